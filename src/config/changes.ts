@@ -1,0 +1,141 @@
+import { describeSource, type KeyState } from "../key-source.ts";
+import type { Config, Gateway, Group, Limits, Named, Rate, Tool } from "./shape.ts";
+import type { Snapshot } from "./snapshot.ts";
+
+/** What a reload changed, in words a person can follow in the log. Keys appear as fingerprints only. */
+export function changesInWords(from: Snapshot, to: Snapshot): string[] {
+  return [
+    ...topChanges(from.config, to.config),
+    ...namedChanges("gateway", from.config.gateways, to.config.gateways, gatewayChanges),
+    ...namedChanges("tool", from.config.tools, to.config.tools, (old, tool) => [
+      ...toolChanges(old, tool),
+      ...keyChanges(from.keyOf(old), to.keyOf(tool)),
+    ]),
+    ...namedChanges("price", from.config.prices, to.config.prices, (old, price) => differ("price", old, price)),
+  ];
+}
+
+/** Settings that only a restart brings into effect. */
+export function needsRestart(from: Config, to: Config): string[] {
+  const changed: string[] = [];
+  if (!same(from.listen, to.listen)) {
+    changed.push(`listen ${address(from.listen)} → ${address(to.listen)} needs a restart`);
+  }
+  return changed;
+}
+
+function topChanges(from: Config, to: Config): string[] {
+  return [
+    ...differ("listen", address(from.listen), address(to.listen)),
+    ...differ("dashboard", from.dashboard, to.dashboard),
+    ...differ("usage", from.usage, to.usage),
+    ...differ("log level", from.log.level, to.log.level),
+  ];
+}
+
+function namedChanges<T>(noun: string, from: Named<T>, to: Named<T>, compare: (old: T, now: T) => string[]): string[] {
+  const lines: string[] = [];
+  for (const [name, old] of Object.entries(from)) {
+    const now = to[name];
+    if (now === undefined) lines.push(`${noun} ${name}: removed`);
+    else for (const change of compare(old, now)) lines.push(`${noun} ${name}: ${change}`);
+  }
+  for (const name of Object.keys(to)) {
+    if (from[name] === undefined) lines.push(`${noun} ${name}: added`);
+  }
+  return lines;
+}
+
+function gatewayChanges(from: Gateway, to: Gateway): string[] {
+  return [
+    ...differ("base_url", from.baseUrl, to.baseUrl),
+    ...differ("messages_url", from.messagesUrl, to.messagesUrl),
+    ...differ("key_header", from.keyHeader, to.keyHeader),
+    ...differ("websockets", from.websockets, to.websockets),
+    ...differ("proxy", from.proxy, to.proxy),
+    ...differ("timeouts", from.timeouts, to.timeouts),
+    // The login may hold a secret: only that it changed is said.
+    ...(same(from.console, to.console) ? [] : ["console changed"]),
+    ...namedChanges<Group>("group", from.groups, to.groups, (old, group) => [
+      ...differ("multiplier", old.multiplier, group.multiplier),
+      ...differ("models", old.models.join(", "), group.models.join(", ")),
+      ...(old.enabled === group.enabled ? [] : [group.enabled ? "enabled" : "disabled"]),
+    ]),
+  ];
+}
+
+function toolChanges(from: Tool, to: Tool): string[] {
+  return [
+    ...(from.enabled === to.enabled ? [] : [to.enabled ? "enabled" : "disabled"]),
+    ...differ("gateway", from.gateway, to.gateway),
+    ...differ("group", from.group, to.group),
+    ...differ("key comes from", describeSource(from.key), describeSource(to.key)),
+    ...(same(from.tokens, to.tokens) ? [] : [`tokens changed, now ${to.tokens.length}`]),
+    ...differ("token_in_url", from.tokenInUrl, to.tokenInUrl),
+    ...differ("process", from.process, to.process),
+    ...differ("allow_origins", from.allowOrigins.join(", "), to.allowOrigins.join(", ")),
+    ...differ("model", from.model, to.model),
+    ...limitChanges(from.limits, to.limits),
+    ...differ("quota", money(from.quota), money(to.quota)),
+    ...differ("expires", day(from.expires), day(to.expires)),
+    ...differ("ask_usage", from.askUsage, to.askUsage),
+    ...differ("estimate", from.estimate, to.estimate),
+    ...differ("keys_elsewhere", from.keysElsewhere, to.keysElsewhere),
+    ...differ("watch_only", from.watchOnly, to.watchOnly),
+  ];
+}
+
+function limitChanges(from: Limits, to: Limits): string[] {
+  const plain = (rates: readonly Rate[]) => rates.map((rate) => `${rate.most}/${rate.per}`).join(", ") || null;
+  const spend = (rates: readonly Rate[]) => rates.map((rate) => `${money(rate.most)}/${rate.per}`).join(", ") || null;
+  return [
+    ...differ("requests", plain(from.requests), plain(to.requests)),
+    ...differ("tokens", plain(from.tokens), plain(to.tokens)),
+    ...differ("spend", spend(from.spend), spend(to.spend)),
+    ...differ("concurrent", from.concurrent, to.concurrent),
+    ...differ("wait", from.wait, to.wait),
+  ];
+}
+
+function keyChanges(from: KeyState, to: KeyState): string[] {
+  if (from.state === "ready" && to.state === "ready" && from.key.equals(to.key)) return [];
+  const [before, after] = [keyInWords(from), keyInWords(to)];
+  return before === after && from.state !== "ready" ? [] : [`key ${before} → ${after}`];
+}
+
+function keyInWords(key: KeyState): string {
+  switch (key.state) {
+    case "ready":
+      return key.key.fingerprint;
+    case "unavailable":
+      return "unavailable";
+    case "needs-trust":
+      return `held (${key.what}: ${key.from} → ${key.to})`;
+  }
+}
+
+function differ(name: string, from: unknown, to: unknown): string[] {
+  return same(from, to) ? [] : [`${name} ${show(from)} → ${show(to)}`];
+}
+
+/** Frozen plain data only; a Secret inside compares by its fingerprint, which is why keys are compared apart. */
+function same(a: unknown, b: unknown): boolean {
+  return JSON.stringify(a) === JSON.stringify(b);
+}
+
+function show(value: unknown): string {
+  if (value === null || value === "") return "none";
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+function money(microdollars: number | null): string | null {
+  return microdollars === null ? null : `$${microdollars / 1_000_000}`;
+}
+
+function day(time: number | null): string | null {
+  return time === null ? null : new Date(time).toISOString();
+}
+
+function address(listen: Config["listen"]): string {
+  return `${listen.host === "::1" ? "[::1]" : listen.host}:${listen.port}`;
+}

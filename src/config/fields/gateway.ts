@@ -1,0 +1,130 @@
+import { validate as isSchedule } from "node-cron";
+import type { KeySource } from "../../key-source.ts";
+import { DEFAULT_SCHEDULE, DEFAULT_TIMEOUTS } from "../defaults.ts";
+import type { Console, ConsoleLogin, Gateway, Group, Timeouts } from "../shape.ts";
+import { asSection, quoted, type Read, type Section } from "../text/section.ts";
+import type { Entry, Report } from "../text/tree.ts";
+import { baseUrl, consoleUrl, messagesUrl, proxyUrl, withoutVersion } from "./address.ts";
+import { readKeySource } from "./key.ts";
+import { duration, factor, flag, oneOf, words } from "./values.ts";
+
+export function readGateway(
+  entry: Entry,
+  name: string,
+  path: string,
+  home: string,
+  report: Report,
+): Gateway | null {
+  const section = asSection(entry.value, path, report);
+  if (section === null) return null;
+  const base = section.scalar("base_url", baseUrl, null);
+  if (section.entries().get("base_url") === undefined) {
+    report.error(section.at, path, "the gateway has no base_url", "base_url: https://gateway.example.com/v1");
+  }
+  const messages = section.scalar("messages_url", messagesUrl, null);
+  const gateway = {
+    name,
+    baseUrl: base ?? "",
+    messagesUrl: messages ?? withoutVersion(base ?? ""),
+    keyHeader: section.scalar("key_header", oneOf("auto", "bearer", "x-api-key"), "auto" as const),
+    websockets: section.scalar("websockets", flag, false),
+    proxy: section.scalar("proxy", proxyUrl, null),
+    timeouts: readTimeouts(section.section("timeouts")),
+    groups: section.named("groups", (group, _key, groupPath) => readGroup(group, groupPath, report)),
+    console: readConsole(section.section("console"), base ?? "", home),
+  };
+  section.finish();
+  return base === null ? null : Object.freeze(gateway);
+}
+
+/** `gateway: URL`, the short way to write one gateway called main. */
+export function gatewayFromUrl(name: string, base: string): Gateway {
+  return Object.freeze({
+    name,
+    baseUrl: base,
+    messagesUrl: withoutVersion(base),
+    keyHeader: "auto",
+    websockets: false,
+    proxy: null,
+    timeouts: DEFAULT_TIMEOUTS,
+    groups: Object.freeze(Object.create(null)),
+    console: null,
+  });
+}
+
+const positive: Read<number> = (text) => {
+  const reading = duration(text);
+  return "value" in reading && reading.value === 0
+    ? { fault: "a timeout of zero would end every call" }
+    : reading;
+};
+
+function readTimeouts(section: Section | null): Timeouts {
+  if (section === null) return DEFAULT_TIMEOUTS;
+  const timeouts = {
+    connect: section.scalar("connect", positive, DEFAULT_TIMEOUTS.connect),
+    firstByte: section.scalar("first_byte", positive, DEFAULT_TIMEOUTS.firstByte),
+    idle: section.scalar("idle", positive, DEFAULT_TIMEOUTS.idle),
+  };
+  section.finish();
+  return Object.freeze(timeouts);
+}
+
+function readGroup(entry: Entry, path: string, report: Report): Group | null {
+  const section = asSection(entry.value, path, report);
+  if (section === null) return null;
+  const models = section.scalars("models", words);
+  const group = {
+    multiplier: section.scalar("multiplier", factor, 1),
+    models: section.entries().has("models") ? models : Object.freeze(["*"]),
+    enabled: section.scalar("enabled", flag, true),
+  };
+  section.finish();
+  return Object.freeze(group);
+}
+
+const schedule: Read<string> = (text) => {
+  if (text.trim().split(/\s+/).length === 5 && isSchedule(text)) return { value: text };
+  return {
+    fault: `${quoted(text)} is not a schedule`,
+    hint: 'five fields as cron has them, quoted: "*/5 * * * *"',
+  };
+};
+
+function readConsole(section: Section | null, base: string, home: string): Console | null {
+  if (section === null) return null;
+  const url = section.scalar("url", consoleUrl, null);
+  const consoleOf = {
+    kind: section.scalar("kind", oneOf("sub2api", "new-api", "one-api", "litellm", "openrouter"), null),
+    url: url ?? (URL.canParse(base) ? new URL(base).origin : ""),
+    login: readLogin(section.section("login"), home),
+    schedule: section.scalar("schedule", schedule, DEFAULT_SCHEDULE),
+  };
+  section.finish();
+  return Object.freeze(consoleOf);
+}
+
+const NO_LOGIN: ConsoleLogin = Object.freeze({
+  email: null,
+  user: null,
+  password: null,
+  accessToken: null,
+  refreshToken: null,
+});
+
+function readLogin(section: Section | null, home: string): ConsoleLogin {
+  if (section === null) return NO_LOGIN;
+  const secret = (name: string): KeySource | null => {
+    const entry = section.entry(name);
+    return entry === undefined ? null : readKeySource(entry, section.pathOf(name), home, section.report);
+  };
+  const login = {
+    email: section.scalar("email", words, null),
+    user: section.scalar("user", words, null),
+    password: secret("password"),
+    accessToken: secret("access_token"),
+    refreshToken: secret("refresh_token"),
+  };
+  section.finish();
+  return Object.freeze(login);
+}

@@ -1,0 +1,132 @@
+import type { Config, Gateway, Named, Tool } from "./shape.ts";
+import { quoted, type Section } from "./text/section.ts";
+import { joinPath, type Report } from "./text/tree.ts";
+
+type Draft = Config;
+
+/** Checks what one setting says of another, fills in the only gateway there is, and freezes the whole. */
+export function checkReferences(draft: Draft, top: Section, report: Report): Config {
+  const names = Object.keys(draft.gateways);
+  if (!top.entries().has("gateway") && !top.entries().has("gateways")) {
+    report.error(-1, "", "no gateway is named", "gateway: https://gateway.example.com/v1");
+  } else if (names.length === 0 && top.entries().has("gateways") && !hasErrors(report)) {
+    report.error(
+      top.placeOf("gateways"),
+      "gateways",
+      "no gateway is named",
+      "gateways: { main: { base_url: … } }",
+    );
+  }
+  if (Object.keys(draft.tools).length === 0 && !hasErrorBelow(report, "tools")) {
+    report.error(
+      top.entries().has("tools") ? top.placeOf("tools") : -1,
+      "tools",
+      "no tool is named",
+      "tools: { codex: {} }",
+    );
+  }
+  if (
+    draft.dashboard.when !== "never" &&
+    draft.dashboard.listen.port === draft.listen.port &&
+    draft.listen.port !== 0
+  ) {
+    report.error(
+      top.placeOf("dashboard"),
+      "dashboard.listen",
+      "the dashboard cannot share the tools' port",
+      "choose another port",
+    );
+  }
+  const tools: Record<string, Tool> = Object.create(null);
+  for (const [name, tool] of Object.entries(draft.tools)) {
+    tools[name] = checkTool(tool, draft.gateways, places(top, name), report);
+  }
+  checkTokens(tools, top, report);
+  checkSharedKeys(tools, top, report);
+  return Object.freeze({ ...draft, tools: Object.freeze(tools) });
+}
+
+type PlaceOf = (setting: string) => number;
+
+/** Where a setting of a tool stands in the text. */
+function places(top: Section, tool: string): PlaceOf {
+  const tools = top.entries().get("tools")?.value;
+  const entry = tools?.kind === "dict" ? tools.entries.get(tool) : undefined;
+  return (setting) => {
+    const inside = entry?.value.kind === "dict" ? entry.value.entries.get(setting) : undefined;
+    return inside?.value.at ?? entry?.at ?? -1;
+  };
+}
+
+function checkTool(tool: Tool, gateways: Named<Gateway>, place: PlaceOf, report: Report): Tool {
+  const path = joinPath("tools", tool.name);
+  const names = Object.keys(gateways);
+  const only = names.length === 1 ? (names[0] ?? "") : "";
+  const gatewayName = tool.gateway === "" ? only : tool.gateway;
+  const gateway = gateways[gatewayName];
+  if (gateway === undefined && names.length > 0) {
+    const message =
+      tool.gateway === ""
+        ? "there are several gateways, and this tool names none"
+        : `there is no gateway ${quoted(tool.gateway)}`;
+    report.error(place("gateway"), `${path}.gateway`, message, `one of: ${names.join(", ")}`);
+  }
+  if (gateway !== undefined && tool.group !== null && gateway.groups[tool.group] === undefined) {
+    const known = Object.keys(gateway.groups).map((name) => quoted(name));
+    const hint =
+      known.length > 0
+        ? `one of: ${known.join(", ")}`
+        : `add it: gateways.${gatewayName}.groups.${tool.group}`;
+    report.error(
+      place("group"),
+      `${path}.group`,
+      `gateway ${gatewayName} has no group ${quoted(tool.group)}`,
+      hint,
+    );
+  }
+  return Object.freeze({ ...tool, gateway: gatewayName });
+}
+
+function checkTokens(tools: Named<Tool>, top: Section, report: Report): void {
+  const owners = new Map<string, string>();
+  for (const tool of Object.values(tools)) {
+    for (const token of tool.tokens) {
+      const owner = owners.get(token);
+      if (owner !== undefined && owner !== tool.name) {
+        const path = `${joinPath("tools", tool.name)}.token`;
+        const hint = `make a new one: keybearer tools token ${tool.name}`;
+        report.error(places(top, tool.name)("token"), path, `tool ${owner} has the same token`, hint);
+      }
+      owners.set(token, tool.name);
+    }
+  }
+}
+
+/** One key per tool is what makes a leak harmless and usage attributable (SPEC.md section 5). */
+function checkSharedKeys(tools: Named<Tool>, top: Section, report: Report): void {
+  const salt = "two tools, one key";
+  const owners = new Map<string, string>();
+  for (const tool of Object.values(tools)) {
+    const identity = tool.key.kind === "literal" ? tool.key.secret.digest(salt) : JSON.stringify(tool.key);
+    const owner = owners.get(identity);
+    if (owner !== undefined) {
+      const path = `${joinPath("tools", tool.name)}.key`;
+      const message = `tools ${owner} and ${tool.name} share one key`;
+      report.warn(
+        places(top, tool.name)("key"),
+        path,
+        message,
+        "create a key of its own for each in the gateway's console",
+      );
+    }
+    owners.set(identity, owner ?? tool.name);
+  }
+}
+
+function hasErrors(report: Report): boolean {
+  return report.problems.some((problem) => problem.severity === "error");
+}
+
+function hasErrorBelow(report: Report, path: string): boolean {
+  return report.problems.some((problem) => problem.severity === "error" && problem.path.startsWith(path));
+}

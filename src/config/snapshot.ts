@@ -1,0 +1,46 @@
+import type { KeyState } from "../key-source.ts";
+import type { Problem } from "./problem.ts";
+import type { Config, Gateway, Tool } from "./shape.ts";
+
+/**
+ * One frozen, checked configuration with the keys that were read for it. A request takes one at its start and
+ * finishes on it, whatever is saved meanwhile.
+ */
+export interface Snapshot {
+  /** Counts up with every configuration or set of keys that becomes active. */
+  readonly revision: number;
+  readonly config: Config;
+  /** Warnings of the file this was made from. */
+  readonly warnings: readonly Problem[];
+  keyOf(tool: Tool): KeyState;
+  gatewayOf(tool: Tool): Gateway;
+  /** The tool that a token's SHA-256 belongs to. */
+  toolByTokenHash(hash: string): Tool | null;
+}
+
+const NOT_READ: KeyState = Object.freeze({ state: "unavailable", reason: "the key was not read yet" });
+
+export function createSnapshot(
+  revision: number,
+  config: Config,
+  keys: ReadonlyMap<string, KeyState>,
+  warnings: readonly Problem[],
+): Snapshot {
+  const tokens = new Map<string, Tool>();
+  for (const tool of Object.values(config.tools)) {
+    for (const hash of tool.tokens) tokens.set(hash, tool);
+  }
+  return Object.freeze({
+    revision,
+    config,
+    warnings,
+    keyOf: (tool: Tool) => keys.get(tool.name) ?? NOT_READ,
+    gatewayOf: (tool: Tool) => {
+      const gateway = config.gateways[tool.gateway];
+      // references.ts lets no configuration pass in which this could happen.
+      if (gateway === undefined) throw new Error(`tool ${tool.name} has no gateway`);
+      return gateway;
+    },
+    toolByTokenHash: (hash: string) => tokens.get(hash) ?? null,
+  });
+}

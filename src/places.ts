@@ -1,0 +1,96 @@
+import { chmodSync, mkdirSync, statSync } from "node:fs";
+import { homedir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+
+/** Where keybearer's files are. */
+export interface Places {
+  readonly config: string;
+  /** The person named the file with --config: then it must be there. */
+  readonly explicit: boolean;
+  readonly state: string;
+  readonly run: string;
+  readonly socket: string;
+  readonly trust: string;
+  /** The person's home folder, for `~/` in the configuration. */
+  readonly home: string;
+}
+
+export interface PlaceOptions {
+  readonly config?: string | undefined;
+  readonly env?: NodeJS.ProcessEnv;
+  readonly home?: string;
+}
+
+export function findPlaces(options: PlaceOptions = {}): Places {
+  const env = options.env ?? process.env;
+  const home = options.home ?? homedir();
+  const own = env.KEYBEARER_HOME ? resolve(env.KEYBEARER_HOME) : null;
+  // XDG says that a relative path in its variables is to be ignored.
+  const xdg = (name: string, fallback: string) => {
+    const value = env[name];
+    return value?.startsWith("/") ? value : fallback;
+  };
+  const folder = own ?? join(xdg("XDG_CONFIG_HOME", join(home, ".config")), "keybearer");
+  const state = own ? join(own, "state") : join(xdg("XDG_STATE_HOME", join(home, ".local", "state")), "keybearer");
+  const runtime = xdg("XDG_RUNTIME_DIR", "");
+  const run = own ? join(own, "run") : runtime === "" ? join(state, "run") : join(runtime, "keybearer");
+  return {
+    config: options.config === undefined ? join(folder, "config.yaml") : resolve(options.config),
+    explicit: options.config !== undefined,
+    state,
+    run,
+    socket: join(run, "control.sock"),
+    trust: join(state, "trust.json"),
+    home,
+  };
+}
+
+/** Makes keybearer's own folders, and says what is wrong with those that others could write to. */
+export function prepareFolders(places: Places): string[] {
+  const faults: string[] = [];
+  for (const folder of [places.state, places.run]) {
+    try {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+    } catch (error) {
+      faults.push(`cannot make the folder ${folder}: ${reason(error)}`);
+      continue;
+    }
+    const fault = folderFault(folder);
+    if (fault !== null) faults.push(fault);
+  }
+  const folder = dirname(places.config);
+  if (!places.explicit) {
+    const fault = folderFault(folder);
+    if (fault !== null) faults.push(fault);
+  }
+  return faults;
+}
+
+function folderFault(folder: string): string | null {
+  const mode = modeOf(folder);
+  if (mode === null || (mode & 0o022) === 0) return null;
+  return `others can write to ${folder} → chmod 700 ${folder}`;
+}
+
+/** What is wrong with who may read the configuration. */
+export function configModeFault(file: string): string | null {
+  const mode = modeOf(file);
+  if (mode === null || (mode & 0o077) === 0) return null;
+  return `others can ${(mode & 0o022) === 0 ? "read" : "change"} ${file} → chmod 600 ${file}`;
+}
+
+function modeOf(path: string): number | null {
+  try {
+    return statSync(path).mode & 0o777;
+  } catch {
+    return null;
+  }
+}
+
+export function makePrivate(file: string): void {
+  chmodSync(file, 0o600);
+}
+
+export function reason(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

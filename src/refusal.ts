@@ -1,0 +1,116 @@
+/** keybearer said no. Every refusal there is stands in this table; one function turns it into an answer. */
+
+/** The protocol the caller speaks, and in which it must be answered. */
+export type Protocol = "openai" | "messages" | "gemini";
+
+interface Rule {
+  readonly status: number;
+  /**
+   * never: only the owner can lift it, so the client is told not to try again (x-should-retry: false). Without that
+   * header some clients retry a 401 in silence for half a minute; 404 hides the text; 400 is shown at once by all.
+   */
+  readonly retry: "never" | "may";
+}
+
+const NEVER = "never";
+const MAY = "may";
+
+export const REFUSALS = {
+  "token-missing": { status: 401, retry: NEVER },
+  "token-incomplete": { status: 401, retry: NEVER },
+  "token-unknown": { status: 401, retry: NEVER },
+  "foreign-key": { status: 401, retry: NEVER },
+  "tool-disabled": { status: 400, retry: NEVER },
+  "tool-expired": { status: 400, retry: NEVER },
+  "key-unavailable": { status: 400, retry: NEVER },
+  "needs-trust": { status: 400, retry: NEVER },
+  "group-disabled": { status: 400, retry: NEVER },
+  "model-not-in-group": { status: 400, retry: NEVER },
+  "price-unknown": { status: 400, retry: NEVER },
+  "quota-exhausted": { status: 400, retry: NEVER },
+  "rate-limited": { status: 429, retry: MAY },
+  "tokens-limited": { status: 429, retry: MAY },
+  "spend-limited": { status: 429, retry: MAY },
+  "too-many-at-once": { status: 429, retry: MAY },
+  "wrong-base-url": { status: 400, retry: NEVER },
+  "host-not-allowed": { status: 421, retry: NEVER },
+  "browser-request": { status: 403, retry: NEVER },
+  "bad-request": { status: 400, retry: NEVER },
+  "headers-too-large": { status: 431, retry: NEVER },
+  "body-too-large": { status: 413, retry: NEVER },
+  loop: { status: 508, retry: NEVER },
+  /** The status from which real clients fall back to plain requests at once. */
+  "websockets-off": { status: 426, retry: NEVER },
+  "gateway-unreachable": { status: 502, retry: MAY },
+  "gateway-timeout": { status: 504, retry: MAY },
+  "gateway-broken": { status: 502, retry: MAY },
+  "log-unavailable": { status: 503, retry: MAY },
+  "shutting-down": { status: 503, retry: MAY },
+} as const satisfies Readonly<Record<string, Rule>>;
+
+export type RefusalCode = keyof typeof REFUSALS;
+
+export interface Refusal {
+  readonly code: RefusalCode;
+  /** What happened, to which tool, and what to type next. */
+  readonly message: string;
+  /** Whole seconds, where the caller should come back. */
+  readonly retryAfter?: number;
+}
+
+export function refuse(code: RefusalCode, message: string, retryAfter?: number): Refusal {
+  return retryAfter === undefined ? { code, message } : { code, message, retryAfter };
+}
+
+export interface RefusalAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+}
+
+export function refusalAnswer(refusal: Refusal, protocol: Protocol, requestId: string): RefusalAnswer {
+  const rule: Rule = REFUSALS[refusal.code];
+  const body = JSON.stringify(bodyFor(refusal, protocol, rule.status));
+  return {
+    status: rule.status,
+    headers: {
+      "content-type": "application/json",
+      "content-length": String(Buffer.byteLength(body)),
+      "x-keybearer-request-id": requestId,
+      "x-keybearer-refusal": refusal.code,
+      ...(rule.retry === "never" ? { "x-should-retry": "false" } : {}),
+      ...(refusal.retryAfter === undefined ? {} : { "retry-after": String(Math.ceil(refusal.retryAfter)) }),
+      ...(rule.status === 426 ? { upgrade: "websocket" } : {}),
+    },
+    body,
+  };
+}
+
+function bodyFor(refusal: Refusal, protocol: Protocol, status: number): object {
+  // The person reads this inside their own tool: it must say who is talking.
+  const message = `keybearer: ${refusal.message}`;
+  switch (protocol) {
+    case "openai":
+      return { error: { message, type: "keybearer_refusal", param: null, code: refusal.code } };
+    case "messages":
+      return { type: "error", error: { type: messagesType(status), message } };
+    case "gemini":
+      return { error: { code: status, message, status: geminiStatus(status), details: [{ reason: refusal.code }] } };
+  }
+}
+
+function messagesType(status: number): string {
+  if (status === 401) return "authentication_error";
+  if (status === 403) return "permission_error";
+  if (status === 413) return "request_too_large";
+  if (status === 429) return "rate_limit_error";
+  return status >= 500 ? "api_error" : "invalid_request_error";
+}
+
+function geminiStatus(status: number): string {
+  if (status === 401) return "UNAUTHENTICATED";
+  if (status === 403) return "PERMISSION_DENIED";
+  if (status === 429) return "RESOURCE_EXHAUSTED";
+  if (status === 504) return "DEADLINE_EXCEEDED";
+  return status >= 500 ? "UNAVAILABLE" : "INVALID_ARGUMENT";
+}

@@ -1,0 +1,94 @@
+import { createHmac, timingSafeEqual } from "node:crypto";
+import { inspect } from "node:util";
+
+/** A key, or another string that is worth money. It hides itself wherever it is printed. */
+export class Secret {
+  readonly #value: string;
+
+  constructor(value: string) {
+    this.#value = value;
+  }
+
+  /**
+   * The bare string. Called only where a key meets the wire or its store; the architecture test holds the list
+   * of files that may.
+   */
+  reveal(): string {
+    return this.#value;
+  }
+
+  /** What a person may see: enough to tell two keys apart in a console, too little to help a thief. */
+  get fingerprint(): string {
+    return `…${this.#value.slice(this.#value.length < 16 ? -2 : -4)}`;
+  }
+
+  equals(other: Secret): boolean {
+    const salt = "equality";
+    return timingSafeEqual(Buffer.from(this.digest(salt)), Buffer.from(other.digest(salt)));
+  }
+
+  /** A salted digest, by which a key can be known again without being kept. */
+  digest(salt: string): string {
+    return createHmac("sha256", salt).update(this.#value).digest("hex");
+  }
+
+  /** Takes this secret out of a text that somebody else wrote. */
+  blotFrom(text: string): string {
+    return text.includes(this.#value) ? text.replaceAll(this.#value, "[redacted]") : text;
+  }
+
+  isIn(text: string | Buffer): boolean {
+    return text.includes(this.#value);
+  }
+
+  toString(): string {
+    return `[key ${this.fingerprint}]`;
+  }
+
+  toJSON(): string {
+    return this.toString();
+  }
+
+  [inspect.custom](): string {
+    return this.toString();
+  }
+}
+
+const PLACEHOLDER = /[<>]|\.\.\.|YOUR|REPLACE|xxxx|your[-_]|replace[-_]/;
+
+/**
+ * Why a text cannot be a complete key, or null. The gateway would answer all of these with the same puzzling 401
+ * (SPEC.md section 7, "incomplete key"), so they are told apart here. The value itself is never in the answer.
+ */
+export function keyFault(text: string): string | null {
+  if (text === "") return "the key is empty";
+  if (/[\r\n]/.test(text)) return "the key has a line break in it";
+  if (/\s/.test(text)) return "the key has a space in it";
+  if (/[^\x21-\x7e]/.test(text)) return "the key has a character that is not plain ASCII in it";
+  if (text.length < 8) return "the key has fewer than 8 characters";
+  if (PLACEHOLDER.test(text)) return "the key is a placeholder, not a key";
+  return null;
+}
+
+/** Strings of these shapes are somebody's real credential, whoever they belong to. */
+const CREDENTIAL_SHAPE =
+  /\b(?:sk|pk|rk|gsk|xai|ghp|gho|github_pat|hf|AIza|AKIA|ya29|pplx|nvapi|r8|kb)[-_][A-Za-z0-9._-]{6,}|\bAIza[A-Za-z0-9_-]{10,}|\beyJ[A-Za-z0-9._-]{20,}/g;
+const LONG_RUN = /[A-Za-z0-9_+/=-]{24,}/g;
+
+/** Names of models are long runs too, but of short words: claude-sonnet-4-5-20250929 is no secret. */
+function looksRandom(run: string): boolean {
+  if (/[a-z]/.test(run) && /[A-Z]/.test(run) && /[0-9]/.test(run)) return true;
+  return run.split(/[-_]/).some((part) => part.length >= 16 && /[0-9]/.test(part));
+}
+
+/** Hides whatever has the shape of a credential in a text whose structure is not known, such as a broken line. */
+export function blotCredentials(text: string): string {
+  return text.replace(CREDENTIAL_SHAPE, "[hidden]").replace(LONG_RUN, (run, at: number, whole: string) =>
+    // A token's hash is no secret, and a person needs to see it to compare it.
+    whole.slice(Math.max(0, at - 7), at) === "sha256:" || !looksRandom(run) ? run : "[hidden]",
+  );
+}
+
+export function looksLikeCredential(text: string): boolean {
+  return blotCredentials(text) !== text;
+}
