@@ -27,7 +27,10 @@ const CREDENTIAL_FIELDS = [
 ];
 
 export function createLogger(options: LoggerOptions): Logger {
-  const redact = CREDENTIAL_FIELDS.flatMap((field) => [field, field.startsWith("[") ? `*${field}` : `*.${field}`]);
+  const redact = CREDENTIAL_FIELDS.flatMap((field) => [
+    field,
+    field.startsWith("[") ? `*${field}` : `*.${field}`,
+  ]);
   return pino(
     {
       level: options.level,
@@ -48,7 +51,7 @@ export function createLogger(options: LoggerOptions): Logger {
   );
 }
 
-const HEADING = new Set(["level", "time", "msg"]);
+const HEADING = ["level", "time", "msg"];
 
 function readable(line: string): string {
   let entry: Record<string, unknown>;
@@ -59,7 +62,7 @@ function readable(line: string): string {
   }
   const time = String(entry.time ?? "").slice(11, 19);
   const rest = Object.entries(entry)
-    .filter(([name, value]) => !HEADING.has(name) && value !== null)
+    .filter(([name, value]) => !HEADING.includes(name) && value !== null)
     .map(([name, value]) => `${name}=${typeof value === "object" ? JSON.stringify(value) : String(value)}`)
     .join(" ");
   const level = entry.level === "info" ? "" : `${String(entry.level)}: `;

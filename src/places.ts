@@ -31,7 +31,9 @@ export function findPlaces(options: PlaceOptions = {}): Places {
     return value?.startsWith("/") ? value : fallback;
   };
   const folder = own ?? join(xdg("XDG_CONFIG_HOME", join(home, ".config")), "keybearer");
-  const state = own ? join(own, "state") : join(xdg("XDG_STATE_HOME", join(home, ".local", "state")), "keybearer");
+  const state = own
+    ? join(own, "state")
+    : join(xdg("XDG_STATE_HOME", join(home, ".local", "state")), "keybearer");
   const runtime = xdg("XDG_RUNTIME_DIR", "");
   const run = own ? join(own, "run") : runtime === "" ? join(state, "run") : join(runtime, "keybearer");
   return {

@@ -95,7 +95,9 @@ function bodyFor(refusal: Refusal, protocol: Protocol, status: number): object {
     case "messages":
       return { type: "error", error: { type: messagesType(status), message } };
     case "gemini":
-      return { error: { code: status, message, status: geminiStatus(status), details: [{ reason: refusal.code }] } };
+      return {
+        error: { code: status, message, status: geminiStatus(status), details: [{ reason: refusal.code }] },
+      };
   }
 }
 

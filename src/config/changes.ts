@@ -11,7 +11,9 @@ export function changesInWords(from: Snapshot, to: Snapshot): string[] {
       ...toolChanges(old, tool),
       ...keyChanges(from.keyOf(old), to.keyOf(tool)),
     ]),
-    ...namedChanges("price", from.config.prices, to.config.prices, (old, price) => differ("price", old, price)),
+    ...namedChanges("price", from.config.prices, to.config.prices, (old, price) =>
+      differ("price", old, price),
+    ),
   ];
 }
 
@@ -33,7 +35,12 @@ function topChanges(from: Config, to: Config): string[] {
   ];
 }
 
-function namedChanges<T>(noun: string, from: Named<T>, to: Named<T>, compare: (old: T, now: T) => string[]): string[] {
+function namedChanges<T>(
+  noun: string,
+  from: Named<T>,
+  to: Named<T>,
+  compare: (old: T, now: T) => string[],
+): string[] {
   const lines: string[] = [];
   for (const [name, old] of Object.entries(from)) {
     const now = to[name];
@@ -86,8 +93,10 @@ function toolChanges(from: Tool, to: Tool): string[] {
 }
 
 function limitChanges(from: Limits, to: Limits): string[] {
-  const plain = (rates: readonly Rate[]) => rates.map((rate) => `${rate.most}/${rate.per}`).join(", ") || null;
-  const spend = (rates: readonly Rate[]) => rates.map((rate) => `${money(rate.most)}/${rate.per}`).join(", ") || null;
+  const plain = (rates: readonly Rate[]) =>
+    rates.map((rate) => `${rate.most}/${rate.per}`).join(", ") || null;
+  const spend = (rates: readonly Rate[]) =>
+    rates.map((rate) => `${money(rate.most)}/${rate.per}`).join(", ") || null;
   return [
     ...differ("requests", plain(from.requests), plain(to.requests)),
     ...differ("tokens", plain(from.tokens), plain(to.tokens)),

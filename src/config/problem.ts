@@ -13,3 +13,18 @@ export interface Problem {
   /** The source line and a caret below it, whatever looks like a secret hidden; or null. */
   readonly excerpt: string | null;
 }
+
+/** Problems as a person reads them in a terminal: where, what, the line itself, and what to write instead. */
+export function problemsInWords(file: string, problems: readonly Problem[]): string {
+  return problems
+    .map(({ severity, path, line, column, message, hint, excerpt }) => {
+      const place = line > 0 ? `${file}:${line}:${column}` : file;
+      const lines = [
+        `${place}: ${severity === "warning" ? "warning: " : ""}${path === "" ? "" : `${path}: `}${message}`,
+      ];
+      if (excerpt !== null) lines.push(...excerpt.split("\n").map((part) => `    ${part}`));
+      if (hint !== null) lines.push(`    → ${hint}`);
+      return lines.join("\n");
+    })
+    .join("\n");
+}

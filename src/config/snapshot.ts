@@ -12,6 +12,8 @@ export interface Snapshot {
   readonly config: Config;
   /** Warnings of the file this was made from. */
   readonly warnings: readonly Problem[];
+  /** Every origin that some tool allows. */
+  readonly origins: readonly string[];
   keyOf(tool: Tool): KeyState;
   gatewayOf(tool: Tool): Gateway;
   /** The tool that a token's SHA-256 belongs to. */
@@ -34,6 +36,7 @@ export function createSnapshot(
     revision,
     config,
     warnings,
+    origins: Object.freeze(Object.values(config.tools).flatMap((tool) => tool.allowOrigins)),
     keyOf: (tool: Tool) => keys.get(tool.name) ?? NOT_READ,
     gatewayOf: (tool: Tool) => {
       const gateway = config.gateways[tool.gateway];

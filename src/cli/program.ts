@@ -1,0 +1,35 @@
+import { Command } from "commander";
+import { version } from "../version.ts";
+import { checkCommand } from "./check.ts";
+import { runCommand } from "./run.ts";
+import { statusCommand } from "./status.ts";
+import { toolsCommand } from "./tools.ts";
+import { trustCommand } from "./trust.ts";
+
+const AFTER = `
+exit codes: 0 fine, 1 failed, 2 wrong usage, 69 port taken, 75 already running, 78 bad configuration
+config.yaml: $KEYBEARER_HOME/config.yaml, else ~/.config/keybearer/config.yaml
+`;
+
+export function createProgram(): Command {
+  const program = new Command("keybearer")
+    .description(
+      "keeps your model gateway keys in one place: tools call localhost, keybearer puts the key in",
+    )
+    .version(version(), "-V, --version", "print the version")
+    .helpOption("-h, --help", "print this help")
+    .helpCommand("help [command]", "print help for a command")
+    .addHelpText("after", AFTER)
+    .exitOverride()
+    .configureHelp({ showGlobalOptions: true });
+  for (const command of [runCommand(), checkCommand(), statusCommand(), toolsCommand(), trustCommand()]) {
+    program.addCommand(inherit(command));
+  }
+  return program;
+}
+
+function inherit(command: Command): Command {
+  command.exitOverride();
+  for (const inner of command.commands) inherit(inner);
+  return command;
+}

@@ -1,0 +1,92 @@
+import { closeSync, openSync } from "node:fs";
+import { Command } from "commander";
+import { destination } from "pino";
+import { type Daemon, startDaemon } from "../daemon.ts";
+import { findPlaces } from "../places.ts";
+import { StartFailure } from "../start-failure.ts";
+import { version } from "../version.ts";
+
+export function runCommand(): Command {
+  return new Command("run")
+    .description("serve in the foreground; without a config.yaml, serve the sandbox")
+    .option("-c, --config <file>", "another file than your own config.yaml")
+    .action(run);
+}
+
+async function run(options: { config?: string }): Promise<void> {
+  // Before any file is made: state, socket and log are nobody else's business.
+  process.umask(0o077);
+  // A reader of our output that goes away must not take the daemon with it.
+  process.stdout.on("error", () => {});
+  process.stderr.on("error", () => {});
+  const onTerminal = process.stderr.isTTY === true;
+  const places = findPlaces({ config: options.config });
+  let daemon: Daemon;
+  try {
+    daemon = await startDaemon({
+      places,
+      env: process.env,
+      logTo: destination({ fd: 2, sync: true }),
+      logForPeople: onTerminal,
+    });
+  } catch (error) {
+    if (!(error instanceof StartFailure)) throw error;
+    process.stderr.write(`${error.message}\n`);
+    process.exitCode = error.exitCode;
+    return;
+  }
+  process.stdout.write(greeting(daemon, places.config));
+  await untilStopped(daemon, onTerminal);
+  // Nothing that was forgotten may keep a stopped daemon alive.
+  process.exit(0);
+}
+
+function greeting(daemon: Daemon, config: string): string {
+  const base = `http://localhost:${daemon.port}`;
+  const first = `keybearer ${version()} serves ${base}\n`;
+  if (daemon.sandbox === null) return first;
+  const { token, model } = daemon.sandbox;
+  const auth = `-H "Authorization: Bearer ${token}"`;
+  const body = (stream: boolean) =>
+    `'{"model":"${model}"${stream ? ',"stream":true' : ""},"messages":[{"role":"user","content":"hello"}]}'`;
+  const chat = `${base}/v1/chat/completions ${auth} -H "Content-Type: application/json" -d`;
+  return [
+    first,
+    "there is no config.yaml yet, so the sandbox answers: no account needed. paste one of these:",
+    "",
+    `curl ${base}/v1/models ${auth}`,
+    `curl ${chat} ${body(false)}`,
+    `curl -N ${chat} ${body(true)}`,
+    "",
+    `your own gateway: write ${config} (see config.example.yaml); it takes over as soon as it is saved`,
+    "",
+  ].join("\n");
+}
+
+function untilStopped(daemon: Daemon, onTerminal: boolean): Promise<void> {
+  return new Promise((resolve) => {
+    let stopping = false;
+    const stop = (signal: string) => {
+      if (stopping) return daemon.cut();
+      stopping = true;
+      daemon.log.info(`${signal}: stopping; requests under way may finish, a second signal cuts them`);
+      void daemon.stop().then(resolve);
+    };
+    process.on("SIGTERM", () => stop("SIGTERM"));
+    process.on("SIGINT", () => stop("SIGINT"));
+    process.on("SIGHUP", () => {
+      // The same signal says "reload" to a service and "your terminal is gone" to a program in one.
+      if (onTerminal && terminalIsGone()) stop("SIGHUP");
+      else void daemon.reload();
+    });
+  });
+}
+
+function terminalIsGone(): boolean {
+  try {
+    closeSync(openSync("/dev/tty", "r"));
+    return false;
+  } catch {
+    return true;
+  }
+}

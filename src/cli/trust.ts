@@ -1,0 +1,44 @@
+import { createInterface } from "node:readline/promises";
+import { Command } from "commander";
+import { askDaemon } from "../control/client.ts";
+import type { HeldTool, TrustAnswer } from "../control/routes.ts";
+import { findPlaces } from "../places.ts";
+import { EXIT } from "../start-failure.ts";
+
+export function trustCommand(): Command {
+  return new Command("trust")
+    .description("let a key go where config.yaml newly sends it, after you looked")
+    .argument("<tool|gateway>", "what is held")
+    .action(trust);
+}
+
+async function trust(name: string): Promise<void> {
+  // Whoever may write files must not be able to move keys: a person at a terminal has to say yes.
+  if (!process.stdin.isTTY || !process.stdout.isTTY) {
+    return fail(`trust wants a person at a terminal. open one and type: keybearer trust ${name}`, EXIT.usage);
+  }
+  const { socket } = findPlaces();
+  const path = encodeURIComponent(name);
+  const held = await askDaemon<HeldTool[]>(socket, "GET", `/held/${path}`);
+  if (!held.ok) return fail(held.reason, EXIT.failed);
+  if (held.value.length === 0) {
+    process.stdout.write(`nothing of ${name} is held\n`);
+    return;
+  }
+  for (const { tool, what, from, to } of held.value) {
+    process.stdout.write(`tool ${tool}: ${what}\n  was  ${from}\n  now  ${to}\n`);
+  }
+  const terminal = createInterface({ input: process.stdin, output: process.stdout });
+  const answer = await terminal.question("trust this? type yes: ");
+  terminal.close();
+  if (answer.trim().toLowerCase() !== "yes") return fail("not trusted; nothing changed", EXIT.failed);
+  const done = await askDaemon<TrustAnswer>(socket, "POST", `/trust/${path}`, held.value);
+  if (!done.ok) return fail(done.reason, EXIT.failed);
+  for (const granted of done.value.granted) process.stdout.write(`trusted ${granted}\n`);
+  if (done.value.problems.length > 0) fail(done.value.problems.join("\n"), EXIT.failed);
+}
+
+function fail(message: string, code: number): void {
+  process.stderr.write(`${message}\n`);
+  process.exitCode = code;
+}

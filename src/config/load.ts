@@ -1,0 +1,103 @@
+import { existsSync } from "node:fs";
+import { open } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { configModeFault, reason } from "../places.ts";
+import { notYetHeld } from "./not-yet.ts";
+import { parseConfig } from "./parse.ts";
+import type { Problem } from "./problem.ts";
+import type { Config } from "./shape.ts";
+
+export interface Loaded {
+  /** false: there is no such file. */
+  readonly found: boolean;
+  /** The file's text, or null where it could not be read. */
+  readonly text: string | null;
+  /** null when something is wrong enough that the file must not be used. */
+  readonly config: Config | null;
+  readonly problems: readonly Problem[];
+}
+
+export interface LoadOptions {
+  /** The person's home folder, for `~/`. */
+  readonly home: string;
+  /** true: who else may read the file is an error where a key lies in it. false: always a warning. */
+  readonly strict: boolean;
+}
+
+const MOST_BYTES = 1_000_000;
+
+/** Reads and checks a config.yaml, and who else can read it. Changes nothing. */
+export async function loadConfig(file: string, options: LoadOptions): Promise<Loaded> {
+  const read = await readText(file);
+  if (read.text === null) {
+    return { found: read.found, text: null, config: null, problems: [whole("error", read.fault)] };
+  }
+  const { config, problems } = parseConfig(read.text, options.home);
+  if (config === null) return { found: true, text: read.text, config, problems };
+  const around = [
+    ...modeProblems(file, config, options.strict),
+    ...gitProblems(file, config),
+    ...notYet(config),
+  ];
+  const usable = around.every((problem) => problem.severity === "warning");
+  return { found: true, text: read.text, config: usable ? config : null, problems: [...problems, ...around] };
+}
+
+type Read = { found: boolean; text: null; fault: string } | { found: true; text: string };
+
+async function readText(file: string): Promise<Read> {
+  try {
+    const handle = await open(file, "r");
+    try {
+      const stat = await handle.stat();
+      if (!stat.isFile()) return { found: true, text: null, fault: `${file} is not a file` };
+      if (stat.size > MOST_BYTES)
+        return { found: true, text: null, fault: `${file} is larger than 1 MB: not read` };
+      const bytes = await handle.readFile();
+      return { found: true, text: new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes) };
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    const found = (error as NodeJS.ErrnoException).code !== "ENOENT";
+    if (error instanceof TypeError) return { found, text: null, fault: `${file} is not UTF-8 text` };
+    return {
+      found,
+      text: null,
+      fault: found ? `${file} cannot be read: ${reason(error)}` : `there is no ${file}`,
+    };
+  }
+}
+
+function modeProblems(file: string, config: Config, strict: boolean): Problem[] {
+  const fault = configModeFault(file);
+  if (fault === null) return [];
+  return [whole(strict && holdsLiteral(config) ? "error" : "warning", fault)];
+}
+
+function gitProblems(file: string, config: Config): Problem[] {
+  if (!holdsLiteral(config)) return [];
+  for (let folder = dirname(file); folder !== dirname(folder); folder = dirname(folder)) {
+    if (existsSync(join(folder, ".git"))) {
+      const hint = "use env:, file: or command:, so that no commit can carry the key away";
+      return [{ ...whole("warning", `a key lies in ${file}, inside the git work tree ${folder}`), hint }];
+    }
+  }
+  return [];
+}
+
+function notYet(config: Config): Problem[] {
+  return notYetHeld(config).map(({ path, message }) => ({ ...whole("warning", message), path }));
+}
+
+function holdsLiteral(config: Config): boolean {
+  const logins = Object.values(config.gateways).flatMap(({ console }) =>
+    console === null ? [] : [console.login.password, console.login.accessToken, console.login.refreshToken],
+  );
+  const keys = Object.values(config.tools).map((tool) => tool.key);
+  return [...keys, ...logins].some((source) => source?.kind === "literal");
+}
+
+function whole(severity: Problem["severity"], message: string): Problem {
+  return { severity, path: "", line: 0, column: 0, message, hint: null, excerpt: null };
+}

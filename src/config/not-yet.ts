@@ -1,0 +1,27 @@
+import type { Config } from "./shape.ts";
+
+/**
+ * Settings that are read and checked but do nothing yet. Somebody who writes a limit must not believe that it holds;
+ * each line goes when its behaviour comes.
+ */
+export function notYetHeld(config: Config): { path: string; message: string }[] {
+  const found: { path: string; message: string }[] = [];
+  const say = (path: string, what: string) => {
+    found.push({ path, message: `${what} is read, but this version does not act on it yet` });
+  };
+  for (const tool of Object.values(config.tools)) {
+    const path = `tools.${tool.name}`;
+    const { requests, tokens, spend, concurrent } = tool.limits;
+    if (requests.length + tokens.length + spend.length > 0 || concurrent !== null)
+      say(`${path}.limits`, "limits");
+    if (tool.quota !== null) say(`${path}.quota`, "quota");
+    if (tool.process !== null) say(`${path}.process`, "process");
+    if (tool.askUsage) say(`${path}.ask_usage`, "ask_usage");
+    if (tool.estimate) say(`${path}.estimate`, "estimate");
+  }
+  for (const gateway of Object.values(config.gateways)) {
+    if (gateway.console !== null) say(`gateways.${gateway.name}.console`, "console");
+  }
+  if (config.dashboard.when === "always") say("dashboard", "dashboard");
+  return found;
+}

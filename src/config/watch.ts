@@ -1,0 +1,167 @@
+import { resolve } from "node:path";
+import { createNotices } from "./notices.ts";
+import { followTrail, type Step, sameSteps, type Trail } from "./trail.ts";
+
+export interface FileWatchOptions {
+  /** Called with the path as it was given to follow(). The content may still be the same: compare it. */
+  readonly onChange: (path: string) => void;
+  /** Called at most once, when the system refuses notifications and only the poll is left. */
+  readonly onError?: (reason: string) => void;
+  /** How often the files are looked at whatever the system tells. Default 800: with settling still within a second. */
+  readonly pollMs?: number;
+  /** How long a file must lie still before its change is told; at most five times this in a row. Default 100. */
+  readonly settleMs?: number;
+}
+
+export interface FileWatch {
+  /** Replaces the set of followed files. A file need not exist, nor its folder. */
+  follow(paths: readonly string[]): void;
+  /** Resolves once every change from here on will be told: read the files after it, not before. */
+  ready(): Promise<void>;
+  /** Ends it; no onChange comes after the call. Until then the watch keeps the process alive. */
+  close(): Promise<void>;
+}
+
+/**
+ * Tells when a file may have changed, whichever way it is written. The system's notifications only say when to
+ * look; what counts is whether the trail to the file differs from the one last told. So an event too many does no
+ * harm, and one too few costs a poll.
+ */
+export function createFileWatch(options: FileWatchOptions): FileWatch {
+  const { onChange, onError, pollMs = 800, settleMs = 100 } = options;
+  const files = new Map<string, FollowedFile>();
+  const notices = createNotices({
+    onNotice: () => lookAtAll(),
+    onRefused: (reason) => onError?.(reason),
+  });
+  let poll: NodeJS.Timeout | undefined;
+  let closed = false;
+
+  function lookAtAll(): void {
+    for (const file of files.values()) void file.look();
+  }
+
+  function aim(): void {
+    const steps = [...files.values()].map((file) => file.steps());
+    // Aimed once when the last of the new files has been looked at, not once for each.
+    if (!closed && steps.every((some) => some.length > 0)) notices.aim(steps.flat());
+  }
+
+  return {
+    follow(paths) {
+      if (closed) return;
+      const wanted = new Set(paths);
+      for (const [path, file] of files) {
+        if (wanted.has(path)) continue;
+        file.drop();
+        files.delete(path);
+      }
+      for (const path of wanted) {
+        if (files.has(path)) continue;
+        const file = followFile(resolve(path), { settleMs, onSettled: () => onChange(path), onTrail: aim });
+        files.set(path, file);
+        void file.look();
+      }
+      aim();
+      poll ??= setInterval(lookAtAll, pollMs);
+    },
+    async ready() {
+      await Promise.all([...files.values()].map((file) => file.look()));
+      await notices.ready();
+    },
+    async close() {
+      closed = true;
+      clearInterval(poll);
+      for (const file of files.values()) file.drop();
+      files.clear();
+      await notices.close();
+    },
+  };
+}
+
+interface FollowedFile {
+  /** Resolves when a look that began after the call is over. */
+  look(): Promise<void>;
+  steps(): readonly Step[];
+  drop(): void;
+}
+
+interface FollowOptions {
+  readonly settleMs: number;
+  readonly onSettled: () => void;
+  readonly onTrail: () => void;
+}
+
+function followFile(path: string, { settleMs, onSettled, onTrail }: FollowOptions): FollowedFile {
+  let trail: Trail | undefined;
+  let told: string | undefined;
+  let settling: NodeJS.Timeout | undefined;
+  let overdue: NodeJS.Timeout | undefined;
+  let looking: Promise<void> | undefined;
+  let next: Promise<void> | undefined;
+  let dropped = false;
+
+  async function lookOnce(): Promise<void> {
+    const seen = await followTrail(path);
+    if (dropped) return;
+    const before = trail;
+    trail = seen;
+    if (before === undefined) told = seen.identity;
+    else if (before.identity !== seen.identity) stir();
+    if (before === undefined || !sameSteps(before.steps, seen.steps)) onTrail();
+  }
+
+  /** Still counted from the last change seen, so that a save in many small writes is told once, when it is whole. */
+  function stir(): void {
+    clearTimeout(settling);
+    settling = setTimeout(settle, settleMs);
+    overdue ??= setTimeout(tellUnsettled, settleMs * 5);
+  }
+
+  function settle(): void {
+    clearTimeout(overdue);
+    settling = undefined;
+    overdue = undefined;
+    if (trail?.identity !== told) tell();
+  }
+
+  /**
+   * The file never lies still. What is told now is not remembered as told: two writes within one tick of the file
+   * system's clock have the same times, so only a file that has rested is known by its identity.
+   */
+  function tellUnsettled(): void {
+    overdue = setTimeout(tellUnsettled, settleMs * 5);
+    tell();
+    told = undefined;
+  }
+
+  function tell(): void {
+    told = trail?.identity;
+    onSettled();
+  }
+
+  /** One look at a time, on a hanging network drive too; a call during a look is worth one more after it. */
+  function look(): Promise<void> {
+    if (looking === undefined) {
+      looking = lookOnce().finally(() => {
+        looking = undefined;
+      });
+      return looking;
+    }
+    next ??= looking.then(() => {
+      next = undefined;
+      return look();
+    });
+    return next;
+  }
+
+  return {
+    look,
+    steps: () => trail?.steps ?? [],
+    drop() {
+      dropped = true;
+      clearTimeout(settling);
+      clearTimeout(overdue);
+    },
+  };
+}

@@ -1,0 +1,40 @@
+import { request } from "node:http";
+
+export type Asked<T> =
+  | { readonly ok: true; readonly value: T }
+  | { readonly ok: false; readonly running: boolean; readonly reason: string };
+
+/** Asks the running daemon. Its socket is found by path: whoever can open it is the same user. */
+export function askDaemon<T>(
+  socket: string,
+  method: "GET" | "POST",
+  path: string,
+  body?: unknown,
+): Promise<Asked<T>> {
+  return new Promise((resolve) => {
+    const asking = request({ socketPath: socket, method, path, timeout: 15_000 }, (answer) => {
+      const chunks: Buffer[] = [];
+      answer.on("data", (chunk: Buffer) => chunks.push(chunk));
+      answer.on("error", (error) => resolve({ ok: false, running: true, reason: error.message }));
+      answer.on("end", () => {
+        try {
+          const value = JSON.parse(Buffer.concat(chunks).toString("utf8"));
+          if (answer.statusCode === 200) resolve({ ok: true, value });
+          else resolve({ ok: false, running: true, reason: String(value.error) });
+        } catch {
+          resolve({ ok: false, running: true, reason: "the daemon answered something unreadable" });
+        }
+      });
+    });
+    asking.on("timeout", () => asking.destroy(new Error("the daemon did not answer within 15 s")));
+    asking.on("error", (error: NodeJS.ErrnoException) => {
+      const absent = error.code === "ENOENT" || error.code === "ECONNREFUSED";
+      resolve({
+        ok: false,
+        running: !absent,
+        reason: absent ? "keybearer is not running → keybearer run" : error.message,
+      });
+    });
+    asking.end(body === undefined ? undefined : JSON.stringify(body));
+  });
+}

@@ -1,0 +1,76 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { reason } from "../places.ts";
+import type { Status } from "./status.ts";
+
+/** What the daemon lets its own command line ask. */
+export interface Controls {
+  status(): Promise<Status>;
+  /** What is held for a tool or gateway, to be shown before the person says yes. */
+  held(name: string): readonly HeldTool[] | null;
+  trust(name: string, seen: readonly HeldTool[]): Promise<TrustAnswer>;
+}
+
+export interface HeldTool {
+  readonly tool: string;
+  readonly what: string;
+  readonly from: string;
+  readonly to: string;
+}
+
+export interface TrustAnswer {
+  readonly granted: readonly string[];
+  readonly problems: readonly string[];
+}
+
+type Route = (controls: Controls, input: Input) => Promise<unknown> | unknown;
+
+interface Input {
+  readonly name: string;
+  readonly body: unknown;
+}
+
+const NOT_FOUND = Symbol("not found");
+
+const ROUTES: Readonly<Record<string, Route>> = {
+  "GET /status": (controls) => controls.status(),
+  "GET /held/:name": (controls, { name }) => controls.held(name) ?? NOT_FOUND,
+  "POST /trust/:name": (controls, { name, body }) => controls.trust(name, body as HeldTool[]),
+};
+
+const MOST_BODY = 64 * 1024;
+
+/** The socket is 0600 in a 0700 folder, and no browser can open it; a request that looks like one is refused anyway. */
+export async function answerControl(
+  req: IncomingMessage,
+  res: ServerResponse,
+  controls: Controls,
+): Promise<void> {
+  const send = (status: number, value: unknown) => {
+    res.writeHead(status, { "content-type": "application/json" });
+    res.end(JSON.stringify(value));
+  };
+  if (req.headers.origin !== undefined || req.headers.referer !== undefined)
+    return send(403, { error: "not for browsers" });
+  const [, first = "", name = ""] = /^\/([a-z]+)(?:\/([^/?]+))?$/.exec(req.url ?? "") ?? [];
+  const route = ROUTES[`${req.method} /${first}${name === "" ? "" : "/:name"}`];
+  if (route === undefined) return send(404, { error: "no such control" });
+  try {
+    const body = req.method === "POST" ? JSON.parse(await readBody(req)) : null;
+    const answer = await route(controls, { name: decodeURIComponent(name), body });
+    if (answer === NOT_FOUND) send(404, { error: `there is no tool or gateway ${decodeURIComponent(name)}` });
+    else send(200, answer);
+  } catch (error) {
+    send(400, { error: reason(error) });
+  }
+}
+
+async function readBody(req: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of req as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > MOST_BODY) throw new Error("the request is too large");
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}

@@ -1,0 +1,54 @@
+import type { Snapshot } from "../config/snapshot.ts";
+import type { KeyState } from "../key-source.ts";
+import type { Logger } from "../logger.ts";
+import type { Controls, HeldTool, TrustAnswer } from "./routes.ts";
+
+export interface TrustingMeans {
+  readonly snapshot: () => Snapshot;
+  /** Says yes to exactly what was seen. */
+  readonly grant: (tool: string, seen: HeldTool) => Promise<Grant>;
+  readonly log: Logger;
+}
+
+export type Grant =
+  | { readonly ok: true; readonly granted: string; readonly state: KeyState; readonly problem: string | null }
+  | { readonly ok: false; readonly reason: string };
+
+/** Letting a held key go where config.yaml says, once a person said so. */
+export function createTrusting(means: TrustingMeans): Pick<Controls, "held" | "trust"> {
+  function held(name: string): HeldTool[] | null {
+    const snapshot = means.snapshot();
+    const tools = Object.values(snapshot.config.tools).filter(
+      (tool) => tool.name === name || tool.gateway === name,
+    );
+    if (tools.length === 0) return null;
+    return tools.flatMap((tool) => {
+      const key = snapshot.keyOf(tool);
+      return key.state === "needs-trust"
+        ? [{ tool: tool.name, what: key.what, from: key.from, to: key.to }]
+        : [];
+    });
+  }
+
+  async function trust(name: string, seen: readonly HeldTool[]): Promise<TrustAnswer> {
+    const granted: string[] = [];
+    const problems: string[] = [];
+    for (const hold of held(name) ?? []) {
+      const shown = seen.find(({ tool }) => tool === hold.tool);
+      if (shown === undefined) continue;
+      const answer = await means.grant(hold.tool, shown);
+      if (!answer.ok) {
+        problems.push(answer.reason);
+        continue;
+      }
+      means.log.warn({ tool: hold.tool }, `trusted by hand: ${answer.granted}`);
+      granted.push(`${hold.tool}: ${answer.granted}`);
+      if (answer.problem !== null) problems.push(answer.problem);
+      if (answer.state.state === "needs-trust")
+        problems.push(`${hold.tool} still waits → keybearer trust ${hold.tool}`);
+    }
+    return { granted, problems };
+  }
+
+  return { held, trust };
+}

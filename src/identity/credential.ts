@@ -1,0 +1,34 @@
+/** The slots in which clients carry a credential. Which one they use is not predictable by protocol. */
+export const CREDENTIAL_HEADERS = ["authorization", "x-api-key", "api-key", "x-goog-api-key"] as const;
+
+export type CredentialHeader = (typeof CREDENTIAL_HEADERS)[number];
+
+export interface Credential {
+  readonly slot: CredentialHeader | "the address";
+  readonly value: string;
+}
+
+/** What a request shows for itself, slot by slot. Underscore spellings are never read: they are dropped on the way. */
+export function readCredentials(
+  headers: Readonly<Record<string, string | string[] | undefined>>,
+  inAddress: string | null,
+): Credential[] {
+  const found: Credential[] = [];
+  if (inAddress !== null) found.push({ slot: "the address", value: inAddress });
+  for (const slot of CREDENTIAL_HEADERS) {
+    const raw = headers[slot];
+    if (typeof raw !== "string") continue;
+    const value = slot === "authorization" ? raw.replace(/^bearer(?:\s+|$)/i, "").trim() : raw.trim();
+    if (value !== "") found.push({ slot, value });
+  }
+  return found;
+}
+
+/** A name that a careless server reads as a credential slot, whatever its dashes, underscores and case. */
+export function isCredentialName(name: string): boolean {
+  const folded = name
+    .toLowerCase()
+    .replaceAll("_", "-")
+    .replace(/^-+|-+$/g, "");
+  return CREDENTIAL_HEADERS.some((slot) => slot === folded);
+}

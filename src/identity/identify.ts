@@ -1,0 +1,78 @@
+import { timingSafeEqual } from "node:crypto";
+import type { Tool } from "../config/shape.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import { type Refusal, refuse } from "../refusal.ts";
+import { looksLikeCredential } from "../secret.ts";
+import type { Credential } from "./credential.ts";
+import { hashToken, tokenShape } from "./token.ts";
+
+export type Identified =
+  | { readonly ok: true; readonly tool: Tool }
+  | { readonly ok: false; readonly refusal: Refusal };
+
+/** Who is calling, by the token it shows. */
+export function identify(snapshot: Snapshot, credentials: readonly Credential[]): Identified {
+  const first = credentials[0];
+  if (first === undefined) {
+    return no(
+      "token-missing",
+      "the request carries no token. make one for this tool: keybearer tools token <tool>",
+    );
+  }
+  const other = credentials.find((credential) => credential.value !== first.value);
+  if (other !== undefined) {
+    const odd = tokenShape(other.value) === "other" ? other : first;
+    return no(
+      "foreign-key",
+      `the request carries two different credentials, and the one in ${odd.slot} is not the token. ` +
+        `take it out of the tool's settings or environment`,
+    );
+  }
+  switch (tokenShape(first.value)) {
+    case "incomplete":
+      return no(
+        "token-incomplete",
+        `the token in ${first.slot} is incomplete. copy it again, or make a new one: keybearer tools token <tool>`,
+      );
+    case "other":
+      return looksLikeCredential(first.value) ? foreign(first) : unknown(first);
+    case "complete":
+      return byToken(snapshot, first);
+  }
+}
+
+function byToken(snapshot: Snapshot, credential: Credential): Identified {
+  const hash = hashToken(credential.value);
+  const tool = snapshot.toolByTokenHash(hash);
+  if (tool === null) return unknown(credential);
+  // The look-up is by digest, of which a caller cannot choose a prefix; this keeps the last word constant-time.
+  const known = tool.tokens.some((stored) => timingSafeEqual(Buffer.from(stored), Buffer.from(hash)));
+  if (!known) return unknown(credential);
+  if (credential.slot === "the address" && !tool.tokenInUrl) {
+    return no(
+      "token-unknown",
+      `tool ${tool.name} does not take its token from the address. ` +
+        `send it in a header, or set tools.${tool.name}.token_in_url: true`,
+    );
+  }
+  return { ok: true, tool };
+}
+
+function foreign(credential: Credential): Identified {
+  return no(
+    "foreign-key",
+    `the request carries a real key in ${credential.slot}, not a token of keybearer's. it was not forwarded. ` +
+      `put the tool's token there instead: keybearer tools token <tool>`,
+  );
+}
+
+function unknown(credential: Credential): Identified {
+  return no(
+    "token-unknown",
+    `no tool has the token in ${credential.slot}. make a new one: keybearer tools token <tool>`,
+  );
+}
+
+function no(code: Refusal["code"], message: string): Identified {
+  return { ok: false, refusal: refuse(code, message) };
+}

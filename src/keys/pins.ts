@@ -1,0 +1,190 @@
+import { randomBytes } from "node:crypto";
+import { type BigIntStats, constants as fs } from "node:fs";
+import { copyFile, type FileHandle, link, mkdir, open, rename, rm, stat } from "node:fs/promises";
+import { dirname } from "node:path";
+
+/** Where something pinned may be used. */
+export interface Pin {
+  /** Scheme, host and port, each. */
+  readonly origins: readonly string[];
+  /** The tool or gateway it was first seen with, for words. */
+  readonly name: string;
+  /** When it was first seen, milliseconds UTC. */
+  readonly since: number;
+}
+
+export interface SourcePin extends Pin {
+  /** The file, or the program without its arguments, for words. */
+  readonly words: string;
+}
+
+/** All that is pinned. Keys and sources go by salted digests: neither a key nor an argument is ever kept. */
+export interface Pins {
+  readonly salt: string;
+  /**
+   * true: earlier pins were lost, so a key that is not listed may still be a known one, and must be asked about.
+   * Stays until a person removes the file.
+   */
+  readonly lost: boolean;
+  readonly keys: Map<string, Pin>;
+  readonly sources: Map<string, SourcePin>;
+}
+
+export type FoundPins =
+  | { readonly state: "found"; readonly pins: Pins; readonly identity: string }
+  | { readonly state: "missing" }
+  /** There is a file, and it cannot be relied on. */
+  | { readonly state: "broken"; readonly why: string; readonly identity: string | null };
+
+/** Room for every pin there may be, several times over. */
+const MOST_BYTES = 64 * 1024 * 1024;
+const VERSION = 1;
+
+export function emptyPins(lost: boolean): Pins {
+  return { salt: randomBytes(32).toString("hex"), lost, keys: new Map(), sources: new Map() };
+}
+
+export async function readPins(file: string): Promise<FoundPins> {
+  let handle: FileHandle | null = null;
+  let identity: string | null = null;
+  try {
+    handle = await open(file, fs.O_RDONLY | fs.O_NONBLOCK);
+    const found = await handle.stat({ bigint: true });
+    identity = identityIn(found);
+    if (!found.isFile()) return { state: "broken", why: "it is not a regular file", identity };
+    if (found.size > MOST_BYTES) return { state: "broken", why: "it is too large", identity };
+    if ((found.mode & 0o022n) !== 0n) {
+      return { state: "broken", why: "other users may write to it (it must have mode 600)", identity };
+    }
+    const pins = parsePins(await handle.readFile("utf8"));
+    return pins === null
+      ? { state: "broken", why: "it is damaged", identity }
+      : { state: "found", pins, identity };
+  } catch (error) {
+    const code = codeOf(error);
+    return code === "ENOENT"
+      ? { state: "missing" }
+      : { state: "broken", why: `it could not be read (${code})`, identity };
+  } finally {
+    await handle?.close().catch(() => undefined);
+  }
+}
+
+/** Puts the pins on disk whole or not at all, whatever moment the process or the machine dies in. Throws. */
+export async function writePins(file: string, pins: Pins): Promise<string> {
+  const folder = dirname(file);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const temporary = `${file}.tmp`;
+  // What a killed process left. Removed rather than opened, as is whatever else somebody put under that name.
+  await rm(temporary, { force: true });
+  const handle = await open(temporary, "wx", 0o600);
+  let identity: string;
+  try {
+    await handle.writeFile(pinsText(pins));
+    await handle.sync();
+    identity = identityIn(await handle.stat({ bigint: true }));
+  } finally {
+    await handle.close();
+  }
+  await rename(temporary, file);
+  await syncFolder(folder);
+  return identity;
+}
+
+/**
+ * Keeps a second name for a file that is about to be replaced. A link and not a rename: were the process killed
+ * between the two, no file would look like a first start, when everything is trusted.
+ */
+export async function keepAside(file: string, now: number): Promise<void> {
+  const aside = `${file}.broken-${new Date(now).toISOString().replace(/[:.]/g, "-")}`;
+  try {
+    await link(file, aside);
+  } catch (error) {
+    const code = codeOf(error);
+    if (code === "ENOENT") return;
+    if (code === "EEXIST") throw error;
+    // Some file systems know no links.
+    await copyFile(file, aside, fs.COPYFILE_EXCL);
+  }
+}
+
+/** Tells one version of the file from another; null when there is none to be seen. */
+export async function pinsIdentity(file: string): Promise<string | null> {
+  try {
+    return identityIn(await stat(file, { bigint: true }));
+  } catch {
+    return null;
+  }
+}
+
+export function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "unknown";
+}
+
+function identityIn(found: BigIntStats): string {
+  return [found.dev, found.ino, found.size, found.mtimeNs].join(":");
+}
+
+async function syncFolder(folder: string): Promise<void> {
+  // Not every file system lets a folder be synced; the rename is atomic without it, only later on disk.
+  const handle = await open(folder, "r").catch(() => null);
+  await handle?.sync().catch(() => undefined);
+  await handle?.close().catch(() => undefined);
+}
+
+function pinsText(pins: Pins): string {
+  const list = (map: ReadonlyMap<string, Pin>) => [...map].map(([digest, pin]) => ({ digest, ...pin }));
+  const { salt, lost } = pins;
+  const whole = { version: VERSION, salt, lost, sources: list(pins.sources), keys: list(pins.keys) };
+  return `${JSON.stringify(whole, null, 1)}\n`;
+}
+
+/** Strict: one entry that is not understood may be the one that protects a key, so the whole file is refused. */
+function parsePins(text: string): Pins | null {
+  let whole: unknown;
+  try {
+    whole = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (!isRecord(whole) || whole.version !== VERSION) return null;
+  const { salt, lost } = whole;
+  if (typeof salt !== "string" || !/^[0-9a-f]{64}$/.test(salt) || typeof lost !== "boolean") return null;
+  const keys = parseList(whole.keys, parsePin);
+  const sources = parseList(whole.sources, parseSourcePin);
+  return keys === null || sources === null ? null : { salt, lost, keys, sources };
+}
+
+function parseList<T>(
+  list: unknown,
+  parse: (entry: Record<string, unknown>) => T | null,
+): Map<string, T> | null {
+  if (!Array.isArray(list)) return null;
+  const map = new Map<string, T>();
+  for (const entry of list) {
+    const pin = isRecord(entry) ? parse(entry) : null;
+    if (pin === null || typeof entry.digest !== "string" || !/^[0-9a-f]{64}$/.test(entry.digest)) return null;
+    if (map.has(entry.digest)) return null;
+    map.set(entry.digest, pin);
+  }
+  return map;
+}
+
+function parsePin(entry: Record<string, unknown>): Pin | null {
+  const { origins, name, since } = entry;
+  if (!isTextList(origins) || typeof name !== "string" || typeof since !== "number") return null;
+  return { origins, name, since };
+}
+
+function parseSourcePin(entry: Record<string, unknown>): SourcePin | null {
+  const pin = parsePin(entry);
+  return pin === null || typeof entry.words !== "string" ? null : { ...pin, words: entry.words };
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isTextList(value: unknown): value is readonly string[] {
+  return Array.isArray(value) && value.every((item) => typeof item === "string");
+}

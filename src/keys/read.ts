@@ -1,0 +1,63 @@
+import { describeSource, type KeySource } from "../key-source.ts";
+import { keyFault, Secret } from "../secret.ts";
+import { runKeyCommand } from "./sources/command.ts";
+import { readKeyFile, type SourceText } from "./sources/file.ts";
+import { plain } from "./words.ts";
+
+export interface ReadMeans {
+  /** Where env: looks, and what a command inherits. */
+  readonly env: NodeJS.ProcessEnv;
+  /** Names of variables that a command must not see: they hold keys of other tools. Default none. */
+  readonly withhold?: readonly string[] | undefined;
+  /** keybearer's own folders: a file: written as inside them must really lie there. Default none. */
+  readonly home?: readonly string[] | undefined;
+  /** Ends a command that nobody waits for any more. */
+  readonly signal?: AbortSignal | undefined;
+  /** Milliseconds a command or a file may take. Default 10 s. */
+  readonly limit?: number | undefined;
+}
+
+export type Reading =
+  /** A warning does not keep the key from being used, such as a file that others may open. */
+  | { readonly ok: true; readonly key: Secret; readonly warning: string | null }
+  | { readonly ok: false; readonly reason: string };
+
+const DEFAULT_LIMIT = 10_000;
+
+/** Reads a key from its source. Never throws, and never says the key in a reason. */
+export async function readKey(source: KeySource, means: ReadMeans): Promise<Reading> {
+  const { env, withhold = [], home = [], signal, limit = DEFAULT_LIMIT } = means;
+  switch (source.kind) {
+    case "literal":
+      // Checked when config.yaml was read, where its line can be shown.
+      return { ok: true, key: source.secret, warning: null };
+    case "env":
+      return checked(source, variable(source.name, env));
+    case "file":
+      return checked(source, await readKeyFile(source.path, home, limit));
+    case "command":
+      return checked(source, await runKeyCommand(source.argv, { env, withhold, signal, limit }));
+    case "keychain":
+      return {
+        ok: false,
+        reason: "the keychain is not supported yet: use env:, file: or command: for this key",
+      };
+  }
+}
+
+function checked(source: KeySource, found: SourceText): Reading {
+  if (!found.ok) return found;
+  const fault = keyFault(found.text);
+  if (fault === null) return { ok: true, key: new Secret(found.text), warning: found.warning };
+  return { ok: false, reason: `incomplete key: ${fault} (from ${plain(describeSource(source))})` };
+}
+
+function variable(name: string, env: NodeJS.ProcessEnv): SourceText {
+  const text = Object.hasOwn(env, name) ? env[name] : undefined;
+  if (text !== undefined && text !== "") return { ok: true, text, warning: null };
+  const state = text === undefined ? "not set" : "empty";
+  return {
+    ok: false,
+    reason: `the variable ${name} is ${state} for keybearer: a service does not see the variables of your shell, so use file: or command: there`,
+  };
+}

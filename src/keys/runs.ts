@@ -1,0 +1,105 @@
+import { setMaxListeners } from "node:events";
+import type { KeySource } from "../key-source.ts";
+import { type Reading, type ReadMeans, readKey } from "./read.ts";
+import { STOPPED } from "./sources/command.ts";
+
+/** Reads sources, so many at once, and shares one run of a command among all who wait for the same. */
+export interface Runs {
+  read(source: KeySource, means: ReadMeans & { readonly signal: AbortSignal }): Promise<Reading>;
+}
+
+interface Run {
+  readonly reading: Promise<Reading>;
+  readonly stop: AbortController;
+  users: number;
+}
+
+/** Enough for every vault to be asked side by side, too few for a long list of tools to swamp the machine. */
+const MOST_AT_ONCE = 16;
+/** Longer timers fire at once. */
+const LONGEST_TIMER = 2 ** 31 - 1;
+
+export function createRuns(): Runs {
+  const running = new Map<string, Run>();
+  // Apart, so that a file need not wait behind commands that wait for a finger.
+  const commands = createGate(MOST_AT_ONCE);
+  const files = createGate(MOST_AT_ONCE);
+
+  function start(id: string, source: KeySource, means: ReadMeans): Run {
+    const stop = new AbortController();
+    const reading = commands(() => readKey(source, { ...means, signal: stop.signal }));
+    const run = { reading, stop, users: 0 };
+    running.set(id, run);
+    void reading.finally(() => {
+      if (running.get(id) === run) running.delete(id);
+    });
+    return run;
+  }
+
+  return {
+    read(source, means) {
+      if (source.kind === "file") return files(() => readKey(source, means));
+      if (source.kind !== "command") return readKey(source, means);
+      const id = JSON.stringify([source.argv, [...(means.withhold ?? [])].sort()]);
+      const run = running.get(id) ?? start(id, source, means);
+      run.users += 1;
+      return untilLeft(run.reading, means.signal, () => {
+        run.users -= 1;
+        if (run.users > 0) return;
+        // Out of the list first: who comes now must not join a run that is being ended.
+        if (running.get(id) === run) running.delete(id);
+        run.stop.abort();
+      });
+    },
+  };
+}
+
+/** The reading, or at once a refusal when the one who asked no longer waits. */
+function untilLeft(reading: Promise<Reading>, signal: AbortSignal, leave: () => void): Promise<Reading> {
+  return new Promise((done) => {
+    const onAbort = () => {
+      leave();
+      done({ ok: false, reason: STOPPED });
+    };
+    if (signal.aborted) return onAbort();
+    signal.addEventListener("abort", onAbort, { once: true });
+    void reading.then((result) => {
+      signal.removeEventListener("abort", onAbort);
+      done(result);
+    });
+  });
+}
+
+/** Lets so many through at once; the others wait in the order they came. */
+function createGate(most: number): <T>(work: () => Promise<T>) => Promise<T> {
+  const waiting: (() => void)[] = [];
+  let free = most;
+  return async (work) => {
+    if (free > 0) free -= 1;
+    else await new Promise<void>((enter) => waiting.push(enter));
+    try {
+      return await work();
+    } finally {
+      // The place is handed on, not freed and raced for.
+      const next = waiting.shift();
+      if (next === undefined) free += 1;
+      else next();
+    }
+  };
+}
+
+/** Waits for the work, but no longer than so many milliseconds. */
+export async function atMost(work: Promise<unknown>, patience: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const over = new Promise((done) => {
+    if (patience <= LONGEST_TIMER) timer = setTimeout(done, patience);
+  });
+  await Promise.race([work, over]).finally(() => clearTimeout(timer));
+}
+
+/** Everything a configuration reads listens to its one signal: many listeners are no leak here. */
+export function newStop(): AbortController {
+  const stop = new AbortController();
+  setMaxListeners(0, stop.signal);
+  return stop;
+}

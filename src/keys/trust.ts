@@ -1,0 +1,238 @@
+import { resolve } from "node:path";
+import type { Clock } from "../clock.ts";
+import { describeSource, type KeySource } from "../key-source.ts";
+import { Secret } from "../secret.ts";
+import {
+  codeOf,
+  emptyPins,
+  keepAside,
+  type Pin,
+  type Pins,
+  pinsIdentity,
+  readPins,
+  type SourcePin,
+  writePins,
+} from "./pins.ts";
+import { liesIn } from "./sources/file.ts";
+import { commandInWords, plain, shellWord } from "./words.ts";
+
+/** One use of a secret: whose, from where, to where. */
+export interface Subject {
+  /** The tool or gateway, for words. */
+  readonly name: string;
+  readonly source: KeySource;
+  /** Every origin the key may be sent to: base_url's and messages_url's. */
+  readonly origins: readonly string[];
+  /** keybearer's own folders: a file: inside them needs no pin. */
+  readonly home: readonly string[];
+}
+
+/** Something that waits for a person's yes, in words: old → new. */
+export interface Held {
+  readonly what: string;
+  readonly from: string;
+  readonly to: string;
+}
+
+/**
+ * Remembers which key belongs where, so that whoever may edit config.yaml cannot send a known key to somewhere new,
+ * run a new command, or read a file of their choice. Whoever hands out what was judged settles first.
+ */
+export interface Trust {
+  /** No file is a first start. A file that cannot be relied on is not: then nothing is trusted. */
+  load(): Promise<{ readonly problem: string | null }>;
+  /** Asked before a command runs or a file is read. On the first start it pins instead. */
+  judgeSource(subject: Subject): Held | null;
+  /** Asked before a key is used. The first use of a key pins it to its origins. */
+  judgeKey(subject: Subject, key: Secret): Held | null;
+  /** A person said yes: to the source, and to the key at these origins if there is one already. */
+  grant(subject: Subject, key: Secret | null): void;
+  /** Writes what changed, or what vanished, and ends the first start. A failed write is tried again next time. */
+  settle(): Promise<{ readonly problem: string | null }>;
+}
+
+/**
+ * The oldest pins are not dropped for new ones: whoever can write config.yaml could then flush a key's pin out with
+ * made-up keys and move the key. Beyond this number new keys wait for a person instead.
+ */
+const MOST_KEYS = 10_000;
+
+export function createTrust(options: { readonly file: string; readonly clock: Clock }): Trust {
+  return new PinnedTrust(options.file, options.clock);
+}
+
+class PinnedTrust implements Trust {
+  readonly #file: string;
+  readonly #clock: Clock;
+  // Until load() has looked, nothing is known, so nothing is trusted.
+  #pins: Pins = emptyPins(true);
+  #firstStart = false;
+  /** The file on disk is one that could not be relied on, and must be kept aside before it is replaced. */
+  #broken = false;
+  #loaded = false;
+  #changes = 0;
+  #saved: { readonly changes: number; readonly identity: string | null } = { changes: 0, identity: null };
+  #writing: Promise<unknown> = Promise.resolve();
+
+  constructor(file: string, clock: Clock) {
+    this.#file = file;
+    this.#clock = clock;
+  }
+
+  async load(): Promise<{ readonly problem: string | null }> {
+    const found = await readPins(this.#file);
+    this.#loaded = true;
+    this.#firstStart = found.state === "missing";
+    this.#broken = found.state === "broken";
+    this.#pins = found.state === "found" ? found.pins : emptyPins(this.#broken);
+    // The end of a first start is worth a file even when nothing was pinned.
+    this.#changes = this.#firstStart ? 1 : 0;
+    this.#saved = { changes: 0, identity: found.state === "missing" ? null : found.identity };
+    if (!this.#pins.lost) return { problem: null };
+    const why = found.state === "broken" ? ` (${plain(this.#file)} cannot be relied on: ${found.why})` : "";
+    const afresh = `stop keybearer, rm ${plain(shellWord(this.#file))}, and start it`;
+    return {
+      problem: `what was trusted before is lost${why}, so every key that is not known waits: look at config.yaml, then keybearer trust <tool> for each; or, to trust config.yaml as it stands, ${afresh}`,
+    };
+  }
+
+  judgeSource(subject: Subject): Held | null {
+    const id = this.#sourceId(subject);
+    if (id === null) return null;
+    if (this.#firstStart) this.#pinSource(id, subject);
+    if (this.#pins.sources.has(id)) return null;
+    const before = [...this.#pins.sources.values()].filter((pin) => pin.name === subject.name).at(-1);
+    const kind = subject.source.kind === "command" ? "command" : "file";
+    return {
+      what: `the ${kind} that gives ${plain(subject.name)} its key`,
+      from: before?.words ?? (this.#pins.lost ? UNKNOWN : `no ${kind}`),
+      to: `${this.#words(subject, id)}, for ${inWords(originsOf(subject))}`,
+    };
+  }
+
+  judgeKey(subject: Subject, key: Secret): Held | null {
+    const origins = originsOf(subject);
+    if (origins.length === 0) return null;
+    const id = key.digest(this.#pins.salt);
+    if (this.#firstStart) {
+      this.#pinKey(id, subject);
+      return null;
+    }
+    const sourceId = this.#sourceId(subject);
+    // A key never seen before is still bound by where its command or file was used: a command that makes a new key
+    // each time would otherwise hand a working one to any origin.
+    const pin = this.#pins.keys.get(id) ?? (sourceId === null ? undefined : this.#pins.sources.get(sourceId));
+    const full = this.#pins.keys.size >= MOST_KEYS;
+    if (pin === undefined && (this.#pins.lost || full)) {
+      const from = this.#pins.lost
+        ? UNKNOWN
+        : `nowhere: ${MOST_KEYS} keys are known, and more need a yes each`;
+      return { what: keyInWords(subject, key), from, to: inWords(origins) };
+    }
+    const strange = pin === undefined ? [] : origins.filter((origin) => !pin.origins.includes(origin));
+    if (pin !== undefined && strange.length > 0) {
+      return { what: keyInWords(subject, key), from: inWords(pin.origins), to: inWords(strange) };
+    }
+    // When full, only a key whose source is pinned comes here, and its source's pin goes on holding it.
+    if (!this.#pins.keys.has(id) && !full) this.#pinKey(id, subject);
+    return null;
+  }
+
+  grant(subject: Subject, key: Secret | null): void {
+    const sourceId = this.#sourceId(subject);
+    if (sourceId !== null) this.#pinSource(sourceId, subject);
+    if (key !== null) this.#pinKey(key.digest(this.#pins.salt), subject);
+  }
+
+  settle(): Promise<{ readonly problem: string | null }> {
+    this.#firstStart = false;
+    const written = this.#writing.then(() => this.#write());
+    this.#writing = written;
+    return written;
+  }
+
+  async #write(): Promise<{ readonly problem: string | null }> {
+    // Not looked yet: writing now would take what is on disk for nothing.
+    if (!this.#loaded) return { problem: null };
+    const changes = this.#changes;
+    const identity = await pinsIdentity(this.#file);
+    if (changes === this.#saved.changes && identity === this.#saved.identity) return { problem: null };
+    try {
+      if (this.#broken) await keepAside(this.#file, this.#clock.now());
+      this.#saved = { changes, identity: await writePins(this.#file, this.#pins) };
+      this.#broken = false;
+      return { problem: null };
+    } catch (error) {
+      const why = `${plain(this.#file)} could not be written (${codeOf(error)})`;
+      return {
+        problem: `${why}: what is trusted now is forgotten when keybearer stops, unless that is mended before`,
+      };
+    }
+  }
+
+  /** null: the source needs no pin. The exact argv, or the path as it is written, made straight. */
+  #sourceId({ source, home }: Subject): string | null {
+    if (source.kind === "command") return this.#digest("command", ...source.argv);
+    if (source.kind !== "file" || liesIn(source.path, home)) return null;
+    return this.#digest("file", resolve(source.path));
+  }
+
+  /** A digest, because an argument may hold what it should not. As a list in JSON, so that no two argv are one. */
+  #digest(...parts: readonly string[]): string {
+    return new Secret(JSON.stringify(parts)).digest(this.#pins.salt);
+  }
+
+  #pinSource(id: string, subject: Subject): void {
+    const known = this.#pins.sources.get(id);
+    const pin: SourcePin = {
+      ...this.#pinFor(known, subject),
+      words: plain(describeSource(subject.source)),
+    };
+    if (known?.origins.length === pin.origins.length) return;
+    this.#pins.sources.set(id, pin);
+    this.#changes += 1;
+  }
+
+  #pinKey(id: string, subject: Subject): void {
+    const known = this.#pins.keys.get(id);
+    const pin = this.#pinFor(known, subject);
+    if (known?.origins.length === pin.origins.length) return;
+    this.#pins.keys.set(id, pin);
+    this.#changes += 1;
+  }
+
+  #pinFor(known: Pin | undefined, subject: Subject): Pin {
+    const origins = [...new Set([...(known?.origins ?? []), ...originsOf(subject)])];
+    return { origins, name: known?.name ?? subject.name, since: known?.since ?? this.#clock.now() };
+  }
+
+  /** Where a part is hidden, a mark from the digest still tells two commands apart. */
+  #words({ source }: Subject, id: string): string {
+    if (source.kind !== "command") return source.kind === "file" ? plain(resolve(source.path)) : "";
+    const { words, whole } = commandInWords(source.argv);
+    return whole ? words : `${words} (hidden parts are in config.yaml; mark ${id.slice(0, 12)})`;
+  }
+}
+
+const UNKNOWN = "not known: what was trusted before is lost";
+
+function keyInWords(subject: Subject, key: Secret): string {
+  return `the key ${key.fingerprint} of ${plain(subject.name)}`;
+}
+
+function inWords(origins: readonly string[]): string {
+  return origins.map(plain).join(", ");
+}
+
+/** Scheme, host and port, each once. */
+function originsOf(subject: Subject): readonly string[] {
+  return [...new Set(subject.origins.map(originOf))];
+}
+
+function originOf(address: string): string {
+  // What is no address is compared as it is written, and so is never taken for another.
+  if (!URL.canParse(address)) return address;
+  const { origin, protocol, host } = new URL(address);
+  // Schemes the web does not know all have the origin "null", and would be one.
+  return origin === "null" ? `${protocol}//${host}` : origin;
+}

@@ -1,0 +1,48 @@
+import type { Gateway, Tool } from "../config/shape.ts";
+import type { KeyState } from "../key-source.ts";
+import { type Refusal, refuse } from "../refusal.ts";
+import type { Secret } from "../secret.ts";
+
+export type Admitted =
+  | { readonly ok: true; readonly key: Secret }
+  | { readonly ok: false; readonly refusal: Refusal };
+
+/** May this tool call now? Only what can be said before its body is read. */
+export function admit(tool: Tool, gateway: Gateway, key: KeyState, now: number): Admitted {
+  if (!tool.enabled) {
+    return no(
+      "tool-disabled",
+      `tool ${tool.name} is disabled. the owner can set tools.${tool.name}.enabled: true`,
+    );
+  }
+  if (tool.expires !== null && now >= tool.expires) {
+    const day = new Date(tool.expires).toISOString().slice(0, 10);
+    return no(
+      "tool-expired",
+      `tool ${tool.name} expired at ${day}. the owner can change tools.${tool.name}.expires`,
+    );
+  }
+  const group = tool.group === null ? undefined : gateway.groups[tool.group];
+  if (group !== undefined && !group.enabled) {
+    return no(
+      "group-disabled",
+      `group ${tool.group} of tool ${tool.name} is disabled on gateway ${gateway.name}`,
+    );
+  }
+  switch (key.state) {
+    case "ready":
+      return { ok: true, key: key.key };
+    case "unavailable":
+      return no("key-unavailable", `the key of tool ${tool.name} cannot be had: ${key.reason}`);
+    case "needs-trust":
+      return no(
+        "needs-trust",
+        `tool ${tool.name} is held: ${key.what} changed from ${key.from} to ${key.to}. ` +
+          `if you did that, type: keybearer trust ${tool.name}`,
+      );
+  }
+}
+
+function no(code: Refusal["code"], message: string): Admitted {
+  return { ok: false, refusal: refuse(code, message) };
+}

@@ -1,0 +1,53 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Duplex } from "node:stream";
+import { type Protocol, type Refusal, refusalAnswer } from "../refusal.ts";
+
+/** How much of a refused upload is read away, and for how long, before the connection is given up. */
+const MOST_DISCARDED = 8 * 1024 * 1024;
+const LONGEST_DISCARDING = 10_000;
+
+export function answerRefusal(
+  req: IncomingMessage,
+  res: ServerResponse,
+  refusal: Refusal,
+  protocol: Protocol,
+  id: string,
+): number {
+  const answer = refusalAnswer(refusal, protocol, id);
+  if (res.headersSent || res.destroyed) return answer.status;
+  res.writeHead(answer.status, answer.headers);
+  res.end(req.method === "HEAD" ? undefined : answer.body);
+  discard(req);
+  return answer.status;
+}
+
+/**
+ * A client in the middle of its upload reads the answer only if the connection is not reset under it, so what it sends
+ * is read away; but not without end.
+ */
+function discard(req: IncomingMessage): void {
+  if (req.complete) return;
+  const timer = setTimeout(() => req.socket.destroy(), LONGEST_DISCARDING);
+  req.once("close", () => clearTimeout(timer));
+  req.once("end", () => clearTimeout(timer));
+  let size = 0;
+  req.on("data", (chunk: Buffer) => {
+    size += chunk.length;
+    if (size > MOST_DISCARDED) req.socket.destroy();
+  });
+  req.resume();
+}
+
+/** For an upgrade there is no response object, only the bare connection. */
+export function answerUpgradeRefusal(
+  socket: Duplex,
+  refusal: Refusal,
+  protocol: Protocol,
+  id: string,
+): number {
+  const answer = refusalAnswer(refusal, protocol, id);
+  const headers = Object.entries({ ...answer.headers, connection: "close" });
+  const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
+  socket.end(`HTTP/1.1 ${answer.status} Refused\r\n${lines}\r\n${answer.body}`);
+  return answer.status;
+}

@@ -1,0 +1,193 @@
+import type { ClientRequest, IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
+import { pipeline } from "node:stream";
+import { TLSSocket } from "node:tls";
+import type { Clock } from "../clock.ts";
+import type { Refusal } from "../refusal.ts";
+import { type Cause, causeOf, isForTheOwner } from "./cause.ts";
+import { createDeadline, type Deadline, type Phase } from "./deadline.ts";
+import { decodedText, gather, withoutKey } from "./error-body.ts";
+import type { End, Exchange, Outcome } from "./exchange.ts";
+import { gatewayFailure, gatewayTimeout } from "./failure.ts";
+import { incomingHeaders } from "./headers.ts";
+
+/**
+ * One call while it runs: what the engine tells of it comes in, and one Outcome goes out. Whoever ends it first, the
+ * client or the gateway, gives the ending its name.
+ */
+export class Call {
+  readonly #exchange: Exchange;
+  readonly #clock: Clock;
+  readonly #resolve: (outcome: Outcome) => void;
+  readonly #deadline: Deadline;
+  readonly #started: number;
+  #outgoing: ClientRequest | null = null;
+  #answer: IncomingMessage | null = null;
+  #end: End | null = null;
+  #cause: Cause | null = null;
+  #words: string | null = null;
+  #firstByteMs: number | null = null;
+  #bytesIn = 0;
+  #bytesOut = 0;
+  #settled = false;
+
+  constructor(exchange: Exchange, clock: Clock, resolve: (outcome: Outcome) => void) {
+    this.#exchange = exchange;
+    this.#clock = clock;
+    this.#resolve = resolve;
+    this.#started = clock.elapsed();
+    this.#deadline = createDeadline((phase, ms) => this.#onSilence(phase, ms));
+    this.#deadline.await("connect", exchange.gateway.timeouts.connect);
+    exchange.res.once("close", () => this.#onClosed());
+    exchange.req.on("data", (chunk: Buffer) => {
+      this.#bytesIn += chunk.length;
+      this.#deadline.touch("first_byte");
+    });
+  }
+
+  /** The engine has a socket for this call, connected or about to be. */
+  onConnection(request: ClientRequest, socket: Socket): void {
+    this.#outgoing = request;
+    // Too late: the client left or was answered while the connection was made. Nothing may be sent any more.
+    if (this.#settled) {
+      request.destroy();
+      return;
+    }
+    const connected = () => this.#deadline.await("first_byte", this.#exchange.gateway.timeouts.firstByte);
+    if (isConnected(request, socket)) connected();
+    else socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", connected);
+  }
+
+  onAnswer(answer: IncomingMessage): void {
+    this.#answer = answer;
+    this.#firstByteMs = this.#clock.elapsed() - this.#started;
+    this.#deadline.await("idle", this.#exchange.gateway.timeouts.idle);
+    answer.on("data", () => this.#deadline.touch("idle"));
+    answer.once("error", (error) => this.#onBroken(error));
+    const status = answer.statusCode ?? 502;
+    if (status >= 400) this.#passError(answer, status);
+    else {
+      this.#cause = causeOf({ status, contentType: answer.headers["content-type"] ?? "", body: "" });
+      this.#writeHead(status, incomingHeaders(answer.rawHeaders, this.#exchange.key));
+      this.#passRest(answer);
+    }
+  }
+
+  /** The engine could not send the request, or its sending broke. */
+  onFailure(error: Error): void {
+    // Once the answer is there, trouble with the upload shows on the answer itself or does not matter; and when the
+    // client is gone, its `close` settles.
+    if (this.#answer !== null || this.#exchange.req.socket.destroyed) return;
+    this.#onBroken(error);
+  }
+
+  #onBroken(error: Error): void {
+    this.#end ??= "gateway-failed";
+    // After the first byte the connection is cut and nothing added: an ending of ours would look like the gateway's.
+    if (this.#exchange.res.headersSent) this.#exchange.res.destroy();
+    else this.#settle(gatewayFailure(error, this.#exchange.gateway.name, this.#exchange.origin));
+  }
+
+  #onSilence(phase: Phase, ms: number): void {
+    const { res, gateway, origin } = this.#exchange;
+    // A reader that takes nothing keeps the gateway from sending: that silence is the client's.
+    this.#end ??= res.writableNeedDrain ? "client-left" : "gateway-failed";
+    if (res.headersSent) res.destroy();
+    else this.#settle(gatewayTimeout(phase, ms, gateway.name, origin));
+    this.#outgoing?.destroy();
+  }
+
+  #onClosed(): void {
+    if (!this.#exchange.res.writableFinished) {
+      this.#end ??= "client-left";
+      this.#outgoing?.destroy();
+    }
+    this.#settle(null);
+  }
+
+  #settle(refusal: Refusal | null): void {
+    if (this.#settled) return;
+    this.#settled = true;
+    this.#deadline.stop();
+    const { res } = this.#exchange;
+    this.#resolve({
+      end: this.#end ?? "complete",
+      status: res.headersSent ? res.statusCode : null,
+      cause: this.#cause,
+      words: this.#words,
+      refusal,
+      firstByteMs: this.#firstByteMs,
+      bytesIn: this.#bytesIn,
+      bytesOut: this.#bytesOut,
+    });
+  }
+
+  #passError(answer: IncomingMessage, status: number): void {
+    const { key } = this.#exchange;
+    const encoding = answer.headers["content-encoding"];
+    gather(answer, ({ bytes, whole }) => {
+      if (this.#settled) return;
+      const text = decodedText(bytes, encoding);
+      this.#cause = causeOf({ status, contentType: answer.headers["content-type"] ?? "", body: text });
+      this.#words = key.blotFrom(text).slice(0, 300) || null;
+      const blotted = encoding === undefined || whole ? withoutKey(text, key) : null;
+      const headers = incomingHeaders(answer.rawHeaders, key);
+      if (blotted !== null) reframe(headers, whole ? blotted.length : null);
+      this.#writeHead(status, headers);
+      const body = blotted ?? bytes;
+      this.#bytesOut += body.length;
+      if (whole) this.#exchange.res.end(body);
+      else {
+        this.#exchange.res.write(body);
+        this.#passRest(answer);
+      }
+    });
+  }
+
+  #writeHead(status: number, headers: string[]): void {
+    const { res, ownHeaders } = this.#exchange;
+    // The gateway's Date, or none: the mirror measures the gateway's clock by it.
+    res.sendDate = false;
+    res.writeHead(status, this.#answer?.statusMessage ?? "", [
+      ...withCause(headers, this.#cause),
+      ...ownHeaders,
+    ]);
+  }
+
+  #passRest(answer: IncomingMessage): void {
+    const { res } = this.#exchange;
+    // The head goes out at once: a stream may take its time with the first event.
+    res.flushHeaders();
+    answer.on("data", (chunk: Buffer) => {
+      this.#bytesOut += chunk.length;
+    });
+    // pipe() would leave the client hanging when the gateway dies. What failed is known from the streams' own events.
+    pipeline(answer, res, () => {});
+  }
+}
+
+function isConnected(request: ClientRequest, socket: Socket): boolean {
+  if (request.reusedSocket) return true;
+  return !socket.connecting && !(socket instanceof TLSSocket && socket.getProtocol() === null);
+}
+
+function withCause(headers: string[], cause: Cause | null): string[] {
+  if (cause === null) return headers;
+  const named = [...headers, "x-keybearer-cause", cause.name];
+  if (!isForTheOwner(cause)) return named;
+  drop(named, "x-should-retry");
+  return [...named, "x-should-retry", "false"];
+}
+
+/** A body whose key was blotted out has another length, and is no longer compressed. */
+function reframe(headers: string[], length: number | null): void {
+  drop(headers, "content-length");
+  drop(headers, "content-encoding");
+  if (length !== null) headers.push("content-length", String(length));
+}
+
+function drop(headers: string[], name: string): void {
+  for (let i = headers.length - 2; i >= 0; i -= 2) {
+    if (headers[i]?.toLowerCase() === name) headers.splice(i, 2);
+  }
+}

@@ -1,0 +1,106 @@
+/** Why a gateway refused, put under the causes of SPEC.md section 7. */
+export type CauseName =
+  | "incomplete-key"
+  | "group-unavailable"
+  | "balance-or-quota"
+  | "wrong-base-url"
+  | "rate-limit"
+  | "unknown";
+
+export interface Cause {
+  readonly name: CauseName;
+  /** Whether the gateway refused the key itself, so that reading it again may help. */
+  readonly key: boolean;
+  /** What the owner can do about it. */
+  readonly advice: string;
+}
+
+export interface GatewayAnswer {
+  readonly status: number;
+  readonly contentType: string;
+  /** The body's beginning, decoded; empty where it was not looked at. */
+  readonly body: string;
+}
+
+interface Rule {
+  readonly when: RegExp;
+  readonly cause: Cause;
+}
+
+const KEY_UNKNOWN: Cause = {
+  name: "incomplete-key",
+  key: true,
+  advice: "the gateway does not know this key: copy it whole from the console, or create a new one",
+};
+const KEY_ENDED: Cause = {
+  name: "unknown",
+  key: true,
+  advice: "the key was disabled or has expired: enable it in the console, or create a new one",
+};
+const GROUP: Cause = {
+  name: "group-unavailable",
+  key: false,
+  advice: "the key's group is not enabled or lacks this model: check group and model in the console",
+};
+const BALANCE: Cause = {
+  name: "balance-or-quota",
+  key: false,
+  advice: "the balance, the subscription or the key's own quota is used up: check them in the console",
+};
+const BASE_URL: Cause = {
+  name: "wrong-base-url",
+  key: false,
+  advice: "nothing of the gateway's answers at this address: check base_url in config.yaml",
+};
+const RATE: Cause = {
+  name: "rate-limit",
+  key: false,
+  advice: "too many requests at once: wait, then try again",
+};
+const UNKNOWN: Cause = { name: "unknown", key: false, advice: "see the gateway's own words" };
+const KEY_REFUSED: Cause = { ...UNKNOWN, key: true };
+
+/**
+ * Codes and texts of sub2api, new-api, one-api, LiteLLM and OpenRouter. The first that fits holds: quota comes before
+ * rate, since several gateways answer 429 to both, and the ended key before the unknown one.
+ */
+const RULES: readonly Rule[] = [
+  {
+    when: /quota_exhausted|insufficient_(?:user_)?quota|insufficient[_ ](?:account[_ ])?balance|pre_consume_token_quota_failed|usage_limit_exceeded|subscription_(?:not_found|invalid)|billing_error|budget_exceeded|budget has been exceeded|quota is not enough|usage quota exhausted|额度(?:不足|已用[完尽])|限额已用完|余额不足|insufficient credits|requires more credits/i,
+    cause: BALANCE,
+  },
+  {
+    when: /api_key_disabled|api_key_expired|key is (?:disabled|blocked)|key has expired|expired[_ ]key|令牌已过期|令牌状态不可用|key 已过期/i,
+    cause: KEY_ENDED,
+  },
+  {
+    when: /group_(?:deleted|disabled|not_allowed)|not assigned to any group|model_not_found|no available channel|not supported by any configured account|no access to (?:model|any models)|not allowed to access model|model_access_denied|invalid model name passed|无权(?:访问|使用)|无可用渠道|可用渠道不存在|分组.{0,40}(?:弃用|停用|删除)/i,
+    cause: GROUP,
+  },
+  {
+    when: /404 page not found|invalid url \(|"detail":\s*"not found"/i,
+    cause: BASE_URL,
+  },
+  {
+    when: /invalid_api_key|api_key_required|invalid api key|incorrect api key|invalid token|token_not_found_in_db|invalid proxy server token|malformed api key|no api key passed|virtual key expected|无效的令牌|未提供令牌|令牌验证失败|no auth credentials|user not found/i,
+    cause: KEY_UNKNOWN,
+  },
+];
+
+/** null: the gateway did not refuse. */
+export function causeOf(answer: GatewayAnswer): Cause | null {
+  const html = /^\s*text\/html/i.test(answer.contentType);
+  // A console answers every unknown path with its own page and 200.
+  if (answer.status < 400) return html && answer.status === 200 ? BASE_URL : null;
+  const rule = RULES.find(({ when }) => when.test(answer.body));
+  if (rule) return rule.cause;
+  if (answer.status === 402) return BALANCE;
+  if (answer.status === 429 || answer.status === 529) return RATE;
+  if (answer.status === 404 || answer.status === 405) return html || answer.body === "" ? BASE_URL : UNKNOWN;
+  return answer.status === 401 ? KEY_REFUSED : UNKNOWN;
+}
+
+/** Trying again without the owner's help cannot mend these. */
+export function isForTheOwner(cause: Cause): boolean {
+  return cause.name !== "rate-limit" && cause.name !== "unknown";
+}

@@ -1,0 +1,65 @@
+import type { IncomingMessage } from "node:http";
+import { brotliDecompressSync, gunzipSync, inflateSync } from "node:zlib";
+import type { Secret } from "../secret.ts";
+
+/** How much of a gateway's error is looked at before it goes on. */
+const MOST_BYTES = 64 * 1024;
+
+export interface Gathered {
+  readonly bytes: Buffer;
+  /** false: there is more, and it still has to be passed on from the stream. */
+  readonly whole: boolean;
+}
+
+/** Reads an error's beginning. Calls back once, unless the stream fails first, which its owner sees by itself. */
+export function gather(stream: IncomingMessage, done: (gathered: Gathered) => void): void {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  const onData = (chunk: Buffer) => {
+    chunks.push(chunk);
+    size += chunk.length;
+    if (size > MOST_BYTES) finish(false);
+  };
+  const onEnd = () => finish(true);
+  const finish = (whole: boolean) => {
+    stream.off("data", onData);
+    stream.off("end", onEnd);
+    if (!whole) stream.pause();
+    done({ bytes: Buffer.concat(chunks), whole });
+  };
+  stream.on("data", onData);
+  stream.on("end", onEnd);
+}
+
+/** The text of an error body, for reading; empty where it cannot be decoded. */
+export function decodedText(bytes: Buffer, encoding: string | undefined): string {
+  try {
+    return decode(bytes, encoding).toString("utf8");
+  } catch {
+    return "";
+  }
+}
+
+function decode(bytes: Buffer, encoding: string | undefined): Buffer {
+  const bound = { maxOutputLength: MOST_BYTES * 4 };
+  switch (encoding?.trim().toLowerCase()) {
+    case undefined:
+    case "":
+    case "identity":
+      return bytes;
+    case "gzip":
+    case "x-gzip":
+      return gunzipSync(bytes, bound);
+    case "deflate":
+      return inflateSync(bytes, bound);
+    case "br":
+      return brotliDecompressSync(bytes, bound);
+    default:
+      return Buffer.alloc(0);
+  }
+}
+
+/** The same body without the key, or null where the key is not in it: then its bytes pass unchanged. */
+export function withoutKey(text: string, key: Secret): Buffer | null {
+  return key.isIn(text) ? Buffer.from(key.blotFrom(text)) : null;
+}

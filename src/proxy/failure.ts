@@ -1,0 +1,51 @@
+import { type Refusal, refuse } from "../refusal.ts";
+import type { Phase } from "./deadline.ts";
+
+/** What went wrong between keybearer and the gateway, in words. Used only while nothing was answered yet. */
+
+const UNREACHABLE: Readonly<Record<string, string>> = {
+  ECONNREFUSED: "nothing listens there",
+  ENOTFOUND: "its name is not known to DNS",
+  EAI_AGAIN: "DNS did not answer",
+  EHOSTUNREACH: "there is no way to that host",
+  ENETUNREACH: "there is no network",
+  ETIMEDOUT: "it did not answer the connection",
+  CERT_HAS_EXPIRED: "its certificate has expired",
+  DEPTH_ZERO_SELF_SIGNED_CERT: "its certificate is self-signed",
+  SELF_SIGNED_CERT_IN_CHAIN: "its certificate chain is self-signed",
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: "its certificate cannot be verified",
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: "its certificate cannot be verified",
+  ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another name",
+};
+
+export function gatewayFailure(error: NodeJS.ErrnoException, gateway: string, origin: string): Refusal {
+  const code = error.code ?? "";
+  const where = `gateway ${gateway} (${origin})`;
+  const known = UNREACHABLE[code];
+  if (known !== undefined) return unreachable(where, known);
+  // OpenSSL's own errors, such as a server that speaks plain http or an old TLS.
+  if (code.startsWith("ERR_SSL") || code === "EPROTO") return unreachable(where, "TLS with it failed");
+  if (
+    code.startsWith("HPE_") ||
+    code === "ECONNRESET" ||
+    code === "EPIPE" ||
+    code === "ERR_STREAM_PREMATURE_CLOSE"
+  ) {
+    const what = code.startsWith("HPE_") ? "answered something that is not HTTP" : "closed the connection";
+    return refuse("gateway-broken", `${where} ${what} before it answered. try again; see: keybearer status`);
+  }
+  return unreachable(where, error.message);
+}
+
+function unreachable(where: string, why: string): Refusal {
+  return refuse("gateway-unreachable", `${where} cannot be reached: ${why}. check base_url and the network`);
+}
+
+export function gatewayTimeout(phase: Phase, ms: number, gateway: string, origin: string): Refusal {
+  const seconds = `${Math.round(ms / 100) / 10} s`;
+  const what = phase === "connect" ? "could not be connected to" : "did not answer";
+  return refuse(
+    "gateway-timeout",
+    `gateway ${gateway} (${origin}) ${what} within ${seconds} (gateways.${gateway}.timeouts.${phase})`,
+  );
+}

@@ -1,0 +1,70 @@
+import type { ClientRequest, IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
+import { createProxyServer } from "http-proxy-3";
+import type { Clock } from "../clock.ts";
+import { Call } from "./call.ts";
+import type { Exchange, Outcome, UpgradeExchange } from "./exchange.ts";
+import { UpgradeCall } from "./upgrade-call.ts";
+
+/** The only file that knows the proxy engine. */
+export interface Forwarder {
+  /** Sends the request on and its answer back. Resolves once, however it ends; never rejects. */
+  forward(exchange: Exchange): Promise<Outcome>;
+  /** The same for a connection that is to become a WebSocket. */
+  forwardUpgrade(exchange: UpgradeExchange): Promise<Outcome>;
+}
+
+export function createForwarder(clock: Clock): Forwarder {
+  const calls = new WeakMap<IncomingMessage, Call>();
+  const upgrades = new WeakMap<IncomingMessage, UpgradeCall>();
+  // No key and no header goes into these options: the engine prints them under DEBUG.
+  // toProxy: the path is taken as it is; otherwise the engine would normalise it as a URL.
+  const engine = createProxyServer({
+    selfHandleResponse: true,
+    prependPath: false,
+    toProxy: true,
+    secure: true,
+  });
+  engine.on("proxyReq", (request, req, _res, _options, socket) =>
+    calls.get(req)?.onConnection(request, socket),
+  );
+  engine.on("proxyRes", (answer, req) => calls.get(req)?.onAnswer(answer));
+  engine.on("proxyReqWs", (request: ClientRequest, req: IncomingMessage) =>
+    upgrades.get(req)?.onRequest(request),
+  );
+  // Without a listener the engine throws what it has no callback for: the client vanished, which its response's
+  // `close` settles.
+  engine.on("error", () => {});
+
+  return {
+    forward(exchange) {
+      return new Promise((resolve) => {
+        const { req, res, origin, headers, agent } = exchange;
+        const call = new Call(exchange, clock, resolve);
+        calls.set(req, call);
+        // The engine copies req.headers and lays options.headers over them. They start empty, so that the gateway
+        // gets exactly what headers.ts built.
+        req.headers = {};
+        req.url = exchange.path;
+        try {
+          engine.web(req, res, { target: origin, headers, agent }, (error) => call.onFailure(error));
+        } catch (error) {
+          call.onFailure(error instanceof Error ? error : new Error(String(error)));
+        }
+      });
+    },
+    forwardUpgrade(exchange) {
+      return new Promise((resolve) => {
+        const { req, socket, head, origin, headers, agent } = exchange;
+        const call = new UpgradeCall(exchange, clock, resolve);
+        upgrades.set(req, call);
+        // The engine looks at these two before it does anything; the rest of what the client sent stays here.
+        req.headers = { upgrade: "websocket", connection: "upgrade" };
+        req.url = exchange.path;
+        engine.ws(req, socket as Socket, head, { target: origin, headers, agent }, (error) =>
+          call.onFailure(error),
+        );
+      });
+    },
+  };
+}

@@ -1,0 +1,137 @@
+import { CREDENTIAL_HEADERS } from "../identity/credential.ts";
+import { type Refusal, refuse } from "../refusal.ts";
+
+/** The head of a request, as it came over the wire. */
+export interface RequestHead {
+  readonly method: string;
+  /** The request target, byte for byte. */
+  readonly target: string;
+  readonly httpVersion: string;
+  /** Name, value, name, value: before Node joined, dropped or kept the first of doubles. */
+  readonly rawHeaders: readonly string[];
+}
+
+export interface Doors {
+  /** Every `host:port` under which this port may be called. */
+  readonly hosts: readonly string[];
+  /** Every origin that some tool allows; whether this tool does is asked again once it is known. */
+  readonly origins: readonly string[];
+}
+
+const MOST_HEADERS = 100;
+const LONGEST_TARGET = 8192;
+/** A daemon may stand behind another one, once. */
+const MOST_HOPS = 2;
+export const HOPS_HEADER = "x-keybearer-hops";
+
+/**
+ * The first thing every request meets, before routing, body or log: nothing here depends on who is calling.
+ * A loopback address alone keeps nobody out: any web page can send requests to it, and a name of the attacker's that
+ * resolves to 127.0.0.1 even makes them same-origin. Host and browser headers decide that, so they come first.
+ */
+export function guard(head: RequestHead, doors: Doors): Refusal | null {
+  const headers = group(head.rawHeaders);
+  return (
+    checkHost(headers, doors.hosts) ??
+    checkBrowser(headers, doors.origins) ??
+    checkSize(head) ??
+    checkTarget(head) ??
+    checkFraming(head, headers) ??
+    checkCredentials(headers) ??
+    checkHops(headers)
+  );
+}
+
+type Headers = ReadonlyMap<string, readonly string[]>;
+
+function group(rawHeaders: readonly string[]): Headers {
+  const headers = new Map<string, string[]>();
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    const name = (rawHeaders[i] ?? "").toLowerCase();
+    const values = headers.get(name);
+    if (values) values.push(rawHeaders[i + 1] ?? "");
+    else headers.set(name, [rawHeaders[i + 1] ?? ""]);
+  }
+  return headers;
+}
+
+function checkHost(headers: Headers, hosts: readonly string[]): Refusal | null {
+  const given = headers.get("host") ?? [];
+  const [host] = given;
+  // Node hands the first of two Hosts to the handler without a word, and none at all for HTTP/1.0.
+  if (given.length !== 1 || !host) return refuse("bad-request", "the request must name exactly one host");
+  if (hosts.includes(host.toLowerCase())) return null;
+  return refuse("host-not-allowed", `this is keybearer's port, and it answers only as ${hosts.join(", ")}`);
+}
+
+function checkBrowser(headers: Headers, origins: readonly string[]): Refusal | null {
+  const no = () => refuse("browser-request", "requests from web pages are not served");
+  const origin = headers.get("origin");
+  if (origin && (origin.length !== 1 || !origins.includes(origin[0] ?? ""))) return no();
+  if (headers.has("sec-fetch-site") && !origin) return no();
+  // Node's own fetch, and with it the official SDKs, sends sec-fetch-mode: cors and nothing else of that family.
+  const modes = headers.get("sec-fetch-mode");
+  if (modes && (modes.length !== 1 || modes[0] !== "cors")) return no();
+  const others = ["sec-fetch-dest", "sec-fetch-user", "access-control-request-method"];
+  return others.some((name) => headers.has(name)) && !origin ? no() : null;
+}
+
+function checkSize(head: RequestHead): Refusal | null {
+  if (head.rawHeaders.length / 2 > MOST_HEADERS) {
+    return refuse("headers-too-large", `the request has more than ${MOST_HEADERS} headers`);
+  }
+  if (head.target.length > LONGEST_TARGET) {
+    return refuse("headers-too-large", `the address is longer than ${LONGEST_TARGET} characters`);
+  }
+  return null;
+}
+
+/**
+ * The target must be a plain path. `new URL("//evil.com/x", base)` is evil.com, and so are `/\evil.com` and the
+ * absolute form: a path that needs resolving is refused, so that none is ever resolved.
+ */
+function checkTarget(head: RequestHead): Refusal | null {
+  if (head.method === "CONNECT" || head.method === "TRACE") {
+    return refuse("bad-request", `${head.method} is not served`);
+  }
+  const { target } = head;
+  const path = target.split("?", 1)[0] ?? "";
+  const plain = path.startsWith("/") && !path.startsWith("//");
+  if (!plain || /[\\#]|[^\x21-\x7e]/.test(target) || hasDotSegment(path)) {
+    return refuse("bad-request", "the address is not a plain path");
+  }
+  return null;
+}
+
+function hasDotSegment(path: string): boolean {
+  const decoded = path.replace(/%2e/gi, ".").replace(/%2f|%5c/gi, "/");
+  return decoded.split("/").some((segment) => /^\.{1,2}(?:;|$)/.test(segment)) || /%00|%0[9ad]/i.test(path);
+}
+
+/** One request here must be one request there, whatever its framing (CVE-2026-29057 and its family). */
+function checkFraming(head: RequestHead, headers: Headers): Refusal | null {
+  const coding = headers.get("transfer-encoding");
+  if (coding === undefined) return null;
+  if (coding.length !== 1 || coding[0]?.trim().toLowerCase() !== "chunked") {
+    return refuse("bad-request", "no transfer coding but chunked is taken");
+  }
+  // http-proxy-3 turns a chunked DELETE or OPTIONS into content-length 0 and pipes the body behind it.
+  if (head.method === "DELETE" || head.method === "OPTIONS") {
+    return refuse("bad-request", `a chunked ${head.method} is not taken; send its content-length`);
+  }
+  return null;
+}
+
+function checkCredentials(headers: Headers): Refusal | null {
+  const twice = CREDENTIAL_HEADERS.find((name) => (headers.get(name)?.length ?? 0) > 1);
+  return twice === undefined ? null : refuse("bad-request", `the header ${twice} is there twice`);
+}
+
+function checkHops(headers: Headers): Refusal | null {
+  const hops = Number(headers.get(HOPS_HEADER)?.[0] ?? 0);
+  if (hops < MOST_HOPS) return null;
+  return refuse(
+    "loop",
+    "this request went through keybearer before. a gateway's base_url points back at keybearer",
+  );
+}

@@ -1,0 +1,139 @@
+import type { Gateway } from "../config/shape.ts";
+import { CREDENTIAL_HEADERS, isCredentialName } from "../identity/credential.ts";
+import type { Protocol } from "../refusal.ts";
+import type { Secret } from "../secret.ts";
+import { HOPS_HEADER } from "./guard.ts";
+
+/** RFC 9110 section 7.6.1, and the older names that are treated likewise. */
+const HOP_BY_HOP = [
+  "connection",
+  "keep-alive",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+];
+
+/** What a gateway has no business to know of this machine, or what is answered here. */
+const NOT_FORWARDED = [
+  "host",
+  "cookie",
+  "origin",
+  "referer",
+  "forwarded",
+  "via",
+  "x-real-ip",
+  "expect",
+  HOPS_HEADER,
+];
+
+export type OutgoingHeaders = Record<string, string | string[]>;
+
+export interface OutgoingRequest {
+  readonly rawHeaders: readonly string[];
+  /** Scheme, host and port the request goes to. */
+  readonly origin: string;
+  readonly key: Secret;
+  /** The header this key travels in; see keySlot. */
+  readonly slot: KeySlot;
+}
+
+/**
+ * The headers of the request to the gateway. They start empty: copied is what is end to end and harmless, and the key
+ * goes in last, so that nothing the client sent, nominated in Connection or spelled cleverly can stand beside it.
+ */
+export function outgoingHeaders(request: OutgoingRequest): OutgoingHeaders {
+  const { rawHeaders } = request;
+  const dropped = nominated(rawHeaders);
+  const headers: OutgoingHeaders = {};
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    // Lower case throughout: two spellings of one name would both be sent.
+    const name = (rawHeaders[i] ?? "").toLowerCase();
+    const value = rawHeaders[i + 1] ?? "";
+    if (dropped.includes(name) || !isForwarded(name)) continue;
+    const before = headers[name];
+    headers[name] = before === undefined ? value : [before, value].flat();
+  }
+  // Chunked is hop by hop; said here on our own account, or Node sends the body of a chunked GET without framing.
+  if (rawHeaders.some((name, i) => i % 2 === 0 && name.toLowerCase() === "transfer-encoding")) {
+    headers["transfer-encoding"] = "chunked";
+    delete headers["content-length"];
+  }
+  const { host, hostname } = new URL(request.origin);
+  headers.host = host;
+  if (isLoopback(hostname)) headers[HOPS_HEADER] = String(hopsOf(rawHeaders) + 1);
+  headers[request.slot] =
+    request.slot === "authorization" ? `Bearer ${request.key.reveal()}` : request.key.reveal();
+  return headers;
+}
+
+function isForwarded(name: string): boolean {
+  return (
+    !HOP_BY_HOP.includes(name) &&
+    !NOT_FORWARDED.includes(name) &&
+    !isCredentialName(name) &&
+    !name.startsWith("x-forwarded-") &&
+    !name.startsWith("sec-fetch-") &&
+    !name.startsWith("proxy-")
+  );
+}
+
+/** The names that Connection makes hop by hop. A client could nominate the very header the key goes into. */
+function nominated(rawHeaders: readonly string[]): string[] {
+  const names: string[] = [];
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    if ((rawHeaders[i] ?? "").toLowerCase() !== "connection") continue;
+    for (const name of (rawHeaders[i + 1] ?? "").split(",")) names.push(name.trim().toLowerCase());
+  }
+  // content-length frames the body that follows; leaving it out would make one request two.
+  return names.filter((name) => name !== "content-length");
+}
+
+function hopsOf(rawHeaders: readonly string[]): number {
+  const at = rawHeaders.findIndex((name, i) => i % 2 === 0 && name.toLowerCase() === HOPS_HEADER);
+  return at === -1 ? 0 : Number(rawHeaders[at + 1]) || 0;
+}
+
+function isLoopback(hostname: string): boolean {
+  return hostname === "localhost" || hostname === "[::1]" || hostname.startsWith("127.");
+}
+
+export type KeySlot = "authorization" | "x-api-key" | "x-goog-api-key";
+
+/** Which header the key goes into: the gateway's setting, else what this protocol's gateways understand. */
+export function keySlot(
+  protocol: Protocol,
+  gateway: Gateway,
+  headers: Readonly<Record<string, unknown>>,
+): KeySlot {
+  if (gateway.keyHeader === "bearer") return "authorization";
+  if (gateway.keyHeader === "x-api-key") return "x-api-key";
+  if (protocol === "gemini") return "x-goog-api-key";
+  const shown = CREDENTIAL_HEADERS.filter((name) => headers[name] !== undefined);
+  return protocol === "messages" && shown.length === 1 && shown[0] === "x-api-key"
+    ? "x-api-key"
+    : "authorization";
+}
+
+/**
+ * The gateway's headers as the client gets them: flat name, value pairs in their order and case. Hop-by-hop ones and
+ * cookies stay out, CORS never leaves this port, and nobody else speaks in keybearer's name.
+ */
+export function incomingHeaders(rawHeaders: readonly string[], key: Secret): string[] {
+  const dropped = nominated(rawHeaders);
+  const headers: string[] = [];
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    const name = (rawHeaders[i] ?? "").toLowerCase();
+    const unwanted =
+      HOP_BY_HOP.includes(name) ||
+      dropped.includes(name) ||
+      name === "set-cookie" ||
+      name.startsWith("access-control-") ||
+      name.startsWith("x-keybearer-");
+    if (!unwanted) headers.push(rawHeaders[i] ?? "", key.blotFrom(rawHeaders[i + 1] ?? ""));
+  }
+  return headers;
+}

@@ -1,0 +1,160 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Duplex } from "node:stream";
+import type { Listen } from "../config/shape.ts";
+
+/** The listeners of one port: 127.0.0.1 and [::1] together, or the one the person chose. */
+export interface Port {
+  readonly port: number;
+  /** `host:port`, one for each address that accepts. */
+  readonly addresses: readonly string[];
+  /** Stops accepting and closes what is idle; resolves when the last connection is gone. */
+  drain(): Promise<void>;
+  /** Cuts every connection. */
+  cut(): void;
+}
+
+export interface PortHandlers {
+  request(req: IncomingMessage, res: ServerResponse): void;
+  upgrade(req: IncomingMessage, socket: Duplex, head: Buffer): void;
+}
+
+export class PortTaken extends Error {
+  readonly address: string;
+  readonly port: number;
+  constructor(address: string, port: number) {
+    super(`${address} is taken`);
+    this.address = address;
+    this.port = port;
+  }
+}
+
+const TRIES_FOR_A_FREE_PORT = 20;
+
+/**
+ * Binds every address or none: whoever holds [::1] while we hold 127.0.0.1 is called "localhost" by half of the
+ * clients, and would be handed their tokens.
+ */
+export async function openPort(listen: Listen, handlers: PortHandlers): Promise<Port> {
+  const hosts = listen.host === "localhost" ? ["127.0.0.1", "::1"] : [listen.host];
+  for (let attempt = 1; ; attempt += 1) {
+    const servers: Server[] = [];
+    const upgraded = new Set<Duplex>();
+    let port = listen.port;
+    try {
+      for (const host of hosts) {
+        const server = createDataServer(handlers, upgraded);
+        const bound = await bind(server, host, port);
+        if (bound === null && servers.length > 0) continue;
+        if (bound === null) throw new PortTaken(authority(host, port), port);
+        servers.push(server);
+        port = bound;
+      }
+      return portOf(servers, port, upgraded);
+    } catch (error) {
+      for (const server of servers) server.close();
+      const another = listen.port === 0 && error instanceof PortTaken && attempt < TRIES_FOR_A_FREE_PORT;
+      if (!another) throw error;
+    }
+  }
+}
+
+/** The port that was bound, or null on a machine without that address family. */
+function bind(server: Server, host: string, port: number): Promise<number | null> {
+  return new Promise((resolve, reject) => {
+    const onError = (error: NodeJS.ErrnoException) => {
+      if (error.code === "EADDRINUSE") reject(new PortTaken(authority(host, port), port));
+      // No IPv6 on this machine: then nobody can take [::1] from us either.
+      else if (host === "::1" && (error.code === "EADDRNOTAVAIL" || error.code === "EAFNOSUPPORT"))
+        resolve(null);
+      else reject(error);
+    };
+    server.once("error", onError);
+    server.listen({ host, port, exclusive: true, ipv6Only: host === "::1" }, () => {
+      server.off("error", onError);
+      const address = server.address();
+      resolve(typeof address === "object" && address !== null ? address.port : port);
+    });
+  });
+}
+
+function createDataServer(handlers: PortHandlers, upgraded: Set<Duplex>): Server {
+  const server = createServer({
+    insecureHTTPParser: false,
+    requireHostHeader: false, // guard.ts says it in words, and counts them
+    maxHeaderSize: 16_384,
+    headersTimeout: 10_000,
+    // Uploads may be slow and answers long: the gateway's own timeouts bound both.
+    requestTimeout: 0,
+    // The default of 30 s would let a headersTimeout of 10 s take 40.
+    connectionsCheckingInterval: 1000,
+    keepAliveTimeout: 5000,
+    noDelay: true,
+    joinDuplicateHeaders: false,
+  });
+  // A cap here drops the headers beyond it in silence, credentials too; guard.ts counts them instead.
+  server.maxHeadersCount = 0;
+  server.maxConnections = 512;
+  server.maxRequestsPerSocket = 0;
+  server.timeout = 0;
+  server.on("request", handlers.request);
+  // 100 is answered only once the request is let in (handle.ts), so that a refused upload is never sent.
+  server.on("checkContinue", handlers.request);
+  server.on("upgrade", (req, socket, head) => {
+    // An upgraded connection leaves the server's own book, so cut() would not find it.
+    upgraded.add(socket);
+    socket.once("close", () => upgraded.delete(socket));
+    handlers.upgrade(req, socket, head);
+  });
+  server.on("connect", (_req, socket) => socket.destroy());
+  server.on("clientError", (error: NodeJS.ErrnoException, socket) => answerUnparsable(error, socket));
+  return server;
+}
+
+/** What Node's parser refuses never becomes a request; it is answered briefly and closed. */
+function answerUnparsable(error: NodeJS.ErrnoException, socket: Duplex): void {
+  if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
+  const [status, code] =
+    error.code === "HPE_HEADER_OVERFLOW"
+      ? ["431 Request Header Fields Too Large", "headers-too-large"]
+      : error.code === "ERR_HTTP_REQUEST_TIMEOUT"
+        ? ["408 Request Timeout", "bad-request"]
+        : ["400 Bad Request", "bad-request"];
+  socket.end(
+    `HTTP/1.1 ${status}\r\nconnection: close\r\nx-keybearer-refusal: ${code}\r\ncontent-length: 0\r\n\r\n`,
+  );
+}
+
+function portOf(servers: readonly Server[], port: number, upgraded: ReadonlySet<Duplex>): Port {
+  const addresses = servers.map((server) => {
+    const address = server.address();
+    return authority(typeof address === "object" && address !== null ? address.address : "", port);
+  });
+  return {
+    port,
+    addresses,
+    async drain() {
+      await Promise.all(
+        servers.map(
+          (server) =>
+            new Promise<void>((resolve) => {
+              server.close(() => resolve());
+              server.closeIdleConnections();
+            }),
+        ),
+      );
+    },
+    cut() {
+      for (const server of servers) server.closeAllConnections();
+      for (const socket of upgraded) socket.destroy();
+    },
+  };
+}
+
+export function authority(host: string, port: number): string {
+  return `${host.includes(":") ? `[${host}]` : host}:${port}`;
+}
+
+/** The names under which this port may be called. Anything else in Host is a web page's trick, or a mistake. */
+export function hostsOf(port: number): string[] {
+  return [`localhost:${port}`, `127.0.0.1:${port}`, `[::1]:${port}`];
+}

@@ -1,0 +1,55 @@
+import type { Clock } from "../clock.ts";
+import type { Secret } from "../secret.ts";
+import type { CauseName } from "./cause.ts";
+import type { Outcome } from "./exchange.ts";
+
+/** How a tool stands with its gateway, as its last calls showed. */
+export interface Refused {
+  readonly cause: CauseName;
+  readonly status: number;
+  /** The first refusal since the last success. */
+  readonly since: number;
+  readonly times: number;
+  readonly advice: string;
+  /** The gateway's own words. */
+  readonly words: string | null;
+  readonly key: string;
+}
+
+export interface Standings {
+  note(tool: string, key: Secret, outcome: Outcome): void;
+  /** null: nothing is known against it. */
+  of(tool: string): Refused | null;
+  lastUse(tool: string): number | null;
+}
+
+export function createStandings(clock: Clock): Standings {
+  const refused = new Map<string, Refused>();
+  const uses = new Map<string, number>();
+  return {
+    note(tool, key, outcome) {
+      uses.set(tool, clock.now());
+      const { cause, status } = outcome;
+      if (status === null) return;
+      if (cause === null) {
+        if (status < 400) refused.delete(tool);
+        return;
+      }
+      // A rate limit passes by itself, and an unnamed error is not about the key.
+      if (cause.name === "rate-limit" || (cause.name === "unknown" && !cause.key)) return;
+      const before = refused.get(tool);
+      const same = before !== undefined && before.key === key.fingerprint && before.cause === cause.name;
+      refused.set(tool, {
+        cause: cause.name,
+        status,
+        since: same ? before.since : clock.now(),
+        times: same ? before.times + 1 : 1,
+        advice: cause.advice,
+        words: outcome.words,
+        key: key.fingerprint,
+      });
+    },
+    of: (tool) => refused.get(tool) ?? null,
+    lastUse: (tool) => uses.get(tool) ?? null,
+  };
+}

@@ -1,0 +1,51 @@
+import type { Cost, Tokens } from "./billing.ts";
+
+/** One billed request. Times in milliseconds, money in dollars. */
+export interface UsageRow {
+  /** Goes up by one with each row, and is never reused. */
+  readonly id: number;
+  readonly keyId: number;
+  readonly groupId: number;
+  /** `client:` and the X-Client-Request-ID of the answer. */
+  readonly requestId: string;
+  readonly model: string;
+  readonly endpoint: string;
+  readonly stream: boolean;
+  readonly tokens: Tokens;
+  readonly cost: Cost;
+  readonly multiplier: number;
+  readonly durationMs: number;
+  /** null where the answer was not streamed, or nothing of it was sent. */
+  readonly firstTokenMs: number | null;
+  readonly userAgent: string | null;
+  readonly sessionId: string | null;
+  readonly ipAddress: string | null;
+  /** When the request was over. */
+  readonly createdAt: number;
+}
+
+export interface UsageLog {
+  add(row: Omit<UsageRow, "id">): UsageRow;
+  /** Oldest first. */
+  list(): readonly UsageRow[];
+  withId(id: number): UsageRow | null;
+}
+
+/** The oldest rows are forgotten beyond this, so that a sandbox left running does not grow for ever. */
+const MOST_ROWS = 20_000;
+
+export function createUsageLog(): UsageLog {
+  let rows: UsageRow[] = [];
+  let lastId = 0;
+  return {
+    add(fields) {
+      lastId += 1;
+      const row: UsageRow = { id: lastId, ...fields };
+      rows.push(row);
+      if (rows.length >= MOST_ROWS * 2) rows = rows.slice(-MOST_ROWS);
+      return row;
+    },
+    list: () => rows,
+    withId: (id) => rows.find((row) => row.id === id) ?? null,
+  };
+}
