@@ -7,20 +7,17 @@ import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { type ControlServer, createControlServer } from "./control/server.ts";
 import { type Status, statusOf } from "./control/status.ts";
 import { createTrusting } from "./control/trusting.ts";
-import { portOwner } from "./identity/port-owner.ts";
-import { createKeyring } from "./keys/keyring.ts";
-import { createTrust } from "./keys/trust.ts";
+import { openDataPort } from "./data-port.ts";
+import { createKeyring, type Keyring } from "./keys/keyring.ts";
+import { createTrust, type Trust } from "./keys/trust.ts";
 import { createLogger, type Logger } from "./logger.ts";
+import { type Newcomer, welcomeNewcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { createAgents } from "./proxy/agents.ts";
 import { createForwarder } from "./proxy/forward.ts";
-import { type HandleMeans, handle } from "./proxy/handle.ts";
-import { handleUpgrade } from "./proxy/handle-upgrade.ts";
-import { hostsOf, openPort, type Port, PortTaken } from "./proxy/server.ts";
+import { hostsOf } from "./proxy/server.ts";
 import { createStandings } from "./proxy/standing.ts";
-import { createReload, wantsOf } from "./reload.ts";
-import { createSandbox, type Sandbox } from "./sandbox/sandbox.ts";
-import { sandboxSetup } from "./sandbox-config.ts";
+import { Reload, wantsOf } from "./reload.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 import { version } from "./version.ts";
 
@@ -37,8 +34,8 @@ export interface DaemonOptions {
 export interface Daemon {
   readonly port: number;
   readonly addresses: readonly string[];
-  /** Set while the sandbox serves: what to paste. */
-  readonly sandbox: { readonly token: string; readonly model: string; readonly gateway: Sandbox } | null;
+  /** Set when it started without a config.yaml: what to paste. */
+  readonly newcomer: Newcomer | null;
   readonly log: Logger;
   snapshot(): Snapshot;
   status(): Promise<Status>;
@@ -53,144 +50,74 @@ export interface Daemon {
 const DRAIN_MS = 10_000;
 /** A key that takes longer, such as a command that waits for a finger, follows while the others serve. */
 const FIRST_KEYS_MS = 3000;
-/** How long what began on the sandbox may go on there once a config.yaml has ended it. */
-const SANDBOX_LINGER_MS = 10_000;
 
 /** The one place where everything is made and put together. */
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
-  const { places, env, clock = systemClock } = options;
+  const { places, clock = systemClock } = options;
   const startedAt = clock.elapsed();
-  const trust = createTrust({ file: places.trust, clock });
-  const keyring = createKeyring({ trust, env, clock, onLate: () => takeLateKeys() });
-  // A key may arrive before there is anything to put it into.
-  let takeLateKeys = (): void => {
-    lateKeys = true;
-  };
-  let lateKeys = false;
-  const log = createLogger({
-    level: "info",
-    destination: options.logTo,
-    forPeople: options.logForPeople ?? false,
-    secrets: () => keyring.secrets(),
-  });
-
   const loaded = await firstLoad(places);
-  const standings = createStandings(clock);
   const control = createControlServer(places.socket);
   await claim(control, places);
 
-  const { problem } = await trust.load();
-  if (problem !== null) log.error(problem);
-  const sandbox = loaded.config === null ? createSandbox({ clock }) : null;
-  await sandbox?.start();
-  const setup = sandbox === null ? null : sandboxSetup(sandbox, options.sandboxListen);
-  const first = setup?.snapshot ?? (await firstSnapshot(loaded));
+  const keys = createKeys(options, clock);
+  const { trust, keyring, log } = keys;
+  const known = await trust.load();
+  if (known.problem !== null) log.error(known.problem);
+  const newcomer = loaded.config === null ? await welcomeNewcomer(clock, options.sandboxListen) : null;
+  const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
+  const onSandbox = () => newcomer?.serving() ?? false;
+  const agents = createAgents();
+  const standings = createStandings(clock);
   log.level = first.config.log.level;
 
-  const agents = createAgents();
-  let stopping = false;
-  let onSandbox = sandbox !== null;
+  const onSwap = (_from: Snapshot, to: Snapshot) => {
+    log.level = to.config.log.level;
+    agents.keepOnly(Object.values(to.config.gateways));
+    if (!onSandbox()) return;
+    log.info("a config.yaml is there: the sandbox ends");
+    void newcomer?.end();
+  };
+  const begin = { snapshot: first, text: loaded.text };
+  const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
+  keys.whenLate(() => reload.takeKeys());
 
-  const reload = createReload({
-    places,
-    clock,
-    log,
-    keyring,
-    trust,
-    first: { snapshot: first, text: loaded.text },
-    onSwap(_from, to) {
-      log.level = to.config.log.level;
-      agents.keepOnly(Object.values(to.config.gateways));
-      if (onSandbox) void endSandbox();
-    },
-  });
-
-  takeLateKeys = reload.takeKeys;
-  if (lateKeys) reload.takeKeys();
-
-  const means: HandleMeans = {
+  const gate = { hosts: [] as readonly string[], stopping: false };
+  const port = await openDataPort(first.config.listen, {
     clock,
     log,
     standings,
-    snapshot: reload.snapshot,
+    snapshot: () => reload.snapshot,
     forwarder: createForwarder(clock),
     agents,
-    hosts: () => hosts,
-    stopping: () => stopping,
-    sandbox: () => onSandbox,
-    rereadKey: (tool) => {
-      if (onSandbox) return;
-      void keyring.reread(tool).then((changed) => changed && reload.takeKeys());
-    },
-  };
-  const port = await bindPort(first.config.listen, means).catch(async (error) => {
-    await Promise.all([sandbox?.stop(), control.close()]);
+    hosts: () => gate.hosts,
+    stopping: () => gate.stopping,
+    sandbox: onSandbox,
+    rereadKey: (tool) => void keyring.reread(tool).then((changed) => changed && reload.takeKeys()),
+  }).catch(async (error) => {
+    await Promise.all([newcomer?.stop(), reload.close(), control.close()]);
     throw error;
   });
-  const hosts = hostsOf(port.port);
-  const trusting = createTrusting({
-    snapshot: reload.snapshot,
-    async grant(tool, seen) {
-      const answer = await keyring.grant(tool, seen);
-      reload.takeKeys();
-      return answer;
-    },
-    log,
-  });
-  control.serve({ status, ...trusting });
+  gate.hosts = hostsOf(port.port);
+
+  const sight = { listen: port.addresses, configPath: places.config, reload, standings, startedAt, clock };
+  const status = () => statusOf({ version: version(), sandbox: onSandbox(), ...sight });
+  control.serve({ status, ...createTrusting({ reload, keyring, log }) });
   await reload.watch();
-
-  function status(): Promise<Status> {
-    return statusOf({
-      version: version(),
-      uptime: clock.elapsed() - startedAt,
-      now: clock.now(),
-      listen: port.addresses,
-      sandbox: onSandbox,
-      configPath: places.config,
-      loadedAt: reload.loadedAt(),
-      snapshot: reload.snapshot(),
-      problems: reload.problems(),
-      standings,
-    });
-  }
-
-  async function firstSnapshot({ config, problems }: Loaded): Promise<Snapshot> {
-    if (config === null) throw new StartFailure(EXIT.badConfig, problemsInWords(places.config, problems));
-    const keys = await keyring.resolve(wantsOf(config, places), FIRST_KEYS_MS);
-    const settled = await trust.settle();
-    if (settled.problem !== null) log.error(settled.problem);
-    for (const { path, message } of problems) log.warn({ path }, message);
-    return createSnapshot(1, config, keys, problems);
-  }
-
-  async function endSandbox(): Promise<void> {
-    onSandbox = false;
-    log.info("a config.yaml is there: the sandbox ends");
-    const deadline = clock.elapsed() + SANDBOX_LINGER_MS;
-    while (sandbox !== null && sandbox.openSockets > 0 && clock.elapsed() < deadline && !stopping) {
-      await new Promise((resolve) => setTimeout(resolve, 200));
-    }
-    await sandbox?.stop();
-  }
 
   return {
     port: port.port,
     addresses: port.addresses,
-    sandbox:
-      setup === null || sandbox === null
-        ? null
-        : { token: setup.token, model: setup.model, gateway: sandbox },
+    newcomer,
     log,
-    snapshot: reload.snapshot,
+    snapshot: () => reload.snapshot,
     status,
     reload: () => reload.refresh(true),
     async stop(patienceMs = DRAIN_MS) {
-      stopping = true;
+      gate.stopping = true;
       const timer = setTimeout(() => port.cut(), patienceMs);
       await port.drain();
       clearTimeout(timer);
-      await Promise.all([reload.close(), sandbox?.stop(), control.close()]);
+      await Promise.all([reload.close(), newcomer?.stop(), control.close()]);
       agents.close();
     },
     cut: () => port.cut(),
@@ -222,28 +149,40 @@ async function claim(control: ControlServer, places: Places): Promise<void> {
   }
 }
 
-async function bindPort(listen: Listen, means: HandleMeans): Promise<Port> {
-  const failed = (error: unknown) => means.log.error({ err: error }, "a request failed inside keybearer");
-  try {
-    return await openPort(listen, {
-      request: (req, res) =>
-        void handle(req, res, means).catch((error) => {
-          failed(error);
-          res.destroy();
-        }),
-      upgrade: (req, socket, head) =>
-        void handleUpgrade(req, socket, head, means).catch((error) => {
-          failed(error);
-          socket.destroy();
-        }),
-    });
-  } catch (error) {
-    if (!(error instanceof PortTaken)) throw error;
-    const owner = await portOwner(error.port);
-    const by = owner === null ? "by another program" : `by ${owner.program} (pid ${owner.pid})`;
-    throw new StartFailure(
-      EXIT.portTaken,
-      `${error.address} is taken ${by}. stop it, or change listen in config.yaml`,
-    );
-  }
+interface Keys {
+  readonly trust: Trust;
+  readonly keyring: Keyring;
+  readonly log: Logger;
+  /** Calls back for every key that comes late, and at once if one came before there was anybody to tell. */
+  whenLate(tell: () => void): void;
+}
+
+/** The keyring tells of late keys, and the logger hides the keyring's keys: they are made together. */
+function createKeys(options: DaemonOptions, clock: Clock): Keys {
+  let late = false;
+  let tellLate = (): void => {
+    late = true;
+  };
+  const trust = createTrust({ file: options.places.trust, clock });
+  const keyring = createKeyring({ trust, env: options.env, clock, onLate: () => tellLate() });
+  const log = createLogger({
+    level: "info",
+    destination: options.logTo,
+    forPeople: options.logForPeople ?? false,
+    secrets: () => keyring.secrets(),
+  });
+  const whenLate = (tell: () => void) => {
+    tellLate = tell;
+    if (late) tell();
+  };
+  return { trust, keyring, log, whenLate };
+}
+
+async function firstSnapshot({ config, problems }: Loaded, places: Places, keys: Keys): Promise<Snapshot> {
+  if (config === null) throw new StartFailure(EXIT.badConfig, problemsInWords(places.config, problems));
+  const states = await keys.keyring.resolve(wantsOf(config, places), FIRST_KEYS_MS);
+  const settled = await keys.trust.settle();
+  if (settled.problem !== null) keys.log.error(settled.problem);
+  for (const { path, message } of problems) keys.log.warn({ path }, message);
+  return createSnapshot(1, config, states, problems);
 }

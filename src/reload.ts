@@ -5,29 +5,11 @@ import { type Loaded, loadConfig } from "./config/load.ts";
 import type { Problem } from "./config/problem.ts";
 import type { Config } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
-import { createFileWatch, type FileWatch } from "./config/watch.ts";
+import { createFileWatch, type FileWatch } from "./config/watch/watch.ts";
 import type { Keyring, Want } from "./keys/keyring.ts";
 import type { Trust } from "./keys/trust.ts";
 import type { Logger } from "./logger.ts";
 import type { Places } from "./places.ts";
-
-/**
- * The configuration in force and how it changes: watch → parse → references → trust → keys → changes in words → swap.
- * A file that is bad, empty, half-written or gone changes nothing.
- */
-export interface Reload {
-  snapshot(): Snapshot;
-  /** What is wrong with the file as it is now, while the last good one serves. Empty when they are the same. */
-  problems(): readonly Problem[];
-  /** When the snapshot in force was made. */
-  loadedAt(): number;
-  /** Looks at the file; with `force`, reads every key again even if the text is the same. Resolves when applied. */
-  refresh(force: boolean): Promise<void>;
-  /** Puts what the keyring holds now into force: a key came late, was read again, or was trusted. */
-  takeKeys(): void;
-  watch(): Promise<void>;
-  close(): Promise<void>;
-}
 
 export interface ReloadMeans {
   readonly places: Places;
@@ -43,92 +25,123 @@ export interface ReloadMeans {
 /** A save must be in force within a second; a key that takes longer to fetch follows by itself. */
 const KEY_PATIENCE_MS = 400;
 
-export function createReload(means: ReloadMeans): Reload {
-  const { places, log, keyring, trust } = means;
-  let snapshot = means.first.snapshot;
-  let activeText = means.first.text;
-  let lastSeen = activeText;
-  let loadedAt = means.clock.now();
-  let problems: readonly Problem[] = [];
-  let queue: Promise<void> = Promise.resolve();
+/**
+ * The configuration in force and how it changes: watch → parse → references → trust → keys → changes in words → swap.
+ * A file that is bad, empty, half-written or gone changes nothing.
+ */
+export class Reload {
+  readonly #means: ReloadMeans;
+  readonly #watch: FileWatch;
+  #snapshot: Snapshot;
+  #activeText: string | null;
+  /** The text last looked at, so that a bad file is reported once and not at every glance. */
+  #seenText: string | null;
+  #loadedAt: number;
+  #problems: readonly Problem[] = [];
+  #queue: Promise<void> = Promise.resolve();
 
-  function swap(config: Config, keys: ReturnType<Keyring["current"]>, warnings: readonly Problem[]): void {
-    const from = snapshot;
-    const to = createSnapshot(from.revision + 1, config, keys, warnings);
-    snapshot = to;
-    loadedAt = means.clock.now();
-    const changes = changesInWords(from, to);
-    for (const change of changes) log.info({ revision: to.revision }, change);
-    for (const restart of needsRestart(from.config, to.config)) log.warn(restart);
-    means.onSwap(from, to);
+  constructor(means: ReloadMeans) {
+    this.#means = means;
+    this.#snapshot = means.first.snapshot;
+    this.#activeText = means.first.text;
+    this.#seenText = means.first.text;
+    this.#loadedAt = means.clock.now();
+    this.#watch = createFileWatch({
+      // When it is not config.yaml it is a key file: the text is the same, a key is not.
+      onChange: (path) => void this.refresh(path !== means.places.config),
+      onError: (why) => means.log.warn(`changes are noticed only by looking every second: ${why}`),
+    });
   }
 
-  async function apply(loaded: Loaded, config: Config): Promise<void> {
+  get snapshot(): Snapshot {
+    return this.#snapshot;
+  }
+
+  /** What is wrong with the file as it is now, while the last good one serves. Empty when it is the one in force. */
+  get problems(): readonly Problem[] {
+    return this.#problems;
+  }
+
+  /** When the snapshot in force was made. */
+  get loadedAt(): number {
+    return this.#loadedAt;
+  }
+
+  /** Looks at the file; with `force`, reads every key again even if the text is the same. Resolves when applied. */
+  refresh(force: boolean): Promise<void> {
+    this.#queue = this.#queue
+      .then(() => this.#look(force))
+      .catch((error) => this.#means.log.error({ err: error }, "the configuration could not be reloaded"));
+    return this.#queue;
+  }
+
+  /** Puts what the keyring holds now into force: a key came late, was read again, or was trusted. */
+  takeKeys(): void {
+    if (this.#activeText === null) return;
+    this.#swap(this.#snapshot.config, this.#means.keyring.current(), this.#snapshot.warnings);
+  }
+
+  async watch(): Promise<void> {
+    this.#follow(this.#snapshot.config);
+    await this.#watch.ready();
+    // Whatever was saved while the watch was set up.
+    await this.refresh(false);
+  }
+
+  close(): Promise<void> {
+    return this.#watch.close();
+  }
+
+  async #look(force: boolean): Promise<void> {
+    const { places, log } = this.#means;
+    const loaded = await loadConfig(places.config, { home: places.home, strict: true });
+    const { text, config } = loaded;
+    if (config === null) return this.#keepLastGood(loaded);
+    this.#seenText = text;
+    if (text !== this.#activeText || force) return this.#apply(text, config, loaded.problems);
+    if (this.#problems.length > 0) log.info("config.yaml is again the one in force");
+    this.#problems = [];
+  }
+
+  #keepLastGood(loaded: Loaded): void {
+    // While the sandbox serves, a file that is not there is no problem.
+    if (!loaded.found && this.#activeText === null) return;
+    const news = loaded.text !== this.#seenText || this.#problems.length === 0;
+    this.#seenText = loaded.text;
+    this.#problems = loaded.problems;
+    if (news) reportProblems(loaded.problems, this.#means.log);
+  }
+
+  async #apply(text: string | null, config: Config, warnings: readonly Problem[]): Promise<void> {
+    const { keyring, trust, log, places } = this.#means;
     const keys = await keyring.resolve(wantsOf(config, places), KEY_PATIENCE_MS);
     const { problem } = await trust.settle();
     if (problem !== null) log.error(problem);
-    problems = [];
-    activeText = loaded.text;
-    swap(config, keys, loaded.problems);
-    follow(config);
-    log.info({ revision: snapshot.revision, file: places.config }, "configuration loaded");
+    this.#problems = [];
+    this.#activeText = text;
+    this.#swap(config, keys, warnings);
+    this.#follow(config);
+    log.info({ revision: this.#snapshot.revision }, "configuration loaded");
   }
 
-  async function look(force: boolean): Promise<void> {
-    const loaded = await loadConfig(places.config, { home: places.home, strict: true });
-    const unchanged = loaded.text !== null && loaded.text === activeText;
-    if (!force && unchanged && loaded.config !== null) {
-      if (problems.length > 0) log.info("config.yaml is again the one in force");
-      problems = [];
-      lastSeen = loaded.text;
-      return;
-    }
-    if (loaded.config !== null) {
-      lastSeen = loaded.text;
-      return apply(loaded, loaded.config);
-    }
-    // While the sandbox serves, a file that is not there is no problem.
-    if (!loaded.found && activeText === null) return;
-    const news = loaded.text !== lastSeen || problems.length === 0;
-    lastSeen = loaded.text;
-    problems = loaded.problems;
-    if (news) report(loaded.problems, log);
+  #swap(config: Config, keys: ReturnType<Keyring["current"]>, warnings: readonly Problem[]): void {
+    const { log, clock } = this.#means;
+    const from = this.#snapshot;
+    const to = createSnapshot(from.revision + 1, config, keys, warnings);
+    this.#snapshot = to;
+    this.#loadedAt = clock.now();
+    for (const change of changesInWords(from, to)) log.info({ revision: to.revision }, change);
+    for (const restart of needsRestart(from.config, to.config)) log.warn(restart);
+    this.#means.onSwap(from, to);
   }
 
-  const watcher: FileWatch = createFileWatch({
-    // A watched key file changed when it is not config.yaml: the text is the same, the keys are not.
-    onChange: (path) => void reload.refresh(path !== places.config),
-    onError: (why) => log.warn(`changes are noticed by looking every second only: ${why}`),
-  });
-
-  function follow(config: Config): void {
+  #follow(config: Config): void {
     const files = Object.values(config.tools).flatMap(({ key }) => (key.kind === "file" ? [key.path] : []));
-    watcher.follow([places.config, ...files]);
+    this.#watch.follow([this.#means.places.config, ...files]);
   }
-
-  const reload: Reload = {
-    snapshot: () => snapshot,
-    problems: () => problems,
-    loadedAt: () => loadedAt,
-    refresh(force) {
-      queue = queue.then(() => look(force)).catch((error) => log.error({ err: error }, "reload failed"));
-      return queue;
-    },
-    takeKeys() {
-      if (activeText !== null) swap(snapshot.config, keyring.current(), snapshot.warnings);
-    },
-    async watch() {
-      follow(snapshot.config);
-      await watcher.ready();
-      // Whatever was saved while the watch was set up.
-      await reload.refresh(false);
-    },
-    close: () => watcher.close(),
-  };
-  return reload;
 }
 
-function report(problems: readonly Problem[], log: Logger): void {
+function reportProblems(problems: readonly Problem[], log: Logger): void {
   const count = problems.filter((problem) => problem.severity === "error").length;
   log.error(
     `config.yaml has ${count} problem${count === 1 ? "" : "s"}; the last good one serves → keybearer check`,

@@ -44,8 +44,8 @@ async function run(options: { config?: string }): Promise<void> {
 function greeting(daemon: Daemon, config: string): string {
   const base = `http://localhost:${daemon.port}`;
   const first = `keybearer ${version()} serves ${base}\n`;
-  if (daemon.sandbox === null) return first;
-  const { token, model } = daemon.sandbox;
+  if (daemon.newcomer === null) return first;
+  const { token, model } = daemon.newcomer;
   const auth = `-H "Authorization: Bearer ${token}"`;
   const body = (stream: boolean) =>
     `'{"model":"${model}"${stream ? ',"stream":true' : ""},"messages":[{"role":"user","content":"hello"}]}'`;

@@ -1,9 +1,9 @@
 import { readFile } from "node:fs/promises";
 import { Command } from "commander";
+import { setToken } from "../config/edit/splice.ts";
+import { writeConfig } from "../config/edit/write.ts";
 import { loadConfig } from "../config/load.ts";
 import { problemsInWords } from "../config/problem.ts";
-import { setToken } from "../config/splice.ts";
-import { writeConfig } from "../config/write.ts";
 import { askDaemon } from "../control/client.ts";
 import { type Status, type ToolStatus, toolStatusOffline } from "../control/status.ts";
 import { hashToken, makeToken } from "../identity/token.ts";

@@ -1,4 +1,5 @@
 import { mem } from "systeminformation";
+import type { Clock } from "../clock.ts";
 import type { Problem } from "../config/problem.ts";
 import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
@@ -65,29 +66,33 @@ export interface GatewayStatus {
 
 export interface StatusMeans {
   readonly version: string;
-  readonly uptime: number;
-  readonly now: number;
+  readonly clock: Clock;
+  /** clock.elapsed() when the daemon started. */
+  readonly startedAt: number;
   readonly listen: readonly string[];
   readonly sandbox: boolean;
   readonly configPath: string;
-  readonly loadedAt: number;
-  readonly snapshot: Snapshot;
-  readonly problems: readonly Problem[];
+  readonly reload: {
+    readonly snapshot: Snapshot;
+    readonly problems: readonly Problem[];
+    readonly loadedAt: number;
+  };
   readonly standings: Standings;
 }
 
 export async function statusOf(means: StatusMeans): Promise<Status> {
-  const { snapshot, standings } = means;
+  const { standings, clock } = means;
+  const { snapshot, problems, loadedAt } = means.reload;
   const tools = Object.values(snapshot.config.tools);
   return {
     version: means.version,
     pid: process.pid,
-    uptime_s: Math.floor(means.uptime / 1000),
+    uptime_s: Math.floor((clock.elapsed() - means.startedAt) / 1000),
     listen: means.listen,
     sandbox: means.sandbox,
-    config: { path: means.configPath, revision: snapshot.revision, loaded_at: means.loadedAt },
-    problems: [...means.problems, ...snapshot.warnings],
-    tools: tools.map((tool) => toolStatus(tool, snapshot.keyOf(tool), standings, means.now)),
+    config: { path: means.configPath, revision: snapshot.revision, loaded_at: loadedAt },
+    problems: [...problems, ...snapshot.warnings],
+    tools: tools.map((tool) => toolStatus(tool, snapshot.keyOf(tool), standings, clock.now())),
     gateways: Object.values(snapshot.config.gateways).map((gateway) => ({
       name: gateway.name,
       base_url: gateway.baseUrl,

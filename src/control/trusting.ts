@@ -1,23 +1,18 @@
 import type { Snapshot } from "../config/snapshot.ts";
-import type { KeyState } from "../key-source.ts";
+import type { Keyring } from "../keys/keyring.ts";
 import type { Logger } from "../logger.ts";
 import type { Controls, HeldTool, TrustAnswer } from "./routes.ts";
 
 export interface TrustingMeans {
-  readonly snapshot: () => Snapshot;
-  /** Says yes to exactly what was seen. */
-  readonly grant: (tool: string, seen: HeldTool) => Promise<Grant>;
+  readonly reload: { readonly snapshot: Snapshot; takeKeys(): void };
+  readonly keyring: Pick<Keyring, "grant">;
   readonly log: Logger;
 }
-
-export type Grant =
-  | { readonly ok: true; readonly granted: string; readonly state: KeyState; readonly problem: string | null }
-  | { readonly ok: false; readonly reason: string };
 
 /** Letting a held key go where config.yaml says, once a person said so. */
 export function createTrusting(means: TrustingMeans): Pick<Controls, "held" | "trust"> {
   function held(name: string): HeldTool[] | null {
-    const snapshot = means.snapshot();
+    const { snapshot } = means.reload;
     const tools = Object.values(snapshot.config.tools).filter(
       (tool) => tool.name === name || tool.gateway === name,
     );
@@ -36,7 +31,8 @@ export function createTrusting(means: TrustingMeans): Pick<Controls, "held" | "t
     for (const hold of held(name) ?? []) {
       const shown = seen.find(({ tool }) => tool === hold.tool);
       if (shown === undefined) continue;
-      const answer = await means.grant(hold.tool, shown);
+      const answer = await means.keyring.grant(hold.tool, shown);
+      means.reload.takeKeys();
       if (!answer.ok) {
         problems.push(answer.reason);
         continue;

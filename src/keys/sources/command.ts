@@ -86,6 +86,8 @@ function outcomeOf(child: Child, program: string, means: CommandMeans): Promise<
     const finish = () => end(judge(child, program, stdout(), stderr()));
 
     means.signal?.addEventListener("abort", onAbort);
+    // A signal that went off while the program was being started does not go off again.
+    if (means.signal?.aborted) onAbort();
     child.once("error", (error) => end(refuse(cannotStart(program, error))));
     child.once("close", finish);
     child.once("exit", () => {

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { constants, readFileSync, realpathSync, renameSync } from "node:fs";
 import { lstat, open, readdir, realpath, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { type Clock, systemClock } from "../clock.ts";
+import { type Clock, systemClock } from "../../clock.ts";
 
 export type Written = { readonly ok: true } | { readonly ok: false; readonly reason: string };
 

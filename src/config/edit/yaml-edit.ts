@@ -1,5 +1,6 @@
 import type { Node, Pair, ParsedNode, YAMLMap, YAMLSeq } from "yaml";
 import { type Document, isMap, isNode, isPair, isScalar, isSeq, parseDocument, visit } from "yaml";
+import { outOfBounds } from "../text/bounds.ts";
 
 /** Replaces text[start, end). Everything outside stays as it is, byte for byte. */
 export interface Edit {
@@ -22,13 +23,15 @@ export function applyEdit(text: string, edit: Edit): string {
 
 /** The document, or null when an edit by ranges cannot be trusted: it has errors, or anchors that tie places together. */
 export function readForEdit(text: string): Document.Parsed | null {
+  if (outOfBounds(text) !== null) return null;
   // failsafe: every scalar is its own text, so that no and 1.0 are names like others. uniqueKeys: quadratic in yaml.
   const doc = parseDocument(text, {
     schema: "failsafe",
     version: "1.2",
     uniqueKeys: false,
     keepSourceTokens: true,
-    logLevel: "silent",
+    // Below this level yaml does not report a second document.
+    logLevel: "error",
   });
   let tied = false;
   visit(doc, {

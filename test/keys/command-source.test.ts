@@ -1,0 +1,151 @@
+import { fork } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { type Reading, type ReadMeans, readKey } from "../../src/keys/read.ts";
+import { isAlive, until } from "./until.ts";
+
+const KEY = "sk-canary-8f3a1c9d2b7e4f60";
+
+/** Writes a shell script and gives its path; $DIR in it is its folder. */
+function script(t: Test, body: string): string {
+  const folder = realpathSync(t.testdir());
+  const path = join(folder, "give-key");
+  writeFileSync(path, `#!/bin/sh\nDIR='${folder}'\n${body}\n`, { mode: 0o755 });
+  return path;
+}
+
+function run(argv: readonly [string, ...string[]], means: Partial<ReadMeans> = {}): Promise<Reading> {
+  return readKey({ kind: "command", argv }, { env: { PATH: "/usr/bin:/bin" }, ...means });
+}
+
+function keyOf(reading: Reading): string {
+  return reading.ok ? reading.key.reveal() : `no key: ${reading.reason}`;
+}
+
+function reasonOf(reading: Reading): string {
+  return reading.ok ? `a key: ${reading.key}` : reading.reason;
+}
+
+t.test("what a command prints is the key, less one newline", async (t) => {
+  t.equal(keyOf(await run([script(t, `echo ${KEY}`)])), KEY);
+  t.equal(keyOf(await run([script(t, `printf '${KEY}\\r\\n'`)])), KEY);
+  t.match(
+    reasonOf(await run([script(t, `printf '${KEY}\\n\\n'`)])),
+    /incomplete key: the key has a line break/,
+  );
+});
+
+t.test("arguments reach the program as they are, without a shell in between", async (t) => {
+  const program = script(t, `[ "$1" = '$(touch '"$DIR"'/pwned); *' ] && echo ${KEY}`);
+  const folder = realpathSync(join(program, ".."));
+  t.equal(keyOf(await run([program, `$(touch ${folder}/pwned); *`])), KEY);
+  t.notOk(existsSync(join(folder, "pwned")));
+});
+
+t.test("a program must be written with its full path, and must be there", async (t) => {
+  t.match(reasonOf(await run(["echo", KEY])), /echo is not a full path: command -v echo prints it/);
+  t.match(reasonOf(await run(["/no/such/program", KEY])), /there is no program \/no\/such\/program$/);
+  const plain = join(realpathSync(t.testdir({ plain: "text" })), "plain");
+  t.match(reasonOf(await run([plain, KEY])), /may not be run/);
+  t.match(reasonOf(await run(["/bin/echo", `${KEY}\0`])), /could not be started \(ERR_INVALID_ARG_VALUE\)$/);
+});
+
+t.test("a command gets no input, not even what is typed into keybearer", async (t) => {
+  const program = join(import.meta.dirname, "read-from-cat.ts");
+  const reader = fork(program, { stdio: ["pipe", "inherit", "inherit", "ipc"] });
+  reader.stdin?.end(KEY);
+  const [told] = await once(reader, "message");
+  t.match(told, /^incomplete key: the key is empty/);
+});
+
+t.test("a command inherits the environment, less the variables that hold other keys", async (t) => {
+  const program = script(t, `[ -z "\${OTHER_KEY+set}" ] && [ "$VAULT" = yes ] && echo ${KEY}`);
+  const env = { PATH: "/usr/bin:/bin", VAULT: "yes", OTHER_KEY: "hidden-from-commands" };
+  t.equal(keyOf(await run([program], { env, withhold: ["OTHER_KEY"] })), KEY);
+  t.match(reasonOf(await run([program], { env })), /exit code 1/);
+});
+
+t.test("a command does not start in the folder keybearer was started in", async (t) => {
+  t.equal(keyOf(await run([script(t, `[ "$(pwd)" = / ] && echo ${KEY}`)])), KEY);
+});
+
+t.test("a command that fails is told by its exit code and the first line it complained with", async (t) => {
+  const reason = reasonOf(
+    await run([script(t, "printf '\\033[31mvault is locked\\033[0m\\nmore\\n' >&2; exit 3")]),
+  );
+  t.match(reason, /failed with exit code 3: vault is locked$/);
+  t.match(reasonOf(await run([script(t, "kill -SEGV $$")])), /was ended by SIGSEGV/);
+  const long = reasonOf(await run([script(t, "printf 'no %.0s' $(seq 1 500) >&2; exit 1")]));
+  t.ok(long.length < 400, "a long complaint is cut");
+});
+
+t.test("a secret in a command's complaint is not repeated", async (t) => {
+  const shapes = reasonOf(await run([script(t, `echo "refused: ${KEY}" >&2; exit 1`)]));
+  t.match(shapes, /refused: \[hidden\]/);
+  const shapeless = reasonOf(await run([script(t, "echo hunter-two-; echo 'bad: hunter-two-' >&2; exit 1")]));
+  t.match(shapeless, /bad: \[redacted\]/);
+  const cut = reasonOf(await run([script(t, `printf '%0190d ${KEY}' 0 >&2; exit 1`)]));
+  t.notMatch(cut, "sk-can", "a secret across the cut is hidden as well");
+});
+
+t.test("output of more than 64 KB ends the command", async (t) => {
+  t.match(reasonOf(await run(["/usr/bin/yes", KEY])), /printed more than 64 KB/);
+});
+
+t.test("a flood of complaints does not stall a command", async (t) => {
+  t.equal(keyOf(await run([script(t, `head -c 1000000 /dev/zero >&2; echo ${KEY}`)])), KEY);
+});
+
+t.test("binary output is no key", async (t) => {
+  const reason = reasonOf(await run([script(t, "printf '\\377\\376\\000key-with-bytes'")]));
+  t.match(reason, /incomplete key: the key has a character that is not plain ASCII/);
+});
+
+t.test("a command over its time is ended with everything it started", async (t) => {
+  const program = script(t, 'sleep 300 & echo $! > "$DIR/pid.new"; mv "$DIR/pid.new" "$DIR/pid"; wait');
+  const reason = reasonOf(await run([program], { limit: 700 }));
+  t.match(reason, /did not finish within 0.7 s and was ended/);
+  const pid = Number(readFileSync(join(program, "..", "pid"), "utf8"));
+  t.ok(pid > 1);
+  await until(() => !isAlive(pid));
+});
+
+t.test("something left behind that holds the output does not keep anybody waiting", async (t) => {
+  const program = script(t, `sleep 30 & echo $! > "$DIR/pid"; echo ${KEY}`);
+  const started = performance.now();
+  t.equal(keyOf(await run([program])), KEY);
+  t.ok(performance.now() - started < 5_000);
+  process.kill(Number(readFileSync(join(program, "..", "pid"), "utf8")));
+});
+
+const noSetsid = existsSync("/usr/bin/setsid") ? false : "no setsid on this system";
+t.test("what left the process group keeps nobody waiting past the limit", { skip: noSetsid }, async (t) => {
+  const program = script(t, 'setsid sh -c \'echo $$ > "$0/pid"; exec sleep 30\' "$DIR" & wait');
+  const started = performance.now();
+  t.match(reasonOf(await run([program], { limit: 700 })), /did not finish/);
+  t.ok(performance.now() - started < 5_000);
+  process.kill(Number(readFileSync(join(program, "..", "pid"), "utf8")));
+});
+
+t.test("a command that is given up in the moment it starts is ended", async (t) => {
+  const stop = new AbortController();
+  const reading = run([script(t, "exec sleep 300")], { signal: stop.signal });
+  stop.abort();
+  const started = performance.now();
+  t.match(reasonOf(await reading), /was stopped/);
+  t.ok(performance.now() - started < 5_000);
+});
+
+t.test("a command nobody waits for any more is ended", async (t) => {
+  const program = script(t, 'echo $$ > "$DIR/pid.new"; mv "$DIR/pid.new" "$DIR/pid"; exec sleep 300');
+  const stop = new AbortController();
+  const reading = run([program], { signal: stop.signal });
+  const file = join(program, "..", "pid");
+  await until(() => existsSync(file));
+  stop.abort();
+  t.match(reasonOf(await reading), /was stopped/);
+  await until(() => !isAlive(Number(readFileSync(file, "utf8"))));
+  t.match(reasonOf(await run([program], { signal: stop.signal })), /was stopped/, "nor is it started");
+});

@@ -1,0 +1,141 @@
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import { Secret } from "../../src/secret.ts";
+import { A, B, EVIL, keyringIn, ONE, script, TWO, told, waiting, want } from "./keyring-under-test.ts";
+import { isAlive, until } from "./until.ts";
+
+const literal = (value: string) => ({ kind: "literal", secret: new Secret(value) }) as const;
+
+function pidsOf(folder: string, name = "wait"): number[] {
+  const file = join(folder, `${name}.pids`);
+  return existsSync(file) ? readFileSync(file, "utf8").trim().split("\n").map(Number) : [];
+}
+
+t.test("a slow command does not keep the others waiting, and is told of when it arrives", async (t) => {
+  const { folder, keyring, late } = await keyringIn(t);
+  const wants = [want("slow", waiting(folder), A), want("quick", literal(TWO), A)];
+  const states = await keyring.resolve(wants, 50);
+  t.match(told(states.get("slow")), /unavailable command .* is still being read/);
+  t.equal(told(states.get("quick")), `ready ${TWO}`);
+  t.equal(late(), 0);
+  writeFileSync(join(folder, "go"), ONE);
+  await until(() => late() === 1);
+  t.equal(told(keyring.current().get("slow")), `ready ${ONE}`);
+  t.match(
+    told(states.get("slow")),
+    /still being read/,
+    "what was answered does not change behind anybody's back",
+  );
+});
+
+t.test("without a limit to its patience, resolve waits for every key", async (t) => {
+  const { folder, keyring, late } = await keyringIn(t);
+  const states = keyring.resolve([want("slow", waiting(folder), A)], Number.POSITIVE_INFINITY);
+  await until(() => pidsOf(folder).length === 1);
+  writeFileSync(join(folder, "go"), ONE);
+  t.equal(told((await states).get("slow")), `ready ${ONE}`);
+  t.equal(late(), 0);
+});
+
+t.test("while an unchanged source is read again, the tool goes on with its key", async (t) => {
+  const { folder, keyring, late } = await keyringIn(t);
+  const source = waiting(folder);
+  writeFileSync(join(folder, "go"), ONE);
+  await keyring.resolve([want("slow", source, A)], 5_000);
+  rmSync(join(folder, "go"));
+  t.equal(told((await keyring.resolve([want("slow", source, A)], 50)).get("slow")), `ready ${ONE}`);
+  writeFileSync(join(folder, "go"), TWO);
+  await until(() => late() === 1);
+  t.equal(told(keyring.current().get("slow")), `ready ${TWO}`);
+});
+
+t.test("the same key arriving late is no news", async (t) => {
+  const { folder, keyring, late } = await keyringIn(t);
+  const source = waiting(folder);
+  writeFileSync(join(folder, "go"), ONE);
+  await keyring.resolve([want("slow", source, A)], 5_000);
+  rmSync(join(folder, "go"));
+  const other = want(
+    "other",
+    script(folder, "other", `while [ ! -s "$DIR/go" ]; do sleep 0.02; done; sleep 0.2; echo ${TWO}`),
+    A,
+  );
+  await keyring.resolve([want("slow", source, A), other], 50);
+  writeFileSync(join(folder, "go"), ONE);
+  await until(() => told(keyring.current().get("other")) === `ready ${TWO}`);
+  await until(() => late() > 0);
+  t.equal(late(), 1, "only the other tool's key was news");
+});
+
+t.test("the key a tool had is held, not handed on, when the tool has moved meanwhile", async (t) => {
+  const { folder, keyring, trust } = await keyringIn(t);
+  const source = waiting(folder);
+  writeFileSync(join(folder, "go"), ONE);
+  await keyring.resolve([want("slow", source, A)], 5_000);
+  await trust.settle();
+  rmSync(join(folder, "go"));
+  const states = await keyring.resolve([want("slow", source, EVIL)], 50);
+  t.equal(told(states.get("slow")), `held ${A} → ${EVIL}`);
+});
+
+t.test("a newer configuration ends the commands that only the older one wanted", async (t) => {
+  const { folder, keyring, late } = await keyringIn(t);
+  const older = keyring.resolve([want("codex", waiting(folder), EVIL)], Number.POSITIVE_INFINITY);
+  await until(() => pidsOf(folder).length === 1);
+  const newer = await keyring.resolve([want("codex", literal(TWO), A)], 5_000);
+  t.equal(told(newer.get("codex")), `ready ${TWO}`);
+  const [pid = 0] = pidsOf(folder);
+  t.ok(pid > 1);
+  // Sooner than the limit of a command would have ended it.
+  await until(() => !isAlive(pid), 5_000);
+  t.match(told((await older).get("codex")), /unavailable/, "and the older one is answered");
+  t.equal(told(keyring.current().get("codex")), `ready ${TWO}`);
+  t.equal(late(), 0);
+});
+
+t.test("a command that both configurations want goes on, and its key belongs to the newer one", async (t) => {
+  const { folder, keyring, trust, late } = await keyringIn(t);
+  const source = waiting(folder);
+  await keyring.resolve([want("codex", source, A)], 50);
+  await until(() => pidsOf(folder).length === 1);
+  // Still the first start, which is why the command may serve another origin here.
+  await keyring.resolve([want("codex", source, B)], 50);
+  await trust.settle();
+  writeFileSync(join(folder, "go"), ONE);
+  await until(() => late() === 1);
+  t.equal(told(keyring.current().get("codex")), `ready ${ONE}`);
+  t.equal(pidsOf(folder).length, 1, "nobody was asked for a finger twice");
+  const key = new Secret(ONE);
+  t.match(
+    trust.judgeKey(want("x", { kind: "env", name: "K" }, A), key),
+    { from: B, to: A },
+    "nothing pinned it to A",
+  );
+});
+
+t.test("a key that arrives late is judged like any other", async (t) => {
+  const { folder, keyring, trust, late } = await keyringIn(t);
+  await keyring.resolve([want("codex", literal(ONE), A), want("slow", waiting(folder), B)], 50);
+  await trust.settle();
+  writeFileSync(join(folder, "go"), ONE);
+  await until(() => late() === 1);
+  t.equal(told(keyring.current().get("slow")), `held ${A} → ${B}`);
+});
+
+t.test(
+  "a key that was read for an older configuration is not pinned to where that one sent it",
+  async (t) => {
+    const { folder, keyring, trust } = await keyringIn(t);
+    await trust.settle();
+    const path = join(folder, "key");
+    writeFileSync(path, ONE);
+    const source = { kind: "file", path } as const;
+    trust.grant(want("codex", source, A, EVIL), null);
+    const older = keyring.resolve([want("codex", source, EVIL)], 5_000);
+    const newer = keyring.resolve([want("codex", source, A)], 5_000);
+    t.equal(told((await newer).get("codex")), `ready ${ONE}`);
+    t.match(told((await older).get("codex")), /unavailable/);
+    t.match(trust.judgeKey(want("codex", source, EVIL), new Secret(ONE)), { from: A, to: EVIL });
+  },
+);

@@ -1,0 +1,18 @@
+import { systemClock } from "../../src/clock.ts";
+import { createTrust } from "../../src/keys/trust.ts";
+import { Secret } from "../../src/secret.ts";
+
+// Run by a test, and killed by it: pins keys and writes them down until then.
+const trust = createTrust({ file: process.argv[2] ?? "", clock: systemClock });
+await trust.load();
+const subject = { name: "codex", source: { kind: "env", name: "KEY" } as const, home: [] };
+for (let i = 0; ; i += 1) {
+  for (let j = 0; j < 50; j += 1) {
+    trust.judgeKey(
+      { ...subject, origins: ["https://a.example.com"] },
+      new Secret(`a-key-${process.pid}-${i}-${j}`),
+    );
+  }
+  await trust.settle();
+  process.send?.(i);
+}

