@@ -17,7 +17,7 @@ import { createAgents } from "./proxy/agents.ts";
 import { createForwarder } from "./proxy/forward.ts";
 import { hostsOf } from "./proxy/server.ts";
 import { createStandings } from "./proxy/standing.ts";
-import { Reload, wantsOf } from "./reload.ts";
+import { keyWarnings, Reload, wantsOf } from "./reload.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 import { version } from "./version.ts";
 
@@ -77,9 +77,9 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     log.info("a config.yaml is there: the sandbox ends");
     void newcomer?.end();
   };
-  const begin = { snapshot: first, text: loaded.text };
+  const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
-  keys.whenLate(() => reload.takeKeys());
+  keys.whenLate(() => void reload.takeKeys());
 
   const gate = { hosts: [] as readonly string[], stopping: false };
   const port = await openDataPort(first.config.listen, {
@@ -92,7 +92,8 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     hosts: () => gate.hosts,
     stopping: () => gate.stopping,
     sandbox: onSandbox,
-    rereadKey: (tool) => void keyring.reread(tool).then((changed) => changed && reload.takeKeys()),
+    rereadKey: (tool) =>
+      void keyring.reread(tool).then((changed) => (changed ? reload.takeKeys() : undefined)),
   }).catch(async (error) => {
     await Promise.all([newcomer?.stop(), reload.close(), control.close()]);
     throw error;
@@ -183,6 +184,7 @@ async function firstSnapshot({ config, problems }: Loaded, places: Places, keys:
   const states = await keys.keyring.resolve(wantsOf(config, places), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);
-  for (const { path, message } of problems) keys.log.warn({ path }, message);
-  return createSnapshot(1, config, states, problems);
+  const warnings = [...problems, ...keyWarnings(keys.keyring)];
+  for (const { path, message } of warnings) keys.log.warn({ path }, message);
+  return createSnapshot(1, config, states, warnings);
 }

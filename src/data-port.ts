@@ -16,6 +16,7 @@ export async function openDataPort(listen: Listen, means: HandleMeans): Promise<
           failed(error);
           res.destroy();
         }),
+      trouble: (error) => means.log.error(`a connection could not be accepted: ${error.message}`),
       upgrade: (req, socket, head) =>
         void handleUpgrade(req, socket, head, means).catch((error) => {
           failed(error);

@@ -2,7 +2,7 @@ import { dirname } from "node:path";
 import type { Clock } from "./clock.ts";
 import { changesInWords, needsRestart } from "./config/changes.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
-import type { Problem } from "./config/problem.ts";
+import { type Problem, warning } from "./config/problem.ts";
 import type { Config } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { createFileWatch, type FileWatch } from "./config/watch/watch.ts";
@@ -17,8 +17,12 @@ export interface ReloadMeans {
   readonly log: Logger;
   readonly keyring: Keyring;
   readonly trust: Trust;
-  /** The snapshot to begin with, and the text it came from; a null text is the sandbox's. */
-  readonly first: { readonly snapshot: Snapshot; readonly text: string | null };
+  /** The snapshot to begin with, the text it came from, and that file's warnings; a null text is the sandbox's. */
+  readonly first: {
+    readonly snapshot: Snapshot;
+    readonly text: string | null;
+    readonly warnings: readonly Problem[];
+  };
   readonly onSwap: (from: Snapshot, to: Snapshot) => void;
 }
 
@@ -38,6 +42,7 @@ export class Reload {
   #seenText: string | null;
   #loadedAt: number;
   #problems: readonly Problem[] = [];
+  #fileWarnings: readonly Problem[];
   #queue: Promise<void> = Promise.resolve();
 
   constructor(means: ReloadMeans) {
@@ -45,6 +50,7 @@ export class Reload {
     this.#snapshot = means.first.snapshot;
     this.#activeText = means.first.text;
     this.#seenText = means.first.text;
+    this.#fileWarnings = means.first.warnings;
     this.#loadedAt = means.clock.now();
     this.#watch = createFileWatch({
       // When it is not config.yaml it is a key file: the text is the same, a key is not.
@@ -69,16 +75,16 @@ export class Reload {
 
   /** Looks at the file; with `force`, reads every key again even if the text is the same. Resolves when applied. */
   refresh(force: boolean): Promise<void> {
-    this.#queue = this.#queue
-      .then(() => this.#look(force))
-      .catch((error) => this.#means.log.error({ err: error }, "the configuration could not be reloaded"));
-    return this.#queue;
+    return this.#inTurn(() => this.#look(force));
   }
 
   /** Puts what the keyring holds now into force: a key came late, was read again, or was trusted. */
-  takeKeys(): void {
-    if (this.#activeText === null) return;
-    this.#swap(this.#snapshot.config, this.#means.keyring.current(), this.#snapshot.warnings);
+  takeKeys(): Promise<void> {
+    return this.#inTurn(async () => {
+      if (this.#activeText === null) return;
+      await this.#settleTrust();
+      this.#swap(this.#snapshot.config, this.#means.keyring.current());
+    });
   }
 
   async watch(): Promise<void> {
@@ -90,6 +96,14 @@ export class Reload {
 
   close(): Promise<void> {
     return this.#watch.close();
+  }
+
+  /** One change at a time: states of keys belong to the configuration they were read for. */
+  #inTurn(work: () => Promise<void>): Promise<void> {
+    const failed = (error: unknown) =>
+      this.#means.log.error({ err: error }, "the configuration could not be reloaded");
+    this.#queue = this.#queue.then(work).catch(failed);
+    return this.#queue;
   }
 
   async #look(force: boolean): Promise<void> {
@@ -113,20 +127,27 @@ export class Reload {
   }
 
   async #apply(text: string | null, config: Config, warnings: readonly Problem[]): Promise<void> {
-    const { keyring, trust, log, places } = this.#means;
+    const { keyring, log, places } = this.#means;
     const keys = await keyring.resolve(wantsOf(config, places), KEY_PATIENCE_MS);
-    const { problem } = await trust.settle();
-    if (problem !== null) log.error(problem);
+    await this.#settleTrust();
     this.#problems = [];
+    this.#fileWarnings = warnings;
     this.#activeText = text;
-    this.#swap(config, keys, warnings);
+    this.#swap(config, keys);
     this.#follow(config);
     log.info({ revision: this.#snapshot.revision }, "configuration loaded");
   }
 
-  #swap(config: Config, keys: ReturnType<Keyring["current"]>, warnings: readonly Problem[]): void {
-    const { log, clock } = this.#means;
+  /** Pins are written down before the keys they let through are used. */
+  async #settleTrust(): Promise<void> {
+    const { problem } = await this.#means.trust.settle();
+    if (problem !== null) this.#means.log.error(problem);
+  }
+
+  #swap(config: Config, keys: ReturnType<Keyring["current"]>): void {
+    const { log, clock, keyring } = this.#means;
     const from = this.#snapshot;
+    const warnings = [...this.#fileWarnings, ...keyWarnings(keyring)];
     const to = createSnapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
     this.#loadedAt = clock.now();
@@ -149,6 +170,11 @@ function reportProblems(problems: readonly Problem[], log: Logger): void {
   for (const { severity, line, column, path, message } of problems.slice(0, 20)) {
     log[severity === "error" ? "error" : "warn"]({ line, column, path }, message);
   }
+}
+
+/** What a person should mend although the key works. */
+export function keyWarnings(keyring: Keyring): Problem[] {
+  return [...keyring.warnings()].map(([tool, message]) => warning(`tools.${tool}.key`, message));
 }
 
 /** What the keyring must fetch for a configuration. */

@@ -32,9 +32,10 @@ export class Secret {
     return createHmac("sha256", salt).update(this.#value).digest("hex");
   }
 
-  /** Takes this secret out of a text that somebody else wrote. */
+  /** Takes this secret out of a text that somebody else wrote, also where that text is JSON and escapes it. */
   blotFrom(text: string): string {
-    return text.includes(this.#value) ? text.replaceAll(this.#value, "[redacted]") : text;
+    const escaped = JSON.stringify(this.#value).slice(1, -1);
+    return text.replaceAll(escaped, "[redacted]").replaceAll(this.#value, "[redacted]");
   }
 
   isIn(text: string | Buffer): boolean {
@@ -81,14 +82,47 @@ function looksRandom(run: string): boolean {
   return run.split(/[-_]/).some((part) => part.length >= 16 && /[0-9]/.test(part));
 }
 
-/** Hides whatever has the shape of a credential in a text whose structure is not known, such as a broken line. */
-export function blotCredentials(text: string): string {
-  return text.replace(CREDENTIAL_SHAPE, "[hidden]").replace(LONG_RUN, (run, at: number, whole: string) =>
+/** In an address the user name can be as secret as the password: some services take a token there. */
+const USER_INFO = /(?<=:\/\/)[^\s/?#"'\\]+(?=@)/g;
+
+/** From the first character to the one after the last. */
+export type Span = readonly [from: number, to: number];
+
+/** Where a text whose structure is not known, such as a broken line, holds what has the shape of a credential. */
+export function credentialSpans(text: string): Span[] {
+  const shaped = [...text.matchAll(CREDENTIAL_SHAPE), ...text.matchAll(USER_INFO)];
+  for (const run of text.matchAll(LONG_RUN)) {
     // A token's hash is no secret, and a person needs to see it to compare it.
-    whole.slice(Math.max(0, at - 7), at) === "sha256:" || !looksRandom(run) ? run : "[hidden]",
-  );
+    const isHash = text.slice(Math.max(0, run.index - 7), run.index) === "sha256:" && HEX.test(run[0]);
+    if (!isHash && looksRandom(run[0])) shaped.push(run);
+  }
+  return joinSpans(shaped.map((match) => [match.index, match.index + match[0].length] as const));
+}
+
+const HEX = /^[0-9a-f]+$/i;
+
+/** The same places in order, none of them overlapping. */
+export function joinSpans(spans: readonly Span[]): Span[] {
+  const joined: Span[] = [];
+  for (const [from, to] of spans.toSorted((a, b) => a[0] - b[0])) {
+    const last = joined.at(-1);
+    if (last === undefined || from > last[1]) joined.push([from, to]);
+    else if (to > last[1]) joined[joined.length - 1] = [last[0], to];
+  }
+  return joined;
+}
+
+/** Hides whatever has the shape of a credential. */
+export function blotCredentials(text: string): string {
+  let shown = "";
+  let at = 0;
+  for (const [from, to] of credentialSpans(text)) {
+    shown += `${text.slice(at, from)}[hidden]`;
+    at = to;
+  }
+  return shown + text.slice(at);
 }
 
 export function looksLikeCredential(text: string): boolean {
-  return blotCredentials(text) !== text;
+  return credentialSpans(text).length > 0;
 }

@@ -4,6 +4,7 @@ import { problemsInWords } from "../config/problem.ts";
 import type { Config } from "../config/shape.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
+import { visibleLines } from "./table.ts";
 
 export function checkCommand(): Command {
   return new Command("check")
@@ -20,8 +21,8 @@ export function checkCommand(): Command {
         process.stdout.write(`${JSON.stringify({ ok: config !== null, problems }, null, 2)}\n`);
       } else {
         const words = problemsInWords(places.config, problems);
-        if (words !== "") process.stderr.write(`${words}\n`);
-        if (config !== null) process.stdout.write(`${summary(places.config, config)}\n`);
+        if (words !== "") process.stderr.write(`${visibleLines(words)}\n`);
+        if (config !== null) process.stdout.write(`${visibleLines(summary(places.config, config))}\n`);
         else
           process.stderr.write(
             `\n${count(problems.filter((p) => p.severity === "error").length, "problem")}\n`,

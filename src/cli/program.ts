@@ -6,10 +6,11 @@ import { statusCommand } from "./status.ts";
 import { toolsCommand } from "./tools.ts";
 import { trustCommand } from "./trust.ts";
 
+/** A screen is 24 lines of 80 columns, and commander wraps everything but this. */
 const AFTER = `
-exit codes: 0 fine, 1 failed, 2 wrong usage, 69 port taken, 75 already running, 78 bad configuration
-config.yaml: $KEYBEARER_HOME/config.yaml, else ~/.config/keybearer/config.yaml
-`;
+exit codes: 0 fine, 1 failed, 2 wrong usage, 69 port taken, 75 already running,
+            78 bad configuration
+config.yaml: $KEYBEARER_HOME/config.yaml, else ~/.config/keybearer/config.yaml`;
 
 export function createProgram(): Command {
   const program = new Command("keybearer")

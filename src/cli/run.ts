@@ -5,6 +5,10 @@ import { type Daemon, startDaemon } from "../daemon.ts";
 import { findPlaces } from "../places.ts";
 import { StartFailure } from "../start-failure.ts";
 import { version } from "../version.ts";
+import { visibleLines } from "./table.ts";
+
+/** Characters of log that wait for a reader; what is beyond them is dropped. */
+const MOST_UNREAD = 1_000_000;
 
 export function runCommand(): Command {
   return new Command("run")
@@ -19,6 +23,8 @@ async function run(options: { config?: string }): Promise<void> {
   // A reader of our output that goes away must not take the daemon with it.
   process.stdout.on("error", () => {});
   process.stderr.on("error", () => {});
+  // Asked to reload while it starts, it must not die of it; the file is looked at once more before it serves.
+  process.on("SIGHUP", () => {});
   const onTerminal = process.stderr.isTTY === true;
   const places = findPlaces({ config: options.config });
   let daemon: Daemon;
@@ -26,12 +32,13 @@ async function run(options: { config?: string }): Promise<void> {
     daemon = await startDaemon({
       places,
       env: process.env,
-      logTo: destination({ fd: 2, sync: true }),
+      // Never waited for: a reader that stands still (a pager, Ctrl-S) must not stop the requests.
+      logTo: destination({ fd: 2, sync: false, maxLength: MOST_UNREAD }),
       logForPeople: onTerminal,
     });
   } catch (error) {
     if (!(error instanceof StartFailure)) throw error;
-    process.stderr.write(`${error.message}\n`);
+    process.stderr.write(`${visibleLines(error.message)}\n`);
     process.exitCode = error.exitCode;
     return;
   }

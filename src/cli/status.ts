@@ -4,7 +4,7 @@ import { askDaemon } from "../control/client.ts";
 import type { Status, ToolStatus } from "../control/status.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
-import { ago, table } from "./table.ts";
+import { ago, table, visibleLines } from "./table.ts";
 
 export function statusCommand(): Command {
   return new Command("status")
@@ -13,7 +13,7 @@ export function statusCommand(): Command {
     .action(async (options: { json?: boolean }) => {
       const asked = await askDaemon<Status>(findPlaces().socket, "GET", "/status");
       if (!asked.ok) {
-        process.stderr.write(`${asked.reason}\n`);
+        process.stderr.write(`${visibleLines(asked.reason)}\n`);
         process.exitCode = EXIT.failed;
         return;
       }
@@ -41,7 +41,7 @@ function inWords(status: Status, now: number): string {
   for (const tool of tools.filter(({ why }) => why !== null)) {
     lines.push(
       "",
-      `${tool.name}: ${tool.why}${tool.refused ? `, since ${ago(now - tool.refused.since)}` : ""}`,
+      `${tool.name}: ${tool.why}${tool.refused ? `, for ${ago(now - tool.refused.since)} now` : ""}`,
     );
     if (tool.refused?.words)
       lines.push(`  it says: ${tool.refused.words.replace(/\s+/g, " ").slice(0, 160)}`);
@@ -52,7 +52,7 @@ function inWords(status: Status, now: number): string {
     if (bad) lines.push("", "config.yaml cannot be used as it is; the last good one serves:");
     lines.push("", problemsInWords(config.path, problems));
   }
-  return `${lines.join("\n")}\n`;
+  return `${visibleLines(lines.join("\n"))}\n`;
 }
 
 export function toolTable(tools: readonly ToolStatus[], now: number): string {

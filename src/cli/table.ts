@@ -12,9 +12,17 @@ export function table(head: readonly string[], rows: readonly (readonly string[]
     .join("\n");
 }
 
-/** Names and texts come from files and gateways: an escape sequence in them must not reach the terminal. */
-function visible(text: string): string {
-  return text.replace(/\p{Cc}/gu, "?");
+/**
+ * Names and texts come from files and gateways: an escape sequence in them must not reach the terminal, nor a mark
+ * that turns the direction of what a person reads.
+ */
+export function visible(text: string): string {
+  return text.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "?");
+}
+
+/** The same for a text of several lines. */
+export function visibleLines(text: string): string {
+  return text.split("\n").map(visible).join("\n");
 }
 
 export function ago(ms: number): string {

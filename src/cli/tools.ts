@@ -10,6 +10,7 @@ import { hashToken, makeToken } from "../identity/token.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
 import { toolTable } from "./status.ts";
+import { visible, visibleLines } from "./table.ts";
 
 export function toolsCommand(): Command {
   const tools = new Command("tools").description("list the tools, or make a token for one");
@@ -45,7 +46,7 @@ async function list(options: { json?: boolean }): Promise<void> {
 function nextSteps(tools: readonly ToolStatus[]): string {
   const steps = tools
     .filter(({ next }) => next !== null)
-    .map(({ name, why, next }) => `${name}: ${why} → ${next}`);
+    .map(({ name, why, next }) => visible(`${name}: ${why} → ${next}`));
   return steps.length === 0 ? "" : `\n${steps.join("\n")}\n`;
 }
 
@@ -70,6 +71,6 @@ async function token(tool: string, options: { add?: boolean; config?: string }):
 }
 
 function fail(message: string, code: number): void {
-  process.stderr.write(`${message}\n`);
+  process.stderr.write(`${visibleLines(message)}\n`);
   process.exitCode = code;
 }

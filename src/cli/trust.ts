@@ -4,6 +4,7 @@ import { askDaemon } from "../control/client.ts";
 import type { HeldTool, TrustAnswer } from "../control/routes.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
+import { visible, visibleLines } from "./table.ts";
 
 export function trustCommand(): Command {
   return new Command("trust")
@@ -26,19 +27,29 @@ async function trust(name: string): Promise<void> {
     return;
   }
   for (const { tool, what, from, to } of held.value) {
-    process.stdout.write(`tool ${tool}: ${what}\n  was  ${from}\n  now  ${to}\n`);
+    process.stdout.write(
+      `tool ${visible(tool)}: ${visible(what)}\n  was  ${visible(from)}\n  now  ${visible(to)}\n`,
+    );
   }
-  const terminal = createInterface({ input: process.stdin, output: process.stdout });
-  const answer = await terminal.question("trust this? type yes: ");
-  terminal.close();
-  if (answer.trim().toLowerCase() !== "yes") return fail("not trusted; nothing changed", EXIT.failed);
+  const answer = await ask("trust this? type yes: ");
+  if (answer?.trim().toLowerCase() !== "yes") return fail("not trusted; nothing changed", EXIT.failed);
   const done = await askDaemon<TrustAnswer>(socket, "POST", `/trust/${path}`, held.value);
   if (!done.ok) return fail(done.reason, EXIT.failed);
-  for (const granted of done.value.granted) process.stdout.write(`trusted ${granted}\n`);
+  for (const granted of done.value.granted) process.stdout.write(`trusted ${visible(granted)}\n`);
   if (done.value.problems.length > 0) fail(done.value.problems.join("\n"), EXIT.failed);
 }
 
+/** null: the person ended the input (Ctrl-D, Ctrl-C) instead. Then the question alone would never be answered. */
+async function ask(question: string): Promise<string | null> {
+  const terminal = createInterface({ input: process.stdin, output: process.stdout });
+  const ended = new Promise<null>((resolve) => terminal.once("close", () => resolve(null)));
+  const answer = await Promise.race([terminal.question(question).catch(() => null), ended]);
+  terminal.close();
+  if (answer === null) process.stdout.write("\n");
+  return answer;
+}
+
 function fail(message: string, code: number): void {
-  process.stderr.write(`${message}\n`);
+  process.stderr.write(`${visibleLines(message)}\n`);
   process.exitCode = code;
 }

@@ -1,10 +1,10 @@
-import { existsSync } from "node:fs";
+import { constants, existsSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { configModeFault, reason } from "../places.ts";
 import { notYetHeld } from "./not-yet.ts";
 import { parseConfig } from "./parse.ts";
-import type { Problem } from "./problem.ts";
+import { type Problem, warning } from "./problem.ts";
 import type { Config } from "./shape.ts";
 
 export interface Loaded {
@@ -30,7 +30,7 @@ const MOST_BYTES = 1_000_000;
 export async function loadConfig(file: string, options: LoadOptions): Promise<Loaded> {
   const read = await readText(file);
   if (read.text === null) {
-    return { found: read.found, text: null, config: null, problems: [whole("error", read.fault)] };
+    return { found: read.found, text: null, config: null, problems: [failure(read.fault)] };
   }
   const { config, problems } = parseConfig(read.text, options.home);
   if (config === null) return { found: true, text: read.text, config, problems };
@@ -47,7 +47,8 @@ type Read = { found: boolean; text: null; fault: string } | { found: true; text:
 
 async function readText(file: string): Promise<Read> {
   try {
-    const handle = await open(file, "r");
+    // O_NONBLOCK: opening a fifo would otherwise wait for somebody to write into it, and every later save with it.
+    const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stat = await handle.stat();
       if (!stat.isFile()) return { found: true, text: null, fault: `${file} is not a file` };
@@ -72,7 +73,7 @@ async function readText(file: string): Promise<Read> {
 function modeProblems(file: string, config: Config, strict: boolean): Problem[] {
   const fault = configModeFault(file);
   if (fault === null) return [];
-  return [whole(strict && holdsLiteral(config) ? "error" : "warning", fault)];
+  return [strict && holdsLiteral(config) ? failure(fault) : warning("", fault)];
 }
 
 function gitProblems(file: string, config: Config): Problem[] {
@@ -80,14 +81,14 @@ function gitProblems(file: string, config: Config): Problem[] {
   for (let folder = dirname(file); folder !== dirname(folder); folder = dirname(folder)) {
     if (existsSync(join(folder, ".git"))) {
       const hint = "use env:, file: or command:, so that no commit can carry the key away";
-      return [{ ...whole("warning", `a key lies in ${file}, inside the git work tree ${folder}`), hint }];
+      return [warning("", `a key lies in ${file}, inside the git work tree ${folder}`, hint)];
     }
   }
   return [];
 }
 
 function notYet(config: Config): Problem[] {
-  return notYetHeld(config).map(({ path, message }) => ({ ...whole("warning", message), path }));
+  return notYetHeld(config).map(({ path, message }) => warning(path, message));
 }
 
 function holdsLiteral(config: Config): boolean {
@@ -98,6 +99,6 @@ function holdsLiteral(config: Config): boolean {
   return [...keys, ...logins].some((source) => source?.kind === "literal");
 }
 
-function whole(severity: Problem["severity"], message: string): Problem {
-  return { severity, path: "", line: 0, column: 0, message, hint: null, excerpt: null };
+function failure(message: string): Problem {
+  return { ...warning("", message), severity: "error" };
 }

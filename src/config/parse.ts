@@ -16,7 +16,9 @@ export interface Parsed {
 }
 
 /** Reads config.yaml's text. Pure: the same text and home folder give the same answer. */
-export function parseConfig(text: string, home: string): Parsed {
+export function parseConfig(raw: string, home: string): Parsed {
+  // A byte order mark is no column that a person can see.
+  const text = raw.replace(/^\u{FEFF}/u, "");
   const report = createReport(text);
   const tree = readTree(text, report);
   if (tree === null) return { config: null, problems: report.problems };

@@ -14,6 +14,11 @@ export interface Problem {
   readonly excerpt: string | null;
 }
 
+/** A warning that has no place in the text. */
+export function warning(path: string, message: string, hint: string | null = null): Problem {
+  return { severity: "warning", path, line: 0, column: 0, message, hint, excerpt: null };
+}
+
 /** Problems as a person reads them in a terminal: where, what, the line itself, and what to write instead. */
 export function problemsInWords(file: string, problems: readonly Problem[]): string {
   return problems

@@ -9,7 +9,7 @@ export function checkReferences(draft: Draft, top: Section, report: Report): Con
   const names = Object.keys(draft.gateways);
   if (!top.entries().has("gateway") && !top.entries().has("gateways")) {
     report.error(-1, "", "no gateway is named", "gateway: https://gateway.example.com/v1");
-  } else if (names.length === 0 && top.entries().has("gateways") && !hasErrors(report)) {
+  } else if (names.length === 0 && top.entries().has("gateways") && !hasErrorBelow(report, "gateways")) {
     report.error(
       top.placeOf("gateways"),
       "gateways",
@@ -121,10 +121,6 @@ function checkSharedKeys(tools: Named<Tool>, top: Section, report: Report): void
     }
     owners.set(identity, owner ?? tool.name);
   }
-}
-
-function hasErrors(report: Report): boolean {
-  return report.problems.some((problem) => problem.severity === "error");
 }
 
 function hasErrorBelow(report: Report, path: string): boolean {

@@ -34,10 +34,22 @@ const NOT_FOUND = Symbol("not found");
 const ROUTES: Readonly<Record<string, Route>> = {
   "GET /status": (controls) => controls.status(),
   "GET /held/:name": (controls, { name }) => controls.held(name) ?? NOT_FOUND,
-  "POST /trust/:name": (controls, { name, body }) => controls.trust(name, body as HeldTool[]),
+  "POST /trust/:name": (controls, { name, body }) => {
+    if (!isSeen(body)) throw new Error("say what was seen: a list of tool, what, from and to");
+    return controls.trust(name, body);
+  },
 };
 
 const MOST_BODY = 64 * 1024;
+
+function isSeen(body: unknown): body is HeldTool[] {
+  const fields = ["tool", "what", "from", "to"];
+  const isText = (value: unknown) => typeof value === "string";
+  return (
+    Array.isArray(body) &&
+    body.every((item) => item instanceof Object && fields.every((field) => isText(item[field])))
+  );
+}
 
 /** The socket is 0600 in a 0700 folder, and no browser can open it; a request that looks like one is refused anyway. */
 export async function answerControl(

@@ -18,6 +18,8 @@ export function createControlServer(socket: string): ControlServer {
     res.writeHead(503, { "content-type": "application/json" });
     res.end('{"error":"keybearer is starting"}');
   });
+  // Running out of file handles for a moment must not end the daemon.
+  server.on("error", () => {});
   return {
     claim: () => claimSocket(server, socket),
     serve(ready) {

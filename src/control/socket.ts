@@ -42,7 +42,9 @@ function takeMark(mark: string): boolean {
   try {
     closeSync(openSync(mark, "wx", 0o600));
     return true;
-  } catch {
+  } catch (error) {
+    // Anything else will not pass by itself, and waiting for it would never end.
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
     clearStaleMark(mark);
     return false;
   }
@@ -50,14 +52,21 @@ function takeMark(mark: string): boolean {
 
 function clearStaleMark(mark: string): void {
   try {
-    if (Date.now() - statSync(mark).mtimeMs < MARK_STALE_MS) return;
+    if (!isStale(mark)) return;
     // Renamed first: only one of two that see the stale mark gets to remove it.
     const aside = `${mark}.${process.pid}`;
     renameSync(mark, aside);
-    unlinkSync(aside);
+    // The other one may have been quicker, and this is the mark it has made since.
+    if (isStale(aside)) unlinkSync(aside);
+    else renameSync(aside, mark);
   } catch {
     // Somebody else was quicker; the next round sees.
   }
+}
+
+/** From the future counts as stale, too: the clock was set back since, and it would hold until then. */
+function isStale(mark: string): boolean {
+  return Math.abs(Date.now() - statSync(mark).mtimeMs) >= MARK_STALE_MS;
 }
 
 export function isAnswered(path: string): Promise<boolean> {

@@ -4,7 +4,7 @@ import type { Logger } from "../logger.ts";
 import type { Controls, HeldTool, TrustAnswer } from "./routes.ts";
 
 export interface TrustingMeans {
-  readonly reload: { readonly snapshot: Snapshot; takeKeys(): void };
+  readonly reload: { readonly snapshot: Snapshot; takeKeys(): Promise<void> };
   readonly keyring: Pick<Keyring, "grant">;
   readonly log: Logger;
 }
@@ -32,7 +32,7 @@ export function createTrusting(means: TrustingMeans): Pick<Controls, "held" | "t
       const shown = seen.find(({ tool }) => tool === hold.tool);
       if (shown === undefined) continue;
       const answer = await means.keyring.grant(hold.tool, shown);
-      means.reload.takeKeys();
+      await means.reload.takeKeys();
       if (!answer.ok) {
         problems.push(answer.reason);
         continue;

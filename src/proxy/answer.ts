@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
 import { type Protocol, type Refusal, refusalAnswer } from "../refusal.ts";
 
@@ -48,6 +48,6 @@ export function answerUpgradeRefusal(
   const answer = refusalAnswer(refusal, protocol, id);
   const headers = Object.entries({ ...answer.headers, connection: "close" });
   const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
-  socket.end(`HTTP/1.1 ${answer.status} Refused\r\n${lines}\r\n${answer.body}`);
+  socket.end(`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${lines}\r\n${answer.body}`);
   return answer.status;
 }

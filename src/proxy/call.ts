@@ -3,6 +3,7 @@ import type { Socket } from "node:net";
 import { pipeline } from "node:stream";
 import { TLSSocket } from "node:tls";
 import type { Clock } from "../clock.ts";
+import { reason } from "../places.ts";
 import type { Refusal } from "../refusal.ts";
 import { type Cause, causeOf, isForTheOwner } from "./cause.ts";
 import { createDeadline, type Deadline, type Phase } from "./deadline.ts";
@@ -59,6 +60,16 @@ export class Call {
   }
 
   onAnswer(answer: IncomingMessage): void {
+    try {
+      this.#takeAnswer(answer);
+    } catch (error) {
+      // Node's parser lets heads pass that Node's writer throws at, such as status 000.
+      answer.destroy();
+      this.#onBroken(Object.assign(new Error(reason(error)), { code: "HPE_UNUSABLE_HEAD" }));
+    }
+  }
+
+  #takeAnswer(answer: IncomingMessage): void {
     this.#answer = answer;
     this.#firstByteMs = this.#clock.elapsed() - this.#started;
     this.#deadline.await("idle", this.#exchange.gateway.timeouts.idle);

@@ -48,7 +48,8 @@ export interface OutgoingRequest {
 export function outgoingHeaders(request: OutgoingRequest): OutgoingHeaders {
   const { rawHeaders } = request;
   const dropped = nominated(rawHeaders);
-  const headers: OutgoingHeaders = {};
+  // Without a prototype: a header named `constructor` is one like any other.
+  const headers: OutgoingHeaders = Object.create(null);
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     // Lower case throughout: two spellings of one name would both be sent.
     const name = (rawHeaders[i] ?? "").toLowerCase();

@@ -26,10 +26,11 @@ export function route(method: string, target: string, host: string): Route {
 
 function within(method: string, target: string, host: string, token: string | null): Route {
   const path = withoutQuery(target);
-  if (/[=&?]kb_[A-Za-z0-9_-]{16,}/.test(target.slice(path.length))) {
+  // Only /t/<token> is cut off; anywhere else it would be logged here and sent on to the gateway.
+  if (/kb_[A-Za-z0-9_-]{16,}/.test(target)) {
     return {
       kind: "wrong",
-      refusal: refuse("bad-request", "the token is in the query of the address. send it in a header"),
+      refusal: refuse("bad-request", "there is a token inside the address. send it in a header"),
     };
   }
   const mistake = baseUrlMistake(path);

@@ -16,6 +16,8 @@ export interface Port {
 export interface PortHandlers {
   request(req: IncomingMessage, res: ServerResponse): void;
   upgrade(req: IncomingMessage, socket: Duplex, head: Buffer): void;
+  /** A connection could not be accepted, as when the process has no file handles left. Those there are go on. */
+  trouble(error: Error): void;
 }
 
 export class PortTaken extends Error {
@@ -43,7 +45,7 @@ export async function openPort(listen: Listen, handlers: PortHandlers): Promise<
     try {
       for (const host of hosts) {
         const server = createDataServer(handlers, upgraded);
-        const bound = await bind(server, host, port);
+        const bound = await bind(server, host, port, handlers);
         if (bound === null && servers.length > 0) continue;
         if (bound === null) throw new PortTaken(authority(host, port), port);
         servers.push(server);
@@ -59,7 +61,7 @@ export async function openPort(listen: Listen, handlers: PortHandlers): Promise<
 }
 
 /** The port that was bound, or null on a machine without that address family. */
-function bind(server: Server, host: string, port: number): Promise<number | null> {
+function bind(server: Server, host: string, port: number, handlers: PortHandlers): Promise<number | null> {
   return new Promise((resolve, reject) => {
     const onError = (error: NodeJS.ErrnoException) => {
       if (error.code === "EADDRINUSE") reject(new PortTaken(authority(host, port), port));
@@ -71,6 +73,7 @@ function bind(server: Server, host: string, port: number): Promise<number | null
     server.once("error", onError);
     server.listen({ host, port, exclusive: true, ipv6Only: host === "::1" }, () => {
       server.off("error", onError);
+      server.on("error", handlers.trouble);
       const address = server.address();
       resolve(typeof address === "object" && address !== null ? address.port : port);
     });

@@ -1,11 +1,11 @@
 import type { Clock } from "../clock.ts";
 import type { Account } from "./account.ts";
 import { costOf, type Tokens } from "./billing.ts";
-import { type Exchange, pause, sendJson, writePiece } from "./exchange.ts";
+import { cutConnection, sendPaced } from "./delivery.ts";
+import { type Exchange, pause, writePiece } from "./exchange.ts";
 import type { Pace } from "./faults.ts";
 import type { Group } from "./groups.ts";
-import type { KeyRecord, Keys } from "./keys.ts";
-import { cutConnection } from "./misfortune.ts";
+import type { Keys, SandboxKey } from "./keys.ts";
 import type { Model } from "./models.ts";
 import type { PrefixCache } from "./prefix-cache.ts";
 import type { Ask, Protocol, Reply } from "./protocols/protocol.ts";
@@ -20,7 +20,7 @@ export interface Call {
   readonly endpoint: string;
   readonly ask: Ask;
   readonly model: Model;
-  readonly key: KeyRecord;
+  readonly key: SandboxKey;
   readonly group: Group;
   readonly pace: Pace;
 }
@@ -34,9 +34,6 @@ export interface AnsweringNeeds {
   readonly wordDelay: number;
   readonly textFor: (ask: Ask) => string;
 }
-
-/** How a whole answer is cut up when a fault wants chunks of it. */
-const CHUNK_BYTES = 64;
 
 /** Answers and bills. Resolves when the answer is over, however it ended. */
 export async function answer(call: Call, needs: AnsweringNeeds): Promise<void> {
@@ -80,9 +77,7 @@ async function sendWhole(call: Call, reply: Reply, needs: AnsweringNeeds): Promi
   const left = exchange.gone.aborted;
   bill(call, left ? withOutput(reply.tokens, 0) : reply.tokens, null, needs);
   if (left) return;
-  const body = call.protocol.whole(call.ask, reply);
-  if (pace.betweenChunks === null && pace.cutAfter === null) sendJson(exchange, 200, body);
-  else await sendInChunks(exchange, Buffer.from(JSON.stringify(body)), pace);
+  await sendPaced(exchange, call.protocol.whole(call.ask, reply), pace);
 }
 
 async function sendStream(call: Call, reply: Reply, needs: AnsweringNeeds): Promise<void> {
@@ -140,21 +135,6 @@ function bill(call: Call, tokens: Tokens, firstTokenMs: number | null, needs: An
 
 function sinceBegin(call: Call, needs: AnsweringNeeds): number {
   return Math.round(needs.clock.elapsed() - call.exchange.begunAt);
-}
-
-async function sendInChunks(exchange: Exchange, body: Buffer, pace: Pace): Promise<void> {
-  exchange.response.writeHead(200, {
-    "Content-Type": "application/json; charset=utf-8",
-    "Content-Length": body.length,
-  });
-  exchange.response.flushHeaders();
-  exchange.entry.status = 200;
-  for (let at = 0; at < body.length; at += CHUNK_BYTES) {
-    if (at / CHUNK_BYTES === pace.cutAfter) return cutConnection(exchange);
-    await pause(pace.betweenChunks ?? 0, exchange.gone);
-    await writePiece(exchange, body.subarray(at, at + CHUNK_BYTES));
-  }
-  exchange.response.end();
 }
 
 function withOutput(tokens: Tokens, output: number): Tokens {

@@ -1,11 +1,11 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Account } from "./account.ts";
 import type { Group, Groups } from "./groups.ts";
-import { type KeyRecord, type Keys, quotaExhausted } from "./keys.ts";
+import { type Keys, quotaExhausted, type SandboxKey } from "./keys.ts";
 import { DOOR, quotaRefusal, type Refusal } from "./refusals.ts";
 
 export type Shown =
-  | { readonly ok: true; readonly key: KeyRecord }
+  | { readonly ok: true; readonly key: SandboxKey }
   | { readonly ok: false; readonly refusal: Refusal };
 
 export type Entry =
@@ -23,7 +23,7 @@ export function identify(headers: IncomingHttpHeaders, query: URLSearchParams, k
 
 /** May it be used? In the gateway's own order: the key, its group, its time, its quota, the account's balance. */
 export function admit(
-  key: KeyRecord,
+  key: SandboxKey,
   path: string,
   house: { readonly keys: Keys; readonly groups: Groups; readonly account: Account },
 ): Entry {

@@ -3,12 +3,13 @@ import type { Account } from "./account.ts";
 import { type AnsweringNeeds, answer } from "./answering.ts";
 import type { Book } from "./book.ts";
 import { keyBilling, keyUsage } from "./console/key-usage.ts";
+import { sendPaced } from "./delivery.ts";
 import { admit, identify } from "./door.ts";
-import { type Body, type Exchange, readBody, sendJson } from "./exchange.ts";
-import { type Fault, type Faults, paceOf } from "./faults.ts";
+import { type Body, type Exchange, pause, readBody, sendJson } from "./exchange.ts";
+import { type Faults, type Pace, paceOf } from "./faults.ts";
 import type { Group, Groups } from "./groups.ts";
 import { parseObject } from "./json.ts";
-import type { KeyRecord, Keys } from "./keys.ts";
+import type { Keys, SandboxKey } from "./keys.ts";
 import { playFault } from "./misfortune.ts";
 import { geminiModelList, modelEntry, modelList } from "./protocols/model-list.ts";
 import {
@@ -20,7 +21,7 @@ import {
   type Shape,
   tooLarge,
 } from "./refusals.ts";
-import type { GatewayRoute } from "./routes.ts";
+import type { AskRoute, GatewayRoute, ListingRoute } from "./routes.ts";
 import { countTokens } from "./tokens.ts";
 import type { UsageLog } from "./usage-log.ts";
 import type { Zone } from "./zone.ts";
@@ -40,14 +41,13 @@ export interface GatewayNeeds extends AnsweringNeeds {
 export const MOST_BODY_BYTES = 32 * 1024 * 1024;
 
 type WholeBody = Extract<Body, { ok: true }>;
-type AskRoute = Extract<GatewayRoute, { kind: "ask" | "count" }>;
 
 /** A key that was let in, with all that its request brought. */
 interface Visit {
   readonly exchange: Exchange;
-  readonly key: KeyRecord;
+  readonly key: SandboxKey;
   readonly group: Group;
-  readonly fault: Fault | null;
+  readonly pace: Pace;
   readonly body: WholeBody;
 }
 
@@ -74,35 +74,36 @@ export async function serveGateway(
   const entry = admit(shown.key, exchange.path, needs);
   if (!entry.ok) return refuse(exchange, entry.refusal);
   if (!body.ok) return refuse(exchange, tooLarge(shapeOf(route), MOST_BODY_BYTES));
-  await serveVisit({ exchange, key: shown.key, group: entry.group, fault, body }, route, needs);
+  await serveVisit({ exchange, key: shown.key, group: entry.group, pace: paceOf(fault), body }, route, needs);
 }
 
 async function serveVisit(visit: Visit, route: GatewayRoute, needs: GatewayNeeds): Promise<void> {
+  if (route.kind === "ask") return serveAsk(visit, route, needs);
+  const { exchange, group, pace } = visit;
+  if (pace.beforeHeaders > 0) await pause(pace.beforeHeaders, exchange.gone);
+  if (route.kind !== "model") return sendPaced(exchange, listing(visit, route, needs), pace);
+  const model = group.models.find((each) => each.id === route.id);
+  if (model === undefined) return refuse(exchange, modelRefusal("openai", route.id));
+  return sendPaced(exchange, modelEntry(model), pace);
+}
+
+/** The answers that cannot fail. */
+function listing(visit: Visit, route: ListingRoute, needs: GatewayNeeds): object {
   const { exchange, group, key, body } = visit;
   switch (route.kind) {
-    case "ask":
-    case "count":
-      return serveAsk(visit, route, needs);
-    case "models": {
-      const list = route.style === "gemini" ? geminiModelList : modelList;
-      return sendJson(exchange, 200, list(group.models));
-    }
-    case "model": {
-      const model = group.models.find((each) => each.id === route.id);
-      if (model === undefined) return refuse(exchange, modelRefusal("openai", route.id));
-      return sendJson(exchange, 200, modelEntry(model));
-    }
+    case "models":
+      return route.style === "gemini" ? geminiModelList(group.models) : modelList(group.models);
     case "files":
-      return sendJson(exchange, 200, fileObject(exchange, body, needs.clock));
+      return fileObject(exchange, body, needs.clock);
     case "key-usage":
-      return sendJson(exchange, 200, keyUsage(key, group, exchange.query, needs));
+      return keyUsage(key, group, exchange.query, needs);
     case "key-billing":
-      return sendJson(exchange, 200, keyBilling(group, needs.zone, needs.clock.now()));
+      return keyBilling(group, needs.zone, needs.clock.now());
   }
 }
 
 async function serveAsk(visit: Visit, route: AskRoute, needs: GatewayNeeds): Promise<void> {
-  const { exchange, group, key } = visit;
+  const { exchange, group, key, pace } = visit;
   const { protocol, endpoint } = route;
   const { shape } = protocol;
   const body = parseObject(visit.body.bytes);
@@ -115,14 +116,14 @@ async function serveAsk(visit: Visit, route: AskRoute, needs: GatewayNeeds): Pro
     const message = `model ${model.id} makes ${model.makes}, not ${protocol.wants}`;
     return refuse(exchange, invalidRequest(shape, message));
   }
-  if (route.kind === "count") {
+  if (route.counts) {
     const count = Math.max(1, countTokens(ask.prompt));
-    return sendJson(exchange, 200, shape === "gemini" ? { totalTokens: count } : { input_tokens: count });
+    if (pace.beforeHeaders > 0) await pause(pace.beforeHeaders, exchange.gone);
+    return sendPaced(exchange, shape === "gemini" ? { totalTokens: count } : { input_tokens: count }, pace);
   }
   const refusal = takeSeat(key, shape, needs.clock.elapsed());
   if (refusal !== null) return refuse(exchange, refusal);
   try {
-    const pace = paceOf(visit.fault);
     await answer({ exchange, protocol, endpoint, ask, model, key, group, pace }, needs);
   } finally {
     key.running -= 1;
@@ -130,7 +131,7 @@ async function serveAsk(visit: Visit, route: AskRoute, needs: GatewayNeeds): Pro
 }
 
 /** A key's rate limit: how many at once, how many a minute (SPEC.md section 8). Null once the seat is taken. */
-function takeSeat(key: KeyRecord, shape: Shape, elapsed: number): Refusal | null {
+function takeSeat(key: SandboxKey, shape: Shape, elapsed: number): Refusal | null {
   if (key.concurrent !== null && key.running >= key.concurrent) return concurrencyRefusal(shape);
   const wait = key.perMinute === null ? 0 : key.window.take(key.perMinute, elapsed);
   if (wait > 0) return rateRefusal(shape, wait);
@@ -143,7 +144,7 @@ function refuse(exchange: Exchange, refusal: Refusal): void {
 }
 
 function shapeOf(route: GatewayRoute): Shape {
-  return route.kind === "ask" || route.kind === "count" ? route.protocol.shape : "openai";
+  return route.kind === "ask" ? route.protocol.shape : "openai";
 }
 
 function fileObject(exchange: Exchange, body: WholeBody, clock: Clock): object {

@@ -22,7 +22,7 @@ export interface KeyRequest {
 export type KeyState = "active" | "disabled" | "deleted" | "expired";
 
 /** One key. Its string is not in here: it is shown once, at creation, and only its digest is kept. */
-export interface KeyRecord {
+export interface SandboxKey {
   readonly id: number;
   name: string;
   groupId: number;
@@ -52,23 +52,23 @@ export interface KeyProblem {
 }
 
 export type Issued =
-  | { readonly ok: true; readonly record: KeyRecord; readonly text: string }
+  | { readonly ok: true; readonly key: SandboxKey; readonly text: string }
   | { readonly ok: false; readonly problem: KeyProblem };
 
 export interface Keys {
   issue(request: KeyRequest): Issued;
   /** The key with this string; a deleted one is as unknown as one that never was. */
-  withText(text: string): KeyRecord | null;
+  withText(text: string): SandboxKey | null;
   /** Deleted keys too: the usage log still names them. */
-  withId(id: number): KeyRecord | null;
+  withId(id: number): SandboxKey | null;
   /** Without the deleted ones, in order of creation. */
-  list(): KeyRecord[];
+  list(): SandboxKey[];
   /** The deleted ones too. */
-  all(): readonly KeyRecord[];
-  stateOf(record: KeyRecord): KeyState;
-  setDisabled(record: KeyRecord, disabled: boolean): void;
-  remove(record: KeyRecord): void;
-  spend(record: KeyRecord, dollars: number): void;
+  all(): readonly SandboxKey[];
+  stateOf(key: SandboxKey): KeyState;
+  setDisabled(key: SandboxKey, disabled: boolean): void;
+  remove(key: SandboxKey): void;
+  spend(key: SandboxKey, dollars: number): void;
 }
 
 export const KEY_NOT_FOUND: KeyProblem = {
@@ -78,7 +78,7 @@ export const KEY_NOT_FOUND: KeyProblem = {
 };
 
 export function createKeys(clock: Clock, groups: Groups): Keys {
-  const records = new Map<number, KeyRecord>();
+  const byId = new Map<number, SandboxKey>();
   const idOfDigest = new Map<string, number>();
 
   return {
@@ -87,41 +87,41 @@ export function createKeys(clock: Clock, groups: Groups): Keys {
       const problem = problemWith(request, group !== null, (text) => idOfDigest.has(digestOf(text)));
       if (problem !== null || group === null) return { ok: false, problem: problem ?? UNKNOWN_GROUP };
       const text = request.customKey ?? `sk-${randomBytes(32).toString("hex")}`;
-      const record = newRecord(records.size + 1, text, group.id, request, clock.now());
-      records.set(record.id, record);
-      idOfDigest.set(record.digest, record.id);
-      return { ok: true, record, text };
+      const key = newKey(byId.size + 1, text, group.id, request, clock.now());
+      byId.set(key.id, key);
+      idOfDigest.set(key.digest, key.id);
+      return { ok: true, key, text };
     },
     withText(text) {
       const id = idOfDigest.get(digestOf(text));
-      return id === undefined ? null : (records.get(id) ?? null);
+      return id === undefined ? null : (byId.get(id) ?? null);
     },
-    withId: (id) => records.get(id) ?? null,
-    list: () => [...records.values()].filter((record) => record.deletedAt === null),
-    all: () => [...records.values()],
-    setDisabled(record, disabled) {
-      if (record.deletedAt !== null) throw new Error(`key ${record.id} is deleted; create a new one`);
-      record.disabled = disabled;
-      record.updatedAt = clock.now();
+    withId: (id) => byId.get(id) ?? null,
+    list: () => [...byId.values()].filter((key) => key.deletedAt === null),
+    all: () => [...byId.values()],
+    setDisabled(key, disabled) {
+      if (key.deletedAt !== null) throw new Error(`key ${key.id} is deleted; create a new one`);
+      key.disabled = disabled;
+      key.updatedAt = clock.now();
     },
-    stateOf(record) {
-      if (record.deletedAt !== null) return "deleted";
-      if (record.disabled) return "disabled";
-      return record.expiresAt !== null && record.expiresAt <= clock.now() ? "expired" : "active";
+    stateOf(key) {
+      if (key.deletedAt !== null) return "deleted";
+      if (key.disabled) return "disabled";
+      return key.expiresAt !== null && key.expiresAt <= clock.now() ? "expired" : "active";
     },
-    remove(record) {
-      record.deletedAt ??= clock.now();
-      idOfDigest.delete(record.digest);
+    remove(key) {
+      key.deletedAt ??= clock.now();
+      idOfDigest.delete(key.digest);
     },
-    spend(record, dollars) {
-      record.quotaUsed = rounded(record.quotaUsed + dollars);
-      record.lastUsedAt = clock.now();
+    spend(key, dollars) {
+      key.quotaUsed = rounded(key.quotaUsed + dollars);
+      key.lastUsedAt = clock.now();
     },
   };
 }
 
-export function quotaExhausted(record: KeyRecord): boolean {
-  return record.quota !== null && record.quotaUsed >= record.quota;
+export function quotaExhausted(key: SandboxKey): boolean {
+  return key.quota !== null && key.quotaUsed >= key.quota;
 }
 
 const UNKNOWN_GROUP: KeyProblem = { status: 404, reason: "GROUP_NOT_FOUND", message: "group not found" };
@@ -164,7 +164,7 @@ function invalid(message: string): KeyProblem {
   return { status: 400, reason: "INVALID_REQUEST", message };
 }
 
-function newRecord(id: number, text: string, groupId: number, request: KeyRequest, now: number): KeyRecord {
+function newKey(id: number, text: string, groupId: number, request: KeyRequest, now: number): SandboxKey {
   return {
     id,
     name: request.name,

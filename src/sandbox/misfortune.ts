@@ -1,4 +1,4 @@
-import { type Exchange, pause, sendJson, sendText } from "./exchange.ts";
+import { type Exchange, sendJson, sendText } from "./exchange.ts";
 import type { Fault } from "./faults.ts";
 import { indexPage } from "./page.ts";
 
@@ -34,12 +34,6 @@ export async function playFault(exchange: Exchange, fault: Fault): Promise<boole
       });
       return true;
   }
-}
-
-/** Ends the connection in the middle of an answer, once what was written has left. */
-export async function cutConnection(exchange: Exchange): Promise<void> {
-  await pause(0, exchange.gone);
-  exchange.response.socket?.destroySoon();
 }
 
 function sendRefused(exchange: Exchange, fault: Extract<Fault, { kind: "refuse" }>): void {

@@ -6,17 +6,24 @@ import { messages } from "./protocols/messages.ts";
 import type { Address, Protocol } from "./protocols/protocol.ts";
 import { responses } from "./protocols/responses.ts";
 
-export type GatewayRoute =
-  | {
-      readonly kind: "ask" | "count";
-      readonly protocol: Protocol;
-      readonly address: Address;
-      /** As the usage log names it. */
-      readonly endpoint: string;
-    }
+/** A question to a model, or only to its counter of tokens. */
+export interface AskRoute {
+  readonly kind: "ask";
+  readonly counts: boolean;
+  readonly protocol: Protocol;
+  readonly address: Address;
+  /** As the usage log names it. */
+  readonly endpoint: string;
+}
+
+/** What the gateway knows without a model. */
+export type ListingRoute =
   | { readonly kind: "models"; readonly style: "openai" | "gemini" }
-  | { readonly kind: "model"; readonly id: string }
-  | { readonly kind: "files" | "key-usage" | "key-billing" };
+  | { readonly kind: "files" }
+  | { readonly kind: "key-usage" }
+  | { readonly kind: "key-billing" };
+
+export type GatewayRoute = AskRoute | ListingRoute | { readonly kind: "model"; readonly id: string };
 
 export type Route =
   | GatewayRoute
@@ -41,8 +48,9 @@ export function routeOf(method: string, path: string): Route {
 }
 
 function postRoute(path: string): GatewayRoute | null {
-  const ask = (protocol: Protocol): GatewayRoute => ({
+  const ask = (protocol: Protocol): AskRoute => ({
     kind: "ask",
+    counts: false,
     protocol,
     address: IN_BODY,
     endpoint: path,
@@ -59,14 +67,15 @@ function postRoute(path: string): GatewayRoute | null {
     case "/v1/messages":
       return ask(messages);
     case "/v1/messages/count_tokens":
-      return { kind: "count", protocol: messages, address: IN_BODY, endpoint: path };
+      return { ...ask(messages), counts: true };
     case "/v1/files":
       return { kind: "files" };
   }
   const [, model, verb] = GEMINI_CALL.exec(path) ?? [];
   if (model === undefined) return null;
   return {
-    kind: verb === "countTokens" ? "count" : "ask",
+    kind: "ask",
+    counts: verb === "countTokens",
     protocol: gemini,
     address: { model, stream: verb === "streamGenerateContent" },
     endpoint: "/v1beta/models",

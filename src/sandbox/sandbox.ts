@@ -1,43 +1,12 @@
-import { type Clock, systemClock } from "../clock.ts";
 import { Secret } from "../secret.ts";
-import { createAccount } from "./account.ts";
-import { type BookEntry, createBook } from "./book.ts";
-import { createConsole } from "./console/console.ts";
-import { createSessions } from "./console/sessions.ts";
-import { type Exchange, openExchange, readBody, sendJson, sendText } from "./exchange.ts";
-import { createFaults, type Fault } from "./faults.ts";
-import { serveGateway } from "./gateway.ts";
-import { createGroups, DEFAULT_GROUPS, type Group, type GroupSettings } from "./groups.ts";
-import { createKeys, type KeyRecord, type KeyRequest, type KeyState } from "./keys.ts";
+import type { BookEntry } from "./book.ts";
+import { openExchange } from "./exchange.ts";
+import type { Fault } from "./faults.ts";
+import type { Group } from "./groups.ts";
+import type { KeyRequest, KeyState, SandboxKey } from "./keys.ts";
 import { createListener } from "./listener.ts";
-import { indexPage } from "./page.ts";
-import { createPrefixCache } from "./prefix-cache.ts";
-import type { Ask } from "./protocols/protocol.ts";
-import { routeOf } from "./routes.ts";
-import { createUsageLog, type UsageRow } from "./usage-log.ts";
-import { friendlyAnswer } from "./words.ts";
-import { createZone, type Zone } from "./zone.ts";
-
-export interface SandboxOptions {
-  /** Default the system's. Waits are real ones, whatever it says. */
-  readonly clock?: Clock;
-  /** Milliseconds before each word of a stream. Default 15. */
-  readonly wordDelay?: number;
-  /** What to answer. Default a friendly text that says the question back. */
-  readonly answer?: (ask: Ask) => string;
-  /** Default: default, coding, and retired, which is disabled. */
-  readonly groups?: readonly GroupSettings[];
-  /** Dollars on the account. Default 100. */
-  readonly balance?: number;
-  /** Where the server stands, for dates without a time zone and the offset of times. Default UTC. */
-  readonly timezone?: string;
-  /** How many requests are remembered, and how many bytes of each body. Default 1000 and 8 KiB. */
-  readonly book?: { readonly requests?: number; readonly bodyBytes?: number };
-  /** Calls of the console's usage log that one minute allows; sub2api allows 60. Default any number. */
-  readonly consoleUsagePerMinute?: number;
-  /** Told of a failure inside the sandbox itself; the client gets a 500. Default nobody. */
-  readonly onError?: (error: unknown) => void;
-}
+import { createRooms, fail, type Rooms, type SandboxOptions, serve } from "./rooms.ts";
+import type { UsageRow } from "./usage-log.ts";
 
 export interface CreatedKey {
   readonly id: number;
@@ -87,6 +56,9 @@ export interface Sandbox {
 
   /** The usage log, oldest first. */
   usage(): readonly UsageRow[];
+  /** Keeps new rows back from the log, as a gateway does that writes them late. They are billed all the same. */
+  holdUsage(): void;
+  releaseUsage(): void;
   /** The last requests that came, oldest first. An entry goes on filling up while its request lasts. */
   requests(): readonly BookEntry[];
   clearRequests(): void;
@@ -98,12 +70,6 @@ export interface Sandbox {
   /** Logs everybody out of the console. */
   endSessions(): void;
 }
-
-const DEFAULT_BALANCE = 100;
-const DEFAULT_WORD_DELAY = 15;
-const DEFAULT_BOOK = { requests: 1000, bodyBytes: 8 * 1024 };
-
-type Rooms = ReturnType<typeof createRooms>;
 
 export function createSandbox(options: SandboxOptions = {}): Sandbox {
   const rooms = createRooms(options);
@@ -124,10 +90,10 @@ export function createSandbox(options: SandboxOptions = {}): Sandbox {
     if (listener.port === null) throw new Error("the sandbox is not running; start it first");
     return `http://127.0.0.1:${listener.port}`;
   };
-  const key = (id: number): KeyRecord => {
-    const record = keys.withId(id);
-    if (record === null) throw new Error(`the sandbox has no key ${id}`);
-    return record;
+  const keyWith = (id: number): SandboxKey => {
+    const key = keys.withId(id);
+    if (key === null) throw new Error(`the sandbox has no key ${id}`);
+    return key;
   };
 
   return {
@@ -159,12 +125,12 @@ export function createSandbox(options: SandboxOptions = {}): Sandbox {
     createKey(request) {
       const issued = keys.issue(request);
       if (!issued.ok) throw new Error(`the sandbox cannot make this key: ${issued.problem.message}`);
-      return { id: issued.record.id, key: new Secret(issued.text) };
+      return { id: issued.key.id, key: new Secret(issued.text) };
     },
-    disableKey: (id) => keys.setDisabled(key(id), true),
-    enableKey: (id) => keys.setDisabled(key(id), false),
-    deleteKey: (id) => keys.remove(key(id)),
-    keys: () => keys.all().map((record) => viewOf(record, rooms)),
+    disableKey: (id) => keys.setDisabled(keyWith(id), true),
+    enableKey: (id) => keys.setDisabled(keyWith(id), false),
+    deleteKey: (id) => keys.remove(keyWith(id)),
+    keys: () => keys.all().map((key) => viewOf(key, rooms)),
 
     groups: () => groups.list(),
     setGroupEnabled: (name, enabled) => groups.setEnabled(name, enabled),
@@ -174,76 +140,22 @@ export function createSandbox(options: SandboxOptions = {}): Sandbox {
     setBalance: (dollars) => account.setBalance(dollars),
 
     usage: () => usage.list().slice(),
+    holdUsage: () => usage.hold(),
+    releaseUsage: () => usage.release(),
     requests: () => book.list(),
     clearRequests: () => book.clear(),
     get openSockets() {
       return listener.openSockets;
     },
 
-    order: (id, fault, times = Number.POSITIVE_INFINITY) => faults.order(key(id).id, fault, times),
+    order: (id, fault, times = Number.POSITIVE_INFINITY) => faults.order(keyWith(id).id, fault, times),
     clearFaults: (id) => faults.clear(id),
     endSessions: () => sessions.end(),
   };
 }
 
-/** Everything that the sandbox is made of, put together once. */
-function createRooms(options: SandboxOptions) {
-  const clock = options.clock ?? systemClock;
-  const zone = zoneOf(options.timezone ?? "UTC");
-  const account = createAccount(options.balance ?? DEFAULT_BALANCE);
-  const groups = createGroups(options.groups ?? DEFAULT_GROUPS);
-  const keys = createKeys(clock, groups);
-  const usage = createUsageLog();
-  const faults = createFaults();
-  const sessions = createSessions(clock, account);
-  const bounds = { ...DEFAULT_BOOK, ...options.book };
-  const book = createBook(bounds.requests, bounds.bodyBytes);
-  const shared = { clock, zone, account, keys, groups, usage, book };
-  return {
-    ...shared,
-    faults,
-    sessions,
-    prefixes: createPrefixCache(),
-    wordDelay: options.wordDelay ?? DEFAULT_WORD_DELAY,
-    textFor: options.answer ?? friendlyAnswer,
-    console: createConsole({
-      ...shared,
-      sessions,
-      usagePerMinute: options.consoleUsagePerMinute ?? null,
-    }),
-  };
-}
-
-async function serve(exchange: Exchange, rooms: Rooms): Promise<void> {
-  const route = routeOf(exchange.method, exchange.path);
-  switch (route.kind) {
-    case "console":
-      return rooms.console.serve(exchange);
-    case "not-found":
-      await readBody(exchange, rooms.book, 0);
-      return sendText(exchange, 404, "text/plain", "404 page not found");
-    case "page":
-      await readBody(exchange, rooms.book, 0);
-      return sendText(exchange, 200, "text/html; charset=utf-8", indexPage);
-    default:
-      return serveGateway(exchange, route, rooms);
-  }
-}
-
-/** Only a bug gets here. The client must not wait for ever because of it. */
-function fail(exchange: Exchange): void {
-  if (exchange.response.headersSent) exchange.response.destroy();
-  else sendJson(exchange, 500, { code: 500, message: "the sandbox failed to answer; this is a bug in it" });
-}
-
-function viewOf(record: KeyRecord, { keys, groups }: Rooms): KeyView {
-  const { id, name, mask, quota, quotaUsed, expiresAt, running } = record;
-  const group = groups.withId(record.groupId)?.name ?? "";
-  return { id, name, group, state: keys.stateOf(record), mask, quota, quotaUsed, expiresAt, running };
-}
-
-function zoneOf(name: string): Zone {
-  const zone = createZone(name);
-  if (zone === null) throw new Error(`there is no time zone ${name}`);
-  return zone;
+function viewOf(key: SandboxKey, { keys, groups }: Rooms): KeyView {
+  const { id, name, mask, quota, quotaUsed, expiresAt, running } = key;
+  const group = groups.withId(key.groupId)?.name ?? "";
+  return { id, name, group, state: keys.stateOf(key), mask, quota, quotaUsed, expiresAt, running };
 }

@@ -25,7 +25,11 @@ export interface UsageRow {
 }
 
 export interface UsageLog {
-  add(row: Omit<UsageRow, "id">): UsageRow;
+  add(row: Omit<UsageRow, "id">): void;
+  /** From now on rows wait, and have no id yet. */
+  hold(): void;
+  /** Writes the rows that wait, in the order they came. */
+  release(): void;
   /** Oldest first. */
   list(): readonly UsageRow[];
   withId(id: number): UsageRow | null;
@@ -36,14 +40,26 @@ const MOST_ROWS = 20_000;
 
 export function createUsageLog(): UsageLog {
   let rows: UsageRow[] = [];
+  let waiting: Omit<UsageRow, "id">[] | null = null;
   let lastId = 0;
+
+  function write(fields: Omit<UsageRow, "id">): void {
+    lastId += 1;
+    rows.push({ id: lastId, ...fields });
+    if (rows.length >= MOST_ROWS * 2) rows = rows.slice(-MOST_ROWS);
+  }
+
   return {
     add(fields) {
-      lastId += 1;
-      const row: UsageRow = { id: lastId, ...fields };
-      rows.push(row);
-      if (rows.length >= MOST_ROWS * 2) rows = rows.slice(-MOST_ROWS);
-      return row;
+      if (waiting === null) write(fields);
+      else waiting.push(fields);
+    },
+    hold() {
+      waiting ??= [];
+    },
+    release() {
+      for (const fields of waiting ?? []) write(fields);
+      waiting = null;
     },
     list: () => rows,
     withId: (id) => rows.find((row) => row.id === id) ?? null,

@@ -39,7 +39,7 @@ export const consoleUrl: Read<string> = plainAddress;
 
 export const proxyUrl: Read<string> = (text) => {
   const url = URL.canParse(text) ? new URL(text) : null;
-  if (url?.protocol !== "http:" || url.pathname !== "/" || url.search !== "" || url.username !== "") {
+  if (url?.protocol !== "http:" || url.pathname !== "/" || /[?#@]/.test(text)) {
     return {
       fault: `${quoted(text)} is not an outbound proxy`,
       hint: "write http://host:port, without a password",
@@ -57,7 +57,8 @@ function plainAddress(text: string): Reading<string> {
   const url = /^https?:\/\//i.test(text) && URL.canParse(text) ? new URL(text) : null;
   if (url === null)
     return { fault: `${quoted(text)} is not an address`, hint: "such as https://gateway.example.com/v1" };
-  if (url.username !== "" || url.password !== "") {
+  // An @ before the path: an empty user name is one, too.
+  if (/^https?:[\\/]*[^\\/?#]*@/i.test(text)) {
     return {
       fault: "there is a user name or password in the address",
       hint: "take it out; keys have a setting of their own",

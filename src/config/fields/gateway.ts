@@ -52,19 +52,23 @@ export function gatewayFromUrl(name: string, base: string): Gateway {
   });
 }
 
-const positive: Read<number> = (text) => {
+/** Timers hold no more than 2^31 milliseconds, about 24 days; beyond that they fire at once. */
+const LONGEST = 24 * 3_600_000;
+
+const timeout: Read<number> = (text) => {
   const reading = duration(text);
-  return "value" in reading && reading.value === 0
-    ? { fault: "a timeout of zero would end every call" }
-    : reading;
+  if ("fault" in reading) return reading;
+  if (reading.value === 0) return { fault: "a timeout of zero would end every call" };
+  if (reading.value > LONGEST) return { fault: "a timeout is at most 24h" };
+  return reading;
 };
 
 function readTimeouts(section: Section | null): Timeouts {
   if (section === null) return DEFAULT_TIMEOUTS;
   const timeouts = {
-    connect: section.scalar("connect", positive, DEFAULT_TIMEOUTS.connect),
-    firstByte: section.scalar("first_byte", positive, DEFAULT_TIMEOUTS.firstByte),
-    idle: section.scalar("idle", positive, DEFAULT_TIMEOUTS.idle),
+    connect: section.scalar("connect", timeout, DEFAULT_TIMEOUTS.connect),
+    firstByte: section.scalar("first_byte", timeout, DEFAULT_TIMEOUTS.firstByte),
+    idle: section.scalar("idle", timeout, DEFAULT_TIMEOUTS.idle),
   };
   section.finish();
   return Object.freeze(timeouts);

@@ -13,7 +13,9 @@ export function readKeySource(entry: Entry, path: string, home: string, report: 
     report.error(value.at, path, reading.fault, reading.hint);
     return null;
   }
-  if (value.kind === "dict") return readCommand(new Section(value, path, report), home);
+  // Other names are not repeated: `{the-key-itself}` is a dictionary, too.
+  if (value.kind === "dict" && value.entries.has("command"))
+    return readCommand(new Section(value, path, report), home);
   report.error(value.at, path, "a key comes from one place", HOW);
   return null;
 }

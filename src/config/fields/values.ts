@@ -29,6 +29,8 @@ export const flag: Read<boolean> = (text) => {
 };
 
 export const words: Read<string> = (text) => {
+  if (text.trim() === "")
+    return { fault: "nothing is written here", hint: "write a value, or take the line out" };
   if (/\p{Cc}/u.test(text)) return { fault: "there is a control character in it" };
   if (text.length > 200) return { fault: "it is longer than 200 characters" };
   return { value: text };
@@ -43,7 +45,7 @@ export function oneOf<const T extends string>(...choices: readonly T[]): Read<T>
 }
 
 export const factor: Read<number> = (text) => {
-  if (/^\d+(?:\.\d+)?$/.test(text)) return { value: Number(text) };
+  if (/^\d{1,6}(?:\.\d{1,9})?$/.test(text)) return { value: Number(text) };
   return { fault: `${quoted(text)} is not a number`, hint: "such as 1.5" };
 };
 
@@ -149,15 +151,14 @@ export const origin: Read<string> = (text) => {
 
 /** A day holds through its end, local time; a full ISO time is that moment. The answer is the first moment after. */
 export const moment: Read<number> = (text) => {
-  const day = /^(\d{4})-(\d{2})-(\d{2})$/.exec(text);
-  if (day) {
-    const [year, month, date] = [Number(day[1]), Number(day[2]), Number(day[3])];
-    const check = new Date(Date.UTC(year, month - 1, date));
-    if (check.getUTCMonth() === month - 1 && check.getUTCDate() === date) {
-      return { value: new Date(year, month - 1, date + 1).getTime() };
-    }
-  }
-  const full = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})$/.test(text);
+  const day = /^(\d{4})-(\d{2})-(\d{2})(?=T|$)/.exec(text);
+  const [year, month, date] = [Number(day?.[1]), Number(day?.[2]), Number(day?.[3])];
+  // Date takes the 30th of February for the 2nd of March, and the year 27 for 1927.
+  const check = new Date(Date.UTC(year, month - 1, date));
+  const isDay = year >= 1970 && check.getUTCMonth() === month - 1 && check.getUTCDate() === date;
+  if (isDay && day?.[0] === text) return { value: new Date(year, month - 1, date + 1).getTime() };
+  const full =
+    isDay && /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})$/.test(text);
   const time = full ? Date.parse(text) : Number.NaN;
   if (!Number.isNaN(time)) return { value: time };
   return { fault: `${quoted(text)} is not a date`, hint: "such as 2027-03-31, or 2027-03-31T18:00:00Z" };

@@ -14,12 +14,13 @@ export function outOfBounds(text: string): string | null {
   if (Buffer.byteLength(text) > MOST_BYTES) return "the file is larger than 1 MB";
   let tokens = 0;
   let flowDepth = 0;
-  let lineStart = true;
   let column = 0;
+  let lineStart = true;
   const blockColumns: number[] = [];
   for (const token of new Lexer().lex(text)) {
     tokens += 1;
     if (tokens > MOST_TOKENS) return "the file has more in it than a configuration can hold";
+    if (MARKS.includes(token)) continue;
     if (token === "\n" || token === "\r\n") {
       lineStart = true;
       column = 0;
@@ -27,11 +28,12 @@ export function outOfBounds(text: string): string | null {
     }
     if (token === "[" || token === "{") flowDepth += 1;
     else if ((token === "]" || token === "}") && flowDepth > 0) flowDepth -= 1;
-    if (lineStart && token.trim() !== "" && !token.startsWith("#")) {
-      // Every `-` and `?` at the head of a line opens a level at its own column: `- - - x` is three deep.
+    // Every `-` and `?` opens a level at its own column, wherever in its line it stands: `- - - x` is three deep.
+    const opens = token === "-" || token === "?";
+    if (opens || (lineStart && token.trim() !== "" && !token.startsWith("#"))) {
       while (blockColumns.length > 0 && (blockColumns.at(-1) ?? 0) >= column) blockColumns.pop();
       blockColumns.push(column);
-      lineStart = token === "-" || token === "?";
+      lineStart = opens;
     }
     column += token.length;
     if (flowDepth + blockColumns.length > MOST_DEPTH)
@@ -39,3 +41,6 @@ export function outOfBounds(text: string): string | null {
   }
   return null;
 }
+
+/** What the lexer puts between the tokens: a document begins, a flow ends in error, a scalar follows. */
+const MARKS: readonly string[] = ["\u{FEFF}", "\x02", "\x18", "\x1f"];

@@ -1,28 +1,116 @@
-import { blotCredentials } from "../../secret.ts";
+import { credentialSpans, joinSpans, type Span } from "../../secret.ts";
+import { secretPlaces } from "./secret-places.ts";
 
 const WIDEST = 100;
-// To the end of the line: where a broken value ends is exactly what is not known.
-const SECRET_VALUE =
-  /((?:^|[\s{,"'])(?:key|token|password|access_token|refresh_token)["']?\s*:\s*)(?!\s*(?:env:|file:|keychain:|sha256:|\{|\[|$)).+/i;
+/** How much of a line is looked at on either side of the caret: a file may be one line of a megabyte. */
+const REACH = 400;
+/** A key has eight characters at least; a shorter word is not looked for where nobody knows what it is. */
+const SHORTEST = 8;
+/** So much of a key's beginning is hidden even where the rest of it was cut off. */
+const TELLING = 12;
 
-/**
- * One source line with a caret below it. The line is shown to people and written to logs, and the line with the
- * mistake is often the one with the key: whatever stands in a secret's place, or looks like one, is hidden.
- */
-export function excerpt(text: string, line: number, column: number): string | null {
-  const source = text.split(/\r\n|\n|\r/, line)[line - 1];
-  if (source === undefined) return null;
-  const before = hide(source.slice(0, column - 1));
-  // Hidden as a whole, then cut, so that a key the caret points into is not shown by half.
-  const whole = hide(source);
-  const caret = Math.min(source.slice(0, column - 1) === before ? column - 1 : before.length, whole.length);
-  const start = caret > WIDEST - 20 ? caret - (WIDEST - 20) : 0;
-  const shown = whole.slice(start, start + WIDEST).replaceAll("\t", " ");
-  return `${shown}\n${" ".repeat(caret - start)}^`;
+/** Shows parts of config.yaml to people and logs, without the secrets in it. */
+export interface Excerpts {
+  /** One source line with a caret below it; null where there is no such line. */
+  excerpt(line: number, column: number): string | null;
+  /** Words about the file, with whatever stands in a secret's place taken out of them. */
+  clean(words: string): string;
 }
 
-function hide(line: string): string {
-  return blotCredentials(line.replace(SECRET_VALUE, "$1[hidden]")).replace(/\p{Cc}/gu, (c) =>
-    c === "\t" ? c : "?",
-  );
+/** `lineStarts` is where each line of the text begins. */
+export function createExcerpts(text: string, lineStarts: readonly number[]): Excerpts {
+  let found: { readonly hidden: readonly Span[]; readonly beginnings: Beginnings } | null = null;
+  // Looked for once, and only when there is something to say.
+  const secrets = () => {
+    if (found === null) {
+      const places = secretPlaces(text);
+      found = {
+        hidden: joinSpans([...places, ...credentialSpans(text)]),
+        beginnings: beginningsOf(places.map(([from, to]) => text.slice(from, to))),
+      };
+    }
+    return found;
+  };
+  return {
+    excerpt(line, column) {
+      const start = lineStarts[line - 1];
+      if (start === undefined) return null;
+      const next = text.indexOf("\n", start);
+      const end = next === -1 ? text.length : next;
+      return withCaret(text, [start, end], Math.min(start + column - 1, end), secrets().hidden);
+    },
+    clean: (words) => without(words, secrets().beginnings),
+  };
+}
+
+/** The line is hidden by place, so that a key the caret points into is not shown by half. */
+function withCaret(text: string, [start, end]: Span, at: number, hidden: readonly Span[]): string {
+  const last = Math.min(end, at + REACH);
+  let shown = "";
+  let from = Math.max(start, at - REACH);
+  let caret = -1;
+  const pass = (to: number) => {
+    if (caret === -1 && at <= to) caret = shown.length + Math.max(0, at - from);
+    shown += text.slice(from, to);
+  };
+  for (const span of hidden) {
+    if (span[1] <= from) continue;
+    if (span[0] >= last) break;
+    pass(Math.max(from, span[0]));
+    if (caret === -1 && at < span[1]) caret = shown.length;
+    shown += "[hidden]";
+    from = Math.min(last, span[1]);
+  }
+  pass(last);
+  if (caret === -1) caret = shown.length;
+  const left = caret > WIDEST - 20 ? caret - (WIDEST - 20) : 0;
+  const line = printable(shown.slice(left, left + WIDEST)).trimEnd();
+  return `${line}\n${" ".repeat(caret - left)}^`;
+}
+
+/** One character for one, so that the caret keeps its place. Direction marks could paint over the line. */
+function printable(text: string): string {
+  return text.replaceAll("\t", " ").replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => "?".repeat(c.length));
+}
+
+/** Secrets by their first characters. */
+type Beginnings = ReadonlyMap<string, readonly string[]>;
+
+function beginningsOf(values: readonly string[]): Beginnings {
+  const beginnings = new Map<string, string[]>();
+  for (const word of new Set(values.flatMap((value) => value.split(/[\s"',{}[\]*&!]+/)))) {
+    if (word.length < SHORTEST || ORDINARY.test(word)) continue;
+    const beginning = word.slice(0, SHORTEST);
+    const known = beginnings.get(beginning);
+    if (known === undefined) beginnings.set(beginning, [word]);
+    else known.push(word);
+  }
+  return beginnings;
+}
+
+/** Settings' own names, where a broken quote drew them into a secret's place. */
+const ORDINARY =
+  /^(?:command|commands|gateways?|messages_url|base_url|key_header|websockets|timeouts|first_byte|multiplier|enabled|schedule|token_in_url|allow_origins|requests|concurrent|ask_usage|estimate|keys_elsewhere|watch_only|dashboard|cache_read|cache_write|password|access_token|refresh_token):?$/;
+
+function without(words: string, beginnings: Beginnings): string {
+  if (beginnings.size === 0) return words;
+  let shown = "";
+  let at = 0;
+  while (at < words.length) {
+    const length = secretLength(words, at, beginnings);
+    shown += length > 0 ? "[hidden]" : words[at];
+    at += Math.max(1, length);
+  }
+  return shown;
+}
+
+/** How much of a secret stands in the words at this place. */
+function secretLength(words: string, at: number, beginnings: Beginnings): number {
+  let longest = 0;
+  for (const secret of beginnings.get(words.slice(at, at + SHORTEST)) ?? []) {
+    let length = SHORTEST;
+    while (length < secret.length && secret[length] === words[at + length]) length += 1;
+    if (length === secret.length || length >= TELLING) longest = Math.max(longest, length);
+  }
+  return longest;
 }

@@ -1,6 +1,6 @@
 import { blotCredentials } from "../../secret.ts";
 import type { Named } from "../shape.ts";
-import { type Dict, type Entry, joinPath, type Report, type Tree } from "./tree.ts";
+import { type Dict, type Entry, joinPath, lastName, type Report, type Tree } from "./tree.ts";
 
 /** A value read from text, or why it could not be, with what to write instead. */
 export type Reading<T> = { readonly value: T } | { readonly fault: string; readonly hint?: string };
@@ -91,7 +91,7 @@ export class Section {
 
 export function asSection(tree: Tree, path: string, report: Report): Section | null {
   if (tree.kind === "dict") return new Section(tree, path, report);
-  const last = path.split(".").at(-1) ?? "";
+  const last = lastName(path);
   if (tree.kind === "scalar" && tree.text === "") {
     // A file that was cut off ends like this, so nothing is assumed.
     report.error(
@@ -108,7 +108,7 @@ export function asSection(tree: Tree, path: string, report: Report): Section | n
 
 function readScalar<T>(tree: Tree, path: string, read: Read<T>, report: Report): T | undefined {
   if (tree.kind !== "scalar") {
-    report.error(tree.at, path, `${path.split(".").at(-1)} must be a single value`);
+    report.error(tree.at, path, `${lastName(path)} must be a single value`);
     return undefined;
   }
   if (tree.text === "" && tree.plain) {

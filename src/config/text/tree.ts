@@ -11,7 +11,7 @@ import {
 import { blotCredentials } from "../../secret.ts";
 import type { Problem } from "../problem.ts";
 import { outOfBounds } from "./bounds.ts";
-import { excerpt } from "./excerpt.ts";
+import { createExcerpts } from "./excerpt.ts";
 
 /** config.yaml as plain structure: scalars are text until a field says what they should be. */
 export type Tree = Scalar | List | Dict;
@@ -57,19 +57,23 @@ export function createReport(text: string): Report {
   const lines = new LineCounter();
   lines.addNewLine(0);
   for (let at = text.indexOf("\n"); at !== -1; at = text.indexOf("\n", at + 1)) lines.addNewLine(at + 1);
+  const { excerpt, clean } = createExcerpts(text, lines.lineStarts);
   const problems: Problem[] = [];
+  const counts = { error: 0, warning: 0 };
   const add =
     (severity: Problem["severity"]) => (at: number, path: string, message: string, hint?: string | null) => {
-      if (problems.length >= MOST_PROBLEMS) return;
+      // Counted apart: a warning too many must not push out the error that keeps a file from being used.
+      counts[severity] += 1;
+      if (counts[severity] > MOST_PROBLEMS) return;
       const place = at < 0 ? { line: 0, col: 0 } : lines.linePos(at);
       problems.push({
         severity,
-        path: blotCredentials(path),
+        path: clean(blotCredentials(path)),
         line: place.line,
         column: place.col,
-        message,
-        hint: hint ?? null,
-        excerpt: place.line > 0 ? excerpt(text, place.line, place.col) : null,
+        message: clean(message),
+        hint: hint ? clean(hint) : null,
+        excerpt: place.line > 0 ? excerpt(place.line, place.col) : null,
       });
     };
   return { error: add("error"), warn: add("warning"), problems };
@@ -140,7 +144,12 @@ function lowerFirst(text: string): string {
 function convert(node: Node, path: string, report: Report): Tree | null {
   const at = node.range?.[0] ?? 0;
   if (isAlias(node)) {
-    report.error(at, path, "aliases are not used here", `if you mean the text, quote it: "*${node.source}"`);
+    report.error(
+      at,
+      path,
+      "aliases are not used here",
+      `if you mean the text, quote it: "*${blotCredentials(node.source)}"`,
+    );
     return null;
   }
   const anchor = "anchor" in node ? node.anchor : undefined;
@@ -182,6 +191,11 @@ function convert(node: Node, path: string, report: Report): Tree | null {
 }
 
 const RESERVED = /^(?:__proto__|constructor|prototype)$/;
+
+/** The last name of a path, as it was joined: a name may have dots in it. */
+export function lastName(path: string): string {
+  return /(?:^|\.)("(?:[^"\\]|\\.)*"|[^."]*)$/.exec(path)?.[1] ?? path;
+}
 
 export function joinPath(path: string, name: string): string {
   const shown = /^[A-Za-z0-9_-]+$/.test(name) ? name : JSON.stringify(name.slice(0, 60));

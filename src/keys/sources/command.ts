@@ -92,7 +92,7 @@ function outcomeOf(child: Child, program: string, means: CommandMeans): Promise<
     child.once("close", finish);
     child.once("exit", () => {
       // setImmediate comes after a look at the pipes, so a busy moment cannot cut off what is already in them.
-      aftermath = setTimeout(() => setImmediate(finish), AFTERMATH);
+      if (!ended) aftermath = setTimeout(() => setImmediate(finish), AFTERMATH);
     });
   });
 }

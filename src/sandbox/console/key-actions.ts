@@ -1,7 +1,7 @@
 import type { Clock } from "../../clock.ts";
 import type { Groups } from "../groups.ts";
 import { type JsonObject, numberAt, textAt } from "../json.ts";
-import { KEY_NOT_FOUND, type KeyProblem, type KeyRecord, type KeyRequest, type Keys } from "../keys.ts";
+import { KEY_NOT_FOUND, type KeyProblem, type KeyRequest, type Keys, type SandboxKey } from "../keys.ts";
 import type { Zone } from "../zone.ts";
 import { keyShape, statusOf } from "./key-shape.ts";
 import { failure, type Outcome, paged, pageOf, success } from "./outcome.ts";
@@ -19,10 +19,10 @@ const DAY = 24 * 60 * 60 * 1000;
 const DOLLAR_WINDOWS = ["rate_limit_5h", "rate_limit_1d", "rate_limit_7d"];
 
 export function createKeyActions(keys: Keys, groups: Groups, clock: Clock, zone: Zone): KeyActions {
-  const shape = (key: KeyRecord) => keyShape(key, keys, groups, zone);
+  const shape = (key: SandboxKey) => keyShape(key, keys, groups, zone);
 
   /** A key of the list; a deleted one is as if it had never been. */
-  function found(id: number, action: (key: KeyRecord) => Outcome): Outcome {
+  function found(id: number, action: (key: SandboxKey) => Outcome): Outcome {
     const key = keys.withId(id);
     return key === null || key.deletedAt !== null ? refused(KEY_NOT_FOUND) : action(key);
   }
@@ -45,7 +45,7 @@ export function createKeyActions(keys: Keys, groups: Groups, clock: Clock, zone:
       if (problem !== null) return failure(400, problem);
       const issued = keys.issue(keyRequest(body, groups, clock.now()));
       // The only time that the whole string is shown.
-      return issued.ok ? success({ ...shape(issued.record), key: issued.text }) : refused(issued.problem);
+      return issued.ok ? success({ ...shape(issued.key), key: issued.text }) : refused(issued.problem);
     },
     update: (id, body) =>
       found(id, (key) => {
@@ -96,7 +96,7 @@ function keyRequest(body: JsonObject, groups: Groups, now: number): KeyRequest {
 }
 
 /** All or nothing: everything is read before anything is changed. */
-function change(key: KeyRecord, body: JsonObject, groups: Groups): string | null {
+function change(key: SandboxKey, body: JsonObject, groups: Groups): string | null {
   const name = textAt(body, "name") ?? key.name;
   if (name.trim() === "") return "name is required";
   const groupId = numberAt(body, "group_id") ?? key.groupId;

@@ -1,12 +1,12 @@
 import type { Group, Groups } from "../groups.ts";
-import { type KeyRecord, type Keys, quotaExhausted } from "../keys.ts";
+import { type Keys, quotaExhausted, type SandboxKey } from "../keys.ts";
 import type { Zone } from "../zone.ts";
 
 /** The one account has this number. */
 export const USER_ID = 1;
 
 /** The console's word for a key's state. It knows one more than the specification: a spent quota. */
-export function statusOf(key: KeyRecord, keys: Keys): string {
+export function statusOf(key: SandboxKey, keys: Keys): string {
   const state = keys.stateOf(key);
   return state === "active" && quotaExhausted(key) ? "quota_exhausted" : state;
 }
@@ -15,7 +15,7 @@ export function statusOf(key: KeyRecord, keys: Keys): string {
  * A key as the console lists it. sub2api shows the whole string in its list; here it is masked, because the full
  * string is shown once, at creation (SPEC.md section 2, rule 2).
  */
-export function keyShape(key: KeyRecord, keys: Keys, groups: Groups, zone: Zone): object {
+export function keyShape(key: SandboxKey, keys: Keys, groups: Groups, zone: Zone): object {
   const time = (at: number | null) => (at === null ? null : zone.format(at));
   const group = groups.withId(key.groupId);
   return {

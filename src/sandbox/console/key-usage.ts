@@ -2,7 +2,7 @@ import type { Clock } from "../../clock.ts";
 import type { Account } from "../account.ts";
 import { rounded } from "../billing.ts";
 import type { Group } from "../groups.ts";
-import type { KeyRecord, Keys } from "../keys.ts";
+import type { Keys, SandboxKey } from "../keys.ts";
 import type { UsageLog, UsageRow } from "../usage-log.ts";
 import type { Zone } from "../zone.ts";
 import { statusOf } from "./key-shape.ts";
@@ -20,7 +20,12 @@ const DEFAULT_DAYS = 30;
 const MOST_DAYS = 90;
 
 /** GET /v1/usage: what a key may know about itself. Sums only, and not in the console's envelope. */
-export function keyUsage(key: KeyRecord, group: Group, query: URLSearchParams, needs: KeyUsageNeeds): object {
+export function keyUsage(
+  key: SandboxKey,
+  group: Group,
+  query: URLSearchParams,
+  needs: KeyUsageNeeds,
+): object {
   const now = needs.clock.now();
   const rows = needs.usage.list().filter((row) => row.keyId === key.id);
   const today = needs.zone.startOf(needs.zone.dayOf(now)) ?? now;

@@ -1,0 +1,216 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative, resolve, sep } from "node:path";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+
+/**
+ * Holds the house rules that no linter knows: who may import whom, what pure files may touch, where secrets are
+ * revealed, and that no module keeps state. Each check is a function on sources, so that each can be shown to fail.
+ */
+
+const SRC = join(dirname(fileURLToPath(import.meta.url)), "..", "src");
+
+/** A file imports its own room and lower ranks; rooms of one rank do not see each other. */
+const RANKS: readonly (readonly string[])[] = [
+  ["clock", "secret", "key-source", "refusal", "request-id", "places", "logger", "version", "start-failure"],
+  ["config/", "keys/"],
+  ["identity/", "limits/", "usage/"],
+  ["mirror/", "proxy/"],
+  ["control/", "dashboard/", "service/", "sandbox/"],
+  ["daemon", "reload", "newcomer", "data-port"],
+  ["cli/"],
+];
+
+/** These do no I/O and read no clock: what they answer depends on what they are given. */
+const PURE = [
+  "config/shape.ts",
+  "config/defaults.ts",
+  "config/problem.ts",
+  "config/parse.ts",
+  "config/references.ts",
+  "config/changes.ts",
+  "config/snapshot.ts",
+  "config/not-yet.ts",
+  "config/text/",
+  "config/fields/",
+  "config/edit/splice.ts",
+  "config/edit/yaml-edit.ts",
+  "identity/credential.ts",
+  "identity/identify.ts",
+  "limits/admit.ts",
+  "proxy/guard.ts",
+  "proxy/route.ts",
+  "proxy/headers.ts",
+  "proxy/cause.ts",
+  "proxy/failure.ts",
+  "refusal.ts",
+];
+
+/** Where a key meets the wire, its store, or the sandbox that made it. */
+const MAY_REVEAL = ["proxy/headers.ts"];
+const MAY_REVEAL_ROOMS = ["sandbox/"];
+
+interface Source {
+  /** Below src/, with forward slashes. */
+  readonly path: string;
+  readonly text: string;
+}
+
+function sources(): Source[] {
+  return readdirSync(SRC, { recursive: true, encoding: "utf8" })
+    .filter((path) => path.endsWith(".ts"))
+    .map((path) => ({
+      path: path.split(sep).join("/"),
+      text: readFileSync(join(SRC, path), "utf8"),
+    }));
+}
+
+function importsOf({ text }: Source): string[] {
+  const code = withoutComments(text);
+  return [...code.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)"([^"]+)"/g)].map((match) => match[1] ?? "");
+}
+
+function withoutComments(text: string): string {
+  return text.replace(/\/\*[\s\S]*?\*\//g, "").replace(/(^|\s)\/\/.*$/gm, "$1");
+}
+
+/** The room a file belongs to: its folder, or itself when it lies at the top. */
+function roomOf(path: string): string {
+  const slash = path.indexOf("/");
+  return slash === -1 ? path.replace(/\.ts$/, "") : path.slice(0, slash + 1);
+}
+
+function rankOf(path: string): number {
+  return RANKS.findIndex((rooms) => rooms.includes(roomOf(path)));
+}
+
+function rankFaults(files: readonly Source[]): string[] {
+  return files.flatMap((file) => {
+    if (rankOf(file.path) === -1) return [`${file.path} is in no room that has a rank`];
+    return importsOf(file)
+      .filter((name) => name.startsWith("."))
+      .flatMap((name) => {
+        const target = relative(SRC, resolve(SRC, dirname(file.path), name)).split(sep).join("/");
+        if (target.startsWith("..")) return [`${file.path} imports ${name} from outside src`];
+        const own = roomOf(target) === roomOf(file.path);
+        // The files of rank 0 and of rank 5 lie side by side and form one room each.
+        const together = rankOf(target) === rankOf(file.path) && !target.includes("/") && !file.path.includes("/");
+        const lower = rankOf(target) !== -1 && rankOf(target) < rankOf(file.path);
+        return own || together || lower ? [] : [`${file.path} may not import ${target}`];
+      });
+  });
+}
+
+const IMPURE_IMPORTS =
+  /^(?:node:(?:fs|http|https|net|tls|dns|child_process|os|timers|process|dgram|cluster|worker_threads)(?:\/.*)?|chokidar|pino|http-proxy-3|systeminformation|libsql|@napi-rs\/keyring)$/;
+const IMPURE_CODE =
+  /\bDate\.now\(|\bnew Date\(\s*\)|\bperformance\.now\(|\bprocess\.|\bMath\.random\(|\bset(?:Timeout|Interval|Immediate)\(|\bfetch\(|\brandomBytes\(/;
+
+function purityFaults(files: readonly Source[]): string[] {
+  return files
+    .filter(({ path }) => PURE.some((name) => path === name || (name.endsWith("/") && path.startsWith(name))))
+    .flatMap((file) => [
+      ...importsOf(file)
+        .filter((name) => IMPURE_IMPORTS.test(name))
+        .map((name) => `${file.path} is pure and may not import ${name}`),
+      ...(IMPURE_CODE.test(withoutComments(file.text)) ? [`${file.path} is pure and may not do I/O or read a clock`] : []),
+    ]);
+}
+
+/** Top-level lets, collections and made objects: two daemons in one process would share them. */
+const STATE =
+  /^(?:export )?(?:let|var) |^(?:export )?const [A-Za-z_$][\w$]*(?:: [^=\n]+)? = (?:await |new (?!(?:RegExp|URL)\b)|create[A-Z]\w*\(|\[\];|\{\};)/m;
+
+function stateFaults(files: readonly Source[]): string[] {
+  return files
+    .filter(({ text }) => STATE.test(withoutComments(text)))
+    .map(({ path }) => `${path} keeps state at module level`);
+}
+
+function revealFaults(files: readonly Source[]): string[] {
+  return files
+    .filter(({ text }) => /\.reveal\(\)/.test(withoutComments(text)))
+    .filter(({ path }) => !MAY_REVEAL.includes(path) && !MAY_REVEAL_ROOMS.some((room) => path.startsWith(room)))
+    .map(({ path }) => `${path} may not reveal a secret`);
+}
+
+function engineFaults(files: readonly Source[]): string[] {
+  return files
+    .filter((file) => file.path !== "proxy/forward.ts" && importsOf(file).includes("http-proxy-3"))
+    .map(({ path }) => `${path} may not know the proxy engine`);
+}
+
+const all = sources();
+
+t.test("every room imports only itself and lower ranks", (t) => {
+  t.same(rankFaults(all), []);
+  t.end();
+});
+
+t.test("an import upwards or across is noticed", (t) => {
+  const upwards = { path: "config/parse.ts", text: 'import { handle } from "../proxy/handle.ts";' };
+  const across = { path: "keys/read.ts", text: 'import type { Tool } from "../config/shape.ts";' };
+  const nowhere = { path: "utils/misc.ts", text: "" };
+  t.same(rankFaults([upwards]), ["config/parse.ts may not import proxy/handle.ts"]);
+  t.same(rankFaults([across]), ["keys/read.ts may not import config/shape.ts"]);
+  t.match(rankFaults([nowhere])[0], /no room/);
+  t.end();
+});
+
+t.test("pure files do no I/O and read no clock", (t) => {
+  t.same(purityFaults(all), []);
+  for (const name of PURE) {
+    t.ok(
+      all.some(({ path }) => path === name || path.startsWith(name)),
+      `${name} exists`,
+    );
+  }
+  t.end();
+});
+
+t.test("I/O or a clock in a pure file is noticed", (t) => {
+  const file = (text: string) => [{ path: "proxy/guard.ts", text }];
+  for (const text of [
+    'import { readFileSync } from "node:fs";',
+    'import { watch } from "chokidar";',
+    "const now = Date.now();",
+    "const home = process.env.HOME;",
+    "setTimeout(() => {}, 1);",
+  ]) {
+    t.equal(purityFaults(file(text)).length, 1, text);
+  }
+  t.same(purityFaults(file("// reads Date.now() elsewhere")), [], "a comment is no code");
+  t.end();
+});
+
+t.test("no module keeps state", (t) => {
+  t.same(stateFaults(all), []);
+  t.end();
+});
+
+t.test("module-level state is noticed", (t) => {
+  for (const text of [
+    "let count = 0;",
+    "export let current = null;",
+    "const cache = new Map();",
+    "const seen: Set<string> = new Set();",
+    "const daemon = createDaemon();",
+    "const list: string[] = [];",
+  ]) {
+    t.equal(stateFaults([{ path: "x.ts", text }]).length, 1, text);
+  }
+  t.same(stateFaults([{ path: "x.ts", text: "function f() {\n  let inner = 0;\n  return inner;\n}" }]), []);
+  t.end();
+});
+
+t.test("a secret is revealed only where it meets the wire", (t) => {
+  t.same(revealFaults(all), []);
+  t.equal(revealFaults([{ path: "logger.ts", text: "key.reveal()" }]).length, 1, "anywhere else is noticed");
+  t.end();
+});
+
+t.test("only proxy/forward knows the proxy engine", (t) => {
+  t.same(engineFaults(all), []);
+  t.equal(engineFaults([{ path: "proxy/handle.ts", text: 'import { x } from "http-proxy-3";' }]).length, 1);
+  t.end();
+});

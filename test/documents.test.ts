@@ -1,0 +1,62 @@
+import { readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+import { createProgram } from "../src/cli/program.ts";
+import { parseConfig } from "../src/config/parse.ts";
+import { problemsInWords } from "../src/config/problem.ts";
+import { REFUSALS } from "../src/refusal.ts";
+
+const ROOT = join(dirname(fileURLToPath(import.meta.url)), "..");
+const read = (file: string) => readFileSync(join(ROOT, file), "utf8");
+const example = read("config.example.yaml");
+const readme = read("README.md");
+
+/** Settings that are switched off have a # and no space in front; prose has `# `. */
+function switchedOn(text: string): string {
+  return text.replace(/^#(?=\S|\s{2,}\S)(?!\s{3}(?:mkdir|chmod|keybearer))/gm, "");
+}
+
+t.test("config.example.yaml has no problem in it", (t) => {
+  const { config, problems } = parseConfig(example, "/home/me");
+  t.equal(problemsInWords("config.example.yaml", problems), "");
+  t.same(Object.keys(config?.tools ?? {}), ["claude-code", "codex", "scripts"]);
+  t.end();
+});
+
+t.test("every setting that config.example.yaml switches off is a setting", (t) => {
+  const { config, problems } = parseConfig(switchedOn(example), "/home/me");
+  t.equal(problemsInWords("config.example.yaml", problems), "");
+  t.equal(config?.gateways.main?.console?.kind, "sub2api");
+  t.equal(config?.tools.codex?.limits.concurrent, 4);
+  t.equal(config?.prices["my-model"]?.output, 4_000_000);
+  t.end();
+});
+
+t.test("config.example.yaml names every setting there is", (t) => {
+  // Every key of the contract's full example, wherever it stands.
+  const settings = `listen dashboard when gateways base_url messages_url key_header websockets proxy timeouts connect first_byte
+    idle groups multiplier models enabled console kind url login email schedule tools gateway group key token token_in_url
+    process allow_origins model limits requests tokens spend concurrent wait quota expires ask_usage estimate
+    keys_elsewhere watch_only prices input output cache_read cache_write usage keep sync log level`.split(/\s+/);
+  for (const setting of settings) t.match(example, new RegExp(`\\b${setting}:`), setting);
+  t.end();
+});
+
+t.test("the README names every command, every refusal and its two commands", (t) => {
+  for (const command of createProgram().commands) t.match(readme, `keybearer ${command.name()}`, command.name());
+  for (const code of Object.keys(REFUSALS)) t.match(readme, `\`${code}\``, code);
+  t.match(readme, "npm ci && npm start");
+  t.match(readme, "npm ci && npm test");
+  t.end();
+});
+
+t.test("continuous integration runs the README's own test command", (t) => {
+  t.match(read(".ci/run"), "npm ci && npm test");
+  t.end();
+});
+
+t.test("the lock file holds no download address", (t) => {
+  t.notMatch(read("package-lock.json"), '"resolved"');
+  t.end();
+});
