@@ -46,7 +46,7 @@ export async function welcomeNewcomer(clock: Clock, listen: Listen = DEFAULT_LIS
     async end() {
       serving = false;
       const deadline = clock.elapsed() + LINGER_MS;
-      while (sandbox.openSockets > 0 && clock.elapsed() < deadline && !stopped) {
+      while (sandbox.keys().some(({ running }) => running > 0) && clock.elapsed() < deadline && !stopped) {
         await new Promise((resolve) => setTimeout(resolve, 200));
       }
       await sandbox.stop();

@@ -105,7 +105,7 @@ async function sendStream(call: Call, reply: Reply, needs: AnsweringNeeds): Prom
     await writePiece(exchange, frame.bytes);
   }
   bill(call, withOutput(reply.tokens, reply.tokens.reasoning + countTokens(sent)), firstTokenMs, needs);
-  if (count === pace.cutAfter) await cutConnection(exchange);
+  if (count === pace.cutAfter) cutConnection(exchange);
   else exchange.response.end();
 }
 

@@ -24,7 +24,6 @@ export async function sendPaced(exchange: Exchange, answer: unknown, pace: Pace)
 }
 
 /** Ends the connection in the middle of an answer, once what was written has left. */
-export async function cutConnection(exchange: Exchange): Promise<void> {
-  await pause(0, exchange.gone);
+export function cutConnection(exchange: Exchange): void {
   exchange.response.socket?.destroySoon();
 }
