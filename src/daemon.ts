@@ -61,8 +61,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
 
   const keys = createKeys(options, clock);
   const { trust, keyring, log } = keys;
-  const known = await trust.load();
-  if (known.problem !== null) log.error(known.problem);
+  await loadTrust(keys);
   const newcomer = loaded.config === null ? await welcomeNewcomer(clock, options.sandboxListen) : null;
   const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
   const onSandbox = () => newcomer?.serving() ?? false;
@@ -115,6 +114,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     reload: () => reload.refresh(true),
     async stop(patienceMs = DRAIN_MS) {
       gate.stopping = true;
+      keyring.close();
       const timer = setTimeout(() => port.cut(), patienceMs);
       await port.drain();
       clearTimeout(timer);
@@ -177,6 +177,11 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
     if (late) tell();
   };
   return { trust, keyring, log, whenLate };
+}
+
+async function loadTrust({ trust, log }: Keys): Promise<void> {
+  const { problem } = await trust.load();
+  if (problem !== null) log.error(problem);
 }
 
 async function firstSnapshot({ config, problems }: Loaded, places: Places, keys: Keys): Promise<Snapshot> {

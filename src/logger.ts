@@ -66,5 +66,7 @@ function readable(line: string): string {
     .map(([name, value]) => `${name}=${typeof value === "object" ? JSON.stringify(value) : String(value)}`)
     .join(" ");
   const level = entry.level === "info" ? "" : `${String(entry.level)}: `;
-  return `${time} ${level}${String(entry.msg ?? "")}${rest === "" ? "" : `  ${rest}`}\n`;
+  // Decoded again, a text from elsewhere could carry an escape sequence to the terminal.
+  const text = `${level}${String(entry.msg ?? "")}${rest === "" ? "" : `  ${rest}`}`.replace(/\p{Cc}/gu, "?");
+  return `${time} ${text}\n`;
 }

@@ -35,16 +35,20 @@ t.test("every setting that config.example.yaml switches off is a setting", (t) =
 
 t.test("config.example.yaml names every setting there is", (t) => {
   // Every key of the contract's full example, wherever it stands.
-  const settings = `listen dashboard when gateways base_url messages_url key_header websockets proxy timeouts connect first_byte
+  const settings =
+    `listen dashboard when gateways base_url messages_url key_header websockets proxy timeouts connect first_byte
     idle groups multiplier models enabled console kind url login email schedule tools gateway group key token token_in_url
     process allow_origins model limits requests tokens spend concurrent wait quota expires ask_usage estimate
-    keys_elsewhere watch_only prices input output cache_read cache_write usage keep sync log level`.split(/\s+/);
+    keys_elsewhere watch_only prices input output cache_read cache_write usage keep sync log level`.split(
+      /\s+/,
+    );
   for (const setting of settings) t.match(example, new RegExp(`\\b${setting}:`), setting);
   t.end();
 });
 
 t.test("the README names every command, every refusal and its two commands", (t) => {
-  for (const command of createProgram().commands) t.match(readme, `keybearer ${command.name()}`, command.name());
+  for (const command of createProgram().commands)
+    t.match(readme, `keybearer ${command.name()}`, command.name());
   for (const code of Object.keys(REFUSALS)) t.match(readme, `\`${code}\``, code);
   t.match(readme, "npm ci && npm start");
   t.match(readme, "npm ci && npm test");

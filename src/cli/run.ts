@@ -23,8 +23,7 @@ async function run(options: { config?: string }): Promise<void> {
   // A reader of our output that goes away must not take the daemon with it.
   process.stdout.on("error", () => {});
   process.stderr.on("error", () => {});
-  // Asked to reload while it starts, it must not die of it; the file is looked at once more before it serves.
-  process.on("SIGHUP", () => {});
+  const earlySignal = keepEarlySignals();
   const onTerminal = process.stderr.isTTY === true;
   const places = findPlaces({ config: options.config });
   let daemon: Daemon;
@@ -43,7 +42,7 @@ async function run(options: { config?: string }): Promise<void> {
     return;
   }
   process.stdout.write(greeting(daemon, places.config));
-  await untilStopped(daemon, onTerminal);
+  await untilStopped(daemon, onTerminal, earlySignal());
   // Nothing that was forgotten may keep a stopped daemon alive.
   process.exit(0);
 }
@@ -70,7 +69,27 @@ function greeting(daemon: Daemon, config: string): string {
   ].join("\n");
 }
 
-function untilStopped(daemon: Daemon, onTerminal: boolean): Promise<void> {
+/**
+ * While it starts there is nothing to stop yet, and dying would leave the socket behind: a signal waits until then,
+ * a second one does not. A reload needs nothing: the file is looked at once more before it serves.
+ */
+function keepEarlySignals(): () => string | null {
+  let kept: string | null = null;
+  const keep = (signal: string) => {
+    if (kept !== null) process.exit(0);
+    kept = signal;
+  };
+  process.on("SIGHUP", () => {});
+  process.on("SIGTERM", keep);
+  process.on("SIGINT", keep);
+  return () => {
+    process.off("SIGTERM", keep);
+    process.off("SIGINT", keep);
+    return kept;
+  };
+}
+
+function untilStopped(daemon: Daemon, onTerminal: boolean, early: string | null): Promise<void> {
   return new Promise((resolve) => {
     let stopping = false;
     const stop = (signal: string) => {
@@ -86,6 +105,7 @@ function untilStopped(daemon: Daemon, onTerminal: boolean): Promise<void> {
       if (onTerminal && terminalIsGone()) stop("SIGHUP");
       else void daemon.reload();
     });
+    if (early !== null) stop(early);
   });
 }
 

@@ -1,4 +1,4 @@
-import { describeSource, type KeyState } from "../key-source.ts";
+import { describeSource, type KeySource, type KeyState } from "../key-source.ts";
 import type { Config, Gateway, Group, Limits, Named, Rate, Tool } from "./shape.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -76,7 +76,7 @@ function toolChanges(from: Tool, to: Tool): string[] {
     ...(from.enabled === to.enabled ? [] : [to.enabled ? "enabled" : "disabled"]),
     ...differ("gateway", from.gateway, to.gateway),
     ...differ("group", from.group, to.group),
-    ...differ("key comes from", describeSource(from.key), describeSource(to.key)),
+    ...differ("key comes from", originOf(from.key), originOf(to.key)),
     ...(same(from.tokens, to.tokens) ? [] : [`tokens changed, now ${to.tokens.length}`]),
     ...differ("token_in_url", from.tokenInUrl, to.tokenInUrl),
     ...differ("process", from.process, to.process),
@@ -90,6 +90,11 @@ function toolChanges(from: Tool, to: Tool): string[] {
     ...differ("keys_elsewhere", from.keysElsewhere, to.keysElsewhere),
     ...differ("watch_only", from.watchOnly, to.watchOnly),
   ];
+}
+
+/** A key that lies in the file is told by its fingerprint, where keys are compared. */
+function originOf(key: KeySource): string {
+  return key.kind === "literal" ? "config.yaml itself" : describeSource(key);
 }
 
 function limitChanges(from: Limits, to: Limits): string[] {

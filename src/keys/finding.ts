@@ -9,6 +9,19 @@ export interface Finding {
   readonly warning: string | null;
 }
 
+/** What came of a person's yes. */
+export type Granted =
+  | {
+      readonly ok: true;
+      /** What was said yes to, in words. */
+      readonly granted: string;
+      /** May be needs-trust again: a new command can turn out to give a key that is known elsewhere. */
+      readonly state: KeyState;
+      /** The yes holds, but could not be written down. */
+      readonly problem: string | null;
+    }
+  | { readonly ok: false; readonly reason: string };
+
 export function unavailable(reason: string): Finding {
   return { state: { state: "unavailable", reason }, key: null, warning: null };
 }

@@ -1,7 +1,7 @@
 import type { Clock } from "../clock.ts";
 import { describeSource, type KeyState } from "../key-source.ts";
 import type { Secret } from "../secret.ts";
-import { type Finding, isSameHold, isSameSource, isSameState, unavailable } from "./finding.ts";
+import { type Finding, type Granted, isSameHold, isSameSource, isSameState, unavailable } from "./finding.ts";
 import { atMost, createRuns, newStop, type Runs } from "./runs.ts";
 import type { Held, Subject, Trust } from "./trust.ts";
 import { plain } from "./words.ts";
@@ -11,18 +11,6 @@ export interface Want extends Subject {
   /** Names of variables that a command must not see: they hold keys of other tools. Default none. */
   readonly withhold?: readonly string[] | undefined;
 }
-
-export type Granted =
-  | {
-      readonly ok: true;
-      /** What was said yes to, in words. */
-      readonly granted: string;
-      /** May be needs-trust again: a new command can turn out to give a key that is known elsewhere. */
-      readonly state: KeyState;
-      /** The yes holds, but could not be written down. */
-      readonly problem: string | null;
-    }
-  | { readonly ok: false; readonly reason: string };
 
 /**
  * The keys of all tools. States belong to the wants they were read for: pair them with that configuration and no
@@ -44,6 +32,8 @@ export interface Keyring {
   secrets(): Iterable<Secret>;
   /** By tool, what a person should mend although the key works. */
   warnings(): ReadonlyMap<string, string>;
+  /** Ends the commands that still run: nobody would hold them to their time any more. */
+  close(): void;
 }
 
 export interface KeyringOptions {
@@ -163,6 +153,10 @@ class SourceKeyring implements Keyring {
       finding.warning === null ? [] : [[name, finding.warning] as const],
     );
     return new Map(found);
+  }
+
+  close(): void {
+    this.#superseded.abort();
   }
 
   /** Reads an entry's source and keeps what comes, if it may. True when that changed the tool's state. */

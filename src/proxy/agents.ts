@@ -15,17 +15,20 @@ export interface Agents {
 /** Shorter than the idle time of the servers in use, so that a kept connection is rarely a dead one. */
 const IDLE_CONNECTION_MS = 4000;
 
+/** The call itself times out first and says so; this only keeps a silent proxy from holding connections for ever. */
+const AFTER_THE_CALL_MS = 500;
+
 export function createAgents(): Agents {
   const agents = new Map<string, HttpAgent>();
   const identity = (gateway: Gateway, scheme: string) =>
-    JSON.stringify([gateway.name, gateway.proxy, scheme]);
+    JSON.stringify([gateway.name, gateway.proxy, gateway.timeouts.connect, scheme]);
   return {
     agentFor(gateway, origin) {
       const scheme = new URL(origin).protocol;
       const id = identity(gateway, scheme);
       let agent = agents.get(id);
       if (agent === undefined) {
-        agent = createAgent(scheme, gateway.proxy);
+        agent = createAgent(scheme, gateway);
         agents.set(id, agent);
       }
       return agent;
@@ -52,7 +55,7 @@ function closeIdle(agent: HttpAgent): void {
   }
 }
 
-function createAgent(scheme: string, proxy: string | null): HttpAgent {
+function createAgent(scheme: string, { proxy, timeouts }: Gateway): HttpAgent {
   const options = {
     keepAlive: true,
     timeout: IDLE_CONNECTION_MS,
@@ -60,7 +63,10 @@ function createAgent(scheme: string, proxy: string | null): HttpAgent {
     scheduling: "lifo" as const,
   };
   const agent = scheme === "https:" ? new HttpsAgent(options) : new HttpAgent(options);
-  if (proxy !== null) tunnelThrough(agent, proxy, scheme === "https:");
+  if (proxy !== null) {
+    const patience = timeouts.connect + AFTER_THE_CALL_MS;
+    tunnelThrough(agent, { proxy, tls: scheme === "https:", patience });
+  }
   return agent;
 }
 
@@ -70,11 +76,18 @@ interface ConnectOptions {
   readonly servername?: string;
 }
 
+interface Tunnel {
+  readonly proxy: string;
+  readonly tls: boolean;
+  /** Milliseconds for the proxy's answer and TLS behind it together. */
+  readonly patience: number;
+}
+
 /**
  * Always a tunnel, for http too: the proxy never sees a header, and with https not a byte of the key.
  * Node's agents take a connection by callback, which its type leaves out.
  */
-function tunnelThrough(agent: HttpAgent, proxy: string, tls: boolean): void {
+function tunnelThrough(agent: HttpAgent, { proxy, tls, patience }: Tunnel): void {
   const createConnection = (
     options: ConnectOptions,
     done: (error: Error | null, socket?: Socket) => void,
@@ -86,32 +99,48 @@ function tunnelThrough(agent: HttpAgent, proxy: string, tls: boolean): void {
       headers: { host: authority },
       agent: false,
     });
-    asking.once("error", (error) => done(error));
-    asking.once("response", (answer) => {
-      answer.resume();
-      done(new Error(`the outbound proxy answered ${answer.statusCode} to CONNECT`));
-    });
-    asking.once("connect", (answer, socket, head) => {
-      if (answer.statusCode !== 200 || head.length > 0) {
-        socket.destroy();
-        done(new Error(`the outbound proxy answered ${answer.statusCode} to CONNECT`));
-        return;
+    let tunnel: Socket | null = null;
+    let over = false;
+    const finish = (error: Error | null, socket?: Socket) => {
+      if (over) return;
+      over = true;
+      clearTimeout(timer);
+      if (error !== null) {
+        asking.destroy();
+        tunnel?.destroy();
       }
-      if (!tls) return done(null, socket);
-      const servername = options.servername || options.host || "";
-      const secured = tlsConnect({
-        socket,
-        servername,
-        rejectUnauthorized: true,
-        ALPNProtocols: ["http/1.1"],
-      });
-      secured.once("error", done);
-      secured.once("secureConnect", () => {
-        secured.off("error", done);
-        done(null, secured);
-      });
+      done(error, socket);
+    };
+    const timer = setTimeout(() => finish(new Error(`the outbound proxy ${proxy} did not answer`)), patience);
+    asking.on("error", (error: NodeJS.ErrnoException) =>
+      finish(new Error(`the outbound proxy ${proxy} cannot be reached (${error.code ?? error.message})`)),
+    );
+    asking.once("connect", (answer, socket, head) => {
+      tunnel = socket;
+      if (over) return void socket.destroy();
+      // Whatever the proxy sends first would be taken for the gateway's.
+      if (answer.statusCode !== 200 || head.length > 0) {
+        return finish(new Error(`the outbound proxy ${proxy} answered ${answer.statusCode} to CONNECT`));
+      }
+      if (tls) secure(socket, options, finish);
+      else finish(null, socket);
     });
     asking.end();
   };
   Object.assign(agent, { createConnection });
+}
+
+function secure(
+  socket: Socket,
+  { host = "", servername = "" }: ConnectOptions,
+  finish: (error: Error | null, socket?: Socket) => void,
+): void {
+  // An address has no server name, but its certificate is held against it all the same.
+  const name = servername === "" ? { host } : { host, servername };
+  const secured = tlsConnect({ socket, ...name, rejectUnauthorized: true, ALPNProtocols: ["http/1.1"] });
+  secured.once("error", finish);
+  secured.once("secureConnect", () => {
+    secured.off("error", finish);
+    finish(null, secured);
+  });
 }

@@ -25,8 +25,10 @@ export function answerRefusal(
  * A client in the middle of its upload reads the answer only if the connection is not reset under it, so what it sends
  * is read away; but not without end.
  */
-function discard(req: IncomingMessage): void {
+export function discard(req: IncomingMessage): void {
   if (req.complete) return;
+  // What it was piped into would stop it again.
+  req.unpipe();
   const timer = setTimeout(() => req.socket.destroy(), LONGEST_DISCARDING);
   req.once("close", () => clearTimeout(timer));
   req.once("end", () => clearTimeout(timer));

@@ -5,12 +5,13 @@ import { TLSSocket } from "node:tls";
 import type { Clock } from "../clock.ts";
 import { reason } from "../places.ts";
 import type { Refusal } from "../refusal.ts";
-import { type Cause, causeOf, isForTheOwner } from "./cause.ts";
+import { discard } from "./answer.ts";
+import { type Cause, causeOf } from "./cause.ts";
 import { createDeadline, type Deadline, type Phase } from "./deadline.ts";
-import { decodedText, gather, withoutKey } from "./error-body.ts";
+import { decoded, gather, withoutKey } from "./error-body.ts";
 import type { End, Exchange, Outcome } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout } from "./failure.ts";
-import { incomingHeaders } from "./headers.ts";
+import { incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
 
 /**
  * One call while it runs: what the engine tells of it comes in, and one Outcome goes out. Whoever ends it first, the
@@ -39,8 +40,11 @@ export class Call {
     this.#started = clock.elapsed();
     this.#deadline = createDeadline((phase, ms) => this.#onSilence(phase, ms));
     this.#deadline.await("connect", exchange.gateway.timeouts.connect);
-    exchange.res.once("close", () => this.#onClosed());
-    exchange.req.on("data", (chunk: Buffer) => {
+    const { req, res } = exchange;
+    res.once("close", this.#onClosed);
+    // An answer that waits behind another pipelined one never hears of its connection's end.
+    req.socket.once("close", this.#onClosed);
+    req.on("data", (chunk: Buffer) => {
       this.#bytesIn += chunk.length;
       this.#deadline.touch("first_byte");
     });
@@ -54,6 +58,8 @@ export class Call {
       request.destroy();
       return;
     }
+    // Not every end of a call is an error to Node: a 101 nobody asked for only closes.
+    request.once("close", () => this.onFailure(closedEarly()));
     const connected = () => this.#deadline.await("first_byte", this.#exchange.gateway.timeouts.firstByte);
     if (isConnected(request, socket)) connected();
     else socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", connected);
@@ -93,6 +99,8 @@ export class Call {
   }
 
   #onBroken(error: Error): void {
+    // What breaks once it was settled, by our own hand often enough, must not cut the refusal that is being answered.
+    if (this.#settled) return;
     this.#end ??= "gateway-failed";
     // After the first byte the connection is cut and nothing added: an ending of ours would look like the gateway's.
     if (this.#exchange.res.headersSent) this.#exchange.res.destroy();
@@ -108,19 +116,26 @@ export class Call {
     this.#outgoing?.destroy();
   }
 
-  #onClosed(): void {
-    if (!this.#exchange.res.writableFinished) {
+  readonly #onClosed = (): void => {
+    const { req, res } = this.#exchange;
+    if (!res.writableFinished) {
       this.#end ??= "client-left";
       this.#outgoing?.destroy();
+    } else if (!req.complete) {
+      // The gateway had its say before the upload was through, and may never read the rest of it.
+      this.#outgoing?.destroy();
+      discard(req);
     }
     this.#settle(null);
-  }
+  };
 
   #settle(refusal: Refusal | null): void {
     if (this.#settled) return;
     this.#settled = true;
     this.#deadline.stop();
-    const { res } = this.#exchange;
+    const { req, res } = this.#exchange;
+    res.off("close", this.#onClosed);
+    req.socket.off("close", this.#onClosed);
     this.#resolve({
       end: this.#end ?? "complete",
       status: res.headersSent ? res.statusCode : null,
@@ -138,10 +153,11 @@ export class Call {
     const encoding = answer.headers["content-encoding"];
     gather(answer, ({ bytes, whole }) => {
       if (this.#settled) return;
-      const text = decodedText(bytes, encoding);
+      const plain = decoded(bytes, encoding);
+      const text = plain.toString("utf8");
       this.#cause = causeOf({ status, contentType: answer.headers["content-type"] ?? "", body: text });
       this.#words = key.blotFrom(text).slice(0, 300) || null;
-      const blotted = encoding === undefined || whole ? withoutKey(text, key) : null;
+      const blotted = encoding === undefined || whole ? withoutKey(plain, key) : null;
       const headers = incomingHeaders(answer.rawHeaders, key);
       if (blotted !== null) reframe(headers, whole ? blotted.length : null);
       this.#writeHead(status, headers);
@@ -156,10 +172,10 @@ export class Call {
   }
 
   #writeHead(status: number, headers: string[]): void {
-    const { res, ownHeaders } = this.#exchange;
+    const { res, key, ownHeaders } = this.#exchange;
     // The gateway's Date, or none: the mirror measures the gateway's clock by it.
     res.sendDate = false;
-    res.writeHead(status, this.#answer?.statusMessage ?? "", [
+    res.writeHead(status, reasonPhrase(this.#answer?.statusMessage ?? "", key), [
       ...withCause(headers, this.#cause),
       ...ownHeaders,
     ]);
@@ -177,28 +193,11 @@ export class Call {
   }
 }
 
+function closedEarly(): Error {
+  return Object.assign(new Error("the connection was closed"), { code: "ECONNRESET" });
+}
+
 function isConnected(request: ClientRequest, socket: Socket): boolean {
   if (request.reusedSocket) return true;
   return !socket.connecting && !(socket instanceof TLSSocket && socket.getProtocol() === null);
-}
-
-function withCause(headers: string[], cause: Cause | null): string[] {
-  if (cause === null) return headers;
-  const named = [...headers, "x-keybearer-cause", cause.name];
-  if (!isForTheOwner(cause)) return named;
-  drop(named, "x-should-retry");
-  return [...named, "x-should-retry", "false"];
-}
-
-/** A body whose key was blotted out has another length, and is no longer compressed. */
-function reframe(headers: string[], length: number | null): void {
-  drop(headers, "content-length");
-  drop(headers, "content-encoding");
-  if (length !== null) headers.push("content-length", String(length));
-}
-
-function drop(headers: string[], name: string): void {
-  for (let i = headers.length - 2; i >= 0; i -= 2) {
-    if (headers[i]?.toLowerCase() === name) headers.splice(i, 2);
-  }
 }

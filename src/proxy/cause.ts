@@ -24,6 +24,8 @@ export interface GatewayAnswer {
 
 interface Rule {
   readonly when: RegExp;
+  /** With which statuses only. A broken request is also told of an invalid token, and means another one. */
+  readonly statuses?: readonly number[];
   readonly cause: Cause;
 }
 
@@ -71,6 +73,7 @@ const RULES: readonly Rule[] = [
   },
   {
     when: /api_key_disabled|api_key_expired|key is (?:disabled|blocked)|key has expired|expired[_ ]key|令牌已过期|令牌状态不可用|key 已过期/i,
+    statuses: [401, 403],
     cause: KEY_ENDED,
   },
   {
@@ -83,6 +86,7 @@ const RULES: readonly Rule[] = [
   },
   {
     when: /invalid_api_key|api_key_required|invalid api key|incorrect api key|invalid token|token_not_found_in_db|invalid proxy server token|malformed api key|no api key passed|virtual key expected|无效的令牌|未提供令牌|令牌验证失败|no auth credentials|user not found/i,
+    statuses: [401, 403],
     cause: KEY_UNKNOWN,
   },
 ];
@@ -92,7 +96,9 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
   const html = /^\s*text\/html/i.test(answer.contentType);
   // A console answers every unknown path with its own page and 200.
   if (answer.status < 400) return html && answer.status === 200 ? BASE_URL : null;
-  const rule = RULES.find(({ when }) => when.test(answer.body));
+  const rule = RULES.find(
+    ({ when, statuses }) => (statuses?.includes(answer.status) ?? true) && when.test(answer.body),
+  );
   if (rule) return rule.cause;
   if (answer.status === 402) return BALANCE;
   if (answer.status === 429 || answer.status === 529) return RATE;

@@ -31,12 +31,12 @@ export function gather(stream: IncomingMessage, done: (gathered: Gathered) => vo
   stream.on("end", onEnd);
 }
 
-/** The text of an error body, for reading; empty where it cannot be decoded. */
-export function decodedText(bytes: Buffer, encoding: string | undefined): string {
+/** An error body without its compression; empty where it cannot be decoded. */
+export function decoded(bytes: Buffer, encoding: string | undefined): Buffer {
   try {
-    return decode(bytes, encoding).toString("utf8");
+    return decode(bytes, encoding);
   } catch {
-    return "";
+    return Buffer.alloc(0);
   }
 }
 
@@ -60,6 +60,7 @@ function decode(bytes: Buffer, encoding: string | undefined): Buffer {
 }
 
 /** The same body without the key, or null where the key is not in it: then its bytes pass unchanged. */
-export function withoutKey(text: string, key: Secret): Buffer | null {
-  return key.isIn(text) ? Buffer.from(key.blotFrom(text)) : null;
+export function withoutKey(body: Buffer, key: Secret): Buffer | null {
+  // One character for each byte, so that everything but the key stays as it was, in whatever charset.
+  return key.isIn(body) ? Buffer.from(key.blotFrom(body.toString("latin1")), "latin1") : null;
 }

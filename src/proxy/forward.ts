@@ -18,7 +18,7 @@ export function createForwarder(clock: Clock): Forwarder {
   const calls = new WeakMap<IncomingMessage, Call>();
   const upgrades = new WeakMap<IncomingMessage, UpgradeCall>();
   // No key and no header goes into these options: the engine prints them under DEBUG.
-  // toProxy: the path is taken as it is; otherwise the engine would normalise it as a URL.
+  // toProxy: otherwise the engine would normalise the path as a URL.
   const engine = createProxyServer({
     selfHandleResponse: true,
     prependPath: false,
@@ -47,7 +47,8 @@ export function createForwarder(clock: Clock): Forwarder {
         req.headers = {};
         req.url = exchange.path;
         try {
-          engine.web(req, res, { target: origin, headers, agent }, (error) => call.onFailure(error));
+          const options = { target: origin, headers, agent, ssl: fixed(exchange.path) };
+          engine.web(req, res, options, (error) => call.onFailure(error));
         } catch (error) {
           call.onFailure(error instanceof Error ? error : new Error(String(error)));
         }
@@ -61,10 +62,19 @@ export function createForwarder(clock: Clock): Forwarder {
         // The engine looks at these two before it does anything; the rest of what the client sent stays here.
         req.headers = { upgrade: "websocket", connection: "upgrade" };
         req.url = exchange.path;
-        engine.ws(req, socket as Socket, head, { target: origin, headers, agent }, (error) =>
-          call.onFailure(error),
-        );
+        const options = { target: origin, headers, agent, ssl: fixed(exchange.path) };
+        engine.ws(req, socket as Socket, head, options, (error) => call.onFailure(error));
       });
     },
   };
+}
+
+/**
+ * The engine builds its request on top of this object. path: its way of joining paths loses an empty query, and ours is
+ * final already. url: read only by the engine's other way of sending, with fetch(), which a variable of the environment
+ * (FORCE_FETCH_PATH) turns on and which follows redirects with the key; without a usable address it sends nothing.
+ */
+function fixed(path: string): object {
+  const held = (value: string) => ({ enumerable: true, get: () => value, set: () => {} });
+  return Object.defineProperties({}, { path: held(path), url: held("not-by-fetch:") });
 }

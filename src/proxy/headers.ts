@@ -2,6 +2,7 @@ import type { Gateway } from "../config/shape.ts";
 import { CREDENTIAL_HEADERS, isCredentialName } from "../identity/credential.ts";
 import type { Protocol } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
+import { type Cause, isForTheOwner } from "./cause.ts";
 import { HOPS_HEADER } from "./guard.ts";
 
 /** RFC 9110 section 7.6.1, and the older names that are treated likewise. */
@@ -137,4 +138,31 @@ export function incomingHeaders(rawHeaders: readonly string[], key: Secret): str
     if (!unwanted) headers.push(rawHeaders[i] ?? "", key.blotFrom(rawHeaders[i + 1] ?? ""));
   }
   return headers;
+}
+
+/** The words of the status line. Node's parser lets characters through that Node will not write. */
+export function reasonPhrase(words: string, key: Secret): string {
+  return key.blotFrom(words).replace(/[^\t\x20-\x7e\x80-\xff]/g, "");
+}
+
+/** Names the cause beside the gateway's own refusal. */
+export function withCause(headers: string[], cause: Cause | null): string[] {
+  if (cause === null) return headers;
+  const named = [...headers, "x-keybearer-cause", cause.name];
+  if (!isForTheOwner(cause)) return named;
+  drop(named, "x-should-retry");
+  return [...named, "x-should-retry", "false"];
+}
+
+/** A body whose key was blotted out has another length, and is no longer compressed. */
+export function reframe(headers: string[], length: number | null): void {
+  drop(headers, "content-length");
+  drop(headers, "content-encoding");
+  if (length !== null) headers.push("content-length", String(length));
+}
+
+function drop(headers: string[], name: string): void {
+  for (let i = headers.length - 2; i >= 0; i -= 2) {
+    if (headers[i]?.toLowerCase() === name) headers.splice(i, 2);
+  }
 }

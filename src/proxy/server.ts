@@ -40,18 +40,18 @@ export async function openPort(listen: Listen, handlers: PortHandlers): Promise<
   const hosts = listen.host === "localhost" ? ["127.0.0.1", "::1"] : [listen.host];
   for (let attempt = 1; ; attempt += 1) {
     const servers: Server[] = [];
-    const upgraded = new Set<Duplex>();
+    const connections: Connections = { upgraded: new Set(), silent: new Set() };
     let port = listen.port;
     try {
       for (const host of hosts) {
-        const server = createDataServer(handlers, upgraded);
+        const server = createDataServer(handlers, connections);
         const bound = await bind(server, host, port, handlers);
         if (bound === null && servers.length > 0) continue;
         if (bound === null) throw new PortTaken(authority(host, port), port);
         servers.push(server);
         port = bound;
       }
-      return portOf(servers, port, upgraded);
+      return portOf(servers, port, connections);
     } catch (error) {
       for (const server of servers) server.close();
       const another = listen.port === 0 && error instanceof PortTaken && attempt < TRIES_FOR_A_FREE_PORT;
@@ -80,7 +80,14 @@ function bind(server: Server, host: string, port: number, handlers: PortHandlers
   });
 }
 
-function createDataServer(handlers: PortHandlers, upgraded: Set<Duplex>): Server {
+/** Those that Node's server does not count among its own when it closes them. */
+interface Connections {
+  readonly upgraded: Set<Duplex>;
+  /** No request has come on them yet. */
+  readonly silent: Set<Duplex>;
+}
+
+function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connections): Server {
   const server = createServer({
     insecureHTTPParser: false,
     requireHostHeader: false, // guard.ts says it in words, and counts them
@@ -99,12 +106,28 @@ function createDataServer(handlers: PortHandlers, upgraded: Set<Duplex>): Server
   server.maxConnections = 512;
   server.maxRequestsPerSocket = 0;
   server.timeout = 0;
-  server.on("request", handlers.request);
+  // Every pipelined request listens for the end of its connection.
+  server.on("connection", (socket) => {
+    socket.setMaxListeners(0);
+    // Node counts a connection without a request as busy: closeIdleConnections() does not close it.
+    silent.add(socket);
+    socket.once("close", () => silent.delete(socket));
+  });
+  const answer = (req: IncomingMessage, res: ServerResponse) => {
+    silent.delete(req.socket);
+    // Of an answer that ends after the stop, Node would keep the connection for keepAliveTimeout.
+    res.once("close", () => {
+      if (!server.listening) setImmediate(() => server.closeIdleConnections());
+    });
+    handlers.request(req, res);
+  };
+  server.on("request", answer);
   // 100 is answered only once the request is let in (handle.ts), so that a refused upload is never sent.
-  server.on("checkContinue", handlers.request);
+  server.on("checkContinue", answer);
   server.on("upgrade", (req, socket, head) => {
     // An upgraded connection leaves the server's own book, so cut() would not find it.
     upgraded.add(socket);
+    silent.delete(socket);
     socket.once("close", () => upgraded.delete(socket));
     handlers.upgrade(req, socket, head);
   });
@@ -127,7 +150,7 @@ function answerUnparsable(error: NodeJS.ErrnoException, socket: Duplex): void {
   );
 }
 
-function portOf(servers: readonly Server[], port: number, upgraded: ReadonlySet<Duplex>): Port {
+function portOf(servers: readonly Server[], port: number, { upgraded, silent }: Connections): Port {
   const addresses = servers.map((server) => {
     const address = server.address();
     return authority(typeof address === "object" && address !== null ? address.address : "", port);
@@ -142,6 +165,7 @@ function portOf(servers: readonly Server[], port: number, upgraded: ReadonlySet<
             new Promise<void>((resolve) => {
               server.close(() => resolve());
               server.closeIdleConnections();
+              for (const socket of silent) socket.destroy();
             }),
         ),
       );

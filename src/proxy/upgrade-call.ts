@@ -1,12 +1,16 @@
 import type { ClientRequest, IncomingMessage } from "node:http";
-import type { Duplex } from "node:stream";
+import { type Duplex, pipeline } from "node:stream";
 import type { Clock } from "../clock.ts";
 import type { Refusal } from "../refusal.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import { createDeadline, type Deadline } from "./deadline.ts";
+import { decoded, type Gathered, gather, withoutKey } from "./error-body.ts";
 import type { End, Outcome, UpgradeExchange } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout } from "./failure.ts";
-import { incomingHeaders } from "./headers.ts";
+import { incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
+
+/** How long one side of a WebSocket may go on once the other has ended. */
+const LAST_WORDS_MS = 1000;
 
 /** A call that becomes a WebSocket: bytes both ways until one side closes. */
 export class UpgradeCall {
@@ -19,6 +23,7 @@ export class UpgradeCall {
   #status: number | null = null;
   #end: End | null = null;
   #cause: Cause | null = null;
+  #words: string | null = null;
   #firstByteMs: number | null = null;
   #bytesIn = 0;
   #bytesOut = 0;
@@ -32,24 +37,27 @@ export class UpgradeCall {
     const { gateway, origin } = exchange;
     this.#deadline = createDeadline((phase, ms) => {
       this.#end ??= "gateway-failed";
-      this.#settle(gatewayTimeout(phase, ms, gateway.name, origin));
+      if (this.#status === null) this.#settle(gatewayTimeout(phase, ms, gateway.name, origin));
+      else this.#exchange.socket.destroy();
       this.#outgoing?.destroy();
     });
     this.#deadline.await("first_byte", gateway.timeouts.connect + gateway.timeouts.firstByte);
     exchange.socket.once("close", () => this.#onClosed());
+    // A client that leaves only ends its side; while there is nobody to talk to, that is all there will be of it.
+    exchange.socket.once("end", () => {
+      if (this.#status === null) exchange.socket.destroy();
+    });
   }
 
   onRequest(request: ClientRequest): void {
     this.#outgoing = request;
     // In front of the engine's own listeners, which write to the client.
     request.prependOnceListener("upgrade", (answer, socket) => this.#onUpgrade(answer, socket));
-    request.prependOnceListener("response", (answer) => {
-      this.#answered(answer);
-      this.#cause = causeOf({
-        status: answer.statusCode ?? 0,
-        contentType: answer.headers["content-type"] ?? "",
-        body: "",
-      });
+    // The engine's own way with a plain answer would let a key through and hang when the gateway dies. Its listener
+    // comes right after this call, and no answer before the socket.
+    request.once("socket", () => {
+      request.removeAllListeners("response");
+      request.once("response", (answer) => this.#onResponse(answer));
     });
   }
 
@@ -60,37 +68,91 @@ export class UpgradeCall {
   }
 
   #onUpgrade(answer: IncomingMessage, gatewaySocket: Duplex): void {
-    const { socket } = this.#exchange;
-    this.#answered(answer);
+    const { socket, key, ownHeaders } = this.#exchange;
+    this.#noteAnswer(answer);
+    this.#deadline.stop();
     // 101 needs its own two hop-by-hop headers, which incomingHeaders takes out with the others.
-    answer.headers.connection = "Upgrade";
-    answer.headers.upgrade = "websocket";
-    socket.on("data", (chunk: Buffer) => {
-      this.#bytesIn += chunk.length;
+    const flat = ["connection", "Upgrade", "upgrade", "websocket"];
+    flat.push(...incomingHeaders(answer.rawHeaders, key), ...ownHeaders);
+    const headers: Record<string, string> = Object.create(null);
+    for (let i = 0; i + 1 < flat.length; i += 2) headers[flat[i] ?? ""] = flat[i + 1] ?? "";
+    answer.headers = headers;
+    // Not before the engine has joined the two: what came along with the 101 would be counted, and lost.
+    process.nextTick(() => {
+      socket.on("data", (chunk: Buffer) => {
+        this.#bytesIn += chunk.length;
+      });
+      gatewaySocket.on("data", (chunk: Buffer) => {
+        this.#bytesOut += chunk.length;
+      });
     });
-    gatewaySocket.on("data", (chunk: Buffer) => {
-      this.#bytesOut += chunk.length;
-    });
-    gatewaySocket.once("close", () => {
-      if (!socket.destroyed) this.#end ??= "complete";
-    });
-    // The engine only half-closes towards the gateway, which a gateway that never answers would outlive.
+    // The engine only half-closes, which a side that never answers would outlive.
+    const closeSoon = () => {
+      const timer = setTimeout(() => socket.destroy(), LAST_WORDS_MS);
+      socket.once("close", () => clearTimeout(timer));
+    };
+    socket.once("end", closeSoon);
+    gatewaySocket.once("close", closeSoon);
     socket.once("close", () => gatewaySocket.destroy());
   }
 
-  #answered(answer: IncomingMessage): void {
+  /** The gateway answered as to any other request. */
+  #onResponse(answer: IncomingMessage): void {
+    const { socket, gateway } = this.#exchange;
+    this.#noteAnswer(answer);
+    this.#deadline.await("idle", gateway.timeouts.idle);
+    answer.on("data", () => this.#deadline.touch("idle"));
+    answer.once("error", () => {
+      this.#end ??= "gateway-failed";
+      socket.destroy();
+    });
+    if ((answer.statusCode ?? 0) >= 400) gather(answer, (gathered) => this.#passRefusal(answer, gathered));
+    else this.#pass(answer, incomingHeaders(answer.rawHeaders, this.#exchange.key), null);
+  }
+
+  #passRefusal(answer: IncomingMessage, { bytes, whole }: Gathered): void {
+    const { key } = this.#exchange;
+    const encoding = answer.headers["content-encoding"];
+    const plain = decoded(bytes, encoding);
+    const body = plain.toString("utf8");
+    const contentType = answer.headers["content-type"] ?? "";
+    this.#cause = causeOf({ status: answer.statusCode ?? 0, contentType, body });
+    this.#words = key.blotFrom(body).slice(0, 300) || null;
+    const blotted = encoding === undefined || whole ? withoutKey(plain, key) : null;
+    const headers = incomingHeaders(answer.rawHeaders, key);
+    if (blotted !== null) reframe(headers, whole ? blotted.length : null);
+    this.#pass(answer, withCause(headers, this.#cause), { bytes: blotted ?? bytes, whole });
+  }
+
+  /** There is no response object: head and body go to the bare connection, whose end is the answer's. */
+  #pass(answer: IncomingMessage, headers: readonly string[], gathered: Gathered | null): void {
+    const { socket, key, ownHeaders } = this.#exchange;
+    const flat = [...headers, ...ownHeaders, "connection", "close"];
+    const reason = reasonPhrase(answer.statusMessage ?? "", key);
+    let head = `HTTP/1.1 ${answer.statusCode} ${reason}\r\n`;
+    for (let i = 0; i + 1 < flat.length; i += 2) head += `${flat[i]}: ${flat[i + 1]}\r\n`;
+    socket.resume();
+    socket.write(Buffer.from(`${head}\r\n`, "latin1"));
+    if (gathered !== null) {
+      this.#bytesOut += gathered.bytes.length;
+      socket.write(gathered.bytes);
+    }
+    if (gathered?.whole) return void socket.end();
+    answer.on("data", (chunk: Buffer) => {
+      this.#bytesOut += chunk.length;
+    });
+    pipeline(answer, socket, () => {});
+  }
+
+  #noteAnswer(answer: IncomingMessage): void {
     this.#status = answer.statusCode ?? null;
     this.#firstByteMs = this.#clock.elapsed() - this.#started;
-    this.#deadline.stop();
-    const { key, ownHeaders } = this.#exchange;
-    const flat = [...incomingHeaders(answer.rawHeaders, key), ...ownHeaders];
-    const headers: Record<string, string> = {};
-    for (let i = 0; i + 1 < flat.length; i += 2) headers[flat[i] ?? ""] = flat[i + 1] ?? "";
-    answer.headers = headers;
   }
 
   #onClosed(): void {
-    this.#end ??= this.#status === null ? "client-left" : "complete";
+    const answered =
+      this.#status === 101 || (this.#status !== null && this.#exchange.socket.writableFinished);
+    this.#end ??= answered ? "complete" : "client-left";
     this.#outgoing?.destroy();
     this.#settle(null);
   }
@@ -103,7 +165,7 @@ export class UpgradeCall {
       end: this.#end ?? "complete",
       status: refusal === null ? this.#status : this.#exchange.answer(refusal),
       cause: this.#cause,
-      words: null,
+      words: this.#words,
       refusal,
       firstByteMs: this.#firstByteMs,
       bytesIn: this.#bytesIn,

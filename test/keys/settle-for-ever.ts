@@ -3,7 +3,9 @@ import { createTrust } from "../../src/keys/trust.ts";
 import { Secret } from "../../src/secret.ts";
 
 // Run by a test, and killed by it: pins keys and writes them down until then.
-const trust = createTrust({ file: process.argv[2] ?? "", clock: systemClock });
+const file = process.argv[2];
+if (file === undefined) throw new Error("the test that runs this names the file");
+const trust = createTrust({ file, clock: systemClock });
 await trust.load();
 const subject = { name: "codex", source: { kind: "env", name: "KEY" } as const, home: [] };
 for (let i = 0; ; i += 1) {

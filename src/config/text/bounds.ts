@@ -1,8 +1,8 @@
 import { Lexer } from "yaml";
 
-/** A file of five thousand tools stays well below these; what goes beyond them was not written for us. */
+/** A file of a thousand tools stays well below these; what goes beyond them was not written for us. */
 const MOST_BYTES = 1_000_000;
-const MOST_TOKENS = 300_000;
+const MOST_TOKENS = 100_000;
 const MOST_DEPTH = 32;
 
 /**

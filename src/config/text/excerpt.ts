@@ -36,7 +36,8 @@ export function createExcerpts(text: string, lineStarts: readonly number[]): Exc
       const start = lineStarts[line - 1];
       if (start === undefined) return null;
       const next = text.indexOf("\n", start);
-      const end = next === -1 ? text.length : next;
+      const stop = next === -1 ? text.length : next;
+      const end = stop > start && text[stop - 1] === "\r" ? stop - 1 : stop;
       return withCaret(text, [start, end], Math.min(start + column - 1, end), secrets().hidden);
     },
     clean: (words) => without(words, secrets().beginnings),

@@ -4,33 +4,50 @@ import type { Span } from "../../secret.ts";
 const SECRET_NAME =
   /(?<![\w-])["']?(?:(?:api[-_]?)?key|token|access[-_]?token|refresh[-_]?token|password)["']?[^\S\n]*(?:\r?\n[^\S\n]*)?:/gi;
 
-/** What stands there and is no secret: a reference to one, a token's hash, a command. */
+/** What stands there and is no secret: a reference to one, a variable, a token's hash, a command. */
 const REFERENCE =
-  /^(?:(?:env:[A-Za-z_]\w*|file:\S*|keychain:\S*|sha256:[0-9a-f]*)[^\S\n]*(?:[,}\]#\n]|$)|\[(?:["']?sha256:[0-9a-f]*["']?[ ,]?)*\]|(?:\{\s*)?["']?command["']?\s*:)/i;
+  /^(?:env:[A-Za-z_]\w*|\$\{?[A-Za-z_]\w*\}?|file:\S*|keychain:\S*|sha256:[0-9a-f]*|\[(?:["']?sha256:[0-9a-f]*["']?[ ,]?)*\])(?<end>,?[^\S\n]*(?:[#\n]|$)|[^\S\n]*[,}\]])/i;
+const COMMAND = /^(?:\{\s*)?["']?command["']?\s*:/i;
 const REFERENCE_REACH = 2000;
 
-/** Only signs that a value begins: it then goes on in the next line. */
-const OPENING = /^[|>"'[{]*[-+\d]{0,2}(?:\s*#.*)?$/;
+/** The beginning of another setting. */
+const SETTING = /^\s*["']?[\w.-]+["']?\s*:(?:\s|$)/;
 
 /**
  * Where the secrets of a config.yaml stand, line by line. Found in the text and not in the tree: a line with a mistake
  * in it is often the one with the key, and then where the value ends is exactly what is not known. So everything to
- * the end of the line is taken, and every deeper line below.
+ * the end of the line is taken, and every line below up to the next setting that is no deeper.
  */
 export function secretPlaces(text: string): Span[] {
   const places: Span[] = [];
   let covered = 0;
   for (const match of text.matchAll(SECRET_NAME)) {
     const from = match.index + match[0].length;
-    const isReference = REFERENCE.test(text.slice(from, from + REFERENCE_REACH).trimStart());
-    if (isReference || (from < covered && !isBlank(text, from, covered))) continue;
-    covered = cover(text, from, columnOf(text, match.index), places);
+    // One inside another ends no later: it stands deeper.
+    if (from < covered) continue;
+    const column = columnOf(text, match.index);
+    const known = knownEnd(text, match.index, from);
+    if (known === null) covered = cover(text, from, column, places);
+    // What a stray sign or line break cut off from it may still be the secret.
+    else if (!isInBrackets(text, match.index)) cover(text, known, column, places);
   }
   return places;
 }
 
-function isBlank(text: string, from: number, to: number): boolean {
-  return to - from < 200 && OPENING.test(text.slice(from, to).trim());
+/** Where a value ends that is no secret; null where it may be one. */
+function knownEnd(text: string, name: number, from: number): number | null {
+  const value = text.slice(from, from + REFERENCE_REACH);
+  const start = from + value.length - value.trimStart().length;
+  if (COMMAND.test(value.trimStart())) return text.length;
+  const match = REFERENCE.exec(value.trimStart());
+  const end = match?.groups?.end ?? "";
+  // A comma or a bracket ends a value only inside brackets; elsewhere what follows belongs to it.
+  if (match === null || (/[,}\]]$/.test(end) && !isInBrackets(text, name))) return null;
+  return start + match[0].length - end.length;
+}
+
+function isInBrackets(text: string, at: number): boolean {
+  return /[{[,]/.test(text.slice(at - columnOf(text, at), at));
 }
 
 function columnOf(text: string, at: number): number {
@@ -41,18 +58,13 @@ function columnOf(text: string, at: number): number {
 function cover(text: string, from: number, column: number, places: Span[]): number {
   let end = endOfLine(text, from);
   add(text, from, end, places);
-  const first = text.slice(from, end).replace(/(?:^|\s)[&!]\S*/g, "");
-  let goesOn = OPENING.test(first.trim());
   while (end < text.length) {
     const start = end + 1;
     const next = endOfLine(text, start);
     const line = text.slice(start, next);
     const indent = line.length - line.trimStart().length;
-    if (line.trim() !== "") {
-      if (!goesOn && indent <= column) break;
-      goesOn = false;
-      add(text, start, next, places);
-    }
+    if (indent <= column && SETTING.test(line)) break;
+    add(text, start, next, places);
     end = next;
   }
   return end;

@@ -1,16 +1,8 @@
-import {
-  isAlias,
-  isMap,
-  isScalar,
-  isSeq,
-  LineCounter,
-  type Node,
-  parseDocument,
-  type YAMLParseError,
-} from "yaml";
+import { isAlias, isMap, isScalar, isSeq, LineCounter, type Node } from "yaml";
 import { blotCredentials } from "../../secret.ts";
 import type { Problem } from "../problem.ts";
 import { outOfBounds } from "./bounds.ts";
+import { compose, type Fault } from "./compose.ts";
 import { createExcerpts } from "./excerpt.ts";
 
 /** config.yaml as plain structure: scalars are text until a field says what they should be. */
@@ -86,20 +78,9 @@ export function readTree(text: string, report: Report): Dict | null {
     report.error(-1, "", refused, "start again from config.example.yaml");
     return null;
   }
-  // failsafe: every scalar is text, so that `no`, `1e5` and `~` are what the person typed. uniqueKeys is quadratic, and
-  // only a log level above silent reports a second document.
-  const document = parseDocument(text, {
-    schema: "failsafe",
-    version: "1.2",
-    uniqueKeys: false,
-    prettyErrors: false,
-    logLevel: "error",
-  });
-  for (const error of document.errors.slice(0, MOST_SYNTAX_PROBLEMS)) {
-    const [message, hint] = inWords(error, text);
-    report.error(error.pos[0], "", message, hint);
-  }
-  if (document.errors.length > 0) return null;
+  const { document, faults } = compose(text, MOST_SYNTAX_PROBLEMS);
+  for (const fault of faults) report.error(fault.at, "", ...inWords(fault, text));
+  if (document === null) return null;
   if (document.contents === null) {
     report.error(-1, "", "the file is empty", "start from config.example.yaml");
     return null;
@@ -113,10 +94,9 @@ export function readTree(text: string, report: Report): Dict | null {
   return tree;
 }
 
-function inWords(error: YAMLParseError, text: string): [string, string | null] {
-  const at = error.pos[0];
+function inWords({ at, code, message }: Fault, text: string): [string, string | null] {
   const word = /^[^\s,\]}#]*/.exec(text.slice(at, at + 60))?.[0] ?? "";
-  switch (error.code) {
+  switch (code) {
     case "BAD_ALIAS":
     case "BAD_SCALAR_START":
       return [
@@ -133,7 +113,7 @@ function inWords(error: YAMLParseError, text: string): [string, string | null] {
         'put the second on a line of its own, or quote a value with ": " in it',
       ];
     default:
-      return [blotCredentials(lowerFirst(error.message)), null];
+      return [blotCredentials(lowerFirst(message)), null];
   }
 }
 

@@ -1,0 +1,125 @@
+import { chmodSync, existsSync, mkdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+
+const GOOD = "gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET_HERE } }\n";
+
+function config(port: number): string {
+  return `listen: localhost:${port}\n${GOOD}`;
+}
+
+t.test("a file named with --config that is not there exits 78", async (t) => {
+  const home = await newHome(t);
+  const file = join(home, "elsewhere.yaml");
+  const { code, stdout, stderr } = await command(t, home, ["run", "--config", file]);
+  t.equal(code, 78);
+  t.equal(stdout, "");
+  t.equal(stderr, `${file}: there is no ${file}\n`);
+});
+
+t.test("a broken config.yaml exits 78 and every problem is shown with its place", async (t) => {
+  const home = await newHome(t);
+  const file = await saveConfig(
+    home,
+    "listen: 0.0.0.0:80\ngateway: http://gateway.example.com/v1/chat/completions\ntools:\n  codex: { kee: env:A }\n",
+  );
+  const { code, stdout, stderr } = await command(t, home, ["run"]);
+  t.equal(code, 78);
+  t.equal(stdout, "");
+  t.match(stderr, `${file}:1:9: listen: `);
+  t.match(stderr, "    listen: 0.0.0.0:80\n            ^\n    → ");
+  t.match(stderr, `${file}:2:10: gateway: `);
+  t.match(stderr, `${file}:4:12: tools.codex`);
+  t.match(stderr, "      codex: { kee: env:A }\n               ^\n");
+  t.notMatch(stderr, /^\s+at /m, "no stack trace");
+  t.notOk(existsSync(join(home, "run", "control.sock")), "nothing was claimed");
+});
+
+t.test("a key that others can read exits 78 and names the chmod", async (t) => {
+  const home = await newHome(t);
+  const file = await saveConfig(home, `${config(0)}`.replace("env:NOT_SET_HERE", "sk-readable-by-all-0001"));
+  chmodSync(file, 0o644);
+  const { code, stderr } = await command(t, home, ["run"]);
+  t.equal(code, 78);
+  t.match(stderr, `others can read ${file} → chmod 600 ${file}`);
+  t.notMatch(stderr, "readable-by-all");
+});
+
+t.test("a folder that others can write to exits 78 and names the chmod", async (t) => {
+  for (const name of ["", "state", "run"]) {
+    const home = await newHome(t);
+    await saveConfig(home, config(0));
+    const folder = join(home, name);
+    mkdirSync(folder, { recursive: true });
+    chmodSync(folder, 0o770);
+    const { code, stderr } = await command(t, home, ["run"]);
+    t.equal(code, 78, name);
+    t.match(stderr, `others can write to ${join(home, name)} → chmod 700 ${join(home, name)}`);
+  }
+});
+
+t.test("a second daemon on the same home exits 75 and leaves the first alone", async (t) => {
+  const home = await newHome(t);
+  await saveConfig(home, config(0));
+  const first = await startServing(t, home);
+  const second = await command(t, home, ["run"]);
+  t.equal(second.code, 75);
+  t.match(second.stderr, /already running here → keybearer status/);
+  t.equal((await fetch(`${first.url}/healthz`)).status, 200);
+  t.ok(statSync(join(home, "run", "control.sock")).isSocket(), "the first one's socket is still there");
+});
+
+t.test("a socket left by kill -9 does not block the next start", async (t) => {
+  const home = await newHome(t);
+  await saveConfig(home, config(0));
+  const first = await startServing(t, home);
+  first.child.kill("SIGKILL");
+  t.equal((await first.ended).signal, "SIGKILL");
+  t.ok(existsSync(join(home, "run", "control.sock")), "it is left behind");
+  const second = await startServing(t, home);
+  t.equal((await fetch(`${second.url}/healthz`)).status, 200);
+});
+
+t.test(
+  "a mark left by a start that was killed halfway blocks no start, nor does a clock set back",
+  async (t) => {
+    const home = await newHome(t);
+    await saveConfig(home, config(0));
+    mkdirSync(join(home, "run"), { mode: 0o700 });
+    const mark = join(home, "run", "control.sock.starting");
+    for (const seconds of [-3600, 3600]) {
+      writeFileSync(mark, "");
+      const time = Date.now() / 1000 + seconds;
+      utimesSync(mark, time, time);
+      const running = await startServing(t, home);
+      t.notOk(existsSync(mark), `${seconds} s`);
+      running.child.kill("SIGTERM");
+      t.equal((await running.ended).code, 0);
+    }
+  },
+);
+
+t.test("a control socket whose path is too long is said clearly", async (t) => {
+  const home = join(await newHome(t), "x".repeat(120));
+  const { code, stderr } = await command(t, home, ["run"]);
+  t.equal(code, 1);
+  t.match(
+    stderr,
+    /the path of the control socket is too long for the system: .*set a shorter KEYBEARER_HOME/,
+  );
+  t.notMatch(stderr, /^\s+at /m, "no stack trace");
+});
+
+t.test("a run folder that cannot be written is an error, not a wait without end", async (t) => {
+  if (process.getuid?.() === 0) {
+    t.comment("SKIPPED: root may write everywhere");
+    return;
+  }
+  const home = await newHome(t);
+  await saveConfig(home, config(0));
+  mkdirSync(join(home, "run"), { mode: 0o500 });
+  const { code, stderr } = await command(t, home, ["run"]);
+  t.not(code, 0);
+  t.match(stderr, join(home, "run"));
+});

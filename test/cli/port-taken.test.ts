@@ -1,0 +1,61 @@
+import { existsSync } from "node:fs";
+import { createServer, type Server } from "node:net";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
+
+function config(port: number): string {
+  return `listen: localhost:${port}\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET_HERE } }\n`;
+}
+
+t.test("a port taken on either address exits 69, names the owner and leaves nothing bound", async (t) => {
+  for (const hosts of [["127.0.0.1"], ["::1"], ["127.0.0.1", "::1"]]) {
+    const port = await take(t, hosts);
+    if (port === null) {
+      t.comment(`SKIPPED: this machine has no ${hosts.join(" and ")}`);
+      continue;
+    }
+    const home = await newHome(t);
+    await saveConfig(home, config(port));
+    const { code, stdout, stderr } = await command(t, home, ["run"]);
+    t.equal(code, 69, hosts.join(" and "));
+    t.equal(stdout, "");
+    const address = hosts[0] === "::1" ? `[::1]:${port}` : `127.0.0.1:${port}`;
+    t.ok(stderr.includes(`${address} is taken by `), stderr);
+    t.match(stderr, /stop it, or change listen in config\.yaml/);
+    // Where the system tells nobody, "another program" has to do.
+    t.match(stderr, new RegExp(`\\(pid ${process.pid}\\)|by another program`));
+    t.notOk(existsSync(join(home, "run", "control.sock")), "the socket is given back");
+    for (const free of ["127.0.0.1", "::1"].filter((host) => !hosts.includes(host))) {
+      t.ok(await canBind(t, free, port), `${free} is not left bound`);
+    }
+  }
+});
+
+/** Listens on these addresses with one port, or null where the machine lacks one. */
+async function take(t: Test, hosts: readonly string[]): Promise<number | null> {
+  let port = 0;
+  for (const host of hosts) {
+    const server = await bind(host, port);
+    if (server === null) return null;
+    t.teardown(() => server.close());
+    const address = server.address();
+    if (typeof address === "object" && address !== null) port = address.port;
+  }
+  return port;
+}
+
+async function canBind(t: Test, host: string, port: number): Promise<boolean> {
+  const server = await bind(host, port);
+  if (server === null) return false;
+  t.teardown(() => server.close());
+  return true;
+}
+
+function bind(host: string, port: number): Promise<Server | null> {
+  const server = createServer();
+  return new Promise((resolve) => {
+    server.once("error", () => resolve(null));
+    server.listen({ host, port, ipv6Only: host === "::1", exclusive: true }, () => resolve(server));
+  });
+}

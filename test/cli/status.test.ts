@@ -1,0 +1,130 @@
+import t, { type Test } from "tap";
+import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { freshToken } from "../doubles/daemon-under-test.ts";
+import { until } from "../doubles/until.ts";
+import { get, startSandbox } from "../sandbox/sandbox-under-test.ts";
+
+async function start(t: Test) {
+  const sandbox = await startSandbox(t);
+  const { id, key } = sandbox.createKey({ name: "status", group: "default" });
+  const { token, hash } = freshToken();
+  const home = await newHome(t);
+  const config = `listen: localhost:0
+gateways: { main: { base_url: "${sandbox.baseUrl}", groups: { coding: { multiplier: 1.5 } } } }
+tools:
+  codex: { key: ${key.reveal()}, token: "${hash}", group: coding }
+  asleep: { key: env:ASLEEP_KEY, enabled: false }
+  late: { key: env:LATE_KEY, expires: 2020-01-01 }
+  keyless: { key: env:NOT_SET_HERE, token: "${freshToken().hash}" }
+  fresh: { key: sk-fresh-0123456789abcdef }
+`;
+  await saveConfig(home, config);
+  return { sandbox, keyId: id, key: key.reveal(), token, home, config };
+}
+
+const STATES = { codex: "active", asleep: "disabled", late: "expired", fresh: "no-token" };
+
+function statesOf(tools: readonly { name: string; state: string }[]) {
+  return Object.fromEntries(tools.map(({ name, state }) => [name, state]));
+}
+
+t.test("status without a daemon exits 1 and says what to type", async (t) => {
+  const home = await newHome(t);
+  for (const args of [["status"], ["status", "--json"]]) {
+    const { code, stdout, stderr } = await command(t, home, args);
+    t.same(
+      { code, stdout, stderr },
+      { code: 1, stdout: "", stderr: "keybearer is not running → keybearer run\n" },
+    );
+  }
+});
+
+t.test("tools needs no daemon, and --json is for programs", async (t) => {
+  const { home, key } = await start(t);
+  const words = await command(t, home, ["tools"]);
+  t.equal(words.code, 0);
+  t.match(words.stdout, /^tool +state +gateway +key +tokens +last use\n/);
+  t.match(words.stdout, /^codex +active +main\/coding /m);
+  t.match(words.stdout, /fresh: no token yet → keybearer tools token fresh/);
+  const json = await command(t, home, ["tools", "list", "--json"]);
+  t.match(statesOf(JSON.parse(json.stdout)), STATES);
+  t.notOk(`${words.stdout}${json.stdout}`.includes(key));
+  await saveConfig(home, "tools: [");
+  t.equal((await command(t, home, ["tools"])).code, 78, "a bad file is said so");
+});
+
+t.test("status tells version, pid, addresses, config, tools and gateways", async (t) => {
+  const { home, key, token } = await start(t);
+  const { pid, port, url } = await startServing(t, home);
+  t.equal((await get(`${url}/v1/models`, token)).status, 200);
+  const json = await command(t, home, ["status", "--json"]);
+  const status = JSON.parse(json.stdout);
+  t.match(status, {
+    version: /^\d+\.\d+\.\d+/,
+    pid,
+    uptime_s: Number,
+    sandbox: false,
+    config: { path: `${home}/config.yaml`, revision: 1, loaded_at: Number },
+    gateways: [{ name: "main", tools: 5, groups: ["coding"] }],
+  });
+  t.ok(status.listen.includes(`127.0.0.1:${port}`));
+  t.match(statesOf(status.tools), { ...STATES, keyless: "key-unavailable" });
+  const codex = status.tools.find(({ name }: { name: string }) => name === "codex");
+  t.ok(Math.abs(Date.now() - codex.last_use) < 60_000);
+  t.equal(codex.key, `…${key.slice(-4)}`);
+
+  const words = await command(t, home, ["status"]);
+  t.equal(words.code, 0);
+  t.match(words.stdout, new RegExp(`pid ${pid}, up \\d+ s, on .*127\\.0\\.0\\.1:${port}`));
+  t.match(words.stdout, /keyless: .*NOT_SET_HERE/);
+  for (const { stdout } of [json, words]) t.notOk(stdout.includes(key) || stdout.includes(token));
+});
+
+t.test("status shows a broken file while the last good one serves", async (t) => {
+  const { home, token } = await start(t);
+  const { url, logs } = await startServing(t, home);
+  await saveConfig(home, "gateway: nonsense\n");
+  await logs(/the last good one serves/);
+  const words = await command(t, home, ["status"]);
+  t.match(words.stdout, /config\.yaml cannot be used as it is; the last good one serves:/);
+  t.match(words.stdout, `${home}/config.yaml:1:10: gateway: `);
+  t.equal((await get(`${url}/v1/models`, token)).status, 200);
+});
+
+t.test("when the gateway refuses a key, status says since when, why, and what to do", async (t) => {
+  const { home, token, key, keyId, sandbox } = await start(t);
+  const { url } = await startServing(t, home);
+  sandbox.deleteKey(keyId);
+  const before = Date.now();
+  t.equal((await get(`${url}/v1/models`, token)).status, 401);
+  t.equal((await get(`${url}/v1/models`, token)).status, 401);
+  const status = JSON.parse((await command(t, home, ["status", "--json"])).stdout);
+  const codex = status.tools.find(({ name }: { name: string }) => name === "codex");
+  t.match(codex, { state: "key-refused", refused: { cause: "incomplete-key", status: 401, times: 2 } });
+  t.ok(codex.refused.since >= before && codex.refused.since <= Date.now());
+  const { stdout } = await command(t, home, ["status"]);
+  t.match(stdout, /^codex +key-refused /m);
+  t.match(
+    stdout,
+    /codex: the gateway answers 401 \(incomplete-key\) to key ….{4}, for \d+ s now\n {2}it says: .+\n {2}→ .*create a new one/,
+  );
+  t.notOk(stdout.includes(key));
+});
+
+t.test("nothing that a gateway says can steer the terminal", async (t) => {
+  const { home, token, keyId, sandbox } = await start(t);
+  const { url } = await startServing(t, home);
+  const evil = "\u001b]0;owned\u0007\u001b[2J\u009b31m\rinvalid api key \u202eevil";
+  sandbox.order(keyId, { kind: "refuse", status: 401, body: { error: { message: evil } } });
+  await get(`${url}/v1/models`, token);
+  const shown: string[] = [];
+  await until("status tells of it", async () => {
+    const { stdout } = await command(t, home, ["status"]);
+    shown.push(stdout);
+    return stdout.includes("key-refused");
+  });
+  shown.push((await command(t, home, ["tools"])).stdout);
+  t.match(shown.join(""), /invalid api key/, "its words are shown");
+  const steering = /(?!\n)[\p{Cc}\p{Bidi_Control}]/u;
+  t.notMatch(shown.join(""), steering, "without its escape sequences");
+});

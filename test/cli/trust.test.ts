@@ -1,0 +1,126 @@
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import {
+  bareEnv,
+  builtProgram,
+  command,
+  newHome,
+  type Running,
+  saveConfig,
+  startProgram,
+  startServing,
+} from "../doubles/command.ts";
+import { freshToken } from "../doubles/daemon-under-test.ts";
+import { until } from "../doubles/until.ts";
+import { get, startSandbox } from "../sandbox/sandbox-under-test.ts";
+
+/** util-linux's script gives a program a terminal; the one of other systems takes other options. */
+const SCRIPT = "/usr/bin/script";
+const hasTerminal = process.platform === "linux" && existsSync(SCRIPT);
+
+/** A daemon whose one key has just been moved to another gateway by an edit, and is held. */
+async function startHeld(t: Test) {
+  const [first, second] = [await startSandbox(t), await startSandbox(t)];
+  const { key } = first.createKey({ name: "moved", group: "default" });
+  second.createKey({ name: "moved", group: "default", customKey: key.reveal() });
+  const { token, hash } = freshToken();
+  const home = await newHome(t);
+  const config = (gateway: string) =>
+    `listen: localhost:0\ngateway: ${gateway}\ntools: { codex: { key: ${key.reveal()}, token: "${hash}" } }\n`;
+  await saveConfig(home, config(first.baseUrl));
+  const running = await startServing(t, home);
+  const ask = () => get(`${running.url}/v1/models`, token);
+  t.equal((await ask()).status, 200);
+  await saveConfig(home, config(second.baseUrl));
+  await until(
+    "the key is held",
+    async () => (await ask()).headers.get("x-keybearer-refusal") === "needs-trust",
+  );
+  return { ...running, home, ask, first, second, key: key.reveal() };
+}
+
+function atTerminal(t: Test, home: string, ...args: string[]): Running {
+  const words = [process.execPath, builtProgram(), ...args].map((word) => `'${word}'`).join(" ");
+  return startProgram(t, SCRIPT, ["-qec", words, "/dev/null"], bareEnv(home), null);
+}
+
+t.test("trust without a terminal exits 2 and changes nothing", async (t) => {
+  const { home, ask, second } = await startHeld(t);
+  const before = readFileSync(join(home, "state", "trust.json"), "utf8");
+  for (const input of ["yes\n", ""]) {
+    const { code, stdout, stderr } = await command(t, home, ["trust", "codex"], { input });
+    t.equal(code, 2);
+    t.equal(stdout, "");
+    t.match(stderr, /wants a person at a terminal\. open one and type: keybearer trust codex/);
+  }
+  t.equal((await ask()).status, 400);
+  t.equal(readFileSync(join(home, "state", "trust.json"), "utf8"), before);
+  t.equal(second.requests().length, 0);
+});
+
+t.test("a key that an edit moved waits until a person says yes at a terminal", async (t) => {
+  if (!hasTerminal) {
+    t.comment("SKIPPED: there is no util-linux script here to make a terminal with");
+    return;
+  }
+  const { home, ask, first, second, key } = await startHeld(t);
+  const seen = first.requests().length;
+  const status = await command(t, home, ["status"]);
+  t.match(status.stdout, /^codex +needs-trust /m);
+  t.match(status.stdout, `${first.origin} → ${second.origin}`);
+  t.match(status.stdout, "→ keybearer trust codex");
+
+  for (const answer of ["no\r", "\r", "y\r", "yes please\r", "\u0004", "\u0003"]) {
+    const person = atTerminal(t, home, "trust", "codex");
+    await person.says(/trust this\? type yes: /);
+    person.child.stdin?.write(answer);
+    const { code, stdout } = await person.ended;
+    t.equal(code, 1, JSON.stringify(answer));
+    t.match(stdout, /not trusted; nothing changed/);
+    t.notMatch(stdout, /^\s+at |Warning/m);
+  }
+  t.equal((await ask()).headers.get("x-keybearer-refusal"), "needs-trust");
+  t.equal(second.requests().length, 0, "the key has not been there");
+
+  const person = atTerminal(t, home, "trust", "codex");
+  await person.says(/trust this\? type yes: /);
+  t.match(person.stdout(), `was  ${first.origin}`);
+  t.match(person.stdout(), `now  ${second.origin}`);
+  person.child.stdin?.write("yes\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0);
+  t.match(stdout, /trusted codex: /);
+  t.notOk(stdout.includes(key));
+  t.equal((await ask()).status, 200);
+  t.equal(second.requests().length, 1);
+  t.equal(first.requests().length, seen, "and the old gateway is not asked any more");
+
+  const again = await atTerminal(t, home, "trust", "codex").ended;
+  t.equal(again.code, 0);
+  t.match(again.stdout, /nothing of codex is held/);
+  const nobody = await atTerminal(t, home, "trust", "nobody").ended;
+  t.equal(nobody.code, 1);
+  t.match(nobody.stdout, /there is no tool or gateway nobody/);
+});
+
+t.test("a yes to what was shown is no yes to what the file says by now", async (t) => {
+  if (!hasTerminal) {
+    t.comment("SKIPPED: there is no util-linux script here to make a terminal with");
+    return;
+  }
+  const { home, ask, second, key } = await startHeld(t);
+  const person = atTerminal(t, home, "trust", "codex");
+  await person.says(/trust this\? type yes: /);
+  const text = readFileSync(join(home, "config.yaml"), "utf8");
+  await saveConfig(home, text.replace(second.baseUrl, "http://127.0.0.1:9/v1"));
+  await until("the edit is in force", async () =>
+    (await command(t, home, ["status"])).stdout.includes("→ http://127.0.0.1:9"),
+  );
+  person.child.stdin?.write("yes\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 1);
+  t.notMatch(stdout, /^trusted /m);
+  t.notOk(stdout.includes(key));
+  t.equal((await ask()).headers.get("x-keybearer-refusal"), "needs-trust");
+});

@@ -1,0 +1,172 @@
+import { randomBytes } from "node:crypto";
+import t from "tap";
+import { changesInWords, needsRestart } from "../../src/config/changes.ts";
+import { parseConfig } from "../../src/config/parse.ts";
+import { createSnapshot, type Snapshot } from "../../src/config/snapshot.ts";
+import type { KeyState } from "../../src/key-source.ts";
+import { Secret } from "../../src/secret.ts";
+
+/** A key that nobody else has, with an ending of our choice. */
+const canary = (ending: string) => `sk-${randomBytes(12).toString("hex")}${ending}`;
+const OLD = canary("0a1b");
+const NEW = canary("9c3d");
+
+function snapshot(text: string, keys: Readonly<Record<string, KeyState>> = {}): Snapshot {
+  const { config, problems } = parseConfig(text, "/home/me");
+  if (config === null) throw new Error(JSON.stringify(problems));
+  return createSnapshot(1, config, new Map(Object.entries(keys)), []);
+}
+
+const gateway = (settings: string) =>
+  `gateways: { main: { base_url: https://a.example.com/v1, ${settings} } }\ntools: { codex: {} }\n`;
+const tool = (settings: string) =>
+  `gateways: { main: { base_url: https://a.example.com/v1, groups: { one: {}, two: {} } }, other: { base_url: https://b.example.com/v1 } }\ntools: { codex: { gateway: main, ${settings} } }\n`;
+const top = (settings: string) => `gateway: https://a.example.com/v1\ntools: { codex: {} }\n${settings}\n`;
+const group = (settings: string) => gateway(`groups: { coding: { ${settings} } }`);
+const H = (digit: string) => `sha256:${digit.repeat(64)}`;
+
+const CHANGES: readonly (readonly [before: string, after: string, ...words: string[]])[] = [
+  [top(""), top("listen: 127.0.0.1:1"), "listen localhost:5397 → 127.0.0.1:1"],
+  [top(""), top('listen: "[::1]:1"'), "listen localhost:5397 → [::1]:1"],
+  [top(""), top("log: { level: debug }"), "log level info → debug"],
+  [
+    top(""),
+    top("usage: { sync: full }"),
+    'usage {"keep":34560000000,"sync":"normal"} → {"keep":34560000000,"sync":"full"}',
+  ],
+  [
+    top(""),
+    top("dashboard: false"),
+    'dashboard {"listen":{"host":"localhost","port":5398},"when":"asked"} → {"listen":{"host":"localhost","port":5398},"when":"never"}',
+  ],
+  [top(""), top("prices: { m: { input: 1, output: 2 } }"), "price m: added"],
+  [top("prices: { m: { input: 1, output: 2 } }"), top(""), "price m: removed"],
+  [gateway("websockets: false"), gateway("websockets: true"), "gateway main: websockets false → true"],
+  [gateway("key_header: auto"), gateway("key_header: bearer"), "gateway main: key_header auto → bearer"],
+  [
+    gateway("websockets: false"),
+    gateway("proxy: http://127.0.0.1:1"),
+    "gateway main: proxy none → http://127.0.0.1:1",
+  ],
+  [
+    gateway("timeouts: {}"),
+    gateway("timeouts: { idle: 1m }"),
+    'gateway main: timeouts {"connect":10000,"firstByte":600000,"idle":300000} → {"connect":10000,"firstByte":600000,"idle":60000}',
+  ],
+  [
+    gateway("messages_url: https://a.example.com"),
+    gateway("messages_url: https://m.example.com"),
+    "gateway main: messages_url https://a.example.com → https://m.example.com",
+  ],
+  [
+    top(""),
+    top("").replace("https://a.example.com", "https://b.example.com"),
+    "gateway main: base_url https://a.example.com/v1 → https://b.example.com/v1",
+    "gateway main: messages_url https://a.example.com → https://b.example.com",
+  ],
+  [gateway("groups: {}"), group(""), "gateway main: group coding: added"],
+  [group(""), gateway("groups: {}"), "gateway main: group coding: removed"],
+  [group(""), group("enabled: false"), "gateway main: group coding: disabled"],
+  [group("enabled: false"), group(""), "gateway main: group coding: enabled"],
+  [group(""), group("multiplier: 1.5"), "gateway main: group coding: multiplier 1 → 1.5"],
+  [group(""), group("models: [a, b]"), "gateway main: group coding: models * → a, b"],
+  [gateway("groups: {}"), gateway("console: {}"), "gateway main: console changed"],
+  [
+    gateway(`console: { login: { password: ${OLD} } }`),
+    gateway(`console: { login: { password: ${NEW} } }`),
+    "gateway main: console changed",
+  ],
+  [tool(""), tool("enabled: false"), "tool codex: disabled"],
+  [tool("enabled: false"), tool(""), "tool codex: enabled"],
+  [tool(""), tool("").replace("gateway: main", "gateway: other"), "tool codex: gateway main → other"],
+  [tool(""), tool("group: one"), "tool codex: group none → one"],
+  [tool("group: one"), tool("group: two"), "tool codex: group one → two"],
+  [tool(""), tool("key: env:A"), "tool codex: key comes from keychain:keybearer/codex → env:A"],
+  [
+    tool("key: file:/a"),
+    tool("key: { command: [/b, s3cret-argument] }"),
+    "tool codex: key comes from file:/a → command /b",
+  ],
+  [tool(""), tool(`token: ${H("a")}`), "tool codex: tokens changed, now 1"],
+  [tool(`token: ${H("a")}`), tool(`token: [${H("b")}, ${H("c")}]`), "tool codex: tokens changed, now 2"],
+  [tool(""), tool("token_in_url: true"), "tool codex: token_in_url false → true"],
+  [tool(""), tool("process: /opt/x"), "tool codex: process none → /opt/x"],
+  [tool(""), tool("allow_origins: [app://a, app://b]"), "tool codex: allow_origins none → app://a, app://b"],
+  [tool(""), tool("model: m"), "tool codex: model none → m"],
+  [
+    tool(""),
+    tool("limits: { requests: [60/minute, 1/day] }"),
+    "tool codex: requests none → 60/minute, 1/day",
+  ],
+  [tool(""), tool("limits: { tokens: 4k/hour }"), "tool codex: tokens none → 4000/hour"],
+  [
+    tool("limits: { spend: $5/day }"),
+    tool("limits: { spend: $0.5/day }"),
+    "tool codex: spend $5/day → $0.5/day",
+  ],
+  [tool(""), tool("limits: { concurrent: 2 }"), "tool codex: concurrent none → 2"],
+  [tool(""), tool("limits: { wait: 2s }"), "tool codex: wait 0 → 2000"],
+  [tool(""), tool("quota: $2"), "tool codex: quota none → $2"],
+  [tool(""), tool("expires: 2027-03-31T18:00:00Z"), "tool codex: expires none → 2027-03-31T18:00:00.000Z"],
+  [tool(""), tool("ask_usage: true"), "tool codex: ask_usage false → true"],
+  [tool(""), tool("estimate: true"), "tool codex: estimate false → true"],
+  [tool(""), tool("keys_elsewhere: true"), "tool codex: keys_elsewhere false → true"],
+  [tool(""), tool("watch_only: true"), "tool codex: watch_only false → true"],
+  [top(""), top("").replace("codex", "scripts"), "tool codex: removed", "tool scripts: added"],
+];
+
+for (const [before, after, ...words] of CHANGES) {
+  t.test(`says: ${words.join("; ")}`, async (t) => {
+    t.same(changesInWords(snapshot(before), snapshot(after)), words);
+    t.same(changesInWords(snapshot(after), snapshot(after)), [], "nothing where nothing changed");
+  });
+}
+
+t.test("keys appear as fingerprints only", async (t) => {
+  const ready = (text: string): KeyState => ({ state: "ready", key: new Secret(text) });
+  const held: KeyState = {
+    state: "needs-trust",
+    what: "the key …0a1b of codex",
+    from: "https://a",
+    to: "https://b",
+  };
+  const gone: KeyState = { state: "unavailable", reason: "the variable A is not set" };
+  const between = (from: KeyState, to: KeyState) =>
+    changesInWords(
+      snapshot(tool("key: env:A"), { codex: from }),
+      snapshot(tool("key: env:A"), { codex: to }),
+    );
+  t.same(between(ready(OLD), ready(NEW)), ["tool codex: key …0a1b → …9c3d"]);
+  t.same(between(ready(OLD), ready(OLD)), []);
+  t.same(between(ready(OLD), gone), ["tool codex: key …0a1b → unavailable"]);
+  t.same(between(gone, gone), []);
+  t.same(between(gone, ready(NEW)), ["tool codex: key unavailable → …9c3d"]);
+  t.same(between(ready(OLD), held), [
+    "tool codex: key …0a1b → held (the key …0a1b of codex: https://a → https://b)",
+  ]);
+  t.same(between(held, held), []);
+  const twin = `${OLD.slice(0, -8)}zzzz${OLD.slice(-4)}`;
+  t.same(
+    between(ready(OLD), ready(twin)),
+    ["tool codex: key …0a1b → …0a1b"],
+    "another key with the same ending is told",
+  );
+});
+
+t.test("a literal key that changes is told once, and neither key is in the words", async (t) => {
+  const withKey = (key: string) =>
+    snapshot(tool(`key: ${key}`), { codex: { state: "ready", key: new Secret(key) } });
+  const words = changesInWords(withKey(OLD), withKey(NEW));
+  t.same(words, ["tool codex: key …0a1b → …9c3d"]);
+  for (const key of [OLD, NEW]) t.notOk(words.join("\n").includes(key.slice(0, -4)));
+  const shown = changesInWords(snapshot(tool("key: env:A")), withKey(NEW)).join("\n");
+  t.notOk(shown.includes(NEW.slice(0, -4)), shown);
+});
+
+t.test("only listen needs a restart", async (t) => {
+  const from = snapshot(top("")).config;
+  t.same(needsRestart(from, snapshot(top("listen: localhost:1")).config), [
+    "listen localhost:5397 → localhost:1 needs a restart",
+  ]);
+  t.same(needsRestart(from, snapshot(top("log: { level: debug }")).config), []);
+});

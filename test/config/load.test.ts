@@ -1,0 +1,179 @@
+import { spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { type Loaded, loadConfig } from "../../src/config/load.ts";
+
+const KEY = `sk-${randomBytes(16).toString("hex")}`;
+const WITHOUT = "gateway: https://gateway.example.com/v1\ntools: { codex: { key: env:KEY } }\n";
+const WITH = WITHOUT.replace("env:KEY", KEY);
+const LOGIN = `gateways: { main: { base_url: https://gateway.example.com/v1, console: { login: { password: ${KEY} } } } }\ntools: { codex: { key: env:KEY } }\n`;
+
+async function folder(t: Test): Promise<string> {
+  const made = await mkdtemp(join(tmpdir(), "kb-"));
+  t.teardown(() => rm(made, { recursive: true, force: true }));
+  return made;
+}
+
+async function written(t: Test, text: string | Buffer, mode = 0o600): Promise<string> {
+  const file = join(await folder(t), "config.yaml");
+  await writeFile(file, text);
+  await chmod(file, mode);
+  return file;
+}
+
+async function load(file: string, strict = true): Promise<Loaded> {
+  const loaded = await loadConfig(file, { home: "/home/me", strict });
+  t.notOk(JSON.stringify(loaded.problems).includes(KEY), "the key is in no problem");
+  return loaded;
+}
+
+t.test("a private file without a mistake has no problems", async (t) => {
+  const loaded = await load(await written(t, WITH));
+  t.match(loaded, { found: true, text: WITH, problems: [] });
+  t.equal(loaded.config?.tools.codex?.key.kind, "literal");
+});
+
+for (const [mode, verb] of [
+  [0o644, "read"],
+  [0o640, "read"],
+  [0o660, "change"],
+  [0o602, "change"],
+] as const) {
+  const octal = mode.toString(8);
+  t.test(`a key in a file of mode ${octal} is an error that names the chmod`, async (t) => {
+    const file = await written(t, WITH, mode);
+    const loaded = await load(file);
+    t.equal(loaded.config, null);
+    t.match(loaded.problems, [
+      { severity: "error", message: `others can ${verb} ${file} → chmod 600 ${file}` },
+    ]);
+  });
+
+  t.test(`mode ${octal} without a key inside is a warning, and the file is used`, async (t) => {
+    const file = await written(t, WITHOUT, mode);
+    const loaded = await load(file);
+    t.not(loaded.config, null);
+    t.match(loaded.problems, [
+      { severity: "warning", message: `others can ${verb} ${file} → chmod 600 ${file}` },
+    ]);
+  });
+}
+
+t.test("a console's password counts as a secret, too", async (t) => {
+  t.equal((await load(await written(t, LOGIN, 0o644))).config, null);
+});
+
+t.test("a file that is only looked at is warned of, with a key inside as well", async (t) => {
+  const loaded = await load(await written(t, WITH, 0o644), false);
+  t.not(loaded.config, null);
+  t.match(loaded.problems, [{ severity: "warning", message: /chmod 600/ }]);
+});
+
+t.test("through a link it is the file itself that must be private", async (t) => {
+  const file = await written(t, WITH, 0o644);
+  const link = join(await folder(t), "config.yaml");
+  await symlink(file, link);
+  t.equal((await load(link)).config, null);
+  await chmod(file, 0o600);
+  t.not((await load(link)).config, null);
+});
+
+t.test("a key inside a git work tree is a warning, a reference is none", async (t) => {
+  const root = await folder(t);
+  await mkdir(join(root, ".git"));
+  await mkdir(join(root, "a", "b"), { recursive: true });
+  const file = join(root, "a", "b", "config.yaml");
+  await writeFile(file, WITH, { mode: 0o600 });
+  const loaded = await load(file);
+  t.not(loaded.config, null);
+  t.match(loaded.problems, [
+    { severity: "warning", message: `a key lies in ${file}, inside the git work tree ${root}`, hint: /env:/ },
+  ]);
+  await writeFile(file, WITHOUT);
+  t.same((await load(file)).problems, []);
+});
+
+t.test("a file over 1 MB is refused unread, one of 1 MB is not", async (t) => {
+  const most = `${WITHOUT}#${" ".repeat(1_000_000 - WITHOUT.length - 1)}`;
+  t.equal(most.length, 1_000_000);
+  t.same((await load(await written(t, most))).problems, []);
+  const loaded = await load(await written(t, `${most} `));
+  t.match(loaded, {
+    found: true,
+    text: null,
+    config: null,
+    problems: [{ severity: "error", message: /larger than 1 MB: not read/ }],
+  });
+});
+
+t.test("a file that is not UTF-8 is refused", async (t) => {
+  for (const bytes of [Buffer.from([0xff, 0xfe, 0x61, 0x00]), Buffer.from([0x61, 0x3a, 0x20, 0xe9])]) {
+    t.match(await load(await written(t, bytes)), {
+      found: true,
+      text: null,
+      config: null,
+      problems: [{ message: /is not UTF-8 text/ }],
+    });
+  }
+});
+
+t.test("a byte order mark is kept in the text and does no harm", async (t) => {
+  const loaded = await load(await written(t, `\u{FEFF}${WITH}`));
+  t.equal(loaded.text, `\u{FEFF}${WITH}`);
+  t.same(loaded.problems, []);
+});
+
+t.test("what is not a file is refused", async (t) => {
+  const made = await folder(t);
+  t.match(await load(made), {
+    found: true,
+    text: null,
+    config: null,
+    problems: [{ message: `${made} is not a file` }],
+  });
+  t.match(await load("/dev/null"), {
+    found: true,
+    config: null,
+    problems: [{ message: "/dev/null is not a file" }],
+  });
+});
+
+t.test("a pipe that nobody writes to does not make it wait", async (t) => {
+  const pipe = join(await folder(t), "config.yaml");
+  if (spawnSync("mkfifo", [pipe]).status !== 0) return t.pass("there are no pipes here");
+  t.match(await load(pipe), { found: true, config: null, problems: [{ message: `${pipe} is not a file` }] });
+});
+
+t.test("a file that is not there is told apart from one that cannot be read", async (t) => {
+  const file = join(await folder(t), "config.yaml");
+  t.match(await load(file), {
+    found: false,
+    text: null,
+    config: null,
+    problems: [{ message: `there is no ${file}` }],
+  });
+  const under = join(await written(t, WITH), "config.yaml");
+  t.match(await load(under), { found: true, text: null, problems: [{ message: /cannot be read: ENOTDIR/ }] });
+  const unreadable = await written(t, WITH, 0o000);
+  // Nothing is unreadable to root.
+  if (process.getuid?.() === 0) return;
+  t.match(await load(unreadable), {
+    found: true,
+    text: null,
+    config: null,
+    problems: [{ message: /cannot be read: EACCES/ }],
+  });
+});
+
+t.test("settings that do nothing yet are said to do nothing", async (t) => {
+  const text = WITHOUT.replace("key: env:KEY", "key: env:KEY, limits: { requests: 1/day }, quota: $1");
+  const loaded = await load(await written(t, text));
+  t.not(loaded.config, null);
+  t.match(
+    loaded.problems.map(({ severity, path }) => `${severity} ${path}`),
+    ["warning tools.codex.limits", "warning tools.codex.quota"],
+  );
+});

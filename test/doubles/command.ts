@@ -1,0 +1,155 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Test } from "tap";
+import { until } from "./until.ts";
+
+/** The built program, as a person gets it. */
+export const PROGRAM = fileURLToPath(new URL("../../dist/cli/main.js", import.meta.url));
+
+export interface Ended {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface Running {
+  readonly pid: number;
+  readonly child: ChildProcess;
+  stdout(): string;
+  stderr(): string;
+  /** Resolves with the match once the text has come on stdout; fails when the program ends before. */
+  says(what: RegExp, withinMs?: number): Promise<RegExpExecArray>;
+  /** The same on stderr. */
+  logs(what: RegExp, withinMs?: number): Promise<RegExpExecArray>;
+  readonly ended: Promise<Ended>;
+}
+
+export interface CommandOptions {
+  /** Beside a bare environment in which only PATH, HOME and KEYBEARER_HOME are set. undefined takes one away. */
+  readonly env?: NodeJS.ProcessEnv;
+  /** What is typed into it, and then the end. Default nothing. null leaves it open, to be typed into later. */
+  readonly input?: string | null;
+}
+
+/** A folder for KEYBEARER_HOME, removed when the test ends. Short, because a unix socket lies below it. */
+export async function newHome(t: Test): Promise<string> {
+  const home = await mkdtemp(join(tmpdir(), "kb-"));
+  t.teardown(() => rm(home, { recursive: true, force: true }));
+  return home;
+}
+
+export async function saveConfig(home: string, text: string): Promise<string> {
+  const file = join(home, "config.yaml");
+  await writeFile(file, text, { mode: 0o600 });
+  await chmod(file, 0o600);
+  return file;
+}
+
+/** Starts the built program. What still runs when the test ends is killed, by its pid. */
+export function start(t: Test, home: string, args: readonly string[], options: CommandOptions = {}): Running {
+  return startProgram(
+    t,
+    process.execPath,
+    [builtProgram(), ...args],
+    bareEnv(home, options.env),
+    options.input,
+  );
+}
+
+/** Runs the built program to its end. */
+export function command(
+  t: Test,
+  home: string,
+  args: readonly string[],
+  options: CommandOptions = {},
+): Promise<Ended> {
+  return start(t, home, args, options).ended;
+}
+
+/** Starts a daemon and waits until it serves. */
+export async function startServing(
+  t: Test,
+  home: string,
+  options: CommandOptions & { readonly args?: readonly string[] } = {},
+): Promise<Running & { readonly port: number; readonly url: string }> {
+  const running = start(t, home, ["run", ...(options.args ?? [])], options);
+  const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
+  return { ...running, port: Number(port), url: `http://127.0.0.1:${port}` };
+}
+
+export function builtProgram(): string {
+  if (!existsSync(PROGRAM)) throw new Error("dist/cli/main.js is not there: run npm run build first");
+  return PROGRAM;
+}
+
+export function bareEnv(home: string, more: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv {
+  const env: NodeJS.ProcessEnv = { PATH: process.env.PATH, HOME: home, KEYBEARER_HOME: home, ...more };
+  return Object.fromEntries(Object.entries(env).filter(([, value]) => value !== undefined));
+}
+
+export function startProgram(
+  t: Test,
+  program: string,
+  args: readonly string[],
+  env: NodeJS.ProcessEnv,
+  input: string | null = "",
+): Running {
+  const child = spawn(program, args, { env, stdio: ["pipe", "pipe", "pipe"] });
+  const gathered = { stdout: "", stderr: "" };
+  for (const name of ["stdout", "stderr"] as const) {
+    child[name].setEncoding("utf8").on("data", (text: string) => {
+      gathered[name] += text;
+    });
+    child[name].on("error", () => {});
+  }
+  // A program that ends without reading what is typed is no failure of the test.
+  child.stdin.on("error", () => {});
+  if (input !== null) child.stdin.end(input);
+  let over = false;
+  const ended = new Promise<Ended>((resolve, reject) => {
+    child.once("error", reject);
+    child.once("close", (code, signal) => {
+      over = true;
+      resolve({ code, signal, ...gathered });
+    });
+  });
+  t.teardown(async () => {
+    if (over) return;
+    child.kill("SIGKILL");
+    // A child of the program may hold the pipes open; nobody reads them any more.
+    child.stdout.destroy();
+    child.stderr.destroy();
+    await ended;
+  });
+  const waitFor =
+    (name: "stdout" | "stderr") =>
+    async (what: RegExp, withinMs = 15_000) => {
+      let found: RegExpExecArray | null = null;
+      await until(
+        `${what} on ${name}`,
+        () => {
+          found = what.exec(gathered[name]);
+          if (found === null && over)
+            throw new Error(`it ended before ${what} came on ${name}:\n${gathered.stdout}${gathered.stderr}`);
+          return found !== null;
+        },
+        withinMs,
+      );
+      if (found === null) throw new Error(`no ${what} on ${name}`);
+      return found as RegExpExecArray;
+    };
+  return {
+    pid: child.pid ?? -1,
+    child,
+    stdout: () => gathered.stdout,
+    stderr: () => gathered.stderr,
+    says: waitFor("stdout"),
+    logs: waitFor("stderr"),
+    ended,
+  };
+}

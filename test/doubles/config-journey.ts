@@ -1,0 +1,60 @@
+import type { Test } from "tap";
+import { createSandbox, type Sandbox } from "../../src/sandbox/sandbox.ts";
+import type { DaemonUnderTest } from "./daemon-under-test.ts";
+
+/** A sandbox as somebody's gateway, stopped when the test ends. */
+export async function startGateway(t: Test): Promise<Sandbox> {
+  const sandbox = createSandbox({ wordDelay: 0, onError: (error) => t.fail(String(error)) });
+  await sandbox.start();
+  t.teardown(() => sandbox.stop());
+  return sandbox;
+}
+
+export interface GatewayKey {
+  readonly id: number;
+  readonly text: string;
+  /** As keybearer may show it. */
+  readonly fingerprint: string;
+}
+
+export function newKey(sandbox: Sandbox): GatewayKey {
+  const { id, key } = sandbox.createKey({ name: "journey", group: "default" });
+  return { id, text: key.reveal(), fingerprint: key.fingerprint };
+}
+
+export interface Answer {
+  readonly status: number;
+  /** The refusal's code; null where the gateway answered. */
+  readonly refusal: string | null;
+  readonly text: string;
+}
+
+/** Lists models through the daemon, which is the proof that token, key and address work. */
+export async function ask(under: DaemonUnderTest, token: string): Promise<Answer> {
+  const response = await fetch(`${under.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
+  return {
+    status: response.status,
+    refusal: response.headers.get("x-keybearer-refusal"),
+    text: await response.text(),
+  };
+}
+
+/** Which key the gateway's last request carried. */
+export function lastKey(sandbox: Sandbox): number | null {
+  return sandbox.requests().at(-1)?.keyId ?? null;
+}
+
+/** What the log says, line by line. */
+export function messages(under: DaemonUnderTest): string[] {
+  return under.log().map((line) => String(line.msg));
+}
+
+/** The state of one tool as `status` shows it. */
+export async function toolState(under: DaemonUnderTest, name: string) {
+  const { tools } = await under.daemon.status();
+  return tools.find((tool) => tool.name === name);
+}
+
+export function holdsNone(t: Test, under: DaemonUnderTest, secrets: readonly string[]): void {
+  for (const secret of secrets) t.notOk(under.logText().includes(secret), "no secret is in the log");
+}

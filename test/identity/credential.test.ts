@@ -1,0 +1,63 @@
+import t from "tap";
+import { isCredentialName, readCredentials } from "../../src/identity/credential.ts";
+
+t.test("credentials are read from their four slots and the address", async (t) => {
+  t.strictSame(readCredentials({}, null), []);
+  t.strictSame(
+    readCredentials(
+      { authorization: "Bearer a", "x-api-key": "b", "api-key": "c", "x-goog-api-key": "d", other: "e" },
+      "f",
+    ).map(({ slot, value }) => `${slot}=${value}`),
+    ["the address=f", "authorization=a", "x-api-key=b", "api-key=c", "x-goog-api-key=d"],
+  );
+});
+
+t.test("the word Bearer is taken off in any case, with any space, or its absence", async (t) => {
+  for (const [raw, value] of [
+    ["Bearer x", "x"],
+    ["bearer x", "x"],
+    ["BEARER   x ", "x"],
+    ["Bearer\tx", "x"],
+    ["x", "x"],
+    ["Bearerx", "Bearerx"],
+    ["Basic x", "Basic x"],
+  ] as const) {
+    t.strictSame(readCredentials({ authorization: raw }, null), [{ slot: "authorization", value }], raw);
+  }
+});
+
+t.test("an empty slot is no credential, and underscore spellings are never read", async (t) => {
+  for (const headers of [
+    { authorization: "" },
+    { authorization: "Bearer" },
+    { authorization: "Bearer  " },
+    { "x-api-key": "  " },
+    { x_api_key: "kb_x", authorization_: "kb_x", api_key: "kb_x" },
+    { "x-api-key": ["a", "b"] },
+  ]) {
+    t.strictSame(readCredentials(headers, null), [], JSON.stringify(headers));
+  }
+});
+
+t.test("every spelling that a careless server takes for a credential slot is known", async (t) => {
+  for (const name of [
+    "Authorization",
+    "x_api_key",
+    "X-API_KEY",
+    "authorization_",
+    "_api_key",
+    "x-goog_api-key",
+  ]) {
+    t.ok(isCredentialName(name), name);
+  }
+  for (const name of [
+    "x-api-keys",
+    "anthropic-version",
+    "x-request-id",
+    "key",
+    "my-authorization",
+    "x_other",
+  ]) {
+    t.notOk(isCredentialName(name), name);
+  }
+});

@@ -1,0 +1,85 @@
+import t from "tap";
+import type { Credential } from "../../src/identity/credential.ts";
+import { identify } from "../../src/identity/identify.ts";
+import { hashToken, makeToken } from "../../src/identity/token.ts";
+import { snapshotOf } from "../doubles/parsed-config.ts";
+
+const [A, A2, B, STRANGER] = [makeToken(), makeToken(), makeToken(), makeToken()] as const;
+const snapshot = snapshotOf(`gateway: https://gateway.example.com/v1
+tools:
+  a: { token: ["sha256:${hashToken(A)}", "sha256:${hashToken(A2)}"] }
+  b: { token: "sha256:${hashToken(B)}", token_in_url: true }
+  c: {}
+`);
+const bearer = (value: string): Credential => ({ slot: "authorization", value });
+const inUrl = (value: string): Credential => ({ slot: "the address", value });
+
+t.test("a token names its tool, each of several does, in one slot or in all", async (t) => {
+  for (const [token, name] of [
+    [A, "a"],
+    [A2, "a"],
+    [B, "b"],
+  ] as const) {
+    t.match(identify(snapshot, [bearer(token)]), { ok: true, tool: { name } });
+    t.match(identify(snapshot, [bearer(token), { slot: "x-api-key", value: token }]), {
+      ok: true,
+      tool: { name },
+    });
+  }
+  t.match(identify(snapshot, [inUrl(B)]), { ok: true, tool: { name: "b" } });
+});
+
+const refused: [string, Credential[], string, string][] = [
+  ["nothing", [], "token-missing", "keybearer tools token"],
+  ["a stranger's token", [bearer(STRANGER)], "token-unknown", "no tool has the token in authorization"],
+  ["half a token", [bearer(A.slice(0, -1))], "token-incomplete", "authorization is incomplete"],
+  [
+    "a gateway's key",
+    [{ slot: "x-api-key", value: "sk-abcdefghijklmnop" }],
+    "foreign-key",
+    "a real key in x-api-key",
+  ],
+  [
+    "a google key",
+    [{ slot: "x-goog-api-key", value: "AIzaSyA0123456789abcdefghij" }],
+    "foreign-key",
+    "x-goog-api-key",
+  ],
+  ["a word", [bearer("dummy")], "token-unknown", "authorization"],
+  [
+    "the token beside a key",
+    [bearer(A), { slot: "x-api-key", value: "sk-abcdefghijklmnop" }],
+    "foreign-key",
+    "the one in x-api-key",
+  ],
+  [
+    "a key beside the token",
+    [bearer("sk-abcdefghijklmnop"), { slot: "x-api-key", value: A }],
+    "foreign-key",
+    "the one in authorization",
+  ],
+  [
+    "two tools' tokens",
+    [bearer(A), { slot: "x-api-key", value: B }],
+    "foreign-key",
+    "two different credentials",
+  ],
+  [
+    "two of one tool's tokens",
+    [bearer(A), { slot: "x-api-key", value: A2 }],
+    "foreign-key",
+    "two different credentials",
+  ],
+  ["a token in the address where that is off", [inUrl(A)], "token-unknown", "tools.a.token_in_url: true"],
+];
+for (const [what, credentials, code, words] of refused) {
+  t.test(`${what} is ${code}, in words without the value`, async (t) => {
+    const result = identify(snapshot, credentials);
+    if (result.ok) return void t.fail("it was let in");
+    t.equal(result.refusal.code, code);
+    t.match(result.refusal.message, words);
+    for (const { value } of credentials) {
+      if (value.length > 8) t.notOk(result.refusal.message.includes(value));
+    }
+  });
+}

@@ -1,0 +1,115 @@
+import t from "tap";
+import {
+  ask,
+  holdsNone,
+  lastKey,
+  messages,
+  newKey,
+  startGateway,
+  toolState,
+} from "../doubles/config-journey.ts";
+import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { until } from "../doubles/until.ts";
+
+function configOf(baseUrl: string, key: string, hash: string): string {
+  return `gateway: ${baseUrl}\ntools:\n  codex:\n    key: ${key}\n    token: ${hash}\n`;
+}
+
+t.test(
+  "a known key that an edit pairs with another origin is held, over a restart too, and nothing reaches either",
+  async (t) => {
+    const [home, elsewhere] = [await startGateway(t), await startGateway(t)];
+    const key = newKey(home);
+    const { token, hash } = freshToken();
+    const under = await startUnderTest(t, configOf(home.baseUrl, key.text, hash));
+    t.equal((await ask(under, token)).status, 200);
+    home.clearRequests();
+
+    await under.save(configOf(elsewhere.baseUrl, key.text, hash));
+    await until("it is held", async () => (await toolState(under, "codex"))?.state === "needs-trust");
+    const answer = await ask(under, token);
+    t.match(answer, { status: 400, refusal: "needs-trust" });
+    t.match(answer.text, /keybearer trust codex/);
+    t.match(answer.text, new RegExp(`from ${home.origin} to ${elsewhere.origin}`));
+    const state = await toolState(under, "codex");
+    t.match(state, { key: null, next: "keybearer trust codex" });
+    t.match(state?.why, `${home.origin} → ${elsewhere.origin}`);
+    t.match(messages(under).join("\n"), new RegExp(`tool codex: key ${key.fingerprint} → held \\(`));
+    await under.daemon.reload();
+    t.equal((await ask(under, token)).refusal, "needs-trust", "reading everything again is no way around");
+    await under.daemon.stop(0);
+
+    const again = await startUnderTest(t, null, { home: under.home });
+    t.match(await ask(again, token), { status: 400, refusal: "needs-trust" });
+    t.match(await toolState(again, "codex"), { state: "needs-trust", next: "keybearer trust codex" });
+    t.same([home.requests().length, elsewhere.requests().length], [0, 0], "nothing reached either gateway");
+
+    await again.save(configOf(home.baseUrl, key.text, hash));
+    await until("moved back it serves", async () => (await ask(again, token)).status === 200);
+    t.equal(lastKey(home), key.id);
+    for (const daemon of [under, again]) holdsNone(t, daemon, [key.text, token]);
+  },
+);
+
+t.test("rotating a key by an edit is not held, and the old one is still known", async (t) => {
+  const [home, elsewhere] = [await startGateway(t), await startGateway(t)];
+  const [old, fresh] = [newKey(home), newKey(home)];
+  const { token, hash } = freshToken();
+  const under = await startUnderTest(t, configOf(home.baseUrl, old.text, hash));
+  await under.save(configOf(home.baseUrl, fresh.text, hash));
+  await until("the new key is live", async () => {
+    t.equal((await ask(under, token)).status, 200, "never refused on the way");
+    return lastKey(home) === fresh.id;
+  });
+  await under.save(configOf(elsewhere.baseUrl, old.text, hash));
+  await until(
+    "the old key elsewhere is held",
+    async () => (await ask(under, token)).refusal === "needs-trust",
+  );
+  t.equal(elsewhere.requests().length, 0);
+});
+
+t.test("moving only the messages address holds the key as well", async (t) => {
+  const [home, elsewhere] = [await startGateway(t), await startGateway(t)];
+  const key = newKey(home);
+  const { token, hash } = freshToken();
+  const text = (messages: string) =>
+    `gateways: { main: { base_url: "${home.baseUrl}", messages_url: "${messages}" } }\ntools: { codex: { key: ${key.text}, token: ${hash} } }\n`;
+  const under = await startUnderTest(t, text(home.messagesUrl));
+  t.equal((await ask(under, token)).status, 200);
+  await under.save(text(elsewhere.messagesUrl));
+  await until("it is held", async () => (await ask(under, token)).refusal === "needs-trust");
+  t.equal(elsewhere.requests().length, 0);
+});
+
+t.test("a command or a file outside keybearer's home that an edit brings is held and not run", async (t) => {
+  const home = await startGateway(t);
+  const key = newKey(home);
+  const { token, hash } = freshToken();
+  const under = await startUnderTest(t, configOf(home.baseUrl, key.text, hash));
+  for (const source of ["{ command: [/bin/echo, correct-horse-battery] }", "file:/etc/hostname"]) {
+    await under.save(configOf(home.baseUrl, source, hash));
+    await until(`${source} is held`, async () => {
+      const state = await toolState(under, "codex");
+      return (
+        state?.state === "needs-trust" &&
+        state.why?.includes(source.startsWith("file") ? "/etc/hostname" : "/bin/echo")
+      );
+    });
+    t.match(await ask(under, token), { status: 400, refusal: "needs-trust" });
+  }
+  t.same(home.requests(), []);
+});
+
+t.test("a tool that borrows another tool's known key for its own gateway is held", async (t) => {
+  const [home, elsewhere] = [await startGateway(t), await startGateway(t)];
+  const key = newKey(home);
+  const [mine, thief] = [freshToken(), freshToken()];
+  const base = `gateways: { home: { base_url: "${home.baseUrl}" }, elsewhere: { base_url: "${elsewhere.baseUrl}" } }\ntools:\n  codex: { gateway: home, key: env:KEY, token: ${mine.hash} }\n`;
+  const under = await startUnderTest(t, base, { env: { KEY: key.text } });
+  t.equal((await ask(under, mine.token)).status, 200);
+  await under.save(`${base}  thief: { gateway: elsewhere, key: env:KEY, token: ${thief.hash} }\n`);
+  await until("the thief is held", async () => (await ask(under, thief.token)).refusal === "needs-trust");
+  t.equal((await ask(under, mine.token)).status, 200, "the owner is not");
+  t.equal(elsewhere.requests().length, 0);
+});

@@ -1,0 +1,182 @@
+import { existsSync } from "node:fs";
+import { Agent, createServer, get, request } from "node:http";
+import { type AddressInfo, connect, type Socket } from "node:net";
+import t, { type Test } from "tap";
+import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { until } from "../doubles/until.ts";
+import { hello, startSandbox } from "../sandbox/sandbox-under-test.ts";
+
+/** Nothing here may need the ten seconds that a stop grants to requests. */
+const SOON_MS = 3000;
+
+async function start(t: Test) {
+  const sandbox = await startSandbox(t);
+  const { id, key } = sandbox.createKey({ name: "life", group: "default" });
+  const { token, hash } = freshToken();
+  const under = await startUnderTest(
+    t,
+    `gateway: ${sandbox.baseUrl}\ntools: { codex: { key: ${key.reveal()}, token: "${hash}" } }\n`,
+  );
+  const stream = () =>
+    fetch(`${under.url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+      body: JSON.stringify({ ...hello(), stream: true }),
+    });
+  return { ...under, sandbox, keyId: id, token, stream };
+}
+
+async function timed(work: Promise<unknown>): Promise<number> {
+  const before = performance.now();
+  await work;
+  return performance.now() - before;
+}
+
+t.test("while a stream runs, a stop refuses new connections and lets it finish", async (t) => {
+  const { daemon, url, places, sandbox, keyId, stream, logText } = await start(t);
+  sandbox.order(keyId, { kind: "slow", betweenChunks: 60 });
+  const response = await stream();
+  const stopped = timed(daemon.stop());
+  await until("new connections are refused", () =>
+    fetch(`${url}/healthz`, { signal: AbortSignal.timeout(1000) }).then(
+      () => false,
+      (error) => error.cause?.code === "ECONNREFUSED",
+    ),
+  );
+  const text = await response.text();
+  const streamed = performance.now();
+  t.match(text, /data: \[DONE\]\s*$/);
+  t.ok(text.split("data: ").length > 5, "it came in several chunks");
+  await stopped;
+  const lingered = performance.now() - streamed;
+  t.ok(lingered < SOON_MS, `the end of the last request is the end of the wait (${Math.round(lingered)} ms)`);
+  t.notOk(existsSync(places.socket), "the control socket is gone");
+  t.notMatch(logText(), /"level":"error"/);
+});
+
+t.test("a stream that takes longer than the patience is cut", async (t) => {
+  const { daemon, sandbox, keyId, stream } = await start(t);
+  sandbox.order(keyId, { kind: "slow", betweenChunks: 2000 });
+  const response = await stream();
+  const reading = response.text();
+  const [took] = await Promise.all([timed(daemon.stop(300)), t.rejects(reading)]);
+  t.ok(took >= 290, "it was given its time");
+  t.ok(took < SOON_MS, `${Math.round(took)} ms`);
+  await until("the gateway's end is closed, too", () => sandbox.requests()[0]?.abortedAt != null);
+});
+
+t.test("cut ends a stop that is under way at once", async (t) => {
+  const { daemon, sandbox, keyId, stream } = await start(t);
+  sandbox.order(keyId, { kind: "slow", betweenChunks: 5000 });
+  const reading = (await stream()).text();
+  const stopped = timed(daemon.stop());
+  daemon.cut();
+  await t.rejects(reading);
+  t.ok((await stopped) < SOON_MS);
+});
+
+t.test("kept-alive idle connections do not delay a stop", async (t) => {
+  const { daemon, port } = await keptAlive(t);
+  t.ok(port > 0);
+  const took = await timed(daemon.stop());
+  t.ok(took < SOON_MS, `${Math.round(took)} ms`);
+});
+
+t.test("a connection on which nothing was ever said does not delay a stop", async (t) => {
+  const { daemon } = await start(t);
+  const sockets = await Promise.all(["127.0.0.1", "::1"].map((host) => open(t, host, daemon.port)));
+  t.ok(sockets.some((socket) => socket !== null));
+  const took = await timed(daemon.stop());
+  t.ok(took < SOON_MS, `${Math.round(took)} ms`);
+});
+
+t.test("a request that never finishes its headers is cut with the patience", async (t) => {
+  const { daemon } = await start(t);
+  const socket = await open(t, "127.0.0.1", daemon.port);
+  socket?.write("POST /v1/chat/completions HTTP/1.1\r\nHost: lo");
+  await until("it has been sent", () => (socket?.bytesWritten ?? 0) > 0 && socket?.writableLength === 0);
+  const took = await timed(daemon.stop(300));
+  t.ok(took < SOON_MS, `${Math.round(took)} ms`);
+});
+
+t.test("an open websocket does not block a stop", async (t) => {
+  const gateway = createServer();
+  const upgraded: Socket[] = [];
+  gateway.on("upgrade", (_req, socket) => {
+    upgraded.push(socket as Socket);
+    socket.on("error", () => {});
+    socket.write("HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\r\n");
+  });
+  await new Promise<void>((resolve) => gateway.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => {
+    for (const socket of upgraded) socket.destroy();
+    gateway.close();
+  });
+  const { token, hash } = freshToken();
+  const { daemon } = await startUnderTest(
+    t,
+    `gateways: { main: { base_url: "http://127.0.0.1:${(gateway.address() as AddressInfo).port}/v1", websockets: true } }
+tools: { codex: { key: sk-websocket-0123456789, token: "${hash}" } }\n`,
+  );
+  const asking = request({
+    host: "127.0.0.1",
+    port: daemon.port,
+    path: "/v1/realtime",
+    headers: {
+      authorization: `Bearer ${token}`,
+      connection: "Upgrade",
+      upgrade: "websocket",
+      "sec-websocket-version": "13",
+      "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+    },
+  });
+  asking.on("error", () => {});
+  const closed = new Promise<void>((resolve, reject) => {
+    asking.once("response", (answer) => reject(new Error(`no upgrade: ${answer.statusCode}`)));
+    asking.once("upgrade", (_answer, socket) => {
+      socket.on("error", () => {});
+      socket.once("close", () => resolve());
+      socket.resume();
+      started();
+    });
+  });
+  let started = () => {};
+  const open = new Promise<void>((resolve) => {
+    started = resolve;
+  });
+  asking.end();
+  await Promise.race([open, closed]);
+  const took = await timed(daemon.stop(300));
+  t.ok(took < SOON_MS, `${Math.round(took)} ms`);
+  await closed;
+});
+
+t.test("stopping twice is as good as once", async (t) => {
+  const { daemon, places } = await start(t);
+  await Promise.all([daemon.stop(100), daemon.stop(100)]);
+  t.notOk(existsSync(places.socket));
+});
+
+/** A daemon with an idle connection on which an answer has come already. */
+async function keptAlive(t: Test) {
+  const { daemon } = await start(t);
+  const agent = new Agent({ keepAlive: true });
+  t.teardown(() => agent.destroy());
+  await new Promise<void>((resolve, reject) => {
+    const asking = get({ host: "127.0.0.1", port: daemon.port, path: "/healthz", agent }, (answer) => {
+      answer.resume();
+      answer.once("end", resolve);
+    });
+    asking.once("error", reject);
+  });
+  await until("the connection is kept", () => Object.keys(agent.freeSockets).length === 1);
+  return { daemon, port: daemon.port };
+}
+
+function open(t: Test, host: string, port: number): Promise<Socket | null> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port }, () => resolve(socket));
+    socket.on("error", () => resolve(null));
+    t.teardown(() => void socket.destroy());
+  });
+}

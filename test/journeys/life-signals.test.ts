@@ -1,0 +1,102 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { freshToken } from "../doubles/daemon-under-test.ts";
+import { hello, startSandbox } from "../sandbox/sandbox-under-test.ts";
+
+async function start(t: Test, level = "info") {
+  const sandbox = await startSandbox(t);
+  const { id, key } = sandbox.createKey({ name: "life", group: "default" });
+  const { token, hash } = freshToken();
+  const home = await newHome(t);
+  const text = `listen: localhost:0
+gateway: ${sandbox.baseUrl}
+tools: { codex: { key: ${key.reveal()}, token: "${hash}" } }
+log: { level: ${level} }
+`;
+  await saveConfig(home, text);
+  const running = await startServing(t, home);
+  const stream = () =>
+    fetch(`${running.url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+      body: JSON.stringify({ ...hello(), stream: true }),
+    });
+  return { ...running, sandbox, keyId: id, home, stream, text, token };
+}
+
+t.test("SIGTERM lets a stream finish, then exits 0 and leaves no socket", async (t) => {
+  const { child, ended, logs, sandbox, keyId, home, stream } = await start(t);
+  sandbox.order(keyId, { kind: "slow", betweenChunks: 60 });
+  const response = await stream();
+  child.kill("SIGTERM");
+  await logs(/SIGTERM: stopping/);
+  t.match(await response.text(), /data: \[DONE\]\s*$/);
+  t.match(await ended, { code: 0, signal: null });
+  t.notOk(existsSync(join(home, "run", "control.sock")));
+});
+
+t.test("a second signal cuts at once, and still exits 0", async (t) => {
+  for (const [first, second] of [
+    ["SIGTERM", "SIGTERM"],
+    ["SIGINT", "SIGTERM"],
+  ] as const) {
+    const { child, ended, logs, sandbox, keyId, stream } = await start(t);
+    sandbox.order(keyId, { kind: "slow", betweenChunks: 30_000 });
+    const reading = (await stream()).text();
+    child.kill(first);
+    await logs(new RegExp(`${first}: stopping`));
+    const before = performance.now();
+    child.kill(second);
+    await t.rejects(reading);
+    t.match(await ended, { code: 0, signal: null });
+    t.ok(performance.now() - before < 4000, "long before the drain would have ended");
+  }
+});
+
+t.test("SIGHUP reads the file again, at once and without a stop", async (t) => {
+  const { child, url, home, text, logs, stderr } = await start(t);
+  child.kill("SIGHUP");
+  await logs(/configuration loaded/);
+  await saveConfig(home, text.replace("codex:", "renamed:"));
+  child.kill("SIGHUP");
+  await logs(/tool renamed: added/);
+  t.equal((await fetch(`${url}/healthz`)).status, 200);
+  t.equal(child.exitCode, null);
+  t.notMatch(stderr(), /"level":"error"/);
+});
+
+t.test("SIGPIPE, and readers of its output that go away, do not end it", async (t) => {
+  const { child, url, token, ended } = await start(t, "trace");
+  child.stdout?.destroy();
+  child.stderr?.destroy();
+  child.kill("SIGPIPE");
+  for (let count = 0; count < 50; count += 1) {
+    const answer = await fetch(`${url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
+    await answer.arrayBuffer();
+    t.equal(answer.status, 200);
+  }
+  child.kill("SIGTERM");
+  t.match(await ended, { code: 0, signal: null });
+});
+
+t.test("a reader of its log that stands still does not stop the requests", async (t) => {
+  const { child, url } = await start(t, "trace");
+  child.stderr?.pause();
+  // More lines than any pipe holds: 1,500 of them with 500 characters and more would be 750 kB.
+  let answered = 0;
+  for (let round = 0; round < 60; round += 1) {
+    const statuses = await Promise.all(
+      Array.from({ length: 25 }, async () => {
+        const signal = AbortSignal.timeout(10_000);
+        const answer = await fetch(`${url}/v1/models/${"x".repeat(500)}`, { signal });
+        await answer.arrayBuffer();
+        return answer.status;
+      }),
+    );
+    answered += statuses.filter((status) => status === 401).length;
+  }
+  t.equal(answered, 1500);
+  child.stderr?.resume();
+});

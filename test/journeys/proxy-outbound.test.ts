@@ -1,0 +1,255 @@
+import { once } from "node:events";
+import { createServer } from "node:tls";
+import t, { type Test } from "tap";
+import { canaryKey, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { type Certificate, makeCertificates } from "../doubles/certificates.ts";
+import { newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { startConnectProxy } from "../doubles/connect-proxy.ts";
+import { freshToken } from "../doubles/daemon-under-test.ts";
+import { startRawGateway } from "../doubles/raw-gateway.ts";
+import { until } from "../doubles/until.ts";
+
+t.test("with an outbound proxy every call goes through its tunnel, which is used again", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  const proxy = await startConnectProxy(t);
+  const one = await startWithOneTool(t, gateway.origin, { gateway: [`proxy: ${proxy.url}`] });
+  for (let n = 0; n < 5; n += 1) {
+    const answer = await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } });
+    t.equal(answer.status, 200);
+    await answer.text();
+  }
+  t.equal(gateway.calls.length, 5);
+  t.strictSame(gateway.calls[0]?.header("authorization"), [`Bearer ${one.key}`]);
+  t.equal(gateway.connections(), 1, "one tunnel for all of them");
+  t.equal(proxy.heads.length, 1);
+  t.match(proxy.heads[0], `CONNECT 127.0.0.1:${gateway.port} HTTP/1.1\r\n`);
+  t.notOk(proxy.heads[0]?.includes(one.key), "the proxy is asked without the key");
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+t.test("a websocket goes through the outbound proxy too", async (t) => {
+  const gateway = await startRawGateway(t, (call) => {
+    call.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello");
+  });
+  const proxy = await startConnectProxy(t);
+  const one = await startWithOneTool(t, gateway.origin, {
+    gateway: [`proxy: ${proxy.url}`, "websockets: true"],
+  });
+  const { openRaw, head } = await import("../doubles/raw-client.ts");
+  const client = await openRaw(t, one.port);
+  client.send(
+    head("GET /v1/realtime", {
+      Host: one.host,
+      Authorization: `Bearer ${one.token}`,
+      Connection: "Upgrade",
+      Upgrade: "websocket",
+    }),
+  );
+  await client.until("hello");
+  t.equal(proxy.heads.length, 1);
+  client.socket.destroy();
+  await until("the tunnel is gone", () => proxy.open() === 0 && gateway.open() === 0);
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+t.test("an outbound proxy that refuses is named, and the key stays here", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  for (const [answer, words] of [
+    ["HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 2\r\n\r\nno", "answered 407 to CONNECT"],
+    ["HTTP/1.1 502 Bad Gateway\r\n\r\n", "answered 502 to CONNECT"],
+    ["HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "to CONNECT"],
+    ["nonsense\r\n\r\n", "cannot be reached"],
+  ] as const) {
+    const proxy = await startConnectProxy(t, answer);
+    const one = await startWithOneTool(t, gateway.origin, { gateway: [`proxy: ${proxy.url}`] });
+    const got = await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } });
+    t.equal(got.status, 502, words);
+    t.equal(got.headers.get("x-keybearer-refusal"), "gateway-unreachable");
+    const text = await got.text();
+    t.match(text, `the outbound proxy ${proxy.url}`);
+    t.match(text, words);
+    t.notOk(proxy.received().includes(one.key));
+    await until("the proxy is let go", () => proxy.open() === 0);
+    await stillHealthy(t, one, [one.key, one.token]);
+  }
+  t.equal(gateway.connections(), 0, "and nothing goes around it");
+});
+
+t.test("an outbound proxy that does not run is named, not the gateway behind it", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  const one = await startWithOneTool(t, gateway.origin, { gateway: ["proxy: http://127.0.0.1:1"] });
+  const answer = await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } });
+  t.equal(answer.status, 502);
+  t.match(await answer.text(), "the outbound proxy http://127.0.0.1:1 cannot be reached (ECONNREFUSED)");
+  t.equal(gateway.connections(), 0);
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+t.test("an outbound proxy that never answers times out, and its connection is not kept", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  const proxy = await startConnectProxy(t, "");
+  const one = await startWithOneTool(t, gateway.origin, {
+    gateway: [`proxy: ${proxy.url}`, "timeouts: { connect: 300ms }"],
+  });
+  const answer = await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } });
+  t.equal(answer.status, 504);
+  t.equal(answer.headers.get("x-keybearer-refusal"), "gateway-timeout");
+  await answer.text();
+  await until("the connection is given up", () => proxy.open() === 0);
+  t.equal(gateway.connections(), 0);
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+t.test("no variable of the environment makes a key follow a redirect", async (t) => {
+  const elsewhere = await startRawGateway(t, (call) => call.ok());
+  const gateway = await startRawGateway(t, (call) =>
+    call.answer("307 Moved", { Location: `${elsewhere.origin}/v1/models` }, ""),
+  );
+  const home = await newHome(t);
+  const { token, hash } = freshToken();
+  const key = canaryKey();
+  await saveConfig(
+    home,
+    `listen: localhost:0\ngateways: { main: { base_url: "${gateway.origin}/v1", key_header: x-api-key } }\n` +
+      `tools: { codex: { key: ${key}, token: "${hash}" } }\n`,
+  );
+  for (const env of [
+    {},
+    { FORCE_FETCH_PATH: "true", NODE_USE_ENV_PROXY: "1", HTTP_PROXY: elsewhere.origin },
+  ]) {
+    const running = await startServing(t, home, { env });
+    const answer = await fetch(`${running.url}/v1/models`, {
+      headers: { authorization: `Bearer ${token}` },
+      redirect: "manual",
+    });
+    t.ok([307, 502].includes(answer.status), `${answer.status}`);
+    t.notOk((await answer.text()).includes(key));
+    running.child.kill("SIGTERM");
+    const { code, stdout, stderr } = await running.ended;
+    t.equal(code, 0);
+    t.notOk((stdout + stderr).includes(key));
+  }
+  t.equal(elsewhere.connections(), 0);
+});
+
+/** A gateway that speaks TLS and remembers every byte it could read. */
+async function startSecure(t: Test, certificate: Certificate) {
+  let received = "";
+  let connections = 0;
+  const server = createServer({ ...certificate }, (socket) => {
+    connections += 1;
+    socket.on("error", () => {});
+    socket.on("data", (chunk: Buffer) => {
+      received += chunk.toString("latin1");
+      socket.write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+    });
+  });
+  server.on("tlsClientError", () => {});
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => server.close());
+  const address = server.address();
+  const port = typeof address === "object" && address !== null ? address.port : 0;
+  return { port, received: () => received, connections: () => connections };
+}
+
+t.test("TLS", async (t) => {
+  const certificates = makeCertificates(t);
+  if (certificates === null) {
+    t.pass("certificates are refused and trusted", { skip: "THERE IS NO openssl HERE: TLS is not tested" });
+    return;
+  }
+  const { authority } = certificates;
+
+  async function ask(t: Test, gatewayPort: number, proxy: string | null, env: NodeJS.ProcessEnv) {
+    const home = await newHome(t);
+    const { token, hash } = freshToken();
+    const key = canaryKey();
+    await saveConfig(
+      home,
+      `listen: localhost:0\ngateways:\n  main:\n    base_url: https://127.0.0.1:${gatewayPort}/v1\n` +
+        (proxy === null ? "" : `    proxy: ${proxy}\n`) +
+        `tools:\n  codex: { key: ${key}, token: "${hash}" }\n`,
+    );
+    const running = await startServing(t, home, { env });
+    const answers: { status: number; text: string }[] = [];
+    for (let n = 0; n < 3; n += 1) {
+      const answer = await fetch(`${running.url}/v1/models`, {
+        headers: { authorization: `Bearer ${token}` },
+      });
+      answers.push({ status: answer.status, text: await answer.text() });
+    }
+    const health = await fetch(`${running.url}/healthz`);
+    t.equal(await health.text(), "ok\n", "still healthy");
+    running.child.kill("SIGTERM");
+    const { code, stdout, stderr } = await running.ended;
+    t.equal(code, 0);
+    for (const secret of [key, token]) t.notOk((stdout + stderr).includes(secret), "no secret is printed");
+    t.notMatch(stderr, /DeprecationWarning|UnhandledPromise|uncaught/i);
+    return { answers, key };
+  }
+
+  await t.test("a gateway with a good certificate is reached, directly and through the proxy", async (t) => {
+    for (const through of [false, true]) {
+      const gateway = await startSecure(t, certificates.good);
+      const proxy = await startConnectProxy(t);
+      const { answers, key } = await ask(t, gateway.port, through ? proxy.url : null, {
+        NODE_EXTRA_CA_CERTS: authority,
+      });
+      t.strictSame(
+        answers.map(({ status }) => status),
+        [200, 200, 200],
+      );
+      t.match(gateway.received(), `Bearer ${key}`);
+      t.equal(gateway.connections(), 1, "one handshake for all");
+      t.equal(proxy.heads.length, through ? 1 : 0);
+      t.notOk(proxy.received().includes(key), "the proxy reads nothing of it");
+    }
+  });
+
+  const bad: [string, Certificate, NodeJS.ProcessEnv, string][] = [
+    ["a self-signed certificate", certificates.selfSigned, {}, "self-signed"],
+    ["one from an unknown authority", certificates.good, {}, "cannot be verified"],
+    ["one for another name", certificates.otherName, { NODE_EXTRA_CA_CERTS: authority }, "for another name"],
+    [
+      "a self-signed one, with the checks turned off in the environment",
+      certificates.selfSigned,
+      { NODE_TLS_REJECT_UNAUTHORIZED: "0" },
+      "self-signed",
+    ],
+  ];
+  for (const [what, certificate, env, words] of bad) {
+    await t.test(`${what} is refused, and the key never sent`, async (t) => {
+      for (const through of [false, true]) {
+        const gateway = await startSecure(t, certificate);
+        const proxy = await startConnectProxy(t);
+        const { answers, key } = await ask(t, gateway.port, through ? proxy.url : null, env);
+        for (const { status, text } of answers) {
+          t.equal(status, 502);
+          t.match(text, "gateway-unreachable");
+          t.match(text, words);
+        }
+        t.equal(gateway.received(), "", "not a byte");
+        t.notOk(proxy.received().includes(key));
+      }
+    });
+  }
+
+  await t.test("proxies and other switches of the environment lead nobody astray", async (t) => {
+    const gateway = await startSecure(t, certificates.good);
+    const proxy = await startConnectProxy(t);
+    const { answers } = await ask(t, gateway.port, null, {
+      NODE_EXTRA_CA_CERTS: authority,
+      HTTPS_PROXY: proxy.url,
+      https_proxy: proxy.url,
+      HTTP_PROXY: proxy.url,
+      ALL_PROXY: proxy.url,
+      NODE_USE_ENV_PROXY: "1",
+    });
+    t.strictSame(
+      answers.map(({ status }) => status),
+      [200, 200, 200],
+    );
+    t.equal(proxy.heads.length, 0);
+  });
+});

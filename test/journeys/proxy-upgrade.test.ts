@@ -1,0 +1,273 @@
+import { gzipSync } from "node:zlib";
+import t from "tap";
+import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { head, openRaw, parsed } from "../doubles/raw-client.ts";
+import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
+import { until } from "../doubles/until.ts";
+
+const ON = { gateway: ["websockets: true"] };
+const SWITCH =
+  "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+  "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSet-Cookie: a=b\r\n\r\n";
+
+/** As Codex asks. */
+function upgrade(one: OneTool, more: Record<string, string> = {}): string {
+  return head("GET /v1/responses", {
+    Host: one.host,
+    Authorization: `Bearer ${one.token}`,
+    Connection: "Upgrade",
+    Upgrade: "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    ...more,
+  });
+}
+
+function echoing(call: GatewayCall): void {
+  call.send(SWITCH);
+  call.socket.on("data", (chunk: Buffer) => call.send(Buffer.concat([Buffer.from("echo:"), chunk])));
+}
+
+t.test(
+  "by default an upgrade is answered 426 at once, whoever asks, and the gateway hears nothing",
+  async (t) => {
+    const gateway = await startRawGateway(t, (call) => call.ok());
+    const one = await startWithOneTool(t, gateway.origin);
+    for (const more of [{}, { Authorization: "Bearer nonsense" }, { Upgrade: "something-else" }]) {
+      const client = await openRaw(t, one.port);
+      const from = performance.now();
+      client.send(upgrade(one, more));
+      await client.closed();
+      t.ok(performance.now() - from < 1000, "at once");
+      const got = parsed(client.text());
+      t.equal(got.status, 426);
+      t.equal(got.headers["x-keybearer-refusal"], "websockets-off");
+      t.equal(got.headers.upgrade, "websocket");
+      t.ok(got.headers["x-keybearer-request-id"]);
+      t.equal(Number(got.headers["content-length"]), got.body.length);
+      t.equal(JSON.parse(got.body).error.code, "websockets-off");
+    }
+    t.equal(gateway.connections(), 0);
+    await stillHealthy(t, one, [one.key, one.token]);
+  },
+);
+
+t.test("with websockets: true it passes both ways, with the key put in", async (t) => {
+  const gateway = await startRawGateway(t, echoing);
+  const one = await startWithOneTool(t, gateway.origin, ON);
+  const client = await openRaw(t, one.port);
+  // What is sent behind the request already must not be lost.
+  client.send(`${upgrade(one)}early`);
+  await client.until("echo:early");
+  const got = parsed(client.text());
+  t.equal(got.status, 101);
+  t.match(got.headers, {
+    upgrade: "websocket",
+    "sec-websocket-accept": "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",
+    "x-keybearer-request-id": /.+/,
+  });
+  t.equal(got.headers["set-cookie"], undefined);
+  const [call] = gateway.calls;
+  t.strictSame(call?.header("authorization"), [`Bearer ${one.key}`]);
+  t.strictSame(call?.header("sec-websocket-key"), ["dGhlIHNhbXBsZSBub25jZQ=="]);
+  t.strictSame(call?.header("upgrade"), ["websocket"]);
+  t.notOk(gateway.received().includes(one.token));
+  for (let n = 0; n < 20; n += 1) {
+    client.send(`ping${n};`);
+    await client.until(`echo:ping${n};`);
+  }
+  client.socket.end();
+  await until("the gateway sees the end", () => call?.closedAt != null);
+  await client.closed();
+  await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+  t.match(
+    one.log().filter((line) => line.endpoint === "/v1/responses"),
+    [{ end: "complete", status: 101 }],
+  );
+  await until("nothing is open", () => gateway.open() === 0);
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+t.test("what the gateway sends along with its 101 is not lost", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.send(`${SWITCH}first words`));
+  const one = await startWithOneTool(t, gateway.origin, ON);
+  const client = await openRaw(t, one.port);
+  client.send(upgrade(one));
+  await client.until("\r\n\r\nfirst words");
+  client.socket.destroy();
+  await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+  t.match(
+    one.log().find((line) => line.endpoint === "/v1/responses"),
+    { bytes_out: "first words".length },
+  );
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+const endings: [string, (call: GatewayCall) => void][] = [
+  ["ends", (call) => void call.socket.end("bye")],
+  ["resets", (call) => void call.socket.resetAndDestroy()],
+];
+for (const [how, end] of endings) {
+  t.test(`when the gateway ${how} an open websocket, the client's end comes at once`, async (t) => {
+    const gateway = await startRawGateway(t, echoing);
+    const one = await startWithOneTool(t, gateway.origin, ON);
+    const client = await openRaw(t, one.port);
+    client.send(upgrade(one));
+    await client.until("\r\n\r\n");
+    client.send("x");
+    await client.until("echo:x");
+    const [call] = gateway.calls;
+    if (call) end(call);
+    await client.closed(1000);
+    if (how === "ends") t.ok(client.text().endsWith("bye"), "the last bytes came");
+    await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+    await until("nothing is open", () => gateway.open() === 0);
+    await stillHealthy(t, one, [one.key, one.token]);
+  });
+}
+
+const leavings = [
+  ["closes", (socket: { destroy(): void }) => socket.destroy()],
+  ["resets", (socket: { resetAndDestroy(): void }) => socket.resetAndDestroy()],
+  ["ends its side", (socket: { end(): void }) => socket.end()],
+] as const;
+for (const [how, leave] of leavings) {
+  t.test(`a client that ${how} lets the gateway go, before and after the upgrade`, async (t) => {
+    const gateway = await startRawGateway(t, (call) => {
+      // A gateway that goes on for ever, whatever the other side does.
+      call.socket.removeAllListeners("end");
+      call.socket.on("end", () => {
+        call.closedAt ??= performance.now();
+      });
+      if (gateway.calls.length > 1) call.send(SWITCH);
+    });
+    const one = await startWithOneTool(t, gateway.origin, ON);
+    for (const answered of [false, true]) {
+      const client = await openRaw(t, one.port);
+      client.send(upgrade(one));
+      await until("it is at the gateway", () => gateway.calls.length === (answered ? 2 : 1));
+      if (answered) await client.until("\r\n\r\n");
+      leave(client.socket);
+      await until("the gateway call is closed", () => gateway.calls.at(-1)?.closedAt != null, 1000);
+      const lines = () => one.log().filter((line) => line.endpoint === "/v1/responses");
+      await until("it is settled", () => lines().length === (answered ? 2 : 1));
+      t.match(lines().at(-1), { end: answered ? "complete" : "client-left" });
+    }
+    await stillHealthy(t, one, [one.key, one.token]);
+  });
+}
+
+const refusals: [string, (key: string) => [string, Record<string, string>, string | Buffer]][] = [
+  ["401", () => ["401 Unauthorized", {}, '{"code":"INVALID_API_KEY","message":"Invalid API key"}']],
+  ["401 saying the key back", (key) => [`401 No ${key}`, { "X-Echo": key }, `Invalid API key ${key}`]],
+  [
+    "401 saying the key back, packed",
+    (key) => ["401 No", { "Content-Encoding": "gzip" }, gzipSync(`Invalid API key ${key}`)],
+  ],
+];
+for (const [what, answer] of refusals) {
+  t.test(`a gateway that answers an upgrade with ${what} is heard, without the key`, async (t) => {
+    let key = "";
+    const gateway = await startRawGateway(t, (call) => call.answer(...answer(key)));
+    const one = await startWithOneTool(t, gateway.origin, ON);
+    key = one.key;
+    const client = await openRaw(t, one.port);
+    client.send(upgrade(one));
+    await client.closed();
+    const got = parsed(client.text());
+    t.equal(got.status, 401);
+    t.equal(got.names.filter((name) => name === "content-length").length, 1);
+    t.equal(got.headers["transfer-encoding"], undefined, "one framing, not two");
+    t.equal(Number(got.headers["content-length"]), got.body.length);
+    t.match(got.body, "Invalid API key");
+    t.equal(got.headers["x-keybearer-cause"], "incomplete-key");
+    t.equal(got.headers["x-should-retry"], "false");
+    t.equal(got.headers.connection, "close");
+    t.notOk(client.text().includes(one.key));
+    await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+    t.match(
+      one.log().filter((line) => line.endpoint === "/v1/responses"),
+      [{ end: "complete", status: 401, cause: "incomplete-key" }],
+    );
+    await until("nothing is open", () => gateway.open() === 0);
+    await stillHealthy(t, one, [one.key, one.token]);
+  });
+}
+
+t.test("a gateway that ignores the upgrade and streams is passed on whole", async (t) => {
+  const gateway = await startRawGateway(t, (call) =>
+    call.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"),
+  );
+  const one = await startWithOneTool(t, gateway.origin, ON);
+  const client = await openRaw(t, one.port);
+  client.send(upgrade(one));
+  await client.closed();
+  const got = parsed(client.text());
+  t.equal(got.status, 200);
+  t.ok(got.body.includes("hello") && got.body.includes(" world"));
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+const deaths: [string, (call: GatewayCall) => void, string][] = [
+  ["resets", (call) => void call.socket.resetAndDestroy(), "gateway-broken"],
+  ["ends", (call) => void call.socket.end(), "gateway-broken"],
+  ["answers garbage", (call) => call.send("garbage\r\n\r\n"), "gateway-broken"],
+];
+for (const [how, die, code] of deaths) {
+  t.test(`a gateway that ${how} instead of upgrading is told in words`, async (t) => {
+    const gateway = await startRawGateway(t, die);
+    const one = await startWithOneTool(t, gateway.origin, ON);
+    const client = await openRaw(t, one.port);
+    client.send(upgrade(one));
+    await client.closed();
+    const got = parsed(client.text());
+    t.equal(got.status, 502);
+    t.equal(got.headers["x-keybearer-refusal"], code);
+    t.equal(Number(got.headers["content-length"]), got.body.length, "and the words come whole");
+    await stillHealthy(t, one, [one.key, one.token]);
+  });
+}
+
+t.test(
+  "a gateway that dies inside its refusal of an upgrade does not leave the client hanging",
+  async (t) => {
+    const gateway = await startRawGateway(t, (call) => {
+      call.socket.end('HTTP/1.1 401 No\r\nContent-Length: 100\r\n\r\n{"half":');
+    });
+    const one = await startWithOneTool(t, gateway.origin, ON);
+    const client = await openRaw(t, one.port);
+    client.send(upgrade(one));
+    await client.closed(2000);
+    await until("it is settled", () => one.log().some((line) => line.endpoint === "/v1/responses"));
+    t.match(
+      one.log().filter((line) => line.endpoint === "/v1/responses"),
+      [{ end: "gateway-failed" }],
+    );
+    await stillHealthy(t, one, [one.key, one.token]);
+  },
+);
+
+t.test("a gateway that never answers an upgrade times out", async (t) => {
+  const gateway = await startRawGateway(t, () => {});
+  const one = await startWithOneTool(t, gateway.origin, {
+    gateway: ["websockets: true", "timeouts: { connect: 200ms, first_byte: 200ms }"],
+  });
+  const client = await openRaw(t, one.port);
+  client.send(upgrade(one));
+  await client.closed();
+  t.equal(client.status(), 504);
+  t.match(client.text(), "x-keybearer-refusal: gateway-timeout");
+  await until("nothing is open", () => gateway.open() === 0);
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+t.test("an open websocket is cut when the daemon stops", async (t) => {
+  const gateway = await startRawGateway(t, echoing);
+  const one = await startWithOneTool(t, gateway.origin, ON);
+  const client = await openRaw(t, one.port);
+  client.send(upgrade(one));
+  await client.until("\r\n\r\n");
+  await one.daemon.stop(100);
+  await client.closed(1000);
+  await until("nothing is open", () => gateway.open() === 0);
+});

@@ -1,0 +1,64 @@
+import t from "tap";
+import type { KeyState } from "../../src/key-source.ts";
+import { admit } from "../../src/limits/admit.ts";
+import { Secret } from "../../src/secret.ts";
+import { configOf, toolOf } from "../doubles/parsed-config.ts";
+
+const { main } = configOf(
+  `gateways: { main: { base_url: "https://gateway.example.com/v1", groups: { open: {}, shut: { enabled: false } } } }\ntools: { codex: {} }\n`,
+).gateways;
+const key = new Secret("sk-canary-0123456789");
+const ready: KeyState = { state: "ready", key };
+const NOW = Date.UTC(2026, 10, 15, 12);
+
+t.test("a tool that nothing stands against gets its key", async (t) => {
+  if (!main) return void t.fail();
+  for (const lines of ["", "group: open", 'expires: "2027-01-01"']) {
+    t.strictSame(admit(toolOf(lines), main, ready, NOW), { ok: true, key }, lines);
+  }
+});
+
+const cases: [string, string, KeyState, string, string][] = [
+  ["a disabled tool", "enabled: false", ready, "tool-disabled", "tools.codex.enabled: true"],
+  ["an expired tool", 'expires: "2026-11-01"', ready, "tool-expired", "tools.codex.expires"],
+  ["a tool whose group is disabled", "group: shut", ready, "group-disabled", "group shut"],
+  [
+    "a tool without its key",
+    "",
+    { state: "unavailable", reason: "the file is not there" },
+    "key-unavailable",
+    "the file is not there",
+  ],
+  [
+    "a held tool",
+    "",
+    { state: "needs-trust", what: "the key …6789 of codex", from: "https://a", to: "https://b" },
+    "needs-trust",
+    "keybearer trust codex",
+  ],
+  [
+    "a disabled tool without its key",
+    "enabled: false",
+    { state: "unavailable", reason: "no" },
+    "tool-disabled",
+    "disabled",
+  ],
+];
+for (const [what, lines, state, code, words] of cases) {
+  t.test(`${what} is refused as ${code}, saying what to do`, async (t) => {
+    if (!main) return void t.fail();
+    const result = admit(toolOf(lines), main, state, NOW);
+    if (result.ok) return void t.fail("it was let in");
+    t.equal(result.refusal.code, code);
+    t.match(result.refusal.message, words);
+    t.match(result.refusal.message, "codex", "the tool is named");
+    t.notMatch(result.refusal.message, "sk-canary");
+  });
+}
+
+t.test("a tool is let in until the very moment it expires", async (t) => {
+  if (!main) return void t.fail();
+  const tool = toolOf('expires: "2026-11-15T12:00:00Z"');
+  t.equal(admit(tool, main, ready, NOW - 1).ok, true);
+  t.equal(admit(tool, main, ready, NOW).ok, false);
+});

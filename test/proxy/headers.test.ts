@@ -1,0 +1,229 @@
+import fc from "fast-check";
+import t from "tap";
+import type { Cause } from "../../src/proxy/cause.ts";
+import {
+  incomingHeaders,
+  keySlot,
+  outgoingHeaders,
+  reasonPhrase,
+  withCause,
+} from "../../src/proxy/headers.ts";
+import { Secret } from "../../src/secret.ts";
+import { gatewayOf } from "../doubles/parsed-config.ts";
+
+const key = new Secret("sk-canary-0123456789");
+const out = (
+  rawHeaders: string[],
+  slot: "authorization" | "x-api-key" | "x-goog-api-key" = "authorization",
+  origin = "https://gateway.example.com",
+) => ({ ...outgoingHeaders({ rawHeaders, origin, key, slot }) });
+
+t.test("end-to-end headers pass, and the key is put in last", async (t) => {
+  const headers = out(["Accept", "a", "anthropic-version", "1", "X-Trace", "x"]);
+  t.strictSame(headers, {
+    accept: "a",
+    "anthropic-version": "1",
+    "x-trace": "x",
+    host: "gateway.example.com",
+    authorization: "Bearer sk-canary-0123456789",
+  });
+  t.equal(Object.keys(headers).at(-1), "authorization");
+  t.equal(out([], "x-api-key")["x-api-key"], "sk-canary-0123456789", "bare in the other slots");
+});
+
+t.test(
+  "hop-by-hop headers, credentials in any spelling and what tells of this machine stay here",
+  async (t) => {
+    const names = [
+      ...[
+        "Connection",
+        "Keep-Alive",
+        "Proxy-Authenticate",
+        "Proxy-Authorization",
+        "Proxy-Connection",
+        "Proxy-X",
+        "TE",
+      ],
+      ...[
+        "Trailer",
+        "Upgrade",
+        "Authorization",
+        "X-Api-Key",
+        "Api-Key",
+        "X-Goog-Api-Key",
+        "x_api_key",
+        "API_KEY",
+      ],
+      ...[
+        "authorization_",
+        "_x-goog_api_key",
+        "Host",
+        "Cookie",
+        "Origin",
+        "Referer",
+        "Forwarded",
+        "Via",
+        "X-Real-IP",
+      ],
+      ...["X-Forwarded-For", "X-Forwarded-Host", "Sec-Fetch-Mode", "Expect", "x-keybearer-hops"],
+    ];
+    for (const name of names) {
+      t.strictSame(Object.keys(out([name, "client-value"])), ["host", "authorization"], name);
+      t.notOk(JSON.stringify(out([name, "client-value"])).includes("client-value"));
+    }
+  },
+);
+
+t.test("what Connection nominates stays here, except what the request needs", async (t) => {
+  const headers = out([
+    ...[
+      "Connection",
+      "X-One, authorization ,Content-Length",
+      "connection",
+      "X-Two",
+      "X-One",
+      "1",
+      "x-two",
+      "2",
+    ],
+    ...["Content-Length", "5", "X-Three", "3"],
+  ]);
+  t.strictSame(Object.keys(headers).toSorted(), ["authorization", "content-length", "host", "x-three"]);
+  t.equal(headers.authorization, "Bearer sk-canary-0123456789", "the key cannot be nominated away");
+});
+
+t.test("a chunked body stays chunked, with any method, and has no length beside it", async (t) => {
+  const headers = out(["Transfer-Encoding", "chunked", "Content-Length", "5"]);
+  t.equal(headers["transfer-encoding"], "chunked");
+  t.equal(headers["content-length"], undefined);
+  t.equal(
+    out(["Connection", "Transfer-Encoding", "Transfer-Encoding", "chunked"])["transfer-encoding"],
+    "chunked",
+  );
+});
+
+t.test("doubles keep their order, and no header name is special to us", async (t) => {
+  t.strictSame(out(["X-A", "1", "x-a", "2", "X-A", "3"])["x-a"], ["1", "2", "3"]);
+  t.strictSame(out(["constructor", "1"]).constructor, "1");
+  t.ok(Object.hasOwn(out(["__proto__", "1"]), "__proto__"));
+});
+
+t.test("hops are counted only towards this machine", async (t) => {
+  for (const origin of ["http://localhost:1", "http://127.0.0.1:1", "http://127.9.9.9:1", "http://[::1]:1"]) {
+    t.equal(out([], "authorization", origin)["x-keybearer-hops"], "1", origin);
+    t.equal(out(["X-Keybearer-Hops", "1"], "authorization", origin)["x-keybearer-hops"], "2");
+  }
+  t.equal(out(["X-Keybearer-Hops", "1"])["x-keybearer-hops"], undefined);
+});
+
+t.test(
+  "whatever headers a client makes up, the key goes in once and its own credentials nowhere",
+  async () => {
+    const name = fc.constantFrom(
+      ...["Authorization", "authorization", "X-API-Key", "x_api_key", "api-key", "Api_Key", "x-goog-api-key"],
+      ...[
+        "Connection",
+        "Host",
+        "X-A",
+        "constructor",
+        "__proto__",
+        "Transfer-Encoding",
+        "Content-Length",
+        "cookie",
+      ],
+    );
+    const value = fc.constantFrom("theirs", "Authorization", "x-api-key, host", "chunked", "close");
+    const slots = ["authorization", "x-api-key", "x-goog-api-key"] as const;
+    fc.assert(
+      fc.property(fc.array(fc.tuple(name, value)), fc.constantFrom(...slots), (pairs, slot) => {
+        const headers = out(pairs.flat(), slot);
+        const shown = Object.entries(headers).filter(([, one]) => String(one).includes("sk-canary"));
+        const others = slots.filter((other) => other !== slot && headers[other] !== undefined);
+        return (
+          shown.length === 1 &&
+          shown[0]?.[0] === slot &&
+          others.length === 0 &&
+          headers.host === "gateway.example.com"
+        );
+      }),
+    );
+  },
+);
+
+t.test("the key's slot follows the setting, else the protocol, else the caller", async (t) => {
+  const B = { authorization: "x" };
+  const X = { "x-api-key": "x" };
+  const rows: [string, "openai" | "messages" | "gemini", Record<string, string>, string][] = [
+    ["auto", "openai", B, "authorization"],
+    ["auto", "openai", X, "authorization"],
+    ["auto", "messages", B, "authorization"],
+    ["auto", "messages", X, "x-api-key"],
+    ["auto", "messages", { ...B, ...X }, "authorization"],
+    ["auto", "messages", {}, "authorization"],
+    ["auto", "messages", { "api-key": "x" }, "authorization"],
+    ["auto", "gemini", B, "x-goog-api-key"],
+    ["auto", "gemini", X, "x-goog-api-key"],
+    ["bearer", "messages", X, "authorization"],
+    ["bearer", "gemini", X, "authorization"],
+    ["x-api-key", "openai", B, "x-api-key"],
+    ["x-api-key", "gemini", B, "x-api-key"],
+  ];
+  for (const [setting, protocol, headers, slot] of rows) {
+    const gateway = gatewayOf(`base_url: "https://gateway.example.com/v1", key_header: ${setting}`);
+    t.equal(keySlot(protocol, gateway, headers), slot, `${setting} ${protocol} ${Object.keys(headers)}`);
+  }
+});
+
+t.test("answers keep order and case of their headers, less what must not pass", async (t) => {
+  t.strictSame(
+    incomingHeaders(
+      [
+        ...[
+          "X-B",
+          "1",
+          "x-a",
+          "2",
+          "X-B",
+          "3",
+          "Set-Cookie",
+          "x",
+          "Connection",
+          "X-Gone",
+          "x-gone",
+          "1",
+          "Keep-Alive",
+          "1",
+        ],
+        ...[
+          "Access-Control-Allow-Origin",
+          "*",
+          "X-Keybearer-Refusal",
+          "x",
+          "Transfer-Encoding",
+          "chunked",
+          "Upgrade",
+          "h2c",
+        ],
+        ...["X-Echo", "is sk-canary-0123456789 yours", "Content-Length", "5"],
+      ],
+      key,
+    ),
+    ["X-B", "1", "x-a", "2", "X-B", "3", "X-Echo", "is [redacted] yours", "Content-Length", "5"],
+  );
+});
+
+t.test("a cause is named, and for the owner's causes the client is told once not to try again", async (t) => {
+  const cause = (name: Cause["name"]): Cause => ({ name, key: false, advice: "" });
+  t.strictSame(withCause(["A", "1"], null), ["A", "1"]);
+  t.strictSame(withCause(["X-Should-Retry", "true"], cause("rate-limit")), [
+    ...["X-Should-Retry", "true", "x-keybearer-cause", "rate-limit"],
+  ]);
+  t.strictSame(withCause(["X-Should-Retry", "true"], cause("balance-or-quota")), [
+    ...["x-keybearer-cause", "balance-or-quota", "x-should-retry", "false"],
+  ]);
+});
+
+t.test("a reason phrase is passed without the key and without what cannot be written", async (t) => {
+  t.equal(reasonPhrase("Not Found", key), "Not Found");
+  t.equal(reasonPhrase("no \x00\x1b[31msk-canary-0123456789\x7f \xe9", key), "no [31m[redacted] \xe9");
+});

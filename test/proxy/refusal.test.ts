@@ -1,0 +1,88 @@
+import t from "tap";
+import { REFUSALS, type RefusalCode, refusalAnswer, refuse } from "../../src/refusal.ts";
+
+const NO_RETRY: Record<number, RefusalCode[]> = {
+  401: ["token-missing", "token-incomplete", "token-unknown", "foreign-key"],
+  400: [
+    "tool-disabled",
+    "tool-expired",
+    "key-unavailable",
+    "needs-trust",
+    "group-disabled",
+    "model-not-in-group",
+    "price-unknown",
+    "quota-exhausted",
+    "wrong-base-url",
+    "bad-request",
+  ],
+  421: ["host-not-allowed"],
+  403: ["browser-request"],
+  431: ["headers-too-large"],
+  413: ["body-too-large"],
+  508: ["loop"],
+  426: ["websockets-off"],
+};
+const MAY_RETRY: Record<number, RefusalCode[]> = {
+  429: ["rate-limited", "tokens-limited", "spend-limited", "too-many-at-once"],
+  502: ["gateway-unreachable", "gateway-broken"],
+  504: ["gateway-timeout"],
+  503: ["log-unavailable", "shutting-down"],
+};
+
+t.test(
+  "every code has the promised status, and only those a client can mend invite it to try again",
+  async (t) => {
+    const seen: string[] = [];
+    for (const [table, retry] of [
+      [NO_RETRY, "false"],
+      [MAY_RETRY, undefined],
+    ] as const) {
+      for (const [status, codes] of Object.entries(table)) {
+        for (const code of codes) {
+          const answer = refusalAnswer(refuse(code, "words"), "openai", "id-1");
+          t.equal(answer.status, Number(status), code);
+          t.equal(answer.headers["x-should-retry"], retry, code);
+          t.equal(answer.headers["x-keybearer-refusal"], code);
+          t.equal(answer.headers["x-keybearer-request-id"], "id-1");
+          seen.push(code);
+        }
+      }
+    }
+    t.strictSame(seen.toSorted(), Object.keys(REFUSALS).toSorted(), "there is no other code");
+  },
+);
+
+t.test("the body is in the caller's protocol and says who is talking", async (t) => {
+  const refusal = refuse("token-missing", "make one ✓");
+  const message = "keybearer: make one ✓";
+  const body = (protocol: "openai" | "messages" | "gemini") => {
+    const answer = refusalAnswer(refusal, protocol, "id");
+    t.equal(answer.headers["content-length"], String(Buffer.byteLength(answer.body)), "in bytes");
+    t.equal(answer.headers["content-type"], "application/json");
+    return JSON.parse(answer.body);
+  };
+  t.strictSame(body("openai"), {
+    error: { message, type: "keybearer_refusal", param: null, code: "token-missing" },
+  });
+  t.strictSame(body("messages"), { type: "error", error: { type: "authentication_error", message } });
+  t.strictSame(body("gemini"), {
+    error: { code: 401, message, status: "UNAUTHENTICATED", details: [{ reason: "token-missing" }] },
+  });
+});
+
+t.test("messages clients get the error type of each status", async (t) => {
+  for (const [code, type] of [
+    ["browser-request", "permission_error"],
+    ["body-too-large", "request_too_large"],
+    ["rate-limited", "rate_limit_error"],
+    ["tool-disabled", "invalid_request_error"],
+    ["gateway-timeout", "api_error"],
+  ] as const) {
+    t.equal(JSON.parse(refusalAnswer(refuse(code, "x"), "messages", "id").body).error.type, type);
+  }
+});
+
+t.test("Retry-After is whole seconds, rounded up, and only where it was said", async (t) => {
+  t.equal(refusalAnswer(refuse("rate-limited", "x", 1.2), "openai", "id").headers["retry-after"], "2");
+  t.equal(refusalAnswer(refuse("rate-limited", "x"), "openai", "id").headers["retry-after"], undefined);
+});

@@ -1,0 +1,170 @@
+import fc from "fast-check";
+import t from "tap";
+import { guard } from "../../src/proxy/guard.ts";
+import { destination, protocolOf, route } from "../../src/proxy/route.ts";
+import { gatewayOf } from "../doubles/parsed-config.ts";
+
+const HOST = "localhost:5397";
+const TOKEN = "kb_0123456789012345678901234567890123456789012345678";
+
+t.test("what is below /v1 and /v1beta goes to the gateway as it is", async (t) => {
+  for (const path of [
+    "/v1/models",
+    "/v1/x?y=z",
+    "/v1/messages?beta=true",
+    "/v1beta/models/g:x?alt=sse",
+    "/v1//a",
+  ]) {
+    t.strictSame(route("POST", path, HOST), { kind: "gateway", path, token: null });
+    t.strictSame(
+      route("POST", `/t/${TOKEN}${path}`, HOST),
+      { kind: "gateway", path, token: TOKEN },
+      "and behind /t/",
+    );
+  }
+});
+
+t.test("health and probes are known, with and without a query", async (t) => {
+  t.strictSame(route("GET", "/healthz", HOST), { kind: "health" });
+  t.strictSame(route("GET", "/healthz?x", HOST), { kind: "health" });
+  t.strictSame(route("HEAD", "/", HOST), { kind: "probe" });
+  t.strictSame(route("HEAD", "/api/hello", HOST), { kind: "probe" });
+});
+
+const wrong: [string, string][] = [
+  ["/v1/v1/messages?beta=true", "set the base url to http://localhost:5397"],
+  ["/v1/v1/chat/completions", "set the base url to http://localhost:5397"],
+  ["/v1/v1beta/models/g:generateContent", "set the base url to http://localhost:5397"],
+  ["/v1beta/v1beta/models/g:generateContent", "set the base url to http://localhost:5397"],
+  ["/messages", "set it to http://localhost:5397/v1"],
+  ["/messages/count_tokens", "set it to http://localhost:5397/v1"],
+  ["/responses", "set it to http://localhost:5397/v1"],
+  ["/models", "set it to http://localhost:5397/v1"],
+  ["/embeddings", "set it to http://localhost:5397/v1"],
+  ["/chat/completions", "set it to http://localhost:5397/v1"],
+  ["/v1/chat/completions/chat/completions", "http://localhost:5397/v1 in openai-style"],
+  ["/v1/messages/v1/messages", "http://localhost:5397 in messages-style"],
+  ["/v1/responses/responses", "http://localhost:5397/v1 in openai-style"],
+  ["/chat/completions/models", "http://localhost:5397/v1 in openai-style"],
+  ["/v1", "http://localhost:5397/v1 in openai-style"],
+  ["/v1/", "http://localhost:5397/v1 in openai-style"],
+  ["/v2/models", "http://localhost:5397/v1 in openai-style"],
+  ["/favicon.ico", "http://localhost:5397/v1 in openai-style"],
+  ["/v1x/models", "http://localhost:5397/v1 in openai-style"],
+];
+for (const [path, words] of wrong) {
+  t.test(`${path} is a wrong base url, and the right one is named`, async (t) => {
+    const plain = route("POST", path, HOST);
+    t.match(plain, { kind: "wrong", refusal: { code: "wrong-base-url" } });
+    t.match(plain.kind === "wrong" && plain.refusal.message, words);
+    const tokened = route("POST", `/t/${TOKEN}${path}`, HOST);
+    const message = tokened.kind === "wrong" ? tokened.refusal.message : "";
+    t.match(message, words.replace(HOST, `${HOST}/t/<token>`), "with the token's place in it");
+    t.notOk(message.includes(TOKEN));
+  });
+}
+
+t.test("a token anywhere but in /t/ is refused", async (t) => {
+  for (const path of [
+    `/v1/models?key=${TOKEN}`,
+    `/v1/${TOKEN}/x`,
+    `/${TOKEN}`,
+    `/t/x/v1/${TOKEN}`,
+    `/v1/x?a&${TOKEN}`,
+  ]) {
+    t.match(route("GET", path, HOST), { kind: "wrong", refusal: { code: "bad-request" } });
+  }
+  t.match(route("GET", "/v1/files/kb_notes", HOST), { kind: "gateway" }, "a short name is no token");
+});
+
+t.test("the protocol is told by the path, then by the headers", async (t) => {
+  const of = (path: string, headers = {}) => protocolOf(path, headers);
+  t.equal(of("/v1/messages?beta=true"), "messages");
+  t.equal(of("/v1/messages/count_tokens"), "messages");
+  t.equal(of(`/t/${TOKEN}/v1/messages`), "messages");
+  t.equal(of("/messages"), "messages", "wrong base urls are answered in the right protocol too");
+  t.equal(of("/v1/v1/messages"), "messages");
+  t.equal(of("/v1beta/models/x:y"), "gemini");
+  t.equal(of("/v1/v1beta/models/x:y"), "gemini");
+  t.equal(of("/v1/chat/completions", { "anthropic-version": "1" }), "openai");
+  t.equal(of("/v1/models"), "openai");
+  t.equal(of("/v1/models", { "anthropic-version": "1" }), "messages");
+  t.equal(of("/v1/messagesx"), "openai");
+});
+
+const gateway = gatewayOf(
+  'base_url: "https://api.example.com/some/v1", messages_url: "https://messages.example.com:8443/other"',
+);
+
+t.test("each style goes to its own address", async (t) => {
+  const to = (path: string) => {
+    const { origin, path: rest } = destination(path, gateway);
+    return origin + rest;
+  };
+  t.equal(to("/v1/models?a"), "https://api.example.com/some/v1/models?a");
+  t.equal(to("/v1/messages"), "https://messages.example.com:8443/other/v1/messages");
+  t.equal(to("/v1/messages?beta=true"), "https://messages.example.com:8443/other/v1/messages?beta=true");
+  t.equal(to("/v1/messages/batches/1"), "https://messages.example.com:8443/other/v1/messages/batches/1");
+  t.equal(to("/v1/messagesx"), "https://api.example.com/some/v1/messagesx");
+  t.equal(to("/v1beta/models/g:x"), "https://api.example.com/some/v1beta/models/g:x");
+  const plain = gatewayOf('base_url: "https://api.example.com/v3"');
+  t.equal(destination("/v1/models", plain).path, "/v3/models");
+  t.equal(destination("/v1/messages", plain).path, "/v1/messages");
+});
+
+t.test("nothing in a request line can change where a key goes", async (t) => {
+  const nasty = fc.constantFrom(
+    "/",
+    "//",
+    "\\",
+    "@",
+    ":",
+    "..",
+    ".",
+    "%2e",
+    "%2f",
+    "?",
+    "#",
+    ";",
+    "evil.com",
+    "http:",
+    "v1",
+    "v1beta",
+    "messages",
+    "\t",
+    "é",
+    "\u0000",
+    "[",
+    "]",
+    "kb_",
+  );
+  const target = fc.oneof(
+    fc.array(nasty, { maxLength: 12 }).map((parts) => parts.join("")),
+    fc.array(nasty, { maxLength: 12 }).map((parts) => `/v1/${parts.join("")}`),
+    fc.array(nasty, { maxLength: 12 }).map((parts) => `/v1beta/${parts.join("")}`),
+    fc.string().map((text) => `/v1/${text}`),
+    fc.webPath().map((path) => `/v1${path}`),
+  );
+  let passed = 0;
+  fc.assert(
+    fc.property(target, (text) => {
+      const rawHeaders = ["Host", HOST];
+      const refused = guard(
+        { method: "GET", target: text, httpVersion: "1.1", rawHeaders },
+        { hosts: [HOST], origins: [] },
+      );
+      if (refused !== null) return true;
+      const routed = route("GET", text, HOST);
+      if (routed.kind !== "gateway") return true;
+      passed += 1;
+      const { origin, path } = destination(routed.path, gateway);
+      if (origin !== "https://api.example.com" && origin !== "https://messages.example.com:8443")
+        return false;
+      const whole = new URL(origin + path);
+      const below = path.startsWith("/some/v1") || path.startsWith("/other/v1/messages");
+      return whole.origin === origin && whole.username === "" && below && /^[\x21-\x7e]+$/.test(path);
+    }),
+    { numRuns: 5000 },
+  );
+  t.ok(passed > 200, `${passed} of 5000 got through to be judged`);
+});
