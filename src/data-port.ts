@@ -1,8 +1,10 @@
 import type { Listen } from "./config/shape.ts";
 import { portOwner } from "./identity/port-owner.ts";
+import { answerUnparsable } from "./proxy/answer.ts";
 import { type HandleMeans, handle } from "./proxy/handle.ts";
 import { handleUpgrade } from "./proxy/handle-upgrade.ts";
 import { openPort, type Port, PortTaken } from "./proxy/server.ts";
+import { requestId } from "./request-id.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 
 /** Opens the port that tools call, or says who has it. */
@@ -16,6 +18,7 @@ export async function openDataPort(listen: Listen, means: HandleMeans): Promise<
           failed(error);
           res.destroy();
         }),
+      unparsable: (error, socket) => answerUnparsable(error, socket, requestId(means.clock.now())),
       trouble: (error) => means.log.error(`a connection could not be accepted: ${error.message}`),
       upgrade: (req, socket, head) =>
         void handleUpgrade(req, socket, head, means).catch((error) => {

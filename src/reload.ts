@@ -1,4 +1,5 @@
 import { dirname } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "./clock.ts";
 import { changesInWords, needsRestart } from "./config/changes.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
@@ -115,6 +116,11 @@ export class Reload {
     if (text !== this.#activeText || force) return this.#apply(text, config, loaded.problems);
     if (this.#problems.length > 0) log.info("config.yaml is again the one in force");
     this.#problems = [];
+    // The same text with another mode: others can read it now, or no longer can.
+    const before = this.#fileWarnings;
+    this.#fileWarnings = loaded.problems;
+    if (!isDeepStrictEqual(before, loaded.problems))
+      this.#swap(this.#snapshot.config, this.#means.keyring.current());
   }
 
   #keepLastGood(loaded: Loaded): void {
@@ -147,13 +153,18 @@ export class Reload {
   #swap(config: Config, keys: ReturnType<Keyring["current"]>): void {
     const { log, clock, keyring } = this.#means;
     const from = this.#snapshot;
-    const warnings = [...this.#fileWarnings, ...keyWarnings(keyring)];
+    // Held against what was bound at the start, not against the last save: it stays said until the restart.
+    const restart = needsRestart(this.#means.first.snapshot.config, config).map((words) =>
+      warning("listen", words),
+    );
+    const warnings = [...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
     const to = createSnapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
     this.#loadedAt = clock.now();
-    for (const change of changesInWords(from, to)) log.info({ revision: to.revision }, change);
-    for (const restart of needsRestart(from.config, to.config)) log.warn(restart);
+    // First, because it sets the level of the log.
     this.#means.onSwap(from, to);
+    for (const change of changesInWords(from, to)) log.info({ revision: to.revision }, change);
+    for (const words of needsRestart(from.config, to.config)) log.warn(words);
   }
 
   #follow(config: Config): void {

@@ -23,6 +23,8 @@ async function run(options: { config?: string }): Promise<void> {
   // A reader of our output that goes away must not take the daemon with it.
   process.stdout.on("error", () => {});
   process.stderr.on("error", () => {});
+  // The proxy engine would switch to fetch(), which follows redirects; proxy/call.ts refuses to answer then.
+  delete process.env.FORCE_FETCH_PATH;
   const earlySignal = keepEarlySignals();
   const onTerminal = process.stderr.isTTY === true;
   const places = findPlaces({ config: options.config });

@@ -18,7 +18,8 @@ export function readCredentials(
   for (const slot of CREDENTIAL_HEADERS) {
     const raw = headers[slot];
     if (typeof raw !== "string") continue;
-    const value = slot === "authorization" ? raw.replace(/^bearer(?:\s+|$)/i, "").trim() : raw.trim();
+    // Some people paste the scheme along with the token into a field that needs none.
+    const value = raw.replace(/^bearer(?:\s+|$)/i, "").trim();
     if (value !== "") found.push({ slot, value });
   }
   return found;

@@ -1,6 +1,6 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
-import { type Protocol, type Refusal, refusalAnswer } from "../refusal.ts";
+import { type Protocol, type Refusal, refusalAnswer, refuse } from "../refusal.ts";
 
 /** How much of a refused upload is read away, and for how long, before the connection is given up. */
 const MOST_DISCARDED = 8 * 1024 * 1024;
@@ -30,8 +30,14 @@ export function discard(req: IncomingMessage): void {
   // What it was piped into would stop it again.
   req.unpipe();
   const timer = setTimeout(() => req.socket.destroy(), LONGEST_DISCARDING);
-  req.once("close", () => clearTimeout(timer));
-  req.once("end", () => clearTimeout(timer));
+  // Once it was answered, a request does not hear of its connection's end by itself.
+  const { socket } = req;
+  const stop = () => {
+    clearTimeout(timer);
+    socket.off("close", stop);
+  };
+  socket.once("close", stop);
+  req.once("end", stop);
   let size = 0;
   req.on("data", (chunk: Buffer) => {
     size += chunk.length;
@@ -52,4 +58,21 @@ export function answerUpgradeRefusal(
   const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
   socket.end(`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${lines}\r\n${answer.body}`);
   return answer.status;
+}
+
+/** The same for bytes that are no request: nobody knows the caller's protocol, and the connection ends. */
+export function answerUnparsable(error: NodeJS.ErrnoException, socket: Duplex, id: string): void {
+  if (error.code === "ECONNRESET" || !socket.writable) socket.destroy();
+  else answerUpgradeRefusal(socket, unparsable(error), "openai", id);
+}
+
+function unparsable(error: NodeJS.ErrnoException): Refusal {
+  switch (error.code) {
+    case "HPE_HEADER_OVERFLOW":
+      return refuse("headers-too-large", "the head of the request is larger than 16 KB");
+    case "ERR_HTTP_REQUEST_TIMEOUT":
+      return refuse("bad-request", "the head of the request did not arrive within 10 s");
+    default:
+      return refuse("bad-request", "this is not a request that can be read");
+  }
 }

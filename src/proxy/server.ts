@@ -16,6 +16,8 @@ export interface Port {
 export interface PortHandlers {
   request(req: IncomingMessage, res: ServerResponse): void;
   upgrade(req: IncomingMessage, socket: Duplex, head: Buffer): void;
+  /** What Node's parser refuses never becomes a request. */
+  unparsable(error: NodeJS.ErrnoException, socket: Duplex): void;
   /** A connection could not be accepted, as when the process has no file handles left. Those there are go on. */
   trouble(error: Error): void;
 }
@@ -125,6 +127,7 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
   // 100 is answered only once the request is let in (handle.ts), so that a refused upload is never sent.
   server.on("checkContinue", answer);
   server.on("upgrade", (req, socket, head) => {
+    if (!/^\s*websocket\s*$/i.test(req.headers.upgrade ?? "")) return withoutOffer(server, req, socket, head);
     // An upgraded connection leaves the server's own book, so cut() would not find it.
     upgraded.add(socket);
     silent.delete(socket);
@@ -132,22 +135,28 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
     handlers.upgrade(req, socket, head);
   });
   server.on("connect", (_req, socket) => socket.destroy());
-  server.on("clientError", (error: NodeJS.ErrnoException, socket) => answerUnparsable(error, socket));
+  server.on("clientError", handlers.unparsable);
   return server;
 }
 
-/** What Node's parser refuses never becomes a request; it is answered briefly and closed. */
-function answerUnparsable(error: NodeJS.ErrnoException, socket: Duplex): void {
-  if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
-  const [status, code] =
-    error.code === "HPE_HEADER_OVERFLOW"
-      ? ["431 Request Header Fields Too Large", "headers-too-large"]
-      : error.code === "ERR_HTTP_REQUEST_TIMEOUT"
-        ? ["408 Request Timeout", "bad-request"]
-        : ["400 Bad Request", "bad-request"];
-  socket.end(
-    `HTTP/1.1 ${status}\r\nconnection: close\r\nx-keybearer-refusal: ${code}\r\ncontent-length: 0\r\n\r\n`,
-  );
+const OFFER = /\b(?:upgrade|http2-settings)\b/gi;
+
+/**
+ * A client that offers another protocol than WebSocket (Java's offers h2c on every plain request) is answered as if it
+ * had not, as RFC 9110 section 7.8 allows. Node has let go of the connection by now, so the request is put back in
+ * front of it without its offer, and the connection is taken in anew.
+ */
+function withoutOffer(server: Server, req: IncomingMessage, socket: Duplex, head: Buffer): void {
+  const lines = [`${req.method} ${req.url} HTTP/${req.httpVersion}`];
+  for (let i = 0; i + 1 < req.rawHeaders.length; i += 2) {
+    const name = req.rawHeaders[i] ?? "";
+    const value = req.rawHeaders[i + 1] ?? "";
+    // What else Connection nominates must stay nominated.
+    if (/^connection$/i.test(name)) lines.push(`${name}: ${value.replace(OFFER, "")}`);
+    else if (!/^(?:upgrade|http2-settings)$/i.test(name)) lines.push(`${name}: ${value}`);
+  }
+  socket.unshift(Buffer.concat([Buffer.from(`${lines.join("\r\n")}\r\n\r\n`, "latin1"), head]));
+  server.emit("connection", socket);
 }
 
 function portOf(servers: readonly Server[], port: number, { upgraded, silent }: Connections): Port {

@@ -157,7 +157,7 @@ function textOf(version: number): string {
  */
 function writerProgram(dir: string): string {
   const options = { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2023 };
-  for (const name of ["clock", "config/write"]) {
+  for (const name of ["clock", "config/edit/write"]) {
     const source = readFileSync(new URL(`../../src/${name}.ts`, import.meta.url), "utf8");
     const compilerOptions = { ...options, rewriteRelativeImportExtensions: true };
     writeFileSync(join(dir, `${name}.js`), ts.transpileModule(source, { compilerOptions }).outputText);
@@ -166,7 +166,7 @@ function writerProgram(dir: string): string {
   writeFileSync(
     program,
     `import { readFileSync } from "node:fs";
-    import { writeConfig } from "./config/write.js";
+    import { writeConfig } from "./config/edit/write.js";
     const textOf = ${textOf.toString()};
     const file = process.argv[2];
     for (;;) {
@@ -183,7 +183,7 @@ function writerProgram(dir: string): string {
 t.test("after kill -9 at any moment the file is the old one or the new one", async (t) => {
   const base = t.testdir({
     home: { "config.yaml": textOf(1) },
-    program: { config: {}, "package.json": '{ "type": "module" }' },
+    program: { config: { edit: {} }, "package.json": '{ "type": "module" }' },
   });
   const program = writerProgram(join(base, "program"));
   const dir = join(base, "home");

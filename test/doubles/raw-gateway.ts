@@ -117,6 +117,8 @@ export async function startRawGateway(
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     connections += 1;
     sockets.add(socket);
+    // Every request on a kept connection listens for its end.
+    socket.setMaxListeners(0);
     socket.on("error", () => {});
     socket.on("close", () => sockets.delete(socket));
     socket.on("end", () => socket.end());

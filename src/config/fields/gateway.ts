@@ -5,7 +5,7 @@ import type { Console, ConsoleLogin, Gateway, Group, Timeouts } from "../shape.t
 import { asSection, quoted, type Read, type Section } from "../text/section.ts";
 import type { Entry, Report } from "../text/tree.ts";
 import { baseUrl, consoleUrl, messagesUrl, proxyUrl, withoutVersion } from "./address.ts";
-import { readKeySource } from "./key.ts";
+import { type LiteralFault, passwordFault, readKeySource } from "./key.ts";
 import { duration, factor, flag, oneOf, words } from "./values.ts";
 
 export function readGateway(
@@ -118,14 +118,15 @@ const NO_LOGIN: ConsoleLogin = Object.freeze({
 
 function readLogin(section: Section | null, home: string): ConsoleLogin {
   if (section === null) return NO_LOGIN;
-  const secret = (name: string): KeySource | null => {
+  const secret = (name: string, literalFault?: LiteralFault): KeySource | null => {
     const entry = section.entry(name);
-    return entry === undefined ? null : readKeySource(entry, section.pathOf(name), home, section.report);
+    if (entry === undefined) return null;
+    return readKeySource(entry, section.pathOf(name), home, section.report, literalFault);
   };
   const login = {
     email: section.scalar("email", words, null),
     user: section.scalar("user", words, null),
-    password: secret("password"),
+    password: secret("password", passwordFault),
     accessToken: secret("access_token"),
     refreshToken: secret("refresh_token"),
   };

@@ -4,11 +4,28 @@ import { keyFault, Secret } from "../../secret.ts";
 import { type Reading, Section } from "../text/section.ts";
 import type { Entry, Report } from "../text/tree.ts";
 
+/** What a literal must be like: a key is one run of characters, a password what a person chose. */
+export type LiteralFault = (text: string) => string | null;
+
+const incompleteKey: LiteralFault = (text) => {
+  const fault = keyFault(text);
+  return fault === null ? null : `incomplete key: ${fault}`;
+};
+
+export const passwordFault: LiteralFault = (text) =>
+  /[\r\n]/.test(text) ? "the password has a line break in it" : null;
+
 /** Where a secret comes from. The person's home folder stands for a leading `~/`. */
-export function readKeySource(entry: Entry, path: string, home: string, report: Report): KeySource | null {
+export function readKeySource(
+  entry: Entry,
+  path: string,
+  home: string,
+  report: Report,
+  literalFault: LiteralFault = incompleteKey,
+): KeySource | null {
   const { value } = entry;
   if (value.kind === "scalar") {
-    const reading = fromText(value.text, home);
+    const reading = fromText(value.text, home, literalFault);
     if ("value" in reading) return reading.value;
     report.error(value.at, path, reading.fault, reading.hint);
     return null;
@@ -23,7 +40,7 @@ export function readKeySource(entry: Entry, path: string, home: string, report: 
 const HOW =
   "write keychain:keybearer/NAME, env:NAME, file:/PATH, { command: [/PROGRAM, ARGUMENT] } or the key itself";
 
-function fromText(text: string, home: string): Reading<KeySource> {
+function fromText(text: string, home: string, literalFault: LiteralFault): Reading<KeySource> {
   const colon = text.indexOf(":");
   const rest = text.slice(colon + 1);
   switch (text.slice(0, colon)) {
@@ -57,9 +74,8 @@ function fromText(text: string, home: string): Reading<KeySource> {
       hint: "copy the key from the gateway's console",
     };
   }
-  const fault = keyFault(text);
-  if (fault !== null)
-    return { fault: `incomplete key: ${fault}`, hint: "copy it whole from the gateway's console" };
+  const fault = literalFault(text);
+  if (fault !== null) return { fault, hint: "copy it whole from the gateway's console" };
   return { value: Object.freeze({ kind: "literal", secret: new Secret(text) }) };
 }
 

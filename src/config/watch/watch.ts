@@ -7,7 +7,7 @@ export interface FileWatchOptions {
   readonly onChange: (path: string) => void;
   /** Called at most once, when the system refuses notifications and only the poll is left. */
   readonly onError?: (reason: string) => void;
-  /** How often the files are looked at whatever the system tells. Default 800: with settling still within a second. */
+  /** How often the files are looked at whatever the system tells. Default 500: with settling well within a second. */
   readonly pollMs?: number;
   /** How long a file must lie still before its change is told; at most five times this in a row. Default 100. */
   readonly settleMs?: number;
@@ -28,7 +28,7 @@ export interface FileWatch {
  * harm, and one too few costs a poll.
  */
 export function createFileWatch(options: FileWatchOptions): FileWatch {
-  const { onChange, onError, pollMs = 800, settleMs = 100 } = options;
+  const { onChange, onError, pollMs = 500, settleMs = 100 } = options;
   const files = new Map<string, FollowedFile>();
   const notices = createNotices({
     onNotice: () => lookAtAll(),
