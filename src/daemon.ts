@@ -8,6 +8,7 @@ import { type ControlServer, createControlServer } from "./control/server.ts";
 import { type Status, statusOf } from "./control/status.ts";
 import { createTrusting } from "./control/trusting.ts";
 import { openDataPort } from "./data-port.ts";
+import { createOwners } from "./identity/process.ts";
 import { createKeyring, type Keyring } from "./keys/keyring.ts";
 import { createTrust, type Trust } from "./keys/trust.ts";
 import { createLogger, type Logger } from "./logger.ts";
@@ -65,9 +66,8 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const newcomer = loaded.config === null ? await welcomeNewcomer(clock, options.sandboxListen) : null;
   const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
   const onSandbox = () => newcomer?.serving() ?? false;
-  const agents = createAgents();
-  const standings = createStandings(clock);
   log.level = first.config.log.level;
+  const [agents, standings] = [createAgents(clock), createStandings(clock)];
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
@@ -88,6 +88,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     snapshot: () => reload.snapshot,
     forwarder: createForwarder(clock),
     agents,
+    owners: createOwners(),
     hosts: () => gate.hosts,
     stopping: () => gate.stopping,
     sandbox: onSandbox,
@@ -99,8 +100,8 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   });
   gate.hosts = hostsOf(port.port);
 
-  const sight = { listen: port.addresses, configPath: places.config, reload, standings, startedAt, clock };
-  const status = () => statusOf({ version: version(), sandbox: onSandbox(), ...sight });
+  const seen = { listen: port.addresses, configPath: places.config, reload, standings, startedAt, clock };
+  const status = () => statusOf({ version: version(), sandbox: onSandbox(), ...seen });
   control.serve({ status, ...createTrusting({ reload, keyring, log }) });
   await reload.watch();
 

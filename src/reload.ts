@@ -161,16 +161,27 @@ export class Reload {
     const to = createSnapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
     this.#loadedAt = clock.now();
-    // First, because it sets the level of the log.
+    // onSwap sets the level of the log: told at the more talkative of the two.
+    const quieter = isQuieter(log, from.config.log.level, to.config.log.level);
+    if (quieter) tellChanges(from, to, log);
     this.#means.onSwap(from, to);
-    for (const change of changesInWords(from, to)) log.info({ revision: to.revision }, change);
-    for (const words of needsRestart(from.config, to.config)) log.warn(words);
+    if (!quieter) tellChanges(from, to, log);
   }
 
   #follow(config: Config): void {
     const files = Object.values(config.tools).flatMap(({ key }) => (key.kind === "file" ? [key.path] : []));
     this.#watch.follow([this.#means.places.config, ...files]);
   }
+}
+
+function tellChanges(from: Snapshot, to: Snapshot, log: Logger): void {
+  for (const change of changesInWords(from, to)) log.info({ revision: to.revision }, change);
+  for (const words of needsRestart(from.config, to.config)) log.warn(words);
+}
+
+function isQuieter(log: Logger, from: string, to: string): boolean {
+  const { values } = log.levels;
+  return (values[to] ?? 0) > (values[from] ?? 0);
 }
 
 function reportProblems(problems: readonly Problem[], log: Logger): void {

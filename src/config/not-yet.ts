@@ -15,7 +15,6 @@ export function notYetHeld(config: Config): { path: string; message: string }[] 
     if (requests.length + tokens.length + spend.length > 0 || concurrent !== null)
       say(`${path}.limits`, "limits");
     if (tool.quota !== null) say(`${path}.quota`, "quota");
-    if (tool.process !== null) say(`${path}.process`, "process");
     if (tool.askUsage) say(`${path}.ask_usage`, "ask_usage");
     if (tool.estimate) say(`${path}.estimate`, "estimate");
   }

@@ -42,6 +42,7 @@ export function checkReferences(draft: Draft, top: Section, report: Report): Con
     tools[name] = checkTool(tool, draft.gateways, places(top, name), report);
   }
   checkTokens(tools, top, report);
+  checkProcesses(tools, top, report);
   checkSharedKeys(tools, top, report);
   return Object.freeze({ ...draft, tools: Object.freeze(tools) });
 }
@@ -99,6 +100,26 @@ function checkTokens(tools: Named<Tool>, top: Section, report: Report): void {
       }
       owners.set(token, tool.name);
     }
+  }
+}
+
+/** Two tools that are known by the same program alone could not be told apart. */
+function checkProcesses(tools: Named<Tool>, top: Section, report: Report): void {
+  const owners = new Map<string, string>();
+  for (const tool of Object.values(tools)) {
+    if (tool.process === null || tool.tokens.length > 0) continue;
+    const owner = owners.get(tool.process);
+    if (owner !== undefined) {
+      const path = `${joinPath("tools", tool.name)}.process`;
+      const hint = `give one of them a token: keybearer tools token ${tool.name}`;
+      report.error(
+        places(top, tool.name)("process"),
+        path,
+        `tool ${owner} is known by the same program`,
+        hint,
+      );
+    }
+    owners.set(tool.process, owner ?? tool.name);
   }
 }
 

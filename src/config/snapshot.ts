@@ -14,6 +14,8 @@ export interface Snapshot {
   readonly warnings: readonly Problem[];
   /** Every origin that some tool allows. */
   readonly origins: readonly string[];
+  /** The tools that are known by the program that calls; mostly none, and then nobody looks. */
+  readonly processTools: readonly Tool[];
   keyOf(tool: Tool): KeyState;
   gatewayOf(tool: Tool): Gateway;
   /** The tool that a token's SHA-256 belongs to. */
@@ -37,6 +39,7 @@ export function createSnapshot(
     config,
     warnings,
     origins: Object.freeze(Object.values(config.tools).flatMap((tool) => tool.allowOrigins)),
+    processTools: Object.freeze(Object.values(config.tools).filter((tool) => tool.process !== null)),
     keyOf: (tool: Tool) => keys.get(tool.name) ?? NOT_READ,
     gatewayOf: (tool: Tool) => {
       const gateway = config.gateways[tool.gateway];

@@ -120,13 +120,18 @@ function toolStatus(tool: Tool, key: KeyState, standings: Standings, now: number
   };
 }
 
+/** Known by its program, or never calling here at all, it can do without. */
+function needsToken(tool: Tool): boolean {
+  return tool.tokens.length === 0 && tool.process === null && !tool.watchOnly;
+}
+
 /** The same from the file alone: whether the key can be had is not known, and no command is run to find out. */
 export function toolStatusOffline(tool: Tool, now: number): ToolStatus {
   const nothing: Standings = { note: () => {}, of: () => null, lastUse: () => null };
   const unread: KeyState = { state: "unavailable", reason: "not read" };
   const status = toolStatus(tool, unread, nothing, now);
   if (status.state !== "key-unavailable") return status;
-  const tokenless = tool.tokens.length === 0 && !tool.watchOnly;
+  const tokenless = needsToken(tool);
   if (tokenless)
     return { ...status, state: "no-token", why: "no token yet", next: `keybearer tools token ${tool.name}` };
   return { ...status, state: "active", why: null, next: null };
@@ -159,7 +164,7 @@ function stateInWords(
     const why = `the gateway answers ${refused.status} (${refused.cause}) to key ${refused.key}`;
     return { state: "key-refused", why, next: refused.advice };
   }
-  if (tool.tokens.length === 0 && !tool.watchOnly) {
+  if (needsToken(tool)) {
     return { state: "no-token", why: "no token yet", next: `keybearer tools token ${name}` };
   }
   return { state: "active", why: null, next: null };

@@ -8,7 +8,12 @@ import { hashToken, tokenShape } from "./token.ts";
 
 export type Identified =
   | { readonly ok: true; readonly tool: Tool }
-  | { readonly ok: false; readonly refusal: Refusal };
+  | {
+      readonly ok: false;
+      readonly refusal: Refusal;
+      /** Nothing that could be a token or a key was shown: at most a placeholder. */
+      readonly anonymous: boolean;
+    };
 
 /** Who is calling, by the token it shows. */
 export function identify(snapshot: Snapshot, credentials: readonly Credential[]): Identified {
@@ -17,6 +22,7 @@ export function identify(snapshot: Snapshot, credentials: readonly Credential[])
     return no(
       "token-missing",
       "the request carries no token. make one for this tool: keybearer tools token <tool>",
+      true,
     );
   }
   const other = credentials.find((credential) => credential.value !== first.value);
@@ -35,7 +41,7 @@ export function identify(snapshot: Snapshot, credentials: readonly Credential[])
         `the token in ${first.slot} is incomplete. copy it again, or make a new one: keybearer tools token <tool>`,
       );
     case "other":
-      return looksLikeCredential(first.value) ? foreign(first) : unknown(first);
+      return looksLikeCredential(first.value) ? foreign(first) : unknown(first, true);
     case "complete":
       return byToken(snapshot, first);
   }
@@ -66,13 +72,11 @@ function foreign(credential: Credential): Identified {
   );
 }
 
-function unknown(credential: Credential): Identified {
-  return no(
-    "token-unknown",
-    `no tool has the token in ${credential.slot}. make a new one: keybearer tools token <tool>`,
-  );
+function unknown(credential: Credential, anonymous = false): Identified {
+  const message = `no tool has the token in ${credential.slot}. make a new one: keybearer tools token <tool>`;
+  return no("token-unknown", message, anonymous);
 }
 
-function no(code: Refusal["code"], message: string): Identified {
-  return { ok: false, refusal: refuse(code, message) };
+function no(code: Refusal["code"], message: string, anonymous = false): Identified {
+  return { ok: false, refusal: refuse(code, message), anonymous };
 }

@@ -2,6 +2,7 @@ import { Agent as HttpAgent, request } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import type { Socket } from "node:net";
 import { connect as tlsConnect } from "node:tls";
+import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
 
 /** One keep-alive agent per gateway and scheme: without one, every call would pay for a new TLS handshake. */
@@ -18,12 +19,24 @@ const IDLE_CONNECTION_MS = 4000;
 /** The call itself times out first and says so; this only keeps a silent proxy from holding connections for ever. */
 const AFTER_THE_CALL_MS = 500;
 
-export function createAgents(): Agents {
+/** More than this between the two clocks means that the machine slept: its kept connections are gone, unnoticed. */
+const SLEPT_MS = 2000;
+
+export function createAgents(clock: Clock): Agents {
   const agents = new Map<string, HttpAgent>();
+  let seen = { now: clock.now(), elapsed: clock.elapsed() };
+  const closeIdleAfterSleep = () => {
+    const before = seen;
+    seen = { now: clock.now(), elapsed: clock.elapsed() };
+    // Wall time goes on in sleep, the other clock does not. A call on a dead connection would wait for its time-out.
+    if (seen.now - before.now - (seen.elapsed - before.elapsed) < SLEPT_MS) return;
+    for (const agent of agents.values()) closeIdle(agent);
+  };
   const identity = (gateway: Gateway, scheme: string) =>
     JSON.stringify([gateway.name, gateway.proxy, gateway.timeouts.connect, scheme]);
   return {
     agentFor(gateway, origin) {
+      closeIdleAfterSleep();
       const scheme = new URL(origin).protocol;
       const id = identity(gateway, scheme);
       let agent = agents.get(id);
@@ -49,7 +62,7 @@ export function createAgents(): Agents {
 }
 
 /** Requests under way finish on the agent they started with; only what nobody uses is closed. */
-function closeIdle(agent: HttpAgent): void {
+export function closeIdle(agent: HttpAgent): void {
   for (const sockets of Object.values(agent.freeSockets)) {
     for (const socket of sockets ?? []) socket.destroy();
   }

@@ -12,6 +12,7 @@ import { decoded, gather, withoutKey } from "./error-body.ts";
 import type { End, Exchange, Outcome } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout } from "./failure.ts";
 import { incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
+import { type StreamEnd, watchStreamEnd } from "./stream-end.ts";
 
 /**
  * One call while it runs: what the engine tells of it comes in, and one Outcome goes out. Whoever ends it first, the
@@ -21,6 +22,8 @@ export class Call {
   readonly #exchange: Exchange;
   readonly #clock: Clock;
   readonly #resolve: (outcome: Outcome) => void;
+  /** Sends the same request over a connection of its own. */
+  readonly #sendAgain: () => void;
   readonly #deadline: Deadline;
   readonly #started: number;
   #outgoing: ClientRequest | null = null;
@@ -31,12 +34,15 @@ export class Call {
   #firstByteMs: number | null = null;
   #bytesIn = 0;
   #bytesOut = 0;
+  #streamEnd: StreamEnd | null = null;
+  #triedAgain = false;
   #settled = false;
 
-  constructor(exchange: Exchange, clock: Clock, resolve: (outcome: Outcome) => void) {
+  constructor(exchange: Exchange, clock: Clock, resolve: (outcome: Outcome) => void, sendAgain: () => void) {
     this.#exchange = exchange;
     this.#clock = clock;
     this.#resolve = resolve;
+    this.#sendAgain = sendAgain;
     this.#started = clock.elapsed();
     this.#deadline = createDeadline((phase, ms) => this.#onSilence(phase, ms));
     this.#deadline.await("connect", exchange.gateway.timeouts.connect);
@@ -59,7 +65,9 @@ export class Call {
       return;
     }
     // Not every end of a call is an error to Node: a 101 nobody asked for only closes.
-    request.once("close", () => this.onFailure(closedEarly()));
+    request.once("close", () => {
+      if (this.#outgoing === request) this.onFailure(closedEarly());
+    });
     const connected = () => this.#deadline.await("first_byte", this.#exchange.gateway.timeouts.firstByte);
     if (isConnected(request, socket)) connected();
     else socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", connected);
@@ -94,8 +102,28 @@ export class Call {
   onFailure(error: Error): void {
     // Once the answer is there, trouble with the upload shows on the answer itself or does not matter; and when the
     // client is gone, its `close` settles.
-    if (this.#answer !== null || this.#exchange.req.socket.destroyed) return;
-    this.#onBroken(error);
+    if (this.#answer !== null || this.#exchange.req.socket.destroyed || this.#settled) return;
+    if (!this.#mayTryAgain(error)) {
+      this.#onBroken(error);
+      return;
+    }
+    this.#triedAgain = true;
+    this.#outgoing = null;
+    this.#deadline.await("connect", this.#exchange.gateway.timeouts.connect);
+    this.#sendAgain();
+  }
+
+  /**
+   * A kept connection may have been closed by the gateway at the very moment it was used again. Sending once more is
+   * safe only where doing it twice is, and where there is no body that is gone by now (RFC 9110 section 9.2.2): a chat
+   * that might have been accepted is never sent again, because it might be paid twice.
+   */
+  #mayTryAgain(error: NodeJS.ErrnoException): boolean {
+    const { req } = this.#exchange;
+    const stale =
+      this.#outgoing?.reusedSocket === true && (error.code === "ECONNRESET" || error.code === "EPIPE");
+    const repeatable = /^(?:GET|HEAD|OPTIONS)$/.test(req.method ?? "") && req.complete && this.#bytesIn === 0;
+    return stale && repeatable && !this.#triedAgain;
   }
 
   #onBroken(error: Error): void {
@@ -118,14 +146,16 @@ export class Call {
 
   readonly #onClosed = (): void => {
     const { req, res } = this.#exchange;
+    const reached = this.#streamEnd?.reached ?? null;
     if (!res.writableFinished) {
-      this.#end ??= "client-left";
+      this.#end ??= reached === true ? "complete" : "client-left";
       this.#outgoing?.destroy();
     } else if (!req.complete) {
       // The gateway had its say before the upload was through, and may never read the rest of it.
       this.#outgoing?.destroy();
       discard(req);
     }
+    if (res.writableFinished && reached === false) this.#end ??= "gateway-failed";
     this.#settle(null);
   };
 
@@ -185,8 +215,12 @@ export class Call {
     const { res } = this.#exchange;
     // The head goes out at once: a stream may take its time with the first event.
     res.flushHeaders();
+    const { headers } = answer;
+    const streamEnd = watchStreamEnd(headers["content-type"] ?? "", headers["content-encoding"]);
+    this.#streamEnd = streamEnd;
     answer.on("data", (chunk: Buffer) => {
       this.#bytesOut += chunk.length;
+      streamEnd.see(chunk);
     });
     // pipe() would leave the client hanging when the gateway dies. What failed is known from the streams' own events.
     pipeline(answer, res, () => {});

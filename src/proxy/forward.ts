@@ -2,6 +2,7 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import { createProxyServer } from "http-proxy-3";
 import type { Clock } from "../clock.ts";
+import { closeIdle } from "./agents.ts";
 import { Call } from "./call.ts";
 import type { Exchange, Outcome, UpgradeExchange } from "./exchange.ts";
 import { UpgradeCall } from "./upgrade-call.ts";
@@ -40,18 +41,25 @@ export function createForwarder(clock: Clock): Forwarder {
     forward(exchange) {
       return new Promise((resolve) => {
         const { req, res, origin, headers, agent } = exchange;
-        const call = new Call(exchange, clock, resolve);
+        const send = () => {
+          try {
+            const options = { target: origin, headers, agent, ssl: fixed(exchange.path) };
+            engine.web(req, res, options, (error) => call.onFailure(error));
+          } catch (error) {
+            call.onFailure(error instanceof Error ? error : new Error(String(error)));
+          }
+        };
+        const call = new Call(exchange, clock, resolve, () => {
+          // Where one kept connection was dead, the others are not trusted either.
+          closeIdle(agent);
+          send();
+        });
         calls.set(req, call);
         // The engine copies req.headers and lays options.headers over them. They start empty, so that the gateway
         // gets exactly what headers.ts built.
         req.headers = {};
         req.url = exchange.path;
-        try {
-          const options = { target: origin, headers, agent, ssl: fixed(exchange.path) };
-          engine.web(req, res, options, (error) => call.onFailure(error));
-        } catch (error) {
-          call.onFailure(error instanceof Error ? error : new Error(String(error)));
-        }
+        send();
       });
     },
     forwardUpgrade(exchange) {

@@ -1,12 +1,10 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { readCredentials } from "../identity/credential.ts";
-import { identify } from "../identity/identify.ts";
 import { admit } from "../limits/admit.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { answerUpgradeRefusal } from "./answer.ts";
 import { guard } from "./guard.ts";
-import { type HandleMeans, headOf, NOTHING, open, sending } from "./handle.ts";
+import { type HandleMeans, headOf, NOTHING, open, sending, whoCalls } from "./handle.ts";
 import { route, withoutQuery } from "./route.ts";
 import { settle } from "./settle.ts";
 
@@ -33,8 +31,7 @@ export async function handleUpgrade(
     return end(refuse("shutting-down", "keybearer is stopping. try again in a moment", 2));
   const routed = route(request.method, req.url ?? "", req.headers.host ?? "");
   const websocket = req.method === "GET" && req.headers.upgrade?.toLowerCase() === "websocket";
-  const identified =
-    routed.kind === "gateway" ? identify(snapshot, readCredentials(req.headers, routed.token)) : null;
+  const identified = routed.kind === "gateway" ? await whoCalls(req, snapshot, routed.token, means) : null;
   if (
     routed.kind !== "gateway" ||
     !websocket ||

@@ -1,7 +1,9 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Snapshot } from "../config/snapshot.ts";
+import { confirmProcess } from "../identity/by-process.ts";
 import { readCredentials } from "../identity/credential.ts";
 import { identify } from "../identity/identify.ts";
+import type { Owners } from "../identity/process.ts";
 import { admit } from "../limits/admit.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { requestId } from "../request-id.ts";
@@ -18,6 +20,7 @@ export interface HandleMeans extends SettleMeans {
   readonly snapshot: () => Snapshot;
   readonly forwarder: Forwarder;
   readonly agents: Agents;
+  readonly owners: Owners;
   /** Every `host:port` under which tools may call. */
   readonly hosts: () => readonly string[];
   readonly stopping: () => boolean;
@@ -43,7 +46,7 @@ export async function handle(req: IncomingMessage, res: ServerResponse, means: H
   if (routed.kind === "wrong") return end(routed.refusal);
   request.endpoint = withoutQuery(routed.path);
 
-  const identified = identify(snapshot, readCredentials(req.headers, routed.token));
+  const identified = await whoCalls(req, snapshot, routed.token, means);
   if (!identified.ok) return end(identified.refusal);
   const { tool } = identified;
   request.tool = tool;
@@ -63,6 +66,18 @@ export async function handle(req: IncomingMessage, res: ServerResponse, means: H
     ...sending(req, request, routed.path, admitted.key, means),
   });
   settle(request, outcome.refusal ? refused(req, res, request, outcome.refusal, outcome) : outcome, means);
+}
+
+/** By token, and by program where some tool asks for that. */
+export async function whoCalls(
+  req: IncomingMessage,
+  snapshot: Snapshot,
+  token: string | null,
+  means: HandleMeans,
+) {
+  const named = identify(snapshot, readCredentials(req.headers, token));
+  if (snapshot.processTools.length === 0) return named;
+  return confirmProcess(named, snapshot, () => means.owners.of(req.socket));
 }
 
 export function open(req: IncomingMessage, means: HandleMeans): Request {

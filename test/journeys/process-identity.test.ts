@@ -1,0 +1,93 @@
+import { execFile } from "node:child_process";
+import { existsSync, realpathSync } from "node:fs";
+import { connect, createServer, type Socket } from "node:net";
+import { promisify } from "node:util";
+import t, { type Test } from "tap";
+import { createOwners } from "../../src/identity/process.ts";
+import { createSandbox } from "../../src/sandbox/sandbox.ts";
+import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+
+const CURL = ["/usr/bin/curl", "/bin/curl"].find((path) => existsSync(path));
+const LISTS = [
+  "/usr/bin/ss",
+  "/bin/ss",
+  "/usr/sbin/ss",
+  "/bin/netstat",
+  "/usr/sbin/netstat",
+  "/usr/bin/netstat",
+];
+const missing =
+  CURL === undefined ? "no curl here" : LISTS.some((path) => existsSync(path)) ? false : "no ss or netstat";
+
+async function start(test: Test, lines: readonly string[]) {
+  const sandbox = createSandbox({ wordDelay: 0 });
+  await sandbox.start();
+  test.teardown(() => sandbox.stop());
+  const { key } = sandbox.createKey({ name: "codex", group: "default" });
+  const config = [
+    `gateway: ${sandbox.baseUrl}`,
+    "tools:",
+    "  codex:",
+    `    key: ${key.reveal()}`,
+    ...lines,
+    "",
+  ];
+  return { ...(await startUnderTest(test, config.join("\n"))), sandbox };
+}
+
+/** The status that curl is answered, or another program that says the same. */
+async function curl(url: string, ...args: string[]): Promise<string> {
+  const all = ["-s", "-o", "/dev/null", "-w", "%{http_code}", ...args, `${url}/v1/models`];
+  return (await promisify(execFile)(CURL ?? "", all)).stdout;
+}
+
+t.test(
+  "a tool is known by its program alone, and another program is not let in",
+  { skip: missing },
+  async (t) => {
+    const under = await start(t, [`    process: ${CURL}`]);
+    t.equal(await curl(under.url), "200");
+    t.equal(
+      await curl(under.url, "-H", "Authorization: Bearer unused"),
+      "200",
+      "a placeholder is no credential",
+    );
+    t.equal(await curl(under.url, "-H", "x-api-key: sk-abcdefghijklmnop1234567890"), "401", "a real key is");
+    const reached = under.sandbox.requests().length;
+    const other = await fetch(`${under.url}/v1/models`);
+    t.equal(other.status, 401);
+    t.equal(other.headers.get("x-keybearer-refusal"), "token-missing");
+    t.equal(under.sandbox.requests().length, reached, "nothing of it reached the gateway");
+    const { tools } = await under.daemon.status();
+    t.equal(tools[0]?.state, "active", "it needs no token");
+  },
+);
+
+t.test("with a token both must hold", { skip: missing }, async (t) => {
+  const { token, hash } = freshToken();
+  const under = await start(t, [`    process: ${CURL}`, `    token: ${hash}`]);
+  const authorization = `Authorization: Bearer ${token}`;
+  t.equal(await curl(under.url, "-H", authorization), "200");
+  t.equal(await curl(under.url), "401", "the program without the token");
+  const other = await fetch(`${under.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
+  t.equal(other.status, 401, "the token in another program");
+  const { error } = (await other.json()) as { error: { message: string } };
+  t.match(error.message, realpathSync(process.execPath));
+  t.match(error.message, "tools.codex.process");
+});
+
+t.test("a program is looked for once for each connection", { skip: missing }, async (t) => {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => server.close());
+  const accepted = new Promise<Socket>((resolve) => server.once("connection", resolve));
+  const address = server.address();
+  const client = connect(typeof address === "object" ? (address?.port ?? 0) : 0, "127.0.0.1");
+  t.teardown(() => client.destroy());
+  const socket = await accepted;
+  const owners = createOwners();
+  const first = owners.of(socket);
+  t.equal(owners.of(socket), first);
+  t.same(await first, { pid: process.pid, program: realpathSync(process.execPath) });
+  socket.destroy();
+});

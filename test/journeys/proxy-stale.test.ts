@@ -1,0 +1,75 @@
+import t from "tap";
+import { systemClock } from "../../src/clock.ts";
+import { startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { startRawGateway } from "../doubles/raw-gateway.ts";
+
+/** Answers the first request of a connection, and resets the connection when the second one comes. */
+function resetsTheSecond() {
+  const served = new Map<number, number>();
+  return (call: { connection: number; socket: { resetAndDestroy(): unknown }; ok(): void }) => {
+    const before = served.get(call.connection) ?? 0;
+    served.set(call.connection, before + 1);
+    if (before === 0) call.ok();
+    else call.socket.resetAndDestroy();
+  };
+}
+
+t.test(
+  "a list of models over a kept connection that died is asked for once more, over a new one",
+  async (t) => {
+    const gateway = await startRawGateway(t, resetsTheSecond());
+    const one = await startWithOneTool(t, gateway.origin);
+    const headers = { authorization: `Bearer ${one.token}` };
+    for (let n = 0; n < 3; n += 1) {
+      const answer = await fetch(`${one.url}/v1/models`, { headers });
+      t.equal(answer.status, 200);
+      await answer.text();
+    }
+    t.equal(gateway.connections(), 3);
+    t.equal(gateway.calls.length, 5, "two of them met a dead connection first");
+    await stillHealthy(t, one, [one.key, one.token]);
+  },
+);
+
+t.test("a chat is never sent twice, because it might be paid twice", async (t) => {
+  const gateway = await startRawGateway(t, resetsTheSecond());
+  const one = await startWithOneTool(t, gateway.origin);
+  const chat = { method: "POST", headers: { authorization: `Bearer ${one.token}` }, body: "{}" };
+  await (await fetch(`${one.url}/v1/chat/completions`, chat)).text();
+  const answer = await fetch(`${one.url}/v1/chat/completions`, chat);
+  t.equal(answer.status, 502);
+  t.equal(answer.headers.get("x-keybearer-refusal"), "gateway-broken");
+  t.equal(gateway.calls.length, 2);
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+t.test("a gateway that always resets is tried at most twice", async (t) => {
+  let served = 0;
+  const gateway = await startRawGateway(t, (call) => {
+    served += 1;
+    if (served === 1) call.ok();
+    else call.socket.resetAndDestroy();
+  });
+  const one = await startWithOneTool(t, gateway.origin);
+  const headers = { authorization: `Bearer ${one.token}` };
+  await (await fetch(`${one.url}/v1/models`, { headers })).text();
+  t.equal((await fetch(`${one.url}/v1/models`, { headers })).status, 502);
+  t.equal(gateway.calls.length, 3);
+  await stillHealthy(t, one, [one.key, one.token]);
+});
+
+t.test("after the machine slept, kept connections are not used again", async (t) => {
+  let slept = 0;
+  const clock = { now: () => systemClock.now() + slept, elapsed: () => systemClock.elapsed() };
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  const one = await startWithOneTool(t, gateway.origin, { clock });
+  const ask = async () =>
+    (await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } })).text();
+  await ask();
+  await ask();
+  t.equal(gateway.connections(), 1);
+  slept = 3_600_000;
+  await ask();
+  t.equal(gateway.connections(), 2);
+  await stillHealthy(t, one, [one.key, one.token]);
+});
