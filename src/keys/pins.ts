@@ -27,7 +27,10 @@ export interface Pins {
    */
   readonly lost: boolean;
   readonly keys: Map<string, Pin>;
+  /** Commands and outside files: without a pin they are not even read. */
   readonly sources: Map<string, SourcePin>;
+  /** Where tools, and sources that need no yes, were used: a new key of theirs belongs there too. */
+  readonly uses: Map<string, Pin>;
 }
 
 export type FoundPins =
@@ -41,7 +44,13 @@ const MOST_BYTES = 64 * 1024 * 1024;
 const VERSION = 1;
 
 export function emptyPins(lost: boolean): Pins {
-  return { salt: randomBytes(32).toString("hex"), lost, keys: new Map(), sources: new Map() };
+  return {
+    salt: randomBytes(32).toString("hex"),
+    lost,
+    keys: new Map(),
+    sources: new Map(),
+    uses: new Map(),
+  };
 }
 
 export async function readPins(file: string): Promise<FoundPins> {
@@ -135,7 +144,8 @@ async function syncFolder(folder: string): Promise<void> {
 function pinsText(pins: Pins): string {
   const list = (map: ReadonlyMap<string, Pin>) => [...map].map(([digest, pin]) => ({ digest, ...pin }));
   const { salt, lost } = pins;
-  const whole = { version: VERSION, salt, lost, sources: list(pins.sources), keys: list(pins.keys) };
+  const lists = { sources: list(pins.sources), uses: list(pins.uses), keys: list(pins.keys) };
+  const whole = { version: VERSION, salt, lost, ...lists };
   return `${JSON.stringify(whole, null, 1)}\n`;
 }
 
@@ -152,7 +162,8 @@ function parsePins(text: string): Pins | null {
   if (typeof salt !== "string" || !/^[0-9a-f]{64}$/.test(salt) || typeof lost !== "boolean") return null;
   const keys = parseList(whole.keys, parsePin);
   const sources = parseList(whole.sources, parseSourcePin);
-  return keys === null || sources === null ? null : { salt, lost, keys, sources };
+  const uses = parseList(whole.uses, parsePin);
+  return keys === null || sources === null || uses === null ? null : { salt, lost, keys, sources, uses };
 }
 
 function parseList<T>(

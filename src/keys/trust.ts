@@ -1,7 +1,9 @@
 import { resolve } from "node:path";
 import type { Clock } from "../clock.ts";
 import { describeSource, type KeySource } from "../key-source.ts";
-import { Secret } from "../secret.ts";
+import type { Secret } from "../secret.ts";
+import { originsOf } from "./origins.ts";
+import { sourceId, useIds } from "./pin-ids.ts";
 import {
   codeOf,
   emptyPins,
@@ -13,7 +15,6 @@ import {
   type SourcePin,
   writePins,
 } from "./pins.ts";
-import { liesIn } from "./sources/file.ts";
 import { commandInWords, plain, shellWord } from "./words.ts";
 
 /** One use of a secret: whose, from where, to where. */
@@ -97,7 +98,7 @@ class PinnedTrust implements Trust {
   }
 
   judgeSource(subject: Subject): Held | null {
-    const id = this.#sourceId(subject);
+    const id = sourceId(subject, this.#pins.salt);
     if (id === null) return null;
     if (this.#firstStart) this.#pinSource(id, subject);
     if (this.#pins.sources.has(id)) return null;
@@ -118,30 +119,45 @@ class PinnedTrust implements Trust {
       this.#pinKey(id, subject);
       return null;
     }
-    const sourceId = this.#sourceId(subject);
-    // A key never seen before is still bound by where its command or file was used: a command that makes a new key
-    // each time would otherwise hand a working one to any origin.
-    const pin = this.#pins.keys.get(id) ?? (sourceId === null ? undefined : this.#pins.sources.get(sourceId));
+    const certain = this.#pins.keys.get(id) ?? this.#sourcePin(subject);
     const full = this.#pins.keys.size >= MOST_KEYS;
-    if (pin === undefined && (this.#pins.lost || full)) {
+    if (certain === undefined && (this.#pins.lost || full)) {
       const from = this.#pins.lost
         ? UNKNOWN
         : `nowhere: ${MOST_KEYS} keys are known, and more need a yes each`;
       return { what: keyInWords(subject, key), from, to: inWords(origins) };
     }
-    const strange = pin === undefined ? [] : origins.filter((origin) => !pin.origins.includes(origin));
-    if (pin !== undefined && strange.length > 0) {
+    for (const pin of this.#pinsFor(id, subject)) {
+      const strange = origins.filter((origin) => !pin.origins.includes(origin));
+      if (strange.length === 0) continue;
       return { what: keyInWords(subject, key), from: inWords(pin.origins), to: inWords(strange) };
     }
     // When full, only a key whose source is pinned comes here, and its source's pin goes on holding it.
-    if (!this.#pins.keys.has(id) && !full) this.#pinKey(id, subject);
+    if (!full || this.#pins.keys.has(id)) this.#pinKey(id, subject);
     return null;
   }
 
   grant(subject: Subject, key: Secret | null): void {
-    const sourceId = this.#sourceId(subject);
-    if (sourceId !== null) this.#pinSource(sourceId, subject);
+    const id = sourceId(subject, this.#pins.salt);
+    if (id !== null) this.#pinSource(id, subject);
     if (key !== null) this.#pinKey(key.digest(this.#pins.salt), subject);
+  }
+
+  /**
+   * What says where this key may go. A known key has its own pin. A new one is bound by where its source and its tool
+   * were used before: a tool that was moved, and is held, would otherwise be let go by the next rotation of its key, and
+   * a command that makes a new key each time would hand a working one to any origin.
+   */
+  #pinsFor(keyId: string, subject: Subject): readonly Pin[] {
+    const known = this.#pins.keys.get(keyId);
+    if (known !== undefined) return [known];
+    const uses = useIds(subject, this.#pins.salt).map((id) => this.#pins.uses.get(id));
+    return [this.#sourcePin(subject), ...uses].filter((pin) => pin !== undefined);
+  }
+
+  #sourcePin(subject: Subject): Pin | undefined {
+    const id = sourceId(subject, this.#pins.salt);
+    return id === null ? undefined : this.#pins.sources.get(id);
   }
 
   settle(): Promise<{ readonly problem: string | null }> {
@@ -170,18 +186,6 @@ class PinnedTrust implements Trust {
     }
   }
 
-  /** null: the source needs no pin. The exact argv, or the path as it is written, made straight. */
-  #sourceId({ source, home }: Subject): string | null {
-    if (source.kind === "command") return this.#digest("command", ...source.argv);
-    if (source.kind !== "file" || liesIn(source.path, home)) return null;
-    return this.#digest("file", resolve(source.path));
-  }
-
-  /** A digest, because an argument may hold what it should not. As a list in JSON, so that no two argv are one. */
-  #digest(...parts: readonly string[]): string {
-    return new Secret(JSON.stringify(parts)).digest(this.#pins.salt);
-  }
-
   #pinSource(id: string, subject: Subject): void {
     const known = this.#pins.sources.get(id);
     const pin: SourcePin = {
@@ -194,10 +198,18 @@ class PinnedTrust implements Trust {
   }
 
   #pinKey(id: string, subject: Subject): void {
-    const known = this.#pins.keys.get(id);
+    this.#pin(this.#pins.keys, id, subject);
+    for (const use of useIds(subject, this.#pins.salt)) {
+      if (this.#pins.uses.size < MOST_KEYS || this.#pins.uses.has(use))
+        this.#pin(this.#pins.uses, use, subject);
+    }
+  }
+
+  #pin(pins: Map<string, Pin>, id: string, subject: Subject): void {
+    const known = pins.get(id);
     const pin = this.#pinFor(known, subject);
     if (known?.origins.length === pin.origins.length) return;
-    this.#pins.keys.set(id, pin);
+    pins.set(id, pin);
     this.#changes += 1;
   }
 
@@ -222,17 +234,4 @@ function keyInWords(subject: Subject, key: Secret): string {
 
 function inWords(origins: readonly string[]): string {
   return origins.map(plain).join(", ");
-}
-
-/** Scheme, host and port, each once. */
-function originsOf(subject: Subject): readonly string[] {
-  return [...new Set(subject.origins.map(originOf))];
-}
-
-function originOf(address: string): string {
-  // What is no address is compared as it is written, and so is never taken for another.
-  if (!URL.canParse(address)) return address;
-  const { origin, protocol, host } = new URL(address);
-  // Schemes the web does not know all have the origin "null", and would be one.
-  return origin === "null" ? `${protocol}//${host}` : origin;
 }

@@ -42,6 +42,31 @@ t.test("a rotated key needs no ceremony, and is known from then on", async (t) =
   t.match(trust.judgeKey(use(env, B), TWO), { from: A, to: B });
 });
 
+t.test("a tool that is held is not let go by the next rotation of its key", async (t) => {
+  const home = file("/home/me/.config/keybearer/keys/codex");
+  for (const source of [env, home, { kind: "literal", secret: TWO } as const]) {
+    const trust = await startedWith(t, [use(source, A), ONE]);
+    t.match(trust.judgeKey(use(source, EVIL), ONE), { from: A, to: EVIL });
+    t.match(trust.judgeKey(use(source, EVIL), TWO), { from: A, to: EVIL }, source.kind);
+    t.equal(trust.judgeKey(use(source, A), TWO), null, "back where it belongs, it may be rotated");
+  }
+});
+
+t.test(
+  "a source that was used for one origin gives no new key to another, whatever the tool is called",
+  async (t) => {
+    const home = file("/home/me/.config/keybearer/keys/codex");
+    for (const source of [env, home, { kind: "keychain", service: "keybearer", account: "codex" } as const]) {
+      const trust = await startedWith(t, [use(source, A), ONE]);
+      t.match(
+        trust.judgeKey({ ...use(source, EVIL), name: "innocent" }, TWO),
+        { from: A, to: EVIL },
+        source.kind,
+      );
+    }
+  },
+);
+
 t.test("a known key is held when it is to go to another origin", async (t) => {
   const trust = await startedWith(t, [use(env, A), ONE]);
   t.strictSame(trust.judgeKey(use(env, EVIL), ONE), {
@@ -198,7 +223,10 @@ t.test("the value of an option that names a secret is not shown", async (t) => {
 
 t.test("made-up keys cannot push out the pin of a real one", async (t) => {
   const trust = await startedWith(t, [use(env, A), ONE], [use(command("/bin/mint"), A), TWO]);
-  for (let i = 0; i < 10_000; i += 1) trust.judgeKey(use(env, EVIL), new Secret(`made-up-key-${i}`));
+  for (let i = 0; i < 10_000; i += 1) {
+    const secret = new Secret(`made-up-key-${i}`);
+    trust.judgeKey({ ...use({ kind: "literal", secret }, EVIL), name: "made-up" }, secret);
+  }
   t.match(trust.judgeKey(use(env, EVIL), ONE), { from: A, to: EVIL });
   const fresh = new Secret("sk-a-key-of-later");
   t.match(trust.judgeKey(use(env, A), fresh), { from: /10000 keys are known/, to: A });
