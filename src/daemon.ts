@@ -74,7 +74,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     agents.keepOnly(Object.values(to.config.gateways));
     if (!onSandbox()) return;
     log.info("a config.yaml is there: the sandbox ends");
-    void newcomer?.end();
+    void newcomer?.end().catch((error) => log.error({ err: error }, "the sandbox did not end well"));
   };
   const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });

@@ -1,6 +1,7 @@
-import { chmodSync, mkdirSync, statSync } from "node:fs";
+import { mkdirSync, statSync } from "node:fs";
 import { homedir } from "node:os";
-import { dirname, join, resolve } from "node:path";
+import { join, resolve } from "node:path";
+import { reason } from "./reason.ts";
 
 /** Where keybearer's files are. */
 export interface Places {
@@ -11,6 +12,8 @@ export interface Places {
   readonly run: string;
   readonly socket: string;
   readonly trust: string;
+  /** Folders that belong to keybearer alone. The folder of a file named with --config does not. */
+  readonly own: readonly string[];
   /** The person's home folder, for `~/` in the configuration. */
   readonly home: string;
 }
@@ -43,6 +46,7 @@ export function findPlaces(options: PlaceOptions = {}): Places {
     run,
     socket: join(run, "control.sock"),
     trust: join(state, "trust.json"),
+    own: [folder, state],
     home,
   };
 }
@@ -60,10 +64,9 @@ export function prepareFolders(places: Places): string[] {
     const fault = folderFault(folder);
     if (fault !== null) faults.push(fault);
   }
-  const folder = dirname(places.config);
-  if (!places.explicit) {
+  for (const folder of places.own) {
     const fault = folderFault(folder);
-    if (fault !== null) faults.push(fault);
+    if (fault !== null && !faults.includes(fault)) faults.push(fault);
   }
   return faults;
 }
@@ -87,12 +90,4 @@ function modeOf(path: string): number | null {
   } catch {
     return null;
   }
-}
-
-export function makePrivate(file: string): void {
-  chmodSync(file, 0o600);
-}
-
-export function reason(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

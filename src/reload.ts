@@ -1,10 +1,9 @@
-import { dirname } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import type { Clock } from "./clock.ts";
 import { changesInWords, needsRestart } from "./config/changes.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
 import { type Problem, warning } from "./config/problem.ts";
-import type { Config } from "./config/shape.ts";
+import type { Config, Gateway } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { createFileWatch, type FileWatch } from "./config/watch/watch.ts";
 import type { Keyring, Want } from "./keys/keyring.ts";
@@ -54,8 +53,7 @@ export class Reload {
     this.#fileWarnings = means.first.warnings;
     this.#loadedAt = means.clock.now();
     this.#watch = createFileWatch({
-      // When it is not config.yaml it is a key file: the text is the same, a key is not.
-      onChange: (path) => void this.refresh(path !== means.places.config),
+      onChange: (path) => void (path === means.places.config ? this.refresh(false) : this.#takeKeyFile(path)),
       onError: (why) => means.log.warn(`changes are noticed only by looking every second: ${why}`),
     });
   }
@@ -86,6 +84,11 @@ export class Reload {
       await this.#settleTrust();
       this.#swap(this.#snapshot.config, this.#means.keyring.current());
     });
+  }
+
+  async #takeKeyFile(path: string): Promise<void> {
+    await this.#means.keyring.rereadFile(path);
+    await this.takeKeys();
   }
 
   async watch(): Promise<void> {
@@ -129,7 +132,7 @@ export class Reload {
     const news = loaded.text !== this.#seenText || this.#problems.length === 0;
     this.#seenText = loaded.text;
     this.#problems = loaded.problems;
-    if (news) reportProblems(loaded.problems, this.#means.log);
+    if (news) reportProblems(loaded.problems, this.#means);
   }
 
   async #apply(text: string | null, config: Config, warnings: readonly Problem[]): Promise<void> {
@@ -184,11 +187,10 @@ function isQuieter(log: Logger, from: string, to: string): boolean {
   return (values[to] ?? 0) > (values[from] ?? 0);
 }
 
-function reportProblems(problems: readonly Problem[], log: Logger): void {
+function reportProblems(problems: readonly Problem[], { log, places }: ReloadMeans): void {
   const count = problems.filter((problem) => problem.severity === "error").length;
-  log.error(
-    `config.yaml has ${count} problem${count === 1 ? "" : "s"}; the last good one serves → keybearer check`,
-  );
+  const check = places.explicit ? `keybearer check ${places.config}` : "keybearer check";
+  log.error(`config.yaml has ${count} problem${count === 1 ? "" : "s"}; the last good one serves → ${check}`);
   for (const { severity, line, column, path, message } of problems.slice(0, 20)) {
     log[severity === "error" ? "error" : "warn"]({ line, column, path }, message);
   }
@@ -202,11 +204,17 @@ export function keyWarnings(keyring: Keyring): Problem[] {
 /** What the keyring must fetch for a configuration. */
 export function wantsOf(config: Config, places: Places): Want[] {
   const variables = Object.values(config.tools).flatMap(({ key }) => (key.kind === "env" ? [key.name] : []));
-  const home = [dirname(places.config), places.state];
   return Object.values(config.tools).map((tool) => {
     const gateway = config.gateways[tool.gateway];
-    const addresses = gateway === undefined ? [] : [gateway.baseUrl, gateway.messagesUrl];
-    const origins = [...new Set(addresses.map((address) => new URL(address).origin))];
-    return { name: tool.name, source: tool.key, origins, home, withhold: variables };
+    const origins = gateway === undefined ? [] : originsOf(gateway);
+    return { name: tool.name, source: tool.key, origins, home: places.own, withhold: variables };
   });
+}
+
+/** Everything that gets to see a key: both addresses, and a proxy that stands before one without TLS. */
+function originsOf({ baseUrl, messagesUrl, proxy }: Gateway): string[] {
+  const addresses = [baseUrl, messagesUrl];
+  const clear = addresses.some((address) => address.startsWith("http:"));
+  const all = proxy !== null && clear ? [...addresses, proxy] : addresses;
+  return [...new Set(all.map((address) => new URL(address).origin))];
 }

@@ -4,9 +4,12 @@ import { inspect } from "node:util";
 /** A key, or another string that is worth money. It hides itself wherever it is printed. */
 export class Secret {
   readonly #value: string;
+  /** The spellings in which somebody else's text may hold it, each once. */
+  readonly #spellings: readonly string[];
 
   constructor(value: string) {
     this.#value = value;
+    this.#spellings = spellingsOf(value);
   }
 
   /**
@@ -32,14 +35,13 @@ export class Secret {
     return createHmac("sha256", salt).update(this.#value).digest("hex");
   }
 
-  /** Takes this secret out of a text that somebody else wrote, also where that text is JSON and escapes it. */
+  /** Takes this secret out of a text that somebody else wrote, also where that text escapes it. */
   blotFrom(text: string): string {
-    const escaped = JSON.stringify(this.#value).slice(1, -1);
-    return text.replaceAll(escaped, "[redacted]").replaceAll(this.#value, "[redacted]");
+    return this.#spellings.reduce((clean, spelling) => clean.replaceAll(spelling, "[redacted]"), text);
   }
 
   isIn(text: string | Buffer): boolean {
-    return text.includes(this.#value);
+    return this.#spellings.some((spelling) => text.includes(spelling));
   }
 
   toString(): string {
@@ -53,6 +55,16 @@ export class Secret {
   [inspect.custom](): string {
     return this.toString();
   }
+}
+
+/** As it is; in JSON as JavaScript, Go (which escapes &) and PHP (which escapes /) write it; and in an address. */
+function spellingsOf(value: string): string[] {
+  const json = JSON.stringify(value).slice(1, -1);
+  // Half a character, which a broken file can hold, cannot be written in an address.
+  const address = /[^\x21-\x7e]/.test(value) ? value : encodeURIComponent(value);
+  const all = [json.replaceAll("&", "\\u0026"), json.replaceAll("/", "\\/"), json, address, value];
+  // Longest first: the bare one may be a part of another.
+  return [...new Set(all)].filter((one) => one !== "").toSorted((a, b) => b.length - a.length);
 }
 
 const PLACEHOLDER = /[<>]|\.\.\.|YOUR|REPLACE|xxxx|your[-_]|replace[-_]/;
@@ -121,6 +133,11 @@ export function blotCredentials(text: string): string {
     at = to;
   }
   return shown + text.slice(at);
+}
+
+/** Only what begins as keys do: a long id of something harmless stays readable. */
+export function blotKeyShapes(text: string): string {
+  return text.replace(CREDENTIAL_SHAPE, "[hidden]");
 }
 
 export function looksLikeCredential(text: string): boolean {

@@ -14,7 +14,7 @@ const readme = read("README.md");
 
 /** Settings that are switched off have a # and no space in front; prose has `# `. */
 function switchedOn(text: string): string {
-  return text.replace(/^#(?=\S|\s{2,}\S)(?!\s{3}(?:mkdir|chmod|keybearer))/gm, "");
+  return text.replace(/^#(?=\S|\s{2,}\S)(?!\s{3}(?:umask|chmod|keybearer))/gm, "");
 }
 
 t.test("config.example.yaml has no problem in it", (t) => {

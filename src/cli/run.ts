@@ -1,14 +1,11 @@
 import { closeSync, openSync } from "node:fs";
 import { Command } from "commander";
-import { destination } from "pino";
 import { type Daemon, startDaemon } from "../daemon.ts";
+import { createLogStream } from "../log-stream.ts";
 import { findPlaces } from "../places.ts";
 import { StartFailure } from "../start-failure.ts";
 import { version } from "../version.ts";
 import { visibleLines } from "./table.ts";
-
-/** Characters of log that wait for a reader; what is beyond them is dropped. */
-const MOST_UNREAD = 1_000_000;
 
 export function runCommand(): Command {
   return new Command("run")
@@ -23,18 +20,18 @@ async function run(options: { config?: string }): Promise<void> {
   // A reader of our output that goes away must not take the daemon with it.
   process.stdout.on("error", () => {});
   process.stderr.on("error", () => {});
-  // The proxy engine would switch to fetch(), which follows redirects; proxy/call.ts refuses to answer then.
+  // With this the proxy engine would use fetch(), which follows redirects; proxy/forward.ts lets nothing out then.
   delete process.env.FORCE_FETCH_PATH;
   const earlySignal = keepEarlySignals();
   const onTerminal = process.stderr.isTTY === true;
   const places = findPlaces({ config: options.config });
+  const logTo = createLogStream(process.stderr.fd);
   let daemon: Daemon;
   try {
     daemon = await startDaemon({
       places,
       env: process.env,
-      // Never waited for: a reader that stands still (a pager, Ctrl-S) must not stop the requests.
-      logTo: destination({ fd: 2, sync: false, maxLength: MOST_UNREAD }),
+      logTo,
       logForPeople: onTerminal,
     });
   } catch (error) {
@@ -45,6 +42,7 @@ async function run(options: { config?: string }): Promise<void> {
   }
   process.stdout.write(greeting(daemon, places.config));
   await untilStopped(daemon, onTerminal, earlySignal());
+  logTo.end();
   // Nothing that was forgotten may keep a stopped daemon alive.
   process.exit(0);
 }

@@ -1,16 +1,16 @@
-import { readFile } from "node:fs/promises";
 import { Command } from "commander";
 import { setToken } from "../config/edit/splice.ts";
 import { writeConfig } from "../config/edit/write.ts";
-import { loadConfig } from "../config/load.ts";
+import { loadConfig, readText } from "../config/load.ts";
 import { problemsInWords } from "../config/problem.ts";
 import { askDaemon } from "../control/client.ts";
 import { type Status, type ToolStatus, toolStatusOffline } from "../control/status.ts";
 import { hashToken, makeToken } from "../identity/token.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
+import { fail } from "./fail.ts";
 import { toolTable } from "./status.ts";
-import { visible, visibleLines } from "./table.ts";
+import { visible } from "./table.ts";
 
 export function toolsCommand(): Command {
   const tools = new Command("tools").description("list the tools, or make a token for one");
@@ -53,12 +53,12 @@ function nextSteps(tools: readonly ToolStatus[]): string {
 /** Works on the file, so that it needs no daemon; a running one sees the save. */
 async function token(tool: string, options: { add?: boolean; config?: string }): Promise<void> {
   const { config: file } = findPlaces({ config: options.config });
-  let before: string;
-  try {
-    before = await readFile(file, "utf8");
-  } catch {
-    return fail(`there is no ${file}. write one first (see config.example.yaml)`, EXIT.failed);
+  const read = await readText(file);
+  if (read.text === null) {
+    const next = read.found ? "nothing was changed" : "write one first (see config.example.yaml)";
+    return fail(`${read.fault}. ${next}`, EXIT.failed);
   }
+  const before = read.text;
   const made = makeToken();
   const spliced = setToken(before, tool, `sha256:${hashToken(made)}`, options.add ? "add" : "replace");
   if (!spliced.ok) return fail(spliced.reason, EXIT.failed);
@@ -68,9 +68,4 @@ async function token(tool: string, options: { add?: boolean; config?: string }):
   process.stdout.write(`${made}\n`);
   const others = options.add ? "the tokens it had go on working" : "the tokens it had, if any, are dead";
   process.stderr.write(`token for ${tool}: shown this once; ${file} holds its hash, and ${others}\n`);
-}
-
-function fail(message: string, code: number): void {
-  process.stderr.write(`${visibleLines(message)}\n`);
-  process.exitCode = code;
 }

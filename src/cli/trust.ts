@@ -4,7 +4,8 @@ import { askDaemon } from "../control/client.ts";
 import type { HeldTool, TrustAnswer } from "../control/routes.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
-import { visible, visibleLines } from "./table.ts";
+import { fail } from "./fail.ts";
+import { visible } from "./table.ts";
 
 export function trustCommand(): Command {
   return new Command("trust")
@@ -47,9 +48,4 @@ async function ask(question: string): Promise<string | null> {
   terminal.close();
   if (answer === null) process.stdout.write("\n");
   return answer;
-}
-
-function fail(message: string, code: number): void {
-  process.stderr.write(`${visibleLines(message)}\n`);
-  process.exitCode = code;
 }

@@ -1,7 +1,8 @@
 import { constants, existsSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { configModeFault, reason } from "../places.ts";
+import { configModeFault } from "../places.ts";
+import { reason } from "../reason.ts";
 import { notYetHeld } from "./not-yet.ts";
 import { parseConfig } from "./parse.ts";
 import { type Problem, warning } from "./problem.ts";
@@ -43,9 +44,10 @@ export async function loadConfig(file: string, options: LoadOptions): Promise<Lo
   return { found: true, text: read.text, config: usable ? config : null, problems: [...problems, ...around] };
 }
 
-type Read = { found: boolean; text: null; fault: string } | { found: true; text: string };
+export type Read = { found: boolean; text: null; fault: string } | { found: true; text: string };
 
-async function readText(file: string): Promise<Read> {
+/** The text of a configuration, or why it cannot be had. */
+export async function readText(file: string): Promise<Read> {
   try {
     // O_NONBLOCK: opening a fifo would otherwise wait for somebody to write into it, and every later save with it.
     const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);

@@ -11,16 +11,23 @@ export function notYetHeld(config: Config): { path: string; message: string }[] 
   };
   for (const tool of Object.values(config.tools)) {
     const path = `tools.${tool.name}`;
-    const { requests, tokens, spend, concurrent } = tool.limits;
-    if (requests.length + tokens.length + spend.length > 0 || concurrent !== null)
-      say(`${path}.limits`, "limits");
+    const { requests, tokens, spend, concurrent, wait } = tool.limits;
+    const limited = requests.length + tokens.length + spend.length > 0 || concurrent !== null || wait > 0;
+    if (limited) say(`${path}.limits`, "limits");
     if (tool.quota !== null) say(`${path}.quota`, "quota");
     if (tool.askUsage) say(`${path}.ask_usage`, "ask_usage");
     if (tool.estimate) say(`${path}.estimate`, "estimate");
+    if (tool.watchOnly) say(`${path}.watch_only`, "watch_only");
+    if (tool.keysElsewhere) say(`${path}.keys_elsewhere`, "keys_elsewhere");
   }
   for (const gateway of Object.values(config.gateways)) {
+    for (const [name, group] of Object.entries(gateway.groups)) {
+      const restricted = group.models.some((model) => model !== "*");
+      if (restricted) say(`gateways.${gateway.name}.groups.${name}.models`, "a group's list of models");
+    }
     if (gateway.console !== null) say(`gateways.${gateway.name}.console`, "console");
   }
+  if (Object.keys(config.prices).length > 0) say("prices", "prices");
   if (config.dashboard.when === "always") say("dashboard", "dashboard");
   return found;
 }

@@ -36,6 +36,7 @@ export interface Dashboard {
 }
 
 export interface Gateway {
+  /** As it stands in the file; tools refer to it by this. */
   readonly name: string;
   /** The OpenAI-style address, ending in its version segment, without a slash at the end. */
   readonly baseUrl: string;
@@ -48,7 +49,10 @@ export interface Gateway {
   readonly keyHeader: "auto" | "bearer" | "x-api-key";
   /** true: pass upgrades through. Default false: answered 426, from which real clients fall back. */
   readonly websockets: boolean;
-  /** Outbound HTTP proxy, always used as a tunnel. Default none; proxies in the environment are ignored. */
+  /**
+   * Outbound HTTP proxy, always used as a tunnel. Default none; proxies in the environment are ignored. Before a
+   * gateway that is called by http, only one on this machine.
+   */
   readonly proxy: string | null;
   readonly timeouts: Timeouts;
   /** Plan groups as the console shows them. Default none. */
@@ -93,12 +97,16 @@ export interface ConsoleLogin {
   readonly email: string | null;
   /** new-api: the numeric user id. */
   readonly user: string | null;
+  /** sub2api: where the password comes from. Default none: `keybearer mirror login` asks for it. */
   readonly password: KeySource | null;
+  /** new-api and one-api: the personal access token. Default none. */
   readonly accessToken: KeySource | null;
+  /** sub2api, where a captcha keeps programs from logging in. Default none. */
   readonly refreshToken: KeySource | null;
 }
 
 export interface Tool {
+  /** As it stands in the file, and as commands, log and usage call it. */
   readonly name: string;
   /** The gateway's name. May be left out where there is one gateway. */
   readonly gateway: string;
@@ -138,13 +146,16 @@ export type Period = "second" | "minute" | "hour" | "day" | "month";
 export interface Rate {
   /** Requests, tokens, or micro-dollars. */
   readonly most: number;
+  /** The window it is counted in. */
   readonly per: Period;
 }
 
 export interface Limits {
+  /** Default none. */
   readonly requests: readonly Rate[];
+  /** Input and output together. Default none. */
   readonly tokens: readonly Rate[];
-  /** In micro-dollars. */
+  /** In micro-dollars. Default none. */
   readonly spend: readonly Rate[];
   /** Calls at once. Default unlimited. */
   readonly concurrent: number | null;

@@ -1,4 +1,5 @@
 import { request } from "node:http";
+import { PEER_HEADER } from "./routes.ts";
 
 export type Asked<T> =
   | { readonly ok: true; readonly value: T }
@@ -11,8 +12,10 @@ export function askDaemon<T>(
   path: string,
   body?: unknown,
 ): Promise<Asked<T>> {
+  // Node cannot ask a socket who is at its other end, so that the log says who the caller claims to be.
+  const headers = { [PEER_HEADER]: String(process.pid) };
   return new Promise((resolve) => {
-    const asking = request({ socketPath: socket, method, path, timeout: 15_000 }, (answer) => {
+    const asking = request({ socketPath: socket, method, path, timeout: 15_000, headers }, (answer) => {
       const chunks: Buffer[] = [];
       answer.on("data", (chunk: Buffer) => chunks.push(chunk));
       answer.on("error", (error) => resolve({ ok: false, running: true, reason: error.message }));

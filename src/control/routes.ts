@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { reason } from "../places.ts";
+import { reason } from "../reason.ts";
 import type { Status } from "./status.ts";
 
 /** What the daemon lets its own command line ask. */
@@ -7,8 +7,11 @@ export interface Controls {
   status(): Promise<Status>;
   /** What is held for a tool or gateway, to be shown before the person says yes. */
   held(name: string): readonly HeldTool[] | null;
-  trust(name: string, seen: readonly HeldTool[]): Promise<TrustAnswer>;
+  trust(name: string, seen: readonly HeldTool[], peer: string): Promise<TrustAnswer>;
 }
+
+/** The process that asks, as it says of itself. */
+export const PEER_HEADER = "x-keybearer-peer";
 
 export interface HeldTool {
   readonly tool: string;
@@ -27,6 +30,7 @@ type Route = (controls: Controls, input: Input) => Promise<unknown> | unknown;
 interface Input {
   readonly name: string;
   readonly body: unknown;
+  readonly peer: string;
 }
 
 const NOT_FOUND = Symbol("not found");
@@ -34,9 +38,9 @@ const NOT_FOUND = Symbol("not found");
 const ROUTES: Readonly<Record<string, Route>> = {
   "GET /status": (controls) => controls.status(),
   "GET /held/:name": (controls, { name }) => controls.held(name) ?? NOT_FOUND,
-  "POST /trust/:name": (controls, { name, body }) => {
+  "POST /trust/:name": (controls, { name, body, peer }) => {
     if (!isSeen(body)) throw new Error("say what was seen: a list of tool, what, from and to");
-    return controls.trust(name, body);
+    return controls.trust(name, body, peer);
   },
 };
 
@@ -68,7 +72,9 @@ export async function answerControl(
   if (route === undefined) return send(404, { error: "no such control" });
   try {
     const body = req.method === "POST" ? JSON.parse(await readBody(req)) : null;
-    const answer = await route(controls, { name: decodeURIComponent(name), body });
+    const said = req.headers[PEER_HEADER];
+    const peer = typeof said === "string" && /^\d{1,10}$/.test(said) ? `pid ${said}, as it says` : "unknown";
+    const answer = await route(controls, { name: decodeURIComponent(name), body, peer });
     if (answer === NOT_FOUND) send(404, { error: `there is no tool or gateway ${decodeURIComponent(name)}` });
     else send(200, answer);
   } catch (error) {

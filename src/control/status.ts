@@ -3,7 +3,7 @@ import type { Clock } from "../clock.ts";
 import type { Problem } from "../config/problem.ts";
 import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
-import type { KeyState } from "../key-source.ts";
+import { describeSource, type KeyState } from "../key-source.ts";
 import type { Refused, Standings } from "../proxy/standing.ts";
 
 /** What `keybearer status --json` prints. Keys appear as fingerprints, times in milliseconds UTC. */
@@ -37,7 +37,9 @@ export type ToolState =
   | "expired"
   | "key-unavailable"
   | "needs-trust"
-  | "key-refused";
+  | "key-refused"
+  /** No daemon runs, so nobody has read the key. */
+  | "not-running";
 
 export interface ToolStatus {
   readonly name: string;
@@ -134,7 +136,7 @@ export function toolStatusOffline(tool: Tool, now: number): ToolStatus {
   const tokenless = needsToken(tool);
   if (tokenless)
     return { ...status, state: "no-token", why: "no token yet", next: `keybearer tools token ${tool.name}` };
-  return { ...status, state: "active", why: null, next: null };
+  return { ...status, state: "not-running", why: null, next: null };
 }
 
 function stateInWords(
@@ -162,7 +164,11 @@ function stateInWords(
   }
   if (refused !== null) {
     const why = `the gateway answers ${refused.status} (${refused.cause}) to key ${refused.key}`;
-    return { state: "key-refused", why, next: refused.advice };
+    return {
+      state: "key-refused",
+      why,
+      next: `${refused.advice} (tools.${name}.key: ${describeSource(tool.key)})`,
+    };
   }
   if (needsToken(tool)) {
     return { state: "no-token", why: "no token yet", next: `keybearer tools token ${name}` };

@@ -25,7 +25,7 @@ export function createTrusting(means: TrustingMeans): Pick<Controls, "held" | "t
     });
   }
 
-  async function trust(name: string, seen: readonly HeldTool[]): Promise<TrustAnswer> {
+  async function trust(name: string, seen: readonly HeldTool[], peer: string): Promise<TrustAnswer> {
     const granted: string[] = [];
     const problems: string[] = [];
     for (const hold of held(name) ?? []) {
@@ -37,7 +37,7 @@ export function createTrusting(means: TrustingMeans): Pick<Controls, "held" | "t
         problems.push(answer.reason);
         continue;
       }
-      means.log.warn({ tool: hold.tool }, `trusted by hand: ${answer.granted}`);
+      means.log.warn({ tool: hold.tool, peer }, `trusted: ${answer.granted}`);
       granted.push(`${hold.tool}: ${answer.granted}`);
       if (answer.problem !== null) problems.push(answer.problem);
       if (answer.state.state === "needs-trust")

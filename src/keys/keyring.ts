@@ -26,6 +26,8 @@ export interface Keyring {
   current(): ReadonlyMap<string, KeyState>;
   /** For a key the gateway refused: reads it again, at most once a minute. True when the state changed. */
   reread(tool: string): Promise<boolean>;
+  /** A key file changed: only its tools are read again, so that no vault is asked for nothing. */
+  rereadFile(path: string): Promise<void>;
   /** A person said yes. With `seen`, only to exactly that: config.yaml may have changed while they thought. */
   grant(tool: string, seen?: Held): Promise<Granted>;
   /** Every key that may be in use, those of requests still under way included, so that a log can blot them. */
@@ -118,6 +120,12 @@ class SourceKeyring implements Keyring {
     return flight.finally(() => {
       reread.flight = null;
     });
+  }
+
+  async rereadFile(path: string): Promise<void> {
+    const isThere = ({ source }: Want) => source.kind === "file" && source.path === path;
+    const entries = [...this.#entries.values()].filter(({ want }) => isThere(want));
+    await Promise.all(entries.map((entry) => this.#refresh(entry, () => true)));
   }
 
   async grant(tool: string, seen?: Held): Promise<Granted> {

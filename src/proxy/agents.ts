@@ -1,4 +1,4 @@
-import { Agent as HttpAgent, request } from "node:http";
+import { type ClientRequest, Agent as HttpAgent, request } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import type { Socket } from "node:net";
 import { connect as tlsConnect } from "node:tls";
@@ -76,11 +76,23 @@ function createAgent(scheme: string, { proxy, timeouts }: Gateway): HttpAgent {
     scheduling: "lifo" as const,
   };
   const agent = scheme === "https:" ? new HttpsAgent(options) : new HttpAgent(options);
+  keepHeadersOut(agent);
   if (proxy !== null) {
     const patience = timeouts.connect + AFTER_THE_CALL_MS;
     tunnelThrough(agent, { proxy, tls: scheme === "https:", patience });
   }
   return agent;
+}
+
+/**
+ * An agent is handed the options of each request, the headers with the key among them, for which it has no use: it
+ * keeps them with the connection, and Node prints them under NODE_DEBUG=http or net.
+ */
+function keepHeadersOut(agent: HttpAgent): void {
+  // Every kind of agent has this method, which its type leaves out.
+  const inner = agent as HttpAgent & { addRequest(asking: ClientRequest, options: object): void };
+  const addRequest = inner.addRequest.bind(agent);
+  inner.addRequest = (asking, options) => addRequest(asking, { ...options, headers: {} });
 }
 
 interface ConnectOptions {

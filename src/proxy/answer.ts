@@ -5,6 +5,8 @@ import { type Protocol, type Refusal, refusalAnswer, refuse } from "../refusal.t
 /** How much of a refused upload is read away, and for how long, before the connection is given up. */
 const MOST_DISCARDED = 8 * 1024 * 1024;
 const LONGEST_DISCARDING = 10_000;
+/** How long a client that was told goodbye may keep its side of the connection open. */
+const LAST_WORDS_MS = 1000;
 
 export function answerRefusal(
   req: IncomingMessage,
@@ -56,12 +58,22 @@ export function answerUpgradeRefusal(
   const answer = refusalAnswer(refusal, protocol, id);
   const headers = Object.entries({ ...answer.headers, connection: "close" });
   const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
-  socket.end(`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${lines}\r\n${answer.body}`);
+  socket.write(`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${lines}\r\n${answer.body}`);
+  sayGoodbye(socket);
   return answer.status;
+}
+
+/** Ending is only our half of it; nobody else closes a connection that has left the server or cannot be read. */
+export function sayGoodbye(socket: Duplex): void {
+  socket.end();
+  const timer = setTimeout(() => socket.destroy(), LAST_WORDS_MS);
+  socket.once("close", () => clearTimeout(timer));
 }
 
 /** The same for bytes that are no request: nobody knows the caller's protocol, and the connection ends. */
 export function answerUnparsable(error: NodeJS.ErrnoException, socket: Duplex, id: string): void {
+  // It was told already, and sends on: closed now, the words would be lost on it.
+  if (socket.writableEnded && !socket.destroyed) return;
   if (error.code === "ECONNRESET" || !socket.writable) socket.destroy();
   else answerUpgradeRefusal(socket, unparsable(error), "openai", id);
 }
@@ -70,6 +82,8 @@ function unparsable(error: NodeJS.ErrnoException): Refusal {
   switch (error.code) {
     case "HPE_HEADER_OVERFLOW":
       return refuse("headers-too-large", "the head of the request is larger than 16 KB");
+    case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
+      return refuse("body-too-large", "the chunks of the body have extensions larger than 16 KB");
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return refuse("bad-request", "the head of the request did not arrive within 10 s");
     default:

@@ -3,14 +3,14 @@ import type { Socket } from "node:net";
 import { pipeline } from "node:stream";
 import { TLSSocket } from "node:tls";
 import type { Clock } from "../clock.ts";
-import { reason } from "../places.ts";
+import { reason } from "../reason.ts";
 import type { Refusal } from "../refusal.ts";
 import { discard } from "./answer.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import { createDeadline, type Deadline, type Phase } from "./deadline.ts";
 import { decoded, gather, withoutKey } from "./error-body.ts";
 import type { End, Exchange, Outcome } from "./exchange.ts";
-import { gatewayFailure, gatewayTimeout } from "./failure.ts";
+import { gatewayFailure, gatewayTimeout, uploadStopped } from "./failure.ts";
 import { incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
 import { type StreamEnd, watchStreamEnd } from "./stream-end.ts";
 
@@ -136,11 +136,13 @@ export class Call {
   }
 
   #onSilence(phase: Phase, ms: number): void {
-    const { res, gateway, origin } = this.#exchange;
-    // A reader that takes nothing keeps the gateway from sending: that silence is the client's.
-    this.#end ??= res.writableNeedDrain ? "client-left" : "gateway-failed";
+    const { req, res, gateway, origin } = this.#exchange;
+    // An upload that stops keeps the gateway from answering, as long as the gateway took what there was of it.
+    const unsaid = phase === "first_byte" && !req.complete && this.#outgoing?.writableNeedDrain === false;
+    // A reader that takes nothing keeps it from sending. Either silence is the client's.
+    this.#end ??= unsaid || res.writableNeedDrain ? "client-left" : "gateway-failed";
     if (res.headersSent) res.destroy();
-    else this.#settle(gatewayTimeout(phase, ms, gateway.name, origin));
+    else this.#settle(unsaid ? uploadStopped(ms) : gatewayTimeout(phase, ms, gateway.name, origin));
     this.#outgoing?.destroy();
   }
 

@@ -42,10 +42,18 @@ function unreachable(where: string, why: string): Refusal {
 }
 
 export function gatewayTimeout(phase: Phase, ms: number, gateway: string, origin: string): Refusal {
-  const seconds = `${Math.round(ms / 100) / 10} s`;
   const what = phase === "connect" ? "could not be connected to" : "did not answer";
   return refuse(
     "gateway-timeout",
-    `gateway ${gateway} (${origin}) ${what} within ${seconds} (gateways.${gateway}.timeouts.${phase})`,
+    `gateway ${gateway} (${origin}) ${what} within ${inSeconds(ms)} (gateways.${gateway}.timeouts.${phase})`,
   );
+}
+
+/** The client's own fault, told to it all the same. */
+export function uploadStopped(ms: number): Refusal {
+  return refuse("bad-request", `the body of the request stopped coming for ${inSeconds(ms)}`);
+}
+
+function inSeconds(ms: number): string {
+  return `${Math.round(ms / 100) / 10} s`;
 }

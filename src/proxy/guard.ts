@@ -37,6 +37,7 @@ export function guard(head: RequestHead, doors: Doors): Refusal | null {
     checkSize(head) ??
     checkTarget(head) ??
     checkFraming(head, headers) ??
+    checkExpectation(headers) ??
     checkCredentials(headers) ??
     checkHops(headers)
   );
@@ -110,6 +111,12 @@ function hasDotSegment(path: string): boolean {
 
 /** One request here must be one request there, whatever its framing (CVE-2026-29057 and its family). */
 function checkFraming(head: RequestHead, headers: Headers): Refusal | null {
+  // A WebSocket's request has no body. Its length would be sent on, and the gateway would take the next request on
+  // that connection, another tool's perhaps, for it.
+  const websocket = headers.get("upgrade")?.some((value) => /websocket/i.test(value)) ?? false;
+  if (websocket && (headers.has("content-length") || headers.has("transfer-encoding"))) {
+    return refuse("bad-request", "a request for a websocket has no body");
+  }
   const coding = headers.get("transfer-encoding");
   if (coding === undefined) return null;
   if (coding.length !== 1 || coding[0]?.trim().toLowerCase() !== "chunked") {
@@ -122,14 +129,21 @@ function checkFraming(head: RequestHead, headers: Headers): Refusal | null {
   return null;
 }
 
+function checkExpectation(headers: Headers): Refusal | null {
+  const expected = headers.get("expect");
+  if (expected === undefined || expected.join().trim().toLowerCase() === "100-continue") return null;
+  return refuse("bad-request", "no expectation but 100-continue is met");
+}
+
 function checkCredentials(headers: Headers): Refusal | null {
   const twice = CREDENTIAL_HEADERS.find((name) => (headers.get(name)?.length ?? 0) > 1);
   return twice === undefined ? null : refuse("bad-request", `the header ${twice} is there twice`);
 }
 
 function checkHops(headers: Headers): Refusal | null {
-  const hops = Number(headers.get(HOPS_HEADER)?.[0] ?? 0);
-  if (hops < MOST_HOPS) return null;
+  const hops = headers.get(HOPS_HEADER) ?? [];
+  // Only our own spelling counts: what a client makes up, such as -1000, would let a loop run that long.
+  if (hops.every((hop) => /^\d$/.test(hop) && Number(hop) < MOST_HOPS)) return null;
   return refuse(
     "loop",
     "this request went through keybearer before. a gateway's base_url points back at keybearer",

@@ -5,7 +5,7 @@ import { type Refusal, refuse } from "../refusal.ts";
 import { answerUpgradeRefusal } from "./answer.ts";
 import { guard } from "./guard.ts";
 import { type HandleMeans, headOf, NOTHING, open, sending, whoCalls } from "./handle.ts";
-import { route, withoutQuery } from "./route.ts";
+import { endpointOf, route } from "./route.ts";
 import { settle } from "./settle.ts";
 
 /**
@@ -40,7 +40,7 @@ export async function handleUpgrade(
   ) {
     return end(refuse("websockets-off", "upgrades are not passed through. send a plain request"));
   }
-  request.endpoint = withoutQuery(routed.path);
+  request.endpoint = endpointOf(routed.path);
   const { tool } = identified;
   request.tool = tool;
   request.gateway = snapshot.gatewayOf(tool);
@@ -51,6 +51,7 @@ export async function handleUpgrade(
   const admitted = admit(tool, request.gateway, snapshot.keyOf(tool), request.startedAt);
   if (!admitted.ok) return end(admitted.refusal);
   request.key = admitted.key;
+  if (socket.destroyed) return settle(request, { ...NOTHING, end: "client-left" }, means);
   const way = sending(req, request, routed.path, admitted.key, means);
   const headers = { ...way.headers, connection: "Upgrade", upgrade: "websocket" };
   settle(request, await means.forwarder.forwardUpgrade({ ...way, headers, socket, head, answer }), means);

@@ -13,7 +13,7 @@ import type { Exchange, Outcome } from "./exchange.ts";
 import type { Forwarder } from "./forward.ts";
 import { guard } from "./guard.ts";
 import { keySlot, outgoingHeaders } from "./headers.ts";
-import { destination, protocolOf, route, withoutQuery } from "./route.ts";
+import { destination, endpointOf, protocolOf, route } from "./route.ts";
 import { type Request, type SettleMeans, settle } from "./settle.ts";
 
 export interface HandleMeans extends SettleMeans {
@@ -44,7 +44,7 @@ export async function handle(req: IncomingMessage, res: ServerResponse, means: H
   if (routed.kind === "health") return plain(res, request.id, 200, "ok\n");
   if (routed.kind === "probe") return plain(res, request.id, 404, "not found\n");
   if (routed.kind === "wrong") return end(routed.refusal);
-  request.endpoint = withoutQuery(routed.path);
+  request.endpoint = endpointOf(routed.path);
 
   const identified = await whoCalls(req, snapshot, routed.token, means);
   if (!identified.ok) return end(identified.refusal);
@@ -60,6 +60,8 @@ export async function handle(req: IncomingMessage, res: ServerResponse, means: H
   if (!admitted.ok) return end(admitted.refusal);
   request.key = admitted.key;
 
+  // It left while its program was looked for: nobody would hear of its leaving any more.
+  if (req.socket.destroyed) return settle(request, { ...NOTHING, end: "client-left" }, means);
   if (req.headers.expect?.toLowerCase() === "100-continue") res.writeContinue();
   const outcome = await means.forwarder.forward({
     res,

@@ -1,9 +1,11 @@
+import { isLoopback } from "../config/fields/address.ts";
 import type { Gateway } from "../config/shape.ts";
 import { CREDENTIAL_HEADERS, isCredentialName } from "../identity/credential.ts";
 import type { Protocol } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
 import { type Cause, isForTheOwner } from "./cause.ts";
 import { HOPS_HEADER } from "./guard.ts";
+import { holdsToken } from "./route.ts";
 
 /** RFC 9110 section 7.6.1, and the older names that are treated likewise. */
 const HOP_BY_HOP = [
@@ -55,7 +57,8 @@ export function outgoingHeaders(request: OutgoingRequest): OutgoingHeaders {
     // Lower case throughout: two spellings of one name would both be sent.
     const name = (rawHeaders[i] ?? "").toLowerCase();
     const value = rawHeaders[i + 1] ?? "";
-    if (dropped.includes(name) || !isForwarded(name)) continue;
+    // A token in a header that is no credential slot, by a slip or to be clever, is one credential more that goes along.
+    if (dropped.includes(name) || !isForwarded(name) || holdsToken(value)) continue;
     const before = headers[name];
     headers[name] = before === undefined ? value : [before, value].flat();
   }
@@ -96,11 +99,7 @@ function nominated(rawHeaders: readonly string[]): string[] {
 
 function hopsOf(rawHeaders: readonly string[]): number {
   const at = rawHeaders.findIndex((name, i) => i % 2 === 0 && name.toLowerCase() === HOPS_HEADER);
-  return at === -1 ? 0 : Number(rawHeaders[at + 1]) || 0;
-}
-
-function isLoopback(hostname: string): boolean {
-  return hostname === "localhost" || hostname === "[::1]" || hostname.startsWith("127.");
+  return at === -1 ? 0 : Number(rawHeaders[at + 1]);
 }
 
 export type KeySlot = "authorization" | "x-api-key" | "x-goog-api-key";

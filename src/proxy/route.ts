@@ -1,5 +1,6 @@
 import type { Gateway } from "../config/shape.ts";
 import { type Protocol, type Refusal, refuse } from "../refusal.ts";
+import { blotCredentials, blotKeyShapes, looksLikeCredential } from "../secret.ts";
 
 /** What a path on the data port means, before anybody knows who is calling. */
 export type Route =
@@ -27,16 +28,23 @@ export function route(method: string, target: string, host: string): Route {
 function within(method: string, target: string, host: string, token: string | null): Route {
   const path = withoutQuery(target);
   // Only /t/<token> is cut off; anywhere else it would be logged here and sent on to the gateway.
-  if (/kb_[A-Za-z0-9_-]{16,}/.test(target)) {
+  if (holdsToken(target)) {
     return {
       kind: "wrong",
       refusal: refuse("bad-request", "there is a token inside the address. send it in a header"),
     };
   }
+  const inQuery = /[?&](key|api_?key|access_token|token)=([^&]+)/i.exec(target.slice(path.length));
+  if (inQuery !== null && looksLikeCredential(inQuery[2] ?? "")) {
+    const message = `the address carries a real key in its query (${inQuery[1]}=). it was not forwarded. take it out`;
+    return { kind: "wrong", refusal: refuse("foreign-key", message) };
+  }
   const mistake = baseUrlMistake(path);
   if (mistake !== null) return { kind: "wrong", refusal: wrongBase(mistake, host) };
   if (/^\/v1(?:beta)?\/./.test(path)) return { kind: "gateway", path: target, token };
-  const asked = `${method} ${path.length > 60 ? `${path.slice(0, 60)}…` : path}`;
+  // Somebody may have put a key where the path begins.
+  const shown = blotCredentials(path);
+  const asked = `${method} ${shown.length > 60 ? `${shown.slice(0, 60)}…` : shown}`;
   const message =
     `${asked} is not served here. the base url is http://${host}/v1 in openai-style clients, ` +
     `http://${host} in messages-style and gemini clients`;
@@ -104,4 +112,14 @@ function behind(address: string, path: string): Destination {
 
 export function withoutQuery(target: string): string {
   return target.split("?", 1)[0] ?? "";
+}
+
+/** The path as it may be written down: ids stay, what has the shape of a key does not. */
+export function endpointOf(path: string): string {
+  return withoutQuery(path).split("/").map(blotKeyShapes).join("/");
+}
+
+/** Whether something that looks like a token is in a text that would be sent on. */
+export function holdsToken(text: string): boolean {
+  return /kb_[A-Za-z0-9_-]{16,}/.test(text);
 }

@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import type { Listen } from "../config/shape.ts";
+import { sayGoodbye } from "./answer.ts";
 
 /** The listeners of one port: 127.0.0.1 and [::1] together, or the one the person chose. */
 export interface Port {
@@ -115,10 +116,16 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
     silent.add(socket);
     socket.once("close", () => silent.delete(socket));
   });
+  const answers = new WeakMap<Duplex, Set<ServerResponse>>();
   const answer = (req: IncomingMessage, res: ServerResponse) => {
     silent.delete(req.socket);
-    // Of an answer that ends after the stop, Node would keep the connection for keepAliveTimeout.
+    // A request that is sent once more is listened to once more.
+    res.setMaxListeners(0);
+    const underWay = answers.get(req.socket) ?? new Set();
+    answers.set(req.socket, underWay.add(res));
     res.once("close", () => {
+      underWay.delete(res);
+      // Of an answer that ends after the stop, Node would keep the connection for keepAliveTimeout.
       if (!server.listening) setImmediate(() => server.closeIdleConnections());
     });
     handlers.request(req, res);
@@ -126,17 +133,42 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
   server.on("request", answer);
   // 100 is answered only once the request is let in (handle.ts), so that a refused upload is never sent.
   server.on("checkContinue", answer);
+  // Any other expectation Node would refuse itself, before the guard and without its words.
+  server.on("checkExpectation", answer);
   server.on("upgrade", (req, socket, head) => {
-    if (!/^\s*websocket\s*$/i.test(req.headers.upgrade ?? "")) return withoutOffer(server, req, socket, head);
     // An upgraded connection leaves the server's own book, so cut() would not find it.
     upgraded.add(socket);
     silent.delete(socket);
     socket.once("close", () => upgraded.delete(socket));
-    handlers.upgrade(req, socket, head);
+    const underWay = answers.get(socket);
+    if (underWay !== undefined && underWay.size > 0) endBehind(underWay, socket);
+    else if (/^\s*websocket\s*$/i.test(req.headers.upgrade ?? "")) handlers.upgrade(req, socket, head);
+    else withoutOffer(server, req, socket, head);
   });
   server.on("connect", (_req, socket) => socket.destroy());
-  server.on("clientError", handlers.unparsable);
+  server.on("clientError", (error, socket) => {
+    // Words in the middle of an answer, or in front of one that is still to come, would be taken for its own.
+    const taken = [...(answers.get(socket) ?? [])].some((res) => res.headersSent || res.req.complete);
+    if (taken) socket.destroy();
+    else handlers.unparsable(error, socket);
+  });
   return server;
+}
+
+/**
+ * An upgrade that is pipelined behind requests would be answered in front of them: Node lets go of the connection at
+ * once. No client is known to do that. What is under way is answered, and the connection ends.
+ */
+function endBehind(underWay: ReadonlySet<ServerResponse>, socket: Duplex): void {
+  // Nobody else listens on it any more: neither to its failures nor to the client's leaving.
+  socket.on("error", () => socket.destroy());
+  socket.once("end", () => socket.destroy());
+  socket.resume();
+  for (const res of underWay) {
+    res.once("close", () => {
+      if (underWay.size === 0) sayGoodbye(socket);
+    });
+  }
 }
 
 const OFFER = /\b(?:upgrade|http2-settings)\b/gi;

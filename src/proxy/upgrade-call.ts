@@ -100,6 +100,8 @@ export class UpgradeCall {
   #onResponse(answer: IncomingMessage): void {
     const { socket, gateway } = this.#exchange;
     this.#noteAnswer(answer);
+    // The connection is not kept for anybody else: what was half agreed on it is not known.
+    if (this.#outgoing !== null) this.#outgoing.shouldKeepAlive = false;
     this.#deadline.await("idle", gateway.timeouts.idle);
     answer.on("data", () => this.#deadline.touch("idle"));
     answer.once("error", () => {

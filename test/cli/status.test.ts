@@ -44,10 +44,10 @@ t.test("tools needs no daemon, and --json is for programs", async (t) => {
   const words = await command(t, home, ["tools"]);
   t.equal(words.code, 0);
   t.match(words.stdout, /^tool +state +gateway +key +tokens +last use\n/);
-  t.match(words.stdout, /^codex +active +main\/coding /m);
+  t.match(words.stdout, /^codex +not-running +main\/coding /m);
   t.match(words.stdout, /fresh: no token yet → keybearer tools token fresh/);
   const json = await command(t, home, ["tools", "list", "--json"]);
-  t.match(statesOf(JSON.parse(json.stdout)), STATES);
+  t.match(statesOf(JSON.parse(json.stdout)), { ...STATES, codex: "not-running" });
   t.notOk(`${words.stdout}${json.stdout}`.includes(key));
   await saveConfig(home, "tools: [");
   t.equal((await command(t, home, ["tools"])).code, 78, "a bad file is said so");

@@ -113,3 +113,35 @@ t.test("a tool that borrows another tool's known key for its own gateway is held
   t.equal((await ask(under, mine.token)).status, 200, "the owner is not");
   t.equal(elsewhere.requests().length, 0);
 });
+
+t.test("a rotation does not let go of a tool that is held", async (t) => {
+  const [home, elsewhere] = [await startGateway(t), await startGateway(t)];
+  const [old, fresh] = [newKey(home), newKey(home)];
+  const { token, hash } = freshToken();
+  const under = await startUnderTest(t, configOf(home.baseUrl, old.text, hash));
+  await under.save(configOf(elsewhere.baseUrl, old.text, hash));
+  await until("it is held", async () => (await toolState(under, "codex"))?.state === "needs-trust");
+  await under.save(configOf(elsewhere.baseUrl, fresh.text, hash));
+  await until("the new key was judged", () => messages(under).join("\n").includes(fresh.fingerprint));
+  t.match(await ask(under, token), { status: 400, refusal: "needs-trust" });
+  t.equal(elsewhere.requests().length, 0);
+  await under.save(configOf(home.baseUrl, fresh.text, hash));
+  await until("back where it belongs, it serves", async () => (await ask(under, token)).status === 200);
+  t.equal(lastKey(home), fresh.id);
+});
+
+t.test(
+  "an outbound proxy that an edit puts before a gateway without TLS is held like another origin",
+  async (t) => {
+    const home = await startGateway(t);
+    const key = newKey(home);
+    const { token, hash } = freshToken();
+    const under = await startUnderTest(t, configOf(home.baseUrl, key.text, hash));
+    t.equal((await ask(under, token)).status, 200);
+    const through = `gateways: { main: { base_url: "${home.baseUrl}", proxy: "http://127.0.0.1:9" } }\n`;
+    await under.save(`${through}tools:\n  codex:\n    key: ${key.text}\n    token: ${hash}\n`);
+    await until("it is held", async () => (await toolState(under, "codex"))?.state === "needs-trust");
+    t.match(await ask(under, token), { status: 400, refusal: "needs-trust" });
+    t.match((await toolState(under, "codex"))?.why, "http://127.0.0.1:9");
+  },
+);

@@ -1,63 +1,11 @@
-import { randomBytes } from "node:crypto";
-import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { canary, filesBelow, scan } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
 import { ask, get, hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
-
-function canary(): string {
-  return `sk-${randomBytes(18).toString("hex")}`;
-}
-
-/** Every shape in which a secret could slip through. base64 looks different for each place in three bytes. */
-function shapesOf(secret: string): string[] {
-  const bytes = Buffer.from(secret);
-  const aligned = [0, 1, 2].map((shift) =>
-    Buffer.concat([Buffer.alloc(shift), bytes])
-      .toString("base64")
-      .slice(4, -4),
-  );
-  return [
-    secret,
-    [...secret].reverse().join(""),
-    bytes.toString("hex"),
-    ...aligned,
-    ...aligned.map((text) => text.replaceAll("+", "-").replaceAll("/", "_")),
-    secret.slice(0, 16),
-    secret.slice(-16),
-  ];
-}
-
-/** The names of the places in which a secret is found. */
-function scan(places: Readonly<Record<string, string>>, secrets: Readonly<Record<string, string>>): string[] {
-  return Object.entries(places).flatMap(([place, text]) =>
-    Object.entries(secrets)
-      .filter(([, secret]) => shapesOf(secret).some((shape) => text.includes(shape)))
-      .map(([name]) => `${name} in ${place}`),
-  );
-}
-
-function filesBelow(folder: string): string[] {
-  return readdirSync(folder, { recursive: true, encoding: "utf8" })
-    .map((name) => join(folder, name))
-    .filter((path) => statSync(path).isFile());
-}
-
-t.test("the scan finds a secret in each of its shapes, so that finding none means something", async (t) => {
-  const secret = canary();
-  for (const shape of shapesOf(secret)) {
-    t.same(scan({ log: `{"msg":"before ${shape} after"}` }, { key: secret }), ["key in log"]);
-  }
-  const sentence = Buffer.from(`authorization: Bearer ${secret}, and more`);
-  for (const shift of [0, 1, 2]) {
-    const text = Buffer.concat([Buffer.alloc(shift, 120), sentence]).toString("base64");
-    t.same(scan({ log: text }, { key: secret }), ["key in log"], `inside base64, ${shift} further`);
-  }
-  t.same(scan({ log: sentence.toString("hex") }, { key: secret }), ["key in log"]);
-  t.same(scan({ log: "nothing here" }, { key: secret }), []);
-});
 
 t.test(
   "no key, token or prompt shows up in any output, file or argument of a daemon that traces",

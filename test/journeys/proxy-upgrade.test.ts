@@ -52,6 +52,28 @@ t.test(
   },
 );
 
+t.test(
+  "a request for a websocket that brings a body is refused: it would be the next tool's request",
+  async (t) => {
+    const gateway = await startRawGateway(t, (call) => call.answer("404 Not Found", {}, "{}"));
+    const one = await startWithOneTool(t, gateway.origin, ON);
+    for (const more of [{ "Content-Length": "40" }, { "Transfer-Encoding": "chunked" }]) {
+      const client = await openRaw(t, one.port);
+      client.send(upgrade(one, more));
+      await client.closed();
+      t.equal(parsed(client.text()).status, 400);
+    }
+    t.equal(gateway.connections(), 0);
+    const client = await openRaw(t, one.port);
+    client.send(upgrade(one));
+    await client.closed();
+    t.equal(parsed(client.text()).status, 404);
+    await (await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } })).text();
+    t.equal(gateway.connections(), 2, "a connection on which an upgrade was asked for serves nobody else");
+    await stillHealthy(t, one, [one.key, one.token]);
+  },
+);
+
 t.test("an offer of another protocol than WebSocket is passed over, as Java's clients expect", async (t) => {
   const gateway = await startRawGateway(t, async (call) => {
     await call.whole;

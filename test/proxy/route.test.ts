@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
 import { guard } from "../../src/proxy/guard.ts";
-import { destination, protocolOf, route } from "../../src/proxy/route.ts";
+import { destination, endpointOf, protocolOf, route } from "../../src/proxy/route.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 
 const HOST = "localhost:5397";
@@ -75,6 +75,27 @@ t.test("a token anywhere but in /t/ is refused", async (t) => {
     t.match(route("GET", path, HOST), { kind: "wrong", refusal: { code: "bad-request" } });
   }
   t.match(route("GET", "/v1/files/kb_notes", HOST), { kind: "gateway" }, "a short name is no token");
+});
+
+t.test("a real key in the query is refused by name, and one in a wrong path is not repeated", async (t) => {
+  for (const query of [
+    "key=AIzaSyA1234567890abcdefghijk",
+    "a=1&api_key=sk-abcdef1234567890",
+    "access_token=sk-ant-abcdefgh1234",
+  ]) {
+    const routed = route("GET", `/v1beta/models?${query}`, "localhost:5397");
+    t.match(routed, { kind: "wrong", refusal: { code: "foreign-key" } }, query);
+    t.notMatch(JSON.stringify(routed), /AIza|abcdef/);
+  }
+  t.equal(route("GET", "/v1beta/models?key=unused&pageSize=5", "localhost:5397").kind, "gateway");
+  const wrong = route("GET", "/sk-proj-realsecretREAL123456/v1/models", "localhost:5397");
+  t.match(wrong, { kind: "wrong", refusal: { code: "wrong-base-url" } });
+  t.notMatch(JSON.stringify(wrong), "realsecret");
+  t.equal(endpointOf("/v1/sk-proj-realsecretREAL123456/x?y=1"), "/v1/[hidden]/x");
+  t.equal(
+    endpointOf("/v1/responses/resp_0123456789abcdef0123456789abcdef"),
+    "/v1/responses/resp_0123456789abcdef0123456789abcdef",
+  );
 });
 
 t.test("the protocol is told by the path, then by the headers", async (t) => {

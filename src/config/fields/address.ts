@@ -82,6 +82,7 @@ function plainAddress(text: string): Reading<string> {
   return { value: url.origin + url.pathname.replace(/\/+$/, "") };
 }
 
-function isLoopback(hostname: string): boolean {
+/** As URL.hostname writes it. */
+export function isLoopback(hostname: string): boolean {
   return hostname === "localhost" || hostname === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(hostname);
 }

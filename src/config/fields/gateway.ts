@@ -4,7 +4,7 @@ import { DEFAULT_SCHEDULE, DEFAULT_TIMEOUTS } from "../defaults.ts";
 import type { Console, ConsoleLogin, Gateway, Group, Timeouts } from "../shape.ts";
 import { asSection, quoted, type Read, type Section } from "../text/section.ts";
 import type { Entry, Report } from "../text/tree.ts";
-import { baseUrl, consoleUrl, messagesUrl, proxyUrl, withoutVersion } from "./address.ts";
+import { baseUrl, consoleUrl, isLoopback, messagesUrl, proxyUrl, withoutVersion } from "./address.ts";
 import { type LiteralFault, passwordFault, readKeySource } from "./key.ts";
 import { duration, factor, flag, oneOf, words } from "./values.ts";
 
@@ -34,7 +34,19 @@ export function readGateway(
     console: readConsole(section.section("console"), base ?? "", home),
   };
   section.finish();
+  checkProxy(gateway, section);
   return base === null ? null : Object.freeze(gateway);
+}
+
+type Addresses = Pick<Gateway, "proxy" | "baseUrl" | "messagesUrl">;
+
+/** Through a proxy, http is in the clear for it: only one on this machine may see that, and trust asks about it too. */
+function checkProxy({ proxy, baseUrl, messagesUrl }: Addresses, section: Section): void {
+  if (proxy === null || isLoopback(new URL(proxy).hostname)) return;
+  if (![baseUrl, messagesUrl].some((address) => address.startsWith("http:"))) return;
+  const message = "an outbound proxy would see the key of a gateway that is called by http";
+  const hint = "take it out; a gateway on this machine needs none";
+  section.report.error(section.placeOf("proxy"), section.pathOf("proxy"), message, hint);
 }
 
 /** `gateway: URL`, the short way to write one gateway called main. */
