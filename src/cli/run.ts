@@ -3,7 +3,7 @@ import { Command } from "commander";
 import { type Daemon, startDaemon } from "../daemon.ts";
 import { createLogStream } from "../log-stream.ts";
 import { findPlaces } from "../places.ts";
-import { StartFailure } from "../start-failure.ts";
+import { EXIT, StartFailure } from "../start-failure.ts";
 import { version } from "../version.ts";
 import { visibleLines } from "./table.ts";
 
@@ -15,6 +15,13 @@ export function runCommand(): Command {
 }
 
 async function run(options: { config?: string }): Promise<void> {
+  // Node read it before our first line ran and cannot be told otherwise: it prints what passes through its streams, and
+  // so a key on its way from a command.
+  if (process.env.NODE_DEBUG) {
+    process.stderr.write("NODE_DEBUG makes node print keys. start without it: env -u NODE_DEBUG keybearer run\n");
+    process.exitCode = EXIT.badConfig;
+    return;
+  }
   // Before any file is made: state, socket and log are nobody else's business.
   process.umask(0o077);
   // A reader of our output that goes away must not take the daemon with it.

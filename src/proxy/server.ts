@@ -90,6 +90,13 @@ interface Connections {
   readonly silent: Set<Duplex>;
 }
 
+const WEBSOCKET = /^\s*websocket\s*$/i;
+
+/** Newer versions of Node can be told which offers to take up; the others give every one away. See withoutOffer. */
+function upgradesOnlyTo(protocol: RegExp): object {
+  return { shouldUpgradeCallback: (req: IncomingMessage) => protocol.test(req.headers.upgrade ?? "") };
+}
+
 function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connections): Server {
   const server = createServer({
     insecureHTTPParser: false,
@@ -103,6 +110,7 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
     keepAliveTimeout: 5000,
     noDelay: true,
     joinDuplicateHeaders: false,
+    ...upgradesOnlyTo(WEBSOCKET),
   });
   // A cap here drops the headers beyond it in silence, credentials too; guard.ts counts them instead.
   server.maxHeadersCount = 0;
@@ -142,7 +150,7 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
     socket.once("close", () => upgraded.delete(socket));
     const underWay = answers.get(socket);
     if (underWay !== undefined && underWay.size > 0) endBehind(underWay, socket);
-    else if (/^\s*websocket\s*$/i.test(req.headers.upgrade ?? "")) handlers.upgrade(req, socket, head);
+    else if (WEBSOCKET.test(req.headers.upgrade ?? "")) handlers.upgrade(req, socket, head);
     else withoutOffer(server, req, socket, head);
   });
   server.on("connect", (_req, socket) => socket.destroy());

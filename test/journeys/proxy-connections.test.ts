@@ -324,7 +324,7 @@ t.test("a gateway that is keybearer itself does not become a storm", async (t) =
     `gateway: http://127.0.0.1:1/v1\ntools:\n  me: { key: ${canaryKey()}, token: ${hash} }\n`,
   );
   const key = canaryKey();
-  await under.save(`gateway: ${under.url}/v1\ntools:\n  me: { key: ${key}, token: ${hash} }\n`);
+  await under.save(`gateway: ${under.url}/v1\ntools:\n  another: { key: ${key}, token: ${hash} }\n`);
   await under.daemon.reload();
   const answer = await fetch(`${under.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
   t.equal(answer.status, 401, "its key is no token of its own");
