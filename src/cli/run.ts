@@ -18,7 +18,9 @@ async function run(options: { config?: string }): Promise<void> {
   // Node read it before our first line ran and cannot be told otherwise: it prints what passes through its streams, and
   // so a key on its way from a command.
   if (process.env.NODE_DEBUG) {
-    process.stderr.write("NODE_DEBUG makes node print keys. start without it: env -u NODE_DEBUG keybearer run\n");
+    process.stderr.write(
+      "NODE_DEBUG makes node print keys. start without it: env -u NODE_DEBUG keybearer run\n",
+    );
     process.exitCode = EXIT.badConfig;
     return;
   }
