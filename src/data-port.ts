@@ -1,8 +1,9 @@
 import type { Listen } from "./config/shape.ts";
 import { portOwner } from "./identity/port-owner.ts";
 import { answerUnparsable } from "./proxy/answer.ts";
-import { type HandleMeans, handle } from "./proxy/handle.ts";
+import { handle } from "./proxy/handle.ts";
 import { handleUpgrade } from "./proxy/handle-upgrade.ts";
+import type { HandleMeans } from "./proxy/means.ts";
 import { openPort, type Port, PortTaken } from "./proxy/server.ts";
 import { requestId } from "./request-id.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";

@@ -1,14 +1,25 @@
 import { realpath } from "node:fs/promises";
 import type { Snapshot } from "../config/snapshot.ts";
 import { refuse } from "../refusal.ts";
-import type { Identified } from "./identify.ts";
+import type { Credential } from "./credential.ts";
+import { type Identified, identify } from "./identify.ts";
 import type { Owner } from "./process.ts";
+
+/** By token, and by program where some tool asks for that. */
+export async function whoCalls(
+  snapshot: Snapshot,
+  credentials: readonly Credential[],
+  findOwner: () => Promise<Owner | null>,
+): Promise<Identified> {
+  const named = identify(snapshot, credentials);
+  return snapshot.processTools.length === 0 ? named : confirmProcess(named, snapshot, findOwner);
+}
 
 /**
  * Brings the program that owns the connection into the answer of identify(). A tool with `process` and no token is known
  * by its program alone; with both, both must hold. Weaker than a token: whoever may run the program may be the tool.
  */
-export async function confirmProcess(
+async function confirmProcess(
   named: Identified,
   snapshot: Snapshot,
   findOwner: () => Promise<Owner | null>,

@@ -8,10 +8,10 @@ import type { Refusal } from "../refusal.ts";
 import { discard } from "./answer.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import { createDeadline, type Deadline, type Phase } from "./deadline.ts";
-import { decoded, gather, withoutKey } from "./error-body.ts";
+import { gather, readError } from "./error-body.ts";
 import type { End, Exchange, Outcome } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout, uploadStopped } from "./failure.ts";
-import { incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
+import { incomingHeaders, reasonPhrase, withCause } from "./headers.ts";
 import { type StreamEnd, watchStreamEnd } from "./stream-end.ts";
 
 /**
@@ -93,7 +93,7 @@ export class Call {
     if (status >= 400) this.#passError(answer, status);
     else {
       this.#cause = causeOf({ status, contentType: answer.headers["content-type"] ?? "", body: "" });
-      this.#writeHead(status, incomingHeaders(answer.rawHeaders, this.#exchange.key));
+      this.#writeHead(status, withCause(incomingHeaders(answer.rawHeaders, this.#exchange.key), this.#cause));
       this.#passRest(answer);
     }
   }
@@ -181,21 +181,14 @@ export class Call {
   }
 
   #passError(answer: IncomingMessage, status: number): void {
-    const { key } = this.#exchange;
-    const encoding = answer.headers["content-encoding"];
-    gather(answer, ({ bytes, whole }) => {
+    gather(answer, (gathered) => {
       if (this.#settled) return;
-      const plain = decoded(bytes, encoding);
-      const text = plain.toString("utf8");
-      this.#cause = causeOf({ status, contentType: answer.headers["content-type"] ?? "", body: text });
-      this.#words = key.blotFrom(text).slice(0, 300) || null;
-      const blotted = encoding === undefined || whole ? withoutKey(plain, key) : null;
-      const headers = incomingHeaders(answer.rawHeaders, key);
-      if (blotted !== null) reframe(headers, whole ? blotted.length : null);
+      const { headers, body, cause, words } = readError(answer, gathered, this.#exchange.key);
+      this.#cause = cause;
+      this.#words = words;
       this.#writeHead(status, headers);
-      const body = blotted ?? bytes;
       this.#bytesOut += body.length;
-      if (whole) this.#exchange.res.end(body);
+      if (gathered.whole) this.#exchange.res.end(body);
       else {
         this.#exchange.res.write(body);
         this.#passRest(answer);
@@ -207,10 +200,7 @@ export class Call {
     const { res, key, ownHeaders } = this.#exchange;
     // The gateway's Date, or none: the mirror measures the gateway's clock by it.
     res.sendDate = false;
-    res.writeHead(status, reasonPhrase(this.#answer?.statusMessage ?? "", key), [
-      ...withCause(headers, this.#cause),
-      ...ownHeaders,
-    ]);
+    res.writeHead(status, reasonPhrase(this.#answer?.statusMessage ?? "", key), [...headers, ...ownHeaders]);
   }
 
   #passRest(answer: IncomingMessage): void {

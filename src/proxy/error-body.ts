@@ -1,6 +1,8 @@
 import type { IncomingMessage } from "node:http";
 import { brotliDecompressSync, gunzipSync, inflateSync } from "node:zlib";
 import type { Secret } from "../secret.ts";
+import { type Cause, causeOf } from "./cause.ts";
+import { incomingHeaders, reframe, withCause } from "./headers.ts";
 
 /** How much of a gateway's error is looked at before it goes on. */
 const MOST_BYTES = 64 * 1024;
@@ -32,7 +34,7 @@ export function gather(stream: IncomingMessage, done: (gathered: Gathered) => vo
 }
 
 /** An error body without its compression; empty where it cannot be decoded. */
-export function decoded(bytes: Buffer, encoding: string | undefined): Buffer {
+function decoded(bytes: Buffer, encoding: string | undefined): Buffer {
   try {
     return decode(bytes, encoding);
   } catch {
@@ -60,7 +62,31 @@ function decode(bytes: Buffer, encoding: string | undefined): Buffer {
 }
 
 /** The same body without the key, or null where the key is not in it: then its bytes pass unchanged. */
-export function withoutKey(body: Buffer, key: Secret): Buffer | null {
+function withoutKey(body: Buffer, key: Secret): Buffer | null {
   // One character for each byte, so that everything but the key stays as it was, in whatever charset.
   return key.isIn(body) ? Buffer.from(key.blotFrom(body.toString("latin1")), "latin1") : null;
+}
+
+/** A gateway's refusal as the client gets it: byte for byte, but with its cause named and without the key. */
+export interface ReadError {
+  readonly headers: string[];
+  readonly body: Buffer;
+  readonly cause: Cause | null;
+  /** The gateway's own words, short. */
+  readonly words: string | null;
+}
+
+const LONGEST_WORDS = 300;
+
+export function readError(answer: IncomingMessage, { bytes, whole }: Gathered, key: Secret): ReadError {
+  const encoding = answer.headers["content-encoding"];
+  const plain = decoded(bytes, encoding);
+  const text = plain.toString("utf8");
+  const contentType = answer.headers["content-type"] ?? "";
+  const cause = causeOf({ status: answer.statusCode ?? 0, contentType, body: text });
+  const blotted = encoding === undefined || whole ? withoutKey(plain, key) : null;
+  const headers = incomingHeaders(answer.rawHeaders, key);
+  if (blotted !== null) reframe(headers, whole ? blotted.length : null);
+  const words = key.blotFrom(text).slice(0, LONGEST_WORDS) || null;
+  return { headers: withCause(headers, cause), body: blotted ?? bytes, cause, words };
 }

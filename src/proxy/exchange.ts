@@ -19,7 +19,8 @@ export interface UpgradeExchange extends Sending {
   readonly answer: (refusal: Refusal) => number;
 }
 
-interface Sending {
+/** What is the same for both. */
+export interface Sending {
   readonly req: IncomingMessage;
   readonly gateway: Gateway;
   readonly origin: string;
@@ -48,3 +49,15 @@ export interface Outcome {
   readonly bytesIn: number;
   readonly bytesOut: number;
 }
+
+/** For a request that ended before anything was sent to a gateway. */
+export const NOTHING_SENT: Outcome = Object.freeze({
+  end: "refused",
+  status: null,
+  cause: null,
+  words: null,
+  refusal: null,
+  firstByteMs: null,
+  bytesIn: 0,
+  bytesOut: 0,
+});

@@ -6,7 +6,6 @@ export interface RequestHead {
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
-  readonly httpVersion: string;
   /** Name, value, name, value: before Node joined, dropped or kept the first of doubles. */
   readonly rawHeaders: readonly string[];
 }

@@ -1,11 +1,15 @@
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { admit } from "../limits/admit.ts";
+import { whoCalls } from "../identity/by-process.ts";
+import { readCredentials } from "../identity/credential.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { answerUpgradeRefusal } from "./answer.ts";
+import { NOTHING_SENT } from "./exchange.ts";
 import { guard } from "./guard.ts";
-import { type HandleMeans, headOf, NOTHING, open, sending, whoCalls } from "./handle.ts";
+import type { HandleMeans } from "./means.ts";
+import { headOf, letIn, openRequest } from "./request.ts";
 import { endpointOf, route } from "./route.ts";
+import { sending } from "./sending.ts";
 import { settle } from "./settle.ts";
 
 /**
@@ -18,9 +22,10 @@ export async function handleUpgrade(
   head: Buffer,
   means: HandleMeans,
 ): Promise<void> {
-  const request = open(req, means);
+  const request = openRequest(req, means.clock);
   const answer = (refusal: Refusal) => answerUpgradeRefusal(socket, refusal, request.protocol, request.id);
-  const end = (refusal: Refusal) => settle(request, { ...NOTHING, status: answer(refusal), refusal }, means);
+  const end = (refusal: Refusal) =>
+    settle(request, { ...NOTHING_SENT, status: answer(refusal), refusal }, means);
   // Nobody else listens on a connection that has left the server.
   socket.on("error", () => socket.destroy());
 
@@ -31,7 +36,11 @@ export async function handleUpgrade(
     return end(refuse("shutting-down", "keybearer is stopping. try again in a moment", 2));
   const routed = route(request.method, req.url ?? "", req.headers.host ?? "");
   const websocket = req.method === "GET" && req.headers.upgrade?.toLowerCase() === "websocket";
-  const identified = routed.kind === "gateway" ? await whoCalls(req, snapshot, routed.token, means) : null;
+  const findOwner = () => means.owners.of(req.socket);
+  const identified =
+    routed.kind === "gateway"
+      ? await whoCalls(snapshot, readCredentials(req.headers, routed.token), findOwner)
+      : null;
   if (
     routed.kind !== "gateway" ||
     !websocket ||
@@ -41,18 +50,10 @@ export async function handleUpgrade(
     return end(refuse("websockets-off", "upgrades are not passed through. send a plain request"));
   }
   request.endpoint = endpointOf(routed.path);
-  const { tool } = identified;
-  request.tool = tool;
-  request.gateway = snapshot.gatewayOf(tool);
-  const { origin } = req.headers;
-  if (origin !== undefined && !tool.allowOrigins.includes(origin)) {
-    return end(refuse("browser-request", `tool ${tool.name} does not allow the origin of this request`));
-  }
-  const admitted = admit(tool, request.gateway, snapshot.keyOf(tool), request.startedAt);
-  if (!admitted.ok) return end(admitted.refusal);
-  request.key = admitted.key;
-  if (socket.destroyed) return settle(request, { ...NOTHING, end: "client-left" }, means);
-  const way = sending(req, request, routed.path, admitted.key, means);
+  const notLetIn = letIn(request, identified.tool, snapshot, req.headers.origin);
+  if (notLetIn !== null) return end(notLetIn);
+  if (socket.destroyed) return settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  const way = sending(req, request, routed.path, means);
   const headers = { ...way.headers, connection: "Upgrade", upgrade: "websocket" };
   settle(request, await means.forwarder.forwardUpgrade({ ...way, headers, socket, head, answer }), means);
 }

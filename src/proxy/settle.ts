@@ -1,24 +1,8 @@
 import type { Clock } from "../clock.ts";
-import type { Gateway, Tool } from "../config/shape.ts";
 import type { Logger } from "../logger.ts";
-import type { Protocol } from "../refusal.ts";
-import type { Secret } from "../secret.ts";
 import type { Outcome } from "./exchange.ts";
+import type { Request } from "./request.ts";
 import type { Standings } from "./standing.ts";
-
-/** What is known of a request while it is served. Filled in step by step, settled once. */
-export interface Request {
-  readonly id: string;
-  readonly startedAt: number;
-  readonly startedElapsed: number;
-  readonly method: string;
-  readonly protocol: Protocol;
-  /** The path without query and without a token. */
-  endpoint: string;
-  tool: Tool | null;
-  gateway: Gateway | null;
-  key: Secret | null;
-}
 
 export interface SettleMeans {
   readonly clock: Clock;

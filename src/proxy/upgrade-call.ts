@@ -2,12 +2,12 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import { type Duplex, pipeline } from "node:stream";
 import type { Clock } from "../clock.ts";
 import type { Refusal } from "../refusal.ts";
-import { type Cause, causeOf } from "./cause.ts";
+import type { Cause } from "./cause.ts";
 import { createDeadline, type Deadline } from "./deadline.ts";
-import { decoded, type Gathered, gather, withoutKey } from "./error-body.ts";
+import { type Gathered, gather, readError } from "./error-body.ts";
 import type { End, Outcome, UpgradeExchange } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout } from "./failure.ts";
-import { incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
+import { incomingHeaders, reasonPhrase } from "./headers.ts";
 
 /** How long one side of a WebSocket may go on once the other has ended. */
 const LAST_WORDS_MS = 1000;
@@ -112,18 +112,11 @@ export class UpgradeCall {
     else this.#pass(answer, incomingHeaders(answer.rawHeaders, this.#exchange.key), null);
   }
 
-  #passRefusal(answer: IncomingMessage, { bytes, whole }: Gathered): void {
-    const { key } = this.#exchange;
-    const encoding = answer.headers["content-encoding"];
-    const plain = decoded(bytes, encoding);
-    const body = plain.toString("utf8");
-    const contentType = answer.headers["content-type"] ?? "";
-    this.#cause = causeOf({ status: answer.statusCode ?? 0, contentType, body });
-    this.#words = key.blotFrom(body).slice(0, 300) || null;
-    const blotted = encoding === undefined || whole ? withoutKey(plain, key) : null;
-    const headers = incomingHeaders(answer.rawHeaders, key);
-    if (blotted !== null) reframe(headers, whole ? blotted.length : null);
-    this.#pass(answer, withCause(headers, this.#cause), { bytes: blotted ?? bytes, whole });
+  #passRefusal(answer: IncomingMessage, gathered: Gathered): void {
+    const { headers, body, cause, words } = readError(answer, gathered, this.#exchange.key);
+    this.#cause = cause;
+    this.#words = words;
+    this.#pass(answer, headers, { bytes: body, whole: gathered.whole });
   }
 
   /** There is no response object: head and body go to the bare connection, whose end is the answer's. */

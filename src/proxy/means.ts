@@ -1,0 +1,18 @@
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Owners } from "../identity/process.ts";
+import type { Agents } from "./agents.ts";
+import type { Forwarder } from "./forward.ts";
+import type { SettleMeans } from "./settle.ts";
+
+/** What serving a request needs, made in daemon.ts and passed in. */
+export interface HandleMeans extends SettleMeans {
+  readonly snapshot: () => Snapshot;
+  readonly forwarder: Forwarder;
+  readonly agents: Agents;
+  readonly owners: Owners;
+  /** Every `host:port` under which tools may call. */
+  readonly hosts: () => readonly string[];
+  readonly stopping: () => boolean;
+  /** The gateway is the embedded sandbox, and its answers say so. */
+  readonly sandbox: () => boolean;
+}
