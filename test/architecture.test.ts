@@ -12,7 +12,19 @@ const SRC = join(dirname(fileURLToPath(import.meta.url)), "..", "src");
 
 /** A file imports its own room and lower ranks; rooms of one rank do not see each other. */
 const RANKS: readonly (readonly string[])[] = [
-  ["clock", "secret", "key-source", "refusal", "request-id", "places", "reason", "logger", "log-stream", "version", "start-failure"],
+  [
+    "clock",
+    "secret",
+    "key-source",
+    "refusal",
+    "request-id",
+    "places",
+    "reason",
+    "logger",
+    "log-stream",
+    "version",
+    "start-failure",
+  ],
   ["config/", "keys/"],
   ["identity/", "limits/", "usage/"],
   ["mirror/", "proxy/"],

@@ -10,7 +10,7 @@ function head(over: Partial<RequestHead> & { headers?: string[] } = {}): Request
   return {
     method: "GET",
     target: "/v1/models",
-   
+
     rawHeaders: ["Host", `127.0.0.1:${P}`, ...headers],
     ...rest,
   };

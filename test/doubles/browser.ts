@@ -1,0 +1,43 @@
+import { existsSync } from "node:fs";
+import { type Browser, chromium } from "playwright-core";
+import type { Test } from "tap";
+
+const PLACES = [
+  "/usr/bin/chromium",
+  "/usr/bin/chromium-browser",
+  "/usr/bin/google-chrome",
+  "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+];
+
+/** The system's own browser, or null. */
+export function findBrowser(): string | null {
+  return PLACES.find((path) => existsSync(path)) ?? null;
+}
+
+/**
+ * A browser with a profile of its own that reaches nothing but this machine. `names` says where a host:port really
+ * leads; every other name leads nowhere.
+ */
+export async function startBrowser(
+  t: Test,
+  executablePath: string,
+  names: Readonly<Record<string, number>>,
+): Promise<Browser> {
+  const rules = Object.entries(names).map(([name, port]) => `MAP ${name} 127.0.0.1:${port}`);
+  const browser = await chromium.launch({
+    executablePath,
+    headless: true,
+    args: [
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-quic",
+      "--no-first-run",
+      "--disable-background-networking",
+      "--disable-component-update",
+      "--disable-sync",
+      `--host-resolver-rules=${[...rules, "MAP * ^NOTFOUND"].join(", ")}`,
+    ],
+  });
+  t.teardown(() => browser.close());
+  return browser;
+}

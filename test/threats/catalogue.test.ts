@@ -1,0 +1,62 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import t from "tap";
+
+/** Every case of the threat catalogue that must hold before a release, by group. */
+const CASES: Readonly<Record<string, readonly number[]>> = {
+  AUTH: range(1, 15),
+  BRW: range(1, 18),
+  HTTP: range(1, 24),
+  UP: range(1, 20),
+  CL: range(1, 10),
+  // Of configuration and secrets, those about files and who may open them.
+  CFG: [5],
+  SEC: [8, 10],
+};
+
+/** Those that no test here shows, and why. */
+const NOT_HERE: Readonly<Record<string, string>> = {
+  "AUTH-07": "there is no admin token yet: it comes with the dashboard, and the control socket has none",
+  "BRW-13": "there is no dashboard yet, and no state that a page could change",
+  "BRW-14": "there is no dashboard yet; no other answer is a page",
+  "BRW-16": "there is no dashboard yet, and no login link",
+  "BRW-17": "there is no dashboard and no export yet; what the command line prints is in test/cli",
+  "BRW-18": "there is no dashboard yet, and no file is served",
+  "HTTP-17": "config.yaml has no list of allowed paths: a tool may call every endpoint of its gateway",
+  "HTTP-22": "the fuzz has a file of its own in test/security",
+  "HTTP-23": "config.yaml has no limit for bodies: they stream, whatever their size",
+  "SEC-08": "no unit file, plist or shell file is written yet: that comes with the service",
+};
+
+function range(from: number, to: number): number[] {
+  return Array.from({ length: to - from + 1 }, (_, n) => from + n);
+}
+
+/** The case numbers at the beginning of every title in this folder. */
+function titles(): Map<string, string[]> {
+  const folder = fileURLToPath(new URL(".", import.meta.url));
+  const found = new Map<string, string[]>();
+  for (const file of readdirSync(folder).filter((name) => name.endsWith(".test.ts"))) {
+    const text = readFileSync(folder + file, "utf8");
+    for (const [, numbers = ""] of text.matchAll(/\bt\.test\(\s*["`]((?:[A-Z]+-\d\d,? )+)/g)) {
+      for (const number of numbers.trim().split(/,? /)) {
+        found.set(number, [...(found.get(number) ?? []), file]);
+      }
+    }
+  }
+  return found;
+}
+
+t.test("every case is shown by exactly one test, or the reason why not is written down", async (t) => {
+  const shown = titles();
+  const all = Object.entries(CASES).flatMap(([group, numbers]) =>
+    numbers.map((number) => `${group}-${String(number).padStart(2, "0")}`),
+  );
+  for (const name of all) {
+    const times = shown.get(name)?.length ?? 0;
+    if (NOT_HERE[name] === undefined) t.equal(times, 1, `${name} has one test`);
+    else t.equal(times, 0, `${name} is not here: ${NOT_HERE[name]}`);
+  }
+  const unknown = [...shown.keys(), ...Object.keys(NOT_HERE)].filter((name) => !all.includes(name));
+  t.strictSame(unknown, [], "and no other number is used");
+});
