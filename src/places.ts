@@ -1,4 +1,4 @@
-import { mkdirSync, statSync } from "node:fs";
+import { mkdirSync, type Stats, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { reason } from "./reason.ts";
@@ -72,21 +72,29 @@ export function prepareFolders(places: Places): string[] {
 }
 
 function folderFault(folder: string): string | null {
-  const mode = modeOf(folder);
-  if (mode === null || (mode & 0o022) === 0) return null;
-  return `others can write to ${folder} → chmod 700 ${folder}`;
+  const found = look(folder);
+  if (found === null) return null;
+  if (isSomebodyElses(found)) return `${folder} belongs to another user → chown it, or use another folder`;
+  return (found.mode & 0o022) === 0 ? null : `others can write to ${folder} → chmod 700 ${folder}`;
 }
 
 /** What is wrong with who may read the configuration. */
 export function configModeFault(file: string): string | null {
-  const mode = modeOf(file);
-  if (mode === null || (mode & 0o077) === 0) return null;
-  return `others can ${(mode & 0o022) === 0 ? "read" : "change"} ${file} → chmod 600 ${file}`;
+  const found = look(file);
+  if (found === null) return null;
+  if (isSomebodyElses(found)) return `${file} belongs to another user → chown it, or make a copy of your own`;
+  if ((found.mode & 0o077) === 0) return null;
+  return `others can ${(found.mode & 0o022) === 0 ? "read" : "change"} ${file} → chmod 600 ${file}`;
 }
 
-function modeOf(path: string): number | null {
+/** root could read and write everything anyway. */
+function isSomebodyElses({ uid }: Stats): boolean {
+  return uid !== 0 && uid !== process.getuid?.();
+}
+
+function look(path: string): Stats | null {
   try {
-    return statSync(path).mode & 0o777;
+    return statSync(path);
   } catch {
     return null;
   }

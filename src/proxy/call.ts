@@ -148,7 +148,9 @@ export class Call {
 
   readonly #onClosed = (): void => {
     const { req, res } = this.#exchange;
-    const reached = this.#streamEnd?.reached ?? null;
+    const { reached = null, failed = false } = this.#streamEnd ?? {};
+    // A stream that told of an error, or that stopped short of its last word, was not a success, however cleanly it ended.
+    if (failed || (res.writableFinished && reached === false)) this.#end ??= "gateway-failed";
     if (!res.writableFinished) {
       this.#end ??= reached === true ? "complete" : "client-left";
       this.#outgoing?.destroy();
@@ -157,7 +159,6 @@ export class Call {
       this.#outgoing?.destroy();
       discard(req);
     }
-    if (res.writableFinished && reached === false) this.#end ??= "gateway-failed";
     this.#settle(null);
   };
 

@@ -7,6 +7,8 @@ export interface StreamEnd {
   see(chunk: Buffer): void;
   /** null: this is no stream whose end could be told. */
   readonly reached: boolean | null;
+  /** Its last word was an error. */
+  readonly failed: boolean;
 }
 
 /** How the streams of each protocol begin: only of these is it known how they should end. */
@@ -18,25 +20,32 @@ const FIRST_WORDS =
  */
 const LAST_WORDS =
   /(?:^|[\r\n])(?:data: ?\[DONE\]|event: ?(?:message_stop|error|response\.(?:completed|failed|incomplete)))|[{,]\s*"type": ?"(?:message_stop|response\.(?:completed|failed|incomplete))"|[{,]\s*"finish_?[rR]eason": ?"/;
+const ERROR_WORDS = /(?:^|[\r\n])event: ?(?:error|response\.failed)|[{,]\s*"type": ?"response\.failed"/;
 /** Longer than any of these, so that one that is cut between two chunks is seen. */
 const OVERLAP = 96;
 
 export function watchStreamEnd(contentType: string, contentEncoding: string | undefined): StreamEnd {
   const readable = contentEncoding === undefined || contentEncoding === "identity";
-  if (!readable || !/^\s*text\/event-stream\b/i.test(contentType)) return { see: () => {}, reached: null };
+  if (!readable || !/^\s*text\/event-stream\b/i.test(contentType))
+    return { see: () => {}, reached: null, failed: false };
   let tail = "\n";
   let begun = false;
   let reached = false;
+  let failed = false;
   return {
     see(chunk) {
       if (reached) return;
       const text = tail + chunk.toString("latin1");
       begun ||= FIRST_WORDS.test(text);
       reached = LAST_WORDS.test(text);
+      failed = reached && ERROR_WORDS.test(text);
       tail = text.slice(-OVERLAP);
     },
     get reached() {
       return reached || begun ? reached : null;
+    },
+    get failed() {
+      return failed;
     },
   };
 }

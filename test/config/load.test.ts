@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, chown, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
@@ -165,6 +165,17 @@ t.test("a file that is not there is told apart from one that cannot be read", as
     text: null,
     config: null,
     problems: [{ message: /cannot be read: EACCES/ }],
+  });
+});
+
+const notRoot = process.getuid?.() === 0 ? false : "only root can give a file away";
+
+t.test("a file that belongs to another user is not used with a key in it", { skip: notRoot }, async (t) => {
+  const file = await written(t, WITH);
+  await chown(file, 65_534, 65_534);
+  t.match(await load(file), {
+    config: null,
+    problems: [{ severity: "error", message: /belongs to another user/ }],
   });
 });
 

@@ -334,8 +334,7 @@ t.test("UP-12 an error that the gateway tells inside its stream passes as it is"
   const { body, headers } = await say(t, it.port, post("POST /v1/messages", it.auth));
   t.equal(String(dechunked(Buffer.from(body, "latin1"))), text);
   t.equal(headers["x-keybearer-refusal"], undefined);
-  // The gateway had its last word, so that nothing was cut off; the error is in its own words.
-  await settledAs(t, it.under, "/v1/messages", [{ end: "complete", status: 200 }]);
+  await settledAs(t, it.under, "/v1/messages", [{ end: "gateway-failed", status: 200 }]);
   t.equal(it.gateway.calls.length, 1, "and nothing is tried again");
   await stillHealthy(t, it.under, it.secrets);
 });
