@@ -126,6 +126,8 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
   });
   const answers = new WeakMap<Duplex, Set<ServerResponse>>();
   const answer = (req: IncomingMessage, res: ServerResponse) => {
+    // Where Node itself passes over an offer, it loses what was sent behind that request: better an end than silence.
+    if (req.headers.upgrade !== undefined) res.shouldKeepAlive = false;
     silent.delete(req.socket);
     // A request that is sent once more is listened to once more.
     res.setMaxListeners(0);
