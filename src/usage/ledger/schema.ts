@@ -1,0 +1,82 @@
+/** Of the file. A program that knows less than the file leaves it alone. */
+export const SCHEMA_VERSION = 1;
+
+/**
+ * Each step takes the file from one version to the next, in one transaction. Steps are only ever added.
+ *
+ * records: one row a request, in the order they began; the columns are the fields of UsageRecord.
+ * cells: the same, summed up by quarter of an hour (every time zone is a multiple of that away from UTC), so that a
+ * report does not read every record. A record is counted in its cell in the transaction that completes it.
+ * The cell of slot 0 holds what was there before the oldest record kept.
+ */
+export const MIGRATIONS: readonly string[] = [
+  `
+  CREATE TABLE records (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    started_at INTEGER NOT NULL,
+    first_byte_at INTEGER,
+    ended_at INTEGER,
+    tool TEXT,
+    gateway TEXT,
+    "group" TEXT,
+    multiplier REAL NOT NULL,
+    key TEXT,
+    protocol TEXT NOT NULL,
+    method TEXT NOT NULL,
+    endpoint TEXT NOT NULL,
+    model TEXT,
+    model_answered TEXT,
+    stream INTEGER,
+    status INTEGER,
+    end TEXT,
+    cause TEXT,
+    refusal TEXT,
+    input_tokens INTEGER,
+    cache_read_tokens INTEGER,
+    cache_write_tokens INTEGER,
+    output_tokens INTEGER,
+    reasoning_tokens INTEGER,
+    tokens_from TEXT NOT NULL DEFAULT 'none',
+    list_microdollars INTEGER,
+    cost_microdollars INTEGER,
+    billed_microdollars INTEGER,
+    bytes_in INTEGER NOT NULL DEFAULT 0,
+    bytes_out INTEGER NOT NULL DEFAULT 0,
+    waited_ms INTEGER NOT NULL DEFAULT 0,
+    process TEXT,
+    gateway_ids TEXT NOT NULL DEFAULT '{}'
+  ) STRICT;
+  CREATE INDEX records_running ON records (id) WHERE end IS NULL;
+  CREATE INDEX records_by_tool ON records (tool, started_at);
+
+  CREATE TABLE cells (
+    slot INTEGER NOT NULL,
+    tool TEXT NOT NULL,
+    gateway TEXT NOT NULL,
+    "group" TEXT NOT NULL,
+    key TEXT NOT NULL,
+    model TEXT NOT NULL,
+    requests INTEGER NOT NULL,
+    refused INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    client_left INTEGER NOT NULL,
+    interrupted INTEGER NOT NULL,
+    unmetered INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL,
+    cache_read_tokens INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    reasoning_tokens INTEGER NOT NULL,
+    list_microdollars INTEGER NOT NULL,
+    cost_microdollars INTEGER NOT NULL,
+    billed_microdollars INTEGER NOT NULL,
+    billed_requests INTEGER NOT NULL,
+    first_bytes TEXT NOT NULL,
+    PRIMARY KEY (slot, tool, gateway, "group", key, model)
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+  `,
+];

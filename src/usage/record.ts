@@ -1,0 +1,102 @@
+import type { Protocol } from "../refusal.ts";
+
+/**
+ * One row of the usage log, with the names under which it is stored and exported. Never a body, never a secret.
+ * Times are milliseconds UTC, money is whole micro-dollars; null is unknown, which is not zero.
+ */
+export interface UsageRecord extends Opening, Closing {
+  /** What the gateway's console says it cost. Filled in by the mirror. */
+  readonly billed_microdollars: number | null;
+}
+
+/** What is known, and on disk, before the first byte goes to the gateway. */
+export interface Opening {
+  /** A ULID whose time is started_at, so that ids sort by time. */
+  readonly id: string;
+  readonly started_at: number;
+  /** null: nobody was recognised. */
+  readonly tool: string | null;
+  readonly gateway: string | null;
+  readonly group: string | null;
+  /** The group's factor on the list price when the request was let in; 1 without a group. */
+  readonly multiplier: number;
+  /** The key's fingerprint. */
+  readonly key: string | null;
+  readonly protocol: Protocol;
+  readonly method: string;
+  /** The path without query and without a token. */
+  readonly endpoint: string;
+  /** The model asked for, where the request's beginning told it. */
+  readonly model: string | null;
+  /** The program that owns the connection, where it was looked for. */
+  readonly process: string | null;
+  /** How long it waited for room under a limit. */
+  readonly waited_ms: number;
+}
+
+/** What completes a record, exactly once. */
+export interface Closing {
+  readonly first_byte_at: number | null;
+  /** null: still running, or interrupted by a crash nobody saw. */
+  readonly ended_at: number | null;
+  /** The model asked for, where only the rest of the request told it; null leaves the opening's. */
+  readonly model: string | null;
+  readonly model_answered: string | null;
+  /** Whether the answer was an event stream; null where there was none. */
+  readonly stream: boolean | null;
+  readonly status: number | null;
+  /** null: still running. */
+  readonly end: RecordEnd | null;
+  readonly cause: string | null;
+  readonly refusal: string | null;
+  readonly input_tokens: number | null;
+  readonly cache_read_tokens: number | null;
+  readonly cache_write_tokens: number | null;
+  readonly output_tokens: number | null;
+  readonly reasoning_tokens: number | null;
+  readonly tokens_from: TokensFrom;
+  readonly list_microdollars: number | null;
+  /** List price times multiplier. */
+  readonly cost_microdollars: number | null;
+  readonly bytes_in: number;
+  readonly bytes_out: number;
+  /** Every id the gateway gave the request: by header name, `body` for the body's own, `error` for an error text's. */
+  readonly gateway_ids: Readonly<Record<string, string>>;
+}
+
+export type RecordEnd = "complete" | "client-left" | "gateway-failed" | "refused" | "interrupted";
+export type TokensFrom = "reported" | "console" | "estimated" | "none";
+
+/** What a gateway reported. Input never includes what was read from or written to a cache; output includes reasoning. */
+export interface Tokens {
+  readonly input: number;
+  readonly cacheRead: number;
+  readonly cacheWrite: number;
+  readonly output: number;
+  readonly reasoning: number;
+}
+
+/** What can be asked for that costs tokens, and how its answer tells so. */
+export type Metering =
+  | "chat"
+  | "completions"
+  | "responses"
+  | "messages"
+  | "embeddings"
+  | "gemini"
+  | "images"
+  | "audio";
+
+/** null: nothing that is billed by tokens, such as a list of models or a count of tokens. */
+export function meteringOf(method: string, endpoint: string): Metering | null {
+  if (method !== "POST") return null;
+  if (/^\/v1\/chat\/completions$/.test(endpoint)) return "chat";
+  if (/^\/v1\/completions$/.test(endpoint)) return "completions";
+  if (/^\/v1\/responses$/.test(endpoint)) return "responses";
+  if (/^\/v1\/messages$/.test(endpoint)) return "messages";
+  if (/^\/v1(?:beta)?\/embeddings$/.test(endpoint)) return "embeddings";
+  if (/:(?:generateContent|streamGenerateContent|embedContent|batchEmbedContents)$/.test(endpoint))
+    return "gemini";
+  if (/^\/v1\/images\//.test(endpoint)) return "images";
+  return /^\/v1\/audio\//.test(endpoint) ? "audio" : null;
+}
