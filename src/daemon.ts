@@ -2,10 +2,11 @@ import type { DestinationStream } from "pino";
 import { type Clock, systemClock } from "./clock.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
 import { problemsInWords } from "./config/problem.ts";
-import type { Listen } from "./config/shape.ts";
+import type { Config, Listen } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { type ControlServer, createControlServer } from "./control/server.ts";
 import { type Status, statusOf } from "./control/status.ts";
+import { createTail } from "./control/tail.ts";
 import { createTrusting } from "./control/trusting.ts";
 import { openDataPort } from "./data-port.ts";
 import { createOwners } from "./identity/process.ts";
@@ -20,6 +21,9 @@ import { hostsOf } from "./proxy/server.ts";
 import { createStandings } from "./proxy/standing.ts";
 import { keyWarnings, Reload, wantsOf } from "./reload.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
+import { createLedger } from "./usage/ledger/ledger.ts";
+import { createPrices } from "./usage/prices.ts";
+import { createStrangers } from "./usage/strangers.ts";
 import { version } from "./version.ts";
 
 export interface DaemonOptions {
@@ -67,7 +71,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
   const onSandbox = () => newcomer?.serving() ?? false;
   log.level = first.config.log.level;
-  const [agents, standings] = [createAgents(clock), createStandings(clock)];
+  const [agents, standings, tail] = [createAgents(clock), createStandings(clock), createTail()];
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
@@ -79,12 +83,15 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
   keys.whenLate(() => void reload.takeKeys());
+  const usage = createUsage({ places, clock, log, config: () => reload.snapshot.config });
 
   const gate = { hosts: [] as readonly string[], stopping: false };
   const port = await openDataPort(first.config.listen, {
     clock,
     log,
     standings,
+    ...usage,
+    tell: tail.tell,
     snapshot: () => reload.snapshot,
     forwarder: createForwarder(clock),
     agents,
@@ -95,15 +102,17 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     rereadKey: (tool) =>
       void keyring.reread(tool).then((changed) => (changed ? reload.takeKeys() : undefined)),
   }).catch(async (error) => {
-    await Promise.all([newcomer?.stop(), reload.close(), control.close()]);
+    await Promise.all([newcomer?.stop(), reload.close(), control.close(), usage.ledger.stop()]);
     throw error;
   });
   gate.hosts = hostsOf(port.port);
 
-  const seen = { listen: port.addresses, configPath: places.config, reload, standings, startedAt, clock };
-  const status = () => statusOf({ version: version(), sandbox: onSandbox(), ...seen });
-  control.serve({ status, ...createTrusting({ reload, keyring, log }) });
+  const seen = { configPath: places.config, reload, standings, usage, startedAt, clock };
+  const status = () =>
+    statusOf({ version: version(), listen: port.addresses, sandbox: onSandbox(), ...seen });
+  control.serve({ status, ...createTrusting({ reload, keyring, log }), tail });
   await reload.watch();
+  void usage.prices.load();
 
   return {
     port: port.port,
@@ -119,10 +128,28 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
       const timer = setTimeout(() => port.cut(), patienceMs);
       await port.drain();
       clearTimeout(timer);
-      await Promise.all([reload.close(), newcomer?.stop(), control.close()]);
+      await port.settled();
+      await Promise.all([reload.close(), newcomer?.stop(), control.close(), usage.ledger.stop()]);
       agents.close();
     },
     cut: () => port.cut(),
+  };
+}
+
+interface UsageMeans {
+  readonly places: Places;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly config: () => Config;
+}
+
+/** What keeps the books. */
+function createUsage({ places, clock, log, config }: UsageMeans) {
+  const keep = () => config().usage.keep;
+  return {
+    ledger: createLedger({ file: places.usage, clock, log, keep, sync: config().usage.sync }),
+    prices: createPrices(),
+    strangers: createStrangers(),
   };
 }
 

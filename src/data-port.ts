@@ -8,25 +8,43 @@ import { openPort, type Port, PortTaken } from "./proxy/server.ts";
 import { requestId } from "./request-id.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 
+export interface DataPort extends Port {
+  /** When every request that began has been settled; the last bytes may be gone before that. */
+  settled(): Promise<unknown>;
+}
+
+interface Destroyable {
+  destroy(): unknown;
+}
+
 /** Opens the port that tools call, or says who has it. */
-export async function openDataPort(listen: Listen, means: HandleMeans): Promise<Port> {
+export async function openDataPort(listen: Listen, means: HandleMeans): Promise<DataPort> {
+  const running = new Set<Promise<void>>();
   // A bug in one request must not end the others, but it must be seen.
-  const failed = (error: unknown) => means.log.error({ err: error }, "a request failed inside keybearer");
+  const run = (handling: Promise<void>, connection: Destroyable) => {
+    const done = handling
+      .catch((error) => {
+        means.log.error({ err: error }, "a request failed inside keybearer");
+        connection.destroy();
+      })
+      .finally(() => running.delete(done));
+    running.add(done);
+  };
   try {
-    return await openPort(listen, {
-      request: (req, res) =>
-        void handle(req, res, means).catch((error) => {
-          failed(error);
-          res.destroy();
-        }),
+    const port = await openPort(listen, {
+      request: (req, res) => run(handle(req, res, means), res),
       unparsable: (error, socket) => answerUnparsable(error, socket, requestId(means.clock.now())),
       trouble: (error) => means.log.error(`a connection could not be accepted: ${error.message}`),
-      upgrade: (req, socket, head) =>
-        void handleUpgrade(req, socket, head, means).catch((error) => {
-          failed(error);
-          socket.destroy();
-        }),
+      upgrade: (req, socket, head) => run(handleUpgrade(req, socket, head, means), socket),
     });
+    const settled = () => Promise.all(running);
+    const drain = async () => {
+      await port.drain();
+      // A connection is gone before its request hears of it. Until then the gateway's side must not be closed: the
+      // record would blame the gateway for an end of our own.
+      await settled();
+    };
+    return { ...port, drain, settled };
   } catch (error) {
     if (!(error instanceof PortTaken)) throw error;
     const owner = await portOwner(error.port);

@@ -7,9 +7,10 @@ import {
   DEFAULT_USAGE,
 } from "./config/defaults.ts";
 import { gatewayFromUrl } from "./config/fields/gateway.ts";
-import type { Config, Listen, Tool } from "./config/shape.ts";
+import type { Config, Listen, Named, Price, Tool } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { hashToken, makeToken } from "./identity/token.ts";
+import { MODELS } from "./sandbox/models.ts";
 import { createSandbox, type Sandbox } from "./sandbox/sandbox.ts";
 import type { Secret } from "./secret.ts";
 
@@ -28,6 +29,20 @@ export interface Newcomer {
 
 const TOOL = "try-me";
 const LINGER_MS = 10_000;
+/** No list knows the sandbox's models; what its console charges is known here. In micro-dollars per million tokens. */
+const PRICES: Named<Price> = Object.freeze(
+  Object.fromEntries(
+    MODELS.map(({ id, price }) => [
+      id,
+      Object.freeze({
+        input: price.input * 1e6,
+        output: price.output * 1e6,
+        cacheRead: price.cacheRead * 1e6,
+        cacheWrite: price.cacheWrite * 1e6,
+      }),
+    ]),
+  ),
+);
 
 export async function welcomeNewcomer(clock: Clock, listen: Listen = DEFAULT_LISTEN): Promise<Newcomer> {
   const sandbox = createSandbox({ clock });
@@ -83,7 +98,7 @@ function configFor(sandbox: Sandbox, access: { secret: Secret; tokenHash: string
     dashboard: DEFAULT_DASHBOARD,
     gateways: Object.freeze({ sandbox: gatewayFromUrl("sandbox", sandbox.baseUrl) }),
     tools: Object.freeze({ [TOOL]: tool }),
-    prices: Object.freeze({}),
+    prices: PRICES,
     usage: DEFAULT_USAGE,
     log: DEFAULT_LOG,
   });

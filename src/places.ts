@@ -12,6 +12,8 @@ export interface Places {
   readonly run: string;
   readonly socket: string;
   readonly trust: string;
+  /** The usage log. */
+  readonly usage: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config does not. */
   readonly own: readonly string[];
   /** The person's home folder, for `~/` in the configuration. */
@@ -46,6 +48,7 @@ export function findPlaces(options: PlaceOptions = {}): Places {
     run,
     socket: join(run, "control.sock"),
     trust: join(state, "trust.json"),
+    usage: join(state, "usage.db"),
     own: [folder, state],
     home,
   };

@@ -157,8 +157,8 @@ export class Reload {
     const { log, clock, keyring } = this.#means;
     const from = this.#snapshot;
     // Held against what was bound at the start, not against the last save: it stays said until the restart.
-    const restart = needsRestart(this.#means.first.snapshot.config, config).map((words) =>
-      warning("listen", words),
+    const restart = needsRestart(this.#means.first.snapshot.config, config).map(({ path, message }) =>
+      warning(path, message),
     );
     const warnings = [...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
     const to = createSnapshot(from.revision + 1, config, keys, warnings);

@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { problemsInWords } from "../config/problem.ts";
 import { askDaemon } from "../control/client.ts";
-import type { Status, ToolStatus } from "../control/status.ts";
+import type { Status, ToolStatus, UsageStatus } from "../control/status.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
 import { ago, table, visibleLines } from "./table.ts";
@@ -47,12 +47,39 @@ function inWords(status: Status, now: number): string {
       lines.push(`  it says: ${tool.refused.words.replace(/\s+/g, " ").slice(0, 160)}`);
     if (tool.next !== null) lines.push(`  → ${tool.next}`);
   }
+  lines.push("", ...usageInWords(status.usage, now));
   if (problems.length > 0) {
     const bad = problems.some(({ severity }) => severity === "error");
     if (bad) lines.push("", "config.yaml cannot be used as it is; the last good one serves:");
     lines.push("", problemsInWords(config.path, problems));
   }
   return `${visibleLines(lines.join("\n"))}\n`;
+}
+
+function usageInWords(usage: UsageStatus, now: number): string[] {
+  const size = `${(usage.bytes / 1e6).toFixed(1)} MB`;
+  const lines =
+    usage.state === "ok"
+      ? [`usage log: ${usage.file}, ${size}`]
+      : [
+          `usage log: requests are refused, for ${ago(now - (usage.since ?? now))} now. ${usage.why}`,
+          `  → ${usage.next}`,
+        ];
+  if (usage.waiting > 0) lines.push(`  ${usage.waiting} finished records wait to be written`);
+  if (usage.lost > 0) lines.push(`  ${usage.lost} records found no room while the disk said no`);
+  if (usage.refusals_not_recorded > 0)
+    lines.push(`  ${usage.refusals_not_recorded} refusals of unknown callers were only counted`);
+  if (usage.work !== null) lines.push(`  ${workInWords(usage.work)}`);
+  for (const { file, salvage, saved, unreadable } of usage.aside) {
+    lines.push(`  damaged, kept aside: ${file}. saving what can be read: ${salvage}, ${saved} records`);
+    if (unreadable > 0) lines.push(`  ${unreadable} places in it could not be read`);
+  }
+  for (const words of usage.warnings) lines.push(`  ${words}`);
+  return lines;
+}
+
+function workInWords({ what, done, total }: NonNullable<UsageStatus["work"]>): string {
+  return `${what}: ${done}${total > 0 ? ` of ${total} (${Math.floor((100 * done) / total)} %)` : ""}`;
 }
 
 export function toolTable(tools: readonly ToolStatus[], now: number): string {

@@ -17,11 +17,16 @@ export function changesInWords(from: Snapshot, to: Snapshot): string[] {
   ];
 }
 
-/** Settings that only a restart brings into effect. */
-export function needsRestart(from: Config, to: Config): string[] {
-  const changed: string[] = [];
+/** Settings that only a restart brings into effect, by path. */
+export function needsRestart(from: Config, to: Config): { path: string; message: string }[] {
+  const changed: { path: string; message: string }[] = [];
   if (!same(from.listen, to.listen)) {
-    changed.push(`listen ${address(from.listen)} → ${address(to.listen)} needs a restart`);
+    const message = `listen ${address(from.listen)} → ${address(to.listen)} needs a restart`;
+    changed.push({ path: "listen", message });
+  }
+  if (from.usage.sync !== to.usage.sync) {
+    const message = `usage.sync ${from.usage.sync} → ${to.usage.sync} needs a restart`;
+    changed.push({ path: "usage.sync", message });
   }
   return changed;
 }

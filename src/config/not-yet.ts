@@ -15,8 +15,6 @@ export function notYetHeld(config: Config): { path: string; message: string }[] 
     const limited = requests.length + tokens.length + spend.length > 0 || concurrent !== null || wait > 0;
     if (limited) say(`${path}.limits`, "limits");
     if (tool.quota !== null) say(`${path}.quota`, "quota");
-    if (tool.askUsage) say(`${path}.ask_usage`, "ask_usage");
-    if (tool.estimate) say(`${path}.estimate`, "estimate");
     if (tool.watchOnly) say(`${path}.watch_only`, "watch_only");
     if (tool.keysElsewhere) say(`${path}.keys_elsewhere`, "keys_elsewhere");
   }
@@ -27,7 +25,6 @@ export function notYetHeld(config: Config): { path: string; message: string }[] 
     }
     if (gateway.console !== null) say(`gateways.${gateway.name}.console`, "console");
   }
-  if (Object.keys(config.prices).length > 0) say("prices", "prices");
   if (config.dashboard.when === "always") say("dashboard", "dashboard");
   return found;
 }

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { reason } from "../reason.ts";
 import type { Status } from "./status.ts";
+import type { Tail } from "./tail.ts";
 
 /** What the daemon lets its own command line ask. */
 export interface Controls {
@@ -8,6 +9,7 @@ export interface Controls {
   /** What is held for a tool or gateway, to be shown before the person says yes. */
   held(name: string): readonly HeldTool[] | null;
   trust(name: string, seen: readonly HeldTool[], peer: string): Promise<TrustAnswer>;
+  readonly tail: Tail;
 }
 
 /** The process that asks, as it says of itself. */
@@ -31,9 +33,12 @@ interface Input {
   readonly name: string;
   readonly body: unknown;
   readonly peer: string;
+  readonly res: ServerResponse;
 }
 
 const NOT_FOUND = Symbol("not found");
+/** The route goes on answering by itself. */
+const TAKEN = Symbol("taken");
 
 const ROUTES: Readonly<Record<string, Route>> = {
   "GET /status": (controls) => controls.status(),
@@ -41,6 +46,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
   "POST /trust/:name": (controls, { name, body, peer }) => {
     if (!isSeen(body)) throw new Error("say what was seen: a list of tool, what, from and to");
     return controls.trust(name, body, peer);
+  },
+  "GET /tail": (controls, { res }) => {
+    controls.tail.follow(res);
+    return TAKEN;
   },
 };
 
@@ -74,7 +83,8 @@ export async function answerControl(
     const body = req.method === "POST" ? JSON.parse(await readBody(req)) : null;
     const said = req.headers[PEER_HEADER];
     const peer = typeof said === "string" && /^\d{1,10}$/.test(said) ? `pid ${said}, as it says` : "unknown";
-    const answer = await route(controls, { name: decodeURIComponent(name), body, peer });
+    const answer = await route(controls, { name: decodeURIComponent(name), body, peer, res });
+    if (answer === TAKEN) return;
     if (answer === NOT_FOUND) send(404, { error: `there is no tool or gateway ${decodeURIComponent(name)}` });
     else send(200, answer);
   } catch (error) {

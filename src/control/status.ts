@@ -5,6 +5,9 @@ import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { describeSource, type KeyState } from "../key-source.ts";
 import type { Refused, Standings } from "../proxy/standing.ts";
+import type { Ledger } from "../usage/ledger/ledger.ts";
+import type { Aside, Work } from "../usage/ledger/state.ts";
+import type { Strangers } from "../usage/strangers.ts";
 
 /** What `keybearer status --json` prints. Keys appear as fingerprints, times in milliseconds UTC. */
 export interface Status {
@@ -22,6 +25,7 @@ export interface Status {
   readonly problems: readonly Problem[];
   readonly tools: readonly ToolStatus[];
   readonly gateways: readonly GatewayStatus[];
+  readonly usage: UsageStatus;
   readonly machine: {
     readonly node: string;
     readonly platform: string;
@@ -66,6 +70,29 @@ export interface GatewayStatus {
   readonly groups: readonly string[];
 }
 
+/** How the usage log is. */
+export interface UsageStatus {
+  /** unavailable: requests are refused until it can be written again. */
+  readonly state: "ok" | "unavailable";
+  readonly since: number | null;
+  readonly why: string | null;
+  readonly next: string | null;
+  readonly file: string;
+  readonly bytes: number;
+  /** Finished records that wait for the disk. */
+  readonly waiting: number;
+  /** Records that found no room while the disk said no. */
+  readonly lost: number;
+  /** Refusals of unknown callers beyond what is recorded a minute. */
+  readonly refusals_not_recorded: number;
+  readonly warnings: readonly string[];
+  /** Damaged files that were kept aside, and what was saved of them. */
+  readonly aside: readonly Aside[];
+  /** What takes longer than a moment and is under way. */
+  readonly work: Work | null;
+  readonly upkept_at: number | null;
+}
+
 export interface StatusMeans {
   readonly version: string;
   readonly clock: Clock;
@@ -80,6 +107,7 @@ export interface StatusMeans {
     readonly loadedAt: number;
   };
   readonly standings: Standings;
+  readonly usage: { readonly ledger: Ledger; readonly strangers: Strangers };
 }
 
 export async function statusOf(means: StatusMeans): Promise<Status> {
@@ -102,7 +130,28 @@ export async function statusOf(means: StatusMeans): Promise<Status> {
       tools: tools.filter((tool) => tool.gateway === gateway.name).length,
       groups: Object.keys(gateway.groups),
     })),
+    usage: usageStatus(means.usage),
     machine: await machine(),
+  };
+}
+
+function usageStatus({ ledger, strangers }: StatusMeans["usage"]): UsageStatus {
+  const { condition, since, reason, next, file, bytes, waiting, lost, warnings, aside, work, upkeptAt } =
+    ledger.state();
+  return {
+    state: condition,
+    since,
+    why: reason,
+    next,
+    file,
+    bytes,
+    waiting,
+    lost,
+    refusals_not_recorded: strangers.passedOver,
+    warnings,
+    aside,
+    work,
+    upkept_at: upkeptAt,
   };
 }
 

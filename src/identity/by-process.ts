@@ -28,7 +28,7 @@ async function confirmProcess(
     const { process, name } = named.tool;
     if (process === null) return named;
     const owner = await findOwner();
-    if (await isProgram(owner, process)) return named;
+    if (await isProgram(owner, process)) return { ...named, program: process };
     const message =
       `the token of tool ${name} came from ${owner?.program ?? "a program that cannot be told"}, ` +
       `and tools.${name}.process lets in ${process} only`;
@@ -38,7 +38,8 @@ async function confirmProcess(
   if (!named.anonymous || tools.length === 0) return named;
   const owner = await findOwner();
   for (const tool of tools) {
-    if (tool.process !== null && (await isProgram(owner, tool.process))) return { ok: true, tool };
+    if (tool.process !== null && (await isProgram(owner, tool.process)))
+      return { ok: true, tool, program: tool.process };
   }
   return named;
 }

@@ -7,7 +7,12 @@ import type { Credential } from "./credential.ts";
 import { hashToken, tokenShape } from "./token.ts";
 
 export type Identified =
-  | { readonly ok: true; readonly tool: Tool }
+  | {
+      readonly ok: true;
+      readonly tool: Tool;
+      /** The program that owns the connection, where it was looked for. */
+      readonly program: string | null;
+    }
   | {
       readonly ok: false;
       readonly refusal: Refusal;
@@ -61,7 +66,7 @@ function byToken(snapshot: Snapshot, credential: Credential): Identified {
         `send it in a header, or set tools.${tool.name}.token_in_url: true`,
     );
   }
-  return { ok: true, tool };
+  return { ok: true, tool, program: null };
 }
 
 function foreign(credential: Credential): Identified {

@@ -1,18 +1,17 @@
 import type { ClientRequest, IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
-import { pipeline } from "node:stream";
+import { pipeline, type Transform } from "node:stream";
 import { TLSSocket } from "node:tls";
 import type { Clock } from "../clock.ts";
 import { reason } from "../reason.ts";
 import type { Refusal } from "../refusal.ts";
 import { discard } from "./answer.ts";
-import { type Cause, causeOf } from "./cause.ts";
 import { createDeadline, type Deadline, type Phase } from "./deadline.ts";
 import { gather, readError } from "./error-body.ts";
 import type { End, Exchange, Outcome } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout, uploadStopped } from "./failure.ts";
-import { incomingHeaders, reasonPhrase, withCause } from "./headers.ts";
-import { type StreamEnd, watchStreamEnd } from "./stream-end.ts";
+import { incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
+import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
 
 /**
  * One call while it runs: what the engine tells of it comes in, and one Outcome goes out. Whoever ends it first, the
@@ -25,16 +24,11 @@ export class Call {
   /** Sends the same request over a connection of its own. */
   readonly #sendAgain: () => void;
   readonly #deadline: Deadline;
-  readonly #started: number;
   #outgoing: ClientRequest | null = null;
   #answer: IncomingMessage | null = null;
+  #hearing: Hearing | null = null;
   #end: End | null = null;
-  #cause: Cause | null = null;
-  #words: string | null = null;
-  #firstByteMs: number | null = null;
   #bytesIn = 0;
-  #bytesOut = 0;
-  #streamEnd: StreamEnd | null = null;
   #triedAgain = false;
   #settled = false;
 
@@ -43,7 +37,6 @@ export class Call {
     this.#clock = clock;
     this.#resolve = resolve;
     this.#sendAgain = sendAgain;
-    this.#started = clock.elapsed();
     this.#deadline = createDeadline((phase, ms) => this.#onSilence(phase, ms));
     this.#deadline.await("connect", exchange.gateway.timeouts.connect);
     const { req, res } = exchange;
@@ -52,6 +45,7 @@ export class Call {
     req.socket.once("close", this.#onClosed);
     req.on("data", (chunk: Buffer) => {
       this.#bytesIn += chunk.length;
+      exchange.seeBody?.(chunk);
       this.#deadline.touch("first_byte");
     });
   }
@@ -85,16 +79,21 @@ export class Call {
 
   #takeAnswer(answer: IncomingMessage): void {
     this.#answer = answer;
-    this.#firstByteMs = this.#clock.elapsed() - this.#started;
-    this.#deadline.await("idle", this.#exchange.gateway.timeouts.idle);
+    const { key, metering, countText, gateway } = this.#exchange;
+    const firstByteElapsed = this.#clock.elapsed();
+    const hearing = new Hearing(answer, { key, metering, countText, firstByteElapsed });
+    this.#hearing = hearing;
+    this.#deadline.await("idle", gateway.timeouts.idle);
     answer.on("data", () => this.#deadline.touch("idle"));
     answer.once("error", (error) => this.#onBroken(error));
     const status = answer.statusCode ?? 502;
-    if (status >= 400) this.#passError(answer, status);
+    if (status >= 400) this.#passError(answer, status, hearing);
     else {
-      this.#cause = causeOf({ status, contentType: answer.headers["content-type"] ?? "", body: "" });
-      this.#writeHead(status, withCause(incomingHeaders(answer.rawHeaders, this.#exchange.key), this.#cause));
-      this.#passRest(answer);
+      const headers = incomingHeaders(answer.rawHeaders, key);
+      // Of a stream out of which something is taken, the length would be wrong.
+      if (this.#filterOf(answer) !== null) reframe(headers, null);
+      this.#writeHead(status, withCause(headers, hearing.cause));
+      this.#passRest(answer, hearing);
     }
   }
 
@@ -148,13 +147,8 @@ export class Call {
 
   readonly #onClosed = (): void => {
     const { req, res } = this.#exchange;
-    const { reached = null, failed = false } = this.#streamEnd ?? {};
-    // A stream that told of an error, or that stopped short of its last word, was not a success, however cleanly it ended.
-    if (failed || (res.writableFinished && reached === false)) this.#end ??= "gateway-failed";
-    if (!res.writableFinished) {
-      this.#end ??= reached === true ? "complete" : "client-left";
-      this.#outgoing?.destroy();
-    } else if (!req.complete) {
+    if (!res.writableFinished) this.#outgoing?.destroy();
+    else if (!req.complete) {
       // The gateway had its say before the upload was through, and may never read the rest of it.
       this.#outgoing?.destroy();
       discard(req);
@@ -162,6 +156,7 @@ export class Call {
     this.#settle(null);
   };
 
+  /** The last bytes of a compressed answer may still have to be decoded; nothing that happens meanwhile counts. */
   #settle(refusal: Refusal | null): void {
     if (this.#settled) return;
     this.#settled = true;
@@ -169,30 +164,35 @@ export class Call {
     const { req, res } = this.#exchange;
     res.off("close", this.#onClosed);
     req.socket.off("close", this.#onClosed);
-    this.#resolve({
-      end: this.#end ?? "complete",
-      status: res.headersSent ? res.statusCode : null,
-      cause: this.#cause,
-      words: this.#words,
-      refusal,
-      firstByteMs: this.#firstByteMs,
-      bytesIn: this.#bytesIn,
-      bytesOut: this.#bytesOut,
-    });
+    const resolve = (heard: Heard) =>
+      this.#resolve({
+        ...heard,
+        end: this.#end ?? (refusal === null ? this.#endAsHeard(heard) : "gateway-failed"),
+        status: res.headersSent ? res.statusCode : null,
+        refusal,
+        bytesIn: this.#bytesIn,
+      });
+    if (this.#hearing === null) resolve(NOTHING_HEARD);
+    else this.#hearing.finish(resolve);
   }
 
-  #passError(answer: IncomingMessage, status: number): void {
+  #endAsHeard({ reading }: Heard): End {
+    const { writableFinished } = this.#exchange.res;
+    // A stream that told of an error, or that stopped short of its last word, was not a success, however cleanly it ended.
+    if (reading?.failed || (writableFinished && reading?.reached === false)) return "gateway-failed";
+    return writableFinished || reading?.reached ? "complete" : "client-left";
+  }
+
+  #passError(answer: IncomingMessage, status: number, hearing: Hearing): void {
     gather(answer, (gathered) => {
       if (this.#settled) return;
-      const { headers, body, cause, words } = readError(answer, gathered, this.#exchange.key);
-      this.#cause = cause;
-      this.#words = words;
-      this.#writeHead(status, headers);
-      this.#bytesOut += body.length;
-      if (gathered.whole) this.#exchange.res.end(body);
+      const error = readError(answer, gathered, this.#exchange.key);
+      hearing.readAsError(error, gathered.bytes);
+      this.#writeHead(status, error.headers);
+      if (gathered.whole) this.#exchange.res.end(error.body);
       else {
-        this.#exchange.res.write(body);
-        this.#passRest(answer);
+        this.#exchange.res.write(error.body);
+        this.#passRest(answer, hearing);
       }
     });
   }
@@ -204,19 +204,22 @@ export class Call {
     res.writeHead(status, reasonPhrase(this.#answer?.statusMessage ?? "", key), [...headers, ...ownHeaders]);
   }
 
-  #passRest(answer: IncomingMessage): void {
+  #passRest(answer: IncomingMessage, hearing: Hearing): void {
     const { res } = this.#exchange;
+    const filter = this.#filterOf(answer);
     // The head goes out at once: a stream may take its time with the first event.
     res.flushHeaders();
-    const { headers } = answer;
-    const streamEnd = watchStreamEnd(headers["content-type"] ?? "", headers["content-encoding"]);
-    this.#streamEnd = streamEnd;
-    answer.on("data", (chunk: Buffer) => {
-      this.#bytesOut += chunk.length;
-      streamEnd.see(chunk);
-    });
+    answer.on("data", (chunk: Buffer) => hearing.see(chunk));
     // pipe() would leave the client hanging when the gateway dies. What failed is known from the streams' own events.
-    pipeline(answer, res, () => {});
+    if (filter === null) pipeline(answer, res, () => {});
+    else pipeline(answer, filter, res, () => {});
+  }
+
+  /** Only out of a stream in plain can something be taken again. Whatever else came passes as it is. */
+  #filterOf({ statusCode = 0, headers }: IncomingMessage): Transform | null {
+    const { "content-type": type = "", "content-encoding": encoding } = headers;
+    if (statusCode >= 400 || encoding !== undefined || !/^\s*text\/event-stream\b/i.test(type)) return null;
+    return this.#exchange.asking?.filter ?? null;
   }
 }
 

@@ -72,6 +72,8 @@ export interface ReadError {
   readonly headers: string[];
   readonly body: Buffer;
   readonly cause: Cause | null;
+  /** What could be read of it, without the key. */
+  readonly text: string;
   /** The gateway's own words, short. */
   readonly words: string | null;
 }
@@ -81,12 +83,13 @@ const LONGEST_WORDS = 300;
 export function readError(answer: IncomingMessage, { bytes, whole }: Gathered, key: Secret): ReadError {
   const encoding = answer.headers["content-encoding"];
   const plain = decoded(bytes, encoding);
-  const text = plain.toString("utf8");
+  const said = plain.toString("utf8");
   const contentType = answer.headers["content-type"] ?? "";
-  const cause = causeOf({ status: answer.statusCode ?? 0, contentType, body: text });
+  const cause = causeOf({ status: answer.statusCode ?? 0, contentType, body: said });
   const blotted = encoding === undefined || whole ? withoutKey(plain, key) : null;
   const headers = incomingHeaders(answer.rawHeaders, key);
   if (blotted !== null) reframe(headers, whole ? blotted.length : null);
-  const words = key.blotFrom(text).slice(0, LONGEST_WORDS) || null;
-  return { headers: withCause(headers, cause), body: blotted ?? bytes, cause, words };
+  const text = key.blotFrom(said);
+  const words = text.slice(0, LONGEST_WORDS) || null;
+  return { headers: withCause(headers, cause), body: blotted ?? bytes, cause, text, words };
 }

@@ -1,14 +1,24 @@
 import type { Agent, IncomingMessage, ServerResponse } from "node:http";
-import type { Duplex } from "node:stream";
+import type { Duplex, Transform } from "node:stream";
 import type { Gateway } from "../config/shape.ts";
 import type { Refusal } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
-import type { Cause } from "./cause.ts";
+import type { Metering } from "../usage/record.ts";
 import type { OutgoingHeaders } from "./headers.ts";
+import { type Heard, NOTHING_HEARD } from "./hearing.ts";
 
 /** One call to a gateway: everything decided, nothing sent yet. */
 export interface Exchange extends Sending {
   readonly res: ServerResponse;
+  /** Set for a tool with `ask_usage` whose request was changed to ask for it. */
+  readonly asking: Asking | null;
+}
+
+export interface Asking {
+  /** What is sent instead of what the client sent. */
+  readonly body: Buffer;
+  /** Takes what only keybearer asked for out of the answer again. */
+  readonly filter: Transform;
 }
 
 export interface UpgradeExchange extends Sending {
@@ -28,6 +38,10 @@ export interface Sending {
   readonly headers: OutgoingHeaders;
   readonly agent: Agent;
   readonly key: Secret;
+  readonly metering: Metering | null;
+  readonly countText: boolean;
+  /** Told of every chunk of the request's body; null: nobody wants to know. */
+  readonly seeBody: ((chunk: Buffer) => void) | null;
   /** keybearer's own headers on the answer: name, value, name, value. */
   readonly ownHeaders: readonly string[];
 }
@@ -35,29 +49,20 @@ export interface Sending {
 export type End = "complete" | "client-left" | "gateway-failed" | "refused";
 
 /** How a request ended. There is exactly one for every request. */
-export interface Outcome {
+export interface Outcome extends Heard {
   readonly end: End;
   /** What the client was answered, or null when it was gone before. */
   readonly status: number | null;
-  readonly cause: Cause | null;
-  /** The gateway's own words where it refused, short and without the key. */
-  readonly words: string | null;
   /** Set where nothing was answered yet and keybearer has to. */
   readonly refusal: Refusal | null;
-  /** Milliseconds from the start of the call to the gateway's first byte. */
-  readonly firstByteMs: number | null;
   readonly bytesIn: number;
-  readonly bytesOut: number;
 }
 
 /** For a request that ended before anything was sent to a gateway. */
 export const NOTHING_SENT: Outcome = Object.freeze({
+  ...NOTHING_HEARD,
   end: "refused",
   status: null,
-  cause: null,
-  words: null,
   refusal: null,
-  firstByteMs: null,
   bytesIn: 0,
-  bytesOut: 0,
 });

@@ -3,6 +3,9 @@ import type { Phase } from "./deadline.ts";
 
 /** What went wrong between keybearer and the gateway, in words. Used only while nothing was answered yet. */
 
+/** The disk is tried every second. */
+const LOG_RETRY_S = 5;
+
 const UNREACHABLE: Readonly<Record<string, string>> = {
   ECONNREFUSED: "nothing listens there",
   ENOTFOUND: "its name is not known to DNS",
@@ -52,6 +55,16 @@ export function gatewayTimeout(phase: Phase, ms: number, gateway: string, origin
 /** The client's own fault, told to it all the same. */
 export function uploadStopped(ms: number): Refusal {
   return refuse("bad-request", `the body of the request stopped coming for ${inSeconds(ms)}`);
+}
+
+/** What cannot be written down is not sent: nobody could hold it against the bill. */
+export function logUnavailable({ reason }: { readonly reason: string | null }): Refusal {
+  const why = reason ?? "the usage log was busy for too long";
+  return refuse(
+    "log-unavailable",
+    `${why}. nothing was sent to the gateway. see: keybearer status`,
+    LOG_RETRY_S,
+  );
 }
 
 function inSeconds(ms: number): string {

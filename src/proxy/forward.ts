@@ -1,5 +1,6 @@
 import type { ClientRequest, IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
+import { Readable } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import type { Clock } from "../clock.ts";
 import { closeIdle } from "./agents.ts";
@@ -40,10 +41,11 @@ export function createForwarder(clock: Clock): Forwarder {
   return {
     forward(exchange) {
       return new Promise((resolve) => {
-        const { req, res, origin, headers, agent } = exchange;
+        const { req, res, origin, headers, agent, asking } = exchange;
         const send = () => {
           try {
-            const options = { target: origin, headers, agent, ssl: fixed(exchange.path) };
+            const instead = asking === null ? {} : { buffer: Readable.from([asking.body]) };
+            const options = { target: origin, headers, agent, ssl: fixed(exchange.path), ...instead };
             engine.web(req, res, options, (error) => call.onFailure(error));
           } catch (error) {
             call.onFailure(error instanceof Error ? error : new Error(String(error)));

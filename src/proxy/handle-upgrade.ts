@@ -5,8 +5,10 @@ import { readCredentials } from "../identity/credential.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { answerUpgradeRefusal } from "./answer.ts";
 import { NOTHING_SENT } from "./exchange.ts";
+import { logUnavailable } from "./failure.ts";
 import { guard } from "./guard.ts";
 import type { HandleMeans } from "./means.ts";
+import { openRecord } from "./recording.ts";
 import { headOf, letIn, openRequest } from "./request.ts";
 import { endpointOf, route } from "./route.ts";
 import { sending } from "./sending.ts";
@@ -22,14 +24,14 @@ export async function handleUpgrade(
   head: Buffer,
   means: HandleMeans,
 ): Promise<void> {
-  const request = openRequest(req, means.clock);
+  const snapshot = means.snapshot();
+  const request = openRequest(req, snapshot, means.clock);
   const answer = (refusal: Refusal) => answerUpgradeRefusal(socket, refusal, request.protocol, request.id);
   const end = (refusal: Refusal) =>
     settle(request, { ...NOTHING_SENT, status: answer(refusal), refusal }, means);
   // Nobody else listens on a connection that has left the server.
   socket.on("error", () => socket.destroy());
 
-  const snapshot = means.snapshot();
   const guarded = guard(headOf(req), { hosts: means.hosts(), origins: snapshot.origins });
   if (guarded !== null) return end(guarded);
   if (means.stopping())
@@ -41,6 +43,12 @@ export async function handleUpgrade(
     routed.kind === "gateway"
       ? await whoCalls(snapshot, readCredentials(req.headers, routed.token), findOwner)
       : null;
+  if (routed.kind === "gateway") request.endpoint = endpointOf(routed.path);
+  if (identified?.ok) {
+    // The record of a 426 says whose it is, too.
+    request.tool = identified.tool;
+    request.gateway = snapshot.gatewayOf(identified.tool);
+  }
   if (
     routed.kind !== "gateway" ||
     !websocket ||
@@ -49,9 +57,9 @@ export async function handleUpgrade(
   ) {
     return end(refuse("websockets-off", "upgrades are not passed through. send a plain request"));
   }
-  request.endpoint = endpointOf(routed.path);
-  const notLetIn = letIn(request, identified.tool, snapshot, req.headers.origin);
+  const notLetIn = letIn(request, identified, req.headers.origin);
   if (notLetIn !== null) return end(notLetIn);
+  if (!(await openRecord(request, means.ledger))) return end(logUnavailable(means.ledger.state()));
   if (socket.destroyed) return settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
   const way = sending(req, request, routed.path, means);
   const headers = { ...way.headers, connection: "Upgrade", upgrade: "websocket" };

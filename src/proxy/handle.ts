@@ -3,9 +3,12 @@ import { whoCalls } from "../identity/by-process.ts";
 import { readCredentials } from "../identity/credential.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { answerRefusal } from "./answer.ts";
+import { askingOf, readBody } from "./body.ts";
 import { NOTHING_SENT, type Outcome } from "./exchange.ts";
+import { logUnavailable } from "./failure.ts";
 import { guard } from "./guard.ts";
 import type { HandleMeans } from "./means.ts";
+import { openRecord } from "./recording.ts";
 import { headOf, letIn, openRequest, type Request } from "./request.ts";
 import { endpointOf, route } from "./route.ts";
 import { sending } from "./sending.ts";
@@ -13,8 +16,8 @@ import { settle } from "./settle.ts";
 
 /** A request, from top to bottom. Every step can refuse; every ending goes through settle. */
 export async function handle(req: IncomingMessage, res: ServerResponse, means: HandleMeans): Promise<void> {
-  const request = openRequest(req, means.clock);
   const snapshot = means.snapshot();
+  const request = openRequest(req, snapshot, means.clock);
   const end = (refusal: Refusal) => settle(request, refused(req, res, request, refusal), means);
 
   const guarded = guard(headOf(req), { hosts: means.hosts(), origins: snapshot.origins });
@@ -31,14 +34,24 @@ export async function handle(req: IncomingMessage, res: ServerResponse, means: H
   const credentials = readCredentials(req.headers, routed.token);
   const identified = await whoCalls(snapshot, credentials, () => means.owners.of(req.socket));
   if (!identified.ok) return end(identified.refusal);
-  const notLetIn = letIn(request, identified.tool, snapshot, req.headers.origin);
+  const notLetIn = letIn(request, identified, req.headers.origin);
   if (notLetIn !== null) return end(notLetIn);
 
-  // It left while its program was looked for: nobody would hear of its leaving any more.
-  if (req.socket.destroyed) return settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
   if (req.headers.expect?.toLowerCase() === "100-continue") res.writeContinue();
-  const outcome = await means.forwarder.forward({ res, ...sending(req, request, routed.path, means) });
+  const unread = await readBody(req, request);
+  if (unread !== null) return end(unread);
+  const asking = await askingOf(req, request);
+  if (!(await openRecord(request, means.ledger))) return end(logUnavailable(means.ledger.state()));
+  // It left while it was read and written down: nobody would hear of its leaving any more.
+  if (hasLeft(req, request)) return settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  const way = sending(req, request, routed.path, means, asking);
+  const outcome = await means.forwarder.forward({ res, asking, ...way });
   settle(request, outcome.refusal ? refused(req, res, request, outcome.refusal, outcome) : outcome, means);
+}
+
+/** A client that only ends its side in the middle of the body has left too, though its connection may linger. */
+function hasLeft(req: IncomingMessage, { body }: Request): boolean {
+  return req.socket.destroyed || body?.end === "left";
 }
 
 function refused(

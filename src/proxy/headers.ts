@@ -42,6 +42,8 @@ export interface OutgoingRequest {
   readonly key: Secret;
   /** The header this key travels in; see keySlot. */
   readonly slot: KeySlot;
+  /** Which compressions of the answer can be read here; null: nobody will read it. */
+  readonly readable: ((encoding: string) => boolean) | null;
 }
 
 /**
@@ -67,12 +69,24 @@ export function outgoingHeaders(request: OutgoingRequest): OutgoingHeaders {
     headers["transfer-encoding"] = "chunked";
     delete headers["content-length"];
   }
+  if (request.readable !== null && headers["accept-encoding"] !== undefined) {
+    headers["accept-encoding"] = narrowed([headers["accept-encoding"]].flat().join(","), request.readable);
+  }
   const { host, hostname } = new URL(request.origin);
   headers.host = host;
   if (isLoopback(hostname)) headers[HOPS_HEADER] = String(hopsOf(rawHeaders) + 1);
   headers[request.slot] =
     request.slot === "authorization" ? `Bearer ${request.key.reveal()}` : request.key.reveal();
   return headers;
+}
+
+/** The client's accept-encoding without what the meter could not read. What it never asked for is not added. */
+function narrowed(accepted: string, readable: (encoding: string) => boolean): string {
+  const wanted = accepted.split(",").map((item) => item.trim());
+  const nameOf = (item: string) => (item.split(";", 1)[0] ?? "").trim().toLowerCase();
+  const kept = wanted.filter((item) => nameOf(item) === "identity" || readable(nameOf(item)));
+  // A star would let in what was just taken out.
+  return kept.length === 0 ? "identity" : kept.join(", ");
 }
 
 function isForwarded(name: string): boolean {

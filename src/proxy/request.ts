@@ -6,6 +6,8 @@ import { admit } from "../limits/admit.ts";
 import { type Protocol, type Refusal, refuse } from "../refusal.ts";
 import { requestId } from "../request-id.ts";
 import type { Secret } from "../secret.ts";
+import { RequestText } from "../usage/estimate.ts";
+import type { BodyHead } from "./body-head.ts";
 import type { RequestHead } from "./guard.ts";
 import { protocolOf } from "./route.ts";
 
@@ -16,14 +18,24 @@ export interface Request {
   readonly startedElapsed: number;
   readonly method: string;
   readonly protocol: Protocol;
+  /** The configuration it began with and finishes on. */
+  readonly snapshot: Snapshot;
   /** The path without query and without a token. Empty until it is known to hold none. */
   endpoint: string;
   tool: Tool | null;
   gateway: Gateway | null;
   key: Secret | null;
+  /** The program that owns the connection, where it was looked for. */
+  program: string | null;
+  /** What its body told so far; null until the body is looked at. */
+  body: BodyHead | null;
+  /** Its text, counted for a tool with `estimate`; else null. */
+  text: RequestText | null;
+  /** It has a record that waits to be completed. */
+  recorded: boolean;
 }
 
-export function openRequest(req: IncomingMessage, clock: Clock): Request {
+export function openRequest(req: IncomingMessage, snapshot: Snapshot, clock: Clock): Request {
   const startedAt = clock.now();
   return {
     id: requestId(startedAt),
@@ -31,10 +43,15 @@ export function openRequest(req: IncomingMessage, clock: Clock): Request {
     startedElapsed: clock.elapsed(),
     method: req.method ?? "",
     protocol: protocolOf(req.url ?? "", req.headers),
+    snapshot,
     endpoint: "",
     tool: null,
     gateway: null,
     key: null,
+    program: null,
+    body: null,
+    text: null,
+    recorded: false,
   };
 }
 
@@ -45,11 +62,12 @@ export function headOf({ method = "", url: target = "", rawHeaders }: IncomingMe
 /** Notes whose request it is, and takes the key for it; or says why not. */
 export function letIn(
   request: Request,
-  tool: Tool,
-  snapshot: Snapshot,
+  { tool, program }: { readonly tool: Tool; readonly program: string | null },
   origin: string | undefined,
 ): Refusal | null {
+  const { snapshot } = request;
   request.tool = tool;
+  request.program = program;
   request.gateway = snapshot.gatewayOf(tool);
   // The guard only knew that some tool allows this origin.
   if (origin !== undefined && !tool.allowOrigins.includes(origin)) {
@@ -58,5 +76,6 @@ export function letIn(
   const admitted = admit(tool, request.gateway, snapshot.keyOf(tool), request.startedAt);
   if (!admitted.ok) return admitted.refusal;
   request.key = admitted.key;
+  if (tool.estimate) request.text = new RequestText();
   return null;
 }

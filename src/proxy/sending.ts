@@ -1,24 +1,52 @@
 import type { IncomingMessage } from "node:http";
-import type { Sending } from "./exchange.ts";
+import { decodes } from "../usage/meters/decode.ts";
+import { meteringOf } from "../usage/record.ts";
+import type { Asking, Sending } from "./exchange.ts";
 import { keySlot, outgoingHeaders } from "./headers.ts";
 import type { HandleMeans } from "./means.ts";
 import type { Request } from "./request.ts";
 import { destination } from "./route.ts";
 
 /** Everything about the way to the gateway that does not depend on how the client is connected. */
-export function sending(req: IncomingMessage, request: Request, path: string, means: HandleMeans): Sending {
-  const { gateway, key, protocol, id } = request;
+export function sending(
+  req: IncomingMessage,
+  request: Request,
+  path: string,
+  means: HandleMeans,
+  asking: Asking | null = null,
+): Sending {
+  const { tool, gateway, key, protocol, id } = request;
   if (gateway === null || key === null) throw new Error("a request is forwarded only once it was let in");
   const { origin, path: outgoingPath } = destination(path, gateway);
   const slot = keySlot(protocol, gateway, req.headers);
+  const metering = meteringOf(request.method, request.endpoint);
+  // What is taken out of an answer again must be there in plain.
+  const readable = metering === null ? null : asking === null ? decodes : () => false;
+  const headers = outgoingHeaders({ rawHeaders: req.rawHeaders, origin, key, slot, readable });
+  if (asking !== null) {
+    delete headers["transfer-encoding"];
+    headers["content-length"] = String(asking.body.length);
+  }
   return {
     req,
     gateway,
     origin,
     path: outgoingPath,
-    headers: outgoingHeaders({ rawHeaders: req.rawHeaders, origin, key, slot }),
+    headers,
     agent: means.agents.agentFor(gateway, origin),
     key,
+    metering,
+    countText: tool?.estimate ?? false,
+    seeBody: seeBody(request),
     ownHeaders: ["x-keybearer-request-id", id, ...(means.sandbox() ? ["x-keybearer-sandbox", "1"] : [])],
+  };
+}
+
+/** The rest of a body may still tell the model, and all of it what an estimate needs. */
+function seeBody({ body, text }: Request): ((chunk: Buffer) => void) | null {
+  const wanted = [...(body === null || body.whole ? [] : [body]), ...(text === null ? [] : [text])];
+  if (wanted.length === 0) return null;
+  return (chunk) => {
+    for (const listener of wanted) listener.see(chunk);
   };
 }

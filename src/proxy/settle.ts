@@ -1,6 +1,11 @@
 import type { Clock } from "../clock.ts";
 import type { Logger } from "../logger.ts";
+import type { Ledger } from "../usage/ledger/ledger.ts";
+import type { Prices } from "../usage/prices.ts";
+import type { UsageRecord } from "../usage/record.ts";
+import type { Strangers } from "../usage/strangers.ts";
 import type { Outcome } from "./exchange.ts";
+import { closingOf, openingOf } from "./recording.ts";
 import type { Request } from "./request.ts";
 import type { Standings } from "./standing.ts";
 
@@ -8,6 +13,11 @@ export interface SettleMeans {
   readonly clock: Clock;
   readonly log: Logger;
   readonly standings: Standings;
+  readonly ledger: Ledger;
+  readonly prices: Prices;
+  readonly strangers: Strangers;
+  /** For whoever follows live. */
+  readonly tell: (record: UsageRecord) => void;
   /** The gateway answered 401: the key may have been rotated where it is kept. */
   readonly rereadKey: (tool: string) => void;
 }
@@ -19,23 +29,39 @@ export function settle(request: Request, outcome: Outcome, means: SettleMeans): 
     means.standings.note(tool.name, key, outcome);
     if (outcome.status === 401) means.rereadKey(tool.name);
   }
+  logLine(request, record(request, outcome, means), outcome, means);
+}
+
+function record(request: Request, outcome: Outcome, means: SettleMeans): UsageRecord {
+  const { clock, ledger, prices, strangers } = means;
+  const opening = openingOf(request);
+  const closing = closingOf(request, outcome, clock.now(), prices);
+  if (request.recorded) ledger.close(request.id, closing);
+  else if (request.tool !== null || strangers.admit(clock.now())) ledger.add(opening, closing);
+  const whole = { ...opening, ...closing, billed_microdollars: null };
+  means.tell(whole);
+  return whole;
+}
+
+function logLine(request: Request, whole: UsageRecord, outcome: Outcome, { log, clock }: SettleMeans): void {
   const line = {
-    id: request.id,
-    tool: tool?.name ?? null,
-    gateway: request.gateway?.name ?? null,
-    method: request.method,
-    endpoint: request.endpoint,
-    status: outcome.status,
-    end: outcome.end,
-    refusal: outcome.refusal?.code ?? null,
-    cause: outcome.cause?.name ?? null,
-    ms: Math.round(means.clock.elapsed() - request.startedElapsed),
-    bytes_in: outcome.bytesIn,
-    bytes_out: outcome.bytesOut,
+    id: whole.id,
+    tool: whole.tool,
+    gateway: whole.gateway,
+    method: whole.method,
+    endpoint: whole.endpoint,
+    model: whole.model,
+    status: whole.status,
+    end: whole.end,
+    refusal: whole.refusal,
+    cause: whole.cause,
+    ms: Math.round(clock.elapsed() - request.startedElapsed),
+    bytes_in: whole.bytes_in,
+    bytes_out: whole.bytes_out,
+    input_tokens: whole.input_tokens,
+    output_tokens: whole.output_tokens,
+    cost_microdollars: whole.cost_microdollars,
   };
   const failed = outcome.end === "gateway-failed" || outcome.refusal !== null || outcome.cause !== null;
-  means.log[failed ? "warn" : "info"](
-    line,
-    failed ? (outcome.refusal?.message ?? "request failed") : "request",
-  );
+  log[failed ? "warn" : "info"](line, failed ? (outcome.refusal?.message ?? "request failed") : "request");
 }

@@ -2,12 +2,12 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import { type Duplex, pipeline } from "node:stream";
 import type { Clock } from "../clock.ts";
 import type { Refusal } from "../refusal.ts";
-import type { Cause } from "./cause.ts";
 import { createDeadline, type Deadline } from "./deadline.ts";
 import { type Gathered, gather, readError } from "./error-body.ts";
 import type { End, Outcome, UpgradeExchange } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout } from "./failure.ts";
 import { incomingHeaders, reasonPhrase } from "./headers.ts";
+import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
 
 /** How long one side of a WebSocket may go on once the other has ended. */
 const LAST_WORDS_MS = 1000;
@@ -18,22 +18,17 @@ export class UpgradeCall {
   readonly #clock: Clock;
   readonly #resolve: (outcome: Outcome) => void;
   readonly #deadline: Deadline;
-  readonly #started: number;
   #outgoing: ClientRequest | null = null;
   #status: number | null = null;
   #end: End | null = null;
-  #cause: Cause | null = null;
-  #words: string | null = null;
-  #firstByteMs: number | null = null;
+  #hearing: Hearing | null = null;
   #bytesIn = 0;
-  #bytesOut = 0;
   #settled = false;
 
   constructor(exchange: UpgradeExchange, clock: Clock, resolve: (outcome: Outcome) => void) {
     this.#exchange = exchange;
     this.#clock = clock;
     this.#resolve = resolve;
-    this.#started = clock.elapsed();
     const { gateway, origin } = exchange;
     this.#deadline = createDeadline((phase, ms) => {
       this.#end ??= "gateway-failed";
@@ -69,7 +64,7 @@ export class UpgradeCall {
 
   #onUpgrade(answer: IncomingMessage, gatewaySocket: Duplex): void {
     const { socket, key, ownHeaders } = this.#exchange;
-    this.#noteAnswer(answer);
+    const hearing = this.#hear(answer);
     this.#deadline.stop();
     // 101 needs its own two hop-by-hop headers, which incomingHeaders takes out with the others.
     const flat = ["connection", "Upgrade", "upgrade", "websocket"];
@@ -82,9 +77,7 @@ export class UpgradeCall {
       socket.on("data", (chunk: Buffer) => {
         this.#bytesIn += chunk.length;
       });
-      gatewaySocket.on("data", (chunk: Buffer) => {
-        this.#bytesOut += chunk.length;
-      });
+      gatewaySocket.on("data", (chunk: Buffer) => hearing.count(chunk.length));
     });
     // The engine only half-closes, which a side that never answers would outlive.
     const closeSoon = () => {
@@ -98,8 +91,8 @@ export class UpgradeCall {
 
   /** The gateway answered as to any other request. */
   #onResponse(answer: IncomingMessage): void {
-    const { socket, gateway } = this.#exchange;
-    this.#noteAnswer(answer);
+    const { socket, gateway, key } = this.#exchange;
+    const hearing = this.#hear(answer);
     // The connection is not kept for anybody else: what was half agreed on it is not known.
     if (this.#outgoing !== null) this.#outgoing.shouldKeepAlive = false;
     this.#deadline.await("idle", gateway.timeouts.idle);
@@ -108,19 +101,24 @@ export class UpgradeCall {
       this.#end ??= "gateway-failed";
       socket.destroy();
     });
-    if ((answer.statusCode ?? 0) >= 400) gather(answer, (gathered) => this.#passRefusal(answer, gathered));
-    else this.#pass(answer, incomingHeaders(answer.rawHeaders, this.#exchange.key), null);
-  }
-
-  #passRefusal(answer: IncomingMessage, gathered: Gathered): void {
-    const { headers, body, cause, words } = readError(answer, gathered, this.#exchange.key);
-    this.#cause = cause;
-    this.#words = words;
-    this.#pass(answer, headers, { bytes: body, whole: gathered.whole });
+    if ((answer.statusCode ?? 0) < 400) {
+      this.#pass(answer, hearing, incomingHeaders(answer.rawHeaders, key), null);
+      return;
+    }
+    gather(answer, (gathered) => {
+      const error = readError(answer, gathered, key);
+      hearing.readAsError(error, gathered.bytes);
+      this.#pass(answer, hearing, error.headers, { bytes: error.body, whole: gathered.whole });
+    });
   }
 
   /** There is no response object: head and body go to the bare connection, whose end is the answer's. */
-  #pass(answer: IncomingMessage, headers: readonly string[], gathered: Gathered | null): void {
+  #pass(
+    answer: IncomingMessage,
+    hearing: Hearing,
+    headers: readonly string[],
+    gathered: Gathered | null,
+  ): void {
     const { socket, key, ownHeaders } = this.#exchange;
     const flat = [...headers, ...ownHeaders, "connection", "close"];
     const reason = reasonPhrase(answer.statusMessage ?? "", key);
@@ -128,20 +126,19 @@ export class UpgradeCall {
     for (let i = 0; i + 1 < flat.length; i += 2) head += `${flat[i]}: ${flat[i + 1]}\r\n`;
     socket.resume();
     socket.write(Buffer.from(`${head}\r\n`, "latin1"));
-    if (gathered !== null) {
-      this.#bytesOut += gathered.bytes.length;
-      socket.write(gathered.bytes);
-    }
+    if (gathered !== null) socket.write(gathered.bytes);
     if (gathered?.whole) return void socket.end();
-    answer.on("data", (chunk: Buffer) => {
-      this.#bytesOut += chunk.length;
-    });
+    answer.on("data", (chunk: Buffer) => hearing.see(chunk));
     pipeline(answer, socket, () => {});
   }
 
-  #noteAnswer(answer: IncomingMessage): void {
+  #hear(answer: IncomingMessage): Hearing {
+    const { key, metering, countText } = this.#exchange;
     this.#status = answer.statusCode ?? null;
-    this.#firstByteMs = this.#clock.elapsed() - this.#started;
+    const firstByteElapsed = this.#clock.elapsed();
+    const hearing = new Hearing(answer, { key, metering, countText, firstByteElapsed });
+    this.#hearing = hearing;
+    return hearing;
   }
 
   #onClosed(): void {
@@ -156,15 +153,10 @@ export class UpgradeCall {
     if (this.#settled) return;
     this.#settled = true;
     this.#deadline.stop();
-    this.#resolve({
-      end: this.#end ?? "complete",
-      status: refusal === null ? this.#status : this.#exchange.answer(refusal),
-      cause: this.#cause,
-      words: this.#words,
-      refusal,
-      firstByteMs: this.#firstByteMs,
-      bytesIn: this.#bytesIn,
-      bytesOut: this.#bytesOut,
-    });
+    const status = refusal === null ? this.#status : this.#exchange.answer(refusal);
+    const resolve = (heard: Heard) =>
+      this.#resolve({ ...heard, end: this.#end ?? "complete", status, refusal, bytesIn: this.#bytesIn });
+    if (this.#hearing === null) resolve(NOTHING_HEARD);
+    else this.#hearing.finish(resolve);
   }
 }

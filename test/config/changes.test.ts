@@ -166,7 +166,10 @@ t.test("a literal key that changes is told once, and neither key is in the words
 t.test("only listen needs a restart", async (t) => {
   const from = snapshot(top("")).config;
   t.same(needsRestart(from, snapshot(top("listen: localhost:1")).config), [
-    "listen localhost:5397 → localhost:1 needs a restart",
+    { path: "listen", message: "listen localhost:5397 → localhost:1 needs a restart" },
+  ]);
+  t.same(needsRestart(from, snapshot(top("usage: { sync: full }")).config), [
+    { path: "usage.sync", message: "usage.sync normal → full needs a restart" },
   ]);
   t.same(needsRestart(from, snapshot(top("log: { level: debug }")).config), []);
 });

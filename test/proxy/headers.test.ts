@@ -16,7 +16,26 @@ const out = (
   rawHeaders: string[],
   slot: "authorization" | "x-api-key" | "x-goog-api-key" = "authorization",
   origin = "https://gateway.example.com",
-) => ({ ...outgoingHeaders({ rawHeaders, origin, key, slot }) });
+  readable: ((encoding: string) => boolean) | null = null,
+) => ({ ...outgoingHeaders({ rawHeaders, origin, key, slot, readable }) });
+
+t.test("an answer that will be metered is only asked for in encodings that can be read here", async (t) => {
+  const withoutZstd = (encoding: string) => ["gzip", "deflate", "br"].includes(encoding);
+  const asked = (accepted: string[], readable: ((encoding: string) => boolean) | null) =>
+    out(
+      accepted.flatMap((value) => ["Accept-Encoding", value]),
+      "authorization",
+      "https://gateway.example.com",
+      readable,
+    )["accept-encoding"];
+  t.equal(asked(["gzip, deflate, br, zstd"], withoutZstd), "gzip, deflate, br");
+  t.equal(asked(["zstd;q=1.0, GZIP;q=0.5, *;q=0.1"], withoutZstd), "GZIP;q=0.5");
+  t.equal(asked(["zstd"], withoutZstd), "identity", "what would be left empty asks for plain bytes");
+  t.equal(asked(["gzip", "zstd"], withoutZstd), "gzip");
+  t.equal(asked(["identity;q=0, br"], withoutZstd), "identity;q=0, br");
+  t.equal(asked([], withoutZstd), undefined, "nothing is added where nothing was asked for");
+  t.equal(asked(["gzip, zstd, *"], null), "gzip, zstd, *", "nothing changes where nobody reads along");
+});
 
 t.test("end-to-end headers pass, and the key is put in last", async (t) => {
   const headers = out(["Accept", "a", "anthropic-version", "1", "X-Trace", "x"]);

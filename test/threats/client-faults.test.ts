@@ -1,5 +1,6 @@
 import { readdirSync } from "node:fs";
 import { connect } from "node:net";
+import { join } from "node:path";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import { createSnapshot } from "../../src/config/snapshot.ts";
@@ -12,6 +13,9 @@ import { handleUpgrade } from "../../src/proxy/handle-upgrade.ts";
 import { hostsOf, openPort } from "../../src/proxy/server.ts";
 import { createStandings } from "../../src/proxy/standing.ts";
 import { Secret } from "../../src/secret.ts";
+import { createLedger } from "../../src/usage/ledger/ledger.ts";
+import { createPrices } from "../../src/usage/prices.ts";
+import { createStrangers } from "../../src/usage/strangers.ts";
 import { canaryKey, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
 import { growthOf } from "../doubles/growth.ts";
@@ -126,15 +130,28 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
   // The real way of finding a program takes some milliseconds; here it takes until the client is gone.
   let found: (owner: Owner) => void = () => {};
   let asked = 0;
+  const log = createLogger({
+    level: "info",
+    destination: { write: (line: string) => void lines.push(line) },
+    forPeople: false,
+    secrets: () => [],
+  });
+  const ledger = createLedger({
+    file: join(t.testdir(), "usage.db"),
+    clock: systemClock,
+    log,
+    keep: () => 86_400_000,
+    sync: "normal",
+  });
+  t.teardown(() => ledger.stop());
   const means = {
     clock: systemClock,
-    log: createLogger({
-      level: "info",
-      destination: { write: (line: string) => void lines.push(line) },
-      forPeople: false,
-      secrets: () => [],
-    }),
+    log,
     standings: createStandings(systemClock),
+    ledger,
+    prices: createPrices(),
+    strangers: createStrangers(),
+    tell: () => {},
     rereadKey: () => {},
     snapshot: () => snapshot,
     forwarder: createForwarder(systemClock),

@@ -1,17 +1,22 @@
 /** Of the file. A program that knows less than the file leaves it alone. */
 export const SCHEMA_VERSION = 1;
 
+/** "kbus" in SQLite's header: tells the file from another program's. */
+export const APPLICATION_ID = 0x6b627573;
+
 /**
  * Each step takes the file from one version to the next, in one transaction. Steps are only ever added.
+ * The file is attached as `log` (see connect); what is made without that name would be made in memory.
  *
  * records: one row a request, in the order they began; the columns are the fields of UsageRecord.
  * cells: the same, summed up by quarter of an hour (every time zone is a multiple of that away from UTC), so that a
  * report does not read every record. A record is counted in its cell in the transaction that completes it.
- * The cell of slot 0 holds what was there before the oldest record kept.
+ * The cell of slot 0 holds what was there before the oldest record kept. The slot comes last in the key: reports and
+ * pruning take one lane (tool, gateway, group, key, model) after the other, each a range of slots that needs no sorting.
  */
 export const MIGRATIONS: readonly string[] = [
   `
-  CREATE TABLE records (
+  CREATE TABLE log.records (
     seq INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     started_at INTEGER NOT NULL,
@@ -47,10 +52,10 @@ export const MIGRATIONS: readonly string[] = [
     process TEXT,
     gateway_ids TEXT NOT NULL DEFAULT '{}'
   ) STRICT;
-  CREATE INDEX records_running ON records (id) WHERE end IS NULL;
-  CREATE INDEX records_by_tool ON records (tool, started_at);
+  CREATE INDEX log.records_running ON records (id) WHERE end IS NULL;
+  CREATE INDEX log.records_by_tool ON records (tool, started_at);
 
-  CREATE TABLE cells (
+  CREATE TABLE log.cells (
     slot INTEGER NOT NULL,
     tool TEXT NOT NULL,
     gateway TEXT NOT NULL,
@@ -74,9 +79,9 @@ export const MIGRATIONS: readonly string[] = [
     billed_microdollars INTEGER NOT NULL,
     billed_requests INTEGER NOT NULL,
     first_bytes TEXT NOT NULL,
-    PRIMARY KEY (slot, tool, gateway, "group", key, model)
+    PRIMARY KEY (tool, gateway, "group", key, model, slot)
   ) STRICT, WITHOUT ROWID;
 
-  CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+  CREATE TABLE log.facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
   `,
 ];

@@ -1,0 +1,103 @@
+import type { IncomingMessage } from "node:http";
+import type { Secret } from "../secret.ts";
+import { gatewayIds } from "../usage/meters/gateway-ids.ts";
+import { createMeter } from "../usage/meters/meter.ts";
+import type { Meter, Reading } from "../usage/meters/reading.ts";
+import type { Metering } from "../usage/record.ts";
+import { type Cause, causeOf } from "./cause.ts";
+import type { ReadError } from "./error-body.ts";
+
+/** What was learned from a gateway's answer. */
+export interface Heard {
+  readonly cause: Cause | null;
+  /** The gateway's own words where it refused, short and without the key. */
+  readonly words: string | null;
+  /** When the gateway's first byte came, on the clock that only goes forward. */
+  readonly firstByteElapsed: number | null;
+  /** Whether it was an event stream. */
+  readonly stream: boolean | null;
+  readonly bytesOut: number;
+  /** By header, `body` and `error`: what the gateway's console may know the request by. */
+  readonly gatewayIds: Readonly<Record<string, string>>;
+  readonly reading: Reading | null;
+}
+
+export const NOTHING_HEARD: Heard = Object.freeze({
+  cause: null,
+  words: null,
+  firstByteElapsed: null,
+  stream: null,
+  bytesOut: 0,
+  gatewayIds: Object.freeze({}),
+  reading: null,
+});
+
+export interface HearingOptions {
+  readonly key: Secret;
+  readonly metering: Metering | null;
+  /** Count the text of the answer, for a tool that wants an estimate. */
+  readonly countText: boolean;
+  readonly firstByteElapsed: number;
+}
+
+/** Listens to an answer while it passes. It touches no byte, and nothing that goes wrong here harms the call. */
+export class Hearing {
+  readonly #answer: IncomingMessage;
+  readonly #options: HearingOptions;
+  readonly #meter: Meter;
+  readonly #stream: boolean;
+  #cause: Cause | null;
+  #error: ReadError | null = null;
+  #bytesOut = 0;
+
+  constructor(answer: IncomingMessage, options: HearingOptions) {
+    this.#answer = answer;
+    this.#options = options;
+    const { "content-type": contentType = "", "content-encoding": contentEncoding } = answer.headers;
+    const status = answer.statusCode ?? 0;
+    this.#stream = /^\s*text\/event-stream\b/i.test(contentType);
+    this.#cause = status < 400 ? causeOf({ status, contentType, body: "" }) : null;
+    const { metering, countText } = options;
+    this.#meter = createMeter({ metering, status, contentType, contentEncoding, countText });
+  }
+
+  /** Known from the head alone; of an error only once it was read. */
+  get cause(): Cause | null {
+    return this.#cause;
+  }
+
+  /** Bytes of the gateway's, on their way to the client. */
+  see(chunk: Buffer): void {
+    this.#bytesOut += chunk.length;
+    this.#meter.see(chunk);
+  }
+
+  /** Bytes that are no answer any more: a WebSocket's. */
+  count(bytes: number): void {
+    this.#bytesOut += bytes;
+  }
+
+  /** Its beginning was held back and read as an error; what went on instead has this length. */
+  readAsError(error: ReadError, bytes: Buffer): void {
+    this.#error = error;
+    this.#cause = error.cause;
+    this.#bytesOut += error.body.length;
+    this.#meter.see(bytes);
+  }
+
+  finish(done: (heard: Heard) => void): void {
+    this.#meter.finish((reading) => {
+      const { key, firstByteElapsed } = this.#options;
+      const ids = gatewayIds(this.#answer.rawHeaders, reading.id, this.#error?.text ?? null);
+      done({
+        cause: this.#cause,
+        words: this.#error?.words ?? null,
+        firstByteElapsed,
+        stream: this.#stream,
+        bytesOut: this.#bytesOut,
+        gatewayIds: Object.fromEntries(Object.entries(ids).filter(([, id]) => !key.isIn(id))),
+        reading,
+      });
+    });
+  }
+}

@@ -1,0 +1,155 @@
+import { FieldScan } from "../usage/meters/field-scan.ts";
+
+/** Looks for the model in a request's body as its bytes pass, cut anywhere. */
+export interface ModelScan {
+  see(chunk: Buffer): void;
+  /** The model asked for; null: none so far. */
+  readonly model: string | null;
+  /** Two that differ stand in it. Told only by a scan that goes to the end. */
+  readonly disputed: boolean;
+  /** The rest cannot change this any more. */
+  readonly done: boolean;
+}
+
+/** No model has a longer name. */
+const LONGEST_NAME = 512;
+/** Of one part of a form. */
+const LONGEST_PART_HEAD = 16 * 1024;
+
+/**
+ * null: nobody but the gateway can read this body.
+ * @param toEnd false: done at the first model that stands there. true: read the whole body, and the last one counts. Of
+ *   a key that stands twice Go, JavaScript and Python, and so most gateways, take the last; those that only look into
+ *   the text, the first. So wherever the model decides something, a disputed one must not pass.
+ */
+export function modelScan(
+  contentType: string | undefined,
+  contentEncoding: string | undefined,
+  toEnd: boolean,
+): ModelScan | null {
+  if (!/^(?:|identity)$/i.test((contentEncoding ?? "").trim())) return null;
+  if (!/^\s*multipart\//i.test(contentType ?? "")) return jsonScan(toEnd);
+  const boundary = /;\s*boundary=(?:"([^"]+)"|([^\s;"]+))/i.exec(contentType ?? "");
+  return boundary === null ? null : formScan(boundary[1] ?? boundary[2] ?? "", toEnd);
+}
+
+/** Gemini names the model in the path, and so do OpenAI's oldest endpoints. */
+export function modelInPath(endpoint: string): string | null {
+  const named =
+    /^\/v1(?:beta)?\/models\/(.+):[A-Za-z]+$/.exec(endpoint) ?? /^\/v1\/engines\/([^/]+)\/./.exec(endpoint);
+  const name = named?.[1];
+  if (name === undefined || name.length > LONGEST_NAME) return null;
+  try {
+    return decodeURIComponent(name);
+  } catch {
+    return name;
+  }
+}
+
+function jsonScan(toEnd: boolean): ModelScan {
+  const first = new FieldScan(["model"], LONGEST_NAME);
+  if (!toEnd) {
+    return {
+      see: (chunk) => first.see(chunk),
+      get model() {
+        return nameOf(first.get("model"));
+      },
+      disputed: false,
+      get done() {
+        return first.done;
+      },
+    };
+  }
+  const last = new FieldScan(SPELLINGS, LONGEST_NAME, true);
+  const spelled = () => SPELLINGS.filter((name) => last.get(name) !== undefined);
+  return {
+    see(chunk) {
+      first.see(chunk);
+      last.see(chunk);
+    },
+    get model() {
+      return nameOf(last.get("model") ?? last.get(spelled()[0] ?? ""));
+    },
+    get disputed() {
+      return first.get("model") !== last.get("model") || spelled().length > 1;
+    },
+    get done() {
+      return last.done;
+    },
+  };
+}
+
+/**
+ * The field in every case: Go, in which most gateways are written, takes "Model" for "model" too, and of both the later
+ * one. Nobody writes it so by accident.
+ */
+const SPELLINGS: readonly string[] = spellings("model");
+
+function spellings(word: string): string[] {
+  let all = [""];
+  for (const letter of word) all = all.flatMap((begun) => [begun + letter, begun + letter.toUpperCase()]);
+  return all;
+}
+
+function nameOf(value: unknown): string | null {
+  return typeof value === "string" && value !== "" ? value : null;
+}
+
+const PART_HEAD_END = Buffer.from("\r\n\r\n");
+
+/** The field of a form (RFC 7578), as audio and edits of images are asked for, which may stand behind a large file. */
+function formScan(boundary: string, toEnd: boolean): ModelScan {
+  const delimiter = Buffer.from(`\r\n--${boundary}`, "latin1");
+  // The first delimiter may be the first thing in the body, without a line break before it.
+  let rest: Buffer = Buffer.from("\r\n");
+  let state: "between" | "head" | "value" | "done" = "between";
+  const found: string[] = [];
+
+  /** From where to go on; null: more bytes are needed. What is still of use is in `rest` then. */
+  const step = (bytes: Buffer, at: number): number | null => {
+    const end = bytes.indexOf(state === "head" ? PART_HEAD_END : delimiter, at);
+    if (state === "head" && bytes.length >= at + 2 && bytes.toString("latin1", at, at + 2) === "--") {
+      state = "done";
+      return null;
+    }
+    if (end !== -1) {
+      if (state === "value") {
+        found.push(bytes.toString("utf8", at, end));
+        if (!toEnd) {
+          state = "done";
+          return null;
+        }
+      }
+      if (state === "head") {
+        state = isModel(bytes.toString("utf8", at, end)) ? "value" : "between";
+        return end + PART_HEAD_END.length;
+      }
+      state = "head";
+      return end + delimiter.length;
+    }
+    if (state === "head" && bytes.length - at > LONGEST_PART_HEAD) state = "done";
+    if (state === "value" && bytes.length - at > LONGEST_NAME + delimiter.length) state = "between";
+    rest = bytes.subarray(state === "between" ? Math.max(at, bytes.length - delimiter.length + 1) : at);
+    return null;
+  };
+
+  return {
+    see(chunk) {
+      const bytes = Buffer.concat([rest, chunk]);
+      for (let at: number | null = 0; at !== null && state !== "done"; ) at = step(bytes, at);
+    },
+    get model() {
+      return nameOf(found.at(-1)?.trim());
+    },
+    get disputed() {
+      return found.some((name) => name !== found[0]);
+    },
+    get done() {
+      return state === "done";
+    },
+  };
+}
+
+function isModel(head: string): boolean {
+  return /^content-disposition:[^\r\n]*[;\s]name=(?:"model"|model(?=[\s;]|$))/im.test(head);
+}

@@ -1,0 +1,101 @@
+import { estimateTokens } from "../usage/estimate.ts";
+import type { Ledger } from "../usage/ledger/ledger.ts";
+import { microdollars, type Prices } from "../usage/prices.ts";
+import { type Closing, meteringOf, type Opening, type Tokens, type TokensFrom } from "../usage/record.ts";
+import type { Outcome } from "./exchange.ts";
+import { harmless } from "./harmless.ts";
+import type { Request } from "./request.ts";
+
+/** Long enough for any model; whatever else somebody puts there is not written down whole. */
+const LONGEST_MODEL = 200;
+/** As long as the guard lets an address be. */
+const LONGEST_ENDPOINT = 8192;
+
+function modelOf({ snapshot }: Request, name: string | null | undefined): string | null {
+  return name === null || name === undefined ? null : harmless(name, snapshot, LONGEST_MODEL);
+}
+
+/** An id that had to be changed to be written down is of no use to find anything by. */
+function idsOf({ snapshot }: Request, ids: Outcome["gatewayIds"]): Outcome["gatewayIds"] {
+  return Object.fromEntries(Object.entries(ids).filter(([, id]) => harmless(id, snapshot, id.length) === id));
+}
+
+/** The request has its record from here on; false: it cannot be written, and so must not be sent. */
+export async function openRecord(request: Request, ledger: Ledger): Promise<boolean> {
+  request.recorded = await ledger.open(openingOf(request));
+  return request.recorded;
+}
+
+/** What is written down before the first byte goes to the gateway. */
+export function openingOf(request: Request): Opening {
+  const { tool, gateway } = request;
+  const group = tool?.group ?? null;
+  return {
+    id: request.id,
+    started_at: request.startedAt,
+    tool: tool?.name ?? null,
+    gateway: gateway?.name ?? null,
+    group,
+    multiplier: group === null ? 1 : (gateway?.groups[group]?.multiplier ?? 1),
+    key: request.key?.fingerprint ?? null,
+    protocol: request.protocol,
+    method: request.method,
+    endpoint: harmless(request.endpoint, request.snapshot, LONGEST_ENDPOINT),
+    model: modelOf(request, request.body?.model),
+    process: request.program,
+    waited_ms: 0,
+  };
+}
+
+/** What completes the record. `endedAt` is wall time, which the gateway's console tells as well. */
+export function closingOf(request: Request, outcome: Outcome, endedAt: number, prices: Prices): Closing {
+  const { startedAt, startedElapsed } = request;
+  const { tokens, from } = tokensOf(request, outcome);
+  const answered = modelOf(request, outcome.reading?.model);
+  const model = modelOf(request, request.body?.model);
+  const { multiplier } = openingOf(request);
+  const price =
+    tokens === null
+      ? null
+      : prices.priceOf({ asked: model, answered }, tokens, startedAt, request.snapshot.config.prices);
+  const firstByteAt =
+    outcome.firstByteElapsed === null
+      ? null
+      : Math.round(startedAt + outcome.firstByteElapsed - startedElapsed);
+  return {
+    first_byte_at: firstByteAt,
+    // The wall clock may have been set back meanwhile.
+    ended_at: Math.max(endedAt, firstByteAt ?? startedAt),
+    model,
+    model_answered: answered,
+    stream: outcome.stream,
+    status: outcome.status,
+    end: outcome.end,
+    cause: outcome.cause?.name ?? null,
+    refusal: outcome.refusal?.code ?? null,
+    input_tokens: tokens?.input ?? null,
+    cache_read_tokens: tokens?.cacheRead ?? null,
+    cache_write_tokens: tokens?.cacheWrite ?? null,
+    output_tokens: tokens?.output ?? null,
+    reasoning_tokens: tokens?.reasoning ?? null,
+    tokens_from: from,
+    list_microdollars: price === null ? null : microdollars(price),
+    cost_microdollars: price === null ? null : microdollars(price, multiplier),
+    bytes_in: outcome.bytesIn,
+    bytes_out: outcome.bytesOut,
+    gateway_ids: idsOf(request, outcome.gatewayIds),
+  };
+}
+
+interface Counted {
+  readonly tokens: Tokens | null;
+  readonly from: TokensFrom;
+}
+
+/** What the gateway reported, else an estimate where the tool wants one and there was an answer to pay for. */
+function tokensOf(request: Request, { reading, status }: Outcome): Counted {
+  if (reading !== null && reading.tokens !== null) return { tokens: reading.tokens, from: "reported" };
+  const paid = meteringOf(request.method, request.endpoint) !== null && status !== null && status < 400;
+  if (request.text === null || reading === null || !paid) return { tokens: null, from: "none" };
+  return { tokens: estimateTokens(request.text.seen, reading.text), from: "estimated" };
+}

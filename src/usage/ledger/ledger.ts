@@ -1,0 +1,35 @@
+import type { Clock } from "../../clock.ts";
+import type { Logger } from "../../logger.ts";
+import type { Closing, Opening } from "../record.ts";
+import type { LedgerState } from "./state.ts";
+import { FileLedger } from "./writing/file-ledger.ts";
+
+/** The usage log, as the rest of the program sees it. */
+export interface Ledger {
+  /** true once the record is on disk: only then may a byte go to the gateway. false: it could not be written in time. */
+  open(opening: Opening): Promise<boolean>;
+  /** Completes it, exactly once; a second time changes nothing. Waits in a bounded buffer while the disk says no. */
+  close(id: string, closing: Closing): void;
+  /** A request that ended before anything was sent to a gateway (a refusal): whole at once. */
+  add(opening: Opening, closing: Closing): void;
+  /** Can a request be let in now? */
+  available(): boolean;
+  state(): LedgerState;
+  /** Everything written, the WAL taken over into the file, closed. */
+  stop(): Promise<void>;
+}
+
+export interface LedgerMeans {
+  readonly file: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** How long records are kept, milliseconds. Read whenever old ones are looked for. */
+  readonly keep: () => number;
+  /** full: survives a power cut, at a cost per request. */
+  readonly sync: "normal" | "full";
+}
+
+/** Never throws: a log that cannot be opened is unavailable, and opened as soon as it can be. */
+export function createLedger(means: LedgerMeans): Ledger {
+  return new FileLedger(means);
+}

@@ -1,0 +1,176 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { type ScheduledTask, schedule } from "node-cron";
+import type { Clock } from "../../../clock.ts";
+import type { Logger } from "../../../logger.ts";
+import type { LedgerFault } from "../fault.ts";
+import type { Work } from "../state.ts";
+import type { Book } from "../writing/book.ts";
+import { checkApart } from "./check-apart.ts";
+import { createPruning } from "./prune.ts";
+
+/** Once a day: old records go, the file gives back room, statistics are refreshed, the whole is checked. */
+export interface Upkeep {
+  start(): void;
+  /** A log was opened: when it was last looked after stands in it. */
+  resume(book: Book): void;
+  /** Looks whether a day has gone by since the last time, and does it then. Resolves when that is through. */
+  look(): Promise<void>;
+  /** Reads the whole file for damage, on another thread. */
+  check(): Promise<boolean>;
+  work(): Work | null;
+  /** Wall time of the last time it ran through. */
+  last(): number | null;
+  stop(): Promise<void>;
+}
+
+export interface UpkeepMeans {
+  readonly file: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly keep: () => number;
+  readonly book: () => Book | null;
+  /** Runs what may fail because of the disk. false: it failed, and is tried again later. */
+  readonly attempt: (work: () => void) => boolean;
+}
+
+/**
+ * Every hour, but at a time that is nobody's full hour: a machine that slept through its time is looked after within
+ * the hour it is awake again, whatever node-cron makes of the time it missed.
+ */
+const HOURLY = "23 * * * *";
+const FIRST_LOOK_MS = 20_000;
+/** Less than a day, so that it does not wander an hour on each time. */
+const DUE_MS = 23.5 * 3_600_000;
+const FACT = "upkept_at";
+
+/** How long a piece of work may hold up the requests, and how long they have for themselves after it. */
+const PIECE_MS = 15;
+const PAUSE_MS = 10;
+const [LEAST_ROWS, MOST_ROWS] = [20, 1000];
+/** Pages given back at a time, and how many free ones are worth it: new records would fill them anyway. */
+const GIVE_BACK_PAGES = 200;
+const KEPT_FREE_PAGES = 1000;
+
+export function createUpkeep(means: UpkeepMeans): Upkeep {
+  return new DailyUpkeep(means);
+}
+
+class DailyUpkeep implements Upkeep {
+  readonly #means: UpkeepMeans;
+  readonly #stop = new AbortController();
+  #task: ScheduledTask | null = null;
+  #soon: NodeJS.Timeout | undefined;
+  #running: Promise<void> | null = null;
+  #work: Work | null = null;
+  #last: number | null = null;
+
+  constructor(means: UpkeepMeans) {
+    this.#means = means;
+  }
+
+  start(): void {
+    this.#soon = setTimeout(() => void this.look(), FIRST_LOOK_MS).unref();
+    this.#task = schedule(HOURLY, () => this.look(), { unref: true, suppressMissedWarning: true });
+    this.#task.on("execution:missed", () => void this.look());
+  }
+
+  look(): Promise<void> {
+    this.#running ??= this.#upkeep().finally(() => {
+      this.#running = null;
+      this.#work = null;
+    });
+    return this.#running;
+  }
+
+  work(): Work | null {
+    return this.#work;
+  }
+
+  last(): number | null {
+    return this.#last;
+  }
+
+  resume(book: Book): void {
+    const fact = book.rows.fact(FACT);
+    this.#last = fact === null ? null : Number(fact);
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    clearTimeout(this.#soon);
+    await this.#task?.destroy();
+    await this.#running;
+  }
+
+  async #upkeep(): Promise<void> {
+    const { book, clock, log } = this.#means;
+    const last = this.#last;
+    const now = clock.now();
+    // A time to come is that of a clock that was set back since.
+    if (book() === null || (last !== null && last <= now && now - last < DUE_MS)) return;
+    const began = clock.elapsed();
+    const done =
+      (await this.#prune(now)) && (await this.#giveBack()) && this.#settle() && (await this.check());
+    if (!done || !this.#attempt((open) => open.transact((rows) => rows.setFact(FACT, String(now))))) return;
+    this.#last = now;
+    log.info({ ms: Math.round(clock.elapsed() - began) }, "the usage log was looked after");
+  }
+
+  async #prune(now: number): Promise<boolean> {
+    const { clock, keep } = this.#means;
+    const pruning = createPruning(now - keep());
+    let size = LEAST_ROWS;
+    for (let more = true; more; ) {
+      const began = clock.elapsed();
+      if (!this.#attempt((open) => (more = pruning.step(open, size)))) return false;
+      const took = clock.elapsed() - began;
+      if (took > PIECE_MS) size = Math.max(LEAST_ROWS, Math.floor(size / 2));
+      else if (took < PIECE_MS / 2) size = Math.min(MOST_ROWS, size * 2);
+      this.#work = { what: "retention", done: pruning.done, total: pruning.total };
+      if (!(await this.#breathe())) return false;
+    }
+    return true;
+  }
+
+  async #giveBack(): Promise<boolean> {
+    for (;;) {
+      let free = 0;
+      const done = this.#attempt(({ connection: { db } }) => {
+        free = Number([db.prepare("PRAGMA log.freelist_count").raw().get()].flat()[0]);
+        if (free > KEPT_FREE_PAGES) db.exec(`PRAGMA log.incremental_vacuum(${GIVE_BACK_PAGES})`);
+      });
+      if (!done) return false;
+      if (free <= KEPT_FREE_PAGES) return true;
+      if (!(await this.#breathe())) return false;
+    }
+  }
+
+  #settle(): boolean {
+    return this.#attempt(({ connection: { db } }) => {
+      // A few hundred rows an index are enough to plan by, and take no time.
+      db.exec("PRAGMA analysis_limit = 400; PRAGMA log.optimize");
+      db.prepare("PRAGMA log.wal_checkpoint(TRUNCATE)").raw().get();
+    });
+  }
+
+  async check(): Promise<boolean> {
+    const check = checkApart(this.#means.file);
+    const abort = () => check.stop();
+    this.#stop.signal.addEventListener("abort", abort, { once: true });
+    const fault: LedgerFault | null = await check.found;
+    this.#stop.signal.removeEventListener("abort", abort);
+    return this.#attempt(() => {
+      if (fault !== null) throw fault;
+    });
+  }
+
+  #attempt(work: (book: Book) => void): boolean {
+    const open = this.#means.book();
+    return open !== null && !this.#stop.signal.aborted && this.#means.attempt(() => work(open));
+  }
+
+  async #breathe(): Promise<boolean> {
+    await pause(PAUSE_MS, null, { ref: false });
+    return !this.#stop.signal.aborted;
+  }
+}

@@ -1,0 +1,183 @@
+import { renameSync, type Stats, statSync } from "node:fs";
+import type { Closing, Opening, UsageRecord } from "../../record.ts";
+import { createTally, type Tally } from "../cells.ts";
+import { type Connection, openForWriting } from "../connect.ts";
+import { faultOf, LedgerFault } from "../fault.ts";
+import { createRows, type Rows, transact } from "../rows.ts";
+
+/** Something that waits to be written. */
+export type Entry =
+  | { readonly kind: "open"; readonly opening: Opening }
+  | { readonly kind: "close"; readonly opening: Opening; readonly closing: Closing }
+  | { readonly kind: "add"; readonly opening: Opening; readonly closing: Closing };
+
+/** A record under way, and whether its opening was committed. */
+export interface Running {
+  readonly opening: Opening;
+  onDisk: boolean;
+}
+
+/** An entry that the log does not take, whatever is tried. */
+export interface Poisoned {
+  readonly entry: Entry;
+  readonly words: string;
+}
+
+/** One usage log, opened. Every method throws what faultOf can judge. */
+export interface Book {
+  readonly connection: Connection;
+  readonly rows: Rows;
+  /** All of them in one transaction, less those that alone are at fault. */
+  write(entries: readonly Entry[]): Poisoned[];
+  /**
+   * What nobody runs any more is interrupted, and what this process runs is there, also when it was opened in another
+   * file. Answers how many were interrupted.
+   */
+  takeOver(running: ReadonlyMap<string, Running>): number;
+  transact<T>(work: (rows: Rows, tally: Tally) => T): T;
+  /** Whether the files at the path are still the ones that are open; in words what is not so. null: they are. */
+  displaced(): string | null;
+  /** Everything taken over into the one file, the WAL emptied. */
+  close(): void;
+  /** Closes files that were displaced, leaving alone what lies at their path now. */
+  abandon(): void;
+}
+
+const SIDES = ["", "-wal", "-shm"] as const;
+
+export function openBook(file: string, sync: "normal" | "full"): Book {
+  const connection = openForWriting(file, { sync });
+  const { db } = connection;
+  const rows = createRows(db);
+  const identities = new Map<string, string>();
+
+  function write(entries: readonly Entry[]): Poisoned[] {
+    const poisoned: Poisoned[] = [];
+    inTransaction((rows, tally) => {
+      poisoned.length = 0;
+      for (const entry of entries) {
+        try {
+          apply(entry, rows, tally);
+        } catch (error) {
+          // SQLite has undone this one statement only.
+          const { kind, message } = faultOf(error);
+          if (kind !== "row") throw error;
+          poisoned.push({ entry, words: message });
+        }
+      }
+    });
+    return poisoned;
+  }
+
+  function inTransaction<T>(work: (rows: Rows, tally: Tally) => T): T {
+    return transact(db, () => {
+      const tally = createTally();
+      const result = work(rows, tally);
+      rows.count(tally);
+      return result;
+    });
+  }
+
+  function checkpoint(): void {
+    db.prepare("PRAGMA log.wal_checkpoint(TRUNCATE)").raw().get();
+  }
+
+  for (const side of SIDES) {
+    const found = statOf(file + side);
+    if (found !== null) identities.set(side, identityOf(found));
+  }
+  return {
+    connection,
+    rows,
+    write,
+    takeOver: (running) => inTransaction((rows, tally) => takeOver(rows, tally, running)),
+    transact: inTransaction,
+    displaced() {
+      for (const [side, known] of identities) {
+        const found = statOf(file + side);
+        if (found === null) return `${file}${side} is gone`;
+        if (identityOf(found) !== known) return `${file}${side} was replaced by another file`;
+        // Nobody but a truncation makes it so: it has a page before it has a WAL.
+        if (side === "" && found.size === 0) throw new LedgerFault("corrupt", "it was emptied");
+      }
+      return null;
+    },
+    close() {
+      checkpoint();
+      connection.close();
+    },
+    abandon() {
+      try {
+        // Where only the WAL was taken away, what it holds would be lost with it.
+        checkpoint();
+      } catch {
+        // Then it is lost.
+      }
+      withoutSides(file, identities, () => connection.close());
+    },
+  };
+}
+
+function apply(entry: Entry, rows: Rows, tally: Tally): void {
+  const { opening } = entry;
+  if (entry.kind === "open") {
+    rows.open(opening);
+    return;
+  }
+  const { closing } = entry;
+  const whole: UsageRecord = {
+    ...opening,
+    ...closing,
+    model: closing.model ?? opening.model,
+    billed_microdollars: null,
+  };
+  const changed =
+    entry.kind === "close"
+      ? // Not there: it was opened in a file that is gone since.
+        rows.complete(opening.id, closing) || (!rows.has(opening.id) && rows.insert(whole))
+      : rows.insert(whole);
+  if (changed) tally.count(whole);
+}
+
+function takeOver(rows: Rows, tally: Tally, running: ReadonlyMap<string, Running>): number {
+  let count = 0;
+  for (const record of rows.running()) {
+    if (running.has(record.id)) continue;
+    const closing: UsageRecord = { ...record, end: "interrupted" };
+    if (!rows.complete(record.id, closing)) continue;
+    tally.count(closing);
+    count += 1;
+  }
+  for (const { opening, onDisk } of running.values()) {
+    if (onDisk && !rows.has(opening.id)) rows.open(opening);
+  }
+  return count;
+}
+
+/**
+ * The last one to close a file removes its -wal and -shm by name. Where others lie under these names by now, perhaps
+ * those of a copy that was put back, they are out of the way for that moment.
+ */
+function withoutSides(file: string, identities: ReadonlyMap<string, string>, close: () => void): void {
+  const moved: string[] = [];
+  for (const side of ["-wal", "-shm"]) {
+    const path = file + side;
+    const found = statOf(path);
+    if (found === null || identityOf(found) === identities.get(side)) continue;
+    renameSync(path, `${path}.held`);
+    moved.push(path);
+  }
+  try {
+    close();
+  } finally {
+    for (const path of moved) renameSync(`${path}.held`, path);
+  }
+}
+
+function statOf(path: string): Stats | null {
+  return statSync(path, { throwIfNoEntry: false }) ?? null;
+}
+
+function identityOf({ dev, ino }: Stats): string {
+  return `${dev}:${ino}`;
+}

@@ -1,0 +1,58 @@
+import type { Closing, Opening } from "../../record.ts";
+
+/*
+ * Numbers come from clocks, from meters, and through them from gateways. The log holds whole ones only, and would
+ * rather round one, or call it unknown, than lose the record it stands in. Texts come from callers and gateways: libsql
+ * reads them up to the first NUL only, so that what was written could not be found again by what was read.
+ */
+
+export function soundOpening(opening: Opening): Opening {
+  const { started_at, multiplier, waited_ms } = opening;
+  return {
+    ...opening,
+    tool: text(opening.tool),
+    gateway: text(opening.gateway),
+    group: text(opening.group),
+    key: text(opening.key),
+    method: text(opening.method),
+    endpoint: text(opening.endpoint),
+    model: text(opening.model),
+    process: text(opening.process),
+    started_at: whole(started_at) ?? 0,
+    multiplier: Number.isFinite(multiplier) ? multiplier : 1,
+    waited_ms: whole(waited_ms) ?? 0,
+  };
+}
+
+export function soundClosing(closing: Closing): Closing {
+  return {
+    ...closing,
+    model: text(closing.model),
+    model_answered: text(closing.model_answered),
+    cause: text(closing.cause),
+    first_byte_at: whole(closing.first_byte_at),
+    ended_at: whole(closing.ended_at),
+    status: whole(closing.status),
+    input_tokens: whole(closing.input_tokens),
+    cache_read_tokens: whole(closing.cache_read_tokens),
+    cache_write_tokens: whole(closing.cache_write_tokens),
+    output_tokens: whole(closing.output_tokens),
+    reasoning_tokens: whole(closing.reasoning_tokens),
+    list_microdollars: whole(closing.list_microdollars),
+    cost_microdollars: whole(closing.cost_microdollars),
+    bytes_in: whole(closing.bytes_in) ?? 0,
+    bytes_out: whole(closing.bytes_out) ?? 0,
+  };
+}
+
+/** A sum of a million of these is still exact. */
+const MOST = 2 ** 33 * 1000;
+
+function whole(value: number | null): number | null {
+  if (value === null || !Number.isFinite(value)) return null;
+  return Math.min(Math.max(Math.round(value), 0), MOST);
+}
+
+function text<T extends string | null>(value: T): T | string {
+  return value?.includes("\0") === true ? value.replaceAll("\0", "\uFFFD") : value;
+}

@@ -1,0 +1,111 @@
+import { randomBytes } from "node:crypto";
+import fc from "fast-check";
+import t from "tap";
+import { estimateTokens, RequestText } from "../../src/usage/estimate.ts";
+
+const NOTHING = { ascii: 0, other: 0 };
+
+function textOf(...chunks: readonly (string | Buffer)[]): RequestText {
+  const text = new RequestText();
+  for (const chunk of chunks) text.see(Buffer.from(chunk));
+  return text;
+}
+
+function inputOf(body: unknown): number {
+  return estimateTokens(textOf(JSON.stringify(body)).seen, NOTHING).input;
+}
+
+function chat(...contents: readonly unknown[]): unknown {
+  return { model: "m", messages: contents.map((content) => ({ role: "user", content })) };
+}
+
+t.test("what is estimated is near what OpenAI's tokenizer (o200k) counts", (t) => {
+  // The counts were made once, with the tokenizer itself.
+  for (const [text, tokens] of [
+    ["The quick brown fox jumps over the lazy dog, and nobody is surprised any more. ".repeat(20), 341],
+    [
+      "export function sum(values: readonly number[]): number {\n  return values.reduce((a, b) => a + b, 0);\n}\n".repeat(
+        10,
+      ),
+      280,
+    ],
+    ["网关会记录每一次请求,并按照模型的价格计算费用。".repeat(20), 320],
+    ["サーバーは、ネットワーク上で他の機器にサービスを提供するコンピューターです。".repeat(20), 500],
+  ] as const) {
+    const ascii = Buffer.from(text).filter((byte) => byte < 0x80).length;
+    const seen = { ascii, other: Buffer.byteLength(text) - ascii };
+    const { input, output, cacheRead, cacheWrite, reasoning } = estimateTokens(seen, seen);
+    t.same([cacheRead, cacheWrite, reasoning], [0, 0, 0]);
+    t.equal(input, output);
+    t.ok(Math.abs(input / tokens - 1) < 0.35, `${input} for ${tokens}: ${text.slice(0, 30)}`);
+  }
+  t.end();
+});
+
+t.test("nothing said costs nothing", (t) => {
+  t.same(estimateTokens(NOTHING, NOTHING), {
+    input: 0,
+    cacheRead: 0,
+    cacheWrite: 0,
+    output: 0,
+    reasoning: 0,
+  });
+  t.end();
+});
+
+t.test("a request is counted by what stands in its strings", (t) => {
+  t.same(textOf('{"a":"bc", "d" : [1.5, true, {"e":"fgh"}]}').seen, { ascii: 8, other: 0 });
+  t.same(textOf('{"":"\\n\\"\\\\\\u4f60\\ud83d\\ude00é"}').seen, { ascii: 3, other: 11 });
+  t.same(textOf('\ufeff [{"":"é"}]').seen, { ascii: 0, other: 2 });
+  t.end();
+});
+
+t.test("a body that is no JSON holds no text", (t) => {
+  for (const body of [
+    "",
+    "model=x",
+    '--b\r\nContent-Disposition: form-data; name="file"',
+    randomBytes(50).fill("R", 0, 1),
+  ]) {
+    t.same(textOf(body).seen, NOTHING);
+  }
+  t.end();
+});
+
+t.test("a picture costs about a thousand tokens, however large it is", (t) => {
+  const picture = (size: number) => ({
+    type: "image_url",
+    image_url: { url: `data:image/png;base64,${randomBytes(size).toString("base64")}` },
+  });
+  const none = inputOf(chat([{ type: "text", text: "what is this?" }]));
+  for (const size of [10_000, 1_000_000]) {
+    const one = inputOf(chat([{ type: "text", text: "what is this?" }, picture(size)]));
+    t.ok(one - none > 900 && one - none < 1100, `${one - none} for ${size} bytes`);
+  }
+  t.ok(inputOf(chat([picture(5000), picture(5000)])) > 1900, "two cost twice that");
+  t.end();
+});
+
+t.test("it makes no difference where a request is cut", (t) => {
+  const bodies = fc
+    .jsonValue()
+    .map((value) => Buffer.from(JSON.stringify([value, "x".repeat(5000), "é\n\u0001"])));
+  fc.assert(
+    fc.property(bodies, fc.array(fc.nat(6000), { maxLength: 20 }), (bytes, cuts) => {
+      const at = [0, ...cuts.filter((cut) => cut < bytes.length), bytes.length].sort((a, b) => a - b);
+      const pieces = at.slice(1).map((end, i) => bytes.subarray(at[i], end));
+      t.same(textOf(...pieces).seen, textOf(bytes).seen);
+    }),
+  );
+  t.end();
+});
+
+t.test("any bytes can be counted", (t) => {
+  fc.assert(
+    fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
+      const { ascii, other } = textOf(Buffer.from("{"), Buffer.from(bytes)).seen;
+      return ascii >= 0 && other >= 0 && ascii + other <= bytes.length * 3;
+    }),
+  );
+  t.end();
+});
