@@ -9,7 +9,7 @@ export interface Decoder {
 }
 
 /** Compressed bytes that may wait. */
-const MOST_WAITING = 1024 * 1024;
+const MOST_WAITING = 4 * 1024 * 1024;
 /** Beyond this much, and this many times what came in, it is made to fill memory and no answer. */
 const PLENTY = 8 * 1024 * 1024;
 const SWOLLEN = 200;

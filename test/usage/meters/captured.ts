@@ -1,0 +1,64 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import zlib from "node:zlib";
+import { type AnswerHead, createMeter } from "../../../src/usage/meters/meter.ts";
+import type { Reading } from "../../../src/usage/meters/reading.ts";
+import type { Metering } from "../../../src/usage/record.ts";
+
+const FOLDER = join(dirname(fileURLToPath(import.meta.url)), "streams");
+
+/** An answer as a gateway gives it: a line on what it is, what should be read of it, a line of dashes, its body. */
+export interface Captured {
+  readonly name: string;
+  readonly note: string;
+  readonly head: AnswerHead;
+  readonly body: Buffer;
+  readonly expected: Omit<Reading, "text" | "trouble">;
+  /** Where it is said. */
+  readonly text: Reading["text"] | undefined;
+}
+
+export function captured(): Captured[] {
+  return readdirSync(FOLDER)
+    .sort()
+    .map((file) => parse(file.replace(/\.txt$/, ""), readFileSync(join(FOLDER, file), "utf8")));
+}
+
+function parse(name: string, file: string): Captured {
+  const [note = "", said = "", , ...lines] = file.split("\n");
+  const { metering, contentType, newlines, text, ...expected } = JSON.parse(said) as Reading & {
+    metering: Metering | null;
+    contentType: string;
+    newlines?: "crlf";
+    text?: Reading["text"];
+  };
+  const body = Buffer.from(lines.join(newlines === "crlf" ? "\r\n" : "\n"));
+  const head = { metering, status: 200, contentType, contentEncoding: undefined, countText: true };
+  return { name, note, head, body, expected, text };
+}
+
+export function read(head: AnswerHead, pieces: readonly Buffer[]): Promise<Reading> {
+  const meter = createMeter(head);
+  for (const piece of pieces) meter.see(piece);
+  return new Promise((done) => meter.finish(done));
+}
+
+type Encode = (bytes: Buffer) => Buffer;
+
+const zstd: unknown = Reflect.get(zlib, "zstdCompressSync");
+
+/** By the value of content-encoding. Deflate comes in two forms, of which one is wrong and common. */
+export const encodings: readonly (readonly [string, Encode])[] = [
+  ["gzip", (bytes) => zlib.gzipSync(bytes)],
+  [
+    "x-gzip",
+    (bytes) => Buffer.concat([zlib.gzipSync(bytes.subarray(0, 99)), zlib.gzipSync(bytes.subarray(99))]),
+  ],
+  ["deflate", (bytes) => zlib.deflateSync(bytes)],
+  ["Deflate", (bytes) => zlib.deflateRawSync(bytes)],
+  ["br", (bytes) => zlib.brotliCompressSync(bytes)],
+  ["gzip, br", (bytes) => zlib.brotliCompressSync(zlib.gzipSync(bytes))],
+  ["identity,gzip , identity", (bytes) => zlib.gzipSync(bytes)],
+  ...(typeof zstd === "function" ? ([["zstd", zstd as Encode]] as const) : []),
+];

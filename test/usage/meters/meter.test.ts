@@ -1,0 +1,263 @@
+import fc from "fast-check";
+import t from "tap";
+import { createMeter } from "../../../src/usage/meters/meter.ts";
+import { captured, encodings, read } from "./captured.ts";
+import { cutAt, someCuts } from "./cuts.ts";
+
+const answers = captured();
+const anAnswer = fc.constantFrom(...answers);
+
+t.test("each protocol's answers are read as what they say", async (t) => {
+  for (const { name, note, head, body, expected, text } of answers) {
+    const { text: seen, trouble, ...reading } = await read(head, [body]);
+    t.strictSame(reading, expected, `${name}: ${note}`);
+    t.equal(trouble, null, name);
+    if (text !== undefined) t.strictSame(seen, text, `${name}: its text`);
+  }
+});
+
+t.test("wherever an answer is cut into pieces, it reads as the whole", async (t) => {
+  for (const { name, head, body } of answers) {
+    const whole = await read(head, [body]);
+    const bytes = Array.from(body, (_, i) => body.subarray(i, i + 1));
+    t.strictSame(await read(head, bytes), whole, `${name}, byte by byte`);
+  }
+  await fc.assert(
+    fc.asyncProperty(anAnswer, someCuts, async ({ head, body }, cuts) => {
+      const [pieces, whole] = [await read(head, cutAt(body, cuts)), await read(head, [body])];
+      return JSON.stringify(pieces) === JSON.stringify(whole);
+    }),
+    { numRuns: 600 },
+  );
+});
+
+t.test("and so it does in any encoding", async (t) => {
+  for (const [contentEncoding, encode] of encodings) {
+    for (const { name, head, body } of answers) {
+      const whole = await read(head, [body]);
+      t.strictSame(
+        await read({ ...head, contentEncoding }, [encode(body)]),
+        whole,
+        `${name} in ${contentEncoding}`,
+      );
+    }
+  }
+  await fc.assert(
+    fc.asyncProperty(
+      anAnswer,
+      fc.constantFrom(...encodings),
+      someCuts,
+      async ({ head, body }, [name, encode], cuts) => {
+        const pieces = cutAt(encode(body), cuts);
+        const [encoded, whole] = [
+          await read({ ...head, contentEncoding: name }, pieces),
+          await read(head, [body]),
+        ];
+        return JSON.stringify(encoded) === JSON.stringify(whole);
+      },
+    ),
+    { numRuns: 150 },
+  );
+});
+
+t.test("whatever the bytes, a meter neither throws nor keeps silent", async () => {
+  const head = fc.record({
+    metering: fc.constantFrom(null, ...new Set(answers.map((answer) => answer.head.metering))),
+    status: fc.constantFrom(200, 500),
+    contentType: fc.constantFrom("text/event-stream", "application/json", "", "audio/mpeg", "\u0000"),
+    contentEncoding: fc.constantFrom(undefined, "gzip", "br", "deflate", "zstd", "gzip, br", "nonsense", ","),
+    countText: fc.boolean(),
+  });
+  await fc.assert(
+    fc.asyncProperty(head, fc.uint8Array({ maxLength: 400 }), someCuts, async (head, bytes, cuts) => {
+      const reading = await read(head, cutAt(Buffer.from(bytes), cuts));
+      return reading.trouble !== "the meter failed";
+    }),
+    { numRuns: 400 },
+  );
+  const changes = fc.array(fc.tuple(fc.nat(5000), fc.nat(255)), { minLength: 1, maxLength: 12 });
+  const encoding = fc.constantFrom(["", (bytes: Buffer) => Buffer.from(bytes)] as const, ...encodings);
+  await fc.assert(
+    fc.asyncProperty(
+      anAnswer,
+      encoding,
+      changes,
+      someCuts,
+      async ({ head, body }, [name, encode], changes, cuts) => {
+        const bytes = encode(body);
+        for (const [at, byte] of changes) bytes[at % bytes.length] = byte;
+        const reading = await read({ ...head, contentEncoding: name }, cutAt(bytes, cuts));
+        const { input = 0, output = 0 } = reading.tokens ?? {};
+        return reading.trouble !== "the meter failed" && input >= 0 && output >= 0;
+      },
+    ),
+    { numRuns: 600 },
+  );
+});
+
+t.test("an answer that is cut anywhere reports no more than the whole", async () => {
+  await fc.assert(
+    fc.asyncProperty(anAnswer, fc.nat(5000), async ({ head, body, expected }, at) => {
+      const { tokens, reached } = await read(head, [body.subarray(0, at % (body.length + 1))]);
+      if (expected.tokens === null) return tokens === null;
+      if (expected.reached !== true && reached === true) return false;
+      return (tokens?.output ?? 0) <= expected.tokens.output;
+    }),
+    { numRuns: 400 },
+  );
+});
+
+const CHAT =
+  'data: {"object":"chat.completion.chunk","choices":[{"delta":{"content":"a"},"finish_reason":null}]}\n\n';
+const CHAT_STOP =
+  'data: {"object":"chat.completion.chunk","choices":[{"delta":{},"finish_reason":"stop"}]}\n\n';
+const MESSAGE = 'event: message_start\ndata: {"type":"message_start","message":{}}\n\n';
+const GEMINI = 'data: {"candidates":[{"content":{"parts":[{"text":"a"}]}}]}\r\n\r\n';
+const STREAM = {
+  metering: null,
+  status: 200,
+  contentType: "text/event-stream; charset=utf-8",
+  contentEncoding: undefined,
+  countText: false,
+};
+
+async function reachedBy(text: string, cuts: readonly number[] = []): Promise<boolean | null> {
+  return (await read(STREAM, cutAt(Buffer.from(text), cuts))).reached;
+}
+
+const ENDED = [
+  `${CHAT}data: [DONE]\n\n`,
+  `${CHAT}data:[DONE]\r\n\r\n`,
+  `${CHAT}data: [DONE]`,
+  `${CHAT}${CHAT_STOP}`,
+  `${MESSAGE}event: message_stop\ndata: {"type":"message_stop"}\n\n`,
+  `${MESSAGE}event: message_stop\n`,
+  `${MESSAGE}event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n\n`,
+  'data: {"type":"response.created"}\n\ndata: {"type":"response.completed","response":{}}\n\n',
+  'event: response.created\ndata: {"type":"response.created"}\n\nevent: response.failed\ndata: {}\n\n',
+  `${GEMINI}data: {"candidates":[{"finishReason": "STOP"}]}\r\n\r\n`,
+];
+
+t.test("the last word of every protocol's stream is recognised, however it is cut", async (t) => {
+  for (const text of ENDED) {
+    t.equal(await reachedBy(text), true, text.slice(-60));
+    const cuts = fc.array(fc.nat(400), { maxLength: 12 });
+    await fc.assert(
+      fc.asyncProperty(cuts, async (cuts) => (await reachedBy(text, cuts)) === true),
+      { numRuns: 40 },
+    );
+  }
+});
+
+t.test("a stream that has begun and not said its last word has not ended", async (t) => {
+  for (const text of [CHAT, MESSAGE, GEMINI, 'data: {"type":"response.created"}\n\n'])
+    t.equal(await reachedBy(text), false, text);
+});
+
+t.test("what a model writes cannot pass for the last word", async (t) => {
+  const said = JSON.stringify(
+    'data: [DONE]\nevent: message_stop {"type":"message_stop"},"finish_reason":"stop"',
+  );
+  t.equal(await reachedBy(`${CHAT}data: {"choices":[{"delta":{"content":${said}}}]}\n\n`), false);
+  const inside = { choices: [{ delta: { function: { finish_reason: "stop", type: "message_stop" } } }] };
+  t.equal(await reachedBy(`${CHAT}data: ${JSON.stringify(inside)}\n\n`), false);
+});
+
+t.test("of another stream, and of an error, nothing is said", async (t) => {
+  t.equal(await reachedBy("data: 1\n\ndata: 2\n\n"), null);
+  const error = 'event: error\ndata: {"error":{"message":"no"}}\n\n';
+  t.match(await read({ ...STREAM, status: 500 }, [Buffer.from(CHAT + error)]), {
+    reached: null,
+    failed: false,
+  });
+  t.match(await read(STREAM, [Buffer.from(CHAT + error)]), { reached: true, failed: true });
+});
+
+t.test("an error counts in the streams that are known, and only where it says something", async (t) => {
+  const error = 'data: {"error":{"message":"overloaded"}}\n\n';
+  const empty = 'data: {"choices":[],"error":{"message":"","type":"","code":null}}\n\n';
+  const failed = async (text: string, metering: "chat" | null) =>
+    (await read({ ...STREAM, metering }, [Buffer.from(text)])).failed;
+  t.equal(await failed(CHAT + error, null), true);
+  t.equal(await failed(error, "chat"), true);
+  t.equal(await failed(error, null), false, "what it means there, nobody knows");
+  t.equal(await failed(CHAT + empty + CHAT_STOP, "chat"), false);
+  t.equal(await failed(`${CHAT}data: [DONE]\n\n${error}`, "chat"), false, "nothing follows the last word");
+  t.equal(await failed(CHAT + CHAT_STOP + error, "chat"), true, "but a finish reason is not that");
+});
+
+t.test("an error answer that reports tokens is believed, and its text is not counted", async (t) => {
+  const body =
+    '{"error":{"message":"text"},"content":"abc","usage":{"prompt_tokens":7,"completion_tokens":1}}';
+  const head = {
+    ...STREAM,
+    metering: "chat",
+    status: 500,
+    contentType: "application/json",
+    countText: true,
+  } as const;
+  t.match(await read(head, [Buffer.from(body)]), {
+    tokens: { input: 7, output: 1 },
+    text: { ascii: 0, other: 0 },
+  });
+});
+
+t.test("text is not counted unless asked for", async (t) => {
+  for (const { head, body } of answers)
+    t.strictSame((await read({ ...head, countText: false }, [body])).text, { ascii: 0, other: 0 });
+});
+
+t.test("what an estimate does not need costs nothing: the reading is the same without it", async (t) => {
+  for (const { name, head, body } of answers) {
+    const { text: _, ...counted } = await read(head, [body]);
+    const { text: __, ...plain } = await read({ ...head, countText: false }, [body]);
+    t.strictSame(plain, counted, name);
+  }
+});
+
+t.test("an image in one event of several megabytes costs no memory and loses no usage", async (t) => {
+  const image = "iVBORw0KGgo".repeat(400_000);
+  const event = `data: {"type":"image_generation.completed","b64_json":"${image}","usage":{"input_tokens":50,"output_tokens":4160}}\n\n`;
+  const after = 'data: {"usage":{"input_tokens":51,"output_tokens":4160}}\n\n';
+  const pieces = cutAt(
+    Buffer.from(event + after),
+    Array.from({ length: 300 }, (_, i) => i * 15_000),
+  );
+  const head = { ...STREAM, metering: "images" } as const;
+  const reading = await read(head, pieces);
+  t.match(reading, { tokens: { input: 51, output: 4160 }, reached: true, trouble: null });
+  t.match(await read(head, cutAt(Buffer.from(event), [9])), {
+    tokens: { input: 50, output: 4160 },
+    reached: true,
+  });
+});
+
+t.test(
+  "an event too long to be read whole may have been the last, so that nothing is said of the end",
+  async (t) => {
+    const long = JSON.stringify({
+      candidates: [{ content: { parts: [{ inlineData: "A".repeat(2_000_000) }] }, finishReason: "STOP" }],
+      usageMetadata: { promptTokenCount: 3, candidatesTokenCount: 5 },
+    });
+    const head = { ...STREAM, metering: "gemini" } as const;
+    t.match(await read(head, [Buffer.from(`${GEMINI}data: ${long}\n\n`)]), {
+      tokens: { input: 3, output: 5 },
+      reached: null,
+      trouble: null,
+    });
+  },
+);
+
+t.test("an encoding nobody here can read is trouble, and says nothing of the stream's end", async (t) => {
+  const reading = await read({ ...STREAM, contentEncoding: "compress" }, [Buffer.from(CHAT)]);
+  t.match(reading, { tokens: null, reached: null, trouble: "its encoding cannot be read here" });
+});
+
+t.test("plain answers are told at once", (t) => {
+  let told = false;
+  createMeter(STREAM).finish(() => {
+    told = true;
+  });
+  t.ok(told);
+  t.end();
+});
