@@ -76,14 +76,15 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
     agents.keepOnly(Object.values(to.config.gateways));
-    if (!onSandbox()) return;
-    log.info("a config.yaml is there: the sandbox ends");
-    void newcomer?.end().catch((error) => log.error({ err: error }, "the sandbox did not end well"));
+    if (onSandbox()) endSandbox(newcomer, log);
   };
   const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
   keys.whenLate(() => void reload.takeKeys());
   const usage = createUsage({ places, clock, log, config: () => reload.snapshot.config });
+
+  const closeAll = () =>
+    Promise.all([reload.close(), newcomer?.stop(), control.close(), usage.ledger.stop()]);
 
   const gate = { hosts: [] as readonly string[], stopping: false };
   const port = await openDataPort(first.config.listen, {
@@ -102,7 +103,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     rereadKey: (tool) =>
       void keyring.reread(tool).then((changed) => (changed ? reload.takeKeys() : undefined)),
   }).catch(async (error) => {
-    await Promise.all([newcomer?.stop(), reload.close(), control.close(), usage.ledger.stop()]);
+    await closeAll();
     throw error;
   });
   gate.hosts = hostsOf(port.port);
@@ -114,26 +115,26 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   await reload.watch();
   void usage.prices.load();
 
+  const stop = async (patienceMs = DRAIN_MS) => {
+    gate.stopping = true;
+    keyring.close();
+    const timer = setTimeout(() => port.cut(), patienceMs);
+    await port.drain();
+    clearTimeout(timer);
+    await closeAll();
+    agents.close();
+  };
   return {
-    port: port.port,
-    addresses: port.addresses,
-    newcomer,
-    log,
+    ...{ port: port.port, addresses: port.addresses, newcomer, log, status, stop },
     snapshot: () => reload.snapshot,
-    status,
     reload: () => reload.refresh(true),
-    async stop(patienceMs = DRAIN_MS) {
-      gate.stopping = true;
-      keyring.close();
-      const timer = setTimeout(() => port.cut(), patienceMs);
-      await port.drain();
-      clearTimeout(timer);
-      await port.settled();
-      await Promise.all([reload.close(), newcomer?.stop(), control.close(), usage.ledger.stop()]);
-      agents.close();
-    },
     cut: () => port.cut(),
   };
+}
+
+function endSandbox(newcomer: Newcomer | null, log: Logger): void {
+  log.info("a config.yaml is there: the sandbox ends");
+  void newcomer?.end().catch((error) => log.error({ err: error }, "the sandbox did not end well"));
 }
 
 interface UsageMeans {

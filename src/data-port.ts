@@ -8,17 +8,12 @@ import { openPort, type Port, PortTaken } from "./proxy/server.ts";
 import { requestId } from "./request-id.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 
-export interface DataPort extends Port {
-  /** When every request that began has been settled; the last bytes may be gone before that. */
-  settled(): Promise<unknown>;
-}
-
 interface Destroyable {
   destroy(): unknown;
 }
 
 /** Opens the port that tools call, or says who has it. */
-export async function openDataPort(listen: Listen, means: HandleMeans): Promise<DataPort> {
+export async function openDataPort(listen: Listen, means: HandleMeans): Promise<Port> {
   const running = new Set<Promise<void>>();
   // A bug in one request must not end the others, but it must be seen.
   const run = (handling: Promise<void>, connection: Destroyable) => {
@@ -37,14 +32,13 @@ export async function openDataPort(listen: Listen, means: HandleMeans): Promise<
       trouble: (error) => means.log.error(`a connection could not be accepted: ${error.message}`),
       upgrade: (req, socket, head) => run(handleUpgrade(req, socket, head, means), socket),
     });
-    const settled = () => Promise.all(running);
     const drain = async () => {
       await port.drain();
       // A connection is gone before its request hears of it. Until then the gateway's side must not be closed: the
       // record would blame the gateway for an end of our own.
-      await settled();
+      await Promise.all(running);
     };
-    return { ...port, drain, settled };
+    return { ...port, drain };
   } catch (error) {
     if (!(error instanceof PortTaken)) throw error;
     const owner = await portOwner(error.port);

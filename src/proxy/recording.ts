@@ -94,8 +94,14 @@ interface Counted {
 
 /** What the gateway reported, else an estimate where the tool wants one and there was an answer to pay for. */
 function tokensOf(request: Request, { reading, status }: Outcome): Counted {
-  if (reading !== null && reading.tokens !== null) return { tokens: reading.tokens, from: "reported" };
+  const reported = reading?.tokens ?? null;
+  // Streams of messages count their input first and their output last: of one that was cut, the output is not known.
+  const short = reported !== null && reading?.reached === false;
+  if (reported !== null && !(short && request.text !== null)) return { tokens: reported, from: "reported" };
   const paid = meteringOf(request.method, request.endpoint) !== null && status !== null && status < 400;
   if (request.text === null || reading === null || !paid) return { tokens: null, from: "none" };
-  return { tokens: estimateTokens(request.text.seen, reading.text), from: "estimated" };
+  const estimated = estimateTokens(request.text.seen, reading.text);
+  if (reported === null) return { tokens: estimated, from: "estimated" };
+  const output = Math.max(reported.output, estimated.output);
+  return { tokens: { ...reported, output }, from: "estimated" };
 }

@@ -92,7 +92,7 @@ export function meteringOf(method: string, endpoint: string): Metering | null {
   if (method !== "POST") return null;
   if (/^\/v1\/chat\/completions$/.test(endpoint)) return "chat";
   if (/^\/v1\/completions$/.test(endpoint)) return "completions";
-  if (/^\/v1\/responses$/.test(endpoint)) return "responses";
+  if (/^\/v1\/responses(?:\/compact)?$/.test(endpoint)) return "responses";
   if (/^\/v1\/messages$/.test(endpoint)) return "messages";
   if (/^\/v1(?:beta)?\/embeddings$/.test(endpoint)) return "embeddings";
   if (/:(?:generateContent|streamGenerateContent|embedContent|batchEmbedContents)$/.test(endpoint))

@@ -52,9 +52,7 @@ export function slotOf(time: number): number {
 export function cellOf(record: UsageRecord): Cell {
   const { end, status } = record;
   const failed = end === "gateway-failed" || (end === "complete" && status !== null && status >= 400);
-  const served = (end === "complete" || end === "client-left") && (status === null || status < 400);
-  const known = record.input_tokens !== null || record.output_tokens !== null;
-  const billable = meteringOf(record.method, record.endpoint) !== null;
+  const known = record.input_tokens !== null && record.output_tokens !== null;
   const firstBytes: FirstBytes = new Map();
   if (record.first_byte_at !== null) firstBytes.set(bucketOf(record.first_byte_at - record.started_at), 1);
   return {
@@ -70,7 +68,7 @@ export function cellOf(record: UsageRecord): Cell {
       failed: one(failed),
       client_left: one(end === "client-left"),
       interrupted: one(end === "interrupted"),
-      unmetered: one(billable && served && !known),
+      unmetered: one(mayCost(record) && !known),
       unpriced: one(known && record.list_microdollars === null),
       input_tokens: record.input_tokens ?? 0,
       cache_read_tokens: record.cache_read_tokens ?? 0,
@@ -84,6 +82,15 @@ export function cellOf(record: UsageRecord): Cell {
     },
     firstBytes,
   };
+}
+
+/** It reached a gateway, or may have, which did not refuse it; and it asked for something that is billed. */
+function mayCost({ method, endpoint, status, end, refusal }: UsageRecord): boolean {
+  // What a WebSocket carries is not read.
+  const billable = meteringOf(method, endpoint) !== null || status === 101;
+  if (!billable || end === "refused" || refusal === "gateway-unreachable") return false;
+  // A status beside a refusal of ours is ours: nobody knows what the gateway did.
+  return refusal !== null || status === null || status < 400;
 }
 
 export function emptySums(): Sums {

@@ -6,7 +6,7 @@ import { APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION } from "./schema.ts";
 /** An open usage log. */
 export interface Connection {
   readonly db: Database.Database;
-  /** At once, whoever still holds a statement. The last writer to close also empties the WAL and removes it. */
+  /** At once, whoever still holds a statement; never throws. The last writer to close also empties the WAL and removes it. */
   close(): void;
 }
 
@@ -81,7 +81,8 @@ export function openForReading(file: string): OpenedForReading {
 
 /** A damaged log: whatever can be read of it. Throws what faultOf can judge. */
 export function openForSalvage(file: string): Connection {
-  return attach(file, { mode: "ro", patience: WRITER_PATIENCE_MS }, (db) => set(db, "query_only", 1));
+  const how = { mode: "ro", patience: WRITER_PATIENCE_MS, damaged: true } as const;
+  return attach(file, how, (db) => set(db, "query_only", 1));
 }
 
 interface Attaching {
@@ -89,16 +90,18 @@ interface Attaching {
   readonly patience: number;
   /** Read without locks, and without leaving -wal and -shm behind. Only where there is no WAL to take into account. */
   readonly immutable?: boolean;
+  /** Read what there is of a file that is shorter than it says. SQLite turns it down whole, unless asked by this name. */
+  readonly damaged?: boolean;
 }
 
 /**
  * The file is attached to a database in memory instead of being opened itself: libsql closes a connection only when
- * its last statement was garbage-collected, and SQLite removes `<file>-wal` by name then, which by that time may be
- * the WAL of another file that took the place of a damaged or vanished one. DETACH closes at once.
+ * its last statement was garbage-collected, and until then keeps descriptors, locks and a WAL that is taken over by
+ * nobody. DETACH closes at once.
  */
 function attach(file: string, how: Attaching, prepare: (db: Database.Database) => void): Connection {
   const db = new Database(":memory:", { timeout: how.patience });
-  db.exec(attachStatement(file, how.immutable === true ? "ro&immutable=1" : how.mode));
+  if (how.damaged === true) db.exec("PRAGMA writable_schema = ON");
   const connection: Connection = {
     db,
     close() {
@@ -106,12 +109,15 @@ function attach(file: string, how: Attaching, prepare: (db: Database.Database) =
       try {
         if (db.inTransaction) db.exec("ROLLBACK");
         db.exec("DETACH log");
+      } catch {
+        // It was never attached, or its disk is gone: there is nothing else to be done about it.
       } finally {
         db.close();
       }
     },
   };
   try {
+    db.exec(attachStatement(file, how.immutable === true ? "ro&immutable=1" : how.mode));
     prepare(db);
     return connection;
   } catch (error) {

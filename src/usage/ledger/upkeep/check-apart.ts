@@ -28,12 +28,18 @@ export function checkApart(file: string): { readonly found: Promise<LedgerFault 
   // Nothing of the parent's: its loaders, if any, are not needed, and its environment holds nothing for it.
   const worker = new Worker(CHECK, { eval: true, workerData, execArgv: [], env: {} });
   worker.unref();
+  let stop = () => {};
   const found = new Promise<LedgerFault | null>((done) => {
     worker.once("message", (message) => done(judge(message)));
     worker.once("error", () => done(null));
     worker.once("exit", () => done(null));
+    // Not waited for: SQLite ends its own call first.
+    stop = () => {
+      void worker.terminate();
+      done(null);
+    };
   });
-  return { found, stop: () => void worker.terminate() };
+  return { found, stop: () => stop() };
 }
 
 function judge(message: { readonly words: string; readonly rawCode?: number }): LedgerFault | null {

@@ -2,6 +2,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { type ScheduledTask, schedule } from "node-cron";
 import type { Clock } from "../../../clock.ts";
 import type { Logger } from "../../../logger.ts";
+import { reason } from "../../../reason.ts";
 import type { LedgerFault } from "../fault.ts";
 import type { Work } from "../state.ts";
 import type { Book } from "../writing/book.ts";
@@ -46,9 +47,9 @@ const FACT = "upkept_at";
 /** How long a piece of work may hold up the requests, and how long they have for themselves after it. */
 const PIECE_MS = 15;
 const PAUSE_MS = 10;
-const [LEAST_ROWS, MOST_ROWS] = [20, 1000];
+const [LEAST_ROWS, MOST_ROWS] = [20, 500];
 /** Pages given back at a time, and how many free ones are worth it: new records would fill them anyway. */
-const GIVE_BACK_PAGES = 200;
+const GIVE_BACK_PAGES = 64;
 const KEPT_FREE_PAGES = 1000;
 
 export function createUpkeep(means: UpkeepMeans): Upkeep {
@@ -75,10 +76,12 @@ class DailyUpkeep implements Upkeep {
   }
 
   look(): Promise<void> {
-    this.#running ??= this.#upkeep().finally(() => {
-      this.#running = null;
-      this.#work = null;
-    });
+    this.#running ??= this.#upkeep()
+      .catch((error) => this.#means.log.error({ err: error }, "the usage log could not be looked after"))
+      .finally(() => {
+        this.#running = null;
+        this.#work = null;
+      });
     return this.#running;
   }
 
@@ -154,14 +157,27 @@ class DailyUpkeep implements Upkeep {
   }
 
   async check(): Promise<boolean> {
-    const check = checkApart(this.#means.file);
-    const abort = () => check.stop();
-    this.#stop.signal.addEventListener("abort", abort, { once: true });
-    const fault: LedgerFault | null = await check.found;
-    this.#stop.signal.removeEventListener("abort", abort);
+    const fault = await this.#faultApart();
     return this.#attempt(() => {
       if (fault !== null) throw fault;
     });
+  }
+
+  async #faultApart(): Promise<LedgerFault | null> {
+    let check: ReturnType<typeof checkApart>;
+    try {
+      check = checkApart(this.#means.file);
+    } catch (error) {
+      this.#means.log.warn({ reason: reason(error) }, "the usage log could not be checked");
+      return null;
+    }
+    const stop = () => check.stop();
+    this.#stop.signal.addEventListener("abort", stop, { once: true });
+    try {
+      return await check.found;
+    } finally {
+      this.#stop.signal.removeEventListener("abort", stop);
+    }
   }
 
   #attempt(work: (book: Book) => void): boolean {

@@ -1,4 +1,4 @@
-import { renameSync, type Stats, statSync } from "node:fs";
+import { type Stats, statSync } from "node:fs";
 import type { Closing, Opening, UsageRecord } from "../../record.ts";
 import { createTally, type Tally } from "../cells.ts";
 import { type Connection, openForWriting } from "../connect.ts";
@@ -37,9 +37,9 @@ export interface Book {
   transact<T>(work: (rows: Rows, tally: Tally) => T): T;
   /** Whether the files at the path are still the ones that are open; in words what is not so. null: they are. */
   displaced(): string | null;
-  /** Everything taken over into the one file, the WAL emptied. */
-  close(): void;
-  /** Closes files that were displaced, leaving alone what lies at their path now. */
+  /** Everything taken over into the one file, the WAL emptied, as far as no reader is in the way. */
+  checkpoint(): void;
+  /** Closes it, in whatever state it is. Never throws. */
   abandon(): void;
 }
 
@@ -102,18 +102,16 @@ export function openBook(file: string, sync: "normal" | "full"): Book {
       }
       return null;
     },
-    close() {
-      checkpoint();
-      connection.close();
-    },
+    checkpoint,
     abandon() {
       try {
-        // Where only the WAL was taken away, what it holds would be lost with it.
+        // Where only the WAL was taken away, what it holds would be lost with it. SQLite itself does this when it
+        // closes, but neither while somebody reads nor where the file is no longer the one at its path.
         checkpoint();
       } catch {
         // Then it is lost.
       }
-      withoutSides(file, identities, () => connection.close());
+      connection.close();
     },
   };
 }
@@ -154,28 +152,13 @@ function takeOver(rows: Rows, tally: Tally, running: ReadonlyMap<string, Running
   return count;
 }
 
-/**
- * The last one to close a file removes its -wal and -shm by name. Where others lie under these names by now, perhaps
- * those of a copy that was put back, they are out of the way for that moment.
- */
-function withoutSides(file: string, identities: ReadonlyMap<string, string>, close: () => void): void {
-  const moved: string[] = [];
-  for (const side of ["-wal", "-shm"]) {
-    const path = file + side;
-    const found = statOf(path);
-    if (found === null || identityOf(found) === identities.get(side)) continue;
-    renameSync(path, `${path}.held`);
-    moved.push(path);
-  }
-  try {
-    close();
-  } finally {
-    for (const path of moved) renameSync(`${path}.held`, path);
-  }
-}
-
 function statOf(path: string): Stats | null {
-  return statSync(path, { throwIfNoEntry: false }) ?? null;
+  try {
+    return statSync(path, { throwIfNoEntry: false }) ?? null;
+  } catch {
+    // A folder that may not be entered any more: the file is as good as gone.
+    return null;
+  }
 }
 
 function identityOf({ dev, ino }: Stats): string {

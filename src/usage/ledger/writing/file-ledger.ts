@@ -108,6 +108,8 @@ export class FileLedger implements Ledger {
     this.#salvage.stop();
     await this.#upkeep.stop();
     const end = this.#means.clock.elapsed() + PATIENCE_MS;
+    // Taken away or emptied within the last second, it would be closed over what nobody finds again.
+    this.#attempt(() => this.#keeper.look());
     do {
       this.#attempt(() => this.#flush());
       if (this.#busySince === null || this.#waiting.size === 0) break;
@@ -116,6 +118,7 @@ export class FileLedger implements Ledger {
     this.#stopped = true;
     clearTimeout(this.#retry);
     this.#lose(this.#waiting.drop(() => true));
+    this.#tellLost();
     this.#keeper.close();
   }
 
@@ -183,10 +186,13 @@ export class FileLedger implements Ledger {
       else if (running !== undefined) running.onDisk = true;
       told?.(!rejected.has(entry));
     }
-    if (this.#lost > this.#lostTold) {
-      this.#means.log.error({ records: this.#lost - this.#lostTold }, "usage records were lost");
-      this.#lostTold = this.#lost;
-    }
+    this.#tellLost();
+  }
+
+  #tellLost(): void {
+    if (this.#lost === this.#lostTold) return;
+    this.#means.log.error({ records: this.#lost - this.#lostTold }, "usage records were lost");
+    this.#lostTold = this.#lost;
   }
 
   #reject(poisoned: readonly Poisoned[]): void {

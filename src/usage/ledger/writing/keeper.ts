@@ -1,5 +1,5 @@
 import { statSync } from "node:fs";
-import { LedgerFault, nextStep } from "../fault.ts";
+import { faultOf, LedgerFault, nextStep } from "../fault.ts";
 import type { LedgerMeans } from "../ledger.ts";
 import { moveAside } from "../repair/aside.ts";
 import { checkIntegrity } from "../repair/integrity.ts";
@@ -135,9 +135,13 @@ export class Keeper {
   }
 
   close(): void {
-    const book = this.#book;
-    this.#book = null;
-    book?.close();
+    try {
+      this.#book?.checkpoint();
+    } catch (error) {
+      // The next start takes the WAL over.
+      this.#means.log.warn({ reason: faultOf(error).message }, "the usage log keeps its WAL");
+    }
+    this.#leave();
   }
 
   #open(): Book {
@@ -172,11 +176,7 @@ export class Keeper {
   #leave(): void {
     const book = this.#book;
     this.#book = null;
-    try {
-      book?.abandon();
-    } catch (error) {
-      this.#means.log.debug({ err: error }, "the usage log did not close well");
-    }
+    book?.abandon();
   }
 
   #probe(book: Book): void {

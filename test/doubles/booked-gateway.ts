@@ -1,0 +1,118 @@
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Test } from "tap";
+
+/** One request that reached the gateway, as the gateway itself remembers it. */
+export interface Booked {
+  /** What the client wrote into x-marker. */
+  readonly marker: string;
+  readonly input: number;
+  readonly output: number;
+}
+
+export interface BookedGateway {
+  readonly origin: string;
+  /** In the order of their heads' arrival. */
+  readonly book: readonly Booked[];
+}
+
+export interface BookedOptions {
+  /** Between two events, milliseconds. */
+  readonly pause: () => number;
+  /** How many events of text a stream has. */
+  readonly events: () => number;
+}
+
+/** Answers every protocol, slowly, and keeps a book of its own from the very first byte of a request's head on. */
+export async function startBookedGateway(t: Test, options: BookedOptions): Promise<BookedGateway> {
+  const book: Booked[] = [];
+  const server = createServer((req, res) => {
+    const events = options.events();
+    const booked = { marker: String(req.headers["x-marker"]), input: 7 + events, output: events };
+    book.push(booked);
+    req.on("error", () => {});
+    res.on("error", () => {});
+    req.resume();
+    void answer(req, res, booked, options.pause);
+  });
+  server.keepAliveTimeout = 60_000;
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, book };
+}
+
+async function answer(req: IncomingMessage, res: ServerResponse, booked: Booked, pause: () => number) {
+  const parts = partsOf(req.url ?? "", booked);
+  const stream = parts.length > 1;
+  const rest = () => new Promise((resolve) => setTimeout(resolve, pause()));
+  await rest();
+  res.writeHead(200, {
+    "content-type": stream ? "text/event-stream" : "application/json",
+    "x-client-request-id": `gateway-${booked.marker}`,
+  });
+  for (const part of parts) {
+    if (res.destroyed) return;
+    res.write(part);
+    await rest();
+  }
+  res.end();
+}
+
+const event = (data: object | string, name?: string) =>
+  `${name === undefined ? "" : `event: ${name}\n`}data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`;
+
+function partsOf(url: string, { marker, input, output }: Booked): string[] {
+  const words = Array.from({ length: output }, (_, n) => `word ${n} `);
+  const id = `body-${marker}`;
+  if (url.startsWith("/v1/chat/completions")) {
+    const piece = (choices: object[], usage: object | null) =>
+      event({ id, object: "chat.completion.chunk", model: "m", choices, usage });
+    const usage = { prompt_tokens: input, completion_tokens: output, total_tokens: input + output };
+    return [
+      ...words.map((content) => piece([{ index: 0, delta: { content }, finish_reason: null }], null)),
+      piece([{ index: 0, delta: {}, finish_reason: "stop" }], null),
+      piece([], usage),
+      event("[DONE]"),
+    ];
+  }
+  if (url.startsWith("/v1/messages")) {
+    const usage = { input_tokens: input, output_tokens: 1 };
+    const pieces = words.map((text) => ({
+      type: "content_block_delta",
+      index: 0,
+      delta: { type: "text_delta", text },
+    }));
+    const all = [
+      { type: "message_start", message: { id, type: "message", role: "assistant", model: "m", usage } },
+      ...pieces,
+      { type: "message_delta", delta: { stop_reason: "end_turn" }, usage: { output_tokens: output } },
+      { type: "message_stop" },
+    ];
+    return all.map((data) => event(data, data.type));
+  }
+  if (url === "/v1/responses") {
+    const usage = { input_tokens: input, output_tokens: output, total_tokens: input + output };
+    const all = [
+      { type: "response.created", response: { id, model: "m", status: "in_progress" } },
+      ...words.map((delta) => ({ type: "response.output_text.delta", delta })),
+      { type: "response.completed", response: { id, model: "m", status: "completed", usage } },
+    ];
+    return all.map((data) => event(data, data.type));
+  }
+  if (url.startsWith("/v1beta/")) {
+    const usageMetadata = { promptTokenCount: input, candidatesTokenCount: output };
+    const text = (part: string) => ({ content: { parts: [{ text: part }], role: "model" }, index: 0 });
+    return [
+      ...words.map((word) => event({ candidates: [text(word)], modelVersion: "m", responseId: id })),
+      event({ candidates: [{ ...text(""), finishReason: "STOP" }], usageMetadata, responseId: id }),
+    ];
+  }
+  if (url.startsWith("/v1/embeddings")) {
+    const usage = { prompt_tokens: input, total_tokens: input };
+    return [JSON.stringify({ object: "list", model: "m", data: [{ embedding: [0.5] }], usage })];
+  }
+  return [JSON.stringify({ id, object: "response" })];
+}

@@ -1,0 +1,120 @@
+import type { Test } from "tap";
+import { type OneTool, startWithOneTool } from "./canary.ts";
+import { type GatewayCall, type RawGateway, startRawGateway } from "./raw-gateway.ts";
+import { until } from "./until.ts";
+import { faultsIn, recordsIn } from "./usage-file.ts";
+
+/** Within this it serves again once the disk is back. The bar is 5 s; the rest is a busy machine's own noise. */
+const BACK_MS = 7000;
+
+const SSE = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+const chunk = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
+const event = (data: object) =>
+  `data: ${JSON.stringify({ id: "c-1", object: "chat.completion.chunk", ...data })}\n\n`;
+const BEGIN = event({ choices: [{ index: 0, delta: { content: "begin" }, finish_reason: null }] });
+const USAGE = { prompt_tokens: 11, completion_tokens: 5 };
+const END = `${event({ choices: [{ index: 0, delta: {}, finish_reason: "stop" }] })}${event({ choices: [], usage: USAGE })}data: [DONE]\n\n`;
+
+export interface LogScene extends OneTool {
+  readonly gateway: RawGateway;
+  readonly file: string;
+}
+
+/** A gateway whose streams wait in the middle, and that answers everything else at once. */
+export async function startLogScene(t: Test, home?: string): Promise<LogScene> {
+  const gateway = await startRawGateway(t, async (call) => {
+    await call.whole;
+    if (isStream(call)) call.send(SSE + chunk(BEGIN));
+    else call.ok(JSON.stringify({ id: "j-1", usage: USAGE }));
+  });
+  const one = await startWithOneTool(t, gateway.origin, home === undefined ? {} : { home });
+  return { ...one, gateway, file: one.places.usage };
+}
+
+const isStream = (call: GatewayCall) => call.body().includes('"stream":true');
+
+export function chat(
+  it: LogScene,
+  model: string,
+  stream = false,
+  path = "/v1/chat/completions",
+): Promise<Response> {
+  return fetch(it.url + path, {
+    method: "POST",
+    headers: { authorization: `Bearer ${it.token}`, "content-type": "application/json" },
+    body: JSON.stringify({ model, stream, messages: [] }),
+  });
+}
+
+/** Streams under way, each with its first event at the client. */
+export async function startStreams(it: LogScene, models: readonly string[]) {
+  const answers: { readonly model: string; readonly text: Promise<string> }[] = [];
+  for (const model of models) answers.push({ model, text: (await chat(it, model, true)).text() });
+  return {
+    /** Lets the gateway end them, and looks whether every byte came. */
+    async end(t: Test) {
+      for (const call of it.gateway.calls.filter(isStream)) call.send(`${chunk(END)}0\r\n\r\n`);
+      for (const { model, text } of answers) t.equal(await text, BEGIN + END, `${model} came whole`);
+    },
+  };
+}
+
+/** How a refusal looks in each protocol while the log cannot be written. */
+export async function refusesAll(t: Test, it: LogScene): Promise<void> {
+  const before = it.gateway.calls.length;
+  const shapes = [
+    ["/v1/chat/completions", { error: { code: "log-unavailable", type: "keybearer_refusal" } }],
+    ["/v1/messages", { type: "error", error: { type: "api_error" } }],
+    [
+      "/v1beta/models/g:generateContent",
+      { error: { code: 503, status: "UNAVAILABLE", details: [{ reason: "log-unavailable" }] } },
+    ],
+  ] as const;
+  for (const [path, shape] of shapes) {
+    const answer = await chat(it, "refused", false, path);
+    t.equal(answer.status, 503, path);
+    t.equal(answer.headers.get("x-keybearer-refusal"), "log-unavailable");
+    t.match(answer.headers.get("retry-after"), /^[1-9]\d*$/);
+    t.ok(answer.headers.get("x-keybearer-request-id"));
+    const body = (await answer.json()) as { error: { message: string } };
+    t.match(body, shape);
+    t.match(body.error.message, /^keybearer: .*nothing was sent to the gateway/);
+  }
+  t.equal(it.gateway.calls.length, before, "the gateway hears nothing that could not be written down");
+  const { usage } = await it.daemon.status();
+  t.equal(usage.state, "unavailable");
+  t.type(usage.since, "number");
+  t.ok(usage.why && usage.next, `status says why (${usage.why}) and what to do (${usage.next})`);
+  t.equal((await fetch(`${it.url}/healthz`)).status, 200);
+}
+
+/** It serves again by itself, in time. */
+export async function servesAgain(t: Test, it: LogScene, model: string): Promise<void> {
+  const from = performance.now();
+  await until(
+    "it serves again",
+    async () => {
+      const answer = await chat(it, model);
+      await answer.text();
+      return answer.status === 200;
+    },
+    BACK_MS,
+  );
+  t.comment(`back after ${Math.round(performance.now() - from)} ms`);
+  await until("nothing waits any more", async () => (await it.daemon.status()).usage.waiting === 0);
+  t.match((await it.daemon.status()).usage, { state: "ok", since: null, why: null });
+}
+
+/** Every call that reached the gateway since has exactly one finished record. */
+export async function oneRecordEach(t: Test, it: LogScene, since = 0): Promise<void> {
+  const models = it.gateway.calls
+    .slice(since)
+    .map((call) => JSON.parse(call.body().toString()).model as string);
+  await until("all are finished", () => recordsIn(it.file).every(({ end }) => end !== null));
+  const records = recordsIn(it.file);
+  const sent = records.filter(({ end }) => end !== "refused").map(({ model }) => model);
+  const missing = models.filter((model) => sent.filter((one) => one === model).length !== 1);
+  t.strictSame(missing, [], `each of the ${models.length} calls has one record`);
+  t.equal(new Set(records.map(({ id }) => id)).size, records.length);
+  t.strictSame(faultsIn(it.file), []);
+}

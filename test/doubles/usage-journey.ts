@@ -1,0 +1,132 @@
+import type { Test } from "tap";
+import { MODELS } from "../../src/sandbox/models.ts";
+import type { SandboxOptions } from "../../src/sandbox/rooms.ts";
+import type { Sandbox } from "../../src/sandbox/sandbox.ts";
+import { openForReading } from "../../src/usage/ledger/connect.ts";
+import type { Tokens, UsageRecord } from "../../src/usage/record.ts";
+import { COLUMNS, recordOf } from "../../src/usage/report/fields.ts";
+import { startSandbox } from "../sandbox/sandbox-under-test.ts";
+import {
+  type DaemonUnderTest,
+  freshToken,
+  startUnderTest,
+  type UnderTestOptions,
+} from "./daemon-under-test.ts";
+import { until } from "./until.ts";
+
+/** Every record on disk, the oldest first, read as another process would. */
+export function recordsIn(file: string): UsageRecord[] {
+  const opened = openForReading(file);
+  if (!opened.ok) {
+    if (opened.why === "missing") return [];
+    throw new Error(opened.words);
+  }
+  const { db, close } = opened.connection;
+  const rows = db.prepare(`SELECT ${COLUMNS} FROM log.records ORDER BY id`).raw().all() as unknown[][];
+  close();
+  return rows.map(recordOf);
+}
+
+/** The record of an answer, once it is complete. Fails where there are two. */
+export async function recordFor(under: DaemonUnderTest, answer: Response | string): Promise<UsageRecord> {
+  const id = typeof answer === "string" ? answer : (answer.headers.get("x-keybearer-request-id") ?? "");
+  return recordWhere(under, `${id} is complete`, (record) => record.id === id && record.end !== null);
+}
+
+/** The one record of which this holds, once there is one. */
+export async function recordWhere(
+  under: DaemonUnderTest,
+  what: string,
+  holds: (record: UsageRecord) => boolean,
+): Promise<UsageRecord> {
+  let found: UsageRecord[] = [];
+  await until(`a record: ${what}`, () => {
+    found = recordsIn(under.places.usage).filter(holds);
+    return found.length > 0;
+  });
+  const [record] = found;
+  if (record === undefined || found.length > 1) throw new Error(`${found.length} records: ${what}`);
+  return record;
+}
+
+/** The tokens of a record, as one thing to compare; null: it has none. */
+export function tokensIn(record: UsageRecord): Tokens | null {
+  const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens } = record;
+  const counts = [input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens];
+  if (counts.every((count) => count === null)) return null;
+  const [input, cacheRead, cacheWrite, output, reasoning] = counts.map((count) => count ?? Number.NaN);
+  return { input, cacheRead, cacheWrite, output, reasoning } as Tokens;
+}
+
+/** What the sandbox's console asks for its models, as config.yaml says it. */
+export function sandboxPrices(): string {
+  const lines = MODELS.map(
+    ({ id, price }) =>
+      `  ${id}: { input: ${price.input}, output: ${price.output}, cache_read: ${price.cacheRead}, cache_write: ${price.cacheWrite} }`,
+  );
+  return `prices:\n${lines.join("\n")}\n`;
+}
+
+export interface Bench extends DaemonUnderTest {
+  readonly sandbox: Sandbox;
+  /** Of the tool with these settings. */
+  token(tool: string): string;
+  /** Of the sandbox. */
+  keyId(tool: string): number;
+  fetchAs(tool: string, path: string, init?: RequestInit): Promise<Response>;
+}
+
+export const MULTIPLIER = 1.35;
+
+/** A sandbox with two groups, and a daemon with a tool for each line of settings. */
+export async function startOnSandbox(
+  t: Test,
+  tools: Readonly<Record<string, string>>,
+  options: {
+    readonly sandbox?: SandboxOptions;
+    readonly daemon?: UnderTestOptions;
+    /** In config.yaml; default the sandbox's. */
+    readonly prices?: string;
+  } = {},
+): Promise<Bench> {
+  const groups = [
+    { name: "default", multiplier: 1, models: "all" },
+    { name: "dear", multiplier: MULTIPLIER, models: "all" },
+  ] as const;
+  const sandbox = await startSandbox(t, { groups, ...options.sandbox });
+  const tokens = new Map<string, string>();
+  const ids = new Map<string, number>();
+  const lines: string[] = [];
+  for (const [name, settings] of Object.entries(tools)) {
+    const { id, key } = sandbox.createKey({ name, group: /group: dear/.test(settings) ? "dear" : "default" });
+    const { token, hash } = freshToken();
+    tokens.set(name, token);
+    ids.set(name, id);
+    lines.push(
+      `  ${name}: { key: ${key.reveal()}, token: "${hash}"${settings === "" ? "" : `, ${settings}`} }`,
+    );
+  }
+  const config = `gateways:
+  main: { base_url: ${sandbox.baseUrl}, groups: { dear: { multiplier: ${MULTIPLIER} } } }
+tools:
+${lines.join("\n")}
+${options.prices ?? sandboxPrices()}`;
+  const under = await startUnderTest(t, config, options.daemon);
+  const token = (tool: string) => tokens.get(tool) ?? "";
+  return {
+    ...under,
+    sandbox,
+    token,
+    keyId: (tool) => ids.get(tool) ?? 0,
+    fetchAs: (tool, path, init = {}) =>
+      fetch(`${under.url}${path}`, {
+        method: "POST",
+        ...init,
+        headers: {
+          authorization: `Bearer ${token(tool)}`,
+          "content-type": "application/json",
+          ...init.headers,
+        },
+      }),
+  };
+}

@@ -1,0 +1,327 @@
+import { once } from "node:events";
+import { Agent, request } from "node:http";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import { setTimeout as wait } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { openForWriting } from "../../src/usage/ledger/connect.ts";
+import { type Booked, startBookedGateway } from "../doubles/booked-gateway.ts";
+import { canaryKey } from "../doubles/canary.ts";
+import { newHome, type Running, saveConfig, start, startServing } from "../doubles/command.ts";
+import { freshToken } from "../doubles/daemon-under-test.ts";
+import { createRandom } from "../doubles/records.ts";
+import { until } from "../doubles/until.ts";
+import { faultsIn, recordsIn, type StoredRecord } from "../doubles/usage-file.ts";
+
+/** More of it: KEYBEARER_KILL_ROUNDS=200 KEYBEARER_KILL_SEED=7 npx tap test/threats/usage-kill.test.ts --timeout=900 */
+const ROUNDS = Number(process.env.KEYBEARER_KILL_ROUNDS ?? 6);
+const SEED = Number(process.env.KEYBEARER_KILL_SEED ?? 1);
+const AT_ONCE = 20;
+/** On the marker of a client that leaves: perhaps right behind the last word, and before the tokens are told. */
+const HASTY = "-hasty";
+
+interface Scene {
+  readonly home: string;
+  readonly file: string;
+  readonly token: string;
+}
+
+async function scene(t: Test, baseUrl: string): Promise<Scene> {
+  const home = await newHome(t);
+  const { token, hash } = freshToken();
+  await saveConfig(
+    home,
+    `listen: localhost:0\ngateway: ${baseUrl}\ntools: { codex: { key: ${canaryKey()}, token: "${hash}" } }\n`,
+  );
+  return { home, file: join(home, "state", "usage.db"), token };
+}
+
+/** The record says which request it is by its model, or where there is none by its path. */
+const markerOf = ({ model, endpoint }: StoredRecord): string => model ?? endpoint.split("/").at(-1) ?? "";
+
+type Ask = (marker: string) => { readonly path: string; readonly body: object | null };
+
+const ASKS: readonly Ask[] = [
+  (model) => ({ path: "/v1/chat/completions", body: { model, stream: true, messages: [] } }),
+  (model) => ({ path: "/v1/messages", body: { messages: [], stream: true, model } }),
+  (model) => ({ path: "/v1/responses", body: { stream: true, input: "hello", model } }),
+  (model) => ({ path: `/v1beta/models/${model}:streamGenerateContent?alt=sse`, body: { contents: [] } }),
+  (model) => ({ path: "/v1/embeddings", body: { input: "hello", model } }),
+  // These share one cell, whose sums must hold over all the rounds.
+  (marker) => ({ path: `/v1/responses/${marker}`, body: null }),
+];
+
+/** Sends one request and reads its answer; resolves whatever becomes of it. */
+function ask(port: number, agent: Agent, token: string, marker: string, one: Ask, leaveAfter: number | null) {
+  const { path, body } = one(marker);
+  return new Promise<void>((resolve) => {
+    const asking = request({
+      host: "127.0.0.1",
+      port,
+      agent,
+      path,
+      method: body === null ? "GET" : "POST",
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json", "x-marker": marker },
+    });
+    const leaving = leaveAfter === null ? undefined : setTimeout(() => asking.destroy(), leaveAfter);
+    asking.on("response", (answer) => answer.on("error", () => {}).resume());
+    asking.on("error", () => {});
+    asking.once("close", () => {
+      clearTimeout(leaving);
+      resolve();
+    });
+    asking.end(body === null ? undefined : JSON.stringify(body));
+  });
+}
+
+/** Everything that must be so after a death, whenever it came. */
+function holds(
+  t: Test,
+  file: string,
+  book: readonly Booked[],
+  before: readonly StoredRecord[],
+  since: "started" | "perhaps started" = "started",
+): StoredRecord[] {
+  const records = recordsIn(file);
+  const byMarker = grouped(records);
+  const wrong = book.filter(({ marker }) => byMarker.get(marker)?.length !== 1);
+  t.strictSame(wrong, [], `each of the ${book.length} requests in the gateway's book has one record`);
+  t.equal(byMarker.size, records.length, "and no other request has two");
+  t.equal(new Set(records.map(({ id }) => id)).size, records.length, "no id is there twice");
+  t.strictSame(faultsIn(file), [], "the file is sound, and its cells are the sums of its records");
+
+  const byId = new Map(records.map((record) => [record.id, record]));
+  const changed = before.filter((record) => {
+    const now = JSON.stringify(byId.get(record.id));
+    const same = now === JSON.stringify(record);
+    if (record.end !== null || (same && since === "perhaps started")) return !same;
+    return now !== JSON.stringify({ ...record, end: "interrupted" });
+  });
+  t.strictSame(
+    changed,
+    [],
+    `the ${before.length} records of before are as they were, the unfinished interrupted`,
+  );
+  const told = new Map(book.map((booked) => [booked.marker, booked]));
+  const misread = records.filter((record) => {
+    if (record.end !== "complete" || record.method !== "POST" || markerOf(record).endsWith(HASTY))
+      return false;
+    const { input = -1, output = -1 } = told.get(markerOf(record)) ?? {};
+    const wanted = record.endpoint === "/v1/embeddings" ? 0 : output;
+    return (
+      record.input_tokens !== input || record.output_tokens !== wanted || record.tokens_from !== "reported"
+    );
+  });
+  t.strictSame(misread, [], "what is complete has the gateway's own numbers");
+  return records;
+}
+
+function grouped(records: readonly StoredRecord[]): Map<string, StoredRecord[]> {
+  const groups = new Map<string, StoredRecord[]>();
+  for (const record of records) {
+    const marker = markerOf(record);
+    groups.set(marker, [...(groups.get(marker) ?? []), record]);
+  }
+  return groups;
+}
+
+async function kill(running: Running): Promise<void> {
+  running.child.kill("SIGKILL");
+  await running.ended;
+}
+
+t.test(
+  "LOG-01 killed at any moment, it has one record of every request that reached the gateway",
+  async (t) => {
+    const random = createRandom(SEED);
+    const gateway = await startBookedGateway(t, {
+      pause: () => 2 + random() * 60,
+      events: () => 1 + Math.floor(random() * 20),
+    });
+    const { home, file, token } = await scene(t, `${gateway.origin}/v1`);
+    const starts: number[] = [];
+    let number = 0;
+    let records: StoredRecord[] = [];
+
+    for (let round = 1; round <= ROUNDS; round += 1) {
+      const from = performance.now();
+      const running = start(t, home, ["run"]);
+      if (round % 4 === 0) {
+        // While it starts: the log is made, migrated or taken over in there somewhere.
+        await wait(random() * 700);
+        await kill(running);
+        records = holds(t, file, gateway.book, records, "perhaps started");
+        continue;
+      }
+      const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
+      starts.push(performance.now() - from);
+      const agent = new Agent({ keepAlive: true });
+      let dying = false;
+      const lanes = Array.from({ length: AT_ONCE }, async () => {
+        while (!dying) {
+          number += 1;
+          const one = ASKS[Math.floor(random() * ASKS.length)] as Ask;
+          const leaveAfter = random() < 0.1 ? random() * 200 : null;
+          const marker = `m-${SEED}-${number}${leaveAfter === null ? "" : HASTY}`;
+          await ask(Number(port), agent, token, marker, one, leaveAfter);
+        }
+      });
+      await wait(random() * 2000);
+      dying = true;
+      await kill(running);
+      await Promise.all(lanes);
+      agent.destroy();
+      records = holds(t, file, gateway.book, records);
+    }
+
+    const last = await startServing(t, home);
+    records = holds(t, file, gateway.book, records);
+    t.equal(records.filter(({ end }) => end === null).length, 0, "nothing is left unfinished");
+    last.child.kill("SIGTERM");
+    t.equal((await last.ended).code, 0);
+    records = holds(t, file, gateway.book, records);
+    const ends = new Set(records.map(({ end }) => end));
+    for (const end of ["complete", "client-left", "interrupted"] as const)
+      t.ok(ends.has(end), `some are ${end}`);
+    // The quickest of them: the others tell how busy this machine is.
+    const quickest = Math.min(...starts);
+    t.ok(quickest < 2000, `it listens again after ${Math.round(quickest)} ms`);
+    t.comment(
+      `${ROUNDS} rounds: ${gateway.book.length} requests in the gateway's book, ${records.length} records`,
+    );
+  },
+);
+
+t.test("LOG-02 killed before a byte of the request went out, it has an interrupted record", async (t) => {
+  // TLS is never answered, so that the request itself cannot be sent.
+  const heard: Buffer[] = [];
+  const gateway = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.on("data", (chunk) => void heard.push(chunk));
+  });
+  gateway.listen(0, "127.0.0.1");
+  await once(gateway, "listening");
+  t.teardown(() => gateway.close());
+  const address = gateway.address();
+  const port = typeof address === "object" && address !== null ? address.port : 0;
+  const { home, file, token } = await scene(t, `https://127.0.0.1:${port}/v1`);
+
+  const running = await startServing(t, home);
+  const asked = fetch(`${running.url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${token}` },
+    body: JSON.stringify({ model: "never-sent", messages: [{ role: "user", content: "hello" }] }),
+  }).catch(() => null);
+  await until("TLS is asked for", () => heard.length > 0);
+  await kill(running);
+  await asked;
+  const [open] = recordsIn(file);
+  t.match(open, { model: "never-sent", end: null, status: null, tool: "codex", bytes_in: 0 });
+  t.notOk(Buffer.concat(heard).includes("never-sent"), "the gateway got nothing");
+
+  for (let n = 0; n < 2; n += 1) {
+    const again = await startServing(t, home);
+    const records = recordsIn(file);
+    t.strictSame(
+      records.map(({ seq, ...record }) => record),
+      [{ ...open, end: "interrupted", seq: undefined }].map(({ seq, ...record }) => record),
+      "interrupted, once, and otherwise as it was",
+    );
+    t.match(records[0], { cost_microdollars: null, input_tokens: null, ended_at: null });
+    t.strictSame(faultsIn(file), []);
+    await kill(again);
+  }
+});
+
+t.test(
+  "LOG-03 killed between the gateway's last byte and the record's completion, it has it once",
+  async (t) => {
+    const gateway = await startBookedGateway(t, { pause: () => 5, events: () => 3 });
+    const { home, file, token } = await scene(t, `${gateway.origin}/v1`);
+    const running = await startServing(t, home);
+    const ask = async (marker: string) => {
+      const answer = await fetch(`${running.url}/v1/chat/completions`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${token}`, "x-marker": marker },
+        body: JSON.stringify({ model: marker, stream: true, messages: [] }),
+      });
+      return answer;
+    };
+    t.match(await (await ask("before")).text(), /\[DONE\]/);
+    await until("it is complete", () => recordsIn(file)[0]?.end === "complete");
+
+    const answer = await ask("in-between");
+    // Somebody else writes, so that the completion has to wait.
+    const { db, close } = openForWriting(file, { sync: "normal" });
+    db.exec("BEGIN IMMEDIATE");
+    t.match(await answer.text(), /\[DONE\]/, "the client has all of it");
+    await kill(running);
+    db.exec("ROLLBACK");
+    close();
+
+    t.strictSame(
+      recordsIn(file).map(({ model, end }) => ({ model, end })),
+      [
+        { model: "before", end: "complete" },
+        { model: "in-between", end: null },
+      ],
+    );
+    const again = await startServing(t, home);
+    t.strictSame(
+      recordsIn(file).map(({ model, end }) => ({ model, end })),
+      [
+        { model: "before", end: "complete" },
+        { model: "in-between", end: "interrupted" },
+      ],
+    );
+    t.equal(gateway.book.length, 2);
+    t.strictSame(faultsIn(file), []);
+    again.child.kill("SIGTERM");
+    t.equal((await again.ended).code, 0);
+  },
+);
+
+t.test(
+  "LOG-04 told to stop amid fifty streams, it leaves fifty finished records and exits with 0",
+  async (t) => {
+    let short = 0;
+    const gateway = await startBookedGateway(t, {
+      pause: () => 20,
+      // Half of them end soon, the others not within the test.
+      events: () => {
+        short += 1;
+        return short % 2 === 0 ? 20 : 100_000;
+      },
+    });
+    const { home, file, token } = await scene(t, `${gateway.origin}/v1`);
+    const running = await startServing(t, home);
+    const texts: Promise<string | null>[] = [];
+    for (let n = 0; n < 50; n += 1) {
+      const answer = await fetch(`${running.url}/v1/messages`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${token}`, "x-marker": `s-${n}` },
+        body: JSON.stringify({ model: `s-${n}`, stream: true, messages: [] }),
+      });
+      texts.push(answer.text().catch(() => null));
+    }
+    running.child.kill("SIGTERM");
+    await running.logs(/SIGTERM: stopping/);
+    await t.rejects(fetch(`${running.url}/v1/models`), "nobody else is let in");
+    const whole = () => recordsIn(file).filter(({ end }) => end === "complete");
+    await until("the short ones finish", () => whole().length === 25, 10_000);
+    running.child.kill("SIGTERM");
+    const { code } = await running.ended;
+    t.equal(code, 0);
+    const finished = (await Promise.all(texts)).map((text) => text?.endsWith('"message_stop"}\n\n') ?? false);
+    const records = recordsIn(file);
+    t.equal(records.length, 50);
+    for (const { model, end, status, output_tokens, ended_at } of records) {
+      const done = finished[Number(model?.slice(2))] === true;
+      t.match({ end, status }, { end: done ? "complete" : "client-left", status: 200 }, `${model}`);
+      t.equal(output_tokens, done ? 20 : 1, "as far as it was reported");
+      t.type(ended_at, "number");
+    }
+    t.equal(finished.filter(Boolean).length, 25);
+    t.strictSame(faultsIn(file), []);
+  },
+);
