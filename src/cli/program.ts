@@ -5,6 +5,7 @@ import { runCommand } from "./run.ts";
 import { statusCommand } from "./status.ts";
 import { toolsCommand } from "./tools.ts";
 import { trustCommand } from "./trust.ts";
+import { usageCommand } from "./usage/command.ts";
 
 /** A screen is 24 lines of 80 columns, and commander wraps everything but this. */
 const AFTER = `
@@ -22,8 +23,17 @@ export function createProgram(): Command {
     .helpCommand("help [command]", "print help for a command")
     .addHelpText("after", AFTER)
     .exitOverride()
+    // What stands behind a command belongs to it: `usage` and `usage export` have options of the same names.
+    .enablePositionalOptions()
     .configureHelp({ showGlobalOptions: true });
-  for (const command of [runCommand(), checkCommand(), statusCommand(), toolsCommand(), trustCommand()]) {
+  for (const command of [
+    runCommand(),
+    checkCommand(),
+    statusCommand(),
+    toolsCommand(),
+    trustCommand(),
+    usageCommand(),
+  ]) {
     program.addCommand(inherit(command));
   }
   return program;

@@ -1,6 +1,6 @@
 import { closeSync, openSync } from "node:fs";
 import { Command } from "commander";
-import { type Daemon, startDaemon } from "../daemon.ts";
+import type { Daemon } from "../daemon.ts";
 import { createLogStream } from "../log-stream.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT, StartFailure } from "../start-failure.ts";
@@ -37,6 +37,8 @@ async function run(options: { config?: string }): Promise<void> {
   const logTo = createLogStream(process.stderr.fd);
   let daemon: Daemon;
   try {
+    // Only now: every other command would wait for all of it, too.
+    const { startDaemon } = await import("../daemon.ts");
     daemon = await startDaemon({
       places,
       env: process.env,

@@ -4,7 +4,10 @@ import { command, newHome } from "../doubles/command.ts";
 
 const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8"));
 
-const COMMANDS = ["run", "check", "status", "tools", "tools list", "tools token", "trust"];
+const COMMANDS = [
+  ...["run", "check", "status", "tools", "tools list", "tools token", "trust"],
+  ...["usage", "usage export", "usage show", "usage tail"],
+];
 
 t.test("--version prints the version and nothing else", async (t) => {
   const { code, stdout, stderr } = await command(t, await newHome(t), ["--version"]);
@@ -31,7 +34,7 @@ t.test("every help fits a screen of 24 lines and 80 columns", async (t) => {
 
 t.test("the help names every command and every exit code", async (t) => {
   const { stdout } = await command(t, await newHome(t), ["--help"]);
-  for (const name of ["run", "check", "status", "tools", "trust"]) {
+  for (const name of ["run", "check", "status", "tools", "trust", "usage"]) {
     t.match(stdout, new RegExp(`^  ${name}\\b`, "m"));
   }
   for (const code of [0, 1, 2, 69, 75, 78]) t.match(stdout, new RegExp(`\\b${code} [a-z]`));

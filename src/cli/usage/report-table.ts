@@ -1,0 +1,178 @@
+import { dollars, duration, exact, percent, short } from "../../usage/report/amounts.ts";
+import { dayName, offsetName } from "../../usage/report/calendar.ts";
+import { type Dimension, isTime, type Report, type ReportRow } from "../../usage/report/report.ts";
+import { cacheShare, tokensOf, unknownCost } from "../../usage/report/sums.ts";
+import { bar, type Column, fitted, type Screen, sparkline } from "../columns.ts";
+
+const BAR_CELLS = 12;
+const HOUR_SLOTS = 4;
+const LONGEST_DAY_SLOTS = 25 * HOUR_SLOTS;
+const DAY_NAME = "2026-11-01".length;
+const NOBODY: Readonly<Record<Dimension, string>> = {
+  tool: "(nobody known)",
+  model: "(no model)",
+  day: "earlier",
+  hour: "earlier",
+  key: "(no key)",
+  group: "(no group)",
+  gateway: "(no gateway)",
+};
+
+/** The report as a table, its last line the sum where there is more than one. */
+export function reportTable(report: Report, screen: Screen, now: number): string {
+  const sum = report.rows.length > 1;
+  const lines = sum ? [...report.rows, report.total] : report.rows;
+  const columns = [
+    ...nameColumns(report, sum),
+    ...amountColumns(report, lines),
+    ...outcomeColumns(lines),
+    ...todayColumn(report, lines, now),
+    shapeColumn(report, lines, screen),
+  ];
+  return fitted(columns, screen.width, { sum });
+}
+
+function nameColumns(report: Report, sum: boolean): Column[] {
+  return report.question.by.map((dimension, at) => {
+    const names = report.rows.map(({ names }) => nameOf(dimension, names[at] ?? null, report.rows, at));
+    return { head: dimension, cells: sum ? [...names, at === 0 ? "sum" : ""] : names, goes: 0 };
+  });
+}
+
+function nameOf(dimension: Dimension, name: string | null, rows: readonly ReportRow[], at: number): string {
+  if (name === null) return NOBODY[dimension];
+  if (dimension !== "hour") return name;
+  const time = name.slice(0, 16);
+  // Where the clocks went back, the same hour is there twice.
+  const others = rows.some(({ names }) => names[at] !== name && names[at]?.slice(0, 16) === time);
+  return others ? `${time.replace("T", " ")} ${name.slice(16)}` : time.replace("T", " ");
+}
+
+function amountColumns(report: Report, lines: readonly ReportRow[]): Column[] {
+  const { sums: all } = report.total;
+  const unknown = unknownCost(all) > 0;
+  const amount = (head: string, goes: number, text: (row: ReportRow) => string): Column => ({
+    head,
+    goes,
+    right: true,
+    cells: lines.map(text),
+  });
+  return [
+    amount("requests", 2, ({ sums }) => exact(sums.requests)),
+    amount("input", 4, ({ sums }) => short(sums.input_tokens)),
+    amount("cached", 8, ({ sums }) => short(sums.cache_read_tokens)),
+    amount("cache", 6, ({ sums }) => shareOf(cacheShare(sums))),
+    ...(all.cache_write_tokens > 0
+      ? [amount("written", writtenGoes(all), ({ sums }) => short(sums.cache_write_tokens))]
+      : []),
+    amount("output", 3, ({ sums }) => short(sums.output_tokens)),
+    ...(all.reasoning_tokens > 0
+      ? [amount("reasoning", 16, ({ sums }) => short(sums.reasoning_tokens))]
+      : []),
+    ...(all.list_microdollars !== all.cost_microdollars
+      ? [amount("list", 17, ({ sums }) => dollars(sums.list_microdollars))]
+      : []),
+    amount("cost", 1, ({ sums }) => costOf(sums, unknown)),
+    ...(unknown ? [amount("unknown", 5, ({ sums }) => exact(unknownCost(sums)))] : []),
+    ...(all.billed_requests > 0
+      ? [
+          amount("billed", 2, ({ sums }) =>
+            sums.billed_requests > 0 ? dollars(sums.billed_microdollars) : "-",
+          ),
+        ]
+      : []),
+    amount("first byte", 9, ({ firstByte }) => timeOf(firstByte.p50)),
+    amount("p95", 10, ({ firstByte }) => timeOf(firstByte.p95)),
+  ];
+}
+
+/** They cost more than input does: where they are many, they stay as long as that. */
+function writtenGoes({ input_tokens: input, cache_write_tokens: written }: ReportRow["sums"]): number {
+  return written * 10 >= input ? 4 : 15;
+}
+
+/** Never a sum that looks complete and is not. `some`: other lines have a sign behind, which this one makes room for. */
+function costOf(sums: ReportRow["sums"], some: boolean): string {
+  const known = dollars(sums.cost_microdollars);
+  if (unknownCost(sums) === 0) return some ? `${known} ` : known;
+  return sums.cost_microdollars === 0 ? "$? " : `${known}+`;
+}
+
+/** What did not end well, where there is any. */
+function outcomeColumns(lines: readonly ReportRow[]): Column[] {
+  const outcomes = [
+    ["refused", "refused", 11],
+    ["failed", "failed", 12],
+    ["left", "client_left", 13],
+    ["interrupted", "interrupted", 14],
+  ] as const;
+  return outcomes
+    .filter(([, name]) => lines.some(({ sums }) => sums[name] > 0))
+    .map(([head, name, goes]) => ({
+      head,
+      goes,
+      right: true,
+      cells: lines.map(({ sums }) => exact(sums[name])),
+    }));
+}
+
+/** How it went over time: a line for each row, or where the rows are the time, a bar in each. */
+function shapeColumn(report: Report, lines: readonly ReportRow[], screen: Screen): Column {
+  const size = measureOf(report);
+  if (report.question.by.some(isTime)) {
+    const most = Math.max(...report.rows.map(({ sums }) => size(sums)));
+    const cells = lines.map((row) =>
+      row === report.total ? "" : bar(size(row.sums), most, BAR_CELLS, screen.utf8),
+    );
+    return { head: "", cells, goes: 7 };
+  }
+  const cells = lines.map(({ trend }) => sparkline(trend.map(size), screen.utf8));
+  return { head: trendName(report), cells, goes: 7 };
+}
+
+/** What one character of a trend stands for. */
+function trendName({ bins }: Report): string {
+  const longest = Math.max(...bins.map(({ from, to }) => to - from));
+  if (longest <= HOUR_SLOTS) return "by hour";
+  return bins.some(({ name }) => name.length > DAY_NAME) || longest > LONGEST_DAY_SLOTS ? "trend" : "by day";
+}
+
+/** Money where it is known, else tokens, else requests. */
+function measureOf({ total }: Report): (sums: ReportRow["sums"]) => number {
+  if (total.sums.cost_microdollars > 0) return (sums) => sums.cost_microdollars;
+  return tokensOf(total.sums) > 0 ? tokensOf : (sums) => sums.requests;
+}
+
+/** Beside a week's sum, what today took of it. */
+function todayColumn({ bins }: Report, lines: readonly ReportRow[], now: number): Column[] {
+  const today = bins.findIndex(({ name }) => name === dayName(now));
+  const last = bins[today];
+  // A stretch of several days that begins today is none: it would reach into the future.
+  if (last === undefined || bins.length < 2 || today !== bins.length - 1) return [];
+  const shares = lines.flatMap(({ trend }) => trend[today] ?? []);
+  const unknown = shares.some((sums) => unknownCost(sums) > 0);
+  const cells = shares.map((sums) => costOf(sums, unknown));
+  return [{ head: "today", cells, goes: 7, right: true }];
+}
+
+function shareOf(share: number | null): string {
+  return share === null ? "-" : percent(share);
+}
+
+function timeOf(ms: number | null): string {
+  return ms === null ? "-" : duration(ms);
+}
+
+/** Mon 2026-11-09 00:00 */
+export function timeInWords(at: number): string {
+  const date = new Date(at);
+  const day = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"][date.getDay()];
+  const clock = [date.getHours(), date.getMinutes()].map((part) => String(part).padStart(2, "0")).join(":");
+  const seconds = at % 60_000 === 0 ? "" : `:${String(date.getSeconds()).padStart(2, "0")}`;
+  return `${day} ${dayName(at)} ${clock}${seconds}`;
+}
+
+export function zoneInWords(at: number): string {
+  const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
+  return timeZone ?? offsetName(at);
+}

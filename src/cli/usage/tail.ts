@@ -1,0 +1,136 @@
+import { type Following, followTail } from "../../control/follow.ts";
+import type { TailLine } from "../../control/tail.ts";
+import { findPlaces } from "../../places.ts";
+import { EXIT } from "../../start-failure.ts";
+import type { Connection } from "../../usage/ledger/connect.ts";
+import { openForReading } from "../../usage/ledger/connect.ts";
+import type { UsageRecord } from "../../usage/record.ts";
+import { exact } from "../../usage/report/amounts.ts";
+import { inOrder } from "../../usage/report/fields.ts";
+import { endedSince, lastEnded, type Mark, type Missed, markOf } from "../../usage/report/records.ts";
+import { jsonText } from "../../usage/report/text.ts";
+import { cut, screenOf } from "../columns.ts";
+import { fail } from "../fail.ts";
+import { visible } from "../table.ts";
+import { endWithOutput } from "./log-file.ts";
+import { tailLine } from "./tail-line.ts";
+
+const AGAIN_MS = 500;
+/** Ids that were printed, so that none is printed twice: once from the database and once live. */
+const MOST_REMEMBERED = 10_000;
+/** How much of what was missed is made up for. */
+const MOST_MISSED = 1000;
+
+export async function tail(options: { lines: string; json?: boolean }): Promise<void> {
+  if (!/^\d{1,5}$/.test(options.lines))
+    return fail(`-n takes a whole number, not "${options.lines}"`, EXIT.usage);
+  endWithOutput();
+  process.once("SIGINT", () => process.exit(EXIT.ok));
+  process.once("SIGTERM", () => process.exit(EXIT.ok));
+  const { socket, usage } = findPlaces();
+  const printer = createPrinter(usage, Number(options.lines), options.json === true);
+  let told = "";
+  const tell = (words: string) => {
+    if (words !== told) process.stderr.write(`${visible(words)}\n`);
+    told = words;
+  };
+
+  for (;;) {
+    const { reason, final } = await followOnce(socket, (line) => {
+      if ("following" in line) {
+        if (told !== "") tell("following keybearer again");
+        told = "";
+      } else if ("lost" in line)
+        process.stderr.write(`${line.lost} records came too fast to be shown live\n`);
+      if ("record" in line) printer.print(line.record);
+      else printer.catchUp();
+    });
+    if (final) return fail(reason, EXIT.failed);
+    printer.catchUp();
+    tell(`${reason}; waiting for it (Ctrl-C ends)`);
+    await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+  }
+}
+
+/** One connection. While whoever reads our output is slow, nothing is taken from the daemon. */
+function followOnce(
+  socket: string,
+  take: (line: TailLine) => void,
+): Promise<{ readonly reason: string; readonly final: boolean }> {
+  return new Promise((resolve) => {
+    const following: Following = followTail({
+      socket,
+      line(line) {
+        take(line);
+        if (!process.stdout.writableNeedDrain) return;
+        following.pause();
+        process.stdout.once("drain", () => following.resume());
+      },
+      ended: resolve,
+    });
+  });
+}
+
+interface Printer {
+  print(record: UsageRecord): void;
+  /** Prints what the database has that was not printed: at first the last few, later what was missed. */
+  catchUp(): void;
+}
+
+function createPrinter(file: string, first: number, json: boolean): Printer {
+  const printed = new Set<string>();
+  let mark: Mark | null = null;
+  let sinceMark = 0;
+
+  function print(record: UsageRecord): void {
+    if (printed.has(record.id)) return;
+    printed.add(record.id);
+    const [oldest] = printed;
+    if (printed.size > MOST_REMEMBERED && oldest !== undefined) printed.delete(oldest);
+    if (json) process.stdout.write(`${jsonText(inOrder(record))}\n`);
+    else process.stdout.write(`${fit(tailLine(record))}\n`);
+    // Before ids are forgotten that the database would be asked for again.
+    sinceMark += 1;
+    if (sinceMark > MOST_REMEMBERED / 2) read(setMark);
+  }
+
+  function setMark(db: Connection["db"]): void {
+    mark = markOf(db);
+    sinceMark = 0;
+  }
+
+  function read(work: (db: Connection["db"]) => void): void {
+    const opened = openForReading(file);
+    // What cannot be read is not made up for; the live lines go on.
+    if (!opened.ok) return;
+    try {
+      work(opened.connection.db);
+    } catch {
+      // The same: a lock, or a file that was just moved aside.
+    } finally {
+      opened.connection.close();
+    }
+  }
+
+  const begin = (db: Connection["db"]): Missed => ({ records: lastEnded(db, first), more: null });
+
+  function catchUp(): void {
+    read((db) => {
+      const { records, more } = mark === null ? begin(db) : endedSince(db, mark, MOST_MISSED, printed);
+      setMark(db);
+      if (more !== null) process.stderr.write(`${moreInWords(more)}\n`);
+      for (const record of records) print(record);
+    });
+  }
+
+  return { print, catchUp };
+}
+
+function moreInWords({ count, since }: NonNullable<Missed["more"]>): string {
+  return `${exact(count)} more were missed: keybearer usage export --since ${new Date(since).toISOString()}`;
+}
+
+function fit(line: string): string {
+  const { columns, isTTY } = process.stdout;
+  return isTTY ? cut(line, screenOf(process.env, columns).width) : line;
+}

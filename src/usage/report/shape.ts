@@ -1,0 +1,43 @@
+import { SUMS } from "../ledger/cells.ts";
+import type { Report, ReportRow } from "./report.ts";
+import { cacheShare } from "./sums.ts";
+import { csvLine } from "./text.ts";
+
+/** What `keybearer usage --json` prints. Counts and money are exact; what is unknown is in no sum but is counted. */
+export function reportJson(report: Report, zone: string): object {
+  const { by, period } = report.question;
+  return {
+    since: period.since,
+    until: period.until,
+    zone,
+    by,
+    rows: report.rows.map((row) => ({ ...namesOf(report, row), ...numbersOf(row) })),
+    total: numbersOf(report.total),
+    running: report.running,
+    first_byte_exact: report.firstByte === "exact",
+    models_without_price: report.unpriced,
+    only_sums_before: report.prunedBefore,
+  };
+}
+
+export function reportCsv(report: Report): string {
+  const head = [...report.question.by, ...Object.keys(numbersOf(report.total))];
+  const lines = report.rows.map((row) => csvLine([...row.names, ...Object.values(numbersOf(row))]));
+  return csvLine(head) + lines.join("");
+}
+
+function namesOf(report: Report, row: ReportRow): Record<string, string | null> {
+  return Object.fromEntries(report.question.by.map((dimension, at) => [dimension, row.names[at] ?? null]));
+}
+
+function numbersOf({ sums, firstByte }: ReportRow): Record<string, number | null> {
+  const share = cacheShare(sums);
+  return {
+    ...Object.fromEntries(SUMS.map((name) => [name, sums[name]])),
+    // Nobody compared yet: then no console has said a number, which is not the same as zero.
+    billed_microdollars: sums.billed_requests === 0 ? null : sums.billed_microdollars,
+    cache_share: share === null ? null : Math.round(share * 10_000) / 10_000,
+    first_byte_p50_ms: firstByte.p50,
+    first_byte_p95_ms: firstByte.p95,
+  };
+}

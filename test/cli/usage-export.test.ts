@@ -1,0 +1,172 @@
+import { createReadStream, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import t, { type Test } from "tap";
+import { openForReading, openForWriting } from "../../src/usage/ledger/connect.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
+import { FIELDS } from "../../src/usage/report/fields.ts";
+import { pagesOf } from "../../src/usage/report/records.ts";
+import { command, newHome, start } from "../doubles/command.ts";
+import { plausible, record, writeRecords } from "../doubles/records.ts";
+import { until } from "../doubles/until.ts";
+
+const AT = Date.UTC(2026, 10, 1);
+const DAY = 86_400_000;
+
+async function homeWith(t: Test, records: Iterable<UsageRecord>): Promise<{ home: string; file: string }> {
+  const home = await newHome(t);
+  mkdirSync(join(home, "state"), { mode: 0o700 });
+  const file = join(home, "state", "usage.db");
+  writeRecords(file, records);
+  return { home, file };
+}
+
+/** The names that DESIGN.md gives them, in its order. */
+const NAMES =
+  "id started_at first_byte_at ended_at tool gateway group multiplier key protocol method endpoint model model_answered " +
+  "stream status end cause refusal input_tokens cache_read_tokens cache_write_tokens output_tokens reasoning_tokens " +
+  "tokens_from list_microdollars cost_microdollars billed_microdollars bytes_in bytes_out waited_ms process gateway_ids";
+
+t.test("every record is exported whole, under its names, in their order", async (t) => {
+  const running = { end: null, ended_at: null, first_byte_at: null, status: null, stream: null } as const;
+  const records = [
+    record(1, { started_at: AT }),
+    record(2, { started_at: AT + 1, stream: false, tool: null, gateway_ids: {} }),
+    record(3, { started_at: AT + 2, ...running }),
+    record(4, { started_at: AT - 100 * DAY, model: 'a,"b"\n=1', end: "refused" }),
+  ];
+  const { home } = await homeWith(t, records);
+  const json = await command(t, home, ["usage", "export"]);
+  t.same([json.code, json.stderr], [0, ""]);
+  const exported = JSON.parse(json.stdout);
+  t.same(exported, [records[3], records[0], records[1], records[2]], "oldest first, all times");
+  for (const one of exported) t.equal(Object.keys(one).join(" "), NAMES);
+
+  const lines = await command(t, home, ["usage", "export", "--jsonl"]);
+  t.same(
+    lines.stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line)),
+    exported,
+  );
+  const csv = await command(t, home, ["usage", "export", "--csv"]);
+  const [head, oldest, first] = csv.stdout.split("\r\n");
+  t.equal(head, FIELDS.join(","));
+  t.match(oldest, ',"a,""b""?=1",');
+  t.match(
+    first,
+    `${record(1, { started_at: AT }).id},${AT},${AT + 878},${AT + 2333},codex,main,coding,1.5,…a1b2,`,
+  );
+  t.match(first, /,true,200,complete,,,1200,800,0,342,128,reported,5420,8130,,40192,18231,0,,"\{""x-client/);
+});
+
+t.test("a period, tools and models narrow an export", async (t) => {
+  const { file } = await homeWith(t, [
+    record(1, { started_at: AT - 1 }),
+    record(2, { started_at: AT, tool: "c[o]dex?" }),
+    record(3, { started_at: AT + 5, model: null, model_answered: "claude-x" }),
+    record(4, { started_at: AT + 10, tool: null }),
+  ]);
+  const opened = openForReading(file);
+  if (!opened.ok) throw new Error(opened.words);
+  t.teardown(() => opened.connection.close());
+  const numbers = (given: { since?: number; until?: number; tools?: string[]; models?: string[] }) =>
+    [
+      ...pagesOf(opened.connection.db, {
+        period: { since: given.since ?? null, until: given.until ?? null },
+        tools: given.tools ?? [],
+        models: given.models ?? [],
+      }),
+    ]
+      .flat()
+      .map(({ id }) => Number(id.slice(10)));
+  t.same(numbers({}), [1, 2, 3, 4]);
+  t.same(numbers({ since: AT }), [2, 3, 4]);
+  t.same(numbers({ since: AT, until: AT + 10 }), [2, 3]);
+  t.same(numbers({ tools: ["c[o]dex?"] }), [2], "what has a meaning for SQLite has none here");
+  t.same(numbers({ tools: ["c*"] }), [1, 2, 3]);
+  t.same(numbers({ tools: ["code?"] }), []);
+  t.same(numbers({ tools: [""] }), [4], "nobody known");
+  t.same(numbers({ models: ["claude-*"] }), [3], "where none was asked for, the one that answered");
+  t.same(numbers({ models: ["CLAUDE-*"] }), []);
+});
+
+t.test("where nothing was recorded yet, the export is empty and valid", async (t) => {
+  const home = await newHome(t);
+  const json = await command(t, home, ["usage", "export"]);
+  t.same([json.code, JSON.parse(json.stdout)], [0, []]);
+  t.match(json.stderr, /there is no usage log yet/);
+  const { home: empty } = await homeWith(t, []);
+  t.same(JSON.parse((await command(t, empty, ["usage", "export"])).stdout), []);
+});
+
+t.test("a file is made for its owner alone, and one that is there is left as it is", async (t) => {
+  const { home } = await homeWith(t, [record(1)]);
+  const file = join(home, "out.json");
+  const first = await command(t, home, ["usage", "export", "-o", file]);
+  t.same([first.code, first.stdout, first.stderr], [0, "", ""]);
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  t.same(JSON.parse(readFileSync(file, "utf8")), [record(1)]);
+  writeFileSync(file, "mine");
+  const again = await command(t, home, ["usage", "export", "-o", file]);
+  t.equal(again.code, 1);
+  t.match(again.stderr, `${file} is there already, and is left as it is`);
+  t.equal(readFileSync(file, "utf8"), "mine");
+  const nowhere = await command(t, home, ["usage", "export", "-o", join(home, "no", "folder.json")]);
+  t.equal(nowhere.code, 1);
+  t.match(nowhere.stderr, /^cannot write .*folder\.json: /);
+});
+
+t.test("an export that cannot be finished leaves no file that looks whole", async (t) => {
+  const { home, file } = await homeWith(
+    t,
+    Array.from({ length: 4000 }, (_, number) => record(number, { started_at: AT + number })),
+  );
+  const bytes = readFileSync(file);
+  bytes.fill(0xee, Math.floor(bytes.length / 2));
+  writeFileSync(file, bytes);
+  const out = join(home, "out.json");
+  const { code, stderr } = await command(t, home, ["usage", "export", "-o", out]);
+  t.equal(code, 1);
+  t.match(stderr, /cannot be read/);
+  t.notOk(existsSync(out));
+});
+
+t.test("many records pass through little memory, and a reader that has enough ends it quietly", async (t) => {
+  const count = 30_000;
+  const { home, file } = await homeWith(t, plausible(count, AT, 30));
+  // All of them together are more than this; a page is not.
+  const env = { NODE_OPTIONS: "--max-old-space-size=32" };
+  const out = join(home, "all.jsonl");
+  const whole = await command(t, home, ["usage", "export", "--jsonl", "-o", out], { env });
+  t.same([whole.code, whole.stderr], [0, ""]);
+  t.ok(statSync(out).size > 20_000_000, "it would not have fitted");
+  let [lines, before, ordered] = [0, "", true];
+  for await (const line of createInterface({ input: createReadStream(out) })) {
+    const { id } = JSON.parse(line);
+    ordered &&= id > before;
+    before = id;
+    lines += 1;
+  }
+  t.same([lines, ordered], [count, true]);
+
+  const piped = start(t, home, ["usage", "export"], { env });
+  await piped.says(/"tool":/);
+  piped.child.stdout?.destroy();
+  const { code, stderr } = await piped.ended;
+  t.same([code, stderr], [0, ""], "no word about a broken pipe");
+
+  const stalled = start(t, home, ["usage", "export", "--jsonl"], { env });
+  stalled.child.stdout?.pause();
+  await until("it has begun", () => (stalled.child.stdout?.readableLength ?? 0) > 0);
+  const writer = openForWriting(file, { sync: "normal" });
+  t.teardown(() => writer.close());
+  const [busy] = writer.db.prepare("PRAGMA log.wal_checkpoint(TRUNCATE)").raw().get() as number[];
+  t.equal(
+    busy,
+    0,
+    "while its reader stands still, it holds nothing that keeps the WAL from being taken over",
+  );
+  stalled.child.kill("SIGKILL");
+});

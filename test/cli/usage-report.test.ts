@@ -1,0 +1,252 @@
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { questionOf, type ReportOptions } from "../../src/cli/usage/report.ts";
+import { openForWriting } from "../../src/usage/ledger/connect.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
+import { command, newHome } from "../doubles/command.ts";
+import { record, writeRecords } from "../doubles/records.ts";
+
+const HOUR = 3_600_000;
+
+async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<string> {
+  const home = await newHome(t);
+  mkdirSync(join(home, "state"), { mode: 0o700 });
+  writeRecords(join(home, "state", "usage.db"), records);
+  return home;
+}
+
+const zone = { TZ: "UTC", LANG: "C.UTF-8" };
+
+t.test("usage alone tells what was used today and lately, by tool, daemon or not", async (t) => {
+  const now = Date.now();
+  const home = await homeWith(t, [
+    record(1, { started_at: now - 60_000 }),
+    record(2, { started_at: now - 60_000, tool: "claude-code", cost_microdollars: 2_000_000 }),
+    record(3, { started_at: now - 3 * 24 * HOUR }),
+    record(4, { started_at: now - 30 * 24 * HOUR }),
+  ]);
+  const { code, stdout, stderr } = await command(t, home, ["usage"], { env: zone });
+  t.same({ code, stderr }, { code: 0, stderr: "" });
+  t.match(stdout, /^usage since [A-Z][a-z]{2} \d{4}-\d\d-\d\d 00:00, by tool\n/);
+  t.match(stdout, /^tool +requests +input .* today +by day$/m);
+  t.match(stdout, /^claude-code +1 .* \$2\.00 +\$2\.00 /m);
+  t.match(stdout, /^codex +2 .* \$0\.016 +\$0\.0081 /m);
+  t.match(stdout, /^3 requests, 7\.0k tokens, \$2\.02$/m, "what is older than a week is not in it");
+  t.ok(stdout.split("\n").every((line) => [...line].length <= 80));
+  const all = await command(t, home, ["usage", "--since", "all"], { env: zone });
+  t.match(all.stdout, /^all usage, by tool\n[\s\S]*^4 requests, /m);
+});
+
+t.test("--json has a shape that programs can rely on, and exact numbers", async (t) => {
+  const at = Date.UTC(2026, 10, 1, 10, 7);
+  const home = await homeWith(t, [
+    record(1, { started_at: at }),
+    record(2, { started_at: at + HOUR, first_byte_at: at + HOUR + 1000 }),
+    record(3, {
+      started_at: at + HOUR,
+      tool: null,
+      model: null,
+      model_answered: null,
+      end: "refused",
+      status: 401,
+    }),
+  ]);
+  const args = ["usage", "--by", "tool,day", "--since", "2026-11-01", "--until", "2026-11-01", "--json"];
+  const { code, stdout } = await command(t, home, args, { env: { TZ: "Europe/Berlin" } });
+  t.equal(code, 0);
+  const report = JSON.parse(stdout);
+  const numbers = {
+    requests: 2,
+    refused: 0,
+    failed: 0,
+    client_left: 0,
+    interrupted: 0,
+    unmetered: 0,
+    unpriced: 0,
+    input_tokens: 2400,
+    cache_read_tokens: 1600,
+    cache_write_tokens: 0,
+    output_tokens: 684,
+    reasoning_tokens: 256,
+    list_microdollars: 10_840,
+    cost_microdollars: 16_260,
+    billed_microdollars: null,
+    billed_requests: 0,
+    cache_share: 0.4,
+    first_byte_p50_ms: 878,
+    first_byte_p95_ms: 1000,
+  };
+  t.same(Object.keys(report), [
+    ...["since", "until", "zone", "by", "rows", "total", "running"],
+    ...["first_byte_exact", "models_without_price", "only_sums_before"],
+  ]);
+  t.same(report.rows[0], { tool: "codex", day: "2026-11-01", ...numbers });
+  t.match(report.rows[1], { tool: null, requests: 1, refused: 1 });
+  t.match(report, {
+    since: Date.UTC(2026, 9, 31, 23),
+    until: Date.UTC(2026, 10, 1, 23),
+    zone: "Europe/Berlin",
+    by: ["tool", "day"],
+    running: 0,
+    first_byte_exact: true,
+    models_without_price: [],
+    only_sums_before: null,
+  });
+  t.equal(report.total.requests, 3);
+});
+
+t.test("--csv is for spreadsheets, and no name in it can be run", async (t) => {
+  const home = await homeWith(t, [record(1, { model: '=HYPERLINK("http://evil.example")' }), record(2)]);
+  const { code, stdout } = await command(t, home, ["usage", "--by", "model", "--since", "all", "--csv"]);
+  t.equal(code, 0);
+  const [head, first, second, rest] = stdout.split("\r\n");
+  t.match(head, /^model,requests,refused,.*,cache_share,first_byte_p50_ms,first_byte_p95_ms$/);
+  t.match([first, second].sort()[0], `"'=HYPERLINK(""http://evil.example"")",1,`);
+  t.match([first, second].sort()[1], "gpt-5.1,1,0,");
+  t.equal(rest, "");
+});
+
+t.test("filters narrow it, and what fits nothing says so", async (t) => {
+  const now = Date.now();
+  const home = await homeWith(t, [
+    record(1, { started_at: now - 1000 }),
+    record(2, { started_at: now - 1000, tool: "chat", model: "claude-opus-4-5" }),
+  ]);
+  const args = ["usage", "--json", "--model", "claude-*", "--model", "gpt-*", "--tool", "ch*"];
+  t.match(JSON.parse((await command(t, home, args)).stdout), {
+    rows: [{ tool: "chat", requests: 1 }],
+    total: { requests: 1 },
+  });
+  const none = await command(t, home, ["usage", "--tool", "codx"], { env: zone });
+  t.equal(none.code, 0);
+  t.match(none.stdout, /, by tool, tool codx\n\nnothing was recorded in it; the last record of all is of /);
+});
+
+t.test("where nothing was recorded yet, that is the answer, and says where it would be", async (t) => {
+  const home = await newHome(t);
+  const words = await command(t, home, ["usage"]);
+  t.equal(words.code, 0);
+  t.match(
+    words.stdout,
+    `there is no usage log yet at ${home}/state/usage.db; it begins with the first request`,
+  );
+  const json = await command(t, home, ["usage", "--json"]);
+  t.match(JSON.parse(json.stdout), { rows: [], total: { requests: 0 } });
+  const csv = await command(t, home, ["usage", "--csv"]);
+  t.match(csv.stdout, /^tool,requests,[^\n]*\r\n$/);
+  t.same([json.code, csv.code], [0, 0]);
+});
+
+t.test("a log of a newer keybearer, of another program, or damaged, is said in words", async (t) => {
+  const newer = await homeWith(t, [record(1)]);
+  const connection = openForWriting(join(newer, "state", "usage.db"), { sync: "normal" });
+  connection.db.exec("PRAGMA log.user_version = 99");
+  connection.close();
+  const damaged = await newHome(t);
+  mkdirSync(join(damaged, "state"), { mode: 0o700 });
+  writeFileSync(join(damaged, "state", "usage.db"), "this is no database at all ".repeat(400));
+  for (const [home, words] of [
+    [newer, /newer keybearer.*update keybearer/],
+    [damaged, /cannot be read/],
+  ] as const) {
+    for (const args of [
+      ["usage", "--json"],
+      ["usage", "export"],
+      ["usage", "show", "last"],
+    ]) {
+      const { code, stdout, stderr } = await command(t, home, args);
+      t.equal(code, 1, args.join(" "));
+      t.equal(stdout, "");
+      t.match(stderr, words);
+      t.notMatch(stderr, /^\s+at /m, "no stack trace");
+    }
+  }
+});
+
+t.test("pages damaged in the middle are said in words, too", async (t) => {
+  const now = Date.now();
+  const home = await homeWith(
+    t,
+    Array.from({ length: 3000 }, (_, number) => record(number, { started_at: now - number * 1000 })),
+  );
+  const file = join(home, "state", "usage.db");
+  const bytes = readFileSync(file);
+  bytes.fill(0xee, 4096 * 3);
+  writeFileSync(file, bytes);
+  const { code, stderr } = await command(t, home, ["usage", "export"]);
+  t.equal(code, 1);
+  t.match(stderr, /the usage log cannot be read: |cannot be read/);
+  t.notMatch(stderr, /^\s+at /m);
+});
+
+t.test("wrong usage is named, with what would be right", async (t) => {
+  const reasons: [ReportOptions, RegExp][] = [
+    [{ by: "week" }, /"week" is none of tool, model, day, hour, key, group, gateway/],
+    [{ by: "day,hour" }, /day or hour, not both/],
+    [{ by: "tool,model,day" }, /one or two/],
+    [{ by: "" }, /"" is none of/],
+    [{ by: "constructor" }, /"constructor" is none of/],
+    [{ since: "tuesday-ish" }, /"tuesday-ish" is no time\. write for example 7d/],
+    [{ until: "2026-02-30" }, /--until: "2026-02-30" is no time/],
+    [{ since: "1h", until: "2h" }, /--since is not before --until/],
+    [{ json: true, csv: true }, /not both/],
+  ];
+  for (const [options, reason] of reasons) t.match(questionOf(options, Date.now()), { ok: false, reason });
+  const home = await newHome(t);
+  const mistakes: [string[], RegExp][] = [
+    [["usage", "--by", "week"], /"week" is none of/],
+    [["usage", "codex"], /too many arguments/],
+    [["usage", "export", "--jsonl", "--csv"], /not several/],
+    [["usage", "show", "abc"], /too short/],
+    [["usage", "tail", "-n", "many"], /whole number/],
+  ];
+  for (const [args, words] of mistakes) {
+    const { code, stdout, stderr } = await command(t, home, args);
+    t.equal(code, 2, args.join(" "));
+    t.equal(stdout, "");
+    t.match(stderr, words);
+  }
+});
+
+t.test(
+  "without a period it is the last seven days, or by hour the last 24, and otherwise what was said",
+  async (t) => {
+    const now = new Date(2026, 10, 18, 12, 34, 56).getTime();
+    const period = (options: ReportOptions) => {
+      const asked = questionOf(options, now);
+      return asked.ok ? asked.question.period : asked;
+    };
+    t.same(period({}), { since: new Date(2026, 10, 12).getTime(), until: null });
+    t.same(period({ by: "hour" }), { since: new Date(2026, 10, 17, 13).getTime(), until: null });
+    t.same(period({ since: "all" }), { since: null, until: null });
+    t.same(period({ until: "yesterday" }), { since: null, until: new Date(2026, 10, 18).getTime() });
+    t.same(period({ since: "today" }), { since: new Date(2026, 10, 18).getTime(), until: null });
+  },
+);
+
+t.test("every help fits a screen of 24 lines and 80 columns", async (t) => {
+  const home = await newHome(t);
+  for (const name of ["usage", "usage export", "usage show", "usage tail"]) {
+    const { code, stdout } = await command(t, home, [...name.split(" "), "--help"]);
+    const lines = stdout.trimEnd().split("\n");
+    t.equal(code, 0);
+    t.ok(lines.length < 24, `${name}: ${lines.length} lines`);
+    t.ok(
+      lines.every((line) => line.length <= 80),
+      name,
+    );
+  }
+});
+
+t.test("requests under way are told apart, as cut off where no daemon runs", async (t) => {
+  const now = Date.now();
+  const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
+  const home = await homeWith(t, [
+    record(1, { started_at: now - 1000 }),
+    record(2, { started_at: now - 900, ...running }),
+  ]);
+  const { stdout } = await command(t, home, ["usage"], { env: zone });
+  t.match(stdout, /^1 cut off with keybearer, in no sum yet; its next start counts them as$/m);
+  t.match(stdout, /^1 request, /m);
+});

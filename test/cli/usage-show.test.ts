@@ -1,0 +1,166 @@
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { recordInWords } from "../../src/cli/usage/record-words.ts";
+import { tailLine } from "../../src/cli/usage/tail-line.ts";
+import { REFUSALS } from "../../src/refusal.ts";
+import { openForReading } from "../../src/usage/ledger/connect.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
+import { FIELDS } from "../../src/usage/report/fields.ts";
+import { findRecords } from "../../src/usage/report/records.ts";
+import { command, newHome } from "../doubles/command.ts";
+import { record, writeRecords } from "../doubles/records.ts";
+
+process.env.TZ = "UTC";
+
+const UNKNOWN = {
+  input_tokens: null,
+  cache_read_tokens: null,
+  cache_write_tokens: null,
+  output_tokens: null,
+  reasoning_tokens: null,
+  tokens_from: "none",
+  list_microdollars: null,
+  cost_microdollars: null,
+} as const;
+
+async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<string> {
+  const home = await newHome(t);
+  mkdirSync(join(home, "state"), { mode: 0o700 });
+  writeRecords(join(home, "state", "usage.db"), records);
+  return home;
+}
+
+t.test("one record whole, as it is for people", async (t) => {
+  t.equal(
+    recordInWords(record(7)),
+    `record      01KA2CZH3V0000000000000007
+began       2025-11-15 00:00:00.123 +00:00
+first byte  2025-11-15 00:00:01.001 +00:00, after 878 ms
+ended       2025-11-15 00:00:02.456 +00:00, after 2,333 ms
+tool        codex
+gateway     main
+group       coding, multiplier 1.5
+key         …a1b2
+request     POST /v1/responses (openai)
+model       gpt-5.1, answered by gpt-5.1-2026-08
+status      200, streamed
+end         complete
+tokens      1,200 input, 800 read from cache, 0 written to cache, 342 output, 128 of it reasoning; reported by the gateway
+cost        $0.0081 = list price $0.0054 × 1.5
+bytes       40,192 to the gateway, 18,231 back
+ids         x-client-request-id: id-7
+`,
+  );
+});
+
+t.test("what a record means is said: why something is unknown, and what to do", async (t) => {
+  const cases: [Partial<UsageRecord>, RegExp][] = [
+    [
+      { ...UNKNOWN },
+      /reported no usage, so tokens and cost are unknown, which is not zero\. tools\.codex\.ask_usage/,
+    ],
+    [{ ...UNKNOWN, endpoint: "/v1/models", method: "GET" }, /nothing that is billed by tokens/],
+    [
+      { list_microdollars: null, cost_microdollars: null },
+      /no price is known for gpt-5\.1.*prices: in config\.yaml/,
+    ],
+    [{ tokens_from: "estimated" }, /are an estimate/],
+    [
+      { end: "refused", refusal: "rate-limited", ...UNKNOWN },
+      /refused it, and nothing was sent.*limit of requests/,
+    ],
+    [{ end: "client-left", ...UNKNOWN }, /the tool hung up/],
+    [{ end: "gateway-failed", ...UNKNOWN }, /broke off/],
+    [{ end: "gateway-failed", refusal: "gateway-timeout", ...UNKNOWN }, /did not answer in time/],
+    [{ end: "interrupted", ended_at: null, ...UNKNOWN }, /cut off while it ran/],
+    [{ end: null, ended_at: null, ...UNKNOWN }, /has not ended yet/],
+    [{ status: 401, cause: "incomplete-key", ...UNKNOWN }, /does not know the key/],
+    [{ status: 418, cause: "something-new", ...UNKNOWN }, /the gateway's refusal: something-new/],
+    [{ waited_ms: 1500 }, /waited +1\.5 s for room under a limit/],
+    [{ billed_microdollars: 9000 }, /billed +\$0\.0090, as the console says/],
+  ];
+  for (const [given, words] of cases) t.match(recordInWords(record(1, given)), words, words.source);
+  for (const code of Object.keys(REFUSALS)) {
+    t.notMatch(
+      recordInWords(record(1, { end: "refused", refusal: code })),
+      new RegExp(`gateway: ${code}$`, "m"),
+    );
+  }
+});
+
+t.test("a record is found by its id, how that begins, the gateway's id, or as the last", async (t) => {
+  const at = Date.UTC(2026, 10, 1);
+  const [first, second, last] = [
+    record(1, { started_at: at, gateway_ids: { body: "chatcmpl-AbC123" } }),
+    record(2, { started_at: at + 5 }),
+    record(3, { started_at: at + 86_400_000 }),
+  ];
+  const home = await homeWith(t, [first, second, last]);
+  const opened = openForReading(join(home, "state", "usage.db"));
+  if (!opened.ok) throw new Error(opened.words);
+  t.teardown(() => opened.connection.close());
+  const find = (text: string) => findRecords(opened.connection.db, text, 10).map(({ id }) => id);
+  t.same(find(first.id), [first.id]);
+  t.same(find(first.id.toLowerCase()), [first.id]);
+  t.same(find(last.id.slice(0, 7)), [last.id]);
+  t.same(find("last"), [last.id]);
+  t.same(find("chatcmpl-AbC123"), [first.id]);
+  t.same(find("chatcmpl-AbC12"), [], "an id of the gateway's is looked for whole");
+  t.same(find(first.id.slice(0, 6)), [first.id, second.id]);
+  t.same(find("01ZZZZZZ"), []);
+  t.same(find("%"), []);
+
+  const show = (...args: string[]) => command(t, home, ["usage", "show", ...args]);
+  const whole = await show("last", "--json");
+  t.equal(whole.code, 0);
+  t.same(JSON.parse(whole.stdout), last);
+  t.same(Object.keys(JSON.parse(whole.stdout)), FIELDS);
+  const several = await show(first.id.slice(0, 6));
+  t.same([several.code, several.stdout], [1, ""]);
+  t.match(several.stderr, /fits several records; write more of the id:\n01.* codex .*\n01/);
+  const none = await show("01ZZZZZZ");
+  t.same([none.code, none.stdout], [1, ""]);
+  t.match(none.stderr, /there is no record 01ZZZZZZ/);
+  t.equal((await command(t, await newHome(t), ["usage", "show", "last"])).code, 1, "nor where nothing is");
+});
+
+t.test("nothing that a record holds can steer the terminal", async (t) => {
+  const evil = "\u001b]0;owned\u0007\u009b31m\r\n\u202eevil";
+  const hostile = record(1, {
+    ...{ tool: evil, model: evil, model_answered: `${evil}2`, endpoint: evil, cause: evil, refusal: evil },
+    ...{ process: evil, group: evil, gateway_ids: { [evil]: evil } },
+  });
+  for (const shown of [recordInWords(hostile), tailLine(hostile), tailLine({ ...hostile, end: "refused" })]) {
+    t.notMatch(shown, /(?!\n)[\p{Cc}\p{Bidi_Control}]/u);
+  }
+  t.notMatch(tailLine(hostile), /\n/);
+});
+
+t.test("one line a record tells how it ended, what it took and what it cost", async (t) => {
+  const lines: [Partial<UsageRecord>, string][] = [
+    [
+      {},
+      "00:00:00 codex        gpt-5.1                200         1.2k in + 800 cached, 342 out   $0.0081 first 878 ms, all 2.3 s",
+    ],
+    [
+      { ...UNKNOWN, end: "client-left" },
+      "00:00:00 codex        gpt-5.1                200 left    no usage reported                    $? first 878 ms, all 2.3 s",
+    ],
+    [
+      { ...UNKNOWN, end: "refused", status: 429, refusal: "rate-limited", tool: null },
+      "00:00:00 (nobody)     gpt-5.1                429 refused rate-limited",
+    ],
+    [
+      {
+        ...UNKNOWN,
+        status: 401,
+        cause: "incomplete-key",
+        model: "a-model-with-quite-a-long-name",
+        first_byte_at: null,
+      },
+      "00:00:00 codex        a-model-with-quite-a-… 401         no usage reported                    $? all 2.3 s (incomplete-key)",
+    ],
+  ];
+  for (const [given, line] of lines) t.equal(tailLine(record(1, given)), line);
+});

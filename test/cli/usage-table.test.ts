@@ -1,0 +1,279 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import t, { type Test } from "tap";
+import { bar, cellsOf, cut, fitted, screenOf, sparkline, wrapped } from "../../src/cli/columns.ts";
+import { reportInWords } from "../../src/cli/usage/report-words.ts";
+import { openForReading } from "../../src/usage/ledger/connect.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
+import { readReport } from "../../src/usage/report/read.ts";
+import type { Dimension, Report } from "../../src/usage/report/report.ts";
+import { record, writeRecords } from "../doubles/records.ts";
+
+process.env.TZ = "UTC";
+
+const DAY = 86_400_000;
+const NOW = Date.UTC(2026, 10, 15, 12);
+const WEEK = { since: Date.UTC(2026, 10, 9), until: null };
+
+function reportOf(t: Test, records: readonly UsageRecord[], by: Dimension[], period = WEEK): Report {
+  const folder = mkdtempSync(join(tmpdir(), "kb-table-"));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const file = join(folder, "usage.db");
+  writeRecords(file, records);
+  const opened = openForReading(file);
+  if (!opened.ok) throw new Error(opened.words);
+  const report = readReport(opened.connection.db, { by, period, tools: [], models: [] }, NOW);
+  opened.connection.close();
+  return report;
+}
+
+/** A week of two tools, one of them with a model that has no price. */
+function week(): UsageRecord[] {
+  const records: UsageRecord[] = [];
+  for (let day = 0; day < 7; day += 1) {
+    const morning = WEEK.since + day * DAY + 9 * 3_600_000;
+    for (let number = 0; number <= day; number += 1) {
+      records.push(record(records.length, { started_at: morning + number * 60_000 }));
+    }
+    records.push(
+      record(records.length, {
+        started_at: morning + 7_200_000,
+        tool: "claude-code",
+        model: "claude-sonnet-4-5",
+        input_tokens: 12_000,
+        cache_read_tokens: 88_000,
+        output_tokens: 4000,
+        cost_microdollars: 1_250_000,
+        list_microdollars: 1_250_000,
+      }),
+    );
+  }
+  const later = { started_at: WEEK.since + 5 * DAY };
+  records.push(
+    record(90, { ...later, model: "my-model", list_microdollars: null, cost_microdollars: null }),
+    record(91, {
+      ...later,
+      end: "refused",
+      status: 429,
+      refusal: "rate-limited",
+      first_byte_at: null,
+      ...NOTHING,
+    }),
+    record(92, { ...later, end: "client-left", ...NOTHING }),
+    record(93, { ...later, end: "gateway-failed", status: null, ...NOTHING }),
+  );
+  return records;
+}
+
+const NOTHING = {
+  input_tokens: null,
+  cache_read_tokens: null,
+  cache_write_tokens: null,
+  output_tokens: null,
+  reasoning_tokens: null,
+  tokens_from: "none",
+  list_microdollars: null,
+  cost_microdollars: null,
+} as const;
+
+function words(report: Report, width: number, utf8 = true): string {
+  return reportInWords(report, { now: NOW, served: true, screen: { width, utf8 } });
+}
+
+const NOTES = `39 requests, 796k tokens, at least $8.98
+2 requests cost an unknown amount: 1 reported no usage, 1 without a known price
+1 refused by keybearer, 1 failed at the gateway, 1 left by the tool
+
+no price is known for these: write it into config.yaml, $ per million tokens
+prices:
+  my-model: { input: …, output: … }  # 1 request
+`;
+
+t.test("a week by tool fits 80 columns", async (t) => {
+  t.equal(
+    words(reportOf(t, week(), ["tool"]), 80),
+    `usage since Mon 2026-11-09 00:00, by tool
+
+tool         requests  input  cache  output    cost  unknown   today  by day
+claude-code         7    84k    88%     28k  $8.75         0   $1.25  ███████
+codex              32    35k    40%    9.9k  $0.23+        2  $0.057  ▂▃▄▅▆▇█
+-----------  --------  -----  -----  ------  ------  -------  ------  -------
+sum                39   119k    84%     38k  $8.98+        2   $1.31  ███████
+
+${NOTES}`,
+  );
+});
+
+t.test("with 100 columns there is room for more", async (t) => {
+  t.equal(
+    words(reportOf(t, week(), ["tool"]), 100),
+    `usage since Mon 2026-11-09 00:00, by tool
+
+tool         requests  input  cached  cache  output    cost  unknown  first byte   today  by day
+claude-code         7    84k    616k    88%     28k  $8.75         0      878 ms   $1.25  ███████
+codex              32    35k     23k    40%    9.9k  $0.23+        2      878 ms  $0.057  ▂▃▄▅▆▇█
+-----------  --------  -----  ------  -----  ------  ------  -------  ----------  ------  -------
+sum                39   119k    639k    84%     38k  $8.98+        2      878 ms   $1.31  ███████
+
+${NOTES}`,
+  );
+});
+
+t.test("with 40 columns what matters most stays", async (t) => {
+  t.equal(
+    words(reportOf(t, week(), ["tool"]), 40),
+    `usage since Mon 2026-11-09 00:00, by
+  tool
+
+tool         requests  output    cost
+claude-code         7     28k  $8.75
+codex              32    9.9k  $0.23+
+-----------  --------  ------  ------
+sum                39     38k  $8.98+
+
+39 requests, 796k tokens, at least $8.98
+2 requests cost an unknown amount: 1
+  reported no usage, 1 without a known
+  price
+1 refused by keybearer, 1 failed at the
+  gateway, 1 left by the tool
+
+no price is known for these: write it
+  into config.yaml, $ per million tokens
+prices:
+  my-model: { input: …, output: … }  # 1 request
+`,
+  );
+});
+
+t.test("days have bars, plain ones where the terminal takes no UTF-8", async (t) => {
+  const report = reportOf(t, week(), ["day"]);
+  t.match(
+    words(report, 80),
+    `day         requests  input  cache  output    cost  unknown
+2026-11-09         2    13k    87%    4.3k  $1.26         0  ███████████▌
+`,
+  );
+  const plain = words(report, 80, false);
+  t.match(plain, /^2026-11-15 .* {2}#{12}$/m);
+  t.notMatch(plain, /[▁-█]/);
+  t.notMatch(words(reportOf(t, week(), ["tool"]), 80, false), /[▁-█]/);
+});
+
+t.test("the hour that is there twice is told apart, and no other", async (t) => {
+  process.env.TZ = "Europe/Berlin";
+  t.teardown(() => {
+    process.env.TZ = "UTC";
+  });
+  const from = Date.UTC(2026, 9, 24, 23);
+  const hours = [0, 1, 2, 3].map((hour) => record(hour, { started_at: from + hour * 3_600_000 }));
+  const shown = words(reportOf(t, hours, ["hour"], { since: from, until: null }), 80);
+  t.same(
+    shown.match(/^2026-10-25 .{12}/gm),
+    [
+      "2026-10-25 01:00         ",
+      "2026-10-25 02:00 +02:00  ",
+      "2026-10-25 02:00 +01:00  ",
+      "2026-10-25 03:00         ",
+    ].map((line) => line.slice(0, 23)),
+  );
+});
+
+t.test("what is all unknown is no zero", async (t) => {
+  const shown = words(reportOf(t, [record(1, { started_at: NOW - 1000, ...NOTHING })], ["tool"]), 80);
+  t.match(shown, /^codex .* \$\? +1 /m);
+  t.match(shown, /1 request, 0 tokens, at least \$0\n1 request cost an unknown amount: 1 reported no usage/);
+});
+
+t.test(
+  "what the console billed stands beside it where it is known, and is no column where it is not",
+  async (t) => {
+    const billed = [
+      record(1, { started_at: NOW - 1000, billed_microdollars: 9000 }),
+      record(2, { started_at: NOW - 1000, tool: "chat" }),
+    ];
+    const shown = words(reportOf(t, billed, ["tool"]), 80);
+    t.match(shown, /cost +billed/);
+    t.match(shown, /^codex .* \$0\.0081 +\$0\.0090 /m);
+    t.match(shown, /^chat .* \$0\.0081 +- /m);
+    t.notMatch(words(reportOf(t, week(), ["tool"]), 300), /billed/);
+  },
+);
+
+t.test("nobody, no model and no group have a name", async (t) => {
+  const bare = record(1, {
+    started_at: NOW - 1000,
+    tool: null,
+    model: null,
+    model_answered: null,
+    group: null,
+  });
+  t.match(words(reportOf(t, [bare], ["tool", "model"]), 80), /^\(nobody known\) {2}\(no model\) /m);
+  t.match(words(reportOf(t, [bare], ["group"]), 80), /^\(no group\) /m);
+});
+
+t.test("names cannot steer the terminal, turn what is read, or break the table", async (t) => {
+  const evil = "\u001b]0;owned\u0007\u001b[2J\u009b31m\r\nmodel\u202eevil";
+  const records = [evil, "模型-七号", "e\u0301clair", "👩🏽 emoji", "=1+1"].map((model, number) =>
+    record(number, { started_at: NOW - 1000, model, list_microdollars: null, cost_microdollars: null }),
+  );
+  const shown = words(reportOf(t, records, ["model"]), 80);
+  t.notMatch(shown, /(?!\n)[\p{Cc}\p{Bidi_Control}]/u);
+  t.match(shown, /\?\]0;owned/);
+  const lines = shown.split("\n").filter((line) => / 1 {2,}1\.2k /.test(line));
+  t.equal(lines.length, 5);
+  const places = lines.map((line) => cellsOf(line.slice(0, line.indexOf(" 1.2k "))));
+  t.equal(new Set(places).size, 1, "the columns stand below each other");
+  t.match(shown, /^ {2}"\?\]0;owned.*": \{ input: …/m, "and what is to be copied is quoted");
+});
+
+t.test("no line is wider than the terminal, whatever the names", async (t) => {
+  const cell = fc.string({ unit: "grapheme", maxLength: 40 });
+  const column = fc.record({
+    head: cell,
+    cells: fc.array(cell, { minLength: 3, maxLength: 3 }),
+    goes: fc.nat(5),
+    right: fc.boolean(),
+  });
+  t.doesNotThrow(() =>
+    fc.assert(
+      fc.property(fc.array(column, { maxLength: 8 }), fc.integer({ min: 20, max: 120 }), (columns, width) => {
+        const name = { head: "tool", cells: ["a", "bb", "ccc"], goes: 0 };
+        const movable = columns.map((one) => ({ ...one, goes: one.goes + 1 }));
+        const lines = fitted([name, ...movable], width, { sum: true }).split("\n");
+        return lines.length === 5 && lines.every((line) => cellsOf(line) <= width);
+      }),
+    ),
+  );
+});
+
+t.test("texts are cut and counted by the cells they take", async (t) => {
+  t.equal(cellsOf("模型"), 4);
+  t.equal(cellsOf("e\u0301"), 1);
+  t.equal(cellsOf("▁█…→"), 4);
+  t.equal(cut("claude-sonnet-4-5", 8), "claude-…");
+  t.equal(cut("模型模型", 6), "模型…");
+  t.equal(cut("short", 5), "short");
+  t.equal(wrapped("aa bb cc dd", 5), "aa bb\n  cc\n  dd");
+});
+
+t.test("a line of its course is empty where nothing was, and full where most was", async (t) => {
+  t.equal(sparkline([0, 1, 4, 8], true), " ▂▅█");
+  t.equal(sparkline([0, 1, 4, 8], false), " .+@");
+  t.equal(sparkline([0, 0], true), "  ");
+  t.equal(sparkline([1e-9, 1], true), "▁█", "little is not nothing");
+  t.equal(bar(1, 2, 12, true), "██████");
+  t.equal(bar(1, 1000, 12, true), "▏");
+  t.equal(bar(1, 1000, 12, false), "#");
+  t.equal(bar(0, 2, 12, true), "");
+});
+
+t.test("the terminal says how wide it is, else COLUMNS, else it is 80", async (t) => {
+  t.same(screenOf({ LANG: "en_US.UTF-8" }, 120), { width: 120, utf8: true });
+  t.same(screenOf({ COLUMNS: "40" }, undefined), { width: 40, utf8: false });
+  t.same(screenOf({ COLUMNS: "wide", LANG: "C" }, undefined), { width: 80, utf8: false });
+  t.same(screenOf({ LC_ALL: "C", LANG: "en_US.UTF-8" }, 0), { width: 80, utf8: false });
+  t.equal(screenOf({}, 3).width, 20);
+});

@@ -1,0 +1,153 @@
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { followTail } from "../../src/control/follow.ts";
+import { createControlServer } from "../../src/control/server.ts";
+import { createTail } from "../../src/control/tail.ts";
+import { FIELDS } from "../../src/usage/report/fields.ts";
+import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
+import { freshToken } from "../doubles/daemon-under-test.ts";
+import { record, writeRecords } from "../doubles/records.ts";
+import { until } from "../doubles/until.ts";
+import { hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
+
+/** A home with one tool that calls the sandbox. */
+async function prepare(t: Test) {
+  const sandbox = await startSandbox(t);
+  const { key } = sandbox.createKey({ name: "tail", group: "default" });
+  const { token, hash } = freshToken();
+  const home = await newHome(t);
+  await saveConfig(
+    home,
+    `listen: localhost:0\ngateway: ${sandbox.baseUrl}\ntools: { codex: { key: ${key.reveal()}, token: "${hash}" } }\n`,
+  );
+  return { home, token, key: key.reveal() };
+}
+
+const CHAT = "/v1/chat/completions";
+const PATIENCE = 30_000;
+
+function idsIn(text: string): string[] {
+  return [...text.matchAll(/^\{"id":"(\w+)"/gm)].map(([, id]) => id ?? "");
+}
+
+t.test("tail begins with the last records, then follows live, and Ctrl-C ends it with 0", async (t) => {
+  const { home, token, key } = await prepare(t);
+  const { url } = await startServing(t, home);
+  const ask = (model?: string) => post(`${url}${CHAT}`, token, hello(model));
+  for (let number = 0; number < 3; number += 1) t.equal((await ask()).status, 200);
+  const tail = start(t, home, ["usage", "tail", "-n", "2", "--json"]);
+  const words = start(t, home, ["usage", "tail"]);
+  await until("the last ones are shown", () => idsIn(tail.stdout()).length === 2, PATIENCE);
+  await until("here as well", () => words.stdout().split("\n").length === 4, PATIENCE);
+  await ask();
+  t.equal((await post(`${url}${CHAT}`, "kb_nobody", hello())).status, 401);
+  await until("both are shown live", () => idsIn(tail.stdout()).length === 4, PATIENCE);
+  const shown = tail
+    .stdout()
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  t.equal(new Set(shown.map(({ id }) => id)).size, 4, "each once");
+  for (const one of shown) t.same(Object.keys(one), FIELDS);
+  t.match(shown[2], { tool: "codex", end: "complete", status: 200, model: "sandbox-small" });
+  t.match(shown[3], { tool: null, end: "refused", status: 401 });
+  await words.says(
+    /^\d\d:\d\d:\d\d codex +sandbox-small +200 +\d+ in.*, \d+ out .* first \d+.*, all \d/m,
+    PATIENCE,
+  );
+  await words.says(/^\d\d:\d\d:\d\d \(nobody\) .* 401 refused token-/m, PATIENCE);
+  for (const one of [tail, words]) {
+    one.child.kill("SIGINT");
+    const { code, stdout, stderr } = await one.ended;
+    t.equal(code, 0);
+    t.notOk(`${stdout}${stderr}`.includes(key) || `${stdout}${stderr}`.includes(token));
+  }
+});
+
+t.test("tail waits for a daemon, survives its restart, and makes up for what it missed", async (t) => {
+  const { home, token } = await prepare(t);
+  const tail = start(t, home, ["usage", "tail", "--json"]);
+  await tail.logs(/^keybearer is not running; waiting for it \(Ctrl-C ends\)\n/, PATIENCE);
+  const first = await startServing(t, home);
+  await tail.logs(/following keybearer again\n/, PATIENCE);
+  await post(`${first.url}${CHAT}`, token, hello());
+  await until("the first is shown", () => idsIn(tail.stdout()).length === 1, PATIENCE);
+
+  // While it stands still, it misses what happens on both sides of the restart.
+  tail.child.kill("SIGSTOP");
+  await post(`${first.url}${CHAT}`, token, hello());
+  first.child.kill("SIGTERM");
+  await first.ended;
+  const second = await startServing(t, home);
+  await post(`${second.url}${CHAT}`, token, hello());
+  tail.child.kill("SIGCONT");
+  await tail.logs(/keybearer stopped; waiting for it[\s\S]*following keybearer again\n/, PATIENCE);
+  await until("all three are shown", () => idsIn(tail.stdout()).length === 3, PATIENCE);
+  await post(`${second.url}${CHAT}`, token, hello());
+  await until("and the next one", () => idsIn(tail.stdout()).length === 4, PATIENCE);
+  const ids = idsIn(tail.stdout());
+  t.equal(new Set(ids).size, 4, "each once");
+  t.same(ids, [...ids].sort(), "in the order in which they began");
+  tail.child.kill("SIGINT");
+  t.equal((await tail.ended).code, 0);
+});
+
+t.test("a tail whose reader stands still takes little memory, and says what was not shown", async (t) => {
+  const home = await newHome(t);
+  mkdirSync(join(home, "run"), { mode: 0o700 });
+  mkdirSync(join(home, "state"), { mode: 0o700 });
+  const control = createControlServer(join(home, "run", "control.sock"));
+  await control.claim();
+  t.teardown(() => control.close());
+  const records = createTail();
+  const nobody = { held: () => null, trust: async () => ({ granted: [], problems: [] }) };
+  control.serve({ tail: records, status: () => Promise.reject(new Error("not here")), ...nobody });
+  writeRecords(join(home, "state", "usage.db"), [record(0)]);
+
+  const env = { NODE_OPTIONS: "--max-old-space-size=32" };
+  const tail = start(t, home, ["usage", "tail", "--json"], { env });
+  await tail.says(/"id"/, PATIENCE);
+  tail.child.stdout?.pause();
+  const told = 20_000;
+  for (let number = 1; number <= told; number += 1) {
+    records.tell(record(number, { endpoint: `/v1/${"x".repeat(3000)}` }));
+    if (number % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  tail.child.stdout?.resume();
+  const lost = () =>
+    [...tail.stderr().matchAll(/^(\d+) records came too fast/gm)].reduce(
+      (sum, [, count]) => sum + Number(count),
+      0,
+    );
+  await until(
+    "everything is shown or told of",
+    () => idsIn(tail.stdout()).length - 1 + lost() === told,
+    PATIENCE,
+  );
+  t.ok(lost() > 0);
+  records.tell(record(told + 1));
+  await tail.says(new RegExp(`0${told + 1}"`), PATIENCE);
+  tail.child.stdout?.destroy();
+  records.tell(record(told + 2));
+  const { code, stderr } = await tail.ended;
+  t.equal(code, 0, "and a reader that goes away ends it");
+  t.notMatch(stderr, /EPIPE|heap/);
+});
+
+t.test("when too many follow already, tail says so and ends", async (t) => {
+  const { home } = await prepare(t);
+  await startServing(t, home);
+  const socket = join(home, "run", "control.sock");
+  let following = 0;
+  for (let number = 0; number < 16; number += 1) {
+    const line = () => {
+      following += 1;
+    };
+    followTail({ socket, line, ended: () => {} });
+  }
+  await until("they follow", () => following === 16);
+  const { code, stderr } = await start(t, home, ["usage", "tail"]).ended;
+  t.equal(code, 1);
+  t.match(stderr, /^16 others follow already/);
+});

@@ -1,0 +1,144 @@
+import { createServer, request } from "node:http";
+import { connect } from "node:net";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { followTail } from "../../src/control/follow.ts";
+import { createControlServer } from "../../src/control/server.ts";
+import { createTail, type Tail, type TailLine } from "../../src/control/tail.ts";
+import { newHome } from "../doubles/command.ts";
+import { record } from "../doubles/records.ts";
+import { until } from "../doubles/until.ts";
+
+/** A control socket with nothing behind it but a tail. */
+async function startTail(t: Test): Promise<{ tail: Tail; socket: string; stop: () => Promise<void> }> {
+  const socket = join(await newHome(t), "control.sock");
+  const server = createControlServer(socket);
+  t.equal(await server.claim(), "claimed");
+  const tail = createTail();
+  const nobody = { held: () => null, trust: async () => ({ granted: [], problems: [] }) };
+  server.serve({ tail, status: () => Promise.reject(new Error("not here")), ...nobody });
+  t.teardown(() => server.close());
+  return { tail, socket, stop: () => server.close() };
+}
+
+interface Follower {
+  readonly lines: TailLine[];
+  readonly ended: { reason: string; final: boolean }[];
+  pause(): void;
+  resume(): void;
+}
+
+async function follow(socket: string, patient = true): Promise<Follower> {
+  const lines: TailLine[] = [];
+  const ended: { reason: string; final: boolean }[] = [];
+  const following = followTail({
+    socket,
+    line: (line) => void lines.push(line),
+    ended: (end) => void ended.push(end),
+  });
+  if (patient) await until("it follows", () => lines.length > 0 || ended.length > 0);
+  return { lines, ended, pause: () => following.pause(), resume: () => following.resume() };
+}
+
+t.test("whoever follows is told of every record, whole and in order", async (t) => {
+  const { tail, socket } = await startTail(t);
+  tail.tell(record(0));
+  const [first, second] = [await follow(socket), await follow(socket)];
+  const records = [1, 2, 3].map((number) => record(number, { model: `模型 ${number}\n"quoted"` }));
+  for (const one of records) tail.tell(one);
+  for (const { lines } of [first, second]) {
+    await until("all came", () => lines.length === 4);
+    t.same(lines, [{ following: true }, ...records.map((one) => ({ record: one }))]);
+  }
+});
+
+t.test("a reader that stands still loses lines, is told how many, and costs bounded memory", async (t) => {
+  const { tail, socket } = await startTail(t);
+  const quick = await follow(socket);
+  const slow = await follow(socket);
+  slow.pause();
+  const told = 5000;
+  for (let number = 0; number < told; number += 1) {
+    tail.tell(record(number, { endpoint: `/v1/${"x".repeat(2000)}` }));
+    if (number % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  const count = ({ lines }: Follower) => {
+    let [records, lost] = [0, 0];
+    for (const line of lines) {
+      if ("record" in line) records += 1;
+      if ("lost" in line) lost += line.lost;
+    }
+    return { records, lost, all: records + lost };
+  };
+  await until("the quick one has everything", () => count(quick).all === told);
+  slow.resume();
+  await until("the slow one knows of everything", () => count(slow).all === told);
+  const kept = count(slow).records;
+  t.ok(kept < 1500, `of ${told} records of 3 kB, ${kept} waited in the daemon and the socket`);
+  const number = (line: TailLine) => ("record" in line ? Number(line.record.id.slice(10)) : -1);
+  const numbers = slow.lines.map(number).filter((one) => one >= 0);
+  t.same(
+    numbers,
+    [...numbers].sort((a, b) => a - b),
+    "what came is in order",
+  );
+  tail.tell(record(told));
+  await until("it is told of the next again", () => slow.lines.some((line) => number(line) === told));
+});
+
+t.test("sixteen may follow, the next is told why not, and may when one has gone", async (t) => {
+  const { tail, socket } = await startTail(t);
+  const leaving = connect(socket);
+  leaving.write("GET /tail HTTP/1.1\r\nhost: x\r\n\r\n");
+  await new Promise((resolve) => leaving.once("data", resolve));
+  for (let number = 0; number < 15; number += 1) await follow(socket);
+  const one = await follow(socket);
+  t.match(one.ended, [{ reason: /16 others follow already/, final: true }]);
+  leaving.destroy();
+  await until("there is room", async () => {
+    const next = await follow(socket);
+    return next.ended.length === 0;
+  });
+  tail.tell(record(1));
+  t.pass("and nobody who left is written to");
+});
+
+t.test("when the daemon stops, the follower is told, and that it may come back", async (t) => {
+  const { socket, stop } = await startTail(t);
+  const follower = await follow(socket);
+  await stop();
+  await until("it ended", () => follower.ended.length > 0);
+  t.same(follower.ended, [{ reason: "keybearer stopped", final: false }]);
+  const late = await follow(socket);
+  t.same(late.ended, [{ reason: "keybearer is not running", final: false }]);
+});
+
+t.test("a daemon that still starts is waited for, one without a tail is not", async (t) => {
+  const socket = join(await newHome(t), "control.sock");
+  const server = createControlServer(socket);
+  await server.claim();
+  t.teardown(() => server.close());
+  t.match((await follow(socket)).ended, [{ reason: /starting/, final: false }]);
+
+  const older = join(await newHome(t), "control.sock");
+  const without = createServer((_req, res) => void res.writeHead(404).end('{"error":"no such control"}'));
+  await new Promise<void>((resolve) => without.listen(older, resolve));
+  t.teardown(() => without.close());
+  t.match((await follow(older)).ended, [{ reason: /older than this program → restart it/, final: true }]);
+});
+
+t.test("no browser may follow, and nothing but GET", async (t) => {
+  const { socket } = await startTail(t);
+  const ask = (method: string, headers: Record<string, string>) =>
+    new Promise<number>((resolve, reject) => {
+      const asking = request({ socketPath: socket, path: "/tail", method, headers }, (answer) => {
+        answer.destroy();
+        resolve(answer.statusCode ?? 0);
+      });
+      asking.on("error", reject);
+      asking.end();
+    });
+  t.equal(await ask("GET", { origin: "http://localhost:5397" }), 403);
+  t.equal(await ask("POST", {}), 404);
+  t.equal(await ask("GET", {}), 200);
+});

@@ -1,0 +1,330 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import t, { type Test } from "tap";
+import { openForReading } from "../../../src/usage/ledger/connect.ts";
+import type { UsageRecord } from "../../../src/usage/record.ts";
+import type { Period } from "../../../src/usage/report/period.ts";
+import { readReport } from "../../../src/usage/report/read.ts";
+import { DIMENSIONS, type Dimension, type Question } from "../../../src/usage/report/report.ts";
+import { createRandom, plausible, record, writeRecords } from "../../doubles/records.ts";
+
+const DAY = 86_400_000;
+
+function logOf(t: Test, records: Iterable<UsageRecord>) {
+  const folder = mkdtempSync(join(tmpdir(), "kb-report-"));
+  const file = join(folder, "usage.db");
+  writeRecords(file, records);
+  const opened = openForReading(file);
+  if (!opened.ok) throw new Error(opened.words);
+  t.teardown(() => {
+    opened.connection.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  return opened.connection.db;
+}
+
+const ALL: Period = { since: null, until: null };
+
+function ask(by: Dimension[], given: Partial<Question> = {}): Question {
+  return { by, period: ALL, tools: [], models: [], ...given };
+}
+
+/** The same by going through every record, with another calendar than the one under test. */
+function bruteForce(records: readonly UsageRecord[], question: Question, zone: string) {
+  const { since, until } = question.period;
+  const fits = (patterns: readonly string[], name: string | null) =>
+    patterns.length === 0 ||
+    patterns.some((pattern) =>
+      new RegExp(`^${pattern.replace(/[.+?^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*")}$`).test(name ?? ""),
+    );
+  const rows = new Map<
+    string,
+    { requests: number; input: number; cost: number; unknown: number; first: number[] }
+  >();
+  for (const one of records) {
+    if (one.end === null || one.started_at < (since ?? 0) || one.started_at >= (until ?? Number.MAX_VALUE))
+      continue;
+    const model = one.model ?? one.model_answered;
+    if (!fits(question.tools, one.tool) || !fits(question.models, model)) continue;
+    const names = question.by.map((dimension) => {
+      if (dimension === "day") return wallTime(one.started_at, zone).slice(0, 10);
+      if (dimension === "hour") return hourOf(one.started_at, zone);
+      return dimension === "model" ? model : one[dimension];
+    });
+    const key = JSON.stringify(names);
+    const row = rows.get(key) ?? { requests: 0, input: 0, cost: 0, unknown: 0, first: [] };
+    row.requests += 1;
+    row.input += one.input_tokens ?? 0;
+    row.cost += one.cost_microdollars ?? 0;
+    const served = ["complete", "client-left"].includes(one.end) && (one.status ?? 0) < 400;
+    if (one.input_tokens === null ? served : one.cost_microdollars === null) row.unknown += 1;
+    if (one.first_byte_at !== null) row.first.push(one.first_byte_at - one.started_at);
+    rows.set(key, row);
+  }
+  return [...rows].map(([key, { requests, input, cost, unknown, first }]) => {
+    first.sort((a, b) => a - b);
+    const at = (share: number) => first[Math.ceil(first.length * share) - 1] ?? null;
+    return [key, requests, input, cost, unknown, at(0.5), at(0.95)];
+  });
+}
+
+function byName(a: readonly unknown[], b: readonly unknown[]): number {
+  return String(a[0]) < String(b[0]) ? -1 : 1;
+}
+
+function wallTime(at: number, timeZone: string): string {
+  const parts = Object.fromEntries(
+    new Intl.DateTimeFormat("en-CA", {
+      timeZone,
+      year: "numeric",
+      month: "2-digit",
+      day: "2-digit",
+      hour: "2-digit",
+      minute: "2-digit",
+      hourCycle: "h23",
+      timeZoneName: "longOffset",
+    })
+      .formatToParts(at)
+      .map(({ type, value }) => [type, value]),
+  );
+  const offset = parts.timeZoneName === "GMT" ? "+00:00" : String(parts.timeZoneName).slice(3);
+  return `${parts.year}-${parts.month}-${parts.day}T${parts.hour}:${parts.minute}${offset}`;
+}
+
+function hourOf(at: number, zone: string): string {
+  const wall = wallTime(at, zone);
+  return `${wall.slice(0, 14)}00${wall.slice(16)}`;
+}
+
+const ZONES: [string, number][] = [
+  ["UTC", Date.UTC(2026, 9, 23)],
+  ["Europe/Berlin", Date.UTC(2026, 9, 23)],
+  ["America/New_York", Date.UTC(2026, 2, 6)],
+  ["Asia/Kathmandu", Date.UTC(2026, 9, 23)],
+  ["Australia/Lord_Howe", Date.UTC(2026, 3, 3)],
+];
+
+for (const [zone, from] of ZONES) {
+  t.test(`every sum is the sum of its records, whatever is asked (${zone})`, async (t) => {
+    process.env.TZ = zone;
+    const random = createRandom(7);
+    const records = [...plausible(1500, from, 4)].map((one) => ({
+      ...one,
+      key: random() < 0.5 ? "…a1b2" : "…c3d4",
+      group: random() < 0.2 ? null : "coding",
+      tool: random() < 0.05 ? null : one.tool,
+      end: random() < 0.01 ? null : one.end,
+    }));
+    const db = logOf(t, records);
+    const moment = fc.option(fc.integer({ min: from - DAY, max: from + 5 * DAY }), { nil: null });
+    const questions = fc
+      .record({
+        by: fc.uniqueArray(fc.constantFrom(...DIMENSIONS), { minLength: 1, maxLength: 2 }),
+        a: moment,
+        b: moment,
+        tools: fc.subarray(["codex", "c*", "nobody", "*ts"], { maxLength: 2 }),
+        models: fc.subarray(["gpt-*", "*-4-5", "my-model"], { maxLength: 2 }),
+      })
+      .filter(
+        ({ by, a, b }) =>
+          !(by.includes("day") && by.includes("hour")) && (a === null || b === null || a !== b),
+      );
+    fc.assert(
+      fc.property(questions, ({ by, a, b, tools, models }) => {
+        const [since, until] = a !== null && b !== null && a > b ? [b, a] : [a, b];
+        const question = ask(by, { period: { since, until }, tools, models });
+        const report = readReport(db, question, from + 4 * DAY);
+        const rows = report.rows.map(({ names, sums, firstByte }) => [
+          JSON.stringify(names),
+          sums.requests,
+          sums.input_tokens,
+          sums.cost_microdollars,
+          sums.unmetered + sums.unpriced,
+          firstByte.p50,
+          firstByte.p95,
+        ]);
+        const wanted = bruteForce(records, question, zone);
+        const all = wanted.reduce((sum, row) => sum + Number(row[1]), 0);
+        const inTrend = report.total.trend.reduce((sum, { requests }) => sum + requests, 0);
+        t.same(
+          { rows: rows.sort(byName), all: report.total.sums.requests, inTrend },
+          { rows: wanted.sort(byName), all, inTrend: report.bins.length > 0 ? all : 0 },
+          JSON.stringify(question),
+        );
+      }),
+      { numRuns: 40, seed: 4 },
+    );
+  });
+}
+
+t.test("a period that begins and ends in the middle of a quarter is cut to the millisecond", async (t) => {
+  process.env.TZ = "UTC";
+  const at = Date.UTC(2026, 10, 1, 10, 7);
+  const times = [at - 1, at, at + 1, at + 60_000, at + 120_000 - 1, at + 120_000];
+  const db = logOf(
+    t,
+    times.map((started_at, number) => record(number, { started_at })),
+  );
+  const count = (since: number | null, until: number | null) =>
+    readReport(db, ask(["tool"], { period: { since, until } }), at + DAY).total.sums.requests;
+  t.equal(count(at, at + 120_000), 4);
+  t.equal(count(at, null), 5);
+  t.equal(count(null, at), 1);
+  t.equal(count(at, at + 1), 1);
+  t.equal(count(at + 120_001, null), 0);
+  t.equal(count(null, null), 6);
+});
+
+t.test(
+  "the hour that is there twice makes two lines, in their order, and the one left out none",
+  async (t) => {
+    process.env.TZ = "Europe/Berlin";
+    const autumn = Date.UTC(2026, 9, 24, 22);
+    const every = (from: number, hours: number) =>
+      Array.from({ length: hours * 2 }, (_, at) => record(at, { started_at: from + at * 1_800_000 }));
+    const db = logOf(t, every(autumn, 25));
+    const report = readReport(db, ask(["hour"]), autumn + 2 * DAY);
+    t.same(
+      report.rows.slice(1, 5).map(({ names }) => names[0]),
+      [
+        "2026-10-25T01:00+02:00",
+        "2026-10-25T02:00+02:00",
+        "2026-10-25T02:00+01:00",
+        "2026-10-25T03:00+01:00",
+      ],
+    );
+    t.equal(report.rows.length, 25);
+    t.same([...new Set(report.rows.map(({ sums }) => sums.requests))], [2]);
+    const byDay = readReport(db, ask(["day"]), autumn + 2 * DAY).rows;
+    t.same(
+      byDay.map(({ names, sums }) => [names[0], sums.requests]),
+      [["2026-10-25", 50]],
+    );
+
+    const spring = Date.UTC(2026, 2, 28, 23);
+    const short = logOf(t, every(spring, 23));
+    const rows = readReport(short, ask(["hour"]), spring + 2 * DAY).rows;
+    t.equal(rows.length, 23);
+    t.notOk(rows.some(({ names }) => names[0]?.startsWith("2026-03-29T02")));
+    t.same(
+      readReport(short, ask(["day"]), spring + 2 * DAY).rows.map(({ names, sums }) => [
+        names[0],
+        sums.requests,
+      ]),
+      [["2026-03-29", 46]],
+    );
+  },
+);
+
+t.test("above 20,000 records, percentiles come from the cells and are within 5 %", async (t) => {
+  process.env.TZ = "UTC";
+  const from = Date.UTC(2026, 9, 1);
+  const records = [...plausible(21_000, from, 20)];
+  const db = logOf(t, records);
+  const { rows, firstByte, total } = readReport(db, ask(["tool"]), from + 21 * DAY);
+  t.equal(firstByte, "within 5 %");
+  t.equal(total.sums.requests, 21_000);
+  const times = (tool: string) =>
+    records
+      .filter((one) => one.tool === tool && one.first_byte_at !== null)
+      .map((one) => (one.first_byte_at ?? 0) - one.started_at)
+      .sort((a, b) => a - b);
+  for (const { names, firstByte } of rows) {
+    const exact = times(names[0] ?? "");
+    for (const [share, found] of [
+      [0.5, firstByte.p50],
+      [0.95, firstByte.p95],
+    ] as const) {
+      const wanted = exact[Math.ceil(exact.length * share) - 1] ?? 0;
+      t.ok(Math.abs((found ?? 0) - wanted) <= wanted * 0.05, `${names[0]} ${share}: ${found} for ${wanted}`);
+    }
+  }
+  const part = readReport(db, ask(["tool"], { period: { since: from, until: from + DAY } }), from + 21 * DAY);
+  t.equal(part.firstByte, "exact", "of a part with fewer, each is looked at");
+});
+
+t.test("what is running is told apart and is in no sum", async (t) => {
+  process.env.TZ = "UTC";
+  const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
+  const db = logOf(t, [
+    record(1),
+    record(2, running),
+    record(3, { ...running, tool: "chat" }),
+    record(4, { ...running, model: null, model_answered: null }),
+  ]);
+  const now = record(1).started_at + 1000;
+  t.match(readReport(db, ask(["tool"]), now), { running: 3, total: { sums: { requests: 1 } } });
+  t.equal(readReport(db, ask(["tool"], { tools: ["chat"] }), now).running, 1);
+  t.equal(readReport(db, ask(["tool"], { models: ["gpt-*"] }), now).running, 2);
+});
+
+t.test("models without a price are listed, those that were used most first", async (t) => {
+  process.env.TZ = "UTC";
+  const unpriced = (number: number, model: string, started_at: number) =>
+    record(number, { started_at, model, list_microdollars: null, cost_microdollars: null });
+  const at = Date.UTC(2026, 10, 1, 10, 0);
+  const db = logOf(t, [
+    unpriced(1, "one", at),
+    unpriced(2, "two", at),
+    unpriced(3, "two", at + 20 * 60_000),
+    record(4, { started_at: at }),
+    unpriced(5, "later", at + 3 * 3_600_000),
+  ]);
+  const before = { since: null, until: at + 25 * 60_000 };
+  t.same(readReport(db, ask(["tool"], { period: before }), at + DAY).unpriced, [
+    { model: "two", requests: 2 },
+    { model: "one", requests: 1 },
+  ]);
+  t.same(readReport(db, ask(["hour"], { period: before, models: ["one"] }), at + DAY).unpriced, [
+    { model: "one", requests: 1 },
+  ]);
+});
+
+t.test("what is only kept as a sum counts for all time, and is told of before a period", async (t) => {
+  process.env.TZ = "UTC";
+  const at = Date.UTC(2026, 10, 1, 10, 0);
+  // The writer folds what it prunes into slot 0, which is where a record of 1970 lies.
+  const db = logOf(t, [record(1, { started_at: 5 }), record(2, { started_at: at })]);
+  const all = readReport(db, ask(["tool"]), at + DAY);
+  t.equal(all.total.sums.requests, 2);
+  t.equal(all.prunedBefore, null);
+  const byDay = readReport(db, ask(["day"]), at + DAY);
+  t.same(
+    byDay.rows.map(({ names }) => names[0]),
+    [null, "2026-11-01"],
+  );
+  const some = readReport(db, ask(["tool"], { period: { since: at - 10 * DAY, until: null } }), at + DAY);
+  t.match(some, { total: { sums: { requests: 1 } }, prunedBefore: at });
+});
+
+t.test("an empty log and one that nothing fits answer with nothing", async (t) => {
+  process.env.TZ = "UTC";
+  const empty = readReport(logOf(t, []), ask(["day"]), Date.UTC(2026, 10, 1));
+  t.match(empty, { rows: [], total: { sums: { requests: 0 } }, lastRecord: null, running: 0 });
+  const db = logOf(t, [record(1)]);
+  const none = readReport(db, ask(["hour"], { tools: ["codx"] }), record(1).started_at + DAY);
+  t.match(none, { rows: [], lastRecord: record(1).started_at });
+});
+
+t.test("a period of thousands of years is no more work than what was recorded", async (t) => {
+  process.env.TZ = "UTC";
+  const db = logOf(t, [record(1)]);
+  const began = performance.now();
+  for (const by of DIMENSIONS) {
+    const period = { since: -8e15, until: 8e15 };
+    t.equal(readReport(db, ask([by], { period }), record(1).started_at + DAY).total.sums.requests, 1, by);
+  }
+  t.ok(performance.now() - began < 2000);
+});
+
+t.test("thousands of models, which anybody can invent, are no obstacle", async (t) => {
+  process.env.TZ = "UTC";
+  const many = Array.from({ length: 5000 }, (_, number) => record(number, { model: `m${number}` }));
+  const db = logOf(t, many);
+  const began = performance.now();
+  const report = readReport(db, ask(["model"]), record(1).started_at + DAY);
+  t.equal(report.rows.length, 5000);
+  t.ok(performance.now() - began < 3000);
+});

@@ -1,0 +1,177 @@
+import fc from "fast-check";
+import t from "tap";
+import { requestId } from "../../../src/request-id.ts";
+import { count, dollars, duration, exact, percent, short } from "../../../src/usage/report/amounts.ts";
+import { matches } from "../../../src/usage/report/glob.ts";
+import { firstIdAt } from "../../../src/usage/report/ids.ts";
+import { csvLine, jsonText } from "../../../src/usage/report/text.ts";
+
+t.test("money has two digits that count, and rounds without a jump", async (t) => {
+  const cases: [number, string][] = [
+    [0, "$0"],
+    [1, "$0.000001"],
+    [54, "$0.000054"],
+    [999, "$0.0010"],
+    [8130, "$0.0081"],
+    [123_456, "$0.12"],
+    [994_999, "$0.99"],
+    [999_999, "$1.00"],
+    [1_000_000, "$1.00"],
+    [12_345_678, "$12.35"],
+    [1_234_567_890_000, "$1,234,567.89"],
+    [-2_500_000, "-$2.50"],
+  ];
+  for (const [amount, text] of cases) t.equal(dollars(amount), text, String(amount));
+});
+
+t.test("what is not nothing is never shown as nothing", async (t) => {
+  t.doesNotThrow(() =>
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 1e12 }), (amount) => {
+        const shown = Number(dollars(amount).replace(/[$,]/g, "")) * 1e6;
+        return shown > 0 && Math.abs(shown - amount) <= Math.max(0.5, amount * 0.051);
+      }),
+    ),
+  );
+});
+
+t.test("numbers are short in tables and exact elsewhere", async (t) => {
+  const cases: [number, string][] = [
+    [0, "0"],
+    [999, "999"],
+    [1000, "1.0k"],
+    [1234, "1.2k"],
+    [9949, "9.9k"],
+    [9950, "10k"],
+    [999_499, "999k"],
+    [999_500, "1.0M"],
+    [3_400_000, "3.4M"],
+    [29_000_000_000, "29B"],
+    [1.5e12, "1.5T"],
+  ];
+  for (const [number, text] of cases) t.equal(short(number), text, String(number));
+  t.equal(exact(1_234_567), "1,234,567");
+  t.equal(exact(999), "999");
+  t.equal(count(1, "request"), "1 request");
+  t.equal(count(2000, "request"), "2,000 requests");
+  t.same([878, 999.4, 999.6, 2333, 9949, 9951, 75_000, 700_000].map(duration), [
+    ...["878 ms", "999 ms", "1.0 s", "2.3 s", "9.9 s", "10 s", "75 s", "12 min"],
+  ]);
+  t.same([0, 0.004, 0.5, 0.999, 1].map(percent), ["0%", "0.4%", "50%", "100%", "100%"]);
+});
+
+t.test("a cell that a spreadsheet would run becomes text, and a number stays a number", async (t) => {
+  const cells: [unknown, string][] = [
+    ["=1+1", "'=1+1"],
+    ['=HYPERLINK("http://evil.example","x")', `"'=HYPERLINK(""http://evil.example"",""x"")"`],
+    ["+1", "'+1"],
+    ["-1+1", "'-1+1"],
+    ["-5", "-5"],
+    ["-0.5", "-0.5"],
+    [-5, "-5"],
+    ["@SUM(A1)", "'@SUM(A1)"],
+    ["\t=1", "'?=1"],
+    ["\r=1", "'?=1"],
+    [" =1", "' =1"],
+    [" x", '" x"'],
+    ["＝1", "'＝1"],
+    ["plain", "plain"],
+    ["…a1b2", "…a1b2"],
+    ["a,b", '"a,b"'],
+    ['say "hi"', '"say ""hi"""'],
+    ["two\r\nlines", "two??lines"],
+    ["\u001b[31mred", "?[31mred"],
+    [null, ""],
+    [true, "true"],
+    [{ a: "=1" }, '"{""a"":""=1""}"'],
+  ];
+  for (const [cell, text] of cells) t.equal(csvLine([cell]), `${text}\r\n`, JSON.stringify(cell));
+});
+
+t.test(
+  "whatever is in it, a line of CSV is read back as one line of as many cells, none a formula",
+  async (t) => {
+    t.doesNotThrow(() =>
+      fc.assert(
+        fc.property(fc.array(fc.string({ unit: "grapheme" }), { minLength: 1, maxLength: 6 }), (cells) => {
+          const line = csvLine(cells);
+          const read = readCsv(line.slice(0, -2));
+          return (
+            line.endsWith("\r\n") &&
+            !/[\r\n]/.test(line.slice(0, -2)) &&
+            read.length === cells.length &&
+            read.every(
+              (cell) => !/^[=+@\t\r]/.test(cell) && (!cell.startsWith("-") || /^-[\d.]+$/.test(cell)),
+            )
+          );
+        }),
+      ),
+    );
+  },
+);
+
+/** RFC 4180, letter by letter. */
+function readCsv(line: string): string[] {
+  const cells = [""];
+  let quoted = false;
+  for (let at = 0; at < line.length; at += 1) {
+    const letter = line.charAt(at);
+    const last = cells.length - 1;
+    if (quoted && letter === '"' && line.charAt(at + 1) === '"') at += 1;
+    else if (letter === '"') {
+      quoted = !quoted;
+      continue;
+    } else if (letter === "," && !quoted) {
+      cells.push("");
+      continue;
+    }
+    cells[last] += letter;
+  }
+  return cells;
+}
+
+t.test("JSON says the same and cannot steer a terminal", async (t) => {
+  const hostile = { model: "\u001b[2J\u009b31m\u202eevil\u2066\u007f\u2028 ok …" };
+  const text = jsonText(hostile);
+  t.same(JSON.parse(text), hostile);
+  t.notMatch(text, /[\p{Cc}\p{Bidi_Control}\p{Zl}]/u);
+  t.equal(jsonText({ a: 1 }, 2), '{\n  "a": 1\n}');
+});
+
+t.test("a star stands for anything, everything else for itself", async (t) => {
+  const cases: [string, string, boolean][] = [
+    ["gpt-*", "gpt-5.1", true],
+    ["gpt-*", "xgpt-5.1", false],
+    ["*-mini", "gpt-5.1-mini", true],
+    ["*-mini", "gpt-5.1-minis", false],
+    ["gpt*mini", "gpt-5.1-mini", true],
+    ["gpt*mini", "gptmini", true],
+    ["ab*ba", "aba", false],
+    ["a*b*c", "aXbXbXc", true],
+    ["a*b*c", "acb", false],
+    ["*", "", true],
+    ["", "", true],
+    ["", "x", false],
+    ["gpt-5.1", "gpt-5x1", false],
+    ["[a-z]", "b", false],
+    ["?", "a", false],
+  ];
+  for (const [pattern, name, fits] of cases) t.equal(matches([pattern], name), fits, `${pattern} ${name}`);
+  t.ok(matches([], "anything"));
+  t.ok(matches(["a", "b*"], "bc"));
+  const before = performance.now();
+  matches([`${"*a".repeat(200)}b`], "a".repeat(20_000));
+  t.ok(performance.now() - before < 1000, "no pattern takes long");
+});
+
+t.test("the ids of a time begin with it, in order", async (t) => {
+  for (const time of [0, 1, 31, 32, 1_763_164_800_123, 2 ** 48 - 1]) {
+    t.equal(requestId(time).slice(0, 10), firstIdAt(time));
+  }
+  fc.assert(
+    fc.property(fc.integer({ min: 0, max: 2 ** 47 }), fc.integer({ min: 0, max: 2 ** 47 }), (a, b) =>
+      a < b ? firstIdAt(a) < firstIdAt(b) : firstIdAt(a) >= firstIdAt(b),
+    ),
+  );
+  t.equal(firstIdAt(-5), "0000000000");
+});
