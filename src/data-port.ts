@@ -1,11 +1,10 @@
 import type { Listen } from "./config/shape.ts";
 import { portOwner } from "./identity/port-owner.ts";
-import { answerUnparsable } from "./proxy/answer.ts";
 import { handle } from "./proxy/handle.ts";
+import { handleUnparsable } from "./proxy/handle-unparsable.ts";
 import { handleUpgrade } from "./proxy/handle-upgrade.ts";
 import type { HandleMeans } from "./proxy/means.ts";
 import { openPort, type Port, PortTaken } from "./proxy/server.ts";
-import { requestId } from "./request-id.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 
 interface Destroyable {
@@ -28,7 +27,7 @@ export async function openDataPort(listen: Listen, means: HandleMeans): Promise<
   try {
     const port = await openPort(listen, {
       request: (req, res) => run(handle(req, res, means), res),
-      unparsable: (error, socket) => answerUnparsable(error, socket, requestId(means.clock.now())),
+      unparsable: (error, socket) => handleUnparsable(error, socket, means),
       trouble: (error) => means.log.error(`a connection could not be accepted: ${error.message}`),
       upgrade: (req, socket, head) => run(handleUpgrade(req, socket, head, means), socket),
     });

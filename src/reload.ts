@@ -179,7 +179,7 @@ export class Reload {
 
 function tellChanges(from: Snapshot, to: Snapshot, log: Logger): void {
   for (const change of changesInWords(from, to)) log.info({ revision: to.revision }, change);
-  for (const words of needsRestart(from.config, to.config)) log.warn(words);
+  for (const { path, message } of needsRestart(from.config, to.config)) log.warn({ path }, message);
 }
 
 function isQuieter(log: Logger, from: string, to: string): boolean {

@@ -70,12 +70,25 @@ export function sayGoodbye(socket: Duplex): void {
   socket.once("close", () => clearTimeout(timer));
 }
 
-/** The same for bytes that are no request: nobody knows the caller's protocol, and the connection ends. */
-export function answerUnparsable(error: NodeJS.ErrnoException, socket: Duplex, id: string): void {
+/**
+ * The same for bytes that are no request: nobody knows the caller's protocol, and the connection ends. What it was told,
+ * or null where there was nobody to tell.
+ */
+export function answerUnparsable(
+  error: NodeJS.ErrnoException,
+  socket: Duplex,
+  id: string,
+): { readonly refusal: Refusal; readonly status: number } | null {
   // It was told already, and sends on: closed now, the words would be lost on it.
-  if (socket.writableEnded && !socket.destroyed) return;
-  if (error.code === "ECONNRESET" || !socket.writable) socket.destroy();
-  else answerUpgradeRefusal(socket, unparsable(error), "openai", id);
+  if (socket.writableEnded && !socket.destroyed) return null;
+  if (error.code === "ECONNRESET" || !socket.writable) {
+    socket.destroy();
+    return null;
+  }
+  const refusal = unparsable(error);
+  const status = answerUpgradeRefusal(socket, refusal, "openai", id);
+  // It ended in the middle of its head: whether anybody still listens cannot be told.
+  return error.code === "HPE_INVALID_EOF_STATE" ? null : { refusal, status };
 }
 
 function unparsable(error: NodeJS.ErrnoException): Refusal {

@@ -50,12 +50,12 @@ export function openingOf(request: Request): Opening {
 /** What completes the record. `endedAt` is wall time, which the gateway's console tells as well. */
 export function closingOf(request: Request, outcome: Outcome, endedAt: number, prices: Prices): Closing {
   const { startedAt, startedElapsed } = request;
-  const { tokens, from } = tokensOf(request, outcome);
+  const { tokens, from, short } = countedIn(request, outcome);
   const answered = modelOf(request, outcome.reading?.model);
   const model = modelOf(request, request.body?.model);
   const { multiplier } = openingOf(request);
   const price =
-    tokens === null
+    tokens === null || short
       ? null
       : prices.priceOf({ asked: model, answered }, tokens, startedAt, request.snapshot.config.prices);
   const firstByteAt =
@@ -76,8 +76,8 @@ export function closingOf(request: Request, outcome: Outcome, endedAt: number, p
     input_tokens: tokens?.input ?? null,
     cache_read_tokens: tokens?.cacheRead ?? null,
     cache_write_tokens: tokens?.cacheWrite ?? null,
-    output_tokens: tokens?.output ?? null,
-    reasoning_tokens: tokens?.reasoning ?? null,
+    output_tokens: short ? null : (tokens?.output ?? null),
+    reasoning_tokens: short ? null : (tokens?.reasoning ?? null),
     tokens_from: from,
     list_microdollars: price === null ? null : microdollars(price),
     cost_microdollars: price === null ? null : microdollars(price, multiplier),
@@ -90,18 +90,22 @@ export function closingOf(request: Request, outcome: Outcome, endedAt: number, p
 interface Counted {
   readonly tokens: Tokens | null;
   readonly from: TokensFrom;
+  /**
+   * It ended before its last word. Streams of messages count their input first and their output last, and what they say
+   * of the output before that is a placeholder: the output of this one is not known, and so neither is its price.
+   */
+  readonly short: boolean;
 }
 
 /** What the gateway reported, else an estimate where the tool wants one and there was an answer to pay for. */
-function tokensOf(request: Request, { reading, status }: Outcome): Counted {
+function countedIn(request: Request, { reading, status }: Outcome): Counted {
   const reported = reading?.tokens ?? null;
-  // Streams of messages count their input first and their output last: of one that was cut, the output is not known.
   const short = reported !== null && reading?.reached === false;
-  if (reported !== null && !(short && request.text !== null)) return { tokens: reported, from: "reported" };
+  if (reported !== null && !(short && request.text !== null))
+    return { tokens: reported, from: "reported", short };
   const paid = meteringOf(request.method, request.endpoint) !== null && status !== null && status < 400;
-  if (request.text === null || reading === null || !paid) return { tokens: null, from: "none" };
+  if (request.text === null || reading === null || !paid) return { tokens: null, from: "none", short: false };
   const estimated = estimateTokens(request.text.seen, reading.text);
-  if (reported === null) return { tokens: estimated, from: "estimated" };
-  const output = Math.max(reported.output, estimated.output);
-  return { tokens: { ...reported, output }, from: "estimated" };
+  const output = Math.max(reported?.output ?? 0, estimated.output);
+  return { tokens: { ...(reported ?? estimated), output }, from: "estimated", short: false };
 }

@@ -35,7 +35,10 @@ export interface Request {
   recorded: boolean;
 }
 
-export function openRequest(req: IncomingMessage, snapshot: Snapshot, clock: Clock): Request {
+/** As much of a request as there is before it is looked at. */
+export type Arrival = Pick<IncomingMessage, "method" | "url" | "headers">;
+
+export function openRequest(req: Arrival, snapshot: Snapshot, clock: Clock): Request {
   const startedAt = clock.now();
   return {
     id: requestId(startedAt),

@@ -112,7 +112,7 @@ function literals(match: MatchLogic): string[] {
  * by tokens, or by more than tokens tell.
  */
 function priceOf(prices: ModelPrice, tokens: Tokens): number | null {
-  const { input, cacheRead, cacheWrite, output, reasoning } = tokens;
+  const { input, cacheRead, cacheWrite, cacheWriteHour: hour = 0, output, reasoning } = tokens;
   if (Object.keys(prices).some((key) => MIXED_OUTPUT.test(key))) return null;
   const { input_mtok, output_mtok } = prices;
   if (input_mtok === undefined || (output_mtok === undefined && output > 0)) return null;
@@ -122,7 +122,8 @@ function priceOf(prices: ModelPrice, tokens: Tokens): number | null {
   return (
     cost(input, input_mtok) +
     cost(cacheRead, prices.cache_read_mtok ?? input_mtok) +
-    cost(cacheWrite, prices.cache_write_mtok ?? input_mtok) +
+    cost(cacheWrite - hour, prices.cache_write_mtok ?? input_mtok) +
+    cost(hour, prices.cache_write_1h_mtok ?? prices.cache_write_mtok ?? input_mtok) +
     cost(output - thought, output_mtok) +
     cost(thought, prices.output_reasoning_mtok) +
     // By the thousand, where the others are by the million.

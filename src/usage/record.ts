@@ -72,6 +72,8 @@ export interface Tokens {
   readonly input: number;
   readonly cacheRead: number;
   readonly cacheWrite: number;
+  /** How much of cacheWrite was written for an hour, which costs more; not there: none that is known. */
+  readonly cacheWriteHour?: number;
   readonly output: number;
   readonly reasoning: number;
 }
@@ -85,18 +87,40 @@ export type Metering =
   | "embeddings"
   | "gemini"
   | "images"
-  | "audio";
+  | "audio"
+  /** Nobody knows what it costs: what it reports is read, and what it does not report is unknown. */
+  | "other";
+
+/** By how a path ends: gateways serve the same endpoint below many prefixes. */
+const ENDINGS: readonly (readonly [Metering, RegExp])[] = [
+  ["chat", /\/chat\/completions$/],
+  ["completions", /\/completions$/],
+  ["responses", /\/responses(?:\/compact)?$/],
+  ["messages", /\/messages$/],
+  ["embeddings", /\/embeddings$/],
+  ["gemini", /:(?:generateContent|streamGenerateContent|embedContent|batchEmbedContents)$/],
+  ["images", /\/images\/[^/]+$/],
+  ["audio", /\/audio\/[^/]+$/],
+];
+/** Known to cost no tokens, or to cost them later and elsewhere. */
+const FREE =
+  /(?:\/(?:count_tokens|input_tokens|moderations|cancel)|:countTokens)$|^\/v1(?:beta)?\/(?:files|uploads|batches|messages\/batches|models\/?|vector_stores|fine_tuning|assistants|threads|containers|conversations|evals)(?:\/[^:]*)?$/;
 
 /** null: nothing that is billed by tokens, such as a list of models or a count of tokens. */
 export function meteringOf(method: string, endpoint: string): Metering | null {
   if (method !== "POST") return null;
-  if (/^\/v1\/chat\/completions$/.test(endpoint)) return "chat";
-  if (/^\/v1\/completions$/.test(endpoint)) return "completions";
-  if (/^\/v1\/responses(?:\/compact)?$/.test(endpoint)) return "responses";
-  if (/^\/v1\/messages$/.test(endpoint)) return "messages";
-  if (/^\/v1(?:beta)?\/embeddings$/.test(endpoint)) return "embeddings";
-  if (/:(?:generateContent|streamGenerateContent|embedContent|batchEmbedContents)$/.test(endpoint))
-    return "gemini";
-  if (/^\/v1\/images\//.test(endpoint)) return "images";
-  return /^\/v1\/audio\//.test(endpoint) ? "audio" : null;
+  const path = plainPath(endpoint);
+  if (FREE.test(path)) return null;
+  return ENDINGS.find(([, ending]) => ending.test(path))?.[0] ?? "other";
+}
+
+/** As a lenient server reads it: //chat%2Fcompletions/ is served by some. */
+function plainPath(endpoint: string): string {
+  let path = endpoint;
+  try {
+    path = decodeURIComponent(endpoint);
+  } catch {
+    // It is none that a server could read either.
+  }
+  return path.replace(/\/{2,}/g, "/").replace(/\/$/, "");
 }

@@ -224,8 +224,10 @@ function control(socketPath: string, method: string, path: string): Promise<stri
       let text = "";
       answer.setEncoding("utf8").on("data", (part) => {
         text += part;
+        // One that follows goes on for ever; one record is enough of it.
+        if (text.includes('"record"')) answer.destroy();
       });
-      answer.on("end", () => resolve(text));
+      answer.on("close", () => resolve(text));
     });
     asking.on("error", reject);
     asking.end(method === "POST" ? "[]" : undefined);
@@ -238,9 +240,14 @@ t.test("AUTH-08 no control answers with a key, a token or more of them than a fi
     (await say(t, it.port, head("GET /v1/models", { Host: it.host, "api-key": it.token }))).status,
     200,
   );
-  const texts = await Promise.all(
-    controls().map(({ method, path }) => control(it.under.places.socket, method, path)),
-  );
+  const asked = controls().map(({ method, path }) => control(it.under.places.socket, method, path));
+  let answered = false;
+  const all = Promise.all(asked).finally(() => {
+    answered = true;
+  });
+  // Something to tell to those that follow.
+  while (!answered) await say(t, it.port, head("GET /v1/models", { Host: it.host, "api-key": it.token }));
+  const texts = await all;
   texts.push(JSON.stringify(await it.under.daemon.status()));
   const hash = readFileSync(it.under.places.config, "utf8").match(/sha256:([0-9a-f]{64})/)?.[1] ?? "?";
   t.match(texts.join(), `…${it.key.slice(-4)}`, "its last four are shown");
@@ -308,7 +315,7 @@ t.test("AUTH-10 hostile values in place of a token are refused like any other", 
   const long = head("GET /v1/models", { Host: it.host, Authorization: `Bearer kb_${"a".repeat(8000)}` });
   await refuses(t, it, "a long one of ours", long, { status: 401, code: "token-incomplete" });
   const nul = head("GET /v1/models", { Host: it.host, Authorization: `Bearer ${it.token}\0` });
-  await refuses(t, it, "NUL", nul, { status: 400, code: "bad-request", logged: false });
+  await refuses(t, it, "NUL", nul, { status: 400, code: "bad-request" });
   await stillHealthy(t, it.under, it.secrets);
 });
 

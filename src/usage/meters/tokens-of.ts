@@ -18,6 +18,8 @@ export interface Counts {
   /** In the names of messages, where they stand beside the input. */
   readonly readBeside: number | null;
   readonly wroteBeside: number | null;
+  /** What of that is kept for an hour. */
+  readonly wroteHour: number | null;
   readonly output: number | null;
   /** Gemini's candidatesTokenCount, without the thoughts. */
   readonly candidates: number | null;
@@ -73,6 +75,7 @@ export function countsOf(usage: unknown): Counts | null {
       most(["cache_creation_input_tokens"]),
       sum("cache_creation.ephemeral_5m_input_tokens", "cache_creation.ephemeral_1h_input_tokens"),
     ]),
+    wroteHour: most(["cache_creation.ephemeral_1h_input_tokens"]),
     output: most(["completion_tokens", "output_tokens"]),
     candidates: most(["candidatesTokenCount"]),
     reasoning: most(REASONING),
@@ -89,6 +92,7 @@ const OF_INPUT: readonly (keyof Counts)[] = [
   "wroteWithin",
   "readBeside",
   "wroteBeside",
+  "wroteHour",
 ];
 
 /**
@@ -121,7 +125,15 @@ export function tokensOf(metering: Metering, counts: Counts): Tokens | null {
   const cached = cacheRead + cacheWrite;
   if (input + cached + output === 0) return null;
   const beside = leavesOutCache(metering, counts, cached, input, output);
-  return { input: beside ? input : Math.max(0, input - cached), cacheRead, cacheWrite, output, reasoning };
+  const hour = Math.min(counts.wroteHour ?? 0, cacheWrite);
+  return {
+    input: beside ? input : Math.max(0, input - cached),
+    cacheRead,
+    cacheWrite,
+    ...(hour > 0 ? { cacheWriteHour: hour } : {}),
+    output,
+    reasoning,
+  };
 }
 
 function outputOf(counts: Counts, input: number, whole: number, reasoning: number): number {
