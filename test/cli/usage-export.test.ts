@@ -8,6 +8,7 @@ import { FIELDS } from "../../src/usage/report/fields.ts";
 import { pagesOf } from "../../src/usage/report/records.ts";
 import { command, newHome, start } from "../doubles/command.ts";
 import { plausible, record, writeRecords } from "../doubles/records.ts";
+import { mountSmallDisk } from "../doubles/small-disk.ts";
 import { until } from "../doubles/until.ts";
 
 const AT = Date.UTC(2026, 10, 1);
@@ -131,6 +132,21 @@ t.test("an export that cannot be finished leaves no file that looks whole", asyn
   t.equal(code, 1);
   t.match(stderr, /cannot be read/);
   t.notOk(existsSync(out));
+});
+
+t.test("a disk that fills up under an export is said in words, and leaves no file", async (t) => {
+  const disk = mountSmallDisk(t, 1);
+  if (disk === null) return;
+  const { home } = await homeWith(t, [record(1)]);
+  const { home: large } = await homeWith(t, plausible(4000, AT, 4));
+  disk.fill();
+  for (const from of [home, large]) {
+    const out = join(disk.folder, "out.json");
+    const { code, stderr } = await command(t, from, ["usage", "export", "-o", out]);
+    t.equal(code, 1);
+    t.match(stderr, /^the export was not finished: ENOSPC.*\n$/);
+    t.notOk(existsSync(out));
+  }
 });
 
 t.test("many records pass through little memory, and a reader that has enough ends it quietly", async (t) => {

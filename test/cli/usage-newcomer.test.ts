@@ -20,7 +20,7 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
   const [table, exported, last] = await Promise.all([usage(), usage("export"), usage("show", "last")]);
   t.match(table, { code: 0, stdout: /nothing was recorded yet/ });
   t.same(JSON.parse(exported.stdout), []);
-  t.match(last, { code: 1, stdout: "", stderr: /no record/ });
+  t.match(last, { code: 1, stdout: "", stderr: /nothing was recorded yet/ });
 
   const send = async (path: string, body: object | null) => {
     const response = await fetch(`${under.url}${path}`, {
@@ -45,8 +45,9 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
   await t.test("the table names the tool, the sum and what is unknown", async (t) => {
     const [byTool, asJson] = await Promise.all([usage(), usage("--json")]);
     t.match(byTool, { code: 0, stdout: /^try-me +3 /m });
-    t.match(byTool.stdout, /3 requests, .* tokens, at least \$0\.0000\d+/);
+    t.match(byTool.stdout, /^3 requests, at least \$0\.0000\d+\n\d+ tokens: \d+ input, \d+ output$/m);
     t.match(byTool.stdout, /1 request cost an unknown amount: 1 reported no usage/, "which is not zero");
+    t.match(byTool.stdout, /tools\.try-me\.ask_usage: true asks/, "and what to do about it");
     for (const line of byTool.stdout.split("\n")) t.ok([...line].length <= 120, line);
 
     const { rows, total } = JSON.parse(asJson.stdout);

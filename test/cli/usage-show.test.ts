@@ -24,6 +24,16 @@ const UNKNOWN = {
   cost_microdollars: null,
 } as const;
 
+const LEFT = { end: "client-left", status: null, bytes_in: 0, bytes_out: 0 } as const;
+
+/** A stream of messages that ended before it counted its output. */
+const CUT = {
+  output_tokens: null,
+  reasoning_tokens: null,
+  list_microdollars: null,
+  cost_microdollars: null,
+} as const;
+
 async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<string> {
   const home = await newHome(t);
   mkdirSync(join(home, "state"), { mode: 0o700 });
@@ -57,7 +67,7 @@ ids         x-client-request-id: id-7
 t.test("what a record means is said: why something is unknown, and what to do", async (t) => {
   const cases: [Partial<UsageRecord>, RegExp][] = [
     [
-      { ...UNKNOWN },
+      { ...UNKNOWN, endpoint: "/v1/chat/completions" },
       /reported no usage, so tokens and cost are unknown, which is not zero\. tools\.codex\.ask_usage/,
     ],
     [{ ...UNKNOWN, endpoint: "/v1/models", method: "GET" }, /nothing that is billed by tokens/],
@@ -70,7 +80,23 @@ t.test("what a record means is said: why something is unknown, and what to do", 
       { end: "refused", refusal: "rate-limited", ...UNKNOWN },
       /refused it, and nothing was sent.*limit of requests/,
     ],
-    [{ end: "client-left", ...UNKNOWN }, /the tool hung up/],
+    [{ end: "client-left", ...UNKNOWN }, /hung up before the answer was complete; the gateway may bill/],
+    [{ ...LEFT, ...UNKNOWN }, /hung up before anything was sent$/m],
+    [{ ...LEFT, ...UNKNOWN, method: "GET", endpoint: "/v1/models" }, /hung up before an answer came$/m],
+    [
+      { ...UNKNOWN, method: "GET", status: 101, stream: null },
+      /^a websocket's usage is not read, so tokens and cost are unknown, which is not zero$/m,
+    ],
+    [{ ...UNKNOWN, endpoint: "/v1/rerank" }, /^nobody here knows what this endpoint costs, .* not zero$/m],
+    [{ endpoint: "/v1/rerank", tokens_from: "estimated" }, /are an estimate/],
+    [
+      { ...CUT, end: "client-left" },
+      /^it ended early, before its output was counted: .* neither is its cost$/m,
+    ],
+    [{ ...CUT, end: "gateway-failed" }, /^tokens +1,200 input, .*, output not known; reported/m],
+    [{ ...UNKNOWN, endpoint: "/v1/messages" }, /not zero\. tools\.codex\.estimate: true estimates it$/m],
+    [{ ...UNKNOWN, end: "gateway-failed" }, /the gateway reported no usage, so tokens and cost are unknown/],
+    [{ ...UNKNOWN, end: "gateway-failed", refusal: "gateway-unreachable" }, /failed costs nothing at most/],
     [{ end: "gateway-failed", ...UNKNOWN }, /broke off/],
     [{ end: "gateway-failed", refusal: "gateway-timeout", ...UNKNOWN }, /did not answer in time/],
     [{ end: "interrupted", ended_at: null, ...UNKNOWN }, /cut off while it ran/],
@@ -123,6 +149,8 @@ t.test("a record is found by its id, how that begins, the gateway's id, or as th
   t.same([none.code, none.stdout], [1, ""]);
   t.match(none.stderr, /there is no record 01ZZZZZZ/);
   t.equal((await command(t, await newHome(t), ["usage", "show", "last"])).code, 1, "nor where nothing is");
+  const empty = await command(t, await homeWith(t, []), ["usage", "show", "last"]);
+  t.match(empty, { code: 1, stdout: "", stderr: /^nothing was recorded yet, .* → keybearer run/ });
 });
 
 t.test("nothing that a record holds can steer the terminal", async (t) => {
@@ -159,7 +187,23 @@ t.test("one line a record tells how it ended, what it took and what it cost", as
         model: "a-model-with-quite-a-long-name",
         first_byte_at: null,
       },
-      "00:00:00 codex        a-model-with-quite-a-… 401         no usage reported                    $? all 2.3 s (incomplete-key)",
+      "00:00:00 codex        a-model-with-quite-a-… 401                                                 all 2.3 s (incomplete-key)",
+    ],
+    [
+      { ...CUT, end: "client-left", cache_write_tokens: 1_000_000 },
+      "00:00:00 codex        gpt-5.1                200 left    1.2k in + 800 cached + 1.0M written, ? out       $? first 878 ms, all 2.3 s",
+    ],
+    [
+      { cache_read_tokens: 0, cache_write_tokens: 17_000, tokens_from: "estimated" },
+      "00:00:00 codex        gpt-5.1                200         about 1.2k in + 17k written, 342 out  $0.0081 first 878 ms, all 2.3 s",
+    ],
+    [
+      { ...UNKNOWN, method: "GET", endpoint: "/v1/realtime", status: 101, model: null, model_answered: null },
+      "00:00:00 codex        GET /v1/realtime       101         no usage reported                    $? first 878 ms, all 2.3 s",
+    ],
+    [
+      { ...UNKNOWN, method: "GET", endpoint: "/v1/models", model: null, model_answered: null },
+      "00:00:00 codex        GET /v1/models         200                                                 first 878 ms, all 2.3 s",
     ],
   ];
   for (const [given, line] of lines) t.equal(tailLine(record(1, given)), line);

@@ -82,9 +82,7 @@ function words(report: Report, width: number, utf8 = true): string {
   return reportInWords(report, { now: NOW, served: true, screen: { width, utf8 } });
 }
 
-const NOTES = `39 requests, 796k tokens, at least $8.98
-2 requests cost an unknown amount: 1 reported no usage, 1 without a known price
-1 refused by keybearer, 1 failed at the gateway, 1 left by the tool
+const AFTERWARDS = `1 refused by keybearer, 1 failed at the gateway, 1 left by the tool
 
 no price is known for these: write it into config.yaml, $ per million tokens
 prices:
@@ -98,11 +96,17 @@ t.test("a week by tool fits 80 columns", async (t) => {
 
 tool         requests  input  cache  output    cost  unknown   today  by day
 claude-code         7    84k    88%     28k  $8.75         0   $1.25  ███████
-codex              32    35k    40%    9.9k  $0.23+        2  $0.057  ▂▃▄▅▆▇█
+codex              32    35k    40%    9.9k  $0.23+        3  $0.057  ▂▃▄▅▆▇█
 -----------  --------  -----  -----  ------  ------  -------  ------  -------
-sum                39   119k    84%     38k  $8.98+        2   $1.31  ███████
+sum                39   119k    84%     38k  $8.98+        3   $1.31  ███████
 
-${NOTES}`,
+39 requests, at least $8.98
+796k tokens: 119k input, 639k read from cache, 38k output
+3 requests cost an unknown amount: 2 reported no usage, or ended before they
+  could, 1 without a known price
+→ in config.yaml, tools.codex.ask_usage: true asks streams for their usage,
+  estimate: true estimates it
+${AFTERWARDS}`,
   );
 });
 
@@ -113,11 +117,17 @@ t.test("with 100 columns there is room for more", async (t) => {
 
 tool         requests  input  cached  cache  output    cost  unknown  first byte   today  by day
 claude-code         7    84k    616k    88%     28k  $8.75         0      878 ms   $1.25  ███████
-codex              32    35k     23k    40%    9.9k  $0.23+        2      878 ms  $0.057  ▂▃▄▅▆▇█
+codex              32    35k     23k    40%    9.9k  $0.23+        3      878 ms  $0.057  ▂▃▄▅▆▇█
 -----------  --------  -----  ------  -----  ------  ------  -------  ----------  ------  -------
-sum                39   119k    639k    84%     38k  $8.98+        2      878 ms   $1.31  ███████
+sum                39   119k    639k    84%     38k  $8.98+        3      878 ms   $1.31  ███████
 
-${NOTES}`,
+39 requests, at least $8.98
+796k tokens: 119k input, 639k read from cache, 38k output
+3 requests cost an unknown amount: 2 reported no usage, or ended before they could, 1 without a
+  known price
+→ in config.yaml, tools.codex.ask_usage: true asks streams for their usage, estimate: true estimates
+  it
+${AFTERWARDS}`,
   );
 });
 
@@ -133,10 +143,15 @@ codex              32    9.9k  $0.23+
 -----------  --------  ------  ------
 sum                39     38k  $8.98+
 
-39 requests, 796k tokens, at least $8.98
-2 requests cost an unknown amount: 1
-  reported no usage, 1 without a known
-  price
+39 requests, at least $8.98
+796k tokens: 119k input, 639k read from
+  cache, 38k output
+3 requests cost an unknown amount: 2
+  reported no usage, or ended before
+  they could, 1 without a known price
+→ in config.yaml, tools.codex.ask_usage:
+  true asks streams for their usage,
+  estimate: true estimates it
 1 refused by keybearer, 1 failed at the
   gateway, 1 left by the tool
 
@@ -184,7 +199,7 @@ t.test("the hour that is there twice is told apart, and no other", async (t) => 
 t.test("what is all unknown is no zero", async (t) => {
   const shown = words(reportOf(t, [record(1, { started_at: NOW - 1000, ...NOTHING })], ["tool"]), 80);
   t.match(shown, /^codex .* \$\? +1 /m);
-  t.match(shown, /1 request, 0 tokens, at least \$0\n1 request cost an unknown amount: 1 reported no usage/);
+  t.match(shown, /1 request, at least \$0\n1 request cost an unknown amount: 1 reported no usage\n/);
 });
 
 t.test(
@@ -201,6 +216,38 @@ t.test(
     t.notMatch(words(reportOf(t, week(), ["tool"]), 300), /billed/);
   },
 );
+
+t.test("cache writes stay in the table where they are many, and are told in words", async (t) => {
+  const wrote = (cache_write_tokens: number) => [
+    record(1, {
+      started_at: NOW - 1000,
+      input_tokens: 8100,
+      cache_read_tokens: 0,
+      cache_write_tokens,
+      output_tokens: 111,
+    }),
+    ...week().slice(-3),
+  ];
+  const many = words(reportOf(t, wrote(17_000), ["tool"]), 80);
+  t.match(many, /^tool .* input .* written .* cost /m);
+  t.match(many, /^codex .* 8\.1k .* 17k /m);
+  t.match(many, /^25k tokens: 8\.1k input, 17k written to cache, 111 output$/m);
+  const few = words(reportOf(t, wrote(50), ["tool"]), 80);
+  t.notMatch(few, /written .* cost/, "a few are not worth the room");
+  t.match(few, /, 50 written to cache, /);
+});
+
+t.test("what to do about unknown usage is said, unless there is nothing to be done", async (t) => {
+  const at = { started_at: NOW - 1000 };
+  const cutOff = record(1, { ...at, ...NOTHING, end: "interrupted", status: null });
+  const interrupted = words(reportOf(t, [cutOff], ["tool"]), 200);
+  t.match(interrupted, /1 request cost an unknown amount: 1 reported no usage, or ended before they could\n/);
+  t.notMatch(interrupted, /ask_usage/);
+  const silent = [record(2, { ...at, ...NOTHING }), record(3, { ...at, ...NOTHING, tool: "chat" })];
+  t.match(words(reportOf(t, silent, ["tool"]), 200), /→ in config\.yaml, tools\.<tool>\.ask_usage: true/);
+  t.match(words(reportOf(t, silent.slice(1), ["tool"]), 200), /tools\.chat\.ask_usage: true/);
+  t.match(words(reportOf(t, silent.slice(1), ["day"]), 200), /tools\.<tool>\.ask_usage: true/);
+});
 
 t.test("nobody, no model and no group have a name", async (t) => {
   const bare = record(1, {

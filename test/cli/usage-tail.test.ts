@@ -4,6 +4,7 @@ import t, { type Test } from "tap";
 import { followTail } from "../../src/control/follow.ts";
 import { createControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
+import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { FIELDS } from "../../src/usage/report/fields.ts";
 import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
@@ -22,6 +23,18 @@ async function prepare(t: Test) {
     `listen: localhost:0\ngateway: ${sandbox.baseUrl}\ntools: { codex: { key: ${key.reveal()}, token: "${hash}" } }\n`,
   );
   return { home, token, key: key.reveal() };
+}
+
+/** A control socket that can be followed, and nothing behind it. */
+async function serveTail(t: Test, home: string) {
+  mkdirSync(join(home, "run"), { mode: 0o700 });
+  const control = createControlServer(join(home, "run", "control.sock"));
+  await control.claim();
+  t.teardown(() => control.close());
+  const records = createTail();
+  const nobody = { held: () => null, trust: async () => ({ granted: [], problems: [] }) };
+  control.serve({ tail: records, status: () => Promise.reject(new Error("not here")), ...nobody });
+  return { records, close: () => control.close() };
 }
 
 const CHAT = "/v1/chat/completions";
@@ -95,14 +108,8 @@ t.test("tail waits for a daemon, survives its restart, and makes up for what it 
 
 t.test("a tail whose reader stands still takes little memory, and says what was not shown", async (t) => {
   const home = await newHome(t);
-  mkdirSync(join(home, "run"), { mode: 0o700 });
   mkdirSync(join(home, "state"), { mode: 0o700 });
-  const control = createControlServer(join(home, "run", "control.sock"));
-  await control.claim();
-  t.teardown(() => control.close());
-  const records = createTail();
-  const nobody = { held: () => null, trust: async () => ({ granted: [], problems: [] }) };
-  control.serve({ tail: records, status: () => Promise.reject(new Error("not here")), ...nobody });
+  const { records } = await serveTail(t, home);
   writeRecords(join(home, "state", "usage.db"), [record(0)]);
 
   const env = { NODE_OPTIONS: "--max-old-space-size=32" };
@@ -150,4 +157,46 @@ t.test("when too many follow already, tail says so and ends", async (t) => {
   const { code, stderr } = await start(t, home, ["usage", "tail"]).ended;
   t.equal(code, 1);
   t.match(stderr, /^16 others follow already/);
+});
+
+t.test("of more than it can make up for, tail shows the newest and says where the rest is", async (t) => {
+  const home = await newHome(t);
+  mkdirSync(join(home, "state"), { mode: 0o700 });
+  const file = join(home, "state", "usage.db");
+  const at = Date.UTC(2026, 10, 1);
+  const made = (number: number) => record(number, { started_at: at + number * 1000 });
+  const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
+  writeRecords(file, [made(1), { ...made(2), ...running }]);
+  const { records, close } = await serveTail(t, home);
+  const tail = start(t, home, ["usage", "tail", "--json"]);
+  await until("the first is shown", () => idsIn(tail.stdout()).length === 1, PATIENCE);
+  records.tell(made(3));
+  await until("and the live one", () => idsIn(tail.stdout()).length === 2, PATIENCE);
+
+  const missed = Array.from({ length: 1500 }, (_, number) => made(number + 4));
+  const { db, close: closeLog } = openForWriting(file, { sync: "normal" });
+  db.exec(`UPDATE log.records SET "end" = 'complete' WHERE id = '${made(2).id}'`);
+  closeLog();
+  writeRecords(file, [made(3), ...missed]);
+  await close();
+  await tail.logs(/more were missed/, PATIENCE);
+  await until("the newest are shown", () => idsIn(tail.stdout()).length === 1003, PATIENCE);
+  t.same(
+    idsIn(tail.stdout()).slice(2),
+    [made(2), ...missed.slice(500)].map(({ id }) => id),
+    "those, and what had begun before; what was shown live is not shown again",
+  );
+  t.match(
+    tail.stderr(),
+    `500 more were missed: keybearer usage export --since ${new Date(at + 4000).toISOString()}\n`,
+  );
+  const args = ["usage", "export", "--since", new Date(at + 4000).toISOString()];
+  const exported = await start(t, home, args).ended;
+  t.same(
+    JSON.parse(exported.stdout).map(({ id }: { id: string }) => id),
+    missed.map(({ id }) => id),
+    "which has them all",
+  );
+  tail.child.kill("SIGINT");
+  t.equal((await tail.ended).code, 0);
 });

@@ -41,18 +41,20 @@ function storedRecord(row: Row): StoredRecord {
 const LANE = `coalesce(tool, '') AS tool, coalesce(gateway, '') AS gateway, coalesce("group", '') AS "group",
   coalesce(key, '') AS key, coalesce(model, model_answered, '') AS model`;
 
-const BILLED = `method = 'POST' AND (endpoint IN ('/v1/chat/completions', '/v1/completions', '/v1/responses',
-  '/v1/messages', '/v1/embeddings', '/v1beta/embeddings') OR endpoint LIKE '%:generateContent'
-  OR endpoint LIKE '%:streamGenerateContent' OR endpoint LIKE '/v1/images/%' OR endpoint LIKE '/v1/audio/%')`;
+/** Of the endpoints that tests call. */
+const FREE = `endpoint LIKE '%/count_tokens' OR endpoint LIKE '%:countTokens' OR endpoint LIKE '/v1/files%'
+  OR endpoint LIKE '/v1/moderations%' OR endpoint LIKE '/v1/batches%' OR endpoint LIKE '/v1/uploads%'`;
+const MAY_COST = `((method = 'POST' AND NOT (${FREE})) OR status IS 101) AND end <> 'refused'
+  AND refusal IS NOT 'gateway-unreachable' AND (refusal IS NOT NULL OR coalesce(status, 0) < 400)
+  AND NOT (end = 'client-left' AND bytes_in = 0 AND first_byte_at IS NULL)`;
+const KNOWN = "(input_tokens IS NOT NULL AND output_tokens IS NOT NULL)";
 
 /** The cells again, from the records alone and in the database's own words. */
 const RECOUNTED = `SELECT ${LANE}, started_at / 900000 AS slot, count(*) AS requests,
   sum(end = 'refused') AS refused,
   sum(end = 'gateway-failed' OR (end = 'complete' AND coalesce(status, 0) >= 400)) AS failed,
   sum(end = 'client-left') AS client_left, sum(end = 'interrupted') AS interrupted,
-  sum((${BILLED}) AND end IN ('complete', 'client-left') AND coalesce(status, 0) < 400
-    AND input_tokens IS NULL AND output_tokens IS NULL) AS unmetered,
-  sum((input_tokens IS NOT NULL OR output_tokens IS NOT NULL) AND list_microdollars IS NULL) AS unpriced,
+  sum(${MAY_COST} AND NOT ${KNOWN}) AS unmetered, sum(${KNOWN} AND list_microdollars IS NULL) AS unpriced,
   total(input_tokens) AS input_tokens, total(cache_read_tokens) AS cache_read_tokens,
   total(cache_write_tokens) AS cache_write_tokens, total(output_tokens) AS output_tokens,
   total(reasoning_tokens) AS reasoning_tokens, total(list_microdollars) AS list_microdollars,

@@ -27,7 +27,7 @@ t.test(
     child.stdout?.on("data", (chunk: Buffer) => {
       said += chunk;
     });
-    await until("it serves", () => /serves http:\/\/localhost:\d+/.test(said));
+    await until("it serves", () => /serves http:\/\/localhost:\d+/.test(said), 20_000);
     const url = /http:\/\/localhost:\d+/.exec(said)?.[0] ?? "";
     for (let n = 0; n < 20; n += 1) {
       const answer = await fetch(`${url}/v1/models`);

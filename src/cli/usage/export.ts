@@ -44,7 +44,8 @@ export async function exportRecords(options: ExportOptions): Promise<void> {
     else into.discard();
   } catch (error) {
     into.discard();
-    fail(`the export was not finished: ${reason(error)}`, EXIT.failed);
+    // Of stdout endWithOutput() speaks.
+    if (error !== process.stdout.errored) fail(`the export was not finished: ${reason(error)}`, EXIT.failed);
   }
 }
 

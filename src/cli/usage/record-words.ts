@@ -174,5 +174,5 @@ function adviceOf({ method, endpoint, end, stream, tool }: UsageRecord): string 
   const metering = meteringOf(method, endpoint);
   const asks = end === "complete" && stream === true && (metering === "chat" || metering === "completions");
   const ask = asks ? "ask_usage: true asks streams for it, " : "";
-  return `tools.${tool ?? "<tool>"}: ${ask}estimate: true estimates it`;
+  return `tools.${tool ?? "<tool>"}.${ask}estimate: true estimates it`;
 }

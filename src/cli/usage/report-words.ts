@@ -94,7 +94,7 @@ function unmeteredAdvice({ question, rows, total: { sums } }: Report): string[] 
   const [name = "<tool>", ...others] = names;
   const tool = visible(others.length === 0 ? name : "<tool>");
   return [
-    `→ in config.yaml, tools.${tool}: ask_usage: true asks streams for their usage, estimate: true estimates it`,
+    `→ in config.yaml, tools.${tool}.ask_usage: true asks streams for their usage, estimate: true estimates it`,
   ];
 }
 

@@ -85,10 +85,13 @@ export function cellOf(record: UsageRecord): Cell {
 }
 
 /** It reached a gateway, or may have, which did not refuse it; and it asked for something that is billed. */
-function mayCost({ method, endpoint, status, end, refusal }: UsageRecord): boolean {
+function mayCost(record: UsageRecord): boolean {
+  const { method, endpoint, status, end, refusal } = record;
   // What a WebSocket carries is not read.
   const billable = meteringOf(method, endpoint) !== null || status === 101;
   if (!billable || end === "refused" || refusal === "gateway-unreachable") return false;
+  // It left before anything of it was sent.
+  if (end === "client-left" && record.bytes_in === 0 && record.first_byte_at === null) return false;
   // A status beside a refusal of ours is ours: nobody knows what the gateway did.
   return refusal !== null || status === null || status < 400;
 }

@@ -19,14 +19,14 @@ export function csvLine(cells: readonly unknown[]): string {
 /**
  * A spreadsheet runs a cell that begins like a formula. An apostrophe makes it text. The wide forms of the same signs
  * count as well: Excel reads them so in East Asian settings. So does what comes behind another separator than ours:
- * where one is set to `;`, a cell begins there, and no quotes keep it together.
+ * where one is set to `;`, a cell begins there, and no quotes keep it together. (No tab gets that far.)
  */
 function csvCell(value: unknown): string {
   if (value === null || value === undefined) return "";
   if (typeof value === "number" || typeof value === "boolean") return String(value);
   const text = typeof value === "string" ? value : JSON.stringify(value);
   const first = /^\s*[=+\-@\t\r\n＝＋－＠]/u.test(text) && !isNumber(text) ? `'${text}` : text;
-  const safe = first.replace(/[;|\t](?=[\s"]*[=+\-@＝＋－＠])/gu, "$&'");
+  const safe = first.replace(/[;|](?=[\s"]*[=+\-@＝＋－＠])/gu, "$&'");
   const shown = safe.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "?");
   return /[",;|]|^\s|\s$/.test(shown) ? `"${shown.replaceAll('"', '""')}"` : shown;
 }

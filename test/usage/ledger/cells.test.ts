@@ -53,6 +53,11 @@ t.test("each way a request can end is counted as what it is", (t) => {
       { end: "client-left", status: null, ...NO_TOKENS },
       { client_left: 1, unmetered: 1 },
     ],
+    [
+      "left before anything was sent",
+      { end: "client-left", status: null, bytes_in: 0, first_byte_at: null, ...NO_TOKENS },
+      { client_left: 1 },
+    ],
     ["interrupted", { end: "interrupted", status: null, ...NO_TOKENS }, { interrupted: 1, unmetered: 1 }],
     [
       "failed in the middle of its answer",

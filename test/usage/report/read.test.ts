@@ -4,6 +4,8 @@ import { join } from "node:path";
 import fc from "fast-check";
 import t, { type Test } from "tap";
 import { openForReading } from "../../../src/usage/ledger/connect.ts";
+import { createPruning } from "../../../src/usage/ledger/upkeep/prune.ts";
+import { openBook } from "../../../src/usage/ledger/writing/book.ts";
 import type { UsageRecord } from "../../../src/usage/record.ts";
 import type { Period } from "../../../src/usage/report/period.ts";
 import { readReport } from "../../../src/usage/report/read.ts";
@@ -41,7 +43,7 @@ function bruteForce(records: readonly UsageRecord[], question: Question, zone: s
     );
   const rows = new Map<
     string,
-    { requests: number; input: number; cost: number; unknown: number; first: number[] }
+    { requests: number; input: number; output: number; cost: number; unknown: number; first: number[] }
   >();
   for (const one of records) {
     if (one.end === null || one.started_at < (since ?? 0) || one.started_at >= (until ?? Number.MAX_VALUE))
@@ -54,20 +56,26 @@ function bruteForce(records: readonly UsageRecord[], question: Question, zone: s
       return dimension === "model" ? model : one[dimension];
     });
     const key = JSON.stringify(names);
-    const row = rows.get(key) ?? { requests: 0, input: 0, cost: 0, unknown: 0, first: [] };
+    const row = rows.get(key) ?? { requests: 0, input: 0, output: 0, cost: 0, unknown: 0, first: [] };
     row.requests += 1;
     row.input += one.input_tokens ?? 0;
     row.cost += one.cost_microdollars ?? 0;
-    const served = ["complete", "client-left"].includes(one.end) && (one.status ?? 0) < 400;
-    if (one.input_tokens === null ? served : one.cost_microdollars === null) row.unknown += 1;
+    row.output += one.output_tokens ?? 0;
+    if (costsUnknown(one)) row.unknown += 1;
     if (one.first_byte_at !== null) row.first.push(one.first_byte_at - one.started_at);
     rows.set(key, row);
   }
-  return [...rows].map(([key, { requests, input, cost, unknown, first }]) => {
+  return [...rows].map(([key, { requests, input, output, cost, unknown, first }]) => {
     first.sort((a, b) => a - b);
     const at = (share: number) => first[Math.ceil(first.length * share) - 1] ?? null;
-    return [key, requests, input, cost, unknown, at(0.5), at(0.95)];
+    return [key, requests, input, output, cost, unknown, at(0.5), at(0.95)];
   });
+}
+
+/** Whoever holds it against the bill may find more there than here. All of them ask for what is billed. */
+function costsUnknown({ end, status, input_tokens, output_tokens, cost_microdollars }: UsageRecord): boolean {
+  const known = input_tokens !== null && output_tokens !== null;
+  return known ? cost_microdollars === null : end !== "refused" && (status === null || status < 400);
 }
 
 function byName(a: readonly unknown[], b: readonly unknown[]): number {
@@ -106,6 +114,28 @@ const ZONES: [string, number][] = [
   ["Australia/Lord_Howe", Date.UTC(2026, 3, 3)],
 ];
 
+/** What is left of a record that was cut off, by keybearer's end or in the middle of its stream. */
+function sometimes(chance: number): Partial<UsageRecord> {
+  const nothing = {
+    output_tokens: null,
+    reasoning_tokens: null,
+    cost_microdollars: null,
+    list_microdollars: null,
+  };
+  if (chance < 0.03)
+    return {
+      ...nothing,
+      end: "client-left",
+      status: 200,
+      refusal: null,
+      input_tokens: 5,
+      tokens_from: "reported",
+    };
+  if (chance < 0.06)
+    return { ...nothing, end: "interrupted", status: null, refusal: null, input_tokens: null };
+  return chance < 0.08 ? { ...nothing, end: "complete", status: 500, refusal: null, input_tokens: null } : {};
+}
+
 for (const [zone, from] of ZONES) {
   t.test(`every sum is the sum of its records, whatever is asked (${zone})`, async (t) => {
     process.env.TZ = zone;
@@ -116,6 +146,7 @@ for (const [zone, from] of ZONES) {
       group: random() < 0.2 ? null : "coding",
       tool: random() < 0.05 ? null : one.tool,
       end: random() < 0.01 ? null : one.end,
+      ...sometimes(random()),
     }));
     const db = logOf(t, records);
     const moment = fc.option(fc.integer({ min: from - DAY, max: from + 5 * DAY }), { nil: null });
@@ -140,6 +171,7 @@ for (const [zone, from] of ZONES) {
           JSON.stringify(names),
           sums.requests,
           sums.input_tokens,
+          sums.output_tokens,
           sums.cost_microdollars,
           sums.unmetered + sums.unpriced,
           firstByte.p50,
@@ -297,6 +329,51 @@ t.test("what is only kept as a sum counts for all time, and is told of before a 
   );
   const some = readReport(db, ask(["tool"], { period: { since: at - 10 * DAY, until: null } }), at + DAY);
   t.match(some, { total: { sums: { requests: 1 } }, prunedBefore: at });
+});
+
+t.test("what was pruned is in no part of time, but in the whole, and its first bytes with it", async (t) => {
+  process.env.TZ = "UTC";
+  const at = Date.UTC(2026, 10, 1);
+  const many = Array.from({ length: 40 }, (_, day) => {
+    const started_at = at + day * DAY;
+    return record(day, { started_at, first_byte_at: started_at + (day < 30 ? 4000 : 100) });
+  });
+  const folder = mkdtempSync(join(tmpdir(), "kb-report-"));
+  const file = join(folder, "usage.db");
+  writeRecords(file, many);
+  const kept = at + 30 * DAY;
+  const book = openBook(file, "normal");
+  // The same work as the nightly upkeep's. What it is given is taken down to a whole slot.
+  const pruning = createPruning(kept + 5);
+  while (pruning.step(book, 100));
+  book.abandon();
+  const opened = openForReading(file);
+  if (!opened.ok) throw new Error(opened.words);
+  t.teardown(() => {
+    opened.connection.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const asked = (since: number | null, until: number | null, by: Dimension = "tool") => {
+    const { total, prunedBefore, firstByte, rows } = readReport(
+      opened.connection.db,
+      ask([by], { period: { since, until } }),
+      at + 41 * DAY,
+    );
+    const { requests } = total.sums;
+    return { requests, prunedBefore, firstByte, p50: total.firstByte.p50, first: rows[0]?.names[0] };
+  };
+  const within = (p50: number | null) => Math.abs((p50 ?? 0) - 4000) < 200;
+
+  const all = asked(null, null);
+  t.match(all, { requests: 40, prunedBefore: null, firstByte: "within 5 %" });
+  t.ok(within(all.p50), `most took four seconds: ${all.p50}`);
+  t.match(asked(null, kept + 5 * DAY), { requests: 35, prunedBefore: null, firstByte: "within 5 %" });
+  t.match(asked(null, kept), { requests: 30, prunedBefore: null }, "all of it began before");
+  t.match(asked(null, kept, "day"), { requests: 30, first: null });
+  t.match(asked(null, kept - 1), { requests: 0, prunedBefore: kept, p50: null });
+  t.match(asked(null, at + 5 * DAY, "day"), { requests: 0, prunedBefore: kept, first: undefined });
+  t.match(asked(at, null), { requests: 10, prunedBefore: kept, firstByte: "exact", p50: 100 });
+  t.match(asked(kept, null), { requests: 10, prunedBefore: null, firstByte: "exact", p50: 100 });
 });
 
 t.test("an empty log and one that nothing fits answer with nothing", async (t) => {

@@ -75,6 +75,11 @@ t.test("a cell that a spreadsheet would run becomes text, and a number stays a n
     [" =1", "' =1"],
     [" x", '" x"'],
     ["＝1", "'＝1"],
+    ["a;=HYPERLINK(1)", `"a;'=HYPERLINK(1)"`],
+    ["a; \t+1|-2", `"a;' ?+1|'-2"`],
+    ['a;"=1"', `"a;'""=1"""`],
+    ["a|＠SUM(A1)", `"a|'＠SUM(A1)"`],
+    ["text/plain; charset=utf-8", '"text/plain; charset=utf-8"'],
     ["plain", "plain"],
     ["…a1b2", "…a1b2"],
     ["a,b", '"a,b"'],
@@ -109,6 +114,26 @@ t.test(
     );
   },
 );
+
+t.test("whatever else separates cells for a spreadsheet, none of them becomes a formula", async (t) => {
+  const letters = fc.constantFrom(...`=+-@;|,"' \ta1\n＝`);
+  const cell = fc.string({ unit: letters, maxLength: 12 });
+  t.doesNotThrow(() =>
+    fc.assert(
+      fc.property(fc.array(cell, { minLength: 1, maxLength: 3 }), (cells) => {
+        const line = csvLine(cells).slice(0, -2);
+        // Split without any regard to quotes, which is how a line reads whose quotes do not stand at a cell's ends.
+        return [";", "|", "\t"].every((separator) =>
+          line
+            .split(separator)
+            .slice(1)
+            .every((part) => !/^[\s"]*[=+\-@＝]/.test(part)),
+        );
+      }),
+      { numRuns: 2000 },
+    ),
+  );
+});
 
 /** RFC 4180, letter by letter. */
 function readCsv(line: string): string[] {
