@@ -68,7 +68,7 @@ function usageInWords(usage: UsageStatus, now: number): string[] {
   if (usage.waiting > 0) lines.push(`  ${usage.waiting} finished records wait to be written`);
   if (usage.lost > 0) lines.push(`  ${usage.lost} records found no room while the disk said no`);
   if (usage.refusals_not_recorded > 0)
-    lines.push(`  ${usage.refusals_not_recorded} refusals of unknown callers were only counted`);
+    lines.push(`  ${usage.refusals_not_recorded} refusals were only counted, not recorded`);
   if (usage.work !== null) lines.push(`  ${workInWords(usage.work)}`);
   for (const { file, salvage, saved, unreadable } of usage.aside) {
     lines.push(`  damaged, kept aside: ${file}. saving what can be read: ${salvage}, ${saved} records`);
@@ -79,7 +79,8 @@ function usageInWords(usage: UsageStatus, now: number): string[] {
 }
 
 function workInWords({ what, done, total }: NonNullable<UsageStatus["work"]>): string {
-  return `${what}: ${done}${total > 0 ? ` of ${total} (${Math.floor((100 * done) / total)} %)` : ""}`;
+  if (total === 0) return `${what}: under way`;
+  return `${what}: ${done} of ${total} (${Math.floor((100 * done) / total)} %)`;
 }
 
 export function toolTable(tools: readonly ToolStatus[], now: number): string {

@@ -83,7 +83,7 @@ export interface UsageStatus {
   readonly waiting: number;
   /** Records that found no room while the disk said no. */
   readonly lost: number;
-  /** Refusals of unknown callers beyond what is recorded a minute. */
+  /** Refusals that were not recorded: of unknown callers beyond so many a minute, or for want of room on a full disk. */
   readonly refusals_not_recorded: number;
   readonly warnings: readonly string[];
   /** Damaged files that were kept aside, and what was saved of them. */
@@ -136,21 +136,12 @@ export async function statusOf(means: StatusMeans): Promise<Status> {
 }
 
 function usageStatus({ ledger, strangers }: StatusMeans["usage"]): UsageStatus {
-  const { condition, since, reason, next, file, bytes, waiting, lost, warnings, aside, work, upkeptAt } =
-    ledger.state();
+  const { condition, reason, refusalsLost, upkeptAt, ...rest } = ledger.state();
   return {
     state: condition,
-    since,
     why: reason,
-    next,
-    file,
-    bytes,
-    waiting,
-    lost,
-    refusals_not_recorded: strangers.passedOver,
-    warnings,
-    aside,
-    work,
+    ...rest,
+    refusals_not_recorded: strangers.passedOver + refusalsLost,
     upkept_at: upkeptAt,
   };
 }

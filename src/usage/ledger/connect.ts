@@ -1,6 +1,8 @@
-import { chmodSync, closeSync, fchmodSync, openSync, statSync } from "node:fs";
+import { chmodSync, closeSync, fchmodSync, openSync } from "node:fs";
 import Database from "libsql";
 import { faultOf, LedgerFault, nextStep, systemFault } from "./fault.ts";
+import { refuseForeign, refuseOtherThanFile, sizeOf, statOf } from "./on-disk.ts";
+import { answerOf } from "./raw-row.ts";
 import { APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION } from "./schema.ts";
 
 /** An open usage log. */
@@ -40,7 +42,7 @@ export function openForWriting(file: string, options: { readonly sync: "normal" 
     // Only counts before the first page is written, and then for ever.
     db.exec("PRAGMA log.auto_vacuum = incremental");
     // Asked first: asking for WAL again would already need the lock.
-    if (one(db, "PRAGMA log.journal_mode") !== "wal") set(db, "log.journal_mode", "wal");
+    if (answerOf(db, "PRAGMA log.journal_mode") !== "wal") set(db, "log.journal_mode", "wal");
     set(db, "log.synchronous", options.sync === "full" ? 2 : 1);
     set(db, "log.journal_size_limit", WAL_KEPT);
     set(db, "wal_autocheckpoint", CHECKPOINT_PAGES);
@@ -56,11 +58,11 @@ export function openForWriting(file: string, options: { readonly sync: "normal" 
 
 /** Never makes, migrates or changes anything. */
 export function openForReading(file: string): OpenedForReading {
-  const found = sizeOf(file);
   const missing = { ok: false, why: "missing", words: `there is no usage log yet at ${file}` } as const;
-  if (found === null || (found === 0 && !sizeOf(`${file}-wal`))) return missing;
   let version = 0;
   try {
+    const found = sizeOf(file);
+    if (found === null || (found === 0 && !sizeOf(`${file}-wal`))) return missing;
     if (found === 0) throw new LedgerFault("corrupt", "it is empty");
     const connection = attach(file, { mode: "ro", patience: READER_PATIENCE_MS }, (db) => {
       set(db, "query_only", 1);
@@ -100,6 +102,7 @@ interface Attaching {
  * nobody. DETACH closes at once.
  */
 function attach(file: string, how: Attaching, prepare: (db: Database.Database) => void): Connection {
+  refuseOtherThanFile(file);
   const db = new Database(":memory:", { timeout: how.patience });
   if (how.damaged === true) db.exec("PRAGMA writable_schema = ON");
   const connection: Connection = {
@@ -148,10 +151,10 @@ function examine(file: string): void {
 
 /** The schema's version; 0 for a database with nothing in it. */
 function checkOwner(db: Database.Database): number {
-  const version = Number(one(db, "PRAGMA log.user_version"));
-  const application = Number(one(db, "PRAGMA log.application_id"));
+  const version = Number(answerOf(db, "PRAGMA log.user_version"));
+  const application = Number(answerOf(db, "PRAGMA log.application_id"));
   if (application !== APPLICATION_ID) {
-    const tables = Number(one(db, "SELECT count(*) FROM log.sqlite_schema"));
+    const tables = Number(answerOf(db, "SELECT count(*) FROM log.sqlite_schema"));
     if (application === 0 && version === 0 && tables === 0) return 0;
     throw new LedgerFault("foreign", "it is the database of another program, and was left as it is");
   }
@@ -163,11 +166,11 @@ function checkOwner(db: Database.Database): number {
 }
 
 function migrate(db: Database.Database): void {
-  if (Number(one(db, "PRAGMA log.user_version")) === SCHEMA_VERSION) return;
+  if (Number(answerOf(db, "PRAGMA log.user_version")) === SCHEMA_VERSION) return;
   for (;;) {
     db.exec("BEGIN IMMEDIATE");
     // Read again, now that nobody else can write.
-    const version = Number(one(db, "PRAGMA log.user_version"));
+    const version = Number(answerOf(db, "PRAGMA log.user_version"));
     const step = MIGRATIONS[version];
     if (step === undefined) {
       db.exec("ROLLBACK");
@@ -183,19 +186,15 @@ function migrate(db: Database.Database): void {
 /** Sets a pragma and looks whether it took: SQLite ignores what it does not know or cannot do. */
 function set(db: Database.Database, name: string, value: string | number): void {
   db.exec(`PRAGMA ${name} = ${value}`);
-  const now = one(db, `PRAGMA ${name}`);
+  const now = answerOf(db, `PRAGMA ${name}`);
   if (now !== value) throw new LedgerFault("broken", `${name} is ${String(now)} instead of ${value}`);
-}
-
-function one(db: Database.Database, sql: string): unknown {
-  const row = db.prepare(sql).raw().get();
-  return Array.isArray(row) ? row[0] : undefined;
 }
 
 /** -wal and -shm take their mode from the file, so it must be right before SQLite sees it. */
 function makePrivate(file: string): void {
+  const found = refuseForeign(file);
   try {
-    if (sizeOf(file) === null) {
+    if (found === null) {
       const fd = openSync(file, "wx", 0o600);
       // Whatever the umask took away.
       fchmodSync(fd, 0o600);
@@ -203,14 +202,10 @@ function makePrivate(file: string): void {
       return;
     }
     for (const path of [file, `${file}-wal`, `${file}-shm`]) {
-      if (sizeOf(path) !== null && (statSync(path).mode & 0o777) !== 0o600) chmodSync(path, 0o600);
+      const mode = statOf(path)?.mode;
+      if (mode !== undefined && (mode & 0o777) !== 0o600) chmodSync(path, 0o600);
     }
   } catch (error) {
-    throw systemFault(error);
+    throw error instanceof LedgerFault ? error : systemFault(error);
   }
-}
-
-/** null: there is none. */
-function sizeOf(path: string): number | null {
-  return statSync(path, { throwIfNoEntry: false })?.size ?? null;
 }

@@ -67,8 +67,13 @@ export function nextStep({ kind, message }: LedgerFault, file: string): string {
         : `look at ${dirname(file)}; it goes on by itself once files can be written there`;
     case "row":
     case "broken":
-      return "keybearer doctor";
+      return `start keybearer again; if it says the same then: mv ${file} elsewhere, and report it`;
   }
+}
+
+/** Over by itself some day: nothing is proven by it, and what met it is to be tried again. */
+export function isPassing({ kind }: LedgerFault): boolean {
+  return kind === "busy" || kind === "disk";
 }
 
 export const FULL = "the disk is full";
@@ -108,6 +113,8 @@ function systemWords(error: unknown): string {
     case "EACCES":
     case "EPERM":
       return "its folder cannot be written to";
+    case "EEXIST":
+      return "there is a link in its place that leads nowhere";
     case "EROFS":
       return "the disk is read-only";
     case "ENOSPC":

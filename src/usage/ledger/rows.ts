@@ -2,6 +2,7 @@ import type Database from "libsql";
 import type { Closing, Opening, UsageRecord } from "../record.ts";
 import { addCell, type Cell, emptySums, SUMS, type Tally } from "./cells.ts";
 import { readFirstBytes, writeFirstBytes } from "./first-bytes.ts";
+import { columnsOf, numberIn } from "./raw-row.ts";
 
 /** The columns of a record, in the order in which they are written. */
 const OPENING = [
@@ -113,15 +114,15 @@ export function createRows(db: Database.Database): Rows {
       for (const added of tally.cells()) countCell(added);
     },
     fact(name) {
-      const row = fact.get(name);
-      return Array.isArray(row) ? String(row[0]) : null;
+      const [value] = columnsOf(fact.get(name));
+      return value === undefined ? null : String(value);
     },
     setFact: (name, value) => void setFact.run(name, value),
     factsLike(prefix) {
-      return facts
-        .all(prefix, `${prefix}\u{10FFFF}`)
-        .map((row) => (Array.isArray(row) ? { name: String(row[0]), value: String(row[1]) } : null))
-        .filter((row) => row !== null);
+      return facts.all(prefix, `${prefix}\u{10FFFF}`).map((row) => {
+        const [name, value] = columnsOf(row).map(String);
+        return { name: name ?? "", value: value ?? "" };
+      });
     },
   };
 }
@@ -150,14 +151,14 @@ function rollBack(db: Database.Database): void {
 
 /** A row of WHOLE columns. */
 export function recordOf(row: unknown): UsageRecord {
-  const values: readonly unknown[] = Array.isArray(row) ? row : [];
+  const values = columnsOf(row);
   const record = Object.fromEntries(WHOLE.map((name, at) => [name, values[at] ?? null]));
   const stream = record.stream === null ? null : record.stream === 1;
   return { ...record, stream, gateway_ids: idsIn(record.gateway_ids) } as unknown as UsageRecord;
 }
 
 export function cellOfRow(row: unknown): Cell {
-  const values: readonly unknown[] = Array.isArray(row) ? row : [];
+  const values = columnsOf(row);
   const [tool, gateway, group, key, model] = values.slice(0, LANE.length).map(String);
   const sums = emptySums();
   SUMS.forEach((name, at) => {
@@ -193,9 +194,4 @@ type Value = string | number | null;
 function plain(value: Value | boolean | Readonly<Record<string, string>>): Value {
   if (typeof value === "boolean") return value ? 1 : 0;
   return typeof value === "object" && value !== null ? JSON.stringify(value) : value;
-}
-
-function numberIn(row: unknown): number | null {
-  const value: unknown = Array.isArray(row) ? row[0] : null;
-  return typeof value === "number" ? value : null;
 }

@@ -13,8 +13,10 @@ export interface LedgerState {
   readonly bytes: number;
   /** Finished records that are not on disk yet. */
   readonly waiting: number;
-  /** Records that found no room while the disk said no. */
+  /** Records of requests that may have reached a gateway, and found no room while the disk said no. */
   readonly lost: number;
+  /** The same of refusals: nothing of them went to a gateway. */
+  readonly refusalsLost: number;
   /** What a person should know although the log works, each in words. */
   readonly warnings: readonly string[];
   /** Damaged files that were kept aside. */

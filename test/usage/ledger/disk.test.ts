@@ -70,6 +70,7 @@ t.test("a WAL that was deleted costs nothing", async (t) => {
   reader.connection.db.prepare("SELECT count(*) FROM records").raw().get();
   unlinkSync(`${file}-wal`);
   await until("it is noticed", () => ledger.state().warnings.length > 0);
+  t.match(ledger.state().warnings, [/-wal is gone.*nothing is missing/]);
   reader.connection.close();
   for (const one of openings) ledger.close(one.id, closing());
   await turn();
@@ -97,6 +98,8 @@ t.test("a copy that is put back is used as it is, its WAL too", async (t) => {
   t.equal(ends.size, 6);
   for (const { id } of kept) t.equal(ends.get(id), "interrupted");
   t.equal(ends.get(running.id), null);
+  t.match(ledger.state().warnings, [/was replaced by another file.*records that only the earlier file held/]);
+  t.equal(ledger.state().work, null, "nothing is put into it that was not there");
   t.ok(isSound(file));
 });
 
@@ -124,6 +127,7 @@ t.test("without its folder the log is unavailable; with it, it goes on by itself
     recordsIn(file).map(({ end }) => end),
     [null, "complete", "refused"],
   );
+  t.same(ledger.state().warnings, [], "nothing happened to its records");
   t.match(log(), /unavailable: requests are refused/);
   t.match(log(), /can be written again/);
   t.equal(log().match(/unavailable/g)?.length, 1, "said once, not every second");
@@ -139,16 +143,17 @@ t.test("while nothing can be written a bounded number waits, and refusals give w
   await until("it is noticed", () => !ledger.available());
   for (const { id } of running.slice(0, 900)) ledger.close(id, closing());
   for (let i = 0; i < 300; i += 1) ledger.add(opening(), REFUSED);
-  t.match(ledger.state(), { waiting: 1000, lost: 200 });
+  t.match(ledger.state(), { waiting: 1000, lost: 0, refusalsLost: 200 });
   for (const { id } of running.slice(900)) ledger.close(id, closing());
-  t.match(ledger.state(), { waiting: 1000, lost: 350 });
+  t.match(ledger.state(), { waiting: 1000, lost: 50, refusalsLost: 300 });
   renameSync(`${folder}-away`, folder);
   await until("it is back", () => ledger.available());
   const ends = recordsIn(file).map(({ end }) => end);
   t.equal(ends.filter((end) => end === "complete").length, 1000);
   t.equal(ends.filter((end) => end === "refused").length, 0);
   t.equal(ends.filter((end) => end === "interrupted").length, 50, "what was lost is not left running");
-  t.match(log(), /"records":350,"msg":"usage records were lost"/);
+  t.match(log(), /"records":50,"msg":"usage records were lost"/);
+  t.match(log(), /"level":40.*"refusals":300,"msg":"refusals were not recorded"/);
 });
 
 t.test("what waits is bounded by its size, too", async (t) => {

@@ -1,4 +1,4 @@
-import { closeSync, openSync, statSync, writeSync } from "node:fs";
+import { closeSync, copyFileSync, openSync, renameSync, statSync, writeSync } from "node:fs";
 import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
@@ -58,6 +58,8 @@ function startUpkeep(t: Test, keep: number): UpkeepUnderTest {
       }
     },
   });
+  // As if it had run the day before.
+  book.transact((rows) => rows.setFact("upkept_at", String(NOW - DAY)));
   upkeep.resume(book);
   // Its own pauses keep no process alive.
   const alive = setInterval(() => {}, 1000);
@@ -119,7 +121,7 @@ t.test("what is older than is kept goes, and its sums stay", async (t) => {
 t.test("once a day, also after the machine slept, and after its clock was set", async (t) => {
   const { file, book, upkeep, setNow } = startUpkeep(t, 10 * DAY);
   fill(book, 100, 60_000);
-  t.equal(upkeep.last(), null);
+  t.equal(upkeep.last(), NOW - DAY);
   await upkeep.look();
   t.equal(upkeep.last(), NOW);
   setNow(NOW + DAY / 2);
@@ -128,11 +130,55 @@ t.test("once a day, also after the machine slept, and after its clock was set", 
   setNow(NOW + 40 * DAY);
   await upkeep.look();
   t.equal(upkeep.last(), NOW + 40 * DAY);
+  setNow(NOW + 41 * DAY);
+  await upkeep.look();
   t.equal(recordsIn(file).length, 0);
   setNow(NOW + 3 * DAY);
   await upkeep.look();
   t.equal(upkeep.last(), NOW + 3 * DAY, "a last time to come does not put it off");
   t.same(ask(file, "SELECT value FROM facts WHERE name = 'upkept_at'"), [[String(NOW + 3 * DAY)]]);
+});
+
+t.test("a clock that jumps ahead deletes nothing until it has stood for a day", async (t) => {
+  const { file, book, upkeep, setNow } = startUpkeep(t, 10 * DAY);
+  fill(book, 600, 60 * 60_000);
+  const ahead = NOW + 5 * 365 * DAY;
+  setNow(ahead);
+  // A request that came while the clock was wrong is no proof that it is right.
+  const wrong = opening({ started_at: ahead });
+  book.write([{ kind: "add", opening: wrong, closing: closing() }]);
+  await upkeep.look();
+  t.equal(upkeep.last(), ahead);
+  const cutoff = slotOf(NOW - DAY - 10 * DAY) * SLOT_MS;
+  const kept = (NOW - cutoff) / (60 * 60_000);
+  t.equal(recordsIn(file).length, 1 + kept, "only what was old when the clock was last believed");
+  setNow(NOW + DAY / 2);
+  await upkeep.look();
+  t.equal(upkeep.last(), NOW + DAY / 2, "set right, it is looked after at once");
+  t.ok(recordsIn(file).length > 220);
+  setNow(ahead);
+  await upkeep.look();
+  t.ok(recordsIn(file).length > 220);
+  setNow(ahead + DAY);
+  await upkeep.look();
+  t.same(
+    recordsIn(file).map(({ id }) => id),
+    [wrong.id],
+    "after a day of it, it is believed",
+  );
+});
+
+t.test("a log that was never looked after loses nothing the first time", async (t) => {
+  const { file, book, upkeep, setNow } = startUpkeep(t, 10 * DAY);
+  fill(book, 600, 60 * 60_000);
+  book.connection.db.exec("DELETE FROM log.facts");
+  upkeep.resume(book);
+  await upkeep.look();
+  t.equal(upkeep.last(), NOW);
+  t.equal(recordsIn(file).length, 600);
+  setNow(NOW + DAY);
+  await upkeep.look();
+  t.ok(recordsIn(file).length < 300);
 });
 
 t.test("tens of thousands of old records go without holding up the requests", async (t) => {
@@ -175,7 +221,7 @@ t.test("stopped in the middle it ends soon, and goes on the next time", async (t
   await looking;
   const left = recordsIn(file).length;
   t.ok(left > DAY / 60_000 && left < 6000, `${left} are left`);
-  t.equal(upkeep.last(), null, "not done");
+  t.equal(upkeep.last(), NOW - DAY, "not done");
   t.ok(isSound(file));
 });
 
@@ -202,11 +248,28 @@ t.test("damage is found by reading everything, on another thread", async (t) => 
   writeSync(fd, Buffer.alloc(4096, 0xee), 0, 4096, page * 4096);
   closeSync(fd);
   t.match(await checkApart(file).found, { kind: "corrupt" });
-  t.equal(await upkeep.check(), false);
+  const checking = upkeep.check();
+  t.same(upkeep.work(), { what: "check", done: 0, total: 0 }, "said while it takes its time");
+  t.equal(await checking, false);
+  t.equal(upkeep.work(), null);
   t.match(faults, [{ kind: "corrupt", message: /damaged/ }]);
   t.equal(
     await checkApart(join(file, "nowhere")).found,
     null,
     "what cannot be read is not said to be damaged",
   );
+});
+
+t.test("damage of a file that is no longer there is not held against the next", async (t) => {
+  const { file, book, upkeep, faults } = startUpkeep(t, 400 * DAY);
+  fill(book, 500, 60_000);
+  book.connection.db.prepare("PRAGMA log.wal_checkpoint(TRUNCATE)").raw().get();
+  const fd = openSync(file, "r+");
+  writeSync(fd, Buffer.alloc(4096, 0xee), 0, 4096, 4096 * 5);
+  closeSync(fd);
+  const checking = upkeep.check();
+  copyFileSync(file, `${file}.copy`);
+  renameSync(`${file}.copy`, file);
+  t.equal(await checking, true);
+  t.same(faults, []);
 });

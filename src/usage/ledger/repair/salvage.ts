@@ -1,56 +1,51 @@
 import { existsSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import type { Clock } from "../../../clock.ts";
 import type { Logger } from "../../../logger.ts";
-import type { UsageRecord } from "../../record.ts";
-import type { Cell, Tally } from "../cells.ts";
-import { faultOf } from "../fault.ts";
-import type { Rows } from "../rows.ts";
+import type { Connection } from "../connect.ts";
+import { faultOf, isPassing } from "../fault.ts";
 import type { Aside, Work } from "../state.ts";
 import type { Book } from "../writing/book.ts";
-import { openSource, type Source } from "./source.ts";
+import { afterwards, BEGUN, deletedInWords, type Piece, type Progress, progressIn } from "./progress.ts";
+import { hasRoom } from "./room.ts";
+import { openSource, type Source, sourceOf } from "./source.ts";
+import { takeOver } from "./take-over.ts";
 
-/** Takes over from damaged logs what can be read, in small steps beside the daily work. */
+/** Takes over from logs that are no longer in use what can be read, in small steps beside the daily work. */
 export interface Salvage {
   /** A damaged log was just kept aside, and this new one begun. */
   begin(aside: string, book: Book): void;
+  /** A log was deleted while it was open, and this new one begun. What is still open of it is closed here in the end. */
+  rescue(deleted: string, connection: Connection, book: Book): void;
   /** A log was opened: what an earlier run did not finish goes on. */
   resume(book: Book): void;
   aside(): readonly Aside[];
+  /** About deleted ones, in words. */
+  warnings(): readonly string[];
   work(): Work | null;
-  stop(): void;
+  /** What can only be read now is read first, within a few seconds. */
+  stop(): Promise<void>;
 }
 
 export interface SalvageMeans {
   readonly file: string;
+  readonly clock: Clock;
   readonly log: Logger;
   readonly book: () => Book | null;
   /** Runs what may fail because of the disk. false: it failed, and is tried again later. */
   readonly attempt: (work: () => void) => boolean;
 }
 
-/** Kept in the new log, so that it says the same after a restart. */
-interface Progress {
-  readonly salvage: Aside["salvage"];
-  readonly saved: number;
-  readonly unreadable: number;
-  /** The highest seq not looked at yet; null: nothing was looked at yet. */
-  readonly next: number | null;
-}
-
-interface Piece {
-  readonly records: readonly UsageRecord[];
-  readonly unreadable: number;
-  readonly folded: readonly Cell[];
-  /** Where to go on below; null: that was the last. */
-  readonly next: number | null;
-}
-
 const FACT = "salvage:";
-/** So many seqs a step: a few milliseconds. */
-const STEP = 128;
+/** So many seqs a step, as many as a few milliseconds allow. */
+const [LEAST, MOST] = [128, 1024];
+const PIECE_MS = 12;
 const PAUSE_MS = 15;
 const RETRY_MS = 1000;
-const BEGUN: Progress = { salvage: "under way", saved: 0, unreadable: 0, next: null };
+/** So often a disk may fail at the same place before that place is passed over. */
+const TRIES = 30;
+const LAST_MOMENT_MS = 3000;
 
 export function createSalvage(means: SalvageMeans): Salvage {
   return new StepwiseSalvage(means);
@@ -59,8 +54,12 @@ export function createSalvage(means: SalvageMeans): Salvage {
 class StepwiseSalvage implements Salvage {
   readonly #means: SalvageMeans;
   readonly #known = new Map<string, Progress>();
+  /** Deleted logs that are still open. */
+  readonly #open = new Map<string, Connection>();
   #source: { readonly name: string; readonly from: Source } | null = null;
   #timer: NodeJS.Timeout | undefined;
+  #size = LEAST;
+  #failures = 0;
   #stopped = false;
 
   constructor(means: SalvageMeans) {
@@ -68,25 +67,49 @@ class StepwiseSalvage implements Salvage {
   }
 
   begin(aside: string, book: Book): void {
-    const name = basename(aside);
+    this.#enter(basename(aside), BEGUN, book);
+  }
+
+  rescue(deleted: string, connection: Connection, book: Book): void {
+    const now = this.#means.clock.now();
+    let name = `deleted-${now}`;
+    for (let n = 2; this.#known.has(name); n += 1) name = `deleted-${now}-${n}`;
+    this.#open.set(name, connection);
+    this.#enter(name, { ...BEGUN, deleted }, book);
+  }
+
+  #enter(name: string, progress: Progress, book: Book): void {
     // In memory first: it is said in status even where it cannot be written.
-    this.#known.set(name, BEGUN);
+    this.#known.set(name, progress);
     this.#later(PAUSE_MS);
-    book.transact((rows) => rows.setFact(FACT + name, JSON.stringify(BEGUN)));
+    book.transact((rows) => rows.setFact(FACT + name, JSON.stringify(progress)));
   }
 
   resume(book: Book): void {
-    for (const { name, value } of book.rows.factsLike(FACT)) {
-      const progress = progressIn(value);
-      if (progress !== null) this.#known.set(name.slice(FACT.length), progress);
+    for (const fact of book.rows.factsLike(FACT)) {
+      const progress = progressIn(fact.value);
+      const name = fact.name.slice(FACT.length);
+      if (progress === null) continue;
+      if (progress.deleted === null || this.#open.has(name)) this.#known.set(name, progress);
+      else if (progress.salvage === "under way") this.#giveUp(name, progress, book);
     }
     this.#later(PAUSE_MS);
+  }
+
+  /** The program that had it open has ended. */
+  #giveUp(name: string, { deleted, saved, ...rest }: Progress, book: Book): void {
+    this.#enter(name, { ...rest, deleted, saved, salvage: "not possible" }, book);
+    this.#means.log.error(
+      { reason: deleted, saved },
+      "keybearer ended before all was saved from the deleted usage log",
+    );
   }
 
   aside(): readonly Aside[] {
     const folder = dirname(this.#means.file);
     return (
       [...this.#known]
+        .filter(([, { deleted }]) => deleted === null)
         .map(([name, { salvage, saved, unreadable }]) => ({
           file: join(folder, name),
           salvage,
@@ -98,21 +121,43 @@ class StepwiseSalvage implements Salvage {
     );
   }
 
+  warnings(): readonly string[] {
+    return [...this.#known.values()].filter(({ deleted }) => deleted !== null).map(deletedInWords);
+  }
+
   work(): Work | null {
     const job = this.#current();
     if (job === null) return null;
-    const [, { saved, next }] = job;
-    return { what: "salvage", done: saved, total: next === null ? 0 : saved + Math.max(next, 0) };
+    const [name, { next }] = job;
+    const source = this.#source?.name === name ? this.#source.from : null;
+    if (source === null || source.top === null || next === null)
+      return { what: "salvage", done: 0, total: 0 };
+    return { what: "salvage", done: source.top - next, total: source.top - source.bottom + 1 };
   }
 
-  stop(): void {
+  async stop(): Promise<void> {
+    clearTimeout(this.#timer);
+    const { clock, log } = this.#means;
+    const end = clock.elapsed() + LAST_MOMENT_MS;
+    for (;;) {
+      const [name, progress] = this.#current() ?? [];
+      if (name === undefined || progress === undefined || !this.#open.has(name)) break;
+      if (this.#step() === RETRY_MS || clock.elapsed() >= end) {
+        log.error({ reason: progress.deleted }, "not all was saved from the deleted usage log");
+        break;
+      }
+      await pause(0);
+    }
     this.#stopped = true;
     clearTimeout(this.#timer);
     this.#leaveSource();
+    for (const connection of this.#open.values()) connection.close();
   }
 
+  /** What is deleted comes first: it is there only as long as this process is. */
   #current(): [string, Progress] | null {
-    return [...this.#known].find(([, { salvage }]) => salvage === "under way") ?? null;
+    const jobs = [...this.#known].filter(([, { salvage }]) => salvage === "under way");
+    return jobs.find(([name]) => this.#open.has(name)) ?? jobs[0] ?? null;
   }
 
   #later(milliseconds: number): void {
@@ -123,12 +168,22 @@ class StepwiseSalvage implements Salvage {
 
   /** Answers in how many milliseconds to go on. */
   #step(): number {
+    const { attempt, clock, file } = this.#means;
     const job = this.#current();
     const book = this.#means.book();
-    if (job === null || book === null) return RETRY_MS;
+    if (job === null || book === null || !hasRoom(dirname(file))) return RETRY_MS;
     const [name, progress] = job;
+    const began = clock.elapsed();
     const found = this.#look(name, progress);
-    const written = this.#means.attempt(() => {
+    if (found === "later") {
+      // A disk that fails altogether says nothing about this one place on it.
+      const works = attempt(() =>
+        book.transact((rows) => rows.setFact(FACT + name, JSON.stringify(progress))),
+      );
+      if (works) this.#failures += 1;
+      return RETRY_MS;
+    }
+    const written = attempt(() => {
       const reached = book.transact((rows, tally) => {
         const saved = found === null ? 0 : takeOver(found, rows, tally);
         const after = afterwards(progress, found, saved);
@@ -137,21 +192,30 @@ class StepwiseSalvage implements Salvage {
       });
       this.#reach(name, reached);
     });
+    const took = clock.elapsed() - began;
+    if (took > PIECE_MS) this.#size = Math.max(LEAST, this.#size / 2);
+    else if (took < PIECE_MS / 2) this.#size = Math.min(MOST, this.#size * 2);
     return written ? PAUSE_MS : RETRY_MS;
   }
 
-  /** The next piece of a damaged log; null: nothing can be read there. Its faults are not those of the log in use. */
-  #look(name: string, { next }: Progress): Piece | null {
+  /** The next piece of an old log; null: nothing can be read there. Its faults are not those of the log in use. */
+  #look(name: string, { next }: Progress): Piece | null | "later" {
     try {
       const from = this.#sourceOf(name);
+      from.insist(this.#failures >= TRIES);
       const to = next ?? from.top;
       const folded = next === null ? from.folded() : [];
       if (to === null) return { records: [], unreadable: 0, folded, next: null };
-      const low = to - STEP + 1;
-      return { ...from.read(low, to), folded, next: from.below(low) };
+      const low = to - this.#size + 1;
+      const piece = { ...from.read(low, to), folded, next: from.below(low) };
+      this.#failures = 0;
+      return piece;
     } catch (error) {
-      const fields = { file: name, reason: faultOf(error).message };
-      this.#means.log.error(fields, "nothing more can be saved from the damaged usage log");
+      const fault = faultOf(error);
+      const path = join(dirname(this.#means.file), name);
+      if (isPassing(fault) && (this.#open.has(name) || existsSync(path))) return "later";
+      const fields = { file: name, reason: fault.message };
+      this.#means.log.error(fields, "nothing more can be saved from the old usage log");
       return null;
     }
   }
@@ -159,8 +223,10 @@ class StepwiseSalvage implements Salvage {
   #sourceOf(name: string): Source {
     if (this.#source?.name === name) return this.#source.from;
     this.#leaveSource();
-    const from = openSource(join(dirname(this.#means.file), name));
+    const open = this.#open.get(name);
+    const from = open === undefined ? openSource(join(dirname(this.#means.file), name)) : sourceOf(open);
     this.#source = { name, from };
+    this.#failures = 0;
     return from;
   }
 
@@ -174,43 +240,10 @@ class StepwiseSalvage implements Salvage {
     const { salvage, saved, unreadable } = progress;
     if (salvage === "under way") return;
     this.#leaveSource();
+    this.#open.delete(name);
     this.#means.log.warn(
       { file: name, salvage, saved, unreadable },
-      "the salvage of the damaged usage log ended",
+      "the salvage of the old usage log ended",
     );
-  }
-}
-
-function takeOver({ records, folded }: Piece, rows: Rows, tally: Tally): number {
-  // Below everything else, so that seq goes on telling the order in which records began.
-  let seq = Math.min(rows.lowestSeq() ?? 1, 1);
-  let saved = 0;
-  for (const record of records) {
-    seq -= 1;
-    const finished: UsageRecord = record.end === null ? { ...record, end: "interrupted" } : record;
-    // Already there: it was still under way when the damage was found.
-    if (!rows.insert(finished, seq)) continue;
-    tally.count(finished);
-    saved += 1;
-  }
-  for (const cell of folded) tally.add(cell);
-  return saved;
-}
-
-function afterwards(before: Progress, found: Piece | null, saved: number): Progress {
-  if (found === null) return { ...before, salvage: before.saved > 0 ? "done" : "not possible" };
-  return {
-    salvage: found.next === null ? "done" : "under way",
-    saved: before.saved + saved,
-    unreadable: before.unreadable + found.unreadable,
-    next: found.next,
-  };
-}
-
-function progressIn(text: string): Progress | null {
-  try {
-    return { ...BEGUN, ...JSON.parse(text) };
-  } catch {
-    return null;
   }
 }

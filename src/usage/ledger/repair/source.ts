@@ -1,62 +1,77 @@
 import type { UsageRecord } from "../../record.ts";
 import { type Cell, FOLDED_SLOT } from "../cells.ts";
 import { type Connection, openForSalvage } from "../connect.ts";
-import { faultOf } from "../fault.ts";
+import { faultOf, isPassing } from "../fault.ts";
+import { answerOf, numberIn } from "../raw-row.ts";
 import { CELL_COLUMNS, cellOfRow, RECORD_COLUMNS, recordOf } from "../rows.ts";
 
-/** A damaged log, as far as it can be read. */
+/** A log that is no longer in use, as far as it can be read. Every method throws what may pass, and nothing else. */
 export interface Source {
   /** Above every seq there is, as far as can be told; null: there are none. */
   readonly top: number | null;
+  /** The lowest seq, as far as can be told. */
+  readonly bottom: number;
   /** The sums of what was pruned before. */
   folded(): Cell[];
   /** Everything readable in this range, the newest first, and how many places were not. */
   read(from: number, to: number): { readonly records: UsageRecord[]; readonly unreadable: number };
   /** The next seq below, as far as can be told. null: there is nothing below. */
   below(seq: number): number | null;
+  /** Where the disk fails now, it has failed often enough: that is a place that cannot be read. */
+  insist(on: boolean): void;
   close(): void;
 }
 
 /** In how many steps an unknown end is felt for. */
 const MOST_ROWS_A_PAGE = 60;
+const BY_ID = "SELECT seq FROM log.records INDEXED BY sqlite_autoindex_records_1 ORDER BY id";
 
 /** Throws where nothing at all can be read. */
 export function openSource(file: string): Source {
   const connection = openForSalvage(file);
   try {
-    return readFrom(connection);
+    return sourceOf(connection);
   } catch (error) {
     connection.close();
     throw error;
   }
 }
 
-function readFrom({ db, close }: Connection): Source {
+export function sourceOf({ db, close }: Connection): Source {
   const range = db
     .prepare(`SELECT ${RECORD_COLUMNS} FROM log.records WHERE seq BETWEEN ? AND ? ORDER BY seq DESC`)
     .raw();
   const lower = db.prepare("SELECT max(seq) FROM log.records WHERE seq < ?").raw();
-  const pages = Number(firstOf(db.prepare("PRAGMA log.page_count").raw().get()));
+  const cells = db.prepare(`SELECT ${CELL_COLUMNS} FROM log.cells WHERE slot = ?`).raw();
+  const pages = Number(answerOf(db, "PRAGMA log.page_count"));
 
-  const tries = (sql: string): number | null | undefined => {
+  let insists = false;
+  const mayPass = (error: unknown) => {
+    const fault = faultOf(error);
+    return isPassing(fault) && !(insists && fault.kind === "disk");
+  };
+  /** undefined: what it asks for is damaged. */
+  const tries = <T>(work: () => T): T | undefined => {
     try {
-      const found = firstOf(db.prepare(sql).raw().get());
-      return typeof found === "number" ? found : null;
-    } catch {
+      return work();
+    } catch (error) {
+      if (mayPass(error)) throw error;
       return undefined;
     }
   };
-  const bottom = tries("SELECT min(seq) FROM log.records") ?? 0;
-  // Ids sort by time, so that the newest of them tells about where the end is when the end itself cannot be read.
-  const newest = "SELECT seq FROM log.records INDEXED BY sqlite_autoindex_records_1 ORDER BY id DESC LIMIT 1";
-  const end = tries("SELECT max(seq) FROM log.records");
-  const top = end === undefined ? (tries(newest) ?? bottom + pages * MOST_ROWS_A_PAGE) : end;
+  const asks = (sql: string) => tries(() => numberIn(db.prepare(sql).raw().get()));
+  // Ids sort by time, so that they tell about where the ends are when the ends themselves cannot be read.
+  const lowest = asks("SELECT min(seq) FROM log.records");
+  const bottom = lowest ?? asks(`${BY_ID} LIMIT 1`) ?? 0;
+  const highest = asks("SELECT max(seq) FROM log.records");
+  const top =
+    highest === undefined ? (asks(`${BY_ID} DESC LIMIT 1`) ?? bottom + pages * MOST_ROWS_A_PAGE) : highest;
 
   function read(from: number, to: number): { readonly records: UsageRecord[]; readonly unreadable: number } {
     try {
       return { records: range.all(from, to).map(recordOf), unreadable: 0 };
     } catch (error) {
-      if (faultOf(error).kind !== "corrupt") throw error;
+      if (mayPass(error)) throw error;
       if (from === to) return { records: [], unreadable: 1 };
     }
     const middle = Math.floor((from + to) / 2);
@@ -70,27 +85,17 @@ function readFrom({ db, close }: Connection): Source {
 
   return {
     top,
-    folded() {
-      try {
-        const cells = db.prepare(`SELECT ${CELL_COLUMNS} FROM log.cells WHERE slot = ?`).raw();
-        return cells.all(FOLDED_SLOT).map(cellOfRow);
-      } catch {
-        return [];
-      }
-    },
+    bottom,
+    folded: () => tries(() => cells.all(FOLDED_SLOT).map(cellOfRow)) ?? [],
     read,
     below(seq) {
-      try {
-        const found = firstOf(lower.get(seq));
-        return typeof found === "number" ? found : null;
-      } catch {
-        return seq - 1 >= bottom ? seq - 1 : null;
-      }
+      const found = tries(() => numberIn(lower.get(seq)));
+      if (found !== undefined) return found;
+      return seq - 1 >= (lowest ?? Math.min(bottom, 0)) ? seq - 1 : null;
+    },
+    insist(on) {
+      insists = on;
     },
     close,
   };
-}
-
-function firstOf(row: unknown): unknown {
-  return Array.isArray(row) ? row[0] : undefined;
 }

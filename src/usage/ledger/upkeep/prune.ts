@@ -1,5 +1,6 @@
 import type Database from "libsql";
 import { FOLDED_SLOT, type Lane, SLOT_MS, slotOf } from "../cells.ts";
+import { answerOf, columnsOf } from "../raw-row.ts";
 import { CELL_COLUMNS, cellOfRow } from "../rows.ts";
 import type { Book } from "../writing/book.ts";
 
@@ -61,8 +62,8 @@ function deleteRecords(
     )
     .raw()
     .all(before, after, size)
-    .map(pair);
-  const old = found.filter(([, isOld]) => isOld === 1).map(([seq]) => seq);
+    .map((row) => columnsOf(row).map(Number));
+  const old = found.filter(([, isOld]) => isOld === 1).map(([seq]) => Number(seq));
   const last = found.at(-1)?.[0];
   // The order of seq is that of time but for a clock that was set: a whole piece without any old one is the end.
   if (last === undefined || old.length === 0) return null;
@@ -113,14 +114,14 @@ function nextLane(db: Database.Database, after: Lane | null): Lane | null {
           .prepare(`SELECT ${columns} FROM log.cells WHERE (${columns}) > (?, ?, ?, ?, ?) ${order}`)
           .raw()
           .get(after.tool, after.gateway, after.group, after.key, after.model);
-  if (!Array.isArray(row)) return null;
-  const [tool = "", gateway = "", group = "", key = "", model = ""] = row.map(String);
+  if (row === undefined) return null;
+  const [tool = "", gateway = "", group = "", key = "", model = ""] = columnsOf(row).map(String);
   return { tool, gateway, group, key, model };
 }
 
 /** About how many began before, by halving: counting them would read them all. */
 function countBefore(db: Database.Database, before: number): number {
-  const bound = (sql: string) => Number(pair(db.prepare(sql).raw().get())[0]);
+  const bound = (sql: string) => Number(answerOf(db, sql));
   const bottom = bound("SELECT coalesce(min(seq), 0) FROM log.records");
   const at = db
     .prepare("SELECT seq, started_at < ? FROM log.records WHERE seq >= ? ORDER BY seq LIMIT 1")
@@ -129,13 +130,8 @@ function countBefore(db: Database.Database, before: number): number {
   let high = bound("SELECT coalesce(max(seq), 0) + 1 FROM log.records");
   while (low < high) {
     const middle = Math.floor((low + high) / 2);
-    const [, old] = pair(at.get(before, middle));
-    if (old === 1) low = middle + 1;
+    if (columnsOf(at.get(before, middle))[1] === 1) low = middle + 1;
     else high = middle;
   }
   return low - bottom;
-}
-
-function pair(row: unknown): [number, number] {
-  return Array.isArray(row) ? [Number(row[0]), Number(row[1])] : [0, 0];
 }

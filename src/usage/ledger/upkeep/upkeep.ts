@@ -4,6 +4,8 @@ import type { Clock } from "../../../clock.ts";
 import type { Logger } from "../../../logger.ts";
 import { reason } from "../../../reason.ts";
 import type { LedgerFault } from "../fault.ts";
+import { statOf } from "../on-disk.ts";
+import { answerOf } from "../raw-row.ts";
 import type { Work } from "../state.ts";
 import type { Book } from "../writing/book.ts";
 import { checkApart } from "./check-apart.ts";
@@ -12,6 +14,8 @@ import { createPruning } from "./prune.ts";
 /** Once a day: old records go, the file gives back room, statistics are refreshed, the whole is checked. */
 export interface Upkeep {
   start(): void;
+  /** To be called every second or so: notices that the machine slept, or that its clock was set. */
+  tick(): void;
   /** A log was opened: when it was last looked after stands in it. */
   resume(book: Book): void;
   /** Looks whether a day has gone by since the last time, and does it then. Resolves when that is through. */
@@ -34,14 +38,18 @@ export interface UpkeepMeans {
   readonly attempt: (work: () => void) => boolean;
 }
 
-/**
- * Every hour, but at a time that is nobody's full hour: a machine that slept through its time is looked after within
- * the hour it is awake again, whatever node-cron makes of the time it missed.
- */
+/** Every hour, but at a time that is nobody's full hour. Whether a day has gone by is looked at then. */
 const HOURLY = "23 * * * *";
+/**
+ * More than that between two ticks: the machine slept, or its clock was set. node-cron is begun anew then: it would go
+ * through every hour it missed (a second of work a year), or wait for an hour that is years away.
+ */
+const SLEPT_MS = 10 * 60_000;
 const FIRST_LOOK_MS = 20_000;
 /** Less than a day, so that it does not wander an hour on each time. */
 const DUE_MS = 23.5 * 3_600_000;
+/** So long after the last time, the clock is believed at once. */
+const BELIEVED_MS = 3 * 86_400_000;
 const FACT = "upkept_at";
 
 /** How long a piece of work may hold up the requests, and how long they have for themselves after it. */
@@ -63,6 +71,8 @@ class DailyUpkeep implements Upkeep {
   #soon: NodeJS.Timeout | undefined;
   #running: Promise<void> | null = null;
   #work: Work | null = null;
+  #checks = 0;
+  #ticked: number | null = null;
   #last: number | null = null;
 
   constructor(means: UpkeepMeans) {
@@ -71,8 +81,22 @@ class DailyUpkeep implements Upkeep {
 
   start(): void {
     this.#soon = setTimeout(() => void this.look(), FIRST_LOOK_MS).unref();
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    void this.#task?.destroy();
     this.#task = schedule(HOURLY, () => this.look(), { unref: true, suppressMissedWarning: true });
     this.#task.on("execution:missed", () => void this.look());
+  }
+
+  tick(): void {
+    const now = this.#means.clock.now();
+    const passed = now - (this.#ticked ?? now);
+    this.#ticked = now;
+    if (this.#task === null || (passed >= 0 && passed < SLEPT_MS)) return;
+    this.#schedule();
+    void this.look();
   }
 
   look(): Promise<void> {
@@ -86,7 +110,7 @@ class DailyUpkeep implements Upkeep {
   }
 
   work(): Work | null {
-    return this.#work;
+    return this.#work ?? (this.#checks > 0 ? { what: "check", done: 0, total: 0 } : null);
   }
 
   last(): number | null {
@@ -102,6 +126,7 @@ class DailyUpkeep implements Upkeep {
     this.#stop.abort();
     clearTimeout(this.#soon);
     await this.#task?.destroy();
+    this.#task = null;
     await this.#running;
   }
 
@@ -113,7 +138,10 @@ class DailyUpkeep implements Upkeep {
     if (book() === null || (last !== null && last <= now && now - last < DUE_MS)) return;
     const began = clock.elapsed();
     const done =
-      (await this.#prune(now)) && (await this.#giveBack()) && this.#settle() && (await this.check());
+      (await this.#prune(believed(now, last))) &&
+      (await this.#giveBack()) &&
+      this.#settle() &&
+      (await this.check());
     if (!done || !this.#attempt((open) => open.transact((rows) => rows.setFact(FACT, String(now))))) return;
     this.#last = now;
     log.info({ ms: Math.round(clock.elapsed() - began) }, "the usage log was looked after");
@@ -132,6 +160,7 @@ class DailyUpkeep implements Upkeep {
       this.#work = { what: "retention", done: pruning.done, total: pruning.total };
       if (!(await this.#breathe())) return false;
     }
+    this.#work = null;
     return true;
   }
 
@@ -139,7 +168,7 @@ class DailyUpkeep implements Upkeep {
     for (;;) {
       let free = 0;
       const done = this.#attempt(({ connection: { db } }) => {
-        free = Number([db.prepare("PRAGMA log.freelist_count").raw().get()].flat()[0]);
+        free = Number(answerOf(db, "PRAGMA log.freelist_count"));
         if (free > KEPT_FREE_PAGES) db.exec(`PRAGMA log.incremental_vacuum(${GIVE_BACK_PAGES})`);
       });
       if (!done) return false;
@@ -157,9 +186,15 @@ class DailyUpkeep implements Upkeep {
   }
 
   async check(): Promise<boolean> {
-    const fault = await this.#faultApart();
+    const { file } = this.#means;
+    const before = inodeOf(file);
+    this.#checks += 1;
+    const fault = await this.#faultApart().finally(() => {
+      this.#checks -= 1;
+    });
     return this.#attempt(() => {
-      if (fault !== null) throw fault;
+      // Another file may lie there by now, which is not to answer for it.
+      if (fault !== null && inodeOf(file) === before) throw fault;
     });
   }
 
@@ -188,5 +223,22 @@ class DailyUpkeep implements Upkeep {
   async #breathe(): Promise<boolean> {
     await pause(PAUSE_MS, null, { ref: false });
     return !this.#stop.signal.aborted;
+  }
+}
+
+/**
+ * The time to reckon by what is old. A clock that is suddenly far ahead may be wrong, and what it would delete does not
+ * come back: until it has stood for a day, the time of the last run counts. Without one, nothing is old.
+ */
+function believed(now: number, last: number | null): number {
+  if (last === null) return 0;
+  return last > now || now - last <= BELIEVED_MS ? now : last;
+}
+
+function inodeOf(file: string): number | null {
+  try {
+    return statOf(file)?.ino ?? null;
+  } catch {
+    return null;
   }
 }

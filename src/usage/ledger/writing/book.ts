@@ -1,9 +1,10 @@
-import { type Stats, statSync } from "node:fs";
 import type { Closing, Opening, UsageRecord } from "../../record.ts";
 import { createTally, type Tally } from "../cells.ts";
 import { type Connection, openForWriting } from "../connect.ts";
-import { faultOf, LedgerFault } from "../fault.ts";
+import { faultOf } from "../fault.ts";
+import { columnsOf } from "../raw-row.ts";
 import { createRows, type Rows, transact } from "../rows.ts";
+import { type Place, placeOf } from "./place.ts";
 
 /** Something that waits to be written. */
 export type Entry =
@@ -35,21 +36,17 @@ export interface Book {
    */
   takeOver(running: ReadonlyMap<string, Running>): number;
   transact<T>(work: (rows: Rows, tally: Tally) => T): T;
-  /** Whether the files at the path are still the ones that are open; in words what is not so. null: they are. */
-  displaced(): string | null;
-  /** Everything taken over into the one file, the WAL emptied, as far as no reader is in the way. */
-  checkpoint(): void;
-  /** Closes it, in whatever state it is. Never throws. */
-  abandon(): void;
+  readonly place: Place;
+  /** Everything taken over into the one file, the WAL emptied where nobody reads. false: a reader is in the way. */
+  checkpoint(): boolean;
+  /** Closes it, in whatever state it is. Never throws; false: what its WAL held may not be in the file. */
+  abandon(): boolean;
 }
-
-const SIDES = ["", "-wal", "-shm"] as const;
 
 export function openBook(file: string, sync: "normal" | "full"): Book {
   const connection = openForWriting(file, { sync });
   const { db } = connection;
   const rows = createRows(db);
-  const identities = new Map<string, string>();
 
   function write(entries: readonly Entry[]): Poisoned[] {
     const poisoned: Poisoned[] = [];
@@ -78,40 +75,31 @@ export function openBook(file: string, sync: "normal" | "full"): Book {
     });
   }
 
-  function checkpoint(): void {
-    db.prepare("PRAGMA log.wal_checkpoint(TRUNCATE)").raw().get();
+  function checkpoint(): boolean {
+    const row = db.prepare("PRAGMA log.wal_checkpoint(TRUNCATE)").raw().get();
+    const [, frames, taken] = columnsOf(row);
+    return frames === taken;
   }
 
-  for (const side of SIDES) {
-    const found = statOf(file + side);
-    if (found !== null) identities.set(side, identityOf(found));
-  }
   return {
     connection,
     rows,
     write,
     takeOver: (running) => inTransaction((rows, tally) => takeOver(rows, tally, running)),
     transact: inTransaction,
-    displaced() {
-      for (const [side, known] of identities) {
-        const found = statOf(file + side);
-        if (found === null) return `${file}${side} is gone`;
-        if (identityOf(found) !== known) return `${file}${side} was replaced by another file`;
-        // Nobody but a truncation makes it so: it has a page before it has a WAL.
-        if (side === "" && found.size === 0) throw new LedgerFault("corrupt", "it was emptied");
-      }
-      return null;
-    },
+    place: placeOf(file),
     checkpoint,
     abandon() {
+      let whole = false;
       try {
         // Where only the WAL was taken away, what it holds would be lost with it. SQLite itself does this when it
         // closes, but neither while somebody reads nor where the file is no longer the one at its path.
-        checkpoint();
+        whole = checkpoint();
       } catch {
         // Then it is lost.
       }
       connection.close();
+      return whole;
     },
   };
 }
@@ -150,17 +138,4 @@ function takeOver(rows: Rows, tally: Tally, running: ReadonlyMap<string, Running
     if (onDisk && !rows.has(opening.id)) rows.open(opening);
   }
   return count;
-}
-
-function statOf(path: string): Stats | null {
-  try {
-    return statSync(path, { throwIfNoEntry: false }) ?? null;
-  } catch {
-    // A folder that may not be entered any more: the file is as good as gone.
-    return null;
-  }
-}
-
-function identityOf({ dev, ino }: Stats): string {
-  return `${dev}:${ino}`;
 }

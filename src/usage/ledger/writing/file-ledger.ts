@@ -7,6 +7,7 @@ import type { LedgerState } from "../state.ts";
 import { createUpkeep, type Upkeep } from "../upkeep/upkeep.ts";
 import type { Entry, Poisoned, Running } from "./book.ts";
 import { Keeper } from "./keeper.ts";
+import { createLosses, type Losses } from "./losses.ts";
 import { soundClosing, soundOpening } from "./sound.ts";
 import { createWaiting, type Item } from "./waiting.ts";
 
@@ -28,18 +29,18 @@ export class FileLedger implements Ledger {
   readonly #running = new Map<string, Running>();
   readonly #closing = new Set<string>();
   readonly #waiting = createWaiting();
+  readonly #losses: Losses;
   readonly #tick: NodeJS.Timeout;
   #scheduled = false;
   #retry: NodeJS.Timeout | undefined;
   /** Since when the lock is not to be had. */
   #busySince: number | null = null;
-  #lost = 0;
-  #lostTold = 0;
   #stopped = false;
 
   constructor(means: LedgerMeans) {
     this.#means = means;
     const { file, log, clock, keep } = means;
+    this.#losses = createLosses(log);
     const shared = { file, log, clock, keep, book: () => this.#keeper.book };
     const attempt = (work: () => void) => this.#attempt(work);
     this.#salvage = createSalvage({ ...shared, attempt });
@@ -50,6 +51,7 @@ export class FileLedger implements Ledger {
         this.#upkeep.resume(book);
       },
       onAside: (aside, book) => this.#salvage.begin(aside, book),
+      onDeleted: (words, connection, book) => this.#salvage.rescue(words, connection, book),
       onLarge: () => void this.#upkeep.check(),
     });
     this.#tick = setInterval(() => this.#everySecond(), TICK_MS).unref();
@@ -91,10 +93,13 @@ export class FileLedger implements Ledger {
   }
 
   state(): LedgerState {
+    const kept = this.#keeper.state();
     return {
-      ...this.#keeper.state(),
+      ...kept,
+      warnings: [...this.#salvage.warnings(), ...kept.warnings],
       waiting: this.#waiting.records,
-      lost: this.#lost,
+      lost: this.#losses.records,
+      refusalsLost: this.#losses.refusals,
       aside: this.#salvage.aside(),
       work: this.#salvage.work() ?? this.#upkeep.work(),
       upkeptAt: this.#upkeep.last(),
@@ -105,11 +110,11 @@ export class FileLedger implements Ledger {
     if (this.#stopped) return;
     clearInterval(this.#tick);
     clearTimeout(this.#retry);
-    this.#salvage.stop();
     await this.#upkeep.stop();
-    const end = this.#means.clock.elapsed() + PATIENCE_MS;
     // Taken away or emptied within the last second, it would be closed over what nobody finds again.
     this.#attempt(() => this.#keeper.look());
+    await this.#salvage.stop();
+    const end = this.#means.clock.elapsed() + PATIENCE_MS;
     do {
       this.#attempt(() => this.#flush());
       if (this.#busySince === null || this.#waiting.size === 0) break;
@@ -118,7 +123,7 @@ export class FileLedger implements Ledger {
     this.#stopped = true;
     clearTimeout(this.#retry);
     this.#lose(this.#waiting.drop(() => true));
-    this.#tellLost();
+    this.#losses.tell();
     this.#keeper.close();
   }
 
@@ -143,6 +148,7 @@ export class FileLedger implements Ledger {
   }
 
   #everySecond(): void {
+    this.#upkeep.tick();
     this.#attempt(() => {
       this.#keeper.look();
       this.#flush();
@@ -186,13 +192,7 @@ export class FileLedger implements Ledger {
       else if (running !== undefined) running.onDisk = true;
       told?.(!rejected.has(entry));
     }
-    this.#tellLost();
-  }
-
-  #tellLost(): void {
-    if (this.#lost === this.#lostTold) return;
-    this.#means.log.error({ records: this.#lost - this.#lostTold }, "usage records were lost");
-    this.#lostTold = this.#lost;
+    this.#losses.tell();
   }
 
   #reject(poisoned: readonly Poisoned[]): void {
@@ -201,7 +201,7 @@ export class FileLedger implements Ledger {
         { id: entry.opening.id, reason: words },
         "the usage log does not take this record",
       );
-      if (entry.kind !== "open") this.#lost += 1;
+      this.#losses.count(entry);
     }
   }
 
@@ -227,7 +227,7 @@ export class FileLedger implements Ledger {
   #lose(items: readonly Item[]): void {
     for (const { entry, told } of items) {
       this.#forget(entry.opening.id);
-      if (entry.kind !== "open") this.#lost += 1;
+      this.#losses.count(entry);
       told?.(false);
     }
   }

@@ -1,10 +1,12 @@
-import { statSync } from "node:fs";
+import type { Connection } from "../connect.ts";
 import { faultOf, LedgerFault, nextStep } from "../fault.ts";
 import type { LedgerMeans } from "../ledger.ts";
+import { refuseForeign, sizeOf } from "../on-disk.ts";
 import { moveAside } from "../repair/aside.ts";
 import { checkIntegrity } from "../repair/integrity.ts";
 import type { LedgerState } from "../state.ts";
 import { type Book, type Entry, openBook, type Poisoned, type Running } from "./book.ts";
+import type { Displaced } from "./place.ts";
 
 /** Checking takes about 2 ms a megabyte. Larger files are checked once requests are served. */
 const CHECKED_AT_START = 64 * 1024 * 1024;
@@ -14,7 +16,10 @@ const LOOK_MS = 1000;
 /** A WAL beyond this is held up by a reader. */
 const LARGE_WAL = 64 * 1024 * 1024;
 
-export type KeeperState = Omit<LedgerState, "waiting" | "lost" | "aside" | "work" | "upkeptAt">;
+export type KeeperState = Omit<
+  LedgerState,
+  "waiting" | "lost" | "refusalsLost" | "aside" | "work" | "upkeptAt"
+>;
 
 export interface KeeperEvents {
   /** A file was opened. */
@@ -23,6 +28,8 @@ export interface KeeperEvents {
   readonly onLarge: () => void;
   /** A damaged one was kept aside before that. */
   readonly onAside: (aside: string, book: Book) => void;
+  /** One that was deleted while it was open is still open to be read; and whose is the connection now. */
+  readonly onDeleted: (words: string, connection: Connection, book: Book) => void;
 }
 
 /** Keeps one good file open under the ledger's name, whatever happens to it. */
@@ -34,10 +41,13 @@ export class Keeper {
   #trouble: { readonly fault: LedgerFault; readonly since: number } | null = null;
   #lookedAt = Number.NEGATIVE_INFINITY;
   #replacedAt = Number.NEGATIVE_INFINITY;
-  #displaced: string | null = null;
+  /** What last became of the file while it was open, in words. */
+  #displaced: readonly string[] = [];
   #checked = false;
   /** Kept aside, but not yet known to a new file. */
   readonly #asides: string[] = [];
+  /** Deleted while it was open: what is in it can be read as long as it is. */
+  readonly #deleted: { readonly words: string; readonly book: Book }[] = [];
   /** Finished records written since the file was last seen in its place: if it was gone by then, so are they. */
   #recent: Entry[] = [];
 
@@ -73,14 +83,12 @@ export class Keeper {
   look(): void {
     this.#lookedAt = this.#means.clock.elapsed();
     if (this.#book === null) return;
-    const words = this.#book.displaced();
-    if (words === null) {
+    const displaced = this.#book.place.displaced();
+    if (displaced === null) {
       this.#recent = [];
       return;
     }
-    const time = new Date(this.#means.clock.now()).toISOString();
-    this.#displaced = `${words}, noticed at ${time}: what lies there since is the usage log now`;
-    this.#means.log.error({ reason: words }, "the usage log was taken away while it was open");
+    this.#means.log.error({ reason: displaced.words }, "the usage log was taken away while it was open");
     this.#leave();
     this.#checked = false;
     this.#open();
@@ -112,25 +120,23 @@ export class Keeper {
       "the usage log is damaged: it was kept aside, a new one begun",
     );
     this.#asides.push(aside);
-    this.#leave();
+    this.#book?.abandon();
+    this.#book = null;
     this.#open();
   }
 
   state(): KeeperState {
     const { file } = this.#means;
     const trouble = this.#trouble;
-    const wal = sizeOf(`${file}-wal`);
+    const wal = bytesOf(`${file}-wal`);
     return {
       condition: trouble === null ? "ok" : "unavailable",
       since: trouble?.since ?? null,
       reason: trouble === null ? null : `the usage log ${file} cannot be written: ${trouble.fault.message}`,
       next: trouble === null ? null : nextStep(trouble.fault, file),
       file,
-      bytes: sizeOf(file) + wal,
-      warnings: [
-        ...(this.#displaced === null ? [] : [this.#displaced]),
-        ...(wal > LARGE_WAL ? [largeWal(file, wal)] : []),
-      ],
+      bytes: bytesOf(file) + wal,
+      warnings: [...this.#displaced, ...(wal > LARGE_WAL ? [largeWal(file, wal)] : [])],
     };
   }
 
@@ -142,10 +148,12 @@ export class Keeper {
       this.#means.log.warn({ reason: faultOf(error).message }, "the usage log keeps its WAL");
     }
     this.#leave();
+    for (const { book } of this.#deleted.splice(0)) book.abandon();
   }
 
   #open(): Book {
     const { clock, file, log, sync } = this.#means;
+    this.#reunite();
     this.#check();
     const book = openBook(file, sync);
     try {
@@ -155,6 +163,8 @@ export class Keeper {
       if (this.#recent.length > 0) book.write(this.#recent);
       this.#events.onOpen(book);
       for (const aside of this.#asides.splice(0)) this.#events.onAside(aside, book);
+      for (const { words, book: old } of this.#deleted.splice(0))
+        this.#events.onDeleted(words, old.connection, book);
     } catch (error) {
       book.abandon();
       throw error;
@@ -168,15 +178,32 @@ export class Keeper {
   #check(): void {
     if (this.#checked) return;
     const { file } = this.#means;
-    if (sizeOf(file) > CHECKED_AT_START) this.#events.onLarge();
-    else if (sizeOf(file) > 0) checkIntegrity(file);
+    const size = refuseForeign(file)?.size ?? 0;
+    if (size > CHECKED_AT_START) this.#events.onLarge();
+    else if (size > 0) checkIntegrity(file);
     this.#checked = true;
   }
 
   #leave(): void {
     const book = this.#book;
     this.#book = null;
-    book?.abandon();
+    if (book === null) return;
+    const { file, clock } = this.#means;
+    const displaced = displacementOf(book);
+    const words = `${displaced?.words}, noticed at ${new Date(clock.now()).toISOString()}`;
+    const gone = displaced?.how === "gone";
+    if (gone) this.#deleted.push({ words, book });
+    const whole = gone || book.abandon();
+    book.place.clear(gone, clock.now());
+    if (displaced !== null) this.#displaced = gone ? [] : [`${words}: ${sequel(displaced.how, whole, file)}`];
+  }
+
+  /** What was gone is back, such as a folder that was moved: there is nothing to save from it. */
+  #reunite(): void {
+    for (const one of this.#deleted.filter(({ book }) => book.place.holds())) {
+      this.#deleted.splice(this.#deleted.indexOf(one), 1);
+      one.book.abandon();
+    }
   }
 
   #probe(book: Book): void {
@@ -184,14 +211,33 @@ export class Keeper {
   }
 }
 
+/** null: it is where it was, whatever else is wrong with it. */
+function displacementOf(book: Book): Displaced | null {
+  try {
+    return book.place.displaced();
+  } catch {
+    return null;
+  }
+}
+
+/** What that means for the records. */
+function sequel(how: Displaced["how"], whole: boolean, file: string): string {
+  if (how === "moved") return "the earlier records lie there, and a new one was begun";
+  if (how === "replaced")
+    return "what lies there is the usage log now, and records that only the earlier file held are not in it";
+  return whole
+    ? `what it held was written to ${file}, nothing is missing`
+    : `another program reads ${file}: the latest records may be missing`;
+}
+
 function largeWal(file: string, bytes: number): string {
   const size = Math.round(bytes / 1024 / 1024);
   return `${file}-wal has grown to ${size} MB, because another program keeps reading ${file} → close that program`;
 }
 
-function sizeOf(path: string): number {
+function bytesOf(path: string): number {
   try {
-    return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+    return sizeOf(path) ?? 0;
   } catch {
     return 0;
   }
