@@ -1,0 +1,244 @@
+import type { Limits, Period, Rate } from "../config/shape.ts";
+import {
+  type Counts,
+  each,
+  emptyCounts,
+  extraIn,
+  type Frames,
+  framesAt,
+  giveLift,
+  type Lift,
+  rolled,
+} from "./frames.ts";
+import {
+  type Kind,
+  type Level,
+  longest,
+  priceUnknown,
+  type Shortage,
+  shortageOf,
+  tooManyAtOnce,
+} from "./shortage.ts";
+import { type Calendar, countedSpan, windowOf } from "./windows.ts";
+
+/** What a request may use up, as far as can be said before it is sent; 0 where it uses none. */
+export interface Ask {
+  readonly tokens: number;
+  /** Micro-dollars; null: nobody knows the price. */
+  readonly spend: number | null;
+}
+
+/** What it really used; null: nobody told. */
+export interface Used {
+  readonly tokens: number | null;
+  readonly spend: number | null;
+}
+
+/** What is held for one call until it is settled or cancelled. */
+export interface Reservation {
+  readonly tokens: number;
+  readonly spend: number | null;
+}
+
+export type Reserved =
+  | { readonly ok: true; readonly reservation: Reservation }
+  | { readonly ok: false; readonly shortage: Shortage };
+
+/** What a tool may do, as in the file. */
+export interface Terms {
+  readonly limits: Limits;
+  readonly quota: number | null;
+}
+
+/** Sums of the usage log: tokens and spend of the calls that have ended, requests of all. */
+export type Sums = Readonly<Record<Kind, number>>;
+
+/** Which records are in a sum: those from `from` up to, and without, `to`. */
+export interface Span {
+  readonly from: number;
+  readonly to: number;
+}
+
+const KINDS: readonly Kind[] = ["requests", "tokens", "spend"];
+
+/** A million dollars, or as many tokens: beyond any call, and small enough for sums to stay exact. */
+const BEYOND_ANY_CALL = 1e12;
+
+/**
+ * Counts for one tool. Each call here is one synchronous step, so that no two requests can see the same room.
+ *
+ * Every kind is counted in every period, limited or not: a limit that a reload brings in or changes finds what was
+ * used, and there is nothing to carry over.
+ */
+export class Counters {
+  readonly #calendar: Calendar;
+  /** What the quota looks at. */
+  readonly #ever: Counts = emptyCounts();
+  /** The calls under way. A slot is a place in this map, so none can be given back twice, or by somebody else. */
+  readonly #open = new Map<Reservation, readonly Counts[]>();
+  #frames: Frames;
+  #terms: Terms;
+
+  constructor(terms: Terms, calendar: Calendar, now: number) {
+    this.#terms = terms;
+    this.#calendar = calendar;
+    this.#frames = framesAt(now, calendar);
+  }
+
+  get running(): number {
+    return this.#open.size;
+  }
+
+  /** Applies to the next request; those under way finish on what they were given. */
+  change(terms: Terms): void {
+    this.#terms = terms;
+  }
+
+  /** All limits are looked at, then all of them are taken from, or none is. */
+  reserve(ask: Ask, now: number): Reserved {
+    const shortage = this.check(ask, now);
+    if (shortage !== null) return { ok: false, shortage };
+    const need = needOf(ask, this.levels(now));
+    const reservation = Object.freeze({ tokens: need.tokens, spend: ask.spend === null ? null : need.spend });
+    const counts = [...Object.values(this.#frames).map((frame) => frame.counts), this.#ever];
+    for (const { requests, tokens, spend } of counts) {
+      requests.used += need.requests;
+      tokens.held += need.tokens;
+      spend.held += need.spend;
+    }
+    this.#open.set(reservation, counts);
+    return { ok: true, reservation };
+  }
+
+  /** What would refuse this request now; nothing is taken. */
+  check(ask: Ask, now: number): Shortage | null {
+    const { limits, quota } = this.#terms;
+    if (ask.spend === null && (limits.spend.length > 0 || quota !== null)) return priceUnknown();
+    const levels = this.levels(now);
+    const need = needOf(ask, levels);
+    const found = levels
+      .map((level) => shortageOf(level, need[kindOf(level)]))
+      .filter((shortage) => shortage !== null);
+    if (limits.concurrent !== null && this.running >= limits.concurrent)
+      found.push(tooManyAtOnce(limits.concurrent, this.running));
+    return longest(found);
+  }
+
+  /** The call has ended. What nobody told counts as reserved. False: it was settled or cancelled before. */
+  settle(reservation: Reservation, used: Used): boolean {
+    const tokens = told(used.tokens) ?? reservation.tokens;
+    const spend = told(used.spend) ?? reservation.spend ?? 0;
+    return this.#close(reservation, (counts) => {
+      counts.tokens.used += tokens;
+      counts.spend.used += spend;
+    });
+  }
+
+  /** Nothing of it ever reached the gateway: as if it had not been. False: it was settled or cancelled before. */
+  cancel(reservation: Reservation): boolean {
+    return this.#close(reservation, ({ requests }) => {
+      requests.used = Math.max(0, requests.used - 1);
+    });
+  }
+
+  /** At a start all lifts there ever were can be given again: those that are over give nothing. */
+  lift(lift: Lift, now: number): void {
+    giveLift(this.#roll(now), { ...lift, amount: told(lift.amount) ?? 0 }, now);
+  }
+
+  /** Which records count, by period; for the sums that restore() takes. */
+  spans(now: number): Readonly<Record<Period, Span>> {
+    const frames = this.#roll(now);
+    return each((per) => countedSpan(frames[per].window));
+  }
+
+  /** Puts what the usage log says in place of what was counted; what is held for calls under way stays held. */
+  restore(sums: Readonly<Partial<Record<Period, Sums>>>, everSpent: number | null, now: number): void {
+    for (const { per, counts } of Object.values(this.#roll(now))) {
+      const sum = sums[per];
+      if (sum !== undefined)
+        for (const kind of KINDS) counts[kind].used = told(sum[kind]) ?? counts[kind].used;
+    }
+    this.#ever.spend.used = told(everSpent) ?? this.#ever.spend.used;
+  }
+
+  /** Every limit on requests, tokens and spend with how full it is, the quota last. */
+  levels(now: number): Level[] {
+    this.#roll(now);
+    const { limits, quota } = this.#terms;
+    const levels = KINDS.flatMap((kind) => limits[kind].map((rate) => this.#level(kind, rate, now)));
+    if (quota === null) return levels;
+    return [
+      ...levels,
+      { limit: { kind: "quota" }, ...this.#ever.spend, most: quota, extra: 0, resetsAt: null },
+    ];
+  }
+
+  /** Whether limits on requests can let in more than `ahead` from now up to, and with, a moment. */
+  reaches(ahead: number, time: number, now: number): boolean {
+    this.#roll(now);
+    return this.#terms.limits.requests.every((rate) => {
+      const { most, used, resetsAt } = this.#level("requests", rate, now);
+      let room = Math.max(0, most - used);
+      for (let end = resetsAt ?? time + 1; end <= time && room <= ahead; ) {
+        room += most;
+        end = windowOf(rate.per, end, this.#calendar).end;
+      }
+      return room > ahead;
+    });
+  }
+
+  #level(kind: Kind, { most, per }: Rate, now: number): Level {
+    const frame = this.#frames[per];
+    const extra = extraIn(frame, kind, now);
+    return {
+      limit: { kind, per },
+      ...frame.counts[kind],
+      most: most + extra,
+      extra,
+      resetsAt: frame.window.end,
+    };
+  }
+
+  #close(reservation: Reservation, book: (counts: Counts) => void): boolean {
+    const taken = this.#open.get(reservation);
+    if (taken === undefined) return false;
+    this.#open.delete(reservation);
+    for (const counts of taken) {
+      counts.tokens.held -= reservation.tokens;
+      counts.spend.held -= reservation.spend ?? 0;
+      book(counts);
+    }
+    return true;
+  }
+
+  #roll(now: number): Frames {
+    this.#frames = rolled(this.#frames, now, this.#calendar);
+    return this.#frames;
+  }
+}
+
+/**
+ * What the request has to hold. Never more than the tightest limit allows in all: a request whose greatest possible use
+ * is above that, such as max_tokens: 128000 under 100k/minute, would never be let in, while most of them use a fraction
+ * of it. So it gets an empty window to itself, and what goes above the limit is what this one call uses.
+ */
+function needOf(ask: Ask, levels: readonly Level[]): Sums {
+  const within = (kind: Kind, amount: number) => {
+    // At least one unit of what it does use, or a limit of 0 would let everything pass.
+    const most = levels.filter((level) => kindOf(level) === kind).map((level) => Math.max(1, level.most));
+    return amount > 0 ? Math.min(Math.ceil(amount), BEYOND_ANY_CALL, ...most) : 0;
+  };
+  return { requests: 1, tokens: within("tokens", ask.tokens), spend: within("spend", ask.spend ?? 0) };
+}
+
+/** The quota counts what spend counts. */
+function kindOf({ limit }: Level): Kind {
+  return limit.kind === "requests" || limit.kind === "tokens" ? limit.kind : "spend";
+}
+
+/** An amount somebody told, in whole units; null for none, and for what is no amount. */
+function told(amount: number | null): number | null {
+  if (amount === null || !Number.isFinite(amount) || amount < 0) return null;
+  return Math.min(Math.ceil(amount), Number.MAX_SAFE_INTEGER);
+}
