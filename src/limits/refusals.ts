@@ -47,7 +47,7 @@ export function limitRefusal(shortage: Shortage, context: RefusalContext): Refus
     case "concurrent":
       return refuse(
         CODES.concurrent,
-        `tool ${tool} has ${shortage.used} calls under way, and may have ${shortage.most} at once. ` +
+        `tool ${tool} is at its limit of ${shortage.most} at once: ${shortage.used} of ${shortage.most} calls under way. ` +
           waitedInWords(context) +
           `try again when one of them has ended, or let it wait longer: tools.${tool}.limits.wait in config.yaml`,
         UNTIL_A_CALL_ENDS / 1000,

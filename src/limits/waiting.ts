@@ -138,6 +138,6 @@ function lineOf(waiters: readonly Waiter[], lack: Shortage | null): Line | null 
 function againIn({ waiters, lack }: Line, { now, elapsed }: Moment): number {
   const deadlines = waiters.map(({ deadline }) => deadline - elapsed);
   const room = lack.roomAt === null ? Number.POSITIVE_INFINITY : lack.roomAt - now;
-  // A timer may fire a little early, and a look that finds nothing new must not come back at once.
-  return Math.max(1, Math.ceil(Math.min(room, ...deadlines)));
+  // Rounded up: a look that comes a little early is in vain.
+  return Math.ceil(Math.min(room, ...deadlines));
 }
