@@ -1,7 +1,7 @@
 import type { Config } from "./shape.ts";
 
 /**
- * Settings that are read and checked but do nothing yet. Somebody who writes a limit must not believe that it holds;
+ * Settings that are read and checked but do nothing yet. Nobody must believe that what they wrote holds;
  * each line goes when its behaviour comes.
  */
 export function notYetHeld(config: Config): { path: string; message: string }[] {
@@ -11,18 +11,10 @@ export function notYetHeld(config: Config): { path: string; message: string }[] 
   };
   for (const tool of Object.values(config.tools)) {
     const path = `tools.${tool.name}`;
-    const { requests, tokens, spend, concurrent, wait } = tool.limits;
-    const limited = requests.length + tokens.length + spend.length > 0 || concurrent !== null || wait > 0;
-    if (limited) say(`${path}.limits`, "limits");
-    if (tool.quota !== null) say(`${path}.quota`, "quota");
     if (tool.watchOnly) say(`${path}.watch_only`, "watch_only");
     if (tool.keysElsewhere) say(`${path}.keys_elsewhere`, "keys_elsewhere");
   }
   for (const gateway of Object.values(config.gateways)) {
-    for (const [name, group] of Object.entries(gateway.groups)) {
-      const restricted = group.models.some((model) => model !== "*");
-      if (restricted) say(`gateways.${gateway.name}.groups.${name}.models`, "a group's list of models");
-    }
     if (gateway.console !== null) say(`gateways.${gateway.name}.console`, "console");
   }
   if (config.dashboard.when === "always") say("dashboard", "dashboard");

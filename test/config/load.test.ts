@@ -180,11 +180,15 @@ t.test("a file that belongs to another user is not used with a key in it", { ski
 });
 
 t.test("settings that do nothing yet are said to do nothing", async (t) => {
-  const text = WITHOUT.replace("key: env:KEY", "key: env:KEY, limits: { requests: 1/day }, quota: $1");
+  const held = "limits: { requests: 1/day, concurrent: 2, wait: 1s }, quota: $1";
+  const text = WITHOUT.replace(
+    "key: env:KEY",
+    `key: env:KEY, keys_elsewhere: true, watch_only: true, ${held}`,
+  );
   const loaded = await load(await written(t, text));
   t.not(loaded.config, null);
-  t.match(
+  t.strictSame(
     loaded.problems.map(({ severity, path }) => `${severity} ${path}`),
-    ["warning tools.codex.limits", "warning tools.codex.quota"],
+    ["warning tools.codex.watch_only", "warning tools.codex.keys_elsewhere"],
   );
 });

@@ -2,7 +2,8 @@ import { deepStrictEqual, equal, ok } from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { isMap, isNode, isScalar, parse, parseDocument } from "yaml";
-import { setInTool, setToken } from "../../src/config/edit/splice.ts";
+import { setEnabled, setInTool, setToken } from "../../src/config/edit/splice.ts";
+import { changedRange, written } from "../doubles/written-config.ts";
 
 const A = `sha256:${"a".repeat(64)}`;
 const B = `sha256:${"b".repeat(64)}`;
@@ -253,106 +254,6 @@ t.test("a value that would spill over into the file is refused", async (t) => {
   t.match(setInTool("tools:\n  codex:\n    model: x\n", "codex", "model", "a\n  other: {}"), { ok: false });
 });
 
-/** A configuration as lines, in many hands' writing. */
-interface Written {
-  readonly text: string;
-  readonly tool: string;
-  readonly eol: string;
-}
-
-const comment = fc.constantFrom("", "", "  # it's { a: [comment", " # 100% mine: yes");
-const hash = fc.constantFrom(A, B);
-const plainSetting = fc.constantFrom(
-  ["group: coding"],
-  ["model: 'gpt: 5'"],
-  ['expires: "2027-03-31"'],
-  ["enabled:"],
-  ["limits: { concurrent: 4, requests: [60/minute, 1k/day] }"],
-  ["limits:", "  requests: 60/minute", "  # deeper", "  spend:", "    - $5/day", "    - $60/month"],
-  ["allow_origins:", "- app://one", "- app://two"],
-  ["limits: {", "  wait: 20s, # long", "  concurrent: 4", "}"],
-  ["process: |", "  /usr/bin/x", "  # not a comment"],
-);
-
-const tokenSetting = fc.oneof(
-  fc.constant([] as string[]),
-  fc
-    .tuple(hash, fc.constantFrom("", "'", '"'), comment)
-    .map(([value, quote, note]) => [`token: ${quote}${value}${quote}${note}`]),
-  comment.map((note) => [`token:${note}`]),
-  comment.map((note) => [`token: [${A}, '${B}']${note}`]),
-  fc.constant([`token: [`, `  ${A}, # one`, `  ${B} # two`, `]`]),
-  fc
-    .tuple(fc.constantFrom("", "  "), comment, comment)
-    .map(([dent, one, two]) => [
-      `token:${one}`,
-      `${dent}- ${A}${two}`,
-      `${dent}# between`,
-      `${dent}- "${B}"`,
-    ]),
-);
-
-const flowTool = fc
-  .tuple(
-    fc.constantFrom("", `token: ${A}`, `token: [ ${A}, "${B}" ]`, "token:"),
-    fc.boolean(),
-    fc.boolean(),
-    comment,
-  )
-  .map(([token, group, lines, note]) => {
-    const entries = [...(group ? ["group: coding"] : []), ...(token === "" ? [] : [token])];
-    if (entries.length === 0) return [` {}${note}`];
-    if (!lines) return [` { ${entries.join(", ")} }${note}`];
-    return [
-      " {",
-      ...entries.map((entry, at) => `  ${entry}${at < entries.length - 1 ? "," : ""}${note}`),
-      "}",
-    ];
-  });
-
-const blockTool = fc
-  .tuple(
-    fc.uniqueArray(plainSetting, { maxLength: 3, selector: (lines) => lines[0]?.split(":")[0] }),
-    tokenSetting,
-    fc.nat(3),
-    fc.constantFrom(2, 3, 4),
-    comment,
-  )
-  .map(([settings, token, at, width, note]) => {
-    const all = [...settings.slice(0, at), token, ...settings.slice(at)].flat();
-    return [note, ...all.map((line) => " ".repeat(width) + line)];
-  });
-
-const oneTool = fc.oneof(flowTool, blockTool, blockTool);
-const names = ["codex", '"no"', "'claude-code'", "1.0"] as const;
-
-const written: fc.Arbitrary<Written> = fc
-  .record({
-    tools: fc.array(oneTool, { minLength: 1, maxLength: 4 }),
-    chosen: fc.nat(3),
-    width: fc.constantFrom(2, 4),
-    between: fc.constantFrom([], [""], ["", "  # about the next"], ["# at the margin"]),
-    after: fc.constantFrom([], ["", "log: { level: info }"], ["# the end"], [""]),
-    eol: fc.constantFrom("\n", "\r\n"),
-    bom: fc.constantFrom("", "\uFEFF"),
-    ended: fc.boolean(),
-  })
-  .map(({ tools, chosen, width, between, after, eol, bom, ended }) => {
-    const indent = " ".repeat(width);
-    const lines = tools.flatMap(([first, ...more], at) => [
-      `${indent}${names[at]}:${first}`,
-      ...more.map((line) => indent + line),
-      ...between,
-    ]);
-    const text = ["gateway: https://gateway.example.com/v1 # here", "tools:", ...lines, ...after].join(eol);
-    const at = chosen % tools.length;
-    return {
-      text: bom + text + (ended ? eol : ""),
-      tool: (names[at] ?? "").replaceAll(/['"]/g, ""),
-      eol,
-    };
-  });
-
 function expected(text: string, tool: string, mode: "replace" | "add"): unknown {
   const config = parse(text, { schema: "failsafe" });
   const was = config.tools[tool]?.token;
@@ -360,16 +261,6 @@ function expected(text: string, tool: string, mode: "replace" | "add"): unknown 
   const list = Array.isArray(was) ? was : was ? [was] : [];
   const token = mode === "replace" || list.length === 0 ? NEW : [...list, NEW];
   return { ...config, tools: { ...config.tools, [tool]: { ...settings, token } } };
-}
-
-/** From where to where the old text differs from the new one, beginning and end being the same. */
-function changedRange(before: string, after: string): [start: number, end: number] {
-  let head = 0;
-  while (head < before.length && before[head] === after[head]) head += 1;
-  let tail = 0;
-  const most = Math.min(before.length, after.length) - head;
-  while (tail < most && before.at(-1 - tail) === after.at(-1 - tail)) tail += 1;
-  return [head, before.length - tail];
 }
 
 /** Where the old token stands, from its key to the end of its value; or null. */
@@ -419,5 +310,77 @@ t.test("a token that was added once is there to be replaced again", async () => 
       equal(parse(last.text, { schema: "failsafe" }).tools[tool].token, A);
     }),
     { numRuns: 300 },
+  );
+});
+
+const switches: readonly [name: string, enabled: boolean, before: string, after: string][] = [
+  [
+    "a block tool",
+    false,
+    "tools:\n  a:\n    key: x # k\n  b: {}\n",
+    "tools:\n  a:\n    key: x # k\n    enabled: false\n  b: {}\n",
+  ],
+  ["an empty flow tool", false, "tools:\n  a: {} # a\n", "tools:\n  a: { enabled: false } # a\n"],
+  [
+    "a tool without a value",
+    false,
+    "tools:\n  a: # a\n  b:\n",
+    "tools:\n  a: # a\n    enabled: false\n  b:\n",
+  ],
+  ["tools in one line", false, "tools: { a: {}, b: {} }", "tools: { a: { enabled: false }, b: {} }"],
+  ["tools in one line without values", false, "tools: { a, b }", "tools: { a: { enabled: false }, b }"],
+  [
+    "one that was enabled",
+    false,
+    "tools:\n  a: { enabled: true } # x\n",
+    "tools:\n  a: { enabled: false } # x\n",
+  ],
+  [
+    "one that was disabled",
+    true,
+    "tools:\n  a:\n    enabled: false # x\n",
+    "tools:\n  a:\n    enabled: true # x\n",
+  ],
+  [
+    "one with nonsense",
+    true,
+    "tools:\n  a:\n    enabled: maybe # x\n",
+    "tools:\n  a:\n    enabled: true # x\n",
+  ],
+  ["one left empty", true, "tools:\n  a:\n    enabled: # x\n", "tools:\n  a:\n    enabled: true # x\n"],
+];
+
+for (const [name, enabled, before, after] of switches) {
+  t.test(`${enabled ? "enabling" : "disabling"} ${name} changes that and no other byte`, async (t) => {
+    t.strictSame(setEnabled(before, "a", enabled), { ok: true, text: after });
+    t.strictSame(setEnabled(after, "a", enabled), { ok: true, text: after }, "a second time nothing changes");
+  });
+}
+
+t.test("a tool that says nothing is enabled already", async (t) => {
+  for (const text of [
+    "tools: { a: {} }",
+    "tools:\n  a:\n",
+    "tools:\n  a: { enabled: true }\n",
+    "tools: { a: { enabled: 'true' } }",
+  ])
+    t.strictSame(setEnabled(text, "a", true), { ok: true, text });
+  t.match(setEnabled("tools: { a: {}, b: {} }", "c", true), { ok: false, reason: /no tool c .* are a, b/ });
+});
+
+t.test("whatever the file looks like, disabling is seen and enabling takes it back", async () => {
+  fc.assert(
+    fc.property(written, ({ text, tool, eol }) => {
+      const off = setEnabled(text, tool, false);
+      if (!off.ok) throw new Error(off.reason);
+      equal(parse(off.text, { schema: "failsafe" }).tools[tool].enabled, "false");
+      deepStrictEqual(setEnabled(off.text, tool, false), off);
+      const on = setEnabled(off.text, tool, true);
+      if (!on.ok) throw new Error(on.reason);
+      equal(on.text, off.text.replace("enabled: false", "enabled: true"));
+      const notes = (of: string) => of.split(eol).filter((line) => /^ *#/.test(line));
+      deepStrictEqual(notes(off.text), notes(text), "no comment went");
+    }),
+    { numRuns: 200 },
   );
 });

@@ -42,6 +42,15 @@ export function setToken(text: string, tool: string, hash: string, mode: "replac
   return finish(found, setValue(text, pair, `[${sourceOf(text, old)}, ${hash}]`), change);
 }
 
+/** Lets a tool be used, or not. The text stays as it is where that is so already. */
+export function setEnabled(text: string, tool: string, enabled: boolean): Spliced {
+  const found = findTool(text, tool);
+  if (!found.ok) return found;
+  const [pair] = isMap(found.pair.value) ? pairsOf(found.pair.value, "enabled") : [];
+  const now = pair === undefined ? "true" : treeOf(pair.value);
+  return now === String(enabled) ? { ok: true, text } : setInTool(text, tool, "enabled", String(enabled));
+}
+
 /**
  * Sets one setting of a tool, whatever it was before. valueText is YAML on one line that is safe inside { } too:
  * false, sha256:…, [a, b], "quoted".
@@ -62,7 +71,7 @@ interface Change {
   readonly valueText: string;
 }
 
-interface FoundTool {
+export interface FoundTool {
   readonly ok: true;
   readonly text: string;
   readonly tool: string;
@@ -71,7 +80,10 @@ interface FoundTool {
   readonly pair: Pair<unknown, unknown>;
 }
 
-function findTool(text: string, tool: string): FoundTool | { readonly ok: false; readonly reason: string } {
+export function findTool(
+  text: string,
+  tool: string,
+): FoundTool | { readonly ok: false; readonly reason: string } {
   const root = readForEdit(text)?.contents;
   if (root === undefined) return refuse("config.yaml cannot be edited as it is: run `keybearer check`");
   const tools = isMap(root) ? pairsOf(root, "tools").map((pair) => pair.value) : [];
@@ -138,7 +150,7 @@ function withEntry(settings: Tree, { key, value }: Change): Tree {
     : { entries: [...entries, [key, value]] };
 }
 
-function changeIn(tree: Tree, path: readonly string[], change: (was: Tree) => Tree): Tree {
+export function changeIn(tree: Tree, path: readonly string[], change: (was: Tree) => Tree): Tree {
   const [name, ...rest] = path;
   if (name === undefined) return change(tree);
   if (typeof tree === "string" || !("entries" in tree)) return tree;

@@ -156,7 +156,7 @@ function isBlockScalar(node: unknown): boolean {
   return isScalar(node) && (node.type === "BLOCK_LITERAL" || node.type === "BLOCK_FOLDED");
 }
 
-function startOf(node: Node): number {
+export function startOf(node: Node): number {
   return node.range?.[0] ?? 0;
 }
 
@@ -170,12 +170,12 @@ function endBeforeSpaces(text: string, at: number): number {
   return end;
 }
 
-function lineStart(text: string, at: number): number {
+export function lineStart(text: string, at: number): number {
   return text.lastIndexOf("\n", at - 1) + 1;
 }
 
 /** In front of the line break, whichever it is. */
-function lineEnd(text: string, at: number): number {
+export function lineEnd(text: string, at: number): number {
   const end = text.indexOf("\n", at);
   if (end === -1) return text.length;
   return text[end - 1] === "\r" && end > at ? end - 1 : end;

@@ -90,7 +90,8 @@ function rate(readMost: Read<number>, example: string): Read<Rate> {
 
 const MULTIPLES: Readonly<Record<string, number>> = { "": 1, k: 1000, K: 1000, m: 1_000_000, M: 1_000_000 };
 
-const amount: Read<number> = (text) => {
+/** How many requests or tokens. */
+export const amount: Read<number> = (text) => {
   const match = /^(\d{1,12}(?:\.\d{1,3})?)([kKmM]?)$/.exec(text);
   const value = match ? Math.round(Number(match[1]) * (MULTIPLES[match[2] ?? ""] ?? 1)) : 0;
   if (value > 0) return { value };
