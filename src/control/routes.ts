@@ -1,7 +1,9 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Kind } from "../limits/shortage.ts";
 import { reason } from "../reason.ts";
 import type { Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
+import type { LimitStatus } from "./tool-status.ts";
 
 /** What the daemon lets its own command line ask. */
 export interface Controls {
@@ -9,6 +11,10 @@ export interface Controls {
   /** What is held for a tool or gateway, to be shown before the person says yes. */
   held(name: string): readonly HeldTool[] | null;
   trust(name: string, seen: readonly HeldTool[], peer: string): Promise<TrustAnswer>;
+  /** Gives one extra allowance. null: there is no such tool. */
+  lift(name: string, lift: AskedLift, peer: string): LiftAnswer | null;
+  /** Ends a tool's requests under way. null: neither a tool nor a request under way has this name. */
+  cut(name: string, peer: string): CutAnswer | null;
   readonly tail: Tail;
 }
 
@@ -25,6 +31,26 @@ export interface HeldTool {
 export interface TrustAnswer {
   readonly granted: readonly string[];
   readonly problems: readonly string[];
+}
+
+export interface AskedLift {
+  readonly kind: Kind;
+  /** Requests, tokens or micro-dollars: a whole number above zero. */
+  readonly amount: number;
+  /** It counts up to this moment; null: in the windows of now. */
+  readonly until: number | null;
+}
+
+export interface LiftAnswer {
+  readonly tool: string;
+  /** All limits of the tool as they are now. */
+  readonly levels: readonly LimitStatus[];
+  /** Why nothing was given; null when it was. */
+  readonly problem: string | null;
+}
+
+export interface CutAnswer {
+  readonly cut: number;
 }
 
 type Route = (controls: Controls, input: Input) => Promise<unknown> | unknown;
@@ -47,6 +73,15 @@ const ROUTES: Readonly<Record<string, Route>> = {
     if (!isSeen(body)) throw new Error("say what was seen: a list of tool, what, from and to");
     return controls.trust(name, body, peer);
   },
+  "POST /lift/:name": (controls, { name, body, peer }) => {
+    if (!isLift(body)) throw new Error(LIFT_BODY);
+    return controls.lift(name, body, peer) ?? NOT_FOUND;
+  },
+  "POST /cut/:name": (controls, { name, body, peer }) => {
+    if (!hasOnly(body, [])) throw new Error("cut takes no settings: send {}");
+    // A tool that was removed a moment ago is none any more: that nothing of it runs is what was wanted.
+    return controls.cut(name, peer) ?? { cut: 0 };
+  },
   "GET /tail": (controls, { res }) => {
     controls.tail.follow(res);
     return TAKEN;
@@ -62,6 +97,29 @@ function isSeen(body: unknown): body is HeldTool[] {
     Array.isArray(body) &&
     body.every((item) => item instanceof Object && fields.every((field) => isText(item[field])))
   );
+}
+
+const LIFT_BODY =
+  "say what to lift: kind (requests, tokens or spend), amount (a whole number above zero) and until (milliseconds, or null)";
+
+function isLift(body: unknown): body is AskedLift {
+  if (!hasOnly(body, ["kind", "amount", "until"])) return false;
+  const { kind, amount, until } = body;
+  return (
+    (kind === "requests" || kind === "tokens" || kind === "spend") &&
+    isAmount(amount) &&
+    (until === null || isAmount(until))
+  );
+}
+
+function isAmount(value: unknown): value is number {
+  return Number.isSafeInteger(value) && Number(value) > 0;
+}
+
+/** An object with exactly these fields: one that is misspelt must not pass for one that was left out. */
+function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {
+  if (typeof body !== "object" || body === null || Array.isArray(body)) return false;
+  return Object.keys(body).length === fields.length && fields.every((field) => Object.hasOwn(body, field));
 }
 
 /** The socket is 0600 in a 0700 folder, and no browser can open it; a request that looks like one is refused anyway. */

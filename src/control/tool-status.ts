@@ -1,0 +1,182 @@
+import type { Config, Period, Tool } from "../config/shape.ts";
+import { describeSource, type KeyState } from "../key-source.ts";
+import type { Limiter, Standing } from "../limits/limiter.ts";
+import type { Kind } from "../limits/shortage.ts";
+import type { Refused, Standings } from "../proxy/standing.ts";
+
+export type ToolState =
+  | "active"
+  | "no-token"
+  | "disabled"
+  | "expired"
+  | "group-disabled"
+  | "key-unavailable"
+  | "needs-trust"
+  | "key-refused"
+  /** No daemon runs, so nobody has read the key. */
+  | "not-running";
+
+/** One tool, as `keybearer tools --json` prints it. */
+export interface ToolStatus {
+  readonly name: string;
+  readonly state: ToolState;
+  readonly gateway: string;
+  readonly group: string | null;
+  /** The key's fingerprint, or null when there is none. */
+  readonly key: string | null;
+  readonly tokens: number;
+  readonly last_use: number | null;
+  /** Why it is not simply active, in words; null when it is. */
+  readonly why: string | null;
+  /** What to type next; null when nothing is needed. */
+  readonly next: string | null;
+  /** How the gateway refuses this tool's key, since when and why. */
+  readonly refused: Refused | null;
+  readonly limits: readonly LimitStatus[];
+  /** Calls under way, and requests that wait for room. */
+  readonly running: number;
+  readonly waiting: number;
+  /** The moment from which it is expired; null: permanent. */
+  readonly expires: number | null;
+}
+
+/** How full a limit is, in requests, tokens, micro-dollars or calls at once. */
+export interface LimitStatus {
+  readonly limit: Kind | "concurrent" | "quota";
+  /** null: it is not counted by the clock. */
+  readonly per: Period | null;
+  /** Used for good. null: no daemon runs, so nobody has counted. */
+  readonly used: number | null;
+  /** Held for calls under way, which may give some of it back. null like used. */
+  readonly held: number | null;
+  /** What can be used in all, extra included. */
+  readonly most: number;
+  /** How much of it is an extra allowance, by `keybearer tools lift`. */
+  readonly extra: number;
+  /** When it is empty again; null: no moment brings that. */
+  readonly resets_at: number | null;
+}
+
+export interface ToolMeans {
+  readonly standings: Pick<Standings, "of" | "lastUse">;
+  readonly limiter: Pick<Limiter, "levels">;
+  readonly config: Pick<Config, "gateways">;
+  readonly now: number;
+}
+
+export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolStatus {
+  const { standings, limiter } = means;
+  const refused = standings.of(tool.name);
+  // What was refused was another key; this one has not been tried.
+  const stands = key.state === "ready" && refused?.key === key.key.fingerprint ? refused : null;
+  const standing = limiter.levels(tool);
+  return {
+    name: tool.name,
+    ...stateInWords(tool, key, stands, means),
+    gateway: tool.gateway,
+    group: tool.group,
+    key: key.state === "ready" ? key.key.fingerprint : null,
+    tokens: tool.tokens.length,
+    last_use: standings.lastUse(tool.name),
+    refused: stands,
+    limits: limitStatuses(tool, standing),
+    running: standing.running,
+    waiting: standing.waiting,
+    expires: tool.expires,
+  };
+}
+
+/** Every limit of a tool with how full it is, in the order in which config.yaml explains them. */
+export function limitStatuses(tool: Tool, { levels, running }: Standing): LimitStatus[] {
+  const rates: LimitStatus[] = [];
+  const quota: LimitStatus[] = [];
+  for (const { limit, used, held, most, extra, resetsAt } of levels) {
+    const amounts = { used, held, most, extra, resets_at: resetsAt };
+    if (limit.kind === "quota") quota.push({ limit: "quota", per: null, ...amounts });
+    else if ("per" in limit) rates.push({ limit: limit.kind, per: limit.per, ...amounts });
+  }
+  return [...rates, ...concurrentStatus(tool, running), ...quota];
+}
+
+function concurrentStatus({ limits }: Tool, running: number | null): LimitStatus[] {
+  const { concurrent: most } = limits;
+  if (most === null) return [];
+  const held = running === null ? null : 0;
+  return [{ limit: "concurrent", per: null, used: running, held, most, extra: 0, resets_at: null }];
+}
+
+/** The same from the file alone: whether the key can be had is not known, and no command is run to find out. */
+export function toolStatusOffline(tool: Tool, config: Config, now: number): ToolStatus {
+  const nothing: ToolMeans = {
+    standings: { of: () => null, lastUse: () => null },
+    limiter: { levels: () => ({ levels: [], running: 0, waiting: 0 }) },
+    config,
+    now,
+  };
+  const unread: KeyState = { state: "unavailable", reason: "not read" };
+  const status = { ...toolStatus(tool, unread, nothing), limits: limitsOffline(tool) };
+  if (status.state !== "key-unavailable") return status;
+  const tokenless = needsToken(tool);
+  if (tokenless)
+    return { ...status, state: "no-token", why: "no token yet", next: `keybearer tools token ${tool.name}` };
+  return { ...status, state: "not-running", why: null, next: null };
+}
+
+function limitsOffline(tool: Tool): LimitStatus[] {
+  const unknown = { used: null, held: null, extra: 0, resets_at: null };
+  const rates = (["requests", "tokens", "spend"] as const).flatMap((limit) =>
+    tool.limits[limit].map(({ most, per }) => ({ limit, per, most, ...unknown })),
+  );
+  const quota =
+    tool.quota === null ? [] : [{ limit: "quota" as const, per: null, most: tool.quota, ...unknown }];
+  return [...rates, ...concurrentStatus(tool, null), ...quota];
+}
+
+/** Known by its program, or never calling here at all, it can do without. */
+function needsToken(tool: Tool): boolean {
+  return tool.tokens.length === 0 && tool.process === null && !tool.watchOnly;
+}
+
+function stateInWords(
+  tool: Tool,
+  key: KeyState,
+  refused: Refused | null,
+  { config, now }: ToolMeans,
+): Pick<ToolStatus, "state" | "why" | "next"> {
+  const { name, group } = tool;
+  if (!tool.enabled)
+    return { state: "disabled", why: "enabled: false", next: `keybearer tools enable ${name}` };
+  if (tool.expires !== null && now >= tool.expires) {
+    return {
+      state: "expired",
+      why: `expired ${new Date(tool.expires).toISOString()}`,
+      next: `change tools.${name}.expires`,
+    };
+  }
+  if (group !== null && config.gateways[tool.gateway]?.groups[group]?.enabled === false) {
+    return {
+      state: "group-disabled",
+      why: `group ${group} has enabled: false`,
+      next: `change gateways.${tool.gateway}.groups.${group}.enabled`,
+    };
+  }
+  if (key.state === "needs-trust") {
+    const why = `${key.what}: ${key.from} → ${key.to}`;
+    return { state: "needs-trust", why, next: `keybearer trust ${name}` };
+  }
+  if (key.state === "unavailable") {
+    return { state: "key-unavailable", why: key.reason, next: `check tools.${name}.key in config.yaml` };
+  }
+  if (refused !== null) {
+    const why = `the gateway answers ${refused.status} (${refused.cause}) to key ${refused.key}`;
+    return {
+      state: "key-refused",
+      why,
+      next: `${refused.advice} (tools.${name}.key: ${describeSource(tool.key)})`,
+    };
+  }
+  if (needsToken(tool)) {
+    return { state: "no-token", why: "no token yet", next: `keybearer tools token ${name}` };
+  }
+  return { state: "active", why: null, next: null };
+}

@@ -1,0 +1,145 @@
+import { request } from "node:http";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { askDaemon } from "../../src/control/client.ts";
+import type { AskedLift, Controls, LiftAnswer } from "../../src/control/routes.ts";
+import { createControlServer } from "../../src/control/server.ts";
+import { createTail } from "../../src/control/tail.ts";
+import { newHome } from "../doubles/command.ts";
+
+interface Call {
+  readonly control: "lift" | "cut";
+  readonly name: string;
+  readonly lift?: AskedLift;
+  readonly peer: string;
+}
+
+/** A control socket in front of a daemon that knows one tool, codex, and writes down what it is asked. */
+async function start(t: Test) {
+  const calls: Call[] = [];
+  const answer: LiftAnswer = {
+    tool: "codex",
+    levels: [
+      { limit: "spend", per: "day", used: 1, held: 0, most: 10, extra: 5, resets_at: 1_763_164_800_000 },
+    ],
+    problem: null,
+  };
+  const controls: Controls = {
+    status: () => Promise.reject(new Error("not asked for here")),
+    held: () => null,
+    trust: () => Promise.reject(new Error("not asked for here")),
+    lift(name, lift, peer) {
+      calls.push({ control: "lift", name, lift, peer });
+      return name === "codex" ? answer : null;
+    },
+    cut(name, peer) {
+      calls.push({ control: "cut", name, peer });
+      return name === "codex" ? { cut: 3 } : null;
+    },
+    tail: createTail(),
+  };
+  const socket = join(await newHome(t), "control.sock");
+  const server = createControlServer(socket);
+  t.equal(await server.claim(), "claimed");
+  server.serve(controls);
+  t.teardown(() => server.close());
+  return { socket, calls, answer };
+}
+
+function post(socketPath: string, path: string, body: string): Promise<{ status: number; text: string }> {
+  return new Promise((resolve, reject) => {
+    const asking = request({ socketPath, method: "POST", path }, (answer) => {
+      let text = "";
+      answer.setEncoding("utf8").on("data", (part) => {
+        text += part;
+      });
+      answer.on("end", () => resolve({ status: answer.statusCode ?? 0, text }));
+    });
+    asking.on("error", reject);
+    asking.end(body);
+  });
+}
+
+const LIFT: AskedLift = { kind: "spend", amount: 5_000_000, until: null };
+
+t.test("a lift reaches the daemon as it was asked for, with who asks, and is answered", async (t) => {
+  const { socket, calls, answer } = await start(t);
+  const lifts: AskedLift[] = [
+    LIFT,
+    { kind: "requests", amount: 1, until: 1_763_164_800_000 },
+    { kind: "tokens", amount: Number.MAX_SAFE_INTEGER, until: null },
+  ];
+  for (const lift of lifts)
+    t.strictSame(await askDaemon(socket, "POST", "/lift/codex", lift), { ok: true, value: answer });
+  t.strictSame(
+    calls.map(({ name, lift }) => ({ name, lift })),
+    lifts.map((lift) => ({ name: "codex", lift })),
+  );
+  t.equal(calls[0]?.peer, `pid ${process.pid}, as it says`);
+});
+
+t.test("a lift for a tool that is not there is told, whatever its name", async (t) => {
+  const { socket, calls } = await start(t);
+  for (const name of ["nobody", "__proto__", "../status", "a b"]) {
+    const asked = await askDaemon(socket, "POST", `/lift/${encodeURIComponent(name)}`, LIFT);
+    t.match(asked, { ok: false, running: true, reason: `there is no tool or gateway ${name}` });
+    t.equal(calls.at(-1)?.name, name);
+  }
+});
+
+t.test("a lift that is not exactly one reaches nobody, and is told in words", async (t) => {
+  const { socket, calls } = await start(t);
+  const whole = { kind: "spend", amount: 5, until: null };
+  const bodies: unknown[] = [
+    null,
+    [],
+    [whole],
+    "spend",
+    5,
+    {},
+    { kind: "spend", amount: 5 },
+    { amount: 5, until: null },
+    { ...whole, more: 1 },
+    { kind: "spend", amount: 5, Until: null },
+    ...["quota", "concurrent", "price", "Spend", "", null, ["spend"], { toString: "spend" }].map((kind) => ({
+      ...whole,
+      kind,
+    })),
+    ...[0, -1, 0.5, 2 ** 53, 1e300, "5", null, true, [5]].map((amount) => ({ ...whole, amount })),
+    ...[0, -1, 1.5, 2 ** 53, "2026-11-16", false, {}].map((until) => ({ ...whole, until })),
+  ];
+  const texts = [
+    "",
+    "{",
+    '{"kind":"spend","amount":NaN,"until":null}',
+    '{"__proto__":{"kind":"spend","amount":5,"until":null}}',
+    '{"kind":"spend","amount":5,"__proto__":null}',
+    ...bodies.map((body) => JSON.stringify(body)),
+  ];
+  for (const text of texts) {
+    const { status, text: said } = await post(socket, "/lift/codex", text);
+    t.equal(status, 400, text);
+    t.notMatch(JSON.parse(said).error, /is not a function|undefined|Cannot/);
+  }
+  t.strictSame(calls, []);
+});
+
+t.test("cutting tells how many were under way; of a tool that is gone there is nothing left", async (t) => {
+  const { socket, calls } = await start(t);
+  t.strictSame(await askDaemon(socket, "POST", "/cut/codex", {}), { ok: true, value: { cut: 3 } });
+  t.strictSame(await askDaemon(socket, "POST", "/cut/gone", {}), { ok: true, value: { cut: 0 } });
+  for (const text of ["", "null", "[]", "1", '{"tool":"codex"}', '{"now":true}']) {
+    t.equal((await post(socket, "/cut/codex", text)).status, 400, text);
+  }
+  t.equal(calls.length, 2);
+  t.equal(calls[0]?.peer, `pid ${process.pid}, as it says`);
+});
+
+t.test("lift and cut are asked for by POST and by name only", async (t) => {
+  const { socket, calls } = await start(t);
+  for (const path of ["/lift", "/lift/", "/cut", "/cut/", "/cut/codex/now", "/lift/codex?kind=spend"])
+    t.equal((await post(socket, path, JSON.stringify(LIFT))).status, 404, path);
+  for (const path of ["/lift/codex", "/cut/codex"])
+    t.match(await askDaemon(socket, "GET", path), { ok: false, reason: "no such control" });
+  t.strictSame(calls, []);
+});

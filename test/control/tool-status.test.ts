@@ -1,0 +1,109 @@
+import t from "tap";
+import {
+  limitStatuses,
+  type ToolMeans,
+  toolStatus,
+  toolStatusOffline,
+} from "../../src/control/tool-status.ts";
+import type { KeyState } from "../../src/key-source.ts";
+import type { Level } from "../../src/limits/shortage.ts";
+import { Secret } from "../../src/secret.ts";
+import { configOf, toolOf } from "../doubles/parsed-config.ts";
+
+const NOW = Date.UTC(2026, 10, 15, 12);
+const RESET = NOW + 60_000;
+const HASH = `sha256:${"a".repeat(64)}`;
+const LIMITS = `token: ${HASH}, quota: $200, limits: { spend: [$5/day, $60/month], concurrent: 4, tokens: 400k/minute, requests: 60/minute }`;
+const ready: KeyState = { state: "ready", key: new Secret("sk-canary-0123456789") };
+
+const levels: readonly Level[] = [
+  { limit: { kind: "requests", per: "minute" }, used: 12, held: 0, most: 60, extra: 0, resetsAt: RESET },
+  { limit: { kind: "tokens", per: "minute" }, used: 7, held: 9, most: 400_000, extra: 0, resetsAt: RESET },
+  {
+    limit: { kind: "spend", per: "day" },
+    used: 1,
+    held: 2,
+    most: 10_000_000,
+    extra: 5_000_000,
+    resetsAt: RESET,
+  },
+  { limit: { kind: "spend", per: "month" }, used: 3, held: 2, most: 60_000_000, extra: 0, resetsAt: RESET },
+  { limit: { kind: "quota" }, used: 4, held: 2, most: 200_000_000, extra: 0, resetsAt: null },
+];
+
+const config = configOf(
+  `gateways: { main: { base_url: "https://gateway.example.com/v1", groups: { open: {}, shut: { enabled: false } } } }\ntools: { codex: {} }\n`,
+);
+
+function means(more: Partial<ToolMeans> = {}): ToolMeans {
+  return {
+    standings: { of: () => null, lastUse: () => NOW - 5000 },
+    limiter: { levels: () => ({ levels, running: 3, waiting: 2 }) },
+    config,
+    now: NOW,
+    ...more,
+  };
+}
+
+t.test(
+  "every limit is told with what is used, held, and may be used in all, calls at once too",
+  async (t) => {
+    const status = toolStatus(toolOf(LIMITS), ready, means());
+    t.match(status, { state: "active", running: 3, waiting: 2, last_use: NOW - 5000, expires: null });
+    t.strictSame(status.limits, [
+      { limit: "requests", per: "minute", used: 12, held: 0, most: 60, extra: 0, resets_at: RESET },
+      { limit: "tokens", per: "minute", used: 7, held: 9, most: 400_000, extra: 0, resets_at: RESET },
+      { limit: "spend", per: "day", used: 1, held: 2, most: 10_000_000, extra: 5_000_000, resets_at: RESET },
+      { limit: "spend", per: "month", used: 3, held: 2, most: 60_000_000, extra: 0, resets_at: RESET },
+      { limit: "concurrent", per: null, used: 3, held: 0, most: 4, extra: 0, resets_at: null },
+      { limit: "quota", per: null, used: 4, held: 2, most: 200_000_000, extra: 0, resets_at: null },
+    ]);
+  },
+);
+
+t.test("a tool without limits has none, however many calls are under way", async (t) => {
+  const standing = { levels: [], running: 9, waiting: 0 };
+  t.strictSame(limitStatuses(toolOf(`token: ${HASH}`), standing), []);
+});
+
+t.test("without a daemon the same limits are told, and what is used is not known", async (t) => {
+  const running = toolStatus(toolOf(LIMITS), ready, means());
+  const { limits, ...status } = toolStatusOffline(toolOf(LIMITS), config, NOW);
+  t.match(status, { state: "not-running", running: 0, waiting: 0, last_use: null });
+  t.strictSame(
+    limits.map(({ limit, per }) => `${limit} ${per}`),
+    running.limits.map(({ limit, per }) => `${limit} ${per}`),
+  );
+  t.strictSame(
+    limits.map(({ most, extra }) => most - extra),
+    running.limits.map(({ most, extra }) => most - extra),
+  );
+  for (const { used, held, resets_at } of limits) t.strictSame([used, held, resets_at], [null, null, null]);
+});
+
+t.test("a tool tells when it expires, before and after", async (t) => {
+  const expires = NOW + 1000;
+  const tool = toolOf(`token: ${HASH}, expires: ${new Date(expires).toISOString()}`);
+  t.match(toolStatus(tool, ready, means()), { state: "active", expires });
+  t.match(toolStatus(tool, ready, means({ now: expires })), { state: "expired", expires });
+  t.match(toolStatusOffline(tool, config, expires), { state: "expired", expires });
+});
+
+t.test("what stands in a tool's way is told in the order in which its requests would meet it", async (t) => {
+  const unread: KeyState = { state: "unavailable", reason: "the file is not there" };
+  const lines: [string, KeyState, string, RegExp][] = [
+    [
+      "enabled: false, expires: 2020-01-01, group: shut",
+      unread,
+      "disabled",
+      /^keybearer tools enable codex$/,
+    ],
+    ["expires: 2020-01-01, group: shut", unread, "expired", /tools\.codex\.expires/],
+    ["group: shut", unread, "group-disabled", /gateways\.main\.groups\.shut\.enabled/],
+    ["group: open", unread, "key-unavailable", /tools\.codex\.key/],
+    ["group: open", ready, "no-token", /^keybearer tools token codex$/],
+  ];
+  for (const [text, key, state, next] of lines)
+    t.match(toolStatus(toolOf(text), key, means()), { state, next }, state);
+  t.match(toolStatusOffline(toolOf("group: shut"), config, NOW), { state: "group-disabled" });
+});
