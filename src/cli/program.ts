@@ -3,7 +3,7 @@ import { version } from "../version.ts";
 import { checkCommand } from "./check.ts";
 import { runCommand } from "./run.ts";
 import { statusCommand } from "./status.ts";
-import { toolsCommand } from "./tools.ts";
+import { toolsCommand } from "./tools/command.ts";
 import { trustCommand } from "./trust.ts";
 import { usageCommand } from "./usage/command.ts";
 

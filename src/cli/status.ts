@@ -1,10 +1,12 @@
 import { Command } from "commander";
 import { problemsInWords } from "../config/problem.ts";
 import { askDaemon } from "../control/client.ts";
-import type { Status, ToolStatus, UsageStatus } from "../control/status.ts";
+import type { Status, UsageStatus } from "../control/status.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
+import { screenOf } from "./columns.ts";
 import { ago, table, visibleLines } from "./table.ts";
+import { toolTable } from "./tools/tool-table.ts";
 
 export function statusCommand(): Command {
   return new Command("status")
@@ -18,12 +20,14 @@ export function statusCommand(): Command {
         return;
       }
       process.stdout.write(
-        options.json ? `${JSON.stringify(asked.value, null, 2)}\n` : inWords(asked.value, Date.now()),
+        options.json
+          ? `${JSON.stringify(asked.value, null, 2)}\n`
+          : inWords(asked.value, Date.now(), screenOf(process.env, process.stdout.columns).width),
       );
     });
 }
 
-function inWords(status: Status, now: number): string {
+function inWords(status: Status, now: number, width: number): string {
   const { config, problems, tools, gateways } = status;
   const lines = [
     `keybearer ${status.version}, pid ${status.pid}, up ${ago(status.uptime_s * 1000)}, on ${status.listen.join(" and ")}`,
@@ -36,7 +40,7 @@ function inWords(status: Status, now: number): string {
       gateways.map((gateway) => [gateway.name, gateway.base_url, String(gateway.tools)]),
     ),
     "",
-    toolTable(tools, now),
+    toolTable(tools, now, width).join("\n"),
   ];
   for (const tool of tools.filter(({ why }) => why !== null)) {
     lines.push(
@@ -81,18 +85,4 @@ function usageInWords(usage: UsageStatus, now: number): string[] {
 function workInWords({ what, done, total }: NonNullable<UsageStatus["work"]>): string {
   if (total === 0) return `${what}: under way`;
   return `${what}: ${done} of ${total} (${Math.floor((100 * done) / total)} %)`;
-}
-
-export function toolTable(tools: readonly ToolStatus[], now: number): string {
-  return table(
-    ["tool", "state", "gateway", "key", "tokens", "last use"],
-    tools.map((tool) => [
-      tool.name,
-      tool.state,
-      tool.group === null ? tool.gateway : `${tool.gateway}/${tool.group}`,
-      tool.key ?? "-",
-      String(tool.tokens),
-      tool.last_use === null ? "-" : `${ago(now - tool.last_use)} ago`,
-    ]),
-  );
 }

@@ -1,9 +1,9 @@
-import { createInterface } from "node:readline/promises";
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { HeldTool, TrustAnswer } from "../control/routes.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
+import { atTerminal, saysYes } from "./ask.ts";
 import { fail } from "./fail.ts";
 import { visible } from "./table.ts";
 
@@ -16,7 +16,7 @@ export function trustCommand(): Command {
 
 async function trust(name: string): Promise<void> {
   // Whoever may write files must not be able to move keys: a person at a terminal has to say yes.
-  if (!process.stdin.isTTY || !process.stdout.isTTY) {
+  if (!atTerminal()) {
     return fail(`trust wants a person at a terminal. open one and type: keybearer trust ${name}`, EXIT.usage);
   }
   const { socket } = findPlaces();
@@ -32,20 +32,9 @@ async function trust(name: string): Promise<void> {
       `tool ${visible(tool)}: ${visible(what)}\n  was  ${visible(from)}\n  now  ${visible(to)}\n`,
     );
   }
-  const answer = await ask("trust this? type yes: ");
-  if (answer?.trim().toLowerCase() !== "yes") return fail("not trusted; nothing changed", EXIT.failed);
+  if (!(await saysYes("trust this?"))) return fail("not trusted; nothing changed", EXIT.failed);
   const done = await askDaemon<TrustAnswer>(socket, "POST", `/trust/${path}`, held.value);
   if (!done.ok) return fail(done.reason, EXIT.failed);
   for (const granted of done.value.granted) process.stdout.write(`trusted ${visible(granted)}\n`);
   if (done.value.problems.length > 0) fail(done.value.problems.join("\n"), EXIT.failed);
-}
-
-/** null: the person ended the input (Ctrl-D, Ctrl-C) instead. Then the question alone would never be answered. */
-async function ask(question: string): Promise<string | null> {
-  const terminal = createInterface({ input: process.stdin, output: process.stdout });
-  const ended = new Promise<null>((resolve) => terminal.once("close", () => resolve(null)));
-  const answer = await Promise.race([terminal.question(question).catch(() => null), ended]);
-  terminal.close();
-  if (answer === null) process.stdout.write("\n");
-  return answer;
 }

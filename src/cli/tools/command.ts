@@ -1,0 +1,55 @@
+import { Command } from "commander";
+import { lift } from "./lift.ts";
+import { list } from "./list.ts";
+import { remove } from "./remove.ts";
+import { disable, enable } from "./switch.ts";
+import { token } from "./token.ts";
+
+const LIFT_AFTER = `
+amounts: 50, 200k, 1.5M; money in dollars, without the sign: --spend 5
+times:   18:00 (the next), 2026-11-16 (the whole day), 2026-11-16T18:00Z
+it counts in the windows of now and ends with them; with --until, up to then`;
+
+export function toolsCommand(): Command {
+  const tools = new Command("tools").description("list the tools, or change one");
+  tools
+    .command("list", { isDefault: true })
+    .description("every tool with its state, its limits and how full they are")
+    .option("--json", "for programs")
+    .action(list);
+  onFile(tools.command("token"))
+    .description("make a local token, print it once, and write its hash into config.yaml")
+    .argument("<tool>", "the tool it is for")
+    .option("--add", "beside the tokens the tool has, instead of in their place")
+    .action(token);
+  onFile(tools.command("disable"))
+    .description("refuse a tool's requests from the next one on, by enabled: false in config.yaml")
+    .argument("<tool>", "its name")
+    .option("--now", "cut its requests under way too")
+    .action(disable);
+  onFile(tools.command("enable"))
+    .description("let a tool be used again")
+    .argument("<tool>", "its name")
+    .action(enable);
+  onFile(tools.command("remove"))
+    .description("take a tool out of config.yaml; its records and its key stay where they are")
+    .argument("<tool>", "its name")
+    .option("--now", "cut its requests under way too")
+    .option("-y, --yes", "do not ask")
+    .action(remove);
+  tools
+    .command("lift")
+    .description("give a tool one extra allowance; wants a person at a terminal")
+    .argument("<tool>", "its name")
+    .option("--requests <count>", "so many more requests")
+    .option("--tokens <count>", "so many more tokens")
+    .option("--spend <dollars>", "so much more money")
+    .option("--until <time>", "up to then, instead of to the end of each window")
+    .addHelpText("after", LIFT_AFTER)
+    .action(lift);
+  return tools;
+}
+
+function onFile(command: Command): Command {
+  return command.option("-c, --config <file>", "another file than your own config.yaml");
+}

@@ -1,0 +1,66 @@
+import { realpath } from "node:fs/promises";
+import { setTimeout as wait } from "node:timers/promises";
+import { type Clock, systemClock } from "../../clock.ts";
+import { loadConfig } from "../../config/load.ts";
+import { askDaemon } from "../../control/client.ts";
+import type { CutAnswer } from "../../control/routes.ts";
+import type { Status } from "../../control/status.ts";
+import type { ToolStatus } from "../../control/tool-status.ts";
+import type { Places } from "../../places.ts";
+
+/** What a save of config.yaml came to. */
+export type Effect =
+  /** No daemon runs: it holds from the next start on. */
+  | { readonly state: "not running" }
+  /** The daemon goes by it. `tool` is undefined when it is gone. */
+  | { readonly state: "in force"; readonly tool: ToolStatus | undefined }
+  /** The daemon goes on as before. */
+  | { readonly state: "not in force"; readonly reason: string };
+
+const PATIENCE_MS = 5000;
+const BETWEEN_MS = 100;
+
+/** Waits until the running daemon, which sees the save by itself, shows what is wanted of the tool. */
+export async function whenInForce(
+  places: Places,
+  name: string,
+  wanted: (tool: ToolStatus | undefined) => boolean,
+  clock: Clock = systemClock,
+): Promise<Effect> {
+  const until = clock.elapsed() + PATIENCE_MS;
+  for (;;) {
+    const asked = await askDaemon<Status>(places.socket, "GET", "/status");
+    if (!asked.ok) {
+      return asked.running ? notInForce(asked.reason) : { state: "not running" };
+    }
+    const { tools, config } = asked.value;
+    if (!(await isSameFile(config.path, places.config)))
+      return notInForce(`the running keybearer goes by another file, ${config.path}`);
+    const tool = tools.find((each) => each.name === name);
+    if (wanted(tool)) return { state: "in force", tool };
+    if (clock.elapsed() >= until) return notInForce(await whyNot(places));
+    await wait(BETWEEN_MS);
+  }
+}
+
+/** Cuts a tool's requests under way. A text: why that could not be done. */
+export async function cutUnderWay(places: Places, name: string): Promise<number | string> {
+  const asked = await askDaemon<CutAnswer>(places.socket, "POST", `/cut/${encodeURIComponent(name)}`, {});
+  return asked.ok ? asked.value.cut : asked.reason;
+}
+
+async function whyNot({ config: file, home }: Places): Promise<string> {
+  const { config } = await loadConfig(file, { home, strict: true });
+  return config === null
+    ? `${file} has problems, so the running keybearer goes by the last good one → keybearer check`
+    : "the running keybearer has not taken it up within 5 s → keybearer status";
+}
+
+async function isSameFile(one: string, other: string): Promise<boolean> {
+  const real = (path: string) => realpath(path).catch(() => path);
+  return (await real(one)) === (await real(other));
+}
+
+function notInForce(reason: string): Effect {
+  return { state: "not in force", reason };
+}

@@ -1,0 +1,95 @@
+import type { LimitStatus } from "../../control/tool-status.ts";
+import { type Calendar, systemCalendar } from "../../limits/windows.ts";
+import { amountInWords, durationInWords } from "../../limits/words.ts";
+import { type Column, fitted, type Screen } from "../columns.ts";
+
+const INDENT = "    ";
+const GAUGE_WIDTH = 10;
+/** Longer than this, a time of day says more than a number of minutes. */
+const BY_DURATION_MS = 2 * 3_600_000;
+
+/** One line a limit, in columns. What there is no room for goes, the least important first. */
+export function limitLines(
+  limits: readonly LimitStatus[],
+  now: number,
+  { width, utf8 }: Screen,
+  calendar: Calendar = systemCalendar,
+): string[] {
+  if (limits.length === 0) return [];
+  const column = (goes: number, cell: (limit: LimitStatus) => string, right = false): Column => ({
+    head: "",
+    cells: limits.map(cell),
+    right,
+    goes,
+  });
+  const some = (amount: string, word: string) => (amount === "" ? "" : `${amount} ${word}`);
+  const columns = [
+    column(0, nameOf),
+    column(2, ({ used, held, most }) => (used === null ? "" : gauge(used, held ?? 0, most, utf8))),
+    column(0, usedOfMost, true),
+    column(1, ({ resets_at }) =>
+      resets_at === null ? "" : `resets ${whenInWords(resets_at, now, calendar)}`,
+    ),
+    column(3, ({ limit, extra }) => some(extra > 0 ? amountOf(limit, extra, false) : "", "extra")),
+    column(4, ({ limit, held }) => some(held ? amountOf(limit, held, false) : "", "held")),
+  ].filter(({ cells }) => cells.some((cell) => cell !== ""));
+  const [, ...lines] = fitted(columns, width - INDENT.length, { sum: false }).split("\n");
+  return lines.map((line) => `${INDENT}${line}`);
+}
+
+/** requests/minute, concurrent, quota: as in config.yaml. */
+export function nameOf({ limit, per }: Pick<LimitStatus, "limit" | "per">): string {
+  return per === null ? limit : `${limit}/${per}`;
+}
+
+/** 60 requests, 400,000 tokens, $5.00; calls at once have no unit. */
+export function amountOf(limit: LimitStatus["limit"], amount: number, unit = true): string {
+  switch (limit) {
+    case "quota":
+      return amountInWords("spend", amount);
+    case "concurrent":
+      return String(amount);
+    case "requests":
+    case "tokens":
+    case "spend":
+      return amountInWords(limit, amount, unit);
+  }
+}
+
+function usedOfMost({ limit, used, most }: LimitStatus): string {
+  return `${used === null ? "-" : amountOf(limit, used, false)} of ${amountOf(limit, most, false)}`;
+}
+
+/**
+ * How full it is, and behind that what is held for calls under way. Something is never drawn as nothing, and full is
+ * drawn only when it is.
+ */
+export function gauge(used: number, held: number, most: number, utf8: boolean): string {
+  const [full, kept, free, left, right] = utf8 ? ["█", "▒", "░", "▕", "▏"] : ["#", "=", ".", "[", "]"];
+  const cells = (amount: number) => {
+    if (amount <= 0) return 0;
+    if (amount >= most) return GAUGE_WIDTH;
+    return Math.min(GAUGE_WIDTH - 1, Math.max(1, Math.round((amount / most) * GAUGE_WIDTH)));
+  };
+  const solid = cells(used);
+  const taken = Math.max(solid, cells(used + held));
+  return `${left}${full.repeat(solid)}${kept.repeat(taken - solid)}${free.repeat(GAUGE_WIDTH - taken)}${right}`;
+}
+
+/** in 12 min, today 23:00, tomorrow 00:00, 2026-12-01; local time, and the hour where it is not the day's first. */
+export function whenInWords(time: number, now: number, calendar: Calendar = systemCalendar): string {
+  if (time <= now) return "now";
+  if (time - now <= BY_DURATION_MS) return `in ${durationInWords(time - now)}`;
+  const [then, today] = [calendar.at(time), calendar.at(now)];
+  const two = (n: number) => String(n).padStart(2, "0");
+  const clock = `${two(then.hour)}:${two(then.minute)}`;
+  const days = [0, 1].map((step) =>
+    calendar.at(calendar.dayStart(today.year, today.month, today.day + step)),
+  );
+  const near = days.findIndex(
+    ({ year, month, day }) => year === then.year && month === then.month && day === then.day,
+  );
+  if (near !== -1) return `${near === 0 ? "today" : "tomorrow"} ${clock}`;
+  const date = `${then.year}-${two(then.month)}-${two(then.day)}`;
+  return clock === "00:00" ? date : `${date} ${clock}`;
+}

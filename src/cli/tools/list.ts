@@ -1,0 +1,67 @@
+import { loadConfig } from "../../config/load.ts";
+import { problemsInWords } from "../../config/problem.ts";
+import { askDaemon } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import { type ToolStatus, toolStatusOffline } from "../../control/tool-status.ts";
+import { findPlaces } from "../../places.ts";
+import { EXIT } from "../../start-failure.ts";
+import { type Screen, screenOf, wrapped } from "../columns.ts";
+import { fail } from "../fail.ts";
+import { visible } from "../table.ts";
+import { limitLines, nameOf, whenInWords } from "./limit-lines.ts";
+import { toolTable } from "./tool-table.ts";
+
+/** Before this, that a tool will expire is no news. */
+const EXPIRES_SOON_MS = 7 * 86_400_000;
+/** A shorter limit has room again before anybody has read that it is used up. */
+const WORTH_A_WORD_MS = 120_000;
+
+export async function list(options: { json?: boolean }): Promise<void> {
+  const places = findPlaces();
+  const now = Date.now();
+  const asked = await askDaemon<Status>(places.socket, "GET", "/status");
+  let tools: readonly ToolStatus[];
+  if (asked.ok) tools = asked.value.tools;
+  else {
+    const { config, problems } = await loadConfig(places.config, { home: places.home, strict: false });
+    if (config === null) return fail(problemsInWords(places.config, problems), EXIT.badConfig);
+    tools = Object.values(config.tools).map((tool) => toolStatusOffline(tool, config, now));
+  }
+  if (options.json) process.stdout.write(`${JSON.stringify(tools, null, 2)}\n`);
+  else process.stdout.write(listInWords(tools, now, screenOf(process.env, process.stdout.columns)));
+}
+
+/** Each tool on a line, its limits below it, and at the end what needs the person. */
+export function listInWords(tools: readonly ToolStatus[], now: number, screen: Screen): string {
+  const [head = "", ...rows] = toolTable(tools, now, screen.width);
+  // Made together, so that they stand below each other.
+  const limits = limitLines(
+    tools.flatMap((tool) => tool.limits),
+    now,
+    screen,
+  );
+  const lines = [head];
+  for (const [at, tool] of tools.entries())
+    lines.push(rows[at] ?? "", ...limits.splice(0, tool.limits.length));
+  const notes = tools.flatMap((tool) => notesOf(tool, now));
+  if (notes.length > 0) lines.push("", ...notes.map((note) => wrapped(visible(note), screen.width)));
+  return `${lines.join("\n")}\n`;
+}
+
+function notesOf(tool: ToolStatus, now: number): string[] {
+  const { name, why, next, expires, limits } = tool;
+  const notes: string[] = [];
+  if (next !== null) notes.push(`${name}: ${why} → ${next}`);
+  if (expires !== null && expires > now && expires - now <= EXPIRES_SOON_MS)
+    notes.push(`${name}: expires ${whenInWords(expires, now)} → change tools.${name}.expires`);
+  for (const limit of limits) {
+    const { used, most, resets_at } = limit;
+    if (used === null || used < most || limit.limit === "concurrent") continue;
+    if (limit.limit === "quota") notes.push(`${name}: quota is used up → raise tools.${name}.quota`);
+    else if (resets_at !== null && resets_at - now > WORTH_A_WORD_MS)
+      notes.push(
+        `${name}: ${nameOf(limit)} is used up, resets ${whenInWords(resets_at, now)} → keybearer tools lift ${name} --${limit.limit} …`,
+      );
+  }
+  return notes;
+}

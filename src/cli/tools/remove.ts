@@ -1,0 +1,65 @@
+import { isDeepStrictEqual } from "node:util";
+import { removeTool } from "../../config/edit/remove-tool.ts";
+import { loadConfig } from "../../config/load.ts";
+import type { Config } from "../../config/shape.ts";
+import { describeSource, type KeySource } from "../../key-source.ts";
+import { findPlaces } from "../../places.ts";
+import { EXIT } from "../../start-failure.ts";
+import { atTerminal, saysYes } from "../ask.ts";
+import { fail } from "../fail.ts";
+import { say } from "../say.ts";
+import { visible } from "../table.ts";
+import { editConfig } from "./edit.ts";
+import { whenInForce } from "./effect.ts";
+import { endUnderWay } from "./under-way.ts";
+
+interface RemoveOptions {
+  readonly now?: boolean;
+  readonly yes?: boolean;
+  readonly config?: string;
+}
+
+export async function remove(name: string, options: RemoveOptions): Promise<void> {
+  const places = findPlaces({ config: options.config });
+  const { config: file, home } = places;
+  if (!options.yes && !atTerminal())
+    return fail(`nobody is here to ask. if you are sure: keybearer tools remove ${name} --yes`, EXIT.usage);
+  // Read before it goes; and only for the words at the end, so that a file with problems can be edited as well.
+  const { config } = await loadConfig(file, { home, strict: false });
+  const edited = await editConfig(
+    file,
+    (text) => removeTool(text, name),
+    async () => {
+      if (options.yes || (await saysYes(visible(`remove ${name} from ${file}?`)))) return true;
+      fail("not removed; nothing changed", EXIT.failed);
+      return false;
+    },
+  );
+  if (edited === null) return;
+  const { commentAbove } = edited.found;
+  say(
+    `${name} is removed from ${file}: its tokens are dead, its records stay in the usage log`,
+    ...(commentAbove ? ["comments that stood above it are still there"] : []),
+    whereTheKeyIs(config, name),
+  );
+  const effect = await whenInForce(places, name, (tool) => tool === undefined);
+  await endUnderWay(places, name, effect, { now: options.now ?? false, again: null });
+}
+
+/** keybearer takes no key away from where it lies: it may not be the only one who reads it there. */
+function whereTheKeyIs(config: Config | null, name: string): string {
+  const key = config?.tools[name]?.key;
+  if (config === null || key === undefined)
+    return "its key stays where it is: delete it there and in the gateway's console";
+  const other = Object.values(config.tools).find((tool) => tool.name !== name && isSame(tool.key, key));
+  const where = describeSource(key);
+  if (other !== undefined) return `its key, ${where}, is also that of ${other.name}`;
+  return key.kind === "literal"
+    ? `its key ${key.secret.fingerprint} went with it: delete it in the gateway's console too`
+    : `its key stays in ${where}: delete it there and in the gateway's console`;
+}
+
+function isSame(one: KeySource, other: KeySource): boolean {
+  if (one.kind === "literal" && other.kind === "literal") return one.secret.equals(other.secret);
+  return one.kind !== "literal" && isDeepStrictEqual(one, other);
+}

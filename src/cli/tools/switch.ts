@@ -1,0 +1,31 @@
+import { setEnabled } from "../../config/edit/splice.ts";
+import { findPlaces } from "../../places.ts";
+import { EXIT } from "../../start-failure.ts";
+import { fail } from "../fail.ts";
+import { say } from "../say.ts";
+import { editConfig } from "./edit.ts";
+import { whenInForce } from "./effect.ts";
+import { endUnderWay } from "./under-way.ts";
+
+export async function disable(name: string, options: { now?: boolean; config?: string }): Promise<void> {
+  const places = findPlaces({ config: options.config });
+  const edited = await editConfig(places.config, (text) => setEnabled(text, name, false));
+  if (edited === null) return;
+  say(edited.changed ? `${name} is disabled` : `${name} is disabled already`);
+  const effect = await whenInForce(places, name, (tool) => tool?.state === "disabled");
+  await endUnderWay(places, name, effect, {
+    now: options.now ?? false,
+    again: `keybearer tools disable ${name} --now`,
+  });
+}
+
+export async function enable(name: string, options: { config?: string }): Promise<void> {
+  const places = findPlaces({ config: options.config });
+  const edited = await editConfig(places.config, (text) => setEnabled(text, name, true));
+  if (edited === null) return;
+  say(edited.changed ? `${name} is enabled` : `${name} is enabled already`);
+  const effect = await whenInForce(places, name, (tool) => tool !== undefined && tool.state !== "disabled");
+  if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
+  // Enabled is not yet usable: it may have expired, or have no key.
+  if (effect.state === "in force" && effect.tool?.why) say(`but ${effect.tool.why} → ${effect.tool.next}`);
+}

@@ -1,0 +1,44 @@
+import type { Places } from "../../places.ts";
+import { EXIT } from "../../start-failure.ts";
+import { fail } from "../fail.ts";
+import { say } from "../say.ts";
+import { cutUnderWay, type Effect } from "./effect.ts";
+
+export interface Ending {
+  readonly now: boolean;
+  /** What to type to cut them after all; null: there is nothing. */
+  readonly again: string | null;
+}
+
+/** What becomes of a tool's requests under way after it was disabled or removed. */
+export async function endUnderWay(
+  places: Places,
+  name: string,
+  effect: Effect,
+  { now, again }: Ending,
+): Promise<void> {
+  switch (effect.state) {
+    case "not running":
+      if (now) say("keybearer is not running, so nothing is under way");
+      return;
+    case "not in force":
+      // To cut would be in vain: the next request would be let in again.
+      return fail(`but ${effect.reason}${now ? ". nothing was cut" : ""}`, EXIT.failed);
+    case "in force": {
+      const running = effect.tool?.running ?? 0;
+      if (!now) {
+        if (running > 0) say(`${requests(running)} under way finish${again === null ? "" : ` → ${again}`}`);
+        return;
+      }
+      const cut = await cutUnderWay(places, name);
+      if (typeof cut === "string") return fail(`what is under way was not cut: ${cut}`, EXIT.failed);
+      say(
+        cut === 0 ? "nothing was under way" : `${requests(cut)} under way ${cut === 1 ? "was" : "were"} cut`,
+      );
+    }
+  }
+}
+
+function requests(count: number): string {
+  return count === 1 ? "1 request" : `${count} requests`;
+}
