@@ -1,23 +1,11 @@
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import {
-  bareEnv,
-  builtProgram,
-  command,
-  newHome,
-  type Running,
-  saveConfig,
-  startProgram,
-  startServing,
-} from "../doubles/command.ts";
+import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
 import { get, startSandbox } from "../sandbox/sandbox-under-test.ts";
-
-/** util-linux's script gives a program a terminal; the one of other systems takes other options. */
-const SCRIPT = "/usr/bin/script";
-const hasTerminal = process.platform === "linux" && existsSync(SCRIPT);
 
 /** A daemon whose one key has just been moved to another gateway by an edit, and is held. */
 async function startHeld(t: Test) {
@@ -40,11 +28,6 @@ async function startHeld(t: Test) {
   return { ...running, home, ask, first, second, key: key.reveal() };
 }
 
-function atTerminal(t: Test, home: string, ...args: string[]): Running {
-  const words = [process.execPath, builtProgram(), ...args].map((word) => `'${word}'`).join(" ");
-  return startProgram(t, SCRIPT, ["-qec", words, "/dev/null"], bareEnv(home), null);
-}
-
 t.test("trust without a terminal exits 2 and changes nothing", async (t) => {
   const { home, ask, second } = await startHeld(t);
   const before = readFileSync(join(home, "state", "trust.json"), "utf8");
@@ -60,10 +43,7 @@ t.test("trust without a terminal exits 2 and changes nothing", async (t) => {
 });
 
 t.test("a key that an edit moved waits until a person says yes at a terminal", async (t) => {
-  if (!hasTerminal) {
-    t.comment("SKIPPED: there is no util-linux script here to make a terminal with");
-    return;
-  }
+  if (!hasTerminal(t)) return;
   const { home, ask, first, second, key } = await startHeld(t);
   const seen = first.requests().length;
   const status = await command(t, home, ["status"]);
@@ -105,10 +85,7 @@ t.test("a key that an edit moved waits until a person says yes at a terminal", a
 });
 
 t.test("a yes to what was shown is no yes to what the file says by now", async (t) => {
-  if (!hasTerminal) {
-    t.comment("SKIPPED: there is no util-linux script here to make a terminal with");
-    return;
-  }
+  if (!hasTerminal(t)) return;
   const { home, ask, second, key } = await startHeld(t);
   const person = atTerminal(t, home, "trust", "codex");
   await person.says(/trust this\? type yes: /);

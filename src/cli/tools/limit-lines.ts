@@ -4,7 +4,7 @@ import { amountInWords, durationInWords } from "../../limits/words.ts";
 import { type Column, fitted, type Screen } from "../columns.ts";
 
 const INDENT = "    ";
-const GAUGE_WIDTH = 10;
+const GAUGE_WIDTH = 8;
 /** Longer than this, a time of day says more than a number of minutes. */
 const BY_DURATION_MS = 2 * 3_600_000;
 
@@ -22,7 +22,6 @@ export function limitLines(
     right,
     goes,
   });
-  const some = (amount: string, word: string) => (amount === "" ? "" : `${amount} ${word}`);
   const columns = [
     column(0, nameOf),
     column(2, ({ used, held, most }) => (used === null ? "" : gauge(used, held ?? 0, most, utf8))),
@@ -30,8 +29,7 @@ export function limitLines(
     column(1, ({ resets_at }) =>
       resets_at === null ? "" : `resets ${whenInWords(resets_at, now, calendar)}`,
     ),
-    column(3, ({ limit, extra }) => some(extra > 0 ? amountOf(limit, extra, false) : "", "extra")),
-    column(4, ({ limit, held }) => some(held ? amountOf(limit, held, false) : "", "held")),
+    column(3, ({ limit, held }) => (held ? `${short(limit, held)} held` : "")),
   ].filter(({ cells }) => cells.some((cell) => cell !== ""));
   const [, ...lines] = fitted(columns, width - INDENT.length, { sum: false }).split("\n");
   return lines.map((line) => `${INDENT}${line}`);
@@ -56,8 +54,17 @@ export function amountOf(limit: LimitStatus["limit"], amount: number, unit = tru
   }
 }
 
-function usedOfMost({ limit, used, most }: LimitStatus): string {
-  return `${used === null ? "-" : amountOf(limit, used, false)} of ${amountOf(limit, most, false)}`;
+/** $4.10/$5.00, and with an extra allowance $4.10/$5.00+$2.00. */
+function usedOfMost({ limit, used, most, extra }: LimitStatus): string {
+  const more = extra > 0 ? `+${short(limit, extra)}` : "";
+  return `${used === null ? "-" : short(limit, used)}/${short(limit, most - extra)}${more}`;
+}
+
+/** Many tokens in thousands or millions, rounded down: what is nearly used up must not read as used up. */
+function short(limit: LimitStatus["limit"], amount: number): string {
+  if (limit !== "tokens" || amount < 10_000) return amountOf(limit, amount, false);
+  const [unit, sign] = amount < 1_000_000 ? [1000, "k"] : [1_000_000, "M"];
+  return `${Math.floor((amount / unit) * 10) / 10}${sign}`;
 }
 
 /**

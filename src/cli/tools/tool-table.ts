@@ -1,6 +1,6 @@
 import type { ToolStatus } from "../../control/tool-status.ts";
-import { type Column, fitted } from "../columns.ts";
-import { ago } from "../table.ts";
+import { type Column, cut, fitted } from "../columns.ts";
+import { ago, visible } from "../table.ts";
 
 /** The head, and one line a tool. */
 export function toolTable(tools: readonly ToolStatus[], now: number, width: number): string[] {
@@ -9,20 +9,22 @@ export function toolTable(tools: readonly ToolStatus[], now: number, width: numb
     cells: tools.map(cell),
     goes,
   });
-  const count = (head: string, amount: (tool: ToolStatus) => number): Column[] =>
-    // Mostly nobody calls: then it is not worth a column.
-    tools.every((tool) => amount(tool) === 0)
-      ? []
-      : [{ ...column(head, 2, (tool) => String(amount(tool) || "")), right: true }];
+  const short = (text: string) => cut(visible(text), Math.max(16, Math.floor(width / 4)));
+  // Mostly nobody calls: then it is not worth a column.
+  const calls = tools.some(({ running, waiting }) => running + waiting > 0);
   const columns = [
-    column("tool", 0, ({ name }) => name),
+    // Cut here: one long name must not push out what is known of all tools.
+    column("tool", 0, ({ name }) => short(name)),
     column("state", 0, ({ state }) => state),
-    column("gateway", 1, ({ gateway, group }) => (group === null ? gateway : `${gateway}/${group}`)),
+    column("gateway", 1, ({ gateway, group }) => short(group === null ? gateway : `${gateway}/${group}`)),
     column("key", 3, ({ key }) => key ?? "-"),
     column("tokens", 4, ({ tokens }) => String(tokens)),
-    ...count("running", ({ running }) => running),
-    ...count("waiting", ({ waiting }) => waiting),
+    ...(calls ? [column("running", 2, callsInWords)] : []),
     column("last use", 3, ({ last_use }) => (last_use === null ? "-" : `${ago(now - last_use)} ago`)),
   ];
   return fitted(columns, width, { sum: false }).split("\n");
+}
+
+function callsInWords({ running, waiting }: ToolStatus): string {
+  return waiting === 0 ? String(running) : `${running}, ${waiting} ${waiting === 1 ? "waits" : "wait"}`;
 }

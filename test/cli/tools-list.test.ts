@@ -1,0 +1,260 @@
+import t from "tap";
+import { cellsOf } from "../../src/cli/columns.ts";
+import { gauge, limitLines, whenInWords } from "../../src/cli/tools/limit-lines.ts";
+import { listInWords } from "../../src/cli/tools/list.ts";
+import type { LimitStatus, ToolStatus } from "../../src/control/tool-status.ts";
+import type { Calendar } from "../../src/limits/windows.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
+
+/** Everything here happens in UTC, wherever the test runs. */
+const UTC: Calendar = {
+  at: (time) => {
+    const date = new Date(time);
+    return {
+      year: date.getUTCFullYear(),
+      month: date.getUTCMonth() + 1,
+      day: date.getUTCDate(),
+      hour: date.getUTCHours(),
+      minute: date.getUTCMinutes(),
+      second: date.getUTCSeconds(),
+    };
+  },
+  dayStart: (year, month, day) => Date.UTC(year, month - 1, day),
+};
+
+const NOW = Date.UTC(2026, 10, 15, 12);
+const MINUTE = 60_000;
+
+function limit(more: Partial<LimitStatus>): LimitStatus {
+  return {
+    limit: "requests",
+    per: "minute",
+    used: 0,
+    held: 0,
+    most: 60,
+    extra: 0,
+    resets_at: NOW + MINUTE,
+    ...more,
+  };
+}
+
+function tool(more: Partial<ToolStatus>): ToolStatus {
+  return {
+    name: "codex",
+    state: "active",
+    gateway: "main",
+    group: null,
+    key: "…a1b2",
+    tokens: 1,
+    last_use: NOW - 180_000,
+    why: null,
+    next: null,
+    refused: null,
+    limits: [],
+    running: 0,
+    waiting: 0,
+    expires: null,
+    ...more,
+  };
+}
+
+t.test("a moment is told as shortly as it is clear", async (t) => {
+  const moments: [number, string][] = [
+    [NOW, "now"],
+    [NOW - 5, "now"],
+    [NOW + 1, "in 1 s"],
+    [NOW + 40_000, "in 40 s"],
+    [NOW + 12 * MINUTE, "in 12 min"],
+    [NOW + 120 * MINUTE, "in 2 h"],
+    [Date.UTC(2026, 10, 15, 23, 5), "today 23:05"],
+    [Date.UTC(2026, 10, 16), "tomorrow 00:00"],
+    [Date.UTC(2026, 10, 16, 23, 59), "tomorrow 23:59"],
+    [Date.UTC(2026, 10, 17), "2026-11-17"],
+    [Date.UTC(2026, 11, 1), "2026-12-01"],
+    [Date.UTC(2027, 0, 2, 9, 30), "2027-01-02 09:30"],
+  ];
+  for (const [time, words] of moments) t.equal(whenInWords(time, NOW, UTC), words);
+  t.equal(
+    whenInWords(Date.UTC(2027, 0, 1), Date.UTC(2026, 11, 31, 1), UTC),
+    "tomorrow 00:00",
+    "over a year's end",
+  );
+});
+
+t.test("a gauge shows a little as a little, and as full only what is full", async (t) => {
+  const drawn: [used: number, held: number, most: number, string][] = [
+    [0, 0, 8, "[........]"],
+    [1, 0, 1_000_000, "[#.......]"],
+    [4, 0, 8, "[####....]"],
+    [4, 2, 8, "[####==..]"],
+    [0, 1, 1_000_000, "[=.......]"],
+    [999_999, 0, 1_000_000, "[#######.]"],
+    [8, 0, 8, "[########]"],
+    [12, 5, 8, "[########]"],
+    [7, 1, 8, "[#######=]"],
+    [0, 0, 0, "[........]"],
+    [1, 0, 0, "[########]"],
+  ];
+  for (const [used, held, most, plain] of drawn) {
+    t.equal(gauge(used, held, most, false), plain, `${used}+${held} of ${most}`);
+    const utf8 = plain.replaceAll("#", "█").replaceAll("=", "▒").replaceAll(".", "░");
+    t.equal(gauge(used, held, most, true), utf8.replace("[", "▕").replace("]", "▏"));
+  }
+});
+
+const ALL: readonly LimitStatus[] = [
+  limit({ used: 12 }),
+  limit({ limit: "tokens", used: 41_000, held: 8000, most: 400_000 }),
+  limit({
+    limit: "spend",
+    per: "day",
+    used: 4_100_000,
+    most: 10_000_000,
+    extra: 5_000_000,
+    resets_at: Date.UTC(2026, 10, 16),
+  }),
+  limit({
+    limit: "spend",
+    per: "month",
+    used: 59_000_000,
+    held: 120_000,
+    most: 60_000_000,
+    resets_at: Date.UTC(2026, 11, 1),
+  }),
+  limit({ limit: "concurrent", per: null, used: 2, most: 4, resets_at: null }),
+  limit({ limit: "quota", per: null, used: 31_200_000, most: 200_000_000, resets_at: null }),
+];
+
+t.test(
+  "limits stand in columns: used of most, when they reset, what is extra and what is held",
+  async (t) => {
+    t.strictSame(limitLines(ALL, NOW, { width: 100, utf8: false }, UTC), [
+      "    requests/minute  [##......]              12/60  resets in 60 s",
+      "    tokens/minute    [#.......]           41k/400k  resets in 60 s         8,000 held",
+      "    spend/day        [###.....]  $4.10/$5.00+$5.00  resets tomorrow 00:00",
+      "    spend/month      [#######.]      $59.00/$60.00  resets 2026-12-01      $0.12 held",
+      "    concurrent       [####....]                2/4",
+      "    quota            [#.......]     $31.20/$200.00",
+    ]);
+    const narrow = limitLines(ALL, NOW, { width: 80, utf8: false }, UTC);
+    t.match(narrow[2], /resets tomorrow 00:00$/, "what is held goes first");
+    t.notMatch(narrow.join(""), /held/);
+    t.match(limitLines(ALL, NOW, { width: 50, utf8: false }, UTC)[0], /^ {4}requests\/minute +12\/60$/);
+  },
+);
+
+t.test("nearly used up does not read as used up", async (t) => {
+  const tokens = (used: number) =>
+    limitLines([limit({ limit: "tokens", used, most: 1_500_000 })], NOW, { width: 80, utf8: false }, UTC)[0];
+  t.match(tokens(1_499_999), " 1.4M/1.5M ");
+  t.match(tokens(9999), " 9,999/1.5M ");
+  t.match(tokens(999_999), " 999.9k/1.5M ");
+});
+
+t.test("what is not counted is a dash, without a gauge", async (t) => {
+  const unknown = limit({ used: null, held: null, resets_at: null });
+  t.strictSame(limitLines([unknown], NOW, { width: 80, utf8: true }, UTC), ["    requests/minute  -/60"]);
+  t.strictSame(limitLines([], NOW, { width: 80, utf8: true }, UTC), []);
+});
+
+t.test("each tool has its line, and its own limits below it, within 80 columns", async (t) => {
+  const tools = [
+    tool({ name: "claude-code", group: "coding", limits: ALL, running: 2, waiting: 1 }),
+    tool({ name: "plain" }),
+    tool({
+      name: "scripts-with-a-long-name-that-nobody-wanted",
+      state: "key-unavailable",
+      key: null,
+      limits: [limit({ used: 60 })],
+    }),
+  ];
+  for (const utf8 of [true, false]) {
+    const lines = listInWords(tools, NOW, { width: 80, utf8 }).trimEnd().split("\n");
+    t.equal(lines.length, 1 + 3 + 7);
+    t.match(lines[0], /^tool +state +gateway +key +running +last use$/);
+    t.match(lines[1], /^claude-code +active +main\/coding +…a1b2 +2, 1 waits +3 min ago$/);
+    for (const [at, words] of [/requests/, /tokens/, /day/, /month/, /concurrent/, /quota/].entries()) {
+      t.match(lines[2 + at], /^ {4}\S/);
+      t.match(lines[2 + at], words);
+    }
+    t.match(lines[8], /^plain /);
+    t.match(lines[9], /^scripts-with/);
+    t.match(lines[10], /^ {4}requests\/minute .* 60\/60/);
+    for (const line of lines) t.ok(cellsOf(line) <= 80, line);
+    const drawn = lines.filter((line) => line.startsWith("    ")).join("");
+    t[utf8 ? "match" : "notMatch"](drawn, /[^\x20-\x7e]/);
+  }
+});
+
+t.test("below the list stands what needs the person, and nothing else", async (t) => {
+  const notes = (more: Partial<ToolStatus>) => {
+    const [, below = ""] = listInWords([tool(more)], NOW, { width: 200, utf8: true })
+      .trimEnd()
+      .split("\n\n");
+    return below;
+  };
+  const day = 86_400_000;
+  t.equal(notes({}), "");
+  t.equal(
+    notes({ why: "no token yet", next: "keybearer tools token codex" }),
+    "codex: no token yet → keybearer tools token codex",
+  );
+  t.match(notes({ expires: NOW + 30 * MINUTE }), /^codex: expires in 30 min → change tools\.codex\.expires$/);
+  t.equal(notes({ expires: NOW + 8 * day }), "", "far off is no news");
+  t.equal(notes({ expires: NOW - day }), "", "over is told by the state");
+  const full = { limit: "spend", per: "day", used: 5, most: 5 } as const;
+  t.match(
+    notes({ limits: [limit({ ...full, resets_at: NOW + 90 * MINUTE })] }),
+    /^codex: spend\/day is used up, resets in 90 min → keybearer tools lift codex --spend …$/,
+  );
+  t.equal(
+    notes({ limits: [limit({ ...full, used: 4, held: 1, resets_at: NOW + 90 * MINUTE })] }),
+    "",
+    "held may come back",
+  );
+  t.equal(notes({ limits: [limit({ used: 60 })] }), "", "a minute is over before it is read");
+  t.equal(
+    notes({ limits: [limit({ limit: "concurrent", per: null, used: 4, most: 4, resets_at: null })] }),
+    "",
+  );
+  t.match(
+    notes({ limits: [limit({ limit: "quota", per: null, used: 7, most: 5, resets_at: null })] }),
+    /^codex: quota is used up → raise tools\.codex\.quota$/,
+  );
+});
+
+t.test("nothing in a name can steer the terminal", async (t) => {
+  const evil = "\u001b[2J\u202ecodex\n";
+  const shown = listInWords(
+    [tool({ name: evil, gateway: evil, why: evil, next: evil, expires: NOW + 1 })],
+    NOW,
+    { width: 80, utf8: true },
+  );
+  t.notMatch(shown, /(?!\n)[\p{Cc}\p{Bidi_Control}]/u);
+});
+
+t.test("without a daemon the limits are listed from the file, and used is a dash", async (t) => {
+  const home = await newHome(t);
+  await saveConfig(
+    home,
+    "gateway: http://127.0.0.1:9/v1\ntools:\n  codex: { key: env:X, limits: { requests: 60/minute, spend: [$5/day, $60/month], concurrent: 4 }, quota: $200 }\n  plain: { key: env:Y }\n",
+  );
+  const words = await command(t, home, ["tools"]);
+  t.equal(words.code, 0);
+  t.match(
+    words.stdout,
+    /^codex +no-token .*\n {4}requests\/minute +-\/60\n {4}spend\/day +-\/\$5\.00\n {4}spend\/month +-\/\$60\.00\n {4}concurrent +-\/4\n {4}quota +-\/\$200\.00\nplain /m,
+  );
+  for (const line of words.stdout.split("\n")) t.ok(cellsOf(line) <= 80, line);
+  const [codex] = JSON.parse((await command(t, home, ["tools", "--json"])).stdout);
+  t.match(codex, { name: "codex", running: 0, waiting: 0, expires: null });
+  t.strictSame(codex.limits[1], {
+    limit: "spend",
+    per: "day",
+    most: 5_000_000,
+    used: null,
+    held: null,
+    extra: 0,
+    resets_at: null,
+  });
+});
