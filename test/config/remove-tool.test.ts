@@ -26,6 +26,11 @@ const cases: readonly Case[] = [
     comment: true,
   },
   {
+    name: "a comment inside the one before is none above it",
+    before: "tools:\n  a:\n    key: x\n    # model: y\n  codex: {}\n",
+    after: "tools:\n  a:\n    key: x\n    # model: y\n",
+  },
+  {
     name: "a comment inside it behind a blank line goes, one beside its name stays",
     before: "tools:\n  codex:\n    key: x\n\n    # spare\n\n  # other\n  other: {}\n",
     after: "tools:\n\n  # other\n  other: {}\n",

@@ -43,7 +43,7 @@ export function removeTool(text: string, tool: string): Removed {
     const reason = "config.yaml is written in a way that this edit cannot follow safely";
     return { ok: false, reason: `${reason}: delete ${tool} below tools: by hand` };
   }
-  return { ok: true, text: edited, commentAbove: isComment(text, edit.start) };
+  return { ok: true, text: edited, commentAbove: hasCommentAbove(found) };
 }
 
 /** The lines of the tool, and the comments right below that are set in deeper than its name. */
@@ -85,9 +85,13 @@ function keyStart({ key }: Pair<unknown, unknown>): number | null {
   return isNode(key) ? startOf(key) : null;
 }
 
-function isComment(text: string, at: number): boolean {
-  const above = text.slice(0, at).replace(/\r?\n$/, "");
-  return /^\s*#/.test(above.slice(above.lastIndexOf("\n") + 1));
+/** One that is set in deeper belongs to what comes before. */
+function hasCommentAbove({ text, pair }: FoundTool): boolean {
+  const at = keyStart(pair) ?? 0;
+  const start = lineStart(text, at);
+  const above = start === 0 ? "" : text.slice(lineStart(text, start - 1), start);
+  const comment = /^([ \t]*)#/.exec(above);
+  return comment !== null && (comment[1] ?? "").length <= columnOf(text, at);
 }
 
 /** Reads the outcome again: it must be the old file without that one tool, or it is not given out. */

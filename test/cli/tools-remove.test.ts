@@ -1,0 +1,117 @@
+import { randomBytes } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import t from "tap";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+
+const KEY = `sk-canary-${randomBytes(12).toString("hex")}`;
+const TOOLS = `gateway: http://127.0.0.1:9/v1
+tools:
+  # the editor
+  zed:   # mine
+    key: env:ZED_KEY
+  codex:
+    key: ${KEY}
+    # model: x
+  claude-code: {}
+  twin: { key: { command: [/usr/bin/op, read, one] } }
+  other: { key: { command: [/usr/bin/op, read, two] } }
+  same: { key: { command: [/usr/bin/op, read, two] } }
+`;
+
+t.test("a removed tool is gone from the file alone, and is told where its key still lies", async (t) => {
+  const removals: [string, string, RegExp][] = [
+    [
+      "zed",
+      TOOLS.replace(/ {2}zed:.*\n.*\n/, ""),
+      /comments that stood above it are still there\nits key stays in env:ZED_KEY: delete it there and in the gateway's console/,
+    ],
+    [
+      "codex",
+      TOOLS.replace(/ {2}codex:\n.*\n.*\n/, ""),
+      new RegExp(`its key …${KEY.slice(-4)} went with it: delete it in the gateway's console too`),
+    ],
+    [
+      "claude-code",
+      TOOLS.replace("  claude-code: {}\n", ""),
+      /its key stays in keychain:keybearer\/claude-code: delete it there/,
+    ],
+    ["twin", TOOLS.replace(/ {2}twin:.*\n/, ""), /its key stays in command \/usr\/bin\/op: delete it there/],
+    ["other", TOOLS.replace(/ {2}other:.*\n/, ""), /its key, command \/usr\/bin\/op, is also that of same$/m],
+  ];
+  const home = await newHome(t);
+  for (const [tool, after, words] of removals) {
+    const file = await saveConfig(home, TOOLS);
+    const { code, stdout, stderr } = await command(t, home, ["tools", "remove", tool, "--yes", "--now"]);
+    t.strictSame({ code, stderr }, { code: 0, stderr: "" }, tool);
+    t.equal(readFileSync(file, "utf8"), after);
+    t.match(
+      stdout,
+      `${tool} is removed from ${file}: its tokens are dead, its records stay in the usage log\n`,
+    );
+    t.match(stdout, words);
+    t.match(stdout, /\nkeybearer is not running, so nothing is under way\n$/);
+    t.notOk(stdout.includes(KEY));
+    if (tool !== "zed") t.notMatch(stdout, /comments/);
+  }
+});
+
+t.test("nobody to ask and no --yes: exit 2, and nothing is removed", async (t) => {
+  const home = await newHome(t);
+  const file = await saveConfig(home, TOOLS);
+  const { code, stdout, stderr } = await command(t, home, ["tools", "remove", "zed"], { input: "yes\n" });
+  t.strictSame({ code, stdout }, { code: 2, stdout: "" });
+  t.match(stderr, /nobody is here to ask\. if you are sure: keybearer tools remove zed --yes/);
+  t.equal(readFileSync(file, "utf8"), TOOLS);
+});
+
+t.test("the last tool, an unknown one, and a file that cannot be followed stay as they are", async (t) => {
+  const home = await newHome(t);
+  const kept: [string, RegExp][] = [
+    ["gateway: http://127.0.0.1:9/v1\ntools: { zed: {} }\n", /only tool.*keybearer tools disable zed/],
+    [TOOLS.replaceAll("zed", "yed"), /there is no tool zed .* yed, codex/],
+    [`tools: { a: {}, # a\n  zed: { key: ${KEY} } }\n`, /delete zed below tools: by hand/],
+  ];
+  for (const [text, words] of kept) {
+    const file = await saveConfig(home, text);
+    const { code, stdout, stderr } = await command(t, home, ["tools", "remove", "zed", "--yes"]);
+    t.strictSame({ code, stdout }, { code: 1, stdout: "" });
+    t.match(stderr, words);
+    t.notOk(stderr.includes(KEY));
+    t.equal(readFileSync(file, "utf8"), text);
+  }
+});
+
+t.test("at a terminal it asks, and only a yes removes", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  const file = await saveConfig(home, TOOLS);
+  for (const answer of ["no\r", "y\r", "\u0004"]) {
+    const person = atTerminal(t, home, "tools", "remove", "zed");
+    await person.says(/remove zed from .*config\.yaml\? type yes: /);
+    person.child.stdin?.write(answer);
+    const { code, stdout } = await person.ended;
+    t.equal(code, 1, JSON.stringify(answer));
+    t.match(stdout, /not removed; nothing changed/);
+  }
+  t.equal(readFileSync(file, "utf8"), TOOLS);
+  const person = atTerminal(t, home, "tools", "remove", "zed");
+  await person.says(/type yes: /);
+  person.child.stdin?.write("yes\r");
+  t.equal((await person.ended).code, 0);
+  t.notMatch(readFileSync(file, "utf8"), /zed/);
+});
+
+t.test("an edit by hand that comes while it asks is not lost", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  const file = await saveConfig(home, TOOLS);
+  const person = atTerminal(t, home, "tools", "remove", "zed");
+  await person.says(/type yes: /);
+  writeFileSync(file, `${TOOLS}# by hand\n`);
+  person.child.stdin?.write("yes\r");
+  const { code, stdout } = await person.ended;
+  t.equal(code, 1);
+  t.match(stdout, /was changed by something else meanwhile and was left as it is: run the command again/);
+  t.equal(readFileSync(file, "utf8"), `${TOOLS}# by hand\n`);
+});
