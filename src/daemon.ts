@@ -1,8 +1,9 @@
 import type { DestinationStream } from "pino";
+import { createAllowances, openBooks } from "./bookkeeping.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
 import { problemsInWords } from "./config/problem.ts";
-import type { Config, Listen } from "./config/shape.ts";
+import type { Listen } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { type ControlServer, createControlServer } from "./control/server.ts";
 import { type Status, statusOf } from "./control/status.ts";
@@ -21,9 +22,7 @@ import { hostsOf } from "./proxy/server.ts";
 import { createStandings } from "./proxy/standing.ts";
 import { keyWarnings, Reload, wantsOf } from "./reload.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
-import { createLedger } from "./usage/ledger/ledger.ts";
-import { createPrices } from "./usage/prices.ts";
-import { createStrangers } from "./usage/strangers.ts";
+import { readLastUses } from "./usage/ledger/spent.ts";
 import { version } from "./version.ts";
 
 export interface DaemonOptions {
@@ -71,27 +70,30 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
   const onSandbox = () => newcomer?.serving() ?? false;
   log.level = first.config.log.level;
-  const [agents, standings, tail] = [createAgents(clock), createStandings(clock), createTail()];
+  const [agents, tail] = [createAgents(clock), createTail()];
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
     agents.keepOnly(Object.values(to.config.gateways));
+    books.limiter.change(to.config);
     if (onSandbox()) endSandbox(newcomer, log);
   };
   const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
   keys.whenLate(() => void reload.takeKeys());
-  const usage = createUsage({ places, clock, log, config: () => reload.snapshot.config });
+  const booksMeans = { places, clock, log, config: () => reload.snapshot.config };
+  const books = openBooks(booksMeans);
+  const standings = createStandings(clock, books.ledger.ask(readLastUses) ?? new Map());
 
   const closeAll = () =>
-    Promise.all([reload.close(), newcomer?.stop(), control.close(), usage.ledger.stop()]);
+    Promise.all([reload.close(), newcomer?.stop(), control.close(), books.ledger.stop()]);
 
   const gate = { hosts: [] as readonly string[], stopping: false };
   const port = await openDataPort(first.config.listen, {
     clock,
     log,
     standings,
-    ...usage,
+    ...books,
     tell: tail.tell,
     snapshot: () => reload.snapshot,
     forwarder: createForwarder(clock),
@@ -108,17 +110,23 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   });
   gate.hosts = hostsOf(port.port);
 
-  const seen = { configPath: places.config, reload, standings, usage, startedAt, clock };
+  const seen = { configPath: places.config, reload, standings, ...books, startedAt, clock };
   const status = () =>
     statusOf({ version: version(), listen: port.addresses, sandbox: onSandbox(), ...seen });
-  control.serve({ status, ...createTrusting({ reload, keyring, log }), tail });
+  const owner = { ...createTrusting({ reload, keyring, log }), ...createAllowances(books, booksMeans) };
+  control.serve({ status, ...owner, tail });
   await reload.watch();
-  void usage.prices.load();
+  void books.prices.load();
+  const cut = () => {
+    books.running.cutAll();
+    port.cut();
+  };
 
   const stop = async (patienceMs = DRAIN_MS) => {
     gate.stopping = true;
     keyring.close();
-    const timer = setTimeout(() => port.cut(), patienceMs);
+    books.limiter.stop();
+    const timer = setTimeout(cut, patienceMs);
     await port.drain();
     clearTimeout(timer);
     await closeAll();
@@ -128,30 +136,13 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     ...{ port: port.port, addresses: port.addresses, newcomer, log, status, stop },
     snapshot: () => reload.snapshot,
     reload: () => reload.refresh(true),
-    cut: () => port.cut(),
+    cut,
   };
 }
 
 function endSandbox(newcomer: Newcomer | null, log: Logger): void {
   log.info("a config.yaml is there: the sandbox ends");
   void newcomer?.end().catch((error) => log.error({ err: error }, "the sandbox did not end well"));
-}
-
-interface UsageMeans {
-  readonly places: Places;
-  readonly clock: Clock;
-  readonly log: Logger;
-  readonly config: () => Config;
-}
-
-/** What keeps the books. */
-function createUsage({ places, clock, log, config }: UsageMeans) {
-  const keep = () => config().usage.keep;
-  return {
-    ledger: createLedger({ file: places.usage, clock, log, keep, sync: config().usage.sync }),
-    prices: createPrices(),
-    strangers: createStrangers(),
-  };
 }
 
 /** No file, unless it was named, is not an error: then the sandbox serves. */

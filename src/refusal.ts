@@ -68,8 +68,17 @@ export interface RefusalAnswer {
   readonly body: string;
 }
 
+/** Only the owner can lift it: trying again is in vain, or would be for too long. */
+const OWNERS: Rule = { status: 400, retry: NEVER };
+
+/** A limit under which room does not return soon is told at once, where a 429 would be waited out in silence. */
+function ruleOf({ code, retryAfter }: Refusal): Rule {
+  const rule: Rule = REFUSALS[code];
+  return rule.status === 429 && retryAfter === undefined ? OWNERS : rule;
+}
+
 export function refusalAnswer(refusal: Refusal, protocol: Protocol, requestId: string): RefusalAnswer {
-  const rule: Rule = REFUSALS[refusal.code];
+  const rule = ruleOf(refusal);
   const body = JSON.stringify(bodyFor(refusal, protocol, rule.status));
   return {
     status: rule.status,

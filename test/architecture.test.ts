@@ -29,7 +29,7 @@ const RANKS: readonly (readonly string[])[] = [
   ["identity/", "limits/", "usage/"],
   ["mirror/", "proxy/"],
   ["control/", "dashboard/", "service/", "sandbox/"],
-  ["daemon", "reload", "newcomer", "data-port"],
+  ["daemon", "reload", "newcomer", "data-port", "bookkeeping"],
   ["cli/"],
 ];
 

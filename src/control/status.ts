@@ -80,7 +80,8 @@ export interface StatusMeans {
   };
   readonly standings: Standings;
   readonly limiter: Pick<Limiter, "levels">;
-  readonly usage: { readonly ledger: Ledger; readonly strangers: Strangers };
+  readonly ledger: Ledger;
+  readonly strangers: Strangers;
 }
 
 export async function statusOf(means: StatusMeans): Promise<Status> {
@@ -104,12 +105,12 @@ export async function statusOf(means: StatusMeans): Promise<Status> {
       tools: tools.filter((tool) => tool.gateway === gateway.name).length,
       groups: Object.keys(gateway.groups),
     })),
-    usage: usageStatus(means.usage),
+    usage: usageStatus(means),
     machine: await machine(),
   };
 }
 
-function usageStatus({ ledger, strangers }: StatusMeans["usage"]): UsageStatus {
+function usageStatus({ ledger, strangers }: StatusMeans): UsageStatus {
   const { condition, reason, refusalsLost, upkeptAt, ...rest } = ledger.state();
   return {
     state: condition,

@@ -63,18 +63,17 @@ export function askFor(expected: CallTokens, cost: (tokens: CallTokens) => numbe
 }
 
 /**
- * The most output that a request lets itself have, from the top-level fields of its body, as far as they were seen. Of
+ * The most output that a request lets itself have, from the fields of its body, by path, as far as they were seen. Of
  * several the greatest, because gateways differ in which one they pass on; times the number of answers asked for.
  */
 export function namedMaximum(fields: Readonly<Record<string, unknown>>): number | null {
-  const gemini = isRecord(fields.generationConfig) ? fields.generationConfig : {};
   const named = [
     fields.max_tokens,
     fields.max_completion_tokens,
     fields.max_output_tokens,
-    gemini.maxOutputTokens,
+    fields["generationConfig.maxOutputTokens"],
   ].filter(isAmount);
-  const answers = [fields.n, fields.best_of, gemini.candidateCount].filter(isAmount);
+  const answers = [fields.n, fields.best_of, fields["generationConfig.candidateCount"]].filter(isAmount);
   return named.length === 0 ? null : Math.max(...named) * Math.max(1, ...answers);
 }
 
@@ -99,8 +98,4 @@ export class RecentCalls {
 
 function isAmount(value: unknown): value is number {
   return typeof value === "number" && value > 0;
-}
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null;
 }

@@ -12,6 +12,8 @@ export interface BodyHead {
    * certain only once `whole` is true.
    */
   readonly disputed: boolean;
+  /** What it says of how long its answer may be, by field. Told only with `toEnd`. */
+  readonly lengths: Readonly<Record<string, unknown>>;
   /** Everything that could name a model was seen. */
   readonly whole: boolean;
   /**
@@ -54,12 +56,13 @@ const MOST_AHEAD = 1024 * 1024;
  * whole. A client that expects `100 Continue` must have been told before. Never rejects.
  */
 export function readHead(req: IncomingMessage, endpoint: string, options: HeadOptions): Promise<BodyHead> {
-  const named = modelInPath(endpoint);
-  if (named !== null) return Promise.resolve(headOf(without(named), "told"));
-  if (!hasBody(req)) return Promise.resolve(headOf(without(null), "none"));
   const { patience, toEnd = false, most = MOST_AHEAD } = options;
-  const scan = modelScan(req.headers["content-type"], req.headers["content-encoding"], toEnd);
-  if (scan === null) return Promise.resolve(headOf(without(null), "unreadable"));
+  const named = modelInPath(endpoint);
+  const unread = (end: HeadEnd) => Promise.resolve(headOf(without(named), named === null ? end : "told"));
+  if (!hasBody(req) || (named !== null && !toEnd)) return unread("none");
+  const read = modelScan(req.headers["content-type"], req.headers["content-encoding"], toEnd);
+  if (read === null) return unread("unreadable");
+  const scan = named === null ? read : asNamed(read, named);
   let ahead = 0;
   const see = (chunk: Buffer) => {
     scan.see(chunk);
@@ -88,7 +91,22 @@ function hasBody({ headers, complete, readableLength }: IncomingMessage): boolea
 
 /** Where there is no body to look at. */
 function without(model: string | null): ModelScan {
-  return { see: () => {}, model, disputed: false, done: true };
+  return { see: () => {}, model, disputed: false, lengths: {}, done: true };
+}
+
+/** The path names the model, whatever the body says. */
+function asNamed(scan: ModelScan, model: string): ModelScan {
+  return {
+    see: (chunk) => scan.see(chunk),
+    model,
+    disputed: false,
+    get lengths() {
+      return scan.lengths;
+    },
+    get done() {
+      return scan.done;
+    },
+  };
 }
 
 function headOf(scan: ModelScan, end: HeadEnd, { ahead, over } = { ahead: 0, over: false }): BodyHead {
@@ -100,6 +118,9 @@ function headOf(scan: ModelScan, end: HeadEnd, { ahead, over } = { ahead: 0, ove
     },
     get disputed() {
       return scan.disputed;
+    },
+    get lengths() {
+      return scan.lengths;
     },
     get whole() {
       return end !== "unreadable" && (over || scan.done);

@@ -6,6 +6,7 @@ import { readHead } from "./body-head.ts";
 import type { Asking } from "./exchange.ts";
 import { uploadStopped } from "./failure.ts";
 import type { Request } from "./request.ts";
+import { isJudged } from "./room.ts";
 import { createUsageFilter } from "./usage-filter.ts";
 
 /** Uploads whose parts name no model, and may be large. */
@@ -15,10 +16,10 @@ const MOST_ASKED = 16 * 1024 * 1024;
 
 /** Looks at the beginning of the body, so that the record can say which model was asked for. */
 export async function readBody(req: IncomingMessage, request: Request): Promise<Refusal | null> {
-  const { endpoint, gateway } = request;
-  if (gateway === null || FILES.test(endpoint)) return null;
+  const { endpoint, gateway, tool } = request;
+  if (gateway === null || tool === null || FILES.test(endpoint)) return null;
   const patience = gateway.timeouts.firstByte;
-  request.body = await readHead(req, endpoint, { patience });
+  request.body = await readHead(req, endpoint, { patience, toEnd: isJudged(tool, gateway.groups) });
   return request.body.end === "stalled" ? uploadStopped(patience) : null;
 }
 

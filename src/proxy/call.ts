@@ -10,7 +10,7 @@ import { createDeadline, type Deadline, type Phase } from "./deadline.ts";
 import { gather, readError } from "./error-body.ts";
 import type { End, Exchange, Outcome } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout, uploadStopped } from "./failure.ts";
-import { incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
+import { incomingHeaders, reasonPhrase, reframe, withCause, withOwn } from "./headers.ts";
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
 
 /**
@@ -201,7 +201,7 @@ export class Call {
     const { res, key, ownHeaders } = this.#exchange;
     // The gateway's Date, or none: the mirror measures the gateway's clock by it.
     res.sendDate = false;
-    res.writeHead(status, reasonPhrase(this.#answer?.statusMessage ?? "", key), [...headers, ...ownHeaders]);
+    res.writeHead(status, reasonPhrase(this.#answer?.statusMessage ?? "", key), withOwn(headers, ownHeaders));
   }
 
   #passRest(answer: IncomingMessage, hearing: Hearing): void {

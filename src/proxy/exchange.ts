@@ -3,7 +3,7 @@ import type { Duplex, Transform } from "node:stream";
 import type { Gateway } from "../config/shape.ts";
 import type { Refusal } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
-import type { Metering } from "../usage/record.ts";
+import type { Metering, RecordEnd } from "../usage/record.ts";
 import type { OutgoingHeaders } from "./headers.ts";
 import { type Heard, NOTHING_HEARD } from "./hearing.ts";
 
@@ -46,7 +46,7 @@ export interface Sending {
   readonly ownHeaders: readonly string[];
 }
 
-export type End = "complete" | "client-left" | "gateway-failed" | "refused";
+export type End = RecordEnd;
 
 /** How a request ended. There is exactly one for every request. */
 export interface Outcome extends Heard {

@@ -9,23 +9,34 @@ import { logUnavailable } from "./failure.ts";
 import { guard } from "./guard.ts";
 import type { HandleMeans } from "./means.ts";
 import { openRecord } from "./recording.ts";
-import { headOf, letIn, openRequest } from "./request.ts";
+import { headOf, letIn, openRequest, type Request } from "./request.ts";
+import { findRoom } from "./room.ts";
 import { endpointOf, route } from "./route.ts";
 import { sending } from "./sending.ts";
-import { settle } from "./settle.ts";
+import { settle, settling } from "./settle.ts";
 
 /**
  * A request to change the protocol. Only a known tool whose gateway says `websockets: true` gets further than 426, the
  * one answer from which clients fall back at once to plain requests, where every other refusal is told in words.
  */
-export async function handleUpgrade(
+export function handleUpgrade(
   req: IncomingMessage,
   socket: Duplex,
   head: Buffer,
   means: HandleMeans,
 ): Promise<void> {
-  const snapshot = means.snapshot();
-  const request = openRequest(req, snapshot, means.clock);
+  const request = openRequest(req, means.snapshot(), means.clock);
+  return settling(request, means, () => serve({ req, socket, head }, request, means));
+}
+
+interface Offer {
+  readonly req: IncomingMessage;
+  readonly socket: Duplex;
+  readonly head: Buffer;
+}
+
+async function serve({ req, socket, head }: Offer, request: Request, means: HandleMeans): Promise<void> {
+  const { snapshot } = request;
   const answer = (refusal: Refusal) => answerUpgradeRefusal(socket, refusal, request.protocol, request.id);
   const end = (refusal: Refusal) =>
     settle(request, { ...NOTHING_SENT, status: answer(refusal), refusal }, means);
@@ -59,8 +70,12 @@ export async function handleUpgrade(
   }
   const notLetIn = letIn(request, identified, req.headers.origin);
   if (notLetIn !== null) return end(notLetIn);
+  means.running.add(request, socket);
+  const noRoom = await findRoom(req, request, means);
+  if (noRoom !== null) return end(noRoom);
   if (!(await openRecord(request, means.ledger))) return end(logUnavailable(means.ledger.state()));
   if (socket.destroyed) return settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  request.sent = true;
   const way = sending(req, request, routed.path, means);
   const headers = { ...way.headers, connection: "Upgrade", upgrade: "websocket" };
   settle(request, await means.forwarder.forwardUpgrade({ ...way, headers, socket, head, answer }), means);

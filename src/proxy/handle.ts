@@ -10,14 +10,24 @@ import { guard } from "./guard.ts";
 import type { HandleMeans } from "./means.ts";
 import { openRecord } from "./recording.ts";
 import { headOf, letIn, openRequest, type Request } from "./request.ts";
+import { findRoom } from "./room.ts";
 import { endpointOf, route } from "./route.ts";
 import { sending } from "./sending.ts";
-import { settle } from "./settle.ts";
+import { settle, settling } from "./settle.ts";
+
+export function handle(req: IncomingMessage, res: ServerResponse, means: HandleMeans): Promise<void> {
+  const request = openRequest(req, means.snapshot(), means.clock);
+  return settling(request, means, () => serve(req, res, request, means));
+}
 
 /** A request, from top to bottom. Every step can refuse; every ending goes through settle. */
-export async function handle(req: IncomingMessage, res: ServerResponse, means: HandleMeans): Promise<void> {
-  const snapshot = means.snapshot();
-  const request = openRequest(req, snapshot, means.clock);
+async function serve(
+  req: IncomingMessage,
+  res: ServerResponse,
+  request: Request,
+  means: HandleMeans,
+): Promise<void> {
+  const { snapshot } = request;
   const end = (refusal: Refusal) => settle(request, refused(req, res, request, refusal), means);
 
   const guarded = guard(headOf(req), { hosts: means.hosts(), origins: snapshot.origins });
@@ -26,8 +36,8 @@ export async function handle(req: IncomingMessage, res: ServerResponse, means: H
     return end(refuse("shutting-down", "keybearer is stopping. try again in a moment", 2));
 
   const routed = route(request.method, req.url ?? "", req.headers.host ?? "");
-  if (routed.kind === "health") return plain(res, request.id, 200, "ok\n");
-  if (routed.kind === "probe") return plain(res, request.id, 404, "not found\n");
+  if (routed.kind === "health") return plain(res, request, 200, "ok\n");
+  if (routed.kind === "probe") return plain(res, request, 404, "not found\n");
   if (routed.kind === "wrong") return end(routed.refusal);
   request.endpoint = endpointOf(routed.path);
 
@@ -36,14 +46,18 @@ export async function handle(req: IncomingMessage, res: ServerResponse, means: H
   if (!identified.ok) return end(identified.refusal);
   const notLetIn = letIn(request, identified, req.headers.origin);
   if (notLetIn !== null) return end(notLetIn);
+  means.running.add(request, req.socket);
 
   if (req.headers.expect?.toLowerCase() === "100-continue") res.writeContinue();
   const unread = await readBody(req, request);
   if (unread !== null) return end(unread);
+  const noRoom = await findRoom(req, request, means);
+  if (noRoom !== null) return end(noRoom);
   const asking = await askingOf(req, request);
   if (!(await openRecord(request, means.ledger))) return end(logUnavailable(means.ledger.state()));
   // It left while it was read and written down: nobody would hear of its leaving any more.
   if (hasLeft(req, request)) return settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  request.sent = true;
   const way = sending(req, request, routed.path, means, asking);
   const outcome = await means.forwarder.forward({ res, asking, ...way });
   settle(request, outcome.refusal ? refused(req, res, request, outcome.refusal, outcome) : outcome, means);
@@ -65,7 +79,9 @@ function refused(
   return { ...before, status, refusal };
 }
 
-function plain(res: ServerResponse, id: string, status: number, body: string): void {
-  res.writeHead(status, { "content-type": "text/plain", "x-keybearer-request-id": id });
+/** Nothing that is recorded. */
+function plain(res: ServerResponse, request: Request, status: number, body: string): void {
+  request.settled = true;
+  res.writeHead(status, { "content-type": "text/plain", "x-keybearer-request-id": request.id });
   res.end(body);
 }

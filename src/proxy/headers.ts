@@ -167,6 +167,13 @@ export function withCause(headers: string[], cause: Cause | null): string[] {
   return [...named, "x-should-retry", "false"];
 }
 
+/** keybearer's own headers behind the gateway's; of one that both send, ours counts: its limit is the nearer one. */
+export function withOwn(headers: readonly string[], own: readonly string[]): string[] {
+  const all = [...headers];
+  for (let i = 0; i < own.length; i += 2) drop(all, own[i]?.toLowerCase() ?? "");
+  return [...all, ...own];
+}
+
 /** A body whose key was blotted out has another length, and is no longer compressed. */
 export function reframe(headers: string[], length: number | null): void {
   drop(headers, "content-length");

@@ -7,6 +7,8 @@ export interface ModelScan {
   readonly model: string | null;
   /** Two that differ stand in it. Told only by a scan that goes to the end. */
   readonly disputed: boolean;
+  /** What it says of how long its answer may be, by field. Told only by a scan that goes to the end. */
+  readonly lengths: Readonly<Record<string, unknown>>;
   /** The rest cannot change this any more. */
   readonly done: boolean;
 }
@@ -55,12 +57,13 @@ function jsonScan(toEnd: boolean): ModelScan {
         return nameOf(first.get("model"));
       },
       disputed: false,
+      lengths: {},
       get done() {
         return first.done;
       },
     };
   }
-  const last = new FieldScan(SPELLINGS, LONGEST_NAME, true);
+  const last = new FieldScan([...SPELLINGS, ...LENGTHS], LONGEST_NAME, true);
   const spelled = () => SPELLINGS.filter((name) => last.get(name) !== undefined);
   return {
     see(chunk) {
@@ -73,6 +76,9 @@ function jsonScan(toEnd: boolean): ModelScan {
     get disputed() {
       return first.get("model") !== last.get("model") || spelled().length > 1;
     },
+    get lengths() {
+      return Object.fromEntries(LENGTHS.map((name) => [name, last.get(name)]));
+    },
     get done() {
       return last.done;
     },
@@ -84,6 +90,17 @@ function jsonScan(toEnd: boolean): ModelScan {
  * one. Nobody writes it so by accident.
  */
 const SPELLINGS: readonly string[] = spellings("model");
+
+/** The fields of every protocol in which a request bounds its answer. */
+const LENGTHS: readonly string[] = [
+  "max_tokens",
+  "max_completion_tokens",
+  "max_output_tokens",
+  "n",
+  "best_of",
+  "generationConfig.maxOutputTokens",
+  "generationConfig.candidateCount",
+];
 
 function spellings(word: string): string[] {
   let all = [""];
@@ -144,6 +161,7 @@ function formScan(boundary: string, toEnd: boolean): ModelScan {
     get disputed() {
       return found.some((name) => name !== found[0]);
     },
+    lengths: {},
     get done() {
       return state === "done";
     },

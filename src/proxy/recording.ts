@@ -1,7 +1,16 @@
+import type { Used } from "../limits/counters.ts";
+import type { CallTokens } from "../limits/reservation.ts";
 import { estimateTokens } from "../usage/estimate.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import { microdollars, type Prices } from "../usage/prices.ts";
-import { type Closing, meteringOf, type Opening, type Tokens, type TokensFrom } from "../usage/record.ts";
+import {
+  type Closing,
+  meteringOf,
+  type Opening,
+  type Tokens,
+  type TokensFrom,
+  type UsageRecord,
+} from "../usage/record.ts";
 import type { Outcome } from "./exchange.ts";
 import { harmless } from "./harmless.ts";
 import type { Request } from "./request.ts";
@@ -10,6 +19,10 @@ import type { Request } from "./request.ts";
 const LONGEST_MODEL = 200;
 /** As long as the guard lets an address be. */
 const LONGEST_ENDPOINT = 8192;
+
+export function modelAsked(request: Request): string | null {
+  return modelOf(request, request.body?.model);
+}
 
 function modelOf({ snapshot }: Request, name: string | null | undefined): string | null {
   return name === null || name === undefined ? null : harmless(name, snapshot, LONGEST_MODEL);
@@ -28,23 +41,29 @@ export async function openRecord(request: Request, ledger: Ledger): Promise<bool
 
 /** What is written down before the first byte goes to the gateway. */
 export function openingOf(request: Request): Opening {
-  const { tool, gateway } = request;
-  const group = tool?.group ?? null;
+  const { tool, gateway, lease } = request;
   return {
     id: request.id,
     started_at: request.startedAt,
     tool: tool?.name ?? null,
     gateway: gateway?.name ?? null,
-    group,
-    multiplier: group === null ? 1 : (gateway?.groups[group]?.multiplier ?? 1),
+    group: tool?.group ?? null,
+    multiplier: multiplierOf(request),
     key: request.key?.fingerprint ?? null,
     protocol: request.protocol,
     method: request.method,
     endpoint: harmless(request.endpoint, request.snapshot, LONGEST_ENDPOINT),
-    model: modelOf(request, request.body?.model),
+    model: modelAsked(request),
     process: request.program,
-    waited_ms: 0,
+    waited_ms: request.waitedMs,
+    held_tokens: lease?.reservation.tokens ?? null,
+    held_microdollars: lease?.reservation.spend ?? null,
   };
+}
+
+export function multiplierOf({ tool, gateway }: Request): number {
+  const group = tool?.group ?? null;
+  return group === null ? 1 : (gateway?.groups[group]?.multiplier ?? 1);
 }
 
 /** What completes the record. `endedAt` is wall time, which the gateway's console tells as well. */
@@ -53,7 +72,7 @@ export function closingOf(request: Request, outcome: Outcome, endedAt: number, p
   const { tokens, from, short } = countedIn(request, outcome);
   const answered = modelOf(request, outcome.reading?.model);
   const model = modelOf(request, request.body?.model);
-  const { multiplier } = openingOf(request);
+  const multiplier = multiplierOf(request);
   const price =
     tokens === null || short
       ? null
@@ -108,4 +127,29 @@ function countedIn(request: Request, { reading, status }: Outcome): Counted {
   const estimated = estimateTokens(request.text.seen, reading.text);
   const output = Math.max(reported?.output ?? 0, estimated.output);
   return { tokens: { ...(reported ?? estimated), output }, from: "estimated", short: false };
+}
+
+/** What a finished call takes from the limits; null: nobody told, so that it takes what was held for it. */
+export function usedBy(record: UsageRecord): Used {
+  // The gateway itself says that it did nothing.
+  const nothing = record.status !== null && record.status >= 400 && record.status < 500 ? 0 : null;
+  const call = callOf(record);
+  return {
+    tokens: call === null ? nothing : call.input + call.output,
+    spend: record.cost_microdollars ?? nothing,
+  };
+}
+
+/** What the gateway reported, to learn from; null: nothing, or only a guess. */
+export function reportedCall(record: UsageRecord): CallTokens | null {
+  return record.tokens_from === "reported" ? callOf(record) : null;
+}
+
+function callOf(record: UsageRecord): CallTokens | null {
+  const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = record;
+  if (input_tokens === null || output_tokens === null) return null;
+  return {
+    input: input_tokens + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0),
+    output: output_tokens,
+  };
 }

@@ -3,6 +3,7 @@ import type { Clock } from "../clock.ts";
 import type { Gateway, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { admit } from "../limits/admit.ts";
+import type { Lease } from "../limits/limiter.ts";
 import { type Protocol, type Refusal, refuse } from "../refusal.ts";
 import { requestId } from "../request-id.ts";
 import type { Secret } from "../secret.ts";
@@ -31,6 +32,15 @@ export interface Request {
   body: BodyHead | null;
   /** Its text, counted for a tool with `estimate`; else null. */
   text: RequestText | null;
+  /** What is held for it under the tool's limits. */
+  lease: Lease | null;
+  /** How long it waited for room under them. */
+  waitedMs: number;
+  /** Something of it may have reached the gateway. */
+  sent: boolean;
+  /** The owner, or the end of the daemon, cut it. */
+  cut: boolean;
+  settled: boolean;
   /** It has a record that waits to be completed. */
   recorded: boolean;
 }
@@ -54,6 +64,11 @@ export function openRequest(req: Arrival, snapshot: Snapshot, clock: Clock): Req
     program: null,
     body: null,
     text: null,
+    lease: null,
+    waitedMs: 0,
+    sent: false,
+    cut: false,
+    settled: false,
     recorded: false,
   };
 }

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { rateHeaders } from "../limits/refusals.ts";
 import { decodes } from "../usage/meters/decode.ts";
 import { meteringOf } from "../usage/record.ts";
 import type { Asking, Sending } from "./exchange.ts";
@@ -38,7 +39,13 @@ export function sending(
     metering,
     countText: tool?.estimate ?? false,
     seeBody: seeBody(request),
-    ownHeaders: ["x-keybearer-request-id", id, ...(means.sandbox() ? ["x-keybearer-sandbox", "1"] : [])],
+    ownHeaders: [
+      ...["x-keybearer-request-id", id],
+      ...(means.sandbox() ? ["x-keybearer-sandbox", "1"] : []),
+      ...(tool === null
+        ? []
+        : Object.entries(rateHeaders(means.limiter.levels(tool).levels, means.clock.now())).flat()),
+    ],
   };
 }
 

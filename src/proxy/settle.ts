@@ -1,12 +1,14 @@
 import type { Clock } from "../clock.ts";
+import type { Limiter } from "../limits/limiter.ts";
 import type { Logger } from "../logger.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Prices } from "../usage/prices.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import type { Strangers } from "../usage/strangers.ts";
-import type { Outcome } from "./exchange.ts";
-import { closingOf, openingOf } from "./recording.ts";
+import { NOTHING_SENT, type Outcome } from "./exchange.ts";
+import { closingOf, openingOf, reportedCall, usedBy } from "./recording.ts";
 import type { Request } from "./request.ts";
+import type { Running } from "./running.ts";
 import type { Standings } from "./standing.ts";
 
 export interface SettleMeans {
@@ -16,20 +18,49 @@ export interface SettleMeans {
   readonly ledger: Ledger;
   readonly prices: Prices;
   readonly strangers: Strangers;
+  readonly limiter: Limiter;
+  readonly running: Running;
   /** For whoever follows live. */
   readonly tell: (record: UsageRecord) => void;
   /** The gateway answered 401: the key may have been rotated where it is kept. */
   readonly rereadKey: (tool: string) => void;
 }
 
+/** Serves a request, and settles it should a bug of ours keep it from that: no slot stays taken, no record open. */
+export async function settling(
+  request: Request,
+  means: SettleMeans,
+  serve: () => Promise<void>,
+): Promise<void> {
+  try {
+    await serve();
+  } finally {
+    if (!request.settled) settle(request, { ...NOTHING_SENT, end: "gateway-failed" }, means);
+  }
+}
+
 /** The one way out of every request: finished, refused, left or failed. */
-export function settle(request: Request, outcome: Outcome, means: SettleMeans): void {
+export function settle(request: Request, ended: Outcome, means: SettleMeans): void {
   const { tool, key } = request;
+  const outcome = request.cut ? { ...ended, end: "interrupted" as const } : ended;
+  request.settled = true;
+  means.running.remove(request);
   if (tool !== null && key !== null && outcome.end !== "refused") {
     means.standings.note(tool.name, key, outcome);
     if (outcome.status === 401) means.rereadKey(tool.name);
   }
-  logLine(request, record(request, outcome, means), outcome, means);
+  const whole = record(request, outcome, means);
+  settleLease(request, whole, means.limiter);
+  logLine(request, whole, outcome, means);
+}
+
+/** What was held for it is settled to what it used. */
+function settleLease({ lease, sent }: Request, whole: UsageRecord, limiter: Limiter): void {
+  if (lease === null) return;
+  if (!sent || whole.refusal === "gateway-unreachable") limiter.giveBack(lease);
+  else limiter.settle(lease, usedBy(whole));
+  const call = reportedCall(whole);
+  if (call !== null) limiter.note(lease.tool, call);
 }
 
 function record(request: Request, outcome: Outcome, means: SettleMeans): UsageRecord {

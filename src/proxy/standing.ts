@@ -23,9 +23,10 @@ export interface Standings {
   lastUse(tool: string): number | null;
 }
 
-export function createStandings(clock: Clock): Standings {
+/** @param before when each tool was last used before this process began. */
+export function createStandings(clock: Clock, before: ReadonlyMap<string, number> = new Map()): Standings {
   const refused = new Map<string, Refused>();
-  const uses = new Map<string, number>();
+  const uses = new Map(before);
   return {
     note(tool, key, outcome) {
       uses.set(tool, clock.now());

@@ -6,7 +6,7 @@ import { createDeadline, type Deadline } from "./deadline.ts";
 import { type Gathered, gather, readError } from "./error-body.ts";
 import type { End, Outcome, UpgradeExchange } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout } from "./failure.ts";
-import { incomingHeaders, reasonPhrase } from "./headers.ts";
+import { incomingHeaders, reasonPhrase, withOwn } from "./headers.ts";
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
 
 /** How long one side of a WebSocket may go on once the other has ended. */
@@ -120,7 +120,7 @@ export class UpgradeCall {
     gathered: Gathered | null,
   ): void {
     const { socket, key, ownHeaders } = this.#exchange;
-    const flat = [...headers, ...ownHeaders, "connection", "close"];
+    const flat = [...withOwn(headers, ownHeaders), "connection", "close"];
     const reason = reasonPhrase(answer.statusMessage ?? "", key);
     let head = `HTTP/1.1 ${answer.statusCode} ${reason}\r\n`;
     for (let i = 0; i + 1 < flat.length; i += 2) head += `${flat[i]}: ${flat[i + 1]}\r\n`;

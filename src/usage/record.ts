@@ -32,6 +32,9 @@ export interface Opening {
   readonly process: string | null;
   /** How long it waited for room under a limit. */
   readonly waited_ms: number;
+  /** What the tool's limits held for it, and go on counting should nobody tell what it used. Not exported. */
+  readonly held_tokens: number | null;
+  readonly held_microdollars: number | null;
 }
 
 /** What completes a record, exactly once. */

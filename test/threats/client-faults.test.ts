@@ -5,11 +5,14 @@ import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import { createSnapshot } from "../../src/config/snapshot.ts";
 import type { Owner } from "../../src/identity/process.ts";
+import { createLimiter } from "../../src/limits/limiter.ts";
+import { systemCalendar } from "../../src/limits/windows.ts";
 import { createLogger } from "../../src/logger.ts";
 import { createAgents } from "../../src/proxy/agents.ts";
 import { createForwarder } from "../../src/proxy/forward.ts";
 import { handle } from "../../src/proxy/handle.ts";
 import { handleUpgrade } from "../../src/proxy/handle-upgrade.ts";
+import { createRunning } from "../../src/proxy/running.ts";
 import { hostsOf, openPort } from "../../src/proxy/server.ts";
 import { createStandings } from "../../src/proxy/standing.ts";
 import { Secret } from "../../src/secret.ts";
@@ -151,6 +154,8 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
     ledger,
     prices: createPrices(),
     strangers: createStrangers(),
+    limiter: createLimiter({ clock: systemClock, calendar: systemCalendar, spent: () => null }),
+    running: createRunning(),
     tell: () => {},
     rereadKey: () => {},
     snapshot: () => snapshot,

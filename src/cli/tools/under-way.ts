@@ -27,7 +27,8 @@ export async function endUnderWay(
     case "in force": {
       const running = effect.tool?.running ?? 0;
       if (!now) {
-        if (running > 0) say(`${requests(running)} under way finish${again === null ? "" : ` → ${again}`}`);
+        if (running > 0)
+          say(`${requests(running)} under way may finish${again === null ? "" : ` → ${again}`}`);
         return;
       }
       const cut = await cutUnderWay(places, name);

@@ -1,3 +1,4 @@
+import type Database from "libsql";
 import type { Clock } from "../../clock.ts";
 import type { Logger } from "../../logger.ts";
 import type { Closing, Opening } from "../record.ts";
@@ -15,6 +16,8 @@ export interface Ledger {
   /** Can a request be let in now? */
   available(): boolean;
   state(): LedgerState;
+  /** Asks the log itself (see spent.ts), with everything that is finished by now in it. null: it cannot be asked now. */
+  ask<T>(question: (db: Database.Database) => T): T | null;
   /** Everything written, the WAL taken over into the file, closed. */
   stop(): Promise<void>;
 }

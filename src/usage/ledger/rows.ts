@@ -19,6 +19,8 @@ const OPENING = [
   "model",
   "process",
   "waited_ms",
+  "held_tokens",
+  "held_microdollars",
 ] as const satisfies readonly (keyof Opening)[];
 
 const CLOSING = [
@@ -48,6 +50,10 @@ const LANE = ["tool", "gateway", "group", "key", "model"] as const;
 
 /** The columns of recordOf's rows. */
 export const RECORD_COLUMNS: string = names(WHOLE);
+/** The same from a file that may be older and lack some of them. */
+export function recordColumnsOf(there: ReadonlySet<string>): string {
+  return WHOLE.map((name) => (there.has(name) ? `"${name}"` : "NULL")).join(", ");
+}
 /** The columns of cellOfRow's rows. */
 export const CELL_COLUMNS: string = names([...LANE, "slot", ...SUMS, "first_bytes"]);
 

@@ -1,5 +1,5 @@
 /** Of the file. A program that knows less than the file leaves it alone. */
-export const SCHEMA_VERSION = 1;
+export const SCHEMA_VERSION = 2;
 
 /** "kbus" in SQLite's header: tells the file from another program's. */
 export const APPLICATION_ID = 0x6b627573;
@@ -11,6 +11,7 @@ export const APPLICATION_ID = 0x6b627573;
  * records: one row a request, in the order they began; the columns are the fields of UsageRecord.
  * cells: the same, summed up by quarter of an hour (every time zone is a multiple of that away from UTC), so that a
  * report does not read every record. A record is counted in its cell in the transaction that completes it.
+ * lifts: every extra allowance that an owner gave; those that are over are kept as history.
  * The cell of slot 0 holds what was there before the oldest record kept. The slot comes last in the key: reports and
  * pruning take one lane (tool, gateway, group, key, model) after the other, each a range of slots that needs no sorting.
  */
@@ -83,5 +84,22 @@ export const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
 
   CREATE TABLE log.facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+  `,
+  `
+  ALTER TABLE log.records ADD COLUMN held_tokens INTEGER;
+  ALTER TABLE log.records ADD COLUMN held_microdollars INTEGER;
+  CREATE INDEX log.records_held ON records (tool)
+    WHERE cost_microdollars IS NULL AND held_microdollars > 0;
+
+  CREATE TABLE log.lifts (
+    seq INTEGER PRIMARY KEY,
+    tool TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    amount INTEGER NOT NULL,
+    given_at INTEGER NOT NULL,
+    until INTEGER,
+    given_by TEXT NOT NULL
+  ) STRICT;
+  CREATE INDEX log.lifts_by_tool ON lifts (tool, given_at);
   `,
 ];

@@ -3,7 +3,7 @@ import { type Cell, FOLDED_SLOT } from "../cells.ts";
 import { type Connection, openForSalvage } from "../connect.ts";
 import { faultOf, isPassing } from "../fault.ts";
 import { answerOf, numberIn } from "../raw-row.ts";
-import { CELL_COLUMNS, cellOfRow, RECORD_COLUMNS, recordOf } from "../rows.ts";
+import { CELL_COLUMNS, cellOfRow, recordColumnsOf, recordOf } from "../rows.ts";
 
 /** A log that is no longer in use, as far as it can be read. Every method throws what may pass, and nothing else. */
 export interface Source {
@@ -38,8 +38,10 @@ export function openSource(file: string): Source {
 }
 
 export function sourceOf({ db, close }: Connection): Source {
+  const columns: unknown[] = db.prepare("SELECT name FROM pragma_table_info('records', 'log')").raw().all();
+  const there = new Set(columns.flat().map(String));
   const range = db
-    .prepare(`SELECT ${RECORD_COLUMNS} FROM log.records WHERE seq BETWEEN ? AND ? ORDER BY seq DESC`)
+    .prepare(`SELECT ${recordColumnsOf(there)} FROM log.records WHERE seq BETWEEN ? AND ? ORDER BY seq DESC`)
     .raw();
   const lower = db.prepare("SELECT max(seq) FROM log.records WHERE seq < ?").raw();
   const cells = db.prepare(`SELECT ${CELL_COLUMNS} FROM log.cells WHERE slot = ?`).raw();

@@ -1,4 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
+import type Database from "libsql";
 import type { Closing, Opening } from "../../record.ts";
 import { faultOf, type LedgerFault } from "../fault.ts";
 import type { Ledger, LedgerMeans } from "../ledger.ts";
@@ -104,6 +105,16 @@ export class FileLedger implements Ledger {
       work: this.#salvage.work() ?? this.#upkeep.work(),
       upkeptAt: this.#upkeep.last(),
     };
+  }
+
+  ask<T>(question: (db: Database.Database) => T): T | null {
+    let answer: T | null = null;
+    this.#attempt(() => {
+      this.#flush();
+      const book = this.#keeper.book;
+      if (book !== null) answer = question(book.connection.db);
+    });
+    return answer;
   }
 
   async stop(): Promise<void> {

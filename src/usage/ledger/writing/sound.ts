@@ -21,6 +21,8 @@ export function soundOpening(opening: Opening): Opening {
     started_at: whole(started_at) ?? 0,
     multiplier: Number.isFinite(multiplier) ? multiplier : 1,
     waited_ms: whole(waited_ms) ?? 0,
+    held_tokens: whole(opening.held_tokens),
+    held_microdollars: whole(opening.held_microdollars),
   };
 }
 

@@ -1,0 +1,79 @@
+import type { Clock } from "./clock.ts";
+import type { Config, Tool } from "./config/shape.ts";
+import type { AskedLift, CutAnswer, LiftAnswer } from "./control/routes.ts";
+import { limitStatuses } from "./control/tool-status.ts";
+import { createLimiter, type Limiter } from "./limits/limiter.ts";
+import { systemCalendar } from "./limits/windows.ts";
+import type { Logger } from "./logger.ts";
+import type { Places } from "./places.ts";
+import { createRunning, type Running } from "./proxy/running.ts";
+import { createLedger, type Ledger } from "./usage/ledger/ledger.ts";
+import { readSpent, writeLift } from "./usage/ledger/spent.ts";
+import { createPrices, type Prices } from "./usage/prices.ts";
+import { createStrangers, type Strangers } from "./usage/strangers.ts";
+
+/** What is used, what it cost, and what may still be. */
+export interface Books {
+  readonly ledger: Ledger;
+  readonly prices: Prices;
+  readonly strangers: Strangers;
+  readonly limiter: Limiter;
+  readonly running: Running;
+}
+
+export interface BooksMeans {
+  readonly places: Places;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly config: () => Config;
+}
+
+export function openBooks({ places, clock, log, config }: BooksMeans): Books {
+  const { sync } = config().usage;
+  const ledger = createLedger({ file: places.usage, clock, log, keep: () => config().usage.keep, sync });
+  const limiter = createLimiter({
+    clock,
+    calendar: systemCalendar,
+    spent: ({ name }, spans) => ledger.ask((db) => readSpent(db, name, spans)),
+  });
+  return { ledger, limiter, prices: createPrices(), strangers: createStrangers(), running: createRunning() };
+}
+
+/** What the owner may do to a tool's running window and its requests under way. */
+export interface Allowances {
+  lift(name: string, asked: AskedLift, peer: string): LiftAnswer | null;
+  cut(name: string, peer: string): CutAnswer | null;
+}
+
+export function createAllowances(books: Books, { clock, log, config }: BooksMeans): Allowances {
+  const { ledger, limiter, running } = books;
+  return {
+    lift(name, { kind, amount, until }, peer) {
+      const tool = config().tools[name];
+      if (tool === undefined) return null;
+      const answer = (problem: string | null) => ({
+        tool: name,
+        levels: limitStatuses(tool, limiter.levels(tool)),
+        problem,
+      });
+      if (tool.limits[kind].length === 0) return answer(`tool ${name} has no limit on ${kind}`);
+      const lift = { kind, amount, givenAt: clock.now(), until };
+      // Written down first: it must not be forgotten at the next start.
+      const written = ledger.ask((db) => writeLift(db, name, lift, peer));
+      if (written === null) return answer("the usage log cannot be written → keybearer status");
+      limiter.lift(tool, lift);
+      log.warn({ tool: name, kind, amount, until, peer }, `tool ${name}: one extra allowance of ${kind}`);
+      return answer(null);
+    },
+    cut(name, peer) {
+      const cut = running.cut(name);
+      if (cut === 0 && !isTool(config().tools[name])) return null;
+      if (cut > 0) log.warn({ tool: name, cut, peer }, `tool ${name}: requests under way were cut`);
+      return { cut };
+    },
+  };
+}
+
+function isTool(tool: Tool | undefined): boolean {
+  return tool !== undefined;
+}

@@ -1,0 +1,130 @@
+import type { Clock } from "../clock.ts";
+import type { Tool } from "../config/shape.ts";
+import type { Refusal } from "../refusal.ts";
+import { type Ask, Counters, type Reservation, type Used } from "./counters.ts";
+import type { Lift } from "./frames.ts";
+import type { Spent } from "./limiter.ts";
+import { RecentCalls } from "./reservation.ts";
+import type { Level, Shortage } from "./shortage.ts";
+import { type Moment, type Waiter, WaitingQueue } from "./waiting.ts";
+import type { Calendar } from "./windows.ts";
+
+/** How asking for room ended. */
+export type Admission =
+  | { readonly kind: "go"; readonly reservation: Reservation }
+  | { readonly kind: "short"; readonly shortage: Shortage }
+  /** It waited for something that will not come any more. */
+  | { readonly kind: "told"; readonly refusal: Refusal }
+  | { readonly kind: "left" };
+
+/** Nobody looks less often than this while somebody waits: the clock on the wall may be set. */
+const LONGEST_SLEEP_MS = 10_000;
+
+/** One tool's counters and its queue, and the timer that the queue needs. */
+export class Gate {
+  readonly recent = new RecentCalls();
+  readonly #clock: Clock;
+  readonly #counters: Counters;
+  readonly #queue: WaitingQueue;
+  readonly #waiting = new Map<Waiter, (admission: Admission) => void>();
+  #tool: Tool;
+  #timer: NodeJS.Timeout | null = null;
+  #restored = false;
+
+  constructor(tool: Tool, calendar: Calendar, clock: Clock) {
+    this.#tool = tool;
+    this.#clock = clock;
+    this.#counters = new Counters(tool, calendar, clock.now());
+    this.#queue = new WaitingQueue(this.#counters);
+  }
+
+  get running(): number {
+    return this.#counters.running;
+  }
+
+  get waiting(): number {
+    return this.#queue.length;
+  }
+
+  levels(): Level[] {
+    return this.#counters.levels(this.#clock.now());
+  }
+
+  /** Resolves when there is room, or there will be none in time. `whenLeft` gets what ends the waiting. */
+  async enter(ask: Ask, wait: number, whenLeft: (leave: () => void) => void): Promise<Admission> {
+    const joined = this.#queue.join(ask, wait, this.#moment());
+    if (joined.state === "go") return { kind: "go", reservation: joined.reservation };
+    if (joined.state === "refused") return { kind: "short", shortage: joined.shortage };
+    const { waiter } = joined;
+    return new Promise((resolve) => {
+      this.#waiting.set(waiter, resolve);
+      whenLeft(() => {
+        if (!this.#queue.leave(waiter)) return;
+        this.#answer(waiter, { kind: "left" });
+        this.#look();
+      });
+      this.#look();
+    });
+  }
+
+  settle(reservation: Reservation, used: Used): void {
+    if (this.#counters.settle(reservation, used)) this.#look();
+  }
+
+  cancel(reservation: Reservation): void {
+    if (this.#counters.cancel(reservation)) this.#look();
+  }
+
+  lift(lift: Lift): void {
+    this.#counters.lift(lift, this.#clock.now());
+    this.#look();
+  }
+
+  change(tool: Tool): void {
+    this.#tool = tool;
+    this.#counters.change(tool);
+    this.#look();
+  }
+
+  /** Whoever waits is told no. */
+  turnAway(refusal: Refusal): void {
+    for (const waiter of this.#queue.empty()) this.#answer(waiter, { kind: "told", refusal });
+    this.#look();
+  }
+
+  /** Takes in what was used before this process began, once: as soon as a limit asks for it and the log can tell. */
+  restore(read: (tool: Tool, spans: ReturnType<Counters["spans"]>) => Spent | null): void {
+    if (this.#restored || !isLimited(this.#tool)) return;
+    const now = this.#clock.now();
+    const spent = read(this.#tool, this.#counters.spans(now));
+    if (spent === null) return;
+    this.#counters.restore(spent.sums, spent.ever, now);
+    for (const lift of spent.lifts) this.#counters.lift(lift, now);
+    this.#restored = true;
+  }
+
+  #look(): void {
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    this.#timer = null;
+    if (this.#queue.length === 0) return;
+    const { go, refused, againIn } = this.#queue.look(this.#moment());
+    for (const { waiter, reservation } of go) this.#answer(waiter, { kind: "go", reservation });
+    for (const { waiter, shortage } of refused) this.#answer(waiter, { kind: "short", shortage });
+    if (againIn === null) return;
+    this.#timer = setTimeout(() => this.#look(), Math.min(againIn, LONGEST_SLEEP_MS));
+  }
+
+  #answer(waiter: Waiter, admission: Admission): void {
+    this.#waiting.get(waiter)?.(admission);
+    this.#waiting.delete(waiter);
+  }
+
+  #moment(): Moment {
+    return { now: this.#clock.now(), elapsed: this.#clock.elapsed() };
+  }
+}
+
+function isLimited({ limits, quota }: Tool): boolean {
+  const { requests, tokens, spend } = limits;
+  return requests.length + tokens.length + spend.length > 0 || quota !== null;
+}

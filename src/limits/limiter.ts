@@ -1,0 +1,130 @@
+import type { Clock } from "../clock.ts";
+import type { Config, Period, Tool } from "../config/shape.ts";
+import { type Refusal, refuse } from "../refusal.ts";
+import type { Ask, Reservation, Span, Sums, Used } from "./counters.ts";
+import type { Lift } from "./frames.ts";
+import { Gate } from "./gate.ts";
+import { limitRefusal } from "./refusals.ts";
+import type { CallTokens } from "./reservation.ts";
+import type { Level } from "./shortage.ts";
+import type { Calendar } from "./windows.ts";
+
+/** What is held for one request until it is settled or given back. */
+export interface Lease {
+  readonly tool: string;
+  readonly reservation: Reservation;
+  /** How long it waited for room. */
+  readonly waitedMs: number;
+}
+
+export type Taken =
+  | { readonly ok: true; readonly lease: Lease }
+  /** A null refusal: the client left while it waited. */
+  | { readonly ok: false; readonly refusal: Refusal | null; readonly waitedMs: number };
+
+/** What a request asks for, and how it is called in a refusal. */
+export interface Wanted {
+  readonly ask: Ask;
+  readonly model: string | null;
+}
+
+/** What the usage log says a tool has used. */
+export interface Spent {
+  readonly sums: Readonly<Record<Period, Sums>>;
+  readonly ever: number;
+  readonly lifts: readonly Lift[];
+}
+
+/** How full a tool's limits are. */
+export interface Standing {
+  readonly levels: readonly Level[];
+  readonly running: number;
+  readonly waiting: number;
+}
+
+export interface Limiter {
+  /**
+   * Takes what the request asks for from all limits of the tool, or from none. Waits for room as long as the tool says;
+   * `whenLeft` is called with what ends the waiting when the client is gone.
+   */
+  take(tool: Tool, wanted: Wanted, whenLeft: (leave: () => void) => void): Promise<Taken>;
+  /** The call has ended. `used` is what the gateway told; null: nobody told. */
+  settle(lease: Lease, used: Used): void;
+  /** Nothing of it reached the gateway: as if it had not been. */
+  giveBack(lease: Lease): void;
+  /** What the tool's last calls used, for the next one's reservation. */
+  usual(tool: string): CallTokens | null;
+  note(tool: string, call: CallTokens): void;
+  levels(tool: Tool): Standing;
+  lift(tool: Tool, lift: Lift): void;
+  /** A new configuration: those that wait for a tool that is gone or disabled are told. */
+  change(config: Config): void;
+  /** Whoever waits is refused. */
+  stop(): void;
+}
+
+export interface LimiterMeans {
+  readonly clock: Clock;
+  readonly calendar: Calendar;
+  /** null: the log cannot be read. Then the tool's requests are refused for that reason anyway. */
+  readonly spent: (tool: Tool, spans: Readonly<Record<Period, Span>>) => Spent | null;
+}
+
+export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter {
+  /** Kept also for a tool that is gone: its calls under way are settled here, and it may come back. */
+  const gates = new Map<string, Gate>();
+  const gateOf = (tool: Tool): Gate => {
+    const gate = gates.get(tool.name) ?? new Gate(tool, calendar, clock);
+    gates.set(tool.name, gate);
+    gate.restore(spent);
+    return gate;
+  };
+
+  return {
+    async take(tool, { ask, model }, whenLeft) {
+      const since = clock.elapsed();
+      const admission = await gateOf(tool).enter(ask, tool.limits.wait, whenLeft);
+      const waitedMs = Math.round(clock.elapsed() - since);
+      switch (admission.kind) {
+        case "go":
+          return { ok: true, lease: { tool: tool.name, reservation: admission.reservation, waitedMs } };
+        case "short": {
+          const context = { tool: tool.name, model, waited: waitedMs, now: clock.now(), calendar };
+          return { ok: false, refusal: limitRefusal(admission.shortage, context), waitedMs };
+        }
+        case "told":
+          return { ok: false, refusal: admission.refusal, waitedMs };
+        case "left":
+          return { ok: false, refusal: null, waitedMs };
+      }
+    },
+    settle: ({ tool, reservation }, used) => gates.get(tool)?.settle(reservation, used),
+    giveBack: ({ tool, reservation }) => gates.get(tool)?.cancel(reservation),
+    usual: (tool) => gates.get(tool)?.recent.median() ?? null,
+    note: (tool, call) => gates.get(tool)?.recent.note(call),
+    levels(tool) {
+      const gate = gateOf(tool);
+      return { levels: gate.levels(), running: gate.running, waiting: gate.waiting };
+    },
+    lift: (tool, lift) => gateOf(tool).lift(lift),
+    change(config) {
+      for (const [name, gate] of gates) {
+        const tool = config.tools[name];
+        if (tool?.enabled) {
+          gate.change(tool);
+          gate.restore(spent);
+        } else gate.turnAway(gone(name, tool !== undefined));
+      }
+    },
+    stop() {
+      const refusal = refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);
+      for (const gate of gates.values()) gate.turnAway(refusal);
+    },
+  };
+}
+
+function gone(tool: string, there: boolean): Refusal {
+  return there
+    ? refuse("tool-disabled", `tool ${tool} was disabled while this request waited`)
+    : refuse("token-unknown", `tool ${tool} was removed while this request waited`);
+}

@@ -1,0 +1,197 @@
+import { randomBytes } from "node:crypto";
+import { createServer, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import t, { type Test } from "tap";
+import type { ToolStatus } from "../../src/control/tool-status.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { until } from "../doubles/until.ts";
+
+const key = `sk-canary-${randomBytes(12).toString("hex")}`;
+
+/** A gateway that answers /v1/models at once, and everything else when it is told to. */
+async function startGateway(t: Test) {
+  const held: ServerResponse[] = [];
+  const server = createServer((req, res) => {
+    req.resume();
+    if (req.url === "/v1/models") return void res.end('{"object":"list","data":[]}');
+    held.push(res);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  return {
+    baseUrl: `http://127.0.0.1:${port}/v1`,
+    held,
+    release: () => held.splice(0).forEach((res) => void res.end('{"choices":[]}')),
+  };
+}
+
+async function start(t: Test, settings = "") {
+  const gateway = await startGateway(t);
+  const { token, hash } = freshToken();
+  const text = `gateway: ${gateway.baseUrl}\ntools:\n  codex:\n    key: ${key}\n    token: ${hash}\n${settings}  other: { key: env:OTHER }\n`;
+  const under = await startUnderTest(t, text);
+  t.teardown(() => gateway.release());
+  const call = (path: string, body: string | null) =>
+    fetch(`${under.url}${path}`, {
+      method: body === null ? "GET" : "POST",
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+      body,
+    });
+  const list = async () => {
+    const answer = await call("/v1/models", null);
+    await answer.text();
+    return answer.headers.get("x-keybearer-refusal") ?? answer.status;
+  };
+  /** A call that has reached the gateway and waits there. Its status, or "cut". */
+  const hang = async () => {
+    const before = gateway.held.length;
+    const ended = call("/v1/chat/completions", '{"model":"m","max_tokens":10}').then(
+      async (answer) => {
+        await answer.text();
+        return answer.status;
+      },
+      () => "cut",
+    );
+    await until("it has reached the gateway", () => gateway.held.length > before);
+    return { ended };
+  };
+  const tools = (...args: string[]) => command(t, under.home, ["tools", ...args]);
+  return { gateway, under, list, hang, tools, text };
+}
+
+async function codexOf(under: DaemonUnderTest): Promise<ToolStatus | undefined> {
+  return (await under.daemon.status()).tools.find(({ name }) => name === "codex");
+}
+
+t.test(
+  "disabled, the next request is refused and the one under way finishes; enabled, it serves",
+  async (t) => {
+    const { gateway, under, list, hang, tools } = await start(t);
+    const underWay = await hang();
+    t.equal((await codexOf(under))?.running, 1);
+    const off = await tools("disable", "codex");
+    t.strictSame({ code: off.code, stderr: off.stderr }, { code: 0, stderr: "" });
+    t.equal(
+      off.stdout,
+      "codex is disabled\n1 request under way may finish → keybearer tools disable codex --now\n",
+    );
+    t.equal(await list(), "tool-disabled", "once it has said so, it holds");
+    gateway.release();
+    t.equal(await underWay.ended, 200);
+    const on = await tools("enable", "codex");
+    t.strictSame({ code: on.code, stdout: on.stdout }, { code: 0, stdout: "codex is enabled\n" });
+    t.equal(await list(), 200);
+    t.notOk(under.logText().includes(key));
+  },
+);
+
+t.test("disabled --now cuts what is under way, and says how much", async (t) => {
+  const { gateway, under, list, hang, tools } = await start(t);
+  const calls = [await hang(), await hang()];
+  const off = await tools("disable", "codex", "--now");
+  t.strictSame(
+    { code: off.code, stdout: off.stdout },
+    { code: 0, stdout: "codex is disabled\n2 requests under way were cut\n" },
+  );
+  for (const { ended } of calls) t.equal(await ended, "cut");
+  t.equal(await list(), "tool-disabled");
+  await until("nothing runs", async () => (await codexOf(under))?.running === 0);
+  const again = await tools("disable", "codex", "--now");
+  t.equal(again.stdout, "codex is disabled already\nnothing was under way\n");
+  t.match(under.logText(), /requests under way were cut/, "a cut is logged");
+  gateway.release();
+});
+
+t.test("removed --now, its token is unknown and what was under way is cut", async (t) => {
+  const { under, list, hang, tools } = await start(t);
+  const call = await hang();
+  const gone = await tools("remove", "codex", "--yes", "--now");
+  t.equal(gone.code, 0);
+  t.match(gone.stdout, /codex is removed from .*\n.*went with it.*\n1 request under way was cut\n$/);
+  t.equal(await call.ended, "cut");
+  t.equal(await list(), "token-unknown");
+  t.equal(await codexOf(under), undefined);
+  t.notOk(gone.stdout.includes(key) || under.logText().includes(key));
+});
+
+t.test("where the save cannot take effect, that is said, and nothing is cut", async (t) => {
+  const { gateway, under, list, hang, tools, text } = await start(t);
+  const call = await hang();
+  await under.save(`${text}nonsense: 1\n`);
+  const off = await tools("disable", "codex", "--now");
+  t.equal(off.code, 1);
+  t.match(
+    off.stderr,
+    /but .*config\.yaml has problems, so the running keybearer goes by the last good one → keybearer check\. nothing was cut/,
+  );
+  t.equal(await list(), 200, "it goes on serving");
+  gateway.release();
+  t.equal(await call.ended, 200);
+
+  const elsewhere = await newHome(t);
+  const file = await saveConfig(elsewhere, text);
+  const other = await tools("disable", "codex", "--config", file);
+  t.equal(other.code, 1);
+  t.match(other.stderr, `but the running keybearer goes by another file, ${under.places.config}`);
+});
+
+t.test("enabled is not yet usable, and what is missing is said", async (t) => {
+  const { tools } = await start(t, "    enabled: false\n    expires: 2020-01-01\n");
+  const on = await tools("enable", "codex");
+  t.equal(on.code, 0);
+  t.match(on.stdout, /^codex is enabled\nbut expired 2020-01-0\S+ → change tools\.codex\.expires\n$/);
+});
+
+t.test("the list shows what is used of each limit, what is held, and what runs", async (t) => {
+  const { gateway, list, hang, tools } = await start(
+    t,
+    "    limits: { requests: [60/day, 100/month], concurrent: 4 }\n",
+  );
+  t.equal(await list(), 200);
+  const call = await hang();
+  const { stdout } = await tools();
+  t.match(stdout, /^codex +no-token|^codex +active +main +….{4} .*1 .*\d+ s ago$/m);
+  t.match(stdout, /^ {4}requests\/day +\[#\.{7}\] +2\/60 +resets /m);
+  t.match(stdout, /^ {4}requests\/month +\[#\.{7}\] +2\/100 +resets /m);
+  t.match(stdout, /^ {4}concurrent +\[##\.{6}\] +1\/4$/m);
+  t.notOk(stdout.includes(key));
+  const [codex] = JSON.parse((await tools("list", "--json")).stdout);
+  t.match(codex, {
+    name: "codex",
+    running: 1,
+    waiting: 0,
+    limits: [
+      { limit: "requests", per: "day", used: 2, most: 60 },
+      {},
+      { limit: "concurrent", used: 1, most: 4 },
+    ],
+  });
+  gateway.release();
+  t.equal(await call.ended, 200);
+});
+
+t.test("a limit that is used up is lifted at a terminal, once, and the lift is in the log", async (t) => {
+  if (!hasTerminal(t)) return;
+  const { under, list, tools } = await start(t, "    limits: { requests: 2/month }\n");
+  t.strictSame([await list(), await list(), await list()], [200, 200, "rate-limited"]);
+  t.match(
+    (await tools()).stdout,
+    /^codex: requests\/month is used up, resets .* → keybearer tools\s+lift codex --requests …$/m,
+  );
+  const lifted = await atTerminal(t, under.home, "tools", "lift", "codex", "--requests", "1").ended;
+  t.equal(lifted.code, 0);
+  t.match(lifted.stdout, /codex has 1 request more\r\n {4}requests\/month +\S+ +2\/2\+1 +resets /);
+  t.strictSame([await list(), await list()], [200, "rate-limited"]);
+  t.ok(
+    under.log().some(({ msg, peer }) => /extra allowance/.test(String(msg)) && /^pid \d+/.test(String(peer))),
+  );
+  const none = await atTerminal(t, under.home, "tools", "lift", "codex", "--spend", "5").ended;
+  t.equal(none.code, 1);
+  t.match(none.stdout, /codex has no limit on spend/);
+});
