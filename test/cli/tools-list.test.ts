@@ -258,3 +258,10 @@ t.test("without a daemon the limits are listed from the file, and used is a dash
     resets_at: null,
   });
 });
+
+t.test("what is to be typed stands on one line, however long the reason is", async (t) => {
+  const why = `the gateway ${"answers and ".repeat(20)}refuses`;
+  const shown = listInWords([tool({ why, next: "keybearer trust codex" })], NOW, { width: 80, utf8: true });
+  t.match(shown, /\n {2}→ keybearer trust codex\n$/);
+  for (const line of shown.split("\n")) t.ok(cellsOf(line) <= 80, line);
+});

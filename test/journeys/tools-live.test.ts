@@ -156,7 +156,7 @@ t.test("the list shows what is used of each limit, what is held, and what runs",
   t.equal(await list(), 200);
   const call = await hang();
   const { stdout } = await tools();
-  t.match(stdout, /^codex +no-token|^codex +active +main +….{4} .*1 .*\d+ s ago$/m);
+  t.match(stdout, /^codex +active +main +….{4} .*1 .*\d+ s ago$/m);
   t.match(stdout, /^ {4}requests\/day +\[#\.{7}\] +2\/60 +resets /m);
   t.match(stdout, /^ {4}requests\/month +\[#\.{7}\] +2\/100 +resets /m);
   t.match(stdout, /^ {4}concurrent +\[##\.{6}\] +1\/4$/m);
@@ -182,7 +182,7 @@ t.test("a limit that is used up is lifted at a terminal, once, and the lift is i
   t.strictSame([await list(), await list(), await list()], [200, 200, "rate-limited"]);
   t.match(
     (await tools()).stdout,
-    /^codex: requests\/month is used up, resets .* → keybearer tools\s+lift codex --requests …$/m,
+    /^codex: requests\/month is used up, resets .*\s+→ keybearer tools lift codex --requests …$/m,
   );
   const lifted = await atTerminal(t, under.home, "tools", "lift", "codex", "--requests", "1").ended;
   t.equal(lifted.code, 0);

@@ -2,10 +2,10 @@ import { loadConfig } from "../../config/load.ts";
 import { problemsInWords } from "../../config/problem.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
-import { type ToolStatus, toolStatusOffline } from "../../control/tool-status.ts";
+import { type LimitStatus, type ToolStatus, toolStatusOffline } from "../../control/tool-status.ts";
 import { findPlaces } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
-import { type Screen, screenOf, wrapped } from "../columns.ts";
+import { cellsOf, type Screen, screenOf, wrapped } from "../columns.ts";
 import { fail } from "../fail.ts";
 import { visible } from "../table.ts";
 import { limitLines, nameOf, whenInWords } from "./limit-lines.ts";
@@ -44,24 +44,40 @@ export function listInWords(tools: readonly ToolStatus[], now: number, screen: S
   for (const [at, tool] of tools.entries())
     lines.push(rows[at] ?? "", ...limits.splice(0, tool.limits.length));
   const notes = tools.flatMap((tool) => notesOf(tool, now));
-  if (notes.length > 0) lines.push("", ...notes.map((note) => wrapped(visible(note), screen.width)));
+  if (notes.length > 0) lines.push("", ...notes.map((note) => noteInWords(note, screen.width)));
   return `${lines.join("\n")}\n`;
 }
 
-function notesOf(tool: ToolStatus, now: number): string[] {
+/** Something that needs the person, and what to type. */
+interface Note {
+  readonly what: string;
+  readonly next: string;
+}
+
+/** On one line, or the second part on a line of its own: what is to be typed must not be broken. */
+function noteInWords({ what, next }: Note, width: number): string {
+  const line = visible(`${what} → ${next}`);
+  return cellsOf(line) <= width ? line : `${wrapped(visible(what), width)}\n  → ${visible(next)}`;
+}
+
+function notesOf(tool: ToolStatus, now: number): Note[] {
   const { name, why, next, expires, limits } = tool;
-  const notes: string[] = [];
-  if (next !== null) notes.push(`${name}: ${why} → ${next}`);
+  const notes: Note[] = [];
+  if (next !== null) notes.push({ what: `${name}: ${why}`, next });
   if (expires !== null && expires > now && expires - now <= EXPIRES_SOON_MS)
-    notes.push(`${name}: expires ${whenInWords(expires, now)} → change tools.${name}.expires`);
-  for (const limit of limits) {
-    const { used, most, resets_at } = limit;
-    if (used === null || used < most || limit.limit === "concurrent") continue;
-    if (limit.limit === "quota") notes.push(`${name}: quota is used up → raise tools.${name}.quota`);
-    else if (resets_at !== null && resets_at - now > WORTH_A_WORD_MS)
-      notes.push(
-        `${name}: ${nameOf(limit)} is used up, resets ${whenInWords(resets_at, now)} → keybearer tools lift ${name} --${limit.limit} …`,
-      );
-  }
-  return notes;
+    notes.push({
+      what: `${name}: expires ${whenInWords(expires, now)}`,
+      next: `change tools.${name}.expires`,
+    });
+  return [...notes, ...limits.flatMap((limit) => usedUp(name, limit, now))];
+}
+
+function usedUp(name: string, limit: LimitStatus, now: number): Note[] {
+  const { used, most, resets_at } = limit;
+  if (used === null || used < most || limit.limit === "concurrent") return [];
+  const what = `${name}: ${nameOf(limit)} is used up`;
+  if (limit.limit === "quota") return [{ what, next: `raise tools.${name}.quota` }];
+  if (resets_at === null || resets_at - now <= WORTH_A_WORD_MS) return [];
+  const next = `keybearer tools lift ${name} --${limit.limit} …`;
+  return [{ what: `${what}, resets ${whenInWords(resets_at, now)}`, next }];
 }
