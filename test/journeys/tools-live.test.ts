@@ -195,3 +195,38 @@ t.test("a limit that is used up is lifted at a terminal, once, and the lift is i
   t.equal(none.code, 1);
   t.match(none.stdout, /codex has no limit on spend/);
 });
+
+t.test("who waits for room is listed, and is told at once when the tool is disabled", async (t) => {
+  const { gateway, under, hang, list, tools } = await start(t, "    limits: { concurrent: 1, wait: 60s }\n");
+  const call = await hang();
+  const waits = list();
+  await until("one waits", async () => (await codexOf(under))?.waiting === 1);
+  const { stdout } = await tools();
+  t.match(stdout, /^codex +active .* 1, 1 waits +/m);
+  t.match(stdout, /^ {4}concurrent +\[#{8}\] +1\/1$/m);
+  const off = await tools("disable", "codex", "--now");
+  t.equal(await waits, "tool-disabled");
+  t.match(off.stdout, /\n1 request under way was cut\n$/, "who was refused was not cut");
+  t.equal(await call.ended, "cut");
+  gateway.release();
+});
+
+t.test("after a restart the list knows what was used, what was lifted, and the last use", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  const gateway = await startGateway(t);
+  const { token, hash } = freshToken();
+  const text = `gateway: ${gateway.baseUrl}\ntools: { codex: { key: ${key}, token: "${hash}", limits: { requests: 5/month } } }\n`;
+  const first = await startUnderTest(t, text, { home });
+  const answer = await fetch(`${first.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
+  await answer.text();
+  t.equal(answer.status, 200);
+  t.equal((await atTerminal(t, home, "tools", "lift", "codex", "--requests", "3").ended).code, 0);
+  const before = await codexOf(first);
+  await first.daemon.stop(0);
+  const second = await startUnderTest(t, text, { home });
+  const after = await codexOf(second);
+  t.strictSame(after?.limits, before?.limits);
+  t.match(after?.limits, [{ used: 1, most: 8, extra: 3 }]);
+  t.ok(after?.last_use && Math.abs(Date.now() - after.last_use) < 120_000, "the last use is remembered");
+});
