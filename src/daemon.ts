@@ -59,17 +59,9 @@ const FIRST_KEYS_MS = 3000;
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const { places, clock = systemClock } = options;
   const startedAt = clock.elapsed();
-  const loaded = await firstLoad(places);
-  const control = createControlServer(places.socket);
-  await claim(control, places);
-
-  const keys = createKeys(options, clock);
+  const { loaded, control, keys, newcomer, first } = await prepare(options, clock);
   const { trust, keyring, log } = keys;
-  await loadTrust(keys);
-  const newcomer = loaded.config === null ? await welcomeNewcomer(clock, options.sandboxListen) : null;
-  const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
   const onSandbox = () => newcomer?.serving() ?? false;
-  log.level = first.config.log.level;
   const [agents, tail] = [createAgents(clock), createTail()];
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
@@ -87,6 +79,9 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
 
   const closeAll = () =>
     Promise.all([reload.close(), newcomer?.stop(), control.close(), books.ledger.stop()]);
+  const reread = async (tool: string) => {
+    if (await keyring.reread(tool)) await reload.takeKeys();
+  };
 
   const gate = { hosts: [] as readonly string[], stopping: false };
   const port = await openDataPort(first.config.listen, {
@@ -102,8 +97,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     hosts: () => gate.hosts,
     stopping: () => gate.stopping,
     sandbox: onSandbox,
-    rereadKey: (tool) =>
-      void keyring.reread(tool).then((changed) => (changed ? reload.takeKeys() : undefined)),
+    rereadKey: (tool) => void reread(tool),
   }).catch(async (error) => {
     await closeAll();
     throw error;
@@ -138,6 +132,20 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     reload: () => reload.refresh(true),
     cut,
   };
+}
+
+/** Before anything is served: the home is ours, the keys are read, and the first configuration stands. */
+async function prepare(options: DaemonOptions, clock: Clock) {
+  const { places } = options;
+  const loaded = await firstLoad(places);
+  const control = createControlServer(places.socket);
+  await claim(control, places);
+  const keys = createKeys(options, clock);
+  await loadTrust(keys);
+  const newcomer = loaded.config === null ? await welcomeNewcomer(clock, options.sandboxListen) : null;
+  const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
+  keys.log.level = first.config.log.level;
+  return { loaded, control, keys, newcomer, first };
 }
 
 function endSandbox(newcomer: Newcomer | null, log: Logger): void {

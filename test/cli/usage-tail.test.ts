@@ -32,7 +32,12 @@ async function serveTail(t: Test, home: string) {
   await control.claim();
   t.teardown(() => control.close());
   const records = createTail();
-  const nobody = { held: () => null, trust: async () => ({ granted: [], problems: [] }) };
+  const nobody = {
+    held: () => null,
+    trust: async () => ({ granted: [], problems: [] }),
+    lift: () => null,
+    cut: () => null,
+  };
   control.serve({ tail: records, status: () => Promise.reject(new Error("not here")), ...nobody });
   return { records, close: () => control.close() };
 }

@@ -15,7 +15,12 @@ async function startTail(t: Test): Promise<{ tail: Tail; socket: string; stop: (
   const server = createControlServer(socket);
   t.equal(await server.claim(), "claimed");
   const tail = createTail();
-  const nobody = { held: () => null, trust: async () => ({ granted: [], problems: [] }) };
+  const nobody = {
+    held: () => null,
+    trust: async () => ({ granted: [], problems: [] }),
+    lift: () => null,
+    cut: () => null,
+  };
   server.serve({ tail, status: () => Promise.reject(new Error("not here")), ...nobody });
   t.teardown(() => server.close());
   return { tail, socket, stop: () => server.close() };

@@ -39,6 +39,8 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     bytes_in: 40_192,
     bytes_out: 18_231,
     waited_ms: 0,
+    held_tokens: null,
+    held_microdollars: null,
     process: null,
     gateway_ids: { "x-client-request-id": `id-${number}` },
     ...given,

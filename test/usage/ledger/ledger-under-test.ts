@@ -69,6 +69,8 @@ export function opening(given: Partial<Opening> = {}): Opening {
     model: "gpt-5.1",
     process: null,
     waited_ms: 0,
+    held_tokens: null,
+    held_microdollars: null,
     ...given,
   };
 }
