@@ -111,10 +111,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   control.serve({ status, ...owner, tail });
   await reload.watch();
   void books.prices.load();
-  const cut = () => {
-    books.running.cutAll();
-    port.cut();
-  };
+  const cut = () => [books.running.cutAll(), port.cut()];
 
   const stop = async (patienceMs = DRAIN_MS) => {
     gate.stopping = true;
@@ -130,7 +127,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     ...{ port: port.port, addresses: port.addresses, newcomer, log, status, stop },
     snapshot: () => reload.snapshot,
     reload: () => reload.refresh(true),
-    cut,
+    cut: () => void cut(),
   };
 }
 
