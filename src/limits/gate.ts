@@ -17,6 +17,9 @@ export type Admission =
   | { readonly kind: "told"; readonly refusal: Refusal }
   | { readonly kind: "left" };
 
+/** null: the log cannot be read. */
+export type ReadSpent = (tool: Tool, spans: ReturnType<Counters["spans"]>) => Spent | null;
+
 /** Nobody looks less often than this while somebody waits: the clock on the wall may be set. */
 const LONGEST_SLEEP_MS = 10_000;
 
@@ -50,6 +53,11 @@ export class Gate {
     return this.#counters.levels(this.#clock.now());
   }
 
+  /** Whether what was used before this process began is counted, or does not matter. */
+  get known(): boolean {
+    return this.#restored || !isLimited(this.#tool);
+  }
+
   /** Resolves when there is room, or there will be none in time. `whenLeft` gets what ends the waiting. */
   async enter(ask: Ask, wait: number, whenLeft: (leave: () => void) => void): Promise<Admission> {
     const joined = this.#queue.join(ask, wait, this.#moment());
@@ -80,10 +88,11 @@ export class Gate {
     this.#look();
   }
 
-  change(tool: Tool): void {
+  /** Nobody who waits is let in before what a new limit has to count is known. */
+  change(tool: Tool, read: ReadSpent): void {
     this.#tool = tool;
     this.#counters.change(tool);
-    this.#look();
+    if (!this.restore(read)) this.#look();
   }
 
   /** Whoever waits is told no. */
@@ -92,15 +101,20 @@ export class Gate {
     this.#look();
   }
 
-  /** Takes in what was used before this process began, once: as soon as a limit asks for it and the log can tell. */
-  restore(read: (tool: Tool, spans: ReturnType<Counters["spans"]>) => Spent | null): void {
-    if (this.#restored || !isLimited(this.#tool)) return;
+  /**
+   * Takes in what was used before this process began, once: as soon as a limit asks for it and the log can tell. True
+   * when that was now.
+   */
+  restore(read: ReadSpent): boolean {
+    if (this.known) return false;
     const now = this.#clock.now();
     const spent = read(this.#tool, this.#counters.spans(now));
-    if (spent === null) return;
+    if (spent === null) return false;
     this.#counters.restore(spent.sums, spent.ever, now);
     for (const lift of spent.lifts) this.#counters.lift(lift, now);
     this.#restored = true;
+    this.#look();
+    return true;
   }
 
   #look(): void {

@@ -56,6 +56,7 @@ export interface Limiter {
   usual(tool: string): CallTokens | null;
   note(tool: string, call: CallTokens): void;
   levels(tool: Tool): Standing;
+  /** Counts an allowance that was written to the log. */
   lift(tool: Tool, lift: Lift): void;
   /** A new configuration: those that wait for a tool that is gone or disabled are told. */
   change(config: Config): void;
@@ -66,16 +67,25 @@ export interface Limiter {
 export interface LimiterMeans {
   readonly clock: Clock;
   readonly calendar: Calendar;
-  /** null: the log cannot be read. Then the tool's requests are refused for that reason anyway. */
+  /** null: the log cannot be read, be it for a moment. Until it can, no limit has room. */
   readonly spent: (tool: Tool, spans: Readonly<Record<Period, Span>>) => Spent | null;
 }
+
+/** An hour. At a start the log is asked for what began so long before a window, and was let in inside it. */
+const LONGEST_WAIT = 3_600_000;
 
 export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter {
   /** Kept also for a tool that is gone: its calls under way are settled here, and it may come back. */
   const gates = new Map<string, Gate>();
-  const gateOf = (tool: Tool): Gate => {
-    const gate = gates.get(tool.name) ?? new Gate(tool, calendar, clock);
+  /** In force. A request may be on its way under an older one, by which its tool's limits must not be set up. */
+  let latest: Config["tools"] | null = null;
+  const gateFor = (tool: Tool): Gate => {
+    const gate = gates.get(tool.name) ?? new Gate(latest?.[tool.name] ?? tool, calendar, clock);
     gates.set(tool.name, gate);
+    return gate;
+  };
+  const gateOf = (tool: Tool): Gate => {
+    const gate = gateFor(tool);
     gate.restore(spent);
     return gate;
   };
@@ -83,7 +93,9 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
   return {
     async take(tool, { ask, model }, whenLeft) {
       const since = clock.elapsed();
-      const admission = await gateOf(tool).enter(ask, tool.limits.wait, whenLeft);
+      const gate = gateOf(tool);
+      if (!gate.known) return { ok: false, refusal: unknownSpent(tool.name), waitedMs: 0 };
+      const admission = await gate.enter(ask, Math.min(tool.limits.wait, LONGEST_WAIT), whenLeft);
       const waitedMs = Math.round(clock.elapsed() - since);
       switch (admission.kind) {
         case "go":
@@ -106,14 +118,17 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
       const gate = gateOf(tool);
       return { levels: gate.levels(), running: gate.running, waiting: gate.waiting };
     },
-    lift: (tool, lift) => gateOf(tool).lift(lift),
+    lift(tool, lift) {
+      const gate = gateFor(tool);
+      // It stands in the log already: where that is read only now, it is among those that were given.
+      if (!gate.restore(spent)) gate.lift(lift);
+    },
     change(config) {
+      latest = config.tools;
       for (const [name, gate] of gates) {
         const tool = config.tools[name];
-        if (tool?.enabled) {
-          gate.change(tool);
-          gate.restore(spent);
-        } else gate.turnAway(gone(name, tool !== undefined));
+        if (!tool?.enabled) gate.turnAway(gone(name, tool !== undefined));
+        if (tool !== undefined) gate.change(tool, spent);
       }
     },
     stop() {
@@ -121,6 +136,12 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
       for (const gate of gates.values()) gate.turnAway(refusal);
     },
   };
+}
+
+/** The disk is tried every second. */
+function unknownSpent(tool: string): Refusal {
+  const message = `the usage log cannot be read yet, so that nobody knows what tool ${tool} has used. see: keybearer status`;
+  return refuse("log-unavailable", message, 2);
 }
 
 function gone(tool: string, there: boolean): Refusal {

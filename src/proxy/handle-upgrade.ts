@@ -10,7 +10,7 @@ import { guard } from "./guard.ts";
 import type { HandleMeans } from "./means.ts";
 import { openRecord } from "./recording.ts";
 import { headOf, letIn, openRequest, type Request } from "./request.ts";
-import { findRoom } from "./room.ts";
+import { findRoom, isJudged } from "./room.ts";
 import { endpointOf, route } from "./route.ts";
 import { sending } from "./sending.ts";
 import { settle, settling } from "./settle.ts";
@@ -68,13 +68,20 @@ async function serve({ req, socket, head }: Offer, request: Request, means: Hand
   ) {
     return end(refuse("websockets-off", "upgrades are not passed through. send a plain request"));
   }
+  // Nobody reads what passes there: neither its model nor what it uses. A plain request can be held to its limits.
+  if (isJudged(identified.tool, snapshot.gatewayOf(identified.tool).groups)) {
+    const message = `tool ${identified.tool.name} has limits that need plain requests. send one`;
+    return end(refuse("websockets-off", message));
+  }
   const notLetIn = letIn(request, identified, req.headers.origin);
   if (notLetIn !== null) return end(notLetIn);
   means.running.add(request, socket);
   const noRoom = await findRoom(req, request, means);
   if (noRoom !== null) return end(noRoom);
+  const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  if (socket.destroyed) return left();
   if (!(await openRecord(request, means.ledger))) return end(logUnavailable(means.ledger.state()));
-  if (socket.destroyed) return settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  if (socket.destroyed) return left();
   request.sent = true;
   const way = sending(req, request, routed.path, means);
   const headers = { ...way.headers, connection: "Upgrade", upgrade: "websocket" };

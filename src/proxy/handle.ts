@@ -51,12 +51,15 @@ async function serve(
   if (req.headers.expect?.toLowerCase() === "100-continue") res.writeContinue();
   const unread = await readBody(req, request);
   if (unread !== null) return end(unread);
+  // It may leave whenever something is waited for, and nobody would hear of that any more.
+  const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  if (hasLeft(req, request)) return left();
   const noRoom = await findRoom(req, request, means);
   if (noRoom !== null) return end(noRoom);
   const asking = await askingOf(req, request);
+  if (hasLeft(req, request)) return left();
   if (!(await openRecord(request, means.ledger))) return end(logUnavailable(means.ledger.state()));
-  // It left while it was read and written down: nobody would hear of its leaving any more.
-  if (hasLeft(req, request)) return settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  if (hasLeft(req, request)) return left();
   request.sent = true;
   const way = sending(req, request, routed.path, means, asking);
   const outcome = await means.forwarder.forward({ res, asking, ...way });

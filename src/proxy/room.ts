@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import type { Clock } from "../clock.ts";
 import type { Group, Tool } from "../config/shape.ts";
 import type { Ask } from "../limits/counters.ts";
 import type { Limiter } from "../limits/limiter.ts";
@@ -12,6 +13,7 @@ import { modelAsked, multiplierOf } from "./recording.ts";
 import type { Request } from "./request.ts";
 
 export interface RoomMeans {
+  readonly clock: Clock;
   readonly limiter: Limiter;
   readonly prices: Prices;
 }
@@ -20,7 +22,7 @@ export interface RoomMeans {
 export async function findRoom(
   req: IncomingMessage,
   request: Request,
-  { limiter, prices }: RoomMeans,
+  { limiter, prices, clock }: RoomMeans,
 ): Promise<Refusal | null> {
   const { tool } = request;
   if (tool === null) return null;
@@ -29,20 +31,31 @@ export async function findRoom(
   const model = modelAsked(request);
   const ask = askOf(req, request, limiter.usual(tool.name), prices);
   let leave = () => {};
+  let waited = false;
   const onClose = () => leave();
   req.socket.once("close", onClose);
   const taken = await limiter.take(tool, { ask, model }, (left) => {
+    waited = true;
     leave = left;
     if (req.socket.destroyed) left();
   });
   req.socket.off("close", onClose);
-  request.waitedMs = taken.ok ? taken.lease.waitedMs : taken.waitedMs;
+  // From its very beginning, and rounded up: with when it began, the log must tell the window in which it was let in.
+  if (waited) request.waitedMs = Math.ceil(clock.elapsed() - request.startedElapsed);
   if (!taken.ok) return taken.refusal;
   request.lease = taken.lease;
   return null;
 }
 
-/** Whether the whole beginning of the body must be read: where its model, or how much it may use, decides something. */
+/**
+ * Whether the whole beginning of the body must be read: where what it says decides something, and where the request may
+ * have to wait. A connection is not read from while bytes of it lie there unread, and its end would not be heard of.
+ */
+export function mustBeRead(tool: Tool, groups: Readonly<Record<string, Group>>): boolean {
+  return tool.limits.wait > 0 || isJudged(tool, groups);
+}
+
+/** Whether its model, or how much it may use, decides something. */
 export function isJudged(tool: Tool, groups: Readonly<Record<string, Group>>): boolean {
   const { tokens, spend } = tool.limits;
   return tokens.length > 0 || spend.length > 0 || tool.quota !== null || restriction(tool, groups) !== null;

@@ -54,21 +54,28 @@ export function settle(request: Request, ended: Outcome, means: SettleMeans): vo
   logLine(request, whole, outcome, means);
 }
 
-/** What was held for it is settled to what it used. */
-function settleLease({ lease, sent }: Request, whole: UsageRecord, limiter: Limiter): void {
+/**
+ * What was held for it is settled to what it used. What lies in the log as let in counts, also where its client left in
+ * the very moment of writing it down: at the next start nobody could tell that from one that was sent.
+ */
+function settleLease({ lease, sent, recorded }: Request, whole: UsageRecord, limiter: Limiter): void {
   if (lease === null) return;
-  if (!sent || whole.refusal === "gateway-unreachable") limiter.giveBack(lease);
+  if (!(sent || recorded) || whole.refusal === "gateway-unreachable") limiter.giveBack(lease);
   else limiter.settle(lease, usedBy(whole));
   const call = reportedCall(whole);
   if (call !== null) limiter.note(lease.tool, call);
 }
+
+const NONE_HELD = { held_tokens: null, held_microdollars: null };
 
 function record(request: Request, outcome: Outcome, means: SettleMeans): UsageRecord {
   const { clock, ledger, prices, strangers } = means;
   const opening = openingOf(request);
   const closing = closingOf(request, outcome, clock.now(), prices);
   if (request.recorded) ledger.close(request.id, closing);
-  else if (request.tool !== null || strangers.admit(clock.now())) ledger.add(opening, closing);
+  // Nothing of it was sent, so that nothing is held for it.
+  else if (request.tool !== null || strangers.admit(clock.now()))
+    ledger.add({ ...opening, ...NONE_HELD }, closing);
   const whole = { ...opening, ...closing, billed_microdollars: null };
   means.tell(whole);
   return whole;

@@ -43,8 +43,9 @@ const TOKENS = `CASE
   ELSE coalesce(held_tokens, 0) END`;
 const SPEND = `coalesce(billed_microdollars, cost_microdollars,
   CASE WHEN ${REFUSED_THERE} THEN 0 ELSE coalesce(held_microdollars, 0) END)`;
-/** It reached the gateway, or may have. */
-const WENT = "end IS NOT 'refused' AND refusal IS NOT 'gateway-unreachable'";
+/** It reached the gateway, or may have. What left before it was let in has neither an answer nor anything held for it. */
+const WENT = `end IS NOT 'refused' AND refusal IS NOT 'gateway-unreachable'
+  AND NOT (status IS NULL AND held_tokens IS NULL)`;
 /** What still runs holds its own reservation. */
 const ENDED = "end IS NOT NULL";
 
