@@ -1,0 +1,335 @@
+import t from "tap";
+import type { Clock } from "../../src/clock.ts";
+import type { Config, Period, Tool } from "../../src/config/shape.ts";
+import type { Used } from "../../src/limits/counters.ts";
+import type { Lift } from "../../src/limits/frames.ts";
+import { createLimiter, type Lease, type Limiter, type Spent, type Taken } from "../../src/limits/limiter.ts";
+import { configOf } from "../doubles/parsed-config.ts";
+import { random } from "../doubles/random.ts";
+import { until } from "../doubles/until.ts";
+import { at, FREE, MINUTE, SECOND, utc } from "./limits-under-test.ts";
+
+const START = at("2026-11-15T12:00:05Z");
+
+function held(start = START): Clock & { pass(ms: number): void } {
+  let passed = 0;
+  return {
+    now: () => start + passed,
+    elapsed: () => passed,
+    pass(ms) {
+      passed += ms;
+    },
+  };
+}
+
+const ZERO = { requests: 0, tokens: 0, spend: 0 };
+
+function spent(most: Partial<Record<Period, Spent["sums"]["day"]>> = {}, lifts: readonly Lift[] = []): Spent {
+  const none = { second: ZERO, minute: ZERO, hour: ZERO, day: ZERO, month: ZERO };
+  return { sums: { ...none, ...most }, ever: 0, lifts };
+}
+
+function configWith(settings: string): Config {
+  return configOf(`gateway: https://gateway.example.com/v1\ntools: { codex: { ${settings} }, other: {} }\n`);
+}
+
+function toolIn(config: Config): Tool {
+  const { codex } = config.tools;
+  if (codex === undefined) throw new Error("there is no tool codex");
+  return codex;
+}
+
+function start(settings: string, read: () => Spent | null = () => spent(), clock = held()) {
+  const tool = toolIn(configWith(settings));
+  const limiter = createLimiter({ clock, calendar: utc, spent: read });
+  return { tool, limiter, clock };
+}
+
+const take = (limiter: Limiter, tool: Tool, ask = FREE, whenLeft: (leave: () => void) => void = () => {}) =>
+  limiter.take(tool, { ask, model: null }, whenLeft);
+
+function leaseOf(taken: Taken): Lease {
+  if (!taken.ok) throw new Error(`it was refused: ${taken.refusal?.message}`);
+  return taken.lease;
+}
+
+const codeOf = (taken: Taken) => (taken.ok ? "go" : (taken.refusal?.code ?? "left"));
+
+const turn = () => new Promise((resolve) => setImmediate(resolve));
+
+t.test("of 100 requests at once under 10/minute exactly 10 go, in 200 orders of events", async (t) => {
+  const wrong: string[] = [];
+  for (let seed = 1; seed <= 200; seed += 1) {
+    const pick = random(seed);
+    const { tool, limiter, clock } = start("limits: { requests: 10/minute }");
+    const waiting: Promise<Taken>[] = [];
+    const running: Lease[] = [];
+    const went: Lease[] = [];
+    const codes: string[] = [];
+    for (let begun = 0; begun < 100; ) {
+      const what = pick(10);
+      if (what < 6) {
+        begun += 1;
+        waiting.push(take(limiter, tool));
+      } else if (what < 8) {
+        for (const taken of await Promise.all(waiting.splice(0, 1 + pick(5)))) {
+          codes.push(codeOf(taken));
+          if (taken.ok) {
+            running.push(taken.lease);
+            went.push(taken.lease);
+          }
+        }
+      } else if (what < 9) clock.pass(pick(400));
+      else {
+        const [lease] = running.splice(pick(running.length + 1), 1);
+        if (lease !== undefined) limiter.settle(lease, { tokens: pick(1000), spend: null });
+      }
+    }
+    for (const taken of await Promise.all(waiting)) {
+      codes.push(codeOf(taken));
+      if (taken.ok) went.push(taken.lease);
+    }
+    const [level] = limiter.levels(tool).levels;
+    const refused = codes.filter((code) => code === "rate-limited").length;
+    if (clock.now() >= START + 55 * SECOND) wrong.push(`seed ${seed}: the minute ended`);
+    if (went.length !== 10 || refused !== 90 || level?.used !== 10)
+      wrong.push(`seed ${seed}: ${went.length} went, ${refused} were refused, ${level?.used} counted`);
+  }
+  t.strictSame(wrong, []);
+});
+
+t.test("several limits are taken from together or not at all, in 200 orders of events", async (t) => {
+  const wrong: string[] = [];
+  for (let seed = 1; seed <= 200; seed += 1) {
+    const pick = random(seed);
+    const { tool, limiter, clock } = start(
+      "limits: { requests: [20/minute, 30/hour], tokens: 3k/minute, spend: $0.004/day, concurrent: 3 }, quota: $0.006",
+    );
+    const running: Lease[] = [];
+    const model = { requests: 0, spend: 0, held: 0 };
+    for (let step = 0; step < 120; step += 1) {
+      if (pick(3) > 0) {
+        const ask = { tokens: pick(400), spend: pick(400) };
+        const before = JSON.stringify(limiter.levels(tool));
+        const taken = await take(limiter, tool, ask);
+        if (taken.ok) {
+          running.push(taken.lease);
+          model.requests += 1;
+          model.held += taken.lease.reservation.spend ?? 0;
+        } else if (JSON.stringify(limiter.levels(tool)) !== before)
+          wrong.push(`seed ${seed}: ${taken.refusal?.code} took something`);
+      } else if (pick(8) === 0) clock.pass(pick(3) * MINUTE);
+      else {
+        const [lease] = running.splice(pick(running.length + 1), 1);
+        if (lease === undefined) continue;
+        model.held -= lease.reservation.spend ?? 0;
+        if (pick(3) === 0) {
+          limiter.giveBack(lease);
+          model.requests -= 1;
+        } else {
+          const spend = pick(2) === 0 ? null : pick(500);
+          model.spend += spend ?? lease.reservation.spend ?? 0;
+          limiter.settle(lease, { tokens: null, spend });
+        }
+      }
+      const { levels, running: now } = limiter.levels(tool);
+      const quota = levels.at(-1);
+      if (now !== running.length || now > 3) wrong.push(`seed ${seed}: ${now} run, ${running.length} should`);
+      if (quota?.used !== model.spend || quota.held !== model.held)
+        wrong.push(`seed ${seed}: quota ${quota?.used}+${quota?.held}, not ${model.spend}+${model.held}`);
+      for (const { limit, used, most } of levels)
+        if (limit.kind === "requests" && used > most) wrong.push(`seed ${seed}: ${used} of ${most} requests`);
+    }
+    if (wrong.length > 5) break;
+  }
+  t.strictSame(wrong, []);
+});
+
+t.test(
+  "8,000 requests that end in every way leak no slot, no reservation and no place in the queue",
+  async (t) => {
+    const pick = random(77);
+    const settings =
+      "limits: { requests: 100000/month, tokens: 100M/month, concurrent: 5, wait: 20s }, quota: $1000";
+    const { tool, limiter, clock } = start(settings);
+    const on = configWith(settings);
+    const off = configWith(`${settings}, enabled: false`);
+    const gone = configOf("gateway: https://gateway.example.com/v1\ntools: { other: {} }\n");
+    const running: Lease[] = [];
+    const counts = { begun: 0, sent: 0, spent: 0, left: 0, refused: 0, most: 0 };
+    const leaving: (() => void)[] = [];
+    const pending = new Set<Promise<void>>();
+    const begin = () => {
+      counts.begun += 1;
+      const early = pick(20) === 0;
+      const ask = { tokens: 1 + pick(50), spend: 1 + pick(50) };
+      const done = take(limiter, tool, ask, (leave) => {
+        if (early) leave();
+        else leaving.push(leave);
+      }).then((taken) => {
+        pending.delete(done);
+        if (taken.ok) running.push(taken.lease);
+        else if (taken.refusal === null) counts.left += 1;
+        else counts.refused += 1;
+      });
+      pending.add(done);
+    };
+    const end = async () => {
+      const [lease] = running.splice(pick(running.length + 1), 1);
+      if (lease === undefined) return;
+      const used: Used =
+        pick(3) === 0 ? { tokens: null, spend: null } : { tokens: pick(90), spend: pick(90) };
+      if (pick(4) === 0) limiter.giveBack(lease);
+      else {
+        limiter.settle(lease, used);
+        counts.sent += 1;
+        counts.spent += used.spend ?? lease.reservation.spend ?? 0;
+      }
+      // A second ending of the same call, by whatever bug, must not free somebody else's slot.
+      if (pick(10) === 0) limiter.giveBack(lease);
+      if (pick(10) === 0) limiter.settle(lease, used);
+    };
+    while (counts.begun < 8000) {
+      const what = pick(100);
+      if (what < 50) begin();
+      else if (what < 88) await end();
+      else if (what < 96) leaving.splice(pick(leaving.length + 1), 1)[0]?.();
+      else if (what < 97) clock.pass(pick(4000));
+      else if (what < 98) limiter.change(pick(2) === 0 ? off : gone);
+      else await turn();
+      if (what === 97) limiter.change(on);
+      counts.most = Math.max(counts.most, limiter.levels(tool).running);
+    }
+    while (pending.size > 0 || running.length > 0) {
+      await end();
+      await turn();
+    }
+    const standing = limiter.levels(tool);
+    t.equal(standing.running, 0, "no slot is taken");
+    t.equal(standing.waiting, 0, "nobody waits");
+    t.strictSame(
+      standing.levels.map((level) => level.held),
+      standing.levels.map(() => 0),
+      "nothing is held",
+    );
+    t.strictSame(
+      [standing.levels[0]?.used, standing.levels.at(-1)?.used],
+      [counts.sent, counts.spent],
+      "and what was used is what was used",
+    );
+    t.equal(counts.most, 5, "never more than five at once");
+    t.ok(Math.min(counts.left, counts.refused, counts.sent) > 200, JSON.stringify(counts));
+    const after = await Promise.all(Array.from({ length: 5 }, () => take(limiter, tool)));
+    t.strictSame(after.map(codeOf), ["go", "go", "go", "go", "go"], "five still go");
+    let sixth = "waits";
+    void take(limiter, tool, FREE, (leave) => leaving.push(leave)).then((taken) => {
+      sixth = codeOf(taken);
+    });
+    await turn();
+    t.equal(sixth, "waits", "and the sixth waits");
+    leaving.at(-1)?.();
+    await until("it left", () => sixth === "left");
+  },
+);
+
+t.test("those that wait go in the order they came, each as a call ends", async (t) => {
+  const { tool, limiter } = start("limits: { concurrent: 2, wait: 5s }");
+  const running = [leaseOf(await take(limiter, tool)), leaseOf(await take(limiter, tool))];
+  const order: number[] = [];
+  const all = Array.from({ length: 6 }, async (_, nth) => {
+    const lease = leaseOf(await take(limiter, tool));
+    order.push(nth);
+    running.push(lease);
+  });
+  await turn();
+  t.strictSame(order, []);
+  for (let ended = 0; ended < 6; ended += 1) {
+    const lease = running.shift();
+    if (lease !== undefined) limiter.settle(lease, { tokens: null, spend: null });
+    await turn();
+    t.equal(order.length, ended + 1, "one goes for one that ended");
+  }
+  await Promise.all(all);
+  t.strictSame(order, [0, 1, 2, 3, 4, 5]);
+});
+
+t.test("128 wait and the next is refused at once; a stop tells them all", async (t) => {
+  const { tool, limiter } = start("limits: { concurrent: 1, wait: 60s }");
+  const first = leaseOf(await take(limiter, tool));
+  const waiting = Array.from({ length: 128 }, () => take(limiter, tool));
+  await turn();
+  t.equal(limiter.levels(tool).waiting, 128);
+  t.equal(codeOf(await take(limiter, tool)), "too-many-at-once");
+  limiter.stop();
+  const told = (await Promise.all(waiting)).map(codeOf);
+  t.strictSame(new Set(told), new Set(["shutting-down"]));
+  t.equal(told.length, 128);
+  limiter.settle(first, { tokens: null, spend: null });
+  t.equal(limiter.levels(tool).running, 0);
+});
+
+t.test(
+  "a limit that was saved while the tool's first request was on its way holds for the next",
+  async (t) => {
+    const clock = held();
+    const limiter = createLimiter({ clock, calendar: utc, spent: () => spent() });
+    const before = toolIn(configWith(""));
+    const after = configWith("limits: { requests: 2/minute }");
+    limiter.change(after);
+    // It began under the configuration before, and finishes on that one; the limits are the tool's, not its own.
+    t.equal(codeOf(await take(limiter, before)), "go");
+    t.equal(codeOf(await take(limiter, toolIn(after))), "go");
+    t.equal(codeOf(await take(limiter, toolIn(after))), "rate-limited");
+  },
+);
+
+t.test("an allowance that is the first thing heard of a tool counts once", (t) => {
+  const lifts: Lift[] = [];
+  const { tool, limiter } = start("limits: { requests: 2/day }", () => spent({}, lifts));
+  const lift: Lift = { kind: "requests", amount: 3, givenAt: START, until: null };
+  // Written to the log first, as the owner of both does.
+  lifts.push(lift);
+  limiter.lift(tool, lift);
+  t.match(limiter.levels(tool).levels, [{ most: 5, extra: 3 }]);
+  t.end();
+});
+
+t.test(
+  "as long as the log cannot say what was used before, a limited tool gets no fresh allowance",
+  async (t) => {
+    let readable = false;
+    const day = { requests: 3, tokens: 0, spend: 0 };
+    const { tool, limiter } = start("limits: { requests: 3/day }", () => (readable ? spent({ day }) : null));
+    t.not(codeOf(await take(limiter, tool)), "go", "nobody knows what was used");
+    readable = true;
+    t.equal(codeOf(await take(limiter, tool)), "rate-limited");
+    t.match(limiter.levels(tool).levels, [{ used: 3, most: 3 }]);
+  },
+);
+
+t.test("a tool without limits needs no log to be let in", async (t) => {
+  const { tool, limiter } = start("limits: { concurrent: 1 }", () => null);
+  t.equal(codeOf(await take(limiter, tool)), "go");
+  t.equal(codeOf(await take(limiter, tool)), "too-many-at-once");
+});
+
+t.test(
+  "a limit that a reload brings counts what the log knows before anybody who waits is let in",
+  async (t) => {
+    const day = { requests: 3, tokens: 0, spend: 0 };
+    const { tool, limiter } = start("limits: { concurrent: 1, wait: 9s }", () => spent({ day }));
+    leaseOf(await take(limiter, tool));
+    const waits = take(limiter, tool);
+    limiter.change(configWith("limits: { concurrent: 9, requests: 3/day, wait: 9s }"));
+    t.equal(codeOf(await waits), "rate-limited");
+  },
+);
+
+t.test("a tool that was disabled tells the limits that stand in the file", (t) => {
+  const { limiter } = start("limits: { requests: 2/day }");
+  limiter.levels(toolIn(configWith("limits: { requests: 2/day }")));
+  const off = configWith("enabled: false, limits: { requests: 7/day }");
+  limiter.change(off);
+  t.match(limiter.levels(toolIn(off)).levels, [{ most: 7 }]);
+  t.end();
+});
