@@ -106,6 +106,10 @@ function judgeModel({ body, gateway }: Request, tool: Tool): Refusal | null {
     return refuse("bad-request", "the request names two models, and gateways differ in which one they take");
   }
   const model = body?.model ?? null;
+  if (model === null && body?.end === "unreadable") {
+    const message = `the body cannot be read, and tool ${tool.name} may use only the models of group ${tool.group}. send it uncompressed`;
+    return refuse("bad-request", message);
+  }
   if (model === null) return null;
   return isInGroup(model, models) ? null : modelRefusal(tool.name, tool.group, model, models);
 }
