@@ -1,3 +1,4 @@
+import { gzipSync } from "node:zlib";
 import t from "tap";
 import { type Asking, heldWall, recordsIn, startLimited } from "../doubles/limited-journey.ts";
 import { openRaw } from "../doubles/raw-client.ts";
@@ -142,6 +143,31 @@ t.test("a body that names two models is refused: gateways differ in which one th
   }
   t.equal(gateway.book.length, 0, "none reached the gateway");
 });
+
+t.test(
+  "a body that nobody here can read is refused where its model decides, and passes elsewhere",
+  async (t) => {
+    const { change, gateway, token, url } = await startLimited(t, "group: coding", { gatewayLines: GROUPS });
+    const send = async () => {
+      const answer = await fetch(`${url}/v1/chat/completions`, {
+        method: "POST",
+        headers: {
+          authorization: `Bearer ${token}`,
+          "content-type": "application/json",
+          "content-encoding": "gzip",
+        },
+        body: gzipSync('{"model":"claude-opus"}'),
+      });
+      return { status: answer.status, text: await answer.text() };
+    };
+    const refused = await send();
+    t.equal(refused.status, 400);
+    t.match(refused.text, /tool codex may use only the models of group coding\. send it uncompressed/);
+    t.equal(gateway.book.length, 0);
+    await change("group: all");
+    t.equal((await send()).status, 200);
+  },
+);
 
 t.test(
   "a path that only spells an endpoint in another way does not get around the group or the money",
