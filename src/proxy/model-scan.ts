@@ -1,4 +1,5 @@
 import { FieldScan } from "../usage/meters/field-scan.ts";
+import { plainPath } from "../usage/record.ts";
 
 /** Looks for the model in a request's body as its bytes pass, cut anywhere. */
 export interface ModelScan {
@@ -37,15 +38,11 @@ export function modelScan(
 
 /** Gemini names the model in the path, and so do OpenAI's oldest endpoints. */
 export function modelInPath(endpoint: string): string | null {
+  const path = plainPath(endpoint);
   const named =
-    /^\/v1(?:beta)?\/models\/(.+):[A-Za-z]+$/.exec(endpoint) ?? /^\/v1\/engines\/([^/]+)\/./.exec(endpoint);
+    /^\/v1(?:beta)?\/models\/(.+):[A-Za-z]+$/.exec(path) ?? /^\/v1\/engines\/([^/]+)\/./.exec(path);
   const name = named?.[1];
-  if (name === undefined || name.length > LONGEST_NAME) return null;
-  try {
-    return decodeURIComponent(name);
-  } catch {
-    return name;
-  }
+  return name === undefined || name.length > LONGEST_NAME ? null : name;
 }
 
 function jsonScan(toEnd: boolean): ModelScan {

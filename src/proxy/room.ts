@@ -9,7 +9,6 @@ import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits
 import { type Refusal, refuse } from "../refusal.ts";
 import { microdollars, type Prices } from "../usage/prices.ts";
 import { meteringOf, type Tokens } from "../usage/record.ts";
-import { modelInPath } from "./model-scan.ts";
 import { modelAsked, multiplierOf } from "./recording.ts";
 import type { Request } from "./request.ts";
 
@@ -27,8 +26,8 @@ export async function findRoom(
 ): Promise<Refusal | null> {
   const { tool } = request;
   if (tool === null) return null;
-  const unjudged = judgeEndpoint(request, tool) ?? judgeModel(request, tool);
-  if (unjudged !== null) return unjudged;
+  const wrongModel = judgeModel(request, tool);
+  if (wrongModel !== null) return wrongModel;
   const model = modelAsked(request);
   const ask = askOf(req, request, limiter.usual(tool.name), prices);
   let leave = () => {};
@@ -66,35 +65,6 @@ export function isJudged(tool: Tool, groups: Readonly<Record<string, Group>>): b
 function restriction({ group }: Tool, groups: Readonly<Record<string, Group>>): readonly string[] | null {
   const models = group === null ? undefined : groups[group]?.models;
   return models === undefined || models.includes("*") ? null : models;
-}
-
-/**
- * Spelled in another way, such as /v1/chat/completion%73, an endpoint is a strange one here, of which neither model nor
- * use is known, and the usual one to a gateway, which reads its path decoded and perhaps tidied up.
- */
-function judgeEndpoint({ method, endpoint, gateway }: Request, tool: Tool): Refusal | null {
-  if (!isJudged(tool, gateway?.groups ?? {})) return null;
-  const plain =
-    decoded(endpoint)
-      ?.replace(/\/{2,}/g, "/")
-      .replace(/\/$/, "") ?? null;
-  const known = meteringOf(method, endpoint);
-  const same =
-    plain !== null &&
-    meteringOf(method, plain) === known &&
-    (known ?? meteringOf(method, plain.toLowerCase())) === known &&
-    modelInPath(plain) === modelInPath(endpoint);
-  return same
-    ? null
-    : refuse("bad-request", "the address spells an endpoint in a way of its own. write it plainly");
-}
-
-function decoded(path: string): string | null {
-  try {
-    return decodeURIComponent(path);
-  } catch {
-    return null;
-  }
 }
 
 /** What a body does not tell within what is read of it goes on: its record says which model answered. */

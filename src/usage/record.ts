@@ -118,7 +118,7 @@ export function meteringOf(method: string, endpoint: string): Metering | null {
 }
 
 /** As a lenient server reads it: //chat%2Fcompletions/ is served by some. */
-function plainPath(endpoint: string): string {
+export function plainPath(endpoint: string): string {
   let path = endpoint;
   try {
     path = decodeURIComponent(endpoint);
