@@ -59,8 +59,7 @@ const FIRST_KEYS_MS = 3000;
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const { places, clock = systemClock } = options;
   const startedAt = clock.elapsed();
-  const { loaded, control, keys, newcomer, first } = await prepare(options, clock);
-  const { trust, keyring, log } = keys;
+  const { loaded, control, newcomer, first, trust, keyring, log, whenLate } = await prepare(options, clock);
   const onSandbox = () => newcomer?.serving() ?? false;
   const [agents, tail] = [createAgents(clock), createTail()];
 
@@ -72,7 +71,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   };
   const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
-  keys.whenLate(() => void reload.takeKeys());
+  whenLate(() => void reload.takeKeys());
   const booksMeans = { places, clock, log, config: () => reload.snapshot.config };
   const books = openBooks(booksMeans);
   const standings = createStandings(clock, books.ledger.ask(readLastUses) ?? new Map());
@@ -142,7 +141,7 @@ async function prepare(options: DaemonOptions, clock: Clock) {
   const newcomer = loaded.config === null ? await welcomeNewcomer(clock, options.sandboxListen) : null;
   const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
   keys.log.level = first.config.log.level;
-  return { loaded, control, keys, newcomer, first };
+  return { loaded, control, newcomer, first, ...keys };
 }
 
 function endSandbox(newcomer: Newcomer | null, log: Logger): void {
