@@ -317,7 +317,7 @@ t.test(
     t.equal(records.length, 50);
     for (const { model, end, status, output_tokens, ended_at } of records) {
       const done = finished[Number(model?.slice(2))] === true;
-      t.match({ end, status }, { end: done ? "complete" : "client-left", status: 200 }, `${model}`);
+      t.match({ end, status }, { end: done ? "complete" : "interrupted", status: 200 }, `${model}`);
       t.equal(output_tokens, done ? 20 : null, "known only where it was told at the end");
       t.type(ended_at, "number");
     }
