@@ -30,7 +30,15 @@ export interface BooksMeans {
 
 export function openBooks({ places, clock, log, config }: BooksMeans): Books {
   const { sync } = config().usage;
-  const ledger = createLedger({ file: places.usage, clock, log, keep: () => config().usage.keep, sync });
+  const ledger = createLedger({
+    file: places.usage,
+    clock,
+    log,
+    keep: () => config().usage.keep,
+    sync,
+    // What was spent is known only now: counted from what a damaged log had left, an allowance would be given again.
+    onSaved: () => limiter.restoreAgain(),
+  });
   const limiter = createLimiter({
     clock,
     calendar: systemCalendar,

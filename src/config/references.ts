@@ -1,4 +1,4 @@
-import type { Config, Gateway, Named, Tool } from "./shape.ts";
+import type { Config, Gateway, Named, Period, Tool } from "./shape.ts";
 import { quoted, type Section } from "./text/section.ts";
 import { joinPath, type Report } from "./text/tree.ts";
 
@@ -44,6 +44,7 @@ export function checkReferences(draft: Draft, top: Section, report: Report): Con
   checkTokens(tools, top, report);
   checkProcesses(tools, top, report);
   checkSharedKeys(tools, top, report);
+  checkKeep(draft.usage.keep, tools, top, report);
   return Object.freeze({ ...draft, tools: Object.freeze(tools) });
 }
 
@@ -141,6 +142,28 @@ function checkSharedKeys(tools: Named<Tool>, top: Section, report: Report): void
       );
     }
     owners.set(identity, owner ?? tool.name);
+  }
+}
+
+/** At a start a window is counted from the records: each has to be kept as long as the window it is in can last. */
+const LEAST_KEPT = [
+  { per: "month", days: 32 },
+  { per: "day", days: 2 },
+  { per: "hour", days: 1 },
+] as const satisfies readonly { readonly per: Period; readonly days: number }[];
+
+function checkKeep(keep: number, tools: Named<Tool>, top: Section, report: Report): void {
+  const usage = top.entries().get("usage")?.value;
+  const place = usage?.kind === "dict" ? usage.entries.get("keep")?.value.at : undefined;
+  for (const { per, days } of LEAST_KEPT) {
+    if (keep >= days * 86_400_000) return;
+    const limited = Object.values(tools).find(({ limits: { requests, tokens, spend } }) =>
+      [...requests, ...tokens, ...spend].some((rate) => rate.per === per),
+    );
+    if (limited === undefined) continue;
+    const message = `must be at least ${days}d while ${joinPath("tools", limited.name)} has a limit per ${per}`;
+    report.error(place ?? -1, "usage.keep", message, `keep: ${days}d`);
+    return;
   }
 }
 

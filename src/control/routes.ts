@@ -143,7 +143,9 @@ export async function answerControl(
     const peer = typeof said === "string" && /^\d{1,10}$/.test(said) ? `pid ${said}, as it says` : "unknown";
     const answer = await route(controls, { name: decodeURIComponent(name), body, peer, res });
     if (answer === TAKEN) return;
-    if (answer === NOT_FOUND) send(404, { error: `there is no tool or gateway ${decodeURIComponent(name)}` });
+    // Trust is of a gateway too, an allowance only of a tool.
+    const what = first === "lift" ? "tool" : "tool or gateway";
+    if (answer === NOT_FOUND) send(404, { error: `there is no ${what} ${decodeURIComponent(name)}` });
     else send(200, answer);
   } catch (error) {
     send(400, { error: reason(error) });

@@ -2,6 +2,8 @@ import type { Config, Period, Tool } from "../config/shape.ts";
 import { describeSource, type KeyState } from "../key-source.ts";
 import type { Limiter, Standing } from "../limits/limiter.ts";
 import type { Kind } from "../limits/shortage.ts";
+import { systemCalendar } from "../limits/windows.ts";
+import { endInWords } from "../limits/words.ts";
 import type { Refused, Standings } from "../proxy/standing.ts";
 
 export type ToolState =
@@ -149,7 +151,7 @@ function stateInWords(
   if (tool.expires !== null && now >= tool.expires) {
     return {
       state: "expired",
-      why: `expired ${new Date(tool.expires).toISOString()}`,
+      why: `expired at ${endInWords(tool.expires, systemCalendar)}`,
       next: `change tools.${name}.expires`,
     };
   }

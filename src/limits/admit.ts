@@ -2,6 +2,8 @@ import type { Gateway, Tool } from "../config/shape.ts";
 import type { KeyState } from "../key-source.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
+import { systemCalendar } from "./windows.ts";
+import { endInWords } from "./words.ts";
 
 export type Admitted =
   | { readonly ok: true; readonly key: Secret }
@@ -12,14 +14,14 @@ export function admit(tool: Tool, gateway: Gateway, key: KeyState, now: number):
   if (!tool.enabled) {
     return no(
       "tool-disabled",
-      `tool ${tool.name} is disabled. the owner can set tools.${tool.name}.enabled: true`,
+      `tool ${tool.name} is disabled. the owner can type: keybearer tools enable ${tool.name}`,
     );
   }
   if (tool.expires !== null && now >= tool.expires) {
-    const day = new Date(tool.expires).toISOString().slice(0, 10);
     return no(
       "tool-expired",
-      `tool ${tool.name} expired at ${day}. the owner can change tools.${tool.name}.expires`,
+      `tool ${tool.name} expired at ${endInWords(tool.expires, systemCalendar)}. ` +
+        `the owner can change tools.${tool.name}.expires in config.yaml`,
     );
   }
   const group = tool.group === null ? undefined : gateway.groups[tool.group];

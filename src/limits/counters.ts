@@ -10,6 +10,7 @@ import {
   type Lift,
   rolled,
 } from "./frames.ts";
+import { kindOf, needOf } from "./need.ts";
 import {
   type Kind,
   type Level,
@@ -38,6 +39,8 @@ export interface Used {
 export interface Reservation {
   readonly tokens: number;
   readonly spend: number | null;
+  /** When it was let in, which tells the windows it counts in. */
+  readonly at: number;
 }
 
 export type Reserved =
@@ -61,9 +64,6 @@ export interface Span {
 
 const KINDS: readonly Kind[] = ["requests", "tokens", "spend"];
 
-/** A million dollars, or as many tokens: beyond any call, and small enough for sums to stay exact. */
-const BEYOND_ANY_CALL = 1e12;
-
 /**
  * Counts for one tool. Each call here is one synchronous step, so that no two requests can see the same room.
  *
@@ -76,6 +76,8 @@ export class Counters {
   readonly #ever: Counts = emptyCounts();
   /** The calls under way. A slot is a place in this map, so none can be given back twice, or by somebody else. */
   readonly #open = new Map<Reservation, readonly Counts[]>();
+  /** Those of them that the usage log does not know of yet. */
+  readonly #unlogged = new Set<Reservation>();
   #frames: Frames;
   #terms: Terms;
 
@@ -96,10 +98,10 @@ export class Counters {
 
   /** All limits are looked at, then all of them are taken from, or none is. */
   reserve(ask: Ask, now: number): Reserved {
-    const shortage = this.check(ask, now);
+    const { shortage, need } = this.#weigh(ask, now);
     if (shortage !== null) return { ok: false, shortage };
-    const need = needOf(ask, this.levels(now));
-    const reservation = Object.freeze({ tokens: need.tokens, spend: ask.spend === null ? null : need.spend });
+    const spend = ask.spend === null ? null : need.spend;
+    const reservation = Object.freeze({ tokens: need.tokens, spend, at: now });
     const counts = [...Object.values(this.#frames).map((frame) => frame.counts), this.#ever];
     for (const { requests, tokens, spend } of counts) {
       requests.used += need.requests;
@@ -107,21 +109,18 @@ export class Counters {
       spend.held += need.spend;
     }
     this.#open.set(reservation, counts);
+    this.#unlogged.add(reservation);
     return { ok: true, reservation };
   }
 
   /** What would refuse this request now; nothing is taken. */
   check(ask: Ask, now: number): Shortage | null {
-    const { limits, quota } = this.#terms;
-    if (ask.spend === null && (limits.spend.length > 0 || quota !== null)) return priceUnknown();
-    const levels = this.levels(now);
-    const need = needOf(ask, levels);
-    const found = levels
-      .map((level) => shortageOf(level, need[kindOf(level)]))
-      .filter((shortage) => shortage !== null);
-    if (limits.concurrent !== null && this.running >= limits.concurrent)
-      found.push(tooManyAtOnce(limits.concurrent, this.running));
-    return longest(found);
+    return this.#weigh(ask, now).shortage;
+  }
+
+  /** The call stands in the usage log from now on, which counts it among its requests. */
+  logged(reservation: Reservation): void {
+    this.#unlogged.delete(reservation);
   }
 
   /** The call has ended. What nobody told counts as reserved. False: it was settled or cancelled before. */
@@ -152,14 +151,19 @@ export class Counters {
     return each((per) => countedSpan(frames[per].window));
   }
 
-  /** Puts what the usage log says in place of what was counted; what is held for calls under way stays held. */
+  /**
+   * Takes in what the usage log says where that is more than was counted: a log that was damaged, or is being saved
+   * from one that was, knows less than this process does. What is held for calls under way stays held, and those that
+   * the log does not know of yet stay counted.
+   */
   restore(sums: Readonly<Partial<Record<Period, Sums>>>, everSpent: number | null, now: number): void {
     for (const { per, counts } of Object.values(this.#roll(now))) {
       const sum = sums[per];
-      if (sum !== undefined)
-        for (const kind of KINDS) counts[kind].used = told(sum[kind]) ?? counts[kind].used;
+      if (sum === undefined) continue;
+      const known = { ...sum, requests: sum.requests + this.#unloggedIn(counts) };
+      for (const kind of KINDS) counts[kind].used = Math.max(counts[kind].used, told(known[kind]) ?? 0);
     }
-    this.#ever.spend.used = told(everSpent) ?? this.#ever.spend.used;
+    this.#ever.spend.used = Math.max(this.#ever.spend.used, told(everSpent) ?? 0);
   }
 
   /** Every limit on requests, tokens and spend with how full it is, the quota last. */
@@ -188,6 +192,25 @@ export class Counters {
     });
   }
 
+  /** What the request would hold, and what stands against that. */
+  #weigh(ask: Ask, now: number): { readonly shortage: Shortage | null; readonly need: Sums } {
+    const { limits, quota } = this.#terms;
+    const levels = this.levels(now);
+    const need = needOf(ask, levels);
+    if (ask.spend === null && (limits.spend.length > 0 || quota !== null))
+      return { shortage: priceUnknown(), need };
+    const found = levels
+      .map((level) => shortageOf(level, need[kindOf(level)]))
+      .filter((shortage) => shortage !== null);
+    if (limits.concurrent !== null && this.running >= limits.concurrent)
+      found.push(tooManyAtOnce(limits.concurrent, this.running));
+    return { shortage: longest(found), need };
+  }
+
+  #unloggedIn(counts: Counts): number {
+    return [...this.#unlogged].filter((one) => this.#open.get(one)?.includes(counts)).length;
+  }
+
   #level(kind: Kind, { most, per }: Rate, now: number): Level {
     const frame = this.#frames[per];
     const extra = extraIn(frame, kind, now);
@@ -204,6 +227,7 @@ export class Counters {
     const taken = this.#open.get(reservation);
     if (taken === undefined) return false;
     this.#open.delete(reservation);
+    this.#unlogged.delete(reservation);
     for (const counts of taken) {
       counts.tokens.held -= reservation.tokens;
       counts.spend.held -= reservation.spend ?? 0;
@@ -216,25 +240,6 @@ export class Counters {
     this.#frames = rolled(this.#frames, now, this.#calendar);
     return this.#frames;
   }
-}
-
-/**
- * What the request has to hold. Never more than the tightest limit allows in all: a request whose greatest possible use
- * is above that, such as max_tokens: 128000 under 100k/minute, would never be let in, while most of them use a fraction
- * of it. So it gets an empty window to itself, and what goes above the limit is what this one call uses.
- */
-function needOf(ask: Ask, levels: readonly Level[]): Sums {
-  const within = (kind: Kind, amount: number) => {
-    // At least one unit of what it does use, or a limit of 0 would let everything pass.
-    const most = levels.filter((level) => kindOf(level) === kind).map((level) => Math.max(1, level.most));
-    return amount > 0 ? Math.min(Math.ceil(amount), BEYOND_ANY_CALL, ...most) : 0;
-  };
-  return { requests: 1, tokens: within("tokens", ask.tokens), spend: within("spend", ask.spend ?? 0) };
-}
-
-/** The quota counts what spend counts. */
-function kindOf({ limit }: Level): Kind {
-  return limit.kind === "requests" || limit.kind === "tokens" ? limit.kind : "spend";
 }
 
 /** An amount somebody told, in whole units; null for none, and for what is no amount. */

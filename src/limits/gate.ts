@@ -33,6 +33,8 @@ export class Gate {
   #tool: Tool;
   #timer: NodeJS.Timeout | null = null;
   #restored = false;
+  /** The allowances counted by now: read a second time from the log, they are not given a second time. */
+  readonly #given = new Set<string>();
 
   constructor(tool: Tool, calendar: Calendar, clock: Clock) {
     this.#tool = tool;
@@ -75,6 +77,15 @@ export class Gate {
     });
   }
 
+  /** Whether enter() would wait now. */
+  wouldWait(ask: Ask, wait: number): boolean {
+    return this.#queue.wouldWait(ask, wait, this.#moment());
+  }
+
+  logged(reservation: Reservation): void {
+    this.#counters.logged(reservation);
+  }
+
   settle(reservation: Reservation, used: Used): void {
     if (this.#counters.settle(reservation, used)) this.#look();
   }
@@ -85,6 +96,7 @@ export class Gate {
 
   lift(lift: Lift): void {
     this.#counters.lift(lift, this.#clock.now());
+    this.#given.add(identityOf(lift));
     this.#look();
   }
 
@@ -111,10 +123,18 @@ export class Gate {
     const spent = read(this.#tool, this.#counters.spans(now));
     if (spent === null) return false;
     this.#counters.restore(spent.sums, spent.ever, now);
-    for (const lift of spent.lifts) this.#counters.lift(lift, now);
+    const lifts = spent.lifts.filter((lift) => !this.#given.has(identityOf(lift)));
+    for (const lift of lifts) this.#counters.lift(lift, now);
+    for (const lift of lifts) this.#given.add(identityOf(lift));
     this.#restored = true;
     this.#look();
     return true;
+  }
+
+  /** The log knows more of the past than it did. */
+  restoreAgain(read: ReadSpent): void {
+    this.#restored = false;
+    this.restore(read);
   }
 
   #look(): void {
@@ -136,6 +156,10 @@ export class Gate {
   #moment(): Moment {
     return { now: this.#clock.now(), elapsed: this.#clock.elapsed() };
   }
+}
+
+function identityOf({ kind, amount, givenAt, until }: Lift): string {
+  return JSON.stringify([kind, amount, givenAt, until]);
 }
 
 function isLimited({ limits, quota }: Tool): boolean {

@@ -4,7 +4,7 @@ import { type Refusal, refuse } from "../refusal.ts";
 import type { Ask, Reservation, Span, Sums, Used } from "./counters.ts";
 import type { Lift } from "./frames.ts";
 import { Gate } from "./gate.ts";
-import { limitRefusal } from "./refusals.ts";
+import { limitRefusal, type Unseen } from "./refusals.ts";
 import type { CallTokens } from "./reservation.ts";
 import type { Level } from "./shortage.ts";
 import type { Calendar } from "./windows.ts";
@@ -13,19 +13,20 @@ import type { Calendar } from "./windows.ts";
 export interface Lease {
   readonly tool: string;
   readonly reservation: Reservation;
-  /** How long it waited for room. */
-  readonly waitedMs: number;
 }
 
 export type Taken =
   | { readonly ok: true; readonly lease: Lease }
   /** A null refusal: the client left while it waited. */
-  | { readonly ok: false; readonly refusal: Refusal | null; readonly waitedMs: number };
+  | { readonly ok: false; readonly refusal: Refusal | null };
 
 /** What a request asks for, and how it is called in a refusal. */
 export interface Wanted {
   readonly ask: Ask;
   readonly model: string | null;
+  readonly unseen?: Unseen | null;
+  /** False: where others of the tool would wait, it is refused at once. */
+  readonly mayWait: boolean;
 }
 
 /** What the usage log says a tool has used. */
@@ -43,11 +44,15 @@ export interface Standing {
 }
 
 export interface Limiter {
+  /** Whether a request would have to wait, were it to take() in this very moment. */
+  wouldWait(tool: Tool, ask: Ask): boolean;
   /**
    * Takes what the request asks for from all limits of the tool, or from none. Waits for room as long as the tool says;
    * `whenLeft` is called with what ends the waiting when the client is gone.
    */
   take(tool: Tool, wanted: Wanted, whenLeft: (leave: () => void) => void): Promise<Taken>;
+  /** It has its record, and is counted among the requests that the log tells of. */
+  recorded(lease: Lease | null): void;
   /** The call has ended. `used` is what the gateway told; null: nobody told. */
   settle(lease: Lease, used: Used): void;
   /** Nothing of it reached the gateway: as if it had not been. */
@@ -60,6 +65,8 @@ export interface Limiter {
   lift(tool: Tool, lift: Lift): void;
   /** A new configuration: those that wait for a tool that is gone or disabled are told. */
   change(config: Config): void;
+  /** Records of an earlier log were saved: what was used is read anew. What is counted already is never taken back. */
+  restoreAgain(): void;
   /** Whoever waits is refused. */
   stop(): void;
 }
@@ -91,25 +98,30 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
   };
 
   return {
-    async take(tool, { ask, model }, whenLeft) {
+    wouldWait(tool, ask) {
+      const gate = gateOf(tool);
+      return gate.known && gate.wouldWait(ask, waitOf(tool));
+    },
+    async take(tool, { ask, model, unseen = null, mayWait }, whenLeft) {
       const since = clock.elapsed();
       const gate = gateOf(tool);
-      if (!gate.known) return { ok: false, refusal: unknownSpent(tool.name), waitedMs: 0 };
-      const admission = await gate.enter(ask, Math.min(tool.limits.wait, LONGEST_WAIT), whenLeft);
-      const waitedMs = Math.round(clock.elapsed() - since);
+      if (!gate.known) return { ok: false, refusal: unknownSpent(tool.name) };
+      const admission = await gate.enter(ask, mayWait ? waitOf(tool) : 0, whenLeft);
       switch (admission.kind) {
         case "go":
-          return { ok: true, lease: { tool: tool.name, reservation: admission.reservation, waitedMs } };
+          return { ok: true, lease: { tool: tool.name, reservation: admission.reservation } };
         case "short": {
-          const context = { tool: tool.name, model, waited: waitedMs, now: clock.now(), calendar };
-          return { ok: false, refusal: limitRefusal(admission.shortage, context), waitedMs };
+          const waited = Math.round(clock.elapsed() - since);
+          const context = { tool: tool.name, model, unseen, waited, now: clock.now(), calendar };
+          return { ok: false, refusal: limitRefusal(admission.shortage, context) };
         }
         case "told":
-          return { ok: false, refusal: admission.refusal, waitedMs };
+          return { ok: false, refusal: admission.refusal };
         case "left":
-          return { ok: false, refusal: null, waitedMs };
+          return { ok: false, refusal: null };
       }
     },
+    recorded: (lease) => lease && gates.get(lease.tool)?.logged(lease.reservation),
     settle: ({ tool, reservation }, used) => gates.get(tool)?.settle(reservation, used),
     giveBack: ({ tool, reservation }) => gates.get(tool)?.cancel(reservation),
     usual: (tool) => gates.get(tool)?.recent.median() ?? null,
@@ -131,11 +143,18 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
         if (tool !== undefined) gate.change(tool, spent);
       }
     },
+    restoreAgain() {
+      for (const gate of gates.values()) gate.restoreAgain(spent);
+    },
     stop() {
       const refusal = refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);
       for (const gate of gates.values()) gate.turnAway(refusal);
     },
   };
+}
+
+function waitOf({ limits }: Tool): number {
+  return Math.min(limits.wait, LONGEST_WAIT);
 }
 
 /** The disk is tried every second. */

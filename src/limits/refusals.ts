@@ -8,6 +8,8 @@ import { amountInWords, durationInWords, goDuration, momentInWords } from "./wor
 const WORTH_A_RETRY = 60_000;
 /** Nobody knows when a call ends. Long enough that the two or three tries of an SDK are not over in a second. */
 const UNTIL_A_CALL_ENDS = 5_000;
+/** Where the window is a day or longer, a loop that comes back every few seconds would go on for hours. */
+const UNTIL_A_CALL_ENDS_IN_A_LONG_WINDOW = 30_000;
 
 const CODES = {
   requests: "rate-limited",
@@ -18,10 +20,15 @@ const CODES = {
   price: "price-unknown",
 } as const satisfies Readonly<Record<Shortage["limit"]["kind"], RefusalCode>>;
 
+/** Why a body does not tell its model: it cannot be read, names it too far back, or not at all. */
+export type Unseen = "unreadable" | "later" | "none";
+
 export interface RefusalContext {
   readonly tool: string;
   /** The model asked for; null: not known. */
   readonly model: string | null;
+  /** Why it is not known, where the body is the reason. */
+  readonly unseen?: Unseen | null;
   /** Milliseconds it waited for room already. */
   readonly waited: number;
   readonly now: number;
@@ -61,7 +68,7 @@ export function limitRefusal(shortage: Shortage, context: RefusalContext): Refus
 
 function rateRefusal(kind: Kind, per: Period, shortage: Shortage, context: RefusalContext): Refusal {
   const { tool, now } = context;
-  const inMs = roomIn(shortage, now);
+  const inMs = roomIn(shortage, per, now);
   const soon = inMs !== null && inMs <= WORTH_A_RETRY;
   const message =
     `tool ${tool} is at its limit of ${amountInWords(kind, shortage.most)} per ${per}: ` +
@@ -71,9 +78,12 @@ function rateRefusal(kind: Kind, per: Period, shortage: Shortage, context: Refus
 }
 
 /** How long until it is worth trying again; null: it never is. */
-function roomIn({ roomAt, mayEndSooner }: Shortage, now: number): number | null {
+function roomIn({ roomAt, mayEndSooner }: Shortage, per: Period, now: number): number | null {
   const byTime = roomAt === null ? null : Math.max(0, roomAt - now);
-  return mayEndSooner ? Math.min(UNTIL_A_CALL_ENDS, byTime ?? UNTIL_A_CALL_ENDS) : byTime;
+  if (!mayEndSooner) return byTime;
+  const long = per === "day" || per === "month";
+  const byCall = long ? UNTIL_A_CALL_ENDS_IN_A_LONG_WINDOW : UNTIL_A_CALL_ENDS;
+  return Math.min(byCall, byTime ?? byCall);
 }
 
 function usedInWords(kind: Kind, { used, held, most, need }: Shortage): string {
@@ -102,12 +112,22 @@ function whatToType(kind: Kind, { most, roomAt }: Shortage, tool: string): strin
   return `${raise}, or give one more allowance: keybearer tools lift ${tool} --${kind} ${amount}`;
 }
 
-function priceRefusal({ tool, model }: RefusalContext): Refusal {
+/** What no price in the file can mend. */
+const UNSEEN: Readonly<Record<Unseen, string>> = {
+  unreadable: "the body is compressed, or a form without a boundary: send it plain",
+  later: "the model does not stand within the first megabyte of the body: put it before the messages",
+  none: "the request names no model: name one",
+};
+
+function priceRefusal({ tool, model, unseen = null }: RefusalContext): Refusal {
   const which = model === null ? "this request" : `model ${shown(model)}`;
+  const mend =
+    model === null && unseen !== null
+      ? UNSEEN[unseen]
+      : "the owner can write it under prices: in config.yaml";
   return refuse(
     CODES.price,
-    `tool ${tool} has a limit on money, and the price of ${which} is not known. ` +
-      `the owner can write it under prices: in config.yaml`,
+    `tool ${tool} has a limit on money, and the price of ${which} is not known. ${mend}`,
   );
 }
 

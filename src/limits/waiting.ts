@@ -13,7 +13,6 @@ export interface Moment {
 export interface Waiter {
   readonly ask: Ask;
   /** On the clock that only goes forward. */
-  readonly since: number;
   readonly deadline: number;
 }
 
@@ -30,7 +29,7 @@ export interface Look {
   readonly againIn: number | null;
 }
 
-/** Each that waits holds a connection and the beginning of a body. */
+/** Each that waits holds a connection and a body. */
 export const LONGEST_QUEUE = 128;
 
 interface Line {
@@ -69,6 +68,12 @@ export class WaitingQueue {
     const reserved = this.#counters.reserve(ask, moment.now);
     if (reserved.ok) return { state: "go", reservation: reserved.reservation };
     return this.#enqueue(ask, wait, moment, reserved.shortage);
+  }
+
+  /** Whether join() would let it wait now; it takes no place. */
+  wouldWait(ask: Ask, wait: number, moment: Moment): boolean {
+    const shortage = this.#counters.check(ask, moment.now) ?? this.#line?.lack ?? null;
+    return shortage !== null && this.#mayWait(waiterOf(ask, wait, moment), shortage, moment);
   }
 
   /** False: it was not waiting any more. */
@@ -112,12 +117,15 @@ export class WaitingQueue {
   }
 
   #enqueue(ask: Ask, wait: number, moment: Moment, shortage: Shortage): Joined {
-    const waiter = { ask, since: moment.elapsed, deadline: moment.elapsed + wait };
-    if (this.length >= this.#longest || !this.#canSucceed(waiter, shortage, this.length, moment))
-      return { state: "refused", shortage };
+    const waiter = waiterOf(ask, wait, moment);
+    if (!this.#mayWait(waiter, shortage, moment)) return { state: "refused", shortage };
     const { waiters, lack } = this.#line ?? { waiters: [], lack: shortage };
     this.#line = { waiters: [...waiters, waiter], lack };
     return { state: "waits", waiter };
+  }
+
+  #mayWait(waiter: Waiter, shortage: Shortage, moment: Moment): boolean {
+    return this.length < this.#longest && this.#canSucceed(waiter, shortage, this.length, moment);
   }
 
   /** As far as can be known, and if those in front are let in rather than give up. */
@@ -128,6 +136,10 @@ export class WaitingQueue {
     if (!mayEndSooner && (roomAt === null || roomAt - now > left)) return false;
     return this.#counters.reaches(ahead, now + left, now);
   }
+}
+
+function waiterOf(ask: Ask, wait: number, { elapsed }: Moment): Waiter {
+  return { ask, deadline: elapsed + wait };
 }
 
 function lineOf(waiters: readonly Waiter[], lack: Shortage | null): Line | null {

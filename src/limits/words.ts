@@ -29,11 +29,22 @@ export function durationInWords(ms: number): string {
 /** Local time, as short as it can be: at 14:05, tomorrow at 00:00, on 2026-12-01 at 00:00. */
 export function momentInWords(time: number, now: number, calendar: Calendar): string {
   const [then, today] = [calendar.at(time), calendar.at(now)];
-  const clock = `at ${two(then.hour)}:${two(then.minute)}${then.second === 0 ? "" : `:${two(then.second)}`}`;
+  const clock = `at ${timeInWords(then)}`;
   if (sameDay(then, today)) return clock;
   const tomorrow = calendar.at(calendar.dayStart(today.year, today.month, today.day + 1));
   if (sameDay(then, tomorrow)) return `tomorrow ${clock}`;
-  return `on ${then.year}-${two(then.month)}-${two(then.day)} ${clock}`;
+  return `on ${dateInWords(then)} ${clock}`;
+}
+
+/**
+ * Up to when something holds, local time: 2026-11-15 18:00, or the end of 2026-11-15. A day that is written in the file
+ * or typed holds through its end, and the day after would not be recognised as it.
+ */
+export function endInWords(time: number, calendar: Calendar): string {
+  const end = calendar.at(time);
+  if (calendar.dayStart(end.year, end.month, end.day) === time)
+    return `the end of ${dateInWords(calendar.at(time - 1))}`;
+  return `${dateInWords(end)} ${timeInWords(end)}`;
 }
 
 /** As Go writes durations: 120ms, 6s, 6m0s, 24h0m0s. */
@@ -43,6 +54,14 @@ export function goDuration(ms: number): string {
   const [h, m, s] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
   if (h > 0) return `${h}h${m}m${s}s`;
   return m > 0 ? `${m}m${s}s` : `${s}s`;
+}
+
+function dateInWords({ year, month, day }: LocalTime): string {
+  return `${year}-${two(month)}-${two(day)}`;
+}
+
+function timeInWords({ hour, minute, second }: LocalTime): string {
+  return `${two(hour)}:${two(minute)}${second === 0 ? "" : `:${two(second)}`}`;
 }
 
 function two(n: number): string {

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { type ModelScan, modelInPath, modelScan } from "./model-scan.ts";
-import { type AheadEnd, putBack, readAhead } from "./read-ahead.ts";
+import { type AheadBounds, type AheadEnd, putBack, readAhead } from "./read-ahead.ts";
 
 /** What the beginning of a request told, before anything of it is sent on. */
 export interface BodyHead {
@@ -74,6 +74,24 @@ export function readHead(req: IncomingMessage, endpoint: string, options: HeadOp
       putBack(req, chunks);
       resolve(headOf(scan, headEnd(end, scan), { ahead, over: end === "ended" }));
     });
+  });
+}
+
+/**
+ * Reads the body into memory up to its end, if that comes within the bounds, and puts every byte back. Only then is the
+ * connection read further, so that its end is heard of before anybody asks for the body. Never rejects.
+ */
+export function readToEnd(req: IncomingMessage, bounds: AheadBounds): Promise<AheadEnd> {
+  return new Promise((resolve) => {
+    readAhead(
+      req,
+      bounds,
+      () => false,
+      ({ end, chunks }) => {
+        putBack(req, chunks);
+        resolve(end);
+      },
+    );
   });
 }
 

@@ -6,7 +6,7 @@ import { readHead } from "./body-head.ts";
 import type { Asking } from "./exchange.ts";
 import { uploadStopped } from "./failure.ts";
 import type { Request } from "./request.ts";
-import { mustBeRead } from "./room.ts";
+import { isJudged } from "./room.ts";
 import { createUsageFilter } from "./usage-filter.ts";
 
 /** Uploads whose parts name no model, and may be large. */
@@ -19,7 +19,7 @@ export async function readBody(req: IncomingMessage, request: Request): Promise<
   const { endpoint, gateway, tool } = request;
   if (gateway === null || tool === null || FILES.test(endpoint)) return null;
   const patience = gateway.timeouts.firstByte;
-  request.body = await readHead(req, endpoint, { patience, toEnd: mustBeRead(tool, gateway.groups) });
+  request.body = await readHead(req, endpoint, { patience, toEnd: isJudged(tool, gateway.groups) });
   return request.body.end === "stalled" ? uploadStopped(patience) : null;
 }
 

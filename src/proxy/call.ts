@@ -30,6 +30,7 @@ export class Call {
   #end: End | null = null;
   #bytesIn = 0;
   #triedAgain = false;
+  #connected = false;
   #settled = false;
 
   constructor(exchange: Exchange, clock: Clock, resolve: (outcome: Outcome) => void, sendAgain: () => void) {
@@ -62,7 +63,10 @@ export class Call {
     request.once("close", () => {
       if (this.#outgoing === request) this.onFailure(closedEarly());
     });
-    const connected = () => this.#deadline.await("first_byte", this.#exchange.gateway.timeouts.firstByte);
+    const connected = () => {
+      this.#connected = true;
+      this.#deadline.await("first_byte", this.#exchange.gateway.timeouts.firstByte);
+    };
     if (isConnected(request, socket)) connected();
     else socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", connected);
   }
@@ -131,7 +135,10 @@ export class Call {
     this.#end ??= "gateway-failed";
     // After the first byte the connection is cut and nothing added: an ending of ours would look like the gateway's.
     if (this.#exchange.res.headersSent) this.#exchange.res.destroy();
-    else this.#settle(gatewayFailure(error, this.#exchange.gateway.name, this.#exchange.origin));
+    else {
+      const { gateway, origin } = this.#exchange;
+      this.#settle(gatewayFailure(error, gateway.name, origin, this.#connected));
+    }
   }
 
   #onSilence(phase: Phase, ms: number): void {
@@ -171,6 +178,7 @@ export class Call {
         status: res.headersSent ? res.statusCode : null,
         refusal,
         bytesIn: this.#bytesIn,
+        arrived: this.#connected,
       });
     if (this.#hearing === null) resolve(NOTHING_HEARD);
     else this.#hearing.finish(resolve);

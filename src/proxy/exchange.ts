@@ -56,6 +56,8 @@ export interface Outcome extends Heard {
   /** Set where nothing was answered yet and keybearer has to. */
   readonly refusal: Refusal | null;
   readonly bytesIn: number;
+  /** Something of it may have reached the gateway: a connection was there. */
+  readonly arrived: boolean;
 }
 
 /** For a request that ended before anything was sent to a gateway. */
@@ -65,4 +67,5 @@ export const NOTHING_SENT: Outcome = Object.freeze({
   status: null,
   refusal: null,
   bytesIn: 0,
+  arrived: false,
 });

@@ -21,22 +21,24 @@ const UNREACHABLE: Readonly<Record<string, string>> = {
   ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another name",
 };
 
-export function gatewayFailure(error: NodeJS.ErrnoException, gateway: string, origin: string): Refusal {
+/** @param connected it was there, so that whatever broke since, it may have been at work. */
+export function gatewayFailure(
+  error: NodeJS.ErrnoException,
+  gateway: string,
+  origin: string,
+  connected: boolean,
+): Refusal {
   const code = error.code ?? "";
   const where = `gateway ${gateway} (${origin})`;
+  const broken = (what: string) =>
+    refuse("gateway-broken", `${where} ${what} before it answered. try again; see: keybearer status`);
+  if (code.startsWith("HPE_")) return broken("answered something that is not HTTP");
+  if (/^(?:ECONNRESET|EPIPE|ERR_STREAM_PREMATURE_CLOSE)$/.test(code)) return broken("closed the connection");
+  if (connected) return broken("was lost");
   const known = UNREACHABLE[code];
   if (known !== undefined) return unreachable(where, known);
   // OpenSSL's own errors, such as a server that speaks plain http or an old TLS.
   if (code.startsWith("ERR_SSL") || code === "EPROTO") return unreachable(where, "TLS with it failed");
-  if (
-    code.startsWith("HPE_") ||
-    code === "ECONNRESET" ||
-    code === "EPIPE" ||
-    code === "ERR_STREAM_PREMATURE_CLOSE"
-  ) {
-    const what = code.startsWith("HPE_") ? "answered something that is not HTTP" : "closed the connection";
-    return refuse("gateway-broken", `${where} ${what} before it answered. try again; see: keybearer status`);
-  }
   return unreachable(where, error.message);
 }
 

@@ -76,13 +76,18 @@ async function serve({ req, socket, head }: Offer, request: Request, means: Hand
   const notLetIn = letIn(request, identified, req.headers.origin);
   if (notLetIn !== null) return end(notLetIn);
   means.running.add(request, socket);
-  const noRoom = await findRoom(req, request, means);
-  if (noRoom !== null) return end(noRoom);
   const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  // The server no longer looks after this connection, and one that only its client has ended would stay in the queue.
+  const onEnd = () => socket.destroy();
+  socket.once("end", onEnd).read(0);
+  const noRoom = await findRoom(req, request, means);
+  socket.off("end", onEnd);
+  if (noRoom === "left") return left();
+  if (noRoom !== null) return end(noRoom);
   if (socket.destroyed) return left();
   if (!(await openRecord(request, means.ledger))) return end(logUnavailable(means.ledger.state()));
+  means.limiter.recorded(request.lease);
   if (socket.destroyed) return left();
-  request.sent = true;
   const way = sending(req, request, routed.path, means);
   const headers = { ...way.headers, connection: "Upgrade", upgrade: "websocket" };
   settle(request, await means.forwarder.forwardUpgrade({ ...way, headers, socket, head, answer }), means);

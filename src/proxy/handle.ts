@@ -55,12 +55,13 @@ async function serve(
   const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
   if (hasLeft(req, request)) return left();
   const noRoom = await findRoom(req, request, means);
+  if (noRoom === "left") return left();
   if (noRoom !== null) return end(noRoom);
   const asking = await askingOf(req, request);
   if (hasLeft(req, request)) return left();
   if (!(await openRecord(request, means.ledger))) return end(logUnavailable(means.ledger.state()));
+  means.limiter.recorded(request.lease);
   if (hasLeft(req, request)) return left();
-  request.sent = true;
   const way = sending(req, request, routed.path, means, asking);
   const outcome = await means.forwarder.forward({ res, asking, ...way });
   settle(request, outcome.refusal ? refused(req, res, request, outcome.refusal, outcome) : outcome, means);

@@ -1,16 +1,8 @@
-import type { Used } from "../limits/counters.ts";
-import type { CallTokens } from "../limits/reservation.ts";
 import { estimateTokens } from "../usage/estimate.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import { microdollars, type Prices } from "../usage/prices.ts";
-import {
-  type Closing,
-  meteringOf,
-  type Opening,
-  type Tokens,
-  type TokensFrom,
-  type UsageRecord,
-} from "../usage/record.ts";
+import { type Closing, meteringOf, type Opening, type Tokens, type TokensFrom } from "../usage/record.ts";
+import { countedBy } from "./counting.ts";
 import type { Outcome } from "./exchange.ts";
 import { harmless } from "./harmless.ts";
 import type { Request } from "./request.ts";
@@ -58,6 +50,7 @@ export function openingOf(request: Request): Opening {
     waited_ms: request.waitedMs,
     held_tokens: lease?.reservation.tokens ?? null,
     held_microdollars: lease?.reservation.spend ?? null,
+    admitted_at: lease?.reservation.at ?? null,
   };
 }
 
@@ -81,6 +74,13 @@ export function closingOf(request: Request, outcome: Outcome, endedAt: number, p
     outcome.firstByteElapsed === null
       ? null
       : Math.round(startedAt + outcome.firstByteElapsed - startedElapsed);
+  const used = {
+    input_tokens: tokens?.input ?? null,
+    cache_read_tokens: tokens?.cacheRead ?? null,
+    cache_write_tokens: tokens?.cacheWrite ?? null,
+    output_tokens: short ? null : (tokens?.output ?? null),
+    cost_microdollars: price === null ? null : microdollars(price, multiplier),
+  };
   return {
     first_byte_at: firstByteAt,
     // The wall clock may have been set back meanwhile.
@@ -92,14 +92,11 @@ export function closingOf(request: Request, outcome: Outcome, endedAt: number, p
     end: outcome.end,
     cause: outcome.cause?.name ?? null,
     refusal: outcome.refusal?.code ?? null,
-    input_tokens: tokens?.input ?? null,
-    cache_read_tokens: tokens?.cacheRead ?? null,
-    cache_write_tokens: tokens?.cacheWrite ?? null,
-    output_tokens: short ? null : (tokens?.output ?? null),
+    ...used,
+    ...countedBy(outcome, used),
     reasoning_tokens: short ? null : (tokens?.reasoning ?? null),
     tokens_from: from,
     list_microdollars: price === null ? null : microdollars(price),
-    cost_microdollars: price === null ? null : microdollars(price, multiplier),
     bytes_in: outcome.bytesIn,
     bytes_out: outcome.bytesOut,
     gateway_ids: idsOf(request, outcome.gatewayIds),
@@ -127,29 +124,4 @@ function countedIn(request: Request, { reading, status }: Outcome): Counted {
   const estimated = estimateTokens(request.text.seen, reading.text);
   const output = Math.max(reported?.output ?? 0, estimated.output);
   return { tokens: { ...(reported ?? estimated), output }, from: "estimated", short: false };
-}
-
-/** What a finished call takes from the limits; null: nobody told, so that it takes what was held for it. */
-export function usedBy(record: UsageRecord): Used {
-  // The gateway itself says that it did nothing.
-  const nothing = record.status !== null && record.status >= 400 && record.status < 500 ? 0 : null;
-  const call = callOf(record);
-  return {
-    tokens: call === null ? nothing : call.input + call.output,
-    spend: record.cost_microdollars ?? nothing,
-  };
-}
-
-/** What the gateway reported, to learn from; null: nothing, or only a guess. */
-export function reportedCall(record: UsageRecord): CallTokens | null {
-  return record.tokens_from === "reported" ? callOf(record) : null;
-}
-
-function callOf(record: UsageRecord): CallTokens | null {
-  const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = record;
-  if (input_tokens === null || output_tokens === null) return null;
-  return {
-    input: input_tokens + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0),
-    output: output_tokens,
-  };
 }

@@ -36,8 +36,6 @@ export interface Request {
   lease: Lease | null;
   /** How long it waited for room under them. */
   waitedMs: number;
-  /** Something of it may have reached the gateway. */
-  sent: boolean;
   /** The owner, or the end of the daemon, cut it. */
   cut: boolean;
   settled: boolean;
@@ -66,7 +64,6 @@ export function openRequest(req: Arrival, snapshot: Snapshot, clock: Clock): Req
     text: null,
     lease: null,
     waitedMs: 0,
-    sent: false,
     cut: false,
     settled: false,
     recorded: false,

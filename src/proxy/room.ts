@@ -1,14 +1,18 @@
 import type { IncomingMessage } from "node:http";
 import type { Clock } from "../clock.ts";
 import type { Group, Tool } from "../config/shape.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import { admit } from "../limits/admit.ts";
 import type { Ask } from "../limits/counters.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { isInGroup } from "../limits/model-rule.ts";
-import { modelRefusal } from "../limits/refusals.ts";
+import { modelRefusal, type Unseen } from "../limits/refusals.ts";
 import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits/reservation.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { microdollars, type Prices } from "../usage/prices.ts";
-import { meteringOf, type Tokens } from "../usage/record.ts";
+import { isBilledLater, meteringOf, type Tokens } from "../usage/record.ts";
+import { readToEnd } from "./body-head.ts";
+import { uploadStopped } from "./failure.ts";
 import { modelAsked, multiplierOf } from "./recording.ts";
 import type { Request } from "./request.ts";
 
@@ -16,43 +20,60 @@ export interface RoomMeans {
   readonly clock: Clock;
   readonly limiter: Limiter;
   readonly prices: Prices;
+  /** In force now, which may be another than the request began with. */
+  readonly snapshot: () => Snapshot;
 }
 
-/** Finds room under the tool's limits, and waits for it if the tool says so. null: it may go, or has left. */
+/** A longer body is not held while it waits for room. */
+const MOST_WAITING = 16 * 1024 * 1024;
+
+/** Finds room under the tool's limits, and waits for it if the tool says so. null: it may go; "left": its client did. */
 export async function findRoom(
   req: IncomingMessage,
   request: Request,
-  { limiter, prices, clock }: RoomMeans,
-): Promise<Refusal | null> {
+  { limiter, prices, clock, snapshot }: RoomMeans,
+): Promise<Refusal | "left" | null> {
   const { tool } = request;
   if (tool === null) return null;
   const wrongModel = judgeModel(request, tool);
   if (wrongModel !== null) return wrongModel;
   const model = modelAsked(request);
   const ask = askOf(req, request, limiter.usual(tool.name), prices);
+  // Bytes that nobody reads keep the end of a connection from being heard: whoever waits is read to the end of the body.
+  const patience = request.gateway?.timeouts.firstByte ?? 0;
+  const whole = limiter.wouldWait(tool, ask)
+    ? await readToEnd(req, { most: MOST_WAITING, patience })
+    : "ended";
+  if (whole === "left") return "left";
+  if (whole === "stalled") return uploadStopped(patience);
   let leave = () => {};
   let waited = false;
   const onClose = () => leave();
   req.socket.once("close", onClose);
-  const taken = await limiter.take(tool, { ask, model }, (left) => {
-    waited = true;
-    leave = left;
-    if (req.socket.destroyed) left();
-  });
+  const taken = await limiter.take(
+    tool,
+    { ask, model, mayWait: whole === "ended", unseen: unseenIn(request) },
+    (left) => {
+      waited = true;
+      leave = left;
+      if (req.socket.destroyed) left();
+    },
+  );
   req.socket.off("close", onClose);
   // From its very beginning, and rounded up: with when it began, the log must tell the window in which it was let in.
   if (waited) request.waitedMs = Math.ceil(clock.elapsed() - request.startedElapsed);
-  if (!taken.ok) return taken.refusal;
+  if (!taken.ok) return taken.refusal ?? "left";
   request.lease = taken.lease;
-  return null;
+  return waited ? stillAllowed(tool.name, snapshot(), clock.now()) : null;
 }
 
-/**
- * Whether the whole beginning of the body must be read: where what it says decides something, and where the request may
- * have to wait. A connection is not read from while bytes of it lie there unread, and its end would not be heard of.
- */
-export function mustBeRead(tool: Tool, groups: Readonly<Record<string, Group>>): boolean {
-  return tool.limits.wait > 0 || isJudged(tool, groups);
+/** Whoever waited goes with the configuration it came with, but not where a request that comes now would be refused. */
+function stillAllowed(name: string, snapshot: Snapshot, now: number): Refusal | null {
+  const tool = snapshot.config.tools[name];
+  if (tool === undefined)
+    return refuse("token-unknown", `tool ${name} was removed while this request waited`);
+  const admitted = admit(tool, snapshot.gatewayOf(tool), snapshot.keyOf(tool), now);
+  return admitted.ok ? null : admitted.refusal;
 }
 
 /** Whether its model, or how much it may use, decides something. */
@@ -68,9 +89,13 @@ function restriction({ group }: Tool, groups: Readonly<Record<string, Group>>): 
 }
 
 /** What a body does not tell within what is read of it goes on: its record says which model answered. */
-function judgeModel({ body, gateway }: Request, tool: Tool): Refusal | null {
+function judgeModel({ body, gateway, method, endpoint }: Request, tool: Tool): Refusal | null {
   const models = restriction(tool, gateway?.groups ?? {});
   if (models === null || tool.group === null) return null;
+  if (isBilledLater(method, endpoint)) {
+    const message = `which models ${endpoint} runs cannot be told, and tool ${tool.name} may use only those of group ${tool.group}`;
+    return refuse("model-not-in-group", message);
+  }
   // Also where the last one is null, or no name at all: Go then stays with the one before.
   if (body?.disputed) {
     return refuse("bad-request", "the request names two models, and gateways differ in which one they take");
@@ -84,10 +109,18 @@ function judgeModel({ body, gateway }: Request, tool: Tool): Refusal | null {
   return isInGroup(model, models) ? null : modelRefusal(tool.name, tool.group, model, models);
 }
 
+/** Why the body told no model, where that is what its sender can change. */
+function unseenIn({ body }: Request): Unseen | null {
+  const end = body?.end;
+  return end === "unreadable" || end === "later" || end === "none" ? end : null;
+}
+
 /** What the request may use at most, as far as can be said; see limits/reservation.ts. */
 function askOf(req: IncomingMessage, request: Request, usual: CallTokens | null, prices: Prices): Ask {
   const metering = meteringOf(request.method, request.endpoint);
-  if (metering === null) return { tokens: 0, spend: 0 };
+  // What a batch will cost is told neither by it nor by its answer: a limit on money cannot hold it.
+  if (metering === null)
+    return { tokens: 0, spend: isBilledLater(request.method, request.endpoint) ? null : 0 };
   const length = Number(req.headers["content-length"]);
   const sizing = {
     named: namedMaximum(request.body?.lengths ?? {}),

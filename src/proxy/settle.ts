@@ -5,8 +5,9 @@ import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Prices } from "../usage/prices.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import type { Strangers } from "../usage/strangers.ts";
+import { callOf } from "./counting.ts";
 import { NOTHING_SENT, type Outcome } from "./exchange.ts";
-import { closingOf, openingOf, reportedCall, usedBy } from "./recording.ts";
+import { closingOf, openingOf } from "./recording.ts";
 import type { Request } from "./request.ts";
 import type { Running } from "./running.ts";
 import type { Standings } from "./standing.ts";
@@ -54,28 +55,23 @@ export function settle(request: Request, ended: Outcome, means: SettleMeans): vo
   logLine(request, whole, outcome, means);
 }
 
-/**
- * What was held for it is settled to what it used. What lies in the log as let in counts, also where its client left in
- * the very moment of writing it down: at the next start nobody could tell that from one that was sent.
- */
-function settleLease({ lease, sent, recorded }: Request, whole: UsageRecord, limiter: Limiter): void {
+/** What was held for it is settled to what it used. */
+function settleLease({ lease }: Request, whole: UsageRecord, limiter: Limiter): void {
   if (lease === null) return;
-  if (!(sent || recorded) || whole.refusal === "gateway-unreachable") limiter.giveBack(lease);
-  else limiter.settle(lease, usedBy(whole));
-  const call = reportedCall(whole);
+  if (whole.counts)
+    limiter.settle(lease, { tokens: whole.counted_tokens, spend: whole.counted_microdollars });
+  else limiter.giveBack(lease);
+  // Only what was reported: a guess must not be learnt from.
+  const call = whole.tokens_from === "reported" ? callOf(whole) : null;
   if (call !== null) limiter.note(lease.tool, call);
 }
-
-const NONE_HELD = { held_tokens: null, held_microdollars: null };
 
 function record(request: Request, outcome: Outcome, means: SettleMeans): UsageRecord {
   const { clock, ledger, prices, strangers } = means;
   const opening = openingOf(request);
   const closing = closingOf(request, outcome, clock.now(), prices);
   if (request.recorded) ledger.close(request.id, closing);
-  // Nothing of it was sent, so that nothing is held for it.
-  else if (request.tool !== null || strangers.admit(clock.now()))
-    ledger.add({ ...opening, ...NONE_HELD }, closing);
+  else if (request.tool !== null || strangers.admit(clock.now())) ledger.add(opening, closing);
   const whole = { ...opening, ...closing, billed_microdollars: null };
   means.tell(whole);
   return whole;

@@ -59,7 +59,8 @@ export class UpgradeCall {
   onFailure(error: Error): void {
     if (this.#status !== null || this.#exchange.socket.destroyed) return;
     this.#end ??= "gateway-failed";
-    this.#settle(gatewayFailure(error, this.#exchange.gateway.name, this.#exchange.origin));
+    const { gateway, origin } = this.#exchange;
+    this.#settle(gatewayFailure(error, gateway.name, origin, this.#outgoing?.socket?.connecting === false));
   }
 
   #onUpgrade(answer: IncomingMessage, gatewaySocket: Duplex): void {
@@ -155,7 +156,14 @@ export class UpgradeCall {
     this.#deadline.stop();
     const status = refusal === null ? this.#status : this.#exchange.answer(refusal);
     const resolve = (heard: Heard) =>
-      this.#resolve({ ...heard, end: this.#end ?? "complete", status, refusal, bytesIn: this.#bytesIn });
+      this.#resolve({
+        ...heard,
+        end: this.#end ?? "complete",
+        status,
+        refusal,
+        bytesIn: this.#bytesIn,
+        arrived: refusal?.code !== "gateway-unreachable",
+      });
     if (this.#hearing === null) resolve(NOTHING_HEARD);
     else this.#hearing.finish(resolve);
   }

@@ -35,6 +35,8 @@ export interface Opening {
   /** What the tool's limits held for it, and go on counting should nobody tell what it used. Not exported. */
   readonly held_tokens: number | null;
   readonly held_microdollars: number | null;
+  /** When it was let in under them. Not exported. */
+  readonly admitted_at: number | null;
 }
 
 /** What completes a record, exactly once. */
@@ -63,6 +65,14 @@ export interface Closing {
   readonly cost_microdollars: number | null;
   readonly bytes_in: number;
   readonly bytes_out: number;
+  /**
+   * Whether it counts under its tool's limits: not where nothing of it can have reached the gateway. Not exported; null: not
+   * decided yet, and so it does.
+   */
+  readonly counts: boolean | null;
+  /** What it takes from them; null: what was held for it. Not exported. */
+  readonly counted_tokens: number | null;
+  readonly counted_microdollars: number | null;
   /** Every id the gateway gave the request: by header name, `body` for the body's own, `error` for an error text's. */
   readonly gateway_ids: Readonly<Record<string, string>>;
 }
@@ -105,16 +115,25 @@ const ENDINGS: readonly (readonly [Metering, RegExp])[] = [
   ["images", /\/images\/[^/]+$/],
   ["audio", /\/audio\/[^/]+$/],
 ];
-/** Known to cost no tokens, or to cost them later and elsewhere. */
+/** Known to cost no tokens. */
 const FREE =
-  /(?:\/(?:count_tokens|input_tokens|moderations|cancel)|:countTokens)$|^\/v1(?:beta)?\/(?:files|uploads|batches|messages\/batches|models\/?|vector_stores|fine_tuning|assistants|threads|containers|conversations|evals)(?:\/[^:]*)?$/;
+  /(?:\/(?:count_tokens|input_tokens|moderations|cancel)|:countTokens)$|^\/v1(?:beta)?\/(?:files|uploads|models\/?|vector_stores|containers|conversations)(?:\/[^:]*)?$/;
+/** Costs something, but later, and nothing in the answer tells how much. */
+const LATER =
+  /^\/v1(?:beta)?\/(?:batches|messages\/batches|fine_tuning|assistants|threads|evals)(?:\/[^:]*)?$|:batchGenerateContent$/;
 
 /** null: nothing that is billed by tokens, such as a list of models or a count of tokens. */
 export function meteringOf(method: string, endpoint: string): Metering | null {
   if (method !== "POST") return null;
   const path = plainPath(endpoint);
-  if (FREE.test(path)) return null;
+  if (FREE.test(path) || LATER.test(path)) return null;
   return ENDINGS.find(([, ending]) => ending.test(path))?.[0] ?? "other";
+}
+
+/** What it runs, and what that costs, is told neither by it nor by its answer. */
+export function isBilledLater(method: string, endpoint: string): boolean {
+  const path = plainPath(endpoint);
+  return method === "POST" && LATER.test(path) && !FREE.test(path);
 }
 
 /** As a lenient server reads it: //chat%2Fcompletions/ is served by some. */

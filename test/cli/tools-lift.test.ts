@@ -154,7 +154,7 @@ t.test("at a terminal it is asked of the daemon, and what the limit is now is to
     "2099-12-31",
   ).ended;
   t.equal(later.code, 0);
-  t.match(later.stdout, /codex has 200,000 tokens more until 2100-01-01/);
+  t.match(later.stdout, /codex has 200,000 tokens more in each day until the end of 2099-12-31\r\n/);
   t.strictSame(asked[1], { kind: "tokens", amount: 200_000, until: new Date(2100, 0, 1).getTime() });
 });
 
@@ -164,7 +164,7 @@ t.test("a lift that the daemon does not give, or that nobody is there to give, f
   const { home } = await startControl(t, () => ({ tool: "codex", levels: [], problem }));
   const ends: [string, string[], number, string | RegExp][] = [
     [home, ["codex", "--tokens", "5k"], 1, problem],
-    [home, ["nobody", "--tokens", "5k"], 1, /there is no tool or gateway nobody/],
+    [home, ["nobody", "--tokens", "5k"], 1, /there is no tool nobody/],
     [home, ["codex", "--tokens", "5k", "--spend", "5"], 2, /one of/],
     [await newHome(t), ["codex", "--tokens", "5k"], 1, /keybearer is not running → keybearer run/],
   ];

@@ -200,6 +200,8 @@ t.test("below the list stands what needs the person, and nothing else", async (t
     "codex: no token yet → keybearer tools token codex",
   );
   t.match(notes({ expires: NOW + 30 * MINUTE }), /^codex: expires in 30 min → change tools\.codex\.expires$/);
+  const dayEnd = new Date(2026, 10, 19).getTime();
+  t.match(notes({ expires: dayEnd }), /^codex: expires at the end of 2026-11-18 → change/);
   t.equal(notes({ expires: NOW + 8 * day }), "", "far off is no news");
   t.equal(notes({ expires: NOW - day }), "", "over is told by the state");
   const full = { limit: "spend", per: "day", used: 5, most: 5 } as const;

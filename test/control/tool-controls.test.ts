@@ -82,7 +82,7 @@ t.test("a lift for a tool that is not there is told, whatever its name", async (
   const { socket, calls } = await start(t);
   for (const name of ["nobody", "__proto__", "../status", "a b"]) {
     const asked = await askDaemon(socket, "POST", `/lift/${encodeURIComponent(name)}`, LIFT);
-    t.match(asked, { ok: false, running: true, reason: `there is no tool or gateway ${name}` });
+    t.match(asked, { ok: false, running: true, reason: `there is no tool ${name}` });
     t.equal(calls.at(-1)?.name, name);
   }
 });

@@ -87,6 +87,12 @@ t.test("a tool tells when it expires, before and after", async (t) => {
   t.match(toolStatus(tool, ready, means()), { state: "active", expires });
   t.match(toolStatus(tool, ready, means({ now: expires })), { state: "expired", expires });
   t.match(toolStatusOffline(tool, config, expires), { state: "expired", expires });
+  const why = "expired at the end of 2020-01-01";
+  t.match(toolStatus(toolOf("expires: 2020-01-01"), ready, means()), { why });
+  const local = new Date(2020, 0, 1, 18, 30).toISOString();
+  t.match(toolStatusOffline(toolOf(`expires: ${local}`), config, NOW), {
+    why: "expired at 2020-01-01 18:30",
+  });
 });
 
 t.test("what stands in a tool's way is told in the order in which its requests would meet it", async (t) => {

@@ -19,13 +19,13 @@ t.test(
         text(`token: ${hash}, enabled: false`),
         "tool-disabled",
         400,
-        /tool codex is disabled. the owner can set tools\.codex\.enabled: true/,
+        /tool codex is disabled\. the owner can type: keybearer tools enable codex/,
       ],
       [
-        text(`token: ${hash}, expires: 2020-01-01T00:00:00Z`),
+        text(`token: ${hash}, expires: 2020-01-01`),
         "tool-expired",
         400,
-        /tool codex expired at 2020-01-01/,
+        /tool codex expired at the end of 2020-01-01\./,
       ],
       [
         text(`token: ${hash}`, "enabled: false"),

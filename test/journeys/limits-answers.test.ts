@@ -150,6 +150,26 @@ t.test(
   },
 );
 
+t.test("where the body hides its model, a limit on money says how to send it", async (t) => {
+  const { call, gateway } = await startLimited(t, "limits: { spend: $5/day }");
+  const headers = { "content-encoding": "gzip" };
+  const hidden: [Asking, RegExp][] = [
+    [{ headers, body: PENNY }, /the body is compressed.*: send it plain/],
+    [
+      { body: `{"messages":"${"x".repeat(1_100_000)}","model":"penny"}` },
+      /does not stand within the first megabyte of the body: put it before the messages/,
+    ],
+    [{ body: '{"max_tokens":5}' }, /the request names no model: name one/],
+  ];
+  for (const [asking, words] of hidden) {
+    const refused = await call(asking);
+    t.strictSame([refused.status, refused.refusal], [400, "price-unknown"]);
+    t.match(refused.text, words);
+    t.notMatch(refused.text, /prices:/, "no price in the file would help");
+  }
+  t.equal(gateway.book.length, 0);
+});
+
 t.test("what a call takes for good follows from how it ended", async (t) => {
   const { call, level, quiet } = await startLimited(
     t,

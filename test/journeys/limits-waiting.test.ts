@@ -1,8 +1,9 @@
 import { request } from "node:http";
+import { gzipSync } from "node:zlib";
 import OpenAI from "openai";
 import t from "tap";
 import type { Clock } from "../../src/clock.ts";
-import { type Journey, PENNY, recordsIn, startLimited, tally } from "../doubles/limited-journey.ts";
+import { heldWall, type Journey, PENNY, recordsIn, startLimited, tally } from "../doubles/limited-journey.ts";
 import { openRaw } from "../doubles/raw-client.ts";
 import { until } from "../doubles/until.ts";
 
@@ -75,6 +76,119 @@ t.test(
     t.strictSame(tally(ends), { complete: 2, "client-left": 3 });
   },
 );
+
+const MB = 1024 * 1024;
+const padded = (size: number) =>
+  JSON.stringify({ model: "penny", max_tokens: 10, padding: "x".repeat(size) });
+
+t.test("whoever leaves while it waits is heard, however large its body and whatever it holds", async (t) => {
+  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 60s }");
+  const { url, token, gateway, call, places, quiet } = journey;
+  const first = call({ play: "hang" });
+  await until("it is there", () => gateway.book.length === 1);
+  const json = { "content-type": "application/json" };
+  const sent: [string, Record<string, string>, string | Buffer][] = [
+    ["chat/completions", json, padded(1.5 * MB)],
+    ["chat/completions", json, padded(9 * MB)],
+    ["chat/completions", { ...json, "content-encoding": "gzip" }, gzipSync(padded(MB), { level: 0 })],
+    [
+      "files",
+      { "content-type": "multipart/form-data; boundary=b" },
+      `--b\r\n\r\n${"x".repeat(3 * MB)}\r\n--b--\r\n`,
+    ],
+  ];
+  for (const [path, headers, body] of sent) {
+    const leaves = request(`${url}/v1/${path}`, {
+      method: "POST",
+      agent: false,
+      headers: { authorization: `Bearer ${token}`, ...headers },
+    });
+    leaves.on("error", () => {});
+    leaves.end(body);
+    await inQueue(journey, 1);
+    leaves.destroy();
+    await inQueue(journey, 0);
+  }
+  const large = padded(3 * MB);
+  const stays = call({ body: large });
+  await inQueue(journey, 1);
+  gateway.release();
+  t.strictSame([(await first).status, (await stays).status], [200, 200]);
+  await quiet();
+  t.equal(gateway.book.length, 2, "those that left never went");
+  t.ok(gateway.book[1]?.body === large, "and the one that stayed arrived byte for byte");
+  const ends = recordsIn(places.usage).map(({ end }) => String(end));
+  t.strictSame(tally(ends), { complete: 2, "client-left": sent.length });
+});
+
+t.test(
+  "a body that is too large to be held is refused instead of waiting, and goes where there is room",
+  async (t) => {
+    const journey = await startLimited(t, "limits: { concurrent: 1, wait: 60s }");
+    const { call, gateway, codex, quiet } = journey;
+    const body = padded(17 * MB);
+    t.equal((await call({ body })).status, 200, "it need not wait");
+    await quiet();
+    const first = call({ play: "hang" });
+    await until("it is there", () => gateway.book.length === 2);
+    const refused = await call({ body });
+    t.strictSame([refused.status, refused.refusal], [429, "too-many-at-once"]);
+    t.notMatch(refused.text, /in vain/);
+    t.equal((await codex()).waiting, 0);
+    gateway.release();
+    t.equal((await first).status, 200);
+    t.equal(gateway.book.length, 2);
+  },
+);
+
+t.test("a client that stops or ends in the middle of its body gets no place in the queue", async (t) => {
+  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 60s }", {
+    gatewayLines: "timeouts: { first_byte: 1s }",
+  });
+  const { daemon, token, gateway, places, call } = journey;
+  // It streams, so that the gateway's own patience is not what ends it.
+  const first = call({ play: "stall" }).catch(() => "cut");
+  await until("it is there", () => gateway.book.length === 1);
+  const half =
+    `POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:${daemon.port}\r\nauthorization: Bearer ${token}\r\n` +
+    `content-type: application/json\r\ncontent-length: ${PENNY.length + 9}\r\n\r\n${PENNY}`;
+  const stops = await openRaw(t, daemon.port);
+  stops.send(half);
+  await stops.until("stopped coming");
+  t.equal(stops.status(), 400);
+  const ends = await openRaw(t, daemon.port);
+  ends.send(half);
+  ends.socket.end();
+  await until("its record is there", () => recordsIn(places.usage).some(({ end }) => end === "client-left"));
+  t.equal(gateway.book.length, 1);
+  await daemon.stop(0);
+  await first;
+});
+
+t.test("a client that asks for a websocket and leaves while it waits gives up its place", async (t) => {
+  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 60s }", {
+    gatewayLines: "websockets: true",
+  });
+  const { daemon, token, gateway, places, call } = journey;
+  const first = call({ play: "hang" });
+  await until("it is there", () => gateway.book.length === 1);
+  for (const leave of ["end", "destroy"] as const) {
+    const raw = await openRaw(t, daemon.port);
+    raw.send(
+      `GET /v1/responses HTTP/1.1\r\nhost: 127.0.0.1:${daemon.port}\r\nauthorization: Bearer ${token}\r\n` +
+        "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n" +
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    );
+    await inQueue(journey, 1);
+    raw.socket[leave]();
+    await inQueue(journey, 0);
+  }
+  gateway.release();
+  await first;
+  t.equal(gateway.book.length, 1);
+  const ends = recordsIn(places.usage).map(({ end }) => String(end));
+  t.strictSame(tally(ends), { complete: 1, "client-left": 2 });
+});
 
 t.test("a client that closes only its own side while it waits has left too", async (t) => {
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 30s }");
@@ -159,6 +273,47 @@ t.test("those that wait are told when the tool is disabled, is removed, or keybe
   t.equal((await first).status, 200, "the one under way finished through all of that");
   await stopped;
   t.equal(gateway.book.length, 1);
+});
+
+t.test("whoever waited is refused for what came to hold meanwhile, and takes nothing", async (t) => {
+  const clock = heldWall();
+  const limits = "limits: { requests: 100/month, concurrent: 1, wait: 60s }";
+  const expiring = `expires: 2026-11-15T13:00:00Z, ${limits}`;
+  const journey = await startLimited(t, `group: fast, ${limits}`, {
+    clock,
+    gatewayLines: "groups: { fast: {} }",
+  });
+  const { call, save, change, daemon, gateway, text, quiet, level } = journey;
+  const begin = async () => {
+    const count = gateway.book.length;
+    const first = call({ play: "hang" });
+    await until("it is there", () => gateway.book.length === count + 1);
+    const waits = call();
+    await inQueue(journey, 1);
+    return async () => {
+      gateway.release();
+      t.equal((await first).status, 200);
+      return await waits;
+    };
+  };
+
+  const grouped = await begin();
+  const { revision } = daemon.snapshot();
+  await save(text(`group: fast, ${limits}`).replace("fast: {}", "fast: { enabled: false }"));
+  await until("the save is in force", () => daemon.snapshot().revision > revision);
+  t.equal((await grouped()).refusal, "group-disabled");
+
+  await change(expiring);
+  const expired = await begin();
+  clock.pass(3_600_000);
+  t.equal((await expired()).refusal, "tool-expired");
+
+  await change(limits);
+  const goes = await begin();
+  t.equal((await goes()).status, 200, "and goes where nothing does");
+  await quiet();
+  t.equal(gateway.book.length, 4);
+  t.strictSame(await level("requests", "month"), [4, 0, 100]);
 });
 
 /** So many milliseconds before a full minute; from there it goes on as the real one does. */

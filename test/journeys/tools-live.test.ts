@@ -145,7 +145,10 @@ t.test("enabled is not yet usable, and what is missing is said", async (t) => {
   const { tools } = await start(t, "    enabled: false\n    expires: 2020-01-01\n");
   const on = await tools("enable", "codex");
   t.equal(on.code, 0);
-  t.match(on.stdout, /^codex is enabled\nbut expired 2020-01-0\S+ → change tools\.codex\.expires\n$/);
+  t.match(
+    on.stdout,
+    /^codex is enabled\nbut expired at the end of 2020-01-01 → change tools\.codex\.expires\n$/,
+  );
 });
 
 t.test("the list shows what is used of each limit, what is held, and what runs", async (t) => {

@@ -9,7 +9,7 @@ const DOLLAR = 1_000_000;
 function taken(t: Test, limits: Counters, ask = FREE, now = NOW): Reservation {
   const reserved = limits.reserve(ask, now);
   if (!reserved.ok) t.fail(`refused by ${JSON.stringify(reserved.shortage)}`);
-  return reserved.ok ? reserved.reservation : { tokens: 0, spend: 0 };
+  return reserved.ok ? reserved.reservation : { tokens: 0, spend: 0, at: now };
 }
 
 function refusal(
@@ -396,20 +396,41 @@ t.test(
 t.test("counting anew leaves what calls under way hold, and what was not summed", async (t) => {
   const limits = counters("requests: 9/day, tokens: [1k/day, 9k/hour]", NOW, "$1");
   const call = taken(t, limits, { tokens: 300, spend: 40 });
+  limits.logged(call);
   limits.settle(taken(t, limits, { tokens: 70, spend: 2 }), { tokens: null, spend: null });
-  limits.restore({ day: { requests: 2, tokens: 50, spend: 1 } }, null, NOW);
+  limits.restore({ day: { requests: 2, tokens: 90, spend: 1 } }, null, NOW);
   t.strictSame(fill(limits), [
     [2, 0],
-    [50, 300],
+    [90, 300],
     [70, 300],
     [2, 40],
   ]);
   limits.settle(call, { tokens: 10, spend: 1 });
   t.strictSame(fill(limits), [
     [2, 0],
-    [60, 0],
+    [100, 0],
     [80, 0],
     [3, 0],
+  ]);
+});
+
+t.test("counting anew, a call that is not in the log yet is counted besides those that are", async (t) => {
+  const limits = counters("requests: [9/minute, 9/day]", NOW);
+  const before = taken(t, limits);
+  const within = taken(t, limits, FREE, NOW + MINUTE);
+  const known = taken(t, limits, FREE, NOW + MINUTE);
+  limits.logged(known);
+  const five = { requests: 5, tokens: 0, spend: 0 };
+  limits.restore({ minute: five, day: five }, null, NOW + MINUTE);
+  t.strictSame(fill(limits, NOW + MINUTE), [
+    [6, 0],
+    [7, 0],
+  ]);
+  limits.cancel(within);
+  limits.cancel(before);
+  t.strictSame(fill(limits, NOW + MINUTE), [
+    [5, 0],
+    [5, 0],
   ]);
 });
 

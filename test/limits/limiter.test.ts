@@ -46,7 +46,7 @@ function start(settings: string, read: () => Spent | null = () => spent(), clock
 }
 
 const take = (limiter: Limiter, tool: Tool, ask = FREE, whenLeft: (leave: () => void) => void = () => {}) =>
-  limiter.take(tool, { ask, model: null }, whenLeft);
+  limiter.take(tool, { ask, model: null, mayWait: true }, whenLeft);
 
 function leaseOf(taken: Taken): Lease {
   if (!taken.ok) throw new Error(`it was refused: ${taken.refusal?.message}`);

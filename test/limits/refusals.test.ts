@@ -1,7 +1,13 @@
 import t from "tap";
 import type { Counters } from "../../src/limits/counters.ts";
-import { limitRefusal, modelRefusal, rateHeaders } from "../../src/limits/refusals.ts";
-import { amountInWords, durationInWords, goDuration, momentInWords } from "../../src/limits/words.ts";
+import { limitRefusal, modelRefusal, rateHeaders, type Unseen } from "../../src/limits/refusals.ts";
+import {
+  amountInWords,
+  durationInWords,
+  endInWords,
+  goDuration,
+  momentInWords,
+} from "../../src/limits/words.ts";
 import { at, counters, DAY, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
 
 const NOW = at("2026-11-15T12:00:46.500Z");
@@ -81,16 +87,26 @@ t.test("the border between the two lies at sixty seconds", async (t) => {
   t.strictSame([inMs(59_001), inMs(60_000), inMs(60_001), inMs(DAY)], [60, 60, undefined, undefined]);
 });
 
-t.test("a limit that calls under way may free is worth another try, however long its window", async (t) => {
-  const limits = filled("tokens: 1000/day", { tokens: 100, spend: 0 }, { tokens: 800, spend: 0 });
-  const refusal = refused(limits, { tokens: 200, spend: 0 });
-  t.equal(refusal.retryAfter, 5);
-  t.match(
-    refusal.message,
-    "100 of 1,000 used, 800 held for calls under way, this request may use 200. " +
-      "room may return when one of them ends, at the latest in 12 h, tomorrow at 00:00",
-  );
-});
+t.test(
+  "a limit that calls under way may free is worth another try, later where its window is long",
+  async (t) => {
+    const held = (per: string) =>
+      refused(filled(`tokens: 1000/${per}`, { tokens: 100, spend: 0 }, { tokens: 800, spend: 0 }), {
+        tokens: 200,
+        spend: 0,
+      });
+    t.strictSame(
+      ["minute", "hour", "day", "month"].map((per) => held(per).retryAfter),
+      [5, 5, 30, 30],
+    );
+    const refusal = held("day");
+    t.match(
+      refusal.message,
+      "100 of 1,000 used, 800 held for calls under way, this request may use 200. " +
+        "room may return when one of them ends, at the latest in 12 h, tomorrow at 00:00",
+    );
+  },
+);
 
 t.test("too many at once says how many, and to come back", async (t) => {
   const limits = counters("concurrent: 1", NOW);
@@ -128,6 +144,24 @@ t.test("a quota, a limit of nothing and an unknown price are the owner's to chan
       "tool codex has a limit on money, and the price of model gpt-5.1 is not known. " +
       "the owner can write it under prices: in config.yaml",
   });
+});
+
+t.test("a price that is unknown because the body hides its model is the sender's to change", async (t) => {
+  const shortage = counters("spend: $1/day", NOW).check({ tokens: 5, spend: null }, NOW);
+  if (shortage === null) return void t.fail();
+  const context = { tool: "codex", waited: 0, now: NOW, calendar: utc };
+  const reasons: [Unseen, string][] = [
+    ["unreadable", "the body is compressed, or a form without a boundary: send it plain"],
+    ["later", "the model does not stand within the first megabyte of the body: put it before the messages"],
+    ["none", "the request names no model: name one"],
+  ];
+  for (const [unseen, words] of reasons)
+    t.strictSame(limitRefusal(shortage, { ...context, model: null, unseen }), {
+      code: "price-unknown",
+      message: `tool codex has a limit on money, and the price of this request is not known. ${words}`,
+    });
+  const known = limitRefusal(shortage, { ...context, model: "gpt-5.1", unseen: "later" });
+  t.match(known.message, "the owner can write it under prices:", "seen in the end, it has no price");
 });
 
 t.test("a model that is not in the group is named with what the group has, fit for a terminal", async (t) => {
@@ -200,5 +234,12 @@ t.test("amounts, durations and moments in words", async (t) => {
     ["2027-01-01T00:00:00Z", "on 2027-01-01 at 00:00"],
   ];
   for (const [time, words] of moments) t.equal(momentInWords(at(time), NOW, utc), words);
+  const ends: [string, string][] = [
+    ["2026-01-02T00:00:00Z", "the end of 2026-01-01"],
+    ["2027-01-01T00:00:00Z", "the end of 2026-12-31"],
+    ["2026-01-02T00:00:01Z", "2026-01-02 00:00:01"],
+    ["2026-01-02T18:05:00Z", "2026-01-02 18:05"],
+  ];
+  for (const [time, words] of ends) t.equal(endInWords(at(time), utc), words);
   t.equal(momentInWords(at("2027-01-01T00:00Z"), at("2026-12-31T23:00Z"), utc), "tomorrow at 00:00");
 });

@@ -10,15 +10,30 @@ const after = (ms: number) => ({ now: NOW + ms, elapsed: 5_000_000 + ms });
 
 function waits(t: Test, joined: Joined): Waiter {
   if (joined.state !== "waits") t.fail(`it ${joined.state}: ${JSON.stringify(joined)}`);
-  return joined.state === "waits" ? joined.waiter : { ask: FREE, since: 0, deadline: 0 };
+  return joined.state === "waits" ? joined.waiter : { ask: FREE, deadline: 0 };
 }
 
 function goes(t: Test, joined: Joined): Reservation {
   if (joined.state !== "go") t.fail(`it ${joined.state}: ${JSON.stringify(joined)}`);
-  return joined.state === "go" ? joined.reservation : { tokens: 0, spend: 0 };
+  return joined.state === "go" ? joined.reservation : { tokens: 0, spend: 0, at: 0 };
 }
 
 const END = { tokens: 0, spend: 0 };
+
+t.test("whether a request would wait is what join() then says, and asking takes no place", async (t) => {
+  const queue = new WaitingQueue(counters("requests: 4/minute, concurrent: 2", NOW), 2);
+  const said = (wait: number, ms: number) => {
+    const would = queue.wouldWait(FREE, wait, after(ms));
+    const { length } = queue;
+    const { state } = queue.join(FREE, wait, after(ms));
+    t.equal(would, state === "waits", `${state} after ${length}`);
+    return state;
+  };
+  t.strictSame(
+    [said(0, 0), said(SECOND, 0), said(0, 0), said(SECOND, 0), said(SECOND, 1), said(SECOND, 2)],
+    ["go", "go", "refused", "waits", "waits", "refused"],
+  );
+});
 
 t.test("who finds room goes at once, whatever the wait", async (t) => {
   const queue = new WaitingQueue(counters("concurrent: 2", NOW));

@@ -30,6 +30,17 @@ const MAY_RETRY: Record<number, RefusalCode[]> = {
 };
 
 t.test(
+  "a limit under which room does not return soon is told at once, and not to be tried again",
+  async (t) => {
+    for (const code of MAY_RETRY[429] ?? []) {
+      const answer = refusalAnswer(refuse(code, "words"), "messages", "id-1");
+      t.same([answer.status, answer.headers["x-should-retry"]], [400, "false"], code);
+      t.notOk("retry-after" in answer.headers);
+    }
+  },
+);
+
+t.test(
   "every code has the promised status, and only those a client can mend invite it to try again",
   async (t) => {
     const seen: string[] = [];
@@ -39,7 +50,9 @@ t.test(
     ] as const) {
       for (const [status, codes] of Object.entries(table)) {
         for (const code of codes) {
-          const answer = refusalAnswer(refuse(code, "words"), "openai", "id-1");
+          // A limit invites to come back only where it is said when.
+          const refusal = refuse(code, "words", status === "429" ? 1 : undefined);
+          const answer = refusalAnswer(refusal, "openai", "id-1");
           t.equal(answer.status, Number(status), code);
           t.equal(answer.headers["x-should-retry"], retry, code);
           t.equal(answer.headers["x-keybearer-refusal"], code);
@@ -78,7 +91,7 @@ t.test("messages clients get the error type of each status", async (t) => {
     ["tool-disabled", "invalid_request_error"],
     ["gateway-timeout", "api_error"],
   ] as const) {
-    t.equal(JSON.parse(refusalAnswer(refuse(code, "x"), "messages", "id").body).error.type, type);
+    t.equal(JSON.parse(refusalAnswer(refuse(code, "x", code === "rate-limited" ? 1 : undefined), "messages", "id").body).error.type, type);
   }
 });
 

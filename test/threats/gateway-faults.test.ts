@@ -88,8 +88,11 @@ t.test("UP-01 a gateway that cannot be reached is told as such, by its reason", 
     ["EHOSTUNREACH", "there is no way to that host"],
     ["EAI_AGAIN", "DNS did not answer"],
   ] as const) {
-    const refusal = gatewayFailure(Object.assign(new Error(""), { code }), "main", "https://gw.example");
+    const failure = Object.assign(new Error(""), { code });
+    const refusal = gatewayFailure(failure, "main", "https://gw.example", false);
     t.match(refusal, { code: "gateway-unreachable", message: words });
+    const lost = gatewayFailure(failure, "main", "https://gw.example", true);
+    t.equal(lost.code, "gateway-broken", "once it was reached, it may have been at work");
   }
 });
 

@@ -1,5 +1,5 @@
 import t from "tap";
-import { meteringOf } from "../../src/usage/record.ts";
+import { isBilledLater, meteringOf } from "../../src/usage/record.ts";
 
 t.test("what costs tokens is told by the end of its path, however it is spelled", async (t) => {
   for (const [endpoint, metering] of [
@@ -42,5 +42,21 @@ t.test("what is known to cost no tokens is not waited for", async (t) => {
     "/v1/vector_stores/vs1/search",
   ]) {
     t.equal(meteringOf("POST", endpoint), null, endpoint);
+  }
+});
+
+t.test("what is billed later is told from what is free", async (t) => {
+  for (const [endpoint, later] of [
+    ["/v1/batches", true],
+    ["/v1/messages/batches", true],
+    ["/v1/threads/t1/runs", true],
+    ["/v1/fine_tuning/jobs", true],
+    ["/v1/batches/b1/cancel", false],
+    ["/v1/files", false],
+    ["/v1/messages", false],
+    ["/v1/messages/count_tokens", false],
+  ] as const) {
+    t.equal(isBilledLater("POST", endpoint), later, endpoint);
+    t.equal(isBilledLater("GET", endpoint), false, `GET ${endpoint}`);
   }
 });

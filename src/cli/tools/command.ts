@@ -8,7 +8,8 @@ import { token } from "./token.ts";
 const LIFT_AFTER = `
 amounts: 50, 200k, 1.5M; money in dollars, without the sign: --spend 5
 times:   18:00 (the next), 2026-11-16 (the whole day), 2026-11-16T18:00Z
-it counts in the windows of now and ends with them; with --until, up to then`;
+it counts in the windows of now and ends with them; with --until, anew in every
+window up to then: with a limit per day, --spend 5 is $5 more on each of the days`;
 
 export function toolsCommand(): Command {
   const tools = new Command("tools").description("list the tools, or change one");
@@ -44,7 +45,7 @@ export function toolsCommand(): Command {
     .option("--requests <count>", "so many more requests")
     .option("--tokens <count>", "so many more tokens")
     .option("--spend <dollars>", "so much more money")
-    .option("--until <time>", "up to then, instead of to the end of each window")
+    .option("--until <time>", "anew in every window up to then, instead of only in those of now")
     .addHelpText("after", LIFT_AFTER)
     .action(lift);
   return tools;

@@ -2,15 +2,17 @@ import { amount, dollars, moment } from "../../config/fields/values.ts";
 import type { Read } from "../../config/text/section.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { AskedLift, LiftAnswer } from "../../control/routes.ts";
+import type { LimitStatus } from "../../control/tool-status.ts";
 import type { Kind } from "../../limits/shortage.ts";
 import { systemCalendar } from "../../limits/windows.ts";
+import { endInWords } from "../../limits/words.ts";
 import { findPlaces } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
 import { atTerminal } from "../ask.ts";
 import { screenOf } from "../columns.ts";
 import { fail } from "../fail.ts";
 import { say } from "../say.ts";
-import { amountOf, limitLines, whenInWords } from "./limit-lines.ts";
+import { amountOf, limitLines } from "./limit-lines.ts";
 
 interface LiftOptions {
   readonly requests?: string;
@@ -39,10 +41,15 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
   const { tool, levels, problem } = answer.value;
   if (problem !== null) return fail(problem, EXIT.failed);
   const { kind, amount: extra, until } = asked;
-  const end = until === null ? "" : ` until ${whenInWords(until, now)}`;
-  say(`${tool} has ${amountOf(kind, extra)} more${end}`);
   const lifted = levels.filter(({ limit }) => limit === kind);
+  const span = until === null ? "" : ` ${eachWindow(lifted)} until ${endInWords(until, systemCalendar)}`;
+  say(`${tool} has ${amountOf(kind, extra)} more${span}`);
   say(...limitLines(lifted, now, screenOf(process.env, process.stdout.columns)));
+}
+
+/** in each day and each month: said, because up to a day far off it is given many times over. */
+function eachWindow(lifted: readonly LimitStatus[]): string {
+  return `in ${lifted.map(({ per }) => `each ${per}`).join(" and ")}`;
 }
 
 type Lifting = AskedLift | { readonly fault: string };

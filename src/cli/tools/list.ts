@@ -3,6 +3,8 @@ import { problemsInWords } from "../../config/problem.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { type LimitStatus, type ToolStatus, toolStatusOffline } from "../../control/tool-status.ts";
+import { systemCalendar } from "../../limits/windows.ts";
+import { endInWords } from "../../limits/words.ts";
 import { findPlaces } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
 import { cellsOf, type Screen, screenOf, wrapped } from "../columns.ts";
@@ -11,8 +13,9 @@ import { visible } from "../table.ts";
 import { limitLines, nameOf, whenInWords } from "./limit-lines.ts";
 import { toolTable } from "./tool-table.ts";
 
+const DAY_MS = 86_400_000;
 /** Before this, that a tool will expire is no news. */
-const EXPIRES_SOON_MS = 7 * 86_400_000;
+const EXPIRES_SOON_MS = 7 * DAY_MS;
 /** A shorter limit has room again before anybody has read that it is used up. */
 const WORTH_A_WORD_MS = 120_000;
 
@@ -66,10 +69,15 @@ function notesOf(tool: ToolStatus, now: number): Note[] {
   if (next !== null) notes.push({ what: `${name}: ${why}`, next });
   if (expires !== null && expires > now && expires - now <= EXPIRES_SOON_MS)
     notes.push({
-      what: `${name}: expires ${whenInWords(expires, now)}`,
+      what: `${name}: expires ${expiryInWords(expires, now)}`,
       next: `change tools.${name}.expires`,
     });
   return [...notes, ...limits.flatMap((limit) => usedUp(name, limit, now))];
+}
+
+/** The day after would be taken for the last one, except where it is said to be tomorrow at midnight. */
+function expiryInWords(expires: number, now: number): string {
+  return expires - now <= DAY_MS ? whenInWords(expires, now) : `at ${endInWords(expires, systemCalendar)}`;
 }
 
 function usedUp(name: string, limit: LimitStatus, now: number): Note[] {

@@ -25,6 +25,8 @@ export const SUMS = [
   "cost_microdollars",
   "billed_microdollars",
   "billed_requests",
+  /** What the tool's total quota counts. */
+  "counted_microdollars",
 ] as const;
 
 export type Sums = Record<(typeof SUMS)[number], number>;
@@ -79,6 +81,8 @@ export function cellOf(record: UsageRecord): Cell {
       cost_microdollars: record.cost_microdollars ?? 0,
       billed_microdollars: record.billed_microdollars ?? 0,
       billed_requests: one(record.billed_microdollars !== null),
+      counted_microdollars:
+        record.counts === false ? 0 : (record.counted_microdollars ?? record.held_microdollars ?? 0),
     },
     firstBytes,
   };

@@ -30,6 +30,8 @@ export interface LedgerMeans {
   readonly keep: () => number;
   /** full: survives a power cut, at a cost per request. */
   readonly sync: "normal" | "full";
+  /** Records of an earlier log were saved into this one, so that sums over the past are no longer what they were. */
+  readonly onSaved?: () => void;
 }
 
 /** Never throws: a log that cannot be opened is unavailable, and opened as soon as it can be. */

@@ -21,6 +21,7 @@ const OPENING = [
   "waited_ms",
   "held_tokens",
   "held_microdollars",
+  "admitted_at",
 ] as const satisfies readonly (keyof Opening)[];
 
 const CLOSING = [
@@ -42,6 +43,9 @@ const CLOSING = [
   "cost_microdollars",
   "bytes_in",
   "bytes_out",
+  "counts",
+  "counted_tokens",
+  "counted_microdollars",
   "gateway_ids",
 ] as const satisfies readonly (keyof Closing)[];
 
@@ -159,8 +163,8 @@ function rollBack(db: Database.Database): void {
 export function recordOf(row: unknown): UsageRecord {
   const values = columnsOf(row);
   const record = Object.fromEntries(WHOLE.map((name, at) => [name, values[at] ?? null]));
-  const stream = record.stream === null ? null : record.stream === 1;
-  return { ...record, stream, gateway_ids: idsIn(record.gateway_ids) } as unknown as UsageRecord;
+  const [stream, counts] = [record.stream, record.counts].map((flag) => (flag === null ? null : flag === 1));
+  return { ...record, stream, counts, gateway_ids: idsIn(record.gateway_ids) } as unknown as UsageRecord;
 }
 
 export function cellOfRow(row: unknown): Cell {

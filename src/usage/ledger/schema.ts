@@ -88,8 +88,16 @@ export const MIGRATIONS: readonly string[] = [
   `
   ALTER TABLE log.records ADD COLUMN held_tokens INTEGER;
   ALTER TABLE log.records ADD COLUMN held_microdollars INTEGER;
-  CREATE INDEX log.records_held ON records (tool)
-    WHERE cost_microdollars IS NULL AND held_microdollars > 0;
+  ALTER TABLE log.records ADD COLUMN admitted_at INTEGER;
+  ALTER TABLE log.records ADD COLUMN counts INTEGER;
+  ALTER TABLE log.records ADD COLUMN counted_tokens INTEGER;
+  ALTER TABLE log.records ADD COLUMN counted_microdollars INTEGER;
+  UPDATE log.records SET admitted_at = started_at, counts = (end <> 'refused'),
+    counted_tokens = input_tokens + cache_read_tokens + cache_write_tokens + output_tokens,
+    counted_microdollars = cost_microdollars WHERE end IS NOT NULL;
+  CREATE INDEX log.records_admitted ON records (tool, admitted_at);
+  ALTER TABLE log.cells ADD COLUMN counted_microdollars INTEGER NOT NULL DEFAULT 0;
+  UPDATE log.cells SET counted_microdollars = cost_microdollars;
 
   CREATE TABLE log.lifts (
     seq INTEGER PRIMARY KEY,

@@ -28,40 +28,28 @@ export interface Spent {
   readonly lifts: readonly GivenLift[];
 }
 
-/** No request waits longer for room than this, so that one that was let in since `from` began after from less this. */
-const LONGEST_WAIT = 3_600_000;
-
 /*
- * What a record takes from its tool's limits, as the running program counts it (proxy/recording.ts, usedBy): what was
- * reported or billed; nothing where the gateway itself refused; else what was held for it.
+ * What a record takes from its tool's limits is decided once, by whoever completes it (proxy/counting.ts), and stands in
+ * the record. What was never completed takes what was held for it; what runs holds that itself.
  */
-const REFUSED_THERE = "(status IS NOT NULL AND status BETWEEN 400 AND 499)";
-const TOKENS = `CASE
-  WHEN input_tokens IS NOT NULL
-    THEN input_tokens + coalesce(cache_read_tokens, 0) + coalesce(cache_write_tokens, 0) + coalesce(output_tokens, 0)
-  WHEN ${REFUSED_THERE} THEN 0
-  ELSE coalesce(held_tokens, 0) END`;
-const SPEND = `coalesce(billed_microdollars, cost_microdollars,
-  CASE WHEN ${REFUSED_THERE} THEN 0 ELSE coalesce(held_microdollars, 0) END)`;
-/** It reached the gateway, or may have. What left before it was let in has neither an answer nor anything held for it. */
-const WENT = `end IS NOT 'refused' AND refusal IS NOT 'gateway-unreachable'
-  AND NOT (status IS NULL AND held_tokens IS NULL)`;
-/** What still runs holds its own reservation. */
 const ENDED = "end IS NOT NULL";
+const TOKENS = `CASE WHEN ${ENDED} THEN coalesce(counted_tokens, held_tokens, 0) END`;
+const SPEND = `CASE WHEN ${ENDED} THEN coalesce(billed_microdollars, counted_microdollars, held_microdollars, 0) END`;
 
 /** What a tool used: in each span, and in all the time the log knows of, pruned records included. */
 export function readSpent(db: Database.Database, tool: string, spans: Readonly<Record<Period, Span>>): Spent {
   const within = db
     .prepare(
-      `SELECT count(*), sum(CASE WHEN ${ENDED} THEN ${TOKENS} END), sum(CASE WHEN ${ENDED} THEN ${SPEND} END)
-       FROM log.records
-       WHERE tool = ? AND started_at >= ? AND started_at < ? AND started_at + waited_ms >= ? AND ${WENT}`,
+      `SELECT count(*), sum(${TOKENS}), sum(${SPEND}) FROM log.records
+       WHERE tool = ? AND admitted_at >= ? AND admitted_at < ? AND counts IS NOT 0`,
     )
     .raw();
   const amounts = ({ from, to }: Span): Amounts => {
-    const [requests, tokens, spend] = numbers(within.get(tool, from - LONGEST_WAIT, to, from));
+    const [requests, tokens, spend] = numbers(within.get(tool, from, to));
     return { requests: requests ?? 0, tokens: tokens ?? 0, spend: spend ?? 0 };
   };
+  // The cells outlive their records.
+  const ever = db.prepare("SELECT sum(counted_microdollars) FROM log.cells WHERE tool = ?").raw();
   return {
     sums: {
       second: amounts(spans.second),
@@ -70,21 +58,9 @@ export function readSpent(db: Database.Database, tool: string, spans: Readonly<R
       day: amounts(spans.day),
       month: amounts(spans.month),
     },
-    ever: everSpent(db, tool),
+    ever: numbers(ever.get(tool))[0] ?? 0,
     lifts: readLifts(db, tool),
   };
-}
-
-/** Known costs from the cells, which outlive their records; then those records of which only the reservation is known. */
-function everSpent(db: Database.Database, tool: string): number {
-  const known = db.prepare("SELECT sum(cost_microdollars) FROM log.cells WHERE tool = ?").raw();
-  const held = db
-    .prepare(
-      `SELECT sum(${SPEND}) FROM log.records
-       WHERE tool = ? AND cost_microdollars IS NULL AND held_microdollars > 0 AND ${ENDED} AND ${WENT}`,
-    )
-    .raw();
-  return (numbers(known.get(tool))[0] ?? 0) + (numbers(held.get(tool))[0] ?? 0);
 }
 
 function readLifts(db: Database.Database, tool: string): GivenLift[] {

@@ -3,6 +3,9 @@ import type { Report, ReportRow } from "./report.ts";
 import { cacheShare } from "./sums.ts";
 import { csvLine } from "./text.ts";
 
+/** What the quota counts is no sum of what was used. */
+const SHOWN = SUMS.filter((name) => name !== "counted_microdollars");
+
 /** What `keybearer usage --json` prints. Counts and money are exact; what is unknown is in no sum but is counted. */
 export function reportJson(report: Report, zone: string): object {
   const { by, period } = report.question;
@@ -33,7 +36,7 @@ function namesOf(report: Report, row: ReportRow): Record<string, string | null> 
 function numbersOf({ sums, firstByte }: ReportRow): Record<string, number | null> {
   const share = cacheShare(sums);
   return {
-    ...Object.fromEntries(SUMS.map((name) => [name, sums[name]])),
+    ...Object.fromEntries(SHOWN.map((name) => [name, sums[name]])),
     // Nobody compared yet: then no console has said a number, which is not the same as zero.
     billed_microdollars: sums.billed_requests === 0 ? null : sums.billed_microdollars,
     cache_share: share === null ? null : Math.round(share * 10_000) / 10_000,

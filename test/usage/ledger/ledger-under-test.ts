@@ -71,6 +71,7 @@ export function opening(given: Partial<Opening> = {}): Opening {
     waited_ms: 0,
     held_tokens: null,
     held_microdollars: null,
+    admitted_at: null,
     ...given,
   };
 }
@@ -95,6 +96,9 @@ export function closing(given: Partial<Closing> = {}): Closing {
     list_microdollars: 5420,
     cost_microdollars: 8130,
     bytes_in: 40_192,
+    counts: null,
+    counted_tokens: null,
+    counted_microdollars: null,
     bytes_out: 18_231,
     gateway_ids: { "x-client-request-id": "0123" },
     ...given,

@@ -1,6 +1,7 @@
 import type { UsageRecord } from "../../record.ts";
 import type { Cell } from "../cells.ts";
 import type { Aside } from "../state.ts";
+import type { LiftRow } from "./lifts.ts";
 
 /** How far the salvage of one file is. Kept in the new log, so that it says the same after a restart. */
 export interface Progress {
@@ -18,6 +19,7 @@ export interface Piece {
   readonly records: readonly UsageRecord[];
   readonly unreadable: number;
   readonly folded: readonly Cell[];
+  readonly lifts: readonly LiftRow[];
   /** Where to go on below; null: that was the last. */
   readonly next: number | null;
 }
@@ -42,15 +44,4 @@ export function progressIn(text: string): Progress | null {
   } catch {
     return null;
   }
-}
-
-/** What a person should know about a log that was deleted while it was open. */
-export function deletedInWords({ deleted, salvage, saved, unreadable }: Progress): string {
-  const begun = `${deleted}: a new one was begun`;
-  if (salvage === "under way")
-    return `${begun}, and ${saved} earlier records are saved in it so far → let keybearer run until all are`;
-  if (salvage === "not possible")
-    return `${begun}. ${saved} earlier records were saved in it, the others are gone with the file`;
-  const rest = unreadable > 0 ? `; ${unreadable} places could not be read` : "";
-  return `${begun}, and the earlier records were saved in it (${saved})${rest}. to begin without them, stop keybearer before you delete it`;
 }

@@ -7,10 +7,12 @@ import type { Connection } from "../connect.ts";
 import { faultOf, isPassing } from "../fault.ts";
 import type { Aside, Work } from "../state.ts";
 import type { Book } from "../writing/book.ts";
-import { afterwards, BEGUN, deletedInWords, type Piece, type Progress, progressIn } from "./progress.ts";
+import { afterwards, BEGUN, type Piece, type Progress, progressIn } from "./progress.ts";
+import { asideIn, deletedInWords } from "./progress-told.ts";
 import { hasRoom } from "./room.ts";
 import { openSource, type Source, sourceOf } from "./source.ts";
 import { takeOver } from "./take-over.ts";
+import { createTelling } from "./telling.ts";
 
 /** Takes over from logs that are no longer in use what can be read, in small steps beside the daily work. */
 export interface Salvage {
@@ -35,6 +37,8 @@ export interface SalvageMeans {
   readonly book: () => Book | null;
   /** Runs what may fail because of the disk. false: it failed, and is tried again later. */
   readonly attempt: (work: () => void) => boolean;
+  /** More is in the log in use than was: at the end of a salvage, and now and then on its way. */
+  readonly onSaved?: (() => void) | undefined;
 }
 
 const FACT = "salvage:";
@@ -53,6 +57,7 @@ export function createSalvage(means: SalvageMeans): Salvage {
 
 class StepwiseSalvage implements Salvage {
   readonly #means: SalvageMeans;
+  readonly #tell: (ended: boolean) => void;
   readonly #known = new Map<string, Progress>();
   /** Deleted logs that are still open. */
   readonly #open = new Map<string, Connection>();
@@ -64,6 +69,7 @@ class StepwiseSalvage implements Salvage {
 
   constructor(means: SalvageMeans) {
     this.#means = means;
+    this.#tell = createTelling(means.clock, means.onSaved);
   }
 
   begin(aside: string, book: Book): void {
@@ -106,19 +112,7 @@ class StepwiseSalvage implements Salvage {
   }
 
   aside(): readonly Aside[] {
-    const folder = dirname(this.#means.file);
-    return (
-      [...this.#known]
-        .filter(([, { deleted }]) => deleted === null)
-        .map(([name, { salvage, saved, unreadable }]) => ({
-          file: join(folder, name),
-          salvage,
-          saved,
-          unreadable,
-        }))
-        // Once its owner has put it away there is nothing left to say about it.
-        .filter(({ salvage, file }) => salvage === "under way" || existsSync(file))
-    );
+    return asideIn(dirname(this.#means.file), this.#known);
   }
 
   warnings(): readonly string[] {
@@ -185,7 +179,7 @@ class StepwiseSalvage implements Salvage {
     }
     const written = attempt(() => {
       const reached = book.transact((rows, tally) => {
-        const saved = found === null ? 0 : takeOver(found, rows, tally);
+        const saved = found === null ? 0 : takeOver(found, book.connection.db, rows, tally);
         const after = afterwards(progress, found, saved);
         rows.setFact(FACT + name, JSON.stringify(after));
         return after;
@@ -195,6 +189,7 @@ class StepwiseSalvage implements Salvage {
     const took = clock.elapsed() - began;
     if (took > PIECE_MS) this.#size = Math.max(LEAST, this.#size / 2);
     else if (took < PIECE_MS / 2) this.#size = Math.min(MOST, this.#size * 2);
+    if (written) this.#tell(this.#known.get(name)?.salvage !== "under way");
     return written ? PAUSE_MS : RETRY_MS;
   }
 
@@ -204,10 +199,10 @@ class StepwiseSalvage implements Salvage {
       const from = this.#sourceOf(name);
       from.insist(this.#failures >= TRIES);
       const to = next ?? from.top;
-      const folded = next === null ? from.folded() : [];
-      if (to === null) return { records: [], unreadable: 0, folded, next: null };
+      const once = next === null ? { folded: from.folded(), lifts: from.lifts() } : { folded: [], lifts: [] };
+      if (to === null) return { records: [], unreadable: 0, ...once, next: null };
       const low = to - this.#size + 1;
-      const piece = { ...from.read(low, to), folded, next: from.below(low) };
+      const piece = { ...from.read(low, to), ...once, next: from.below(low) };
       this.#failures = 0;
       return piece;
     } catch (error) {

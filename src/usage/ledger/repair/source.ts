@@ -4,6 +4,7 @@ import { type Connection, openForSalvage } from "../connect.ts";
 import { faultOf, isPassing } from "../fault.ts";
 import { answerOf, numberIn } from "../raw-row.ts";
 import { CELL_COLUMNS, cellOfRow, recordColumnsOf, recordOf } from "../rows.ts";
+import { type LiftRow, liftsIn } from "./lifts.ts";
 
 /** A log that is no longer in use, as far as it can be read. Every method throws what may pass, and nothing else. */
 export interface Source {
@@ -13,6 +14,8 @@ export interface Source {
   readonly bottom: number;
   /** The sums of what was pruned before. */
   folded(): Cell[];
+  /** The extra allowances; none where they cannot be read. */
+  lifts(): LiftRow[];
   /** Everything readable in this range, the newest first, and how many places were not. */
   read(from: number, to: number): { readonly records: UsageRecord[]; readonly unreadable: number };
   /** The next seq below, as far as can be told. null: there is nothing below. */
@@ -25,6 +28,15 @@ export interface Source {
 /** In how many steps an unknown end is felt for. */
 const MOST_ROWS_A_PAGE = 60;
 const BY_ID = "SELECT seq FROM log.records INDEXED BY sqlite_autoindex_records_1 ORDER BY id";
+
+/** What the limits count, for a log from before they did: as the migration has it (schema.ts). */
+const COUNTED: Readonly<Record<string, string>> = {
+  admitted_at: "started_at",
+  counts: "end IS NOT 'refused'",
+  counted_tokens: "input_tokens + cache_read_tokens + cache_write_tokens + output_tokens",
+  counted_microdollars: "cost_microdollars",
+};
+const COUNTED_SUMS = { counted_microdollars: "cost_microdollars" };
 
 /** Throws where nothing at all can be read. */
 export function openSource(file: string): Source {
@@ -39,12 +51,16 @@ export function openSource(file: string): Source {
 
 export function sourceOf({ db, close }: Connection): Source {
   const columns: unknown[] = db.prepare("SELECT name FROM pragma_table_info('records', 'log')").raw().all();
-  const there = new Set(columns.flat().map(String));
+  const written = new Set(columns.flat().map(String));
+  const older = !written.has("admitted_at");
+  const there = older ? new Set([...written, ...Object.keys(COUNTED)]) : written;
+  const records = older ? `(SELECT *, ${countedAs(COUNTED)} FROM log.records)` : "log.records";
+  const sums = older ? `(SELECT *, ${countedAs(COUNTED_SUMS)} FROM log.cells)` : "log.cells";
   const range = db
-    .prepare(`SELECT ${recordColumnsOf(there)} FROM log.records WHERE seq BETWEEN ? AND ? ORDER BY seq DESC`)
+    .prepare(`SELECT ${recordColumnsOf(there)} FROM ${records} WHERE seq BETWEEN ? AND ? ORDER BY seq DESC`)
     .raw();
   const lower = db.prepare("SELECT max(seq) FROM log.records WHERE seq < ?").raw();
-  const cells = db.prepare(`SELECT ${CELL_COLUMNS} FROM log.cells WHERE slot = ?`).raw();
+  const cells = db.prepare(`SELECT ${CELL_COLUMNS} FROM ${sums} WHERE slot = ?`).raw();
   const pages = Number(answerOf(db, "PRAGMA log.page_count"));
 
   let insists = false;
@@ -89,6 +105,7 @@ export function sourceOf({ db, close }: Connection): Source {
     top,
     bottom,
     folded: () => tries(() => cells.all(FOLDED_SLOT).map(cellOfRow)) ?? [],
+    lifts: () => tries(() => liftsIn(db)) ?? [],
     read,
     below(seq) {
       const found = tries(() => numberIn(lower.get(seq)));
@@ -100,4 +117,10 @@ export function sourceOf({ db, close }: Connection): Source {
     },
     close,
   };
+}
+
+function countedAs(columns: Readonly<Record<string, string>>): string {
+  return Object.entries(columns)
+    .map(([name, value]) => `${value} AS ${name}`)
+    .join(", ");
 }

@@ -1,10 +1,13 @@
+import type Database from "libsql";
 import type { UsageRecord } from "../../record.ts";
 import type { Tally } from "../cells.ts";
 import type { Rows } from "../rows.ts";
+import { writeLifts } from "./lifts.ts";
 import type { Piece } from "./progress.ts";
 
 /** Writes what was found in an old log into the new one, and answers how many records were not there yet. */
-export function takeOver({ records, folded }: Piece, rows: Rows, tally: Tally): number {
+export function takeOver(piece: Piece, db: Database.Database, rows: Rows, tally: Tally): number {
+  const { records, folded, lifts } = piece;
   // Below everything else, so that seq goes on telling the order in which records began.
   let seq = Math.min(rows.lowestSeq() ?? 1, 1);
   let saved = 0;
@@ -17,5 +20,6 @@ export function takeOver({ records, folded }: Piece, rows: Rows, tally: Tally): 
     saved += 1;
   }
   for (const cell of folded) tally.add(cell);
+  writeLifts(db, lifts);
   return saved;
 }

@@ -40,11 +40,11 @@ export class FileLedger implements Ledger {
 
   constructor(means: LedgerMeans) {
     this.#means = means;
-    const { file, log, clock, keep } = means;
+    const { file, log, clock, keep, onSaved } = means;
     this.#losses = createLosses(log);
     const shared = { file, log, clock, keep, book: () => this.#keeper.book };
     const attempt = (work: () => void) => this.#attempt(work);
-    this.#salvage = createSalvage({ ...shared, attempt });
+    this.#salvage = createSalvage({ ...shared, attempt, onSaved });
     this.#upkeep = createUpkeep({ ...shared, attempt });
     this.#keeper = new Keeper(means, this.#running, {
       onOpen: (book) => {

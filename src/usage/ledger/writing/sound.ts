@@ -23,6 +23,7 @@ export function soundOpening(opening: Opening): Opening {
     waited_ms: whole(waited_ms) ?? 0,
     held_tokens: whole(opening.held_tokens),
     held_microdollars: whole(opening.held_microdollars),
+    admitted_at: whole(opening.admitted_at),
   };
 }
 
@@ -42,6 +43,8 @@ export function soundClosing(closing: Closing): Closing {
     reasoning_tokens: whole(closing.reasoning_tokens),
     list_microdollars: whole(closing.list_microdollars),
     cost_microdollars: whole(closing.cost_microdollars),
+    counted_tokens: whole(closing.counted_tokens),
+    counted_microdollars: whole(closing.counted_microdollars),
     bytes_in: whole(closing.bytes_in) ?? 0,
     bytes_out: whole(closing.bytes_out) ?? 0,
   };
