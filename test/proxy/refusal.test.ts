@@ -91,7 +91,12 @@ t.test("messages clients get the error type of each status", async (t) => {
     ["tool-disabled", "invalid_request_error"],
     ["gateway-timeout", "api_error"],
   ] as const) {
-    t.equal(JSON.parse(refusalAnswer(refuse(code, "x", code === "rate-limited" ? 1 : undefined), "messages", "id").body).error.type, type);
+    t.equal(
+      JSON.parse(
+        refusalAnswer(refuse(code, "x", code === "rate-limited" ? 1 : undefined), "messages", "id").body,
+      ).error.type,
+      type,
+    );
   }
 });
 
