@@ -11,6 +11,7 @@ import {
   writeSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
+import { isDeepStrictEqual } from "node:util";
 import t, { type Test } from "tap";
 import { createTally, FOLDED_SLOT } from "../../../src/usage/ledger/cells.ts";
 import { openForWriting } from "../../../src/usage/ledger/connect.ts";
@@ -100,7 +101,7 @@ t.test("a page of records that was overwritten costs these records only", async 
   const saved = records.filter(({ id }) => found.has(id));
   t.ok(saved.length > 1900 && saved.length < 2000, `${saved.length} of 2000 were saved`);
   for (const record of saved)
-    if (JSON.stringify(found.get(record.id)) !== JSON.stringify(record)) t.fail(record.id);
+    if (!isDeepStrictEqual({ ...found.get(record.id) }, { ...record })) t.fail(record.id);
   t.equal(ledger.state().aside[0]?.saved, saved.length);
   t.ok(Number(ledger.state().aside[0]?.unreadable) > 0);
   t.ok(found.has(now.id));
