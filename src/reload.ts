@@ -4,8 +4,9 @@ import { changesInWords, needsRestart } from "./config/changes.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
 import { type Problem, warning } from "./config/problem.ts";
 import type { Config, Gateway } from "./config/shape.ts";
-import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
+import { consoleSecretName, consoleSources, createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { createFileWatch, type FileWatch } from "./config/watch/watch.ts";
+import type { KeySource } from "./key-source.ts";
 import type { Keyring, Want } from "./keys/keyring.ts";
 import type { Trust } from "./keys/trust.ts";
 import type { Logger } from "./logger.ts";
@@ -172,7 +173,7 @@ export class Reload {
   }
 
   #follow(config: Config): void {
-    const files = Object.values(config.tools).flatMap(({ key }) => (key.kind === "file" ? [key.path] : []));
+    const files = sourcesOf(config).flatMap((source) => (source.kind === "file" ? [source.path] : []));
     this.#watch.follow([this.#means.places.config, ...files]);
   }
 }
@@ -198,17 +199,37 @@ function reportProblems(problems: readonly Problem[], { log, places }: ReloadMea
 
 /** What a person should mend although the key works. */
 export function keyWarnings(keyring: Keyring): Problem[] {
-  return [...keyring.warnings()].map(([tool, message]) => warning(`tools.${tool}.key`, message));
+  return [...keyring.warnings()].map(([name, message]) =>
+    warning(name.includes(" ") ? `gateways.${name.replaceAll(" ", ".")}` : `tools.${name}.key`, message),
+  );
+}
+
+function sourcesOf(config: Config): KeySource[] {
+  const keys = Object.values(config.tools).map(({ key }) => key);
+  const consoles = Object.values(config.gateways).flatMap(consoleSources);
+  return [...keys, ...consoles.map(({ source }) => source)];
 }
 
 /** What the keyring must fetch for a configuration. */
 export function wantsOf(config: Config, places: Places): Want[] {
-  const variables = Object.values(config.tools).flatMap(({ key }) => (key.kind === "env" ? [key.name] : []));
-  return Object.values(config.tools).map((tool) => {
+  const variables = sourcesOf(config).flatMap((source) => (source.kind === "env" ? [source.name] : []));
+  const tools = Object.values(config.tools).map((tool) => {
     const gateway = config.gateways[tool.gateway];
     const origins = gateway === undefined ? [] : originsOf(gateway);
     return { name: tool.name, source: tool.key, origins, home: places.own, withhold: variables };
   });
+  const consoles = Object.values(config.gateways).flatMap((gateway) =>
+    consoleSources(gateway).map(({ secret, source }) => ({
+      name: consoleSecretName(gateway.name, secret),
+      source,
+      origins: [new URL(gateway.console?.url ?? gateway.baseUrl).origin],
+      home: places.own,
+      withhold: variables,
+      password: secret === "password",
+      secret: `the console's ${secret.replace("_", " ")} of ${gateway.name}`,
+    })),
+  );
+  return [...tools, ...consoles];
 }
 
 /** Everything that gets to see a key: both addresses, and a proxy that stands before one without TLS. */

@@ -30,6 +30,13 @@ export class Secret {
     return timingSafeEqual(Buffer.from(this.digest(salt)), Buffer.from(other.digest(salt)));
   }
 
+  /** Whether it begins and ends like what a console shows of a key; a leading `sk-` is left aside. */
+  hasEnds(head: string, tail: string): boolean {
+    const value = this.#value.replace(/^sk-/, "");
+    const shown = head.length + tail.length;
+    return shown >= 6 && shown < value.length && value.startsWith(head) && value.endsWith(tail);
+  }
+
   /** A salted digest, by which a key can be known again without being kept. */
   digest(salt: string): string {
     return createHmac("sha256", salt).update(this.#value).digest("hex");

@@ -9,13 +9,9 @@ export function notYetHeld(config: Config): { path: string; message: string }[] 
   const say = (path: string, what: string) => {
     found.push({ path, message: `${what} is read, but this version does not act on it yet` });
   };
-  for (const tool of Object.values(config.tools)) {
-    const path = `tools.${tool.name}`;
-    if (tool.watchOnly) say(`${path}.watch_only`, "watch_only");
-    if (tool.keysElsewhere) say(`${path}.keys_elsewhere`, "keys_elsewhere");
-  }
-  for (const gateway of Object.values(config.gateways)) {
-    if (gateway.console !== null) say(`gateways.${gateway.name}.console`, "console");
+  for (const { name, console } of Object.values(config.gateways)) {
+    if (console?.kind === "litellm" || console?.kind === "openrouter")
+      say(`gateways.${name}.console.kind`, `a console of kind ${console.kind}`);
   }
   if (config.dashboard.when === "always") say("dashboard", "dashboard");
   return found;

@@ -1,4 +1,4 @@
-import type { KeyState } from "../key-source.ts";
+import type { KeySource, KeyState } from "../key-source.ts";
 import type { Problem } from "./problem.ts";
 import type { Config, Gateway, Tool } from "./shape.ts";
 
@@ -20,6 +20,29 @@ export interface Snapshot {
   gatewayOf(tool: Tool): Gateway;
   /** The tool that a token's SHA-256 belongs to. */
   toolByTokenHash(hash: string): Tool | null;
+  /** A secret of a gateway's console; null: config.yaml has none of this name. */
+  consoleSecret(gateway: Gateway, secret: ConsoleSecret): KeyState | null;
+}
+
+export type ConsoleSecret = "password" | "access_token" | "refresh_token";
+
+/** What a console's secret goes by among the keys. No tool can have such a name. */
+export function consoleSecretName(gateway: string, secret: ConsoleSecret): string {
+  return `${gateway} console ${secret}`;
+}
+
+/** The secrets that config.yaml names for a gateway's console. */
+export function consoleSources(
+  gateway: Gateway,
+): readonly { readonly secret: ConsoleSecret; readonly source: KeySource }[] {
+  const login = gateway.console?.login;
+  if (login === undefined) return [];
+  const all = [
+    ["password", login.password],
+    ["access_token", login.accessToken],
+    ["refresh_token", login.refreshToken],
+  ] as const;
+  return all.flatMap(([secret, source]) => (source === null ? [] : [{ secret, source }]));
 }
 
 const NOT_READ: KeyState = Object.freeze({ state: "unavailable", reason: "the key was not read yet" });
@@ -48,5 +71,9 @@ export function createSnapshot(
       return gateway;
     },
     toolByTokenHash: (hash: string) => tokens.get(hash) ?? null,
+    consoleSecret: (gateway: Gateway, secret: ConsoleSecret) => {
+      if (!consoleSources(gateway).some((named) => named.secret === secret)) return null;
+      return keys.get(consoleSecretName(gateway.name, secret)) ?? NOT_READ;
+    },
   });
 }

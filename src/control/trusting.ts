@@ -1,4 +1,4 @@
-import type { Snapshot } from "../config/snapshot.ts";
+import { consoleSecretName, consoleSources, type Snapshot } from "../config/snapshot.ts";
 import type { Keyring } from "../keys/keyring.ts";
 import type { Logger } from "../logger.ts";
 import type { Controls, HeldTool, TrustAnswer } from "./routes.ts";
@@ -16,13 +16,16 @@ export function createTrusting(means: TrustingMeans): Pick<Controls, "held" | "t
     const tools = Object.values(snapshot.config.tools).filter(
       (tool) => tool.name === name || tool.gateway === name,
     );
-    if (tools.length === 0) return null;
-    return tools.flatMap((tool) => {
-      const key = snapshot.keyOf(tool);
-      return key.state === "needs-trust"
-        ? [{ tool: tool.name, what: key.what, from: key.from, to: key.to }]
-        : [];
-    });
+    const gateway = snapshot.config.gateways[name];
+    if (tools.length === 0 && gateway === undefined) return null;
+    const keys = tools.map((tool) => ({ name: tool.name, key: snapshot.keyOf(tool) }));
+    const secrets = (gateway === undefined ? [] : consoleSources(gateway)).map(({ secret }) => ({
+      name: consoleSecretName(name, secret),
+      key: gateway === undefined ? null : snapshot.consoleSecret(gateway, secret),
+    }));
+    return [...keys, ...secrets].flatMap(({ name, key }) =>
+      key?.state === "needs-trust" ? [{ tool: name, what: key.what, from: key.from, to: key.to }] : [],
+    );
   }
 
   async function trust(name: string, seen: readonly HeldTool[], peer: string): Promise<TrustAnswer> {

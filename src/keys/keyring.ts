@@ -10,6 +10,8 @@ import { plain } from "./words.ts";
 export interface Want extends Subject {
   /** Names of variables that a command must not see: they hold keys of other tools. Default none. */
   readonly withhold?: readonly string[] | undefined;
+  /** It is a password and not a key. Default false. */
+  readonly password?: boolean | undefined;
 }
 
 /**
@@ -182,9 +184,9 @@ class SourceKeyring implements Keyring {
     const { trust, env, limit } = this.#options;
     const held = trust.judgeSource(want);
     if (held !== null) return { state: { state: "needs-trust", ...held }, key: null, warning: null };
-    const { withhold, home } = want;
+    const { withhold, home, password } = want;
     const signal = this.#superseded.signal;
-    const reading = await this.#runs.read(want.source, { env, withhold, home, limit, signal });
+    const reading = await this.#runs.read(want.source, { env, withhold, home, password, limit, signal });
     // Before the key is judged: its first use must not be pinned to where an older configuration sent it.
     if (this.#entries.get(want.name) !== entry) return null;
     return reading.ok ? this.#judged(want, reading.key, reading.warning) : unavailable(reading.reason);

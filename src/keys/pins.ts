@@ -80,7 +80,12 @@ export async function readPins(file: string): Promise<FoundPins> {
 }
 
 /** Puts the pins on disk whole or not at all, whatever moment the process or the machine dies in. Throws. */
-export async function writePins(file: string, pins: Pins): Promise<string> {
+export function writePins(file: string, pins: Pins): Promise<string> {
+  return writePrivate(file, pinsText(pins));
+}
+
+/** Whole or not at all, for nobody else to read; answers what tells this version of the file from another. Throws. */
+export async function writePrivate(file: string, text: string): Promise<string> {
   const folder = dirname(file);
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const temporary = `${file}.tmp`;
@@ -89,7 +94,7 @@ export async function writePins(file: string, pins: Pins): Promise<string> {
   const handle = await open(temporary, "wx", 0o600);
   let identity: string;
   try {
-    await handle.writeFile(pinsText(pins));
+    await handle.writeFile(text);
     await handle.sync();
     identity = identityIn(await handle.stat({ bigint: true }));
   } finally {

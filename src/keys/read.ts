@@ -15,6 +15,8 @@ export interface ReadMeans {
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds a command or a file may take. Default 10 s. */
   readonly limit?: number | undefined;
+  /** It is a password, which a person chose: no rule says what it looks like. Default a key. */
+  readonly password?: boolean | undefined;
 }
 
 export type Reading =
@@ -27,6 +29,7 @@ const DEFAULT_LIMIT = 10_000;
 /** Reads a key from its source. Never throws, and never says the key in a reason. */
 export async function readKey(source: KeySource, means: ReadMeans): Promise<Reading> {
   const { env, withhold = [], home = [], signal, limit = DEFAULT_LIMIT } = means;
+  const checked = means.password === true ? asPassword : asKey;
   switch (source.kind) {
     case "literal":
       // Checked when config.yaml was read, where its line can be shown.
@@ -45,7 +48,13 @@ export async function readKey(source: KeySource, means: ReadMeans): Promise<Read
   }
 }
 
-function checked(source: KeySource, found: SourceText): Reading {
+function asPassword(source: KeySource, found: SourceText): Reading {
+  if (!found.ok) return found;
+  if (!/[\r\n]/.test(found.text)) return { ok: true, key: new Secret(found.text), warning: found.warning };
+  return { ok: false, reason: `the password has a line break in it (from ${plain(describeSource(source))})` };
+}
+
+function asKey(source: KeySource, found: SourceText): Reading {
   if (!found.ok) return found;
   const fault = keyFault(found.text);
   if (fault === null) return { ok: true, key: new Secret(found.text), warning: found.warning };

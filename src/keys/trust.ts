@@ -26,6 +26,8 @@ export interface Subject {
   readonly origins: readonly string[];
   /** keybearer's own folders: a file: inside them needs no pin. */
   readonly home: readonly string[];
+  /** How the secret is called where it is no key, and where its last characters must not be shown. */
+  readonly secret?: string | undefined;
 }
 
 /** Something that waits for a person's yes, in words: old → new. */
@@ -105,7 +107,7 @@ class PinnedTrust implements Trust {
     const before = [...this.#pins.sources.values()].filter((pin) => pin.name === subject.name).at(-1);
     const kind = subject.source.kind === "command" ? "command" : "file";
     return {
-      what: `the ${kind} that gives ${plain(subject.name)} its key`,
+      what: `the ${kind} that gives ${subject.secret ?? `${plain(subject.name)} its key`}`,
       from: before?.words ?? (this.#pins.lost ? UNKNOWN : `no ${kind}`),
       to: `${this.#words(subject, id)}, for ${inWords(originsOf(subject))}`,
     };
@@ -229,7 +231,7 @@ class PinnedTrust implements Trust {
 const UNKNOWN = "not known: what was trusted before is lost";
 
 function keyInWords(subject: Subject, key: Secret): string {
-  return `the key ${key.fingerprint} of ${plain(subject.name)}`;
+  return subject.secret ?? `the key ${key.fingerprint} of ${plain(subject.name)}`;
 }
 
 function inWords(origins: readonly string[]): string {

@@ -179,16 +179,19 @@ t.test("a file that belongs to another user is not used with a key in it", { ski
   });
 });
 
+const CONSOLE =
+  "gateways: { main: { base_url: https://gateway.example.com/v1, console: { kind: litellm } } }";
+
 t.test("settings that do nothing yet are said to do nothing", async (t) => {
   const held = "limits: { requests: 1/day, concurrent: 2, wait: 1s }, quota: $1";
   const text = WITHOUT.replace(
     "key: env:KEY",
     `key: env:KEY, keys_elsewhere: true, watch_only: true, ${held}`,
-  );
+  ).replace("gateway: https://gateway.example.com/v1", CONSOLE);
   const loaded = await load(await written(t, text));
   t.not(loaded.config, null);
   t.strictSame(
     loaded.problems.map(({ severity, path }) => `${severity} ${path}`),
-    ["warning tools.codex.watch_only", "warning tools.codex.keys_elsewhere"],
+    ["warning gateways.main.console.kind"],
   );
 });
