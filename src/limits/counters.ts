@@ -1,4 +1,5 @@
 import type { Limits, Period, Rate } from "../config/shape.ts";
+import { type Correction, correctCounts } from "./correction.ts";
 import {
   type Counts,
   each,
@@ -138,6 +139,11 @@ export class Counters {
     return this.#close(reservation, ({ requests }) => {
       requests.used = Math.max(0, requests.used - 1);
     });
+  }
+
+  /** What an ended call used turned out to be more, or less: the difference counts wherever the call does. */
+  correct(correction: Correction, now: number): void {
+    correctCounts(this.#roll(now), this.#ever, correction);
   }
 
   /** At a start all lifts there ever were can be given again: those that are over give nothing. */

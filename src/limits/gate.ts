@@ -1,6 +1,7 @@
 import type { Clock } from "../clock.ts";
 import type { Tool } from "../config/shape.ts";
 import type { Refusal } from "../refusal.ts";
+import type { Correction } from "./correction.ts";
 import { type Ask, Counters, type Reservation, type Used } from "./counters.ts";
 import type { Lift } from "./frames.ts";
 import type { Spent } from "./limiter.ts";
@@ -88,6 +89,13 @@ export class Gate {
 
   settle(reservation: Reservation, used: Used): void {
     if (this.#counters.settle(reservation, used)) this.#look();
+  }
+
+  /** What the log already says is not counted twice: a gate that has not read it yet finds it there. */
+  correct(correction: Correction): void {
+    if (!this.#restored) return;
+    this.#counters.correct(correction, this.#clock.now());
+    this.#look();
   }
 
   cancel(reservation: Reservation): void {

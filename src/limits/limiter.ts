@@ -1,6 +1,7 @@
 import type { Clock } from "../clock.ts";
 import type { Config, Period, Tool } from "../config/shape.ts";
 import { type Refusal, refuse } from "../refusal.ts";
+import type { Correction } from "./correction.ts";
 import type { Ask, Reservation, Span, Sums, Used } from "./counters.ts";
 import type { Lift } from "./frames.ts";
 import { Gate } from "./gate.ts";
@@ -57,6 +58,8 @@ export interface Limiter {
   settle(lease: Lease, used: Used): void;
   /** Nothing of it reached the gateway: as if it had not been. */
   giveBack(lease: Lease): void;
+  /** The console told what an ended call really used. It stands in the log already. */
+  correct(tool: string, correction: Correction): void;
   /** What the tool's last calls used, for the next one's reservation. */
   usual(tool: string): CallTokens | null;
   note(tool: string, call: CallTokens): void;
@@ -124,6 +127,7 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
     recorded: (lease) => lease && gates.get(lease.tool)?.logged(lease.reservation),
     settle: ({ tool, reservation }, used) => gates.get(tool)?.settle(reservation, used),
     giveBack: ({ tool, reservation }) => gates.get(tool)?.cancel(reservation),
+    correct: (tool, correction) => gates.get(tool)?.correct(correction),
     usual: (tool) => gates.get(tool)?.recent.median() ?? null,
     note: (tool, call) => gates.get(tool)?.recent.note(call),
     levels(tool) {
