@@ -1,0 +1,108 @@
+import type { ConsoleKind } from "../../config/shape.ts";
+import type { Secret } from "../../secret.ts";
+import type { ConsoleRow } from "../console-row.ts";
+
+/**
+ * A gateway's console, whatever kind it is. Every method may throw a ConsoleFault (fault.ts), and nothing else. Nobody
+ * calls two methods at once.
+ */
+export interface ConsoleAdapter {
+  readonly kind: ConsoleKind;
+  /** Under which names of a record's gateway_ids this console's request ids are found. */
+  readonly idNames: readonly string[];
+  /**
+   * false: an id in an answer may be that of another gateway behind this one, so that a record and a row with different
+   * ids can still be the same request.
+   */
+  readonly idsAreOwn: boolean;
+  /**
+   * Walks over the rows written since `mark`, a page at a time, with overlap. A page's mark is kept together with its rows,
+   * and is what the next walk begins from, be it after a crash in the middle of this one; null: the first walk, which goes
+   * back to `since`. The last page's mark says that the walk is complete.
+   */
+  walk(mark: string | null, since: number): AsyncIterable<Page>;
+  /** The keys of the account. null: what is known here does not allow to list them. */
+  keys(): Promise<readonly ConsoleKey[] | null>;
+  account(): Promise<AccountFacts>;
+}
+
+export interface Page {
+  readonly rows: readonly ConsoleRow[];
+  readonly mark: string;
+  /** Rows read so far, and in all where the console tells. */
+  readonly done: number;
+  readonly total: number | null;
+  /** Something in between can no longer be seen, from (without) to, console time: what is foreign in there is not known. */
+  readonly gap: { readonly from: number; readonly to: number } | null;
+}
+
+/** A key as its console lists it. The whole key, where the console tells it, never leaves memory. */
+export interface ConsoleKey {
+  /** As ConsoleRow.key_ref names it. */
+  readonly ref: string;
+  readonly name: string;
+  readonly shown: ShownKey;
+  readonly group: string | null;
+  readonly multiplier: number | null;
+  readonly state: "active" | "disabled" | "expired" | "quota-exhausted" | "unknown";
+  /** Micro-dollars; null: unlimited. */
+  readonly quota: number | null;
+  readonly quota_used: number | null;
+  /** Dollars a window of time: `5h`, `1d`, `7d`. */
+  readonly windows: readonly KeyWindow[];
+  readonly expires_at: number | null;
+  readonly last_used_at: number | null;
+}
+
+export interface KeyWindow {
+  readonly window: string;
+  /** Micro-dollars. */
+  readonly most: number;
+  readonly used: number;
+  readonly resets_at: number | null;
+}
+
+/** What a console shows of a key: all of it, its ends (without a leading `sk-`), or nothing. */
+export type ShownKey =
+  | { readonly how: "whole"; readonly key: Secret }
+  | { readonly how: "ends"; readonly head: string; readonly tail: string }
+  | { readonly how: "hidden" };
+
+export interface AccountFacts {
+  /** Micro-dollars; null: the console does not tell. */
+  readonly balance: number | null;
+  readonly console_version: string | null;
+}
+
+/** What an adapter is made from. */
+export interface AdapterMeans {
+  /** Without a slash at its end. */
+  readonly url: string;
+  readonly wire: Wire;
+  /** Waits, to stay within what the console allows. Rejects when the mirror stops. */
+  readonly pause: (milliseconds: number) => Promise<void>;
+  readonly now: () => number;
+}
+
+/** One question to the console. Nobody follows a redirect; a credential goes to the console's own origin only. */
+export interface Wire {
+  /** Throws a ConsoleFault where no answer came, or none that could be read in time. */
+  ask(question: Question): Promise<Answer>;
+}
+
+export interface Question {
+  readonly method: "GET" | "POST";
+  /** Below the console's url, with its query: /api/v1/usage?page=1 */
+  readonly path: string;
+  /** Sent as `Authorization: Bearer …`; null: nobody logs in for this. */
+  readonly bearer: Secret | null;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Sent as JSON. A Secret anywhere in it is sent as what it is. */
+  readonly body?: Readonly<Record<string, unknown>>;
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
+  readonly text: string;
+}

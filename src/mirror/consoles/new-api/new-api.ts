@@ -1,0 +1,103 @@
+import type { Secret } from "../../../secret.ts";
+import { otherShape } from "../answers.ts";
+import type { AccountFacts, AdapterMeans, ConsoleAdapter, ConsoleKey } from "../console.ts";
+import { asObject, countAt, type JsonObject, textAt, wholeAt } from "../json.ts";
+import { cleanAt } from "../texts.ts";
+import { type Ask, createAsk } from "./envelope.ts";
+import { readKey, readMultipliers } from "./keys.ts";
+import { microdollarsOf } from "./money.ts";
+import { paced } from "./pace.ts";
+import { createPager, readAll } from "./pager.ts";
+import { readNewApiRow } from "./row.ts";
+import { readStatus, type SiteStatus } from "./status.ts";
+import { timesOf, walkLog } from "./walk.ts";
+import type { Span } from "./windows.ts";
+
+export interface NewApiMeans extends AdapterMeans {
+  readonly accessToken: Secret;
+  /** The number of the access token's user; null: not told. */
+  readonly user: string | null;
+}
+
+/** The header, and the end of an error's text. */
+export const NEW_API_ID_NAMES: readonly string[] = ["x-oneapi-request-id", "error"];
+
+/** 360 questions in three minutes are allowed to an address, of which we leave some to the owner's browser. */
+const PACE = { atOnce: 30, apart: 667 };
+const KEY_PAGES = 50;
+
+export function createNewApi(means: NewApiMeans): ConsoleAdapter {
+  const { wire, accessToken, user, now } = means;
+  // Versions after rc.21 no longer want it, and take no offence.
+  const headers: Record<string, string> =
+    user !== null && /^[\x21-\x7e]+$/.test(user) ? { "New-Api-User": user } : {};
+  const ask = createAsk({ wire, accessToken, headers });
+  let status: SiteStatus | null = null;
+  const statusNow = async () => {
+    status = await readStatus(wire);
+    return status;
+  };
+  return {
+    kind: "new-api",
+    idNames: NEW_API_ID_NAMES,
+    // Up to rc.5 the id of another gateway behind this one overwrites its own in the answer.
+    idsAreOwn: false,
+    async *walk(mark, since) {
+      const site = await statusNow();
+      const times = timesOf(since, now(), site);
+      const pages = createPager({ ask: paced(ask, means, PACE), about: "its usage log", zeroBased: false });
+      const source = {
+        counted: true,
+        readRow: (raw: JsonObject) => readNewApiRow(raw, site.quotaPerUnit),
+        pages: ({ from, to }: Span) =>
+          pages(
+            (p) => `/api/log/self?p=${p}&page_size=100&type=0&start_timestamp=${from}&end_timestamp=${to}`,
+          ),
+      };
+      yield* walkLog(source, mark, times);
+    },
+    async keys() {
+      const { quotaPerUnit } = status ?? (await statusNow());
+      return listKeys(paced(ask, means, PACE), quotaPerUnit, now());
+    },
+    account: async () => readAccount(ask, await statusNow()),
+  };
+}
+
+async function listKeys(ask: Ask, quotaPerUnit: number, now: number): Promise<ConsoleKey[]> {
+  const about = "its keys";
+  const pager = createPager({ ask, about, zeroBased: false });
+  const listed = await readAll(
+    pager((p) => `/api/token/?p=${p}&page_size=100`),
+    KEY_PAGES,
+  );
+  const multiplierOf = await readMultipliers(ask);
+  const keys = new Map<string, ConsoleKey>();
+  for (const item of listed) {
+    const raw = asObject(item) ?? {};
+    const id = countAt(raw, "id");
+    const facts = readKey(raw, quotaPerUnit, now);
+    if (id === null || facts === null) continue;
+    const group = textAt(raw, "group") ?? "";
+    keys.set(`id:${id}`, {
+      ref: `id:${id}`,
+      ...facts,
+      group: cleanAt(raw, "group"),
+      multiplier: group === "" ? null : multiplierOf(group),
+    });
+  }
+  if (listed.length > 0 && keys.size === 0) throw otherShape(about, "id");
+  return [...keys.values()];
+}
+
+/** The same for both kinds. */
+export async function readAccount(ask: Ask, status: SiteStatus): Promise<AccountFacts> {
+  const about = "its account";
+  const user = asObject(await ask("/api/user/self", about));
+  if (user === null) throw otherShape(about, "data");
+  const quota = wholeAt(user, "quota");
+  return {
+    balance: quota === null ? null : microdollarsOf(quota, status.quotaPerUnit),
+    console_version: status.version,
+  };
+}

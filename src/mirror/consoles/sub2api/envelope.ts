@@ -1,0 +1,25 @@
+import { bodyOf, jsonOf, otherShape, saying } from "../answers.ts";
+import type { Answer } from "../console.ts";
+import { ConsoleFault } from "../fault.ts";
+import { asObject, fieldAt, type JsonObject } from "../json.ts";
+import { cleanAt } from "../texts.ts";
+
+/** The `data` of `{"code":0,"message":"success","data":…}`. */
+export function dataOf(answer: Answer, about: string): JsonObject {
+  const envelope = jsonOf(answer, about);
+  const code = fieldAt(envelope, "code");
+  if (typeof code !== "number" && typeof code !== "string") throw otherShape(about, "code");
+  if (code !== 0) throw new ConsoleFault("failing", `refused ${about}${saying(answer)}`);
+  const data = asObject(fieldAt(envelope, "data"));
+  if (data === null) throw otherShape(about, "data");
+  return data;
+}
+
+/**
+ * The word for an error: what stands before an action says it as `code`, an action itself as `reason` beside a code that
+ * is the status as a number.
+ */
+export function errorWord(answer: Answer): string | null {
+  const body = bodyOf(answer);
+  return body === null ? null : (cleanAt(body, "reason") ?? cleanAt(body, "code"));
+}

@@ -1,0 +1,88 @@
+import { Secret } from "../../../secret.ts";
+import { bodyOf, otherShape, saying } from "../answers.ts";
+import type { Answer, Wire } from "../console.ts";
+import { ConsoleFault } from "../fault.ts";
+import { flagAt, type JsonObject, numberAt, textAt } from "../json.ts";
+import { dataOf, errorWord } from "./envelope.ts";
+
+export interface Tokens {
+  readonly accessToken: Secret;
+  /** null: this console gives none, so that the password is needed again when the access token ends. */
+  readonly refreshToken: Secret | null;
+  /** Seconds. */
+  readonly expiresIn: number;
+}
+
+export type LoginOutcome =
+  | ({ readonly state: "done" } & Tokens)
+  | { readonly state: "second-factor"; readonly tempToken: Secret };
+
+export interface Credentials {
+  readonly email: string;
+  readonly password: Secret;
+}
+
+const LOGIN = "the login";
+const CODE = "the second factor";
+
+/** Throws login-refused where trying again with the same would fail again. */
+export async function loginSub2api(wire: Wire, { email, password }: Credentials): Promise<LoginOutcome> {
+  const body = { email, password };
+  const answer = await wire.ask({ method: "POST", path: "/api/v1/auth/login", bearer: null, body });
+  const refused = refusedLogin(blotted(answer, password));
+  if (refused !== null) throw refused;
+  const data = dataOf(blotted(answer, password), LOGIN);
+  if (flagAt(data, "requires_2fa") !== true) return { state: "done", ...tokensIn(data, LOGIN) };
+  return { state: "second-factor", tempToken: secretAt(data, "temp_token", LOGIN) };
+}
+
+export async function secondFactor(wire: Wire, tempToken: Secret, code: Secret): Promise<Tokens> {
+  const body = { temp_token: tempToken, totp_code: code };
+  const answer = await wire.ask({ method: "POST", path: "/api/v1/auth/login/2fa", bearer: null, body });
+  if (isRefusal(answer)) {
+    const said = saying(blotted(blotted(answer, tempToken), code));
+    throw new ConsoleFault("login-refused", `does not take this code of the second factor${said}`);
+  }
+  return tokensIn(dataOf(answer, CODE), CODE);
+}
+
+export function tokensIn(data: JsonObject, about: string): Tokens {
+  const expiresIn = numberAt(data, "expires_in") ?? 0;
+  return {
+    accessToken: secretAt(data, "access_token", about),
+    refreshToken: textAt(data, "refresh_token") ? secretAt(data, "refresh_token", about) : null,
+    // Without a time it is used until the console says that it has ended.
+    expiresIn: expiresIn > 0 ? expiresIn : Number.POSITIVE_INFINITY,
+  };
+}
+
+/** The console itself says no, in its own shape: a wall in front of it says nothing of what it was shown. */
+export function isRefusal(answer: Answer): boolean {
+  return [400, 401, 403, 422].includes(answer.status) && bodyOf(answer) !== null;
+}
+
+/** An error without the secret that it answers, should the console say it back. */
+export function blotted(answer: Answer, secret: Secret): Answer {
+  return answer.status < 400 ? answer : { ...answer, text: secret.blotFrom(answer.text) };
+}
+
+function refusedLogin(answer: Answer): ConsoleFault | null {
+  if (!isRefusal(answer)) return null;
+  const said = saying(answer);
+  if (/turnstile|captcha/i.test(`${errorWord(answer)} ${said}`)) {
+    return new ConsoleFault(
+      "login-refused",
+      "wants a captcha, which only a browser can solve: log in there and give its refresh token (keybearer mirror login <gateway> --refresh-token)",
+    );
+  }
+  return answer.status === 401
+    ? new ConsoleFault("login-refused", `does not take this email and password${said}`)
+    : new ConsoleFault("login-refused", `refused the login${said}`);
+}
+
+/** Only what can stand in a header: a line break in it would be another header. */
+function secretAt(data: JsonObject, name: string, about: string): Secret {
+  const text = textAt(data, name);
+  if (text === null || !/^[\x21-\x7e]{1,16384}$/.test(text)) throw otherShape(about, name);
+  return new Secret(text);
+}

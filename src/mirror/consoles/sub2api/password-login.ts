@@ -1,0 +1,31 @@
+import type { Wire } from "../console.ts";
+import { ConsoleFault } from "../fault.ts";
+import { type Credentials, loginSub2api, type Tokens } from "./login.ts";
+
+/** An account must not be locked, nor a console's limit used up, by trying over and over. */
+const EVERY_MS = 10 * 60_000;
+const REFUSED_EVERY_MS = 24 * 3600_000;
+
+/** Logs in with a password that nobody types, rarely. Meanwhile it says again what happened the last time. */
+export function createPasswordLogin(
+  wire: Wire,
+  now: () => number,
+  credentials: Credentials,
+): () => Promise<Tokens> {
+  let last: { readonly at: number; readonly fault: ConsoleFault | null } | null = null;
+  return async () => {
+    const wait = last?.fault?.kind === "login-refused" ? REFUSED_EVERY_MS : EVERY_MS;
+    if (last !== null && now() - last.at < wait) {
+      throw last.fault ?? new ConsoleFault("failing", "ends every login within minutes");
+    }
+    last = { at: now(), fault: null };
+    try {
+      const outcome = await loginSub2api(wire, credentials);
+      if (outcome.state === "done") return outcome;
+      throw new ConsoleFault("login-needed", "wants a second factor, which only a person can give");
+    } catch (error) {
+      if (error instanceof ConsoleFault) last = { at: now(), fault: error };
+      throw error;
+    }
+  };
+}

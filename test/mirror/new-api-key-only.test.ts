@@ -1,0 +1,237 @@
+import t, { type Test } from "tap";
+import { createNewApiByKeys } from "../../src/mirror/consoles/new-api/by-keys.ts";
+import { Secret } from "../../src/secret.ts";
+import {
+  type AnsweringConsole,
+  answeringConsole,
+  type ConsoleCall,
+  type ConsoleReply,
+  walked,
+} from "../doubles/answering-console.ts";
+
+const NOON = Date.UTC(2026, 7, 21, 12) / 1000;
+const SINCE = (NOON - 86_400) * 1000;
+const OK = { success: true, message: "" };
+const MINUTE = 60_000;
+
+type Raw = Record<string, unknown>;
+
+function row(at: number, more: Raw = {}): Raw {
+  return {
+    ...{
+      id: 1,
+      created_at: at,
+      type: 2,
+      content: "",
+      token_name: "codex",
+      model_name: "gpt-5.1",
+      quota: 1000,
+    },
+    ...{ prompt_tokens: 100, completion_tokens: 20, use_time: 3, is_stream: true, token_id: 12, group: "g" },
+    ...{ request_id: `r${at}`, other: "{}", ...more },
+  };
+}
+
+function held(n: number) {
+  const key = new Secret(`sk-nobodys0key0number0${String(n).padStart(4, "0")}`);
+  return { fingerprint: key.fingerprint, key };
+}
+
+interface Site {
+  /** By the last four characters of the key. */
+  readonly rows: Map<string, Raw[]>;
+  version?: string | null;
+  reply?: (call: ConsoleCall, tail: string) => ConsoleReply | undefined;
+}
+
+/** The limiter as it is: 20 calls in 20 minutes for all keys and both paths. */
+async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
+  const critical: number[] = [];
+  const console: AnsweringConsole = await answeringConsole(t, (call) => {
+    if (call.path === "/api/status") {
+      const data = site.version === null ? {} : { version: site.version ?? "v0.13.2" };
+      return { json: { ...OK, data: { quota_per_unit: 500000, ...data } } };
+    }
+    while ((critical[0] ?? console.time) <= console.time - 20 * MINUTE) critical.shift();
+    if (critical.length >= 20) return { text: "", status: 429 };
+    critical.push(console.time);
+    const tail = String(call.headers.authorization).slice(-4);
+    const own = site.reply?.(call, tail);
+    if (own !== undefined) return own;
+    const rows = site.rows.get(tail);
+    if (rows === undefined) return { json: { success: false, message: "Invalid token" }, status: 401 };
+    if (call.path === "/api/log/token") return { json: { ...OK, data: rows.slice(0, 1000) } };
+    if (call.path !== "/api/usage/token/")
+      return { text: "", status: 301, headers: { location: `${call.path}/` } };
+    const facts = {
+      object: "token_usage",
+      name: `key ${tail}`,
+      total_granted: 1_000_000,
+      total_used: 250_000,
+    };
+    const more = { total_available: 750_000, unlimited_quota: false, expires_at: 0 };
+    return { json: { code: true, message: "ok", data: { ...facts, ...more } } };
+  });
+  return console;
+}
+
+function adapterOf(console: AnsweringConsole, count: number) {
+  const keys = Array.from({ length: count }, (_, n) => held(n));
+  return createNewApiByKeys({ ...console.means, keys: () => keys });
+}
+
+const logCalls = ({ calls }: AnsweringConsole) => calls.filter(({ path }) => path === "/api/log/token");
+const tails = (console: AnsweringConsole) =>
+  logCalls(console).map(({ headers }) => String(headers.authorization).slice(-4));
+
+t.test("each key tells its own rows, and which of ours it is", async (t) => {
+  const rows = new Map([
+    ["0000", [row(NOON - 10), row(NOON - 20, { request_id: "" }), row(NOON - 20, { request_id: "" })]],
+    ["0001", [row(NOON - 30, { token_id: 13 })]],
+  ]);
+  const console = await siteOf(t, { rows });
+  const pages = await walked(adapterOf(console, 2), null, SINCE);
+  t.same(
+    pages.map((page) => page.rows.map(({ key_ref }) => key_ref)),
+    [["key:…0000", "key:…0000", "key:…0000"], ["key:…0001"]],
+  );
+  t.equal(new Set(pages.flatMap((page) => page.rows.map(({ identity }) => identity))).size, 4);
+  t.same(
+    pages.map(({ gap }) => gap),
+    [null, null],
+  );
+  for (const { headers, query } of logCalls(console)) {
+    t.match(headers.authorization, /^Bearer sk-/);
+    t.equal(query.size, 0, "a key never stands in an address");
+  }
+});
+
+t.test("the budget holds over walks, restarts and many keys, and every key has its turn", async (t) => {
+  const rows = new Map(Array.from({ length: 7 }, (_, n) => [`000${n}`, [row(NOON - n)]]));
+  const console = await siteOf(t, { rows });
+  let mark: string | null = null;
+  let adapter = adapterOf(console, 7);
+  for (let round = 0; round < 24; round += 1) {
+    // A restart every third time: what was spent is known from the mark alone.
+    if (round % 3 === 0) adapter = adapterOf(console, 7);
+    t.equal((await adapter.keys())?.length, 7);
+    mark = (await walked(adapter, mark, SINCE)).at(-1)?.mark ?? mark;
+    console.time += 5 * MINUTE;
+  }
+  const turns = tails(console);
+  const counts = [...rows.keys()].map((tail) => turns.filter((one) => one === tail).length);
+  t.ok(Math.max(...counts) - Math.min(...counts) <= 2, `each about as often: ${counts}`);
+  t.ok(Math.min(...counts) >= 8, "and often enough");
+});
+
+t.test("no more than 16 questions go in 20 minutes", async (t) => {
+  const rows = new Map(Array.from({ length: 30 }, (_, n) => [String(n).padStart(4, "0"), [row(NOON - n)]]));
+  const console = await siteOf(t, { rows });
+  const adapter = adapterOf(console, 30);
+  const first = await walked(adapter, null, SINCE);
+  t.equal(first.length, 16);
+  const empty = await walked(adapter, first.at(-1)?.mark ?? null, SINCE);
+  t.same(
+    empty.map(({ rows, mark }) => [rows.length, mark]),
+    [[0, first.at(-1)?.mark]],
+  );
+  const restarted = await walked(adapterOf(console, 30), first.at(-1)?.mark ?? null, SINCE);
+  t.equal(restarted[0]?.rows.length, 0, "after a restart too");
+  console.time += 20 * MINUTE;
+  const second = await walked(adapterOf(console, 30), first.at(-1)?.mark ?? null, SINCE);
+  t.equal(second.length, 16);
+  t.equal(new Set(tails(console)).size, 30, "those who waited came first");
+});
+
+t.test("rows that were pushed out of sight are a gap", async (t) => {
+  const rows = new Map([["0000", [row(NOON - 5000)]]]);
+  const console = await siteOf(t, { rows });
+  const adapter = adapterOf(console, 1);
+  const [first] = await walked(adapter, null, SINCE);
+  t.equal(first?.gap, null);
+  rows.set(
+    "0000",
+    Array.from({ length: 1200 }, (_, n) => row(NOON - n)),
+  );
+  const [second] = await walked(adapter, first?.mark ?? null, SINCE);
+  t.same(second?.gap, { from: (NOON - 5000) * 1000, to: (NOON - 999) * 1000 });
+  t.equal(second?.rows.length, 1000);
+  const [third] = await walked(adapter, second?.mark ?? null, SINCE);
+  t.equal(third?.gap, null, "it was all seen before");
+  const [anew] = await walked(adapterOf(console, 1), null, SINCE);
+  t.same(anew?.gap, { from: SINCE, to: (NOON - 999) * 1000 }, "nobody knows what was before");
+});
+
+t.test("a key that is refused is passed over, and comes last in the next turn", async (t) => {
+  const console = await siteOf(t, { rows: new Map([["0001", [row(NOON - 1)]]]) });
+  const pages = await walked(adapterOf(console, 2), null, SINCE);
+  t.same(
+    pages.map(({ rows }) => rows.length),
+    [0, 1],
+  );
+  await t.rejects(walked(adapterOf(console, 1), null, SINCE), {
+    ...{ kind: "login-needed", message: /no key/ },
+  });
+});
+
+t.test("a version that wants the key in the address is not given it", async (t) => {
+  const wants = { kind: "other-shape", message: /give it an access token/ };
+  const old = await siteOf(t, { rows: new Map(), version: "v0.10.7" });
+  await t.rejects(walked(adapterOf(old, 1), null, SINCE), wants);
+  t.equal(logCalls(old).length, 0, "it is not even asked");
+  const replies: ConsoleReply[] = [
+    { json: { success: false, message: "record not found" } },
+    { json: { success: false, message: "no" }, status: 401 },
+    { text: "<!doctype html>", headers: { "content-type": "text/html" } },
+    { json: { error: { message: "Invalid URL" } }, status: 404 },
+  ];
+  for (const reply of replies) {
+    const console = await siteOf(t, { rows: new Map(), version: null, reply: () => reply });
+    await t.rejects(walked(adapterOf(console, 1), null, SINCE), wants);
+    t.ok(console.calls.every(({ query }) => query.size === 0));
+  }
+});
+
+t.test("an empty 429 is told, and what was read before it is kept", async (t) => {
+  const rows = new Map([
+    ["0000", [row(NOON - 1)]],
+    ["0001", [row(NOON - 2)]],
+  ]);
+  const console = await siteOf(t, {
+    rows,
+    reply: (_, tail) => (tail === "0001" ? { text: "", status: 429 } : undefined),
+  });
+  const walk = adapterOf(console, 2).walk(null, SINCE)[Symbol.asyncIterator]();
+  t.equal((await walk.next()).value.rows.length, 1);
+  await t.rejects(walk.next(), { kind: "rate-limited", message: /too often/ });
+});
+
+t.test("keys are known before anything is asked, and told more of when there is room", async (t) => {
+  const console = await siteOf(t, { rows: new Map([["0000", []]]) });
+  const adapter = adapterOf(console, 2);
+  t.match(await adapter.keys(), [
+    { ref: "key:…0000", state: "unknown" },
+    { ref: "key:…0001", state: "unknown" },
+  ]);
+  t.equal(console.calls.length, 0, "what was spent before is not known yet");
+  await walked(adapter, null, SINCE);
+  const listed = await adapter.keys();
+  t.match(listed, [
+    {
+      ...{ ref: "key:…0000", name: "key 0000", state: "active", quota: 2_000_000, quota_used: 500_000 },
+      ...{ expires_at: null, shown: { how: "whole" } },
+    },
+    { ref: "key:…0001", state: "disabled" },
+  ]);
+  const asked = console.calls.length;
+  t.same(await adapter.keys(), listed);
+  t.equal(console.calls.length, asked, "they are not asked for again at once");
+  t.same(await adapter.account(), { balance: null, console_version: "v0.13.2" });
+});
+
+t.test("one key of two tools is asked about once", async (t) => {
+  const console = await siteOf(t, { rows: new Map([["0000", [row(NOON - 1)]]]) });
+  const adapter = createNewApiByKeys({ ...console.means, keys: () => [held(0), held(0)] });
+  t.equal((await walked(adapter, null, SINCE)).length, 1);
+  t.equal((await adapter.keys())?.length, 1);
+});

@@ -1,0 +1,128 @@
+import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { systemClock } from "../../src/clock.ts";
+import { createVault } from "../../src/mirror/vault.ts";
+import { Secret } from "../../src/secret.ts";
+
+const HERE = "https://console.example.com";
+const ELSEWHERE = "https://elsewhere.example.com";
+const REFRESH = "rt_0123456789abcdef";
+
+function place(t: Test) {
+  const file = join(t.testdir(), "consoles.json");
+  return { file, vault: createVault({ file, clock: systemClock }) };
+}
+
+t.test("what was put in comes out again after a restart, and only the owner can read the file", async (t) => {
+  const { file, vault } = place(t);
+  t.same(await vault.load(), { problem: null }, "no file yet is no problem");
+  await vault.put("main", HERE, { refreshToken: new Secret(REFRESH), email: "me@example.com", seed: "abc" });
+  await vault.put("other", HERE, { accessToken: new Secret("pat-123456"), user: "7" });
+  t.equal(statSync(file).mode & 0o777, 0o600);
+
+  const again = createVault({ file, clock: systemClock });
+  t.same(await again.load(), { problem: null });
+  const main = again.get("main", HERE);
+  t.ok(main?.refreshToken?.equals(new Secret(REFRESH)));
+  t.match(main, { email: "me@example.com", seed: "abc" });
+  t.equal(again.get("other", HERE)?.user, "7");
+  t.equal([...again.secrets()].length, 2);
+  t.same(readdirSync(join(file, "..")), ["consoles.json"], "nothing is left lying beside it");
+});
+
+t.test("an entry of another origin is never answered, only told", async (t) => {
+  const { vault } = place(t);
+  await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
+  t.equal(vault.get("main", ELSEWHERE), null);
+  t.equal(vault.otherOrigin("main"), HERE);
+  t.equal(vault.otherOrigin("unknown"), null);
+  t.ok(vault.get("main", HERE));
+});
+
+t.test("what is removed is gone from the file, too", async (t) => {
+  const { file, vault } = place(t);
+  await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
+  await vault.remove("main");
+  t.equal(vault.get("main", HERE), null);
+  t.notMatch(readFileSync(file, "utf8"), REFRESH);
+});
+
+t.test(
+  "a file that others can read is refused, not written over, and taken once it is set right",
+  async (t) => {
+    const { file, vault } = place(t);
+    await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
+    chmodSync(file, 0o640);
+    const open = createVault({ file, clock: systemClock });
+    const { problem } = await open.load();
+    t.match(problem, /chmod 600/);
+    t.notMatch(problem, REFRESH);
+    t.equal(open.get("main", HERE), null);
+    const before = readFileSync(file, "utf8");
+    await t.rejects(open.put("other", HERE, { user: "7" }), /chmod 600/);
+    t.equal(readFileSync(file, "utf8"), before);
+
+    chmodSync(file, 0o600);
+    await open.put("other", HERE, { user: "7" });
+    t.ok(open.get("main", HERE), "what was in it before is still there");
+  },
+);
+
+t.test("a damaged file is kept aside, and the vault begins empty", async (t) => {
+  const damages = {
+    "cut off": '{"version":1,"entries":[{"gateway":"main"',
+    "another version": '{"version":2,"entries":[]}',
+    "an entry without an origin": '{"version":1,"entries":[{"gateway":"main","refresh_token":"x"}]}',
+    "a number for a token":
+      '{"version":1,"entries":[{"gateway":"main","origin":"https://a","refresh_token":5}]}',
+    "one gateway twice":
+      '{"version":1,"entries":[{"gateway":"m","origin":"https://a"},{"gateway":"m","origin":"https://b"}]}',
+  };
+  for (const [name, text] of Object.entries(damages)) {
+    await t.test(name, async (t) => {
+      const { file, vault } = place(t);
+      writeFileSync(file, text, { mode: 0o600 });
+      t.match((await vault.load()).problem, /damaged/);
+      const aside = readdirSync(join(file, "..")).find((one) => one.includes(".broken-")) ?? "";
+      await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
+      t.equal(readFileSync(join(file, "..", aside), "utf8"), text, "the copy is untouched by the next write");
+      t.ok(vault.get("main", HERE));
+    });
+  }
+});
+
+t.test("what is no regular file, or far too large, is refused", async (t) => {
+  const { file, vault } = place(t);
+  mkdirSync(file);
+  t.match((await vault.load()).problem, /not a regular file|cannot be read/);
+  await t.rejects(vault.put("main", HERE, { user: "7" }));
+
+  const large = place(t);
+  writeFileSync(large.file.replace("consoles", "large"), " ".repeat(2 ** 20 + 1), { mode: 0o600 });
+  const vault2 = createVault({ file: large.file.replace("consoles", "large"), clock: systemClock });
+  t.match((await vault2.load()).problem, /too large/);
+});
+
+t.test("changes at the same time all reach the file", async (t) => {
+  const { file, vault } = place(t);
+  const names = Array.from({ length: 20 }, (_, i) => `gateway-${i}`);
+  await Promise.all(names.map((name) => vault.put(name, HERE, { user: name })));
+  const again = createVault({ file, clock: systemClock });
+  await again.load();
+  t.same(
+    names.filter((name) => again.get(name, HERE)?.user !== name),
+    [],
+  );
+});
+
+t.test("a change that cannot be written throws, and what was there stays", async (t) => {
+  const { file, vault } = place(t);
+  await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
+  // A folder in the way of the temporary file stops the writing, whoever runs this.
+  mkdirSync(`${file}.tmp`);
+  writeFileSync(join(`${file}.tmp`, "full"), "");
+  await t.rejects(vault.put("main", HERE, { refreshToken: new Secret("rt_another_one") }));
+  t.ok(vault.get("main", HERE)?.refreshToken?.equals(new Secret(REFRESH)));
+  t.match(readFileSync(file, "utf8"), REFRESH);
+});
