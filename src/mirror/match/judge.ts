@@ -1,0 +1,81 @@
+import type { JudgedRecord, JudgedRow, RowVerdict } from "../verdict.ts";
+import { differencesOf, otherModel, saysTheSame, theirsOf } from "./compare.ts";
+import { matchIds } from "./ids.ts";
+import { judgeLeftRecords, judgeLeftRows } from "./leftover.ts";
+import { matchPairs } from "./pairs.ts";
+import { matchPresumed } from "./presumed.ts";
+import type { Judgement, OurRequest, Scene, TheirRow } from "./scene.ts";
+import { matchSums } from "./sums.ts";
+import { earlierRecord, type Left, type Match, unitsOf } from "./units.ts";
+import { matchUpgraded } from "./upgraded.ts";
+
+/**
+ * Compares our log with a console's: every row gets a verdict, and every record that has a row or should have one. The
+ * same two lists give the same verdicts, in whatever order they come. Each tier sees only what the one before it left.
+ */
+export function judge(ours: readonly OurRequest[], theirs: readonly TheirRow[], scene: Scene): Judgement {
+  const all: Left = { records: [...ours].sort(earlierRecord), units: unitsOf(theirs) };
+  const byId = matchIds(all);
+  const byPair = matchPairs(byId.left, scene);
+  const bySum = matchSums(byPair.left, scene);
+  const presumed = matchPresumed(bySum.left, scene);
+  const upgraded = matchUpgraded(presumed.left);
+  const matches = [byId, byPair, bySum, presumed, upgraded].flatMap((tier) => tier.matches);
+  const running = ours.filter((record) => record.running);
+  const rows: JudgedRow[] = [];
+  const records: JudgedRecord[] = [];
+  for (const match of matches) {
+    const said = sayingOf(match);
+    for (const row of match.unit.rows) rows.push(judgeRow(row, match, said));
+    if (!match.record.running) records.push(judgeRecord(match, said));
+  }
+  return {
+    rows: rows.concat(judgeLeftRows(upgraded.left.units, running, scene)),
+    records: records.concat(judgeLeftRecords(upgraded.left.records, scene)),
+  };
+}
+
+interface Saying {
+  readonly verdict: "matched" | "differs";
+  readonly reason: string;
+}
+
+function judgeRow(row: TheirRow, { record, unit, how }: Match, said: Saying): JudgedRow {
+  const judged = (verdict: RowVerdict, reason: string): JudgedRow => ({
+    identity: row.identity,
+    verdict,
+    how: verdict === "pending" ? null : how,
+    certain: false,
+    record: how === "sum" ? null : record.id,
+    key: record.key ?? unit.key,
+    reason,
+  });
+  if (record.running) return judged("pending", "the request with its id still runs");
+  if (row === unit.main) return judged(said.verdict, said.reason);
+  if (row.kind === "use" && !record.upgraded && saysTheSame(row, unit.main)) {
+    return judged("duplicate", "the same request was listed twice");
+  }
+  return judged("companion", "another row of the same request");
+}
+
+function judgeRecord({ record, unit, how }: Match, { verdict, reason }: Saying): JudgedRecord {
+  const known = how !== "sum";
+  return {
+    record: record.id,
+    verdict,
+    how,
+    row: known ? unit.main.identity : null,
+    reason,
+    theirs: known ? theirsOf(record, unit) : null,
+  };
+}
+
+function sayingOf({ record, unit, how, reason }: Match): Saying {
+  // Which of them is which is not known, so nothing can be said of one of them.
+  if (how === "sum") return { verdict: "matched", reason };
+  const model = otherModel(record, unit);
+  const found = model === null ? reason : `${reason}; ${model}`;
+  const differences = differencesOf(record, unit);
+  if (differences.length === 0) return { verdict: "matched", reason: found };
+  return { verdict: "differs", reason: `${found}; ${differences.join("; ")}` };
+}

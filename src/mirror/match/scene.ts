@@ -1,0 +1,83 @@
+import type { ConsoleRow } from "../console-row.ts";
+import type { JudgedRecord, JudgedRow } from "../verdict.ts";
+
+/** One of our records, as far as comparing needs it. Times are milliseconds UTC by our clock. */
+export interface OurRequest {
+  readonly id: string;
+  readonly started_at: number;
+  /** null: it still runs, or a crash ended it and nobody saw when. */
+  readonly ended_at: number | null;
+  readonly running: boolean;
+  readonly key: string | null;
+  readonly model: string | null;
+  readonly model_answered: string | null;
+  readonly stream: boolean | null;
+  readonly status: number | null;
+  /** The ids by which this kind of console knows it; none: it never got an answer's head, or the gateway gives none. */
+  readonly ids: readonly string[];
+  /** What we ourselves know of its tokens, whatever was taken from the console since; null: not all of them. */
+  readonly tokens: OurTokens | null;
+  /** reported, or only an estimate, which differs from nothing. */
+  readonly exact: boolean;
+  /** The gateway was sent something that is billed, and answered it without an error: its console should list it. */
+  readonly expected: boolean;
+  /** Something that is billed may have reached the gateway, so that a row may be its own. */
+  readonly billable: boolean;
+  /** It became a WebSocket, which can hold any number of billed requests. */
+  readonly upgraded: boolean;
+}
+
+export interface OurTokens {
+  readonly input: number;
+  readonly cache_read: number;
+  readonly cache_write: number;
+  readonly output: number;
+}
+
+/** A console row with what is known here about it: its time by our clock, and whose key it was billed to. */
+export interface TheirRow extends ConsoleRow {
+  /** created_at less the skew between the clocks. */
+  readonly at: number;
+  /** The key's fingerprint; null: not known here. */
+  readonly key: string | null;
+}
+
+/** What comparing has to know beside the two lists. */
+export interface Scene {
+  readonly now: number;
+  /** Since when a key is held here, and until when it was, ours or null: never. */
+  readonly held: (key: string) => HeldTime | null;
+  /** Our log begins here: what is older was pruned, or never written. */
+  readonly kept_from: number;
+  /** Times, by our clock, in which something of ours may not have been recorded. */
+  readonly unwatched: readonly { readonly from: number; readonly to: number }[];
+  /** This gateway hands out the ids of its rows: one that none of our records has is not ours. */
+  readonly hands_out_ids: boolean;
+  /** See ConsoleAdapter.idsAreOwn. */
+  readonly ids_are_own: boolean;
+}
+
+export interface HeldTime {
+  readonly since: number;
+  /** null: it is held now. */
+  readonly until: number | null;
+  /** The tool is still there, with another key: what the old key does is still this machine's business. */
+  readonly replaced: boolean;
+}
+
+export interface Judgement {
+  readonly rows: readonly JudgedRow[];
+  /** Records that no console is expected to list, and that have no row, are not among them. */
+  readonly records: readonly JudgedRecord[];
+}
+
+/** After so long a row that nobody else claims is foreign. Our own log has every request before it is sent. */
+export const FOREIGN_AFTER_MS = 30_000;
+/** After so long a record that should be listed, and is not, is missing: consoles write late. */
+export const MISSING_AFTER_MS = 10 * 60_000;
+/**
+ * So much before and after a window is looked at with it, so that its verdicts are those of the whole: a row may be that
+ * of a record half an hour away, of which the sum of its hour says whether it is still without one. Only the same id can
+ * be further apart, and the time of a WebSocket can be longer.
+ */
+export const FARTHEST_MS = 95 * 60_000;

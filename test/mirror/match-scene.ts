@@ -1,0 +1,100 @@
+import { judge } from "../../src/mirror/match/judge.ts";
+import type { OurRequest, Scene, TheirRow } from "../../src/mirror/match/scene.ts";
+import type { JudgedRecord, JudgedRow } from "../../src/mirror/verdict.ts";
+
+export const NOW = Date.UTC(2026, 10, 14, 12);
+export const SECOND = 1000;
+export const MINUTE = 60 * SECOND;
+export const HOUR = 60 * MINUTE;
+/** Some time ago: what happened then is no longer young. */
+export const THEN = NOW - 3 * HOUR;
+export const TOKENS = { input: 1200, cache_read: 800, cache_write: 0, output: 342 };
+
+/** A request that ended THEN, took two seconds, and has no id. */
+export function request(id: string, given: Partial<OurRequest> = {}): OurRequest {
+  const ended = given.ended_at === undefined ? THEN : given.ended_at;
+  return {
+    id,
+    started_at: (ended ?? THEN) - 2000,
+    ended_at: ended,
+    running: false,
+    key: "…a1b2",
+    model: "gpt-5.1",
+    model_answered: "gpt-5.1-2026-08",
+    stream: true,
+    status: 200,
+    ids: [],
+    tokens: TOKENS,
+    exact: true,
+    expected: true,
+    billable: true,
+    upgraded: false,
+    ...given,
+  };
+}
+
+/** Left before the answer began. */
+export function left(id: string, given: Partial<OurRequest> = {}): OurRequest {
+  const nothing = { model_answered: null, stream: null, status: null, tokens: null, exact: false };
+  return request(id, { ...nothing, expected: false, ...given });
+}
+
+/** Its row, listed half a second later. */
+export function row(identity: string, given: Partial<TheirRow> = {}): TheirRow {
+  const at = given.at ?? THEN + 500;
+  return {
+    identity,
+    kind: "use",
+    created_at: at,
+    at,
+    key_ref: "id:1",
+    key: "…a1b2",
+    request_id: null,
+    upstream_id: null,
+    model: "gpt-5.1",
+    group: "coding",
+    multiplier: 1.5,
+    stream: true,
+    endpoint: "/v1/responses",
+    input_tokens: TOKENS.input,
+    cache_read_tokens: TOKENS.cache_read,
+    cache_write_tokens: TOKENS.cache_write,
+    output_tokens: TOKENS.output,
+    list_microdollars: 5420,
+    billed_microdollars: 8130,
+    duration_ms: null,
+    ip: null,
+    ...given,
+  };
+}
+
+export function scene(given: Partial<Scene> = {}): Scene {
+  return {
+    now: NOW,
+    held: () => ({ since: NOW - 48 * HOUR, until: null, replaced: false }),
+    kept_from: NOW - 48 * HOUR,
+    unwatched: [],
+    hands_out_ids: true,
+    ids_are_own: true,
+    ...given,
+  };
+}
+
+/** The verdicts by identity and by record, each in short: `matched id →a`. */
+export function verdicts(
+  ours: readonly OurRequest[],
+  theirs: readonly TheirRow[],
+  given: Partial<Scene> = {},
+): Record<string, string> {
+  const { rows, records } = judge(ours, theirs, scene(given));
+  return Object.fromEntries([
+    ...rows.map((judged) => [judged.identity, inShort(judged, judged.record)]),
+    ...records.map((judged) => [judged.record, inShort(judged, judged.row)]),
+  ]);
+}
+
+function inShort(judged: JudgedRow | JudgedRecord, other: string | null): string {
+  const certain = "certain" in judged && judged.certain ? "certain" : null;
+  const link = other === null ? null : `→${other}`;
+  return [judged.verdict, certain, judged.how, link].filter((word) => word !== null).join(" ");
+}

@@ -1,0 +1,495 @@
+import t from "tap";
+import { judge } from "../../src/mirror/match/judge.ts";
+import type { OurRequest, Scene, TheirRow } from "../../src/mirror/match/scene.ts";
+import { HOUR, left, MINUTE, NOW, request, row, SECOND, scene, THEN, verdicts } from "./match-scene.ts";
+
+interface Case {
+  readonly name: string;
+  readonly ours?: readonly OurRequest[];
+  readonly theirs?: readonly TheirRow[];
+  readonly scene?: Partial<Scene>;
+  readonly verdicts: Readonly<Record<string, string>>;
+}
+
+const a = request("a", { ids: ["x"] });
+const NO_IDS = { hands_out_ids: false };
+const other = { model: "claude", model_answered: null };
+
+const BY_ID: readonly Case[] = [
+  {
+    name: "the same id is a match, whatever the key and the time",
+    ours: [a],
+    theirs: [row("1", { request_id: "x", key: null, at: THEN + 2 * HOUR })],
+    verdicts: { a: "matched id →1", "1": "matched id →a" },
+  },
+  {
+    name: "an id of the gateway behind is as good",
+    ours: [a],
+    theirs: [row("1", { request_id: "own", upstream_id: "x" })],
+    verdicts: { a: "matched id →1", "1": "matched id →a" },
+  },
+  {
+    name: "several error rows and one use belong to one request",
+    ours: [a],
+    theirs: [
+      row("1", { request_id: "x", kind: "error", billed_microdollars: null }),
+      row("2", { request_id: "x", kind: "error", billed_microdollars: null, at: THEN - SECOND }),
+      row("3", { request_id: "x", at: THEN + SECOND }),
+    ],
+    verdicts: { a: "matched id →3", "1": "companion id →a", "2": "companion id →a", "3": "matched id →a" },
+  },
+  {
+    name: "the use with the most money tells the tokens, its equal is a duplicate, another and a refund go along",
+    ours: [a],
+    theirs: [
+      row("1", { request_id: "x", billed_microdollars: 1, list_microdollars: 1 }),
+      row("2", { request_id: "x" }),
+      row("3", { request_id: "x" }),
+      row("4", { request_id: "x", kind: "refund" }),
+    ],
+    verdicts: {
+      a: "matched id →2",
+      "1": "companion id →a",
+      "2": "matched id →a",
+      "3": "duplicate id →a",
+      "4": "companion id →a",
+    },
+  },
+  {
+    name: "of errors alone the first is the match",
+    ours: [request("a", { ids: ["x"], status: 502, tokens: null, exact: false, expected: false })],
+    theirs: [
+      row("1", { request_id: "x", kind: "error", at: THEN + SECOND }),
+      row("2", { request_id: "x", kind: "error", at: THEN }),
+    ],
+    verdicts: { a: "matched id →2", "1": "companion id →a", "2": "matched id →a" },
+  },
+  {
+    name: "an id that two records have belongs to the one that ended first",
+    ours: [request("a", { ids: ["x"], ended_at: THEN + 1 }), request("b", { ids: ["x"] })],
+    theirs: [row("1", { request_id: "x" })],
+    verdicts: { a: "missing", b: "matched id →1", "1": "matched id →b" },
+  },
+  {
+    name: "a row of a request that still runs waits for it",
+    ours: [request("a", { ids: ["x"], running: true, ended_at: null })],
+    theirs: [row("1", { request_id: "x" })],
+    verdicts: { "1": "pending →a" },
+  },
+  {
+    name: "other tokens with the same id differ",
+    ours: [a],
+    theirs: [row("1", { request_id: "x", output_tokens: 343 })],
+    verdicts: { a: "differs id →1", "1": "differs id →a" },
+  },
+  {
+    name: "where the console does not tell cache apart, the sum is compared",
+    ours: [a],
+    theirs: [
+      row("1", { request_id: "x", input_tokens: 2000, cache_read_tokens: null, cache_write_tokens: null }),
+    ],
+    verdicts: { a: "matched id →1", "1": "matched id →a" },
+  },
+  {
+    name: "a sum with cache that is not ours differs",
+    ours: [a],
+    theirs: [row("1", { request_id: "x", cache_read_tokens: null, cache_write_tokens: null })],
+    verdicts: { a: "differs id →1", "1": "differs id →a" },
+  },
+  {
+    name: "a charge that is not list price times multiplier differs",
+    ours: [a],
+    theirs: [row("1", { request_id: "x", billed_microdollars: 8140 })],
+    verdicts: { a: "differs id →1", "1": "differs id →a" },
+  },
+  {
+    name: "what rounding explains does not differ",
+    ours: [a],
+    theirs: [row("1", { request_id: "x", billed_microdollars: 8137 })],
+    verdicts: { a: "matched id →1", "1": "matched id →a" },
+  },
+  {
+    name: "an estimate differs from nothing",
+    ours: [request("a", { ids: ["x"], exact: false })],
+    theirs: [row("1", { request_id: "x", output_tokens: 9 })],
+    verdicts: { a: "matched id →1", "1": "matched id →a" },
+  },
+];
+
+const BY_PAIR: readonly Case[] = [
+  {
+    name: "one row and one record with everything in common are a pair",
+    ours: [request("a")],
+    theirs: [row("1", { model: "GPT-5.1-2026-08", at: THEN + 30 * SECOND })],
+    scene: NO_IDS,
+    verdicts: { a: "matched pair →1", "1": "matched pair →a" },
+  },
+  {
+    name: "a pair whose charge is wrong differs",
+    ours: [request("a")],
+    theirs: [row("1", { billed_microdollars: 9000 })],
+    scene: NO_IDS,
+    verdicts: { a: "differs pair →1", "1": "differs pair →a" },
+  },
+  ...(
+    [
+      ["key", row("1", { key: "…c3d4" })],
+      ["model", row("1", { model: "claude" })],
+      ["input", row("1", { input_tokens: 1 })],
+      ["cache", row("1", { input_tokens: 1201, cache_read_tokens: 799 })],
+      ["output", row("1", { output_tokens: 1 })],
+    ] as const
+  ).map(
+    ([name, theirs]): Case => ({
+      name: `another ${name} is no pair`,
+      // With an id on our side only, so that nothing is presumed.
+      ours: [a],
+      theirs: [theirs],
+      scene: NO_IDS,
+      verdicts: { a: "missing", "1": "foreign" },
+    }),
+  ),
+  {
+    name: "ids that are both the gateway's own contradict a pair",
+    ours: [a],
+    theirs: [row("1", { request_id: "y" })],
+    verdicts: { a: "missing", "1": "foreign certain" },
+  },
+  {
+    name: "ids that may be another gateway's do not",
+    ours: [a],
+    theirs: [row("1", { request_id: "y" })],
+    scene: { ids_are_own: false },
+    verdicts: { a: "matched pair →1", "1": "matched pair →a" },
+  },
+  {
+    name: "of several alike nobody says which is which",
+    ours: [request("a"), request("b", { ended_at: THEN + SECOND })],
+    theirs: [row("1"), row("2", { at: THEN + 2 * SECOND })],
+    scene: NO_IDS,
+    verdicts: { a: "matched sum", b: "matched sum", "1": "matched sum", "2": "matched sum" },
+  },
+  {
+    name: "one row too many among those alike stays over",
+    ours: [request("a")],
+    theirs: [row("1"), row("2", { at: THEN + 20 * SECOND })],
+    scene: NO_IDS,
+    verdicts: { a: "matched sum", "1": "matched sum", "2": "foreign" },
+  },
+  {
+    name: "one that is missing does not shift those that follow it",
+    ours: [0, 20, 40].map((s) => request(`r${s}`, { ended_at: THEN + s * SECOND })),
+    theirs: [0, 40].map((s) => row(`w${s}`, { at: THEN + s * SECOND + 300 })),
+    scene: NO_IDS,
+    verdicts: {
+      r0: "matched sum",
+      r20: "missing",
+      r40: "matched sum",
+      w0: "matched sum",
+      w40: "matched sum",
+    },
+  },
+  {
+    name: "an hour with the same number and the same tokens in all agrees as a sum",
+    ours: [
+      request("a", { ids: ["x"], tokens: { input: 10, cache_read: 1, cache_write: 2, output: 5 } }),
+      request("b", { ids: ["y"], tokens: { input: 20, cache_read: 3, cache_write: 4, output: 6 } }),
+    ],
+    theirs: [
+      row("1", {
+        input_tokens: 15,
+        cache_read_tokens: 2,
+        cache_write_tokens: 3,
+        output_tokens: 4,
+        at: THEN + MINUTE,
+      }),
+      row("2", {
+        input_tokens: 15,
+        cache_read_tokens: 2,
+        cache_write_tokens: 3,
+        output_tokens: 7,
+        at: THEN + MINUTE,
+      }),
+    ],
+    scene: NO_IDS,
+    verdicts: { a: "matched sum", b: "matched sum", "1": "matched sum", "2": "matched sum" },
+  },
+  {
+    name: "one streamed and one not are no pair, but a sum of their hour",
+    ours: [a],
+    theirs: [row("1", { stream: false })],
+    scene: NO_IDS,
+    verdicts: { a: "matched sum", "1": "matched sum" },
+  },
+  {
+    name: "an hour whose ids contradict is no sum",
+    ours: [a],
+    theirs: [row("1", { request_id: "y", at: THEN + 2 * MINUTE })],
+    scene: NO_IDS,
+    verdicts: { a: "missing", "1": "foreign" },
+  },
+];
+
+const PRESUMED: readonly Case[] = [
+  {
+    name: "a request that was left before the answer takes the nearest row of its time, and one only",
+    ours: [left("a")],
+    theirs: [
+      row("1", { request_id: "y", at: THEN + 5 * SECOND }),
+      row("2", { request_id: "z", at: THEN + MINUTE }),
+    ],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a", "2": "foreign certain" },
+  },
+  {
+    name: "rows without an id are taken too",
+    ours: [left("a")],
+    theirs: [row("1")],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "its error rows go along with the use it takes",
+    ours: [left("a")],
+    theirs: [row("1", { request_id: "y", kind: "error" }), row("2", { request_id: "y", at: THEN + MINUTE })],
+    verdicts: { a: "matched presumed →2", "1": "companion presumed →a", "2": "matched presumed →a" },
+  },
+  {
+    name: "a use is preferred to an error that is nearer, and an error to nothing",
+    ours: [left("a"), left("b", { ended_at: THEN + SECOND })],
+    theirs: [row("1", { request_id: "y", kind: "error" }), row("2", { request_id: "z", at: THEN + MINUTE })],
+    verdicts: {
+      a: "matched presumed →1",
+      b: "matched presumed →2",
+      "1": "matched presumed →a",
+      "2": "matched presumed →b",
+    },
+  },
+  ...(
+    [
+      ["of another key", { key: "…c3d4" }],
+      ["of another model", { model: "claude" }],
+      ["from before it started", { at: THEN - 8 * SECOND }],
+      ["from long after its end", { at: THEN + 10 * MINUTE + 1 }],
+    ] as const
+  ).map(
+    ([name, given]): Case => ({
+      name: `a row ${name} is not presumed to be its own`,
+      ours: [left("a")],
+      theirs: [row("1", { request_id: "y", ...given })],
+      verdicts: { "1": "foreign certain" },
+    }),
+  ),
+  {
+    name: "a gateway may go on for ten minutes with what nobody waits for",
+    ours: [left("a")],
+    theirs: [row("1", { request_id: "y", at: THEN + 10 * MINUTE })],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "who does not know its model may have asked any",
+    ours: [left("a", { model: null })],
+    theirs: [row("1", { request_id: "y", model: "claude" })],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "a crash leaves half an hour from the start",
+    ours: [left("a", { started_at: THEN, ended_at: null })],
+    theirs: [
+      row("1", { request_id: "y", at: THEN + 30 * MINUTE }),
+      row("2", { request_id: "z", at: THEN + 30 * MINUTE + 1 }),
+    ],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a", "2": "foreign certain" },
+  },
+  {
+    name: "exact tokens of ours must agree",
+    ours: [request("a"), request("b", { ended_at: THEN + HOUR })],
+    theirs: [
+      row("1", { output_tokens: 9, at: THEN + 2 * MINUTE }),
+      row("2", { at: THEN + HOUR + 2 * MINUTE }),
+      row("3", { at: THEN + HOUR + 3 * MINUTE }),
+    ],
+    scene: NO_IDS,
+    verdicts: {
+      a: "missing",
+      b: "matched presumed →2",
+      "1": "foreign",
+      "2": "matched presumed →b",
+      "3": "foreign",
+    },
+  },
+  {
+    name: "one with an id of its own presumes nothing",
+    ours: [left("a", { ids: ["x"] })],
+    theirs: [row("1", { request_id: "y" })],
+    verdicts: { "1": "foreign certain" },
+  },
+  {
+    name: "what was turned away cost nothing",
+    ours: [left("a", { status: 429 })],
+    theirs: [row("1", { request_id: "y" })],
+    verdicts: { "1": "foreign certain" },
+  },
+  {
+    name: "what never reached the gateway presumes nothing",
+    ours: [left("a", { billable: false })],
+    theirs: [row("1", { request_id: "y" })],
+    verdicts: { "1": "foreign certain" },
+  },
+  {
+    name: "a WebSocket takes any number of rows of its key in its time",
+    ours: [left("a", { upgraded: true, status: 101, started_at: THEN - HOUR, ids: ["x"], model: null })],
+    theirs: [
+      row("1", { request_id: "y", at: THEN - HOUR + SECOND }),
+      row("2", { request_id: "z", at: THEN - MINUTE, model: "claude" }),
+      row("3", { at: THEN }),
+      row("4", { request_id: "v", at: THEN - 2 * HOUR }),
+    ],
+    verdicts: {
+      a: "matched presumed →1",
+      "1": "matched presumed →a",
+      "2": "companion presumed →a",
+      "3": "companion presumed →a",
+      "4": "foreign certain",
+    },
+  },
+];
+
+const held = (since: number, until: number | null, replaced = false): Partial<Scene> => ({
+  held: () => ({ since, until, replaced }),
+});
+const alone = (
+  name: string,
+  verdict: string,
+  given: Partial<TheirRow> = {},
+  where: Partial<Scene> = {},
+): Case => ({
+  name,
+  theirs: [row("1", { request_id: "y", ...given })],
+  scene: where,
+  verdicts: { "1": verdict },
+});
+const runs = (given: Partial<OurRequest>) =>
+  left("a", { running: true, ended_at: null, started_at: THEN, ...given });
+const beside = (name: string, ours: OurRequest, verdict: string): Case => ({
+  ...alone(name, verdict),
+  ours: [ours],
+});
+
+const LEFT_OVER: readonly Case[] = [
+  alone("a row with an id that nobody here has is foreign, certainly", "foreign certain"),
+  alone("without an id it is a suspicion", "foreign", { request_id: null }),
+  alone("where no ids are handed out it is a suspicion", "foreign", {}, NO_IDS),
+  alone("a refund alone is a suspicion", "foreign", { kind: "refund" }),
+  alone("a row of a key that nobody knows is unwatched", "unwatched", { key: null }),
+  alone("a row of a key that was never held here is unwatched", "unwatched", {}, { held: () => null }),
+  alone("a row from before the key was held is before", "before", {}, held(THEN + SECOND, null)),
+  alone("one that began before that is too", "before", { duration_ms: 1000 }, held(THEN, null)),
+  alone("a row of a key that was given up is unwatched", "unwatched", {}, held(0, THEN)),
+  alone("a row of a key that was replaced is foreign", "foreign certain", {}, held(0, THEN, true)),
+  alone("a row from while it was held is foreign", "foreign certain", {}, held(0, THEN + MINUTE)),
+  alone("a row older than our log is unwatched", "unwatched", {}, { kept_from: THEN + SECOND }),
+  alone(
+    "a row while nothing was recorded is unwatched",
+    "unwatched",
+    {},
+    { unwatched: [{ from: THEN, to: THEN + SECOND }] },
+  ),
+  alone(
+    "a row long after that is not",
+    "foreign certain",
+    {},
+    { unwatched: [{ from: 0, to: THEN - MINUTE }] },
+  ),
+  alone("a row is pending for thirty seconds", "pending", { at: NOW - 30 * SECOND + 1 }),
+  alone("and then foreign", "foreign certain", { at: NOW - 30 * SECOND }),
+  alone("a row from the future is pending", "pending", { at: NOW + HOUR }),
+  alone("a row from after tomorrow is not waited for", "unwatched", { at: NOW + 25 * HOUR }),
+  beside("a request that runs may own it", runs({}), "pending"),
+  beside("one of another model may not", runs({ ...other }), "foreign certain"),
+  beside("one whose model is not known may", runs({ model: null }), "pending"),
+  beside("one that started later may not", runs({ started_at: THEN + MINUTE }), "foreign certain"),
+  beside("one that has its own id may not", runs({ ids: ["x"] }), "foreign certain"),
+  beside("one that costs nothing may not", runs({ billable: false }), "foreign certain"),
+  {
+    name: "a foreign request with several rows is foreign once",
+    theirs: [row("1", { request_id: "y", kind: "error" }), row("2", { request_id: "y" })],
+    verdicts: { "1": "companion", "2": "foreign certain" },
+  },
+  {
+    name: "a record is pending for ten minutes, then missing",
+    ours: [request("a", { ended_at: NOW - 10 * MINUTE }), request("b", { ended_at: NOW - 10 * MINUTE - 1 })],
+    verdicts: { a: "pending", b: "missing" },
+  },
+  {
+    name: "a record that no console lists, one that runs, and a WebSocket without rows have no verdict",
+    ours: [
+      request("a", { expected: false }),
+      request("b", { running: true, ended_at: null }),
+      request("c", { upgraded: true, status: 101 }),
+    ],
+    verdicts: {},
+  },
+];
+
+for (const [tier, cases] of Object.entries({ BY_ID, BY_PAIR, PRESUMED, LEFT_OVER })) {
+  t.test(`verdicts: ${tier.toLowerCase().replaceAll("_", " ")}`, (t) => {
+    for (const { name, ours = [], theirs = [], scene: given = {}, verdicts: wanted } of cases) {
+      t.same(verdicts(ours, theirs, given), wanted, name);
+    }
+    t.end();
+  });
+}
+
+t.test("a difference is said with the numbers of both sides", (t) => {
+  const { rows } = judge(
+    [a],
+    [row("1", { request_id: "x", output_tokens: 1343, billed_microdollars: 9000 })],
+    scene(),
+  );
+  t.equal(
+    rows[0]?.reason,
+    "the same request id; output tokens are 342 here and 1,343 in the console; list price $0.005420 × 1.5 is $0.008130, and $0.009000 was billed",
+  );
+  t.end();
+});
+
+t.test("another model is said, and is no difference", (t) => {
+  const { rows } = judge([a], [row("1", { request_id: "x", model: "gpt-6" })], scene());
+  t.match(rows, [
+    {
+      verdict: "matched",
+      reason: "the same request id; the console lists model gpt-6, asked for was gpt-5.1",
+    },
+  ]);
+  t.end();
+});
+
+t.test("a row matched by id has the record's key", (t) => {
+  t.equal(judge([a], [row("1", { request_id: "x", key: null })], scene()).rows[0]?.key, "…a1b2");
+  t.end();
+});
+
+t.test("a record's numbers are those of all its rows: money summed, refunds taken off", (t) => {
+  const rows = [
+    row("1", { request_id: "x" }),
+    row("2", { request_id: "x", billed_microdollars: 30, list_microdollars: 20, output_tokens: 1 }),
+    row("3", { request_id: "x", kind: "refund", billed_microdollars: 100, list_microdollars: null }),
+    row("4", { request_id: "x", kind: "error", billed_microdollars: null, list_microdollars: null }),
+  ];
+  t.same(judge([a], rows, scene()).records[0]?.theirs, {
+    input_tokens: 1200,
+    cache_read_tokens: 800,
+    cache_write_tokens: 0,
+    output_tokens: 342,
+    list_microdollars: 5440,
+    billed_microdollars: 8060,
+    multiplier: 1.5,
+  });
+  t.end();
+});
+
+t.test("a WebSocket's numbers are the sums of all its requests", (t) => {
+  const socket = left("a", { upgraded: true, status: 101 });
+  const [judged] = judge([socket], [row("1"), row("2")], scene()).records;
+  t.match(judged?.theirs, { output_tokens: 684, billed_microdollars: 16_260 });
+  t.end();
+});
