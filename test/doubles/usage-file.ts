@@ -60,8 +60,8 @@ const RECOUNTED = `SELECT ${LANE}, started_at / 900000 AS slot, count(*) AS requ
   total(reasoning_tokens) AS reasoning_tokens, total(list_microdollars) AS list_microdollars,
   total(cost_microdollars) AS cost_microdollars, total(billed_microdollars) AS billed_microdollars,
   count(billed_microdollars) AS billed_requests,
-  total(CASE WHEN counts IS 0 THEN 0 ELSE coalesce(counted_microdollars, held_microdollars, 0) END)
-    AS counted_microdollars, count(first_byte_at) AS first_bytes
+  total(CASE WHEN counts IS 0 THEN 0 ELSE coalesce(billed_microdollars, counted_microdollars,
+    held_microdollars, 0) END) AS counted_microdollars, count(first_byte_at) AS first_bytes
   FROM log.records WHERE end IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6`;
 
 /** What is wrong with the file: damage, and cells that are not the sum of their records. Nothing, where all is well. */

@@ -82,22 +82,36 @@ export function cellOf(record: UsageRecord): Cell {
       billed_microdollars: record.billed_microdollars ?? 0,
       billed_requests: one(record.billed_microdollars !== null),
       counted_microdollars:
-        record.counts === false ? 0 : (record.counted_microdollars ?? record.held_microdollars ?? 0),
+        record.counts === false
+          ? 0
+          : // As spent.ts has it: the console's word counts before ours.
+            (record.billed_microdollars ?? record.counted_microdollars ?? record.held_microdollars ?? 0),
     },
     firstBytes,
   };
 }
 
-/** It reached a gateway, or may have, which did not refuse it; and it asked for something that is billed. */
-function mayCost(record: UsageRecord): boolean {
+/** What tells whether a request may have cost something. */
+export type Costing = Pick<
+  UsageRecord,
+  "method" | "endpoint" | "status" | "end" | "refusal" | "bytes_in" | "first_byte_at"
+>;
+
+/** It asked for something that is billed, and reached a gateway, or may have. */
+export function mayHaveArrived(record: Costing): boolean {
   const { method, endpoint, status, end, refusal } = record;
   // What a WebSocket carries is not read.
   const billable = meteringOf(method, endpoint) !== null || status === 101;
   if (!billable || end === "refused" || refusal === "gateway-unreachable") return false;
   // It left before anything of it was sent.
-  if (end === "client-left" && record.bytes_in === 0 && record.first_byte_at === null) return false;
+  return end !== "client-left" || record.bytes_in > 0 || record.first_byte_at !== null;
+}
+
+/** The same, and the gateway did not refuse it. */
+function mayCost(record: Costing): boolean {
+  const { status, refusal } = record;
   // A status beside a refusal of ours is ours: nobody knows what the gateway did.
-  return refusal !== null || status === null || status < 400;
+  return mayHaveArrived(record) && (refusal !== null || status === null || status < 400);
 }
 
 export function emptySums(): Sums {

@@ -1,5 +1,5 @@
 /** Of the file. A program that knows less than the file leaves it alone. */
-export const SCHEMA_VERSION = 2;
+export const SCHEMA_VERSION = 3;
 
 /** "kbus" in SQLite's header: tells the file from another program's. */
 export const APPLICATION_ID = 0x6b627573;
@@ -12,6 +12,9 @@ export const APPLICATION_ID = 0x6b627573;
  * cells: the same, summed up by quarter of an hour (every time zone is a multiple of that away from UTC), so that a
  * report does not read every record. A record is counted in its cell in the transaction that completes it.
  * lifts: every extra allowance that an owner gave; those that are over are kept as history.
+ * console_rows, verdicts, held_keys, console_keys: the mirror's (mirror/store). Nothing in the first two depends on when or
+ * in what order it arrived: the same rows, read again, leave the same content. A record's own numbers stand in `ours` where
+ * it took the console's; its money stands there a second time, so that a report need not look at every record.
  * The cell of slot 0 holds what was there before the oldest record kept. The slot comes last in the key: reports and
  * pruning take one lane (tool, gateway, group, key, model) after the other, each a range of slots that needs no sorting.
  */
@@ -109,5 +112,86 @@ export const MIGRATIONS: readonly string[] = [
     given_by TEXT NOT NULL
   ) STRICT;
   CREATE INDEX log.lifts_by_tool ON lifts (tool, given_at);
+  `,
+  `
+  CREATE TABLE log.console_rows (
+    gateway TEXT NOT NULL,
+    identity TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    key_ref TEXT,
+    request_id TEXT,
+    upstream_id TEXT,
+    model TEXT,
+    "group" TEXT,
+    multiplier REAL,
+    stream INTEGER,
+    endpoint TEXT,
+    input_tokens INTEGER,
+    cache_read_tokens INTEGER,
+    cache_write_tokens INTEGER,
+    output_tokens INTEGER,
+    list_microdollars INTEGER,
+    billed_microdollars INTEGER,
+    duration_ms INTEGER,
+    ip TEXT,
+    verdict TEXT,
+    how TEXT,
+    certain INTEGER NOT NULL DEFAULT 0,
+    record TEXT,
+    key TEXT,
+    reason TEXT,
+    acknowledged_at INTEGER,
+    PRIMARY KEY (gateway, identity)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX log.console_rows_by_time ON console_rows (gateway, created_at);
+  CREATE INDEX log.console_rows_by_verdict ON console_rows (gateway, verdict, created_at);
+  CREATE INDEX log.console_rows_by_id ON console_rows (gateway, request_id);
+  CREATE INDEX log.console_rows_by_ref ON console_rows (gateway, key_ref, created_at);
+  CREATE INDEX log.console_rows_counted ON console_rows (gateway, verdict, how, certain, key, billed_microdollars);
+  CREATE INDEX log.console_rows_alarming ON console_rows (gateway, key, created_at)
+    WHERE verdict = 'foreign' AND certain = 1 AND acknowledged_at IS NULL;
+
+  CREATE TABLE log.verdicts (
+    record TEXT PRIMARY KEY,
+    gateway TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    verdict TEXT NOT NULL,
+    how TEXT,
+    row TEXT,
+    reason TEXT NOT NULL,
+    ours TEXT,
+    theirs TEXT,
+    tool TEXT,
+    model TEXT,
+    multiplier REAL,
+    list_microdollars INTEGER,
+    cost_microdollars INTEGER,
+    their_multiplier REAL,
+    their_list_microdollars INTEGER,
+    their_billed_microdollars INTEGER
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX log.verdicts_by_time ON verdicts (gateway, verdict, started_at);
+  CREATE INDEX log.verdicts_counted ON verdicts (gateway, verdict, tool, model, multiplier, their_multiplier,
+    list_microdollars, cost_microdollars, their_list_microdollars, their_billed_microdollars);
+
+  CREATE TABLE log.held_keys (
+    gateway TEXT NOT NULL,
+    key TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    until INTEGER,
+    PRIMARY KEY (gateway, key, tool)
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE log.console_keys (
+    gateway TEXT NOT NULL,
+    ref TEXT NOT NULL,
+    key TEXT,
+    learnt TEXT NOT NULL,
+    PRIMARY KEY (gateway, ref)
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE INDEX log.records_by_gateway ON records (gateway, started_at, ended_at);
   `,
 ];

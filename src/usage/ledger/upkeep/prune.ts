@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import { FOLDED_SLOT, type Lane, SLOT_MS, slotOf } from "../cells.ts";
-import { answerOf, columnsOf } from "../raw-row.ts";
+import { answerOf, columnsOf, firstOf } from "../raw-row.ts";
 import { CELL_COLUMNS, cellOfRow } from "../rows.ts";
 import type { Book } from "../writing/book.ts";
 
@@ -18,7 +18,7 @@ export interface Pruning {
 /** The time is taken down to a whole slot, so that a cell is kept or folded as a whole. */
 export function createPruning(time: number): Pruning {
   const before = slotOf(time) * SLOT_MS;
-  let stage: "records" | "cells" | "done" = "records";
+  let stage: "records" | "console" | "cells" | "done" = "records";
   let after = LOWEST;
   let lane: Lane | null = null;
   let done = 0;
@@ -38,7 +38,9 @@ export function createPruning(time: number): Pruning {
         const gone = deleteRecords(book, before, after, size);
         after = gone?.last ?? after;
         done += gone?.count ?? 0;
-        if (gone === null) stage = "cells";
+        if (gone === null) stage = "console";
+      } else if (stage === "console") {
+        if (!deleteConsoleRows(book, before, size)) stage = "cells";
       } else if (stage === "cells") {
         lane ??= nextLane(db, null);
         if (lane !== null && !foldCells(book, before, lane, size)) lane = nextLane(db, lane);
@@ -58,21 +60,41 @@ function deleteRecords(
 ): { readonly last: number; readonly count: number } | null {
   const found = db
     .prepare(
-      "SELECT seq, started_at < ? AND end IS NOT NULL FROM log.records WHERE seq > ? ORDER BY seq LIMIT ?",
+      "SELECT seq, started_at < ? AND end IS NOT NULL, id FROM log.records WHERE seq > ? ORDER BY seq LIMIT ?",
     )
     .raw()
     .all(before, after, size)
-    .map((row) => columnsOf(row).map(Number));
-  const old = found.filter(([, isOld]) => isOld === 1).map(([seq]) => Number(seq));
+    .map(columnsOf);
+  const old = found.filter(([, isOld]) => isOld === 1);
   const last = found.at(-1)?.[0];
   // The order of seq is that of time but for a clock that was set: a whole piece without any old one is the end.
   if (last === undefined || old.length === 0) return null;
   transact(() => {
     const remove = db.prepare("DELETE FROM log.records WHERE seq = ?");
-    for (const seq of old) remove.run(seq);
+    const removeVerdict = db.prepare("DELETE FROM log.verdicts WHERE record = ?");
+    for (const [seq, , id] of old) {
+      remove.run(Number(seq));
+      removeVerdict.run(String(id));
+    }
     rows.setFact(KEPT_FROM, String(before));
   });
-  return { last, count: old.length };
+  return { last: Number(last), count: old.length };
+}
+
+/** What the consoles said of that time. false: there is nothing left to delete. */
+function deleteConsoleRows({ connection: { db }, transact }: Book, before: number, size: number): boolean {
+  const next = db.prepare("SELECT min(gateway) FROM log.console_rows WHERE gateway > ?").raw();
+  const remove = `DELETE FROM log.console_rows WHERE gateway = ? AND identity IN
+    (SELECT identity FROM log.console_rows WHERE gateway = ? AND created_at < ? ORDER BY created_at LIMIT ?)`;
+  for (
+    let gateway = firstOf(next.get(""));
+    typeof gateway === "string";
+    gateway = firstOf(next.get(gateway))
+  ) {
+    const name = gateway;
+    if (transact(() => db.prepare(remove).run(name, name, before, size).changes) > 0) return true;
+  }
+  return false;
 }
 
 /** false: the lane has nothing left to fold. */

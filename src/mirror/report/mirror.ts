@@ -1,0 +1,197 @@
+import type Database from "libsql";
+import { answerOf, columnsOf, numberIn } from "../../usage/ledger/raw-row.ts";
+import { KEPT_FROM } from "../../usage/ledger/upkeep/prune.ts";
+import { readTime } from "../store/facts.ts";
+import { type HeldBy, heldTimes } from "../store/held.ts";
+import type { How, RecordVerdict, RowVerdict } from "../verdict.ts";
+import { type ComparedSums, modelsOf, recordsOf, toolsOf } from "./compared-sums.ts";
+import type { ElsewhereUse, MirrorReport, VerdictCounts } from "./shape.ts";
+
+/** What of a gateway's report stands in the database. */
+export type StoredMirror = Pick<
+  MirrorReport,
+  "watched_since" | "rows" | "records" | "newest_row" | "tools" | "models" | "elsewhere"
+>;
+
+/** As long as the database cannot be asked. */
+export const NOTHING_STORED: StoredMirror = {
+  watched_since: null,
+  rows: countsOf([]),
+  records: recordsOf([]),
+  newest_row: null,
+  tools: [],
+  models: [],
+  elsewhere: [],
+};
+
+export interface MirrorMeans {
+  readonly now: number;
+  /** How far the console's clock is ahead. */
+  readonly skew: number;
+  /** The tools whose keys are used elsewhere on purpose (keys_elsewhere, watch_only), with their key's fingerprint. */
+  readonly elsewhere: readonly { readonly tool: string; readonly key: string }[];
+}
+
+export function readMirror(db: Database.Database, gateway: string, means: MirrorMeans): StoredMirror {
+  const held = heldTimes(db, gateway);
+  const groups = rowGroups(db, gateway);
+  const sums = comparedSums(db, gateway);
+  const newest = db.prepare("SELECT max(created_at) FROM log.console_rows WHERE gateway = ?").raw();
+  const newestRow = numberIn(newest.get(gateway));
+  return {
+    watched_since: watchedSince(db, gateway, held),
+    rows: countsOf(groups),
+    records: recordsOf(sums),
+    newest_row: newestRow === null ? null : newestRow - means.skew,
+    tools: toolsOf(sums, foreignByTool(groups, held)),
+    models: modelsOf(sums),
+    elsewhere: elsewhereOf(db, gateway, means, held),
+  };
+}
+
+/** Both logs are there from then on, and a key to compare. */
+function watchedSince(
+  db: Database.Database,
+  gateway: string,
+  held: ReadonlyMap<string, HeldBy>,
+): number | null {
+  const since = [...held.values()].filter(({ until }) => until === null).map((one) => one.since);
+  if (since.length === 0) return null;
+  const kept = answerOf(db, `SELECT value FROM log.facts WHERE name = '${KEPT_FROM}'`);
+  return Math.max(Math.min(...since), Number(kept ?? 0), readTime(db, gateway, "covered_from") ?? 0);
+}
+
+interface RowGroup {
+  /** null: nobody has judged them yet. */
+  readonly verdict: RowVerdict | null;
+  readonly how: How | null;
+  readonly certain: boolean;
+  readonly key: string | null;
+  readonly count: number;
+  readonly billed: number;
+}
+
+/** All of it stands in one index. */
+function rowGroups(db: Database.Database, gateway: string): RowGroup[] {
+  const rows = db
+    .prepare(
+      `SELECT verdict, how, certain, key, count(*), coalesce(sum(billed_microdollars), 0) FROM log.console_rows
+       WHERE gateway = ? GROUP BY verdict, how, certain, key`,
+    )
+    .raw();
+  return rows.all(gateway).map((row) => {
+    const [verdict, how, certain, key, count, billed] = columnsOf(row);
+    return {
+      verdict: verdict as RowVerdict | null,
+      how: how as How | null,
+      certain: certain === 1,
+      key: key === null ? null : String(key),
+      count: Number(count),
+      billed: Number(billed),
+    };
+  });
+}
+
+function countsOf(groups: readonly RowGroup[]): VerdictCounts {
+  // Whose key is not known here is nobody's business here. What was not judged yet has none so far.
+  const mine = groups.filter(({ verdict, key }) => verdict === null || key !== null);
+  const count = (holds: (group: RowGroup) => boolean) =>
+    mine.filter(holds).reduce((sum, group) => sum + group.count, 0);
+  const matched = (how: How) => count((group) => group.verdict === "matched" && group.how === how);
+  const being = (verdict: RowVerdict) => count((group) => group.verdict === verdict);
+  return {
+    total: count(() => true),
+    by_id: matched("id"),
+    by_pair: matched("pair"),
+    by_sum: matched("sum"),
+    presumed: matched("presumed"),
+    differs: being("differs"),
+    pending: count(({ verdict }) => verdict === null || verdict === "pending"),
+    foreign_certain: count(({ verdict, certain }) => verdict === "foreign" && certain),
+    foreign_suspected: count(({ verdict, certain }) => verdict === "foreign" && !certain),
+    before: being("before"),
+    unwatched: being("unwatched"),
+    companion: being("companion"),
+    duplicate: being("duplicate"),
+  };
+}
+
+/** A key that several tools hold is told with each of them. */
+function foreignByTool(
+  groups: readonly RowGroup[],
+  held: ReadonlyMap<string, HeldBy>,
+): Map<string, { count: number; billed: number }> {
+  const foreign = new Map<string, { count: number; billed: number }>();
+  for (const { verdict, key, count, billed } of groups) {
+    if (verdict !== "foreign" || key === null) continue;
+    for (const tool of held.get(key)?.tools ?? []) {
+      const sum = foreign.get(tool) ?? { count: 0, billed: 0 };
+      foreign.set(tool, { count: sum.count + count, billed: sum.billed + billed });
+    }
+  }
+  return foreign;
+}
+
+/** In the order of the index, so that nothing is sorted. */
+function comparedSums(db: Database.Database, gateway: string): ComparedSums[] {
+  const rows = db
+    .prepare(
+      `SELECT verdict, tool, model, multiplier, their_multiplier, count(*), sum(cost_microdollars),
+         sum(their_billed_microdollars), total(iif(their_list_microdollars IS NULL, 0, list_microdollars)),
+         total(iif(list_microdollars IS NULL, 0, their_list_microdollars))
+       FROM log.verdicts WHERE gateway = ? GROUP BY verdict, tool, model, multiplier, their_multiplier`,
+    )
+    .raw();
+  return rows.all(gateway).map((row) => {
+    const [verdict, tool, model, ...numbers] = columnsOf(row);
+    const [multiplier, theirMultiplier, requests, ours, theirs, list, theirList] = numbers.map((one) =>
+      typeof one === "number" ? one : null,
+    );
+    return {
+      verdict: verdict as RecordVerdict,
+      tool: tool === null ? null : String(tool),
+      model: model === null ? null : String(model),
+      multiplier: multiplier ?? null,
+      theirMultiplier: theirMultiplier ?? null,
+      requests: requests ?? 0,
+      ours: ours ?? null,
+      theirs: theirs ?? null,
+      list: list ?? 0,
+      theirList: theirList ?? 0,
+    };
+  });
+}
+
+const DAY_MS = 86_400_000;
+const USUAL_DAYS = 14;
+
+function elsewhereOf(
+  db: Database.Database,
+  gateway: string,
+  { now, skew, elsewhere }: MirrorMeans,
+  held: ReadonlyMap<string, HeldBy>,
+): ElsewhereUse[] {
+  if (elsewhere.length === 0) return [];
+  const today = now - DAY_MS;
+  const rows = db
+    .prepare(
+      `SELECT key, created_at >= ?, count(*), coalesce(sum(billed_microdollars), 0) FROM log.console_rows
+       WHERE gateway = ? AND verdict = 'foreign' AND created_at >= ? GROUP BY 1, 2`,
+    )
+    .raw();
+  const sums = rows.all(today + skew, gateway, today - USUAL_DAYS * DAY_MS + skew).map(columnsOf);
+  return elsewhere.map(({ tool, key }) => {
+    const [, , day, dayBilled] = sums.find(([of, recent]) => of === key && recent === 1) ?? [];
+    const [, , past, pastBilled] = sums.find(([of, recent]) => of === key && recent === 0) ?? [];
+    // A key that is not held for so long has no two weeks to be averaged over.
+    const days = Math.min(USUAL_DAYS, Math.max(1, (today - (held.get(key)?.since ?? 0)) / DAY_MS));
+    return {
+      tool,
+      key,
+      day: Number(day ?? 0),
+      day_microdollars: Number(dayBilled ?? 0),
+      usual: Number(past ?? 0) / days,
+      usual_microdollars: Math.round(Number(pastBilled ?? 0) / days),
+    };
+  });
+}

@@ -1,0 +1,180 @@
+import type { ConsoleKind } from "../../config/shape.ts";
+import type { ConsoleRow } from "../console-row.ts";
+import type { ConsoleKey } from "../consoles/console.ts";
+import type { FaultKind } from "../consoles/fault.ts";
+import type { JudgedRow, RecordVerdict } from "../verdict.ts";
+
+/*
+ * What the daemon tells `keybearer mirror`, `status`, `tools` and `keys`, and what their --json prints. Keys appear as
+ * fingerprints, times in milliseconds UTC by our clock, money in micro-dollars; null is unknown.
+ */
+
+/** How one gateway's console is doing, for `status`. */
+export interface ConsoleStatus {
+  readonly gateway: string;
+  readonly kind: ConsoleKind | null;
+  /** The kind is not in config.yaml: it was found out. */
+  readonly detected: boolean;
+  readonly url: string;
+  /**
+   * waiting: it was not read yet. cannot-see: it answers, but lists nothing of what passed here, or tells not whose rows
+   * they are.
+   */
+  readonly state: "ok" | "waiting" | "syncing" | "needs-trust" | "cannot-see" | FaultKind;
+  /** Why it is not simply ok, in words; null when it is. */
+  readonly why: string | null;
+  /** What to type next; null when nothing is needed. */
+  readonly next: string | null;
+  readonly last_sync: number | null;
+  /** When it is tried again by itself. */
+  readonly next_sync: number | null;
+  readonly progress: { readonly done: number; readonly total: number | null } | null;
+  /** How far the console's clock is ahead, milliseconds. */
+  readonly skew: number | null;
+  /** Alarms that nobody acknowledged. */
+  readonly alarms: readonly Alarm[];
+}
+
+/** A key is used by somebody else. */
+export interface Alarm {
+  readonly gateway: string;
+  /** Fingerprint. */
+  readonly key: string;
+  /** The tools that hold it, or held it. */
+  readonly tools: readonly string[];
+  /** Requests that did not pass here. */
+  readonly count: number;
+  readonly models: readonly string[];
+  readonly billed_microdollars: number;
+  readonly first_at: number;
+  readonly last_at: number;
+  readonly ips: readonly string[];
+  /** No tool has it any more: it was rotated here, but still works at the gateway. */
+  readonly replaced: boolean;
+}
+
+/** What `keybearer mirror` prints of one gateway. */
+export interface MirrorReport extends ConsoleStatus {
+  /** The oldest time from which everything is compared. */
+  readonly watched_since: number | null;
+  readonly account: { readonly balance: number | null } | null;
+  /** Rows of the keys that are held here. */
+  readonly rows: VerdictCounts;
+  readonly records: Readonly<Record<RecordVerdict, number>>;
+  /** The newest row's time: what is younger may be there, but nobody has seen it. */
+  readonly newest_row: number | null;
+  readonly tools: readonly ToolMoney[];
+  readonly models: readonly ModelFactor[];
+  /** What the console counts that keybearer does not, for keys that are used elsewhere on purpose. */
+  readonly elsewhere: readonly ElsewhereUse[];
+  /** What the alarm cannot see, each in words. */
+  readonly blind: readonly string[];
+}
+
+export interface VerdictCounts {
+  readonly total: number;
+  readonly by_id: number;
+  readonly by_pair: number;
+  readonly by_sum: number;
+  readonly presumed: number;
+  readonly differs: number;
+  readonly pending: number;
+  readonly foreign_certain: number;
+  readonly foreign_suspected: number;
+  readonly before: number;
+  readonly unwatched: number;
+  readonly companion: number;
+  readonly duplicate: number;
+}
+
+/** Ours against theirs, over what is compared. */
+export interface ToolMoney {
+  readonly tool: string;
+  /** Requests that were compared. */
+  readonly requests: number;
+  /** What we reckon for them; null: for none of them. */
+  readonly ours_microdollars: number | null;
+  readonly theirs_microdollars: number | null;
+  /** Foreign rows of its key. */
+  readonly foreign: number;
+  readonly foreign_microdollars: number;
+}
+
+/** The operator's price of a model against the list price known here. */
+export interface ModelFactor {
+  readonly model: string;
+  readonly requests: number;
+  /** 1: the same; null: no price is known here. */
+  readonly factor: number | null;
+  /** The multiplier that was applied, where it was always the same. */
+  readonly multiplier: number | null;
+  /** The multiplier of config.yaml's group, where it differs. */
+  readonly multiplier_here: number | null;
+}
+
+export interface ElsewhereUse {
+  readonly tool: string;
+  readonly key: string;
+  /** In the last day, and a day on the average of the two weeks before. */
+  readonly day: number;
+  readonly day_microdollars: number;
+  readonly usual: number;
+  readonly usual_microdollars: number;
+}
+
+/** One row that deserves a look: theirs beside ours. `mirror diff` lists them, `mirror show` prints one. */
+export interface ComparedRow {
+  readonly gateway: string;
+  /** Theirs; null: the console does not list ours. */
+  readonly row: (ConsoleRow & Omit<JudgedRow, "identity" | "record"> & { readonly at: number }) | null;
+  /** Ours; null: it did not pass here. */
+  readonly record: ComparedRecord | null;
+  readonly verdict: string;
+  readonly reason: string;
+}
+
+export interface ComparedRecord {
+  readonly id: string;
+  readonly started_at: number;
+  readonly ended_at: number | null;
+  readonly tool: string | null;
+  readonly key: string | null;
+  readonly model: string | null;
+  readonly stream: boolean | null;
+  readonly end: string | null;
+  readonly status: number | null;
+  /** Our own numbers, whatever was taken from the console since. */
+  readonly input_tokens: number | null;
+  readonly cache_read_tokens: number | null;
+  readonly cache_write_tokens: number | null;
+  readonly output_tokens: number | null;
+  readonly tokens_from: string;
+  readonly cost_microdollars: number | null;
+  readonly billed_microdollars: number | null;
+  readonly gateway_ids: Readonly<Record<string, string>>;
+}
+
+/** A key of the console beside the tools that hold it here: `keybearer keys`. */
+export interface KeyReport extends Omit<ConsoleKey, "shown"> {
+  readonly gateway: string;
+  /** Its fingerprint, where the console shows enough of it. */
+  readonly key: string | null;
+  /** The tools that hold it; none: not held here. */
+  readonly tools: readonly string[];
+}
+
+/** What the console says of a tool's key, for `keybearer tools`. */
+export interface ToolConsoleFacts {
+  readonly state: ConsoleKey["state"];
+  readonly group: string | null;
+  readonly multiplier: number | null;
+  /** The multiplier that config.yaml says, where it differs from the console's. */
+  readonly multiplier_here: number | null;
+  readonly quota: number | null;
+  readonly quota_used: number | null;
+  readonly windows: ConsoleKey["windows"];
+  readonly expires_at: number | null;
+  readonly balance: number | null;
+  /** When the console told so. */
+  readonly as_of: number;
+}

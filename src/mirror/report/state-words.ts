@@ -1,0 +1,68 @@
+import type { ConsoleAdapter } from "../consoles/console.ts";
+import type { ConsoleFault } from "../consoles/fault.ts";
+import { NeedsTrust } from "../sync/needs-trust.ts";
+import type { ConsoleStatus } from "./shape.ts";
+
+interface Condition {
+  readonly gateway: string;
+  readonly running: boolean;
+  readonly fault: ConsoleFault | null;
+  /** It was read through at least once since the start. */
+  readonly synced: boolean;
+  /** Why its rows say nothing about a leak. */
+  readonly blind: string | null;
+}
+
+type State = Pick<ConsoleStatus, "state" | "why" | "next">;
+
+/** Where the usage log itself is out of reach, whatever the console does. */
+export const UNREADABLE: State = {
+  state: "failing",
+  why: "the usage log cannot be read, so that nothing can be compared",
+  next: "keybearer status",
+};
+
+export function stateInWords({ gateway, running, fault, synced, blind }: Condition): State {
+  if (running) return { state: "syncing", why: null, next: null };
+  if (fault instanceof NeedsTrust)
+    return { state: "needs-trust", why: `the console ${fault.message}`, next: `keybearer trust ${gateway}` };
+  if (fault !== null)
+    return { state: fault.kind, why: `the console ${fault.message}`, next: nextStep(fault, gateway) };
+  if (!synced) return { state: "waiting", why: null, next: `keybearer mirror sync ${gateway}` };
+  if (blind !== null)
+    return { state: "cannot-see", why: `the console ${blind}`, next: `check gateways.${gateway}.console` };
+  return { state: "ok", why: null, next: null };
+}
+
+function nextStep({ kind }: ConsoleFault, gateway: string): string | null {
+  switch (kind) {
+    case "login-needed":
+    case "login-refused":
+      return `keybearer mirror login ${gateway}`;
+    case "not-a-console":
+      return `check gateways.${gateway}.console.url`;
+    case "other-shape":
+      return `check gateways.${gateway}.console.kind`;
+    case "not-yet":
+      return `take gateways.${gateway}.console out of config.yaml`;
+    case "rate-limited":
+    case "unreachable":
+    case "slow":
+    case "failing":
+      // It is tried again by itself.
+      return null;
+  }
+}
+
+/** What the alarm cannot see, so that its silence is not taken for more than it is. */
+export function blindInWords({ state, last_sync }: ConsoleStatus, adapter: ConsoleAdapter | null): string[] {
+  const blind = [
+    adapter === null || adapter.kind === "sub2api" || adapter.kind === "one-api"
+      ? "calls that failed: this console lists only what was billed"
+      : "calls that failed, unless the console's operator has them logged",
+    "calls that the console's operator does not log",
+  ];
+  if (state === "ok" || state === "syncing") return blind;
+  const since = last_sync === null ? "anything: its rows were never read" : "anything since the last sync";
+  return [since, ...blind];
+}

@@ -1,0 +1,129 @@
+import type Database from "libsql";
+import { firstOf } from "../../usage/ledger/raw-row.ts";
+import { transact } from "../../usage/ledger/rows.ts";
+
+/** A span in which something cannot be seen, from (without) to, milliseconds UTC. */
+export interface Gap {
+  readonly from: number;
+  readonly to: number;
+}
+
+/*
+ * What the mirror of one gateway remembers, in the log's own table of facts.
+ * mark: where the next walk begins. gaps: what of the console can no longer be seen, by its clock.
+ * judge_from: the earliest time, by our clock, of which a verdict may change; rows_from: the same by the console's clock,
+ * of rows that were written since. covered_from, last_sync: between them the console was read. begun_at: before that,
+ * another gateway had this name.
+ */
+type Name =
+  | "mark"
+  | "judge_from"
+  | "rows_from"
+  | "covered_from"
+  | "begun_at"
+  | "gaps"
+  | "hands_out_ids"
+  | "last_sync"
+  | "told";
+
+export function readFact(db: Database.Database, gateway: string, name: Name): string | null {
+  const value = firstOf(
+    db.prepare("SELECT value FROM log.facts WHERE name = ?").raw().get(nameOf(gateway, name)),
+  );
+  return value === undefined ? null : String(value);
+}
+
+/** null: it is forgotten. */
+export function writeFact(db: Database.Database, gateway: string, name: Name, value: string | null): void {
+  if (value === null) db.prepare("DELETE FROM log.facts WHERE name = ?").run(nameOf(gateway, name));
+  else
+    db.prepare("INSERT OR REPLACE INTO log.facts (name, value) VALUES (?, ?)").run(
+      nameOf(gateway, name),
+      value,
+    );
+}
+
+export function readTime(db: Database.Database, gateway: string, name: Name): number | null {
+  const text = readFact(db, gateway, name);
+  return text === null ? null : Number(text);
+}
+
+function nameOf(gateway: string, name: Name): string {
+  return `mirror:${gateway}:${name}`;
+}
+
+/** When the last walk over this console's rows was complete, by our clock. Nothing younger can be called missing. */
+export function readSynced(db: Database.Database, gateway: string): number | null {
+  return readTime(db, gateway, "last_sync");
+}
+
+export function writeSynced(db: Database.Database, gateway: string, at: number): void {
+  writeFact(db, gateway, "last_sync", String(at));
+}
+
+/** From when on this console's rows are read (the `since` of the first walk): records from before it are never missing. */
+export function coverFrom(db: Database.Database, gateway: string, since: number): void {
+  const from = Math.max(since, readTime(db, gateway, "begun_at") ?? since);
+  const before = readTime(db, gateway, "covered_from");
+  if (before === null || from < before) writeFact(db, gateway, "covered_from", String(from));
+}
+
+/** What happened since then is judged again: something of ours was added late, such as records that were saved. */
+export function judgeAgain(db: Database.Database, gateway: string, from: number): void {
+  const before = readTime(db, gateway, "judge_from");
+  // Nothing was judged yet: that begins at the beginning.
+  if (before !== null && from < before) writeFact(db, gateway, "judge_from", String(from));
+}
+
+/** The same by the console's clock, for what it said of itself. */
+export function judgeRowsAgain(db: Database.Database, gateway: string, from: number): void {
+  const before = readTime(db, gateway, "rows_from");
+  if (before === null || from < before) writeFact(db, gateway, "rows_from", String(from));
+}
+
+/** Under which name this gateway hands out the ids of its rows; null: it was never seen to. */
+export function handsOutIds(db: Database.Database, gateway: string): string | null {
+  return readFact(db, gateway, "hands_out_ids");
+}
+
+/** By the console's clock. */
+export function readGaps(db: Database.Database, gateway: string): readonly Gap[] {
+  const text = readFact(db, gateway, "gaps");
+  return text === null ? [] : JSON.parse(text);
+}
+
+/** Those that touch become one, so that the same gap said again changes nothing. */
+export function addGap(db: Database.Database, gateway: string, gap: Gap): void {
+  const joined: Gap[] = [];
+  for (const one of [...readGaps(db, gateway), gap].toSorted((a, b) => a.from - b.from)) {
+    const last = joined.at(-1);
+    if (last === undefined || one.from > last.to) joined.push(one);
+    else joined[joined.length - 1] = { from: last.from, to: Math.max(last.to, one.to) };
+  }
+  writeFact(db, gateway, "gaps", JSON.stringify(joined));
+}
+
+/** What the alarm keeps for itself. */
+export function readTold(db: Database.Database, gateway: string): string | null {
+  return readFact(db, gateway, "told");
+}
+
+export function writeTold(db: Database.Database, gateway: string, told: string): void {
+  writeFact(db, gateway, "told", told);
+}
+
+/**
+ * Another gateway has this name from now on: nothing that the console told, or was compared with it, is of this one. What
+ * records took from it stays theirs.
+ */
+export function forgetConsole(db: Database.Database, gateway: string, now: number): void {
+  transact(db, () => {
+    for (const table of ["console_rows", "console_keys", "verdicts"])
+      db.prepare(`DELETE FROM log.${table} WHERE gateway = ?`).run(gateway);
+    db.prepare("DELETE FROM log.held_keys WHERE gateway = ? AND until IS NOT NULL").run(gateway);
+    db.prepare("UPDATE log.held_keys SET since = ? WHERE gateway = ?").run(now, gateway);
+    const prefix = `mirror:${gateway}:`;
+    db.prepare("DELETE FROM log.facts WHERE name >= ? AND name < ?").run(prefix, `${prefix}\u{10FFFF}`);
+    writeFact(db, gateway, "begun_at", String(now));
+  });
+}

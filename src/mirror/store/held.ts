@@ -1,0 +1,98 @@
+import type Database from "libsql";
+import { columnsOf } from "../../usage/ledger/raw-row.ts";
+import { transact } from "../../usage/ledger/rows.ts";
+import type { HeldTime } from "../match/scene.ts";
+
+export interface HeldKey {
+  readonly gateway: string;
+  /** Fingerprint; null: the tool is there, but its key cannot be had just now. What it held it goes on holding. */
+  readonly key: string | null;
+  readonly tool: string;
+}
+
+export interface HeldBy extends HeldTime {
+  /** Those that hold it; where none does, those that held it. */
+  readonly tools: readonly string[];
+}
+
+/**
+ * `held` is all that is held now, at all gateways. A key that was away begins anew: who used it in between is not known
+ * here.
+ */
+export function holdKeys(db: Database.Database, held: readonly HeldKey[], now: number): void {
+  const known = readHeld(db);
+  const open = new Map(known.filter(({ until }) => until === null).map((one) => [nameOf(one), one]));
+  const begun: HeldKey[] = [];
+  const stays = new Set<string>();
+  for (const one of held) {
+    if (one.key === null) {
+      const mine = [...open].filter(([, { gateway, tool }]) => gateway === one.gateway && tool === one.tool);
+      for (const [name] of mine) stays.add(name);
+    } else if (open.has(nameOf(one))) stays.add(nameOf(one));
+    else begun.push(one);
+  }
+  const ended = [...open].filter(([name]) => !stays.has(name)).map(([, one]) => one);
+  if (begun.length === 0 && ended.length === 0) return;
+  transact(db, () => {
+    const end = db.prepare("UPDATE log.held_keys SET until = ? WHERE gateway = ? AND key = ? AND tool = ?");
+    for (const { gateway, key, tool } of ended) end.run(now, gateway, key, tool);
+    const begin = db.prepare(
+      "INSERT OR REPLACE INTO log.held_keys (gateway, key, tool, since, until) VALUES (?, ?, ?, ?, NULL)",
+    );
+    for (const { gateway, key, tool } of begun) begin.run(gateway, key, tool, now);
+  });
+}
+
+/** By fingerprint. */
+export function heldTimes(db: Database.Database, gateway: string): Map<string, HeldBy> {
+  const all = readHeld(db).filter((one) => one.gateway === gateway);
+  const holding = new Set(all.filter(({ until }) => until === null).map(({ tool }) => tool));
+  const times = new Map<string, HeldBy>();
+  for (const key of new Set(all.map((one) => one.key))) {
+    const mine = all.filter((one) => one.key === key);
+    const open = mine.filter(({ until }) => until === null);
+    const tools = (open.length > 0 ? open : mine).map(({ tool }) => tool).toSorted();
+    times.set(key, {
+      since: sinceOf(mine),
+      until: open.length > 0 ? null : Math.max(...mine.map(({ until }) => until ?? 0)),
+      replaced: open.length === 0 && tools.some((tool) => holding.has(tool)),
+      tools,
+    });
+  }
+  return times;
+}
+
+/** The beginning of the last time that was without a break, whichever tool held it. */
+function sinceOf(times: readonly Held[]): number {
+  const latest = times.toSorted((a, b) => (b.until ?? Infinity) - (a.until ?? Infinity) || a.since - b.since);
+  let since = latest[0]?.since ?? 0;
+  for (const one of latest) {
+    if (one.until === null || one.until >= since) since = Math.min(since, one.since);
+  }
+  return since;
+}
+
+interface Held extends HeldKey {
+  readonly key: string;
+  readonly since: number;
+  readonly until: number | null;
+}
+
+/** There are few: a row for each key that each tool ever had. */
+function readHeld(db: Database.Database): Held[] {
+  const rows = db.prepare("SELECT gateway, key, tool, since, until FROM log.held_keys").raw();
+  return rows.all().map((row) => {
+    const [gateway, key, tool, since, until] = columnsOf(row);
+    return {
+      gateway: String(gateway),
+      key: String(key),
+      tool: String(tool),
+      since: Number(since),
+      until: until === null ? null : Number(until),
+    };
+  });
+}
+
+function nameOf({ gateway, key, tool }: HeldKey): string {
+  return JSON.stringify([gateway, key, tool]);
+}

@@ -1,0 +1,93 @@
+import type Database from "libsql";
+import { columnsOf } from "../../usage/ledger/raw-row.ts";
+import { transact } from "../../usage/ledger/rows.ts";
+import { type ConsoleRow, ROW_FIELDS } from "../console-row.ts";
+import type { Page } from "../consoles/console.ts";
+import { addGap, judgeRowsAgain, readFact, writeFact } from "./facts.ts";
+import { keyLinks } from "./keys.ts";
+import { ROW_COLUMNS, type Value, valuesOf } from "./stored-row.ts";
+
+/**
+ * A page's rows, its mark and its gap, all or nothing: whatever ends the program in between, the next walk begins where
+ * rows are missing. What says the same as before changes nothing.
+ */
+export function writePage(
+  db: Database.Database,
+  gateway: string,
+  { rows, mark, gap }: Pick<Page, "rows" | "mark" | "gap">,
+): { readonly added: number; readonly changed: number } {
+  return transact(db, () => {
+    const news = newsIn(db, gateway, rows);
+    insert(db, gateway, news.added);
+    update(db, gateway, news.changed);
+    const earliest = Math.min(
+      ...[...news.added, ...news.changed].map((values) => Number(values[CREATED_AT])),
+    );
+    if (Number.isFinite(earliest)) judgeRowsAgain(db, gateway, Math.min(earliest, news.earliest));
+    if (gap !== null) addGap(db, gateway, gap);
+    writeFact(db, gateway, "mark", mark);
+    return { added: news.added.length, changed: news.changed.length };
+  });
+}
+
+export function readMark(db: Database.Database, gateway: string): string | null {
+  return readFact(db, gateway, "mark");
+}
+
+/** The next walk is the first again. What was read stays. */
+export function clearMark(db: Database.Database, gateway: string): void {
+  writeFact(db, gateway, "mark", null);
+}
+
+const IDENTITY = ROW_FIELDS.indexOf("identity");
+const CREATED_AT = ROW_FIELDS.indexOf("created_at");
+
+interface News {
+  readonly added: readonly Value[][];
+  readonly changed: readonly Value[][];
+  /** Where those that changed were before. */
+  readonly earliest: number;
+}
+
+function newsIn(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): News {
+  const links = keyLinks(db, gateway);
+  // One that comes twice in a page counts as it came last.
+  const wanted = new Map<string, Value[]>();
+  for (const row of rows) {
+    if (!Number.isFinite(row.created_at)) continue;
+    if (row.key_ref !== null && links.get(row.key_ref) === null) continue;
+    const values = valuesOf(row);
+    wanted.set(String(values[IDENTITY]), values);
+  }
+  const known = db
+    .prepare(
+      `SELECT ${ROW_COLUMNS} FROM log.console_rows
+       WHERE gateway = ? AND identity IN (SELECT value FROM json_each(?))`,
+    )
+    .raw()
+    .all(gateway, JSON.stringify([...wanted.keys()]));
+  const changed: Value[][] = [];
+  let earliest = Number.POSITIVE_INFINITY;
+  for (const row of known) {
+    const before = columnsOf(row);
+    const identity = String(before[IDENTITY]);
+    const after = wanted.get(identity);
+    wanted.delete(identity);
+    if (after === undefined || after.every((value, at) => value === before[at])) continue;
+    changed.push(after);
+    earliest = Math.min(earliest, Number(before[CREATED_AT]));
+  }
+  return { added: [...wanted.values()], changed, earliest };
+}
+
+function insert(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
+  const marks = ROW_FIELDS.map(() => "?").join(", ");
+  const add = db.prepare(`INSERT INTO log.console_rows (gateway, ${ROW_COLUMNS}) VALUES (?, ${marks})`);
+  for (const values of rows) add.run(gateway, ...values);
+}
+
+function update(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
+  const sets = ROW_FIELDS.map((name) => `"${name}" = ?`).join(", ");
+  const change = db.prepare(`UPDATE log.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
+  for (const values of rows) change.run(...values, gateway, values[IDENTITY] ?? null);
+}

@@ -1,0 +1,94 @@
+import type { Tokens, UsageRecord } from "../../usage/record.ts";
+import type { Theirs } from "../verdict.ts";
+
+/** What a record can take from the console: stored as `ours` before it does. */
+export const TAKEN = [
+  "input_tokens",
+  "cache_read_tokens",
+  "cache_write_tokens",
+  "output_tokens",
+  "reasoning_tokens",
+  "tokens_from",
+  "list_microdollars",
+  "cost_microdollars",
+  "counted_tokens",
+  "counted_microdollars",
+] as const satisfies readonly (keyof UsageRecord)[];
+
+export type OwnNumbers = Pick<UsageRecord, (typeof TAKEN)[number]>;
+
+export type PriceOf = (
+  record: UsageRecord,
+  tokens: Tokens,
+) => { readonly list: number; readonly cost: number } | null;
+
+/** A record as it was before it took anything. */
+export function withoutTheirs(record: UsageRecord, ours: OwnNumbers | null): UsageRecord {
+  if (ours !== null) return { ...record, ...ours, billed_microdollars: null };
+  return { ...record, ...(record.tokens_from === "console" ? UNKNOWN : {}), billed_microdollars: null };
+}
+
+/** Its own numbers were lost together with a damaged log. */
+const UNKNOWN: OwnNumbers = {
+  input_tokens: null,
+  cache_read_tokens: null,
+  cache_write_tokens: null,
+  output_tokens: null,
+  reasoning_tokens: null,
+  tokens_from: "none",
+  list_microdollars: null,
+  cost_microdollars: null,
+  counted_tokens: null,
+  counted_microdollars: null,
+};
+
+/**
+ * The record with the console's money, and with its tokens where its own are not known whole. `hasTokens`: the row is of a
+ * use, and not of a failed attempt, whose zeroes say nothing.
+ */
+export function withTheirs(
+  own: UsageRecord,
+  theirs: Theirs,
+  hasTokens: boolean,
+  priceOf: PriceOf,
+): UsageRecord {
+  const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = theirs;
+  const billed = { ...own, billed_microdollars: theirs.billed_microdollars };
+  if (!hasTokens || isWhole(own) || input_tokens === null || output_tokens === null) return billed;
+  const tokens: Tokens = {
+    input: input_tokens,
+    cacheRead: cache_read_tokens ?? 0,
+    cacheWrite: cache_write_tokens ?? 0,
+    output: output_tokens,
+    reasoning: 0,
+  };
+  const price = priceOf(own, tokens);
+  return {
+    ...billed,
+    input_tokens,
+    cache_read_tokens,
+    cache_write_tokens,
+    output_tokens,
+    reasoning_tokens: null,
+    tokens_from: "console",
+    list_microdollars: price?.list ?? null,
+    cost_microdollars: price?.cost ?? null,
+    counted_tokens: tokens.input + tokens.cacheRead + tokens.cacheWrite + tokens.output,
+    counted_microdollars: price?.cost ?? own.counted_microdollars,
+  };
+}
+
+function isWhole({ tokens_from, input_tokens, output_tokens }: UsageRecord): boolean {
+  return tokens_from === "reported" && input_tokens !== null && output_tokens !== null;
+}
+
+export function ownNumbers(record: UsageRecord): OwnNumbers {
+  return Object.fromEntries(TAKEN.map((name) => [name, record[name]])) as unknown as OwnNumbers;
+}
+
+export function isAmended(before: UsageRecord, after: UsageRecord): boolean {
+  return (
+    before.billed_microdollars !== after.billed_microdollars ||
+    TAKEN.some((name) => before[name] !== after[name])
+  );
+}
