@@ -1,0 +1,234 @@
+import type { Tool } from "../config/shape.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import { fingerprintOf, heldNow, holdersOf, multiplierHere, toolsHolding } from "./held-here.ts";
+import { readCompared, readDiff } from "./report/compared.ts";
+import type {
+  ComparedRow,
+  ConsoleStatus,
+  KeyReport,
+  MirrorReport,
+  ToolConsoleFacts,
+} from "./report/shape.ts";
+import { type AskedLogin, createSignIn, type LoginAnswer, type SignIn } from "./sign-in.ts";
+import { acknowledge } from "./store/ack.ts";
+import { forgetConsole, judgeAgain } from "./store/facts.ts";
+import { holdKeys } from "./store/held.ts";
+import { hasConsole, type Watched } from "./sync/connect.ts";
+import { consoleSecrets, GatewayWatch, type WatchMeans } from "./watch.ts";
+
+/** Our log against the consoles' own. */
+export interface Mirror {
+  /** A configuration came into force, or keys did. */
+  change(to: Snapshot): void;
+  status(): ConsoleStatus[];
+  report(): MirrorReport[];
+  /** What the console lists, read anew where that was a while ago. */
+  keys(): Promise<KeysAnswer>;
+  factsOf(tool: Tool): ToolConsoleFacts | null;
+  /** Begins to read the console now. null: there is no such gateway, or it has no console. */
+  sync(gateway: string): ConsoleStatus | null;
+  diff(): ComparedRow[];
+  compared(what: string): ComparedRow[];
+  /** null: as above. */
+  login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null>;
+  /** Of all gateways, of all keys, up to now, where these are null. */
+  acknowledge(heard: Heard, peer: string): number;
+  /** A gateway of the same name was another one before: nothing that its console told holds any more. */
+  forget(gateway: string): void;
+  /** Records of an earlier log were saved: what was said without them is said anew. */
+  compareAgain(): void;
+  stop(): Promise<void>;
+}
+
+/** An alarm that a person has seen. What came after `last_at` they have not. */
+export interface Heard {
+  readonly gateway: string | null;
+  readonly key: string | null;
+  readonly last_at: number | null;
+}
+
+export interface KeysAnswer {
+  readonly keys: readonly KeyReport[];
+  readonly problems: readonly {
+    readonly gateway: string;
+    readonly why: string;
+    readonly next: string | null;
+  }[];
+}
+
+const MOST_DIFFERENCES = 500;
+
+export function createMirror(means: WatchMeans): Mirror {
+  return new ConsoleMirror(means);
+}
+
+interface Entry {
+  readonly watch: GatewayWatch;
+  secrets: string;
+}
+
+class ConsoleMirror implements Mirror {
+  readonly #means: WatchMeans;
+  readonly #stop = new AbortController();
+  readonly #watches = new Map<string, Entry>();
+  readonly #signIn: SignIn;
+  #held = "";
+
+  constructor(means: WatchMeans) {
+    this.#means = means;
+    const { signal } = this.#stop;
+    this.#signIn = createSignIn({ ...means, signal, onSkew: () => {}, pause: () => Promise.resolve() });
+  }
+
+  change(to: Snapshot): void {
+    this.#hold(to);
+    const watched = Object.values(to.config.gateways).filter(hasConsole);
+    for (const [name, { watch }] of this.#watches) {
+      if (watched.some((gateway) => gateway.name === name)) continue;
+      this.#watches.delete(name);
+      void watch.stop();
+    }
+    for (const gateway of watched) this.#watch(gateway, consoleSecrets(gateway, to));
+  }
+
+  #watch(gateway: Watched, secrets: string): void {
+    const entry = this.#watches.get(gateway.name);
+    if (entry !== undefined) {
+      entry.watch.change(gateway, entry.secrets !== secrets);
+      entry.secrets = secrets;
+      return;
+    }
+    const watch = new GatewayWatch(gateway, this.#means);
+    this.#watches.set(gateway.name, { watch, secrets });
+    void watch.sync();
+  }
+
+  /** From when on a key is held here is what tells a leak from history. */
+  #hold(to: Snapshot): void {
+    const held = heldNow(to);
+    const words = JSON.stringify(held);
+    if (words === this.#held) return;
+    const { ledger, clock } = this.#means;
+    const written = ledger.ask((db) => {
+      holdKeys(db, held, clock.now());
+      return true;
+    });
+    if (written !== null) this.#held = words;
+  }
+
+  status(): ConsoleStatus[] {
+    // Should the log have been out of reach when the keys came.
+    this.#hold(this.#means.snapshot());
+    return this.#all().map((watch) => watch.status());
+  }
+
+  report(): MirrorReport[] {
+    return this.#all().map((watch) => watch.report());
+  }
+
+  async keys(): Promise<KeysAnswer> {
+    await Promise.all(this.#all().map((watch) => watch.freshFacts()));
+    const snapshot = this.#means.snapshot();
+    const answers = this.#all().map((watch) => {
+      const { name } = watch.gateway;
+      const holders = holdersOf(name, snapshot);
+      const { state, why, next } = watch.status();
+      const listed = watch.facts?.keys ?? null;
+      const keys = (listed ?? []).map(({ shown, ...key }) => ({
+        gateway: name,
+        ...key,
+        key: fingerprintOf(shown),
+        tools: toolsHolding(shown, holders) ?? [],
+      }));
+      const unread =
+        state === "syncing" || state === "waiting" ? "its keys were not read yet" : "it lists no keys";
+      const problems = listed !== null && why === null ? [] : [{ gateway: name, why: why ?? unread, next }];
+      return { keys, problems };
+    });
+    return {
+      keys: answers.flatMap(({ keys }) => keys),
+      problems: answers.flatMap(({ problems }) => problems),
+    };
+  }
+
+  factsOf(tool: Tool): ToolConsoleFacts | null {
+    const watch = this.#watches.get(tool.gateway)?.watch;
+    const facts = watch?.facts;
+    if (facts === null || facts === undefined) return null;
+    const snapshot = this.#means.snapshot();
+    const holder = holdersOf(tool.gateway, snapshot).filter(({ tool: name }) => name === tool.name);
+    const key = facts.keys?.find(({ shown }) => toolsHolding(shown, holder)?.length === 1);
+    if (key === undefined) return null;
+    const here = multiplierHere(tool.name, snapshot.config);
+    const { state, group, multiplier, quota, quota_used, windows, expires_at } = key;
+    const differs = here !== null && multiplier !== null && Math.abs(here - multiplier) > 1e-9;
+    return {
+      ...{ state, group, multiplier, quota, quota_used, windows, expires_at },
+      multiplier_here:
+        differs || (here === null && multiplier !== null && multiplier !== 1) ? (here ?? 1) : null,
+      balance: facts.account?.balance ?? null,
+      as_of: facts.asOf,
+    };
+  }
+
+  sync(gateway: string): ConsoleStatus | null {
+    const watch = this.#watches.get(gateway)?.watch;
+    if (watch === undefined) return null;
+    void watch.sync();
+    return watch.status();
+  }
+
+  diff(): ComparedRow[] {
+    const { ledger } = this.#means;
+    return this.#all().flatMap(
+      ({ gateway, skew }) =>
+        ledger.ask((db) => readDiff(db, gateway.name, { most: MOST_DIFFERENCES, skew })) ?? [],
+    );
+  }
+
+  compared(what: string): ComparedRow[] {
+    const skewOf = (gateway: string) => this.#watches.get(gateway)?.watch.skew ?? 0;
+    return this.#means.ledger.ask((db) => readCompared(db, what, skewOf)) ?? [];
+  }
+
+  async login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null> {
+    const entry = this.#watches.get(gateway);
+    if (entry === undefined) return null;
+    const answer = await this.#signIn.login(entry.watch.gateway, asked);
+    if (answer.state === "done") {
+      this.#means.log.info({ gateway }, "somebody logged in at the console");
+      entry.watch.change(entry.watch.gateway, true);
+    }
+    return answer;
+  }
+
+  acknowledge({ gateway, key, last_at }: Heard, peer: string): number {
+    const { ledger, clock, log } = this.#means;
+    // Told by our clock, kept by the console's.
+    const skew = gateway === null ? 0 : (this.#watches.get(gateway)?.watch.skew ?? 0);
+    const until = last_at === null ? null : last_at + skew;
+    const count = ledger.ask((db) => acknowledge(db, { gateway, key, until }, clock.now())) ?? 0;
+    if (count > 0) log.warn({ gateway, fingerprint: key, count, peer }, "the alarm was acknowledged");
+    return count;
+  }
+
+  forget(gateway: string): void {
+    this.#means.ledger.ask((db) => forgetConsole(db, gateway, this.#means.clock.now()));
+  }
+
+  compareAgain(): void {
+    for (const watch of this.#all()) {
+      this.#means.ledger.ask((db) => judgeAgain(db, watch.gateway.name, 0));
+      void watch.compareAgain();
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await Promise.all(this.#all().map((watch) => watch.stop()));
+  }
+
+  #all(): GatewayWatch[] {
+    return [...this.#watches.values()].map(({ watch }) => watch);
+  }
+}

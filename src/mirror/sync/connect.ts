@@ -1,0 +1,164 @@
+import type { Agent } from "node:http";
+import type { Clock } from "../../clock.ts";
+import type { Console, ConsoleKind, Gateway } from "../../config/shape.ts";
+import type { ConsoleSecret, Snapshot } from "../../config/snapshot.ts";
+import type { Secret } from "../../secret.ts";
+import type { AdapterMeans, ConsoleAdapter, Wire } from "../consoles/console.ts";
+import { detectKind } from "../consoles/detect.ts";
+import { ConsoleFault } from "../consoles/fault.ts";
+import { createNewApiByKeys } from "../consoles/new-api/by-keys.ts";
+import { createNewApi } from "../consoles/new-api/new-api.ts";
+import { createOneApi } from "../consoles/one-api/one-api.ts";
+import { createSub2apiSession } from "../consoles/sub2api/session.ts";
+import { createSub2api } from "../consoles/sub2api/sub2api.ts";
+import { createWire } from "../consoles/wire.ts";
+import type { Kept, Vault } from "../vault.ts";
+import { NeedsTrust } from "./needs-trust.ts";
+
+export interface ConnectMeans {
+  readonly clock: Clock;
+  readonly snapshot: () => Snapshot;
+  readonly vault: Vault;
+  /** The gateway's own connections, so that its outbound proxy is used for its console too. */
+  readonly agentFor: (gateway: Gateway, origin: string) => Agent;
+  readonly signal: AbortSignal;
+  readonly onSkew: (skew: number) => void;
+  readonly pause: (milliseconds: number) => Promise<void>;
+}
+
+/** A gateway that has a console. */
+export type Watched = Gateway & { readonly console: Console };
+
+export function hasConsole(gateway: Gateway): gateway is Watched {
+  return gateway.console !== null;
+}
+
+export function wireFor(gateway: Watched, means: ConnectMeans): Wire {
+  const { url } = gateway.console;
+  const agent = () => means.agentFor(gateway, new URL(url).origin);
+  return createWire({ url, agent, clock: means.clock, signal: means.signal, onSkew: means.onSkew });
+}
+
+export async function kindOf({ console }: Watched, wire: Wire): Promise<ConsoleKind> {
+  const kind = console.kind ?? (await detectKind(wire, console.url)).kind;
+  if (kind === "litellm" || kind === "openrouter") {
+    throw new ConsoleFault("not-yet", `is of kind ${kind}, which this version cannot read yet`);
+  }
+  return kind;
+}
+
+/** The console as config.yaml and the last login say, ready to be read. */
+export async function connect(gateway: Watched, means: ConnectMeans): Promise<ConsoleAdapter> {
+  const wire = wireFor(gateway, means);
+  const kind = await kindOf(gateway, wire);
+  const { url } = gateway.console;
+  const shared: AdapterMeans = { url, wire, pause: means.pause, now: () => means.clock.now() };
+  const kept = means.vault.get(gateway.name, originOf(gateway));
+  switch (kind) {
+    case "sub2api":
+      return sub2api(gateway, kept, shared, means);
+    case "new-api": {
+      const accessToken = current(gateway, "access_token", kept, means);
+      const user = gateway.console.login.user ?? kept?.user ?? null;
+      if (accessToken !== null) return createNewApi({ ...shared, accessToken, user });
+      return createNewApiByKeys({ ...shared, keys: () => ownKeys(gateway, means) });
+    }
+    case "one-api": {
+      const accessToken = current(gateway, "access_token", kept, means);
+      if (accessToken === null) throw nobody(gateway, means);
+      return createOneApi({ ...shared, accessToken });
+    }
+    case "litellm":
+    case "openrouter":
+      throw new ConsoleFault("not-yet", `is of kind ${kind}`);
+  }
+}
+
+function sub2api(
+  gateway: Watched,
+  kept: Kept | null,
+  shared: AdapterMeans,
+  means: ConnectMeans,
+): ConsoleAdapter {
+  const { wire, now } = shared;
+  const { email } = gateway.console.login;
+  const password = secretOf(gateway, "password", means);
+  const refreshToken = current(gateway, "refresh_token", kept, means);
+  const seed = seedOf(gateway, "refresh_token", means);
+  const credentials = email !== null && password !== null ? { email, password } : null;
+  if (refreshToken === null && credentials === null) throw nobody(gateway, means);
+  const session = createSub2apiSession({
+    wire,
+    now,
+    credentials,
+    refreshToken,
+    // With the password at hand there is nothing to keep: it logs in again.
+    onRefreshToken: async (next) => {
+      if (credentials === null)
+        await means.vault.put(gateway.name, originOf(gateway), { ...kept, refreshToken: next, seed });
+    },
+  });
+  return createSub2api({ ...shared, session });
+}
+
+type Lasting = "refresh_token" | "access_token";
+
+/**
+ * What is kept counts as long as config.yaml says what it said then: a console replaces a refresh token with every use, and
+ * who logs in while config.yaml has a token that is dead wants to be logged in.
+ */
+function current(gateway: Watched, name: Lasting, kept: Kept | null, means: ConnectMeans): Secret | null {
+  const given = secretOf(gateway, name, means);
+  const own = (name === "refresh_token" ? kept?.refreshToken : kept?.accessToken) ?? null;
+  return given === null || kept?.seed === given.digest(SEED) ? (own ?? given) : given;
+}
+
+/** Only to tell one token from another, in a file that is as private as the tokens. null: config.yaml has none. */
+export function seedOf(gateway: Watched, name: Lasting, { snapshot }: ConnectMeans): string | null {
+  const state = snapshot().consoleSecret(gateway, name);
+  return state?.state === "ready" ? state.key.digest(SEED) : null;
+}
+
+const SEED = "refresh-token";
+
+/** null: config.yaml names none. */
+function secretOf(gateway: Watched, secret: ConsoleSecret, { snapshot }: ConnectMeans): Secret | null {
+  const state = snapshot().consoleSecret(gateway, secret);
+  switch (state?.state) {
+    case undefined:
+      return null;
+    case "ready":
+      return state.key;
+    case "needs-trust":
+      throw new NeedsTrust(`has a secret that waits for trust: ${state.what}: ${state.from} → ${state.to}`);
+    case "unavailable":
+      throw new ConsoleFault("login-needed", `has a login whose ${secret} cannot be had: ${state.reason}`);
+  }
+}
+
+/** A key goes to its own gateway's origin only: a console elsewhere is not told any. */
+function ownKeys(gateway: Watched, { snapshot }: ConnectMeans): { fingerprint: string; key: Secret }[] {
+  if (new URL(gateway.baseUrl).origin !== originOf(gateway)) {
+    throw new ConsoleFault(
+      "login-needed",
+      "is at another origin than its gateway, so that no key may be sent there",
+    );
+  }
+  const now = snapshot();
+  const tools = Object.values(now.config.tools).filter((tool) => tool.gateway === gateway.name);
+  const keys = tools
+    .map((tool) => now.keyOf(tool))
+    .flatMap((key) => (key.state === "ready" ? [key.key] : []));
+  return keys.map((key) => ({ fingerprint: key.fingerprint, key }));
+}
+
+function nobody(gateway: Watched, { vault }: ConnectMeans): ConsoleFault {
+  const before = vault.otherOrigin(gateway.name);
+  const moved =
+    before === null ? "" : `: the login was at ${before}, and config.yaml now says ${originOf(gateway)}`;
+  return new ConsoleFault("login-needed", `knows nobody yet${moved}`);
+}
+
+export function originOf({ console }: Watched): string {
+  return new URL(console.url).origin;
+}

@@ -1,0 +1,197 @@
+import { setImmediate as turn } from "node:timers/promises";
+import type Database from "libsql";
+import type { Clock } from "../../clock.ts";
+import type { Console, Gateway } from "../../config/shape.ts";
+import type { Logger } from "../../logger.ts";
+import { reason } from "../../reason.ts";
+import type { Ledger } from "../../usage/ledger/ledger.ts";
+import type { AccountFacts, ConsoleAdapter, ConsoleKey } from "../consoles/console.ts";
+import { ConsoleFault } from "../consoles/fault.ts";
+import type { ConsoleStatus } from "../report/shape.ts";
+import { readMark, writePage } from "../store/rows.ts";
+import { backOff } from "./back-off.ts";
+import { createTiming, type Timing } from "./timing.ts";
+
+export interface SyncerMeans {
+  readonly gateway: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly ledger: Pick<Ledger, "ask">;
+  /** Makes the adapter from the configuration in force. Throws a ConsoleFault. */
+  readonly connect: () => Promise<ConsoleAdapter>;
+  /** How far back the first walk goes. */
+  readonly since: () => number;
+  /** The console's keys were read: which of them are held here is written down. */
+  readonly onKeys: (keys: readonly ConsoleKey[]) => void;
+  /** The rows are there: they are compared, and alarms are raised. */
+  readonly onRows: (adapter: ConsoleAdapter) => Promise<void>;
+}
+
+/** What the console last told beside its rows. */
+export interface ConsoleFacts {
+  readonly account: AccountFacts | null;
+  readonly keys: readonly ConsoleKey[] | null;
+  readonly asOf: number;
+}
+
+interface Failure {
+  readonly fault: ConsoleFault;
+  readonly at: number;
+  readonly count: number;
+  readonly retryAt: number;
+}
+
+/** Keeps the rows of one gateway's console here, and says how that goes. Never touches a request. */
+export class Syncer {
+  readonly #means: SyncerMeans;
+  readonly #timing: Timing;
+  #running: Promise<void> | null = null;
+  #adapter: ConsoleAdapter | null = null;
+  #failure: Failure | null = null;
+  #retry: NodeJS.Timeout | undefined;
+  #lastSync: number | null = null;
+  #progress: ConsoleStatus["progress"] = null;
+  #facts: ConsoleFacts | null = null;
+  #stopped = false;
+
+  constructor(means: SyncerMeans) {
+    this.#means = means;
+    this.#timing = createTiming(means.clock, () => void this.look());
+  }
+
+  get adapter(): ConsoleAdapter | null {
+    return this.#adapter;
+  }
+
+  get facts(): ConsoleFacts | null {
+    return this.#facts;
+  }
+
+  /** The schedule to follow. */
+  follow({ schedule }: Console): void {
+    this.#timing.follow(schedule);
+  }
+
+  /** Something of what it was made from changed, or somebody logged in: it begins anew, at once. */
+  renew(): void {
+    this.#adapter = null;
+    this.#failure = null;
+    void this.sync();
+  }
+
+  /** By itself: not while it was asked to wait. */
+  look(): Promise<void> {
+    const { clock } = this.#means;
+    if (this.#failure !== null && clock.now() < this.#failure.retryAt) return Promise.resolve();
+    return this.sync();
+  }
+
+  /** Now. One at a time: whoever asks while one runs waits for that one. */
+  sync(): Promise<void> {
+    if (this.#stopped) return Promise.resolve();
+    this.#running ??= this.#sync()
+      .catch((error) => this.#fail(error))
+      .finally(() => {
+        this.#running = null;
+        this.#progress = null;
+      });
+    return this.#running;
+  }
+
+  state(): Pick<ConsoleStatus, "last_sync" | "next_sync" | "progress"> & {
+    readonly running: boolean;
+    readonly fault: ConsoleFault | null;
+  } {
+    return {
+      running: this.#running !== null,
+      fault: this.#failure?.fault ?? null,
+      last_sync: this.#lastSync,
+      next_sync: this.#failure?.retryAt ?? this.#timing.next(),
+      progress: this.#progress,
+    };
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#retry);
+    this.#timing.stop();
+    await this.#running;
+  }
+
+  async #sync(): Promise<void> {
+    const adapter = this.#adapter ?? (await this.#means.connect());
+    this.#adapter = adapter;
+    await this.#readFacts(adapter);
+    await this.#walk(adapter);
+    if (this.#stopped) return;
+    await this.#means.onRows(adapter);
+    this.#lastSync = this.#means.clock.now();
+    if (this.#failure !== null) this.#means.log.info(this.#words(), "the console can be read again");
+    this.#failure = null;
+    clearTimeout(this.#retry);
+  }
+
+  /** Before the rows, so that whose they are is known when they come. */
+  async #readFacts(adapter: ConsoleAdapter): Promise<void> {
+    const keys = await adapter.keys();
+    if (keys !== null) this.#means.onKeys(keys);
+    const account = await adapter.account();
+    this.#facts = { account, keys: keys ?? this.#facts?.keys ?? null, asOf: this.#means.clock.now() };
+  }
+
+  async #walk(adapter: ConsoleAdapter): Promise<void> {
+    const { gateway, since } = this.#means;
+    const mark = this.#ask((db) => readMark(db, gateway));
+    for await (const page of adapter.walk(mark, since())) {
+      if (this.#stopped) return;
+      this.#ask((db) => writePage(db, gateway, page));
+      this.#progress = { done: page.done, total: page.total };
+      // A first walk has many pages: requests go between them.
+      await turn();
+    }
+  }
+
+  #ask<T>(question: (db: Database.Database) => T): T {
+    let answered = false;
+    const answer = this.#means.ledger.ask((db) => {
+      const found = question(db);
+      answered = true;
+      return found;
+    });
+    if (!answered)
+      throw new ConsoleFault("failing", "could not be compared: the usage log cannot be written");
+    return answer as T;
+  }
+
+  #fail(error: unknown): void {
+    if (this.#stopped) return;
+    const { clock, log } = this.#means;
+    const fault =
+      error instanceof ConsoleFault
+        ? error
+        : new ConsoleFault("failing", `was not understood: ${reason(error)}`);
+    if (!(error instanceof ConsoleFault)) log.error({ err: error, ...this.#words() }, "the mirror failed");
+    const before = this.#failure;
+    const count = (before?.count ?? 0) + 1;
+    const wait = backOff(count, fault.retryAfter);
+    this.#failure = { fault, at: before?.at ?? clock.now(), count, retryAt: clock.now() + wait };
+    // It may be another console than it was, or of another kind. Everything else keeps its session, and what that knows
+    // of a password that was refused.
+    if (fault.kind === "not-a-console" || fault.kind === "other-shape") this.#adapter = null;
+    clearTimeout(this.#retry);
+    this.#retry = setTimeout(() => void this.look(), wait).unref();
+    const news = before?.fault.kind !== fault.kind || before.fault.message !== fault.message;
+    if (news) log.warn({ ...this.#words(), kind: fault.kind }, `the console ${fault.message}`);
+  }
+
+  #words(): { gateway: string } {
+    return { gateway: this.#means.gateway };
+  }
+}
+
+/** Whether two configurations of a gateway are read by the same adapter. */
+export function sameConsole(one: Gateway, other: Gateway): boolean {
+  const shape = ({ console, proxy, baseUrl }: Gateway) =>
+    JSON.stringify([console?.kind, console?.url, console?.login, proxy, baseUrl]);
+  return shape(one) === shape(other);
+}

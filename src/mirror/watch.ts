@@ -1,0 +1,234 @@
+import { setTimeout as pause } from "node:timers/promises";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Logger } from "../logger.ts";
+import type { Ledger } from "../usage/ledger/ledger.ts";
+import { microdollars, type Prices } from "../usage/prices.ts";
+import { tellAlarms } from "./alarm.ts";
+import type { ConsoleKey } from "./consoles/console.ts";
+import { ConsoleFault } from "./consoles/fault.ts";
+import { holdersOf, linksOf } from "./held-here.ts";
+import { readAlarms } from "./report/alarms.ts";
+import { NOTHING_STORED, readMirror } from "./report/mirror.ts";
+import type { Alarm, ConsoleStatus, MirrorReport } from "./report/shape.ts";
+import { blindInWords, stateInWords, UNREADABLE } from "./report/state-words.ts";
+import { coverFrom, readSynced, readTold, writeSynced, writeTold } from "./store/facts.ts";
+import { linkKeys } from "./store/keys.ts";
+import { clearMark } from "./store/rows.ts";
+import type { Correction } from "./store/verdicts.ts";
+import { type Comparing, createComparing } from "./sync/comparing.ts";
+import { type ConnectMeans, connect, type Watched } from "./sync/connect.ts";
+import { blindness } from "./sync/sight.ts";
+import { createSkew, type Skew } from "./sync/skew.ts";
+import { type ConsoleFacts, Syncer, sameConsole } from "./sync/syncer.ts";
+
+export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "pause" | "signal"> {
+  readonly log: Logger;
+  readonly ledger: Ledger;
+  readonly prices: Prices;
+  readonly onCorrected: (correction: Correction) => void;
+}
+
+const DAY_MS = 86_400_000;
+/** The first sync goes back so far, or to where our own log begins. */
+const HISTORY_MS = 30 * DAY_MS;
+const FRESH_MS = 60_000;
+const PATIENCE_MS = 8000;
+
+/** One gateway's console and its rows, compared with our records. */
+export class GatewayWatch {
+  readonly #means: WatchMeans;
+  readonly #stop = new AbortController();
+  readonly #skew: Skew = createSkew();
+  readonly #syncer: Syncer;
+  readonly #comparing: Comparing;
+  #gateway: Watched;
+  #kind: ConsoleStatus["kind"];
+  #blind: string | null = null;
+  #lastSync: number | null;
+
+  constructor(gateway: Watched, means: WatchMeans) {
+    this.#means = means;
+    this.#gateway = gateway;
+    this.#kind = gateway.console.kind;
+    this.#lastSync = means.ledger.ask((db) => readSynced(db, gateway.name));
+    const { clock, log, ledger } = means;
+    const shared = { gateway: gateway.name, clock, log, ledger };
+    this.#comparing = createComparing({
+      ...shared,
+      skew: () => this.skew,
+      priceOf: (record, tokens) => {
+        const { prices } = means.snapshot().config;
+        const names = { asked: record.model, answered: record.model_answered };
+        const price = means.prices.priceOf(names, tokens, record.started_at, prices);
+        if (price === null) return null;
+        return { list: microdollars(price), cost: microdollars(price, record.multiplier) };
+      },
+      onCorrected: means.onCorrected,
+      onJudged: () => this.#judged(),
+    });
+    this.#syncer = new Syncer({
+      ...shared,
+      connect: () => this.#connect(),
+      since: () => this.#since(),
+      onKeys: (keys) => this.#link(keys),
+      onRows: async (adapter) => {
+        ledger.ask((db) => writeSynced(db, gateway.name, clock.now()));
+        await this.#comparing.compare(adapter);
+      },
+    });
+    this.#syncer.follow(gateway.console);
+  }
+
+  get gateway(): Watched {
+    return this.#gateway;
+  }
+
+  get skew(): number {
+    return this.#skew.known() ?? 0;
+  }
+
+  get facts(): ConsoleFacts | null {
+    return this.#syncer.facts;
+  }
+
+  /** What it was made from changed, or the secrets it logs in with did. */
+  change(gateway: Watched, renew: boolean): void {
+    const before = this.#gateway;
+    this.#gateway = gateway;
+    this.#syncer.follow(gateway.console);
+    if (!renew && sameConsole(before, gateway)) return;
+    this.#kind = gateway.console.kind;
+    this.#syncer.renew();
+  }
+
+  sync(): Promise<void> {
+    return this.#syncer.sync();
+  }
+
+  /** Reads the console where that was a while ago, but waits for it only so long. */
+  async freshFacts(): Promise<void> {
+    const { clock } = this.#means;
+    if (this.facts !== null && clock.now() - this.facts.asOf < FRESH_MS) return;
+    const given = pause(PATIENCE_MS, undefined, { ref: false, signal: this.#stop.signal }).catch(() => {});
+    // Whoever asks for the keys every second must not ask a failing console every second.
+    await Promise.race([this.#syncer.look(), given]);
+  }
+
+  /** Something of ours came late: everything from then on is compared again. */
+  async compareAgain(): Promise<void> {
+    const { adapter } = this.#syncer;
+    if (adapter !== null) await this.#comparing.compare(adapter);
+  }
+
+  status(): ConsoleStatus {
+    const { running, fault, last_sync, next_sync, progress } = this.#syncer.state();
+    const { name, console } = this.#gateway;
+    const lastSync = last_sync ?? this.#lastSync;
+    return {
+      gateway: name,
+      kind: this.#kind,
+      detected: console.kind === null && this.#kind !== null,
+      url: console.url,
+      ...stateInWords({ gateway: name, running, fault, synced: last_sync !== null, blind: this.#blind }),
+      last_sync: lastSync,
+      next_sync,
+      progress,
+      skew: this.#skew.known(),
+      alarms: this.#alarms(),
+    };
+  }
+
+  report(): MirrorReport {
+    const { ledger, clock } = this.#means;
+    const { name } = this.#gateway;
+    const elsewhere = this.#holders().flatMap(({ tool, key, elsewhere }) =>
+      elsewhere && key !== null ? [{ tool, key: key.fingerprint }] : [],
+    );
+    const stored = ledger.ask((db) => readMirror(db, name, { now: clock.now(), skew: this.skew, elsewhere }));
+    const status = stored === null ? { ...this.status(), ...UNREADABLE } : this.status();
+    const account = this.facts?.account ?? null;
+    const blind = blindInWords(status, this.#syncer.adapter);
+    return { ...status, ...(stored ?? NOTHING_STORED), account, blind };
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    this.#comparing.stop();
+    await this.#syncer.stop();
+  }
+
+  async #connect() {
+    const signal = this.#stop.signal;
+    const adapter = await connect(this.#gateway, {
+      ...this.#means,
+      signal,
+      onSkew: (skew) => this.#skew.note(skew),
+      pause: (milliseconds) => pause(milliseconds, undefined, { signal, ref: false }).catch(stopped),
+    });
+    if (this.#kind === null)
+      this.#means.log.info({ gateway: this.#gateway.name }, `the console is of kind ${adapter.kind}`);
+    this.#kind = adapter.kind;
+    return adapter;
+  }
+
+  /** How far back the first walk goes; what is older of ours is never missing. */
+  #since(): number {
+    const { ledger, clock } = this.#means;
+    const { name } = this.#gateway;
+    const oldest = ledger.ask((db) => {
+      const row = db.prepare("SELECT min(started_at) FROM log.records WHERE gateway = ?").raw().get(name);
+      return Array.isArray(row) && typeof row[0] === "number" ? row[0] : clock.now();
+    });
+    const since = Math.min(clock.now() - HISTORY_MS, (oldest ?? clock.now()) - DAY_MS);
+    ledger.ask((db) => coverFrom(db, name, since));
+    return since;
+  }
+
+  #link(keys: readonly ConsoleKey[]): void {
+    const { name } = this.#gateway;
+    this.#means.ledger.ask((db) => {
+      const newly = linkKeys(db, name, linksOf(keys, this.#holders()));
+      // Their rows were passed over as somebody else's: they are read once more.
+      if (newly.length > 0) clearMark(db, name);
+    });
+  }
+
+  #judged(): void {
+    const { clock, log, ledger } = this.#means;
+    const { name } = this.#gateway;
+    this.#blind = ledger.ask((db) => blindness(db, name));
+    tellAlarms(this.#alarms(), {
+      gateway: name,
+      clock,
+      log,
+      readTold: () => ledger.ask((db) => readTold(db, name)),
+      writeTold: (told) => void ledger.ask((db) => writeTold(db, name, told)),
+    });
+  }
+
+  #alarms(): Alarm[] {
+    const quiet = this.#holders().filter(({ elsewhere }) => elsewhere);
+    const isQuiet = (fingerprint: string) => quiet.some(({ key }) => key?.fingerprint === fingerprint);
+    const { name } = this.#gateway;
+    return this.#means.ledger.ask((db) => readAlarms(db, name, { skew: this.skew, quiet: isQuiet })) ?? [];
+  }
+
+  #holders() {
+    return holdersOf(this.#gateway.name, this.#means.snapshot());
+  }
+}
+
+function stopped(): never {
+  throw new ConsoleFault("unreachable", "was not waited for: keybearer is stopping");
+}
+
+/** The secrets of a console that a snapshot holds, to notice that one of them is another. */
+export function consoleSecrets(gateway: Watched, snapshot: Snapshot): string {
+  const names = ["password", "access_token", "refresh_token"] as const;
+  return JSON.stringify(
+    names.map((name) => {
+      const state = snapshot.consoleSecret(gateway, name);
+      return state?.state === "ready" ? state.key.digest("same") : (state?.state ?? null);
+    }),
+  );
+}
