@@ -5,6 +5,8 @@ import { limitStatuses } from "./control/tool-status.ts";
 import { createLimiter, type Limiter } from "./limits/limiter.ts";
 import { systemCalendar } from "./limits/windows.ts";
 import type { Logger } from "./logger.ts";
+import { createMirror, type Mirror } from "./mirror/mirror.ts";
+import type { WatchMeans as MirrorMeans } from "./mirror/watch.ts";
 import type { Places } from "./places.ts";
 import { createRunning, type Running } from "./proxy/running.ts";
 import { createLedger, type Ledger } from "./usage/ledger/ledger.ts";
@@ -26,9 +28,11 @@ export interface BooksMeans {
   readonly clock: Clock;
   readonly log: Logger;
   readonly config: () => Config;
+  /** Records of an earlier log were saved. */
+  readonly onSaved: () => void;
 }
 
-export function openBooks({ places, clock, log, config }: BooksMeans): Books {
+export function openBooks({ places, clock, log, config, onSaved }: BooksMeans): Books {
   const { sync } = config().usage;
   const ledger = createLedger({
     file: places.usage,
@@ -37,7 +41,10 @@ export function openBooks({ places, clock, log, config }: BooksMeans): Books {
     keep: () => config().usage.keep,
     sync,
     // What was spent is known only now: counted from what a damaged log had left, an allowance would be given again.
-    onSaved: () => limiter.restoreAgain(),
+    onSaved: () => {
+      limiter.restoreAgain();
+      onSaved();
+    },
   });
   const limiter = createLimiter({
     clock,
@@ -45,6 +52,22 @@ export function openBooks({ places, clock, log, config }: BooksMeans): Books {
     spent: ({ name }, spans) => ledger.ask((db) => readSpent(db, name, spans)),
   });
   return { ledger, limiter, prices: createPrices(), strangers: createStrangers(), running: createRunning() };
+}
+
+/** Our log beside the consoles' own: what they know better counts under the limits, too. */
+export function openMirror(
+  { ledger, prices, limiter }: Books,
+  means: Omit<MirrorMeans, "ledger" | "prices" | "onCorrected">,
+): Mirror {
+  const onCorrected: MirrorMeans["onCorrected"] = (correction) =>
+    limiter.correct(correction.tool, correction);
+  return createMirror({ ...means, ledger, prices, onCorrected });
+}
+
+/** The mirror first: it writes into the log. */
+export async function closeBooks({ ledger }: Books, mirror: Mirror): Promise<void> {
+  await mirror.stop();
+  await ledger.stop();
 }
 
 /** What the owner may do to a tool's running window and its requests under way. */

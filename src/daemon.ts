@@ -1,5 +1,5 @@
 import type { DestinationStream } from "pino";
-import { createAllowances, openBooks } from "./bookkeeping.ts";
+import { closeBooks, createAllowances, openBooks, openMirror } from "./bookkeeping.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
 import { problemsInWords } from "./config/problem.ts";
@@ -14,6 +14,7 @@ import { createOwners } from "./identity/process.ts";
 import { createKeyring, type Keyring } from "./keys/keyring.ts";
 import { createTrust, type Trust } from "./keys/trust.ts";
 import { createLogger, type Logger } from "./logger.ts";
+import { createVault, type Vault } from "./mirror/vault.ts";
 import { type Newcomer, welcomeNewcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { createAgents } from "./proxy/agents.ts";
@@ -59,7 +60,8 @@ const FIRST_KEYS_MS = 3000;
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const { places, clock = systemClock } = options;
   const startedAt = clock.elapsed();
-  const { loaded, control, newcomer, first, trust, keyring, log, whenLate } = await prepare(options, clock);
+  const prepared = await prepare(options, clock);
+  const { loaded, control, newcomer, first, trust, keyring, vault, log, whenLate } = prepared;
   const onSandbox = () => newcomer?.serving() ?? false;
   const [agents, tail] = [createAgents(clock), createTail()];
 
@@ -67,32 +69,30 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     log.level = to.config.log.level;
     agents.keepOnly(Object.values(to.config.gateways));
     books.limiter.change(to.config);
+    mirror.change(to);
     if (onSandbox()) endSandbox(newcomer, log);
   };
   const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
   whenLate(() => void reload.takeKeys());
-  const booksMeans = { places, clock, log, config: () => reload.snapshot.config };
+  const [config, onSaved] = [() => reload.snapshot.config, () => mirror.compareAgain()];
+  const booksMeans = { places, clock, log, config, onSaved };
   const books = openBooks(booksMeans);
+  const snapshot = () => reload.snapshot;
+  const mirror = openMirror(books, { clock, log, vault, snapshot, agentFor: agents.agentFor });
+  if (newcomer !== null) mirror.forget(newcomer.gateway);
   const standings = createStandings(clock, books.ledger.ask(readLastUses) ?? new Map());
 
   const closeAll = () =>
-    Promise.all([reload.close(), newcomer?.stop(), control.close(), books.ledger.stop()]);
+    Promise.all([reload.close(), newcomer?.stop(), control.close(), closeBooks(books, mirror)]);
   const reread = async (tool: string) => {
     if (await keyring.reread(tool)) await reload.takeKeys();
   };
 
   const gate = { hosts: [] as readonly string[], stopping: false };
   const port = await openDataPort(first.config.listen, {
-    clock,
-    log,
-    standings,
-    ...books,
-    tell: tail.tell,
-    snapshot: () => reload.snapshot,
-    forwarder: createForwarder(clock),
-    agents,
-    owners: createOwners(),
+    ...{ clock, log, standings, tell: tail.tell, ...books },
+    ...{ snapshot, agents, forwarder: createForwarder(clock), owners: createOwners() },
     hosts: () => gate.hosts,
     stopping: () => gate.stopping,
     sandbox: onSandbox,
@@ -103,11 +103,12 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   });
   gate.hosts = hostsOf(port.port);
 
-  const seen = { configPath: places.config, reload, standings, ...books, startedAt, clock };
+  const seen = { configPath: places.config, reload, standings, ...books, mirror, startedAt, clock };
   const status = () =>
     statusOf({ version: version(), listen: port.addresses, sandbox: onSandbox(), ...seen });
   const owner = { ...createTrusting({ reload, keyring, log }), ...createAllowances(books, booksMeans) };
-  control.serve({ status, ...owner, tail });
+  control.serve({ status, ...owner, tail, mirror });
+  mirror.change(reload.snapshot);
   await reload.watch();
   void books.prices.load();
   const cut = () => [books.running.cutAll(), port.cut()];
@@ -123,8 +124,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     agents.close();
   };
   return {
-    ...{ port: port.port, addresses: port.addresses, newcomer, log, status, stop },
-    snapshot: () => reload.snapshot,
+    ...{ port: port.port, addresses: port.addresses, newcomer, log, status, stop, snapshot },
     reload: () => reload.refresh(true),
     cut: () => void cut(),
   };
@@ -177,6 +177,7 @@ async function claim(control: ControlServer, places: Places): Promise<void> {
 interface Keys {
   readonly trust: Trust;
   readonly keyring: Keyring;
+  readonly vault: Vault;
   readonly log: Logger;
   /** Calls back for every key that comes late, and at once if one came before there was anybody to tell. */
   whenLate(tell: () => void): void;
@@ -189,23 +190,28 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
     late = true;
   };
   const trust = createTrust({ file: options.places.trust, clock });
+  const vault = createVault({ file: options.places.consoles, clock });
   const keyring = createKeyring({ trust, env: options.env, clock, onLate: () => tellLate() });
   const log = createLogger({
     level: "info",
     destination: options.logTo,
     forPeople: options.logForPeople ?? false,
-    secrets: () => keyring.secrets(),
+    secrets: function* () {
+      yield* keyring.secrets();
+      yield* vault.secrets();
+    },
   });
   const whenLate = (tell: () => void) => {
     tellLate = tell;
     if (late) tell();
   };
-  return { trust, keyring, log, whenLate };
+  return { trust, keyring, vault, log, whenLate };
 }
 
-async function loadTrust({ trust, log }: Keys): Promise<void> {
-  const { problem } = await trust.load();
-  if (problem !== null) log.error(problem);
+async function loadTrust({ trust, vault, log }: Keys): Promise<void> {
+  for (const { problem } of [await trust.load(), await vault.load()]) {
+    if (problem !== null) log.error(problem);
+  }
 }
 
 async function firstSnapshot({ config, problems }: Loaded, places: Places, keys: Keys): Promise<Snapshot> {

@@ -14,6 +14,8 @@ export interface Places {
   readonly trust: string;
   /** The usage log. */
   readonly usage: string;
+  /** What lasts of a login at a console. */
+  readonly consoles: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config does not. */
   readonly own: readonly string[];
   /** The person's home folder, for `~/` in the configuration. */
@@ -49,6 +51,7 @@ export function findPlaces(options: PlaceOptions = {}): Places {
     socket: join(run, "control.sock"),
     trust: join(state, "trust.json"),
     usage: join(state, "usage.db"),
+    consoles: join(state, "consoles.json"),
     own: [folder, state],
     home,
   };

@@ -81,11 +81,17 @@ const PURE = [
   "proxy/model-scan.ts",
   "proxy/harmless.ts",
   "proxy/recording.ts",
+  "mirror/console-row.ts",
+  "mirror/verdict.ts",
+  "mirror/match/",
+  "mirror/store/take.ts",
+  "mirror/sync/back-off.ts",
+  "mirror/sync/skew.ts",
   "refusal.ts",
 ];
 
-/** Where a key meets the wire. */
-const MAY_REVEAL = ["proxy/headers.ts"];
+/** Where a key meets the wire, and where a console's secret meets the wire or its store. */
+const MAY_REVEAL = ["proxy/headers.ts", "mirror/consoles/wire.ts", "mirror/vault.ts"];
 
 interface Source {
   /** Below src/, with forward slashes. */

@@ -5,17 +5,22 @@ export type Asked<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly running: boolean; readonly reason: string };
 
+const PATIENCE_MS = 15_000;
+/** Where the daemon itself waits for a console, which it does for 30 s an answer. */
+export const CONSOLE_PATIENCE_MS = 75_000;
+
 /** Asks the running daemon. Its socket is found by path: whoever can open it is the same user. */
 export function askDaemon<T>(
   socket: string,
   method: "GET" | "POST",
   path: string,
   body?: unknown,
+  patience: number = PATIENCE_MS,
 ): Promise<Asked<T>> {
   // Node cannot ask a socket who is at its other end, so that the log says who the caller claims to be.
   const headers = { [PEER_HEADER]: String(process.pid) };
   return new Promise((resolve) => {
-    const asking = request({ socketPath: socket, method, path, timeout: 15_000, headers }, (answer) => {
+    const asking = request({ socketPath: socket, method, path, timeout: patience, headers }, (answer) => {
       const chunks: Buffer[] = [];
       answer.on("data", (chunk: Buffer) => chunks.push(chunk));
       answer.on("error", (error) => resolve({ ok: false, running: true, reason: error.message }));
@@ -29,7 +34,9 @@ export function askDaemon<T>(
         }
       });
     });
-    asking.on("timeout", () => asking.destroy(new Error("the daemon did not answer within 15 s")));
+    asking.on("timeout", () =>
+      asking.destroy(new Error(`the daemon did not answer within ${patience / 1000} s`)),
+    );
     asking.on("error", (error: NodeJS.ErrnoException) => {
       const absent = error.code === "ENOENT" || error.code === "ECONNREFUSED";
       resolve({

@@ -1,6 +1,9 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Kind } from "../limits/shortage.ts";
+import type { Mirror } from "../mirror/mirror.ts";
 import { reason } from "../reason.ts";
+import { MIRROR_ROUTES } from "./mirror-routes.ts";
+import { hasOnly, NOT_FOUND, type Route, TAKEN } from "./route.ts";
 import type { Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
 import type { LimitStatus } from "./tool-status.ts";
@@ -16,6 +19,7 @@ export interface Controls {
   /** Ends a tool's requests under way. null: neither a tool nor a request under way has this name. */
   cut(name: string, peer: string): CutAnswer | null;
   readonly tail: Tail;
+  readonly mirror: Mirror;
 }
 
 /** The process that asks, as it says of itself. */
@@ -53,20 +57,8 @@ export interface CutAnswer {
   readonly cut: number;
 }
 
-type Route = (controls: Controls, input: Input) => Promise<unknown> | unknown;
-
-interface Input {
-  readonly name: string;
-  readonly body: unknown;
-  readonly peer: string;
-  readonly res: ServerResponse;
-}
-
-const NOT_FOUND = Symbol("not found");
-/** The route goes on answering by itself. */
-const TAKEN = Symbol("taken");
-
 const ROUTES: Readonly<Record<string, Route>> = {
+  ...MIRROR_ROUTES,
   "GET /status": (controls) => controls.status(),
   "GET /held/:name": (controls, { name }) => controls.held(name) ?? NOT_FOUND,
   "POST /trust/:name": (controls, { name, body, peer }) => {
@@ -116,12 +108,6 @@ function isAmount(value: unknown): value is number {
   return Number.isSafeInteger(value) && Number(value) > 0;
 }
 
-/** An object with exactly these fields: one that is misspelt must not pass for one that was left out. */
-function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {
-  if (typeof body !== "object" || body === null || Array.isArray(body)) return false;
-  return Object.keys(body).length === fields.length && fields.every((field) => Object.hasOwn(body, field));
-}
-
 /** The socket is 0600 in a 0700 folder, and no browser can open it; a request that looks like one is refused anyway. */
 export async function answerControl(
   req: IncomingMessage,
@@ -143,13 +129,17 @@ export async function answerControl(
     const peer = typeof said === "string" && /^\d{1,10}$/.test(said) ? `pid ${said}, as it says` : "unknown";
     const answer = await route(controls, { name: decodeURIComponent(name), body, peer, res });
     if (answer === TAKEN) return;
-    // Trust is of a gateway too, an allowance only of a tool.
-    const what = first === "lift" ? "tool" : "tool or gateway";
-    if (answer === NOT_FOUND) send(404, { error: `there is no ${what} ${decodeURIComponent(name)}` });
+    if (answer === NOT_FOUND) send(404, { error: `there is no ${named(first)} ${decodeURIComponent(name)}` });
     else send(200, answer);
   } catch (error) {
     send(400, { error: reason(error) });
   }
+}
+
+/** Trust is of a gateway too, an allowance only of a tool, a login of a console. */
+function named(route: string): string {
+  if (route === "lift") return "tool";
+  return route === "login" || route === "sync" ? "gateway with a console called" : "tool or gateway";
 }
 
 async function readBody(req: IncomingMessage): Promise<string> {

@@ -3,6 +3,8 @@ import type { Clock } from "../clock.ts";
 import type { Problem } from "../config/problem.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Limiter } from "../limits/limiter.ts";
+import type { Mirror } from "../mirror/mirror.ts";
+import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { Standings } from "../proxy/standing.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Aside, Work } from "../usage/ledger/state.ts";
@@ -26,6 +28,8 @@ export interface Status {
   readonly tools: readonly ToolStatus[];
   readonly gateways: readonly GatewayStatus[];
   readonly usage: UsageStatus;
+  /** How the consoles of those gateways that have one are read. */
+  readonly consoles: readonly ConsoleStatus[];
   readonly machine: {
     readonly node: string;
     readonly platform: string;
@@ -82,13 +86,14 @@ export interface StatusMeans {
   readonly limiter: Pick<Limiter, "levels">;
   readonly ledger: Ledger;
   readonly strangers: Strangers;
+  readonly mirror: Pick<Mirror, "status" | "factsOf">;
 }
 
 export async function statusOf(means: StatusMeans): Promise<Status> {
   const { standings, limiter, clock } = means;
   const { snapshot, problems, loadedAt } = means.reload;
   const tools = Object.values(snapshot.config.tools);
-  const seen = { standings, limiter, config: snapshot.config, now: clock.now() };
+  const seen = { standings, limiter, mirror: means.mirror, config: snapshot.config, now: clock.now() };
   return {
     version: means.version,
     pid: process.pid,
@@ -106,6 +111,7 @@ export async function statusOf(means: StatusMeans): Promise<Status> {
       groups: Object.keys(gateway.groups),
     })),
     usage: usageStatus(means),
+    consoles: means.mirror.status(),
     machine: await machine(),
   };
 }

@@ -4,6 +4,8 @@ import type { Limiter, Standing } from "../limits/limiter.ts";
 import type { Kind } from "../limits/shortage.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { endInWords } from "../limits/words.ts";
+import type { Mirror } from "../mirror/mirror.ts";
+import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import type { Refused, Standings } from "../proxy/standing.ts";
 
 export type ToolState =
@@ -40,6 +42,8 @@ export interface ToolStatus {
   readonly waiting: number;
   /** The moment from which it is expired; null: permanent. */
   readonly expires: number | null;
+  /** What the gateway's console says of its key; null: it was not asked, or does not tell. */
+  readonly console: ToolConsoleFacts | null;
 }
 
 /** How full a limit is, in requests, tokens, micro-dollars or calls at once. */
@@ -62,6 +66,7 @@ export interface LimitStatus {
 export interface ToolMeans {
   readonly standings: Pick<Standings, "of" | "lastUse">;
   readonly limiter: Pick<Limiter, "levels">;
+  readonly mirror: Pick<Mirror, "factsOf">;
   readonly config: Pick<Config, "gateways">;
   readonly now: number;
 }
@@ -85,6 +90,7 @@ export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolSta
     running: standing.running,
     waiting: standing.waiting,
     expires: tool.expires,
+    console: means.mirror.factsOf(tool),
   };
 }
 
@@ -112,6 +118,7 @@ export function toolStatusOffline(tool: Tool, config: Config, now: number): Tool
   const nothing: ToolMeans = {
     standings: { of: () => null, lastUse: () => null },
     limiter: { levels: () => ({ levels: [], running: 0, waiting: 0 }) },
+    mirror: { factsOf: () => null },
     config,
     now,
   };

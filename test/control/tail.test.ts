@@ -6,6 +6,7 @@ import { followTail } from "../../src/control/follow.ts";
 import { createControlServer } from "../../src/control/server.ts";
 import { createTail, type Tail, type TailLine } from "../../src/control/tail.ts";
 import { newHome } from "../doubles/command.ts";
+import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 
@@ -20,6 +21,7 @@ async function startTail(t: Test): Promise<{ tail: Tail; socket: string; stop: (
     trust: async () => ({ granted: [], problems: [] }),
     lift: () => null,
     cut: () => null,
+    mirror: NO_MIRROR,
   };
   server.serve({ tail, status: () => Promise.reject(new Error("not here")), ...nobody });
   t.teardown(() => server.close());

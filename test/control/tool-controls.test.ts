@@ -6,6 +6,7 @@ import type { AskedLift, Controls, LiftAnswer } from "../../src/control/routes.t
 import { createControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
 import { newHome } from "../doubles/command.ts";
+import { NO_MIRROR } from "../doubles/no-mirror.ts";
 
 interface Call {
   readonly control: "lift" | "cut";
@@ -37,6 +38,7 @@ async function start(t: Test) {
       return name === "codex" ? { cut: 3 } : null;
     },
     tail: createTail(),
+    mirror: NO_MIRROR,
   };
   const socket = join(await newHome(t), "control.sock");
   const server = createControlServer(socket);

@@ -8,6 +8,7 @@ import {
 import type { KeyState } from "../../src/key-source.ts";
 import type { Level } from "../../src/limits/shortage.ts";
 import { Secret } from "../../src/secret.ts";
+import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { configOf, toolOf } from "../doubles/parsed-config.ts";
 
 const NOW = Date.UTC(2026, 10, 15, 12);
@@ -39,6 +40,7 @@ function means(more: Partial<ToolMeans> = {}): ToolMeans {
   return {
     standings: { of: () => null, lastUse: () => NOW - 5000 },
     limiter: { levels: () => ({ levels, running: 3, waiting: 2 }) },
+    mirror: NO_MIRROR,
     config,
     now: NOW,
     ...more,

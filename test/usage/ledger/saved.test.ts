@@ -51,7 +51,7 @@ function start(t: Test, places: Places): { readonly books: Books; readonly tool:
   const { codex } = config.tools;
   if (codex === undefined) throw new Error("there is no tool codex");
   const log = pino({ level: "silent" });
-  const books = openBooks({ places, clock: systemClock, log, config: () => config });
+  const books = openBooks({ places, clock: systemClock, log, config: () => config, onSaved: () => {} });
   // None of its timers keeps a process alive; in the daemon the ports do.
   const alive = setInterval(() => {}, 1000);
   t.teardown(() => {

@@ -1,0 +1,63 @@
+import type { Heard } from "../mirror/mirror.ts";
+import type { AskedLogin } from "../mirror/sign-in.ts";
+import { hasOnly, NOT_FOUND, type Route } from "./route.ts";
+
+/** What the mirror can be asked. */
+export const MIRROR_ROUTES: Readonly<Record<string, Route>> = {
+  "GET /mirror": ({ mirror }) => mirror.report(),
+  "GET /keys": ({ mirror }) => mirror.keys(),
+  "GET /mirrordiff": ({ mirror }) => mirror.diff(),
+  "POST /compared": ({ mirror }, { body }) => {
+    if (!hasOnly(body, ["what"]) || typeof body.what !== "string" || body.what === "")
+      throw new Error("say which: what (a row, a request id or a record's id)");
+    return mirror.compared(body.what);
+  },
+  "POST /sync/:name": ({ mirror }, { name, body }) => {
+    if (!hasOnly(body, [])) throw new Error("sync takes no settings: send {}");
+    return mirror.sync(name) ?? NOT_FOUND;
+  },
+  "POST /login/:name": async ({ mirror }, { name, body }) => {
+    const asked = loginIn(body);
+    // What was sent is not repeated: it is a secret.
+    if (asked === null) throw new Error(LOGIN_BODY);
+    return (await mirror.login(name, asked)) ?? NOT_FOUND;
+  },
+  "POST /ack": ({ mirror }, { body, peer }) => {
+    const heard = heardIn(body);
+    if (heard === null) throw new Error(ACK_BODY);
+    return { acknowledged: mirror.acknowledge(heard, peer) };
+  },
+};
+
+const LOGIN_BODY =
+  "say how to log in: email and password, or code, or refresh_token, or access_token and user (a text, or null)";
+
+const ACK_BODY =
+  "say what is acknowledged: gateway and key (each a text, or null for all) and last_at (milliseconds, or null)";
+
+function heardIn(body: unknown): Heard | null {
+  if (!hasOnly(body, ["gateway", "key", "last_at"])) return null;
+  const { gateway, key, last_at } = body;
+  if (!isTextOrNull(gateway) || !isTextOrNull(key)) return null;
+  if (last_at !== null && !Number.isFinite(last_at)) return null;
+  return { gateway, key, last_at: last_at === null ? null : Number(last_at) };
+}
+
+function loginIn(body: unknown): AskedLogin | null {
+  if (hasOnly(body, ["email", "password"]) && isText(body.email) && isText(body.password))
+    return { email: body.email, password: body.password };
+  if (hasOnly(body, ["code"]) && isText(body.code)) return { code: body.code };
+  if (hasOnly(body, ["refresh_token"]) && isText(body.refresh_token))
+    return { refresh_token: body.refresh_token };
+  if (hasOnly(body, ["access_token", "user"]) && isText(body.access_token) && isTextOrNull(body.user))
+    return { access_token: body.access_token, user: body.user };
+  return null;
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === "string" && value !== "";
+}
+
+function isTextOrNull(value: unknown): value is string | null {
+  return value === null || isText(value);
+}

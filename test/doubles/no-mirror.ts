@@ -1,0 +1,18 @@
+import type { Mirror } from "../../src/mirror/mirror.ts";
+
+/** The mirror of a configuration in which no gateway has a console. */
+export const NO_MIRROR: Mirror = {
+  change: () => {},
+  status: () => [],
+  report: () => [],
+  keys: async () => ({ keys: [], problems: [] }),
+  factsOf: () => null,
+  sync: () => null,
+  diff: () => [],
+  compared: () => [],
+  login: async () => null,
+  acknowledge: () => 0,
+  forget: () => {},
+  compareAgain: () => {},
+  stop: async () => {},
+};
