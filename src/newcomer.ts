@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import type { Clock } from "./clock.ts";
 import {
   DEFAULT_DASHBOARD,
@@ -7,9 +8,10 @@ import {
   DEFAULT_USAGE,
 } from "./config/defaults.ts";
 import { gatewayFromUrl } from "./config/fields/gateway.ts";
-import type { Config, Listen, Named, Price, Tool } from "./config/shape.ts";
-import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
+import type { Config, Gateway, Listen, Named, Price, Tool } from "./config/shape.ts";
+import { consoleSecretName, createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { hashToken, makeToken } from "./identity/token.ts";
+import type { KeyState } from "./key-source.ts";
 import { MODELS } from "./sandbox/models.ts";
 import { createSandbox, type Sandbox } from "./sandbox/sandbox.ts";
 import type { Secret } from "./secret.ts";
@@ -17,8 +19,12 @@ import type { Secret } from "./secret.ts";
 /** What somebody without a config.yaml is served with: the sandbox, a tool and a token, all new each run. */
 export interface Newcomer {
   readonly sandbox: Sandbox;
+  /** What the sandbox is called among the gateways. */
+  readonly gateway: string;
   readonly snapshot: Snapshot;
   readonly token: string;
+  /** The key itself, worthless outside this sandbox: with it a newcomer can see what a leak looks like. */
+  readonly playKey: string;
   readonly model: string;
   /** Still the gateway: no config.yaml has come. */
   serving(): boolean;
@@ -28,6 +34,7 @@ export interface Newcomer {
 }
 
 const TOOL = "try-me";
+const GATEWAY = "sandbox";
 const LINGER_MS = 10_000;
 /** No list knows the sandbox's models; what its console charges is known here. In micro-dollars per million tokens. */
 const PRICES: Named<Price> = Object.freeze(
@@ -47,15 +54,18 @@ const PRICES: Named<Price> = Object.freeze(
 export async function welcomeNewcomer(clock: Clock, listen: Listen = DEFAULT_LISTEN): Promise<Newcomer> {
   const sandbox = createSandbox({ clock });
   await sandbox.start();
-  const { key } = sandbox.createKey({ name: TOOL, group: "default" });
+  const playKey = `sk-sandbox-${randomBytes(24).toString("hex")}`;
+  const { key } = sandbox.createKey({ name: TOOL, group: "default", customKey: playKey });
   const token = makeToken();
   const config = configFor(sandbox, { secret: key, tokenHash: hashToken(token) }, listen);
   let serving = true;
   let stopped = false;
   return {
     sandbox,
-    snapshot: createSnapshot(1, config, new Map([[TOOL, { state: "ready", key }]]), []),
+    gateway: GATEWAY,
+    snapshot: createSnapshot(1, config, keysOf(key, sandbox), []),
     token,
+    playKey,
     model: "sandbox-small",
     serving: () => serving,
     async end() {
@@ -73,10 +83,32 @@ export async function welcomeNewcomer(clock: Clock, listen: Listen = DEFAULT_LIS
   };
 }
 
+function keysOf(key: Secret, { login }: Sandbox): ReadonlyMap<string, KeyState> {
+  return new Map([
+    [TOOL, { state: "ready", key }],
+    [consoleSecretName(GATEWAY, "password"), { state: "ready", key: login.password }],
+  ]);
+}
+
+/** With the sandbox's own console, so that the mirror can be tried, too. */
+function gatewayOf({ baseUrl, consoleUrl, login }: Sandbox): Gateway {
+  const password = Object.freeze({ kind: "literal" as const, secret: login.password });
+  const how = { email: login.email, user: null, password, accessToken: null, refreshToken: null };
+  return Object.freeze({
+    ...gatewayFromUrl(GATEWAY, baseUrl),
+    console: Object.freeze({
+      kind: "sub2api" as const,
+      url: consoleUrl,
+      login: Object.freeze(how),
+      schedule: "* * * * *",
+    }),
+  });
+}
+
 function configFor(sandbox: Sandbox, access: { secret: Secret; tokenHash: string }, listen: Listen): Config {
   const tool: Tool = Object.freeze({
     name: TOOL,
-    gateway: "sandbox",
+    gateway: GATEWAY,
     group: null,
     key: Object.freeze({ kind: "literal", secret: access.secret }),
     tokens: Object.freeze([access.tokenHash]),
@@ -96,7 +128,7 @@ function configFor(sandbox: Sandbox, access: { secret: Secret; tokenHash: string
   return Object.freeze({
     listen,
     dashboard: DEFAULT_DASHBOARD,
-    gateways: Object.freeze({ sandbox: gatewayFromUrl("sandbox", sandbox.baseUrl) }),
+    gateways: Object.freeze({ [GATEWAY]: gatewayOf(sandbox) }),
     tools: Object.freeze({ [TOOL]: tool }),
     prices: PRICES,
     usage: DEFAULT_USAGE,

@@ -62,7 +62,7 @@ function greeting(daemon: Daemon, config: string): string {
   const base = `http://localhost:${daemon.port}`;
   const first = `keybearer ${version()} serves ${base}\n`;
   if (daemon.newcomer === null) return first;
-  const { token, model } = daemon.newcomer;
+  const { token, model, playKey, sandbox } = daemon.newcomer;
   const auth = `-H "Authorization: Bearer ${token}"`;
   const body = (stream: boolean) =>
     `'{"model":"${model}"${stream ? ',"stream":true' : ""},"messages":[{"role":"user","content":"hello"}]}'`;
@@ -74,6 +74,11 @@ function greeting(daemon: Daemon, config: string): string {
     `curl ${base}/v1/models ${auth}`,
     `curl ${chat} ${body(false)}`,
     `curl -N ${chat} ${body(true)}`,
+    "",
+    "and what somebody would do who got hold of the key: past keybearer, straight to the gateway. half a minute later",
+    "keybearer mirror raises the alarm:",
+    "",
+    `curl ${sandbox.baseUrl}/chat/completions -H "Authorization: Bearer ${playKey}" -H "Content-Type: application/json" -d ${body(false)}`,
     "",
     `your own gateway: write ${config} (see config.example.yaml); it takes over as soon as it is saved`,
     "",
