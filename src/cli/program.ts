@@ -1,6 +1,8 @@
 import { Command } from "commander";
 import { version } from "../version.ts";
 import { checkCommand } from "./check.ts";
+import { keysCommand } from "./keys.ts";
+import { mirrorCommand } from "./mirror/command.ts";
 import { runCommand } from "./run.ts";
 import { statusCommand } from "./status.ts";
 import { toolsCommand } from "./tools/command.ts";
@@ -15,9 +17,7 @@ config.yaml: $KEYBEARER_HOME/config.yaml, else ~/.config/keybearer/config.yaml`;
 
 export function createProgram(): Command {
   const program = new Command("keybearer")
-    .description(
-      "keeps your model gateway keys in one place: tools call localhost, keybearer puts the key in",
-    )
+    .description("keeps your model gateway keys in one place; tools call localhost instead")
     .version(version(), "-V, --version", "print the version")
     .helpOption("-h, --help", "print this help")
     .helpCommand("help [command]", "print help for a command")
@@ -31,8 +31,10 @@ export function createProgram(): Command {
     checkCommand(),
     statusCommand(),
     toolsCommand(),
+    keysCommand(),
     trustCommand(),
     usageCommand(),
+    mirrorCommand(),
   ]) {
     program.addCommand(inherit(command));
   }

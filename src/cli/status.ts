@@ -2,9 +2,12 @@ import { Command } from "commander";
 import { problemsInWords } from "../config/problem.ts";
 import { askDaemon } from "../control/client.ts";
 import type { Status, UsageStatus } from "../control/status.ts";
+import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
 import { screenOf } from "./columns.ts";
+import { alarmInWords } from "./mirror/alarm-words.ts";
+import { kindInWords, lastSync, trouble } from "./mirror/headline.ts";
 import { ago, table, visibleLines } from "./table.ts";
 import { toolTable } from "./tools/tool-table.ts";
 
@@ -27,9 +30,11 @@ export function statusCommand(): Command {
     });
 }
 
-function inWords(status: Status, now: number, width: number): string {
-  const { config, problems, tools, gateways } = status;
+export function inWords(status: Status, now: number, width: number): string {
+  // A daemon that was started before an update tells of no consoles.
+  const { config, problems, tools, gateways, consoles = [] } = status;
   const lines = [
+    ...consoles.flatMap(({ alarms }) => alarms.flatMap((alarm) => [...alarmInWords(alarm, now, width), ""])),
     `keybearer ${status.version}, pid ${status.pid}, up ${ago(status.uptime_s * 1000)}, on ${status.listen.join(" and ")}`,
     status.sandbox
       ? `the sandbox answers; ${config.path} takes over when it is there`
@@ -51,6 +56,7 @@ function inWords(status: Status, now: number, width: number): string {
       lines.push(`  it says: ${tool.refused.words.replace(/\s+/g, " ").slice(0, 160)}`);
     if (tool.next !== null) lines.push(`  → ${tool.next}`);
   }
+  if (consoles.length > 0) lines.push("", ...consoles.flatMap((console) => consoleInWords(console, now)));
   lines.push("", ...usageInWords(status.usage, now));
   if (problems.length > 0) {
     const bad = problems.some(({ severity }) => severity === "error");
@@ -58,6 +64,14 @@ function inWords(status: Status, now: number, width: number): string {
     lines.push("", problemsInWords(config.path, problems));
   }
   return `${visibleLines(lines.join("\n"))}\n`;
+}
+
+/** mirror main  sub2api (detected), last sync 12 s ago */
+function consoleInWords(console: ConsoleStatus, now: number): string[] {
+  const problem = trouble(console, now);
+  const name = `mirror ${console.gateway}  ${kindInWords(console)}, `;
+  if (problem === null) return [`${name}${lastSync(console, now)}`];
+  return [`${name}${problem.what}`, ...(problem.next === null ? [] : [`  → ${problem.next}`])];
 }
 
 function usageInWords(usage: UsageStatus, now: number): string[] {

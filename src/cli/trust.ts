@@ -9,6 +9,7 @@ import { visible } from "./table.ts";
 
 export function trustCommand(): Command {
   return new Command("trust")
+    .summary("let a key go where config.yaml newly sends it")
     .description("let a key go where config.yaml newly sends it, after you looked")
     .argument("<tool|gateway>", "what is held")
     .action(trust);

@@ -6,6 +6,7 @@ import type { AskedLift, LiftAnswer } from "../../src/control/routes.ts";
 import { createControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
 import { command, newHome } from "../doubles/command.ts";
+import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 
 /** Noon, local time: a day may begin at any hour of UTC. */
@@ -84,6 +85,7 @@ async function startControl(t: Test, answer: (lift: AskedLift) => LiftAnswer) {
     held: () => null,
     trust: () => Promise.reject(new Error("not asked for here")),
     cut: () => null,
+    mirror: NO_MIRROR,
     lift(name, lift) {
       asked.push(lift);
       return name === "codex" ? answer(lift) : null;

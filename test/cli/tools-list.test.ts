@@ -54,6 +54,7 @@ function tool(more: Partial<ToolStatus>): ToolStatus {
     running: 0,
     waiting: 0,
     expires: null,
+    console: null,
     ...more,
   };
 }

@@ -8,6 +8,7 @@ import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { FIELDS } from "../../src/usage/report/fields.ts";
 import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { record, writeRecords } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 import { hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
@@ -37,6 +38,7 @@ async function serveTail(t: Test, home: string) {
     trust: async () => ({ granted: [], problems: [] }),
     lift: () => null,
     cut: () => null,
+    mirror: NO_MIRROR,
   };
   control.serve({ tail: records, status: () => Promise.reject(new Error("not here")), ...nobody });
   return { records, close: () => control.close() };

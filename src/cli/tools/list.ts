@@ -7,9 +7,10 @@ import { systemCalendar } from "../../limits/windows.ts";
 import { endInWords } from "../../limits/words.ts";
 import { findPlaces } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
-import { cellsOf, type Screen, screenOf, wrapped } from "../columns.ts";
+import { type Screen, screenOf } from "../columns.ts";
 import { fail } from "../fail.ts";
-import { visible } from "../table.ts";
+import { type Note, noteInWords } from "../note.ts";
+import { consoleLines } from "./console-line.ts";
 import { limitLines, nameOf, whenInWords } from "./limit-lines.ts";
 import { toolTable } from "./tool-table.ts";
 
@@ -34,7 +35,7 @@ export async function list(options: { json?: boolean }): Promise<void> {
   else process.stdout.write(listInWords(tools, now, screenOf(process.env, process.stdout.columns)));
 }
 
-/** Each tool on a line, its limits below it, and at the end what needs the person. */
+/** Each tool on a line, its limits and its console's word below it, and at the end what needs the person. */
 export function listInWords(tools: readonly ToolStatus[], now: number, screen: Screen): string {
   const [head = "", ...rows] = toolTable(tools, now, screen.width);
   // Made together, so that they stand below each other.
@@ -45,22 +46,15 @@ export function listInWords(tools: readonly ToolStatus[], now: number, screen: S
   );
   const lines = [head];
   for (const [at, tool] of tools.entries())
-    lines.push(rows[at] ?? "", ...limits.splice(0, tool.limits.length));
+    lines.push(
+      rows[at] ?? "",
+      ...limits.splice(0, tool.limits.length),
+      // A daemon that was started before an update does not tell it.
+      ...consoleLines(tool.console ?? null, now, screen.width),
+    );
   const notes = tools.flatMap((tool) => notesOf(tool, now));
   if (notes.length > 0) lines.push("", ...notes.map((note) => noteInWords(note, screen.width)));
   return `${lines.join("\n")}\n`;
-}
-
-/** Something that needs the person, and what to type. */
-interface Note {
-  readonly what: string;
-  readonly next: string;
-}
-
-/** On one line, or the second part on a line of its own: what is to be typed must not be broken. */
-function noteInWords({ what, next }: Note, width: number): string {
-  const line = visible(`${what} → ${next}`);
-  return cellsOf(line) <= width ? line : `${wrapped(visible(what), width)}\n  → ${visible(next)}`;
 }
 
 function notesOf(tool: ToolStatus, now: number): Note[] {

@@ -1,0 +1,81 @@
+import { loadConfig } from "../../config/load.ts";
+import type { ConsoleLogin } from "../../config/shape.ts";
+import { askDaemon, CONSOLE_PATIENCE_MS } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import type { MirrorReport } from "../../mirror/report/shape.ts";
+import type { AskedLogin, LoginAnswer } from "../../mirror/sign-in.ts";
+import { findPlaces, type Places } from "../../places.ts";
+import { EXIT } from "../../start-failure.ts";
+import { type Answers, createAnswers } from "../ask.ts";
+import { fail } from "../fail.ts";
+import { say } from "../say.ts";
+import { readOneConsole } from "./consoles.ts";
+import { cannotLogIn, credentialsFor, type LoginOptions, trimmed } from "./credentials.ts";
+import { kindInWords } from "./headline.ts";
+
+/** A code can be mistyped, and is another one half a minute later. */
+const TRIES = 3;
+
+export async function login(gateway: string | undefined, options: LoginOptions): Promise<void> {
+  const places = findPlaces();
+  const found = await readOneConsole(places.socket, gateway, "keybearer mirror login");
+  if (found === null) return;
+  const fault = cannotLogIn(found, options);
+  if (fault !== null) return fail(fault, EXIT.failed);
+  const known = await knownLogin(places, found.gateway);
+  const answers = createAnswers();
+  try {
+    // Whoever types a password must see where it goes.
+    if (answers.byPerson) say(`${found.gateway}: ${kindInWords(found)} at ${found.url}`);
+    const given = await credentialsFor(found, options, known, answers);
+    if ("fault" in given) return fail(given.fault, EXIT.usage);
+    const problem = await send(places.socket, found.gateway, given.credentials, answers);
+    if (problem !== null) return fail(`not logged in: ${problem}`, EXIT.failed);
+    say(`logged in to ${found.gateway}. ${keptOf(found.kind)} → keybearer mirror sync ${found.gateway}`);
+  } finally {
+    answers.close();
+  }
+}
+
+/** What config.yaml says already, of the file that the daemon goes by. */
+async function knownLogin({ socket, home }: Places, gateway: string): Promise<Partial<ConsoleLogin>> {
+  const asked = await askDaemon<Status>(socket, "GET", "/status");
+  if (!asked.ok) return {};
+  const { config } = await loadConfig(asked.value.config.path, { home, strict: false });
+  return config?.gateways[gateway]?.console?.login ?? {};
+}
+
+/** null: it is done. Secrets go over the daemon's own socket and nowhere else. */
+async function send(
+  socket: string,
+  gateway: string,
+  credentials: AskedLogin,
+  answers: Answers,
+): Promise<string | null> {
+  const ask = (asked: AskedLogin) =>
+    askDaemon<LoginAnswer>(
+      socket,
+      "POST",
+      `/login/${encodeURIComponent(gateway)}`,
+      asked,
+      CONSOLE_PATIENCE_MS,
+    );
+  const answer = await ask(credentials);
+  if (!answer.ok) return answer.reason;
+  if (answer.value.state !== "second-factor") return answer.value.problem;
+  for (let tries = answers.byPerson ? TRIES : 1; ; ) {
+    const code = trimmed(await answers.hidden("second factor, the code: "));
+    if (code === null) return "it wants a second factor, and none was given";
+    const second = await ask({ code: code.replaceAll(" ", "") });
+    if (!second.ok) return second.reason;
+    if (second.value.state === "done") return null;
+    const problem = second.value.problem ?? "the second factor was not accepted";
+    tries -= 1;
+    if (tries === 0) return problem;
+    say(problem);
+  }
+}
+
+function keptOf(kind: MirrorReport["kind"]): string {
+  return kind === "sub2api" ? "a refresh token is kept, no password" : "the access token is kept";
+}

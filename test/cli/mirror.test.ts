@@ -1,0 +1,434 @@
+import t from "tap";
+import { cellsOf } from "../../src/cli/columns.ts";
+import { keysCommand } from "../../src/cli/keys.ts";
+import { mirrorCommand } from "../../src/cli/mirror/command.ts";
+import { comparedInWords, diffInWords } from "../../src/cli/mirror/compared-words.ts";
+import { mirrorInWords } from "../../src/cli/mirror/report-words.ts";
+import { inWords as statusInWords } from "../../src/cli/status.ts";
+import type { Status } from "../../src/control/status.ts";
+import { command, newHome } from "../doubles/command.ts";
+import { alarm, comparedRow, mirrorReport, startMirrorControl } from "../doubles/mirror-control.ts";
+import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+
+process.env.TZ = "UTC";
+
+const NOW = Date.UTC(2026, 10, 15, 14, 12);
+const WIDE = { width: 200, utf8: true };
+const SCREEN = { width: 80, utf8: true };
+
+t.test("a gateway where all is well has its headline, lag, counts and money", async (t) => {
+  const report = mirrorReport(NOW, {
+    rows: { total: 1204, by_id: 1198, presumed: 6 },
+    records: { matched: 1204, differs: 0, pending: 2, missing: 0 },
+    account: { balance: 8_100_000 },
+    tools: [
+      {
+        tool: "claude-code",
+        requests: 1100,
+        ours_microdollars: 31_200_000,
+        theirs_microdollars: 31_200_000,
+        foreign: 0,
+        foreign_microdollars: 0,
+      },
+      {
+        tool: "codex",
+        requests: 104,
+        ours_microdollars: null,
+        theirs_microdollars: 6_110_000,
+        foreign: 0,
+        foreign_microdollars: 0,
+      },
+    ],
+    blind: ["calls that failed: sub2api lists only what was billed"],
+  });
+  t.equal(
+    mirrorInWords([report], NOW, SCREEN),
+    `main, sub2api (detected) at https://gateway.example.com
+1,204 rows: 1,198 by id, 6 presumed, 0 foreign; watched since 3 Nov
+last sync 12 s ago, newest row 40 s old
+ours: 1,204 matched, 2 pending, 0 missing
+
+tool         requests    ours  theirs  difference
+claude-code     1,100  $31.20  $31.20          $0
+codex             104       ?   $6.11           ?
+
+balance $8.10
+the alarm cannot see:
+  calls that failed: sub2api lists only what was billed
+`,
+  );
+});
+
+t.test("what is not there is not in the headline, and what is there is", async (t) => {
+  const rows = { total: 20, by_id: 1, by_pair: 2, by_sum: 3, presumed: 0, differs: 1, pending: 4 };
+  const more = { foreign_suspected: 5, before: 2, companion: 1, duplicate: 1 };
+  const shown = mirrorInWords(
+    [mirrorReport(NOW, { rows: { ...rows, ...more }, watched_since: Date.UTC(2025, 11, 31) })],
+    NOW,
+    WIDE,
+  );
+  t.match(
+    shown,
+    "20 rows: 1 by id, 2 by pair, 3 by sum, 0 presumed, 1 differs, 4 pending, 0 foreign, 5 suspected, 2 before, 1 companion, 1 duplicate; watched since 31 Dec 2025\n",
+  );
+});
+
+t.test(
+  "an alarm comes first and says key, tool, count, money, models, times, from where and what to do",
+  async (t) => {
+    const reports = [
+      mirrorReport(NOW, { gateway: "other" }),
+      mirrorReport(NOW, { alarms: [alarm(NOW)], rows: { total: 3, foreign_certain: 3 } }),
+    ];
+    t.match(
+      mirrorInWords(reports, NOW, WIDE),
+      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, models gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: make a new key in the console, change tools\.codex\.key, delete the old key in the console\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
+    );
+    const old = alarm(NOW, { replaced: true, ips: [], first_at: NOW - 86_400_000 });
+    const shown = mirrorInWords([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE);
+    t.match(
+      shown,
+      /first 14 Nov 14:12, last 14:09\n {2}it was replaced here, but still works at the gateway: delete it/,
+    );
+  },
+);
+
+t.test("a console that cannot be seen is never worded as fine", async (t) => {
+  const blind = mirrorReport(NOW, {
+    state: "cannot-see",
+    why: "none of the 40 requests of the last day is listed",
+    next: "ask the operator whether logging is on",
+  });
+  const shown = mirrorInWords([blind], NOW, WIDE);
+  t.match(shown, /foreign not known/);
+  t.match(shown, /^cannot see: none of the 40 requests .* → ask the operator/m);
+  t.notMatch(shown, /0 foreign/);
+  const never = mirrorReport(NOW, {
+    state: "login-needed",
+    why: "nobody is logged in",
+    next: "keybearer mirror login main",
+    last_sync: null,
+    newest_row: null,
+    watched_since: null,
+    next_sync: null,
+  });
+  const unread = mirrorInWords([never], NOW, WIDE);
+  t.match(
+    unread,
+    /its rows were never read, so nothing is known\nlogin-needed: nobody is logged in → keybearer mirror login main\nnever synced, no row seen yet\n/,
+  );
+  t.notMatch(unread, /0 foreign/);
+  const stale = mirrorReport(NOW, {
+    state: "unreachable",
+    why: "cannot be reached (ECONNREFUSED)",
+    last_sync: NOW - 3 * 3_600_000,
+    next_sync: NOW + 600_000,
+  });
+  t.match(
+    mirrorInWords([stale], NOW, WIDE),
+    "unreachable: cannot be reached (ECONNREFUSED); tried again in 10 min; what was used since the last sync, 3 h ago, is not known",
+  );
+});
+
+t.test(
+  "prices and multipliers that differ are one line a model, and those that do not are none",
+  async (t) => {
+    const model = { requests: 40, factor: 1, multiplier: 1.5, multiplier_here: null };
+    const shown = mirrorInWords(
+      [
+        mirrorReport(NOW, {
+          models: [
+            { ...model, model: "same" },
+            { ...model, model: "rounded", factor: 1.001 },
+            { ...model, model: "unpriced", factor: null },
+            { ...model, model: "dear", factor: 1.2000000001 },
+            { ...model, model: "regrouped", multiplier: 2, multiplier_here: 1.5 },
+          ],
+        }),
+      ],
+      NOW,
+      WIDE,
+    );
+    t.match(
+      shown,
+      "dear: the console's price is ×1.2 of the list price known here (40 requests) → prices: in config.yaml",
+    );
+    t.match(
+      shown,
+      "regrouped: the console multiplies by ×2, config.yaml says ×1.5 → change the multiplier below gateways.main.groups",
+    );
+    t.notMatch(shown, /same:|rounded:|unpriced:/);
+  },
+);
+
+t.test("use elsewhere on purpose is shown against its usual level", async (t) => {
+  const use = { tool: "laptop", key: "…c3d4", day: 14, day_microdollars: 1_200_000, usual: 12.4 };
+  const shown = (day: number) =>
+    mirrorInWords(
+      [mirrorReport(NOW, { elsewhere: [{ ...use, day, usual_microdollars: 1_050_000.4 }] })],
+      NOW,
+      WIDE,
+    );
+  t.match(
+    shown(14),
+    "laptop, key …c3d4, elsewhere on purpose: 14 requests, $1.20 in the last day; usually 12 a day, $1.05\n",
+  );
+  t.match(shown(90), /90 requests.*FAR ABOVE ITS USUAL LEVEL/);
+});
+
+t.test("nothing is wider than the screen, and nobody's text reaches the terminal as it is", async (t) => {
+  const evil = alarm(NOW, {
+    models: ["\u001b[2J", "gpt-5.1-with-a-long-name", "another-long-name-of-a-model"],
+  });
+  const report = mirrorReport(NOW, {
+    alarms: [evil],
+    state: "failing",
+    why: "it says \u001b]0;x\u0007",
+    next: "wait",
+  });
+  for (const width of [40, 80]) {
+    const shown = mirrorInWords([report], NOW, { width, utf8: true });
+    t.notMatch(shown, /[^\P{Cc}\n]/u);
+    t.same(
+      shown.split("\n").filter((line) => cellsOf(line) > width),
+      [],
+      String(width),
+    );
+  }
+});
+
+t.test("the rows that differ stand ours above theirs, with why and how to see all", async (t) => {
+  const both = comparedRow(NOW);
+  const foreign = {
+    ...both,
+    record: null,
+    row: { ...both.row, identity: "2026|it's", verdict: "foreign" as const },
+    verdict: "foreign",
+    reason: "no record of ours has its id",
+  };
+  const missing = { ...both, row: null, verdict: "missing", reason: "the console does not list it" };
+  t.equal(
+    diffInWords([both, foreign, missing], NOW, { width: 110, utf8: true }),
+    `verdict          time      tool   model              input  cache  output     cost
+differs  ours    14:10:57  codex  gpt-5.1            1,200    800     342  $0.0081
+         theirs  14:11:00  …a1b2  gpt-5.1            1,200    800     400  $0.0090
+  output tokens: 342 here, 400 there → keybearer mirror show id:901
+foreign  ours                     did not pass here
+         theirs  14:11:00  …a1b2  gpt-5.1            1,200    800     400  $0.0090
+  no record of ours has its id → keybearer mirror show '2026|it'\\''s'
+missing  ours    14:10:57  codex  gpt-5.1            1,200    800     342  $0.0081
+         theirs                   not listed
+  the console does not list it → keybearer mirror show 01JCABCD
+`,
+  );
+});
+
+t.test("one row is shown with both sides and the reason", async (t) => {
+  const shown = comparedInWords(comparedRow(NOW));
+  t.match(shown, /^main: differs, by id\noutput tokens: 342 here, 400 there\n\n +ours +theirs\n/);
+  t.match(shown, /^output +342 +400$/m);
+  t.match(shown, /^request id +x-client-request-id: 5f0c +client:5f0c$/m);
+  t.match(shown, /^its clock +- +2026-11-15 14:11:01\.000 \+00:00$/m);
+  t.match(shown, /^key +…a1b2 +…a1b2 \(id:12\)$/m);
+  const { row } = comparedRow(NOW);
+  const foreign = comparedInWords({
+    ...comparedRow(NOW),
+    record: null,
+    verdict: "foreign",
+    row: { ...row, verdict: "foreign", how: null, certain: true, output_tokens: null },
+  });
+  t.match(foreign, /^main: foreign, certain\n.*\nnothing of ours: it did not pass here\n/);
+  t.match(foreign, /^output +- +\?$/m, "unknown is not zero");
+});
+
+t.test("status has a line for each console, and alarms at its very top", async (t) => {
+  const status: Status = {
+    version: "0.1.0",
+    pid: 1,
+    uptime_s: 5,
+    listen: ["127.0.0.1:5397"],
+    sandbox: false,
+    config: { path: "/home/me/config.yaml", revision: 1, loaded_at: NOW },
+    problems: [],
+    tools: [],
+    gateways: [],
+    usage: {
+      ...{ state: "ok", since: null, why: null, next: null, file: "usage.db", bytes: 0, waiting: 0, lost: 0 },
+      ...{ refusals_not_recorded: 0, warnings: [], aside: [], work: null, upkept_at: null },
+    },
+    machine: { node: "v22", platform: "linux-x64", memory_free: 0, rss: 0 },
+    consoles: [],
+  };
+  t.notMatch(statusInWords(status, NOW, 80), /mirror/);
+  const consoles = [
+    mirrorReport(NOW, { alarms: [alarm(NOW)] }),
+    mirrorReport(NOW, {
+      gateway: "b",
+      detected: false,
+      state: "slow",
+      why: "no answer",
+      next: "wait",
+      next_sync: null,
+    }),
+  ];
+  const shown = statusInWords({ ...status, consoles }, NOW, 200);
+  t.match(shown, /^ALARM {2}key …a1b2 /);
+  t.match(shown, /^mirror main {2}sub2api \(detected\), last sync 12 s ago$/m);
+  t.match(shown, /^mirror b {2}sub2api, slow: no answer; what was used .*\n {2}→ wait$/m);
+});
+
+t.test("mirror exits 1 while an alarm is not acknowledged, in words and in JSON", async (t) => {
+  const now = Date.now();
+  let reports = [mirrorReport(now, { alarms: [alarm(now)] })];
+  const { home } = await startMirrorControl(t, { "GET /mirror": () => reports });
+  const words = await command(t, home, ["mirror"]);
+  t.equal(words.code, 1);
+  t.match(words.stdout, /^ALARM /);
+  const json = await command(t, home, ["mirror", "--json"]);
+  t.equal(json.code, 1);
+  t.strictSame(JSON.parse(json.stdout), reports);
+  reports = [mirrorReport(now)];
+  t.equal((await command(t, home, ["mirror"])).code, 0);
+});
+
+t.test("without a console mirror says what to write and exits 0; without a daemon it fails", async (t) => {
+  const { home } = await startMirrorControl(t, { "GET /mirror": () => [] });
+  const none = await command(t, home, ["mirror"]);
+  t.equal(none.code, 0);
+  t.match(none.stdout, /no console is mirrored, so nobody can see[\s\S]* console: \{ kind: sub2api/);
+  const unread = await startMirrorControl(t, {
+    "GET /mirror": () => [],
+    "GET /status": () => ({ consoles: [mirrorReport(Date.now())] }),
+  });
+  const blind = await command(t, unread.home, ["mirror"]);
+  t.match(blind, {
+    code: 1,
+    stdout: "",
+    stderr: /^the usage log cannot be read, so nothing can be compared/,
+  });
+  const gone = await command(t, await newHome(t), ["mirror"]);
+  t.match(gone, { code: 1, stdout: "", stderr: "keybearer is not running → keybearer run\n" });
+});
+
+t.test("sync tells each step, ends with the headline, and fails where the console does", async (t) => {
+  const now = Date.now();
+  const progress = (done: number) => mirrorReport(now, { state: "syncing", progress: { done, total: 3000 } });
+  const done = mirrorReport(now, { rows: { total: 3000, by_id: 3000 } });
+  const steps = [done, progress(1000), progress(1000), progress(2000), done];
+  const { home, asked } = await startMirrorControl(t, {
+    "GET /mirror": () => [steps.shift() ?? done],
+    "POST /sync/main": () => progress(0),
+  });
+  const { code, stdout } = await command(t, home, ["mirror", "sync"]);
+  t.equal(code, 0);
+  t.match(
+    stdout,
+    /^main: reading: 1,000 of 3,000 rows\nmain: reading: 2,000 of 3,000 rows\nmain: 3,000 rows: 3,000 by id, 0 presumed, 0 foreign;/,
+  );
+  t.strictSame(asked.find(({ route }) => route === "POST /sync/main")?.body, {});
+  const nowhere = await command(t, home, ["mirror", "sync", "elsewhere"]);
+  t.match(nowhere, { code: 1, stderr: "there is no gateway elsewhere with a console; there is main\n" });
+  steps.push(done, mirrorReport(now, { state: "rate-limited", why: "429", next: "wait", next_sync: null }));
+  const failed = await command(t, home, ["mirror", "sync", "main"]);
+  t.match(failed, { code: 1, stderr: /^rate-limited: 429; .*\n? *→ wait\n$/ });
+});
+
+t.test("at a terminal the sync draws a bar over itself", async (t) => {
+  if (!hasTerminal(t)) return;
+  const now = Date.now();
+  const half = mirrorReport(now, { state: "syncing", progress: { done: 1500, total: 3000 } });
+  const steps = [half, half, half];
+  const { home } = await startMirrorControl(t, {
+    "GET /mirror": () => [steps.shift() ?? mirrorReport(now)],
+    "POST /sync/main": () => half,
+  });
+  const { stdout, code } = await atTerminal(t, home, "mirror", "sync").ended;
+  t.equal(code, 0);
+  t.match(stdout, "\r\u001b[K[###############               ] main: reading: 1,500 of 3,000 rows");
+  t.match(stdout, "\r\u001b[Kmain: 0 rows", "it is gone in the end");
+});
+
+t.test("diff lists one gateway's rows, and does not call fine what could not be compared", async (t) => {
+  const now = Date.now();
+  const row = comparedRow(now);
+  let rows = [row, { ...row, gateway: "other" }];
+  const { home } = await startMirrorControl(t, {
+    "GET /mirror": () => [
+      mirrorReport(now),
+      mirrorReport(now, { gateway: "other", state: "cannot-see", why: "no rows", next: "ask" }),
+    ],
+    "GET /mirrordiff": () => rows,
+  });
+  const one = await command(t, home, ["mirror", "diff", "main", "--json"]);
+  t.strictSame(JSON.parse(one.stdout), [row]);
+  rows = [];
+  const { stdout } = await command(t, home, ["mirror", "diff"]);
+  t.equal(
+    stdout,
+    "no row that was compared differs\nother: cannot see: no rows; tried again in 5 min → ask\n",
+  );
+});
+
+t.test("show asks for what was typed; several are listed, none is said", async (t) => {
+  const row = comparedRow(Date.now());
+  const found: Record<string, unknown[]> = {
+    one: [row],
+    two: [row, { ...row, row: { ...row.row, identity: "id:902" } }],
+  };
+  const { home } = await startMirrorControl(t, {
+    "POST /compared": (body) => found[(body as { what: string }).what] ?? [],
+  });
+  t.match(await command(t, home, ["mirror", "show", "one"]), { code: 0, stdout: /^main: differs, by id\n/ });
+  const several = await command(t, home, ["mirror", "show", "two"]);
+  t.match(several, { code: 1, stdout: "", stderr: /fits several; write one of these:\nid:901 .*\nid:902 / });
+  const none = await command(t, home, ["mirror", "show", "three"]);
+  t.match(none, { code: 1, stderr: /^there is no row or record three → keybearer mirror diff/ });
+});
+
+t.test("ack wants a terminal, shows the alarms, and acknowledges those only", async (t) => {
+  const now = Date.now();
+  const alarms = [alarm(now), alarm(now, { key: "…c3d4", replaced: true })];
+  const { home, asked } = await startMirrorControl(t, {
+    "GET /mirror": () => [mirrorReport(now, { alarms }), mirrorReport(now, { gateway: "b" })],
+    "POST /ack": () => ({ acknowledged: 2 }),
+  });
+  const acked = () => asked.filter(({ route }) => route === "POST /ack").map(({ body }) => body);
+  const script = await command(t, home, ["mirror", "ack"], { input: "yes\n" });
+  t.match(script, { code: 2, stderr: /ack wants a person at a terminal/ });
+  t.strictSame(acked(), []);
+  if (!hasTerminal(t)) return;
+  const unsure = atTerminal(t, home, "mirror", "ack");
+  await unsure.says(/key …c3d4 of codex[\s\S]*…a1b2 still works[\s\S]*type yes: /);
+  unsure.child.stdin?.write("y\n");
+  t.match(await unsure.ended, { code: 1, stdout: /not acknowledged; nothing changed/ });
+  t.strictSame(acked(), []);
+  const sure = atTerminal(t, home, "mirror", "ack");
+  await sure.says(/type yes: /);
+  sure.child.stdin?.write("yes\n");
+  t.match(await sure.ended, { code: 0, stdout: /acknowledged 4 rows; the next one raises the alarm again/ });
+  t.strictSame(acked(), [
+    { gateway: "main", key: "…a1b2" },
+    { gateway: "main", key: "…c3d4" },
+  ]);
+});
+
+t.test("every help of the mirror's and of keys fits a screen", async (t) => {
+  const [mirror, keys] = [mirrorCommand(), keysCommand()];
+  for (const one of [mirror, keys, ...mirror.commands]) {
+    let help = "";
+    one.configureOutput({
+      writeOut: (text) => {
+        help += text;
+      },
+      getOutHelpWidth: () => 80,
+    });
+    one.outputHelp();
+    const lines = help.trimEnd().split("\n");
+    t.ok(lines.length > 5 && lines.length < 24, one.name());
+    t.same(
+      lines.filter((line) => [...line].length > 80),
+      [],
+      one.name(),
+    );
+  }
+});
