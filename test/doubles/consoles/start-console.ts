@@ -1,0 +1,35 @@
+import type { Test } from "tap";
+import type { ConsoleDouble, DoubleOptions } from "./console-double.ts";
+import { startNewApi } from "./new-api.ts";
+import { startOneApi } from "./one-api.ts";
+import { startSub2api } from "./sub2api.ts";
+
+/** Every kind, and every version of it that a suite of cases has to run over. */
+export const EVERY_CONSOLE = [
+  "sub2api",
+  "sub2api without ids",
+  "new-api v0.13.2",
+  "new-api v1.0.0-rc.25",
+  "one-api",
+] as const;
+
+export type ConsoleName = (typeof EVERY_CONSOLE)[number];
+
+export function startConsole(
+  t: Test,
+  name: ConsoleName,
+  options: DoubleOptions = {},
+): Promise<ConsoleDouble> {
+  switch (name) {
+    case "sub2api":
+      return startSub2api(t, options);
+    case "sub2api without ids":
+      return startSub2api(t, { ...options, version: "0.1.106" });
+    case "new-api v0.13.2":
+      return startNewApi(t, { ...options, version: "v0.13.2" });
+    case "new-api v1.0.0-rc.25":
+      return startNewApi(t, { ...options, version: "v1.0.0-rc.25" });
+    case "one-api":
+      return startOneApi(t, options);
+  }
+}
