@@ -72,7 +72,6 @@ class ConsoleMirror implements Mirror {
   readonly #stop = new AbortController();
   readonly #watches = new Map<string, Entry>();
   readonly #signIn: SignIn;
-  #held = "";
 
   constructor(means: WatchMeans) {
     this.#means = means;
@@ -98,22 +97,16 @@ class ConsoleMirror implements Mirror {
       entry.secrets = secrets;
       return;
     }
-    const watch = new GatewayWatch(gateway, this.#means);
+    // Also before each walk: a log that was damaged or taken away meanwhile begins anew, and knows of no key.
+    const watch = new GatewayWatch(gateway, this.#means, () => this.#hold(this.#means.snapshot()));
     this.#watches.set(gateway.name, { watch, secrets });
     void watch.sync();
   }
 
   /** From when on a key is held here is what tells a leak from history. */
   #hold(to: Snapshot): void {
-    const held = heldNow(to);
-    const words = JSON.stringify(held);
-    if (words === this.#held) return;
     const { ledger, clock } = this.#means;
-    const written = ledger.ask((db) => {
-      holdKeys(db, held, clock.now());
-      return true;
-    });
-    if (written !== null) this.#held = words;
+    ledger.ask((db) => holdKeys(db, heldNow(to), clock.now()));
   }
 
   status(): ConsoleStatus[] {

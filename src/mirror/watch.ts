@@ -46,7 +46,7 @@ export class GatewayWatch {
   #blind: string | null = null;
   #lastSync: number | null;
 
-  constructor(gateway: Watched, means: WatchMeans) {
+  constructor(gateway: Watched, means: WatchMeans, onWalk: () => void) {
     this.#means = means;
     this.#gateway = gateway;
     this.#kind = gateway.console.kind;
@@ -69,7 +69,10 @@ export class GatewayWatch {
     this.#syncer = new Syncer({
       ...shared,
       connect: () => this.#connect(),
-      since: () => this.#since(),
+      since: () => {
+        onWalk();
+        return this.#since();
+      },
       onKeys: (keys) => this.#link(keys),
       onRows: async (adapter) => {
         ledger.ask((db) => writeSynced(db, gateway.name, clock.now()));
@@ -117,7 +120,8 @@ export class GatewayWatch {
   /** Something of ours came late: everything from then on is compared again. */
   async compareAgain(): Promise<void> {
     const { adapter } = this.#syncer;
-    if (adapter !== null) await this.#comparing.compare(adapter);
+    // Should it fail, the next sync says so.
+    if (adapter !== null) await this.#comparing.compare(adapter).catch(() => {});
   }
 
   status(): ConsoleStatus {

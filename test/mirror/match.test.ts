@@ -410,6 +410,21 @@ const LEFT_OVER: readonly Case[] = [
   beside("one that has its own id may not", runs({ ids: ["x"] }), "foreign certain"),
   beside("one that costs nothing may not", runs({ billable: false }), "foreign certain"),
   {
+    name: "beside a request of ours that was answered without an id it is a suspicion",
+    ours: [request("a", { ...other, ended_at: THEN + 10 * MINUTE })],
+    theirs: [row("1", { request_id: "y", at: THEN })],
+    verdicts: { a: "missing", "1": "foreign" },
+  },
+  {
+    name: "and no longer when that was more than ten minutes away, or with another key",
+    ours: [
+      request("a", { ...other, ended_at: THEN + 11 * MINUTE }),
+      request("b", { ...other, key: "…c3d4", ended_at: THEN }),
+    ],
+    theirs: [row("1", { request_id: "y", at: THEN })],
+    verdicts: { a: "missing", b: "missing", "1": "foreign certain" },
+  },
+  {
     name: "a foreign request with several rows is foreign once",
     theirs: [row("1", { request_id: "y", kind: "error" }), row("2", { request_id: "y" })],
     verdicts: { "1": "companion", "2": "foreign certain" },

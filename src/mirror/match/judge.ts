@@ -30,7 +30,7 @@ export function judge(ours: readonly OurRequest[], theirs: readonly TheirRow[], 
     if (!match.record.running) records.push(judgeRecord(match, said));
   }
   return {
-    rows: rows.concat(judgeLeftRows(upgraded.left.units, running, scene)),
+    rows: rows.concat(judgeLeftRows(upgraded.left, running, scene)),
     records: records.concat(judgeLeftRecords(upgraded.left.records, scene)),
   };
 }

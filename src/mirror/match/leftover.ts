@@ -1,6 +1,6 @@
 import type { JudgedRecord, JudgedRow, RowVerdict } from "../verdict.ts";
 import { grouped } from "./grouped.ts";
-import { EARLY_MS } from "./presumed.ts";
+import { EARLY_MS, LATE_MS } from "./presumed.ts";
 import {
   FOREIGN_AFTER_MS,
   type HeldTime,
@@ -9,7 +9,7 @@ import {
   type Scene,
   type TheirRow,
 } from "./scene.ts";
-import { contradict, isModelOf, placeOf, type Unit } from "./units.ts";
+import { contradict, isModelOf, type Left, placeOf, type Unit } from "./units.ts";
 
 /** A row that is further ahead of us than this is not young: a clock is wrong, and waiting for it would not end. */
 const AHEAD_MS = 86_400_000;
@@ -21,23 +21,35 @@ interface Finding {
 
 /** What is said of rows that no record of ours claims. */
 export function judgeLeftRows(
-  units: readonly Unit[],
+  { units, records }: Left,
   running: readonly OurRequest[],
   scene: Scene,
 ): JudgedRow[] {
   const runningByKey = grouped(running, ({ key }) => key);
+  const unnamedByKey = grouped(records.filter(isUnnamed), ({ key }) => key);
   return units.flatMap((unit) => {
     const finding = findingOf(unit, runningByKey.get(unit.key) ?? [], scene);
+    const doubt = (unnamedByKey.get(unit.key) ?? []).some(
+      (record) => Math.abs(placeOf(record) - unit.main.at) <= LATE_MS,
+    );
     return unit.rows.map((row): JudgedRow => {
       const main = row === unit.main;
       const foreign = finding.verdict === "foreign";
       const said = main || !foreign ? finding : COMPANION;
       // A refund uses no key: what it pays back has a row of its own.
       const certain =
-        main && foreign && scene.hands_out_ids && row.request_id !== null && row.kind !== "refund";
+        main && foreign && scene.hands_out_ids && !doubt && row.request_id !== null && row.kind !== "refund";
       return { identity: row.identity, how: null, certain, record: null, key: unit.key, ...said };
     });
   });
+}
+
+/**
+ * Answered to its end, and without an id: at that time the gateway, or something before it, did not hand them out, and an
+ * id that nobody here knows proves nothing.
+ */
+function isUnnamed({ expected, running, ids }: OurRequest): boolean {
+  return expected && !running && ids.length === 0;
 }
 
 const COMPANION: Finding = {

@@ -55,13 +55,16 @@ export function readCompared(db: Database.Database, what: string, skewOf: SkewOf
   return exact.length > 0 || what.length < SHORTEST ? exact : found(db, what, true, skewOf);
 }
 
+/** Left to itself, SQLite looks for a request id through all rows of the gateway. */
+const INDEX = { identity: "", request_id: "INDEXED BY console_rows_by_id" };
+
 function found(db: Database.Database, what: string, beginning: boolean, skewOf: SkewOf): ComparedRow[] {
   const among = (column: string) => (beginning ? `${column} >= ? AND ${column} < ?` : `${column} = ?`);
   const values = (text: string) => (beginning ? [text, `${text}\u{10FFFF}`] : [text]);
   const rows = (column: "identity" | "request_id", gateway: string) =>
     db
       .prepare(
-        `SELECT ${STORED.join(", ")} FROM log.console_rows WHERE gateway = ? AND ${among(column)} LIMIT ${MOST_FOUND}`,
+        `SELECT ${STORED.join(", ")} FROM log.console_rows ${INDEX[column]} WHERE gateway = ? AND ${among(column)} LIMIT ${MOST_FOUND}`,
       )
       .raw()
       .all(gateway, ...values(what))

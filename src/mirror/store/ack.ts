@@ -11,7 +11,8 @@ export interface Shown {
 export function acknowledge(db: Database.Database, { gateway, key, until }: Shown, now: number): number {
   const gateways = gateway === null ? gatewaysIn(db) : [gateway];
   const mark = db.prepare(
-    `UPDATE log.console_rows SET acknowledged_at = ? WHERE gateway = ? AND verdict = 'foreign' AND certain = 1
+    `UPDATE log.console_rows INDEXED BY console_rows_alarming SET acknowledged_at = ?
+     WHERE gateway = ? AND verdict = 'foreign' AND certain = 1
      AND acknowledged_at IS NULL AND key = coalesce(?, key) AND created_at <= coalesce(?, created_at)`,
   );
   return gateways.reduce((sum, one) => sum + mark.run(now, one, key, until).changes, 0);

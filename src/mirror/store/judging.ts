@@ -6,6 +6,7 @@ import { judge } from "../match/judge.ts";
 import { FARTHEST_MS, FOREIGN_AFTER_MS, MISSING_AFTER_MS, type Scene } from "../match/scene.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import { type Gap, handsOutIds, judgeRowsAgain, readTime, writeFact } from "./facts.ts";
+import { loadFarApart } from "./far-apart.ts";
 import { heldTimes } from "./held.ts";
 import { keyLinks, learnKeys } from "./keys.ts";
 import { loadOurs, loadTheirs, type Ours, type Their, withoutStrangeIds } from "./loading.ts";
@@ -94,9 +95,14 @@ function judgeWindow(
   window: Window,
   means: JudgingMeans,
 ): readonly Correction[] {
-  const ours = loadOurs(db, gateway, window, means.idNames);
   const links = keyLinks(db, gateway);
-  const theirs = loadTheirs(db, gateway, window, means.skew, links);
+  const near = {
+    ours: loadOurs(db, gateway, window, means.idNames),
+    theirs: loadTheirs(db, gateway, window, means.skew, links),
+  };
+  const far = loadFarApart(db, gateway, near, { ...means, links });
+  const ours = [...near.ours, ...far.ours];
+  const theirs = [...near.theirs, ...far.theirs];
   learnIds(db, gateway, ours, means.idNames);
   const scene = sceneOf(db, gateway, means);
   const judgement = judge(
@@ -105,14 +111,18 @@ function judgeWindow(
     scene,
   );
   const isInside = (time: number) => time >= window.from && time < window.to;
-  const inside = {
-    theirs: theirs.filter(({ row }) => isInside(row.at)),
-    ours: ours.filter(({ own, request }) => isInside(own) && !request.running),
+  const records = new Map(judgement.records.map((record) => [record.record, record]));
+  const insideTheirs = near.theirs.filter(({ row }) => isInside(row.at));
+  const insideRows = new Set(insideTheirs.map(({ row }) => row.identity));
+  // One that is outside can have its row inside by its id: then it is decided here.
+  const isDecided = ({ own, request }: Ours) => {
+    const { how = null, row = null } = records.get(request.id) ?? {};
+    return !request.running && (isInside(own) || (how === "id" && row !== null && insideRows.has(row)));
   };
+  const inside = { theirs: insideTheirs, ours: ours.filter(isDecided) };
   const rows = new Map(judgement.rows.map((row) => [row.identity, row]));
   learnFromRows(db, gateway, inside.theirs, rows, ours);
   const known = missingIsKnown(db, gateway, means.skew);
-  const records = new Map(judgement.records.map((record) => [record.record, record]));
   const kinds = new Map(theirs.map(({ row }) => [row.identity, row.kind]));
 
   writeRowVerdicts(

@@ -56,17 +56,28 @@ export function loadOurs(
   { from, to }: Window,
   idNames: readonly string[],
 ): Ours[] {
-  const columns = [...RECORD.map((name) => `r."${name}"`), ...VERDICT.map((name) => `v."${name}"`), "v.ours"];
-  const tables = "FROM log.records r LEFT JOIN log.verdicts v ON v.record = r.id";
   const [first, last] = [from - FARTHEST_MS, to + FARTHEST_MS];
   // The index holds all three columns: of the day before, only those that ended late are looked at.
-  const ended = `${tables} WHERE r.gateway = ? AND r.started_at >= ? AND r.started_at < ?
+  const ended = `r.gateway = ? AND r.started_at >= ? AND r.started_at < ?
     AND (r.started_at >= ? OR r.ended_at >= ?) AND r.end IS NOT NULL`;
-  const running = `${tables} WHERE r.end IS NULL AND r.gateway = ? AND r.started_at < ?`;
+  // The plus keeps SQLite from looking through all that ever began: few run at a time, and they have an index of their own.
+  const running = "r.end IS NULL AND +r.gateway = ? AND +r.started_at < ?";
   return [
-    ...readMany(db, columns, ended, gateway, first - DAY_MS, last, first, first),
-    ...readMany(db, columns, running, gateway, last),
-  ].map((row) => oursOf(row, idNames));
+    ...oursWhere(db, idNames, ended, gateway, first - DAY_MS, last, first, first),
+    ...oursWhere(db, idNames, running, gateway, last),
+  ];
+}
+
+/** Records, as r, with their verdicts. */
+export function oursWhere(
+  db: Database.Database,
+  idNames: readonly string[],
+  where: string,
+  ...values: (string | number)[]
+): Ours[] {
+  const columns = [...RECORD.map((name) => `r."${name}"`), ...VERDICT.map((name) => `v."${name}"`), "v.ours"];
+  const tables = "FROM log.records r LEFT JOIN log.verdicts v ON v.record = r.id";
+  return readMany(db, columns, `${tables} WHERE ${where}`, ...values).map((row) => oursOf(row, idNames));
 }
 
 export function loadTheirs(
@@ -76,9 +87,18 @@ export function loadTheirs(
   skew: number,
   links: ReadonlyMap<string, string | null>,
 ): Their[] {
-  const within = "FROM log.console_rows WHERE gateway = ? AND created_at >= ? AND created_at < ?";
   const [first, last] = [from - FARTHEST_MS + skew, to + FARTHEST_MS + skew];
-  return readMany(db, STORED, within, gateway, first, last).map((raw) => {
+  const within = "gateway = ? AND created_at >= ? AND created_at < ?";
+  return theirsWhere(db, { skew, links }, within, gateway, first, last);
+}
+
+export function theirsWhere(
+  db: Database.Database,
+  { skew, links }: { readonly skew: number; readonly links: ReadonlyMap<string, string | null> },
+  where: string,
+  ...values: (string | number)[]
+): Their[] {
+  return readMany(db, STORED, `FROM log.console_rows WHERE ${where}`, ...values).map((raw) => {
     const { row, judged } = storedRowOf(raw);
     const key = row.key_ref === null ? null : (links.get(row.key_ref) ?? null);
     return { row: Object.assign(row, { at: row.created_at - skew, key }), judged };
@@ -156,7 +176,8 @@ function requestOf(
     status,
     ids,
     tokens: tokensOf(own),
-    exact: own.tokens_from === "reported",
+    // What was reported of an answer that broke off is what there was up to then.
+    exact: own.tokens_from === "reported" && end === "complete",
     expected: billable && isExpected(record, own.tokens_from),
     billable,
     upgraded: status === 101,

@@ -78,8 +78,10 @@ export function withTheirs(
   };
 }
 
-function isWhole({ tokens_from, input_tokens, output_tokens }: UsageRecord): boolean {
-  return tokens_from === "reported" && input_tokens !== null && output_tokens !== null;
+/** What was reported of an answer that broke off is what there was up to then: the gateway may have gone on. */
+function isWhole({ tokens_from, input_tokens, output_tokens, end }: UsageRecord): boolean {
+  if (tokens_from !== "reported" || end !== "complete") return false;
+  return input_tokens !== null && output_tokens !== null;
 }
 
 export function ownNumbers(record: UsageRecord): OwnNumbers {

@@ -2,6 +2,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import type { Clock } from "../../clock.ts";
 import type { Ledger } from "../../usage/ledger/ledger.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
+import { ConsoleFault } from "../consoles/fault.ts";
 import { type JudgingMeans, judgeStep } from "../store/judging.ts";
 import type { Correction } from "../store/verdicts.ts";
 
@@ -19,6 +20,7 @@ export interface ComparingMeans {
 
 /** Gives rows and records their verdicts, in small steps beside the requests, and again when what is pending is due. */
 export interface Comparing {
+  /** Throws a ConsoleFault where the log says no. */
   compare(adapter: Pick<ConsoleAdapter, "idNames" | "idsAreOwn">): Promise<void>;
   stop(): void;
 }
@@ -48,8 +50,10 @@ export function createComparing(means: ComparingMeans): Comparing {
         });
         return judged;
       });
-      // The log cannot be written: the next sync tries again.
-      if (step === null || stopped) return;
+      if (stopped) return;
+      // What nobody compares must not look as if all were well.
+      if (step === null)
+        throw new ConsoleFault("failing", "could not be compared: the usage log cannot be read or written");
       for (const correction of step.corrections) means.onCorrected(correction);
       if (step.done) {
         wait(step.again, adapter);
@@ -64,13 +68,14 @@ export function createComparing(means: ComparingMeans): Comparing {
     clearTimeout(timer);
     if (due === null || stopped) return;
     const patience = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, due - clock.now()));
-    timer = setTimeout(() => void compare(adapter), patience).unref();
+    // Should it fail, the next sync says so.
+    timer = setTimeout(() => void compare(adapter).catch(() => {}), patience).unref();
   }
 
   async function compare(adapter: Parameters<Comparing["compare"]>[0]): Promise<void> {
     // One after the other, so that the last one has seen everything.
-    const before = running;
-    const mine = (before ?? Promise.resolve()).then(() => judgeAll(adapter));
+    const before = running?.catch(() => {}) ?? Promise.resolve();
+    const mine = before.then(() => judgeAll(adapter));
     running = mine;
     await mine;
     if (running === mine) running = null;

@@ -47,6 +47,8 @@ export class Syncer {
   readonly #timing: Timing;
   #running: Promise<void> | null = null;
   #adapter: ConsoleAdapter | null = null;
+  /** How often it has begun anew: what a sync from before that finds out does not count any more. */
+  #renewed = 0;
   #failure: Failure | null = null;
   #retry: NodeJS.Timeout | undefined;
   #lastSync: number | null = null;
@@ -74,8 +76,10 @@ export class Syncer {
 
   /** Something of what it was made from changed, or somebody logged in: it begins anew, at once. */
   renew(): void {
+    this.#renewed += 1;
     this.#adapter = null;
     this.#failure = null;
+    void this.#running?.then(() => this.sync());
     void this.sync();
   }
 
@@ -89,8 +93,9 @@ export class Syncer {
   /** Now. One at a time: whoever asks while one runs waits for that one. */
   sync(): Promise<void> {
     if (this.#stopped) return Promise.resolve();
-    this.#running ??= this.#sync()
-      .catch((error) => this.#fail(error))
+    const began = this.#renewed;
+    this.#running ??= this.#sync(began)
+      .catch((error) => (began === this.#renewed ? this.#fail(error) : undefined))
       .finally(() => {
         this.#running = null;
         this.#progress = null;
@@ -118,12 +123,14 @@ export class Syncer {
     await this.#running;
   }
 
-  async #sync(): Promise<void> {
+  async #sync(began: number): Promise<void> {
+    const isOver = () => this.#stopped || began !== this.#renewed;
     const adapter = this.#adapter ?? (await this.#means.connect());
+    if (isOver()) return;
     this.#adapter = adapter;
-    await this.#readFacts(adapter);
-    await this.#walk(adapter);
-    if (this.#stopped) return;
+    await this.#readFacts(adapter, isOver);
+    await this.#walk(adapter, isOver);
+    if (isOver()) return;
     await this.#means.onRows(adapter);
     this.#lastSync = this.#means.clock.now();
     if (this.#failure !== null) this.#means.log.info(this.#words(), "the console can be read again");
@@ -132,18 +139,21 @@ export class Syncer {
   }
 
   /** Before the rows, so that whose they are is known when they come. */
-  async #readFacts(adapter: ConsoleAdapter): Promise<void> {
+  async #readFacts(adapter: ConsoleAdapter, isOver: () => boolean): Promise<void> {
     const keys = await adapter.keys();
+    if (isOver()) return;
     if (keys !== null) this.#means.onKeys(keys);
     const account = await adapter.account();
+    if (isOver()) return;
     this.#facts = { account, keys: keys ?? this.#facts?.keys ?? null, asOf: this.#means.clock.now() };
   }
 
-  async #walk(adapter: ConsoleAdapter): Promise<void> {
+  async #walk(adapter: ConsoleAdapter, isOver: () => boolean): Promise<void> {
+    if (isOver()) return;
     const { gateway, since } = this.#means;
     const mark = this.#ask((db) => readMark(db, gateway));
     for await (const page of adapter.walk(mark, since())) {
-      if (this.#stopped) return;
+      if (isOver()) return;
       this.#ask((db) => writePage(db, gateway, page));
       this.#progress = { done: page.done, total: page.total };
       // A first walk has many pages: requests go between them.

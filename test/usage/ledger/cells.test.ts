@@ -97,6 +97,16 @@ t.test("each way a request can end is counted as what it is", (t) => {
   t.end();
 });
 
+t.test("what the quota counts is what was billed, else what was counted, else what was held", (t) => {
+  const counted = (given: Partial<UsageRecord>) => cellOf(record(given)).sums.counted_microdollars;
+  const all = { billed_microdollars: 0, counted_microdollars: 20, held_microdollars: 300 };
+  t.equal(counted(all), 0);
+  t.equal(counted({ ...all, billed_microdollars: null }), 20);
+  t.equal(counted({ ...all, billed_microdollars: null, counted_microdollars: null }), 300);
+  t.equal(counted({ ...all, billed_microdollars: 5, counts: false }), 0);
+  t.end();
+});
+
 t.test("a correction takes the old out of its cell and puts the new into its own", (t) => {
   const before = record({ ...NO_TOKENS, model: null, model_answered: null, first_byte_at: null });
   const after = record({

@@ -1,0 +1,233 @@
+import t, { type Test } from "tap";
+import { coverFrom, handsOutIds, judgeAgain } from "../../src/mirror/store/facts.ts";
+import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
+import { writePage } from "../../src/mirror/store/rows.ts";
+import { readSpent } from "../../src/usage/ledger/spent.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
+import { makeDay } from "../doubles/mirror-day.ts";
+import { random } from "../doubles/random.ts";
+import { record } from "../doubles/records.ts";
+import { faultsIn, recordsIn } from "../doubles/usage-file.ts";
+import {
+  AT,
+  all,
+  content,
+  HOUR,
+  judgeAll,
+  MINUTE,
+  mirrorFile,
+  page,
+  row,
+  unmetered,
+  verdicts,
+} from "./mirror-file.ts";
+
+const found = (file: string, number: number): UsageRecord => {
+  const { id } = record(number);
+  const one = recordsIn(file).find((each) => each.id === id);
+  if (one === undefined) throw new Error(`there is no record ${number}`);
+  return one;
+};
+const recordVerdicts = (db: Parameters<typeof all>[0]) =>
+  all(db, "SELECT record, verdict, how, row FROM log.verdicts ORDER BY record");
+
+t.test("a record takes the console's money, and both sides stay the sums of their records", async (t) => {
+  const { db, file } = mirrorFile(t, [record(1, { counted_microdollars: 8130 })]);
+  page(db, [row(1)]);
+  const { corrections } = judgeAll(db);
+  t.same(verdicts(db), [["row-1", "matched", "id", 0, "…a1b2"]]);
+  t.same(recordVerdicts(db), [[record(1).id, "matched", "id", "row-1"]]);
+  t.match(found(file, 1), { billed_microdollars: 9000, cost_microdollars: 8130, tokens_from: "reported" });
+  t.same(corrections, [{ tool: "codex", at: AT, tokens: 0, spend: 870 }]);
+  const span = { from: 0, to: AT * 2 };
+  const spans = { second: span, minute: span, hour: span, day: span, month: span };
+  t.equal(readSpent(db, "codex", spans).ever, 9000, "the quota counts what was billed");
+  t.same(faultsIn(file), []);
+});
+
+t.test(
+  "a record without tokens takes the console's, and gives them back when its row goes away",
+  async (t) => {
+    const { db, file } = mirrorFile(t, [unmetered(1)]);
+    const [before] = recordsIn(file);
+    page(db, [row(1)]);
+    const taken = judgeAll(db);
+    t.match(found(file, 1), {
+      input_tokens: 1200,
+      cache_read_tokens: 800,
+      cache_write_tokens: 0,
+      output_tokens: 342,
+      tokens_from: "console",
+      list_microdollars: 1542,
+      cost_microdollars: 3084,
+      billed_microdollars: 9000,
+      counted_tokens: 2342,
+    });
+    t.same(taken.corrections, [{ tool: "codex", at: AT, tokens: 2342 - 5000, spend: 9000 - 70_000 }]);
+    t.same(faultsIn(file), []);
+    const after = content(db);
+    judgeAgain(db, "main", 0);
+    judgeAll(db);
+    t.same(content(db), after, "judging again takes nothing twice");
+
+    page(db, [row(1, { request_id: "another", model: "another", created_at: AT - HOUR })]);
+    const given = judgeAll(db);
+    t.same(recordsIn(file), [before], "its own numbers are back");
+    t.same(given.corrections, [{ tool: "codex", at: AT, tokens: 5000 - 2342, spend: 70_000 - 9000 }]);
+    t.same(recordVerdicts(db), [[record(1).id, "missing", null, null]]);
+    t.same(faultsIn(file), []);
+  },
+);
+
+t.test("an error row gives a record no tokens", async (t) => {
+  const failed = unmetered(1, { status: 500, counted_tokens: 0, counted_microdollars: 0 });
+  const { db, file } = mirrorFile(t, [failed]);
+  const none = { input_tokens: 0, cache_read_tokens: 0, output_tokens: 0, billed_microdollars: 0 };
+  page(db, [row(1, { kind: "error", ...none })]);
+  judgeAll(db);
+  t.match(found(file, 1), { tokens_from: "none", input_tokens: null, billed_microdollars: 0 });
+});
+
+t.test("a record whose own numbers were lost with a damaged log has none of its own", async (t) => {
+  const { db, file } = mirrorFile(t, [record(1, { tokens_from: "console", output_tokens: 999 })]);
+  page(db, [row(1)]);
+  judgeAll(db);
+  t.same(verdicts(db), [["row-1", "matched", "id", 0, "…a1b2"]], "it differs from nothing");
+  t.match(found(file, 1), { tokens_from: "console", output_tokens: 342 });
+});
+
+t.test("what one of them learns later changes the verdict", async (t) => {
+  const { db } = mirrorFile(t, [record(1)]);
+  page(db, [row(1), row(2, { created_at: AT + 58 * MINUTE })]);
+  const young = judgeAll(db, { now: AT + 58 * MINUTE + 10_000 });
+  t.same(verdicts(db)[1]?.slice(0, 2), ["row-2", "pending"]);
+  t.equal(young.again, AT + 58 * MINUTE + 30_001);
+  const due = judgeAll(db, { now: AT + 58 * MINUTE + 30_001 });
+  t.same(verdicts(db)[1], ["row-2", "foreign", null, 1, "…a1b2"]);
+  t.equal(due.again, null);
+});
+
+t.test("a request is missing only where the console was read", async (t) => {
+  const at = (number: number, started_at: number) => record(number, { started_at, ended_at: started_at + 1 });
+  const { db } = mirrorFile(t, [at(1, AT - 10 * HOUR), at(2, AT - 5 * HOUR), at(3, AT - HOUR), at(4, AT)]);
+  coverFrom(db, "main", AT - 8 * HOUR);
+  writePage(db, "main", { rows: [], mark: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
+  judgeAll(db, { synced: AT + 5 * MINUTE });
+  const said = () => all(db, "SELECT started_at, verdict FROM log.verdicts ORDER BY started_at");
+  t.same(said(), [
+    [AT - HOUR, "missing"],
+    [AT, "pending"],
+  ]);
+  judgeAll(db, { synced: AT + 11 * MINUTE });
+  t.same(said()[1], [AT, "missing"]);
+});
+
+t.test("a request that runs for hours is judged where it ended", async (t) => {
+  const long = record(1, { started_at: AT, ended_at: AT + 7 * HOUR });
+  const running = record(2, { started_at: AT, end: null, ended_at: null, gateway_ids: {} });
+  const { db } = mirrorFile(t, [long, running]);
+  page(db, [row(1, { created_at: AT + 7 * HOUR })]);
+  judgeAll(db, { now: AT + 8 * HOUR, most: 1 });
+  t.same(recordVerdicts(db), [[long.id, "matched", "id", "row-1"]]);
+});
+
+t.test("what was only suspected is certain once the gateway is seen to hand out ids", async (t) => {
+  const silent = record(1, { gateway_ids: { "x-request-id": "p", error: "q" } });
+  const { db } = mirrorFile(t, [silent]);
+  page(db, [row(9, { created_at: AT + 5 * MINUTE, output_tokens: 7 })]);
+  const idNames = ["x-client-request-id", "x-request-id", "error"];
+  judgeAll(db, { idNames });
+  t.equal(handsOutIds(db, "main"), null);
+  t.same(verdicts(db), [["row-9", "foreign", null, 0, "…a1b2"]]);
+  const { id } = record(2);
+  db.exec(`UPDATE log.records SET id = '${id}', gateway_ids = '{"x-client-request-id":"known"}'`);
+  judgeAll(db, { idNames });
+  t.equal(handsOutIds(db, "main"), "x-client-request-id");
+  t.same(verdicts(db), [["row-9", "foreign", null, 1, "…a1b2"]]);
+});
+
+t.test("a row that is matched by id tells whose key it was, and so whose the others are", async (t) => {
+  const { db } = mirrorFile(t, [record(1)]);
+  const other = { key_ref: "id:77", created_at: AT - 5 * HOUR };
+  page(db, [row(1, { key_ref: "id:77" }), row(2, other), row(3, { ...other, key_ref: "id:78" })]);
+  judgeAll(db);
+  t.equal(keyLinks(db, "main").get("id:77"), "…a1b2");
+  t.same(verdicts(db), [
+    ["row-1", "matched", "id", 0, "…a1b2"],
+    ["row-2", "foreign", null, 1, "…a1b2"],
+    ["row-3", "unwatched", null, 0, null],
+  ]);
+});
+
+t.test("a console whose clock is ahead is compared by ours", async (t) => {
+  const skew = 26 * HOUR;
+  const { db } = mirrorFile(t, [unmetered(1, { gateway_ids: {} }), record(2)]);
+  page(db, [row(1, { created_at: AT + 2333 + skew }), row(2, { created_at: AT + skew })]);
+  judgeAll(db, { skew });
+  t.same(verdicts(db), [
+    ["row-1", "matched", "presumed", 0, "…a1b2"],
+    ["row-2", "matched", "id", 0, "…a1b2"],
+  ]);
+});
+
+const DAY = { requests: 1500, foreign: 37, seed: 7, from: Date.UTC(2026, 10, 14), skew: 90_000 };
+
+function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<string, string>) {
+  const held = mirrorFile(test, records);
+  held.db.exec("DELETE FROM log.held_keys");
+  for (const [ref, key] of keys)
+    held.db.exec(
+      `INSERT INTO log.held_keys VALUES ('main', '${key}', 'tool of ${ref}', ${DAY.from - HOUR}, NULL)`,
+    );
+  linkKeys(
+    held.db,
+    "main",
+    [...keys].map(([ref, key]) => ({ ref, key })),
+  );
+  return held;
+}
+
+t.test("a day is judged in slices, and exactly what is foreign is foreign", async (t) => {
+  const day = makeDay(DAY);
+  const { db, file } = dayFile(t, day.records, day.keys);
+  page(db, day.rows);
+  const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
+  const means = { now: day.to + HOUR, skew: DAY.skew, idNames };
+  const { steps } = judgeAll(db, { ...means, most: 100 });
+  t.ok(steps > 20, `${steps} steps`);
+  const foreign = all(db, "SELECT identity, certain FROM log.console_rows WHERE verdict = 'foreign'");
+  t.same(new Set(foreign.map(([identity]) => identity)), day.foreign);
+  t.ok(foreign.every(([, certain]) => certain === 1));
+  const linked = all(db, "SELECT identity, record FROM log.console_rows WHERE record IS NOT NULL");
+  t.ok(linked.length > 1000);
+  t.same(
+    linked.filter(([identity, id]) => day.truth.get(String(identity)) !== id),
+    [],
+  );
+  t.same(faultsIn(file), []);
+});
+
+t.test("the same pages three times, in any order, leave the same content", async (t) => {
+  const day = makeDay({ ...DAY, requests: 400 });
+  const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
+  const means = { now: day.to + HOUR, skew: DAY.skew, idNames };
+  const pages = Array.from({ length: 9 }, (_, n) => day.rows.filter((_, at) => at % 9 === n));
+  const straight = dayFile(t, day.records, day.keys);
+  for (const rows of pages) page(straight.db, rows);
+  judgeAll(straight.db, means);
+  const expected = content(straight.db);
+  for (const seed of [1, 2]) {
+    const below = random(seed);
+    const shuffled = [...pages, ...pages, ...pages]
+      .map((rows) => ({ rows, at: below(1e9) }))
+      .toSorted((a, b) => a.at - b.at);
+    const { db, file } = dayFile(t, day.records, day.keys);
+    for (const { rows } of shuffled) {
+      page(db, rows.toReversed());
+      if (below(3) === 0) judgeAll(db, { ...means, most: 50 + below(500) });
+    }
+    judgeAll(db, means);
+    for (const [table, rows] of Object.entries(expected)) t.same(content(db)[table], rows, table);
+    t.same(faultsIn(file), []);
+  }
+});

@@ -1,0 +1,205 @@
+import t, { type Test } from "tap";
+import { readAlarms } from "../../src/mirror/report/alarms.ts";
+import { readCompared, readDiff } from "../../src/mirror/report/compared.ts";
+import { readMirror } from "../../src/mirror/report/mirror.ts";
+import { acknowledge } from "../../src/mirror/store/ack.ts";
+import { coverFrom } from "../../src/mirror/store/facts.ts";
+import { holdKeys } from "../../src/mirror/store/held.ts";
+import { linkKeys } from "../../src/mirror/store/keys.ts";
+import { record } from "../doubles/records.ts";
+import { AT, HOUR, judgeAll, MINUTE, mirrorFile, page, row, unmetered } from "./mirror-file.ts";
+
+const SKEW = 5000;
+const LATER = AT + 5 * MINUTE;
+const loud = { skew: SKEW, quiet: () => false };
+
+/** One matched, one that differs, one that took the console's tokens, one missing, two foreign and one from before. */
+function scene(test: Test) {
+  const mirror = mirrorFile(test, [record(1), record(2), unmetered(3), record(4)]);
+  const at = AT + 2333 + SKEW;
+  page(mirror.db, [
+    row(1, { created_at: at }),
+    row(2, { created_at: at, output_tokens: 1000 }),
+    row(3, { created_at: at }),
+    row(8, { created_at: LATER + SKEW, ip: "192.0.2.8", model: "gpt-5.1-mini", billed_microdollars: 70 }),
+    row(9, { created_at: LATER + MINUTE + SKEW, billed_microdollars: 30 }),
+    row(10, { created_at: AT - 30 * HOUR }),
+  ]);
+  judgeAll(mirror.db, { skew: SKEW });
+  return mirror;
+}
+
+t.test("an alarm says who, how much, where from and when, by our clock", async (t) => {
+  const { db } = scene(t);
+  const [alarm, ...more] = readAlarms(db, "main", loud);
+  t.same(more, []);
+  t.same(alarm, {
+    gateway: "main",
+    key: "…a1b2",
+    tools: ["codex"],
+    count: 2,
+    models: ["gpt-5.1", "gpt-5.1-mini"],
+    billed_microdollars: 100,
+    first_at: LATER,
+    last_at: LATER + MINUTE,
+    ips: ["192.0.2.8"],
+    replaced: false,
+    ...pick(alarm, ["until"]),
+  });
+  t.same(readAlarms(db, "main", { skew: 0, quiet: (key) => key === "…a1b2" }), []);
+  t.same(readAlarms(db, "other", loud), []);
+  acknowledge(db, { gateway: "main", key: null, until: null }, AT);
+  t.same(readAlarms(db, "main", loud), [], "nor does what was acknowledged");
+});
+
+/** What others may have added to a shape. */
+function pick(from: object | undefined, names: readonly string[]): object {
+  return Object.fromEntries(Object.entries(from ?? {}).filter(([name]) => names.includes(name)));
+}
+
+t.test("a key that was replaced here, and is used still, says so", async (t) => {
+  const { db } = scene(t);
+  holdKeys(db, [{ gateway: "main", key: "…new1", tool: "codex" }], AT + MINUTE);
+  t.match(readAlarms(db, "main", loud), [{ key: "…a1b2", tools: ["codex"], replaced: true }]);
+});
+
+t.test("the report counts verdicts, money by tool and factors by model", async (t) => {
+  const { db } = scene(t);
+  coverFrom(db, "main", AT - 20 * HOUR);
+  const report = readMirror(db, "main", { now: AT + HOUR, skew: SKEW, elsewhere: [] });
+  t.same(report.rows, {
+    total: 6,
+    by_id: 2,
+    by_pair: 0,
+    by_sum: 0,
+    presumed: 0,
+    differs: 1,
+    pending: 0,
+    foreign_certain: 2,
+    foreign_suspected: 0,
+    before: 1,
+    unwatched: 0,
+    companion: 0,
+    duplicate: 0,
+  });
+  t.same(report.records, { matched: 2, differs: 1, pending: 0, missing: 1 });
+  t.equal(report.newest_row, LATER + MINUTE);
+  t.equal(report.watched_since, AT - 20 * HOUR, "the console was not read from further back");
+  t.same(report.tools, [
+    {
+      tool: "codex",
+      requests: 3,
+      ours_microdollars: 8130 + 8130 + 3084,
+      theirs_microdollars: 27_000,
+      foreign: 2,
+      foreign_microdollars: 100,
+    },
+  ]);
+  t.same(report.models, [
+    {
+      model: "gpt-5.1",
+      requests: 3,
+      factor: 18_000 / (5420 + 5420 + 1542),
+      multiplier: 1.5,
+      multiplier_here: null,
+    },
+  ]);
+});
+
+t.test("rows that nobody has judged yet are pending, and whose key is unknown are not counted", async (t) => {
+  const { db } = mirrorFile(t);
+  page(db, [row(1, { key_ref: "id:5" })]);
+  judgeAll(db);
+  page(db, [row(2)]);
+  const { rows } = readMirror(db, "main", { now: AT, skew: 0, elsewhere: [] });
+  t.match(rows, { total: 1, pending: 1, unwatched: 0 });
+});
+
+t.test("a multiplier that is another here is shown", async (t) => {
+  const { db } = mirrorFile(t, [record(1, { multiplier: 2 })]);
+  page(db, [row(1)]);
+  judgeAll(db);
+  const { models } = readMirror(db, "main", { now: AT, skew: 0, elsewhere: [] });
+  t.match(models, [{ multiplier: 1.5, multiplier_here: 2 }]);
+});
+
+t.test("use elsewhere stands beside what is usual", async (t) => {
+  const { db } = mirrorFile(t, [record(1)]);
+  const now = AT + 48 * HOUR;
+  const hours = [1, 2, 3, 30, 31, 47];
+  page(
+    db,
+    hours.map((hour, at) => row(50 + at, { created_at: now - hour * HOUR, billed_microdollars: 10 })),
+  );
+  judgeAll(db, { now });
+  const elsewhere = [
+    { tool: "codex", key: "…a1b2" },
+    { tool: "chat", key: "…none" },
+  ];
+  // Held for three days by now: two before the last one.
+  t.same(readMirror(db, "main", { now, skew: 0, elsewhere }).elsewhere, [
+    {
+      tool: "codex",
+      key: "…a1b2",
+      day: 3,
+      day_microdollars: 30,
+      usual: 1.5,
+      usual_microdollars: 15,
+    },
+    { tool: "chat", key: "…none", day: 0, day_microdollars: 0, usual: 0, usual_microdollars: 0 },
+  ]);
+});
+
+t.test("what differs, is foreign or missing is listed, the newest first, with both sides", async (t) => {
+  const { db } = scene(t);
+  const diff = readDiff(db, "main", { most: 10, skew: SKEW });
+  t.same(
+    diff.map(({ row: theirs, record: ours, verdict }) => [theirs?.identity, ours?.id, verdict]),
+    [
+      ["row-9", undefined, "foreign"],
+      ["row-8", undefined, "foreign"],
+      ["row-2", record(2).id, "differs"],
+      [undefined, record(4).id, "missing"],
+    ],
+  );
+  t.match(diff[2], { row: { output_tokens: 1000, at: AT + 2333 }, record: { output_tokens: 342 } });
+  t.equal(readDiff(db, "main", { most: 1, skew: SKEW }).length, 1);
+});
+
+t.test("one is found by its row, its request id or its record, and by how these begin", async (t) => {
+  const { db } = scene(t);
+  const skewOf = () => SKEW;
+  const shown = (what: string) => readCompared(db, what, skewOf).map(({ row: theirs }) => theirs?.identity);
+  t.same(shown("row-1"), ["row-1"], "the whole name before those that begin so");
+  t.same(shown("id-8"), ["row-8"]);
+  t.same(shown(record(3).id.toLowerCase()), ["row-3"]);
+  t.same(new Set(shown("row-")), new Set(["row-1", "row-10", "row-2", "row-3", "row-8", "row-9"]));
+  t.same(shown("r"), [], "a single letter is no beginning");
+  t.same(shown("nothing-like-it"), []);
+  const [taken] = readCompared(db, "row-3", skewOf);
+  t.match(taken, {
+    gateway: "main",
+    verdict: "matched",
+    row: { input_tokens: 1200, billed_microdollars: 9000, how: "id", at: AT + 2333 },
+    record: { input_tokens: null, cost_microdollars: null, tokens_from: "none", billed_microdollars: 9000 },
+  });
+  t.match(readCompared(db, record(4).id, skewOf), [
+    { row: null, verdict: "missing", record: { tool: "codex" } },
+  ]);
+});
+
+t.test("a record of which no console says anything is shown with why", async (t) => {
+  const free = record(1, { endpoint: "/v1/messages/count_tokens" });
+  const running = record(2, { end: null, ended_at: null });
+  const { db } = mirrorFile(t, [free, running]);
+  linkKeys(db, "main", [{ ref: "id:2", key: null }]);
+  judgeAll(db);
+  t.match(
+    readCompared(db, free.id, () => 0),
+    [{ verdict: "none", reason: "no console is expected to list it" }],
+  );
+  t.match(
+    readCompared(db, running.id, () => 0),
+    [{ verdict: "none", reason: "it still runs" }],
+  );
+});
