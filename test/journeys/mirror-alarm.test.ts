@@ -1,0 +1,211 @@
+import t from "tap";
+import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
+import { consoleKey, DAY, fingerprint, HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
+import { until } from "../doubles/until.ts";
+
+const OUTSIDE = /used outside keybearer/;
+
+for (const name of EVERY_CONSOLE) {
+  t.test(
+    `${name}: a key that is used past keybearer raises the alarm, until it is acknowledged`,
+    async (t) => {
+      const journey = await startJourney(t, name);
+      const certain = name !== "sub2api without ids";
+      await journey.idle();
+      for (let n = 0; n < 3; n += 1) await journey.ask({ "x-test-input": `${30 + n}` });
+      journey.clock.pass(1000);
+      const first = journey.clock.now();
+      journey.elsewhere({ model: "stolen-a", dollars: 0.02 });
+      await journey.sync();
+      const young = await journey.mirror();
+      t.equal(young.rows.pending, 1, "it is too young to be called foreign");
+      t.strictSame(young.alarms, []);
+
+      journey.clock.pass(10_000);
+      journey.elsewhere({ model: "stolen-b", dollars: 0.03 });
+      journey.clock.pass(31_000);
+      await journey.sync();
+      const report = await journey.mirror();
+      const { foreign_certain, foreign_suspected } = report.rows;
+      t.strictSame(
+        [foreign_certain, foreign_suspected],
+        certain ? [2, 0] : [0, 2],
+        JSON.stringify(report.rows),
+      );
+      t.match(report.tools, [{ tool: "codex", requests: 3, foreign: 2, foreign_microdollars: 50_000 }]);
+      t.equal((await journey.diff()).filter(({ verdict }) => verdict === "foreign").length, 2);
+      if (!certain) {
+        t.strictSame(report.alarms, [], "a suspicion is no alarm");
+        t.strictSame(journey.logged(OUTSIDE), []);
+        return;
+      }
+
+      const alarm = {
+        gateway: "main",
+        key: fingerprint(journey.codex.key),
+        tools: ["codex"],
+        count: 2,
+        models: ["stolen-a", "stolen-b"],
+        billed_microdollars: 50_000,
+        replaced: false,
+      };
+      t.match(report.alarms, [alarm]);
+      t.match((await journey.status()).consoles, [{ alarms: [alarm] }]);
+      t.ok(Math.abs((report.alarms[0]?.first_at ?? 0) - first) <= 1000, "its first time");
+      t.ok(Math.abs((report.alarms[0]?.last_at ?? 0) - first - 10_000) <= 1000, "its last");
+      const [line] = journey.logged(OUTSIDE);
+      t.match(line, {
+        level: "error",
+        fingerprint: alarm.key,
+        tools: ["codex"],
+        count: 2,
+        models: alarm.models,
+      });
+
+      journey.clock.pass(MINUTE);
+      await journey.sync();
+      t.equal(journey.logged(OUTSIDE).length, 1, "it is not said again with every sync");
+      journey.clock.pass(DAY);
+      await journey.sync();
+      t.equal(journey.logged(OUTSIDE).length, 2, "but every day");
+      t.equal(await journey.ack(), 2);
+      t.strictSame((await journey.mirror()).alarms, []);
+      journey.clock.pass(DAY + HOUR);
+      await journey.sync();
+      t.equal(journey.logged(OUTSIDE).length, 2, "what was acknowledged is not said again");
+      t.strictSame((await journey.mirror()).alarms, []);
+
+      journey.elsewhere({ model: "stolen-c", dollars: 0.01 });
+      journey.clock.pass(31_000);
+      await journey.sync();
+      t.match(
+        (await journey.mirror()).alarms,
+        [{ count: 1, models: ["stolen-c"] }],
+        "what is new raises it anew",
+      );
+      t.equal(journey.logged(OUTSIDE).length, 3);
+    },
+  );
+}
+
+t.test("a key that is used elsewhere on purpose is counted, and raises nothing", async (t) => {
+  const journey = await startJourney(t, "sub2api", {
+    tools: { codex: "keys_elsewhere: true", cursor: "watch_only: true", scripts: "" },
+  });
+  await journey.idle();
+  journey.clock.pass(MINUTE);
+  await journey.ask();
+  await journey.ask({}, { tool: "scripts" });
+  journey.elsewhere();
+  journey.elsewhere({ key: journey.caller("cursor").key });
+  journey.elsewhere({ key: journey.caller("cursor").key });
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  const report = await journey.mirror();
+  t.strictSame(report.alarms, []);
+  t.strictSame(journey.logged(OUTSIDE), []);
+  t.equal(report.rows.by_id, 2);
+  t.match(report.elsewhere, [
+    { tool: "codex", day: 1, day_microdollars: 20_000 },
+    { tool: "cursor", day: 2, day_microdollars: 40_000 },
+  ]);
+
+  await journey.save(journey.config({ tools: { codex: "", cursor: "watch_only: true", scripts: "" } }));
+  await until("the edit is in force", async () => (await journey.status()).config.revision > 1);
+  await journey.sync();
+  t.match((await journey.mirror()).alarms, [{ tools: ["codex"], count: 1 }], "not on purpose any more");
+});
+
+t.test("the key of nobody here is nobody's business here", async (t) => {
+  const stranger = consoleKey();
+  const journey = await startJourney(t, "sub2api", {
+    before: (console) => void console.addKey({ name: "phone", key: stranger }),
+  });
+  await journey.idle();
+  journey.clock.pass(MINUTE);
+  await journey.ask();
+  journey.elsewhere({ key: stranger });
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  const report = await journey.mirror();
+  t.strictSame([report.rows.total, report.rows.foreign_certain], [1, 0]);
+  t.strictSame(report.alarms, []);
+  const { keys } = await journey.keys();
+  t.match(
+    keys.find(({ name }) => name === "phone"),
+    { tools: [], key: fingerprint(stranger) },
+  );
+  t.match(
+    keys.find(({ name }) => name === "codex"),
+    { tools: ["codex"] },
+  );
+  t.notOk(JSON.stringify(keys).includes(stranger));
+});
+
+for (const name of ["sub2api", "new-api v1.0.0-rc.25"] as const) {
+  t.test(`${name}: a key that was replaced here and is still used raises the alarm`, async (t) => {
+    const next = consoleKey();
+    const journey = await startJourney(t, name, {
+      before: (console) => void console.addKey({ name: "codex-new", key: next }),
+    });
+    await journey.idle();
+    await journey.ask();
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    await journey.save(journey.config({ tools: { codex: `key: ${next}` } }));
+    await until("the new key serves", async () =>
+      (await journey.status()).tools.some(({ key }) => key === fingerprint(next)),
+    );
+    journey.clock.pass(MINUTE);
+    await journey.ask();
+    journey.elsewhere();
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    const report = await journey.mirror();
+    t.match(report.alarms, [
+      { key: fingerprint(journey.codex.key), tools: ["codex"], count: 1, replaced: true },
+    ]);
+    t.equal(report.rows.by_id, 2, JSON.stringify(report.rows));
+    t.match(journey.logged(OUTSIDE), [{ msg: /delete this old key in the console/ }]);
+  });
+}
+
+t.test("the key of a tool that was removed from config.yaml raises nothing", async (t) => {
+  const journey = await startJourney(t, "sub2api", { tools: { codex: "", scripts: "" } });
+  await journey.idle();
+  await journey.ask({}, { tool: "scripts" });
+  await journey.ask();
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  await journey.save(journey.config({ tools: { codex: "" } }));
+  await until("it is gone", async () => (await journey.status()).tools.length === 1);
+  journey.clock.pass(MINUTE);
+  journey.elsewhere({ key: journey.caller("scripts").key });
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  const report = await journey.mirror();
+  t.strictSame(report.alarms, [], JSON.stringify(report.rows));
+  t.strictSame([report.rows.by_id, report.rows.unwatched], [2, 1]);
+});
+
+for (const name of EVERY_CONSOLE) {
+  t.test(`${name}: what was before the first sync is history`, async (t) => {
+    const journey = await startJourney(t, name, {
+      before(console, { codex }) {
+        const use = { model: "m", stream: false, input: 5, output: 5, dollars: 0.01, key: codex?.key ?? "" };
+        for (const ago of [20 * DAY, 2 * DAY, HOUR]) console.bill({ ...use, at: 1_800_000_000_000 - ago });
+      },
+    });
+    await journey.idle();
+    await journey.ask();
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    const { rows, alarms } = await journey.mirror();
+    t.strictSame(
+      [rows.before, rows.foreign_certain, rows.foreign_suspected],
+      [3, 0, 0],
+      JSON.stringify(rows),
+    );
+    t.strictSame(alarms, []);
+  });
+}

@@ -1,0 +1,146 @@
+import { request } from "node:http";
+import t from "tap";
+import { startNewApi } from "../doubles/consoles/new-api.ts";
+import { startConsole } from "../doubles/consoles/start-console.ts";
+import {
+  consoleKey,
+  DAY,
+  fingerprint,
+  HOUR,
+  MINUTE,
+  type MirrorJourney,
+  startBeside,
+  startJourney,
+} from "../doubles/mirror-journey.ts";
+import { until } from "../doubles/until.ts";
+import { recordWhere } from "../doubles/usage-journey.ts";
+import { heldClock } from "../keys/held-clock.ts";
+
+async function edit(journey: MirrorJourney, text: string): Promise<void> {
+  const { revision } = (await journey.status()).config;
+  await journey.save(text);
+  await until("the edit is in force", async () => (await journey.status()).config.revision > revision);
+}
+
+t.test("a request that outlives the rotation of its key is no leak of the old key", async (t) => {
+  const next = consoleKey();
+  const journey = await startJourney(t, "sub2api", {
+    before: (console) => void console.addKey({ name: "codex-new", key: next }),
+  });
+  await journey.idle();
+  journey.clock.pass(MINUTE);
+  await journey.ask();
+  const asking = request(`${journey.url}/v1/chat/completions`, {
+    method: "POST",
+    headers: {
+      ...{ authorization: `Bearer ${journey.codex.token}`, "content-type": "application/json" },
+      "x-test-hang-before-headers": "1",
+    },
+  });
+  asking.on("error", () => {});
+  asking.end(JSON.stringify({ model: "m", stream: true, messages: [] }));
+  await until("the gateway has it", () => journey.console.reached() === 2);
+  await edit(journey, journey.config({ tools: { codex: `key: ${next}` } }));
+  t.match((await journey.status()).tools, [{ key: fingerprint(next) }]);
+  journey.clock.pass(5 * MINUTE);
+  asking.destroy();
+  await recordWhere(journey, "it left", ({ end }) => end === "client-left");
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  journey.clock.pass(HOUR);
+  await journey.sync();
+  t.match(await journey.mirror(), { alarms: [], rows: { by_id: 1, presumed: 1 } });
+});
+
+t.test("a tool that gets another name keeps its past", async (t) => {
+  const journey = await startJourney(t, "sub2api", { tools: { codex: "", scripts: "" } });
+  await journey.idle();
+  journey.clock.pass(MINUTE);
+  const { key, hash } = journey.caller("scripts");
+  await journey.ask({}, { tool: "scripts" });
+  await edit(journey, journey.config().replace("  scripts: {", "  renamed: {"));
+  t.ok(journey.config().includes(hash));
+  journey.clock.pass(HOUR);
+  await journey.ask({}, { tool: "scripts" });
+  journey.elsewhere({ key });
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  t.match(await journey.mirror(), {
+    alarms: [{ tools: ["renamed"], count: 1 }],
+    rows: { by_id: 2, before: 0 },
+  });
+});
+
+t.test("a console that comes into config.yaml late is compared with what passed before", async (t) => {
+  const journey = await startJourney(t, "new-api v1.0.0-rc.25");
+  await journey.idle();
+  const file = journey.config();
+  await edit(journey, file.replace(/ {4}console:\n(?: {6}.*\n)+/, ""));
+  t.strictSame((await journey.status()).consoles, []);
+  journey.clock.pass(MINUTE);
+  for (let n = 0; n < 3; n += 1) await journey.ask({ "x-test-input": `${n + 10}` });
+  journey.elsewhere();
+  journey.clock.pass(5 * DAY);
+  await edit(journey, file);
+  await journey.sync();
+  t.match(await journey.mirror(), { records: { matched: 3, missing: 0 }, alarms: [{ count: 1 }] });
+});
+
+for (const detected of [false, true]) {
+  const how = detected ? "whose kind is found out" : "of a given kind";
+  t.test(`a secret that is edited while a slow console ${how} is read counts at once`, async (t) => {
+    const clock = heldClock();
+    const double = await startConsole(t, "new-api v1.0.0-rc.25", { now: clock.now, limits: false });
+    double.fault = "slow";
+    const right = double.config.filter((line) => !detected || !line.startsWith("kind"));
+    const wrong = right.map((line) => line.replace(double.login.accessToken, "pat0000000000000000"));
+    const journey = await startBeside(t, double, clock, { console: wrong });
+    await until("it is asked", () => double.asked.length > 0);
+    await edit(journey, journey.config({ console: right }));
+    double.fault = null;
+    await until("it is read, and nobody asked for it", async () => (await journey.idle()).state === "ok");
+    t.equal((await journey.idle()).state, "ok");
+  });
+}
+
+t.test(
+  "an address that is edited while the old one is slow is the one that is asked from then on",
+  async (t) => {
+    const clock = heldClock();
+    const [old, other] = await Promise.all(
+      [1, 2].map(() => startConsole(t, "new-api v1.0.0-rc.25", { now: clock.now, limits: false })),
+    );
+    if (old === undefined || other === undefined) throw new Error("there are two");
+    old.fault = "slow";
+    const lines = (url: string) => [`url: ${url}`, 'login: { user: "7" }'];
+    const journey = await startBeside(t, old, clock, { console: lines(old.url) });
+    await until("it is asked", () => old.asked.length > 0);
+    await edit(journey, journey.config({ console: lines(other.url) }));
+    old.fault = null;
+    await until("the other is asked", () => other.asked.length > 0);
+    await journey.idle();
+    const before = old.asked.length;
+    clock.pass(MINUTE);
+    await journey.sync();
+    t.equal(old.asked.length, before);
+  },
+);
+
+t.test("with nothing but the tools' keys, new-api is read within what it allows", async (t) => {
+  const clock = heldClock();
+  const double = await startNewApi(t, { now: clock.now, keyOnly: true });
+  const journey = await startBeside(t, double, clock, { tools: { codex: "", scripts: "" } });
+  t.equal((await journey.idle()).state, "ok");
+  clock.pass(MINUTE);
+  await journey.ask();
+  await journey.ask({}, { tool: "scripts" });
+  journey.elsewhere();
+  clock.pass(MINUTE);
+  t.equal((await journey.sync()).state, "ok");
+  t.match(await journey.mirror(), { rows: { by_id: 2, foreign_certain: 1 }, alarms: [{ tools: ["codex"] }] });
+  for (let n = 0; n < 12; n += 1) {
+    clock.pass(5 * MINUTE);
+    const status = await journey.sync();
+    t.equal(status.state, "ok", status.why ?? "");
+  }
+});

@@ -1,0 +1,114 @@
+import t from "tap";
+import type { Fault } from "../doubles/consoles/console-double.ts";
+import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
+import { HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
+import { until } from "../doubles/until.ts";
+
+const STATES: readonly (readonly [Fault, RegExp])[] = [
+  ["html", /^not-a-console$/],
+  ["401", /^login-(needed|refused)$/],
+  ["429", /^rate-limited$/],
+  ["empty", /^not-a-console$/],
+  ["shape", /^(other-shape|not-a-console)$/],
+  ["data", /^other-shape$/],
+  ["cut", /^unreachable$/],
+  ["redirect", /^not-a-console$/],
+  ["500", /^failing$/],
+];
+
+/** Those that a person must end, and those that are tried again by themselves. */
+const BY_A_PERSON = /login|not-a-console|other-shape/;
+
+for (const name of EVERY_CONSOLE) {
+  t.test(
+    `${name}: whatever the console answers, its state is said and requests go on as before`,
+    async (t) => {
+      const journey = await startJourney(t, name);
+      await journey.idle();
+      const usual = await journey.ask();
+      journey.clock.pass(MINUTE);
+      for (const [fault, expected] of STATES) {
+        // A password that was refused is not shown again for a day.
+        journey.clock.pass(25 * HOUR);
+        const before = await journey.sync();
+        t.equal(before.state, "ok", `before ${fault}: ${before.why}`);
+        journey.console.fault = fault;
+        journey.clock.pass(15 * MINUTE);
+        const status = await journey.sync();
+        t.match(status.state, expected, `${fault}: ${status.state}, ${status.why}`);
+        t.ok(status.why?.startsWith("the console "), `${status.why}`);
+        t.equal(status.next !== null, BY_A_PERSON.test(status.state), `${fault}: ${status.next}`);
+        t.equal(status.last_sync, before.last_sync, "when it was last read is still said");
+        t.ok((status.next_sync ?? 0) >= journey.clock.now() + MINUTE, "it is left alone for a while");
+        const answer = await journey.ask();
+        t.strictSame([answer.status, answer.text.length], [200, usual.text.length]);
+        t.match((await journey.mirror()).blind[0], /since the last sync/, "what is not seen is said");
+        journey.console.fault = null;
+      }
+      journey.clock.pass(30 * MINUTE);
+      t.equal((await journey.sync()).state, "ok");
+      journey.console.fault = "slow";
+      await journey.control("POST", "/sync/main", {});
+      await until("it was asked", () =>
+        journey.status().then(({ consoles }) => consoles[0]?.state === "syncing"),
+      );
+      t.equal((await journey.ask()).status, 200, "who waits for a slow console waits alone");
+      journey.console.fault = null;
+      t.equal((await journey.idle()).state, "ok");
+      t.strictSame(journey.console.thief.seen, [], "no redirect was followed");
+      journey.clock.pass(20 * MINUTE);
+      await journey.sync();
+      const { rows, records } = await journey.mirror();
+      t.strictSame(
+        [rows.foreign_certain, rows.foreign_suspected, records.missing],
+        [0, 0, 0],
+        JSON.stringify(rows),
+      );
+      t.equal(records.matched, 2 + STATES.length, "nothing that passed meanwhile is lost");
+    },
+  );
+}
+
+t.test("asking for the keys again and again does not ask a failing console again and again", async (t) => {
+  const journey = await startJourney(t, "sub2api");
+  await journey.idle();
+  journey.console.fault = "500";
+  journey.clock.pass(2 * MINUTE);
+  await journey.sync();
+  const before = journey.console.asked.length;
+  for (let n = 0; n < 5; n += 1) {
+    journey.clock.pass(2000);
+    const { problems } = await journey.keys();
+    t.match(problems, [{ gateway: "main", why: /the console/ }]);
+  }
+  t.equal(journey.console.asked.length, before);
+});
+
+t.test("a login that ends is renewed; one that cannot be needs a person", async (t) => {
+  const journey = await startJourney(t, "sub2api");
+  await journey.idle();
+  journey.console.endSessions("access");
+  t.equal((await journey.sync()).state, "ok");
+  journey.console.endSessions("all");
+  journey.clock.pass(30 * MINUTE);
+  t.equal((await journey.sync()).state, "ok", "with the password at hand");
+  await journey.save(
+    journey.config({
+      console: journey.console.config.map((line) =>
+        line.replace(/password: [^,} ]+/, "password: wrong-password"),
+      ),
+    }),
+  );
+  await until("the edit is in force", async () => (await journey.status()).config.revision > 1);
+  journey.console.endSessions("all");
+  const status = await journey.sync();
+  t.equal(status.state, "login-refused", status.why ?? "");
+  t.equal(status.next, "keybearer mirror login main");
+  const asked = journey.console.asked.filter(({ path }) => path.endsWith("/auth/login")).length;
+  for (let n = 0; n < 4; n += 1) {
+    journey.clock.pass(10 * MINUTE);
+    await journey.sync();
+  }
+  const again = journey.console.asked.filter(({ path }) => path.endsWith("/auth/login")).length;
+  t.ok(again - asked <= 1, `a password that was refused is not tried on and on: ${again - asked} more`);
+});

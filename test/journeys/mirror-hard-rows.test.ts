@@ -1,0 +1,172 @@
+import t from "tap";
+import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
+import { DAY, HOUR, leave, MINUTE, type MirrorJourney, startJourney } from "../doubles/mirror-journey.ts";
+import { recordFor, recordsIn, recordWhere } from "../doubles/usage-journey.ts";
+
+/** Nothing that passed here may ever be said to be somebody else's. */
+async function nothingForeign(journey: MirrorJourney) {
+  const { rows, alarms } = await journey.mirror();
+  return [rows.foreign_certain, rows.foreign_suspected, alarms.length];
+}
+
+for (const name of EVERY_CONSOLE) {
+  const byId = name !== "sub2api without ids";
+
+  t.test(`${name}: rows that come late, and several for one request, are matched all the same`, async (t) => {
+    const journey = await startJourney(t, name);
+    await journey.idle();
+    journey.console.hold();
+    await journey.ask({ "x-test-input": "101" });
+    journey.clock.pass(MINUTE);
+    journey.console.release();
+    await journey.ask({ "x-test-input": "102", "x-test-errors": "2" });
+    journey.clock.pass(2 * MINUTE);
+    journey.console.hold();
+    await journey.ask({ "x-test-input": "103" });
+    const early = await journey.sync();
+    t.equal(early.state, "ok", early.why ?? "");
+    t.match(await journey.mirror(), { records: { matched: 2, pending: 1, missing: 0 } });
+    journey.clock.pass(11 * MINUTE);
+    await journey.sync();
+    t.match(await journey.mirror(), { records: { matched: 2, pending: 0, missing: 1 } }, "it is overdue");
+    t.match(await journey.diff(), [{ verdict: "missing", row: null }]);
+    journey.console.release();
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    const report = await journey.mirror();
+    t.match(report, { records: { matched: 3, pending: 0, missing: 0 } }, "late is not lost");
+    // Failed attempts of one second are one row, for all that the console says of them.
+    t.equal(report.rows.companion, name.startsWith("new-api") ? 1 : 0, JSON.stringify(report.rows));
+    t.strictSame(await nothingForeign(journey), [0, 0, 0]);
+    for (let n = 0; n < 2; n += 1) {
+      await journey.sync();
+      t.strictSame((await journey.mirror()).rows, report.rows, "reading it again changes nothing");
+    }
+  });
+
+  t.test(
+    `${name}: who leaves in the middle is billed, and the record takes what the console says`,
+    async (t) => {
+      const journey = await startJourney(t, name);
+      await journey.idle();
+      await journey.ask();
+      journey.clock.pass(MINUTE);
+      await leave(journey, "before-headers", { "x-test-input": "77", "x-test-output": "30" });
+      const before = await recordWhere(
+        journey,
+        "left early",
+        ({ end, status }) => end === "client-left" && status === null,
+      );
+      journey.clock.pass(MINUTE);
+      await leave(journey, "in-body", { "x-test-input": "78", "x-test-output": "31" });
+      const within = await recordWhere(
+        journey,
+        "left late",
+        ({ end, status }) => end === "client-left" && status === 200,
+      );
+      journey.clock.pass(20 * MINUTE);
+      await journey.sync();
+      const { rows } = await journey.mirror();
+      t.strictSame(await nothingForeign(journey), [0, 0, 0], JSON.stringify(rows));
+      t.equal(rows.presumed, byId ? 1 : 2, JSON.stringify(rows));
+      for (const [record, input, output] of [
+        [before, 77, 30],
+        [within, 78, 31],
+      ] as const) {
+        const after = await recordFor(journey, record.id);
+        t.match(after, { input_tokens: input, output_tokens: output, tokens_from: "console" });
+        t.type(after.billed_microdollars, "number");
+        const { row, record: own } = await journey.compared(record.id);
+        t.equal(row?.output_tokens, output, "theirs");
+        t.equal(own?.output_tokens, record.output_tokens, "and ours beside it");
+        t.not(own?.tokens_from, "console");
+      }
+    },
+  );
+
+  t.test(`${name}: a clock that is wrong by minutes or by a day makes nothing foreign`, async (t) => {
+    for (const skew of [3 * MINUTE, -3 * MINUTE, DAY, -DAY]) {
+      const journey = await startJourney(t, name);
+      journey.console.skew = skew;
+      await journey.sync();
+      journey.clock.pass(MINUTE);
+      for (let n = 0; n < 3; n += 1) {
+        await journey.ask({ "x-test-input": `${50 + n}` });
+        journey.clock.pass(5000);
+      }
+      await leave(journey, "before-headers", { "x-test-input": "90" });
+      await recordWhere(journey, "it left", ({ end }) => end === "client-left");
+      journey.clock.pass(12 * MINUTE);
+      const status = await journey.sync();
+      t.ok(Math.abs((status.skew ?? 0) - skew) <= 1500, `${status.skew} is about ${skew}`);
+      const report = await journey.mirror();
+      t.match(
+        report.records,
+        { matched: 4, missing: 0, pending: 0 },
+        `${skew} ${JSON.stringify(report.rows)}`,
+      );
+      t.strictSame(await nothingForeign(journey), [0, 0, 0]);
+      journey.elsewhere({ model: "stolen" });
+      journey.clock.pass(MINUTE);
+      await journey.sync();
+      const { rows } = await journey.mirror();
+      t.equal(
+        rows.foreign_certain + rows.foreign_suspected,
+        1,
+        `and hides nothing that is: ${JSON.stringify(rows)}`,
+      );
+    }
+  });
+
+  t.test(
+    `${name}: a row that was dropped is missing; with none left it is not said that all is well`,
+    async (t) => {
+      const journey = await startJourney(t, name);
+      await journey.idle();
+      await journey.ask();
+      journey.clock.pass(MINUTE);
+      await journey.ask({ "x-test-no-row": "1", "x-test-input": "44" });
+      journey.clock.pass(11 * MINUTE);
+      t.equal((await journey.sync()).state, "ok");
+      t.match(await journey.mirror(), { records: { matched: 1, missing: 1 } });
+      journey.console.logging = false;
+      for (let n = 0; n < 4; n += 1) await journey.ask({ "x-test-input": `${60 + n}` });
+      journey.clock.pass(11 * MINUTE);
+      const status = await journey.sync();
+      t.equal(status.state, "cannot-see", status.why ?? "");
+      t.match(status.why, /lists none of the last/);
+      t.ok(status.next);
+      t.strictSame(await nothingForeign(journey), [0, 0, 0]);
+      journey.console.logging = true;
+      await journey.ask({ "x-test-input": "70" });
+      journey.clock.pass(MINUTE);
+      t.equal((await journey.sync()).state, "ok", "it sees again");
+    },
+  );
+
+  t.test(`${name}: rows that are written while somebody walks are not lost, and not doubled`, async (t) => {
+    const journey = await startJourney(t, name);
+    await journey.idle();
+    journey.clock.pass(MINUTE);
+    await journey.ask();
+    let billed = 0;
+    for (; billed < 150; billed += 1) journey.elsewhere({ input: billed });
+    journey.console.onAsk = ({ path }) => {
+      if (billed >= 160 || !/usage|log/.test(path)) return;
+      journey.elsewhere({ input: billed });
+      billed += 1;
+    };
+    await journey.sync();
+    journey.console.onAsk = null;
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    await journey.sync();
+    const { rows } = await journey.mirror();
+    t.equal(rows.foreign_certain + rows.foreign_suspected, billed, JSON.stringify(rows));
+    t.equal(rows.total, billed + 1);
+    t.ok(recordsIn(journey.places.usage).length === 1);
+    journey.clock.pass(HOUR);
+    await journey.sync();
+    t.strictSame((await journey.mirror()).rows, rows);
+  });
+}

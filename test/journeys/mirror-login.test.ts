@@ -1,0 +1,168 @@
+import { readFileSync, statSync } from "node:fs";
+import t from "tap";
+import type { LoginAnswer } from "../../src/mirror/sign-in.ts";
+import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
+import { startConsole } from "../doubles/consoles/start-console.ts";
+import { startSub2api } from "../doubles/consoles/sub2api.ts";
+import {
+  DAY,
+  HOUR,
+  MINUTE,
+  type MirrorJourney,
+  startBeside,
+  startJourney,
+} from "../doubles/mirror-journey.ts";
+import { until } from "../doubles/until.ts";
+import { heldClock } from "../keys/held-clock.ts";
+
+const WRONG = "no-such-password-anywhere";
+
+/** Without a secret. */
+function bare({ kind, url, login }: ConsoleDouble, at = url): string[] {
+  return [`kind: ${kind}`, `url: ${at}`, `login: { email: ${login.email} }`];
+}
+
+async function edit(journey: MirrorJourney, console: readonly string[]): Promise<void> {
+  const { revision } = (await journey.status()).config;
+  await journey.save(journey.config({ console }));
+  await until("the edit is in force", async () => (await journey.status()).config.revision > revision);
+}
+
+t.test("logging in with a second factor lasts over a restart, and only for the same address", async (t) => {
+  const clock = heldClock();
+  const double = await startSub2api(t, { now: clock.now, limits: false, secondFactor: true });
+  const { email, password, code } = double.login;
+  const journey = await startBeside(t, double, clock, { console: bare(double) });
+  const waiting = await journey.idle();
+  t.match(waiting, { state: "login-needed", next: "keybearer mirror login main" }, waiting.why ?? "");
+  const login = (asked: object) => journey.control<LoginAnswer>("POST", "/login/main", asked);
+  t.match(await login({ code }), { state: "failed", problem: /begin again with the password/ });
+  t.match(await login({ email, password: WRONG }), { state: "failed" });
+  t.match(await login({ email, password }), { state: "second-factor", problem: null });
+  t.match(await login({ code: "000000" }), { state: "failed" });
+  t.match(await login({ code }), { state: "done", kind: "sub2api" });
+  t.equal((await journey.idle()).state, "ok");
+  t.equal(statSync(journey.places.consoles).mode & 0o777, 0o600);
+  const kept = readFileSync(journey.places.consoles, "utf8");
+  t.notOk(kept.includes(password), "the password is not kept");
+
+  clock.pass(2 * HOUR);
+  t.equal((await journey.sync()).state, "ok", "the login is renewed");
+  t.not(readFileSync(journey.places.consoles, "utf8"), kept, "and the new token kept");
+  await journey.daemon.stop(0);
+
+  const { home, callers } = journey;
+  const second = await startBeside(t, double, clock, { console: bare(double), home, callers });
+  t.equal((await second.idle()).state, "ok", "nobody is asked again");
+
+  const other = await startSub2api(t, { now: clock.now, limits: false });
+  await edit(second, bare(double, other.url));
+  const moved = await second.sync();
+  t.match(moved, { state: "login-needed", why: new RegExp(new URL(double.url).host) });
+  t.strictSame(
+    other.asked.filter(({ credential, method }) => credential || method !== "GET"),
+    [],
+    "nothing was sent there",
+  );
+  await edit(second, bare(double));
+  t.equal((await second.sync()).state, "ok", "back where it was, it is as it was");
+  double.endSessions("all");
+  clock.pass(MINUTE);
+  t.match(await second.sync(), { state: "login-needed", next: "keybearer mirror login main" });
+});
+
+t.test("a console that no program can log in to says so", async (t) => {
+  const clock = heldClock();
+  const double = await startSub2api(t, { now: clock.now, limits: false, captcha: true });
+  const journey = await startBeside(t, double, clock, { console: bare(double) });
+  await journey.idle();
+  const { email, password } = double.login;
+  const answer = await journey.control<LoginAnswer>("POST", "/login/main", { email, password });
+  t.match(answer, { state: "failed", problem: /captcha/i });
+  const token = double.refreshToken();
+  t.match(await journey.control("POST", "/login/main", { refresh_token: token }), { state: "done" });
+  t.equal((await journey.idle()).state, "ok", "a refresh token from the browser does");
+});
+
+t.test("who logs in although config.yaml has a token that is dead is logged in", async (t) => {
+  const clock = heldClock();
+  const double = await startSub2api(t, { now: clock.now, limits: false });
+  const { email, password } = double.login;
+  const lines = [`kind: sub2api`, `url: ${double.url}`, `login: { refresh_token: ${double.refreshToken()} }`];
+  const journey = await startBeside(t, double, clock, { console: lines });
+  t.equal((await journey.idle()).state, "ok");
+  clock.pass(2 * HOUR);
+  t.equal((await journey.sync()).state, "ok");
+  double.endSessions("all");
+  clock.pass(HOUR);
+  t.equal((await journey.sync()).state, "login-needed");
+  t.match(await journey.control("POST", "/login/main", { email, password }), { state: "done" });
+  const status = await journey.idle();
+  t.equal(status.state, "ok", status.why ?? "");
+});
+
+for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
+  t.test(`${name}: an access token that config.yaml newly sends elsewhere waits for trust`, async (t) => {
+    const journey = await startJourney(t, name);
+    t.equal((await journey.idle()).state, "ok");
+    const other = await startConsole(t, name, { now: journey.clock.now, limits: false });
+    const there = journey.console.config.map((line) => line.replace(journey.console.url, other.url));
+    await edit(journey, there);
+    const held = await journey.sync();
+    t.match(held, { state: "needs-trust", next: "keybearer trust main" }, `${held.state} ${held.why}`);
+    t.match(held.why, new RegExp(new URL(other.url).host));
+    t.strictSame(
+      other.asked.filter(({ credential }) => credential),
+      [],
+      "nothing was sent there",
+    );
+    t.equal((await journey.ask()).status, 200, "requests go on");
+    const seen = await journey.control<object[]>("GET", "/held/main");
+    t.equal(seen.length, 1);
+    t.match(await journey.control("POST", "/trust/main", seen), { problems: [] });
+    const trusted = await journey.sync();
+    t.equal(trusted.state, "ok", trusted.why ?? "");
+    t.ok(other.asked.some(({ credential }) => credential));
+  });
+
+  t.test(
+    `${name}: who logs in with another access token than config.yaml has is told what counts`,
+    async (t) => {
+      const journey = await startJourney(t, name);
+      const { accessToken, user } = journey.console.login;
+      await edit(
+        journey,
+        journey.console.config.map((line) => line.replace(accessToken, "pat0000000000000000")),
+      );
+      const refused = await journey.sync();
+      t.match(refused.state, /^login-/, refused.why ?? "");
+      const answer = await journey.control<LoginAnswer>("POST", "/login/main", {
+        access_token: accessToken,
+        user,
+      });
+      const status = await journey.idle();
+      t.ok(
+        status.state === "ok" || (answer.state === "failed" && /config\.yaml/.test(answer.problem ?? "")),
+        `${answer.state} ${answer.problem}: ${status.state} ${status.why}`,
+      );
+    },
+  );
+}
+
+t.test("without a kind in config.yaml it is found out, and said", async (t) => {
+  for (const name of ["sub2api", "new-api v0.13.2", "one-api"] as const) {
+    const clock = heldClock();
+    const double = await startConsole(t, name, { now: clock.now, limits: false });
+    const lines = double.config.filter((line) => !line.startsWith("kind"));
+    const journey = await startBeside(t, double, clock, { console: lines });
+    const status = await journey.idle();
+    t.match(
+      status,
+      { state: "ok", kind: double.kind, detected: true },
+      `${name} ${status.state} ${status.why}`,
+    );
+    t.equal(journey.logged(new RegExp(`of kind ${double.kind}`)).length, 1);
+    clock.pass(DAY);
+    t.equal((await journey.sync()).state, "ok");
+  }
+});

@@ -1,0 +1,108 @@
+import t from "tap";
+import {
+  HOUR,
+  leave,
+  MINUTE,
+  type MirrorJourney,
+  startBeside,
+  startJourney,
+} from "../doubles/mirror-journey.ts";
+import { recordsIn, recordWhere } from "../doubles/usage-journey.ts";
+
+/** A dollar for a thousand tokens, of whatever kind. */
+const PRICES = ["prices:", "  m: { input: 1000, output: 1000, cache_read: 1000, cache_write: 1000 }"];
+const LIMITED = "limits: { spend: [$5/hour, $60/month], tokens: 100k/hour }, quota: $10";
+
+async function levels(journey: MirrorJourney): Promise<Record<string, number | null>> {
+  const tool = (await journey.status()).tools.find(({ name }) => name === "codex");
+  return Object.fromEntries(
+    (tool?.limits ?? []).map(({ limit, per, used }) => [per === null ? limit : `${limit}/${per}`, used]),
+  );
+}
+
+for (const name of ["sub2api", "new-api v1.0.0-rc.25", "one-api"] as const) {
+  t.test(`${name}: limits and quota count what the console charges, be it more or less`, async (t) => {
+    const journey = await startJourney(t, name, { tools: { codex: LIMITED }, more: PRICES });
+    await journey.idle();
+    // Ours: 500 tokens, half a dollar each time.
+    const tokens = { "x-test-input": "400", "x-test-output": "100" };
+    await journey.ask({ ...tokens, "x-test-dollars": "2", "x-test-list-dollars": "2" });
+    journey.clock.pass(5000);
+    await journey.ask({ ...tokens, "x-test-dollars": "0.1", "x-test-list-dollars": "0.1" });
+    t.match(await levels(journey), { "spend/hour": 1_000_000, quota: 1_000_000, "tokens/hour": 1000 });
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    const charged = {
+      "spend/hour": 2_100_000,
+      "spend/month": 2_100_000,
+      quota: 2_100_000,
+      "tokens/hour": 1000,
+    };
+    t.strictSame(await levels(journey), charged);
+    await journey.sync();
+    t.strictSame(await levels(journey), charged, "not twice");
+
+    journey.clock.pass(MINUTE);
+    await leave(journey, "before-headers", {
+      ...tokens,
+      "x-test-dollars": "0.3",
+      "x-test-list-dollars": "0.3",
+    });
+    await recordWhere(journey, "it left", ({ end }) => end === "client-left");
+    const held = (await levels(journey)).quota ?? 0;
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    t.strictSame(
+      await levels(journey),
+      { "spend/hour": 2_400_000, "spend/month": 2_400_000, quota: 2_400_000, "tokens/hour": 1500 },
+      `what was only held before (${held}) is what it was`,
+    );
+    journey.clock.pass(HOUR);
+    t.match(await levels(journey), { "spend/hour": 0, quota: 2_400_000 });
+    const [tool] = (await journey.status()).tools;
+    t.match(tool?.console, { state: "active" }, "the console's own facts stand beside it");
+
+    await journey.ask({ ...tokens, "x-test-dollars": "9", "x-test-list-dollars": "9" });
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    const refused = await journey.ask(tokens);
+    t.equal(refused.headers.get("x-keybearer-refusal"), "quota-exhausted", refused.text);
+    const records = recordsIn(journey.places.usage);
+    t.equal(
+      records.reduce((sum, { billed_microdollars }) => sum + (billed_microdollars ?? 0), 0),
+      11_400_000,
+    );
+
+    await journey.daemon.stop(0);
+    const { home, callers, console, clock } = journey;
+    const again = await startBeside(t, console, clock, {
+      ...{ home, callers, tools: { codex: LIMITED }, more: PRICES },
+    });
+    t.match(await levels(again), { quota: 11_400_000, "spend/month": 11_400_000 }, "and after a restart too");
+    await again.sync();
+    t.match(await levels(again), { quota: 11_400_000, "spend/month": 11_400_000 });
+  });
+}
+
+t.test("a multiplier that differs from config.yaml's is pointed out, and is no leak", async (t) => {
+  const journey = await startJourney(t, "sub2api", {
+    tools: { codex: "group: coding" },
+    gateway: ["groups: { coding: { multiplier: 1.5 } }"],
+    more: PRICES,
+  });
+  await journey.idle();
+  await journey.ask({
+    "x-test-input": "400",
+    "x-test-output": "100",
+    "x-test-list-dollars": "0.5",
+    "x-test-dollars": "0.5",
+  });
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  const report = await journey.mirror();
+  t.match(report.models, [{ model: "m", factor: 1, multiplier: 1, multiplier_here: 1.5 }]);
+  t.match(report.tools, [{ tool: "codex", ours_microdollars: 750_000, theirs_microdollars: 500_000 }]);
+  const [tool] = (await journey.status()).tools;
+  t.match(tool?.console, { multiplier: 1, multiplier_here: 1.5 });
+  t.strictSame(report.alarms, []);
+});

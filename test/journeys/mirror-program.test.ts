@@ -1,0 +1,190 @@
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import type { MirrorReport } from "../../src/mirror/report/shape.ts";
+import { openForReading } from "../../src/usage/ledger/connect.ts";
+import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
+import { startConsole } from "../doubles/consoles/start-console.ts";
+import { startSub2api } from "../doubles/consoles/sub2api.ts";
+import {
+  configFor,
+  controlOf,
+  DAY,
+  fingerprint,
+  MINUTE,
+  startBeside,
+  startJourney,
+} from "../doubles/mirror-journey.ts";
+import { until } from "../doubles/until.ts";
+import { recordsIn } from "../doubles/usage-journey.ts";
+import { heldClock } from "../keys/held-clock.ts";
+
+t.test(
+  "the program tells of matched rows, and ends with 1 on an alarm until it is acknowledged",
+  async (t) => {
+    const journey = await startJourney(t, "sub2api");
+    const run = (...args: string[]) => command(t, journey.home, args);
+    await journey.idle();
+    journey.clock.pass(MINUTE);
+    await journey.ask();
+    await journey.ask({ "x-test-row-output": "50", "x-test-input": "31" });
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    const calm = await run("mirror");
+    t.equal(calm.code, 0, calm.stderr);
+    t.match(calm.stdout, /2 rows: 1 by id/);
+    t.match(calm.stdout, /0 foreign/);
+    const diff = await run("mirror", "diff");
+    t.match(diff.stdout, /differs/);
+
+    journey.elsewhere({ model: "stolen-model", dollars: 0.25 });
+    journey.clock.pass(MINUTE);
+    const synced = await run("mirror", "sync");
+    t.match(synced.stdout + synced.stderr, /outside keybearer/, "who reads the console now hears it at once");
+    const alarmed = await run("mirror");
+    t.equal(alarmed.code, 1);
+    const words = alarmed.stdout + alarmed.stderr;
+    for (const said of [fingerprint(journey.codex.key), "codex", "stolen-model", "0.25", "rotate", "ack"]) {
+      t.ok(words.includes(said), `it says ${said}:\n${words}`);
+    }
+    const json = await run("mirror", "--json");
+    t.equal(json.code, 1, "also for a program");
+    t.match(JSON.parse(json.stdout), [{ alarms: [{ count: 1 }] }]);
+    t.match((await run("status")).stdout, /outside keybearer/);
+    const ack = await run("mirror", "ack");
+    t.not(ack.code, 0, "no program acknowledges: it wants a terminal");
+    t.equal((await run("mirror")).code, 1);
+    t.equal(await journey.ack(), 1);
+    t.equal((await run("mirror")).code, 0);
+    const keys = await run("keys");
+    t.match(keys.stdout, /codex/);
+    t.notOk((words + keys.stdout + json.stdout).includes(journey.codex.key));
+  },
+);
+
+t.test("the program logs in by what is typed into it, second factor and all", async (t) => {
+  const clock = heldClock();
+  const double = await startSub2api(t, { now: clock.now, limits: false, secondFactor: true });
+  const { email, password, code } = double.login;
+  const console = ["kind: sub2api", `url: ${double.url}`, `login: { email: ${email} }`];
+  const journey = await startBeside(t, double, clock, { console });
+  await journey.idle();
+  const wrong = await command(t, journey.home, ["mirror", "login"], { input: "not-the-password\n" });
+  t.equal(wrong.code, 1, wrong.stdout);
+  const login = await command(t, journey.home, ["mirror", "login"], { input: `${password}\n${code}\n` });
+  t.equal(login.code, 0, login.stderr);
+  t.match(login.stdout, /logged in to main/);
+  t.notOk((login.stdout + login.stderr + wrong.stdout + wrong.stderr).includes(password));
+  t.equal((await journey.idle()).state, "ok");
+});
+
+/** A home of its own for the built program, beside a console on the real clock. */
+async function startHome(t: Test, console: ConsoleDouble, callers?: ReturnType<typeof configFor>["callers"]) {
+  const home = await newHome(t);
+  const made = configFor(console, callers === undefined ? {} : { callers });
+  await saveConfig(home, `listen: localhost:0\n${made.config()}`);
+  const socket = join(home, "run", "control.sock");
+  const report = async () => {
+    const [one] = await controlOf<MirrorReport[]>(socket, "GET", "/mirror");
+    if (one === undefined) throw new Error("no console is mirrored");
+    return one;
+  };
+  const settled = () =>
+    until(
+      "it was read through",
+      async () => !["syncing", "waiting"].includes((await report()).state),
+      20_000,
+    );
+  return { home, callers: made.callers, socket, report, settled, usage: join(home, "state", "usage.db") };
+}
+
+function contentOf(file: string): unknown[] {
+  const opened = openForReading(file);
+  if (!opened.ok) throw new Error(opened.words);
+  const { db, close } = opened.connection;
+  const rows = db.prepare("SELECT * FROM log.console_rows ORDER BY identity").raw().all();
+  close();
+  return rows;
+}
+
+/** Rows enough for some pages, and the page in which it ends. One-api has ten rows a page, and few of them at once. */
+const LONG = [
+  ["sub2api", 2200, 3],
+  ["new-api v0.13.2", 450, 3],
+  ["one-api", 90, 9],
+] as const;
+
+for (const [name, many, last] of LONG) {
+  t.test(
+    `${name}: killed in the middle of reading many pages, it goes on, and nothing doubles`,
+    async (t) => {
+      const console = await startConsole(t, name, { limits: false, balance: 1e6 });
+      const { home, callers, report, settled, usage } = await startHome(t, console);
+      const key = callers.codex?.key ?? "";
+      console.addKey({ name: "codex", key });
+      for (let n = 0; n < many; n += 1) {
+        const at = Date.now() - DAY + n * 20_000;
+        console.bill({ key, model: `m${n % 3}`, stream: false, input: n, output: 5, dollars: 0.001, at });
+      }
+      let pages = 0;
+      console.onAsk = ({ path }) => {
+        if (!/usage\?|log\/self\?/.test(path)) return;
+        pages += 1;
+        if (pages === last) console.fault = "slow";
+      };
+      const first = await startServing(t, home);
+      await until("it is in the middle", () => console.fault === "slow", 15_000);
+      first.child.kill("SIGKILL");
+      await first.ended;
+      t.ok(
+        contentOf(usage).length > 0 && contentOf(usage).length < many,
+        `${contentOf(usage).length} rows so far`,
+      );
+      console.fault = null;
+      await startServing(t, home);
+      await settled();
+      t.equal((await report()).rows.before, many);
+
+      const whole = await startHome(t, console, callers);
+      await startServing(t, whole.home);
+      await whole.settled();
+      t.strictSame(contentOf(usage), contentOf(whole.usage), "as if nobody had killed it");
+    },
+  );
+}
+
+t.test("killed in the middle of a stream, its row is no leak, and fills the record", async (t) => {
+  const console = await startConsole(t, "sub2api", { limits: false });
+  const { home, callers, report, settled, socket, usage } = await startHome(t, console);
+  const codex = callers.codex;
+  if (codex === undefined) throw new Error("there is no tool");
+  console.addKey({ name: "codex", key: codex.key });
+  const first = await startServing(t, home);
+  await settled();
+  const answer = await fetch(`${first.url}/v1/chat/completions`, {
+    method: "POST",
+    headers: {
+      ...{ authorization: `Bearer ${codex.token}`, "content-type": "application/json" },
+      ...{ "x-test-hang-in-body": "1", "x-test-input": "61", "x-test-output": "17" },
+    },
+    body: JSON.stringify({ model: "m", stream: true, messages: [] }),
+  });
+  const reading = answer.text().catch(() => "cut");
+  first.child.kill("SIGKILL");
+  await first.ended;
+  t.equal(await reading, "cut");
+  await until("the console has its row", () => console.rows() === 1);
+  await startServing(t, home);
+  await settled();
+  await controlOf(socket, "POST", "/sync/main", {});
+  await settled();
+  const { rows } = await report();
+  t.strictSame(
+    [rows.total, rows.presumed, rows.foreign_certain, rows.pending],
+    [1, 1, 0, 0],
+    JSON.stringify(rows),
+  );
+  t.match(recordsIn(usage), [
+    { end: "interrupted", tokens_from: "console", input_tokens: 61, output_tokens: 17 },
+  ]);
+});
