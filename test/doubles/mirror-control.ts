@@ -48,6 +48,7 @@ const NO_ROWS = {
   pending: 0,
   foreign_certain: 0,
   foreign_suspected: 0,
+  elsewhere: 0,
   before: 0,
   unwatched: 0,
   companion: 0,

@@ -77,6 +77,7 @@ t.test("the report counts verdicts, money by tool and factors by model", async (
     pending: 0,
     foreign_certain: 2,
     foreign_suspected: 0,
+    elsewhere: 0,
     before: 1,
     unwatched: 0,
     companion: 0,

@@ -21,6 +21,7 @@ export function headline(report: MirrorReport, now: number): string {
     ...some(rows.pending, "pending"),
     blind ? "foreign not known" : `${exact(rows.foreign_certain)} foreign`,
     ...some(rows.foreign_suspected, "suspected"),
+    ...some(rows.elsewhere, "elsewhere on purpose"),
     ...some(rows.before, "before"),
     ...some(rows.unwatched, "unwatched"),
     ...some(rows.companion, "companion"),

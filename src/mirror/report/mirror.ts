@@ -16,7 +16,7 @@ export type StoredMirror = Pick<
 /** As long as the database cannot be asked. */
 export const NOTHING_STORED: StoredMirror = {
   watched_since: null,
-  rows: countsOf([]),
+  rows: countsOf([], new Set()),
   records: recordsOf([]),
   newest_row: null,
   tools: [],
@@ -40,7 +40,7 @@ export function readMirror(db: Database.Database, gateway: string, means: Mirror
   const newestRow = numberIn(newest.get(gateway));
   return {
     watched_since: watchedSince(db, gateway, held),
-    rows: countsOf(groups),
+    rows: countsOf(groups, new Set(means.elsewhere.map(({ key }) => key))),
     records: recordsOf(sums),
     newest_row: newestRow === null ? null : newestRow - means.skew,
     tools: toolsOf(sums, foreignByTool(groups, held)),
@@ -92,12 +92,14 @@ function rowGroups(db: Database.Database, gateway: string): RowGroup[] {
   });
 }
 
-function countsOf(groups: readonly RowGroup[]): VerdictCounts {
+function countsOf(groups: readonly RowGroup[], onPurpose: ReadonlySet<string>): VerdictCounts {
   // Whose key is not known here is nobody's business here. What was not judged yet has none so far.
   const mine = groups.filter(({ verdict, key }) => verdict === null || key !== null);
   const count = (holds: (group: RowGroup) => boolean) =>
     mine.filter(holds).reduce((sum, group) => sum + group.count, 0);
   const matched = (how: How) => count((group) => group.verdict === "matched" && group.how === how);
+  const isForeign = ({ verdict, key }: RowGroup) =>
+    verdict === "foreign" && (key === null || !onPurpose.has(key));
   const being = (verdict: RowVerdict) => count((group) => group.verdict === verdict);
   return {
     total: count(() => true),
@@ -107,8 +109,9 @@ function countsOf(groups: readonly RowGroup[]): VerdictCounts {
     presumed: matched("presumed"),
     differs: being("differs"),
     pending: count(({ verdict }) => verdict === null || verdict === "pending"),
-    foreign_certain: count(({ verdict, certain }) => verdict === "foreign" && certain),
-    foreign_suspected: count(({ verdict, certain }) => verdict === "foreign" && !certain),
+    foreign_certain: count((group) => isForeign(group) && group.certain),
+    foreign_suspected: count((group) => isForeign(group) && !group.certain),
+    elsewhere: count((group) => group.verdict === "foreign" && !isForeign(group)),
     before: being("before"),
     unwatched: being("unwatched"),
     companion: being("companion"),

@@ -81,6 +81,8 @@ export interface VerdictCounts {
   readonly pending: number;
   readonly foreign_certain: number;
   readonly foreign_suspected: number;
+  /** Foreign rows of keys that are used elsewhere on purpose: counted, never an alarm. */
+  readonly elsewhere: number;
   readonly before: number;
   readonly unwatched: number;
   readonly companion: number;
