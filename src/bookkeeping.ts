@@ -1,3 +1,4 @@
+import { uptime } from "node:os";
 import type { Clock } from "./clock.ts";
 import type { Config, Tool } from "./config/shape.ts";
 import type { AskedLift, CutAnswer, LiftAnswer } from "./control/routes.ts";
@@ -5,6 +6,7 @@ import { limitStatuses } from "./control/tool-status.ts";
 import { createLimiter, type Limiter } from "./limits/limiter.ts";
 import { systemCalendar } from "./limits/windows.ts";
 import type { Logger } from "./logger.ts";
+import { createLogEnd, type LogEnd } from "./mirror/log-end.ts";
 import { createMirror, type Mirror } from "./mirror/mirror.ts";
 import type { WatchMeans as MirrorMeans } from "./mirror/watch.ts";
 import type { Places } from "./places.ts";
@@ -17,6 +19,7 @@ import { createStrangers, type Strangers } from "./usage/strangers.ts";
 /** What is used, what it cost, and what may still be. */
 export interface Books {
   readonly ledger: Ledger;
+  readonly logEnd: LogEnd;
   readonly prices: Prices;
   readonly strangers: Strangers;
   readonly limiter: Limiter;
@@ -46,28 +49,35 @@ export function openBooks({ places, clock, log, config, onSaved }: BooksMeans): 
       onSaved();
     },
   });
+  const logEnd = createLogEnd({
+    ...{ file: places.logEnd, clock, log, ledger, sync },
+    bootedAt: clock.now() - uptime() * 1000,
+  });
   const limiter = createLimiter({
     clock,
     calendar: systemCalendar,
     spent: ({ name }, spans) => ledger.ask((db) => readSpent(db, name, spans)),
   });
-  return { ledger, limiter, prices: createPrices(), strangers: createStrangers(), running: createRunning() };
+  const [prices, strangers, running] = [createPrices(), createStrangers(), createRunning()];
+  return { ledger, logEnd, limiter, prices, strangers, running };
 }
 
 /** Our log beside the consoles' own: what they know better counts under the limits, too. */
 export function openMirror(
-  { ledger, prices, limiter }: Books,
-  means: Omit<MirrorMeans, "ledger" | "prices" | "onCorrected">,
+  { ledger, logEnd, prices, limiter }: Books,
+  means: Omit<MirrorMeans, "ledger" | "logEnd" | "prices" | "onCorrected">,
 ): Mirror {
   const onCorrected: MirrorMeans["onCorrected"] = (correction) =>
     limiter.correct(correction.tool, correction);
-  return createMirror({ ...means, ledger, prices, onCorrected });
+  return createMirror({ ...means, ledger, logEnd, prices, onCorrected });
 }
 
 /** The mirror first: it writes into the log. */
-export async function closeBooks({ ledger }: Books, mirror: Mirror): Promise<void> {
+export async function closeBooks({ ledger, logEnd }: Books, mirror: Mirror): Promise<void> {
   await mirror.stop();
+  const seal = logEnd.stop();
   await ledger.stop();
+  await seal();
 }
 
 /** What the owner may do to a tool's running window and its requests under way. */

@@ -15,7 +15,7 @@ import { createKeyring, type Keyring } from "./keys/keyring.ts";
 import { createTrust, type Trust } from "./keys/trust.ts";
 import { createLogger, type Logger } from "./logger.ts";
 import { createVault, type Vault } from "./mirror/vault.ts";
-import { type Newcomer, welcomeNewcomer } from "./newcomer.ts";
+import { type Newcomer, SANDBOX, welcomeNewcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { createAgents } from "./proxy/agents.ts";
 import { createForwarder } from "./proxy/forward.ts";
@@ -71,6 +71,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     books.limiter.change(to.config);
     mirror.change(to);
     if (onSandbox()) endSandbox(newcomer, log);
+    if (!Object.hasOwn(to.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   };
   const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
@@ -80,7 +81,8 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const books = openBooks(booksMeans);
   const snapshot = () => reload.snapshot;
   const mirror = openMirror(books, { clock, log, vault, snapshot, agentFor: agents.agentFor });
-  if (newcomer !== null) mirror.forget(newcomer.gateway);
+  // The sandbox is another one each time, and gone once there is a config.yaml.
+  if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const standings = createStandings(clock, books.ledger.ask(readLastUses) ?? new Map());
 
   const closeAll = () =>

@@ -19,8 +19,6 @@ import type { Secret } from "./secret.ts";
 /** What somebody without a config.yaml is served with: the sandbox, a tool and a token, all new each run. */
 export interface Newcomer {
   readonly sandbox: Sandbox;
-  /** What the sandbox is called among the gateways. */
-  readonly gateway: string;
   readonly snapshot: Snapshot;
   readonly token: string;
   /** The key itself, worthless outside this sandbox: with it a newcomer can see what a leak looks like. */
@@ -34,7 +32,8 @@ export interface Newcomer {
 }
 
 const TOOL = "try-me";
-const GATEWAY = "sandbox";
+/** What the sandbox is called among the gateways. */
+export const SANDBOX = "sandbox";
 const LINGER_MS = 10_000;
 /** No list knows the sandbox's models; what its console charges is known here. In micro-dollars per million tokens. */
 const PRICES: Named<Price> = Object.freeze(
@@ -62,7 +61,6 @@ export async function welcomeNewcomer(clock: Clock, listen: Listen = DEFAULT_LIS
   let stopped = false;
   return {
     sandbox,
-    gateway: GATEWAY,
     snapshot: createSnapshot(1, config, keysOf(key, sandbox), []),
     token,
     playKey,
@@ -86,7 +84,7 @@ export async function welcomeNewcomer(clock: Clock, listen: Listen = DEFAULT_LIS
 function keysOf(key: Secret, { login }: Sandbox): ReadonlyMap<string, KeyState> {
   return new Map([
     [TOOL, { state: "ready", key }],
-    [consoleSecretName(GATEWAY, "password"), { state: "ready", key: login.password }],
+    [consoleSecretName(SANDBOX, "password"), { state: "ready", key: login.password }],
   ]);
 }
 
@@ -95,7 +93,7 @@ function gatewayOf({ baseUrl, consoleUrl, login }: Sandbox): Gateway {
   const password = Object.freeze({ kind: "literal" as const, secret: login.password });
   const how = { email: login.email, user: null, password, accessToken: null, refreshToken: null };
   return Object.freeze({
-    ...gatewayFromUrl(GATEWAY, baseUrl),
+    ...gatewayFromUrl(SANDBOX, baseUrl),
     console: Object.freeze({
       kind: "sub2api" as const,
       url: consoleUrl,
@@ -108,7 +106,7 @@ function gatewayOf({ baseUrl, consoleUrl, login }: Sandbox): Gateway {
 function configFor(sandbox: Sandbox, access: { secret: Secret; tokenHash: string }, listen: Listen): Config {
   const tool: Tool = Object.freeze({
     name: TOOL,
-    gateway: GATEWAY,
+    gateway: SANDBOX,
     group: null,
     key: Object.freeze({ kind: "literal", secret: access.secret }),
     tokens: Object.freeze([access.tokenHash]),
@@ -128,7 +126,7 @@ function configFor(sandbox: Sandbox, access: { secret: Secret; tokenHash: string
   return Object.freeze({
     listen,
     dashboard: DEFAULT_DASHBOARD,
-    gateways: Object.freeze({ [GATEWAY]: gatewayOf(sandbox) }),
+    gateways: Object.freeze({ [SANDBOX]: gatewayOf(sandbox) }),
     tools: Object.freeze({ [TOOL]: tool }),
     prices: PRICES,
     usage: DEFAULT_USAGE,

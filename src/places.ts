@@ -14,6 +14,8 @@ export interface Places {
   readonly trust: string;
   /** The usage log. */
   readonly usage: string;
+  /** Where it ended when it was last looked at. */
+  readonly logEnd: string;
   /** What lasts of a login at a console. */
   readonly consoles: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config does not. */
@@ -51,6 +53,7 @@ export function findPlaces(options: PlaceOptions = {}): Places {
     socket: join(run, "control.sock"),
     trust: join(state, "trust.json"),
     usage: join(state, "usage.db"),
+    logEnd: join(state, "log-end.json"),
     consoles: join(state, "consoles.json"),
     own: [folder, state],
     home,

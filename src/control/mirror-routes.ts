@@ -33,14 +33,17 @@ const LOGIN_BODY =
   "say how to log in: email and password, or code, or refresh_token, or access_token and user (a text, or null)";
 
 const ACK_BODY =
-  "say what is acknowledged: gateway and key (each a text, or null for all) and last_at (milliseconds, or null)";
+  "say what is acknowledged: gateway and key (each a text, or null for all), last_at (milliseconds) and count (each a number, or null)";
 
 function heardIn(body: unknown): Heard | null {
-  if (!hasOnly(body, ["gateway", "key", "last_at"])) return null;
-  const { gateway, key, last_at } = body;
+  if (!hasOnly(body, ["gateway", "key", "last_at", "count"])) return null;
+  const { gateway, key, last_at, count } = body;
   if (!isTextOrNull(gateway) || !isTextOrNull(key)) return null;
-  if (last_at !== null && !Number.isFinite(last_at)) return null;
-  return { gateway, key, last_at: last_at === null ? null : Number(last_at) };
+  return isNumberOrNull(last_at) && isNumberOrNull(count) ? { gateway, key, last_at, count } : null;
+}
+
+function isNumberOrNull(value: unknown): value is number | null {
+  return value === null || (typeof value === "number" && Number.isFinite(value));
 }
 
 function loginIn(body: unknown): AskedLogin | null {

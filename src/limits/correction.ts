@@ -20,6 +20,12 @@ export function correctCounts(frames: Frames, ever: Counts, { at, tokens, spend 
   add(ever.spend, spend);
 }
 
+/** May go below zero for a while, and is shown as zero then: cut off here, a correction back would count twice. */
 function add(count: Count, amount: number): void {
-  count.used = Math.max(0, count.used + amount);
+  count.used += amount;
+}
+
+/** How full it looks: a correction may have taken more than there was. */
+export function shown({ used, held }: Count): Count {
+  return { used: Math.max(0, used), held };
 }

@@ -1,5 +1,5 @@
 import type { Limits, Period, Rate } from "../config/shape.ts";
-import { type Correction, correctCounts } from "./correction.ts";
+import { type Correction, correctCounts, shown } from "./correction.ts";
 import {
   type Counts,
   each,
@@ -180,7 +180,7 @@ export class Counters {
     if (quota === null) return levels;
     return [
       ...levels,
-      { limit: { kind: "quota" }, ...this.#ever.spend, most: quota, extra: 0, resetsAt: null },
+      { limit: { kind: "quota" }, ...shown(this.#ever.spend), most: quota, extra: 0, resetsAt: null },
     ];
   }
 
@@ -222,7 +222,7 @@ export class Counters {
     const extra = extraIn(frame, kind, now);
     return {
       limit: { kind, per },
-      ...frame.counts[kind],
+      ...shown(frame.counts[kind]),
       most: most + extra,
       extra,
       resetsAt: frame.window.end,

@@ -1,20 +1,19 @@
 import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
-import { fingerprintOf, heldNow, holdersOf, multiplierHere, toolsHolding } from "./held-here.ts";
+import { consoleSecrets } from "./console-secrets.ts";
+import { heldNow, holdersOf } from "./held-here.ts";
+import { readAlarms } from "./report/alarms.ts";
 import { readCompared, readDiff } from "./report/compared.ts";
-import type {
-  ComparedRow,
-  ConsoleStatus,
-  KeyReport,
-  MirrorReport,
-  ToolConsoleFacts,
-} from "./report/shape.ts";
+import { type KeysAnswer, keysAnswer, toolFacts } from "./report/console-keys.ts";
+import { NOTHING_STORED } from "./report/mirror.ts";
+import type { ComparedRow, ConsoleStatus, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
+import { forsakenStatus } from "./report/state-words.ts";
 import { type AskedLogin, createSignIn, type LoginAnswer, type SignIn } from "./sign-in.ts";
-import { acknowledge } from "./store/ack.ts";
+import { acknowledge, gatewaysIn } from "./store/ack.ts";
 import { forgetConsole, judgeAgain } from "./store/facts.ts";
 import { holdKeys } from "./store/held.ts";
 import { hasConsole, type Watched } from "./sync/connect.ts";
-import { consoleSecrets, GatewayWatch, type WatchMeans } from "./watch.ts";
+import { GatewayWatch, type WatchMeans } from "./watch.ts";
 
 /** Our log against the consoles' own. */
 export interface Mirror {
@@ -31,8 +30,8 @@ export interface Mirror {
   compared(what: string): ComparedRow[];
   /** null: as above. */
   login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null>;
-  /** Of all gateways, of all keys, up to now, where these are null. */
-  acknowledge(heard: Heard, peer: string): number;
+  /** Of all gateways, of all keys, up to now, where these are null. null: there is more than was seen. */
+  acknowledge(heard: Heard, peer: string): number | null;
   /** A gateway of the same name was another one before: nothing that its console told holds any more. */
   forget(gateway: string): void;
   /** Records of an earlier log were saved: what was said without them is said anew. */
@@ -45,15 +44,8 @@ export interface Heard {
   readonly gateway: string | null;
   readonly key: string | null;
   readonly last_at: number | null;
-}
-
-export interface KeysAnswer {
-  readonly keys: readonly KeyReport[];
-  readonly problems: readonly {
-    readonly gateway: string;
-    readonly why: string;
-    readonly next: string | null;
-  }[];
+  /** So many requests it was about. */
+  readonly count: number | null;
 }
 
 const MOST_DIFFERENCES = 500;
@@ -112,32 +104,38 @@ class ConsoleMirror implements Mirror {
   status(): ConsoleStatus[] {
     // Should the log have been out of reach when the keys came.
     this.#hold(this.#means.snapshot());
-    return this.#all().map((watch) => watch.status());
+    return [...this.#all().map((watch) => watch.status()), ...this.#forsaken()];
   }
 
   report(): MirrorReport[] {
-    return this.#all().map((watch) => watch.report());
+    const forsaken = this.#forsaken().map((status) => ({
+      ...status,
+      ...NOTHING_STORED,
+      account: null,
+      blind: [],
+    }));
+    return [...this.#all().map((watch) => watch.report()), ...forsaken];
+  }
+
+  /** An alarm does not end because its console is taken out of config.yaml. */
+  #forsaken(): ConsoleStatus[] {
+    const loud = { skew: 0, quiet: () => false };
+    const found = this.#means.ledger.ask((db) =>
+      gatewaysIn(db)
+        .filter((name) => !this.#watches.has(name))
+        .map((name) => ({ name, alarms: readAlarms(db, name, loud) })),
+    );
+    return (found ?? [])
+      .filter(({ alarms }) => alarms.length > 0)
+      .map(({ name, alarms }) => forsakenStatus(name, alarms));
   }
 
   async keys(): Promise<KeysAnswer> {
     await Promise.all(this.#all().map((watch) => watch.freshFacts()));
     const snapshot = this.#means.snapshot();
-    const answers = this.#all().map((watch) => {
-      const { name } = watch.gateway;
-      const holders = holdersOf(name, snapshot);
-      const { state, why, next } = watch.status();
-      const listed = watch.facts?.keys ?? null;
-      const keys = (listed ?? []).map(({ shown, ...key }) => ({
-        gateway: name,
-        ...key,
-        key: fingerprintOf(shown),
-        tools: toolsHolding(shown, holders) ?? [],
-      }));
-      const unread =
-        state === "syncing" || state === "waiting" ? "its keys were not read yet" : "it lists no keys";
-      const problems = listed !== null && why === null ? [] : [{ gateway: name, why: why ?? unread, next }];
-      return { keys, problems };
-    });
+    const answers = this.#all().map((watch) =>
+      keysAnswer(watch.status(), watch.facts, holdersOf(watch.gateway.name, snapshot)),
+    );
     return {
       keys: answers.flatMap(({ keys }) => keys),
       problems: answers.flatMap(({ problems }) => problems),
@@ -145,23 +143,8 @@ class ConsoleMirror implements Mirror {
   }
 
   factsOf(tool: Tool): ToolConsoleFacts | null {
-    const watch = this.#watches.get(tool.gateway)?.watch;
-    const facts = watch?.facts;
-    if (facts === null || facts === undefined) return null;
-    const snapshot = this.#means.snapshot();
-    const holder = holdersOf(tool.gateway, snapshot).filter(({ tool: name }) => name === tool.name);
-    const key = facts.keys?.find(({ shown }) => toolsHolding(shown, holder)?.length === 1);
-    if (key === undefined) return null;
-    const here = multiplierHere(tool.name, snapshot.config);
-    const { state, group, multiplier, quota, quota_used, windows, expires_at } = key;
-    const differs = here !== null && multiplier !== null && Math.abs(here - multiplier) > 1e-9;
-    return {
-      ...{ state, group, multiplier, quota, quota_used, windows, expires_at },
-      multiplier_here:
-        differs || (here === null && multiplier !== null && multiplier !== 1) ? (here ?? 1) : null,
-      balance: facts.account?.balance ?? null,
-      as_of: facts.asOf,
-    };
+    const facts = this.#watches.get(tool.gateway)?.watch.facts ?? null;
+    return facts === null ? null : toolFacts(tool.name, facts, this.#means.snapshot());
   }
 
   sync(gateway: string): ConsoleStatus | null {
@@ -173,10 +156,14 @@ class ConsoleMirror implements Mirror {
 
   diff(): ComparedRow[] {
     const { ledger } = this.#means;
-    return this.#all().flatMap(
-      ({ gateway, skew }) =>
-        ledger.ask((db) => readDiff(db, gateway.name, { most: MOST_DIFFERENCES, skew })) ?? [],
-    );
+    return this.#all().flatMap((watch) => {
+      const means = {
+        most: MOST_DIFFERENCES,
+        skew: watch.skew,
+        quiet: (key: string) => watch.isQuiet(key),
+      };
+      return ledger.ask((db) => readDiff(db, watch.gateway.name, means)) ?? [];
+    });
   }
 
   compared(what: string): ComparedRow[] {
@@ -195,18 +182,20 @@ class ConsoleMirror implements Mirror {
     return answer;
   }
 
-  acknowledge({ gateway, key, last_at }: Heard, peer: string): number {
+  acknowledge({ gateway, key, last_at, count: seen }: Heard, peer: string): number | null {
     const { ledger, clock, log } = this.#means;
     // Told by our clock, kept by the console's.
     const skew = gateway === null ? 0 : (this.#watches.get(gateway)?.watch.skew ?? 0);
     const until = last_at === null ? null : last_at + skew;
-    const count = ledger.ask((db) => acknowledge(db, { gateway, key, until }, clock.now())) ?? 0;
-    if (count > 0) log.warn({ gateway, fingerprint: key, count, peer }, "the alarm was acknowledged");
+    const shown = { gateway, key, until, count: seen };
+    const count = ledger.ask((db) => acknowledge(db, shown, clock.now()));
+    if (count !== null && count > 0)
+      log.warn({ gateway, fingerprint: key, count, peer }, "the alarm was acknowledged");
     return count;
   }
 
   forget(gateway: string): void {
-    this.#means.ledger.ask((db) => forgetConsole(db, gateway, this.#means.clock.now()));
+    this.#means.ledger.ask((db) => forgetConsole(db, gateway, this.#means.clock.now(), false));
   }
 
   compareAgain(): void {

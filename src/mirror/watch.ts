@@ -1,5 +1,4 @@
 import { setTimeout as pause } from "node:timers/promises";
-import type { Snapshot } from "../config/snapshot.ts";
 import type { Logger } from "../logger.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import { microdollars, type Prices } from "../usage/prices.ts";
@@ -7,14 +6,17 @@ import { tellAlarms } from "./alarm.ts";
 import type { ConsoleKey } from "./consoles/console.ts";
 import { ConsoleFault } from "./consoles/fault.ts";
 import { holdersOf, linksOf } from "./held-here.ts";
+import type { LogEnd } from "./log-end.ts";
 import { readAlarms } from "./report/alarms.ts";
 import { NOTHING_STORED, readMirror } from "./report/mirror.ts";
 import type { Alarm, ConsoleStatus, MirrorReport } from "./report/shape.ts";
 import { blindInWords, stateInWords, UNREADABLE } from "./report/state-words.ts";
-import { coverFrom, readSynced, readTold, writeSynced, writeTold } from "./store/facts.ts";
+import { readSynced, readTold, writeSynced, writeTold } from "./store/facts.ts";
+import { heldTimes } from "./store/held.ts";
 import { linkKeys } from "./store/keys.ts";
 import { clearMark } from "./store/rows.ts";
 import type { Correction } from "./store/verdicts.ts";
+import { claimFor, firstDay } from "./sync/beginning.ts";
 import { type Comparing, createComparing } from "./sync/comparing.ts";
 import { type ConnectMeans, connect, type Watched } from "./sync/connect.ts";
 import { blindness } from "./sync/sight.ts";
@@ -25,12 +27,10 @@ export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "pause" | "sig
   readonly log: Logger;
   readonly ledger: Ledger;
   readonly prices: Prices;
+  readonly logEnd: Pick<LogEnd, "unwatched">;
   readonly onCorrected: (correction: Correction) => void;
 }
 
-const DAY_MS = 86_400_000;
-/** The first sync goes back so far, or to where our own log begins. */
-const HISTORY_MS = 30 * DAY_MS;
 const FRESH_MS = 60_000;
 const PATIENCE_MS = 8000;
 
@@ -63,6 +63,7 @@ export class GatewayWatch {
         if (price === null) return null;
         return { list: microdollars(price), cost: microdollars(price, record.multiplier) };
       },
+      unwatched: (db) => means.logEnd.unwatched(db),
       onCorrected: means.onCorrected,
       onJudged: () => this.#judged(),
     });
@@ -71,13 +72,14 @@ export class GatewayWatch {
       connect: () => this.#connect(),
       since: () => {
         onWalk();
-        return this.#since();
+        return firstDay(this.#gateway.name, this.#means);
       },
       onKeys: (keys) => this.#link(keys),
       onRows: async (adapter) => {
         ledger.ask((db) => writeSynced(db, gateway.name, clock.now()));
         await this.#comparing.compare(adapter);
       },
+      onFailed: () => this.#tell(),
     });
     this.#syncer.follow(gateway.console);
   }
@@ -145,13 +147,14 @@ export class GatewayWatch {
   report(): MirrorReport {
     const { ledger, clock } = this.#means;
     const { name } = this.#gateway;
-    const elsewhere = this.#holders().flatMap(({ tool, key, elsewhere }) =>
-      elsewhere && key !== null ? [{ tool, key: key.fingerprint }] : [],
+    const elsewhere = this.#holders().flatMap(({ tool, key }) =>
+      key !== null && this.isQuiet(key.fingerprint) ? [{ tool, key: key.fingerprint }] : [],
     );
     const stored = ledger.ask((db) => readMirror(db, name, { now: clock.now(), skew: this.skew, elsewhere }));
     const status = stored === null ? { ...this.status(), ...UNREADABLE } : this.status();
     const account = this.facts?.account ?? null;
-    const blind = blindInWords(status, this.#syncer.adapter);
+    const lost = ledger.ask((db) => this.#means.logEnd.unwatched(db)) ?? [];
+    const blind = blindInWords(status, this.#syncer.adapter, this.#givenUp(), lost);
     return { ...status, ...(stored ?? NOTHING_STORED), account, blind };
   }
 
@@ -162,6 +165,7 @@ export class GatewayWatch {
   }
 
   async #connect() {
+    claimFor(this.#gateway, this.#means);
     const signal = this.#stop.signal;
     const adapter = await connect(this.#gateway, {
       ...this.#means,
@@ -175,19 +179,6 @@ export class GatewayWatch {
     return adapter;
   }
 
-  /** How far back the first walk goes; what is older of ours is never missing. */
-  #since(): number {
-    const { ledger, clock } = this.#means;
-    const { name } = this.#gateway;
-    const oldest = ledger.ask((db) => {
-      const row = db.prepare("SELECT min(started_at) FROM log.records WHERE gateway = ?").raw().get(name);
-      return Array.isArray(row) && typeof row[0] === "number" ? row[0] : clock.now();
-    });
-    const since = Math.min(clock.now() - HISTORY_MS, (oldest ?? clock.now()) - DAY_MS);
-    ledger.ask((db) => coverFrom(db, name, since));
-    return since;
-  }
-
   #link(keys: readonly ConsoleKey[]): void {
     const { name } = this.#gateway;
     this.#means.ledger.ask((db) => {
@@ -198,9 +189,13 @@ export class GatewayWatch {
   }
 
   #judged(): void {
+    this.#blind = this.#means.ledger.ask((db) => blindness(db, this.#gateway.name));
+    this.#tell();
+  }
+
+  #tell(): void {
     const { clock, log, ledger } = this.#means;
     const { name } = this.#gateway;
-    this.#blind = ledger.ask((db) => blindness(db, name));
     tellAlarms(this.#alarms(), {
       gateway: name,
       clock,
@@ -211,10 +206,21 @@ export class GatewayWatch {
   }
 
   #alarms(): Alarm[] {
-    const quiet = this.#holders().filter(({ elsewhere }) => elsewhere);
-    const isQuiet = (fingerprint: string) => quiet.some(({ key }) => key?.fingerprint === fingerprint);
     const { name } = this.#gateway;
-    return this.#means.ledger.ask((db) => readAlarms(db, name, { skew: this.skew, quiet: isQuiet })) ?? [];
+    const means = { skew: this.skew, quiet: (key: string) => this.isQuiet(key) };
+    return this.#means.ledger.ask((db) => readAlarms(db, name, means)) ?? [];
+  }
+
+  /** Two keys can end alike: only where all that do are used elsewhere on purpose nobody needs to be told. */
+  isQuiet(fingerprint: string): boolean {
+    const alike = this.#holders().filter(({ key }) => key?.fingerprint === fingerprint);
+    return alike.length > 0 && alike.every(({ elsewhere }) => elsewhere);
+  }
+
+  /** Keys that a tool had which is gone: what they do is nobody's business here, and must be said. */
+  #givenUp(): string[] {
+    const held = this.#means.ledger.ask((db) => heldTimes(db, this.#gateway.name)) ?? new Map();
+    return [...held].flatMap(([key, { until, replaced }]) => (until !== null && !replaced ? [key] : []));
   }
 
   #holders() {
@@ -224,15 +230,4 @@ export class GatewayWatch {
 
 function stopped(): never {
   throw new ConsoleFault("unreachable", "was not waited for: keybearer is stopping");
-}
-
-/** The secrets of a console that a snapshot holds, to notice that one of them is another. */
-export function consoleSecrets(gateway: Watched, snapshot: Snapshot): string {
-  const names = ["password", "access_token", "refresh_token"] as const;
-  return JSON.stringify(
-    names.map((name) => {
-      const state = snapshot.consoleSecret(gateway, name);
-      return state?.state === "ready" ? state.key.digest("same") : (state?.state ?? null);
-    }),
-  );
 }

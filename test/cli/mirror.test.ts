@@ -408,7 +408,7 @@ t.test("ack wants a terminal, shows the alarms, and acknowledges those only", as
   t.match(await sure.ended, { code: 0, stdout: /acknowledged 4 rows; the next one raises the alarm again/ });
   t.strictSame(
     acked(),
-    alarms.map(({ gateway, key, last_at }) => ({ gateway, key, last_at })),
+    alarms.map(({ gateway, key, last_at, count }) => ({ gateway, key, last_at, count })),
   );
 });
 

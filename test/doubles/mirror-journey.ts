@@ -3,7 +3,7 @@ import { request } from "node:http";
 import type { Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { Status } from "../../src/control/status.ts";
-import type { KeysAnswer } from "../../src/mirror/mirror.ts";
+import type { KeysAnswer } from "../../src/mirror/report/console-keys.ts";
 import type { ComparedRow, ConsoleStatus, MirrorReport } from "../../src/mirror/report/shape.ts";
 import { heldClock } from "../keys/held-clock.ts";
 import type { ConsoleDouble, DoubleOptions, Use } from "./consoles/console-double.ts";
@@ -225,7 +225,7 @@ function journeyOn(
       return one;
     },
     async ack() {
-      const asked = { gateway: null, key: null, last_at: null };
+      const asked = { gateway: null, key: null, last_at: null, count: null };
       return (await control<{ acknowledged: number }>("POST", "/ack", asked)).acknowledged;
     },
     logged: (words) => under.log().filter(({ msg }) => words.test(String(msg))),

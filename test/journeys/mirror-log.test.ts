@@ -1,4 +1,5 @@
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import t from "tap";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
@@ -46,6 +47,46 @@ for (const [what, lose] of Object.entries(LOSSES)) {
     },
   );
 }
+
+/** With its WAL, and by another process: closing the file in this one would end the log's locks. */
+function copyLog(from: string, to: string): void {
+  for (const end of ["", "-wal", "-shm"]) rmSync(to + end, { force: true });
+  for (const end of ["", "-wal"]) if (existsSync(from + end)) execFileSync("cp", [from + end, to + end]);
+}
+
+t.test("an older log that is put back: what only the later one held is no leak, and a leak is", async (t) => {
+  const journey = await startJourney(t, "sub2api");
+  const { home, callers, console, clock, places } = journey;
+  await journey.idle();
+  clock.pass(MINUTE);
+  await journey.ask();
+  await journey.sync();
+  copyLog(places.usage, `${places.usage}.copy`);
+  clock.pass(MINUTE);
+  for (let n = 0; n < 2; n += 1) await journey.ask();
+  await journey.daemon.stop(0);
+  copyLog(`${places.usage}.copy`, places.usage);
+  clock.pass(HOUR);
+  journey.elsewhere();
+  clock.pass(HOUR);
+
+  const again = await startBeside(t, console, clock, { home, callers });
+  await again.sync();
+  const { rows, alarms, blind } = await again.mirror();
+  t.match(rows, { total: 4, by_id: 1, unwatched: 2, foreign_certain: 1 }, JSON.stringify(rows));
+  t.match(alarms, [{ tools: ["codex"], count: 1 }]);
+  t.match(blind.filter((words) => /lost its end/.test(words)).length, 1, blind.join("\n"));
+  t.equal(again.logged(/lost its end/).length, 1);
+  await again.ask();
+  await again.daemon.stop(0);
+  clock.pass(MINUTE);
+
+  const third = await startBeside(t, console, clock, { home, callers });
+  await third.sync();
+  const later = await third.mirror();
+  t.match(later.rows, { total: 5, by_id: 2, unwatched: 2, foreign_certain: 1 }, "and so it stays");
+  t.equal(third.logged(/lost its end/).length, 0);
+});
 
 t.test("what goes wrong in comparing is said, and requests go on", async (t) => {
   const journey = await startJourney(t, "sub2api");

@@ -2,6 +2,7 @@ import t, { type Test } from "tap";
 import { coverFrom, handsOutIds, judgeAgain } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
+import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { readSpent } from "../../src/usage/ledger/spent.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
@@ -14,6 +15,7 @@ import {
   content,
   HOUR,
   judgeAll,
+  judgeOnce,
   MINUTE,
   mirrorFile,
   page,
@@ -170,6 +172,82 @@ t.test("a console whose clock is ahead is compared by ours", async (t) => {
   ]);
 });
 
+t.test("another row of a request that was settled long ago belongs to it", async (t) => {
+  const both = { "x-client-request-id": "id-1", "x-oneapi-request-id": "second" };
+  const { db, file } = mirrorFile(t, [record(1, { gateway_ids: both }), record(2)]);
+  const idNames = ["x-client-request-id", "x-oneapi-request-id"];
+  page(db, [row(1), row(2)]);
+  judgeAll(db, { idNames });
+  page(db, [row(3, { request_id: "id-1", created_at: AT + 80 * HOUR })]);
+  judgeAll(db, { idNames, now: AT + 90 * HOUR });
+  t.same(verdicts(db)[2], ["row-3", "duplicate", "id", 0, "…a1b2"], "whenever it was written");
+  const other = { billed_microdollars: 5, request_id: "second", created_at: AT + 20 * MINUTE };
+  page(db, [row(4, other), row(5, { ...other, request_id: "behind", upstream_id: "id-1" })]);
+  judgeAll(db, { idNames, now: AT + 90 * HOUR });
+  t.same(
+    all(db, "SELECT identity, verdict, how, record FROM log.console_rows"),
+    [
+      ["row-1", "matched", "id", record(1).id],
+      ["row-2", "matched", "id", record(2).id],
+      ["row-3", "duplicate", "id", record(1).id],
+      ["row-4", "companion", "id", record(1).id],
+      ["row-5", "companion", "id", record(1).id],
+    ],
+    "and so do those that have another of its ids",
+  );
+  t.match(found(file, 1), { billed_microdollars: 18_010 });
+  t.same(faultsIn(file), []);
+});
+
+t.test("a settled row that gets another id leaves its request, and what stays is judged anew", async (t) => {
+  const { db, file } = mirrorFile(t, [record(1), record(2)]);
+  page(db, [row(1), row(2), row(3, { request_id: "id-1", kind: "error", created_at: AT - 30 * HOUR })]);
+  judgeAll(db);
+  t.same(
+    verdicts(db).map(([, verdict]) => verdict),
+    ["matched", "matched", "companion"],
+  );
+  page(db, [row(1, { request_id: "id-2", billed_microdollars: 1 })]);
+  judgeAll(db);
+  t.same(all(db, "SELECT identity, verdict, how, record FROM log.console_rows"), [
+    ["row-1", "companion", "id", record(2).id],
+    ["row-2", "matched", "id", record(2).id],
+    ["row-3", "matched", "id", record(1).id],
+  ]);
+  page(db, [row(3, { request_id: "nobody's", kind: "error", created_at: AT - 30 * HOUR })]);
+  judgeAll(db);
+  t.same(verdicts(db)[2]?.slice(0, 2), ["row-3", "before"]);
+  t.same(recordVerdicts(db), [
+    [record(1).id, "missing", null, null],
+    [record(2).id, "matched", "id", "row-2"],
+  ]);
+  t.match(found(file, 1), { billed_microdollars: null });
+  t.same(faultsIn(file), []);
+});
+
+t.test("from the beginning means what was settled too", async (t) => {
+  const { db } = mirrorFile(t, [record(1), record(2), record(3)]);
+  page(db, [row(1), row(2), row(3)]);
+  judgeAll(db);
+  // What a damaged log can lose: a record, a verdict, a row.
+  db.exec(`DELETE FROM log.records WHERE id = '${record(1).id}'`);
+  db.exec(`DELETE FROM log.verdicts WHERE record IN ('${record(1).id}', '${record(2).id}')`);
+  db.exec("DELETE FROM log.console_rows WHERE identity = 'row-3'");
+  const later = { now: AT + 10 * HOUR };
+  judgeAll(db, later);
+  t.same(verdicts(db)[0]?.slice(0, 3), ["row-1", "matched", "id"], "by itself nobody looks again");
+  judgeAgain(db, "main", 0);
+  judgeAll(db, later);
+  t.same(verdicts(db), [
+    ["row-1", "foreign", null, 1, "…a1b2"],
+    ["row-2", "matched", "id", 0, "…a1b2"],
+  ]);
+  t.same(recordVerdicts(db), [
+    [record(2).id, "matched", "id", "row-2"],
+    [record(3).id, "missing", null, null],
+  ]);
+});
+
 const DAY = { requests: 1500, foreign: 37, seed: 7, from: Date.UTC(2026, 10, 14), skew: 90_000 };
 
 function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<string, string>) {
@@ -188,9 +266,9 @@ function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<
 }
 
 t.test("a day is judged in slices, and exactly what is foreign is foreign", async (t) => {
-  const day = makeDay(DAY);
+  const day = makeDay({ ...DAY, requests: 3000 });
   const { db, file } = dayFile(t, day.records, day.keys);
-  page(db, day.rows);
+  for (let at = 0; at < day.rows.length; at += 1000) page(db, day.rows.slice(at, at + 1000));
   const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
   const means = { now: day.to + HOUR, skew: DAY.skew, idNames };
   const { steps } = judgeAll(db, { ...means, most: 100 });
@@ -199,12 +277,34 @@ t.test("a day is judged in slices, and exactly what is foreign is foreign", asyn
   t.same(new Set(foreign.map(([identity]) => identity)), day.foreign);
   t.ok(foreign.every(([, certain]) => certain === 1));
   const linked = all(db, "SELECT identity, record FROM log.console_rows WHERE record IS NOT NULL");
-  t.ok(linked.length > 1000);
+  t.ok(linked.length > 2000);
   t.same(
     linked.filter(([identity, id]) => day.truth.get(String(identity)) !== id),
     [],
   );
   t.same(faultsIn(file), []);
+  page(db, [row(1, { identity: "new", request_id: "new", created_at: day.to + DAY.skew })]);
+  const next = judgeAll(db, { ...means, most: 100 });
+  t.ok(next.steps < 10, `what is settled is not looked at again: ${next.steps} steps`);
+});
+
+t.test("whatever ends the program between two steps, the next one goes on there", async (t) => {
+  const day = makeDay({ ...DAY, requests: 300 });
+  const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
+  const means = { now: day.to + HOUR, skew: DAY.skew, idNames, most: 80 };
+  const straight = dayFile(t, day.records, day.keys);
+  page(straight.db, day.rows);
+  const { steps } = judgeAll(straight.db, means);
+  const broken = dayFile(t, day.records, day.keys);
+  page(broken.db, day.rows);
+  let made = 0;
+  for (let done = false; !done; made += 1) {
+    const { db, close } = openForWriting(broken.file, { sync: "normal" });
+    done = judgeOnce(db, means);
+    close();
+  }
+  t.equal(made, steps, "nothing is done twice");
+  for (const [table, rows] of Object.entries(content(straight.db))) t.same(content(broken.db)[table], rows);
 });
 
 t.test("the same pages three times, in any order, leave the same content", async (t) => {

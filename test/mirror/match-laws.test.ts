@@ -56,6 +56,7 @@ const someRow = fc.record({
   cache_write_tokens: fc.constantFrom(0, 0, null),
   output_tokens: count,
   billed_microdollars: fc.constantFrom(8130, 8130, 9000, null),
+  duration_ms: fc.constantFrom(null, null, 500, 20_000, 20 * MINUTE, 80 * MINUTE),
 });
 
 const someScene: fc.Arbitrary<Scene> = fc
@@ -210,12 +211,17 @@ t.test("what is as far apart as can be is found in slices of a quarter of an hou
       // A crash, and a time-out: half an hour after the start, and before the end.
       left("c", { key: "…c3d4", started_at: THEN - 2 * HOUR, ended_at: null }),
       left("d", { key: "…e5f6", started_at: THEN - 2 * HOUR, ended_at: THEN - 2 * HOUR + 30 * MINUTE }),
+      // Both once more, with rows that tell when they began.
+      left("e", { key: "…g7h8", started_at: THEN - 2 * HOUR, ended_at: null }),
+      left("f", { key: "…i9j0", started_at: THEN - 2 * HOUR, ended_at: THEN - 110 * MINUTE }),
     ],
     theirs: [
       row("1", early),
       row("2", late),
       row("3", { key: "…c3d4", request_id: "u", at: THEN - 2 * HOUR + 30 * MINUTE }),
       row("4", { key: "…e5f6", request_id: "v", at: THEN - 2 * HOUR }),
+      row("5", { key: "…g7h8", request_id: "s", at: THEN - 30 * MINUTE, duration_ms: 90 * MINUTE }),
+      row("6", { key: "…i9j0", request_id: "t", at: THEN - 40 * MINUTE, duration_ms: 80 * MINUTE }),
     ],
   };
   const whole = judge(logs.ours, logs.theirs, scene());

@@ -163,6 +163,13 @@ const BY_PAIR: readonly Case[] = [
     verdicts: { a: "matched pair →1", "1": "matched pair →a" },
   },
   {
+    name: "where they may be, and one token differs, a row is only suspected",
+    ours: [a],
+    theirs: [row("1", { request_id: "y", input_tokens: TOKENS.input + 1 })],
+    scene: { ids_are_own: false },
+    verdicts: { a: "missing", "1": "foreign" },
+  },
+  {
     name: "of several alike nobody says which is which",
     ours: [request("a"), request("b", { ended_at: THEN + SECOND })],
     theirs: [row("1"), row("2", { at: THEN + 2 * SECOND })],
@@ -299,6 +306,53 @@ const PRESUMED: readonly Case[] = [
     ],
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a", "2": "foreign certain" },
   },
+  ...(
+    [
+      ["ends long after a crash", { started_at: THEN, ended_at: null }, 35 * MINUTE],
+      ["ends long after its caller left", { started_at: THEN, ended_at: THEN + MINUTE }, 13 * MINUTE],
+      ["ends as late as can be", { started_at: THEN, ended_at: null }, 90 * MINUTE],
+    ] as const
+  ).map(
+    ([name, given, lasting]): Case => ({
+      name: `a row that began with the request and ${name} is its own`,
+      ours: [left("a", given)],
+      theirs: [row("1", { request_id: "y", at: THEN + lasting, duration_ms: lasting })],
+      verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+    }),
+  ),
+  ...(
+    [
+      ["ends later still", 90 * MINUTE + 1, 90 * MINUTE + 1],
+      ["began before it", 35 * MINUTE, 35 * MINUTE + 11 * SECOND],
+      ["began after it", 35 * MINUTE, 35 * MINUTE - 11 * SECOND],
+    ] as const
+  ).map(
+    ([name, at, lasting]): Case => ({
+      name: `a long request's row that ${name} is not its own`,
+      ours: [left("a", { started_at: THEN, ended_at: null })],
+      theirs: [row("1", { request_id: "y", at: THEN + at, duration_ms: lasting })],
+      verdicts: { "1": "foreign certain" },
+    }),
+  ),
+  {
+    name: "who began with a row has it, and not who ended nearer to it",
+    ours: [
+      left("a", { started_at: THEN, ended_at: null }),
+      left("b", { started_at: THEN + 20 * MINUTE, ended_at: THEN + 24 * MINUTE }),
+    ],
+    theirs: [
+      row("1", { request_id: "y", at: THEN + 25 * MINUTE, duration_ms: 25 * MINUTE }),
+      row("2", { request_id: "z", at: THEN + 26 * MINUTE, duration_ms: 6 * MINUTE }),
+      row("3", { request_id: "v", at: THEN + 25 * MINUTE + SECOND, duration_ms: 900 }),
+    ],
+    verdicts: {
+      a: "matched presumed →1",
+      b: "matched presumed →2",
+      "1": "matched presumed →a",
+      "2": "matched presumed →b",
+      "3": "foreign certain",
+    },
+  },
   {
     name: "exact tokens of ours must agree",
     ours: [request("a"), request("b", { ended_at: THEN + HOUR })],
@@ -335,13 +389,14 @@ const PRESUMED: readonly Case[] = [
     verdicts: { "1": "foreign certain" },
   },
   {
-    name: "a WebSocket takes any number of rows of its key in its time",
+    name: "a WebSocket takes any number of rows of its key in its time, but none that was answered with an id",
     ours: [left("a", { upgraded: true, status: 101, started_at: THEN - HOUR, ids: ["x"], model: null })],
     theirs: [
-      row("1", { request_id: "y", at: THEN - HOUR + SECOND }),
-      row("2", { request_id: "z", at: THEN - MINUTE, model: "claude" }),
+      row("1", { at: THEN - HOUR + SECOND }),
+      row("2", { at: THEN - MINUTE, model: "claude" }),
       row("3", { at: THEN }),
       row("4", { request_id: "v", at: THEN - 2 * HOUR }),
+      row("5", { request_id: "w", at: THEN - MINUTE }),
     ],
     verdicts: {
       a: "matched presumed →1",
@@ -349,6 +404,7 @@ const PRESUMED: readonly Case[] = [
       "2": "companion presumed →a",
       "3": "companion presumed →a",
       "4": "foreign certain",
+      "5": "foreign certain",
     },
   },
 ];
@@ -373,6 +429,8 @@ const beside = (name: string, ours: OurRequest, verdict: string): Case => ({
   ...alone(name, verdict),
   ours: [ours],
 });
+
+const SOCKET = { upgraded: true, status: 101, model: null };
 
 const LEFT_OVER: readonly Case[] = [
   alone("a row with an id that nobody here has is foreign, certainly", "foreign certain"),
@@ -408,6 +466,11 @@ const LEFT_OVER: readonly Case[] = [
   beside("one whose model is not known may", runs({ model: null }), "pending"),
   beside("one that started later may not", runs({ started_at: THEN + MINUTE }), "foreign certain"),
   beside("one that has its own id may not", runs({ ids: ["x"] }), "foreign certain"),
+  beside("a WebSocket may not: it was answered with an id", runs({ ...SOCKET }), "foreign certain"),
+  {
+    ...alone("a WebSocket may own what has none", "pending", { request_id: null }),
+    ours: [runs({ ...SOCKET })],
+  },
   beside("one that costs nothing may not", runs({ billable: false }), "foreign certain"),
   {
     name: "beside a request of ours that was answered without an id it is a suspicion",
@@ -499,6 +562,15 @@ t.test("a record's numbers are those of all its rows: money summed, refunds take
     billed_microdollars: 8060,
     multiplier: 1.5,
   });
+  t.end();
+});
+
+t.test("a refund of more than the request cost leaves nothing to pay", (t) => {
+  const rows = [
+    row("1", { request_id: "x" }),
+    row("2", { request_id: "x", kind: "refund", billed_microdollars: -3_000_000, list_microdollars: null }),
+  ];
+  t.match(judge([a], rows, scene()).records[0]?.theirs, { output_tokens: 342, billed_microdollars: 0 });
   t.end();
 });
 

@@ -79,19 +79,25 @@ export function judgeAll(
   writeSynced(db, "main", given.synced ?? now);
   const corrections: Correction[] = [];
   for (let steps = 1; steps < 1000; steps += 1) {
-    const step = judgeStep(db, "main", {
-      skew: 0,
-      idNames: ["x-client-request-id"],
-      idsAreOwn: true,
-      priceOf: (_, { input, output }) => ({ list: input + output, cost: 2 * (input + output) }),
-      ...given,
-      now,
-    });
+    const step = judgeStep(db, "main", { ...MEANS, ...given, now });
     corrections.push(...step.corrections);
     if (step.done) return { steps, corrections, again: step.again };
   }
   throw new Error("judging does not end");
 }
+
+/** One step of it; true: it was the last. */
+export function judgeOnce(db: Database.Database, given: Partial<JudgingMeans> & { now: number }): boolean {
+  writeSynced(db, "main", given.now);
+  return judgeStep(db, "main", { ...MEANS, ...given }).done;
+}
+
+const MEANS = {
+  skew: 0,
+  idNames: ["x-client-request-id"],
+  idsAreOwn: true,
+  priceOf: (_, { input, output }) => ({ list: input + output, cost: 2 * (input + output) }),
+} as const satisfies Partial<JudgingMeans>;
 
 export function all(db: Database.Database, sql: string): unknown[][] {
   return db.prepare(sql).raw().all() as unknown[][];

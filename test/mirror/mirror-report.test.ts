@@ -48,7 +48,7 @@ t.test("an alarm says who, how much, where from and when, by our clock", async (
   });
   t.same(readAlarms(db, "main", { skew: 0, quiet: (key) => key === "…a1b2" }), []);
   t.same(readAlarms(db, "other", loud), []);
-  acknowledge(db, { gateway: "main", key: null, until: null }, AT);
+  acknowledge(db, { gateway: "main", key: null, until: null, count: null }, AT);
   t.same(readAlarms(db, "main", loud), [], "nor does what was acknowledged");
 });
 
@@ -153,7 +153,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
 
 t.test("what differs, is foreign or missing is listed, the newest first, with both sides", async (t) => {
   const { db } = scene(t);
-  const diff = readDiff(db, "main", { most: 10, skew: SKEW });
+  const diff = readDiff(db, "main", { most: 10, skew: SKEW, quiet: () => false });
   t.same(
     diff.map(({ row: theirs, record: ours, verdict }) => [theirs?.identity, ours?.id, verdict]),
     [
@@ -164,7 +164,13 @@ t.test("what differs, is foreign or missing is listed, the newest first, with bo
     ],
   );
   t.match(diff[2], { row: { output_tokens: 1000, at: AT + 2333 }, record: { output_tokens: 342 } });
-  t.equal(readDiff(db, "main", { most: 1, skew: SKEW }).length, 1);
+  t.equal(readDiff(db, "main", { most: 1, skew: SKEW, quiet: () => false }).length, 1);
+  const quiet = readDiff(db, "main", { most: 10, skew: SKEW, quiet: () => true });
+  t.same(
+    quiet.map(({ verdict }) => verdict),
+    ["differs", "missing"],
+    "what is used elsewhere on purpose is no news",
+  );
 });
 
 t.test("one is found by its row, its request id or its record, and by how these begin", async (t) => {

@@ -9,7 +9,7 @@ import { acknowledge } from "../../src/mirror/store/ack.ts";
 import { coverFrom, forgetConsole, readGaps, readSynced, readTime } from "../../src/mirror/store/facts.ts";
 import { heldTimes, holdKeys } from "../../src/mirror/store/held.ts";
 import { keyLinks, learnKeys, linkKeys } from "../../src/mirror/store/keys.ts";
-import { clearMark, readMark, writePage } from "../../src/mirror/store/rows.ts";
+import { clearMark, readMark, writePage, writeRows } from "../../src/mirror/store/rows.ts";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { MIGRATIONS } from "../../src/usage/ledger/schema.ts";
 import { createPruning, KEPT_FROM } from "../../src/usage/ledger/upkeep/prune.ts";
@@ -75,6 +75,16 @@ t.test("the mark is kept together with the rows, and gaps are joined", async (t)
   ]);
   clearMark(db, "main");
   t.equal(readMark(db, "main"), null);
+});
+
+t.test("a large page can be written in pieces, and its mark comes with the last one", async (t) => {
+  const { db } = mirrorFile(t);
+  t.same(writeRows(db, "main", [row(1), row(2)]), { added: 2, changed: 0 });
+  t.equal(readMark(db, "main"), null, "whatever ends the program now, the page is read again");
+  t.equal(readTime(db, "main", "rows_from"), AT + 2333);
+  const rest = { rows: [row(2, { billed_microdollars: 1 }), row(3)], mark: "last", gap: null };
+  t.same(writePage(db, "main", rest), { added: 1, changed: 1 });
+  t.equal(readMark(db, "main"), "last");
 });
 
 t.test("rows of keys that are known not to be ours are passed over", async (t) => {
@@ -146,7 +156,7 @@ t.test("a gateway that is another one from now on begins without a past", async 
   judgeAll(db);
   const billed = () => all(db, "SELECT billed_microdollars FROM log.records");
   t.same(billed(), [[9000]]);
-  forgetConsole(db, "main", AT + HOUR);
+  forgetConsole(db, "main", AT + HOUR, false);
   coverFrom(db, "main", AT - 30 * HOUR);
   t.same(content(db).console_rows, []);
   t.same(content(db).verdicts, []);
@@ -164,11 +174,12 @@ t.test("only certain foreign rows are acknowledged, once", async (t) => {
   const { db } = mirrorFile(t, [record(1)]);
   page(db, [row(1), row(2), row(3, { created_at: AT - 40 * HOUR })]);
   judgeAll(db);
-  const shown = { gateway: null, key: null, until: AT + HOUR };
+  const shown = { gateway: null, key: null, until: AT + HOUR, count: null };
   t.equal(acknowledge(db, { ...shown, key: "…0000" }, 5), 0);
   t.equal(acknowledge(db, { ...shown, gateway: "other" }, 5), 0);
   t.equal(acknowledge(db, { ...shown, until: AT }, 5), 0, "what came after it was shown was not seen");
-  t.equal(acknowledge(db, shown, 5), 1);
+  t.equal(acknowledge(db, { ...shown, count: 2 }, 5), null, "others than those that were shown");
+  t.equal(acknowledge(db, { ...shown, count: 1 }, 5), 1);
   t.equal(acknowledge(db, { ...shown, gateway: "main", key: "…a1b2" }, 6), 0);
   t.same(all(db, "SELECT identity, acknowledged_at FROM log.console_rows"), [
     ["row-1", null],

@@ -101,7 +101,7 @@ t.test("LOG-10 a console that fails is asked once a minute at most, and less and
     let retryAfter: number | null = null;
     const syncer = new Syncer({
       ...{ gateway: "main", clock, log, ledger: { ask: () => null } },
-      ...{ since: () => 0, onKeys() {}, onRows: async () => {} },
+      ...{ since: () => 0, onKeys() {}, onRows: async () => {}, onFailed() {} },
       connect: async () => {
         asked.push(clock.now());
         throw new ConsoleFault(kind, "does not answer", retryAfter);

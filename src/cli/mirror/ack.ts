@@ -35,10 +35,12 @@ export async function ack(gateway: string | undefined): Promise<void> {
   let acknowledged = 0;
   // One by one, and up to what was shown: what came while the person read was not seen, and stays.
   for (const alarm of alarms) {
-    const { gateway, key, last_at } = alarm;
-    const heard = { gateway, key, last_at };
-    const done = await askDaemon<{ acknowledged: number }>(socket, "POST", "/ack", heard);
+    const { gateway, key, last_at, count: seen } = alarm;
+    const heard = { gateway, key, last_at, count: seen };
+    const done = await askDaemon<{ acknowledged: number | null }>(socket, "POST", "/ack", heard);
     if (!done.ok) return fail(done.reason, EXIT.failed);
+    if (done.value.acknowledged === null)
+      return fail(`more came meanwhile than was shown → keybearer mirror ack ${gateway}`, EXIT.failed);
     acknowledged += done.value.acknowledged;
   }
   say(`acknowledged ${count(acknowledged, "row")}; the next one raises the alarm again`);

@@ -61,9 +61,14 @@ export function theirsOf({ upgraded }: OurRequest, { main, rows }: Unit): Theirs
     cache_write_tokens: total(told, "cache_write_tokens"),
     output_tokens: total(told, "output_tokens"),
     list_microdollars: total(rows, "list_microdollars"),
-    billed_microdollars: total(rows, "billed_microdollars"),
+    billed_microdollars: atLeastNothing(total(rows, "billed_microdollars")),
     multiplier: main.multiplier,
   };
+}
+
+/** A refund may be of more than this request: then it cost nothing, and the rest belongs to others. */
+function atLeastNothing(money: number | null): number | null {
+  return money === null ? null : Math.max(0, money);
 }
 
 function total(rows: readonly TheirRow[], name: Exclude<keyof Theirs, "multiplier">): number | null {

@@ -19,9 +19,22 @@ export function judge(ours: readonly OurRequest[], theirs: readonly TheirRow[], 
   const byPair = matchPairs(byId.left, scene);
   const bySum = matchSums(byPair.left, scene);
   const presumed = matchPresumed(bySum.left, scene);
-  const upgraded = matchUpgraded(presumed.left);
+  const upgraded = matchUpgraded(presumed.left, scene);
   const matches = [byId, byPair, bySum, presumed, upgraded].flatMap((tier) => tier.matches);
   const running = ours.filter((record) => record.running);
+  const found = judgeMatches(matches);
+  return {
+    rows: found.rows.concat(judgeLeftRows(upgraded.left, running, scene)),
+    records: found.records.concat(judgeLeftRecords(upgraded.left.records, scene)),
+  };
+}
+
+/** The first tier alone, which depends on nothing else: what it finds is what judge says of it, whatever is around it. */
+export function judgeIds(ours: readonly OurRequest[], theirs: readonly TheirRow[]): Judgement {
+  return judgeMatches(matchIds({ records: [...ours].sort(earlierRecord), units: unitsOf(theirs) }).matches);
+}
+
+function judgeMatches(matches: readonly Match[]): { rows: JudgedRow[]; records: JudgedRecord[] } {
   const rows: JudgedRow[] = [];
   const records: JudgedRecord[] = [];
   for (const match of matches) {
@@ -29,10 +42,7 @@ export function judge(ours: readonly OurRequest[], theirs: readonly TheirRow[], 
     for (const row of match.unit.rows) rows.push(judgeRow(row, match, said));
     if (!match.record.running) records.push(judgeRecord(match, said));
   }
-  return {
-    rows: rows.concat(judgeLeftRows(upgraded.left, running, scene)),
-    records: records.concat(judgeLeftRecords(upgraded.left.records, scene)),
-  };
+  return { rows, records };
 }
 
 interface Saying {

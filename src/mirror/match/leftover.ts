@@ -26,7 +26,10 @@ export function judgeLeftRows(
   scene: Scene,
 ): JudgedRow[] {
   const runningByKey = grouped(running, ({ key }) => key);
-  const unnamedByKey = grouped(records.filter(isUnnamed), ({ key }) => key);
+  const unnamedByKey = grouped(
+    records.filter((record) => isUnnamed(record, scene)),
+    ({ key }) => key,
+  );
   return units.flatMap((unit) => {
     const finding = findingOf(unit, runningByKey.get(unit.key) ?? [], scene);
     const doubt = (unnamedByKey.get(unit.key) ?? []).some(
@@ -45,11 +48,11 @@ export function judgeLeftRows(
 }
 
 /**
- * Answered to its end, and without an id: at that time the gateway, or something before it, did not hand them out, and an
- * id that nobody here knows proves nothing.
+ * Answered to its end, and without an id that the console lists: at that time the gateway, or something before it, did not
+ * hand them out, or handed out another gateway's. Then an id that nobody here knows proves nothing.
  */
-function isUnnamed({ expected, running, ids }: OurRequest): boolean {
-  return expected && !running && ids.length === 0;
+function isUnnamed({ expected, running, ids }: OurRequest, { ids_are_own }: Scene): boolean {
+  return expected && !running && (ids.length === 0 || !ids_are_own);
 }
 
 const COMPANION: Finding = {
@@ -92,7 +95,9 @@ function unwatched(reason: string): Finding {
   return { verdict: "unwatched", reason };
 }
 
-function couldOwn(record: OurRequest, unit: Unit, { ids_are_own }: Scene): boolean {
+function couldOwn(record: OurRequest, unit: Unit, { ids_are_own, hands_out_ids }: Scene): boolean {
+  // A socket holds requests that nobody was told an id of.
+  if (record.upgraded && hands_out_ids && ids_are_own && unit.main.request_id !== null) return false;
   if (!record.billable || record.started_at >= unit.main.at + EARLY_MS) return false;
   if (contradict(record, unit, ids_are_own)) return false;
   const unknown = unit.main.model === null || (record.model ?? record.model_answered) === null;

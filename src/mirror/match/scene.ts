@@ -77,7 +77,7 @@ export const FOREIGN_AFTER_MS = 30_000;
 export const MISSING_AFTER_MS = 10 * 60_000;
 /**
  * So much before and after a window is looked at with it, so that its verdicts are those of the whole: a row may be that
- * of a record half an hour away, of which the sum of its hour says whether it is still without one. Only the same id can
+ * of a record an hour and a half away, of which the sum of its hour says whether it is still without one. Only the same id can
  * be further apart, and the time of a WebSocket can be longer.
  */
-export const FARTHEST_MS = 95 * 60_000;
+export const FARTHEST_MS = 155 * 60_000;

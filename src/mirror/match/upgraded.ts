@@ -1,7 +1,7 @@
 import { grouped } from "./grouped.ts";
 import { firstAtOrAfter } from "./nearest.ts";
 import { EARLY_MS, LATE_MS } from "./presumed.ts";
-import type { OurRequest } from "./scene.ts";
+import type { OurRequest, Scene } from "./scene.ts";
 import { earlierRow, type Left, type Match, type Unit } from "./units.ts";
 
 const REASON = "it was billed to the key of a WebSocket in its time, which can hold any number of requests";
@@ -14,13 +14,18 @@ interface Sockets {
 }
 
 /** A WebSocket has one record and any number of rows, with ids that nobody was told: all of its key in its time. */
-export function matchUpgraded({ records, units }: Left): { matches: Match[]; left: Left } {
+export function matchUpgraded(
+  { records, units }: Left,
+  { hands_out_ids, ids_are_own }: Scene,
+): { matches: Match[]; left: Left } {
   const sockets = socketsOf(records);
   if (sockets.size === 0) return { matches: [], left: { records, units } };
   const owned = new Map<OurRequest, Unit[]>();
   const others: Unit[] = [];
   for (const unit of units) {
-    const owner = ownerOf(unit, unit.key === null ? undefined : sockets.get(unit.key));
+    // What has an id of the gateway's own was answered with it, and so did not come through a socket.
+    const isAnswered = hands_out_ids && ids_are_own && unit.main.request_id !== null;
+    const owner = ownerOf(unit, unit.key === null || isAnswered ? undefined : sockets.get(unit.key));
     const rows = owner && owned.get(owner);
     if (owner === undefined) others.push(unit);
     else if (rows === undefined) owned.set(owner, [unit]);

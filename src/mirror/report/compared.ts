@@ -10,11 +10,19 @@ import type { ComparedRecord, ComparedRow } from "./shape.ts";
 /** How far a gateway's console is ahead of our clock. */
 export type SkewOf = (gateway: string) => number;
 
+export interface DiffMeans {
+  readonly most: number;
+  /** How far the console's clock is ahead. */
+  readonly skew: number;
+  /** Keys whose use elsewhere is on purpose: their foreign rows are no news. */
+  readonly quiet: (key: string) => boolean;
+}
+
 /** What differs, is foreign or missing, the newest first. */
 export function readDiff(
   db: Database.Database,
   gateway: string,
-  { most, skew }: { readonly most: number; readonly skew: number },
+  { most, skew, quiet }: DiffMeans,
 ): ComparedRow[] {
   const rows = db
     .prepare(
@@ -31,10 +39,13 @@ export function readDiff(
   const theirs = ["differs", "foreign"].flatMap((verdict) =>
     rows.all(gateway, verdict, most).map((row) => ({ gateway, ...storedRowOf(row) })),
   );
+  const news = theirs.filter(
+    ({ judged: { verdict, key } }) => verdict !== "foreign" || key === null || !quiet(key),
+  );
   const ours = missing.all(gateway, most).map((row) => String(firstOf(row)));
   const finder = createFinder(db);
   return [
-    ...theirs.map((one) => besideRow(finder, one, skew)),
+    ...news.map((one) => besideRow(finder, one, skew)),
     ...ours.flatMap((id) => besideRecord(finder, id, () => skew) ?? []),
   ]
     .toSorted((a, b) => timeOf(b) - timeOf(a))

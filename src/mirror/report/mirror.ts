@@ -34,16 +34,17 @@ export interface MirrorMeans {
 
 export function readMirror(db: Database.Database, gateway: string, means: MirrorMeans): StoredMirror {
   const held = heldTimes(db, gateway);
+  const onPurpose = new Set(means.elsewhere.map(({ key }) => key));
   const groups = rowGroups(db, gateway);
   const sums = comparedSums(db, gateway);
   const newest = db.prepare("SELECT max(created_at) FROM log.console_rows WHERE gateway = ?").raw();
   const newestRow = numberIn(newest.get(gateway));
   return {
     watched_since: watchedSince(db, gateway, held),
-    rows: countsOf(groups, new Set(means.elsewhere.map(({ key }) => key))),
+    rows: countsOf(groups, onPurpose),
     records: recordsOf(sums),
     newest_row: newestRow === null ? null : newestRow - means.skew,
-    tools: toolsOf(sums, foreignByTool(groups, held)),
+    tools: toolsOf(sums, foreignByTool(groups, held, onPurpose)),
     models: modelsOf(sums),
     elsewhere: elsewhereOf(db, gateway, means, held),
   };
@@ -123,10 +124,11 @@ function countsOf(groups: readonly RowGroup[], onPurpose: ReadonlySet<string>): 
 function foreignByTool(
   groups: readonly RowGroup[],
   held: ReadonlyMap<string, HeldBy>,
+  onPurpose: ReadonlySet<string>,
 ): Map<string, { count: number; billed: number }> {
   const foreign = new Map<string, { count: number; billed: number }>();
   for (const { verdict, key, count, billed } of groups) {
-    if (verdict !== "foreign" || key === null) continue;
+    if (verdict !== "foreign" || key === null || onPurpose.has(key)) continue;
     for (const tool of held.get(key)?.tools ?? []) {
       const sum = foreign.get(tool) ?? { count: 0, billed: 0 };
       foreign.set(tool, { count: sum.count + count, billed: sum.billed + billed });

@@ -1,7 +1,9 @@
+import { localTime } from "../../usage/report/calendar.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import type { ConsoleFault } from "../consoles/fault.ts";
+import type { Gap } from "../store/facts.ts";
 import { NeedsTrust } from "../sync/needs-trust.ts";
-import type { ConsoleStatus } from "./shape.ts";
+import type { Alarm, ConsoleStatus } from "./shape.ts";
 
 interface Condition {
   readonly gateway: string;
@@ -21,6 +23,17 @@ export const UNREADABLE: State = {
   why: "the usage log cannot be read, so that nothing can be compared",
   next: "keybearer status",
 };
+
+/** A gateway that has no console any more, and alarms that nobody acknowledged. */
+export function forsakenStatus(gateway: string, alarms: readonly Alarm[]): ConsoleStatus {
+  return {
+    ...{ gateway, kind: null, detected: false, url: "", alarms },
+    state: "cannot-see",
+    why: "config.yaml has no console for this gateway any more",
+    next: `put gateways.${gateway}.console back, or keybearer mirror ack ${gateway}`,
+    ...{ last_sync: null, next_sync: null, progress: null, skew: null },
+  };
+}
 
 export function stateInWords({ gateway, running, fault, synced, blind }: Condition): State {
   if (running) return { state: "syncing", why: null, next: null };
@@ -55,14 +68,31 @@ function nextStep({ kind }: ConsoleFault, gateway: string): string | null {
 }
 
 /** What the alarm cannot see, so that its silence is not taken for more than it is. */
-export function blindInWords({ state, last_sync }: ConsoleStatus, adapter: ConsoleAdapter | null): string[] {
+export function blindInWords(
+  { state, last_sync }: ConsoleStatus,
+  adapter: ConsoleAdapter | null,
+  givenUp: readonly string[],
+  lost: readonly Gap[],
+): string[] {
   const blind = [
     adapter === null || adapter.kind === "sub2api" || adapter.kind === "one-api"
       ? "calls that failed: this console lists only what was billed"
       : "calls that failed, unless the console's operator has them logged",
     "calls that the console's operator does not log",
+    ...(givenUp.length === 0
+      ? []
+      : [`calls with keys that no tool here has any more: ${givenUp.join(", ")}`]),
+    ...lost.slice(-MOST_LOST).map(lostInWords),
   ];
   if (state === "ok" || state === "syncing") return blind;
   const since = last_sync === null ? "anything: its rows were never read" : "anything since the last sync";
   return [since, ...blind];
+}
+
+/** The latest are enough. */
+const MOST_LOST = 3;
+
+function lostInWords({ from, to }: Gap): string {
+  const span = from === 0 ? `before ${localTime(to)}` : `between ${localTime(from)} and ${localTime(to)}`;
+  return `requests ${span}: the usage log lost its end, so they could not be compared`;
 }

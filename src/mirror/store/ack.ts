@@ -1,21 +1,30 @@
 import type Database from "libsql";
+import { numberIn } from "../../usage/ledger/raw-row.ts";
+import { transact } from "../../usage/ledger/rows.ts";
 
 /** What was shown: of every gateway and every key where these are null; `until` is the newest row's time, the console's. */
 export interface Shown {
   readonly gateway: string | null;
   readonly key: string | null;
   readonly until: number | null;
+  /** So many were shown; null: whatever there is. */
+  readonly count: number | null;
 }
 
-/** The alarm has been heard. Answers how many rows that was. */
-export function acknowledge(db: Database.Database, { gateway, key, until }: Shown, now: number): number {
+/** The alarm has been heard. Answers how many rows that was; null: there are others now than those that were shown. */
+export function acknowledge(db: Database.Database, shown: Shown, now: number): number | null {
+  const { gateway, key, until, count } = shown;
   const gateways = gateway === null ? gatewaysIn(db) : [gateway];
-  const mark = db.prepare(
-    `UPDATE log.console_rows INDEXED BY console_rows_alarming SET acknowledged_at = ?
-     WHERE gateway = ? AND verdict = 'foreign' AND certain = 1
-     AND acknowledged_at IS NULL AND key = coalesce(?, key) AND created_at <= coalesce(?, created_at)`,
-  );
-  return gateways.reduce((sum, one) => sum + mark.run(now, one, key, until).changes, 0);
+  const these = `gateway = ? AND verdict = 'foreign' AND certain = 1 AND acknowledged_at IS NULL
+    AND key = coalesce(?, key) AND created_at <= coalesce(?, created_at)`;
+  return transact(db, () => {
+    const there = db.prepare(`SELECT count(*) FROM log.console_rows WHERE ${these}`).raw();
+    const found = gateways.reduce((sum, one) => sum + (numberIn(there.get(one, key, until)) ?? 0), 0);
+    if (count !== null && found !== count) return null;
+    const mark = db.prepare(`UPDATE log.console_rows SET acknowledged_at = ? WHERE ${these}`);
+    for (const one of gateways) mark.run(now, one, key, until);
+    return found;
+  });
 }
 
 /** Those with console rows: one step of the primary key each. */

@@ -13,12 +13,16 @@ export interface Gap {
  * mark: where the next walk begins. gaps: what of the console can no longer be seen, by its clock.
  * judge_from: the earliest time, by our clock, of which a verdict may change; rows_from: the same by the console's clock,
  * of rows that were written since. covered_from, last_sync: between them the console was read. begun_at: before that,
- * another gateway had this name.
+ * another gateway had this name. ids_from: how far what has an id in common was found already, in the judging that is under
+ * way; anew: from then on also what was found by its id is looked at again.
  */
 type Name =
+  | "console"
   | "mark"
   | "judge_from"
   | "rows_from"
+  | "ids_from"
+  | "anew"
   | "covered_from"
   | "begun_at"
   | "gaps"
@@ -70,9 +74,24 @@ export function coverFrom(db: Database.Database, gateway: string, since: number)
 
 /** What happened since then is judged again: something of ours was added late, such as records that were saved. */
 export function judgeAgain(db: Database.Database, gateway: string, from: number): void {
-  const before = readTime(db, gateway, "judge_from");
   // Nothing was judged yet: that begins at the beginning.
-  if (before !== null && from < before) writeFact(db, gateway, "judge_from", String(from));
+  if (readTime(db, gateway, "judge_from") === null) return;
+  lower(db, gateway, "judge_from", from);
+  // Null: it begins where judging does.
+  if (readTime(db, gateway, "ids_from") !== null) lower(db, gateway, "ids_from", from);
+  if (readTime(db, gateway, "anew") === null) writeFact(db, gateway, "anew", String(from));
+  else lower(db, gateway, "anew", from);
+}
+
+/** A time that is known already, and earlier now. */
+function lower(
+  db: Database.Database,
+  gateway: string,
+  name: "judge_from" | "ids_from" | "anew",
+  to: number,
+): void {
+  const before = readTime(db, gateway, name);
+  if (before !== null && to < before) writeFact(db, gateway, name, String(to));
 }
 
 /** The same by the console's clock, for what it said of itself. */
@@ -113,12 +132,19 @@ export function writeTold(db: Database.Database, gateway: string, told: string):
 }
 
 /**
- * Another gateway has this name from now on: nothing that the console told, or was compared with it, is of this one. What
- * records took from it stays theirs.
+ * Another gateway, or another console, has this name from now on: nothing that the one before told, or was compared with it,
+ * is of this one. What records took from it stays theirs, and an alarm that nobody acknowledged stands.
  */
-export function forgetConsole(db: Database.Database, gateway: string, now: number): void {
+export function forgetConsole(db: Database.Database, gateway: string, now: number, alarms: boolean): void {
   transact(db, () => {
-    for (const table of ["console_rows", "console_keys", "verdicts"])
+    const standing = alarms ? `AND NOT (${STANDING})` : "";
+    db.prepare(`DELETE FROM log.console_rows WHERE gateway = ? ${standing}`).run(gateway);
+    // Under a name that no row of the new console can have, and found by nothing but its key.
+    db.prepare(
+      `UPDATE log.console_rows SET identity = ? || identity, request_id = NULL, upstream_id = NULL, key_ref = NULL
+       WHERE gateway = ? AND identity NOT LIKE 'earlier:%'`,
+    ).run(`earlier:${now}:`, gateway);
+    for (const table of ["console_keys", "verdicts"])
       db.prepare(`DELETE FROM log.${table} WHERE gateway = ?`).run(gateway);
     db.prepare("DELETE FROM log.held_keys WHERE gateway = ? AND until IS NOT NULL").run(gateway);
     db.prepare("UPDATE log.held_keys SET since = ? WHERE gateway = ?").run(now, gateway);
@@ -126,4 +152,15 @@ export function forgetConsole(db: Database.Database, gateway: string, now: numbe
     db.prepare("DELETE FROM log.facts WHERE name >= ? AND name < ?").run(prefix, `${prefix}\u{10FFFF}`);
     writeFact(db, gateway, "begun_at", String(now));
   });
+}
+
+const STANDING = "verdict = 'foreign' AND certain = 1 AND acknowledged_at IS NULL";
+
+/** Whose console this is. One of another origin, or of another gateway's, has other rows under the same numbers. */
+export function claimConsole(db: Database.Database, gateway: string, origins: string, now: number): boolean {
+  const before = readFact(db, gateway, "console");
+  if (before === origins) return false;
+  if (before !== null) forgetConsole(db, gateway, now, true);
+  writeFact(db, gateway, "console", origins);
+  return before !== null;
 }

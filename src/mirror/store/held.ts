@@ -32,8 +32,12 @@ export function holdKeys(db: Database.Database, held: readonly HeldKey[], now: n
     else begun.push(one);
   }
   const ended = [...open].filter(([name]) => !stays.has(name)).map(([, one]) => one);
-  if (begun.length === 0 && ended.length === 0) return;
+  // The clock was ahead: until it has caught up, everything would be from before.
+  const ahead = [...open].filter(([name, { since }]) => stays.has(name) && since > now).map(([, one]) => one);
+  if (begun.length === 0 && ended.length === 0 && ahead.length === 0) return;
   transact(db, () => {
+    const lower = db.prepare("UPDATE log.held_keys SET since = ? WHERE gateway = ? AND key = ? AND tool = ?");
+    for (const { gateway, key, tool } of ahead) lower.run(now, gateway, key, tool);
     const end = db.prepare("UPDATE log.held_keys SET until = ? WHERE gateway = ? AND key = ? AND tool = ?");
     for (const { gateway, key, tool } of ended) end.run(now, gateway, key, tool);
     const begin = db.prepare(

@@ -4,23 +4,19 @@ import { transact } from "../../usage/ledger/rows.ts";
 import { KEPT_FROM } from "../../usage/ledger/upkeep/prune.ts";
 import { judge } from "../match/judge.ts";
 import { FARTHEST_MS, FOREIGN_AFTER_MS, MISSING_AFTER_MS, type Scene } from "../match/scene.ts";
-import type { JudgedRecord, JudgedRow } from "../verdict.ts";
-import { type Gap, handsOutIds, judgeRowsAgain, readTime, writeFact } from "./facts.ts";
-import { loadFarApart } from "./far-apart.ts";
+import { settleIds } from "./by-id.ts";
+import { writeChanges } from "./changes.ts";
+import { type Gap, handsOutIds, readTime, writeFact } from "./facts.ts";
+import { idsOfRows, missingWith, withKin } from "./far-apart.ts";
 import { heldTimes } from "./held.ts";
-import { keyLinks, learnKeys } from "./keys.ts";
-import { loadOurs, loadTheirs, type Ours, type Their, withoutStrangeIds } from "./loading.ts";
+import { keyLinks } from "./keys.ts";
+import { learnFromRows, learnIds } from "./learning.ts";
+import { type Loaded, loadOurs, loadTheirs } from "./loading.ts";
 import { missingIsKnown } from "./missing.ts";
-import { judgedValues } from "./stored-row.ts";
+import { withoutStrangeIds } from "./strange-ids.ts";
 import type { PriceOf } from "./take.ts";
-import {
-  type Correction,
-  type NewVerdict,
-  theirsText,
-  writeRecordVerdicts,
-  writeRowVerdicts,
-} from "./verdicts.ts";
-import { type Window, windowFrom } from "./window.ts";
+import type { Correction } from "./verdicts.ts";
+import { END_OF_TIME, idWindowFrom, type Window, windowFrom } from "./window.ts";
 
 export interface JudgingMeans {
   readonly now: number;
@@ -47,46 +43,84 @@ export interface JudgedStep {
   readonly again: number | null;
 }
 
+/** Writing takes longest where ids are the same: nearly all of them get a verdict. */
+const MOST_BY_ID = 160;
+/** Of the rest, what is looked at around them is more than they are themselves. */
 const MOST = 600;
 
 /**
  * Judges one slice of what may have changed, the oldest first, and remembers where to go on: all in one transaction, so
- * that a program that ends in between judges the same slice again. Both sides are looked at beyond the slice, so that where
- * it begins and ends makes no difference.
+ * that a program that ends in between judges the same slice again. First, for everything, what has an id in common: that
+ * is settled, and is by far the most. Then the rest, without the settled; both sides are looked at beyond the slice, so
+ * that where it begins and ends makes no difference.
  */
 export function judgeStep(db: Database.Database, gateway: string, means: JudgingMeans): JudgedStep {
   return transact(db, () => {
     const { now, skew, most = MOST } = means;
-    const from = beginning(db, gateway, skew);
+    const { from, idsFrom } = beginning(db, gateway, skew);
     writeFact(db, gateway, "rows_from", null);
-    const window = from === null ? null : windowFrom(db, gateway, from, { now, skew, most });
+    if (from === null) return NOTHING;
+    if (idsFrom < END_OF_TIME) return idStep(db, gateway, from, idsFrom, means);
+    const window = windowFrom(db, gateway, from, { now, skew, most });
     if (window === null) {
-      if (from !== null) writeFact(db, gateway, "judge_from", String(Math.min(from, now - FARTHEST_MS)));
-      return { done: true, corrections: [], again: null };
+      writeFact(db, gateway, "judge_from", String(Math.min(from, now - FARTHEST_MS)));
+      writeFact(db, gateway, "ids_from", null);
+      return NOTHING;
     }
     const corrections = judgeWindow(db, gateway, window, means);
+    if (!window.last) {
+      writeFact(db, gateway, "judge_from", String(window.to));
+      return { done: false, corrections, again: null };
+    }
     const pending = pendingIn(db, gateway, means);
-    const next = window.last ? Math.min(now, pending.earliest) - FARTHEST_MS : window.to;
-    writeFact(db, gateway, "judge_from", String(next));
+    writeFact(db, gateway, "judge_from", String(Math.min(now, pending.earliest) - FARTHEST_MS));
+    writeFact(db, gateway, "ids_from", null);
     // Something that was learnt on the way makes earlier rows worth another look.
     const learnt = readTime(db, gateway, "rows_from") !== null;
-    return { done: window.last && !learnt, corrections, again: window.last ? pending.due : null };
+    return { done: !learnt, corrections, again: pending.due };
   });
 }
 
+const NOTHING: JudgedStep = { done: true, corrections: [], again: null };
+
+function idStep(
+  db: Database.Database,
+  gateway: string,
+  from: number,
+  idsFrom: number,
+  means: JudgingMeans,
+): JudgedStep {
+  const { skew, most = MOST_BY_ID } = means;
+  const anewFrom = readTime(db, gateway, "anew");
+  const anew = anewFrom !== null && idsFrom >= anewFrom;
+  const window = idWindowFrom(db, gateway, idsFrom, { skew, most, anew });
+  const { corrections, lostAt } = settleIds(db, gateway, window, means, anew);
+  writeFact(db, gateway, "judge_from", String(Math.min(from, lostAt - FARTHEST_MS)));
+  writeFact(db, gateway, "ids_from", String(window.to));
+  if (window.last) writeFact(db, gateway, "anew", null);
+  return { done: false, corrections, again: null };
+}
+
 /** Whatever changed can change what lies around it. null: there is nothing of theirs, and nothing of ours. */
-function beginning(db: Database.Database, gateway: string, skew: number): number | null {
+function beginning(
+  db: Database.Database,
+  gateway: string,
+  skew: number,
+): { readonly from: number | null; readonly idsFrom: number } {
   const rowsFrom = readTime(db, gateway, "rows_from");
-  const changed = rowsFrom === null ? null : rowsFrom - skew - FARTHEST_MS;
-  const judged = readTime(db, gateway, "judge_from");
-  if (judged !== null) return Math.min(judged, changed ?? judged);
+  const changed = rowsFrom === null ? Number.POSITIVE_INFINITY : rowsFrom - skew - FARTHEST_MS;
+  const judged = readTime(db, gateway, "judge_from") ?? firstRecord(db, gateway);
+  const from = Math.min(judged, changed);
+  if (from === Number.POSITIVE_INFINITY) return { from: null, idsFrom: from };
+  return { from, idsFrom: Math.min(readTime(db, gateway, "ids_from") ?? from, changed) };
+}
+
+function firstRecord(db: Database.Database, gateway: string): number {
   const covered = readTime(db, gateway, "covered_from");
   const record = db
     .prepare("SELECT min(started_at) FROM log.records WHERE gateway = ? AND started_at >= ?")
     .raw();
-  const first = numberIn(record.get(gateway, covered ?? 0));
-  if (changed === null) return first;
-  return first === null ? changed : Math.min(first, changed);
+  return numberIn(record.get(gateway, covered ?? 0)) ?? Number.POSITIVE_INFINITY;
 }
 
 function judgeWindow(
@@ -95,62 +129,48 @@ function judgeWindow(
   window: Window,
   means: JudgingMeans,
 ): readonly Correction[] {
-  const links = keyLinks(db, gateway);
-  const near = {
-    ours: loadOurs(db, gateway, window, means.idNames),
-    theirs: loadTheirs(db, gateway, window, means.skew, links),
-  };
-  const far = loadFarApart(db, gateway, near, { ...means, links });
-  const ours = [...near.ours, ...far.ours];
-  const theirs = [...near.theirs, ...far.theirs];
-  learnIds(db, gateway, ours, means.idNames);
-  const scene = sceneOf(db, gateway, means);
+  const all = loadWindow(db, gateway, window, means);
+  learnIds(db, gateway, all.ours, means.idNames);
   const judgement = judge(
-    withoutStrangeIds(ours, theirs),
-    theirs.map(({ row }) => row),
-    scene,
+    withoutStrangeIds(db, gateway, all),
+    all.theirs.map(({ row }) => row),
+    sceneOf(db, gateway, means),
   );
-  const isInside = (time: number) => time >= window.from && time < window.to;
-  const records = new Map(judgement.records.map((record) => [record.record, record]));
-  const insideTheirs = near.theirs.filter(({ row }) => isInside(row.at));
-  const insideRows = new Set(insideTheirs.map(({ row }) => row.identity));
-  // One that is outside can have its row inside by its id: then it is decided here.
-  const isDecided = ({ own, request }: Ours) => {
-    const { how = null, row = null } = records.get(request.id) ?? {};
-    return !request.running && (isInside(own) || (how === "id" && row !== null && insideRows.has(row)));
-  };
-  const inside = { theirs: insideTheirs, ours: ours.filter(isDecided) };
   const rows = new Map(judgement.rows.map((row) => [row.identity, row]));
-  learnFromRows(db, gateway, inside.theirs, rows, ours);
-  const known = missingIsKnown(db, gateway, means.skew);
-  const kinds = new Map(theirs.map(({ row }) => [row.identity, row.kind]));
-
-  writeRowVerdicts(
+  const records = new Map(judgement.records.map((record) => [record.record, record]));
+  const isInside = (time: number) => time >= window.from && time < window.to;
+  // What is outside can have its counterpart inside by its id: then it is decided here.
+  const theirs = all.theirs.flatMap((their) => {
+    const next = rows.get(their.row.identity);
+    return next !== undefined && (isInside(their.row.at) || next.how === "id") ? [{ their, next }] : [];
+  });
+  learnFromRows(
     db,
     gateway,
-    inside.theirs.flatMap(({ row, judged }) => {
-      const next = rows.get(row.identity);
-      return next !== undefined && isOtherRow(judged, next) ? [next] : [];
-    }),
+    theirs.map(({ their }) => their),
+    rows,
+    all.ours,
   );
-  const news = inside.ours.flatMap((one): NewVerdict[] => {
-    const judged = known(one, records.get(one.request.id) ?? null);
-    if (!isOtherRecord(one.verdict, judged)) return [];
-    const hasTokens = judged?.row != null && kinds.get(judged.row) === "use";
-    return [{ id: one.request.id, judged, hasTokens }];
+  const known = missingIsKnown(db, gateway, means.skew);
+  const ours = all.ours.flatMap((our) => {
+    const next = records.get(our.request.id) ?? null;
+    const isDecided = !our.request.running && (isInside(our.own) || next?.how === "id");
+    return isDecided ? [{ our, next: known(our, next) }] : [];
   });
-  return writeRecordVerdicts(db, gateway, news, means.priceOf);
+  return writeChanges(db, gateway, { theirs, ours }, all, means.priceOf);
 }
 
-function isOtherRow(before: Their["judged"], after: JudgedRow): boolean {
-  const values = judgedValues(before);
-  return judgedValues(after).some((value, at) => value !== values[at]);
-}
-
-function isOtherRecord(before: Ours["verdict"], after: JudgedRecord | null): boolean {
-  if (before === null || after === null) return (before === null) !== (after === null);
-  const values = [after.verdict, after.how, after.row, after.reason, theirsText(after)];
-  return values.some((value, at) => value !== (before[at] ?? null));
+/** What is not settled in and around the window, and what belongs to it by its id. */
+function loadWindow(db: Database.Database, gateway: string, window: Window, means: JudgingMeans): Loaded {
+  const reading = { skew: means.skew, links: keyLinks(db, gateway) };
+  const near = {
+    ours: loadOurs(db, gateway, window, means.idNames),
+    theirs: loadTheirs(db, gateway, window, reading),
+  };
+  const ids = idsOfRows(near.theirs);
+  for (const { request } of near.ours) for (const id of request.ids) ids.delete(id);
+  const missing = missingWith(db, gateway, ids);
+  return withKin(db, gateway, near, { ...means, ...reading, window, ids }, missing);
 }
 
 function sceneOf(db: Database.Database, gateway: string, means: JudgingMeans): Scene {
@@ -164,46 +184,6 @@ function sceneOf(db: Database.Database, gateway: string, means: JudgingMeans): S
     hands_out_ids: handsOutIds(db, gateway) !== null,
     ids_are_own: means.idsAreOwn,
   };
-}
-
-/** An id in an error text, or one that any server in between can set, does not show that every answer carries the row's. */
-const NO_PROOF = ["error", "x-request-id"];
-
-function learnIds(
-  db: Database.Database,
-  gateway: string,
-  ours: readonly Ours[],
-  idNames: readonly string[],
-): void {
-  if (handsOutIds(db, gateway) !== null) return;
-  const names = idNames.filter((name) => !NO_PROOF.includes(name));
-  const name = names.find((one) => ours.some(({ gateway_ids }) => gateway_ids[one] !== undefined));
-  if (name === undefined) return;
-  writeFact(db, gateway, "hands_out_ids", name);
-  const first = db
-    .prepare("SELECT min(created_at) FROM log.console_rows WHERE gateway = ? AND verdict = 'foreign'")
-    .raw();
-  const from = numberIn(first.get(gateway));
-  // What was only suspected is certain now.
-  if (from !== null) judgeRowsAgain(db, gateway, from);
-}
-
-function learnFromRows(
-  db: Database.Database,
-  gateway: string,
-  theirs: readonly Their[],
-  judged: ReadonlyMap<string, JudgedRow>,
-  ours: readonly Ours[],
-): void {
-  const keys = new Map(ours.map(({ request }) => [request.id, request.key]));
-  const learnt = new Map<string, Set<string>>();
-  for (const { row } of theirs) {
-    const { how, record } = judged.get(row.identity) ?? { how: null, record: null };
-    const key = how === "id" && record !== null ? (keys.get(record) ?? null) : null;
-    if (key === null || row.key_ref === null || row.key === key) continue;
-    learnt.set(row.key_ref, (learnt.get(row.key_ref) ?? new Set()).add(key));
-  }
-  if (learnt.size > 0) learnKeys(db, gateway, learnt);
 }
 
 /** The earliest of what is not decided yet, and when the next of it is due. */

@@ -1,21 +1,14 @@
 import type Database from "libsql";
-import { mayHaveArrived } from "../../usage/ledger/cells.ts";
-import { meteringOf, type RecordEnd, type TokensFrom } from "../../usage/record.ts";
-import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../match/scene.ts";
-import { byName, readMany } from "./many.ts";
-import { flagOf, STORED, type StoredVerdict, storedRowOf } from "./stored-row.ts";
-import type { OwnNumbers } from "./take.ts";
-import { DAY_MS, type Window } from "./window.ts";
+import { FARTHEST_MS, type TheirRow } from "../match/scene.ts";
+import { AMONG, readMany } from "./many.ts";
+import { type Ours, oursOf, RECORD, VERDICT } from "./ours.ts";
+import { STORED, type StoredVerdict, storedRowOf } from "./stored-row.ts";
+import { DAY_MS, UNSETTLED, type Window } from "./window.ts";
 
-/** A record as far as judging needs it, with what is stored of its verdict. */
-export interface Ours {
-  readonly request: OurRequest;
-  /** When it is judged: where its row would be written. */
-  readonly own: number;
-  readonly tool: string | null;
-  readonly gateway_ids: Readonly<Record<string, string>>;
-  /** null: it has none. In the order of VERDICT. */
-  readonly verdict: readonly unknown[] | null;
+/** What of both sides is compared with each other. */
+export interface Loaded {
+  readonly ours: readonly Ours[];
+  readonly theirs: readonly Their[];
 }
 
 export interface Their {
@@ -23,33 +16,10 @@ export interface Their {
   readonly judged: StoredVerdict;
 }
 
-const RECORD = [
-  "id",
-  "started_at",
-  "ended_at",
-  "end",
-  "tool",
-  "key",
-  "model",
-  "model_answered",
-  "stream",
-  "status",
-  "refusal",
-  "method",
-  "endpoint",
-  "bytes_in",
-  "first_byte_at",
-  "input_tokens",
-  "cache_read_tokens",
-  "cache_write_tokens",
-  "output_tokens",
-  "tokens_from",
-  "gateway_ids",
-] as const;
-/** What a verdict says, by which it is seen whether it changed. */
-export const VERDICT = ["verdict", "how", "row", "reason", "theirs"] as const;
-
-/** The window's records, and those so close to it that they may have a part in a match inside. Running ones too. */
+/**
+ * The window's records, and those so close to it that they may have a part in a match inside: as far as they are not
+ * settled. Running ones too.
+ */
 export function loadOurs(
   db: Database.Database,
   gateway: string,
@@ -57,15 +27,42 @@ export function loadOurs(
   idNames: readonly string[],
 ): Ours[] {
   const [first, last] = [from - FARTHEST_MS, to + FARTHEST_MS];
-  // The index holds all three columns: of the day before, only those that ended late are looked at.
-  const ended = `r.gateway = ? AND r.started_at >= ? AND r.started_at < ?
-    AND (r.started_at >= ? OR r.ended_at >= ?) AND r.end IS NOT NULL`;
+  const ended = `${ENDED} AND r.end IS NOT NULL AND v.${UNSETTLED}`;
   // The plus keeps SQLite from looking through all that ever began: few run at a time, and they have an index of their own.
   const running = "r.end IS NULL AND +r.gateway = ? AND +r.started_at < ?";
   return [
     ...oursWhere(db, idNames, ended, gateway, first - DAY_MS, last, first, first),
     ...oursWhere(db, idNames, running, gateway, last),
   ];
+}
+
+/** The index holds all three columns: of the day before, only those that ended late are looked at. */
+const ENDED =
+  "r.gateway = ? AND r.started_at >= ? AND r.started_at < ? AND (r.started_at >= ? OR r.ended_at >= ?)";
+
+/** The window's records that were matched by their ids. */
+export function loadSettled(
+  db: Database.Database,
+  gateway: string,
+  { from, to }: Window,
+  idNames: readonly string[],
+): Ours[] {
+  const found = oursWhere(db, idNames, `${ENDED} AND v.how = 'id'`, gateway, from - DAY_MS, to, from, from);
+  return found.filter(({ own }) => own >= from && own < to);
+}
+
+/** Which records in and around the window have one of these ids, settled or not. */
+export function ownersNear(
+  db: Database.Database,
+  gateway: string,
+  { from, to }: Window,
+  ids: ReadonlySet<string>,
+): string[] {
+  if (ids.size === 0) return [];
+  const [first, last] = [from - FARTHEST_MS, to + FARTHEST_MS];
+  const have = `FROM log.records r, json_each(r.gateway_ids) one WHERE ${ENDED} AND one.value IN ${AMONG}`;
+  const values = [gateway, first - DAY_MS, last, first, first, JSON.stringify([...ids])];
+  return readMany(db, ["r.id"], have, ...values).map(([id]) => String(id));
 }
 
 /** Records, as r, with their verdicts. */
@@ -80,21 +77,39 @@ export function oursWhere(
   return readMany(db, columns, `${tables} WHERE ${where}`, ...values).map((row) => oursOf(row, idNames));
 }
 
+/** How rows are read: by our clock, and with the keys they were billed to. */
+export interface Reading {
+  readonly skew: number;
+  readonly links: ReadonlyMap<string, string | null>;
+}
+
+/** The same of their rows. */
 export function loadTheirs(
   db: Database.Database,
   gateway: string,
   { from, to }: Window,
-  skew: number,
-  links: ReadonlyMap<string, string | null>,
+  reading: Reading,
 ): Their[] {
-  const [first, last] = [from - FARTHEST_MS + skew, to + FARTHEST_MS + skew];
-  const within = "gateway = ? AND created_at >= ? AND created_at < ?";
-  return theirsWhere(db, { skew, links }, within, gateway, first, last);
+  const margin = { from: from - FARTHEST_MS, to: to + FARTHEST_MS };
+  return theirsIn(db, gateway, margin, reading, UNSETTLED);
+}
+
+/** The rows of a time, by our clock. */
+export function theirsIn(
+  db: Database.Database,
+  gateway: string,
+  { from, to }: Pick<Window, "from" | "to">,
+  reading: Reading,
+  where: string,
+  ...values: (string | number)[]
+): Their[] {
+  const within = `gateway = ? AND created_at >= ? AND created_at < ? AND ${where}`;
+  return theirsWhere(db, reading, within, gateway, from + reading.skew, to + reading.skew, ...values);
 }
 
 export function theirsWhere(
   db: Database.Database,
-  { skew, links }: { readonly skew: number; readonly links: ReadonlyMap<string, string | null> },
+  { skew, links }: Reading,
   where: string,
   ...values: (string | number)[]
 ): Their[] {
@@ -103,114 +118,4 @@ export function theirsWhere(
     const key = row.key_ref === null ? null : (links.get(row.key_ref) ?? null);
     return { row: Object.assign(row, { at: row.created_at - skew, key }), judged };
   });
-}
-
-/** Any server in between can set it, and callers can choose it: it is this gateway's only where a row has it too. */
-const ANYBODYS = "x-request-id";
-
-/** What is no id of this gateway must not speak against a row that is the request's own. */
-export function withoutStrangeIds(ours: readonly Ours[], theirs: readonly Their[]): OurRequest[] {
-  const listed = new Set(theirs.map(({ row }) => row.request_id));
-  return ours.map(({ request, gateway_ids }) => {
-    const strange = gateway_ids[ANYBODYS];
-    if (strange === undefined || listed.has(strange) || !request.ids.includes(strange)) return request;
-    const others = Object.entries(gateway_ids).some(([name, id]) => name !== ANYBODYS && id === strange);
-    return others ? request : { ...request, ids: request.ids.filter((id) => id !== strange) };
-  });
-}
-
-interface LightRecord {
-  readonly id: string;
-  readonly started_at: number;
-  readonly ended_at: number | null;
-  readonly end: RecordEnd | null;
-  readonly tool: string | null;
-  readonly key: string | null;
-  readonly model: string | null;
-  readonly model_answered: string | null;
-  readonly stream: number | null;
-  readonly status: number | null;
-  readonly refusal: string | null;
-  readonly method: string;
-  readonly endpoint: string;
-  readonly bytes_in: number;
-  readonly first_byte_at: number | null;
-  readonly input_tokens: number | null;
-  readonly cache_read_tokens: number | null;
-  readonly cache_write_tokens: number | null;
-  readonly output_tokens: number | null;
-  readonly tokens_from: TokensFrom;
-  readonly gateway_ids: string;
-}
-
-function oursOf(values: readonly unknown[], idNames: readonly string[]): Ours {
-  const record = byName(RECORD, values) as unknown as LightRecord;
-  const verdict = values.slice(RECORD.length, RECORD.length + VERDICT.length);
-  const ours = values[RECORD.length + VERDICT.length];
-  const ids = JSON.parse(record.gateway_ids) as Readonly<Record<string, string>>;
-  return {
-    request: requestOf(record, idsOf(ids, idNames), typeof ours === "string" ? JSON.parse(ours) : record),
-    own: record.ended_at ?? record.started_at,
-    tool: record.tool,
-    gateway_ids: ids,
-    verdict: verdict[0] == null ? null : verdict,
-  };
-}
-
-function requestOf(
-  record: LightRecord,
-  ids: readonly string[],
-  own: Pick<OwnNumbers, "tokens_from" | keyof OurNumbers>,
-): OurRequest {
-  const { id, started_at, ended_at, end, key, model, model_answered, stream, status } = record;
-  const billable = mayHaveArrived(record);
-  return {
-    id,
-    started_at,
-    ended_at,
-    running: end === null,
-    key,
-    model,
-    model_answered,
-    stream: flagOf(stream),
-    status,
-    ids,
-    tokens: tokensOf(own),
-    // What was reported of an answer that broke off is what there was up to then.
-    exact: own.tokens_from === "reported" && end === "complete",
-    expected: billable && isExpected(record, own.tokens_from),
-    billable,
-    upgraded: status === 101,
-  };
-}
-
-function isExpected(record: LightRecord, from: TokensFrom): boolean {
-  const { method, endpoint, status, end, refusal } = record;
-  if (end !== "complete" || refusal !== null || status === null || status < 200 || status >= 400)
-    return false;
-  // Nobody knows whether it is billed, but for what its answer tells.
-  return meteringOf(method, endpoint) !== "other" || from === "reported";
-}
-
-interface OurNumbers {
-  readonly input_tokens: number | null;
-  readonly cache_read_tokens: number | null;
-  readonly cache_write_tokens: number | null;
-  readonly output_tokens: number | null;
-}
-
-function tokensOf(own: OurNumbers & { readonly tokens_from: TokensFrom }): OurTokens | null {
-  const { input_tokens, output_tokens } = own;
-  // The console's, without what they took the place of: the verdict was lost with a damaged log.
-  if (own.tokens_from === "console" || input_tokens === null || output_tokens === null) return null;
-  return {
-    input: input_tokens,
-    cache_read: own.cache_read_tokens ?? 0,
-    cache_write: own.cache_write_tokens ?? 0,
-    output: output_tokens,
-  };
-}
-
-function idsOf(ids: Readonly<Record<string, string>>, names: readonly string[]): string[] {
-  return [...new Set(names.flatMap((name) => ids[name] ?? []))];
 }

@@ -1,6 +1,9 @@
 import type Database from "libsql";
 import { firstOf } from "../../usage/ledger/raw-row.ts";
 
+/** What follows IN: the values of a list that is handed over as JSON. */
+export const AMONG = "(SELECT value FROM json_each(?))";
+
 /**
  * The rows of a question, each with its columns in their order, as one text of JSON: libsql hands over every single value
  * by itself, which for thousands of rows takes longer than finding them, and the requests wait meanwhile. `from` begins

@@ -2,7 +2,7 @@ import type Database from "libsql";
 import { MISSING_AFTER_MS } from "../match/scene.ts";
 import type { JudgedRecord } from "../verdict.ts";
 import { readGaps, readTime } from "./facts.ts";
-import type { Ours } from "./loading.ts";
+import type { Ours } from "./ours.ts";
 
 /**
  * A record without a row is missing only where the console was read: not before the first walk's beginning, not in a gap,

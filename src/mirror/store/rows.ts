@@ -7,6 +7,11 @@ import { addGap, judgeRowsAgain, readFact, writeFact } from "./facts.ts";
 import { keyLinks } from "./keys.ts";
 import { ROW_COLUMNS, type Value, valuesOf } from "./stored-row.ts";
 
+export interface Written {
+  readonly added: number;
+  readonly changed: number;
+}
+
 /**
  * A page's rows, its mark and its gap, all or nothing: whatever ends the program in between, the next walk begins where
  * rows are missing. What says the same as before changes nothing.
@@ -15,19 +20,27 @@ export function writePage(
   db: Database.Database,
   gateway: string,
   { rows, mark, gap }: Pick<Page, "rows" | "mark" | "gap">,
-): { readonly added: number; readonly changed: number } {
+): Written {
   return transact(db, () => {
-    const news = newsIn(db, gateway, rows);
-    insert(db, gateway, news.added);
-    update(db, gateway, news.changed);
-    const earliest = Math.min(
-      ...[...news.added, ...news.changed].map((values) => Number(values[CREATED_AT])),
-    );
-    if (Number.isFinite(earliest)) judgeRowsAgain(db, gateway, Math.min(earliest, news.earliest));
+    const written = writeNews(db, gateway, rows);
     if (gap !== null) addGap(db, gateway, gap);
     writeFact(db, gateway, "mark", mark);
-    return { added: news.added.length, changed: news.changed.length };
+    return written;
   });
+}
+
+/** The first rows of a large page, of which the last are yet to be written with its mark: until then it is read again. */
+export function writeRows(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): Written {
+  return transact(db, () => writeNews(db, gateway, rows));
+}
+
+function writeNews(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): Written {
+  const news = newsIn(db, gateway, rows);
+  insert(db, gateway, news.added);
+  update(db, gateway, news.changed);
+  const earliest = Math.min(...[...news.added, ...news.changed].map((values) => Number(values[CREATED_AT])));
+  if (Number.isFinite(earliest)) judgeRowsAgain(db, gateway, Math.min(earliest, news.earliest));
+  return { added: news.added.length, changed: news.changed.length };
 }
 
 export function readMark(db: Database.Database, gateway: string): string | null {
@@ -88,6 +101,9 @@ function insert(db: Database.Database, gateway: string, rows: readonly Value[][]
 
 function update(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
   const sets = ROW_FIELDS.map((name) => `"${name}" = ?`).join(", ");
-  const change = db.prepare(`UPDATE log.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
+  // It is no longer settled; the record it was matched with stays named, so that judging finds that one too.
+  const change = db.prepare(
+    `UPDATE log.console_rows SET ${sets}, how = NULL WHERE gateway = ? AND identity = ?`,
+  );
   for (const values of rows) change.run(...values, gateway, values[IDENTITY] ?? null);
 }

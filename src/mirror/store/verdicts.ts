@@ -3,8 +3,8 @@ import { cellOf, createTally } from "../../usage/ledger/cells.ts";
 import { createRows, RECORD_COLUMNS, recordOf } from "../../usage/ledger/rows.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
-import { readMany } from "./many.ts";
-import { JUDGED, judgedValues, type Value } from "./stored-row.ts";
+import { AMONG, readMany } from "./many.ts";
+import { JUDGED, judgedValues, type StoredVerdict, type Value } from "./stored-row.ts";
 import {
   isAmended,
   type OwnNumbers,
@@ -35,7 +35,11 @@ export interface NewVerdict {
 }
 
 /** Runs, like what follows, in the caller's transaction. */
-export function writeRowVerdicts(db: Database.Database, gateway: string, rows: readonly JudgedRow[]): void {
+export function writeRowVerdicts(
+  db: Database.Database,
+  gateway: string,
+  rows: readonly (StoredVerdict & Pick<JudgedRow, "identity">)[],
+): void {
   const sets = JUDGED.map((name) => `${name} = ?`).join(", ");
   const write = db.prepare(`UPDATE log.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
   for (const row of rows) write.run(...judgedValues(row), gateway, row.identity);
@@ -50,16 +54,18 @@ export function writeRecordVerdicts(
 ): Correction[] {
   if (verdicts.length === 0) return [];
   const ids = JSON.stringify(verdicts.map(({ id }) => id));
-  const among = "IN (SELECT value FROM json_each(?))";
   const records = new Map(
-    readMany(db, [RECORD_COLUMNS], `FROM log.records WHERE id ${among}`, ids)
+    readMany(db, [RECORD_COLUMNS], `FROM log.records WHERE id IN ${AMONG}`, ids)
       .map(recordOf)
       .map((record) => [record.id, record]),
   );
   const ours = new Map(
-    readMany(db, ["record", "ours"], `FROM log.verdicts WHERE record ${among} AND ours IS NOT NULL`, ids).map(
-      ([id, text]): [unknown, OwnNumbers] => [id, JSON.parse(String(text))],
-    ),
+    readMany(
+      db,
+      ["record", "ours"],
+      `FROM log.verdicts WHERE record IN ${AMONG} AND ours IS NOT NULL`,
+      ids,
+    ).map(([id, text]): [unknown, OwnNumbers] => [id, JSON.parse(String(text))]),
   );
   const amended: (readonly [before: UsageRecord, after: UsageRecord])[] = [];
   const put = db.prepare(

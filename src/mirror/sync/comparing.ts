@@ -3,6 +3,7 @@ import type { Clock } from "../../clock.ts";
 import type { Ledger } from "../../usage/ledger/ledger.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/fault.ts";
+import type { LogEnd } from "../log-end.ts";
 import { type JudgingMeans, judgeStep } from "../store/judging.ts";
 import type { Correction } from "../store/verdicts.ts";
 
@@ -12,6 +13,8 @@ export interface ComparingMeans {
   readonly ledger: Pick<Ledger, "ask">;
   readonly skew: () => number;
   readonly priceOf: JudgingMeans["priceOf"];
+  /** See JudgingMeans. */
+  readonly unwatched: LogEnd["unwatched"];
   /** A record took the console's numbers. */
   readonly onCorrected: (correction: Correction) => void;
   /** Everything has its verdict as of now. */
@@ -47,6 +50,7 @@ export function createComparing(means: ComparingMeans): Comparing {
           idNames,
           idsAreOwn,
           priceOf,
+          unwatched: means.unwatched(db),
         });
         return judged;
       });

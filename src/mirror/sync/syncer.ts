@@ -8,7 +8,7 @@ import type { Ledger } from "../../usage/ledger/ledger.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/fault.ts";
 import type { ConsoleStatus } from "../report/shape.ts";
-import { readMark, writePage } from "../store/rows.ts";
+import { readMark, writePage, writeRows } from "../store/rows.ts";
 import { backOff } from "./back-off.ts";
 import { createTiming, type Timing } from "./timing.ts";
 
@@ -25,6 +25,8 @@ export interface SyncerMeans {
   readonly onKeys: (keys: readonly ConsoleKey[]) => void;
   /** The rows are there: they are compared, and alarms are raised. */
   readonly onRows: (adapter: ConsoleAdapter) => Promise<void>;
+  /** They could not be read: what was raised before stands, and is told again in its time. */
+  readonly onFailed: () => void;
 }
 
 /** What the console last told beside its rows. */
@@ -40,6 +42,9 @@ interface Failure {
   readonly count: number;
   readonly retryAt: number;
 }
+
+/** So many rows are written without a pause. */
+const AT_ONCE = 250;
 
 /** Keeps the rows of one gateway's console here, and says how that goes. Never touches a request. */
 export class Syncer {
@@ -153,10 +158,16 @@ export class Syncer {
     const { gateway, since } = this.#means;
     const mark = this.#ask((db) => readMark(db, gateway));
     for await (const page of adapter.walk(mark, since())) {
+      // A first walk has many pages, and a page many rows: requests go between them.
+      for (let at = 0; at + AT_ONCE < page.rows.length; at += AT_ONCE) {
+        if (isOver()) return;
+        this.#ask((db) => writeRows(db, gateway, page.rows.slice(at, at + AT_ONCE)));
+        await turn();
+      }
       if (isOver()) return;
-      this.#ask((db) => writePage(db, gateway, page));
+      const last = Math.max(0, Math.ceil(page.rows.length / AT_ONCE) - 1) * AT_ONCE;
+      this.#ask((db) => writePage(db, gateway, { ...page, rows: page.rows.slice(last) }));
       this.#progress = { done: page.done, total: page.total };
-      // A first walk has many pages: requests go between them.
       await turn();
     }
   }
@@ -192,6 +203,7 @@ export class Syncer {
     this.#retry = setTimeout(() => void this.look(), wait).unref();
     const news = before?.fault.kind !== fault.kind || before.fault.message !== fault.message;
     if (news) log.warn({ ...this.#words(), kind: fault.kind }, `the console ${fault.message}`);
+    this.#means.onFailed();
   }
 
   #words(): { gateway: string } {

@@ -15,6 +15,14 @@ export function dataOf(answer: Answer, about: string): JsonObject {
   return data;
 }
 
+/** By the envelope's own word. Looked for at its beginning first: pages are long. */
+export function isSuccess(answer: Answer): boolean {
+  if (answer.status >= 400) return false;
+  if (/^\s*\{\s*"code"\s*:\s*0\s*[,}]/.test(answer.text)) return true;
+  const body = bodyOf(answer);
+  return body !== null && fieldAt(body, "code") === 0;
+}
+
 /**
  * The word for an error: what stands before an action says it as `code`, an action itself as `reason` beside a code that
  * is the status as a number.

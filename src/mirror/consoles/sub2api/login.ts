@@ -3,7 +3,7 @@ import { bodyOf, otherShape, saying } from "../answers.ts";
 import type { Answer, Wire } from "../console.ts";
 import { ConsoleFault } from "../fault.ts";
 import { flagAt, type JsonObject, numberAt, textAt } from "../json.ts";
-import { dataOf, errorWord } from "./envelope.ts";
+import { dataOf, errorWord, isSuccess } from "./envelope.ts";
 
 export interface Tokens {
   readonly accessToken: Secret;
@@ -38,11 +38,10 @@ export async function loginSub2api(wire: Wire, { email, password }: Credentials)
 
 export async function secondFactor(wire: Wire, tempToken: Secret, code: Secret): Promise<Tokens> {
   const body = { temp_token: tempToken, totp_code: code };
-  const answer = await wire.ask({ method: "POST", path: "/api/v1/auth/login/2fa", bearer: null, body });
-  if (isRefusal(answer)) {
-    const said = saying(blotted(blotted(answer, tempToken), code));
-    throw new ConsoleFault("login-refused", `does not take this code of the second factor${said}`);
-  }
+  const told = await wire.ask({ method: "POST", path: "/api/v1/auth/login/2fa", bearer: null, body });
+  const answer = blotted(blotted(told, tempToken), code);
+  if (isRefusal(answer))
+    throw new ConsoleFault("login-refused", `does not take this code of the second factor${saying(answer)}`);
   return tokensIn(dataOf(answer, CODE), CODE);
 }
 
@@ -61,9 +60,9 @@ export function isRefusal(answer: Answer): boolean {
   return [400, 401, 403, 422].includes(answer.status) && bodyOf(answer) !== null;
 }
 
-/** An error without the secret that it answers, should the console say it back. */
+/** An error without the secret that was sent, should the console say it back. A 200 can be one, too, by its code. */
 export function blotted(answer: Answer, secret: Secret): Answer {
-  return answer.status < 400 ? answer : { ...answer, text: secret.blotFrom(answer.text) };
+  return isSuccess(answer) ? answer : { ...answer, text: secret.blotFrom(answer.text) };
 }
 
 function refusedLogin(answer: Answer): ConsoleFault | null {

@@ -12,3 +12,9 @@ export function moneyAt(object: JsonObject, name: string): number | null {
   const dollars = numberAt(object, name);
   return dollars === null ? null : microdollars(dollars);
 }
+
+/** What something cost: no request pays back, so that less than nothing is not known. */
+export function priceAt(object: JsonObject, name: string): number | null {
+  const money = moneyAt(object, name);
+  return money !== null && money >= 0 ? money : null;
+}

@@ -2,7 +2,7 @@ import { blotKeyShapes } from "../../../secret.ts";
 import type { ConsoleRow } from "../../console-row.ts";
 import { countAt, flagAt, type JsonObject, numberAt, objectAt, textAt, wholeAt } from "../json.ts";
 import { cleanAt } from "../texts.ts";
-import { moneyAt } from "./money.ts";
+import { priceAt } from "./money.ts";
 
 /** A row with the number by which the log is walked. */
 export interface NumberedRow {
@@ -34,8 +34,8 @@ export function rowOf(item: JsonObject): NumberedRow | null {
     cache_read_tokens: countAt(item, "cache_read_tokens"),
     cache_write_tokens: countAt(item, "cache_creation_tokens"),
     output_tokens: countAt(item, "output_tokens"),
-    list_microdollars: moneyAt(item, "total_cost"),
-    billed_microdollars: moneyAt(item, "actual_cost"),
+    list_microdollars: priceAt(item, "total_cost"),
+    billed_microdollars: priceAt(item, "actual_cost"),
     duration_ms: countAt(item, "duration_ms"),
     ip: cleanAt(item, "ip_address"),
   };

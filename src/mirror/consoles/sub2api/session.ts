@@ -38,7 +38,7 @@ export function createSub2apiSession(means: SessionMeans): Sub2apiSession {
   let unkept: Tokens | null = null;
   let renewing: Promise<Access> | null = null;
   /** Why the refresh token was given up, for words. */
-  let ended = "nobody is logged in";
+  let ended = "knows nobody who is logged in";
 
   async function adopt(tokens: Tokens): Promise<Access> {
     const next = tokens.refreshToken;
@@ -62,7 +62,7 @@ export function createSub2apiSession(means: SessionMeans): Sub2apiSession {
     const answer = blotted(await wire.ask({ method: "POST", path, bearer: null, body }), token);
     if (!isRefusal(answer)) return tokensIn(dataOf(answer, "the renewal of the login"), "the renewal");
     refreshToken = null;
-    ended = `the login has ended${saying(answer)}`;
+    ended = `has ended the login${saying(answer)}`;
     return null;
   }
 

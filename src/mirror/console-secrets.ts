@@ -1,0 +1,13 @@
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Watched } from "./sync/connect.ts";
+
+/** The secrets of a console that a snapshot holds, to notice that one of them is another. */
+export function consoleSecrets(gateway: Watched, snapshot: Snapshot): string {
+  const names = ["password", "access_token", "refresh_token"] as const;
+  return JSON.stringify(
+    names.map((name) => {
+      const state = snapshot.consoleSecret(gateway, name);
+      return state?.state === "ready" ? state.key.digest("same") : (state?.state ?? null);
+    }),
+  );
+}

@@ -1,0 +1,153 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { Agent } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type Database from "libsql";
+import type { Test } from "tap";
+import type { Logger } from "../../src/logger.ts";
+import { createSub2apiSession } from "../../src/mirror/consoles/sub2api/session.ts";
+import { createSub2api } from "../../src/mirror/consoles/sub2api/sub2api.ts";
+import { createWire } from "../../src/mirror/consoles/wire.ts";
+import { coverFrom, writeSynced } from "../../src/mirror/store/facts.ts";
+import { holdKeys } from "../../src/mirror/store/held.ts";
+import { linkKeys } from "../../src/mirror/store/keys.ts";
+import { createComparing } from "../../src/mirror/sync/comparing.ts";
+import { Syncer } from "../../src/mirror/sync/syncer.ts";
+import { Secret } from "../../src/secret.ts";
+import { openForWriting } from "../../src/usage/ledger/connect.ts";
+import { startSub2api } from "../doubles/consoles/sub2api.ts";
+import { type Day, makeDay } from "../doubles/mirror-day.ts";
+import { writeRecords } from "../doubles/records.ts";
+
+/**
+ * What the first sync of a day takes over HTTP, and the ones after it: how long the requests beside it wait for a single
+ * step, in milliseconds of the processor, so that others on the machine do not count. The console runs in the same
+ * process, and its time and memory are in the whole.
+ *   node --expose-gc test/bench/mirror-sync.ts [requests]
+ */
+const HOUR = 3_600_000;
+const day = makeDay({ requests: Number(process.argv[2] ?? 20_000) });
+const now = day.to + HOUR;
+const clock = { now: () => now, elapsed: () => performance.now() };
+const say = (text: string) => process.stdout.write(`${text}\n`);
+const collect = () => (globalThis as { gc?: () => void }).gc?.();
+const ends: (() => unknown)[] = [];
+const steps = { writing: [] as number[], judging: [] as number[] };
+
+const spent = (began: NodeJS.CpuUsage) => {
+  const { user, system } = process.cpuUsage(began);
+  return (user + system) / 1000;
+};
+
+async function startConsole({ rows, keys }: Day) {
+  const test = { teardown: (end: () => unknown) => ends.push(end) } as unknown as Test;
+  const double = await startSub2api(test, { now: clock.now, limits: false });
+  const names = new Map<string, string>();
+  const links = [...keys].map(([ref, key], at) => {
+    const text = `sk-bench-${at}`.padEnd(40, "0");
+    names.set(ref, text);
+    return { ref: `id:${double.addKey({ name: `tool ${at}`, key: text, multiplier: 1.5 }).id}`, key };
+  });
+  // This kind lists no failed attempts.
+  const uses = rows.filter(({ kind }) => kind === "use");
+  for (const row of uses)
+    double.bill({
+      key: names.get(row.key_ref ?? "") ?? "",
+      model: row.model ?? "",
+      stream: true,
+      input: row.input_tokens ?? 0,
+      cacheRead: row.cache_read_tokens ?? 0,
+      cacheWrite: row.cache_write_tokens ?? 0,
+      output: row.output_tokens ?? 0,
+      dollars: (row.billed_microdollars ?? 0) / 1e6,
+      at: row.created_at,
+      requestId: row.request_id ?? "",
+      duration: row.duration_ms ?? 0,
+    });
+  return { double, links, listed: uses.length };
+}
+
+function syncerFor(db: Database.Database, url: string, token: string): Syncer {
+  const measured = (times: number[]) => ({
+    ask<T>(question: (db: Database.Database) => T): T {
+      const began = process.cpuUsage();
+      const answer = question(db);
+      times.push(spent(began));
+      return answer;
+    },
+  });
+  const agent = new Agent({ keepAlive: true });
+  ends.push(() => agent.destroy());
+  const { signal } = new AbortController();
+  const wire = createWire({ url, clock, agent: () => agent, signal, onSkew: () => {} });
+  const session = createSub2apiSession({
+    ...{ wire, now: clock.now, refreshToken: new Secret(token), credentials: null },
+    onRefreshToken: async () => {},
+  });
+  const adapter = createSub2api({ url, wire, now: clock.now, pause: async () => {}, session });
+  const shared = { gateway: "main", clock };
+  const comparing = createComparing({
+    ...{ ...shared, ledger: measured(steps.judging), skew: () => 0, priceOf: () => null },
+    ...{ unwatched: () => [], onCorrected: () => {}, onJudged: () => {} },
+  });
+  const fail = (words: unknown, message: string) => say(`${message} ${JSON.stringify(words)}`);
+  return new Syncer({
+    ...{ ...shared, ledger: measured(steps.writing), onKeys: () => {}, since: () => day.from - HOUR },
+    log: { info: () => {}, warn: fail, error: fail } as unknown as Logger,
+    connect: async () => adapter,
+    onFailed: () => {},
+    onRows: async () => {
+      writeSynced(db, "main", now);
+      await comparing.compare(adapter);
+    },
+  });
+}
+
+const whole = (times: readonly number[]) => times.reduce((sum, time) => sum + time, 0);
+function tell(name: string, times: number[]): void {
+  const sorted = times.splice(0).sort((a, b) => a - b);
+  const at = (share: number) => (sorted[Math.floor((sorted.length - 1) * share)] ?? 0).toFixed(1);
+  say(
+    `  ${name}: ${sorted.length} steps, ${Math.round(whole(sorted))} ms in all, median ${at(0.5)} ms, 95 of 100 within ${at(0.95)} ms, longest ${at(1)} ms`,
+  );
+}
+
+const folder = mkdtempSync(join(tmpdir(), "kb-bench-"));
+try {
+  const file = join(folder, "usage.db");
+  writeRecords(file, day.records);
+  const { db, close } = openForWriting(file, { sync: "normal" });
+  ends.push(close);
+  const { double, links, listed } = await startConsole(day);
+  holdKeys(
+    db,
+    links.map(({ ref, key }) => ({ gateway: "main", key, tool: ref })),
+    day.from - HOUR,
+  );
+  linkKeys(db, "main", links);
+  coverFrom(db, "main", day.from - HOUR);
+  const syncer = syncerFor(db, double.url, double.refreshToken());
+  say(`${day.records.length} requests, ${listed} rows, ${day.foreign.size} foreign`);
+  for (const name of ["the first sync", "the next one", "and one more"]) {
+    collect();
+    const before = process.memoryUsage();
+    const [began, wall] = [process.cpuUsage(), performance.now()];
+    await syncer.sync();
+    const [cpu, took] = [spent(began), performance.now() - wall];
+    const peak = process.memoryUsage().rss - before.rss;
+    collect();
+    const kept = process.memoryUsage().heapUsed - before.heapUsed;
+    const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`;
+    say(
+      `${name}: ${Math.round(took)} ms, ${Math.round(cpu)} ms of the processor; heap ${megabytes(kept)} more, resident ${megabytes(peak)} more`,
+    );
+    tell("writing", steps.writing);
+    tell("judging", steps.judging);
+  }
+  const found = db.prepare("SELECT count(*) FROM log.console_rows WHERE verdict = 'foreign'").raw().get();
+  say(`foreign rows found: ${found}`);
+  await syncer.stop();
+} finally {
+  for (const end of ends.reverse()) await end();
+  rmSync(folder, { recursive: true, force: true });
+}
