@@ -36,10 +36,10 @@ export function tellAlarms(alarms: readonly Alarm[], means: AlarmMeans): void {
   if (JSON.stringify(told) !== JSON.stringify(before)) means.writeTold(JSON.stringify(told));
 }
 
-function isDue({ at, count }: Told, now: number, time: number): boolean {
+function isDue(told: Told, count: number, now: number): boolean {
   // A clock that was set back must not silence it.
-  const passed = Math.abs(time - at);
-  return passed >= AGAIN_MS || (now > count && passed >= MORE_MS);
+  const passed = Math.abs(now - told.at);
+  return passed >= AGAIN_MS || (count > told.count && passed >= MORE_MS);
 }
 
 /** Not under the name `key`, which the logger takes for a secret. */

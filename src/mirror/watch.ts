@@ -113,7 +113,7 @@ export class GatewayWatch {
   /** Reads the console where that was a while ago, but waits for it only so long. */
   async freshFacts(): Promise<void> {
     const { clock } = this.#means;
-    if (this.facts !== null && clock.now() - this.facts.asOf < FRESH_MS) return;
+    if (this.facts !== null && Math.abs(clock.now() - this.facts.asOf) < FRESH_MS) return;
     const given = pause(PATIENCE_MS, undefined, { ref: false, signal: this.#stop.signal }).catch(() => {});
     // Whoever asks for the keys every second must not ask a failing console every second.
     await Promise.race([this.#syncer.look(), given]);
@@ -189,7 +189,8 @@ export class GatewayWatch {
   }
 
   #judged(): void {
-    this.#blind = this.#means.ledger.ask((db) => blindness(db, this.#gateway.name));
+    const { ledger, clock } = this.#means;
+    this.#blind = ledger.ask((db) => blindness(db, this.#gateway.name, clock.now()));
     this.#tell();
   }
 

@@ -412,6 +412,22 @@ t.test("ack wants a terminal, shows the alarms, and acknowledges those only", as
   );
 });
 
+t.test("ack says so where more came than was shown, and acknowledges nothing", async (t) => {
+  const now = Date.now();
+  const { home } = await startMirrorControl(t, {
+    "GET /mirror": () => [mirrorReport(now, { alarms: [alarm(now)] })],
+    "POST /ack": () => ({ acknowledged: null }),
+  });
+  if (!hasTerminal(t)) return;
+  const ack = atTerminal(t, home, "mirror", "ack");
+  await ack.says(/type yes: /);
+  ack.child.stdin?.write("yes\n");
+  t.match(await ack.ended, {
+    code: 1,
+    stdout: /more came meanwhile than was shown → keybearer mirror ack main/,
+  });
+});
+
 t.test("every help of the mirror's and of keys fits a screen", async (t) => {
   const [mirror, keys] = [mirrorCommand(), keysCommand()];
   for (const one of [mirror, keys, ...mirror.commands]) {

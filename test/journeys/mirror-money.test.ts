@@ -84,6 +84,48 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25", "one-api"] as const) {
   });
 }
 
+t.test("a refund of more than its request cost makes it free, and no other request cheaper", async (t) => {
+  const journey = await startJourney(t, "new-api v0.13.2", { tools: { codex: LIMITED }, more: PRICES });
+  await journey.idle();
+  const half = { "x-test-input": "400", "x-test-output": "100", "x-test-dollars": "0.5" };
+  await journey.ask(half);
+  journey.clock.pass(5000);
+  const { headers } = await journey.ask(half);
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  t.match(await levels(journey), { "spend/hour": 1_000_000, quota: 1_000_000 });
+  journey.elsewhere({ dollars: 3, refund: true, requestId: headers.get("x-oneapi-request-id") ?? "" });
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  const free = { "spend/hour": 500_000, "spend/month": 500_000, quota: 500_000, "tokens/hour": 1000 };
+  t.strictSame(await levels(journey), free);
+  t.strictSame(
+    recordsIn(journey.places.usage).map((record) => record.billed_microdollars),
+    [500_000, 0],
+  );
+
+  await journey.daemon.stop(0);
+  const { home, callers, console, clock } = journey;
+  const again = await startBeside(t, console, clock, {
+    ...{ home, callers, tools: { codex: LIMITED }, more: PRICES },
+  });
+  t.strictSame(await levels(again), free, "and after a restart too");
+});
+
+t.test("a cost below nothing is not known, so that our own counts", async (t) => {
+  const journey = await startJourney(t, "sub2api", { tools: { codex: LIMITED }, more: PRICES });
+  await journey.idle();
+  await journey.ask({ "x-test-input": "400", "x-test-output": "100", "x-test-dollars": "-1000" });
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  t.equal((await journey.mirror()).rows.total, 1);
+  t.match(await levels(journey), { "spend/hour": 500_000, quota: 500_000 });
+  t.strictSame(
+    recordsIn(journey.places.usage).map((record) => record.billed_microdollars),
+    [null],
+  );
+});
+
 t.test("a multiplier that differs from config.yaml's is pointed out, and is no leak", async (t) => {
   const journey = await startJourney(t, "sub2api", {
     tools: { codex: "group: coding" },

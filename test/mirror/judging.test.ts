@@ -331,3 +331,28 @@ t.test("the same pages three times, in any order, leave the same content", async
     t.same(faultsIn(file), []);
   }
 });
+
+t.test("a long request that nobody saw the end of has its row, however late it is listed", async (t) => {
+  const unseen = { status: null, first_byte_at: null, model_answered: null, stream: null, gateway_ids: {} };
+  const killed = unmetered(1, { ...unseen, end: "interrupted", ended_at: null });
+  const { db, file } = mirrorFile(t, [
+    killed,
+    record(2, { started_at: AT + 40 * MINUTE, ended_at: AT + 41 * MINUTE }),
+  ]);
+  const at = (minutes: number) => ({ created_at: AT + minutes * MINUTE, duration_ms: minutes * MINUTE });
+  judgeAll(db, { now: AT + 50 * MINUTE });
+  page(db, [row(2, { created_at: AT + 41 * MINUTE })]);
+  judgeAll(db, { now: AT + 60 * MINUTE });
+  page(db, [
+    row(1, { request_id: "never-seen", ...at(85) }),
+    row(3, { request_id: "stolen", ...at(80), duration_ms: 900 }),
+  ]);
+  judgeAll(db, { now: AT + 90 * MINUTE, most: 2 });
+  t.same(verdicts(db), [
+    ["row-1", "matched", "presumed", 0, "…a1b2"],
+    ["row-2", "matched", "id", 0, "…a1b2"],
+    ["row-3", "foreign", null, 1, "…a1b2"],
+  ]);
+  t.match(found(file, 1), { tokens_from: "console", billed_microdollars: 9000 });
+  t.same(faultsIn(file), []);
+});

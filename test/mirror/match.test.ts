@@ -1,7 +1,19 @@
 import t from "tap";
 import { judge } from "../../src/mirror/match/judge.ts";
 import type { OurRequest, Scene, TheirRow } from "../../src/mirror/match/scene.ts";
-import { HOUR, left, MINUTE, NOW, request, row, SECOND, scene, THEN, verdicts } from "./match-scene.ts";
+import {
+  HOUR,
+  left,
+  MINUTE,
+  NOW,
+  request,
+  row,
+  SECOND,
+  scene,
+  THEN,
+  TOKENS,
+  verdicts,
+} from "./match-scene.ts";
 
 interface Case {
   readonly name: string;

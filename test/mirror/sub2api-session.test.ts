@@ -286,6 +286,55 @@ t.test("a login that is refused says why, and never the password", async (t) => 
   }
 });
 
+/** Every character as its number. */
+const escaped = (text: string) =>
+  [...text].map((letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
+
+t.test("a console that says back what it was shown is not repeated, in whatever way it does", async (t) => {
+  const [temp, code, access, refresh] = ["tt-7", "123456", "at-secret-7", "rt-secret-7"].map(
+    (text) => new Secret(text),
+  ) as [Secret, Secret, Secret, Secret];
+  const ways: [string, (said: string) => Reply][] = [
+    ["a refusal", (said) => [400, { code: 400, message: `you said ${said}` }]],
+    ["a 200 that is none", (said) => [200, { code: 400, message: `you said ${said}` }]],
+    ["a text for a code", (said) => [200, { code: "0", message: `you said ${said}` }]],
+    ["two codes", (said) => [200, `{"code":0,"code":7,"message":${JSON.stringify(`you said ${said}`)}}`]],
+    ["in numbers", (said) => [200, `{"code":7,"message":"you said ${escaped(said)}"}`]],
+    ["a failure", (said) => [500, { code: 500, message: `you said ${said}` }]],
+  ];
+  for (const [name, say] of ways) {
+    const { wire } = await consoleServer(t, (path, body, request) => {
+      if (path === "/auth/login") return say(String(body.password));
+      if (path === "/auth/login/2fa") return say(`${body.temp_token} and ${body.totp_code}`);
+      if (path === "/auth/refresh" && body.refresh_token === "rt-0")
+        return ok({ access_token: "at-secret-7", refresh_token: "rt-1", expires_in: 3600 });
+      if (path === "/auth/refresh") return say(String(body.refresh_token));
+      return say(String(request.headers.authorization));
+    });
+    const login = await loginSub2api(wire, CREDENTIALS).catch(String);
+    const factor = await secondFactor(wire, temp, code).catch(String);
+    const { session } = sessionOf(wire, { refreshToken: refresh });
+    const renewal = await session.ask("/api/v1/auth/me").catch(String);
+    const adapter = createSub2api({
+      ...{ url: "http://console", wire, session: sessionOf(wire).session },
+      ...{ now: () => 0, pause: async () => {} },
+    });
+    const asking = await adapter.keys().catch(String);
+    for (const [what, said, secrets] of [
+      ["the password", login, [CREDENTIALS.password]],
+      ["the second factor", factor, [temp, code]],
+      ["the refresh token", renewal, [refresh]],
+      ["the access token", asking, [access]],
+    ] as const) {
+      t.match(said, /you said .*\[redacted\]/, `${name}: ${what}`);
+      t.notOk(
+        secrets.some((secret) => secret.isIn(String(said))),
+        `${name}: not ${what}`,
+      );
+    }
+  }
+});
+
 t.test("a redirect to another origin sees no credential, whatever is asked", async (t) => {
   const elsewhere = await consoleServer(t, () => ok({ balance: 1 }));
   const issued = tokens();

@@ -45,11 +45,12 @@ export function writeChanges(
 
 /**
  * An alarm ends when somebody acknowledges it, or when the row turns out to be ours; not because a key was taken out of
- * config.yaml and put back, which would begin its time anew: who may edit files could silence it so.
+ * config.yaml and put back, which would begin its time anew: who may edit files could silence it so; nor because the
+ * clock was set back.
  */
 function takesBack(before: StoredVerdict, after: StoredVerdict | JudgedRow): boolean {
   if (before.verdict !== "foreign" || !before.certain) return false;
-  return after.verdict === "before" || after.verdict === "unwatched";
+  return after.verdict === "before" || after.verdict === "unwatched" || after.verdict === "pending";
 }
 
 function isOtherRow(before: StoredVerdict, after: StoredVerdict | JudgedRow): boolean {

@@ -66,8 +66,9 @@ export function writeSynced(db: Database.Database, gateway: string, at: number):
 }
 
 /** From when on this console's rows are read (the `since` of the first walk): records from before it are never missing. */
-export function coverFrom(db: Database.Database, gateway: string, since: number): void {
-  const from = Math.max(since, readTime(db, gateway, "begun_at") ?? since);
+export function coverFrom(db: Database.Database, gateway: string, since: number, now = Infinity): void {
+  // A beginning that is still to come was written before the clock was set back.
+  const from = Math.max(since, Math.min(readTime(db, gateway, "begun_at") ?? since, now));
   const before = readTime(db, gateway, "covered_from");
   if (before === null || from < before) writeFact(db, gateway, "covered_from", String(from));
 }

@@ -32,7 +32,7 @@ export function firstDay(gateway: string, { ledger, clock }: BeginningMeans): nu
     ledger.ask((db) => {
       const oldest = db.prepare("SELECT min(started_at) FROM log.records WHERE gateway = ?").raw();
       const since = Math.min(now - HISTORY_MS, (numberIn(oldest.get(gateway)) ?? now) - DAY_MS);
-      coverFrom(db, gateway, since);
+      coverFrom(db, gateway, since, now);
       return since;
     }) ?? now - HISTORY_MS
   );

@@ -5,22 +5,20 @@ import { numberIn } from "../../usage/ledger/raw-row.ts";
 const MOST_MISSING = 3;
 
 /** Why what the console lists says nothing about a leak, in words; null: it lists what passes here. */
-export function blindness(db: Database.Database, gateway: string): string | null {
+export function blindness(db: Database.Database, gateway: string, now: number): string | null {
+  // What has a time to come is from before the clock was set back, and says nothing of today.
+  const ofVerdicts = "FROM log.verdicts WHERE gateway = ? AND started_at <= ?";
   const last = numberIn(
     db
-      .prepare(
-        "SELECT max(started_at) FROM log.verdicts WHERE gateway = ? AND verdict IN ('matched', 'differs')",
-      )
+      .prepare(`SELECT max(started_at) ${ofVerdicts} AND verdict IN ('matched', 'differs')`)
       .raw()
-      .get(gateway),
+      .get(gateway, now),
   );
   const missing = numberIn(
     db
-      .prepare(
-        "SELECT count(*) FROM log.verdicts WHERE gateway = ? AND verdict = 'missing' AND started_at > ?",
-      )
+      .prepare(`SELECT count(*) ${ofVerdicts} AND verdict = 'missing' AND started_at > ?`)
       .raw()
-      .get(gateway, last ?? 0),
+      .get(gateway, now, last ?? 0),
   );
   if ((missing ?? 0) >= MOST_MISSING)
     return `lists none of the last ${missing} requests that passed here: its operator may have switched its log off, or this is another account`;

@@ -40,6 +40,7 @@ interface Failure {
   readonly fault: ConsoleFault;
   readonly at: number;
   readonly count: number;
+  readonly wait: number;
   readonly retryAt: number;
 }
 
@@ -90,9 +91,10 @@ export class Syncer {
 
   /** By itself: not while it was asked to wait. */
   look(): Promise<void> {
-    const { clock } = this.#means;
-    if (this.#failure !== null && clock.now() < this.#failure.retryAt) return Promise.resolve();
-    return this.sync();
+    const { wait, retryAt } = this.#failure ?? { wait: 0, retryAt: 0 };
+    const left = retryAt - this.#means.clock.now();
+    // More than it was asked to wait: the clock was set back, and that time may be weeks away.
+    return left > 0 && left <= wait ? Promise.resolve() : this.sync();
   }
 
   /** Now. One at a time: whoever asks while one runs waits for that one. */
@@ -195,7 +197,7 @@ export class Syncer {
     const before = this.#failure;
     const count = (before?.count ?? 0) + 1;
     const wait = backOff(count, fault.retryAfter);
-    this.#failure = { fault, at: before?.at ?? clock.now(), count, retryAt: clock.now() + wait };
+    this.#failure = { fault, at: before?.at ?? clock.now(), count, wait, retryAt: clock.now() + wait };
     // It may be another console than it was, or of another kind. Everything else keeps its session, and what that knows
     // of a password that was refused.
     if (fault.kind === "not-a-console" || fault.kind === "other-shape") this.#adapter = null;

@@ -62,7 +62,10 @@ export function isRefusal(answer: Answer): boolean {
 
 /** An error without the secret that was sent, should the console say it back. A 200 can be one, too, by its code. */
 export function blotted(answer: Answer, secret: Secret): Answer {
-  return isSuccess(answer) ? answer : { ...answer, text: secret.blotFrom(answer.text) };
+  if (isSuccess(answer)) return answer;
+  // Written anew: JSON can spell one character in several ways, and the secret is known in the usual one.
+  const body = bodyOf(answer);
+  return { ...answer, text: secret.blotFrom(body === null ? answer.text : JSON.stringify(body)) };
 }
 
 function refusedLogin(answer: Answer): ConsoleFault | null {

@@ -1,0 +1,222 @@
+import t, { type Test } from "tap";
+import { command } from "../doubles/command.ts";
+import {
+  consoleKey,
+  DAY,
+  fingerprint,
+  MINUTE,
+  type MirrorJourney,
+  startJourney,
+} from "../doubles/mirror-journey.ts";
+import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { until } from "../doubles/until.ts";
+
+const OUTSIDE = /used outside keybearer/;
+
+async function edit(journey: MirrorJourney, text: string): Promise<void> {
+  const { revision } = (await journey.status()).config;
+  await journey.save(text);
+  await until("the edit is in force", async () => (await journey.status()).config.revision > revision);
+}
+
+/** One request of ours, and then as many of somebody else's. */
+async function stolen(journey: MirrorJourney, count = 1): Promise<void> {
+  await journey.idle();
+  journey.clock.pass(MINUTE);
+  await journey.ask();
+  journey.clock.pass(MINUTE);
+  for (let n = 0; n < count; n += 1) journey.elsewhere({ model: "stolen" });
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+}
+
+const counts = async (journey: MirrorJourney) =>
+  (await journey.mirror()).alarms.map(({ key, count }) => [key, count]);
+
+function withoutConsole(text: string): string {
+  return text.replace(/ {4}console:\n(?: {6}.*\n)+/, "");
+}
+
+async function acknowledge(t: Test, journey: MirrorJourney): Promise<void> {
+  if (!hasTerminal(t)) {
+    t.equal(await journey.ack(), 1);
+    return;
+  }
+  const ack = atTerminal(t, journey.home, "mirror", "ack", "main");
+  await ack.says(/acknowledge this\?/);
+  ack.child.stdin?.write("yes\n");
+  t.match(await ack.ended, { code: 0, stdout: /acknowledged 1 row/ });
+}
+
+t.test("an alarm stands while its key, its tool or its console is out of config.yaml", async (t) => {
+  const journey = await startJourney(t, "sub2api", { tools: { codex: "", other: "" } });
+  await stolen(journey);
+  const standing = [[fingerprint(journey.codex.key), 1]];
+  t.strictSame(await counts(journey), standing);
+
+  const edits = [
+    ["another key", journey.config({ tools: { codex: `key: ${consoleKey()}`, other: "" } })],
+    ["no such tool", journey.config({ tools: { other: "" } })],
+    ["a tool that is off", journey.config({ tools: { codex: "enabled: false", other: "" } })],
+  ] as const;
+  for (const [name, text] of edits) {
+    for (const [when, saved] of [
+      [name, text],
+      [`${name}, and back`, journey.config()],
+    ] as const) {
+      await edit(journey, saved);
+      journey.clock.pass(MINUTE);
+      await journey.sync();
+      t.strictSame(await counts(journey), standing, when);
+    }
+  }
+
+  await edit(journey, withoutConsole(journey.config()));
+  t.match((await journey.status()).consoles, [
+    { gateway: "main", state: "cannot-see", why: /no console/, next: /ack main/, alarms: [{ count: 1 }] },
+  ]);
+  t.strictSame(await counts(journey), standing, "no console any more");
+  const told = await command(t, journey.home, ["mirror"]);
+  t.match(told, { code: 1, stdout: OUTSIDE });
+  await edit(journey, journey.config());
+  await journey.sync();
+  t.strictSame(await counts(journey), standing, "the console is back");
+
+  await edit(journey, withoutConsole(journey.config()));
+  await acknowledge(t, journey);
+  t.strictSame((await journey.status()).consoles, [], "it was acknowledged without a console");
+  await edit(journey, journey.config());
+  await journey.sync();
+  t.strictSame(await counts(journey), [], "and stays so");
+});
+
+t.test("an alarm is told every day while the console fails", async (t) => {
+  const journey = await startJourney(t, "sub2api");
+  await stolen(journey);
+  t.equal(journey.logged(OUTSIDE).length, 1);
+  journey.console.fault = "500";
+  for (let day = 1; day <= 3; day += 1) {
+    journey.clock.pass(DAY);
+    await journey.sync();
+    await journey.sync();
+    t.equal(journey.logged(OUTSIDE).length, 1 + day);
+  }
+});
+
+t.test("an alarm stands when the clock is set back to before it", async (t) => {
+  const journey = await startJourney(t, "sub2api");
+  await stolen(journey);
+  for (const back of [2 * MINUTE, 60 * MINUTE, 3 * DAY]) {
+    journey.clock.pass(-back);
+    await journey.sync();
+    t.strictSame(await counts(journey), [[fingerprint(journey.codex.key), 1]], `by ${back} ms`);
+  }
+});
+
+for (const [name, whose] of [
+  ["sub2api", "this machine's"],
+  ["sub2api", "everybody's"],
+  ["new-api v1.0.0-rc.25", "this machine's"],
+  ["new-api v0.13.2", "everybody's"],
+  ["one-api", "this machine's"],
+] as const) {
+  t.test(`${name}: ${whose} clock that was ahead, and is set right, hides no thief`, async (t) => {
+    const alone = whose === "this machine's";
+    const journey = await startJourney(t, name, {
+      before: (console) => {
+        console.skew = alone ? -30 * DAY : 0;
+      },
+    });
+    await journey.idle();
+    journey.clock.pass(MINUTE);
+    await journey.ask();
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    journey.console.fault = "500";
+    await journey.sync();
+    journey.clock.pass(-30 * DAY);
+    journey.console.skew = 0;
+    journey.console.fault = null;
+    await journey.keys();
+    t.equal((await journey.idle()).state, "ok", "it is not waited for until that time comes");
+
+    await stolen(journey, 2);
+    const { rows, alarms, watched_since, last_sync } = await journey.mirror();
+    t.match(alarms, [{ tools: ["codex"], count: 2, models: ["stolen"] }], JSON.stringify(rows));
+    const now = journey.clock.now();
+    t.ok((watched_since ?? 0) <= now && (last_sync ?? 0) <= now, "nothing is said to be from the future");
+    // Long enough after them that what is missing has nothing to do with them.
+    journey.clock.pass(15 * MINUTE);
+    journey.console.logging = false;
+    for (let n = 0; n < 3; n += 1) await journey.ask();
+    journey.clock.pass(20 * MINUTE);
+    await journey.sync();
+    t.match(await journey.mirror(), { records: { missing: 3 }, state: "cannot-see", alarms: [{ count: 2 }] });
+  });
+}
+
+t.test("keys that end alike: what one may do elsewhere, the other may not", async (t) => {
+  const [mine, shared] = [consoleKey().slice(0, -4), consoleKey().slice(0, -4)].map((key) => `${key}2026`);
+  const journey = await startJourney(t, "sub2api", {
+    tools: { codex: `key: ${mine}`, laptop: `key: ${shared}, keys_elsewhere: true` },
+    before(console) {
+      console.addKey({ name: "mine", key: mine ?? "" });
+      console.addKey({ name: "shared", key: shared ?? "" });
+    },
+  });
+  await journey.idle();
+  journey.clock.pass(MINUTE);
+  t.equal((await journey.ask()).status, 200);
+  for (let n = 0; n < 3; n += 1) journey.elsewhere({ key: mine ?? "", model: "stolen" });
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  t.match((await journey.mirror()).alarms, [{ key: "…2026", count: 3, models: ["stolen"] }]);
+});
+
+t.test("what is acknowledged is what was shown, or nothing", async (t) => {
+  const journey = await startJourney(t, "sub2api");
+  await stolen(journey);
+  const [shown] = (await journey.mirror()).alarms;
+  // Listed late, and older than what was shown.
+  journey.elsewhere({ model: "late", at: journey.clock.now() - 90_000 });
+  await journey.sync();
+  const { gateway = null, key = null, last_at = null, count = null } = shown ?? {};
+  const heard = { gateway, key, last_at, count };
+  t.strictSame(await journey.control("POST", "/ack", heard), { acknowledged: null });
+  t.strictSame(await counts(journey), [[key, 2]]);
+  t.strictSame(await journey.control("POST", "/ack", { ...heard, count: 2 }), { acknowledged: 2 });
+  t.strictSame(await counts(journey), []);
+});
+
+t.test(
+  "use that passes by on purpose is neither foreign nor news; a key that was given up is named",
+  async (t) => {
+    const journey = await startJourney(t, "sub2api", {
+      tools: { codex: "", cursor: "watch_only: true", laptop: "keys_elsewhere: true", old: "" },
+    });
+    await journey.idle();
+    journey.clock.pass(MINUTE);
+    await journey.ask();
+    for (const tool of ["cursor", "cursor", "laptop"]) journey.elsewhere({ key: journey.caller(tool).key });
+    journey.clock.pass(MINUTE);
+    await journey.sync();
+    const report = await journey.mirror();
+    t.match(report.rows, { total: 4, by_id: 1, elsewhere: 3, foreign_certain: 0, foreign_suspected: 0 });
+    t.strictSame(
+      report.tools.filter(({ foreign, foreign_microdollars }) => foreign + foreign_microdollars > 0),
+      [],
+    );
+    t.strictSame(await journey.diff(), []);
+    t.match(report.elsewhere, [
+      { tool: "cursor", day: 2 },
+      { tool: "laptop", day: 1 },
+    ]);
+
+    const old = fingerprint(journey.caller("old").key);
+    t.notMatch(report.blind.join("\n"), old);
+    const { codex, cursor } = { codex: "", cursor: "watch_only: true" };
+    await edit(journey, journey.config({ tools: { codex, cursor, laptop: "keys_elsewhere: true" } }));
+    await journey.sync();
+    t.match((await journey.mirror()).blind.join("\n"), `keys that no tool here has any more: ${old}`);
+  },
+);
