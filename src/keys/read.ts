@@ -2,18 +2,19 @@ import { describeSource, type KeySource } from "../key-source.ts";
 import { keyFault, Secret } from "../secret.ts";
 import { runKeyCommand } from "./sources/command.ts";
 import { readKeyFile, type SourceText } from "./sources/file.ts";
+import { readKeychain } from "./sources/keychain.ts";
 import { plain } from "./words.ts";
 
 export interface ReadMeans {
-  /** Where env: looks, and what a command inherits. */
+  /** Where env: looks, what a command inherits, and where the keychain is found. */
   readonly env: NodeJS.ProcessEnv;
   /** Names of variables that a command must not see: they hold keys of other tools. Default none. */
   readonly withhold?: readonly string[] | undefined;
   /** keybearer's own folders: a file: written as inside them must really lie there. Default none. */
   readonly home?: readonly string[] | undefined;
-  /** Ends a command that nobody waits for any more. */
+  /** Ends a command, or a look into the keychain, that nobody waits for any more. */
   readonly signal?: AbortSignal | undefined;
-  /** Milliseconds a command or a file may take. Default 10 s. */
+  /** Milliseconds a command, a file or the keychain may take. Default 10 s. */
   readonly limit?: number | undefined;
   /** It is a password, which a person chose: no rule says what it looks like. Default a key. */
   readonly password?: boolean | undefined;
@@ -41,10 +42,7 @@ export async function readKey(source: KeySource, means: ReadMeans): Promise<Read
     case "command":
       return checked(source, await runKeyCommand(source.argv, { env, withhold, signal, limit }));
     case "keychain":
-      return {
-        ok: false,
-        reason: "the keychain is not supported yet: use env:, file: or command: for this key",
-      };
+      return checked(source, await readKeychain(source, { env, signal, limit }));
   }
 }
 

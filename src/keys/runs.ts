@@ -3,7 +3,7 @@ import type { KeySource } from "../key-source.ts";
 import { type Reading, type ReadMeans, readKey } from "./read.ts";
 import { STOPPED } from "./sources/command.ts";
 
-/** Reads sources, so many at once, and shares one run of a command among all who wait for the same. */
+/** Reads sources, so many at once, and shares one run of a command or keychain among all who wait for the same. */
 export interface Runs {
   read(source: KeySource, means: ReadMeans & { readonly signal: AbortSignal }): Promise<Reading>;
 }
@@ -16,6 +16,8 @@ interface Run {
 
 /** Enough for every vault to be asked side by side, too few for a long list of tools to swamp the machine. */
 const MOST_AT_ONCE = 16;
+/** Each is a Node of its own: more at once are not sooner done. */
+const MOST_KEYCHAINS = 4;
 /** Longer timers fire at once. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
@@ -24,10 +26,12 @@ export function createRuns(): Runs {
   // Apart, so that a file need not wait behind commands that wait for a finger.
   const commands = createGate(MOST_AT_ONCE);
   const files = createGate(MOST_AT_ONCE);
+  const keychains = createGate(MOST_KEYCHAINS);
 
   function start(id: string, source: KeySource, means: ReadMeans): Run {
     const stop = new AbortController();
-    const reading = commands(() => readKey(source, { ...means, signal: stop.signal }));
+    const gate = source.kind === "keychain" ? keychains : commands;
+    const reading = gate(() => readKey(source, { ...means, signal: stop.signal }));
     const run = { reading, stop, users: 0 };
     running.set(id, run);
     void reading.finally(() => {
@@ -39,8 +43,8 @@ export function createRuns(): Runs {
   return {
     read(source, means) {
       if (source.kind === "file") return files(() => readKey(source, means));
-      if (source.kind !== "command") return readKey(source, means);
-      const id = JSON.stringify([source.argv, [...(means.withhold ?? [])].sort()]);
+      if (source.kind === "literal" || source.kind === "env") return readKey(source, means);
+      const id = idOf(source, means);
       const run = running.get(id) ?? start(id, source, means);
       run.users += 1;
       return untilLeft(run.reading, means.signal, () => {
@@ -52,6 +56,13 @@ export function createRuns(): Runs {
       });
     },
   };
+}
+
+/** What makes two readings the same one: a password is checked by other rules than a key. */
+function idOf(source: KeySource, { withhold = [], password = false }: ReadMeans): string {
+  // The keychain sees no variables that would have to be withheld.
+  const withheld = source.kind === "keychain" ? [] : [...withhold].sort();
+  return JSON.stringify([source, withheld, password]);
 }
 
 /** The reading, or at once a refusal when the one who asked no longer waits. */

@@ -48,11 +48,6 @@ t.test("a name that every object has is not a variable", async (t) => {
   t.match(reasonOf(await readKey({ kind: "env", name: "constructor" }, { env: {} })), /is not set/);
 });
 
-t.test("the keychain is refused with what to use instead", async (t) => {
-  const source = { kind: "keychain", service: "keybearer", account: "codex" } as const;
-  t.match(reasonOf(await readKey(source, { env: {} })), /not supported yet: use env:, file: or command:/);
-});
-
 t.test("one final newline of a key file is not part of the key", async (t) => {
   for (const end of ["", "\n", "\r\n"]) t.equal(keyOf(await readFile(keyFile(t, KEY + end))), KEY);
 });

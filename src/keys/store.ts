@@ -1,0 +1,138 @@
+import { randomBytes } from "node:crypto";
+import { link, lstat, mkdir, open, rename, rm, unlink } from "node:fs/promises";
+import { dirname, isAbsolute } from "node:path";
+import { keyFault, Secret } from "../secret.ts";
+import { codeOf } from "./pins.ts";
+import { readKeyFile } from "./sources/file.ts";
+import { askKeychain, nameOf, sessionBus } from "./sources/keychain.ts";
+import { plain, shellWord } from "./words.ts";
+
+/** Where a key that was typed is put. Both are key sources too. */
+export type KeyPlace =
+  | { readonly kind: "keychain"; readonly service: string; readonly account: string }
+  | { readonly kind: "file"; readonly path: string };
+
+export interface StoreMeans {
+  /** Where the keychain is found. */
+  readonly env: NodeJS.ProcessEnv;
+  /** Another key that lies there may go. Default it stays, and that is a refusal. */
+  readonly replace?: boolean | undefined;
+  /** Milliseconds for the keychain, whose password a person may have to type. Default 60 s. */
+  readonly limit?: number | undefined;
+}
+
+export type Stored = { readonly ok: true } | { readonly ok: false; readonly reason: string };
+
+const TYPING_LIMIT = 60_000;
+const LOOKING_LIMIT = 3_000;
+const FILE_LIMIT = 10_000;
+
+/** Whether there is a keychain to offer. Asks nobody for a password; a locked one is there. */
+export async function keychainThere(means: {
+  readonly env: NodeJS.ProcessEnv;
+}): Promise<{ readonly there: boolean; readonly why: string | null }> {
+  const bus = sessionBus(means.env);
+  if (!bus.ok) return { there: false, why: bus.reason };
+  // No entry has this name. Only one that is found is unlocked, so the search is silent.
+  const nobody = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
+  const answer = await askKeychain(nobody, { operation: "read" }, { env: means.env, limit: LOOKING_LIMIT });
+  return answer.ok ? { there: true, why: null } : { there: false, why: answer.reason };
+}
+
+/** Puts a key where it will be read from. Never throws, and never says the key in a reason. */
+export async function storeKey(place: KeyPlace, key: Secret, means: StoreMeans): Promise<Stored> {
+  const fault = keyFault(key.reveal());
+  if (fault !== null) return refuse(`incomplete key: ${fault}`);
+  const { replace = false } = means;
+  if (place.kind === "file") return storeFile(place.path, key, replace);
+  const stranger = notOurs(place.service);
+  if (stranger !== null) return refuse(stranger);
+  const request = { operation: "store", key: key.reveal(), replace } as const;
+  const answer = await askKeychain(place, request, { env: means.env, limit: means.limit ?? TYPING_LIMIT });
+  if (!answer.ok) return refuse(key.blotFrom(answer.reason));
+  if (answer.done) return { ok: true };
+  return refuse(`another key lies in the keychain as ${nameOf(place)} already: it was left alone`);
+}
+
+/** Takes a key away again. One that is not there is as good as taken away. */
+export async function forgetKey(place: KeyPlace, means: StoreMeans): Promise<Stored> {
+  if (place.kind === "file") return forgetFile(place.path);
+  const stranger = notOurs(place.service);
+  if (stranger !== null) return refuse(stranger);
+  const limit = means.limit ?? TYPING_LIMIT;
+  const answer = await askKeychain(place, { operation: "forget" }, { env: means.env, limit });
+  return answer.ok ? { ok: true } : answer;
+}
+
+/** The keychain is everybody's: other programs' entries are none of our business. */
+function notOurs(service: string): string | null {
+  if (service.startsWith("keybearer")) return null;
+  return `the service of a keychain entry must begin with keybearer, not ${plain(service)}`;
+}
+
+async function storeFile(path: string, key: Secret, replace: boolean): Promise<Stored> {
+  if (!isAbsolute(path)) return refuse(`file:${plain(path)} is not a full path: write it from / on`);
+  const temporary = `${path}.${randomBytes(6).toString("hex")}.tmp`;
+  try {
+    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    const handle = await open(temporary, "wx", 0o600);
+    try {
+      await handle.writeFile(`${key.reveal()}\n`);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    if (replace) await rename(temporary, path);
+    // Unlike a rename, a link does not go over what came there in this very moment.
+    else if (!(await linked(temporary, path))) return sameAlready(path, key);
+    return { ok: true };
+  } catch (error) {
+    return refuse(whyNot(path, error));
+  } finally {
+    await rm(temporary, { force: true }).catch(() => undefined);
+  }
+}
+
+/** false: something is there already. */
+async function linked(from: string, to: string): Promise<boolean> {
+  try {
+    await link(from, to);
+    return true;
+  } catch (error) {
+    if (codeOf(error) === "EEXIST") return false;
+    throw error;
+  }
+}
+
+async function sameAlready(path: string, key: Secret): Promise<Stored> {
+  const found = await readKeyFile(path, [], FILE_LIMIT);
+  if (found.ok && found.warning === null && new Secret(found.text).equals(key)) return { ok: true };
+  return refuse(`${plain(path)} is there already, with something else in it: it was left alone`);
+}
+
+async function forgetFile(path: string): Promise<Stored> {
+  try {
+    const found = await lstat(path);
+    if (!found.isFile()) return refuse(`${plain(path)} is not a regular file: it was left alone`);
+    await unlink(path);
+    return { ok: true };
+  } catch (error) {
+    return codeOf(error) === "ENOENT" ? { ok: true } : refuse(whyNot(path, error));
+  }
+}
+
+function whyNot(path: string, error: unknown): string {
+  const code = codeOf(error);
+  const folder = dirname(path);
+  if (code === "EACCES" || code === "EPERM" || code === "EROFS") {
+    return `${plain(folder)} may not be written by you: ls -ld ${plain(shellWord(folder))}`;
+  }
+  if (code === "ENOSPC" || code === "EDQUOT") return `there is no room left for ${plain(path)}`;
+  if (code === "EISDIR") return `${plain(path)} is a folder, not a file`;
+  if (code === "ENOTDIR" || code === "EEXIST") return `${plain(folder)} is not a folder`;
+  return `${plain(path)} could not be changed (${code})`;
+}
+
+function refuse(reason: string): { readonly ok: false; readonly reason: string } {
+  return { ok: false, reason };
+}

@@ -1,0 +1,252 @@
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import t from "tap";
+import { type Reading, readKey } from "../../src/keys/read.ts";
+import { askKeychain } from "../../src/keys/sources/keychain.ts";
+import { forgetKey, keychainThere, storeKey } from "../../src/keys/store.ts";
+import { Secret } from "../../src/secret.ts";
+import { ask, holdsNone, lastKey, newKey, startGateway, toolState } from "../doubles/config-journey.ts";
+import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { missingForSecrets, startBus, startSecretService } from "../doubles/secret-service.ts";
+import { until } from "../doubles/until.ts";
+
+const ONE = "sk-canary-one-8f3a1c9d2b7e";
+const TWO = "sk-canary-two-5d1e7a9c3f60";
+
+const entry = (account: string, service = "keybearer") => ({ kind: "keychain", service, account }) as const;
+
+function told(reading: Reading): string {
+  return reading.ok ? `a key: ${reading.key.reveal()}` : reading.reason;
+}
+
+const onLinux = process.platform === "linux";
+const missing = missingForSecrets();
+if (missing !== null) {
+  t.comment(`!!! no ${missing} here (apt-get install gnome-keyring dbus): the real keychain is SKIPPED`);
+}
+
+t.test("without a session bus there is no keychain, and what to use instead is said", async (t) => {
+  if (!onLinux) return t.comment("SKIPPED: only Linux reaches its keychain over a bus");
+  const why = /there is no session bus here .* use file: or command:/;
+  t.match(told(await readKey(entry("codex"), { env: {} })), why);
+  t.match(await keychainThere({ env: {} }), { there: false, why });
+  t.match(await storeKey(entry("codex"), new Secret(ONE), { env: {} }), { ok: false, reason: why });
+  const env = { XDG_RUNTIME_DIR: t.testdir() };
+  t.match(told(await readKey(entry("codex"), { env })), why, "a folder without a bus is none either");
+});
+
+t.test("a bus that is gone, or deaf, is not taken for a missing entry", async (t) => {
+  if (!onLinux) return t.comment("SKIPPED: only Linux reaches its keychain over a bus");
+  // Short, because a unix socket lies in it.
+  const folder = await mkdtemp(join(tmpdir(), "kb-"));
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const gone = { DBUS_SESSION_BUS_ADDRESS: `unix:path=${join(folder, "gone")}` };
+  t.match(told(await readKey(entry("codex"), { env: gone })), /the session bus does not answer/);
+  const deaf = createServer(() => {}).listen(join(folder, "bus"));
+  await once(deaf, "listening");
+  t.teardown(() => deaf.close());
+  const env = { XDG_RUNTIME_DIR: folder };
+  t.match(
+    told(await readKey(entry("codex"), { env, limit: 400 })),
+    /did not answer within 0.4 s/,
+    "found in the folder",
+  );
+  const stop = new AbortController();
+  const reading = readKey(entry("codex"), { env, limit: 60_000, signal: stop.signal });
+  stop.abort();
+  t.match(told(await reading), /stopped, because the configuration changed/);
+});
+
+t.test("a key file is for its owner alone, whole, and never goes over another key unasked", async (t) => {
+  const folder = join(t.testdir(), "keys");
+  const place = { kind: "file", path: join(folder, "codex") } as const;
+  const store = (key: string, replace = false) => storeKey(place, new Secret(key), { env: {}, replace });
+  const read = async () => told(await readKey(place, { env: {} }));
+  t.same(await store(ONE), { ok: true });
+  t.equal((await stat(folder)).mode & 0o777, 0o700);
+  t.equal((await stat(place.path)).mode & 0o777, 0o600);
+  t.same(await store(ONE), { ok: true }, "the same key is there already");
+  const refused = await store(TWO);
+  t.match(refused, { ok: false, reason: /is there already, with something else in it/ });
+  t.notMatch(JSON.stringify(refused), /canary/);
+  t.equal(await read(), `a key: ${ONE}`);
+  t.same(await store(TWO, true), { ok: true });
+  t.equal(await read(), `a key: ${TWO}`);
+  t.same(await readdir(folder), ["codex"], "nothing is left beside it");
+  t.same(await forgetKey(place, { env: {} }), { ok: true });
+  t.same(await forgetKey(place, { env: {} }), { ok: true }, "twice is no mistake");
+  t.same(await readdir(folder), []);
+});
+
+t.test("of many keys stored in one file at once, one is kept and the others are told", async (t) => {
+  const place = { kind: "file", path: join(t.testdir(), "codex") } as const;
+  const keys = Array.from({ length: 8 }, (_, at) => new Secret(`${ONE}-${at}`));
+  const outcomes = await Promise.all(keys.map((key) => storeKey(place, key, { env: {} })));
+  t.equal(outcomes.filter(({ ok }) => ok).length, 1);
+  const winner = keys[outcomes.findIndex(({ ok }) => ok)];
+  t.equal(told(await readKey(place, { env: {} })), `a key: ${winner?.reveal()}`);
+});
+
+t.test("a key is not stored through a link, nor where there can be no file, and that is said", async (t) => {
+  const folder = t.testdir({ sub: {} });
+  const at = (path: string) => ({ kind: "file", path }) as const;
+  const store = (path: string, replace = false) => storeKey(at(path), new Secret(ONE), { env: {}, replace });
+  await writeFile(join(folder, "theirs"), "something");
+  await symlink(join(folder, "theirs"), join(folder, "link"));
+  t.match(await store(join(folder, "link")), { ok: false, reason: /left alone/ });
+  t.match(await forgetKey(at(join(folder, "link")), { env: {} }), { ok: false, reason: /left alone/ });
+  t.same(await store(join(folder, "link"), true), { ok: true });
+  t.equal(await readFile(join(folder, "theirs"), "utf8"), "something", "the link went, not what it led to");
+  t.match(await store(join(folder, "sub"), true), { ok: false, reason: /is a folder/ });
+  t.match(await store(join(folder, "theirs", "key")), { ok: false, reason: /is not a folder/ });
+  t.match(await store("codex"), { ok: false, reason: /not a full path/ });
+  t.match(await forgetKey(at(join(folder, "sub")), { env: {} }), { ok: false, reason: /not a regular file/ });
+});
+
+t.test("a bus on which nobody keeps secrets is named", { skip: missing ?? false }, async (t) => {
+  const { env } = await startBus(t);
+  const why = /no program on the session bus keeps secrets .* use file: or command:/;
+  t.match(told(await readKey(entry("codex"), { env })), why);
+  t.match(await keychainThere({ env }), { there: false, why });
+});
+
+t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
+  const service = await startSecretService(t);
+  const { env } = service;
+  const read = async (account: string, limit = 5_000) => told(await readKey(entry(account), { env, limit }));
+  const store = (account: string, key: string, replace = false) =>
+    storeKey(entry(account), new Secret(key), { env, replace });
+
+  await t.test("a key that was stored is read, and other accounts have their own", async (t) => {
+    t.same(await keychainThere({ env }), { there: true, why: null });
+    t.same(await store("codex", ONE), { ok: true });
+    t.same(await store("codex-2", TWO), { ok: true });
+    t.equal(await read("codex"), `a key: ${ONE}`);
+    t.equal(await read("codex-2"), `a key: ${TWO}`);
+    t.match(await read("other"), /no entry keybearer\/other: `keybearer tools rotate <tool>` puts/);
+  });
+
+  await t.test("another key is never written over unasked", async (t) => {
+    t.same(await store("codex", ONE), { ok: true }, "the same key is there already");
+    const refused = await store("codex", TWO);
+    t.match(refused, { ok: false, reason: /another key lies in the keychain as keybearer\/codex/ });
+    t.notMatch(JSON.stringify(refused), /canary/);
+    t.equal(await read("codex"), `a key: ${ONE}`);
+    t.same(await store("codex", TWO, true), { ok: true });
+    t.equal(await read("codex"), `a key: ${TWO}`);
+    t.same(await store("codex", ONE, true), { ok: true });
+  });
+
+  await t.test("a key that was forgotten is gone, and may be forgotten again", async (t) => {
+    t.same(await store("short-lived", ONE), { ok: true });
+    t.same(await forgetKey(entry("short-lived"), { env }), { ok: true });
+    t.match(await read("short-lived"), /has no entry/);
+    t.same(await forgetKey(entry("short-lived"), { env }), { ok: true });
+    t.equal(await read("codex"), `a key: ${ONE}`, "and no other");
+  });
+
+  await t.test("what other programs keep there is neither written nor taken away", async (t) => {
+    const theirs = entry("me", "login");
+    t.ok(
+      (await askKeychain(theirs, { operation: "store", key: "x", replace: false }, { env, limit: 5_000 })).ok,
+    );
+    const why = { ok: false, reason: /must begin with keybearer, not login/ };
+    t.match(await storeKey(theirs, new Secret(ONE), { env, replace: true }), why);
+    t.match(await forgetKey(theirs, { env }), why);
+    t.match(await askKeychain(theirs, { operation: "read" }, { env, limit: 5_000 }), { found: "x" });
+  });
+
+  await t.test("what cannot be a key is not stored, and named when it is there", async (t) => {
+    t.match(await store("spaced", `${ONE} `), {
+      ok: false,
+      reason: "incomplete key: the key has a space in it",
+    });
+    const written = { operation: "store", key: `${ONE} and more`, replace: false } as const;
+    t.match(await askKeychain(entry("spaced"), written, { env, limit: 5_000 }), { ok: true, done: true });
+    const reason = await read("spaced");
+    t.match(reason, /incomplete key: the key has a space in it \(from keychain:keybearer\/spaced\)/);
+    t.notMatch(reason, /canary/);
+  });
+
+  await t.test(
+    "options for Node and keys in the environment do not reach the keychain's process",
+    async (t) => {
+      const env = { ...service.env, NODE_OPTIONS: "--require /nowhere/to/be/found.cjs" };
+      t.equal(told(await readKey(entry("codex"), { env })), `a key: ${ONE}`);
+    },
+  );
+
+  await t.test("a locked one whose password is not given says so", async (t) => {
+    service.lock();
+    const why = /the keychain is locked, and its password was not given: unlock it/;
+    t.match(await read("codex"), why);
+    t.match(await store("codex-3", TWO), { ok: false, reason: why });
+  });
+
+  await t.test("a locked one that nobody unlocks stops neither the clock nor the files", async (t) => {
+    await service.window("stays");
+    t.match(await keychainThere({ env }), { there: true }, "it is there");
+    t.equal(service.asked(), 0, "and looking asks nobody for a password");
+    let answered = 0;
+    const stop = new AbortController();
+    // More than the thread pool has threads.
+    const readings = ["codex", "codex-2", "codex", "codex-2", "codex", "codex-2"].map(async (account) => {
+      const words = told(await readKey(entry(account), { env, limit: 60_000, signal: stop.signal }));
+      answered += 1;
+      return words;
+    });
+    await until("the keychain asks for its password", () => service.asked() > 0);
+    await readFile(join(service.folder, "bus.xml"));
+    t.equal(answered, 0, "a file was read while all of them still waited");
+    stop.abort();
+    for (const words of await Promise.all(readings)) t.match(words, /stopped/);
+    t.match(
+      await read("codex", 500),
+      /did not answer within 0.5 s.*: unlock it, then save config.yaml again/,
+    );
+  });
+
+  await t.test("once it is unlocked, the same key is read again", async (t) => {
+    await service.unlock();
+    t.equal(await read("codex"), `a key: ${ONE}`);
+  });
+
+  await t.test("a daemon serves with keys from it, and with the next one after a rotation", async (t) => {
+    const gateway = await startGateway(t);
+    const [first, second] = [newKey(gateway), newKey(gateway)];
+    const { token, hash } = freshToken();
+    const config = (account: string) =>
+      `gateway: ${gateway.baseUrl}\ntools: { claude: { key: "keychain:keybearer/${account}", token: "${hash}" } }\n`;
+    t.same(await store("claude", first.text), { ok: true });
+    const under = await startUnderTest(t, config("claude"), { env });
+    t.equal((await ask(under, token)).status, 200);
+    t.equal(lastKey(gateway), first.id);
+
+    t.same(await store("claude-2", second.text), { ok: true });
+    await under.save(config("claude-2"));
+    const inForce = async () => (await toolState(under, "claude"))?.key === second.fingerprint;
+    await until("the second key is in force", inForce);
+    t.equal((await ask(under, token)).status, 200);
+    t.equal(lastKey(gateway), second.id);
+
+    t.same(await forgetKey(entry("claude-2"), { env }), { ok: true });
+    await under.daemon.reload();
+    await until("it is gone", async () => (await toolState(under, "claude"))?.state === "key-unavailable");
+    t.match(await ask(under, token), { status: 400, refusal: "key-unavailable", text: /has no entry/ });
+    t.same(await store("claude-2", second.text), { ok: true });
+    await under.daemon.reload();
+    await until("SIGHUP has read it again", inForce);
+    t.equal((await ask(under, token)).status, 200);
+    holdsNone(t, under, [first.text, second.text]);
+  });
+
+  await t.test("a long key of odd characters comes back as it went in", async (t) => {
+    const key = `sk-"\\$'${randomBytes(3_000).toString("base64")}`;
+    t.same(await store("long", key), { ok: true });
+    t.ok((await read("long")) === `a key: ${key}`);
+  });
+});
