@@ -1,0 +1,180 @@
+import type { Client, Shell } from "../../clients/client.ts";
+import { SHELLS } from "../../clients/shell-lines.ts";
+import {
+  type Fields,
+  fieldsFor,
+  NO_MODEL,
+  notesFor,
+  originWithToken,
+  type Snippet,
+  settingsFor,
+  type Target,
+} from "../../clients/snippet.ts";
+import { CLIENTS, guessClients } from "../../clients/table.ts";
+import { cellsOf, fitted, wrapped } from "../columns.ts";
+import { type Note, noteInWords } from "../note.ts";
+import { visible, visibleLines } from "../table.ts";
+import type { FoundTool } from "./scene.ts";
+
+export interface Settings {
+  readonly tool: FoundTool;
+  readonly client: Client;
+  readonly target: Target;
+}
+
+/** The address that goes into the client's field; with the token in it where the client can send it no other way. */
+export function fieldsOf({ client, target }: Settings): Fields {
+  return client.id === "url-only"
+    ? fieldsFor(client, { ...target, origin: originWithToken(target) })
+    : fieldsFor(client, target);
+}
+
+/** Which field takes which value, what to paste, and what is to be known. */
+export function settingsInWords(settings: Settings, shell: Shell, width: number): string {
+  const { tool, client, target } = settings;
+  const lines = [visible(`${client.name}, for the tool ${tool.name}`), "", ...fieldLines(settings, width)];
+  const snippets = settingsFor(client, target).filter(
+    ({ kind, format }) => kind !== "env" || format === shell,
+  );
+  for (const [at, snippet] of snippets.entries())
+    lines.push("", visible(heading(snippet, snippets[at - 1])), "", visibleLines(snippet.text));
+  const notes = notesFor(client, target).map((what) => ({ what, next: null }));
+  const all = [...notes, ...openEnds(settings)];
+  if (all.length > 0) lines.push("", ...all.map((note) => noteInWords(note, width)));
+  return `${lines.join("\n")}\n`;
+}
+
+function fieldLines(settings: Settings, width: number): string[] {
+  const { client } = settings;
+  const { baseUrl, token, model } = fieldsOf(settings);
+  const slash = client.base === "root" ? " (without /v1)" : "";
+  const rows: (readonly [string, string])[] = [
+    [client.label, `${baseUrl}${slash}`],
+    ...(client.id === "url-only" ? [] : [[client.keyLabel, token] as const]),
+    ...(client.modelLabel === null || model === null ? [] : [[client.modelLabel, model] as const]),
+  ];
+  const room = Math.min(24, Math.max(...rows.map(([label]) => cellsOf(label))));
+  return [
+    ...rows.flatMap(([label, value]) => fieldLine(visible(label), visible(value), room, width)),
+    ...wrapped(visible(`in: ${client.where}`), width - 2)
+      .split("\n")
+      .map((line) => `  ${line}`),
+  ];
+}
+
+/** What is to be copied is not broken: it goes onto a line of its own instead. */
+function fieldLine(label: string, value: string, room: number, width: number): string[] {
+  const line = `  ${label}${" ".repeat(Math.max(0, room - cellsOf(label)))}  ${value}`;
+  return cellsOf(line) <= width ? [line] : [`  ${label}`, `    ${value}`];
+}
+
+function heading({ kind, path, way, format }: Snippet, before: Snippet | undefined): string {
+  const word = before === undefined ? "" : before.way === way ? "and " : "or ";
+  switch (kind) {
+    case "env":
+      return `${word}in the shell that starts it (${format}; --shell ${SHELLS.filter((each) => each !== format).join(", ")}):`;
+    case "file":
+      return `${word}in ${path}, beside what is there:`;
+    case "code":
+      return `${word}in your program:`;
+    case "command":
+      return `${word}once in a shell:`;
+  }
+}
+
+/** What is still missing, and how to get it. */
+function openEnds({ tool, client, target }: Settings): Note[] {
+  const guessed = guessClients(tool.name);
+  const how = guessed.length === 1 && guessed[0] === client ? "" : ` --for ${client.id}`;
+  const again = `keybearer use ${tool.name}${how} --new-token`;
+  const notes: Note[] = [];
+  if (target.token === null)
+    notes.push(
+      tool.sandbox
+        ? { what: "<token> is the one that `keybearer run` printed; it is new each run.", next: null }
+        : {
+            what:
+              tool.tokens.length === 0
+                ? "<token>: the tool has none yet"
+                : "<token>: only its hash is kept, so make one for this client, beside the others",
+            next: again,
+          },
+    );
+  if (fieldsFor(client, target).model?.includes(NO_MODEL))
+    notes.push({
+      what: `${NO_MODEL}: set tools.${tool.name}.model, or take one from the list`,
+      next: `keybearer models --tool ${tool.name}`,
+    });
+  if (client.id === "url-only" && !tool.tokenInUrl)
+    notes.push({ what: `refused as it is: first set tools.${tool.name}.token_in_url: true`, next: null });
+  return notes;
+}
+
+/** Why there are no settings, and what can be had all the same. */
+export function unusableInWords({ tool, client }: Settings, width: number): string {
+  const lines = [
+    `${client.name} cannot be pointed at keybearer: ${client.unusable}.`,
+    `it needs a key of its own, in its own settings. with watch_only: true for ${tool.name} in config.yaml, keybearer still shows what that key uses, from the gateway's console (keybearer mirror).`,
+  ];
+  return `${lines.map((line) => wrapped(visible(line), width)).join("\n")}\n`;
+}
+
+/** The list to choose from, where the tool's name says nothing, or too much. */
+export function clientsInWords(tool: string, choice: readonly Client[], width: number): string {
+  const why =
+    choice.length < CLIENTS.length
+      ? `${tool} may be one of these`
+      : `which program is ${tool}? its name does not say`;
+  const table = fitted(
+    [
+      { head: "client", cells: choice.map(({ id }) => id), goes: 0 },
+      { head: "what it is", cells: choice.map(({ name }) => name), goes: 0 },
+      { head: "base URL", cells: choice.map(addressShape), goes: 1 },
+    ],
+    width,
+    { sum: false },
+  );
+  return `${noteInWords({ what: why, next: `keybearer use ${tool} --for <client>` }, width)}\n\n${table}\n`;
+}
+
+function addressShape({ base, unusable }: Client): string {
+  if (unusable !== null) return "cannot";
+  return base === "root" ? "without /v1" : "with /v1";
+}
+
+/** For programs. Every shell's lines are in it. */
+export function settingsInJson(settings: Settings, link: string | null): unknown {
+  const { tool, client, target } = settings;
+  const { baseUrl, model } = fieldsOf(settings);
+  const can = client.unusable === null;
+  return {
+    tool: tool.name,
+    client: client.id,
+    name: client.name,
+    unusable: client.unusable,
+    base_url_field: client.label,
+    base_url: can ? baseUrl : null,
+    where: client.where,
+    token_field: client.keyLabel,
+    token: target.token,
+    model_field: client.modelLabel,
+    model: can && !model?.includes(NO_MODEL) ? model : null,
+    snippets: settingsFor(client, target),
+    notes: notesFor(client, target),
+    link,
+  };
+}
+
+export function clientsInJson(tool: string, choice: readonly Client[]): unknown {
+  return {
+    tool,
+    client: null,
+    clients: choice.map(({ id, name, label, base, unusable }) => ({
+      id,
+      name,
+      base_url_field: label,
+      base,
+      unusable,
+    })),
+  };
+}

@@ -1,0 +1,112 @@
+import { randomBytes } from "node:crypto";
+import { constants, lstatSync, readFileSync, realpathSync, renameSync, unlinkSync } from "node:fs";
+import { lstat, mkdir, open, realpath, unlink } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { reason } from "../../reason.ts";
+
+/** A client's settings as they were when they were looked at. */
+export interface SettingsFile {
+  /** As the client names it. */
+  readonly path: string;
+  /** The file itself: dotfiles managers put a link in its place, which stays. */
+  readonly target: string;
+  /** null: there is none. */
+  readonly found: { readonly text: string; readonly mode: number } | null;
+}
+
+export type Looked =
+  | { readonly ok: true; readonly file: SettingsFile }
+  | { readonly ok: false; readonly reason: string };
+
+export type Replaced = { readonly ok: true } | { readonly ok: false; readonly reason: string };
+
+const MOST_BYTES = 1_000_000;
+
+export async function lookAt(path: string): Promise<Looked> {
+  try {
+    const entry = await lstat(path).catch(nullIfMissing);
+    if (entry === null) return { ok: true, file: { path, target: path, found: null } };
+    const target = await realpath(path).catch(nullIfMissing);
+    if (target === null) return no(`${path} is a link that leads nowhere: delete it, then run this again`);
+    // O_NONBLOCK: opening a fifo would otherwise wait for somebody to write into it.
+    const handle = await open(target, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      const stat = await handle.stat();
+      if (!stat.isFile()) return no(`${path} is not a file`);
+      if (stat.uid !== (process.getuid?.() ?? stat.uid)) {
+        return no(`${path} belongs to another user, so it is left alone`);
+      }
+      if (stat.size > MOST_BYTES) return no(`${path} is larger than 1 MB: not read`);
+      const bytes = await handle.readFile();
+      const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+      return { ok: true, file: { path, target, found: { text, mode: stat.mode & 0o777 } } };
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    if (error instanceof TypeError) return no(`${path} is not UTF-8 text, so it is left alone`);
+    return no(`${path} cannot be read: ${reason(error)}`);
+  }
+}
+
+/**
+ * Puts a text in the place of what was looked at, whole or not at all; null removes the file. Refused where the file is
+ * no longer what it was then.
+ */
+export async function replace(file: SettingsFile, text: string | null, mode: number): Promise<Replaced> {
+  const { path, target } = file;
+  let temporary: string | null = null;
+  try {
+    if (text === null) return swapped(file, () => unlinkSync(target));
+    await mkdir(dirname(target), { recursive: true, mode: 0o700 });
+    const made = join(dirname(target), `.${basename(target)}.${randomBytes(12).toString("hex")}.tmp`);
+    temporary = made;
+    await writeDurably(made, text, mode);
+    const done = swapped(file, () => renameSync(made, target));
+    if (done.ok) temporary = null;
+    return done;
+  } catch (error) {
+    return no(`${path} was not changed: ${reason(error)}`);
+  } finally {
+    // It holds a token.
+    if (temporary !== null) await unlink(temporary).catch(() => {});
+  }
+}
+
+async function writeDurably(path: string, text: string, mode: number): Promise<void> {
+  const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
+  const handle = await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+  try {
+    await handle.writeFile(text);
+    // Only now, and not by open, whose mode the umask cuts.
+    await handle.chmod(mode);
+    // Before the rename: without it, a power cut can leave the new name with no content.
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Compares and changes without giving way in between: only the time between two system calls is left to others. */
+function swapped(file: SettingsFile, change: () => void): Replaced {
+  if (!isUnchanged(file)) {
+    return no(`${file.path} was changed by something else meanwhile and was left as it is: run this again`);
+  }
+  change();
+  return { ok: true };
+}
+
+function isUnchanged({ path, target, found }: SettingsFile): boolean {
+  if (found === null) return lstatSync(path, { throwIfNoEntry: false }) === undefined;
+  if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return false;
+  return realpathSync(path) === target && readFileSync(target).equals(Buffer.from(found.text));
+}
+
+function nullIfMissing(error: NodeJS.ErrnoException): null {
+  if (error.code === "ENOENT") return null;
+  throw error;
+}
+
+function no(reason: string): { readonly ok: false; readonly reason: string } {
+  return { ok: false, reason };
+}

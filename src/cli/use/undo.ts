@@ -1,0 +1,69 @@
+import { shownDiff } from "../../clients/write/diff.ts";
+import type { Writable } from "../../clients/write/settings.ts";
+import type { Places } from "../../places.ts";
+import { reason } from "../../reason.ts";
+import { EXIT } from "../../start-failure.ts";
+import { terminalMeans, type WriteMeans } from "./means.ts";
+import { lookAt, replace } from "./settings-file.ts";
+import { createUndoStore, digestOf, type Kept } from "./undo-store.ts";
+
+export interface UndoAsked {
+  readonly places: Places;
+  /** As the person typed it, for what to type next. */
+  readonly tool: string;
+  readonly client: Writable;
+  readonly clientName: string;
+  /** The person has said yes already. */
+  readonly yes: boolean;
+  /** Also where that loses what was changed in the file since. */
+  readonly force: boolean;
+}
+
+/** Puts a client's settings back to what they were before the last --write. */
+export async function undoSettings(asked: UndoAsked, means: WriteMeans = terminalMeans()): Promise<void> {
+  const { places, client, clientName, force } = asked;
+  const store = createUndoStore(places.state, means.clock);
+  const kept = await store.newest(client).catch(reason);
+  if (typeof kept === "string") return means.fail(kept, EXIT.failed);
+  if (kept === null) {
+    return means.fail(`there is nothing to undo: ${clientName} was not set up with --write`, EXIT.failed);
+  }
+  const looked = await lookAt(kept.file);
+  if (!looked.ok) return means.fail(looked.reason, EXIT.failed);
+  const { file } = looked;
+  const now = file.found?.text ?? null;
+  if (now === kept.before) {
+    await store.drop(kept);
+    return means.say(`${kept.file} is as it was before already`, tokenStays(kept));
+  }
+  means.say(...shownDiff(kept.file, now, kept.before));
+  const again = `keybearer use ${asked.tool} --for ${client} --undo`;
+  if (!force && (now === null || digestOf(now) !== kept.written)) {
+    const what = `${kept.file} was changed since, and going back would lose that; nothing changed`;
+    return means.fail(`${what}. to go back all the same: ${again} --force`, EXIT.failed);
+  }
+  const fault = await agreed(asked, means, `${again}${force ? " --force" : ""} --yes`, kept);
+  if (fault !== null) return means.fail(fault.message, fault.code);
+  const done = await replace(file, kept.before, file.found?.mode ?? kept.mode);
+  if (!done.ok) return means.fail(done.reason, EXIT.failed);
+  await store.drop(kept);
+  const result = kept.before === null ? "is removed, as it was not there before" : "is as it was before";
+  means.say(`${kept.file} ${result}: start ${clientName} anew`, tokenStays(kept));
+}
+
+/** null: the person wants it. */
+async function agreed({ yes }: UndoAsked, means: WriteMeans, again: string, { file, before }: Kept) {
+  if (yes) return null;
+  if (!means.there()) {
+    const message = `nobody is here to ask; nothing changed. if you are sure: ${again}`;
+    return { message, code: EXIT.usage };
+  }
+  const question = before === null ? `remove ${file}?` : `put ${file} back?`;
+  if (await means.saysYes(question)) return null;
+  return { message: "not undone; nothing changed", code: EXIT.failed };
+}
+
+/** Other places may hold it by now, and its hash alone does not say which of the tool's tokens it is. */
+function tokenStays({ tool }: Kept): string {
+  return `its token goes on working until you type: keybearer tools token ${tool}`;
+}

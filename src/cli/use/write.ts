@@ -1,0 +1,172 @@
+import { shownDiff } from "../../clients/write/diff.ts";
+import { settingsFiles } from "../../clients/write/file-of.ts";
+import { type Clash, type Settings, settingsOf, type Writable } from "../../clients/write/settings.ts";
+import type { Spliced } from "../../clients/write/spliced.ts";
+import { setToken } from "../../config/edit/splice.ts";
+import { writeConfig } from "../../config/edit/write.ts";
+import { readText } from "../../config/load.ts";
+import type { Tool } from "../../config/shape.ts";
+import { hashToken, makeToken } from "../../identity/token.ts";
+import type { Places } from "../../places.ts";
+import { reason } from "../../reason.ts";
+import { EXIT } from "../../start-failure.ts";
+import { terminalMeans, type WriteMeans } from "./means.ts";
+import { lookAt, replace, type SettingsFile } from "./settings-file.ts";
+import { createUndoStore, digestOf } from "./undo-store.ts";
+
+export interface WriteAsked {
+  readonly places: Places;
+  /** Its tokens are hashes. */
+  readonly tool: Pick<Tool, "name" | "tokens">;
+  readonly client: Writable;
+  /** As people call it. */
+  readonly clientName: string;
+  readonly origin: string;
+  readonly model: string | null;
+  /** A cheaper one for small tasks in the background; null: the same. */
+  readonly small: string | null;
+  /** The person has said yes already. */
+  readonly yes: boolean;
+}
+
+/** Merges a client's settings into its own file: shows what would change, asks, and keeps the old file. */
+export async function writeSettings(asked: WriteAsked, means: WriteMeans = terminalMeans()): Promise<void> {
+  const { client, clientName, yes } = asked;
+  const tool = asked.tool.name;
+  const looked = await settingsFile(client, means);
+  if (!looked.ok) return means.fail(looked.reason, EXIT.failed);
+  const { file } = looked;
+  const planned = await plan(asked, file, means);
+  if (typeof planned === "string") return means.fail(planned, EXIT.failed);
+  if (planned.text === file.found?.text) {
+    return means.say(`${file.path} points ${clientName} at keybearer already; nothing changed`);
+  }
+  means.say(...shownDiff(file.path, file.found?.text ?? null, planned.text));
+  if (!yes && !means.there()) {
+    const again = `keybearer use ${tool} --for ${client} --write --yes`;
+    return means.fail(`nobody is here to ask; nothing changed. if you are sure: ${again}`, EXIT.usage);
+  }
+  if (!yes && !(await means.saysYes(`write this to ${file.path}?`))) {
+    return means.fail("not written; nothing changed", EXIT.failed);
+  }
+  const fault = await carryOut(asked, file, planned, means);
+  if (fault !== null) return means.fail(fault, EXIT.failed);
+  means.say(`${file.path} points ${clientName} at keybearer as ${tool}: start ${clientName} anew`);
+  means.say(`to go back: keybearer use ${tool} --for ${client} --undo`);
+  if (((file.found?.mode ?? 0) & 0o077) !== 0) {
+    means.note({ what: `others may read ${file.path}, which holds a token`, next: `chmod 600 ${file.path}` });
+  }
+}
+
+interface Planned {
+  readonly text: string;
+  /** null: the one in the file works. */
+  readonly newToken: string | null;
+}
+
+/** What the file is to be. A text: why it cannot be. */
+async function plan(asked: WriteAsked, file: SettingsFile, means: WriteMeans): Promise<Planned | string> {
+  const { tool, client, clientName, places, yes } = asked;
+  const settings = settingsOf(client);
+  if (settings.needsModel && asked.model === null) {
+    const next = `write model: below tools: ${tool.name}: in config.yaml, then run this again`;
+    return `${clientName} lists the models that it may use, and none is known: ${next}`;
+  }
+  const text = textOf(file, settings);
+  // A token that is there and works is kept: every new one would be one more that nobody knows of.
+  const there = settings.tokenIn(text);
+  const newToken = there !== null && tool.tokens.includes(hashToken(there)) ? null : makeToken();
+  // Found out before anybody is asked.
+  const addable = newToken === null ? null : await withToken(places.config, tool.name, newToken);
+  if (addable?.ok === false) return addable.reason;
+  const merged = settings.merge(text, { ...asked, token: newToken ?? there ?? "" });
+  const edited = merged.ok ? await withoutClashes(merged.text, settings, yes, means) : merged;
+  if (!edited.ok) return cannot(file, edited);
+  for (const what of settings.notes(edited.text)) means.note({ what, next: null });
+  return { text: edited.text, newToken };
+}
+
+/** The first of the client's files that is there, else the last. */
+async function settingsFile(client: Writable, means: WriteMeans) {
+  const paths = settingsFiles(client, means);
+  let looked = await lookAt(paths[0]);
+  for (const path of paths.slice(1)) {
+    if (!looked.ok || looked.file.found !== null) return looked;
+    looked = await lookAt(path);
+  }
+  return looked;
+}
+
+function textOf({ found }: SettingsFile, { empty }: Settings): string {
+  return found === null || found.text.trim() === "" ? empty : found.text;
+}
+
+/** Asked one by one: it is the person's own setting, and not all of them are ours to judge. */
+async function withoutClashes(
+  merged: string,
+  settings: Settings,
+  yes: boolean,
+  means: WriteMeans,
+): Promise<Spliced> {
+  let result: Spliced = { ok: true, text: merged };
+  for (const clash of settings.clashes(merged)) {
+    means.note({ what: `${clash.name} is in it: ${clash.why}`, next: null });
+    const goes = await maySo(clash, yes, means);
+    if (goes && result.ok) result = settings.without(result.text, clash);
+  }
+  return result;
+}
+
+async function maySo(clash: Clash, yes: boolean, means: WriteMeans): Promise<boolean> {
+  // Where nobody can be asked, the diff shows what --yes would do.
+  return yes || !means.there() || (await means.saysYes(`take ${clash.name} out as well?`));
+}
+
+function cannot({ path }: SettingsFile, { reason: why, line }: Extract<Spliced, { ok: false }>): string {
+  return `${path} was left as it is: ${line === null ? "" : `line ${line}: `}${why}`;
+}
+
+/** Undo first, then the token, then the file: whatever fails, the client goes on as before. A text: what failed. */
+async function carryOut(
+  { places, client, tool }: WriteAsked,
+  file: SettingsFile,
+  { text, newToken }: Planned,
+  means: WriteMeans,
+): Promise<string | null> {
+  const store = createUndoStore(places.state, means.clock);
+  const mode = file.found?.mode ?? 0o600;
+  try {
+    const before = file.found?.text ?? null;
+    const written = digestOf(text);
+    const kept = await store.keep(client, { tool: tool.name, file: file.path, before, mode, written });
+    const added = newToken === null ? null : await addToken(places.config, tool.name, newToken);
+    const done = added?.ok === false ? added : await replace(file, text, mode);
+    if (done.ok) return null;
+    await store.drop(kept);
+    if (added?.ok) await added.takeBack();
+    return done.reason;
+  } catch (error) {
+    return `nothing was written: the old settings could not be kept in ${places.state}: ${reason(error)}`;
+  }
+}
+
+type Added =
+  | { readonly ok: true; readonly takeBack: () => Promise<unknown> }
+  | { readonly ok: false; readonly reason: string };
+
+async function addToken(config: string, tool: string, token: string): Promise<Added> {
+  const edited = await withToken(config, tool, token);
+  if (!edited.ok) return edited;
+  const { before, text } = edited;
+  const written = await writeConfig(config, before, text);
+  // Only where nobody has edited it since; else the hash of a token that nobody has stays, and harms nobody.
+  return written.ok ? { ok: true, takeBack: () => writeConfig(config, text, before) } : written;
+}
+
+/** config.yaml with the token beside those that the tool has: other clients go on with theirs. */
+async function withToken(config: string, tool: string, token: string) {
+  const read = await readText(config);
+  if (read.text === null) return { ok: false, reason: `${read.fault} → keybearer init` } as const;
+  const edited = setToken(read.text, tool, `sha256:${hashToken(token)}`, "add");
+  return edited.ok ? { ...edited, before: read.text } : edited;
+}

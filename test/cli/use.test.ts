@@ -1,0 +1,121 @@
+import { readFileSync } from "node:fs";
+import t from "tap";
+import { CLIENTS } from "../../src/clients/table.ts";
+import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { until } from "../doubles/until.ts";
+import { ask, get, hello, newKey, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
+
+const CONFIG = `listen: 127.0.0.1:7777
+gateway: http://127.0.0.1:9/v1
+tools:
+  claude-code: { key: env:A_KEY, model: claude-sonnet-4-5 }   # mine
+  codex-work: { key: env:B_KEY }
+  scripts: { key: env:C_KEY }
+  cursor: { key: env:D_KEY }
+`;
+
+const TOKEN = /kb_[A-Za-z0-9_-]{49}/;
+
+t.test("without a daemon: the settings by the file's address, with the token left open", async (t) => {
+  const home = await newHome(t);
+  const file = await saveConfig(home, CONFIG);
+  const [claude, codex] = await Promise.all([
+    command(t, home, ["use", "claude-code"]),
+    command(t, home, ["use", "codex-work", "--shell", "fish"]),
+  ]);
+  t.match(claude, { code: 0, stderr: "" });
+  t.match(claude.stdout, "export ANTHROPIC_BASE_URL=http://127.0.0.1:7777\n");
+  t.match(claude.stdout, "export ANTHROPIC_AUTH_TOKEN='<token>'\n");
+  t.match(claude.stdout, "export ANTHROPIC_MODEL=claude-sonnet-4-5\n");
+  t.match(claude.stdout, "→ keybearer use claude-code --new-token\n");
+  t.match(codex, { code: 0, stderr: "" });
+  t.match(codex.stdout, 'base_url = "http://127.0.0.1:7777/v1"\n');
+  t.match(codex.stdout, "set -gx KEYBEARER_TOKEN '<token>'\n");
+  t.match(codex.stdout, "→ keybearer models --tool codex-work\n");
+  t.equal(readFileSync(file, "utf8"), CONFIG, "and nothing is changed");
+});
+
+t.test("a name that says nothing gets the list, and a client that cannot gets the reason", async (t) => {
+  const home = await newHome(t);
+  const file = await saveConfig(home, CONFIG);
+  const use = (...args: string[]) => command(t, home, ["use", ...args]);
+  const [list, unsure, cursor, wrong, nobody, link] = await Promise.all([
+    use("scripts", "--json"),
+    use("scripts", "--new-token"),
+    use("cursor"),
+    use("scripts", "--for", "notepad"),
+    use("nobody"),
+    use("scripts", "--for", "zed", "--link"),
+  ]);
+  t.equal(JSON.parse(list.stdout).clients.length, CLIENTS.length);
+  t.match(unsure, { code: 2, stdout: "", stderr: /keybearer use scripts --for <client>/ });
+  t.match(cursor, { code: 0, stdout: /do not reach your localhost[\s\S]*watch_only: true/ });
+  t.notMatch(cursor.stdout, "7777");
+  t.match(wrong, { code: 2, stdout: "", stderr: /keybearer use scripts --for list/ });
+  t.match(nobody, {
+    code: 1,
+    stdout: "",
+    stderr: /its tools are claude-code.*\n.*keybearer tools add nobody/,
+  });
+  t.match(link, { code: 2, stdout: "", stderr: /cc-switch does not know Zed/ });
+  t.equal(readFileSync(file, "utf8"), CONFIG, "no token was made for any of them");
+});
+
+t.test("a link stands alone on stdout, and holds a token of the tool", async (t) => {
+  const home = await newHome(t);
+  const file = await saveConfig(home, CONFIG);
+  const { code, stdout, stderr } = await command(t, home, ["use", "claude-code", "--link"]);
+  t.equal(code, 0);
+  const { searchParams } = new URL(stdout.trim());
+  t.match(stdout, /^ccswitch:\/\/v1\/import\?\S+\n$/);
+  t.match(Object.fromEntries(searchParams), {
+    app: "claude",
+    endpoint: "http://127.0.0.1:7777",
+    apiKey: TOKEN,
+  });
+  t.notMatch(stderr, TOKEN);
+  t.notMatch(readFileSync(file, "utf8"), TOKEN, "the file keeps its hash");
+  t.match(readFileSync(file, "utf8"), /model: claude-sonnet-4-5, token: sha256:[0-9a-f]{64} } {3}# mine\n/);
+});
+
+t.test(
+  "with a daemon: its own port, the gateway's models, and tokens that work beside each other",
+  async (t) => {
+    const sandbox = await startSandbox(t);
+    const home = await newHome(t);
+    await saveConfig(
+      home,
+      `listen: localhost:0\ngateway: ${sandbox.baseUrl}\ntools:\n  codex:\n    key: ${newKey(sandbox).text}\n    token_in_url: true\n`,
+    );
+    const early = await command(t, home, ["use", "codex"]);
+    t.match(
+      early,
+      { code: 1, stdout: "", stderr: /port 0.*keybearer run/ },
+      "rather no address than a wrong one",
+    );
+    const { port } = await startServing(t, home);
+    const made = async (...args: string[]) =>
+      JSON.parse((await command(t, home, ["use", "codex", "--new-token", "--json", ...args])).stdout);
+    const codex = await made();
+    t.match(codex, { base_url: `http://localhost:${port}/v1`, token: TOKEN, model: /^sandbox-/ });
+    const claude = await made("--for", "claude-code");
+    t.match(claude, { base_url: `http://localhost:${port}`, token: TOKEN, model: /^sandbox-/ });
+    t.not(claude.token, codex.token);
+    await until(
+      "the second token works",
+      async () => (await get(`${codex.base_url}/models`, claude.token)).status === 200,
+    );
+    const chat = await post(`${codex.base_url}/chat/completions`, codex.token, hello(codex.model));
+    t.equal(chat.status, 200, "and so does the first one still");
+    const messages = await post(`${claude.base_url}/v1/messages`, claude.token, {
+      ...hello(claude.model),
+      max_tokens: 20,
+    });
+    t.equal(messages.status, 200);
+    const { base_url: url } = await made("--for", "url-only");
+    await until(
+      "the address with a token in it works",
+      async () => (await ask(`${url}/models`)).status === 200,
+    );
+  },
+);
