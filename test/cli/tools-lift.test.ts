@@ -7,6 +7,7 @@ import { createControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
 import { command, newHome } from "../doubles/command.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
+import { NO_PROBING } from "../doubles/no-probing.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 
 /** Noon, local time: a day may begin at any hour of UTC. */
@@ -86,6 +87,7 @@ async function startControl(t: Test, answer: (lift: AskedLift) => LiftAnswer) {
     trust: () => Promise.reject(new Error("not asked for here")),
     cut: () => null,
     mirror: NO_MIRROR,
+    probing: NO_PROBING,
     lift(name, lift) {
       asked.push(lift);
       return name === "codex" ? answer(lift) : null;

@@ -157,7 +157,7 @@ function textOf(version: number): string {
  */
 function writerProgram(dir: string): string {
   const options = { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2023 };
-  for (const name of ["clock", "config/edit/write"]) {
+  for (const name of ["clock", "config/edit/lock", "config/edit/write"]) {
     const source = readFileSync(new URL(`../../src/${name}.ts`, import.meta.url), "utf8");
     const compilerOptions = { ...options, rewriteRelativeImportExtensions: true };
     writeFileSync(join(dir, `${name}.js`), ts.transpileModule(source, { compilerOptions }).outputText);

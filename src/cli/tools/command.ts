@@ -1,4 +1,5 @@
 import { Command } from "commander";
+import { addCommand, rotateCommand } from "./key-commands.ts";
 import { lift } from "./lift.ts";
 import { list } from "./list.ts";
 import { remove } from "./remove.ts";
@@ -9,7 +10,7 @@ const LIFT_AFTER = `
 amounts: 50, 200k, 1.5M; money in dollars, without the sign: --spend 5
 times:   18:00 (the next), 2026-11-16 (the whole day), 2026-11-16T18:00Z
 it counts in the windows of now and ends with them; with --until, anew in every
-window up to then: with a limit per day, --spend 5 is $5 more on each of the days`;
+window up to then: with a limit per day, --spend 5 is $5 more on each day`;
 
 export function toolsCommand(): Command {
   const tools = new Command("tools").description("list the tools, or change one");
@@ -18,6 +19,7 @@ export function toolsCommand(): Command {
     .description("every tool with its state, its limits and how full they are")
     .option("--json", "for programs")
     .action(list);
+  tools.addCommand(addCommand()).addCommand(rotateCommand());
   onFile(tools.command("token"))
     .description("make a local token, print it once, and write its hash into config.yaml")
     .argument("<tool>", "the tool it is for")

@@ -1,8 +1,7 @@
-import { isDeepStrictEqual } from "node:util";
 import { removeTool } from "../../config/edit/remove-tool.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/shape.ts";
-import { describeSource, type KeySource } from "../../key-source.ts";
+import { describeSource } from "../../key-source.ts";
 import { findPlaces } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
 import { atTerminal, saysYes } from "../ask.ts";
@@ -11,6 +10,7 @@ import { say } from "../say.ts";
 import { visible } from "../table.ts";
 import { editConfig } from "./edit.ts";
 import { whenInForce } from "./effect.ts";
+import { isSameSource } from "./key-place.ts";
 import { endUnderWay } from "./under-way.ts";
 
 interface RemoveOptions {
@@ -29,11 +29,7 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
   const edited = await editConfig(
     file,
     (text) => removeTool(text, name),
-    async () => {
-      if (options.yes || (await saysYes(visible(`remove ${name} from ${file}?`)))) return true;
-      fail("not removed; nothing changed", EXIT.failed);
-      return false;
-    },
+    options.yes ? undefined : () => saysRemove(name, file),
   );
   if (edited === null) return;
   const { commentAbove } = edited.found;
@@ -46,20 +42,21 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
   await endUnderWay(places, name, effect, { now: options.now ?? false, again: null });
 }
 
+async function saysRemove(name: string, file: string): Promise<boolean> {
+  if (await saysYes(visible(`remove ${name} from ${file}?`))) return true;
+  fail("not removed; nothing changed", EXIT.failed);
+  return false;
+}
+
 /** keybearer takes no key away from where it lies: it may not be the only one who reads it there. */
 function whereTheKeyIs(config: Config | null, name: string): string {
   const key = config?.tools[name]?.key;
   if (config === null || key === undefined)
     return "its key stays where it is: delete it there and in the gateway's console";
-  const other = Object.values(config.tools).find((tool) => tool.name !== name && isSame(tool.key, key));
+  const other = Object.values(config.tools).find((tool) => tool.name !== name && isSameSource(tool.key, key));
   const where = describeSource(key);
   if (other !== undefined) return `its key, ${where}, is also that of ${other.name}`;
   return key.kind === "literal"
     ? `its key ${key.secret.fingerprint} went with it: delete it in the gateway's console too`
     : `its key stays in ${where}: delete it there and in the gateway's console`;
-}
-
-function isSame(one: KeySource, other: KeySource): boolean {
-  if (one.kind === "literal" && other.kind === "literal") return one.secret.equals(other.secret);
-  return one.kind !== "literal" && isDeepStrictEqual(one, other);
 }

@@ -116,7 +116,7 @@ function settingEdit({ text, root, tools, pair }: FoundTool, { key, valueText }:
 }
 
 /** How far the other tools indent their settings, so that a new block looks like them. */
-function childIndent(text: string, tools: YAMLMap<unknown, unknown>): number | null {
+export function childIndent(text: string, tools: YAMLMap<unknown, unknown>): number | null {
   for (const { value } of tools.items) {
     if (isMap(value) && value.flow !== true) {
       return columnOf(text, contentStart(value)) - columnOf(text, contentStart(tools));
@@ -125,12 +125,12 @@ function childIndent(text: string, tools: YAMLMap<unknown, unknown>): number | n
   return null;
 }
 
-function contentStart(map: YAMLMap<unknown, unknown>): number {
+export function contentStart(map: YAMLMap<unknown, unknown>): number {
   return map.range?.[0] ?? 0;
 }
 
 /** The failsafe schema reads these as words; everybody else as nothing. */
-function isNull(node: unknown): boolean {
+export function isNull(node: unknown): boolean {
   return isScalar(node) && node.type === "PLAIN" && /^(?:~|null|Null|NULL)$/.test(String(node.value));
 }
 
@@ -168,6 +168,6 @@ function byHand(tool: string, { key, valueText }: Change): Spliced {
   );
 }
 
-function refuse(reason: string): { readonly ok: false; readonly reason: string } {
+export function refuse(reason: string): { readonly ok: false; readonly reason: string } {
   return { ok: false, reason };
 }

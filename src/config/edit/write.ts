@@ -1,10 +1,14 @@
 import { randomBytes } from "node:crypto";
 import { constants, readFileSync, realpathSync, renameSync } from "node:fs";
-import { lstat, open, readdir, realpath, stat, unlink } from "node:fs/promises";
+import { link, lstat, mkdir, open, readdir, realpath, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { type Clock, systemClock } from "../../clock.ts";
+import { underLock } from "./lock.ts";
 
-export type Written = { readonly ok: true } | { readonly ok: false; readonly reason: string };
+export type Written =
+  | { readonly ok: true }
+  /** changed: it no longer holds what was expected, so that the edit can be made anew from what it holds now. */
+  | { readonly ok: false; readonly reason: string; readonly changed: boolean };
 
 /** A write takes milliseconds; a temporary file this old belongs to a process that was killed. */
 const LEFTOVER_AFTER_MS = 60_000;
@@ -27,17 +31,45 @@ export async function writeConfig(
     const { uid } = await stat(target);
     temporary = join(dirname(target), `.${basename(target)}.${randomBytes(12).toString("hex")}.tmp`);
     await writeDurably(temporary, text, uid);
-    const fault = swap(file, target, expected, temporary);
-    if (fault !== null) return { ok: false, reason: fault };
+    const made = temporary;
+    const lock = join(dirname(target), `.${basename(target)}.lock`);
+    const fault = await underLock(lock, () => swap(file, target, expected, made), clock);
+    if (fault !== null) return { ok: false, reason: fault, changed: true };
     temporary = null;
     await syncFolder(dirname(target));
     return { ok: true };
   } catch (error) {
-    return { ok: false, reason: `${file} was not changed: ${causeOf(error, file)}` };
+    return { ok: false, reason: `${file} was not changed: ${causeOf(error, file)}`, changed: false };
   } finally {
     // It may not have come into being; and where it cannot be removed now, a later write will do it.
     if (temporary !== null) await unlink(temporary).catch(() => {});
   }
+}
+
+/**
+ * Makes config.yaml, 0600, where there is none, whole or not at all. Never in the place of another: a link, unlike a
+ * rename, fails where something has that name.
+ */
+export async function createConfig(file: string, text: string): Promise<Written> {
+  const temporary = join(dirname(file), `.${basename(file)}.${randomBytes(12).toString("hex")}.tmp`);
+  try {
+    await mkdir(dirname(file), { recursive: true, mode: 0o700 });
+    const { uid } = await stat(dirname(file));
+    await writeDurably(temporary, text, uid);
+    const free = await link(temporary, file).then(() => true, whetherTaken);
+    if (!free) return { ok: false, reason: `${file} is there already and was left as it is`, changed: true };
+    await syncFolder(dirname(file));
+    return { ok: true };
+  } catch (error) {
+    return { ok: false, reason: `${file} was not made: ${causeOf(error, file)}`, changed: false };
+  } finally {
+    await unlink(temporary).catch(() => {});
+  }
+}
+
+function whetherTaken(error: NodeJS.ErrnoException): false {
+  if (error.code === "EEXIST") return false;
+  throw error;
 }
 
 async function writeDurably(path: string, text: string, uid: number): Promise<void> {
@@ -58,8 +90,8 @@ async function writeDurably(path: string, text: string, uid: number): Promise<vo
 }
 
 /**
- * Compares and renames without giving way in between: two writes in one process cannot both find what they
- * expected, and for another process only the time between two system calls is left.
+ * Compares and renames without giving way in between, under the lock: of two commands, in one process or in two, not
+ * both can find what they expected. An editor knows no lock, and has only the time between two system calls.
  */
 function swap(file: string, target: string, expected: string, temporary: string): string | null {
   // Bytes, because a text that is not UTF-8 would compare equal after both sides lost the same characters.

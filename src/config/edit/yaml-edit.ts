@@ -182,7 +182,7 @@ export function lineEnd(text: string, at: number): number {
 }
 
 /** The line break of this line, or of the file's first line where this one is the last. */
-function lineBreak(text: string, at: number): string {
+export function lineBreak(text: string, at: number): string {
   const end = text.indexOf("\n", at);
   const sample = end === -1 ? text.indexOf("\n") : end;
   return text[sample - 1] === "\r" ? "\r\n" : "\n";

@@ -1,0 +1,106 @@
+import { Command } from "commander";
+import { createConfig } from "../../config/edit/write.ts";
+import { baseUrl } from "../../config/fields/address.ts";
+import { gatewayFromUrl } from "../../config/fields/gateway.ts";
+import { readText } from "../../config/load.ts";
+import { findPlaces, type Places } from "../../places.ts";
+import { EXIT } from "../../start-failure.ts";
+import { keepKey } from "../tools/keep-key.ts";
+import { chooseStore, freePlace, sourceText } from "../tools/key-place.ts";
+import { newKey } from "../tools/new-key.ts";
+import { type Inputs, readInputs } from "../tools/stdin.ts";
+import { tell } from "../tools/tell.ts";
+import { freshToken } from "../tools/token-by-hand.ts";
+import { told } from "../tools/told.ts";
+import { newConfig } from "./new-config.ts";
+import { tellNext } from "./next.ts";
+import { askAddress, askTool } from "./questions.ts";
+import { resume } from "./resume.ts";
+
+export interface InitOptions {
+  readonly gateway?: string;
+  readonly tool?: string;
+  readonly keyStdin?: boolean;
+  readonly store?: string;
+  readonly yes?: boolean;
+  readonly probe?: boolean;
+  readonly config?: string;
+}
+
+const AFTER = `
+without a terminal, everything is named, and the key is piped in:
+  keybearer init --gateway https://gateway.example.com/v1 --tool codex \\
+    --key-stdin < key.txt
+it never overwrites a config.yaml: run again, it continues where it stopped`;
+
+export function initCommand(): Command {
+  return new Command("init")
+    .summary("make a config.yaml: gateway, first tool, its key")
+    .description("make a config.yaml with your gateway, a first tool and its key, and try the key")
+    .option("--gateway <url>", "its base URL, which ends in /v1")
+    .option("--tool <name>", "the first tool's name")
+    .option("--key-stdin", "read the key from stdin instead of asking for it")
+    .option("--store <place>", "keychain or file; default the keychain where there is one")
+    .option("-y, --yes", "do not ask where a default will do")
+    .option("--no-probe", "do not try the key at the gateway")
+    .option("-c, --config <file>", "another file than your own config.yaml")
+    .addHelpText("after", AFTER)
+    .action(init);
+}
+
+async function init(options: InitOptions): Promise<void> {
+  const places = findPlaces({ config: options.config });
+  const { found } = await readText(places.config);
+  if (found) return resume(places, options);
+  const complete = options.gateway !== undefined && options.tool !== undefined;
+  if (process.stdin.isTTY !== true && !(complete && options.keyStdin)) {
+    const flags = "--gateway https://gateway.example.com/v1 --tool codex --key-stdin";
+    told(`nobody is here to ask. name everything, and pipe the key in: keybearer init ${flags}`, EXIT.usage);
+    return;
+  }
+  const inputs = await readInputs({ key: true, token: false }, { key: true, token: false }, "");
+  if (inputs === null) return;
+  try {
+    await make(places, options, inputs);
+  } finally {
+    inputs.person?.close();
+  }
+}
+
+async function make(places: Places, options: InitOptions, { person, key: given }: Inputs): Promise<void> {
+  if (person !== null) tell(`this makes ${places.config}. Ctrl-C stops, and leaves nothing behind`);
+  let named = options.gateway;
+  let tool = options.tool;
+  for (;;) {
+    const address = await askAddress(named, person);
+    if (address === null) return;
+    const name = await askTool(tool, person);
+    if (name === null) return;
+    const reading = baseUrl(address);
+    if ("fault" in reading) return;
+    const gateway = gatewayFromUrl("main", reading.value);
+    const found = await newKey({ tool: name, gateway, person, given, probe: options.probe ?? true }, true);
+    if (found === null) return;
+    if (found === "address") {
+      named = undefined;
+      tool = name;
+      continue;
+    }
+    const store = await chooseStore(options, person);
+    if (store === null) return;
+    const place = await freePlace(store, name, { tools: {} }, places);
+    const source = sourceText(place, places);
+    const token = freshToken();
+    const text = newConfig({ baseUrl: reading.value, tool: name, key: source, token: token.hash });
+    const done = await keepKey(place, found.key, async () => {
+      const made = await createConfig(places.config, text);
+      if (!made.ok) told(made.reason, EXIT.failed);
+      return made.ok;
+    });
+    if (!done) return;
+    tell(`${places.config} is written; the key of ${name} is ${source}`);
+    process.stdout.write(`${token.made}\n`);
+    tell("the line above is its token, shown this once; config.yaml holds its hash");
+    return tellNext(places, name);
+  }
+}

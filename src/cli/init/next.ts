@@ -1,0 +1,31 @@
+import { loadConfig } from "../../config/load.ts";
+import { askDaemon } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import type { Places } from "../../places.ts";
+import { whenInForce } from "../tools/effect.ts";
+import { tell } from "../tools/tell.ts";
+
+/** What to type next, and what a daemon that runs already makes of the file. */
+export async function tellNext(places: Places, tool: string): Promise<void> {
+  const asked = await askDaemon<Status>(places.socket, "GET", "/status");
+  const file = places.explicit ? ` --config ${places.config}` : "";
+  if (!asked.ok && !asked.running) {
+    const { config } = await loadConfig(places.config, { home: places.home, strict: false });
+    const port = config?.listen.port ?? 5397;
+    tell("next:", `  keybearer run${file}`, `    serves http://localhost:${port}`);
+  } else {
+    const effect = await whenInForce(places, tool, (found) => found !== undefined);
+    if (effect.state === "not in force") tell(`a keybearer runs, but ${effect.reason}`);
+    else if (asked.ok && asked.value.sandbox)
+      tell("the running keybearer has taken it up by itself: its sandbox has ended", "next:");
+    else tell("the running keybearer goes by it", "next:");
+    if (effect.state === "in force" && effect.tool?.why && effect.tool.next !== null)
+      tell(`  ${effect.tool.next}`, `    because ${effect.tool.why}`);
+  }
+  tell(
+    `  keybearer use ${tool}`,
+    "    the settings to paste into it",
+    "  keybearer tools add <tool>",
+    "    another one",
+  );
+}

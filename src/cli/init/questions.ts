@@ -1,0 +1,59 @@
+import { baseUrl } from "../../config/fields/address.ts";
+import { parseConfig } from "../../config/parse.ts";
+import { EXIT } from "../../start-failure.ts";
+import type { Answers } from "../ask.ts";
+import { tell } from "../tools/tell.ts";
+import { stopped, told } from "../tools/told.ts";
+
+/** The base URL, as it was given or as the person types it. null: told why there is none. */
+export async function askAddress(given: string | undefined, person: Answers | null): Promise<string | null> {
+  return answered(
+    given,
+    person,
+    "base URL of the gateway, from its console (it ends in /v1): ",
+    "--gateway https://gateway.example.com/v1",
+    (text) => {
+      const reading = baseUrl(text);
+      if ("value" in reading) return null;
+      return `${reading.fault}${reading.hint === undefined ? "" : ` → ${reading.hint}`}`;
+    },
+  );
+}
+
+/** The first tool's name. */
+export async function askTool(given: string | undefined, person: Answers | null): Promise<string | null> {
+  return answered(
+    given,
+    person,
+    "name of the first tool that will call, such as claude-code or codex: ",
+    "--tool codex",
+    toolNameFault,
+  );
+}
+
+/** Held against the same rules as config.yaml, which are written down in one place. */
+export function toolNameFault(name: string): string | null {
+  const trial = `gateway: https://gateway.example.com/v1\ntools: { ${JSON.stringify(name)}: {} }\n`;
+  const problem = parseConfig(trial, "/").problems.find(({ severity }) => severity === "error");
+  return problem === undefined ? null : `${problem.message}: ${problem.hint ?? "choose another"}`;
+}
+
+async function answered(
+  given: string | undefined,
+  person: Answers | null,
+  question: string,
+  flag: string,
+  faultOf: (text: string) => string | null,
+): Promise<string | null> {
+  if (given === undefined && person === null)
+    return told(`nobody is here to ask. name it: ${flag}`, EXIT.usage);
+  for (let text = given; ; text = undefined) {
+    const said = text ?? (await person?.plain(question)) ?? null;
+    if (said === null) return stopped();
+    const bare = said.trim();
+    const fault = faultOf(bare);
+    if (fault === null) return bare;
+    if (person === null) return told(fault, EXIT.usage);
+    tell(fault);
+  }
+}

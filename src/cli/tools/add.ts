@@ -1,0 +1,157 @@
+import { readText } from "../../config/load.ts";
+import { findPlaces, type Places } from "../../places.ts";
+import { EXIT } from "../../start-failure.ts";
+import type { Answers } from "../ask.ts";
+import { fail } from "../fail.ts";
+import { editConfig } from "./edit.ts";
+import { whenInForce } from "./effect.ts";
+import { fromConflict, readFrom, readNamed } from "./from.ts";
+import { keepKey } from "./keep-key.ts";
+import { chooseStore, freePlace, sourceText } from "./key-place.ts";
+import { type NewKey, newKey, tried } from "./new-key.ts";
+import { type Inputs, readInputs } from "./stdin.ts";
+import { tell } from "./tell.ts";
+import { type TokenForTool, tokenFor } from "./token-by-hand.ts";
+import { told } from "./told.ts";
+import { type Planned, planTool, type ToolOptions } from "./tool-settings.ts";
+
+export interface AddOptions extends ToolOptions {
+  readonly keyStdin?: boolean;
+  readonly from?: string;
+  readonly store?: string;
+  readonly tokenStdin?: boolean;
+  readonly probe?: boolean;
+  readonly yes?: boolean;
+  readonly json?: boolean;
+  readonly config?: string;
+}
+
+type Plan = Extract<Planned, { readonly ok: true }>;
+
+/** What was added, for words and for --json. */
+interface Added {
+  readonly source: string;
+  /** null: the key could not be had from here. */
+  readonly key: NewKey | null;
+  readonly token: TokenForTool;
+}
+
+export async function add(name: string, options: AddOptions): Promise<void> {
+  const places = findPlaces({ config: options.config });
+  const plan = await planned(places, name, options);
+  if (plan === null) return;
+  const flags = { key: options.keyStdin ?? false, token: options.tokenStdin ?? false };
+  const next = `keybearer tools add ${name} --key-stdin, or name where it lies: --from env:NAME`;
+  const inputs = await readInputs({ key: options.from === undefined, token: flags.token }, flags, next);
+  if (inputs === null) return;
+  try {
+    await addPlanned(places, name, plan, options, inputs);
+  } finally {
+    inputs.person?.close();
+  }
+}
+
+async function planned(places: Places, name: string, options: AddOptions): Promise<Plan | null> {
+  const conflict = fromConflict(options);
+  if (conflict !== null) return told(conflict, EXIT.usage);
+  const read = await readText(places.config);
+  if (read.text === null)
+    return told(read.found ? read.fault : `${read.fault} → keybearer init`, EXIT.failed);
+  const plan = planTool(read.text, places.home, name, options);
+  if (plan.ok) return plan;
+  return told(plan.reason, plan.bad === "options" ? EXIT.usage : EXIT.failed);
+}
+
+/** With the settings known to be good: the token, the key, and one save. */
+export async function addPlanned(
+  places: Places,
+  name: string,
+  plan: Plan,
+  options: AddOptions,
+  inputs: Inputs,
+): Promise<boolean> {
+  const { person } = inputs;
+  const token = await tokenFor(options.tokenStdin ?? false, inputs.token, person);
+  if (token === null) return false;
+  const write = async (source: string) => {
+    const secrets = { key: source, token: token.hash };
+    return (await editConfig(places.config, (text) => plan.splice(text, secrets))) !== null;
+  };
+  const added =
+    options.from === undefined
+      ? await addStored(places, name, plan, options, inputs, write)
+      : await addFrom(places, plan, { from: options.from, probe: options.probe ?? true }, person, write);
+  if (added === null) return false;
+  await report(places, name, plan, { ...added, token }, options.json ?? false);
+  return true;
+}
+
+type Write = (source: string) => Promise<boolean>;
+
+async function addStored(
+  places: Places,
+  tool: string,
+  { gateway, config }: Plan,
+  options: AddOptions,
+  { person, key: given }: Inputs,
+  write: Write,
+): Promise<Omit<Added, "token"> | null> {
+  const key = await newKey({ tool, gateway, person, given, probe: options.probe ?? true });
+  if (key === null) return null;
+  const store = await chooseStore(options, person);
+  if (store === null) return null;
+  // Without the new tool, whose name is meant to be free for its key.
+  const { [tool]: _itself, ...others } = config.tools;
+  const place = await freePlace(store, tool, { tools: others }, places);
+  const source = sourceText(place, places);
+  return (await keepKey(place, key.key, () => write(source))) ? { source, key } : null;
+}
+
+async function addFrom(
+  places: Places,
+  { gateway }: Plan,
+  { from, probe }: { readonly from: string; readonly probe: boolean },
+  person: Answers | null,
+  write: Write,
+): Promise<Omit<Added, "token"> | null> {
+  const named = readFrom(from, places.home);
+  if ("fault" in named) return told(named.fault, EXIT.usage);
+  const { source } = named;
+  const found = await readNamed(source, places);
+  if (!found.ok) {
+    // A variable may be set for the daemon alone.
+    if (probe && source.kind !== "env") return told(`${found.reason}\nnothing was changed`, EXIT.failed);
+    if (probe) tell(`not tried: ${found.reason}`);
+    return (await write(from)) ? { source: from, key: null } : null;
+  }
+  const outcome = await tried({ gateway, person, probe }, found.key, false);
+  if (outcome === null || typeof outcome === "string") return null;
+  return (await write(from)) ? { source: from, key: outcome } : null;
+}
+
+async function report(places: Places, name: string, plan: Plan, added: Added, json: boolean): Promise<void> {
+  const { token, key, source } = added;
+  if (json) {
+    const data = {
+      tool: name,
+      gateway: plan.gateway.name,
+      group: plan.tool.group,
+      key: key?.key.fingerprint ?? null,
+    };
+    const rest = { source, token: token.made, models: key?.models ?? null };
+    process.stdout.write(`${JSON.stringify({ ...data, ...rest }, null, 2)}\n`);
+  } else if (token.made !== null) process.stdout.write(`${token.made}\n`);
+  tell(
+    `${name} is added to ${places.config}; its key${key === null ? "" : ` ${key.key.fingerprint}`}: ${source}`,
+  );
+  if (plan.newGroup !== null)
+    tell(
+      `group ${plan.newGroup} is new there: multiplier 1 and all models, until you write what the console shows ` +
+        `→ gateways.${plan.gateway.name}.groups.${plan.newGroup}`,
+    );
+  if (token.made !== null) tell("its token is the line above, shown this once; config.yaml holds its hash");
+  const effect = await whenInForce(places, name, (tool) => tool !== undefined);
+  if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
+  if (effect.state === "in force" && effect.tool?.why) tell(`but ${effect.tool.why} → ${effect.tool.next}`);
+  tell(`next: keybearer use ${name}${effect.state === "not running" ? ", and keybearer run" : ""}`);
+}

@@ -1,0 +1,106 @@
+import { systemClock } from "../../clock.ts";
+import type { Gateway } from "../../config/shape.ts";
+import { type Probed, probeKey } from "../../doctor/probe.ts";
+import { createAgents } from "../../proxy/agents.ts";
+import { keyFault, Secret } from "../../secret.ts";
+import { EXIT } from "../../start-failure.ts";
+import type { Answers } from "../ask.ts";
+import { tell } from "./tell.ts";
+import { stopped, told } from "./told.ts";
+
+export interface KeyWish {
+  readonly tool: string;
+  readonly gateway: Gateway;
+  /** Somebody who can be asked; null: the key comes from `given`. */
+  readonly person: Answers | null;
+  readonly given: string | null;
+  readonly probe: boolean;
+}
+
+export interface NewKey {
+  readonly key: Secret;
+  /** null: the gateway was not asked. */
+  readonly models: readonly string[] | null;
+}
+
+/** Gets a key and tries it. "address": the person wants to name another one. null: told why there is none. */
+export async function newKey(wish: KeyWish, mayMove: true): Promise<NewKey | "address" | null>;
+export async function newKey(wish: KeyWish): Promise<NewKey | null>;
+export async function newKey(wish: KeyWish, mayMove = false): Promise<NewKey | "address" | null> {
+  for (;;) {
+    const text = await keyText(wish);
+    if (text === null) return stopped();
+    const fault = faultOf(text);
+    if (fault !== null) {
+      if (wish.person === null) return failed(fault);
+      tell(fault);
+      continue;
+    }
+    const key = new Secret(text);
+    const outcome = await tried(wish, key, mayMove);
+    if (outcome !== "again") return outcome;
+  }
+}
+
+/** Asks the gateway for its models with this key. */
+export async function probed(gateway: Gateway, key: Secret): Promise<Probed> {
+  const agents = createAgents(systemClock);
+  try {
+    return await probeKey({ gateway, key, agentFor: agents.agentFor });
+  } finally {
+    agents.close();
+  }
+}
+
+export async function tried(
+  { gateway, person, probe }: Pick<KeyWish, "gateway" | "person" | "probe">,
+  key: Secret,
+  mayMove: boolean,
+): Promise<NewKey | "again" | "address" | null> {
+  if (!probe) return { key, models: null };
+  tell(`asking ${gateway.baseUrl} for its models with key ${key.fingerprint} …`);
+  const answer = await probed(gateway, key);
+  if (answer.ok) {
+    const { length } = answer.models;
+    tell(`the gateway takes the key and lists ${length} ${length === 1 ? "model" : "models"}`);
+    return { key, models: answer.models };
+  }
+  tell(`${answer.why} → ${answer.next}`);
+  if (person === null) return failed("the key does not work yet. to go on all the same: --no-probe");
+  const move = mayMove ? "a: another address, " : "";
+  for (;;) {
+    const said = await person.plain(`k: type the key again, ${move}g: go on all the same, s: stop [k]: `);
+    switch (said?.trim().toLowerCase()) {
+      case "":
+      case "k":
+        return "again";
+      case "g":
+        return { key, models: null };
+      case "a":
+        if (mayMove) return "address";
+        break;
+      case "s":
+      case undefined:
+        return stopped();
+    }
+  }
+}
+
+/** What was pasted often has a space or a line break around it; one inside it is a fault. */
+async function keyText({ tool, gateway, person, given }: KeyWish): Promise<string | null> {
+  if (person === null) return (given ?? "").trim();
+  const { host } = new URL(gateway.baseUrl);
+  const typed = await person.hidden(`key for ${tool} from the console of ${host} (not shown): `);
+  return typed === null ? null : typed.trim();
+}
+
+function faultOf(text: string): string | null {
+  if (text.startsWith("kb_"))
+    return "this is a token of keybearer's own, not a gateway's key: copy the key from the gateway's console";
+  const fault = keyFault(text);
+  return fault === null ? null : `incomplete key: ${fault}. copy it whole from the gateway's console`;
+}
+
+function failed(reason: string): null {
+  return told(`${reason}\nnothing was changed`, EXIT.failed);
+}

@@ -1,0 +1,45 @@
+import { hashToken, makeToken, tokenShape } from "../../identity/token.ts";
+import { EXIT } from "../../start-failure.ts";
+import type { Answers } from "../ask.ts";
+import { tell } from "./tell.ts";
+import { stopped, told } from "./told.ts";
+
+export interface TokenForTool {
+  /** As config.yaml keeps it. */
+  readonly hash: string;
+  /** To be shown once; null: the person has it already. */
+  readonly made: string | null;
+}
+
+/** A new token, or with --token-stdin one that the person brings. null: told why it cannot be taken. */
+export async function tokenFor(
+  byHand: boolean,
+  given: string | null,
+  person: Answers | null,
+): Promise<TokenForTool | null> {
+  if (!byHand) return freshToken();
+  tell("a token that is made here is better: one that is chosen by hand may be known elsewhere already");
+  const text = person === null ? given : await person.hidden("token (not shown): ");
+  if (text === null) return stopped();
+  const token = text.trim();
+  // Every request's token is checked for its checksum before it is looked up, so that a cut one is told apart.
+  switch (tokenShape(token)) {
+    case "complete":
+      return { hash: `sha256:${hashToken(token)}`, made: null };
+    case "incomplete":
+      return refused("the token is incomplete, or was not made by keybearer: its checksum is not right");
+    case "other":
+      return refused(
+        "a token begins with kb_ and ends in a checksum: only one that a keybearer made can be taken",
+      );
+  }
+}
+
+export function freshToken(): { readonly hash: string; readonly made: string } {
+  const made = makeToken();
+  return { hash: `sha256:${hashToken(made)}`, made };
+}
+
+function refused(reason: string): null {
+  return told(`${reason}. without --token-stdin one is made for you\nnothing was changed`, EXIT.failed);
+}

@@ -1,0 +1,156 @@
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
+import { get, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
+
+const NO_KEYCHAIN = { DBUS_SESSION_BUS_ADDRESS: undefined };
+
+function modeOf(path: string): number {
+  return statSync(path).mode & 0o777;
+}
+
+/** Nothing of a key outside the one file that is meant to hold it. */
+function filesWith(home: string, text: string): string[] {
+  return readdirSync(home, { recursive: true, encoding: "utf8" })
+    .filter((name) => statSync(join(home, name)).isFile())
+    .filter((name) => readFileSync(join(home, name), "latin1").includes(text));
+}
+
+async function piped(t: Test, home: string, input: string, ...args: string[]) {
+  return command(t, home, ["init", ...args, "--key-stdin", "--store", "file"], { input, env: NO_KEYCHAIN });
+}
+
+t.test("flags and a piped key make a whole configuration, which a running sandbox takes up", async (t) => {
+  const sandbox = await startSandbox(t);
+  const { text: key } = newKey(sandbox);
+  const home = await newHome(t);
+  const { url } = await startServing(t, home);
+  const made = await piped(t, home, `${key}\n`, "--gateway", sandbox.baseUrl, "--tool", "codex");
+  t.equal(made.code, 0, made.stderr);
+  t.match(made.stdout, /^kb_[A-Za-z0-9_-]+\n$/, "the token alone is on stdout");
+  t.match(made.stderr, /the gateway takes the key and lists \d+ models/);
+  t.match(made.stderr, /taken it up by itself: its sandbox has ended/);
+  t.match(made.stderr, /keybearer use codex/);
+  t.notOk(made.stderr.includes(key) || made.stderr.includes(made.stdout.trim()));
+  t.equal(modeOf(join(home, "config.yaml")), 0o600);
+  t.equal(modeOf(join(home, "keys")), 0o700);
+  t.equal(modeOf(join(home, "keys", "codex")), 0o600);
+  t.match(readFileSync(join(home, "config.yaml"), "utf8"), /key: file:~\/keys\/codex\n {4}token: sha256:/);
+  t.same(filesWith(home, key), ["keys/codex"]);
+  t.equal((await get(`${url}/v1/models`, made.stdout.trim())).status, 200, "and it works");
+
+  const before = readFileSync(join(home, "config.yaml"), "utf8");
+  const again = await command(t, home, ["init"]);
+  t.match(again, {
+    code: 0,
+    stdout: "",
+    stderr: /nothing in it is overwritten\ncodex has its key and its token/,
+  });
+  const other = await command(t, home, ["init", "--gateway", "https://other.example/v1"]);
+  t.match(other, { code: 2, stderr: /names another gateway/ });
+  t.equal(readFileSync(join(home, "config.yaml"), "utf8"), before);
+});
+
+t.test("what is wrong is said before anything is stored", async (t) => {
+  const sandbox = await startSandbox(t);
+  const { text: key } = newKey(sandbox);
+  const home = await newHome(t);
+  const right = ["--gateway", sandbox.baseUrl, "--tool", "codex"];
+  const cases: [string, string[], number, RegExp][] = [
+    [
+      key,
+      ["--gateway", `${sandbox.baseUrl}/chat/completions`, "--tool", "codex"],
+      2,
+      /endpoint path \/chat\/completions → cut it off: .*\/v1\n/,
+    ],
+    [key, ["--gateway", sandbox.baseUrl, "--tool", "my tool"], 2, /cannot be the name of a tool/],
+    [`${key}\nmore\n`, right, 1, /incomplete key: the key has a line break in it/],
+    [key.slice(0, -3), right, 1, /--no-probe\nnothing was changed/],
+  ];
+  for (const [input, args, code, words] of cases) {
+    const ended = await piped(t, home, input, ...args);
+    t.equal(ended.code, code, `${args.join(" ")}\n${ended.stderr}`);
+    t.match(ended.stderr, words);
+    t.equal(ended.stdout, "");
+    t.notOk(ended.stderr.includes(key.slice(0, 12)));
+  }
+  const alone = await command(t, home, ["init", "--gateway", sandbox.baseUrl], { input: key });
+  t.match(alone, { code: 2, stderr: /nobody is here to ask.*--key-stdin/ });
+  t.same(readdirSync(home), [], "not a file is left");
+});
+
+t.test(
+  "a configuration without tools, without keys or without tokens is completed, not replaced",
+  async (t) => {
+    const sandbox = await startSandbox(t);
+    const { text: key } = newKey(sandbox);
+    const home = await newHome(t);
+    const file = await saveConfig(home, `# mine\ngateway: ${sandbox.baseUrl}\n`);
+    const first = await piped(t, home, key, "--tool", "codex");
+    t.equal(first.code, 0, first.stderr);
+    t.match(first.stdout, /^kb_/);
+    t.match(readFileSync(file, "utf8"), /^# mine\ngateway: .*\ntools:\n {2}codex:\n {4}key: file:/);
+
+    await saveConfig(
+      home,
+      `gateway: ${sandbox.baseUrl}\ntools: { zed: { key: "file:~/keys/zed" } } # mine\n`,
+    );
+    const second = await piped(t, home, newKey(sandbox).text);
+    t.equal(second.code, 0, second.stderr);
+    t.match(second.stderr, /zed has no key yet: there is no file/);
+    t.match(second.stdout, /zed: key \(none\) → …\w{4}, file:~\/keys\/zed-2\nkb_/);
+    t.match(readFileSync(file, "utf8"), /zed: \{ key: file:~\/keys\/zed-2, token: sha256:\w+ \} \} # mine/);
+
+    writeFileSync(file, "gateway: nonsense\n");
+    t.match(await command(t, home, ["init"]), { code: 78, stderr: /is not an address/ });
+    t.equal(readFileSync(file, "utf8"), "gateway: nonsense\n");
+  },
+);
+
+t.test("at a terminal it asks, explains, asks again, and shows no key", async (t) => {
+  if (!hasTerminal(t)) return;
+  const sandbox = await startSandbox(t);
+  const { text: key } = newKey(sandbox);
+  const home = await newHome(t);
+  const person = atTerminal(t, home, "init", "--store", "file");
+  const type = (text: string) => person.child.stdin?.write(text);
+  await person.says(/ends in \/v1\): /);
+  type(`${sandbox.baseUrl}/chat/completions\r`);
+  await person.says(/cut it off: [\s\S]*ends in \/v1\): /);
+  type(`${sandbox.baseUrl}\r`);
+  await person.says(/name of the first tool.*: /);
+  type("codex\r");
+  await person.says(/\(not shown\): /);
+  type(`${key.slice(0, -4)}\r`);
+  await person.says(/k: type the key again, a: another address, g: go on all the same, s: stop \[k\]: /);
+  type("k\r");
+  await person.says(/\[k\]: [\s\S]*\(not shown\): /);
+  type(`${key}\r`);
+  const { code, stdout } = await person.ended;
+  t.equal(code, 0, stdout);
+  t.match(stdout, /kb_[\w-]{40,}\r?\n/);
+  t.notOk(stdout.includes(key.slice(0, 14)), "not even a part of the key is on the screen");
+  t.ok(existsSync(join(home, "config.yaml")));
+});
+
+t.test("Ctrl-C and Ctrl-D leave nothing behind", async (t) => {
+  if (!hasTerminal(t)) return;
+  const home = await newHome(t);
+  for (const end of ["\u0003", "\u0004"]) {
+    const person = atTerminal(
+      t,
+      home,
+      "init",
+      "--gateway",
+      "https://gateway.example.com/v1",
+      "--tool",
+      "codex",
+    );
+    await person.says(/\(not shown\): /);
+    person.child.stdin?.write(end);
+    t.match(await person.ended, { code: 1, stdout: /stopped; nothing was changed/ });
+  }
+  t.same(readdirSync(home), []);
+});

@@ -1,0 +1,187 @@
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import { readFrom } from "../../src/cli/tools/from.ts";
+import { keepKey } from "../../src/cli/tools/keep-key.ts";
+import { planTool, type ToolOptions } from "../../src/cli/tools/tool-settings.ts";
+import { parseConfig } from "../../src/config/parse.ts";
+import { Secret } from "../../src/secret.ts";
+import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { freshToken } from "../doubles/daemon-under-test.ts";
+import { get, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
+
+t.test(
+  "a tool is added with its limits, its key is tried and stored, and its token works at once",
+  async (t) => {
+    const sandbox = await startSandbox(t);
+    const { text: key } = newKey(sandbox);
+    const { text: second } = newKey(sandbox);
+    const home = await newHome(t);
+    const before = `listen: localhost:0 # any\ngateway: ${sandbox.baseUrl} # mine\ntools:\n  # the first\n  zed: { key: env:ZED_KEY }\n`;
+    const file = await saveConfig(home, before);
+    const { url } = await startServing(t, home);
+    const settings = [
+      "--group",
+      "default",
+      "--quota",
+      "200",
+      "--spend",
+      "5/day,$60/month",
+      "--requests",
+      "60/minute",
+    ];
+    const more = [
+      "--tokens",
+      "400k/minute",
+      "--concurrent",
+      "4",
+      "--expires",
+      "2099-03-31",
+      "--model",
+      "sandbox-small",
+    ];
+    const added = await command(
+      t,
+      home,
+      ["tools", "add", "codex", ...settings, ...more, "--key-stdin", "--store", "file"],
+      { input: `${key}\n` },
+    );
+    t.equal(added.code, 0, added.stderr);
+    t.match(added.stdout, /^kb_[\w-]+\n$/);
+    t.match(added.stderr, /group default is new there: multiplier 1 and all models/);
+    t.match(added.stderr, /next: keybearer use codex\n/);
+    t.notOk(added.stderr.includes(key));
+    t.equal((await get(`${url}/v1/models`, added.stdout.trim())).status, 200);
+    const text = readFileSync(file, "utf8");
+    t.match(
+      text,
+      /\n {4}base_url: .* # mine\n {4}groups: \{ default: \{\} \}\ntools:\n {2}# the first\n {2}zed: /,
+    );
+    t.match(parseConfig(text, home).config?.tools.codex, {
+      group: "default",
+      quota: 200_000_000,
+      model: "sandbox-small",
+      key: { kind: "file", path: join(home, "keys", "codex") },
+      limits: {
+        spend: [{ most: 5_000_000, per: "day" }, { per: "month" }],
+        tokens: [{ most: 400_000 }],
+        concurrent: 4,
+      },
+    });
+
+    const { token, hash } = freshToken();
+    const both = ["--key-stdin", "--token-stdin", "--store", "file", "--json"];
+    const byHand = await command(t, home, ["tools", "add", "mine", ...both], {
+      input: `${second}\n${token}\n`,
+    });
+    t.equal(byHand.code, 0, byHand.stderr);
+    t.match(JSON.parse(byHand.stdout), {
+      tool: "mine",
+      token: null,
+      key: `…${second.slice(-4)}`,
+      group: null,
+    });
+    t.match(byHand.stderr, /a token that is made here is better/);
+    t.notOk(byHand.stdout.includes(token) || byHand.stderr.includes(token));
+    t.ok(readFileSync(file, "utf8").includes(hash));
+    t.equal((await get(`${url}/v1/models`, token)).status, 200);
+  },
+);
+
+const TWO = `gateways:
+  a: { base_url: http://127.0.0.1:9/v1, groups: { coding: {} } }
+tools: { zed: {} }
+`;
+
+t.test("settings are held against the same rules as config.yaml, in its words", (t) => {
+  const cases: [string, ToolOptions, RegExp][] = [
+    ["zed", {}, /there is a tool zed in config\.yaml already/],
+    ["my tool", {}, /this cannot be the name of a tool → letters, digits/],
+    ["codex", { gateway: "b" }, /tools\.codex\.gateway: there is no gateway "?b"? → one of: a/],
+    ["codex", { group: "codng" }, /has no group "?codng"? → one of: "?coding/],
+    ["codex", { quota: "much" }, /tools\.codex\.quota: "?much"? is not an amount of money/],
+    ["codex", { spend: "5/day,6/year" }, /is not a limit/],
+    ["codex", { expires: "soon" }, /is not a date/],
+  ];
+  for (const [name, options, words] of cases)
+    t.match(planTool(TWO, "/", name, options), { ok: false, reason: words }, JSON.stringify(options));
+  t.match(planTool("gateway: nonsense\n", "/", "codex", {}), { ok: false, bad: "file" });
+  t.match(planTool(TWO, "/", "codex", { group: "coding" }), { ok: true, newGroup: null });
+  t.match(readFrom("file:keys/x", "/"), { fault: /the path of a key file is not absolute/ });
+  t.match(readFrom("op://vault/x", "/"), { fault: /a command is written into config\.yaml by hand/ });
+  t.match(readFrom("file:~/keys/x", "/home/me"), { source: { kind: "file", path: "/home/me/keys/x" } });
+  t.end();
+});
+
+t.test("what cannot be added is told, and the file stays as it is", async (t) => {
+  const home = await newHome(t);
+  const none = await command(t, home, ["tools", "add", "codex", "--from", "env:X_KEY"]);
+  t.match(none, { code: 1, stderr: /there is no .*config\.yaml → keybearer init/ });
+  const file = await saveConfig(home, TWO);
+  const { token } = freshToken();
+  const byHand = ["codex", "--from", "env:X_KEY", "--token-stdin", "--no-probe"];
+  const cases: [string[], string, number, RegExp][] = [
+    [["codex", "--quota", "much"], "", 2, /tools\.codex\.quota/],
+    [["codex", "--from", "sk-abcdefghijklmnop"], "", 2, /a key itself is never an argument → --key-stdin/],
+    [["codex"], "", 2, /nobody is here to type the key.*--key-stdin/],
+    [byHand, token.slice(0, -1), 1, /incomplete, or was not made by keybearer/],
+  ];
+  for (const [args, input, code, words] of cases) {
+    const ended = await command(t, home, ["tools", "add", ...args], { input });
+    t.equal(ended.code, code, `${args.join(" ")}: ${ended.stderr}`);
+    t.match(ended.stderr, words);
+    t.equal(ended.stdout, "");
+    t.notMatch(ended.stderr, /abcdefgh/);
+    t.equal(readFileSync(file, "utf8"), TWO);
+  }
+});
+
+t.test("a key that lies elsewhere is named, and tried where it can be had from here", async (t) => {
+  const sandbox = await startSandbox(t);
+  const { text: key } = newKey(sandbox);
+  const home = await newHome(t);
+  const file = await saveConfig(home, `gateway: ${sandbox.baseUrl}\ntools: { zed: {} }\n`);
+  const env = { CODEX_KEY: key };
+  const added = await command(t, home, ["tools", "add", "codex", "--from", "env:CODEX_KEY"], { env });
+  t.match(added, { code: 0, stderr: /the gateway takes the key/ });
+  t.match(readFileSync(file, "utf8"), /zed: \{\}, codex: \{ key: env:CODEX_KEY, token: sha256:\w+ \} \}\n$/);
+  const later = await command(t, home, ["tools", "add", "later", "--from", "env:LATER_KEY"]);
+  t.match(later, { code: 0, stderr: /not tried: the variable LATER_KEY is not set/ });
+});
+
+t.test("a key that no file came to name is taken away again", async (t) => {
+  const path = join(t.testdir({}), "keys", "codex");
+  const key = new Secret("sk-0123456789abcdef");
+  let stored = false;
+  const name = async () => {
+    stored = existsSync(path);
+    return false;
+  };
+  t.equal(await keepKey({ kind: "file", path }, key, name), false);
+  t.same([stored, existsSync(path)], [true, false]);
+  t.equal(await keepKey({ kind: "file", path }, key, async () => true), true);
+  t.equal(existsSync(path), true);
+});
+
+t.test("commands at the same time lose nothing of each other", async (t) => {
+  const home = await newHome(t);
+  const names = ["a", "b", "c", "d", "e", "f"];
+  const tools = names.map((name) => `  ${name}: {} # ${name}\n`).join("");
+  const file = await saveConfig(home, `gateway: http://127.0.0.1:9/v1\ntools:\n${tools}`);
+  const ended = await Promise.all(
+    names.map((name) =>
+      name < "d"
+        ? command(t, home, ["tools", "disable", name])
+        : command(t, home, ["tools", "add", `${name}2`, "--from", "env:X_KEY", "--no-probe"]),
+    ),
+  );
+  t.same(
+    ended.map(({ code }) => code),
+    names.map(() => 0),
+    ended.map(({ stderr }) => stderr).join(""),
+  );
+  const { config } = parseConfig(readFileSync(file, "utf8"), home);
+  const disabled = Object.values(config?.tools ?? {}).filter(({ enabled }) => !enabled);
+  t.same(disabled.map(({ name }) => name).toSorted(), ["a", "b", "c"]);
+  t.same(Object.keys(config?.tools ?? {}).toSorted(), [...names, "d2", "e2", "f2"].toSorted());
+});
