@@ -10,6 +10,7 @@ import { type Status, statusOf } from "./control/status.ts";
 import { createTail } from "./control/tail.ts";
 import { createTrusting } from "./control/trusting.ts";
 import { openDataPort } from "./data-port.ts";
+import { createProbing } from "./doctor/probing.ts";
 import { createOwners } from "./identity/process.ts";
 import { createKeyring, type Keyring } from "./keys/keyring.ts";
 import { createTrust, type Trust } from "./keys/trust.ts";
@@ -109,7 +110,8 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const status = () =>
     statusOf({ version: version(), listen: port.addresses, sandbox: onSandbox(), ...seen });
   const owner = { ...createTrusting({ reload, keyring, log }), ...createAllowances(books, booksMeans) };
-  control.serve({ status, ...owner, tail, mirror });
+  const probing = createProbing({ clock, snapshot, agentFor: agents.agentFor, ...books });
+  control.serve({ status, ...owner, tail, mirror, probing });
   mirror.change(reload.snapshot);
   await reload.watch();
   void books.prices.load();

@@ -25,10 +25,10 @@ const RANKS: readonly (readonly string[])[] = [
     "version",
     "start-failure",
   ],
-  ["config/", "keys/"],
+  ["clients/", "config/", "keys/"],
   ["identity/", "limits/", "usage/"],
   ["mirror/", "proxy/"],
-  ["control/", "dashboard/", "service/", "sandbox/"],
+  ["control/", "dashboard/", "doctor/", "service/", "sandbox/"],
   ["daemon", "reload", "newcomer", "data-port", "bookkeeping"],
   ["cli/"],
 ];
@@ -81,6 +81,10 @@ const PURE = [
   "proxy/model-scan.ts",
   "proxy/harmless.ts",
   "proxy/recording.ts",
+  "doctor/finding.ts",
+  "doctor/model-list.ts",
+  "doctor/model-use.ts",
+  "doctor/probe-words.ts",
   "mirror/console-row.ts",
   "mirror/verdict.ts",
   "mirror/match/",
@@ -91,7 +95,13 @@ const PURE = [
 ];
 
 /** Where a key meets the wire, and where a console's secret meets the wire or its store. */
-const MAY_REVEAL = ["proxy/headers.ts", "mirror/consoles/wire.ts", "mirror/vault.ts"];
+const MAY_REVEAL = [
+  "proxy/headers.ts",
+  "mirror/consoles/wire.ts",
+  "mirror/vault.ts",
+  "doctor/probe.ts",
+  "keys/store.ts",
+];
 
 interface Source {
   /** Below src/, with forward slashes. */

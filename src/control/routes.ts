@@ -3,6 +3,7 @@ import type { Kind } from "../limits/shortage.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import { reason } from "../reason.ts";
 import { MIRROR_ROUTES } from "./mirror-routes.ts";
+import { PROBE_ROUTES, type Probing } from "./probe-routes.ts";
 import { hasOnly, NOT_FOUND, type Route, TAKEN } from "./route.ts";
 import type { Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
@@ -20,6 +21,7 @@ export interface Controls {
   cut(name: string, peer: string): CutAnswer | null;
   readonly tail: Tail;
   readonly mirror: Mirror;
+  readonly probing: Probing;
 }
 
 /** The process that asks, as it says of itself. */
@@ -59,6 +61,7 @@ export interface CutAnswer {
 
 const ROUTES: Readonly<Record<string, Route>> = {
   ...MIRROR_ROUTES,
+  ...PROBE_ROUTES,
   "GET /status": (controls) => controls.status(),
   "GET /held/:name": (controls, { name }) => controls.held(name) ?? NOT_FOUND,
   "POST /trust/:name": (controls, { name, body, peer }) => {
@@ -138,7 +141,7 @@ export async function answerControl(
 
 /** Trust is of a gateway too, an allowance only of a tool, a login of a console. */
 function named(route: string): string {
-  if (route === "lift") return "tool";
+  if (route === "lift" || route === "models") return "tool";
   return route === "login" || route === "sync" ? "gateway with a console called" : "tool or gateway";
 }
 

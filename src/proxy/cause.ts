@@ -7,8 +7,12 @@ export type CauseName =
   | "rate-limit"
   | "unknown";
 
+/** What some gateways tell more finely than the name does. */
+export type CauseDetail = "disabled" | "expired" | "key-quota" | "balance" | "subscription";
+
 export interface Cause {
   readonly name: CauseName;
+  readonly detail?: CauseDetail;
   /** Whether the gateway refused the key itself, so that reading it again may help. */
   readonly key: boolean;
   /** What the owner can do about it. */
@@ -27,6 +31,8 @@ interface Rule {
   /** With which statuses only. A broken request is also told of an invalid token, and means another one. */
   readonly statuses?: readonly number[];
   readonly cause: Cause;
+  /** The same in finer words, where the gateway's tell it; the first that fits. */
+  readonly finer?: readonly { readonly when: RegExp; readonly cause: Cause }[];
 }
 
 const KEY_UNKNOWN: Cause = {
@@ -39,6 +45,16 @@ const KEY_ENDED: Cause = {
   key: true,
   advice: "the key was disabled or has expired: enable it in the console, or create a new one",
 };
+const KEY_DISABLED: Cause = {
+  ...KEY_ENDED,
+  detail: "disabled",
+  advice: "the key was disabled: enable it in the console, or create a new one",
+};
+const KEY_EXPIRED: Cause = {
+  ...KEY_ENDED,
+  detail: "expired",
+  advice: "the key has expired: change its expiry in the console, or create a new one",
+};
 const GROUP: Cause = {
   name: "group-unavailable",
   key: false,
@@ -48,6 +64,21 @@ const BALANCE: Cause = {
   name: "balance-or-quota",
   key: false,
   advice: "the balance, the subscription or the key's own quota is used up: check them in the console",
+};
+const KEY_QUOTA: Cause = {
+  ...BALANCE,
+  detail: "key-quota",
+  advice: "the key's own quota is used up: raise it in the console, or create a new key",
+};
+const SUBSCRIPTION: Cause = {
+  ...BALANCE,
+  detail: "subscription",
+  advice: "the subscription is missing or used up for now: look at it in the console",
+};
+const ACCOUNT: Cause = {
+  ...BALANCE,
+  detail: "balance",
+  advice: "the account's balance is used up: top it up in the console",
 };
 const BASE_URL: Cause = {
   name: "wrong-base-url",
@@ -70,11 +101,23 @@ const RULES: readonly Rule[] = [
   {
     when: /quota_exhausted|insufficient_(?:user_)?quota|insufficient[_ ](?:account[_ ])?balance|pre_consume_token_quota_failed|usage_limit_exceeded|subscription_(?:not_found|invalid)|billing_error|budget_exceeded|budget has been exceeded|quota is not enough|usage quota exhausted|额度(?:不足|已用[完尽])|限额已用完|余额不足|insufficient credits|requires more credits/i,
     cause: BALANCE,
+    finer: [
+      { when: /subscription|usage_limit_exceeded|usage quota exhausted|订阅/i, cause: SUBSCRIPTION },
+      {
+        when: /key_quota_exhausted|token[ _]quota|api key .{0,8}(?:额度|限额)|令牌.{0,80}额度|exceeded! key=/i,
+        cause: KEY_QUOTA,
+      },
+      { when: /balance|user[ _]quota|用户额度|用户剩余额度|余额|credits/i, cause: ACCOUNT },
+    ],
   },
   {
     when: /api_key_disabled|api_key_expired|key is (?:disabled|blocked)|key has expired|expired[_ ]key|令牌已过期|令牌状态不可用|key 已过期/i,
     statuses: [401, 403],
     cause: KEY_ENDED,
+    finer: [
+      { when: /expired|过期/i, cause: KEY_EXPIRED },
+      { when: /disabled|blocked|状态不可用/i, cause: KEY_DISABLED },
+    ],
   },
   {
     when: /group_(?:deleted|disabled|not_allowed)|not assigned to any group|model_not_found|no available channel|not supported by any configured account|no access to (?:model|any models)|not allowed to access model|model_access_denied|invalid model name passed|无权(?:访问|使用)|无可用渠道|可用渠道不存在|分组.{0,40}(?:弃用|停用|删除)/i,
@@ -99,7 +142,7 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
   const rule = RULES.find(
     ({ when, statuses }) => (statuses?.includes(answer.status) ?? true) && when.test(answer.body),
   );
-  if (rule) return rule.cause;
+  if (rule) return rule.finer?.find(({ when }) => when.test(answer.body))?.cause ?? rule.cause;
   if (answer.status === 402) return BALANCE;
   if (answer.status === 429 || answer.status === 529) return RATE;
   if (answer.status === 404 || answer.status === 405) return html || answer.body === "" ? BASE_URL : UNKNOWN;

@@ -13,6 +13,7 @@ const UNREACHABLE: Readonly<Record<string, string>> = {
   EHOSTUNREACH: "there is no way to that host",
   ENETUNREACH: "there is no network",
   ETIMEDOUT: "it did not answer the connection",
+  CERT_NOT_YET_VALID: "its certificate is not valid yet",
   CERT_HAS_EXPIRED: "its certificate has expired",
   DEPTH_ZERO_SELF_SIGNED_CERT: "its certificate is self-signed",
   SELF_SIGNED_CERT_IN_CHAIN: "its certificate chain is self-signed",
@@ -35,11 +36,21 @@ export function gatewayFailure(
   if (code.startsWith("HPE_")) return broken("answered something that is not HTTP");
   if (/^(?:ECONNRESET|EPIPE|ERR_STREAM_PREMATURE_CLOSE)$/.test(code)) return broken("closed the connection");
   if (connected) return broken("was lost");
+  return unreachable(where, whyUnreachable(error));
+}
+
+/** Why a gateway that was never connected to is out of reach. */
+export function whyUnreachable(error: NodeJS.ErrnoException): string {
+  const code = error.code ?? "";
   const known = UNREACHABLE[code];
-  if (known !== undefined) return unreachable(where, known);
+  if (known !== undefined) return known;
   // OpenSSL's own errors, such as a server that speaks plain http or an old TLS.
-  if (code.startsWith("ERR_SSL") || code === "EPROTO") return unreachable(where, "TLS with it failed");
-  return unreachable(where, error.message);
+  return isTlsError(code) ? "TLS with it failed" : error.message;
+}
+
+/** Of OpenSSL, or of whoever holds a certificate against a name. */
+export function isTlsError(code: string): boolean {
+  return /^ERR_SSL|^ERR_TLS|^EPROTO$|CERT|SIGNATURE/.test(code);
 }
 
 function unreachable(where: string, why: string): Refusal {

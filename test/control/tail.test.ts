@@ -7,6 +7,7 @@ import { createControlServer } from "../../src/control/server.ts";
 import { createTail, type Tail, type TailLine } from "../../src/control/tail.ts";
 import { newHome } from "../doubles/command.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
+import { NO_PROBING } from "../doubles/no-probing.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 
@@ -22,6 +23,7 @@ async function startTail(t: Test): Promise<{ tail: Tail; socket: string; stop: (
     lift: () => null,
     cut: () => null,
     mirror: NO_MIRROR,
+    probing: NO_PROBING,
   };
   server.serve({ tail, status: () => Promise.reject(new Error("not here")), ...nobody });
   t.teardown(() => server.close());

@@ -7,6 +7,7 @@ import { createControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
 import { newHome } from "../doubles/command.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
+import { NO_PROBING } from "../doubles/no-probing.ts";
 
 interface Call {
   readonly control: "lift" | "cut";
@@ -39,6 +40,7 @@ async function start(t: Test) {
     },
     tail: createTail(),
     mirror: NO_MIRROR,
+    probing: NO_PROBING,
   };
   const socket = join(await newHome(t), "control.sock");
   const server = createControlServer(socket);

@@ -254,6 +254,22 @@ t.test("a page is a wrong base url, a good answer has no cause", async (t) => {
   t.equal(cause(204, ""), null);
 });
 
+t.test("what some gateways say more finely is kept beside the name", async (t) => {
+  const detail = (status: number, body: string) =>
+    causeOf({ status, contentType: "application/json", body })?.detail;
+  t.equal(detail(401, flat("API_KEY_DISABLED", "API key is disabled")), "disabled");
+  t.equal(detail(401, openai("该令牌状态不可用")), "disabled");
+  t.equal(detail(403, flat("API_KEY_EXPIRED", "API key 已过期")), "expired");
+  t.equal(detail(401, openai("该令牌已过期")), "expired");
+  t.equal(detail(429, flat("API_KEY_QUOTA_EXHAUSTED", "API key 额度已用完")), "key-quota");
+  t.equal(detail(401, openai("令牌 laptop（#3）额度已用尽")), "key-quota");
+  t.equal(detail(403, openai("token quota is not enough", "pre_consume_token_quota_failed")), "key-quota");
+  t.equal(detail(403, flat("INSUFFICIENT_BALANCE", "Insufficient account balance")), "balance");
+  t.equal(detail(403, openai("用户额度不足, 剩余额度: 0", "insufficient_user_quota")), "balance");
+  t.equal(detail(403, flat("SUBSCRIPTION_NOT_FOUND", "No active subscription")), "subscription");
+  t.equal(detail(402, "{}"), undefined, "a bare 402 does not say whose money is gone");
+});
+
 t.test("a refused key is worth reading again, a refused balance is not", async (t) => {
   const key = (status: number, body: string) => causeOf({ status, contentType: "", body })?.key;
   t.equal(key(401, flat("INVALID_API_KEY", "Invalid API key")), true);

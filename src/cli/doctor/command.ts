@@ -1,0 +1,53 @@
+import { Command } from "commander";
+import type { Finding } from "../../doctor/finding.ts";
+import { findPlaces } from "../../places.ts";
+import { EXIT } from "../../start-failure.ts";
+import { screenOf } from "../columns.ts";
+import { findingsInWords, type Paint } from "./words.ts";
+
+export function doctorCommand(): Command {
+  return new Command("doctor")
+    .description("check everything, and say what to do about what is wrong")
+    .option("--json", "for programs")
+    .action(doctor);
+}
+
+async function doctor(options: { json?: boolean }): Promise<void> {
+  const { env, stdout } = process;
+  // Only now: every other command would wait for all of it, too.
+  const { examine } = await import("./examine.ts");
+  const { findElsewhere } = await import("../../doctor/elsewhere/find.ts");
+  const places = findPlaces();
+  const findings = await examine({
+    places,
+    env,
+    now: Date.now(),
+    node: { version: process.version, path: process.execPath },
+    elsewhere: ({ keys, ports, config }) =>
+      findElsewhere({
+        ...{ env, keys, ports, home: places.home, platform: process.platform },
+        cwd: process.cwd(),
+        tools: Object.keys(config?.tools ?? {}),
+        sources: Object.values(config?.tools ?? {}).flatMap(({ key }) =>
+          key.kind === "env" ? [key.name] : [],
+        ),
+      }),
+  });
+  const paint = stdout.isTTY && !env.NO_COLOR && env.TERM !== "dumb" ? coloured : plain;
+  stdout.write(
+    options.json
+      ? `${JSON.stringify({ ok: isWell(findings), findings }, null, 2)}\n`
+      : findingsInWords(findings, screenOf(env, stdout.columns), paint),
+  );
+  process.exitCode = isWell(findings) ? EXIT.ok : EXIT.failed;
+}
+
+function isWell(findings: readonly Finding[]): boolean {
+  return findings.every(({ level }) => level !== "problem");
+}
+
+const plain: Paint = (word) => word;
+
+const COLOURS = { ok: 32, warning: 33, problem: 31 } as const;
+
+const coloured: Paint = (word, level) => `\u001b[${COLOURS[level]}m${word}\u001b[39m`;

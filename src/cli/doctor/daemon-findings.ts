@@ -1,0 +1,98 @@
+import { existsSync } from "node:fs";
+import { connect } from "node:net";
+import type { Listen } from "../../config/shape.ts";
+import type { Asked } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import type { Finding } from "../../doctor/finding.ts";
+import { portOwner } from "../../identity/port-owner.ts";
+import type { Places } from "../../places.ts";
+import { ago } from "../table.ts";
+
+const ABOUT = "the daemon";
+
+export interface DaemonMeans {
+  readonly asked: Asked<Status>;
+  readonly places: Places;
+  /** null: config.yaml cannot be used. */
+  readonly listen: Listen | null;
+  /** Of this program. */
+  readonly version: string;
+  readonly node: { readonly version: string; readonly path: string };
+}
+
+/** Whether it runs, as what, and what would keep it from starting. */
+export async function daemonFindings(means: DaemonMeans): Promise<Finding[]> {
+  const { asked, places, node } = means;
+  const said = (level: Finding["level"], id: string, what: string, next: string | null): Finding => ({
+    ...{ id, level, about: ABOUT, what, next },
+  });
+  const here = said(
+    "ok",
+    "node",
+    `this is keybearer ${means.version} on node ${node.version}, ${node.path}`,
+    null,
+  );
+  if (asked.ok) return [...runningFindings(asked.value, means, said), here];
+  if (asked.running) {
+    const what = `keybearer runs, but does not answer as it should: ${asked.reason}`;
+    return [said("problem", "daemon", what, "stop it, and start it again: keybearer run"), here];
+  }
+  const found = [said("problem", "daemon", "keybearer is not running", "keybearer run")];
+  if (existsSync(places.socket)) {
+    const what = `${places.socket} was left behind by a daemon that was killed; the next start takes it away`;
+    found.push(said("ok", "socket", what, null));
+  }
+  const port = means.listen?.port ?? 0;
+  if (port !== 0 && (await isTaken(port))) {
+    const owner = await portOwner(port);
+    const by = owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
+    const next = "stop it, or change listen in config.yaml";
+    found.push(said("problem", "port", `port ${port} is taken by ${by}`, next));
+  }
+  return [...found, here];
+}
+
+type Said = (level: Finding["level"], id: string, what: string, next: string | null) => Finding;
+
+function runningFindings(status: Status, { places, listen, version }: DaemonMeans, said: Said): Finding[] {
+  const on = status.listen.join(" and ");
+  const what = `runs as pid ${status.pid} for ${ago(status.uptime_s * 1000)}, on ${on}`;
+  const found = [said("ok", "daemon", what, null)];
+  const again = "stop it, and start it again: keybearer run";
+  if (status.version !== version) {
+    const older = `the running one is keybearer ${status.version}, this one is ${version}`;
+    found.push(said("warning", "version", older, again));
+  }
+  if (status.config.path !== places.config) {
+    const other = `it goes by another file, ${status.config.path}`;
+    found.push(said("warning", "config", other, `keybearer check ${status.config.path}`));
+  }
+  // Port 0 is any, and without a config.yaml the sandbox is served on the default one.
+  const wanted = listen === null || listen.port === 0 || status.sandbox ? null : `:${listen.port}`;
+  if (wanted !== null && !status.listen.some((address) => address.endsWith(wanted)))
+    found.push(
+      said("warning", "port", `config.yaml says port ${listen?.port}, which needs a restart`, again),
+    );
+  return found;
+}
+
+const PATIENCE_MS = 500;
+
+/** Both addresses are served together, so that either being taken is enough. */
+async function isTaken(port: number): Promise<boolean> {
+  const answers = await Promise.all(["127.0.0.1", "::1"].map((host) => isAnswered(host, port)));
+  return answers.includes(true);
+}
+
+function isAnswered(host: string, port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port, timeout: PATIENCE_MS });
+    const end = (answered: boolean) => {
+      socket.destroy();
+      resolve(answered);
+    };
+    socket.once("connect", () => end(true));
+    socket.once("timeout", () => end(false));
+    socket.once("error", () => end(false));
+  });
+}

@@ -1,0 +1,161 @@
+import { systemClock } from "../../clock.ts";
+import { DEFAULT_LISTEN } from "../../config/defaults.ts";
+import { type Loaded, loadConfig } from "../../config/load.ts";
+import type { Config } from "../../config/shape.ts";
+import { type Asked, askDaemon } from "../../control/client.ts";
+import type { Status } from "../../control/status.ts";
+import { configFindings } from "../../doctor/config-findings.ts";
+import type { Finding } from "../../doctor/finding.ts";
+import { gatewayFindings } from "../../doctor/gateway-findings.ts";
+import { type History, readHistory } from "../../doctor/history.ts";
+import { probeTools, type ToolProbe } from "../../doctor/probe-tools.ts";
+import { toolFindings } from "../../doctor/tool-findings.ts";
+import type { Places } from "../../places.ts";
+import { createAgents } from "../../proxy/agents.ts";
+import type { Secret } from "../../secret.ts";
+import { version } from "../../version.ts";
+import { daemonFindings } from "./daemon-findings.ts";
+import { type KeysHere, readKeysHere } from "./keys-here.ts";
+import { statusFindings } from "./status-findings.ts";
+
+export interface ExamineMeans {
+  readonly places: Places;
+  readonly env: NodeJS.ProcessEnv;
+  readonly now: number;
+  readonly node: { readonly version: string; readonly path: string };
+  /** What lies around on this machine, told with the keys that must not lie there. */
+  readonly elsewhere: (about: Around) => Promise<readonly Finding[]>;
+}
+
+export interface Around {
+  readonly keys: () => Iterable<Secret>;
+  /** null: config.yaml cannot be used. */
+  readonly config: Config | null;
+  /** Where keybearer listens, or would. */
+  readonly ports: readonly number[];
+}
+
+/** Together with the probes this is less than 20 s. */
+const STATUS_MS = 3000;
+
+/** Everything doctor looks at. What cannot be looked at is a finding of its own: nothing hides the rest. */
+export async function examine(means: ExamineMeans): Promise<Finding[]> {
+  const { places } = means;
+  const [loaded, asked] = await Promise.all([
+    loadConfig(places.config, { home: places.home, strict: true }),
+    askDaemon<Status>(places.socket, "GET", "/status", undefined, STATUS_MS),
+  ]);
+  const { config } = loaded;
+  const running = asked.ok || asked.running;
+  const keys = config === null ? null : await readKeysHere({ config, places, env: means.env, running });
+  try {
+    const around = bounded(
+      means.elsewhere({ keys: () => keys?.secrets() ?? [], config, ports: portsOf(config, asked) }),
+    );
+    const [daemon, gateways, elsewhere] = await Promise.all([
+      daemonFindings({ ...means, asked, listen: config?.listen ?? null, version: version() }),
+      config === null || keys === null ? [] : atGateways(config, keys, asked, means),
+      around,
+    ]);
+    const file = {
+      file: places.config,
+      found: loaded.found,
+      usable: config !== null,
+      problems: loaded.problems,
+    };
+    return [
+      ...configFindings(file, asked.ok && asked.value.sandbox),
+      ...daemon,
+      ...gateways,
+      ...(asked.ok ? statusFindings(asked.value, means.now) : []),
+      ...elsewhere,
+    ];
+  } finally {
+    keys?.close();
+  }
+}
+
+function portsOf(config: Config | null, asked: Asked<Status>): number[] {
+  const running = asked.ok ? asked.value.listen.map((address) => Number(address.split(":").at(-1))) : [];
+  return [...new Set([(config?.listen ?? DEFAULT_LISTEN).port, ...running])].filter((port) => port > 0);
+}
+
+async function atGateways(
+  config: NonNullable<Loaded["config"]>,
+  keys: KeysHere,
+  asked: Asked<Status>,
+  { places, now }: ExamineMeans,
+): Promise<Finding[]> {
+  const history = readHistory(places.usage, now);
+  const sameFile = asked.ok && asked.value.config.path === places.config && !asked.value.sandbox;
+  const probes = (sameFile ? await askProbes(places) : null) ?? (await probeHere(config, keys, history));
+  const tools = Object.values(config.tools);
+  return [
+    ...Object.values(config.gateways)
+      .filter(({ name }) => tools.some((tool) => tool.gateway === name && tool.enabled))
+      .flatMap((gateway) => gatewayFindings(gateway, probes)),
+    ...tools.flatMap((tool) => {
+      const probe = probes.find((each) => each.tool === tool.name);
+      return toolFindings(tool, { config, probe, uses: history.uses, now });
+    }),
+    ...[...keys.warnings()].map(
+      ([name, what]): Finding => ({ id: "key", level: "warning", about: `tool ${name}`, what, next: null }),
+    ),
+    ...(history.problem === null ? [] : [unreadable(history.problem)]),
+  ];
+}
+
+function unreadable(why: string): Finding {
+  const what = `the usage log cannot be read: ${why}`;
+  return { id: "usage", level: "warning", about: "the usage log", what, next: "keybearer status" };
+}
+
+/** The daemon gives itself 16 s. */
+const PROBES_MS = 17_000;
+
+/** The daemon has the keys, env: and command: among them. null: it cannot be asked, such as an older one. */
+async function askProbes({ socket }: Places): Promise<readonly ToolProbe[] | null> {
+  const asked = await askDaemon<ToolProbe[]>(socket, "GET", "/probes", undefined, PROBES_MS);
+  return asked.ok ? asked.value : null;
+}
+
+async function probeHere(config: Config, keys: KeysHere, { worked }: History): Promise<readonly ToolProbe[]> {
+  const agents = createAgents(systemClock);
+  const tools = Object.values(config.tools).filter((tool) => tool.enabled);
+  const { keyOf } = keys;
+  const { agentFor } = agents;
+  try {
+    return await probeTools(tools, {
+      config,
+      keyOf,
+      agentFor,
+      clock: systemClock,
+      worked,
+      allPatience: 15_000,
+    });
+  } finally {
+    agents.close();
+  }
+}
+
+const AROUND_MS = 10_000;
+
+/** A folder on a network that hangs must not keep back what is known. */
+async function bounded(looking: Promise<readonly Finding[]>): Promise<readonly Finding[]> {
+  const stop = new AbortController();
+  const late = new Promise<readonly Finding[]>((resolve) => {
+    const timer = setTimeout(() => resolve([notLooked("it took too long")]), AROUND_MS);
+    stop.signal.addEventListener("abort", () => clearTimeout(timer));
+  });
+  const safe = looking.catch((error) => [notLooked(error instanceof Error ? error.message : String(error))]);
+  try {
+    return await Promise.race([safe, late]);
+  } finally {
+    stop.abort();
+  }
+}
+
+function notLooked(why: string): Finding {
+  const what = `other settings could not be looked through: ${why}`;
+  return { id: "elsewhere", level: "warning", about: "this machine", what, next: null };
+}

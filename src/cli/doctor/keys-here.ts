@@ -1,0 +1,53 @@
+import { existsSync } from "node:fs";
+import { systemClock } from "../../clock.ts";
+import type { Config, Tool } from "../../config/shape.ts";
+import type { KeyState } from "../../key-source.ts";
+import { createKeyring } from "../../keys/keyring.ts";
+import { createTrust } from "../../keys/trust.ts";
+import type { Places } from "../../places.ts";
+import { wantsOf } from "../../reload.ts";
+import type { Secret } from "../../secret.ts";
+
+export interface KeysHere {
+  keyOf(tool: Tool): KeyState;
+  secrets(): Iterable<Secret>;
+  /** By tool, what should be mended although the key works. */
+  warnings(): ReadonlyMap<string, string>;
+  close(): void;
+}
+
+export interface KeysHereMeans {
+  readonly config: Config;
+  readonly places: Places;
+  readonly env: NodeJS.ProcessEnv;
+  /** true: a daemon runs and has read them; here only what needs no program and no finger. */
+  readonly running: boolean;
+}
+
+const PATIENCE_MS = 3000;
+const NOT_READ: KeyState = {
+  state: "unavailable",
+  reason: "the running keybearer has read it, but could not be asked → keybearer status",
+};
+
+/** The tools' keys, read as the daemon would read them and held to the same trust: doctor moves no key either. */
+export async function readKeysHere({ config, places, env, running }: KeysHereMeans): Promise<KeysHere> {
+  const trust = createTrust({ file: places.trust, clock: systemClock });
+  const first = !existsSync(places.trust);
+  await trust.load();
+  const keyring = createKeyring({ trust, env, clock: systemClock, onLate: () => {}, limit: PATIENCE_MS });
+  const wants = wantsOf(config, places)
+    .filter(({ name }) => Object.hasOwn(config.tools, name))
+    .filter(({ source }) => !running || (source.kind !== "command" && source.kind !== "keychain"));
+  await keyring.resolve(wants, PATIENCE_MS + 500);
+  // The first use of a key pins it. Before the first start nothing is pinned at all: that is for the start to do, and
+  // while a daemon runs the file is its own.
+  if (!first && !running) await trust.settle();
+  const states = keyring.current();
+  return {
+    keyOf: (tool) => states.get(tool.name) ?? NOT_READ,
+    secrets: () => keyring.secrets(),
+    warnings: () => keyring.warnings(),
+    close: () => keyring.close(),
+  };
+}

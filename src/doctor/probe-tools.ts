@@ -1,0 +1,120 @@
+import type { Agent } from "node:http";
+import type { Clock } from "../clock.ts";
+import type { Config, Gateway, Tool } from "../config/shape.ts";
+import type { KeyState } from "../key-source.ts";
+import type { Secret } from "../secret.ts";
+import { workedName } from "./history.ts";
+import { type ProbeCause, type Probed, probeKey } from "./probe.ts";
+
+/** What became of a tool's key at its gateway. */
+export interface ToolProbe {
+  readonly tool: string;
+  readonly gateway: string;
+  /** Fingerprint; null: there is no key to ask with. */
+  readonly key: string | null;
+  /** Why there is none; null: there is one. */
+  readonly missing: { readonly state: "unavailable" | "needs-trust"; readonly why: string } | null;
+  /** null: there is no key, or the time was over before its turn. */
+  readonly probed: Probed | null;
+}
+
+export interface ProbeToolsMeans {
+  readonly config: Pick<Config, "gateways">;
+  readonly keyOf: (tool: Tool) => KeyState;
+  readonly agentFor: (gateway: Gateway, origin: string) => Agent;
+  readonly clock: Clock;
+  /** Tool and key that were answered before, see workedName. */
+  readonly worked: ReadonlySet<string>;
+  /** Milliseconds for one tool; default 10 s. */
+  readonly patience?: number | undefined;
+  /** Milliseconds for all of them; default 16 s. */
+  readonly allPatience?: number | undefined;
+}
+
+const AT_ONCE = 4;
+const ALL_MS = 16_000;
+/** These are the gateway's, whichever key asks: what one tool met need not be waited for again by the others. */
+const OF_THE_GATEWAY: readonly ProbeCause[] = [
+  "dns",
+  "tls",
+  "timeout",
+  "unreachable",
+  "html",
+  "wrong-base-url",
+];
+
+/** Every tool's key, a few at a time. A gateway that hangs holds up only its own tools. */
+export async function probeTools(tools: readonly Tool[], means: ProbeToolsMeans): Promise<ToolProbe[]> {
+  const signal = AbortSignal.timeout(means.allPatience ?? ALL_MS);
+  const inTurn = createTurns(AT_ONCE);
+  const found = new Map<string, ToolProbe>();
+  const probe = async (tool: Tool): Promise<Probed | null> => {
+    const made = await inTurn(() => probeTool(tool, means, signal));
+    found.set(tool.name, made);
+    return made.probed;
+  };
+  const gateways = [...new Set(tools.map(({ gateway }) => gateway))];
+  await Promise.all(
+    gateways.map(async (name) => {
+      const own = tools.filter(({ gateway }) => gateway === name);
+      const [first, ...rest] = own.toSorted((one, other) => readiness(other, means) - readiness(one, means));
+      const met = first === undefined ? null : await probe(first);
+      const shared = met !== null && !met.ok && OF_THE_GATEWAY.includes(met.cause) ? met : null;
+      if (shared === null) return void (await Promise.all(rest.map(probe)));
+      for (const tool of rest) {
+        const bare = withoutProbe(tool, means.keyOf(tool));
+        found.set(tool.name, bare.missing === null ? { ...bare, probed: shared } : bare);
+      }
+    }),
+  );
+  return tools.flatMap(({ name }) => found.get(name) ?? []);
+}
+
+/** A tool whose key can be had goes first: only it learns something of the gateway. */
+function readiness(tool: Tool, { keyOf }: ProbeToolsMeans): number {
+  return keyOf(tool).state === "ready" ? 1 : 0;
+}
+
+async function probeTool(tool: Tool, means: ProbeToolsMeans, signal: AbortSignal): Promise<ToolProbe> {
+  const key = means.keyOf(tool);
+  const gateway = means.config.gateways[tool.gateway];
+  const bare = withoutProbe(tool, key);
+  if (key.state !== "ready" || gateway === undefined || signal.aborted) return bare;
+  return { ...bare, probed: await probeWith(tool, gateway, key.key, means, signal) };
+}
+
+function probeWith(
+  tool: Tool,
+  gateway: Gateway,
+  key: Secret,
+  { agentFor, clock, patience, worked }: ProbeToolsMeans,
+  signal: AbortSignal,
+): Promise<Probed> {
+  const known = worked.has(workedName(tool.name, key.fingerprint));
+  return probeKey({ gateway, key, agentFor, clock, patience, signal, worked: known });
+}
+
+function withoutProbe(tool: Tool, key: KeyState): ToolProbe {
+  const { name, gateway } = tool;
+  if (key.state === "ready")
+    return { tool: name, gateway, key: key.key.fingerprint, missing: null, probed: null };
+  const why = key.state === "unavailable" ? key.reason : `${key.what}: ${key.from} → ${key.to}`;
+  return { tool: name, gateway, key: null, missing: { state: key.state, why }, probed: null };
+}
+
+/** Lets so many work at once; the others wait in the order in which they came. */
+function createTurns(most: number): <T>(work: () => Promise<T>) => Promise<T> {
+  const waiting: (() => void)[] = [];
+  let free = most;
+  return async (work) => {
+    if (free > 0) free -= 1;
+    else await new Promise<void>((resolve) => waiting.push(resolve));
+    try {
+      return await work();
+    } finally {
+      const next = waiting.shift();
+      if (next === undefined) free += 1;
+      else next();
+    }
+  };
+}

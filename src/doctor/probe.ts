@@ -1,0 +1,157 @@
+import type { Agent } from "node:http";
+import { type Clock, systemClock } from "../clock.ts";
+import type { Gateway } from "../config/shape.ts";
+import { causeOf } from "../proxy/cause.ts";
+import { keySlot, outgoingHeaders } from "../proxy/headers.ts";
+import { keyFault, type Secret } from "../secret.ts";
+import { factsSource, type KeyFacts } from "./key-facts.ts";
+import { modelsIn } from "./model-list.ts";
+import * as words from "./probe-words.ts";
+import { type Answered, askGateway } from "./question.ts";
+
+/** The four of SPEC.md section 7, and what is known more finely. */
+export type ProbeCause =
+  | "incomplete-key"
+  | "group-unavailable"
+  | "balance-or-quota"
+  | "wrong-base-url"
+  | "expired"
+  | "disabled"
+  | "deleted"
+  | "html"
+  | "rate-limit"
+  | "dns"
+  | "tls"
+  | "timeout"
+  | "unreachable"
+  | "unknown";
+
+export interface ProbeMeans {
+  readonly gateway: Gateway;
+  readonly key: Secret;
+  readonly agentFor: (gateway: Gateway, origin: string) => Agent;
+  /** Ends it early. */
+  readonly signal?: AbortSignal | undefined;
+  /** This very key was accepted before: a gateway that does not know it now has deleted it. Default not known. */
+  readonly worked?: boolean | undefined;
+  readonly clock?: Clock | undefined;
+  /** Milliseconds for everything together. Default 10 s. */
+  readonly patience?: number | undefined;
+}
+
+export interface ProbeFailure {
+  readonly ok: false;
+  readonly cause: ProbeCause;
+  readonly status: number | null;
+  /** What happened, a sentence without its full stop. */
+  readonly why: string;
+  /** What to do about it. */
+  readonly next: string;
+  readonly skew: number | null;
+}
+
+export type Probed =
+  | {
+      readonly ok: true;
+      readonly status: number;
+      /** The names in the gateway's list, as it writes them. */
+      readonly models: readonly string[];
+      /** How far the gateway's clock is ahead of ours, in milliseconds; null: it tells no time. */
+      readonly skew: number | null;
+    }
+  | ProbeFailure;
+
+const PATIENCE_MS = 10_000;
+
+type Heard = Extract<Answered, { ok: true }>;
+
+/** Asks the gateway for its models with this key, which costs nothing, and explains a failure. Never throws. */
+export async function probeKey(means: ProbeMeans): Promise<Probed> {
+  const { gateway, key, clock = systemClock, patience = PATIENCE_MS } = means;
+  const fault = keyFault(key.reveal());
+  if (fault !== null) return { ...words.faulty(fault), status: null, skew: null };
+  const late = AbortSignal.timeout(patience);
+  const signal = means.signal === undefined ? late : AbortSignal.any([means.signal, late]);
+  const ask = (url: string) => {
+    const { origin } = new URL(url);
+    const slot = keySlot("openai", gateway, {});
+    const rawHeaders = [
+      "accept",
+      "application/json",
+      "accept-encoding",
+      "identity",
+      "user-agent",
+      "keybearer",
+    ];
+    const headers = outgoingHeaders({ rawHeaders, origin, key, slot, readable: null });
+    return askGateway({ url, headers, agent: means.agentFor(gateway, origin), clock, signal });
+  };
+  const answer = await ask(`${gateway.baseUrl}/models`);
+  if (!answer.ok) {
+    const failed = signal.aborted
+      ? words.tooSlow(gateway, patience)
+      : words.outOfReach(gateway, answer.error);
+    return { ...failed, status: null, skew: null };
+  }
+  const { status, skew } = answer;
+  const failed = judged(answer, means);
+  const facts = await keyFacts(answer, failed !== null, gateway, ask, clock);
+  const told = facts === null ? null : words.byFacts(facts);
+  if (failed === null) {
+    if (told !== null) return { ...told, status, skew };
+    return { ok: true, status, models: modelsIn(key.blotFrom(answer.text)) ?? [], skew };
+  }
+  const better =
+    failed.cause === "html" || failed.cause === "wrong-base-url" ? await right(gateway, ask) : null;
+  return { ...(told ?? failed), ...(better === null ? {} : { next: better }), status, skew };
+}
+
+/** What the list's answer says by itself; null: it is a list. */
+function judged(answer: Heard, { gateway, key, worked = false }: ProbeMeans): words.Failed | null {
+  const { status, headers, text } = answer;
+  if (status >= 300 && status < 400) return words.redirected(gateway, status);
+  const contentType = headers["content-type"] ?? "";
+  const cause = causeOf({ status, contentType, body: text });
+  const html = /^\s*text\/html/i.test(contentType);
+  if (cause !== null) {
+    const said = html ? null : words.saidBy(key.blotFrom(text));
+    return words.refused({ cause, status, html, said, gateway, worked, cut: looksCut(key.reveal()) });
+  }
+  return modelsIn(text) === null ? words.noList(gateway, status) : null;
+}
+
+/**
+ * sub2api makes keys of 64 hexadecimal characters behind sk-, new-api and one-api of 48 letters and digits. One that is
+ * made of the same and shorter has lost its end. What else operators make keys of nobody knows.
+ */
+function looksCut(key: string): boolean {
+  const [, body] = /^sk-([A-Za-z0-9]+)$/.exec(key) ?? [];
+  if (body === undefined) return false;
+  return body.length < 48 || (/^[0-9a-f]+$/.test(body) && body.length > 48 && body.length < 64);
+}
+
+type Ask = (url: string) => Promise<Answered>;
+
+async function keyFacts(
+  answer: Heard,
+  refused: boolean,
+  gateway: Gateway,
+  ask: Ask,
+  clock: Clock,
+): Promise<KeyFacts | null> {
+  if (refused && answer.status !== 401) return null;
+  const source = factsSource(gateway, { headers: answer.headers, refused });
+  if (source === null) return null;
+  const told = await ask(source.url);
+  return told.ok && told.status === 200 ? source.read(told.text, clock.now()) : null;
+}
+
+/** Nothing of a gateway's is there: does it answer where gateways mostly do? The key stays with its origin. */
+async function right({ baseUrl }: Gateway, ask: Ask): Promise<string | null> {
+  const usual = `${new URL(baseUrl).origin}/v1`;
+  if (usual === baseUrl) return null;
+  const tried = await ask(`${usual}/models`);
+  const there =
+    tried.ok && !/^\s*text\/html/i.test(tried.headers["content-type"] ?? "") && tried.status !== 404;
+  return there ? words.rather(usual) : null;
+}

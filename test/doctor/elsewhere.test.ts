@@ -1,0 +1,188 @@
+import { execFileSync } from "node:child_process";
+import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import t, { type Test } from "tap";
+import { type ElsewhereMeans, findElsewhere } from "../../src/doctor/elsewhere/find.ts";
+import type { Finding } from "../../src/doctor/finding.ts";
+import { makeToken } from "../../src/identity/token.ts";
+import { Secret } from "../../src/secret.ts";
+
+const OFFICIAL = "sk-official0Vb7Qx93LmZr8TnKd";
+const OURS = "sk-ours5Hq2WcYt6PeJn1RsAf4Gz";
+const HOST = "https://api.somewhere-else.example";
+const TOKEN = makeToken();
+
+async function machine(t: Test, files: Readonly<Record<string, string>>): Promise<string> {
+  const home = await mkdtemp(join(tmpdir(), "kb-around-"));
+  t.teardown(() => rm(home, { recursive: true, force: true }));
+  for (const [path, text] of Object.entries(files)) {
+    await mkdir(dirname(join(home, path)), { recursive: true });
+    await writeFile(join(home, path), text);
+  }
+  return home;
+}
+
+async function look(t: Test, home: string, more: Partial<ElsewhereMeans> = {}): Promise<Finding[]> {
+  const findings = await findElsewhere({
+    env: {},
+    home,
+    cwd: join(home, "project"),
+    platform: "linux",
+    keys: () => [new Secret(OURS)],
+    ports: [5397],
+    tools: ["claude-code", "codex"],
+    sources: [],
+    ...more,
+  });
+  const told = JSON.stringify(findings);
+  for (const value of [OFFICIAL, OURS, TOKEN, HOST]) {
+    t.notOk(told.includes(value), "no value is told");
+    t.notOk(told.includes(value.slice(-4)), "nor a part of it");
+  }
+  return findings;
+}
+
+function lines(findings: readonly Finding[]): string[] {
+  return findings.map(({ level, what }) => `${level}: ${what}`);
+}
+
+t.test("a machine with nothing but keybearer's settings is well", async (t) => {
+  const home = await machine(t, {
+    ".bashrc": `export OPENAI_BASE_URL=http://localhost:5397/v1\nexport OPENAI_API_KEY='${TOKEN}'\n# export OPENAI_API_KEY=${OFFICIAL}\n`,
+    ".claude/settings.json": `{ "env": { "ANTHROPIC_BASE_URL": "http://127.0.0.1:5397", "ANTHROPIC_AUTH_TOKEN": "${TOKEN}" } }`,
+    ".codex/auth.json": '{ "OPENAI_API_KEY": null }',
+    ".codex/config.toml": '[model_providers.local]\nbase_url = "http://localhost:11434/v1"\n',
+    ".continue/config.yaml": "models:\n  - apiKey: $KEYBEARER_TOKEN\n    apiBase: 'http://[::1]:5397/v1'\n",
+  });
+  const findings = await look(t, home, { env: { ANTHROPIC_BASE_URL: "http://localhost:5397/" } });
+  t.same(lines(findings), ["ok: nothing in the environment and 5 settings files leads past keybearer"]);
+});
+
+t.test("an address of another provider is told with every place, and what to type", async (t) => {
+  const home = await machine(t, {
+    ".zshrc": `alias ll=ls\nexport ANTHROPIC_BASE_URL="${HOST}"\n`,
+    ".config/fish/conf.d/keys.fish": `set -gx ANTHROPIC_BASE_URL ${HOST}\n`,
+    ".config/environment.d/10-ai.conf": `COPILOT_PROVIDER_BASE_URL=${HOST}/v1\n`,
+  });
+  const findings = await look(t, home, { env: { ANTHROPIC_BASE_URL: HOST, CLAUDE_CODE_USE_BEDROCK: "1" } });
+  t.same(lines(findings), [
+    "problem: ANTHROPIC_BASE_URL in the environment, ~/.zshrc:2 and ~/.config/fish/conf.d/keys.fish:1 sends Claude Code past keybearer",
+    "problem: CLAUDE_CODE_USE_BEDROCK in the environment sends Claude Code past keybearer",
+    "warning: COPILOT_PROVIDER_BASE_URL in ~/.config/environment.d/10-ai.conf:1 sends GitHub Copilot CLI past keybearer",
+  ]);
+  t.equal(findings[0]?.next, "the right settings: keybearer use claude-code --write");
+});
+
+t.test("an official key is a warning, and a problem where it would be sent beside a token", async (t) => {
+  const home = await machine(t, { ".profile": `\nOPENAI_API_KEY=${OFFICIAL}; export OPENAI_API_KEY\n` });
+  const alone = await look(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
+  t.same(
+    alone.map(({ level, id }) => [level, id]),
+    [
+      ["warning", "other-provider"],
+      ["warning", "other-provider"],
+    ],
+  );
+  t.match(alone[0]?.next, /^unset ANTHROPIC_API_KEY if that is not meant/);
+  t.match(alone[1]?.what, /^OPENAI_API_KEY in ~\/\.profile:2 is a key of another account/);
+
+  await mkdir(join(home, ".claude"));
+  await writeFile(
+    join(home, ".claude/settings.json"),
+    `{ "apiKeyHelper": "/bin/my-key", "env": {\n "ANTHROPIC_BASE_URL": "http://localhost:5397",\n "ANTHROPIC_AUTH_TOKEN": "${TOKEN}" } }`,
+  );
+  const both = await look(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
+  t.match(both[0], { level: "problem", id: "two-credentials", next: "unset ANTHROPIC_API_KEY" });
+  t.match(both[0]?.what, /ANTHROPIC_API_KEY in the environment is no token/);
+  t.match(lines(both).join("\n"), /warning: apiKeyHelper in ~\/\.claude\/settings\.json:1 runs a program/);
+});
+
+t.test("a key in a client's file is a problem only beside keybearer's own address", async (t) => {
+  const settings = (base: string) =>
+    `{ "env": {\n"ANTHROPIC_BASE_URL": "${base}",\n"ANTHROPIC_AUTH_TOKEN": "${OFFICIAL}" } }`;
+  const home = await machine(t, {
+    ".claude/settings.json": settings("http://localhost:5397"),
+    ".config/opencode/opencode.json": `{ "a": { "baseURL": "http://localhost:5397/v1", "apiKey": "${TOKEN}" },\n"b": { "apiKey": "${OFFICIAL}" } }`,
+  });
+  t.match(lines(await look(t, home)), [
+    /^problem: ANTHROPIC_AUTH_TOKEN in ~\/\.claude\/settings\.json:3 is no token/,
+    /^warning: apiKey in ~\/\.config\/opencode\/opencode\.json:2 is a key of another account/,
+  ]);
+});
+
+t.test("a key of ours that lies bare is a problem, wherever it is", async (t) => {
+  const home = await machine(t, {
+    ".codex/auth.json": `{\n  "auth_mode": "apikey",\n  "OPENAI_API_KEY": "${OURS}"\n}\n`,
+    ".aider.conf.yml": `# openai-api-key: ${OURS}\n`,
+    "project/.env": `SOMETHING=${OURS}\n`,
+  });
+  const env = { SCRIPTS_KEY: OURS, MINE: OURS, OPENAI_API_KEY: OURS };
+  const findings = await look(t, home, { env, sources: ["SCRIPTS_KEY"] });
+  t.same(
+    findings.map(({ level, id, what }) => [level, id, what]),
+    [
+      ["problem", "own-key", "MINE in the environment is a key that keybearer holds: every program gets it"],
+      [
+        "problem",
+        "own-key",
+        "OPENAI_API_KEY in the environment is a key that keybearer holds: every program gets it",
+      ],
+      ["problem", "own-key", "a key that keybearer holds also lies in ~/.aider.conf.yml:1"],
+      ["problem", "own-key", "a key that keybearer holds also lies in ~/.codex/auth.json:3"],
+      ["problem", "own-key", "a key that keybearer holds also lies in ~/project/.env:1"],
+    ],
+  );
+  t.equal(findings[3]?.next, "take it out there, and use a token instead: keybearer use codex --write");
+  t.equal(findings[2]?.next, "take it out there, and use a token instead: keybearer use <tool> --for aider");
+});
+
+t.test("settings of clients are found in each format, and a token that is not whole is told", async (t) => {
+  const home = await machine(t, {
+    ".config/opencode/opencode.json": `{"provider":{"x":{"options":{"baseURL":"${HOST}/v1","apiKey":"${OFFICIAL}"}}}}`,
+    ".codex/config.toml": `model_provider = "x"\n[model_providers.x]\nbase_url = '${HOST}/v1'\n`,
+    ".continue/config.yaml": `models:\n  - apiBase: ${HOST}/v1\n    apiKey: ${TOKEN.slice(0, -3)}\n`,
+    "Library/LaunchAgents/env.plist": `<dict>\n<key>OPENAI_BASE_URL</key>\n<string>${HOST}</string></dict>`,
+    ".config/powershell/profile.ps1": `$env:GEMINI_API_KEY = "${OFFICIAL}"\n`,
+    ".config/systemd/user/agent.service": `[Service]\nEnvironment="OPENAI_API_BASE=${HOST}/v1" X=1\n`,
+  });
+  const told = lines(await look(t, home, { platform: "darwin" })).join("\n");
+  for (const place of [
+    "GEMINI_API_KEY in ~/.config/powershell/profile.ps1:1 is a key",
+    "OPENAI_API_BASE in ~/.config/systemd/user/agent.service:2 sends",
+    "OPENAI_BASE_URL in ~/Library/LaunchAgents/env.plist:2 sends",
+    "base_url in ~/.codex/config.toml:3 sends Codex past",
+    "baseURL in ~/.config/opencode/opencode.json:1 sends",
+    "apiKey in ~/.config/opencode/opencode.json:1 is a key",
+    "apiBase in ~/.continue/config.yaml:2 sends Continue past",
+    "problem: apiKey in ~/.continue/config.yaml:3 holds a token that is not whole",
+  ])
+    t.ok(told.includes(place), place);
+});
+
+t.test("what must not be read is left alone, and that is told", { timeout: 10_000 }, async (t) => {
+  const home = await machine(t, { ".zshrc": "", ".bashrc": "x".repeat(1_000_001), ".zshenv": "x" });
+  await symlink("/dev/zero", join(home, ".profile"));
+  await symlink("/etc/passwd", join(home, ".zprofile"));
+  await symlink(join(home, "gone"), join(home, ".kshrc"));
+  await mkdir(join(home, ".bash_profile"));
+  execFileSync("mkfifo", [join(home, ".zlogin")]);
+  await chmod(join(home, ".zshenv"), 0o000);
+  const root = process.getuid?.() === 0;
+  const told = lines(await look(t, home)).at(-1) ?? "";
+  t.match(told, /^warning: not looked at: /);
+  t.match(told, /~\/\.profile is not a file/);
+  t.match(told, /~\/\.bashrc is larger than 1 MB/);
+  t.match(told, /~\/\.bash_profile is not a file/);
+  if (!root) t.match(told, /~\/\.zshenv may not be read/);
+});
+
+t.test("a hostile file is looked through in no time", async (t) => {
+  const texts = ["set -".repeat(190_000), '"apiKey": "\\'.repeat(70_000), "apiKey = ".repeat(100_000)];
+  for (const text of texts) {
+    const home = await machine(t, { ".bashrc": text, ".codex/config.toml": text });
+    const started = process.hrtime.bigint();
+    await look(t, home);
+    t.ok(process.hrtime.bigint() - started < 3_000_000_000n, "within three seconds");
+  }
+});

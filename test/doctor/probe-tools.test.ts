@@ -1,0 +1,99 @@
+import t from "tap";
+import { systemClock } from "../../src/clock.ts";
+import { gatewayFindings } from "../../src/doctor/gateway-findings.ts";
+import { type ProbeToolsMeans, probeTools } from "../../src/doctor/probe-tools.ts";
+import type { KeyState } from "../../src/key-source.ts";
+import { createAgents } from "../../src/proxy/agents.ts";
+import { Secret } from "../../src/secret.ts";
+import { configOf } from "../doubles/parsed-config.ts";
+import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
+
+const agents = createAgents(systemClock);
+t.teardown(() => agents.close());
+
+const LIST = '{"data":[{"id":"m"}]}';
+
+function meansFor(config: ReturnType<typeof configOf>, more: Partial<ProbeToolsMeans> = {}): ProbeToolsMeans {
+  const keyOf = ({ name }: { name: string }): KeyState => ({
+    state: "ready",
+    key: new Secret(`sk-key-of-${name}`),
+  });
+  return { config, keyOf, agentFor: agents.agentFor, clock: systemClock, worked: new Set(), ...more };
+}
+
+function configWith(gateways: Readonly<Record<string, string>>, tools: Readonly<Record<string, string>>) {
+  const named = Object.entries(gateways).map(([name, origin]) => `${name}: { base_url: "${origin}/v1" }`);
+  const using = Object.entries(tools).map(([name, gateway]) => `${name}: { gateway: ${gateway} }`);
+  return configOf(`gateways: { ${named.join(", ")} }\ntools: { ${using.join(", ")} }\n`);
+}
+
+t.test("a gateway that hangs hides nothing of the others, and is waited for once", async (t) => {
+  const silent = await startRawGateway(t, () => {});
+  const good = await startRawGateway(t, (call) => call.ok(LIST));
+  const tools = { a: "hangs", b: "hangs", c: "hangs", d: "hangs", e: "hangs", f: "good", g: "good" };
+  const config = configWith({ hangs: silent.origin, good: good.origin }, tools);
+  const probes = await probeTools(Object.values(config.tools), meansFor(config, { patience: 300 }));
+  const of = (name: string) => probes.filter(({ gateway }) => gateway === name).map(({ probed }) => probed);
+  t.match(of("hangs"), Array(5).fill({ ok: false, cause: "timeout" }));
+  t.match(of("good"), Array(2).fill({ ok: true, models: ["m"] }));
+  t.equal(silent.calls.length, 1);
+});
+
+t.test("no more than four ask at once, and all have their turn", async (t) => {
+  const waiting: GatewayCall[] = [];
+  let most = 0;
+  const gateway = await startRawGateway(t, (call) => {
+    // The first asks alone, to learn of the gateway.
+    if (gateway.calls.length === 1) return call.ok(LIST);
+    waiting.push(call);
+    most = Math.max(most, waiting.length);
+    if (waiting.length === 4 || gateway.calls.length === 10)
+      for (const held of waiting.splice(0)) held.ok(LIST);
+  });
+  const names = Array.from({ length: 10 }, (_, at) => `tool-${at}`);
+  const config = configWith(
+    { main: gateway.origin },
+    Object.fromEntries(names.map((name) => [name, "main"])),
+  );
+  const probes = await probeTools(Object.values(config.tools), meansFor(config));
+  t.match(probes, Array(10).fill({ probed: { ok: true } }));
+  t.equal(most, 4);
+});
+
+t.test("when the time for all is over, the rest is told as not asked", async (t) => {
+  const silent = await startRawGateway(t, () => {});
+  const names = ["a", "b", "c", "d", "e", "f"];
+  const origins = Object.fromEntries(names.map((name) => [name, silent.origin]));
+  const config = configWith(origins, Object.fromEntries(names.map((name) => [`t-${name}`, name])));
+  const probes = await probeTools(Object.values(config.tools), meansFor(config, { allPatience: 200 }));
+  t.equal(probes.filter(({ probed }) => probed === null).length, 2);
+  t.equal(probes.filter(({ probed }) => probed?.ok === false && probed.cause === "timeout").length, 4);
+});
+
+t.test("a tool without a key says why, and does not speak for its gateway", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok(LIST));
+  const config = configWith({ main: gateway.origin }, { a: "main", b: "main", c: "main" });
+  const keyOf = ({ name }: { name: string }): KeyState => {
+    if (name === "a") return { state: "unavailable", reason: "the variable A is not set" };
+    if (name === "b") return { state: "needs-trust", what: "the key of b", from: "x", to: "y" };
+    return { state: "ready", key: new Secret("sk-key-of-c") };
+  };
+  t.match(await probeTools(Object.values(config.tools), meansFor(config, { keyOf })), [
+    { tool: "a", key: null, missing: { state: "unavailable", why: /not set/ }, probed: null },
+    { tool: "b", missing: { state: "needs-trust", why: "the key of b: x → y" }, probed: null },
+    { tool: "c", missing: null, probed: { ok: true } },
+  ]);
+});
+
+t.test("a clock that is off is told by how much, and which way", async (t) => {
+  const config = configWith({ main: "http://127.0.0.1:9" }, { a: "main" });
+  const { main } = config.gateways;
+  if (main === undefined) return t.fail("there is no gateway main");
+  const found = (skew: number) => {
+    const probed = { ok: true, status: 200, models: ["m"], skew } as const;
+    return gatewayFindings(main, [{ tool: "a", gateway: "main", key: "…a1b2", missing: null, probed }])[1];
+  };
+  t.equal(found(3000), undefined);
+  t.match(found(45_000), { level: "warning", what: "clock is 45 s behind the gateway's" });
+  t.match(found(-600_000), { level: "problem", what: "clock is 10 min ahead of the gateway's" });
+});

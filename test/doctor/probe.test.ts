@@ -1,0 +1,235 @@
+import { once } from "node:events";
+import { createServer as createTlsServer } from "node:https";
+import { createServer } from "node:net";
+import t, { type Test } from "tap";
+import { systemClock } from "../../src/clock.ts";
+import { gatewayFromUrl } from "../../src/config/fields/gateway.ts";
+import type { Gateway } from "../../src/config/shape.ts";
+import { type Probed, type ProbeMeans, probeKey } from "../../src/doctor/probe.ts";
+import { createAgents } from "../../src/proxy/agents.ts";
+import { createSandbox } from "../../src/sandbox/sandbox.ts";
+import { Secret } from "../../src/secret.ts";
+import { makeCertificates } from "../doubles/certificates.ts";
+import { startConnectProxy } from "../doubles/connect-proxy.ts";
+import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
+
+const sandbox = createSandbox();
+const agents = createAgents(systemClock);
+t.before(() => sandbox.start());
+t.teardown(async () => {
+  agents.close();
+  await sandbox.stop();
+});
+
+function probe(gateway: Gateway | string, key: Secret, more: Partial<ProbeMeans> = {}): Promise<Probed> {
+  const made = typeof gateway === "string" ? gatewayFromUrl("main", gateway) : gateway;
+  return probeKey({ gateway: made, key, agentFor: agents.agentFor, ...more });
+}
+
+function newKey(more: Partial<Parameters<typeof sandbox.createKey>[0]> = {}) {
+  return sandbox.createKey({ name: "probe", group: "default", ...more });
+}
+
+/** The failure, after a look that no part of the key is told. */
+function failure(t: Test, probed: Probed, key: Secret) {
+  if (probed.ok) throw new Error("it was accepted");
+  t.notOk(key.isIn(JSON.stringify(probed)), "the key is not told");
+  t.ok(probed.why !== "" && probed.next !== "", "what happened, and what to do");
+  return probed;
+}
+
+t.test("a good key sees its group's models, and the clock is compared", async (t) => {
+  const { key } = newKey({ group: "coding" });
+  const probed = await probe(sandbox.baseUrl, key);
+  t.match(probed, { ok: true, status: 200, models: ["sandbox-large", "sandbox-code"] });
+  t.ok(Math.abs(probed.skew ?? Number.NaN) < 3000);
+  const slow = { ...systemClock, now: () => Date.now() - 600_000 };
+  const late = await probe(sandbox.baseUrl, key, { clock: slow });
+  t.ok(Math.abs((late.skew ?? 0) - 600_000) < 3000, "ten minutes behind");
+  t.equal(sandbox.usage().length, 0, "nothing was billed");
+});
+
+t.test("a key with a space or a placeholder is not sent at all", async (t) => {
+  sandbox.clearRequests();
+  for (const text of ["sk-abc def0123456789", "sk-abc\ndef0123456789", "<your key here>", "short"]) {
+    const key = new Secret(text);
+    t.match(failure(t, await probe(sandbox.baseUrl, key), key), { cause: "incomplete-key", status: null });
+  }
+  t.equal(sandbox.requests().length, 0);
+});
+
+t.test("what the gateway says of a key is told apart", async (t) => {
+  const told = async (key: Secret, more: Partial<ProbeMeans> = {}) =>
+    failure(t, await probe(sandbox.baseUrl, key, more), key);
+
+  const whole = newKey().key.reveal();
+  const cut = new Secret(whole.slice(0, -7));
+  t.match(await told(cut), { cause: "incomplete-key", status: 401, why: /shorter than such keys are/ });
+
+  const deleted = newKey();
+  sandbox.deleteKey(deleted.id);
+  t.match(await told(deleted.key), { cause: "incomplete-key", why: /was deleted, or is another gateway's/ });
+  t.match(await told(deleted.key, { worked: true }), { cause: "deleted", why: /^deleted key: / });
+
+  const disabled = newKey();
+  sandbox.disableKey(disabled.id);
+  t.match(await told(disabled.key), { cause: "disabled", status: 401, why: /^disabled key: / });
+
+  const expired = newKey({ expiresAt: Date.now() - 1000 });
+  t.match(await told(expired.key), { cause: "expired", status: 403, why: /^expired key: / });
+
+  const retired = newKey({ group: "retired" });
+  t.match(await told(retired.key), { cause: "group-unavailable", status: 403, why: /^group unavailable: / });
+
+  const poor = newKey();
+  const before = sandbox.balance;
+  sandbox.setBalance(0);
+  t.match(await told(poor.key), { cause: "balance-or-quota", status: 403, why: /the account's balance/ });
+  sandbox.setBalance(before);
+});
+
+t.test("a key whose own quota is spent is told from an empty account", async (t) => {
+  const { key } = newKey({ quota: 0.000001 });
+  const asking = await fetch(`${sandbox.baseUrl}/chat/completions`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${key.reveal()}`, "content-type": "application/json" },
+    body: JSON.stringify({ model: "sandbox-large", messages: [{ role: "user", content: "hello" }] }),
+  });
+  await asking.text();
+  const { cause, why, status } = failure(t, await probe(sandbox.baseUrl, key), key);
+  t.match({ cause, why, status }, { cause: "balance-or-quota", why: /the key's own quota/, status: 429 });
+});
+
+t.test("a wrong base url is named, and the right one where it answers", async (t) => {
+  const { key } = newKey();
+  const { origin, baseUrl } = sandbox;
+  const told = async (url: string) => failure(t, await probe(url, key), key);
+  t.match(await told(`${baseUrl}/chat/completions`), { cause: "wrong-base-url", next: `${baseUrl} answers` });
+  t.match(await told(origin), { cause: "html", status: 200, next: `${baseUrl} answers` });
+  t.match(await told(`${origin}/keys`), { cause: "html", why: /a web page/, next: `${baseUrl} answers` });
+});
+
+t.test("a host that is dead, unknown or silent is told apart", async (t) => {
+  const { key } = newKey();
+  const server = createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  const port = typeof address === "object" ? address?.port : 0;
+  await new Promise((resolve) => server.close(resolve));
+  const dead = await probe(`http://127.0.0.1:${port}/v1`, key);
+  t.match(failure(t, dead, key), { cause: "unreachable", status: null, why: /nothing listens there/ });
+
+  const unknown = await probe("https://no-such-host.invalid/v1", key);
+  t.match(failure(t, unknown, key), { cause: "dns", why: /DNS/ });
+
+  const silent = await startRawGateway(t, () => {});
+  const waited = await probe(`${silent.origin}/v1`, key, { patience: 150 });
+  t.match(failure(t, waited, key), { cause: "timeout", why: /did not answer within 0\.2 s/ });
+
+  const plain = await startRawGateway(t, () => {}, {
+    onConnection: (socket) => void socket.end("HTTP/1.1 400 Bad Request\r\n\r\n"),
+  });
+  const spoken = await probe(`https://127.0.0.1:${plain.port}/v1`, key);
+  t.match(failure(t, spoken, key), { cause: "tls", why: /TLS with it failed/ });
+});
+
+t.test("a certificate of nobody's is told as such", async (t) => {
+  const certificates = makeCertificates(t);
+  if (certificates === null) return t.comment("SKIPPED: there is no openssl on this machine");
+  const server = createTlsServer(certificates.selfSigned, (_req, res) => void res.end("{}"));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => server.close());
+  const address = server.address();
+  const port = typeof address === "object" ? address?.port : 0;
+  const { key } = newKey();
+  const told = failure(t, await probe(`https://127.0.0.1:${port}/v1`, key), key);
+  t.match(told, { cause: "tls", why: /its certificate is self-signed/, next: /NODE_EXTRA_CA_CERTS/ });
+});
+
+t.test("an outbound proxy is used, and blamed where it fails", async (t) => {
+  const { key } = newKey();
+  const through = (proxy: string): Gateway => ({ ...gatewayFromUrl("main", sandbox.baseUrl), proxy });
+  const good = await startConnectProxy(t);
+  t.match(await probe({ ...through(good.url), name: "good" }, key), { ok: true });
+  t.equal(good.heads.length > 0, true, "it was asked for a tunnel");
+  const bad = await startConnectProxy(t, "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n");
+  const told = failure(t, await probe({ ...through(bad.url), name: "bad" }, key), key);
+  t.match(told, {
+    cause: "unreachable",
+    why: /the outbound proxy .* answered 407/,
+    next: /gateways\.bad\.proxy/,
+  });
+});
+
+/** Answers every request by its path. */
+async function answering(t: Test, answers: Readonly<Record<string, (call: GatewayCall) => void>>) {
+  return startRawGateway(t, (call) =>
+    (answers[call.target] ?? (() => call.answer("404 Not Found", {}, "")))(call),
+  );
+}
+
+const JSON_TYPE = { "Content-Type": "application/json" };
+
+t.test("new-api says the same of every bad key, so the key's facts are asked", async (t) => {
+  const facts = { data: { total_available: 0, unlimited_quota: false, expires_at: 0 } };
+  const gateway = await answering(t, {
+    "/v1/models": (call) =>
+      call.answer(
+        "401 Unauthorized",
+        { ...JSON_TYPE, "X-New-Api-Version": "v1.0.0" },
+        '{"error":{"message":"Invalid token"}}',
+      ),
+    "/api/usage/token/": (call) => call.ok(JSON.stringify(facts)),
+  });
+  const { key } = newKey();
+  const told = async () => failure(t, await probe(`${gateway.origin}/v1`, key), key);
+  t.match(await told(), { cause: "balance-or-quota", why: /the key's own quota/ });
+  facts.data.expires_at = 1_600_000_000;
+  t.match(await told(), { cause: "expired" });
+  Object.assign(facts.data, { total_available: 5, expires_at: 0 });
+  t.match(await told(), { cause: "incomplete-key" });
+});
+
+t.test("a list that is given to a key without balance does not pass for well", async (t) => {
+  const gateway = await answering(t, {
+    "/v1/models": (call) =>
+      call.answer("200 OK", { ...JSON_TYPE, "X-Client-Request-ID": "x" }, '{"data":[{"id":"m"}]}'),
+    "/v1/usage": (call) => call.ok('{"mode":"unrestricted","isValid":true,"remaining":0}'),
+  });
+  const { key } = newKey();
+  t.match(failure(t, await probe(`${gateway.origin}/v1`, key), key), { cause: "balance-or-quota" });
+});
+
+t.test("no redirect is followed, and what is no list or too much is no success", async (t) => {
+  const elsewhere = await startRawGateway(t, (call) => call.ok());
+  const { key } = newKey();
+  const told = async (answer: (call: GatewayCall) => void) => {
+    const gateway = await answering(t, { "/v1/models": answer });
+    return failure(t, await probe(`${gateway.origin}/v1`, key), key);
+  };
+  t.match(await told((call) => call.answer("302 Found", { Location: `${elsewhere.origin}/v1/models` }, "")), {
+    cause: "wrong-base-url",
+    status: 302,
+  });
+  t.equal(elsewhere.calls.length, 0, "the key went nowhere else");
+  t.match(await told((call) => call.ok('{"hello":1}')), {
+    cause: "wrong-base-url",
+    why: /no list of models/,
+  });
+  t.match(await told((call) => call.ok("x".repeat(4 * 1024 * 1024 + 1))), { why: /more than 4 MB/ });
+  const echo = await told((call) =>
+    call.answer("418 Teapot", JSON_TYPE, JSON.stringify({ message: `who is ${key.reveal()}?` })),
+  );
+  t.match(echo, { cause: "unknown", why: /who is \[redacted\]\?/ });
+});
+
+t.test("the key travels in the header that the gateway wants", async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok('["a","b","a"]'));
+  const { key } = newKey();
+  const made = { ...gatewayFromUrl("main", `${gateway.origin}/v1`), keyHeader: "x-api-key" as const };
+  t.match(await probe(made, key), { ok: true, models: ["a", "b"] });
+  t.same(gateway.calls[0]?.header("x-api-key"), [key.reveal()]);
+  t.same(gateway.calls[0]?.header("authorization"), []);
+});
