@@ -47,8 +47,9 @@ t.test("config.example.yaml names every setting there is", (t) => {
 });
 
 t.test("the README names every command, every refusal and its two commands", (t) => {
-  for (const command of createProgram().commands)
-    t.match(readme, `keybearer ${command.name()}`, command.name());
+  // What begins so is asked by scripts, not typed by people.
+  const typed = createProgram().commands.filter((command) => !command.name().startsWith("__"));
+  for (const command of typed) t.match(readme, `keybearer ${command.name()}`, command.name());
   for (const code of Object.keys(REFUSALS)) t.match(readme, `\`${code}\``, code);
   t.match(readme, "npm ci && npm start");
   t.match(readme, "npm ci && npm test");

@@ -1,18 +1,25 @@
 import { Command } from "commander";
 import { version } from "../version.ts";
 import { checkCommand } from "./check.ts";
+import { completeCommand, completionCommand } from "./completion/command.ts";
+import { doctorCommand } from "./doctor/command.ts";
+import { withHelp } from "./help/help.ts";
+import { initCommand } from "./init/init.ts";
 import { keysCommand } from "./keys.ts";
 import { mirrorCommand } from "./mirror/command.ts";
+import { modelsCommand } from "./models.ts";
 import { runCommand } from "./run.ts";
 import { statusCommand } from "./status.ts";
 import { toolsCommand } from "./tools/command.ts";
 import { trustCommand } from "./trust.ts";
 import { usageCommand } from "./usage/command.ts";
+import { useCommand } from "./use/command.ts";
 
 /** A screen is 24 lines of 80 columns, and commander wraps everything but this. */
 const AFTER = `
 exit codes: 0 fine, 1 failed, 2 wrong usage, 69 port taken, 75 already running,
             78 bad configuration
+more: keybearer help <command>, with examples; keybearer --version
 config.yaml: $KEYBEARER_HOME/config.yaml, else ~/.config/keybearer/config.yaml`;
 
 export function createProgram(): Command {
@@ -20,29 +27,27 @@ export function createProgram(): Command {
     .description("keeps your model gateway keys in one place; tools call localhost instead")
     .version(version(), "-V, --version", "print the version")
     .helpOption("-h, --help", "print this help")
-    .helpCommand("help [command]", "print help for a command")
     .addHelpText("after", AFTER)
     .exitOverride()
     // What stands behind a command belongs to it: `usage` and `usage export` have options of the same names.
-    .enablePositionalOptions()
-    .configureHelp({ showGlobalOptions: true });
+    .enablePositionalOptions();
   for (const command of [
+    initCommand(),
     runCommand(),
     checkCommand(),
     statusCommand(),
+    doctorCommand(),
     toolsCommand(),
+    useCommand(),
+    modelsCommand(),
     keysCommand(),
     trustCommand(),
     usageCommand(),
     mirrorCommand(),
+    completionCommand(),
   ]) {
-    program.addCommand(inherit(command));
+    program.addCommand(command);
   }
-  return program;
-}
-
-function inherit(command: Command): Command {
-  command.exitOverride();
-  for (const inner of command.commands) inherit(inner);
-  return command;
+  program.addCommand(completeCommand(), { hidden: true });
+  return withHelp(program);
 }

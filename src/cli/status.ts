@@ -5,7 +5,7 @@ import type { Status, UsageStatus } from "../control/status.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
-import { screenOf } from "./columns.ts";
+import { screenOf, wrapped } from "./columns.ts";
 import { alarmInWords } from "./mirror/alarm-words.ts";
 import { kindInWords, lastSync, trouble } from "./mirror/headline.ts";
 import { ago, table, visibleLines } from "./table.ts";
@@ -48,10 +48,8 @@ export function inWords(status: Status, now: number, width: number): string {
     toolTable(tools, now, width).join("\n"),
   ];
   for (const tool of tools.filter(({ why }) => why !== null)) {
-    lines.push(
-      "",
-      `${tool.name}: ${tool.why}${tool.refused ? `, for ${ago(now - tool.refused.since)} now` : ""}`,
-    );
+    const since = tool.refused ? `, for ${ago(now - tool.refused.since)} now` : "";
+    lines.push("", wrapped(`${tool.name}: ${tool.why}${since}`, width));
     if (tool.refused?.words)
       lines.push(`  it says: ${tool.refused.words.replace(/\s+/g, " ").slice(0, 160)}`);
     if (tool.next !== null) lines.push(`  → ${tool.next}`);

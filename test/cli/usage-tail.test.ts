@@ -9,6 +9,7 @@ import { FIELDS } from "../../src/usage/report/fields.ts";
 import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
+import { NO_PROBING } from "../doubles/no-probing.ts";
 import { record, writeRecords } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 import { hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
@@ -39,6 +40,7 @@ async function serveTail(t: Test, home: string) {
     lift: () => null,
     cut: () => null,
     mirror: NO_MIRROR,
+    probing: NO_PROBING,
   };
   control.serve({ tail: records, status: () => Promise.reject(new Error("not here")), ...nobody });
   return { records, close: () => control.close() };

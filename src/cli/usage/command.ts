@@ -6,15 +6,14 @@ import type { ReportOptions } from "./report.ts";
 
 const AFTER = `
 times: 7d 12h 30m 2w today yesterday monday 10:07 2026-11-01 2026-11
-       2026-11-01T10:07Z now; local unless a zone is written
---csv: a cell that a spreadsheet would run begins with an apostrophe`;
+       2026-11-01T10:07Z now; local unless a zone is written`;
 
 export function usageCommand(): Command {
   const usage = new Command("usage")
     .summary("what was used and what it cost")
     .description("what was used and what it cost; alone: the last 7 days by tool")
     .enablePositionalOptions()
-    .option("--by <what>", "tool, model, day, hour, key, group or gateway; or two: day,tool")
+    .option("--by <what>", "tool, model, day, hour, key, group, gateway; or two: day,tool")
     .option("--json", "for programs")
     .option("--csv", "for spreadsheets")
     .addHelpText("after", AFTER)

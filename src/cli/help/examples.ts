@@ -1,0 +1,79 @@
+/** What a command's help shows beside its options. */
+export interface Shown {
+  /** For the list of commands; where left out, the description is short enough. */
+  readonly summary?: string;
+  readonly examples: readonly string[];
+}
+
+/**
+ * By what is typed after `keybearer`. Where a command shows its own examples, between other words, none are here.
+ * Lines of 78 columns at most, and few enough that the help stays on a screen of 24 lines.
+ */
+export const SHOWN: Readonly<Record<string, Shown>> = {
+  run: {
+    summary: "serve in the foreground; without config.yaml: the sandbox",
+    examples: ["keybearer run", "keybearer run --config ./config.yaml"],
+  },
+  check: { examples: ["keybearer check", "keybearer check ./new.yaml --json"] },
+  status: { examples: ["keybearer status", "keybearer status --json | jq .tools"] },
+  doctor: {
+    summary: "check everything, and say what to do about it",
+    examples: ["keybearer doctor", "keybearer doctor --json | jq '.findings[] | .what'"],
+  },
+  tools: { examples: ["keybearer tools", "keybearer tools add codex", "keybearer help tools lift"] },
+  "tools list": { examples: ["keybearer tools", "keybearer tools list --json"] },
+  "tools add": { summary: "add a tool: its key, its limits, its token", examples: [] },
+  "tools rotate": { summary: "give a tool a new key", examples: [] },
+  "tools token": {
+    summary: "make a local token and print it once",
+    examples: ["keybearer tools token codex", "keybearer tools token codex --add"],
+  },
+  "tools disable": {
+    summary: "refuse a tool's requests from the next one on",
+    examples: ["keybearer tools disable codex", "keybearer tools disable codex --now"],
+  },
+  "tools enable": { examples: ["keybearer tools enable codex"] },
+  "tools remove": {
+    summary: "take a tool out of config.yaml",
+    examples: ["keybearer tools remove codex", "keybearer tools remove codex --now --yes"],
+  },
+  "tools lift": {
+    summary: "give a tool one extra allowance",
+    examples: [
+      "keybearer tools lift codex --spend 5",
+      "keybearer tools lift codex --tokens 200k --until 18:00",
+    ],
+  },
+  use: {
+    summary: "the settings that point a client at keybearer",
+    examples: ["keybearer use claude-code --write", "keybearer use scripts --for openai-python --new-token"],
+  },
+  models: {
+    summary: "the models that a tool can use, and names that fail",
+    examples: ["keybearer models", "keybearer models --tool codex --json"],
+  },
+  keys: { examples: ["keybearer keys", "keybearer keys --json"] },
+  trust: { examples: ["keybearer status", "keybearer trust codex"] },
+  usage: { examples: ["keybearer usage --by day,tool --since 30d", "keybearer usage tail"] },
+  "usage export": {
+    examples: [
+      "keybearer usage export --since 2026-11 --csv -o november.csv",
+      "keybearer usage export --tool codex --jsonl",
+    ],
+  },
+  "usage show": { examples: ["keybearer usage show last", "keybearer usage show 01JC8 --json"] },
+  "usage tail": { examples: ["keybearer usage tail", "keybearer usage tail -n 0 --json"] },
+  mirror: { examples: ["keybearer mirror", "keybearer mirror sync && keybearer mirror diff"] },
+  "mirror login": { examples: ["keybearer mirror login", "keybearer mirror login main --refresh-token"] },
+  "mirror sync": { examples: ["keybearer mirror sync", "keybearer mirror sync main"] },
+  "mirror diff": { examples: ["keybearer mirror diff", "keybearer mirror diff main --json"] },
+  "mirror show": { examples: ["keybearer mirror diff", "keybearer mirror show 4711"] },
+  "mirror ack": { examples: ["keybearer mirror", "keybearer mirror ack main"] },
+  completion: {
+    examples: [
+      'eval "$(keybearer completion bash)"          # in ~/.bashrc',
+      'eval "$(keybearer completion zsh)"           # in ~/.zshrc, after compinit',
+      "keybearer completion fish > ~/.config/fish/completions/keybearer.fish",
+    ],
+  },
+};

@@ -1,0 +1,98 @@
+import { execFileSync, spawnSync } from "node:child_process";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import t from "tap";
+import { bashScript } from "../../src/cli/completion/bash.ts";
+import { fishScript } from "../../src/cli/completion/fish.ts";
+import { grammarOf } from "../../src/cli/completion/grammar.ts";
+import { zshScript } from "../../src/cli/completion/zsh.ts";
+import { createProgram } from "../../src/cli/program.ts";
+import { bareEnv, builtProgram, command, newHome, saveConfig } from "../doubles/command.ts";
+
+const CONFIG = `gateways: { main: { base_url: "https://gateway.example.com/v1" }, other: { base_url: "https://other.example.com/v1" } }
+tools:
+  codex: { gateway: main, key: env:NOT_SET_ANYWHERE }
+  claude-code: { gateway: other, key: { command: [/bin/sh, -c, "echo run > ran"] } }
+`;
+
+function isThere(program: string): boolean {
+  return spawnSync(program, ["-c", "exit 0"]).status === 0;
+}
+
+/** What bash would offer for each of these lines, the last word of which is being typed. */
+function offered(home: string, script: string, lines: readonly string[]): string[] {
+  const calls = lines.map((line) => {
+    const words = line.split(" ").map((word) => `'${word}'`);
+    return `COMP_WORDS=(${words.join(" ")}); COMP_CWORD=${words.length - 1}; _keybearer; echo "\${COMPREPLY[*]}"`;
+  });
+  const bash = `keybearer() { "${process.execPath}" "${builtProgram()}" "$@"; }\n${script}\n${calls.join("\n")}\n`;
+  const out = execFileSync("bash", ["--norc", "-c", bash], {
+    env: bareEnv(home),
+    cwd: home,
+    encoding: "utf8",
+  });
+  return out.trimEnd().split("\n");
+}
+
+t.test("bash completes commands, options and the names in config.yaml", async (t) => {
+  const home = await newHome(t);
+  await saveConfig(home, CONFIG);
+  await writeFile(join(home, "my file.yaml"), "");
+  const script = bashScript(grammarOf(createProgram()));
+  const expected: [string, string | RegExp][] = [
+    ["keybearer to", "tools"],
+    ["keybearer mirror s", "sync show"],
+    ["keybearer tools add --re", "--requests"],
+    ["keybearer use c", "codex claude-code"],
+    ["keybearer use codex --for crus", "crush"],
+    ["keybearer tools --json rotate cod", "codex"],
+    ["keybearer mirror sync ", "main other"],
+    ["keybearer trust ", "codex claude-code main other"],
+    ["keybearer run --config my", "my file.yaml"],
+    ["keybearer help tools li", "list lift"],
+    ["keybearer tools add copilot", "copilot-cli"],
+    ["keybearer usage --by d", "day"],
+    ["keybearer __", ""],
+  ];
+  const answers = offered(
+    home,
+    script,
+    expected.map(([line]) => line),
+  );
+  for (const [at, [line, words]] of expected.entries()) t.equal(answers[at] ?? "", words, line);
+});
+
+t.test("names are listed without a daemon, without keys, and only where they are plain", async (t) => {
+  const home = await newHome(t);
+  await saveConfig(home, CONFIG);
+  const tools = await command(t, home, ["__complete", "tools"]);
+  t.same([tools.code, tools.stdout, tools.stderr], [0, "codex\nclaude-code\n", ""]);
+  t.throws(() => execFileSync("test", ["-e", join(home, "ran")]), "no command of a key was run");
+  await saveConfig(home, "tools: [");
+  const broken = await command(t, home, ["__complete", "tools"]);
+  t.same([broken.code, broken.stdout, broken.stderr], [0, "", ""]);
+});
+
+t.test("the program prints the script of each shell, which names every command", async (t) => {
+  const grammar = grammarOf(createProgram());
+  const names = grammar.flatMap(({ commands }) => commands.map(({ name }) => name));
+  for (const script of [bashScript, zshScript, fishScript].map((write) => write(grammar)))
+    for (const name of names) t.ok(script.includes(name), name);
+  const printed = await command(t, await newHome(t), ["completion", "bash"]);
+  t.equal(printed.code, 0);
+  t.match(printed.stdout, /complete -F _keybearer keybearer/);
+});
+
+for (const [shell, script, check] of [
+  ["bash", bashScript, ["-n"]],
+  ["zsh", zshScript, ["-n"]],
+  ["fish", fishScript, ["--no-execute"]],
+] as const) {
+  const skip = isThere(shell) ? false : `there is no ${shell} here: its script was NOT checked`;
+  t.test(`${shell} can read its script`, { skip }, async (t) => {
+    const file = join(await newHome(t), "script");
+    await writeFile(file, script(grammarOf(createProgram())));
+    const { status, stderr } = spawnSync(shell, [...check, file], { encoding: "utf8" });
+    t.same([status, stderr], [0, ""]);
+  });
+}

@@ -1,0 +1,111 @@
+import type { Command } from "commander";
+import t from "tap";
+import { SHOWN } from "../../src/cli/help/examples.ts";
+import { createProgram } from "../../src/cli/program.ts";
+
+/** Every command that is shown, by what is typed after keybearer. */
+function commandsOf(command: Command, path: readonly string[] = []): [string, Command][] {
+  const inner = command.commands.filter((each) => !/^(?:__|help$)/.test(each.name()));
+  return [[path.join(" "), command], ...inner.flatMap((each) => commandsOf(each, [...path, each.name()]))];
+}
+
+interface Typed {
+  readonly out: string;
+  readonly err: string;
+  readonly code: number | null;
+}
+
+/** As if it were typed, with what would be printed on a screen of 80 columns. */
+async function typed(...args: readonly string[]): Promise<Typed> {
+  const program = createProgram();
+  const said = { out: "", err: "" };
+  const listen = (command: Command) => {
+    command.configureOutput({
+      writeOut: (text) => {
+        said.out += text;
+      },
+      writeErr: (text) => {
+        said.err += text;
+      },
+      getOutHelpWidth: () => 80,
+      getErrHelpWidth: () => 80,
+    });
+    for (const inner of command.commands) listen(inner);
+  };
+  listen(program);
+  try {
+    await program.parseAsync(["node", "keybearer", ...args]);
+    return { ...said, code: null };
+  } catch (error) {
+    return { ...said, code: (error as { exitCode?: number }).exitCode ?? -1 };
+  }
+}
+
+t.test("every command's help is narrow enough, has examples, and is found by help too", async (t) => {
+  for (const [path] of commandsOf(createProgram())) {
+    const words = path === "" ? [] : path.split(" ");
+    const { out } = await typed(...words, "--help");
+    t.same(
+      out.split("\n").filter((line) => [...line].length > 80),
+      [],
+      `${path} is narrow enough`,
+    );
+    t.notMatch(out, /display help/);
+    if (path !== "") t.match(out, /^ {2}(?:.*\| |eval "\$\()?keybearer /m, `${path} has an example`);
+    const { out: same } = await typed("help", ...words);
+    t.equal(same, out, `help ${path}`);
+  }
+});
+
+t.test("the first page fits a screen, and names every command", async (t) => {
+  const { out } = await typed("--help");
+  t.ok(out.trimEnd().split("\n").length < 24);
+  for (const [path] of commandsOf(createProgram()).filter(([name]) => /^\w+$/.test(name)))
+    t.match(out, new RegExp(`^  ${path} `, "m"));
+});
+
+t.test("every example is about its command and uses options that there are", (t) => {
+  const commands = new Map(commandsOf(createProgram()));
+  for (const [name, { examples }] of Object.entries(SHOWN)) {
+    t.ok(commands.has(name), `there is a command ${name}`);
+    for (const example of examples.filter((each) => each.startsWith("keybearer "))) {
+      for (const call of example.split(/ \| | && | > /).filter((part) => part.startsWith("keybearer "))) {
+        const words = call.split(/\s+/).slice(1);
+        const [one = "", two = ""] = words[0] === "help" ? words.slice(1) : words;
+        const command = commands.get(`${one} ${two}`) ?? commands.get(one);
+        t.ok(command, `${call} is a command`);
+        const flags = words.filter((word) => word.startsWith("-"));
+        const known = command?.options.flatMap(({ long, short }) => [long, short]) ?? [];
+        t.same(
+          flags.filter((flag) => !known.includes(flag)),
+          [],
+          `${call} has only options that there are`,
+        );
+      }
+    }
+  }
+  t.end();
+});
+
+t.test("wrong usage names the right form and where to read on", async (t) => {
+  const wrong: [string, RegExp[]][] = [
+    ["stats", [/unknown command 'stats'/, /Did you mean status\?/, /→ keybearer help$/m]],
+    ["tools tokn", [/unknown command 'tokn'\. there are: list, add,/, /→ keybearer help tools$/m]],
+    ["usage foo", [/unknown command 'foo'\. there are: export, show, tail/]],
+    ["tools token", [/missing required argument 'tool'/, /usage: keybearer tools token \[options\] <tool>/]],
+    ["tools token", [/→ keybearer help tools token$/m]],
+    ["usage --jsn", [/unknown option '--jsn'/, /Did you mean --json\?/, /usage: keybearer usage/]],
+    ["help tools ad", [/there is no command tools ad/]],
+    ["completion tcsh", [/bash, zsh, fish/]],
+  ];
+  for (const [line, patterns] of wrong) {
+    const { out, err, code } = await typed(...line.split(" "));
+    t.equal(out, "");
+    t.not(code, 0, `keybearer ${line}`);
+    for (const pattern of patterns) t.match(err, pattern);
+    t.same(
+      err.split("\n").filter((each) => [...each].length > 80),
+      [],
+    );
+  }
+});
