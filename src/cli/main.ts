@@ -1,8 +1,10 @@
 #!/usr/bin/env node
 import { CommanderError } from "commander";
 import { EXIT } from "../start-failure.ts";
+import { outliveReaders } from "./output.ts";
 import { createProgram } from "./program.ts";
 
+outliveReaders();
 /** Everything a command prints goes through here, so that nothing else touches the process. */
 try {
   await createProgram().parseAsync(process.argv);

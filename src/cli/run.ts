@@ -80,7 +80,7 @@ function greeting(daemon: Daemon, config: string): string {
     "",
     `curl ${sandbox.baseUrl}/chat/completions -H "Authorization: Bearer ${playKey}" -H "Content-Type: application/json" -d ${body(false)}`,
     "",
-    `your own gateway: write ${config} (see config.example.yaml); it takes over as soon as it is saved`,
+    `your own gateway: keybearer init (or write ${config}, see config.example.yaml); it takes over as soon as it is saved`,
     "",
   ].join("\n");
 }

@@ -1,7 +1,7 @@
 import type { Gateway } from "../config/shape.ts";
 import type { Finding } from "./finding.ts";
+import { GATEWAY_CAUSES } from "./probe.ts";
 import type { ToolProbe } from "./probe-tools.ts";
-import { GATEWAY_CAUSES } from "./tool-findings.ts";
 
 /** A Date has whole seconds, and an answer takes its time. */
 const SKEW_WORTH_A_WORD_MS = 30_000;

@@ -4,7 +4,7 @@ import { parsed } from "./model-list.ts";
 
 /** What a gateway tells a key about itself without billing it. */
 export interface KeyFacts {
-  readonly state: "active" | "disabled" | "expired" | "key-quota" | "balance";
+  readonly state: "active" | "disabled" | "expired" | "key-quota" | "balance" | "subscription";
 }
 
 export interface FactsSource {
@@ -39,16 +39,30 @@ interface Sub2apiUsage {
   readonly isValid?: unknown;
   readonly status?: unknown;
   readonly remaining?: unknown;
+  readonly planName?: unknown;
+  readonly balance?: unknown;
+  readonly subscription?: unknown;
 }
 
+/** What sub2api calls an account that pays from its balance. */
+const WALLET = "钱包余额";
+
 function sub2apiFacts(text: string): KeyFacts | null {
-  const { mode, isValid, status, remaining } = Object(parsed(text)) as Sub2apiUsage;
+  const usage = Object(parsed(text)) as Sub2apiUsage;
+  const { isValid, status, remaining } = usage;
   if (typeof isValid !== "boolean") return null;
   if (status === "expired" || status === "disabled") return { state: status };
-  const spent = typeof remaining === "number" && remaining <= 0;
   if (status === "quota_exhausted") return { state: "key-quota" };
-  if (spent) return { state: mode === "quota_limited" ? "key-quota" : "balance" };
-  return { state: "active" };
+  if (typeof remaining !== "number" || remaining > 0) return { state: "active" };
+  return { state: spentOf(usage, remaining) };
+}
+
+/** Of 0 or less. A balance may be overdrawn; of a subscription -1 says that it has no limit. */
+function spentOf(usage: Sub2apiUsage, remaining: number): KeyFacts["state"] {
+  if (usage.mode === "quota_limited") return "key-quota";
+  if (usage.balance !== undefined || usage.planName === WALLET) return "balance";
+  if (remaining < 0) return "active";
+  return Object(usage.subscription) === usage.subscription ? "subscription" : "balance";
 }
 
 interface NewApiUsage {

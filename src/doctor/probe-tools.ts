@@ -2,9 +2,10 @@ import type { Agent } from "node:http";
 import type { Clock } from "../clock.ts";
 import type { Config, Gateway, Tool } from "../config/shape.ts";
 import type { KeyState } from "../key-source.ts";
+import { createGate } from "../keys/gate.ts";
 import type { Secret } from "../secret.ts";
 import { workedName } from "./history.ts";
-import { type ProbeCause, type Probed, probeKey } from "./probe.ts";
+import { GATEWAY_CAUSES, type Probed, probeKey } from "./probe.ts";
 
 /** What became of a tool's key at its gateway. */
 export interface ToolProbe {
@@ -33,20 +34,10 @@ export interface ProbeToolsMeans {
 
 const AT_ONCE = 4;
 const ALL_MS = 16_000;
-/** These are the gateway's, whichever key asks: what one tool met need not be waited for again by the others. */
-const OF_THE_GATEWAY: readonly ProbeCause[] = [
-  "dns",
-  "tls",
-  "timeout",
-  "unreachable",
-  "html",
-  "wrong-base-url",
-];
-
 /** Every tool's key, a few at a time. A gateway that hangs holds up only its own tools. */
 export async function probeTools(tools: readonly Tool[], means: ProbeToolsMeans): Promise<ToolProbe[]> {
   const signal = AbortSignal.timeout(means.allPatience ?? ALL_MS);
-  const inTurn = createTurns(AT_ONCE);
+  const inTurn = createGate(AT_ONCE);
   const found = new Map<string, ToolProbe>();
   const probe = async (tool: Tool): Promise<Probed | null> => {
     const made = await inTurn(() => probeTool(tool, means, signal));
@@ -59,7 +50,7 @@ export async function probeTools(tools: readonly Tool[], means: ProbeToolsMeans)
       const own = tools.filter(({ gateway }) => gateway === name);
       const [first, ...rest] = own.toSorted((one, other) => readiness(other, means) - readiness(one, means));
       const met = first === undefined ? null : await probe(first);
-      const shared = met !== null && !met.ok && OF_THE_GATEWAY.includes(met.cause) ? met : null;
+      const shared = met !== null && !met.ok && GATEWAY_CAUSES.includes(met.cause) ? met : null;
       if (shared === null) return void (await Promise.all(rest.map(probe)));
       for (const tool of rest) {
         const bare = withoutProbe(tool, means.keyOf(tool));
@@ -100,21 +91,4 @@ function withoutProbe(tool: Tool, key: KeyState): ToolProbe {
     return { tool: name, gateway, key: key.key.fingerprint, missing: null, probed: null };
   const why = key.state === "unavailable" ? key.reason : `${key.what}: ${key.from} → ${key.to}`;
   return { tool: name, gateway, key: null, missing: { state: key.state, why }, probed: null };
-}
-
-/** Lets so many work at once; the others wait in the order in which they came. */
-function createTurns(most: number): <T>(work: () => Promise<T>) => Promise<T> {
-  const waiting: (() => void)[] = [];
-  let free = most;
-  return async (work) => {
-    if (free > 0) free -= 1;
-    else await new Promise<void>((resolve) => waiting.push(resolve));
-    try {
-      return await work();
-    } finally {
-      const next = waiting.shift();
-      if (next === undefined) free += 1;
-      else next();
-    }
-  };
 }

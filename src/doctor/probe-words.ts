@@ -145,7 +145,7 @@ function ended({ detail, key }: Cause, tail: string): Failed {
 export function byFacts({ state }: KeyFacts): Failed | null {
   const tail = ", says the gateway of this key";
   if (state === "active") return null;
-  if (state === "key-quota" || state === "balance") return spent(state, tail);
+  if (state === "key-quota" || state === "balance" || state === "subscription") return spent(state, tail);
   return ended({ name: "unknown", key: true, advice: "", detail: state }, tail);
 }
 

@@ -26,6 +26,16 @@ export type ProbeCause =
   | "unreachable"
   | "unknown";
 
+/** The gateway's own, whichever key asks: met once, and told once. */
+export const GATEWAY_CAUSES: readonly ProbeCause[] = [
+  "dns",
+  "tls",
+  "timeout",
+  "unreachable",
+  "html",
+  "wrong-base-url",
+];
+
 export interface ProbeMeans {
   readonly gateway: Gateway;
   readonly key: Secret;

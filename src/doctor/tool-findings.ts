@@ -4,8 +4,9 @@ import { endInWords } from "../limits/words.ts";
 import { count } from "../usage/report/amounts.ts";
 import type { Finding } from "./finding.ts";
 import type { ModelUse } from "./history.ts";
+import { keyStep } from "./key-step.ts";
 import { type FailingName, failingNames, isAllowed } from "./model-use.ts";
-import type { ProbeCause, ProbeFailure } from "./probe.ts";
+import { GATEWAY_CAUSES, type ProbeCause, type ProbeFailure } from "./probe.ts";
 import type { ToolProbe } from "./probe-tools.ts";
 
 export interface ToolFindingMeans {
@@ -15,16 +16,6 @@ export interface ToolFindingMeans {
   readonly uses: readonly ModelUse[];
   readonly now: number;
 }
-
-/** They are told once, of the gateway. */
-export const GATEWAY_CAUSES: readonly ProbeCause[] = [
-  "dns",
-  "tls",
-  "timeout",
-  "unreachable",
-  "html",
-  "wrong-base-url",
-];
 
 /** What keeps one tool from working, in config.yaml and at the gateway. */
 export function toolFindings(tool: Tool, means: ToolFindingMeans): Finding[] {
@@ -63,9 +54,7 @@ function keyFindings(tool: Tool, { probe }: ToolFindingMeans): Finding[] {
   const { missing, probed, key } = probe;
   if (missing !== null) {
     const next =
-      missing.state === "needs-trust"
-        ? `keybearer trust ${tool.name}`
-        : `keybearer tools rotate ${tool.name}`;
+      missing.state === "needs-trust" ? `keybearer trust ${tool.name}` : keyStep(tool, missing.why);
     return [{ id: "key", level: "problem", about, what: missing.why, next }];
   }
   if (probed === null) {

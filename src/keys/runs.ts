@@ -1,5 +1,6 @@
 import { setMaxListeners } from "node:events";
 import type { KeySource } from "../key-source.ts";
+import { createGate } from "./gate.ts";
 import { type Reading, type ReadMeans, readKey } from "./read.ts";
 import { STOPPED } from "./sources/command.ts";
 
@@ -79,24 +80,6 @@ function untilLeft(reading: Promise<Reading>, signal: AbortSignal, leave: () => 
       done(result);
     });
   });
-}
-
-/** Lets so many through at once; the others wait in the order they came. */
-function createGate(most: number): <T>(work: () => Promise<T>) => Promise<T> {
-  const waiting: (() => void)[] = [];
-  let free = most;
-  return async (work) => {
-    if (free > 0) free -= 1;
-    else await new Promise<void>((enter) => waiting.push(enter));
-    try {
-      return await work();
-    } finally {
-      // The place is handed on, not freed and raced for.
-      const next = waiting.shift();
-      if (next === undefined) free += 1;
-      else next();
-    }
-  };
 }
 
 /** Waits for the work, but no longer than so many milliseconds. */

@@ -21,7 +21,11 @@ export interface StoreMeans {
   readonly limit?: number | undefined;
 }
 
-export type Stored = { readonly ok: true } | { readonly ok: false; readonly reason: string };
+export type Stored =
+  /** made: false when this very key lay there already, so that it is not this command's to take away. */
+  { readonly ok: true; readonly made: boolean } | { readonly ok: false; readonly reason: string };
+
+export type Forgotten = { readonly ok: true } | { readonly ok: false; readonly reason: string };
 
 const TYPING_LIMIT = 60_000;
 const LOOKING_LIMIT = 3_000;
@@ -39,6 +43,17 @@ export async function keychainThere(means: {
   return answer.ok ? { there: true, why: null } : { there: false, why: answer.reason };
 }
 
+/**
+ * Whether the keychain takes a key, found out before a person is asked for one. Nothing tells whether it is locked but
+ * a try, and its window for the password comes now instead of later. null: it does.
+ */
+export async function whyNotStored(means: StoreMeans): Promise<string | null> {
+  const nobody = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
+  const limit = means.limit ?? TYPING_LIMIT;
+  const answer = await askKeychain(nobody, { operation: "trial" }, { env: means.env, limit });
+  return answer.ok ? null : answer.reason;
+}
+
 /** Puts a key where it will be read from. Never throws, and never says the key in a reason. */
 export async function storeKey(place: KeyPlace, key: Secret, means: StoreMeans): Promise<Stored> {
   const fault = keyFault(key.reveal());
@@ -50,12 +65,12 @@ export async function storeKey(place: KeyPlace, key: Secret, means: StoreMeans):
   const request = { operation: "store", key: key.reveal(), replace } as const;
   const answer = await askKeychain(place, request, { env: means.env, limit: means.limit ?? TYPING_LIMIT });
   if (!answer.ok) return refuse(key.blotFrom(answer.reason));
-  if (answer.done) return { ok: true };
+  if (answer.done) return { ok: true, made: answer.made };
   return refuse(`another key lies in the keychain as ${nameOf(place)} already: it was left alone`);
 }
 
 /** Takes a key away again. One that is not there is as good as taken away. */
-export async function forgetKey(place: KeyPlace, means: StoreMeans): Promise<Stored> {
+export async function forgetKey(place: KeyPlace, means: StoreMeans): Promise<Forgotten> {
   if (place.kind === "file") return forgetFile(place.path);
   const stranger = notOurs(place.service);
   if (stranger !== null) return refuse(stranger);
@@ -85,7 +100,7 @@ async function storeFile(path: string, key: Secret, replace: boolean): Promise<S
     if (replace) await rename(temporary, path);
     // Unlike a rename, a link does not go over what came there in this very moment.
     else if (!(await linked(temporary, path))) return sameAlready(path, key);
-    return { ok: true };
+    return { ok: true, made: true };
   } catch (error) {
     return refuse(whyNot(path, error));
   } finally {
@@ -106,11 +121,12 @@ async function linked(from: string, to: string): Promise<boolean> {
 
 async function sameAlready(path: string, key: Secret): Promise<Stored> {
   const found = await readKeyFile(path, [], FILE_LIMIT);
-  if (found.ok && found.warning === null && new Secret(found.text).equals(key)) return { ok: true };
+  if (found.ok && found.warning === null && new Secret(found.text).equals(key))
+    return { ok: true, made: false };
   return refuse(`${plain(path)} is there already, with something else in it: it was left alone`);
 }
 
-async function forgetFile(path: string): Promise<Stored> {
+async function forgetFile(path: string): Promise<Forgotten> {
   try {
     const found = await lstat(path);
     if (!found.isFile()) return refuse(`${plain(path)} is not a regular file: it was left alone`);

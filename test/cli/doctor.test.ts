@@ -8,7 +8,7 @@ import type { Finding } from "../../src/doctor/finding.ts";
 import { findPlaces } from "../../src/places.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { Secret } from "../../src/secret.ts";
-import { newHome, saveConfig } from "../doubles/command.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 
@@ -270,4 +270,13 @@ t.test("findings read well on 80 columns, and carry no colour of their own", asy
   t.notMatch(shown, "\u001b");
   t.match(shown, /\n1 problem needs you, 1 warning\n$/);
   t.match(findingsInWords([finding({})], SCREEN, plain), /\nall is well\n$/);
+});
+
+t.test("another file than your own is examined with --config", async (t) => {
+  const home = await newHome(t);
+  const file = join(home, "other.yaml");
+  writeFileSync(file, "gateway: nonsense\n", { mode: 0o600 });
+  const { code, stdout } = await command(t, home, ["doctor", "--json", "--config", file]);
+  t.equal(code, 1);
+  t.match(stdout, /nonsense.* is not an address/);
 });

@@ -1,7 +1,10 @@
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { storeKey } from "../../src/keys/store.ts";
+import { Secret } from "../../src/secret.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { startListener } from "../doubles/strange-gateway.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 import { get, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
@@ -106,6 +109,35 @@ t.test(
     writeFileSync(file, "gateway: nonsense\n");
     t.match(await command(t, home, ["init"]), { code: 78, stderr: /is not an address/ });
     t.equal(readFileSync(file, "utf8"), "gateway: nonsense\n");
+  },
+);
+
+t.test(
+  "a key that a killed command left behind is taken up, and a known one is not sent elsewhere",
+  async (t) => {
+    const [sandbox, strange] = [await startSandbox(t), await startListener(t)];
+    const { text: key } = newKey(sandbox);
+    const home = await newHome(t);
+    await storeKey({ kind: "file", path: join(home, "keys", "codex") }, new Secret(key), { env: {} });
+    const made = await piped(t, home, key, "--gateway", sandbox.baseUrl, "--tool", "codex");
+    t.match(made, { code: 0, stderr: /the key of codex is file:~\/keys\/codex\n/ });
+    t.same(filesWith(home, key), ["keys/codex"]);
+
+    const daemon = await startServing(t, home);
+    daemon.child.kill("SIGTERM");
+    await daemon.ended;
+    rmSync(join(home, "config.yaml"));
+    const elsewhere = ["--gateway", strange.baseUrl, "--tool", "codex"];
+    const again = await piped(t, home, key, ...elsewhere);
+    t.match(again, { code: 1, stderr: /was sent nowhere.*each gateway has keys of its own/ });
+    t.notOk(existsSync(join(home, "config.yaml")));
+    const other = await piped(t, home, newKey(sandbox).text, ...elsewhere);
+    t.match(
+      other,
+      { code: 0, stderr: /not tried: .* → keybearer trust codex/ },
+      "the tool itself is known there",
+    );
+    t.equal(strange.requests(), 0);
   },
 );
 

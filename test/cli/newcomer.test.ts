@@ -31,7 +31,7 @@ t.test(
       `http://localhost:${PORT}`,
       "its own address comes first",
     );
-    t.match(printed, `${home}/config.yaml`);
+    t.match(printed, `your own gateway: keybearer init (or write ${home}/config.yaml`);
     const lines = printed.split("\n").filter((line) => line.startsWith("curl "));
     t.equal(lines.length, 4);
 

@@ -1,13 +1,15 @@
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { readFrom } from "../../src/cli/tools/from.ts";
 import { keepKey } from "../../src/cli/tools/keep-key.ts";
 import { planTool, type ToolOptions } from "../../src/cli/tools/tool-settings.ts";
 import { parseConfig } from "../../src/config/parse.ts";
+import { storeKey } from "../../src/keys/store.ts";
 import { Secret } from "../../src/secret.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { startListener } from "../doubles/strange-gateway.ts";
 import { get, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 t.test(
@@ -149,18 +151,66 @@ t.test("a key that lies elsewhere is named, and tried where it can be had from h
   t.match(later, { code: 0, stderr: /not tried: the variable LATER_KEY is not set/ });
 });
 
-t.test("a key that no file came to name is taken away again", async (t) => {
-  const path = join(t.testdir({}), "keys", "codex");
+t.test("a key that no file came to name is taken away again, if this command put it there", async (t) => {
+  const home = t.testdir({});
+  const places = { config: join(home, "config.yaml"), home };
+  const path = join(home, "keys", "codex");
   const key = new Secret("sk-0123456789abcdef");
   let stored = false;
-  const name = async () => {
+  const inVain = async () => {
     stored = existsSync(path);
     return false;
   };
-  t.equal(await keepKey({ kind: "file", path }, key, name), false);
+  const keep = (name: () => Promise<boolean>) => keepKey(places, { kind: "file", path }, key, name);
+  t.equal(await keep(inVain), false);
   t.same([stored, existsSync(path)], [true, false]);
-  t.equal(await keepKey({ kind: "file", path }, key, async () => true), true);
-  t.equal(existsSync(path), true);
+  const named = async () => {
+    await saveConfig(home, `gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: "file:${path}" } }\n`);
+    return false;
+  };
+  t.equal(await keep(named), false);
+  t.equal(existsSync(path), true, "another command has named it in the meantime");
+  t.equal(await keep(inVain), false);
+  t.equal(existsSync(path), true, "it lay there before");
+});
+
+t.test("of two commands that add the same tool with the same key, the key of the one stays", async (t) => {
+  const home = await newHome(t);
+  const file = await saveConfig(home, "gateway: http://127.0.0.1:9/v1\ntools: { zed: {} }\n");
+  const args = ["tools", "add", "codex", "--key-stdin", "--store", "file", "--no-probe"];
+  const input = "sk-0123456789abcdef";
+  const ended = await Promise.all([1, 2, 3].map(() => command(t, home, args, { input })));
+  t.same(ended.map(({ code }) => code).toSorted(), [0, 1, 1], ended.map(({ stderr }) => stderr).join(""));
+  const key = parseConfig(readFileSync(file, "utf8"), home).config?.tools.codex?.key;
+  t.match(key, { kind: "file" });
+  t.equal(readFileSync(key?.kind === "file" ? key.path : "", "utf8"), `${input}\n`);
+});
+
+t.test("a known key is not sent to another gateway, and no key to one that was moved", async (t) => {
+  const [right, wrong] = [await startSandbox(t), await startListener(t)];
+  const { text: key } = newKey(right);
+  const home = await newHome(t);
+  const gateways = (main: string) =>
+    `listen: localhost:0\ngateways:\n  main: { base_url: ${main} }\n  other: { base_url: ${wrong.baseUrl} }\n`;
+  const tools = "tools:\n  codex: { gateway: main, key: file:~/keys/codex }\n";
+  const file = await saveConfig(home, gateways(right.baseUrl) + tools);
+  await storeKey({ kind: "file", path: join(home, "keys", "codex") }, new Secret(key), { env: {} });
+  await startServing(t, home);
+  const from = ["--gateway", "other", "--from", "file:~/keys/codex"];
+  const added = await command(t, home, ["tools", "add", "helper", ...from]);
+  t.match(added, { code: 0, stderr: /not tried: .* waits for your yes.* → keybearer trust helper/ });
+  const typed = ["--gateway", "other", "--key-stdin", "--store", "file"];
+  const again = await command(t, home, ["tools", "add", "typed", ...typed], { input: key });
+  t.match(again, { code: 1, stderr: /each gateway has keys of its own.*\nnothing was changed/ });
+  t.same(readdirSync(join(home, "keys")), ["codex"]);
+
+  const before = gateways(wrong.baseUrl) + tools;
+  await saveConfig(home, before);
+  const main = ["--gateway", "main", "--key-stdin", "--store", "file"];
+  const moved = await command(t, home, ["tools", "add", "new", ...main], { input: newKey(right).text });
+  t.match(moved, { code: 1, stderr: /codex was used at .* → keybearer trust codex/ });
+  t.equal(readFileSync(file, "utf8"), before);
+  t.equal(wrong.requests(), 0, "nothing came there");
 });
 
 t.test("commands at the same time lose nothing of each other", async (t) => {

@@ -1,8 +1,15 @@
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { once } from "node:events";
+import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { join } from "node:path";
-import t from "tap";
-import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import t, { type Test } from "tap";
+import { storeKey } from "../../src/keys/store.ts";
+import { Secret } from "../../src/secret.ts";
+import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
+import { startListener } from "../doubles/strange-gateway.ts";
+import { until } from "../doubles/until.ts";
 import { get, newKey, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 t.test(
@@ -98,3 +105,119 @@ t.test(
     t.match(readFileSync(file, "utf8"), /codex: \{ key: env:TWO \}/);
   },
 );
+
+const OLD = "sk-old-0123456789abcdef";
+const NEW = "sk-new-0123456789fedcba";
+
+/** codex has its key in keybearer's own folder. */
+async function homeWithKey(t: Test, baseUrl: string, key = OLD) {
+  const home = await newHome(t);
+  await storeKey({ kind: "file", path: join(home, "keys", "codex") }, new Secret(key), { env: {} });
+  const text = `listen: localhost:0\ngateway: ${baseUrl}\ntools:\n  codex: { key: "file:~/keys/codex" }\n`;
+  const file = await saveConfig(home, text);
+  const rotate = (args: string[], input = "", env: NodeJS.ProcessEnv = {}) =>
+    start(t, home, ["tools", "rotate", "codex", ...args], { input, env });
+  return { home, file, text, rotate, keys: () => readdirSync(join(home, "keys")).toSorted() };
+}
+
+t.test("the old key stays until the gateway has accepted a new one", async (t) => {
+  const sandbox = await startSandbox(t);
+  const { text: old } = newKey(sandbox);
+  const { home, file, text, rotate, keys } = await homeWithKey(t, sandbox.baseUrl, old);
+  await startServing(t, home);
+  const typo = await rotate(["--from", "env:TYPO"]).ended;
+  t.match(typo, { code: 1, stdout: "", stderr: /TYPO is not set.*\nnothing was changed/ });
+  t.equal(readFileSync(file, "utf8"), text);
+  t.same(keys(), ["codex"]);
+
+  const blind = await rotate(["--key-stdin", "--no-probe"], newKey(sandbox).text).ended;
+  t.equal(blind.code, 0, blind.stderr);
+  t.match(
+    blind.stderr,
+    /old key stays in file:.*keys\/codex: the gateway has not accepted .* → rm \S+codex\n/,
+  );
+  t.notMatch(blind.stderr, /now delete the old key/);
+  t.same(keys(), ["codex", "codex-2"]);
+  t.equal(readFileSync(join(home, "keys", "codex"), "utf8"), `${old}\n`);
+
+  const back = await rotate(["--key-stdin"], old).ended;
+  t.match(back, { code: 0, stdout: /, file:~\/keys\/codex\n$/ }, "a key that lies there unnamed is taken up");
+  t.same(keys(), ["codex"], "and what the gateway accepts lets the one before it go");
+});
+
+t.test("a tool that was moved gets no key, and a known one goes nowhere else", async (t) => {
+  const [sandbox, strange] = [await startSandbox(t), await startListener(t)];
+  const more = `  other: { key: "file:~/keys/other", gateway: main }\n`;
+  const { home, rotate, keys } = await homeWithKey(t, sandbox.baseUrl, newKey(sandbox).text);
+  await storeKey({ kind: "file", path: join(home, "keys", "other") }, new Secret(OLD), { env: {} });
+  const both = (main: string, second: string) =>
+    `listen: localhost:0\ngateways: { main: { base_url: ${main} }, second: { base_url: ${second} } }\n` +
+    `tools:\n  codex: { gateway: second, key: "file:~/keys/codex" }\n${more}`;
+  await saveConfig(home, both(strange.baseUrl, sandbox.baseUrl));
+  await startServing(t, home);
+  const known = await rotate(["--from", "file:~/keys/other"]).ended;
+  t.match(known, { code: 1, stderr: /waits for your yes, and was sent nowhere.*\nnothing was changed/ });
+
+  const text = both(strange.baseUrl, strange.baseUrl);
+  const file = await saveConfig(home, text);
+  const moved = await rotate(["--key-stdin"], NEW).ended;
+  t.match(moved, { code: 1, stdout: "", stderr: /codex was used at http.* → keybearer trust codex/ });
+  t.equal(readFileSync(file, "utf8"), text);
+  t.same(keys(), ["codex", "other"]);
+  t.equal(strange.requests(), 0, "nothing came there");
+});
+
+t.test("of two rotations at once the slower one changes nothing, and says so", async (t) => {
+  const gate = new AbortController();
+  const gateway = await startListener(t, async () => void (await once(gate.signal, "abort")));
+  const { home, file, rotate, keys } = await homeWithKey(t, gateway.baseUrl);
+  const slow = rotate(["--key-stdin"], NEW);
+  await until("its key is being tried", () => gateway.requests() > 0, 15_000);
+  const quick = await rotate(["--key-stdin", "--no-probe"], `${NEW}-quick`).ended;
+  t.equal(quick.code, 0, quick.stderr);
+  const text = readFileSync(file, "utf8");
+  gate.abort();
+  const ended = await slow.ended;
+  t.match(ended, { code: 1, stdout: "", stderr: /was changed in the meantime: it was left as it is/ });
+  t.equal(readFileSync(file, "utf8"), text);
+  t.same(keys(), ["codex", "codex-2"], "its own key is taken away again");
+  t.equal(readFileSync(join(home, "keys", "codex-2"), "utf8"), `${NEW}-quick\n`);
+});
+
+t.test("Ctrl-C after the save lets it finish, so that no old key is left unspoken of", async (t) => {
+  const gateway = await startListener(t);
+  const { home, file, rotate, keys } = await homeWithKey(t, gateway.baseUrl);
+  const pids: number[] = [];
+  const daemon = createServer((_request, response) => {
+    for (const pid of pids) process.kill(pid, "SIGINT");
+    const tools = [{ name: "codex", key: new Secret(NEW).fingerprint, state: "active" }];
+    response.end(JSON.stringify({ tools, config: { path: file, revision: 2 } }));
+  });
+  mkdirSync(join(home, "run"), { mode: 0o700 });
+  await new Promise<void>((done) => daemon.listen(join(home, "run", "control.sock"), done));
+  t.teardown(() => daemon.close());
+  const rotating = rotate(["--key-stdin"], NEW);
+  pids.push(rotating.pid);
+  t.match(await rotating.ended, { code: 0, signal: null, stderr: /now delete the old key …cdef/ });
+  t.same(keys(), ["codex-2"]);
+});
+
+t.test("a keychain that takes no key is known before the key is tried", async (t) => {
+  const gateway = await startListener(t);
+  const home = await newHome(t);
+  await saveConfig(home, `gateway: ${gateway.baseUrl}\ntools: { codex: {} }\n`);
+  const rotate = (env: NodeJS.ProcessEnv) =>
+    command(t, home, ["tools", "rotate", "codex", "--key-stdin"], { input: NEW, env });
+  if (process.platform === "linux")
+    t.match(await rotate({}), { code: 1, stderr: /no session bus.* → --store file .*\nnothing was changed/ });
+  if (missingForSecrets() === null) {
+    const service = await startSecretService(t);
+    service.lock();
+    const { DBUS_SESSION_BUS_ADDRESS } = service.env;
+    t.match(await rotate({ DBUS_SESSION_BUS_ADDRESS }), {
+      code: 1,
+      stderr: /the keychain is locked.*: unlock it, then run this again → --store file/,
+    });
+  } else t.comment("!!! no gnome-keyring or dbus here: the locked keychain is SKIPPED");
+  t.equal(gateway.requests(), 0);
+});

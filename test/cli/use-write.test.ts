@@ -7,6 +7,7 @@ import {
   readlinkSync,
   statSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
@@ -130,13 +131,43 @@ t.test("settings are shown, asked about and written, and come back as they were"
 
   const before = read(config);
   const back = await undo("claude-code", [true]);
-  t.match(back, { failed: null, text: /goes on working until you type: keybearer tools token claude-code/ });
+  t.match(back, {
+    failed: null,
+    text: /until you type: keybearer tools token claude-code \(which ends .* all other/,
+  });
   t.notOk(back.text.includes(token));
   t.equal(read(file), OLD);
   t.equal(mode(file), 0o644);
   t.equal(read(config), before);
   t.same(undone(), [], "what may hold a key is not kept longer than it is needed");
   t.match(await undo("claude-code", [true]), { code: 1, failed: /nothing to undo/ });
+});
+
+t.test("where no model is known, that is said with the way to one", async (t) => {
+  const { write } = await scene(t);
+  for (const client of ["claude-code", "codex"] as const) {
+    const { text, failed } = await write(client, [true], { model: null });
+    t.equal(failed, null);
+    t.match(
+      text,
+      new RegExp(`no model is written.* model: below tools: ${client}: .*models --tool ${client}`),
+    );
+  }
+  t.notMatch((await write("codex", [true])).text, /no model/);
+});
+
+t.test("what a killed --write left beside the file goes with the next, and nothing else", async (t) => {
+  const { put, write, home } = await scene(t);
+  put(".claude/settings.json", OLD);
+  const hour = new Date(Date.now() - 3_600_000);
+  const old = (name: string) => utimesSync(put(`.claude/${name}`, "x"), hour, hour);
+  const left = `.settings.json.${"0a".repeat(12)}.tmp`;
+  const atWork = `.settings.json.${"0b".repeat(12)}.tmp`;
+  for (const name of [left, ".settings.json.mine.tmp", "settings.json.bak"]) old(name);
+  put(`.claude/${atWork}`, "x");
+  t.equal((await write("claude-code", [true])).failed, null);
+  const names = readdirSync(join(home, ".claude")).toSorted();
+  t.same(names, [atWork, ".settings.json.mine.tmp", "settings.json", "settings.json.bak"]);
 });
 
 t.test("without a yes nothing changes, and where nobody can be asked it is wrong usage", async (t) => {

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import t from "tap";
-import { CLIENTS } from "../../src/clients/table.ts";
+import { settingsInWords } from "../../src/cli/use/print.ts";
+import { CLIENTS, findClient } from "../../src/clients/table.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { until } from "../doubles/until.ts";
 import { ask, get, hello, newKey, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
@@ -59,6 +60,21 @@ t.test("a name that says nothing gets the list, and a client that cannot gets th
   });
   t.match(link, { code: 2, stdout: "", stderr: /cc-switch does not know Zed/ });
   t.equal(readFileSync(file, "utf8"), CONFIG, "no token was made for any of them");
+});
+
+t.test("a tool with a token is not given another unasked, and lines for a shell are told to be kept", (t) => {
+  const client = findClient("claude-code");
+  if (client === null) throw new Error("there is no claude-code");
+  const origin = "http://localhost:5397";
+  const words = (tokens: readonly string[]) => {
+    const known = { model: "m", tokenInUrl: false, served: false, sandbox: false };
+    const tool = { name: "claude-code", tokens, origin, ...known };
+    return settingsInWords({ tool, client, target: { origin, token: null, model: "m" } }, "sh", 300);
+  };
+  t.match(words(["a".repeat(64)]), /it was shown when it was made.* lost it, .* --new-token\n/);
+  t.match(words([]), /the tool has none yet → keybearer use claude-code --new-token\n/);
+  t.match(words([]), /stay in its history with the token/);
+  t.end();
 });
 
 t.test("a link stands alone on stdout, and holds a token of the tool", async (t) => {

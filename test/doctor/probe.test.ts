@@ -202,6 +202,29 @@ t.test("a list that is given to a key without balance does not pass for well", a
   t.match(failure(t, await probe(`${gateway.origin}/v1`, key), key), { cause: "balance-or-quota" });
 });
 
+t.test("what is left of a subscription, a balance and a quota is not the same number", async (t) => {
+  let usage: object = {};
+  const gateway = await answering(t, {
+    "/v1/models": (call) =>
+      call.answer("200 OK", { ...JSON_TYPE, "X-Client-Request-ID": "x" }, '{"data":[{"id":"m"}]}'),
+    "/v1/usage": (call) => call.ok(JSON.stringify({ mode: "unrestricted", isValid: true, ...usage })),
+  });
+  const { key } = newKey();
+  const told = (said: object) => {
+    usage = said;
+    return probe(`${gateway.origin}/v1`, key);
+  };
+  const subscription = { daily_limit_usd: null };
+  t.match(await told({ planName: "Max", remaining: -1, subscription }), { ok: true, models: ["m"] });
+  t.match(await told({ planName: "Max", remaining: -1 }), { ok: true });
+  t.match(await told({ planName: "Max", remaining: 3, subscription }), { ok: true });
+  const spent = (why: RegExp) => ({ ok: false, cause: "balance-or-quota", why });
+  t.match(await told({ planName: "Max", remaining: 0, subscription }), spent(/the subscription/));
+  t.match(await told({ remaining: -0.02, balance: -0.02 }), spent(/the account's balance/));
+  t.match(await told({ planName: "钱包余额", remaining: -1 }), spent(/the account's balance/));
+  t.match(await told({ mode: "quota_limited", remaining: 0 }), spent(/the key's own quota/));
+});
+
 t.test("no redirect is followed, and what is no list or too much is no success", async (t) => {
   const elsewhere = await startRawGateway(t, (call) => call.ok());
   const { key } = newKey();

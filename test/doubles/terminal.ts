@@ -1,9 +1,13 @@
-import { existsSync } from "node:fs";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { stripVTControlCharacters } from "node:util";
 import type { Test } from "tap";
 import { bareEnv, builtProgram, type Running, startProgram } from "./command.ts";
+import { until } from "./until.ts";
 
 /** util-linux's script gives a program a terminal; the one of other systems takes other options. */
 const SCRIPT = "/usr/bin/script";
+const BASH = "/bin/bash";
 
 /** Whether a terminal can be made here. Says so where it cannot, so that a test may pass over it. */
 export function hasTerminal(t: Test): boolean {
@@ -12,8 +16,91 @@ export function hasTerminal(t: Test): boolean {
   return has;
 }
 
+/** The same for a shell in it. */
+export function hasShell(t: Test): boolean {
+  const has = existsSync(BASH);
+  if (!has) t.comment(`SKIPPED: there is no ${BASH} here`);
+  return has && hasTerminal(t);
+}
+
 /** Starts the built program at a terminal. What it says comes on stdout, stderr with it. */
 export function atTerminal(t: Test, home: string, ...args: string[]): Running {
   const words = [process.execPath, builtProgram(), ...args].map((word) => `'${word}'`).join(" ");
   return startProgram(t, SCRIPT, ["-qec", words, "/dev/null"], bareEnv(home), null);
+}
+
+/** Somebody's terminal with their shell in it. */
+export interface Shell {
+  /** Everything that was ever on the screen, without what only moves or colours it. */
+  screen(): string;
+  /** Types, and presses Enter. */
+  enter(text: string): void;
+  /** Waits for something that came since the last Enter. */
+  says(what: RegExp): Promise<RegExpExecArray>;
+  /** Waits for the prompt; what the command said, and how it ended. */
+  done(): Promise<Said>;
+  /** Enter, and then the prompt. */
+  run(command: string): Promise<Said>;
+  readonly ended: Running["ended"];
+}
+
+export interface Said {
+  readonly code: number;
+  readonly text: string;
+}
+
+const PATIENCE_MS = 30_000;
+const PROMPT = /\[(\d+)\] \$ $/;
+
+/** A bash of 80 columns that keeps its history and knows the program by its name. It has a home, and nothing else. */
+export async function openShell(t: Test, home: string): Promise<Shell> {
+  const bin = join(home, "bin");
+  mkdirSync(bin, { mode: 0o700 });
+  const starter = `#!/bin/sh\nexec '${process.execPath}' '${builtProgram()}' "$@"\n`;
+  writeFileSync(join(bin, "keybearer"), starter, { mode: 0o700 });
+  // The marks that bash puts around what is pasted would only be in the way of whoever reads the screen.
+  writeFileSync(join(home, ".inputrc"), "set enable-bracketed-paste off\n");
+  const more = { KEYBEARER_HOME: undefined, PATH: `${bin}:${process.env.PATH}`, TERM: "xterm" };
+  const env = { ...bareEnv(home, more), PS1: "[$?] $ " };
+  const { child, stdout, ended } = startProgram(
+    t,
+    SCRIPT,
+    ["-qec", `${BASH} --norc -i`, "/dev/null"],
+    env,
+    null,
+  );
+  let mark = 0;
+  const since = () => shown(stdout().slice(mark));
+  const says = async (what: RegExp) => {
+    let found: RegExpExecArray | null = null;
+    const look = () => {
+      found = what.exec(since());
+      return found !== null;
+    };
+    await until(String(what), look, PATIENCE_MS).catch((error: unknown) => {
+      throw new Error(`${error}; the screen says:\n${since()}`);
+    });
+    if (found === null) throw new Error(`no ${what}`);
+    return found as RegExpExecArray;
+  };
+  const enter = (text: string) => {
+    mark = stdout().length;
+    child.stdin?.write(`${text}\r`);
+  };
+  const done = async () => {
+    const { 1: code, index } = await says(PROMPT);
+    return { code: Number(code), text: since().slice(0, index) };
+  };
+  const run = (line: string) => {
+    enter(line);
+    return done();
+  };
+  await done();
+  await run("cd; umask 022; stty cols 80 rows 24");
+  return { screen: () => shown(stdout()), enter, says, done, run, ended };
+}
+
+/** Without what moves and colours. */
+function shown(text: string): string {
+  return stripVTControlCharacters(text).replaceAll("\r", "");
 }

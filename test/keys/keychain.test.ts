@@ -7,7 +7,7 @@ import { join } from "node:path";
 import t from "tap";
 import { type Reading, readKey } from "../../src/keys/read.ts";
 import { askKeychain } from "../../src/keys/sources/keychain.ts";
-import { forgetKey, keychainThere, storeKey } from "../../src/keys/store.ts";
+import { forgetKey, keychainThere, storeKey, whyNotStored } from "../../src/keys/store.ts";
 import { Secret } from "../../src/secret.ts";
 import { ask, holdsNone, lastKey, newKey, startGateway, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
@@ -66,15 +66,15 @@ t.test("a key file is for its owner alone, whole, and never goes over another ke
   const place = { kind: "file", path: join(folder, "codex") } as const;
   const store = (key: string, replace = false) => storeKey(place, new Secret(key), { env: {}, replace });
   const read = async () => told(await readKey(place, { env: {} }));
-  t.same(await store(ONE), { ok: true });
+  t.same(await store(ONE), { ok: true, made: true });
   t.equal((await stat(folder)).mode & 0o777, 0o700);
   t.equal((await stat(place.path)).mode & 0o777, 0o600);
-  t.same(await store(ONE), { ok: true }, "the same key is there already");
+  t.same(await store(ONE), { ok: true, made: false }, "the same key is there already");
   const refused = await store(TWO);
   t.match(refused, { ok: false, reason: /is there already, with something else in it/ });
   t.notMatch(JSON.stringify(refused), /canary/);
   t.equal(await read(), `a key: ${ONE}`);
-  t.same(await store(TWO, true), { ok: true });
+  t.same(await store(TWO, true), { ok: true, made: true });
   t.equal(await read(), `a key: ${TWO}`);
   t.same(await readdir(folder), ["codex"], "nothing is left beside it");
   t.same(await forgetKey(place, { env: {} }), { ok: true });
@@ -99,7 +99,7 @@ t.test("a key is not stored through a link, nor where there can be no file, and 
   await symlink(join(folder, "theirs"), join(folder, "link"));
   t.match(await store(join(folder, "link")), { ok: false, reason: /left alone/ });
   t.match(await forgetKey(at(join(folder, "link")), { env: {} }), { ok: false, reason: /left alone/ });
-  t.same(await store(join(folder, "link"), true), { ok: true });
+  t.same(await store(join(folder, "link"), true), { ok: true, made: true });
   t.equal(await readFile(join(folder, "theirs"), "utf8"), "something", "the link went, not what it led to");
   t.match(await store(join(folder, "sub"), true), { ok: false, reason: /is a folder/ });
   t.match(await store(join(folder, "theirs", "key")), { ok: false, reason: /is not a folder/ });
@@ -123,26 +123,27 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
 
   await t.test("a key that was stored is read, and other accounts have their own", async (t) => {
     t.same(await keychainThere({ env }), { there: true, why: null });
-    t.same(await store("codex", ONE), { ok: true });
-    t.same(await store("codex-2", TWO), { ok: true });
+    t.equal(await whyNotStored({ env }), null, "and it takes keys");
+    t.same(await store("codex", ONE), { ok: true, made: true });
+    t.same(await store("codex-2", TWO), { ok: true, made: true });
     t.equal(await read("codex"), `a key: ${ONE}`);
     t.equal(await read("codex-2"), `a key: ${TWO}`);
     t.match(await read("other"), /no entry keybearer\/other: `keybearer tools rotate <tool>` puts/);
   });
 
   await t.test("another key is never written over unasked", async (t) => {
-    t.same(await store("codex", ONE), { ok: true }, "the same key is there already");
+    t.same(await store("codex", ONE), { ok: true, made: false }, "the same key is there already");
     const refused = await store("codex", TWO);
     t.match(refused, { ok: false, reason: /another key lies in the keychain as keybearer\/codex/ });
     t.notMatch(JSON.stringify(refused), /canary/);
     t.equal(await read("codex"), `a key: ${ONE}`);
-    t.same(await store("codex", TWO, true), { ok: true });
+    t.same(await store("codex", TWO, true), { ok: true, made: true });
     t.equal(await read("codex"), `a key: ${TWO}`);
-    t.same(await store("codex", ONE, true), { ok: true });
+    t.same(await store("codex", ONE, true), { ok: true, made: true });
   });
 
   await t.test("a key that was forgotten is gone, and may be forgotten again", async (t) => {
-    t.same(await store("short-lived", ONE), { ok: true });
+    t.same(await store("short-lived", ONE), { ok: true, made: true });
     t.same(await forgetKey(entry("short-lived"), { env }), { ok: true });
     t.match(await read("short-lived"), /has no entry/);
     t.same(await forgetKey(entry("short-lived"), { env }), { ok: true });
@@ -184,7 +185,11 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     service.lock();
     const why = /the keychain is locked, and its password was not given: unlock it/;
     t.match(await read("codex"), why);
-    t.match(await store("codex-3", TWO), { ok: false, reason: why });
+    t.match(await store("codex-3", TWO), {
+      ok: false,
+      reason: /is locked.*: unlock it, then run this again$/,
+    });
+    t.match(await whyNotStored({ env }), /is locked.*: unlock it, then run this again$/);
   });
 
   await t.test("a locked one that nobody unlocks stops neither the clock nor the files", async (t) => {
@@ -221,12 +226,12 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     const { token, hash } = freshToken();
     const config = (account: string) =>
       `gateway: ${gateway.baseUrl}\ntools: { claude: { key: "keychain:keybearer/${account}", token: "${hash}" } }\n`;
-    t.same(await store("claude", first.text), { ok: true });
+    t.same(await store("claude", first.text), { ok: true, made: true });
     const under = await startUnderTest(t, config("claude"), { env });
     t.equal((await ask(under, token)).status, 200);
     t.equal(lastKey(gateway), first.id);
 
-    t.same(await store("claude-2", second.text), { ok: true });
+    t.same(await store("claude-2", second.text), { ok: true, made: true });
     await under.save(config("claude-2"));
     const inForce = async () => (await toolState(under, "claude"))?.key === second.fingerprint;
     await until("the second key is in force", inForce);
@@ -237,7 +242,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
     await under.daemon.reload();
     await until("it is gone", async () => (await toolState(under, "claude"))?.state === "key-unavailable");
     t.match(await ask(under, token), { status: 400, refusal: "key-unavailable", text: /has no entry/ });
-    t.same(await store("claude-2", second.text), { ok: true });
+    t.same(await store("claude-2", second.text), { ok: true, made: true });
     await under.daemon.reload();
     await until("SIGHUP has read it again", inForce);
     t.equal((await ask(under, token)).status, 200);
@@ -246,7 +251,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
 
   await t.test("a long key of odd characters comes back as it went in", async (t) => {
     const key = `sk-"\\$'${randomBytes(3_000).toString("base64")}`;
-    t.same(await store("long", key), { ok: true });
+    t.same(await store("long", key), { ok: true, made: true });
     t.ok((await read("long")) === `a key: ${key}`);
   });
 });

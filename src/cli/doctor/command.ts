@@ -9,15 +9,16 @@ export function doctorCommand(): Command {
   return new Command("doctor")
     .description("check everything, and say what to do about what is wrong")
     .option("--json", "for programs")
+    .option("-c, --config <file>", "another file than your own config.yaml")
     .action(doctor);
 }
 
-async function doctor(options: { json?: boolean }): Promise<void> {
+async function doctor(options: { json?: boolean; config?: string }): Promise<void> {
   const { env, stdout } = process;
   // Only now: every other command would wait for all of it, too.
   const { examine } = await import("./examine.ts");
   const { findElsewhere } = await import("../../doctor/elsewhere/find.ts");
-  const places = findPlaces();
+  const places = findPlaces({ config: options.config });
   const findings = await examine({
     places,
     env,

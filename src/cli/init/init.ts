@@ -4,9 +4,11 @@ import { baseUrl } from "../../config/fields/address.ts";
 import { gatewayFromUrl } from "../../config/fields/gateway.ts";
 import { readText } from "../../config/load.ts";
 import { findPlaces, type Places } from "../../places.ts";
+import type { Secret } from "../../secret.ts";
 import { EXIT } from "../../start-failure.ts";
+import { holdOf } from "../tools/hold.ts";
 import { keepKey } from "../tools/keep-key.ts";
-import { chooseStore, freePlace, sourceText } from "../tools/key-place.ts";
+import { chooseStore, freePlace, type Store, sourceText } from "../tools/key-place.ts";
 import { newKey } from "../tools/new-key.ts";
 import { type Inputs, readInputs } from "../tools/stdin.ts";
 import { tell } from "../tools/tell.ts";
@@ -71,6 +73,7 @@ async function make(places: Places, options: InitOptions, { person, key: given }
   if (person !== null) tell(`this makes ${places.config}. Ctrl-C stops, and leaves nothing behind`);
   let named = options.gateway;
   let tool = options.tool;
+  let store: Store | null = null;
   for (;;) {
     const address = await askAddress(named, person);
     if (address === null) return;
@@ -79,20 +82,25 @@ async function make(places: Places, options: InitOptions, { person, key: given }
     const reading = baseUrl(address);
     if ("fault" in reading) return;
     const gateway = gatewayFromUrl("main", reading.value);
-    const found = await newKey({ tool: name, gateway, person, given, probe: options.probe ?? true }, true);
+    store ??= await chooseStore(options, person);
+    if (store === null) return;
+    const placeOf = (key: Secret) => freePlace(store ?? "file", name, { tools: {} }, places, key);
+    const origins = [gateway.baseUrl, gateway.messagesUrl];
+    const holdOn = async (key: Secret) =>
+      holdOf(places, { tool: name, source: await placeOf(key), origins }, key);
+    const wish = { tool: name, gateway, person, given, probe: options.probe ?? true, holdOn };
+    const found = await newKey(wish, true);
     if (found === null) return;
     if (found === "address") {
       named = undefined;
       tool = name;
       continue;
     }
-    const store = await chooseStore(options, person);
-    if (store === null) return;
-    const place = await freePlace(store, name, { tools: {} }, places);
+    const place = await placeOf(found.key);
     const source = sourceText(place, places);
     const token = freshToken();
     const text = newConfig({ baseUrl: reading.value, tool: name, key: source, token: token.hash });
-    const done = await keepKey(place, found.key, async () => {
+    const done = await keepKey(places, place, found.key, async () => {
       const made = await createConfig(places.config, text);
       if (!made.ok) told(made.reason, EXIT.failed);
       return made.ok;

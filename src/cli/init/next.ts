@@ -12,7 +12,11 @@ export async function tellNext(places: Places, tool: string): Promise<void> {
   if (!asked.ok && !asked.running) {
     const { config } = await loadConfig(places.config, { home: places.home, strict: false });
     const port = config?.listen.port ?? 5397;
-    tell("next:", `  keybearer run${file}`, `    serves http://localhost:${port}`);
+    tell(
+      "next:",
+      `  keybearer run${file}`,
+      `    serves http://localhost:${port} until Ctrl-C; go on in another terminal`,
+    );
   } else {
     const effect = await whenInForce(places, tool, (found) => found !== undefined);
     if (effect.state === "not in force") tell(`a keybearer runs, but ${effect.reason}`);
@@ -23,9 +27,9 @@ export async function tellNext(places: Places, tool: string): Promise<void> {
       tell(`  ${effect.tool.next}`, `    because ${effect.tool.why}`);
   }
   tell(
-    `  keybearer use ${tool}`,
+    `  keybearer use ${tool}${file}`,
     "    the settings to paste into it",
-    "  keybearer tools add <tool>",
+    `  keybearer tools add <tool>${file}`,
     "    another one",
   );
 }

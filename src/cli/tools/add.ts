@@ -1,18 +1,20 @@
 import { readText } from "../../config/load.ts";
 import { findPlaces, type Places } from "../../places.ts";
+import type { Secret } from "../../secret.ts";
 import { EXIT } from "../../start-failure.ts";
 import type { Answers } from "../ask.ts";
 import { fail } from "../fail.ts";
 import { editConfig } from "./edit.ts";
 import { whenInForce } from "./effect.ts";
 import { fromConflict, readFrom, readNamed } from "./from.ts";
+import { holdInWords, holdOf, movedInWords, movedTool, originsFor } from "./hold.ts";
 import { keepKey } from "./keep-key.ts";
 import { chooseStore, freePlace, sourceText } from "./key-place.ts";
 import { type NewKey, newKey, tried } from "./new-key.ts";
 import { type Inputs, readInputs } from "./stdin.ts";
 import { tell } from "./tell.ts";
 import { type TokenForTool, tokenFor } from "./token-by-hand.ts";
-import { told } from "./told.ts";
+import { stopped, told } from "./told.ts";
 import { type Planned, planTool, type ToolOptions } from "./tool-settings.ts";
 
 export interface AddOptions extends ToolOptions {
@@ -71,6 +73,12 @@ export async function addPlanned(
   inputs: Inputs,
 ): Promise<boolean> {
   const { person } = inputs;
+  const beside = (tool: string) => tool !== name && plan.config.tools[tool]?.gateway === plan.gateway.name;
+  const moved = await movedTool(places, plan.config, beside);
+  if (moved !== null) {
+    fail(movedInWords(moved), EXIT.failed);
+    return false;
+  }
   const token = await tokenFor(options.tokenStdin ?? false, inputs.token, person);
   if (token === null) return false;
   const write = async (source: string) => {
@@ -96,20 +104,23 @@ async function addStored(
   { person, key: given }: Inputs,
   write: Write,
 ): Promise<Omit<Added, "token"> | null> {
-  const key = await newKey({ tool, gateway, person, given, probe: options.probe ?? true });
-  if (key === null) return null;
   const store = await chooseStore(options, person);
   if (store === null) return null;
   // Without the new tool, whose name is meant to be free for its key.
   const { [tool]: _itself, ...others } = config.tools;
-  const place = await freePlace(store, tool, { tools: others }, places);
+  const placeOf = (key: Secret) => freePlace(store, tool, { tools: others }, places, key);
+  const origins = originsFor(config, tool, places);
+  const holdOn = async (key: Secret) => holdOf(places, { tool, source: await placeOf(key), origins }, key);
+  const key = await newKey({ tool, gateway, person, given, probe: options.probe ?? true, holdOn });
+  if (key === null) return null;
+  const place = await placeOf(key.key);
   const source = sourceText(place, places);
-  return (await keepKey(place, key.key, () => write(source))) ? { source, key } : null;
+  return (await keepKey(places, place, key.key, () => write(source))) ? { source, key } : null;
 }
 
 async function addFrom(
   places: Places,
-  { gateway }: Plan,
+  { gateway, config, tool: { name } }: Plan,
   { from, probe }: { readonly from: string; readonly probe: boolean },
   person: Answers | null,
   write: Write,
@@ -124,8 +135,16 @@ async function addFrom(
     if (probe) tell(`not tried: ${found.reason}`);
     return (await write(from)) ? { source: from, key: null } : null;
   }
+  const origins = originsFor(config, name, places);
+  const held = await holdOf(places, { tool: name, source, origins }, found.key);
+  if (held !== null) {
+    // The tool may be written down: the daemon holds its key as well, until a person says yes.
+    tell(`not tried: ${holdInWords(held)} → keybearer trust ${name}`);
+    return (await write(from)) ? { source: from, key: { key: found.key, models: null } } : null;
+  }
   const outcome = await tried({ gateway, person, probe }, found.key, false);
-  if (outcome === null || typeof outcome === "string") return null;
+  if (typeof outcome === "string") return stopped();
+  if (outcome === null) return null;
   return (await write(from)) ? { source: from, key: outcome } : null;
 }
 

@@ -24,7 +24,7 @@ const BETWEEN_MS = 100;
 export async function whenInForce(
   places: Places,
   name: string,
-  wanted: (tool: ToolStatus | undefined) => boolean,
+  wanted: (tool: ToolStatus | undefined, revision: number) => boolean,
   clock: Clock = systemClock,
 ): Promise<Effect> {
   const until = clock.elapsed() + PATIENCE_MS;
@@ -37,10 +37,16 @@ export async function whenInForce(
     if (!(await isSameFile(config.path, places.config)))
       return notInForce(`the running keybearer goes by another file, ${config.path}`);
     const tool = tools.find((each) => each.name === name);
-    if (wanted(tool)) return { state: "in force", tool };
+    if (wanted(tool, config.revision)) return { state: "in force", tool };
     if (clock.elapsed() >= until) return notInForce(await whyNot(places));
     await wait(BETWEEN_MS);
   }
+}
+
+/** For what a tool's status does not show, such as which tokens it has. Without a daemon, before every revision. */
+export async function revisionInForce({ socket }: Places): Promise<number> {
+  const asked = await askDaemon<Status>(socket, "GET", "/status");
+  return asked.ok ? asked.value.config.revision : 0;
 }
 
 /** Cuts a tool's requests under way. A text: why that could not be done. */

@@ -1,29 +1,54 @@
+import { loadConfig } from "../../config/load.ts";
+import { describeSource } from "../../key-source.ts";
 import { forgetKey, type KeyPlace, storeKey } from "../../keys/store.ts";
+import type { Places } from "../../places.ts";
 import type { Secret } from "../../secret.ts";
 import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
+import { isSameSource } from "./key-place.ts";
+import { tell } from "./tell.ts";
+import { toTheEnd } from "./to-the-end.ts";
 
 /**
  * Stores a key, then does what makes config.yaml name it. Where that fails, or the person presses Ctrl-C in between,
  * the key is taken away again: one that no file names would lie there unseen. false: told why.
  */
-export async function keepKey(place: KeyPlace, key: Secret, name: () => Promise<boolean>): Promise<boolean> {
-  let interrupted = false;
-  const interrupt = () => {
-    interrupted = true;
-  };
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, interrupt);
-  try {
-    const stored = await storeKey(place, key, { env: process.env });
+export function keepKey(
+  places: Pick<Places, "config" | "home">,
+  place: KeyPlace,
+  key: Secret,
+  name: () => Promise<boolean>,
+): Promise<boolean> {
+  const env = process.env;
+  return toTheEnd(async (interrupted) => {
+    const stored = await storeKey(place, key, { env });
     if (!stored.ok) {
       fail(`the key was not stored: ${stored.reason}\nnothing was changed`, EXIT.failed);
       return false;
     }
-    if (interrupted) fail("stopped; nothing was changed", EXIT.failed);
-    else if (await name()) return true;
-    await forgetKey(place, { env: process.env });
+    if (interrupted()) fail("stopped; nothing was changed", EXIT.failed);
+    else if (await name()) {
+      // Whoever put it there may have taken it away before the file named it.
+      if (!stored.made) await storeKey(place, key, { env });
+      return true;
+    }
+    // Another command may have named what this one made: then it is theirs.
+    if (stored.made && !(await isNamed(places, place))) await takeAway(place);
     return false;
-  } finally {
-    for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.off(signal, interrupt);
-  }
+  });
+}
+
+async function takeAway(place: KeyPlace): Promise<void> {
+  const gone = await forgetKey(place, { env: process.env });
+  if (!gone.ok) tell(`the key that was just stored is still in ${describeSource(place)}: ${gone.reason}`);
+}
+
+/** A file that cannot be understood may name it. */
+export async function isNamed(
+  { config: file, home }: Pick<Places, "config" | "home">,
+  place: KeyPlace,
+): Promise<boolean> {
+  const { config, found } = await loadConfig(file, { home, strict: false });
+  if (config === null) return found;
+  return Object.values(config.tools).some(({ key }) => isSameSource(key, place));
 }

@@ -5,10 +5,12 @@ import type { Config } from "../../config/shape.ts";
 import type { KeySource } from "../../key-source.ts";
 import { readKey } from "../../keys/read.ts";
 import { liesIn } from "../../keys/sources/file.ts";
-import { type KeyPlace, keychainThere } from "../../keys/store.ts";
+import { type KeyPlace, keychainThere, whyNotStored } from "../../keys/store.ts";
 import type { Places } from "../../places.ts";
+import type { Secret } from "../../secret.ts";
 import { EXIT } from "../../start-failure.ts";
 import type { Answers } from "../ask.ts";
+import { tell } from "./tell.ts";
 import { stopped, told } from "./told.ts";
 
 export type Store = KeyPlace["kind"];
@@ -18,41 +20,59 @@ export interface StoreOptions {
   readonly yes?: boolean;
 }
 
-/** Where a new key is to lie: as the person says, else in the keychain where there is one. null: told why not. */
-export async function chooseStore(options: StoreOptions, person: Answers | null): Promise<Store | null> {
-  if (options.store === "file") return "file";
+/**
+ * Where a new key is to lie: as the person says, else where it lay before, else in the keychain where there is one.
+ * Asked before the key, so that nobody types one for a keychain that does not take it. null: told why not.
+ */
+export async function chooseStore(
+  options: StoreOptions,
+  person: Answers | null,
+  before: Store | null = null,
+): Promise<Store | null> {
+  if (options.store !== undefined && options.store !== "file" && options.store !== "keychain")
+    return told("--store takes keychain or file", EXIT.usage);
+  const wish = options.store ?? before;
+  if (wish === "file") return "file";
   const { there, why } = await keychainThere({ env: process.env });
-  switch (options.store) {
-    case "keychain":
-      if (there) return "keychain";
-      return told(
-        `${why ?? "there is no keychain here"} → --store file keeps it in a file of your own`,
-        EXIT.failed,
-      );
-    case undefined:
-      break;
-    default:
-      return told("--store takes keychain or file", EXIT.usage);
+  if (!there && wish === null) return "file";
+  const asked = person !== null && !options.yes ? person : null;
+  if (there && wish === null && asked !== null) return askStore(asked, "keychain");
+  const fault = there ? await whyNotStored({ env: process.env }) : (why ?? "there is no keychain here");
+  if (fault === null) return "keychain";
+  if (asked !== null && options.store === undefined) {
+    tell(fault);
+    return askStore(asked, "file");
   }
-  if (!there) return "file";
-  if (person === null || options.yes) return "keychain";
-  const answer = await person.plain("where to keep it, keychain or file [keychain]: ");
+  return told(
+    `${fault} → --store file keeps the key in a file of your own\nnothing was changed`,
+    EXIT.failed,
+  );
+}
+
+/** Until it is a place that takes a key. */
+async function askStore(person: Answers, usual: Store): Promise<Store | null> {
+  const answer = await person.plain(`where to keep the key, keychain or file [${usual}]: `);
   if (answer === null) return stopped();
-  const said = answer.trim().toLowerCase();
-  if (said === "" || said === "keychain") return "keychain";
+  const said = answer.trim().toLowerCase() || usual;
   if (said === "file") return "file";
-  return chooseStore(options, person);
+  if (said !== "keychain") return askStore(person, usual);
+  const fault = await whyNotStored({ env: process.env });
+  if (fault === null) return "keychain";
+  tell(fault);
+  return askStore(person, "file");
 }
 
 /**
  * A place that no tool's key has yet: <tool>, then <tool>-2. A new name each time, because what config.yaml does not
- * show is not seen to be reloaded. The names of other tools are theirs: without key: theirs lies under their name.
+ * show is not seen to be reloaded. The names of other tools are theirs: without key: theirs lies under their name. Where
+ * this very key lies already and nobody names it, as after a command that was killed, that is its place.
  */
 export async function freePlace(
   store: Store,
   tool: string,
   config: Pick<Config, "tools">,
   places: Places,
+  key: Secret,
 ): Promise<KeyPlace> {
   const folder = join(keyFolder(places), "keys");
   const others = Object.keys(config.tools).filter((name) => name !== tool);
@@ -64,13 +84,15 @@ export async function freePlace(
         ? { kind: "keychain", service: "keybearer", account: name }
         : { kind: "file", path: join(folder, name) };
     if (others.includes(name) || sources.some((source) => isSameSource(source, place))) continue;
-    if (!(await isTaken(place))) return place;
+    if (!(await isTaken(place, key))) return place;
   }
 }
 
-async function isTaken(place: KeyPlace): Promise<boolean> {
-  if (place.kind === "file") return existsSync(place.path);
-  return (await readKey(place, { env: process.env })).ok;
+async function isTaken(place: KeyPlace, key: Secret): Promise<boolean> {
+  if (place.kind === "file" && !existsSync(place.path)) return false;
+  const found = await readKey(place, { env: process.env });
+  // A file that cannot be read is one all the same.
+  return found.ok ? !found.key.equals(key) || found.warning !== null : place.kind === "file";
 }
 
 /** The place of a tool's key, where keybearer put it and may take it away again; null: it is the person's own. */

@@ -5,6 +5,7 @@ import { createAgents } from "../../proxy/agents.ts";
 import { keyFault, Secret } from "../../secret.ts";
 import { EXIT } from "../../start-failure.ts";
 import type { Answers } from "../ask.ts";
+import { type Hold, holdInWords } from "./hold.ts";
 import { tell } from "./tell.ts";
 import { stopped, told } from "./told.ts";
 
@@ -15,11 +16,13 @@ export interface KeyWish {
   readonly person: Answers | null;
   readonly given: string | null;
   readonly probe: boolean;
+  /** Whether trust would hold this key; null: it may be sent to the gateway. */
+  readonly holdOn: (key: Secret) => Promise<Hold | null>;
 }
 
 export interface NewKey {
   readonly key: Secret;
-  /** null: the gateway was not asked. */
+  /** null: the gateway was not asked, or did not take the key. */
   readonly models: readonly string[] | null;
 }
 
@@ -30,13 +33,18 @@ export async function newKey(wish: KeyWish, mayMove = false): Promise<NewKey | "
   for (;;) {
     const text = await keyText(wish);
     if (text === null) return stopped();
-    const fault = faultOf(text);
+    const key = new Secret(text);
+    const held = faultOf(text) === null ? await wish.holdOn(key) : null;
+    const fault = held?.known ? strange(held) : faultOf(text);
     if (fault !== null) {
       if (wish.person === null) return failed(fault);
       tell(fault);
       continue;
     }
-    const key = new Secret(text);
+    if (held !== null) {
+      tell(`not tried: ${holdInWords(held)} → keybearer trust ${wish.tool}`);
+      return { key, models: null };
+    }
     const outcome = await tried(wish, key, mayMove);
     if (outcome !== "again") return outcome;
   }
@@ -101,6 +109,10 @@ function faultOf(text: string): string | null {
   return fault === null ? null : `incomplete key: ${fault}. copy it whole from the gateway's console`;
 }
 
-function failed(reason: string): null {
+export function strange(held: Hold): string {
+  return `${holdInWords(held)}. each gateway has keys of its own: make one in its console`;
+}
+
+export function failed(reason: string): null {
   return told(`${reason}\nnothing was changed`, EXIT.failed);
 }

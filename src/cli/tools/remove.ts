@@ -6,7 +6,7 @@ import { findPlaces } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
 import { atTerminal, saysYes } from "../ask.ts";
 import { fail } from "../fail.ts";
-import { say } from "../say.ts";
+import { saySentences } from "../say.ts";
 import { visible } from "../table.ts";
 import { editConfig } from "./edit.ts";
 import { whenInForce } from "./effect.ts";
@@ -33,7 +33,7 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
   );
   if (edited === null) return;
   const { commentAbove } = edited.found;
-  say(
+  saySentences(
     `${name} is removed from ${file}: its tokens are dead, its records stay in the usage log`,
     ...(commentAbove ? ["comments that stood above it are still there"] : []),
     whereTheKeyIs(config, name),

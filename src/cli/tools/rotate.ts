@@ -1,23 +1,27 @@
 import { setInTool } from "../../config/edit/splice.ts";
 import { quotedName } from "../../config/edit/yaml-text.ts";
 import { loadConfig } from "../../config/load.ts";
+import { parseConfig } from "../../config/parse.ts";
 import { problemsInWords } from "../../config/problem.ts";
 import type { Config, Gateway, Tool } from "../../config/shape.ts";
-import { describeSource } from "../../key-source.ts";
-import { forgetKey } from "../../keys/store.ts";
+import { describeSource, type KeySource } from "../../key-source.ts";
+import type { KeyPlace } from "../../keys/store.ts";
 import { findPlaces, type Places } from "../../places.ts";
 import type { Secret } from "../../secret.ts";
 import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
 import { editConfig } from "./edit.ts";
-import { type Effect, whenInForce } from "./effect.ts";
+import { whenInForce } from "./effect.ts";
 import { fromConflict, readFrom, readNamed, readOwn } from "./from.ts";
+import { holdInWords, holdOf, movedInWords, movedTool, originsFor } from "./hold.ts";
 import { keepKey } from "./keep-key.ts";
 import { chooseStore, freePlace, isSameSource, ownPlace, sourceText } from "./key-place.ts";
-import { type NewKey, newKey, tried } from "./new-key.ts";
+import { failed, newKey, strange, tried } from "./new-key.ts";
+import { settleOld } from "./settle-old.ts";
 import { type Inputs, readInputs } from "./stdin.ts";
 import { tell } from "./tell.ts";
-import { told } from "./told.ts";
+import { toTheEnd } from "./to-the-end.ts";
+import { stopped, told } from "./told.ts";
 
 export interface RotateOptions {
   readonly keyStdin?: boolean;
@@ -90,118 +94,115 @@ function changeThere({ name, key }: Tool, places: Places): string | null {
 
 /** The new key is tried before anything is changed; then one save names it, and the old one goes when it is unused. */
 export async function rotateKey(rotation: Rotation, inputs: Inputs): Promise<boolean> {
-  const { places, tool, options } = rotation;
+  const { places, config, tool } = rotation;
   const old = await readOwn(tool.key, places);
-  const oldKey = old?.ok ? old.key : null;
-  const done =
-    options.from === undefined
-      ? await toStore(rotation, inputs, oldKey)
-      : await toSource(rotation, options.from, inputs, oldKey);
-  if (done === null) return false;
-  const { key, source } = done;
-  const fingerprint = key?.fingerprint ?? null;
-  const effect = await whenInForce(
-    places,
-    tool.name,
-    (now) =>
-      now !== undefined && (fingerprint === null || now.key === fingerprint || now.state === "needs-trust"),
-  );
-  const words = { tool: tool.name, old: oldKey?.fingerprint ?? null, new: fingerprint, source };
-  if (options.json) process.stdout.write(`${JSON.stringify({ ...words, effect: effect.state }, null, 2)}\n`);
-  else
-    process.stdout.write(
-      `${tool.name}: key ${words.old ?? "(none)"} → ${words.new ?? "(not read)"}, ${source}\n`,
-    );
-  const ended = oldKey !== null && key !== null && !key.equals(oldKey);
-  await settle(rotation, effect, oldKey, ended);
-  return true;
+  // A tool that has no key is not held by the daemon either, so nobody could say yes to it: its new key is then stored,
+  // sent nowhere, and held.
+  const lacksKey = old !== null && !old.ok;
+  const moved = await movedTool(places, config, (name) => name === tool.name);
+  if (moved !== null && !lacksKey) {
+    fail(movedInWords(moved), EXIT.failed);
+    return false;
+  }
+  const fresh = await freshKey(rotation, inputs, old?.ok ? old.key : null);
+  return fresh !== null && putInForce(rotation, fresh, old?.ok ? old.key : null);
 }
 
-interface Rotated {
-  /** null: it could not be had from here. */
-  readonly key: Secret | null;
-  readonly source: string;
+/** A key for the tool, and where it lies or is to lie. */
+interface Fresh {
+  readonly key: Secret;
+  readonly source: KeySource;
+  /** As config.yaml is to write it. */
+  readonly text: string;
+  /** It is keybearer that puts it there; null: it lies there. */
+  readonly place: KeyPlace | null;
+  /** The gateway takes it. */
+  readonly accepted: boolean;
 }
 
-async function toStore(rotation: Rotation, inputs: Inputs, old: Secret | null): Promise<Rotated | null> {
+function freshKey(rotation: Rotation, inputs: Inputs, old: Secret | null): Promise<Fresh | null> {
+  const { from } = rotation.options;
+  return from === undefined ? typedKey(rotation, inputs, old) : namedKey(rotation, from, inputs, old);
+}
+
+async function typedKey(rotation: Rotation, inputs: Inputs, old: Secret | null): Promise<Fresh | null> {
   const { places, config, tool, gateway, options } = rotation;
   const { person, key: given } = inputs;
-  const found = await newKey({ tool: tool.name, gateway, person, given, probe: options.probe ?? true });
-  if (found === null || isTheSame(found, old)) return null;
-  const own = ownPlace(tool.key, places);
-  const store = options.store === undefined && own !== null ? own.kind : await chooseStore(options, person);
+  const store = await chooseStore(options, person, ownPlace(tool.key, places)?.kind ?? null);
   if (store === null) return null;
-  const place = await freePlace(store, tool.name, config, places);
-  const source = sourceText(place, places);
-  return (await keepKey(place, found.key, () => save(rotation, source))) ? { key: found.key, source } : null;
+  const placeOf = (key: Secret) => freePlace(store, tool.name, config, places, key);
+  const origins = originsFor(config, tool.name, places);
+  const holdOn = async (key: Secret) =>
+    holdOf(places, { tool: tool.name, source: await placeOf(key), origins }, key);
+  const wish = { tool: tool.name, gateway, person, given, probe: options.probe ?? true, holdOn };
+  const found = await newKey(wish);
+  if (found === null) return null;
+  const { key, models } = found;
+  if (old?.equals(key))
+    return told(`that is the key ${old.fingerprint} it has already. nothing was changed`, EXIT.failed);
+  const place = await placeOf(key);
+  return { key, source: place, text: sourceText(place, places), place, accepted: models !== null };
 }
 
-async function toSource(
-  rotation: Rotation,
+async function namedKey(
+  { places, config, tool, gateway, options }: Rotation,
   from: string,
   { person }: Inputs,
   old: Secret | null,
-): Promise<Rotated | null> {
-  const { places, tool, gateway, options } = rotation;
-  const probe = options.probe ?? true;
+): Promise<Fresh | null> {
   const named = readFrom(from, places.home);
   if ("fault" in named) return told(named.fault, EXIT.usage);
   const { source } = named;
   if (isSameSource(source, tool.key))
     return told(`the key of ${tool.name} comes from ${from} already`, EXIT.failed);
   const found = await readNamed(source, places);
-  if (!found.ok && source.kind !== "env") return told(`${found.reason}\nnothing was changed`, EXIT.failed);
-  if (!found.ok) {
-    // A variable may be set for the daemon alone.
-    tell(`not tried: ${found.reason}`);
-    return (await save(rotation, from)) ? { key: null, source: from } : null;
+  // The tool has a key that may work: it is not given up for one that nobody has seen.
+  if (!found.ok) return failed(found.reason);
+  const { key } = found;
+  if (old?.equals(key)) tell("it is the key that the tool had before");
+  const fresh = { key, source, text: from, place: null };
+  const origins = originsFor(config, tool.name, places);
+  const held = await holdOf(places, { tool: tool.name, source, origins }, key);
+  if (held?.known) return failed(strange(held));
+  if (held !== null) {
+    tell(`not tried: ${holdInWords(held)} → keybearer trust ${tool.name}`);
+    return { ...fresh, accepted: false };
   }
-  const outcome = await tried({ gateway, person, probe }, found.key, false);
-  if (outcome === null || typeof outcome === "string") return null;
-  if (old?.equals(outcome.key)) tell("it is the key that the tool had before");
-  return (await save(rotation, from)) ? { key: outcome.key, source: from } : null;
+  const outcome = await tried({ gateway, person, probe: options.probe ?? true }, key, false);
+  if (typeof outcome === "string") return stopped();
+  return outcome === null ? null : { ...fresh, accepted: outcome.models !== null };
 }
 
+/** From the save on it goes to its end: Ctrl-C must not leave an old key behind that nobody speaks of. */
+function putInForce(rotation: Rotation, fresh: Fresh, old: Secret | null): Promise<boolean> {
+  const { places, tool, options } = rotation;
+  const { key, text, place } = fresh;
+  return toTheEnd(async () => {
+    const named = () => save(rotation, text);
+    if (!(await (place === null ? named() : keepKey(places, place, key, named)))) return false;
+    const { fingerprint } = key;
+    const effect = await whenInForce(
+      places,
+      tool.name,
+      (now) => now !== undefined && (now.key === fingerprint || now.state === "needs-trust"),
+    );
+    const words = { tool: tool.name, old: old?.fingerprint ?? null, new: fingerprint, source: text };
+    if (options.json)
+      process.stdout.write(`${JSON.stringify({ ...words, effect: effect.state }, null, 2)}\n`);
+    else process.stdout.write(`${tool.name}: key ${words.old ?? "(none)"} → ${words.new}, ${text}\n`);
+    await settleOld({ ...rotation, fresh, effect, old });
+    return true;
+  });
+}
+
+/** Another rotation may have been faster: its key is not replaced by one that was chosen without knowing of it. */
 async function save({ places, tool }: Rotation, source: string): Promise<boolean> {
   const text = quotedName(source);
-  return (await editConfig(places.config, (from) => setInTool(from, tool.name, "key", text))) !== null;
-}
-
-function isTheSame({ key }: NewKey, old: Secret | null): boolean {
-  if (old === null || !key.equals(old)) return false;
-  fail(`that is the key ${old.fingerprint} it has already. nothing was changed`, EXIT.failed);
-  return true;
-}
-
-/** The old key is taken from its place only when nobody reads it there any more. */
-async function settle(
-  { places, config, tool }: Rotation,
-  effect: Effect,
-  old: Secret | null,
-  ended: boolean,
-): Promise<void> {
-  const place = ownPlace(tool.key, places);
-  const shared = Object.values(config.tools).find(
-    (other) => other.name !== tool.name && isSameSource(other.key, tool.key),
-  );
-  const where = describeSource(tool.key);
-  if (effect.state === "not in force") {
-    const kept = place === null ? "" : `. the old key stays in ${where}`;
-    return fail(`but ${effect.reason}${kept}`, EXIT.failed);
-  }
-  if (effect.state === "in force") {
-    if (effect.tool?.state === "needs-trust") tell(`but ${effect.tool.why} → ${effect.tool.next}`);
-    else
-      tell("the running keybearer uses it from the next request on; those under way finish with the old one");
-  }
-  if (shared !== undefined) tell(`the old key stays in ${where}: it is also that of ${shared.name}`);
-  else if (place !== null && old !== null) {
-    const gone = await forgetKey(place, { env: process.env });
-    if (!gone.ok) tell(`the old key is still in ${where}: ${gone.reason}`);
-  }
-  if (old !== null && ended)
-    tell(
-      `now delete the old key ${old.fingerprint} in the gateway's console: until then whoever has it can spend, ` +
-        "and the mirror raises an alarm when somebody does",
-    );
+  const edited = await editConfig(places.config, (from) => {
+    const now = parseConfig(from, places.home).config?.tools[tool.name]?.key;
+    if (now !== undefined && isSameSource(now, tool.key)) return setInTool(from, tool.name, "key", text);
+    const reason = `the key of ${tool.name} in config.yaml was changed in the meantime: it was left as it is. look at it, then run this again`;
+    return { ok: false, reason };
+  });
+  return edited !== null;
 }

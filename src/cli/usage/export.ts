@@ -11,8 +11,9 @@ import { FIELDS } from "../../usage/report/fields.ts";
 import { countOf, type Filter, pagesOf } from "../../usage/report/records.ts";
 import { csvLine, jsonText } from "../../usage/report/text.ts";
 import { fail } from "../fail.ts";
+import { endWithOutput } from "../output.ts";
 import { visible } from "../table.ts";
-import { endWithOutput, withLog } from "./log-file.ts";
+import { withLog } from "./log-file.ts";
 import { type FilterOptions, periodOf } from "./report.ts";
 
 export interface ExportOptions extends FilterOptions {

@@ -34,17 +34,3 @@ function isSqlite(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === "string" && code.startsWith("SQLITE_");
 }
-
-/**
- * A reader that has seen enough (`| head`) ends the program without a word; output that cannot be written (`> file` on
- * a full disk) ends it as well, with one.
- */
-export function endWithOutput(): void {
-  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
-    if (error.code === "EPIPE") process.exit(EXIT.ok);
-    fail(`the output cannot be written: ${reason(error)} → write it somewhere else`, EXIT.failed);
-    process.exit();
-  });
-  // There is nobody left to tell.
-  process.stderr.on("error", () => {});
-}

@@ -14,8 +14,9 @@ import { reportCsv, reportJson } from "../../usage/report/shape.ts";
 import { jsonText } from "../../usage/report/text.ts";
 import { screenOf } from "../columns.ts";
 import { fail } from "../fail.ts";
+import { endWithOutput } from "../output.ts";
 import { visibleLines } from "../table.ts";
-import { endWithOutput, withLog } from "./log-file.ts";
+import { withLog } from "./log-file.ts";
 import { zoneInWords } from "./report-table.ts";
 import { reportInWords } from "./report-words.ts";
 

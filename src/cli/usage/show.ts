@@ -3,7 +3,8 @@ import type { Connection } from "../../usage/ledger/connect.ts";
 import { findRecords } from "../../usage/report/records.ts";
 import { jsonText } from "../../usage/report/text.ts";
 import { fail } from "../fail.ts";
-import { endWithOutput, withLog } from "./log-file.ts";
+import { endWithOutput } from "../output.ts";
+import { withLog } from "./log-file.ts";
 import { recordInWords } from "./record-words.ts";
 import { tailLine } from "./tail-line.ts";
 

@@ -11,8 +11,8 @@ import { endedSince, lastEnded, type Mark, type Missed, markOf } from "../../usa
 import { jsonText } from "../../usage/report/text.ts";
 import { cut, screenOf } from "../columns.ts";
 import { fail } from "../fail.ts";
+import { endWithOutput } from "../output.ts";
 import { visible } from "../table.ts";
-import { endWithOutput } from "./log-file.ts";
 import { tailLine } from "./tail-line.ts";
 
 const AGAIN_MS = 500;

@@ -107,7 +107,7 @@ async function show(places: Places, settings: Settings, options: UseOptions): Pr
   }
   if (options.write) return write(places, settings, options);
   if (!changes(options)) return print(settings, options, null);
-  const token = await addToken(places.config, tool.name);
+  const token = await addToken(places, tool.name);
   if (token === null) return;
   const target = { ...settings.target, token };
   const link = options.link ? switchLink(client, tool.name, target) : null;

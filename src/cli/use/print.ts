@@ -39,10 +39,16 @@ export function settingsInWords(settings: Settings, shell: Shell, width: number)
   for (const [at, snippet] of snippets.entries())
     lines.push("", visible(heading(snippet, snippets[at - 1])), "", visibleLines(snippet.text));
   const notes = notesFor(client, target).map((what) => ({ what, next: null }));
-  const all = [...notes, ...openEnds(settings)];
+  const typed = snippets.some(({ kind }) => kind === "env");
+  const all = [...notes, ...openEnds(settings), ...(typed ? [HISTORY] : [])];
   if (all.length > 0) lines.push("", ...all.map((note) => noteInWords(note, width)));
   return `${lines.join("\n")}\n`;
 }
+
+const HISTORY: Note = {
+  what: "typed into a shell, these lines stay in its history with the token: rather put them into its profile",
+  next: null,
+};
 
 function fieldLines(settings: Settings, width: number): string[] {
   const { client } = settings;
@@ -96,7 +102,7 @@ function openEnds({ tool, client, target }: Settings): Note[] {
             what:
               tool.tokens.length === 0
                 ? "<token>: the tool has none yet"
-                : "<token>: only its hash is kept, so make one for this client, beside the others",
+                : "<token>: it was shown when it was made, and only its hash is kept. lost it, or one more client?",
             next: again,
           },
     );

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { constants, lstatSync, readFileSync, realpathSync, renameSync, unlinkSync } from "node:fs";
-import { lstat, mkdir, open, realpath, unlink } from "node:fs/promises";
+import { lstat, mkdir, open, readdir, realpath, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { reason } from "../../reason.ts";
 
@@ -62,6 +62,7 @@ export async function replace(file: SettingsFile, text: string | null, mode: num
     const made = join(dirname(target), `.${basename(target)}.${randomBytes(12).toString("hex")}.tmp`);
     temporary = made;
     await writeDurably(made, text, mode);
+    await sweep(target, made);
     const done = swapped(file, () => renameSync(made, target));
     if (done.ok) temporary = null;
     return done;
@@ -84,6 +85,23 @@ async function writeDurably(path: string, text: string, mode: number): Promise<v
     await handle.sync();
   } finally {
     await handle.close();
+  }
+}
+
+const LEFT_MS = 60_000;
+
+/**
+ * What a program that was killed left beside the file holds a token. By the clock of the disk: what is about as old as
+ * our own may be another's that is at work.
+ */
+async function sweep(target: string, made: string): Promise<void> {
+  const { mtimeMs: now } = await lstat(made);
+  const start = `.${basename(target)}.`;
+  for (const name of await readdir(dirname(target)).catch(() => [])) {
+    if (!name.startsWith(start) || !/^[0-9a-f]{24}\.tmp$/.test(name.slice(start.length))) continue;
+    const path = join(dirname(target), name);
+    const entry = await lstat(path).catch(() => null);
+    if (entry?.isFile() && now - entry.mtimeMs > LEFT_MS) await unlink(path).catch(() => {});
   }
 }
 

@@ -65,5 +65,8 @@ async function agreed({ yes }: UndoAsked, means: WriteMeans, again: string, { fi
 
 /** Other places may hold it by now, and its hash alone does not say which of the tool's tokens it is. */
 function tokenStays({ tool }: Kept): string {
-  return `its token goes on working until you type: keybearer tools token ${tool}`;
+  return (
+    `its token goes on working until you type: keybearer tools token ${tool} (which ends the tokens of all other ` +
+    `clients of ${tool}, too)`
+  );
 }

@@ -10,6 +10,7 @@ import { hashToken, makeToken } from "../../identity/token.ts";
 import type { Places } from "../../places.ts";
 import { reason } from "../../reason.ts";
 import { EXIT } from "../../start-failure.ts";
+import type { Note } from "../note.ts";
 import { terminalMeans, type WriteMeans } from "./means.ts";
 import { lookAt, replace, type SettingsFile } from "./settings-file.ts";
 import { createUndoStore, digestOf } from "./undo-store.ts";
@@ -83,7 +84,14 @@ async function plan(asked: WriteAsked, file: SettingsFile, means: WriteMeans): P
   const edited = merged.ok ? await withoutClashes(merged.text, settings, yes, means) : merged;
   if (!edited.ok) return cannot(file, edited);
   for (const what of settings.notes(edited.text)) means.note({ what, next: null });
+  if (asked.model === null) means.note(noModel(asked));
   return { text: edited.text, newToken };
+}
+
+/** Left to itself the client asks for a model of its maker's, or for the one it had, and the gateway may have neither. */
+function noModel({ tool: { name }, clientName }: WriteAsked): Note {
+  const what = `no model is written, as none is known: ${clientName} goes on with its own. for another, write model: below tools: ${name}: in config.yaml and run this again; the key's models:`;
+  return { what, next: `keybearer models --tool ${name}` };
 }
 
 /** The first of the client's files that is there, else the last. */

@@ -15,13 +15,20 @@ export const baseUrl: Read<string> = (text) => {
     return { fault: `the base url ends in the endpoint path ${endpoint[0]}`, hint: `cut it off: ${cut}` };
   }
   if (!VERSION.test(address.value)) {
-    return {
-      fault: "the base url does not end in its version segment",
-      hint: `probably: ${address.value}/v1`,
-    };
+    return { fault: "the base url does not end in its version segment", hint: likelyBase(address.value) };
   }
   return address;
 };
+
+/** What gateways put before the version. Any other path is mostly a page of the console, copied from the browser. */
+const BEFORE_VERSION =
+  /^(?:\/(?:api|openai|anthropic|claude|gemini|proxy|gateway|llm|ai|inference|compatible-mode))*$/;
+
+function likelyBase(address: string): string {
+  const { origin, pathname } = new URL(address);
+  if (BEFORE_VERSION.test(pathname.replace(/\/$/, ""))) return `probably: ${address}/v1`;
+  return `copy the base url from the console's "use key" page; probably: ${origin}/v1`;
+}
 
 export const messagesUrl: Read<string> = (text) => {
   const address = plainAddress(text);

@@ -12,6 +12,7 @@ const REFERENCE_REACH = 2000;
 
 /** The beginning of another setting. */
 const SETTING = /^\s*["']?[\w.-]+["']?\s*:(?:\s|$)/;
+const SWITCHED_OFF = /^\s*#["']?[\w.-]+["']?\s*:(?:\s|$)/;
 
 /**
  * Where the secrets of a config.yaml stand, line by line. Found in the text and not in the tree: a line with a mistake
@@ -64,10 +65,18 @@ function cover(text: string, from: number, column: number, places: Span[]): numb
     const line = text.slice(start, next);
     const indent = line.length - line.trimStart().length;
     if (indent <= column && SETTING.test(line)) break;
-    add(text, start, next, places);
+    if (indent > column || !isSwitchedOff(line)) add(text, start, next, places);
     end = next;
   }
   return end;
+}
+
+/**
+ * A setting behind a # is no part of the value above it, but need not end it either. Taken for a secret, the examples
+ * of a new config.yaml would be blotted out of every hint that names the same.
+ */
+function isSwitchedOff(line: string): boolean {
+  return SWITCHED_OFF.test(line) && line.search(SECRET_NAME) === -1;
 }
 
 function endOfLine(text: string, from: number): number {

@@ -3,10 +3,10 @@ import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
-import { blotCredentials } from "../../secret.ts";
 import { plain } from "../words.ts";
 import { STOPPED } from "./command.ts";
 import { MOST_BYTES, type SourceText } from "./file.ts";
+import { INSTEAD, NO_LIBRARY, tooLate, whyNot } from "./keychain-words.ts";
 
 /** One entry of the system's keychain (macOS) or Secret Service (Linux). */
 export interface KeychainEntry {
@@ -18,7 +18,9 @@ export type KeychainRequest =
   | { readonly operation: "read" }
   /** Another key that is there already stays, unless it is to be replaced. */
   | { readonly operation: "store"; readonly key: string; readonly replace: boolean }
-  | { readonly operation: "forget" };
+  | { readonly operation: "forget" }
+  /** Whether a key could be stored: something that is none is, and is taken away again. */
+  | { readonly operation: "trial" };
 
 export interface KeychainMeans {
   readonly env: NodeJS.ProcessEnv;
@@ -28,8 +30,8 @@ export interface KeychainMeans {
 }
 
 export type KeychainAnswer =
-  /** found: what a read found, null when there is no such entry. done: whether a change was made. */
-  | { readonly ok: true; readonly found: string | null; readonly done: boolean }
+  /** found: what a read found, null when there is no such entry. done: it is as wished. made: it was not before. */
+  | { readonly ok: true; readonly found: string | null; readonly done: boolean; readonly made: boolean }
   | { readonly ok: false; readonly reason: string };
 
 type Child = ChildProcessByStdio<Writable, Readable, null>;
@@ -54,13 +56,14 @@ const PROGRAM = `
       return { fault: "library" };
     }
     const entry = new library.AsyncEntry(service, account, { linux: { store: "secret-service" } });
-    if (operation === "forget") return { done: await entry.deleteCredential() };
+    if (operation === "trial") await entry.setPassword("trial");
+    if (operation === "forget" || operation === "trial") return { done: await entry.deleteCredential() };
     const found = (await entry.getPassword()) ?? null;
     if (operation === "read") return { found };
     if (found === key) return { done: true };
     if (found !== null && !replace) return { done: false };
     await entry.setPassword(key);
-    return (await entry.getPassword()) === key ? { done: true } : { fault: "it gave back something else" };
+    return (await entry.getPassword()) === key ? { done: true, made: true } : { fault: "it gave back something else" };
   }
   let asked = "";
   process.stdin.setEncoding("utf8");
@@ -109,8 +112,7 @@ export async function askKeychain(
       detached: true,
       stdio: ["pipe", "pipe", "ignore"],
     });
-    const { service, account } = entry;
-    return await outcomeOf(child, JSON.stringify({ service, account, ...request }), means);
+    return await outcomeOf(child, entry, request, means);
   } catch (error) {
     return refuse(cannotAsk(error));
   }
@@ -120,10 +122,6 @@ export async function askKeychain(
 export function nameOf({ service, account }: KeychainEntry): string {
   return plain(`${service}/${account}`);
 }
-
-const INSTEAD = "use file: or command: for this key";
-const AGAIN = "then save config.yaml again, or send keybearer a SIGHUP";
-const NO_LIBRARY = `the keychain cannot be reached: @napi-rs/keyring is not installed for ${process.platform} on ${process.arch}; install keybearer again with its optional packages, or ${INSTEAD}`;
 
 type Bus =
   | { readonly ok: true; readonly env: Readonly<Record<string, string>> }
@@ -153,12 +151,18 @@ function findLibrary(): string | null {
   }
 }
 
-function outcomeOf(child: Child, request: string, means: KeychainMeans): Promise<KeychainAnswer> {
+function outcomeOf(
+  child: Child,
+  { service, account }: KeychainEntry,
+  request: KeychainRequest,
+  means: KeychainMeans,
+): Promise<KeychainAnswer> {
+  const { operation } = request;
   return new Promise((done) => {
     const chunks: Buffer[] = [];
     let length = 0;
     const onAbort = () => end(refuse(STOPPED));
-    const timer = setTimeout(() => end(refuse(tooLate(means.limit))), means.limit);
+    const timer = setTimeout(() => end(refuse(tooLate(means.limit, operation))), means.limit);
 
     function end(answer: KeychainAnswer): void {
       clearTimeout(timer);
@@ -178,15 +182,15 @@ function outcomeOf(child: Child, request: string, means: KeychainMeans): Promise
       if (length > 2 * MOST_BYTES)
         end(refuse("the entry in the keychain is larger than 64 KB: that is no key"));
     });
-    child.once("close", () => end(judge(Buffer.concat(chunks).toString("utf8"))));
+    child.once("close", () => end(judge(Buffer.concat(chunks).toString("utf8"), operation)));
     // It may have died before it could be asked; its end says so.
     child.stdin.on("error", () => undefined);
     // Left open: when this process dies, its end tells the other.
-    child.stdin.write(`${request}\n`);
+    child.stdin.write(`${JSON.stringify({ service, account, ...request })}\n`);
   });
 }
 
-function judge(printed: string): KeychainAnswer {
+function judge(printed: string, operation: KeychainRequest["operation"]): KeychainAnswer {
   let answer: unknown = null;
   try {
     answer = JSON.parse(printed);
@@ -194,50 +198,10 @@ function judge(printed: string): KeychainAnswer {
     // Nothing, or half of something: it did not get to its end.
   }
   if (typeof answer !== "object" || answer === null) return refuse("the keychain's library broke off");
-  if ("fault" in answer) return refuse(whyNot(String(answer.fault)));
+  if ("fault" in answer) return refuse(whyNot(String(answer.fault), operation));
   const found = "found" in answer && typeof answer.found === "string" ? answer.found : null;
-  return { ok: true, found, done: "done" in answer && answer.done === true };
-}
-
-/** The library has one code for all its errors, so its words are all there is to tell them apart by. */
-const REASONS: readonly (readonly [RegExp, string])[] = [
-  [/^library$/, NO_LIBRARY],
-  [
-    /dismissed|is ?locked|interaction is not allowed/i,
-    `the keychain is locked, and its password was not given: unlock it, ${AGAIN}`,
-  ],
-  [
-    /no result found|no default/i,
-    `the keychain has no default collection to keep keys in: log in to the desktop once, or ${INSTEAD}`,
-  ],
-  [
-    /not provided by any|ServiceUnknown|was not found|NameHasNoOwner/i,
-    `no program on the session bus keeps secrets (such as gnome-keyring or KeePassXC): start one, or ${INSTEAD}`,
-  ],
-  [
-    /failed to connect|autolaunch|NoServer|disconnected|address|socket/i,
-    `the session bus does not answer, and without it no keychain: log in again, or ${INSTEAD}`,
-  ],
-  [
-    /matched by|ambiguous/i,
-    "the keychain has more than one entry of this name: delete the wrong one in its own program",
-  ],
-  [
-    /denied|cancel|auth|not permitted/i,
-    `the keychain refused keybearer: allow it when you are asked, ${AGAIN}`,
-  ],
-  [/utf-?8|encoding/i, "the entry in the keychain is not text: that is no key"],
-];
-
-function whyNot(words: string): string {
-  const known = REASONS.find(([shape]) => shape.test(words));
-  if (known !== undefined) return known[1];
-  const [line = ""] = words.split(/[\r\n]/, 1);
-  return `the keychain could not be asked (${plain(blotCredentials(line)).slice(0, 200)})`;
-}
-
-function tooLate(limit: number): string {
-  return `the keychain did not answer within ${limit / 1000} s, as one that waits for its password: unlock it, ${AGAIN}`;
+  const is = (name: string) => Object.entries(answer).some(([key, value]) => key === name && value === true);
+  return { ok: true, found, done: is("done"), made: is("made") };
 }
 
 function cannotAsk(error: unknown): string {

@@ -1,0 +1,20 @@
+import t from "tap";
+import { tellNext } from "../../src/cli/init/next.ts";
+import { findPlaces } from "../../src/places.ts";
+import { newHome, saveConfig } from "../doubles/command.ts";
+
+t.test("what to type next names the file where it is not the person's own", async (t) => {
+  const home = await newHome(t);
+  const file = await saveConfig(home, "gateway: https://gateway.example.com/v1\ntools: { codex: {} }\n");
+  const said = t.capture(process.stderr, "write", () => true);
+  const env = { KEYBEARER_HOME: home };
+  await tellNext(findPlaces({ env, home, config: file }), "codex");
+  const named = said().flatMap(({ args }) => args);
+  await tellNext(findPlaces({ env, home }), "codex");
+  const own = said().flatMap(({ args }) => args);
+  said.restore();
+  for (const next of ["run", "use codex", "tools add <tool>"]) {
+    t.match(named.join(""), `  keybearer ${next} --config ${file}\n`);
+    t.match(own.join(""), `  keybearer ${next}\n`);
+  }
+});
