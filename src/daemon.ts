@@ -15,6 +15,7 @@ import { createOwners } from "./identity/process.ts";
 import { createKeyring, type Keyring } from "./keys/keyring.ts";
 import { createTrust, type Trust } from "./keys/trust.ts";
 import { createLogger, type Logger } from "./logger.ts";
+import type { Mirror } from "./mirror/mirror.ts";
 import { createVault, type Vault } from "./mirror/vault.ts";
 import { type Newcomer, SANDBOX, welcomeNewcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
@@ -70,9 +71,8 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     log.level = to.config.log.level;
     agents.keepOnly(Object.values(to.config.gateways));
     books.limiter.change(to.config);
+    if (onSandbox()) endSandbox(newcomer, mirror, log);
     mirror.change(to);
-    if (onSandbox()) endSandbox(newcomer, log);
-    if (!Object.hasOwn(to.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   };
   const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
@@ -148,9 +148,10 @@ async function prepare(options: DaemonOptions, clock: Clock) {
   return { loaded, control, newcomer, first, ...keys };
 }
 
-function endSandbox(newcomer: Newcomer | null, log: Logger): void {
+function endSandbox(newcomer: Newcomer | null, mirror: Mirror, log: Logger): void {
   log.info("a config.yaml is there: the sandbox ends");
   void newcomer?.end().catch((error) => log.error({ err: error }, "the sandbox did not end well"));
+  mirror.forget(SANDBOX);
 }
 
 /** No file, unless it was named, is not an error: then the sandbox serves. */
