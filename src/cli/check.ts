@@ -1,5 +1,4 @@
 import { Command } from "commander";
-import { loadConfig } from "../config/load.ts";
 import { problemsInWords } from "../config/problem.ts";
 import type { Config } from "../config/shape.ts";
 import { findPlaces } from "../places.ts";
@@ -12,6 +11,8 @@ export function checkCommand(): Command {
     .argument("[file]", "another file than your own config.yaml")
     .option("--json", "for programs")
     .action(async (file: string | undefined, options: { json?: boolean }) => {
+      // Here and not above: reading YAML is a good part of the time that other commands take.
+      const { loadConfig } = await import("../config/load.ts");
       const places = findPlaces({ config: file });
       const { config, problems } = await loadConfig(places.config, {
         home: places.home,

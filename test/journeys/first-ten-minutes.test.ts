@@ -67,7 +67,7 @@ async function addSecond(t: Test, walk: Walk): Promise<string> {
 /** The settings as they stand on the screen, and nothing that is known otherwise. */
 async function use(t: Test, walk: Walk) {
   const { text: plain } = await walk.shell.run("keybearer use codex");
-  t.match(plain, /KEYBEARER_TOKEN='<token>'[\s\S]*→ keybearer use codex --new-token\n$/);
+  t.match(plain, /KEYBEARER_TOKEN='<token>'[\s\S]*→ keybearer use codex --new-token\n/);
   t.notMatch(walk.part("use, plain"), TOKEN);
   const printed = async (tool: string, baseUrl: string, token: string, model: string) => {
     const { code, text } = await walk.shell.run(`keybearer use ${tool} --new-token`);

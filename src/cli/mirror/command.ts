@@ -1,10 +1,10 @@
 import { Command } from "commander";
-import { ack } from "./ack.ts";
-import { diff } from "./diff.ts";
-import { login } from "./login.ts";
-import { report } from "./report.ts";
-import { show } from "./show.ts";
-import { sync } from "./sync.ts";
+import type { ack } from "./ack.ts";
+import type { diff } from "./diff.ts";
+import type { login } from "./login.ts";
+import type { report } from "./report.ts";
+import type { show } from "./show.ts";
+import type { sync } from "./sync.ts";
 
 const AFTER = `
 exit code 1 while an alarm is not acknowledged: a key is used elsewhere`;
@@ -23,35 +23,35 @@ export function mirrorCommand(): Command {
     .enablePositionalOptions()
     .option("--json", "for programs")
     .addHelpText("after", AFTER)
-    .action(report);
+    .action(async (...given: Parameters<typeof report>) => (await import("./report.ts")).report(...given));
   mirror
     .command("login")
     .description("log in to a console, once")
     .argument("[gateway]", "its name; may be left out where there is one console")
     .option("--refresh-token", "sub2api: ask for a refresh token, where a captcha bars the password")
     .addHelpText("after", LOGIN_AFTER)
-    .action(login);
+    .action(async (...given: Parameters<typeof login>) => (await import("./login.ts")).login(...given));
   mirror
     .command("sync")
     .description("read the console's rows now")
     .argument("[gateway]", GATEWAY)
-    .action(sync);
+    .action(async (...given: Parameters<typeof sync>) => (await import("./sync.ts")).sync(...given));
   mirror
     .command("diff")
     .description("the rows that differ, ours beside theirs")
     .argument("[gateway]", GATEWAY)
     .option("--json", "for programs")
-    .action(diff);
+    .action(async (...given: Parameters<typeof diff>) => (await import("./diff.ts")).diff(...given));
   mirror
     .command("show")
     .description("both sides of one row, and why its verdict")
     .argument("<row>", "as diff names it: a row, a request id of the gateway's, or a record's id")
     .option("--json", "for programs")
-    .action(show);
+    .action(async (...given: Parameters<typeof show>) => (await import("./show.ts")).show(...given));
   mirror
     .command("ack")
     .description("acknowledge alarms; wants a person at a terminal")
     .argument("[gateway]", GATEWAY)
-    .action(ack);
+    .action(async (...given: Parameters<typeof ack>) => (await import("./ack.ts")).ack(...given));
   return mirror;
 }

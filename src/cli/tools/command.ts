@@ -1,10 +1,10 @@
 import { Command } from "commander";
 import { addCommand, rotateCommand } from "./key-commands.ts";
-import { lift } from "./lift.ts";
-import { list } from "./list.ts";
-import { remove } from "./remove.ts";
-import { disable, enable } from "./switch.ts";
-import { token } from "./token.ts";
+import type { lift } from "./lift.ts";
+import type { list } from "./list.ts";
+import type { remove } from "./remove.ts";
+import type { disable, enable } from "./switch.ts";
+import type { token } from "./token.ts";
 
 const LIFT_AFTER = `
 amounts: 50, 200k, 1.5M; money in dollars, without the sign: --spend 5
@@ -18,28 +18,28 @@ export function toolsCommand(): Command {
     .command("list", { isDefault: true })
     .description("every tool with its state, its limits and how full they are")
     .option("--json", "for programs")
-    .action(list);
+    .action(async (...given: Parameters<typeof list>) => (await import("./list.ts")).list(...given));
   tools.addCommand(addCommand()).addCommand(rotateCommand());
   onFile(tools.command("token"))
     .description("make a local token, print it once, and write its hash into config.yaml")
     .argument("<tool>", "the tool it is for")
     .option("--add", "beside the tokens the tool has, instead of in their place")
-    .action(token);
+    .action(async (...given: Parameters<typeof token>) => (await import("./token.ts")).token(...given));
   onFile(tools.command("disable"))
     .description("refuse a tool's requests from the next one on, by enabled: false in config.yaml")
     .argument("<tool>", "its name")
     .option("--now", "cut its requests under way too")
-    .action(disable);
+    .action(async (...given: Parameters<typeof disable>) => (await import("./switch.ts")).disable(...given));
   onFile(tools.command("enable"))
     .description("let a tool be used again")
     .argument("<tool>", "its name")
-    .action(enable);
+    .action(async (...given: Parameters<typeof enable>) => (await import("./switch.ts")).enable(...given));
   onFile(tools.command("remove"))
     .description("take a tool out of config.yaml; its records and its key stay where they are")
     .argument("<tool>", "its name")
     .option("--now", "cut its requests under way too")
     .option("-y, --yes", "do not ask")
-    .action(remove);
+    .action(async (...given: Parameters<typeof remove>) => (await import("./remove.ts")).remove(...given));
   tools
     .command("lift")
     .description("give a tool one extra allowance; wants a person at a terminal")
@@ -49,7 +49,7 @@ export function toolsCommand(): Command {
     .option("--spend <dollars>", "so much more money")
     .option("--until <time>", "anew in every window up to then, instead of only in those of now")
     .addHelpText("after", LIFT_AFTER)
-    .action(lift);
+    .action(async (...given: Parameters<typeof lift>) => (await import("./lift.ts")).lift(...given));
   return tools;
 }
 

@@ -1,6 +1,6 @@
 import { Command } from "commander";
-import { add } from "./add.ts";
-import { rotate } from "./rotate.ts";
+import type { add } from "./add.ts";
+import type { rotate } from "./rotate.ts";
 
 const ADD_AFTER = `
 limits are written as in config.yaml, several with a comma between them, and the
@@ -30,7 +30,7 @@ export function addCommand(): Command {
     .option("--expires <day>", "such as 2027-03-31")
     .option("--token-stdin", "take a token by hand; discouraged: a new one is known to nobody")
     .addHelpText("after", ADD_AFTER)
-    .action(add);
+    .action(async (...given: Parameters<typeof add>) => (await import("./add.ts")).add(...given));
 }
 
 export function rotateCommand(): Command {
@@ -38,7 +38,7 @@ export function rotateCommand(): Command {
     .description("give a tool a new key, and print the fingerprints of the old and the new one")
     .argument("<tool>", "its name")
     .addHelpText("after", ROTATE_AFTER)
-    .action(rotate);
+    .action(async (...given: Parameters<typeof rotate>) => (await import("./rotate.ts")).rotate(...given));
 }
 
 function withKey(command: Command): Command {

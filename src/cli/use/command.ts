@@ -1,38 +1,6 @@
 import { Command, Option } from "commander";
-import type { Client, Shell } from "../../clients/client.ts";
 import { SHELLS } from "../../clients/shell-lines.ts";
-import { switchLink } from "../../clients/switch-link.ts";
-import { CLIENTS, findClient, guessClients } from "../../clients/table.ts";
-import { WRITABLE, type Writable } from "../../clients/write/settings.ts";
-import { findPlaces, type Places } from "../../places.ts";
-import { EXIT } from "../../start-failure.ts";
-import { screenOf } from "../columns.ts";
-import { fail } from "../fail.ts";
-import { addToken } from "../tools/token.ts";
-import {
-  clientsInJson,
-  clientsInWords,
-  type Settings,
-  settingsInJson,
-  settingsInWords,
-  unusableInWords,
-} from "./print.ts";
-import { findTool, targetFor } from "./scene.ts";
-import { undoSettings } from "./undo.ts";
-import { writeSettings } from "./write.ts";
-
-interface UseOptions {
-  readonly for?: string;
-  readonly shell?: Shell;
-  readonly newToken?: boolean;
-  readonly link?: boolean;
-  readonly write?: boolean;
-  readonly undo?: boolean;
-  readonly yes?: boolean;
-  readonly force?: boolean;
-  readonly json?: boolean;
-  readonly config?: string;
-}
+import type { use } from "./use.ts";
 
 export function useCommand(): Command {
   return new Command("use")
@@ -48,114 +16,11 @@ export function useCommand(): Command {
     .option("--force", "with --undo: also where the file was changed since")
     .option("--json", "for programs")
     .option("-c, --config <file>", "another file than your own config.yaml")
-    .action(use);
+    .action(async (...given: Parameters<typeof use>) => (await import("./use.ts")).use(...given));
 }
 
 /** Each makes something else of the settings, so that two of them would contradict each other. */
 function alone(name: string, description: string): Option {
   const others = ["newToken", "link", "write", "undo"].filter((other) => other !== name);
   return new Option(`--${name}`, description).conflicts(others);
-}
-
-async function use(name: string, options: UseOptions): Promise<void> {
-  const places = findPlaces({ config: options.config });
-  const choice = options.for === undefined ? guessClients(name) : named(options.for);
-  const [client] = choice.length > 1 ? [] : choice;
-  // What was written can be taken back when the tool is gone, too.
-  if (options.undo && client !== undefined) return undo(places, name, client, options);
-  const found = await findTool(places, name);
-  if (!found.ok) return fail(found.reason, found.code);
-  if (options.for !== undefined && choice.length === 0)
-    return fail(
-      `there is no client ${options.for}. all of them: keybearer use ${name} --for list`,
-      EXIT.usage,
-    );
-  if (client === undefined) return list(name, choice.length === 0 ? CLIENTS : choice, options);
-  const target = await targetFor(places, found.tool, client);
-  await show(places, { tool: found.tool, client, target }, options);
-}
-
-/** `list` is what somebody types who wants all of them. */
-function named(id: string): readonly Client[] {
-  if (id === "list") return CLIENTS;
-  const client = findClient(id.toLowerCase());
-  return client === null ? guessClients(id) : [client];
-}
-
-function list(name: string, choice: readonly Client[], options: UseOptions): void {
-  // Without a client there is nothing that a token could be put into.
-  if (changes(options)) fail(clientsInWords(name, choice, width()).trimEnd(), EXIT.usage);
-  else if (options.json) process.stdout.write(json(clientsInJson(name, choice)));
-  else process.stdout.write(clientsInWords(name, choice, width()));
-}
-
-function changes({ newToken, link, write, undo }: UseOptions): boolean {
-  return Boolean(newToken || link || write || undo);
-}
-
-async function show(places: Places, settings: Settings, options: UseOptions): Promise<void> {
-  const { client, tool } = settings;
-  if (client.unusable !== null) {
-    const words = unusableInWords(settings, width());
-    if (changes(options)) fail(words.trimEnd(), EXIT.failed);
-    else process.stdout.write(options.json ? json(settingsInJson(settings, null)) : words);
-    return;
-  }
-  if (options.link && client.app === undefined) {
-    const known = CLIENTS.filter(({ app }) => app !== undefined).map(({ id }) => id);
-    return fail(`cc-switch does not know ${client.name}, only ${known.join(", ")}`, EXIT.usage);
-  }
-  if (options.write) return write(places, settings, options);
-  if (!changes(options)) return print(settings, options, null);
-  const token = await addToken(places, tool.name);
-  if (token === null) return;
-  const target = { ...settings.target, token };
-  const link = options.link ? switchLink(client, tool.name, target) : null;
-  print({ ...settings, target }, options, link);
-}
-
-async function write(places: Places, { tool, client, target }: Settings, options: UseOptions): Promise<void> {
-  const id = writable(client);
-  if (id === null)
-    return fail(notWritable(client, `keybearer use ${tool.name} --for ${client.id}`), EXIT.usage);
-  const { origin, model, small = null } = target;
-  const yes = options.yes ?? false;
-  await writeSettings({ places, tool, client: id, clientName: client.name, origin, model, small, yes });
-}
-
-async function undo(places: Places, tool: string, client: Client, options: UseOptions): Promise<void> {
-  const id = writable(client);
-  if (id === null) return fail(notWritable(client, null), EXIT.usage);
-  const { yes = false, force = false } = options;
-  await undoSettings({ places, tool, client: id, clientName: client.name, yes, force });
-}
-
-function writable({ id }: Client): Writable | null {
-  return WRITABLE.find((each) => each === id) ?? null;
-}
-
-function notWritable({ name }: Client, next: string | null): string {
-  const words = `the settings of ${name} are not written by keybearer, only those of ${WRITABLE.join(", ")}`;
-  return next === null ? words : `${words}. to paste them: ${next} --new-token`;
-}
-
-function print(settings: Settings, options: UseOptions, link: string | null): void {
-  if (options.json) process.stdout.write(json(settingsInJson(settings, link)));
-  // Alone on stdout, so that it can be handed on: xdg-open "$(keybearer use codex --link)"
-  else if (link !== null) process.stdout.write(`${link}\n`);
-  else process.stdout.write(settingsInWords(settings, options.shell ?? shellInUse(), width()));
-}
-
-/** The person's own shell; one that is not known is taken for a descendant of sh. */
-function shellInUse(): Shell {
-  if (process.platform === "win32") return "powershell";
-  return /\/fish$/.test(process.env.SHELL ?? "") ? "fish" : "sh";
-}
-
-function width(): number {
-  return screenOf(process.env, process.stdout.columns).width;
-}
-
-function json(value: unknown): string {
-  return `${JSON.stringify(value, null, 2)}\n`;
 }

@@ -1,0 +1,83 @@
+import { createConfig } from "../../config/edit/write.ts";
+import { baseUrl } from "../../config/fields/address.ts";
+import { gatewayFromUrl } from "../../config/fields/gateway.ts";
+import { readText } from "../../config/load.ts";
+import { findPlaces, type Places } from "../../places.ts";
+import type { Secret } from "../../secret.ts";
+import { EXIT } from "../../start-failure.ts";
+import { holdOf } from "../tools/hold.ts";
+import { keepKey } from "../tools/keep-key.ts";
+import { chooseStore, freePlace, type Store, sourceText } from "../tools/key-place.ts";
+import { newKey } from "../tools/new-key.ts";
+import { type Inputs, readInputs } from "../tools/stdin.ts";
+import { tell } from "../tools/tell.ts";
+import { freshToken } from "../tools/token-by-hand.ts";
+import { told } from "../tools/told.ts";
+import type { InitOptions } from "./init.ts";
+import { newConfig } from "./new-config.ts";
+import { tellNext } from "./next.ts";
+import { askAddress, askTool } from "./questions.ts";
+import { resume } from "./resume.ts";
+
+export async function init(options: InitOptions): Promise<void> {
+  const places = findPlaces({ config: options.config });
+  const { found } = await readText(places.config);
+  if (found) return resume(places, options);
+  const complete = options.gateway !== undefined && options.tool !== undefined;
+  if (process.stdin.isTTY !== true && !(complete && options.keyStdin)) {
+    const flags = "--gateway https://gateway.example.com/v1 --tool codex --key-stdin";
+    told(`nobody is here to ask. name everything, and pipe the key in: keybearer init ${flags}`, EXIT.usage);
+    return;
+  }
+  const inputs = await readInputs({ key: true, token: false }, { key: true, token: false }, "");
+  if (inputs === null) return;
+  try {
+    await make(places, options, inputs);
+  } finally {
+    inputs.person?.close();
+  }
+}
+
+async function make(places: Places, options: InitOptions, { person, key: given }: Inputs): Promise<void> {
+  if (person !== null) tell(`this makes ${places.config}. Ctrl-C stops, and leaves nothing behind`);
+  let named = options.gateway;
+  let tool = options.tool;
+  let store: Store | null = null;
+  for (;;) {
+    const address = await askAddress(named, person);
+    if (address === null) return;
+    const name = await askTool(tool, person);
+    if (name === null) return;
+    const reading = baseUrl(address);
+    if ("fault" in reading) return;
+    const gateway = gatewayFromUrl("main", reading.value);
+    store ??= await chooseStore(options, person);
+    if (store === null) return;
+    const placeOf = (key: Secret) => freePlace(store ?? "file", name, { tools: {} }, places, key);
+    const origins = [gateway.baseUrl, gateway.messagesUrl];
+    const holdOn = async (key: Secret) =>
+      holdOf(places, { tool: name, source: await placeOf(key), origins }, key);
+    const wish = { tool: name, gateway, person, given, probe: options.probe ?? true, holdOn };
+    const found = await newKey(wish, true);
+    if (found === null) return;
+    if (found === "address") {
+      named = undefined;
+      tool = name;
+      continue;
+    }
+    const place = await placeOf(found.key);
+    const source = sourceText(place, places);
+    const token = freshToken();
+    const text = newConfig({ baseUrl: reading.value, tool: name, key: source, token: token.hash });
+    const done = await keepKey(places, place, found.key, async () => {
+      const made = await createConfig(places.config, text);
+      if (!made.ok) told(made.reason, EXIT.failed);
+      return made.ok;
+    });
+    if (!done) return;
+    tell(`${places.config} is written; the key of ${name} is ${source}`);
+    process.stdout.write(`${token.made}\n`);
+    tell("the line above is its token, shown this once; config.yaml holds its hash");
+    return tellNext(places, name);
+  }
+}
