@@ -295,7 +295,7 @@ t.test("whatever the file looks like, the token is set and nothing else is touch
       equal(outcome.text.endsWith(eol), text.endsWith(eol), "the end of the file");
       equal(outcome.text.startsWith("\uFEFF"), text.startsWith("\uFEFF"), "the byte order mark");
     }),
-    { numRuns: 1500 },
+    { numRuns: 600 },
   );
 });
 

@@ -278,7 +278,7 @@ t.test("CL-07 a reader that stops keeps the gateway waiting, then is cut as one 
   slow.socket.pause();
   await new Promise((resolve) => setTimeout(resolve, 500));
   slow.socket.resume();
-  await until("all of it came", () => slow.bytes().length > PIECE.length * PIECES, 15_000);
+  await until("all of it came", () => slow.bytes().length > PIECE.length * PIECES, 45_000);
   await settledAs(t, it.under, "/v1/slow", [{ end: "complete", bytes_out: PIECE.length * PIECES }]);
   await stillHealthy(t, it.under, it.secrets);
 });
