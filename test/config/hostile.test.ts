@@ -151,7 +151,7 @@ t.test("no text whatever makes the parser throw, hang or touch the prototype", a
       const failed = problems.some((problem) => problem.severity === "error");
       return (config === null) === failed && Object.getOwnPropertyNames(Object.prototype).length === keys;
     }),
-    { numRuns: 600 },
+    { numRuns: 1500 },
   );
 });
 
@@ -281,7 +281,7 @@ t.test("no problem shows a secret that stands in its place, however broken the f
         );
       },
     ),
-    { numRuns: 1000 },
+    { numRuns: 3000 },
   );
   t.ok(seen > 1000, `${seen} files had a whole secret in them`);
 });
