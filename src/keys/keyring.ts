@@ -189,7 +189,10 @@ class SourceKeyring implements Keyring {
     const reading = await this.#runs.read(want.source, { env, withhold, home, password, limit, signal });
     // Before the key is judged: its first use must not be pinned to where an older configuration sent it.
     if (this.#entries.get(want.name) !== entry) return null;
-    return reading.ok ? this.#judged(want, reading.key, reading.warning) : unavailable(reading.reason);
+    if (reading.ok) return this.#judged(want, reading.key, reading.warning);
+    // keybearer was replaced while it runs: what it has read before holds until it is started again.
+    if (reading.unasked && entry.finding.key !== null) return { ...entry.finding, warning: reading.reason };
+    return unavailable(reading.reason);
   }
 
   #judged(want: Want, key: Secret, warning: string | null): Finding {

@@ -23,7 +23,7 @@ export interface ReadMeans {
 export type Reading =
   /** A warning does not keep the key from being used, such as a file that others may open. */
   | { readonly ok: true; readonly key: Secret; readonly warning: string | null }
-  | { readonly ok: false; readonly reason: string };
+  | { readonly ok: false; readonly reason: string; readonly unasked?: boolean };
 
 const DEFAULT_LIMIT = 10_000;
 

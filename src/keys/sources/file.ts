@@ -5,7 +5,8 @@ import { plain, shellWord } from "../words.ts";
 /** What a source gave: its text with one final newline taken off, or why there is none. */
 export type SourceText =
   | { readonly ok: true; readonly text: string; readonly warning: string | null }
-  | { readonly ok: false; readonly reason: string };
+  /** unasked: what asks the source is gone, as while keybearer is being replaced. That says nothing about the key. */
+  | { readonly ok: false; readonly reason: string; readonly unasked?: boolean };
 
 /** No key is longer; whatever is longer is the wrong file, or a program gone wild. */
 export const MOST_BYTES = 64 * 1024;

@@ -2,7 +2,7 @@ import { blotCredentials } from "../../secret.ts";
 import { plain } from "../words.ts";
 
 export const INSTEAD = "use file: or command: for this key";
-export const NO_LIBRARY = `the keychain cannot be reached: @napi-rs/keyring is not installed for ${process.platform} on ${process.arch}; install keybearer again with its optional packages, or ${INSTEAD}`;
+export const NO_LIBRARY = `the keychain cannot be reached: @napi-rs/keyring is not installed for ${process.platform} on ${process.arch}; if keybearer was replaced meanwhile, start it again; else install it again with its optional packages, or ${INSTEAD}`;
 
 /** The library has one code for all its errors, so its words are all there is to tell them apart by. */
 const REASONS: readonly (readonly [RegExp, (again: string) => string])[] = [

@@ -32,7 +32,8 @@ export interface KeychainMeans {
 export type KeychainAnswer =
   /** found: what a read found, null when there is no such entry. done: it is as wished. made: it was not before. */
   | { readonly ok: true; readonly found: string | null; readonly done: boolean; readonly made: boolean }
-  | { readonly ok: false; readonly reason: string };
+  /** unasked: it was not the keychain that refused; keybearer or its node could not get as far. */
+  | { readonly ok: false; readonly reason: string; readonly unasked?: boolean };
 
 type Child = ChildProcessByStdio<Writable, Readable, null>;
 
@@ -98,7 +99,7 @@ export async function askKeychain(
   const bus = sessionBus(means.env);
   if (!bus.ok) return bus;
   const library = findLibrary();
-  if (library === null) return refuse(NO_LIBRARY);
+  if (library === null) return unasked(NO_LIBRARY);
   const passed = PASSED_ON.flatMap((name) => {
     const value = means.env[name];
     return value === undefined ? [] : [[name, value] as const];
@@ -114,7 +115,7 @@ export async function askKeychain(
     });
     return await outcomeOf(child, entry, request, means);
   } catch (error) {
-    return refuse(cannotAsk(error));
+    return unasked(cannotAsk(error));
   }
 }
 
@@ -174,7 +175,7 @@ function outcomeOf(
       done(answer);
     }
     means.signal?.addEventListener("abort", onAbort);
-    child.once("error", (error) => end(refuse(cannotAsk(error))));
+    child.once("error", (error) => end(unasked(cannotAsk(error))));
     child.stdout.on("error", () => undefined);
     child.stdout.on("data", (chunk: Buffer) => {
       chunks.push(chunk);
@@ -197,8 +198,11 @@ function judge(printed: string, operation: KeychainRequest["operation"]): Keycha
   } catch {
     // Nothing, or half of something: it did not get to its end.
   }
-  if (typeof answer !== "object" || answer === null) return refuse("the keychain's library broke off");
-  if ("fault" in answer) return refuse(whyNot(String(answer.fault), operation));
+  if (typeof answer !== "object" || answer === null) return unasked("the keychain's library broke off");
+  if ("fault" in answer) {
+    const reason = whyNot(String(answer.fault), operation);
+    return reason === NO_LIBRARY ? unasked(reason) : refuse(reason);
+  }
   const found = "found" in answer && typeof answer.found === "string" ? answer.found : null;
   const is = (name: string) => Object.entries(answer).some(([key, value]) => key === name && value === true);
   return { ok: true, found, done: is("done"), made: is("made") };
@@ -211,4 +215,8 @@ function cannotAsk(error: unknown): string {
 
 function refuse(reason: string): { readonly ok: false; readonly reason: string } {
   return { ok: false, reason };
+}
+
+function unasked(reason: string): KeychainAnswer {
+  return { ok: false, reason, unasked: true };
 }

@@ -1,4 +1,4 @@
-import { closeSync, copyFileSync, openSync, renameSync, statSync, writeSync } from "node:fs";
+import { closeSync, copyFileSync, openSync, renameSync, statSync, unlinkSync, writeSync } from "node:fs";
 import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
@@ -6,7 +6,7 @@ import t, { type Test } from "tap";
 import { SLOT_MS, SUMS, slotOf } from "../../../src/usage/ledger/cells.ts";
 import { openForReading } from "../../../src/usage/ledger/connect.ts";
 import { faultOf, type LedgerFault } from "../../../src/usage/ledger/fault.ts";
-import { checkApart } from "../../../src/usage/ledger/upkeep/check-apart.ts";
+import { checkApart, loadedLibrary } from "../../../src/usage/ledger/upkeep/check-apart.ts";
 import { createUpkeep, type Upkeep } from "../../../src/usage/ledger/upkeep/upkeep.ts";
 import { type Book, openBook } from "../../../src/usage/ledger/writing/book.ts";
 import { until } from "../../doubles/until.ts";
@@ -241,23 +241,41 @@ t.test("a reader that is in the way is no reason to fail", async (t) => {
 t.test("damage is found by reading everything, on another thread", async (t) => {
   const { file, book, upkeep, faults } = startUpkeep(t, 400 * DAY);
   fill(book, 5000, 60_000);
-  t.equal(await checkApart(file).found, null, "nothing is wrong yet");
+  t.equal(await checkApart(file, loadedLibrary()).found, null, "nothing is wrong yet");
   book.connection.db.prepare("PRAGMA log.wal_checkpoint(TRUNCATE)").raw().get();
   const page = Math.floor(statSync(file).size / 4096 / 2);
   const fd = openSync(file, "r+");
   writeSync(fd, Buffer.alloc(4096, 0xee), 0, 4096, page * 4096);
   closeSync(fd);
-  t.match(await checkApart(file).found, { kind: "corrupt" });
+  t.match(await checkApart(file, loadedLibrary()).found, { kind: "corrupt" });
   const checking = upkeep.check();
   t.same(upkeep.work(), { what: "check", done: 0, total: 0 }, "said while it takes its time");
   t.equal(await checking, false);
   t.equal(upkeep.work(), null);
   t.match(faults, [{ kind: "corrupt", message: /damaged/ }]);
   t.equal(
-    await checkApart(join(file, "nowhere")).found,
+    await checkApart(join(file, "nowhere"), loadedLibrary()).found,
     null,
     "what cannot be read is not said to be damaged",
   );
+});
+
+t.test("a library that was replaced on disk is not loaded beside the one that runs", async (t) => {
+  const { file } = startUpkeep(t, 400 * DAY);
+  const loaded = loadedLibrary();
+  t.ok(
+    [...loaded.stamps.keys()].some((path) => path.endsWith(".node")),
+    "its native half counts, too",
+  );
+  const folder = t.testdir({ library: "one", next: "two" });
+  const library = join(folder, "library");
+  const { dev, ino, size, mtimeMs } = statSync(library);
+  const stamps = new Map([...loaded.stamps, [library, [dev, ino, size, mtimeMs].join(" ")]]);
+  t.equal(await checkApart(file, { ...loaded, stamps }).found, null);
+  renameSync(join(folder, "next"), library);
+  t.throws(() => checkApart(file, { ...loaded, stamps }), /replaced on disk/);
+  unlinkSync(library);
+  t.throws(() => checkApart(file, { ...loaded, stamps }), /replaced on disk/);
 });
 
 t.test("damage of a file that is no longer there is not held against the next", async (t) => {

@@ -1,3 +1,4 @@
+import { statSync } from "node:fs";
 import { createRequire } from "node:module";
 import { Worker } from "node:worker_threads";
 import { attachStatement } from "../connect.ts";
@@ -18,13 +19,41 @@ const CHECK = `
   }
 `;
 
+/** The database's library: the file it begins with, and every file it needs, as they were when this process read them. */
+export interface LoadedLibrary {
+  readonly entry: string;
+  readonly stamps: ReadonlyMap<string, string>;
+}
+
+/** To be called as soon as the library is loaded. */
+export function loadedLibrary(): LoadedLibrary {
+  const require = createRequire(import.meta.url);
+  const entry = require.resolve("libsql");
+  const native = Object.keys(require.cache).filter((path) => path.endsWith(".node"));
+  return { entry, stamps: new Map([entry, ...native].map((path) => [path, stampOf(path)])) };
+}
+
+function stampOf(path: string): string {
+  const found = statSync(path, { throwIfNoEntry: false });
+  return found === undefined ? "gone" : [found.dev, found.ino, found.size, found.mtimeMs].join(" ");
+}
+
 /**
  * Reads a whole log and says whether it is damaged, on another thread: a large one takes seconds. null: it is fine,
  * or that could not be told.
+ *
+ * Throws once the package was replaced on disk: the worker would load another SQLite beside the one that runs, and when
+ * one of them closes a file, the locks of the other are gone (POSIX keeps them by process, SQLite's "how to corrupt" 2.2.1).
  */
-export function checkApart(file: string): { readonly found: Promise<LedgerFault | null>; stop(): void } {
-  const library = createRequire(import.meta.url).resolve("libsql");
-  const workerData = { library, attach: attachStatement(file, "ro") };
+export function checkApart(
+  file: string,
+  library: LoadedLibrary,
+): { readonly found: Promise<LedgerFault | null>; stop(): void } {
+  for (const [path, stamp] of library.stamps) {
+    if (stampOf(path) !== stamp)
+      throw new Error("keybearer was replaced on disk: it is checked after the next start");
+  }
+  const workerData = { library: library.entry, attach: attachStatement(file, "ro") };
   // Nothing of the parent's: its loaders, if any, are not needed, and its environment holds nothing for it.
   const worker = new Worker(CHECK, { eval: true, workerData, execArgv: [], env: {} });
   worker.unref();

@@ -8,7 +8,7 @@ import { statOf } from "../on-disk.ts";
 import { answerOf } from "../raw-row.ts";
 import type { Work } from "../state.ts";
 import type { Book } from "../writing/book.ts";
-import { checkApart } from "./check-apart.ts";
+import { checkApart, type LoadedLibrary, loadedLibrary } from "./check-apart.ts";
 import { createPruning } from "./prune.ts";
 
 /** Once a day: old records go, the file gives back room, statistics are refreshed, the whole is checked. */
@@ -66,6 +66,7 @@ export function createUpkeep(means: UpkeepMeans): Upkeep {
 
 class DailyUpkeep implements Upkeep {
   readonly #means: UpkeepMeans;
+  readonly #library: LoadedLibrary = loadedLibrary();
   readonly #stop = new AbortController();
   #task: ScheduledTask | null = null;
   #soon: NodeJS.Timeout | undefined;
@@ -201,7 +202,7 @@ class DailyUpkeep implements Upkeep {
   async #faultApart(): Promise<LedgerFault | null> {
     let check: ReturnType<typeof checkApart>;
     try {
-      check = checkApart(this.#means.file);
+      check = checkApart(this.#means.file, this.#library);
     } catch (error) {
       this.#means.log.warn({ reason: reason(error) }, "the usage log could not be checked");
       return null;
