@@ -81,6 +81,11 @@ const PURE = [
   "proxy/model-scan.ts",
   "proxy/harmless.ts",
   "proxy/recording.ts",
+  "service/spec.ts",
+  "service/unit.ts",
+  "service/plist.ts",
+  "service/node-path.ts",
+  "service/package-path.ts",
   "doctor/finding.ts",
   "doctor/model-list.ts",
   "doctor/model-use.ts",
@@ -91,6 +96,10 @@ const PURE = [
   "mirror/store/take.ts",
   "mirror/sync/back-off.ts",
   "mirror/sync/skew.ts",
+  "service/answer-words.ts",
+  "service/key-sources.ts",
+  "service/launchd-answers.ts",
+  "service/systemd-answers.ts",
   "refusal.ts",
 ];
 

@@ -3,9 +3,14 @@ import { Command } from "commander";
 import type { Daemon } from "../daemon.ts";
 import { createLogStream } from "../log-stream.ts";
 import { findPlaces } from "../places.ts";
+import type { answersAt as AnswersAt } from "../service/answers.ts";
+import { createNotify, type Notify } from "../service/notify.ts";
 import { EXIT, StartFailure } from "../start-failure.ts";
 import { version } from "../version.ts";
 import { visibleLines } from "./table.ts";
+
+/** A daemon that needs longer to say that it is there is of no use to anybody. */
+const HEALTH_MS = 10_000;
 
 export function runCommand(): Command {
   return new Command("run")
@@ -35,24 +40,30 @@ async function run(options: { config?: string }): Promise<void> {
   const onTerminal = process.stderr.isTTY === true;
   const places = findPlaces({ config: options.config });
   const logTo = createLogStream(process.stderr.fd);
-  let daemon: Daemon;
+  let daemon: Daemon | null = null;
+  let answersAt: typeof AnswersAt;
+  const onTrouble = (words: string) => daemon?.log.warn(words);
+  // Before there is anything that starts programs: they must not be able to speak for the daemon.
+  const notify = createNotify(process.env, process.pid, { onTrouble });
   try {
-    // Only now: every other command would wait for all of it, too.
+    // Only now: every other command would wait for all of it, too. And not later: once it serves, the package may be
+    // replaced under it.
     const { startDaemon } = await import("../daemon.ts");
-    daemon = await startDaemon({
-      places,
-      env: process.env,
-      logTo,
-      logForPeople: onTerminal,
-    });
+    ({ answersAt } = await import("../service/answers.ts"));
+    const logForPeople = onTerminal;
+    daemon = await startDaemon({ places, env: process.env, logTo, logForPeople });
   } catch (error) {
     if (!(error instanceof StartFailure)) throw error;
     process.stderr.write(`${visibleLines(error.message)}\n`);
     process.exitCode = error.exitCode;
+    await notify.failed(`did not start: ${error.message.split("\n", 1)[0]}`);
     return;
   }
   process.stdout.write(greeting(daemon, places.config));
-  await untilStopped(daemon, onTerminal, earlySignal());
+  // In one go with the greeting: whoever has read it may send a signal.
+  const stopped = untilStopped(daemon, { onTerminal, notify, early: earlySignal() });
+  announce(daemon, notify, answersAt);
+  await stopped;
   logTo.end();
   // Nothing that was forgotten may keep a stopped daemon alive.
   process.exit(0);
@@ -105,12 +116,36 @@ function keepEarlySignals(): () => string | null {
   };
 }
 
-function untilStopped(daemon: Daemon, onTerminal: boolean, early: string | null): Promise<void> {
+/** Everything answers by now: the service manager may start what waits for keybearer, and is told again and again. */
+function announce(daemon: Daemon, notify: Notify, answersAt: typeof AnswersAt): void {
+  void notify.ready(standing(daemon));
+  notify.watch(async () => ((await answersAt(daemon.addresses, HEALTH_MS)) ? standing(daemon) : null));
+}
+
+/** For whoever asks the service manager. */
+function standing(daemon: Daemon): string {
+  const tools = Object.keys(daemon.snapshot().config.tools).length;
+  return `serving http://localhost:${daemon.port}, ${tools} ${tools === 1 ? "tool" : "tools"}`;
+}
+
+interface Stopping {
+  readonly onTerminal: boolean;
+  readonly notify: Notify;
+  readonly early: string | null;
+}
+
+function untilStopped(daemon: Daemon, { onTerminal, notify, early }: Stopping): Promise<void> {
+  const reload = async () => {
+    void notify.reloading();
+    await daemon.reload();
+    void notify.ready(standing(daemon));
+  };
   return new Promise((resolve) => {
     let stopping = false;
     const stop = (signal: string) => {
       if (stopping) return daemon.cut();
       stopping = true;
+      void notify.stopping("requests under way may finish");
       daemon.log.info(`${signal}: stopping; requests under way may finish, a second signal cuts them`);
       void daemon.stop().then(resolve);
     };
@@ -119,7 +154,7 @@ function untilStopped(daemon: Daemon, onTerminal: boolean, early: string | null)
     process.on("SIGHUP", () => {
       // The same signal says "reload" to a service and "your terminal is gone" to a program in one.
       if (onTerminal && terminalIsGone()) stop("SIGHUP");
-      else void daemon.reload();
+      else void reload();
     });
     if (early !== null) stop(early);
   });
