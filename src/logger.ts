@@ -43,7 +43,7 @@ export function createLogger(options: LoggerOptions): Logger {
         streamWrite: (line) => {
           let clean = line;
           for (const secret of options.secrets()) clean = secret.blotFrom(clean);
-          return options.forPeople ? readable(clean) : clean;
+          return options.forPeople ? readableLine(clean) : clean;
         },
       },
     },
@@ -53,7 +53,8 @@ export function createLogger(options: LoggerOptions): Logger {
 
 const HEADING = ["level", "time", "msg"];
 
-function readable(line: string): string {
+/** A line of the log for a person; one that is none of ours stays as it is. */
+export function readableLine(line: string): string {
   let entry: Record<string, unknown>;
   try {
     entry = JSON.parse(line);

@@ -9,6 +9,7 @@ import { keysCommand } from "./keys.ts";
 import { mirrorCommand } from "./mirror/command.ts";
 import { modelsCommand } from "./models.ts";
 import { runCommand } from "./run.ts";
+import { serviceCommand } from "./service/command.ts";
 import { statusCommand } from "./status.ts";
 import { toolsCommand } from "./tools/command.ts";
 import { trustCommand } from "./trust.ts";
@@ -17,8 +18,7 @@ import { useCommand } from "./use/command.ts";
 
 /** A screen is 24 lines of 80 columns, and commander wraps everything but this. */
 const AFTER = `
-exit codes: 0 fine, 1 failed, 2 wrong usage, 69 port taken, 75 already running,
-            78 bad configuration
+exit codes: 0 fine, 1 failed, 2 usage, 69 port taken, 75 runs already, 78 config
 more: keybearer help <command>, with examples; keybearer --version
 config.yaml: $KEYBEARER_HOME/config.yaml, else ~/.config/keybearer/config.yaml`;
 
@@ -44,6 +44,7 @@ export function createProgram(): Command {
     trustCommand(),
     usageCommand(),
     mirrorCommand(),
+    serviceCommand(),
     completionCommand(),
   ]) {
     program.addCommand(command);

@@ -17,13 +17,20 @@ async function doctor(options: { json?: boolean; config?: string }): Promise<voi
   const { env, stdout } = process;
   // Only now: every other command would wait for all of it, too.
   const { examine } = await import("./examine.ts");
+  const { serviceFindings } = await import("./service-findings.ts");
+  const { createScene } = await import("../service/scene.ts");
   const { findElsewhere } = await import("../../doctor/elsewhere/find.ts");
   const places = findPlaces({ config: options.config });
+  const scene = await createScene({ config: options.config });
   const findings = await examine({
     places,
     env,
     now: Date.now(),
     node: { version: process.version, path: process.execPath },
+    service: {
+      installed: (await scene.manager?.found())?.kind === "ours",
+      findings: () => serviceFindings(scene),
+    },
     elsewhere: ({ keys, ports, config }) =>
       findElsewhere({
         ...{ env, keys, ports, home: places.home, platform: process.platform },

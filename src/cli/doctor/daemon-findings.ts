@@ -18,7 +18,12 @@ export interface DaemonMeans {
   /** Of this program. */
   readonly version: string;
   readonly node: { readonly version: string; readonly path: string };
+  /** It is started by the service: one that is started by hand would stand in its way. */
+  readonly byService: boolean;
 }
+
+const SERVICE = "keybearer service restart";
+const AGAIN = "stop it, and start it again: keybearer run";
 
 /** Whether it runs, as what, and what would keep it from starting. */
 export async function daemonFindings(means: DaemonMeans): Promise<Finding[]> {
@@ -35,9 +40,11 @@ export async function daemonFindings(means: DaemonMeans): Promise<Finding[]> {
   if (asked.ok) return [...runningFindings(asked.value, means, said), here];
   if (asked.running) {
     const what = `keybearer runs, but does not answer as it should: ${asked.reason}`;
-    return [said("problem", "daemon", what, "stop it, and start it again: keybearer run"), here];
+    return [said("problem", "daemon", what, means.byService ? SERVICE : AGAIN), here];
   }
-  const found = [said("problem", "daemon", "keybearer is not running", "keybearer run")];
+  const found = [
+    said("problem", "daemon", "keybearer is not running", means.byService ? SERVICE : "keybearer run"),
+  ];
   if (existsSync(places.socket)) {
     const what = `${places.socket} was left behind by a daemon that was killed; the next start takes it away`;
     found.push(said("ok", "socket", what, null));
@@ -54,11 +61,15 @@ export async function daemonFindings(means: DaemonMeans): Promise<Finding[]> {
 
 type Said = (level: Finding["level"], id: string, what: string, next: string | null) => Finding;
 
-function runningFindings(status: Status, { places, listen, version }: DaemonMeans, said: Said): Finding[] {
+function runningFindings(
+  status: Status,
+  { places, listen, version, byService }: DaemonMeans,
+  said: Said,
+): Finding[] {
   const on = status.listen.join(" and ");
   const what = `runs as pid ${status.pid} for ${ago(status.uptime_s * 1000)}, on ${on}`;
   const found = [said("ok", "daemon", what, null)];
-  const again = "stop it, and start it again: keybearer run";
+  const again = byService ? SERVICE : AGAIN;
   if (status.version !== version) {
     const older = `the running one is keybearer ${status.version}, this one is ${version}`;
     found.push(said("warning", "version", older, again));
@@ -79,7 +90,7 @@ function runningFindings(status: Status, { places, listen, version }: DaemonMean
 const PATIENCE_MS = 500;
 
 /** Both addresses are served together, so that either being taken is enough. */
-async function isTaken(port: number): Promise<boolean> {
+export async function isTaken(port: number): Promise<boolean> {
   const answers = await Promise.all(["127.0.0.1", "::1"].map((host) => isAnswered(host, port)));
   return answers.includes(true);
 }

@@ -25,6 +25,11 @@ export interface ExamineMeans {
   readonly node: { readonly version: string; readonly path: string };
   /** What lies around on this machine, told with the keys that must not lie there. */
   readonly elsewhere: (about: Around) => Promise<readonly Finding[]>;
+  /** The service, where there is one to be spoken of. Default none. */
+  readonly service?: {
+    readonly installed: boolean;
+    findings(): Promise<readonly Finding[]>;
+  };
 }
 
 export interface Around {
@@ -52,8 +57,10 @@ export async function examine(means: ExamineMeans): Promise<Finding[]> {
     const around = bounded(
       means.elsewhere({ keys: () => keys?.secrets() ?? [], config, ports: portsOf(config, asked) }),
     );
-    const [daemon, gateways, elsewhere] = await Promise.all([
-      daemonFindings({ ...means, asked, listen: config?.listen ?? null, version: version() }),
+    const [listen, byService] = [config?.listen ?? null, means.service?.installed ?? false];
+    const [daemon, service, gateways, elsewhere] = await Promise.all([
+      daemonFindings({ ...means, asked, listen, version: version(), byService }),
+      means.service?.findings() ?? [],
       config === null || keys === null ? [] : atGateways(config, keys, asked, means),
       around,
     ]);
@@ -66,6 +73,7 @@ export async function examine(means: ExamineMeans): Promise<Finding[]> {
     return [
       ...configFindings(file, asked.ok && asked.value.sandbox),
       ...daemon,
+      ...service,
       ...gateways,
       ...(asked.ok ? statusFindings(asked.value, means.now) : []),
       ...elsewhere,

@@ -69,6 +69,27 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
   "mirror diff": { examples: ["keybearer mirror diff", "keybearer mirror diff main --json"] },
   "mirror show": { examples: ["keybearer mirror diff", "keybearer mirror show 4711"] },
   "mirror ack": { examples: ["keybearer mirror", "keybearer mirror ack main"] },
+  service: {
+    summary: "start it at login and after a crash: install, status, logs",
+    examples: ["keybearer service install", "keybearer service status", "keybearer help service logs"],
+  },
+  "service install": {
+    summary: "install it, start it, and wait until it answers",
+    examples: ["keybearer service install", "keybearer service install --dry-run"],
+  },
+  "service uninstall": {
+    summary: "stop it and take it away; config.yaml and data stay",
+    examples: ["keybearer service uninstall", "keybearer service uninstall --purge"],
+  },
+  "service status": {
+    summary: "whether it is installed, runs and answers",
+    examples: ["keybearer service status", "keybearer service status --json | jq .notes"],
+  },
+  "service restart": {
+    summary: "start it anew, once its requests have finished",
+    examples: ["keybearer check && keybearer service restart"],
+  },
+  "service logs": { examples: ["keybearer service logs -f", "keybearer service logs -n 200 --json"] },
   completion: {
     examples: [
       'eval "$(keybearer completion bash)"          # in ~/.bashrc',

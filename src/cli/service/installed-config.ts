@@ -1,0 +1,21 @@
+import { existsSync } from "node:fs";
+import type { Config } from "../../config/shape.ts";
+import type { Places } from "../../places.ts";
+import type { InstalledUnit } from "../../service/spec.ts";
+import { EXIT } from "../../start-failure.ts";
+import { told } from "../tools/told.ts";
+import { usableConfig } from "./before-install.ts";
+
+/** The configuration of the installed service, if it could start anew now. null: told why it could not. */
+export async function installedConfig(
+  unit: InstalledUnit,
+  places: Places,
+  running: boolean,
+): Promise<Config | null> {
+  const kept = running ? "the service was not restarted and goes on as it is" : "the service was not started";
+  for (const path of [unit.node, unit.main]) {
+    if (!existsSync(path))
+      return told(`there is no ${path} any more → keybearer service install\n${kept}`, EXIT.failed);
+  }
+  return usableConfig(places, kept);
+}

@@ -1,0 +1,25 @@
+import type { ServiceManager } from "../../service/manager.ts";
+import { EXIT } from "../../start-failure.ts";
+import { fail } from "../fail.ts";
+import { exitInWords } from "./exit-words.ts";
+import type { Health } from "./healthy.ts";
+import { lastLines } from "./log-lines.ts";
+
+/** Our own codes are told on: they mean the same here. */
+const OURS: readonly number[] = [EXIT.portTaken, EXIT.alreadyRunning, EXIT.badConfig];
+
+/** The service was told to run and does not: why, as far as anybody knows. */
+export async function notServing(
+  manager: ServiceManager,
+  { why, state }: Health & { ok: false },
+): Promise<void> {
+  const last = state.active === "running" ? null : state.lastExit;
+  const exit = last === null || last.code === 0 ? null : exitInWords(last, "keybearer check");
+  const lines = [
+    `the service does not serve: ${why}`,
+    `${state.words}${exit === null ? "" : `; ${exit.what}`}`,
+    ...(await lastLines(manager, 12)),
+    `→ ${exit?.next ?? "keybearer service status"}`,
+  ];
+  fail(lines.join("\n"), last?.code != null && OURS.includes(last.code) ? last.code : EXIT.failed);
+}

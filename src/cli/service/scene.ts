@@ -1,0 +1,81 @@
+import { realpathSync } from "node:fs";
+import { userInfo } from "node:os";
+import { fileURLToPath } from "node:url";
+import { findPlaces, type Places } from "../../places.ts";
+import { createRunner, type RunCommand } from "../../service/command-runner.ts";
+import { createLaunchd } from "../../service/launchd.ts";
+import type { ServiceManager } from "../../service/manager.ts";
+import { createServiceFiles } from "../../service/service-file.ts";
+import type { InstalledUnit } from "../../service/spec.ts";
+import { createSystemd, unitFolder } from "../../service/systemd.ts";
+import { template } from "../../service/template.ts";
+
+/** What the commands about the service stand on. */
+export interface Scene {
+  readonly places: Places;
+  readonly env: NodeJS.ProcessEnv;
+  readonly run: RunCommand;
+  /** null: this system has neither systemd nor launchd. */
+  readonly manager: ServiceManager | null;
+  readonly platform: NodeJS.Platform;
+  /** Of this program: process.execPath, and the file it was started by. */
+  readonly node: string;
+  readonly main: string;
+}
+
+export interface SceneMeans {
+  readonly config?: string | undefined;
+  readonly env?: NodeJS.ProcessEnv;
+  readonly home?: string;
+  readonly platform?: NodeJS.Platform;
+  readonly run?: RunCommand;
+  readonly main?: string;
+}
+
+/** The real one, where nothing is put in its place. */
+export async function createScene(means: SceneMeans = {}): Promise<Scene> {
+  const { env = process.env, platform = process.platform } = means;
+  const run = means.run ?? createRunner(env);
+  const places = findPlaces({ config: means.config, env, ...(means.home ? { home: means.home } : {}) });
+  return {
+    ...{ places, env, run, platform },
+    manager: await managerFor(platform, { places, env, run }),
+    node: process.execPath,
+    main: means.main ?? mainFile(),
+  };
+}
+
+async function managerFor(
+  platform: NodeJS.Platform,
+  { places, env, run }: Pick<Scene, "places" | "env" | "run">,
+): Promise<ServiceManager | null> {
+  const files = createServiceFiles();
+  const { home } = places;
+  const { uid } = userInfo();
+  if (platform === "linux") {
+    const folder = await unitFolder(run, { home, configHome: env.XDG_CONFIG_HOME });
+    return createSystemd({ run, files, folder, uid, template: template("keybearer.service") });
+  }
+  if (platform !== "darwin") return null;
+  const logFile = `${places.state}/keybearer.log`;
+  return createLaunchd({ run, files, home, uid, logFile, template: template("com.keybearer.plist") });
+}
+
+/** Where the installed service has its files, whatever KEYBEARER_HOME is in this shell. */
+export function placesOf({ config, home }: InstalledUnit, { env, places }: Scene): Places {
+  return findPlaces({ config, env: { ...env, KEYBEARER_HOME: home ?? "" }, home: places.home });
+}
+
+/** The program itself, beside this folder. */
+function mainFile(): string {
+  const beside = import.meta.url.endsWith(".ts") ? "../main.ts" : "../main.js";
+  return fileURLToPath(new URL(beside, import.meta.url));
+}
+
+export function leadsTo(path: string, file: string): boolean {
+  try {
+    return realpathSync(path) === realpathSync(file);
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,324 @@
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdir } from "node:fs/promises";
+import { createServer } from "node:net";
+import { dirname, join } from "node:path";
+import t, { type Test } from "tap";
+import { createProgram } from "../../src/cli/program.ts";
+import { newHome, saveConfig } from "../doubles/command.ts";
+import { startUnderTest } from "../doubles/daemon-under-test.ts";
+import { createSystemctl } from "../doubles/systemctl-script.ts";
+
+/** What is said, asked and refused. What a real manager does with it is in test/service. */
+
+const onLinux = { skip: process.platform === "linux" ? false : "systemd is Linux's" };
+const CANARY = "sk-canary-service-0123456789abcdef";
+const TOOLS = `tools: { codex: { key: ${CANARY} } }\n`;
+const CONFIG = `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\n${TOOLS}`;
+const RUNNING = { ActiveState: "active", SubState: "running", UnitFileState: "enabled" };
+const STARTED = ["systemctl --user daemon-reload", "systemctl --user enable --now keybearer.service"];
+
+interface Said {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/**
+ * As if it were typed, in this process: a dozen programs one after the other would take their time. One at a time: the
+ * environment and the output are the process's own.
+ */
+function typed(words: readonly string[], env: NodeJS.ProcessEnv): Promise<Said> {
+  const said = line.then(() => typedNow(words, env));
+  line = said.catch(() => undefined);
+  return said;
+}
+
+let line: Promise<unknown> = Promise.resolve();
+
+/** Not by another object: the home folder is asked of the system. */
+function become(env: NodeJS.ProcessEnv): void {
+  for (const name of Object.keys(process.env)) delete process.env[name];
+  Object.assign(process.env, env);
+}
+
+async function typedNow(words: readonly string[], env: NodeJS.ProcessEnv): Promise<Said> {
+  const { stdout, stderr } = process;
+  const kept = { out: stdout.write, err: stderr.write, env: { ...process.env }, tty: process.stdin.isTTY };
+  const said = { stdout: "", stderr: "" };
+  const into = (name: "stdout" | "stderr") => (text: string | Uint8Array) => {
+    said[name] += String(text);
+    return true;
+  };
+  Object.assign(stdout, { write: into("stdout") });
+  Object.assign(stderr, { write: into("stderr") });
+  Object.assign(process.stdin, { isTTY: false });
+  become(env);
+  process.exitCode = undefined;
+  try {
+    await createProgram().parseAsync(["node", "keybearer", ...words]);
+    return { ...said, code: Number(process.exitCode ?? 0) };
+  } finally {
+    process.exitCode = undefined;
+    become(kept.env);
+    Object.assign(process.stdin, { isTTY: kept.tty });
+    Object.assign(stdout, { write: kept.out });
+    Object.assign(stderr, { write: kept.err });
+  }
+}
+
+async function scene(t: Test, config: string | null = CONFIG) {
+  const folder = await newHome(t);
+  const [home, keybearer] = [join(folder, "h"), join(folder, "k")];
+  for (const each of [home, keybearer]) await mkdir(each, { mode: 0o700 });
+  if (config !== null) await saveConfig(keybearer, config);
+  const systemctl = await createSystemctl(folder);
+  const unit = join(home, ".config/systemd/user/keybearer.service");
+  const service = async (line: string, env: NodeJS.ProcessEnv = {}) => {
+    const said = await typed(["service", ...line.split(" ")], {
+      ...{ ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer, ...env },
+    });
+    t.notMatch(said.stdout + said.stderr, CANARY, "no key is shown");
+    return said;
+  };
+  const putUnit = (text: string) => {
+    mkdirSync(dirname(unit), { recursive: true });
+    writeFileSync(unit, text);
+  };
+  return { home, keybearer, systemctl, unit, service, putUnit };
+}
+
+t.test(
+  "without a user manager there is a reason and another way, and nothing is written",
+  onLinux,
+  async (t) => {
+    const { systemctl, unit, service, keybearer } = await scene(t);
+    systemctl.silence();
+    const [install, dry, status, gone] = await Promise.all(
+      ["install", "install --dry-run", "status", "uninstall"].map((line) => service(line)),
+    );
+    t.match(install, { code: 1, stderr: /does not answer here: Failed to connect to bus: No medium found/ });
+    t.match(install?.stderr, /keybearer run/);
+    t.match(status, { code: 1, stderr: /does not answer/ });
+    t.match(dry, { code: 0, stderr: /could not be installed: / });
+    t.match(dry?.stdout, `would write ${unit}:\n\n# keybearer unit`);
+    t.match(dry?.stdout, join(keybearer, "config.yaml"));
+    t.match(dry?.stdout, STARTED.map((line) => `would run ${line}`).join("\n"));
+    t.match(gone, { code: 0, stdout: /is not installed/ });
+    t.notOk(existsSync(unit));
+    t.same(systemctl.changes(), []);
+  },
+);
+
+t.test(
+  "a config.yaml that is missing or broken, and a port that is taken, are refused",
+  onLinux,
+  async (t) => {
+    const taken = createServer().listen(0, "127.0.0.1");
+    t.teardown(() => taken.close());
+    await new Promise((resolve) => taken.once("listening", resolve));
+    const address = taken.address();
+    const port = typeof address === "object" ? address?.port : 0;
+    const scenes = await Promise.all([
+      scene(t, null),
+      scene(t, `${CONFIG}limits: {}\n`),
+      scene(t, CONFIG.replace("localhost:0", `localhost:${port}`)),
+      scene(t),
+    ]);
+    const [missing, broken, busy, foreign] = scenes;
+    foreign.putUnit("[Service]\nExecStart=/bin/true\n");
+    const ended = await Promise.all(scenes.map(({ service }) => service("install")));
+    t.match(ended[0], { code: 78, stderr: /there is no .*config\.yaml → keybearer init/ });
+    t.match(ended[1], { code: 78, stderr: /config\.yaml:4:1: limits: [\s\S]*nothing was changed/ });
+    t.match(ended[2], {
+      code: 69,
+      stderr: new RegExp(`port ${port} is taken by .* → stop it, or change listen`),
+    });
+    t.match(ended[3], { code: 1, stderr: /left alone: it was not written by keybearer\n→ move it away/ });
+    for (const { unit } of [missing, broken, busy]) t.notOk(existsSync(unit));
+    t.equal(readFileSync(foreign.unit, "utf8"), "[Service]\nExecStart=/bin/true\n");
+    for (const { systemctl } of scenes) t.same(systemctl.changes(), []);
+  },
+);
+
+t.test(
+  "one that runs by hand is not taken over; as the service it is installed and known again",
+  onLinux,
+  async (t) => {
+    const { systemctl, unit, service, keybearer, putUnit } = await scene(t);
+    await startUnderTest(t, CONFIG, { home: keybearer });
+    const byHand = await service("install");
+    t.match(byHand, {
+      code: 75,
+      stderr: new RegExp(`already, as pid ${process.pid}, and not as the service`),
+    });
+    t.notOk(existsSync(unit));
+    // From now on the manager says that this very process is its own.
+    systemctl.state({
+      ...RUNNING,
+      MainPID: process.pid,
+      ActiveEnterTimestamp: "Sun 2026-11-15 11:25:12 UTC",
+    });
+    const first = await service("install");
+    t.match(first, {
+      code: 0,
+      stdout: `installed ${unit}\nit runs as pid ${process.pid}, and answers on 127.0.0.1:`,
+    });
+    t.match(first.stdout, /loginctl enable-linger/);
+    t.same(systemctl.changes(), [...STARTED, "systemctl --user restart keybearer.service"]);
+    const text = readFileSync(unit, "utf8");
+    t.match(text, `run --config "${join(keybearer, "config.yaml")}"`);
+    t.notMatch(text, CANARY);
+    const again = await service("install");
+    t.match(again, { code: 0, stdout: /is as it should be; nothing was written\nit runs as pid/ });
+    t.same(systemctl.changes(), [STARTED[1]], "makes sure that it runs, and no more");
+    putUnit(text.replace("# keybearer unit 1", "# keybearer unit 0"));
+    const [older, json] = await Promise.all([service("status"), service("status --json")]);
+    t.match(older, { code: 0, stdout: /an older keybearer[\s\S]*→ keybearer service install/ });
+    t.match(JSON.parse(json.stdout), {
+      ...{
+        installed: true,
+        serving: true,
+        active: "running",
+        pid: process.pid,
+        enabled: true,
+        answers: true,
+      },
+      ...{
+        since: Date.UTC(2026, 10, 15, 11, 25, 12),
+        notes: [{ id: "older", next: "keybearer service install" }],
+      },
+    });
+    t.match(await service("install"), {
+      code: 0,
+      stdout: /wrote .* anew; the running one let its requests finish/,
+    });
+    t.equal(readFileSync(unit, "utf8"), text);
+    t.equal(systemctl.changes().at(-1), "systemctl --user restart keybearer.service");
+    t.match(await service("restart"), { code: 0, stdout: new RegExp(`runs as pid ${process.pid}`) });
+    t.same(systemctl.changes(), ["systemctl --user restart keybearer.service"]);
+    await saveConfig(keybearer, `${CONFIG}limits: {}\n`);
+    t.match(await service("restart"), {
+      code: 78,
+      stderr: /limits: [\s\S]*was not restarted and goes on as it is/,
+    });
+    t.same(systemctl.changes(), [], "what works is not given up for a typing mistake");
+    systemctl.state({ ActiveState: "inactive", SubState: "dead" });
+    const purge = await service("uninstall --purge --yes");
+    t.match(purge, { code: 75, stderr: /still runs here/ });
+    t.ok(existsSync(join(keybearer, "config.yaml")));
+  },
+);
+
+t.test(
+  "a service that does not come up is told with its exit code and its last words",
+  onLinux,
+  async (t) => {
+    const { systemctl, service, unit, keybearer, home } = await scene(t);
+    t.match(await service("restart"), { code: 1, stderr: /not installed → keybearer service install/ });
+    systemctl.failStarts();
+    systemctl.state({ ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 69 });
+    systemctl.journal(
+      '{"level":"warn","time":"2026-11-15T11:25:12.000Z","msg":"last word"}\nMain process exited\n',
+    );
+    const failed = await service("install");
+    t.match(failed, { code: 69, stderr: /its port is taken by another program \(exit code 69\)/ });
+    t.match(failed.stderr, /\n {2}11:25:12 warn: last word\n {2}Main process exited\n→ keybearer doctor\n/);
+    const lines = await Promise.all([service("logs"), service("logs --json -n 5"), service("logs -n x")]);
+    t.match(lines[0], { code: 0, stdout: "11:25:12 warn: last word\nMain process exited\n" });
+    t.match(lines[1]?.stdout, /^\{"level":"warn"/);
+    t.equal(lines[2]?.code, 2);
+    systemctl.journal("");
+    t.match(await service("logs"), { code: 1, stderr: /journal shows nothing/ });
+    writeFileSync(
+      unit,
+      readFileSync(unit, "utf8").replace(/ExecStart=:"[^"]+"/, 'ExecStart=:"/gone/bin/node"'),
+    );
+    systemctl.state({ ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 203 });
+    const [moved, restart, doctor] = await Promise.all([
+      service("status"),
+      service("restart"),
+      typed(["doctor", "--json"], { ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer }),
+    ]);
+    t.match(moved, {
+      code: 1,
+      stdout: /node is no longer at \/gone\/bin\/node\s+→ keybearer service install/,
+    });
+    t.match(restart, { code: 1, stderr: /no \/gone\/bin\/node any more → keybearer service install/ });
+    const { findings } = JSON.parse(doctor.stdout);
+    const found = findings.filter(({ about }: { about: string }) => about === "the service");
+    t.match(found[0], { id: "service-node", level: "problem", next: "keybearer service install" });
+    t.match(
+      findings.find(({ id }: { id: string }) => id === "daemon"),
+      { next: "keybearer service restart" },
+    );
+  },
+);
+
+t.test(
+  "keys that a service cannot see are told; where there is none at all, it is asked first",
+  onLinux,
+  async (t) => {
+    const env = CONFIG.replace(CANARY, "env:CODEX_KEY");
+    const [none, given] = await Promise.all([scene(t, env), scene(t, env)]);
+    given.systemctl.variables([`CODEX_KEY=${CANARY}`]);
+    const [refused, dry] = await Promise.all([
+      none.service("install", { CODEX_KEY: CANARY }),
+      none.service("uninstall --dry-run"),
+    ]);
+    t.match(refused, { code: 2, stderr: /env:CODEX_KEY is set in this shell, which a service does not see/ });
+    t.match(refused.stderr, "→ printenv CODEX_KEY | keybearer tools rotate codex --key-stdin");
+    t.match(refused.stderr, /no tool would have a key\. .*install --yes\nnothing was changed/);
+    t.notOk(existsSync(none.unit));
+    t.match(dry, { code: 0, stdout: `would remove ${none.unit}` });
+    for (const { systemctl } of [none, given]) {
+      systemctl.failStarts();
+      systemctl.state({ ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 1 });
+    }
+    const [yes, visible] = await Promise.all([none.service("install --yes"), given.service("install")]);
+    t.match(yes.stderr, /env:CODEX_KEY is not set for a service → keybearer tools rotate codex/);
+    t.ok(existsSync(none.unit), "with --yes it goes on");
+    t.match(visible.stderr, /is set in the user manager now, and may be gone after the next login/);
+    t.ok(existsSync(given.unit));
+  },
+);
+
+t.test("a purge takes what keybearer made, by name, and through no link", onLinux, async (t) => {
+  const { keybearer, home, service, systemctl } = await scene(t);
+  const outside = join(home, "outside");
+  mkdirSync(outside);
+  writeFileSync(join(outside, "precious"), "");
+  for (const folder of ["keys", "state", "run", "state/undo"]) mkdirSync(join(keybearer, folder));
+  for (const file of [
+    "keys/codex",
+    "state/usage.db",
+    "state/usage.db-wal",
+    "state/undo/1.json",
+    "state/mine.txt",
+    "notes",
+  ])
+    writeFileSync(join(keybearer, file), "x");
+  symlinkSync(outside, join(keybearer, "state/undo/link"));
+  symlinkSync(outside, join(keybearer, "state/trust.json"));
+  const [asked, atHome, linked] = await Promise.all([
+    service("uninstall --purge"),
+    service("uninstall --purge --yes", { HOME: keybearer }),
+    service("uninstall --purge --yes", {
+      KEYBEARER_HOME: join(keybearer, "..", "k", "state", "undo", "link"),
+    }),
+  ]);
+  t.match(asked, { code: 2, stderr: /keybearer service uninstall --purge --yes\nnothing was changed/ });
+  t.match(atHome, { code: 1, stderr: /is, or holds, your home folder\nnothing was changed/ });
+  t.match(linked, { code: 1, stderr: /is a link, which is not followed/ });
+  t.ok(existsSync(join(keybearer, "config.yaml")));
+  const { code, stdout } = await service("uninstall --purge --yes");
+  t.equal(code, 0);
+  for (const name of ["config.yaml", "keys", "state/usage.db", "state/usage.db-wal", "state/undo", "run"])
+    t.notOk(existsSync(join(keybearer, name)), `${name} is gone`);
+  for (const name of ["notes", "state/mine.txt"]) {
+    t.ok(existsSync(join(keybearer, name)), `${name} stays`);
+    t.match(stdout, `stays: ${join(keybearer, name)}: keybearer did not make it`);
+  }
+  t.match(stdout, /stays: .*trust\.json: it is a link/);
+  t.ok(existsSync(join(outside, "precious")));
+  t.same(systemctl.changes(), []);
+});

@@ -1,0 +1,69 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
+import { delimiter, join } from "node:path";
+
+/**
+ * Programs named systemctl, systemd-run, loginctl and journalctl that write down what they were asked and answer what
+ * they were told to: for what is said and refused before a real manager does anything. What a real one does is tested
+ * with a real one.
+ */
+export interface SystemctlScript {
+  readonly env: { readonly PATH: string };
+  /** What was asked since the last look, without those that only look. */
+  changes(): string[];
+  /** What `systemctl --user show` answers from now on. */
+  state(properties: Readonly<Record<string, string | number>>): void;
+  /** The manager does not answer from now on. */
+  silence(): void;
+  /** Starting and restarting fail from now on. */
+  failStarts(): void;
+  variables(lines: readonly string[]): void;
+  journal(text: string): void;
+}
+
+const SCRIPT = `#!/bin/sh
+here=$(dirname "$0")
+name=$(basename "$0")
+case "$name $*" in
+"systemctl --user show-environment")
+  if [ -f "$here/silent" ]; then echo "Failed to connect to bus: No medium found" >&2; exit 1; fi
+  cat "$here/variables" ;;
+"systemctl --user show "*) cat "$here/state" ;;
+loginctl*) echo "Linger=no" ;;
+journalctl*) cat "$here/journal" ;;
+systemd-run*) exit 0 ;;
+*)
+  echo "$name $*" >> "$here/calls"
+  case "$*" in *"enable --now"*|*restart*)
+    if [ -f "$here/fails" ]; then echo "Job for keybearer.service failed." >&2; exit 1; fi ;;
+  esac ;;
+esac
+`;
+
+export async function createSystemctl(folder: string): Promise<SystemctlScript> {
+  const bin = join(folder, "bin");
+  const put = (name: string, text: string) => writeFileSync(join(bin, name), text);
+  await mkdir(bin, { recursive: true });
+  for (const name of ["systemctl", "systemd-run", "loginctl", "journalctl"])
+    await writeFile(join(bin, name), SCRIPT, { mode: 0o755 });
+  for (const name of ["calls", "state", "variables", "journal"]) put(name, "");
+  return {
+    env: { PATH: [bin, "/usr/bin", "/bin"].join(delimiter) },
+    changes() {
+      const lines = readFileSync(join(bin, "calls"), "utf8").split("\n").filter(Boolean);
+      put("calls", "");
+      return lines;
+    },
+    state: (properties) =>
+      put(
+        "state",
+        Object.entries(properties)
+          .map(([name, value]) => `${name}=${value}\n`)
+          .join(""),
+      ),
+    silence: () => put("silent", ""),
+    failStarts: () => put("fails", ""),
+    variables: (lines) => put("variables", lines.map((line) => `${line}\n`).join("")),
+    journal: (text) => put("journal", text),
+  };
+}
