@@ -1,0 +1,262 @@
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
+import { chown, mkdir, mkdtemp, readdir, rm, rmdir, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Test } from "tap";
+import { type Ended, type Running, startProgram } from "./command.ts";
+import { until } from "./until.ts";
+
+const MANAGER = "/lib/systemd/systemd";
+const JOURNAL = "/lib/systemd/systemd-journald";
+const PROJECT = fileURLToPath(new URL("../..", import.meta.url));
+/** Nobody's on any system we know: above the people, below what systemd hands out itself. */
+const UID = 59_397;
+const PERSON = "kbtest";
+/** Where the person finds the checkout: the way to the real one may be closed to others, as /root is. */
+export const PACKAGE = "/opt/keybearer";
+
+/**
+ * A real systemd user manager, with a journal, of a person without any privilege, in namespaces of its own: nothing of
+ * it is seen outside, and with its first process everything in it ends.
+ */
+export interface UserManager {
+  readonly uid: number;
+  /** What the person's shell would have, and no more. */
+  readonly env: Readonly<Record<string, string>>;
+  /** The person's home folder, as seen in there. */
+  readonly home: string;
+  /** The same folder, as this process sees it. */
+  readonly homeOutside: string;
+  /** Starts a program as the person would. */
+  start(argv: readonly string[], env?: NodeJS.ProcessEnv): Running;
+  run(argv: readonly string[], env?: NodeJS.ProcessEnv): Promise<Ended>;
+  /** `systemctl --user …`; what it printed. */
+  systemctl(...args: readonly string[]): Promise<Ended>;
+  /** The properties of a unit. */
+  show(unit: string, ...names: readonly string[]): Promise<Record<string, string>>;
+  /** What the journal has of a unit, as root reads it. */
+  journal(unit: string): Promise<string>;
+  /** Writes a file below the home folder, for its person only. */
+  write(path: string, text: string): Promise<void>;
+}
+
+/** null, and said loudly: it takes root, systemd and cgroups that may be written to. */
+export async function startUserManager(t: Test): Promise<UserManager | null> {
+  const missing = missingForManager();
+  if (missing !== null) return skipLoudly(t, missing);
+  const folder = await mkdtemp(join(tmpdir(), "kb-"));
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const cgroups = cgroupRoots().map((root) => join(root, `kbtest${process.pid}.slice`));
+  t.teardown(() => removeCgroups(cgroups));
+  try {
+    await prepare(folder, cgroups);
+  } catch (error) {
+    return skipLoudly(t, `no cgroup of its own: ${error instanceof Error ? error.message : error}`);
+  }
+  const world = startWorld(t, folder, cgroups);
+  const manager = createManager(t, folder, world);
+  try {
+    await until(
+      "the user manager answers",
+      async () => {
+        if (world.child.exitCode !== null) throw new Error(`it ended: ${world.said()}`);
+        return /^(running|degraded)$/m.test((await manager.systemctl("is-system-running")).stdout);
+      },
+      15_000,
+    );
+  } catch (error) {
+    return skipLoudly(t, `${error instanceof Error ? error.message : error} ${world.said()}`);
+  }
+  return manager;
+}
+
+function skipLoudly(t: Test, why: string): null {
+  process.stderr.write(`!!! no systemd user manager can run here, its tests are SKIPPED: ${why}\n`);
+  t.pass("no systemd user manager can run here", { skip: why });
+  return null;
+}
+
+function missingForManager(): string | null {
+  if (process.platform !== "linux") return `${process.platform} has no systemd`;
+  const needed = [MANAGER, JOURNAL, "/usr/bin/dbus-daemon", "/usr/lib/systemd/user/dbus.socket"];
+  const missing = needed.filter((path) => !existsSync(path));
+  if (missing.length > 0) return `missing: ${missing.join(", ")} (Debian: systemd, dbus-user-session)`;
+  if (process.getuid?.() !== 0) return "it takes root to make namespaces and a person for it";
+  try {
+    execFileSync("unshare", ["--mount", "--pid", "--fork", "true"], { stdio: "pipe" });
+    execFileSync("setpriv", [...AS_PERSON, "test", "-x", process.execPath], { stdio: "pipe" });
+  } catch (error) {
+    return `not permitted: ${error instanceof Error ? error.message : error}`;
+  }
+  return null;
+}
+
+const AS_PERSON = [`--reuid=${UID}`, `--regid=${UID}`, "--clear-groups", "--inh-caps=-all"];
+
+/** The trees that systemd keeps its units in: one, or in a hybrid of both versions two that are alike. */
+function cgroupRoots(): string[] {
+  const named = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"].filter((root) => existsSync(root));
+  return named.length > 0 ? named : ["/sys/fs/cgroup"];
+}
+
+/** The name is what the journal knows a user's units by. */
+const ownIn = (cgroup: string) => join(cgroup, `user@${UID}.service`);
+
+/** systemd takes every process of its cgroup for its own and moves it, so it must not begin in ours. */
+async function prepare(folder: string, cgroups: readonly string[]): Promise<void> {
+  for (const own of cgroups.map(ownIn)) {
+    await mkdir(own, { recursive: true });
+    for (const name of ["", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads", "tasks"]) {
+      if (existsSync(join(own, name))) await chown(join(own, name), UID, UID);
+    }
+  }
+  await mkdir(join(folder, "home"), { mode: 0o700 });
+  await chown(join(folder, "home"), UID, UID);
+  const person = `${PERSON}:x:${UID}:${UID}::/home/${PERSON}:/bin/sh\n`;
+  await writeFile(join(folder, "passwd"), readFileSync("/etc/passwd", "utf8") + person);
+}
+
+/** Bottom up, for only an empty one can go. */
+async function removeCgroups(cgroups: readonly string[]): Promise<void> {
+  for (const tree of cgroups.filter((cgroup) => existsSync(cgroup))) {
+    const below = await readdir(tree, { withFileTypes: true, recursive: true });
+    const folders = below
+      .filter((entry) => entry.isDirectory())
+      .map((entry) => join(entry.parentPath, entry.name));
+    for (const each of [...folders.sort().reverse(), tree]) {
+      const gone = () =>
+        rmdir(each).then(
+          () => true,
+          () => !existsSync(each),
+        );
+      // Its last process is dead, but may not be counted out yet.
+      await until(`${each} is empty`, gone, 2000);
+    }
+  }
+}
+
+/**
+ * /run of its own, so that systemd believes in having been booted and the journal's sockets are nobody else's; the
+ * person's home where homes are, since a unit may hide /tmp; a journal that is split by user, as it is on a machine.
+ */
+const WORLD = `
+set -e
+folder=$1 project=$2 cgroups=$3
+shift 3
+mount -t tmpfs -o mode=0755 tmpfs /run
+mount -t tmpfs -o mode=0755 tmpfs /home
+mount -t tmpfs -o mode=0755 tmpfs /opt
+mkdir -p /var/log/journal
+mount -t tmpfs -o mode=0755 tmpfs /var/log/journal
+mount --bind "$folder/passwd" /etc/passwd
+mkdir -p /run/systemd/system /run/systemd/journal /run/systemd/unit-root /run/user /home/${PERSON} ${PACKAGE}
+install -d -m 0700 -o ${UID} -g ${UID} /run/user/${UID}
+mount --bind "$folder/home" /home/${PERSON}
+mount --bind "$project" ${PACKAGE}
+touch /run/systemd/journal/flushed
+${JOURNAL} >/dev/null 2>&1 &
+while ! [ -S /run/systemd/journal/stdout ]; do sleep 0.02; done
+for cgroup in $cgroups; do echo $$ > "$cgroup/cgroup.procs"; done
+cd /home/${PERSON}
+setpriv ${AS_PERSON.join(" ")} env -i "$@" >&2 &
+wait $!
+`;
+
+interface World {
+  readonly child: ChildProcess;
+  /** What the manager wrote on its own stderr. */
+  said(): string;
+  /** The first process in there, as it is called out here. */
+  inside(): string;
+}
+
+function startWorld(t: Test, folder: string, cgroups: readonly string[]): World {
+  // As on a machine, where the manager is itself a service with a journal.
+  const env = Object.entries({ ...ENV, SYSTEMD_LOG_TARGET: "journal" }).map(
+    ([name, value]) => `${name}=${value}`,
+  );
+  const manager = [...env, MANAGER, "--user", "--unit=basic.target"];
+  const own = ["--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc", "--propagation=private"];
+  const child = spawn(
+    "unshare",
+    [...own, "sh", "-c", WORLD, "world", folder, PROJECT, cgroups.map(ownIn).join(" "), ...manager],
+    {
+      env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
+      stdio: ["ignore", "ignore", "pipe"],
+    },
+  );
+  let said = "";
+  child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+    said = `${said}${text}`.slice(-4000);
+  });
+  t.teardown(async () => {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const exit = once(child, "exit");
+    child.kill("SIGKILL");
+    await exit;
+  });
+  const inside = () => readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8").trim();
+  return { child, said: () => said, inside };
+}
+
+const ENV = {
+  PATH: `${dirname(process.execPath)}:/usr/local/bin:/usr/bin:/bin`,
+  HOME: `/home/${PERSON}`,
+  USER: PERSON,
+  LOGNAME: PERSON,
+  XDG_RUNTIME_DIR: `/run/user/${UID}`,
+  DBUS_SESSION_BUS_ADDRESS: `unix:path=/run/user/${UID}/bus`,
+};
+
+function createManager(t: Test, folder: string, world: World): UserManager {
+  const homeOutside = join(folder, "home");
+  const enter = () => ["--target", world.inside(), "--mount", "--pid", "env", `--chdir=/home/${PERSON}`];
+  const start = (argv: readonly string[], env: NodeJS.ProcessEnv = {}) =>
+    startProgram(t, "nsenter", [...enter(), "setpriv", ...AS_PERSON, ...argv], { ...ENV, ...env });
+  const run = (argv: readonly string[], env?: NodeJS.ProcessEnv) => start(argv, env).ended;
+  const systemctl = (...args: readonly string[]) => run(["systemctl", "--user", "--no-pager", ...args]);
+  return {
+    uid: UID,
+    env: ENV,
+    home: ENV.HOME,
+    homeOutside,
+    start,
+    run,
+    systemctl,
+    async show(unit, ...names) {
+      const { stdout } = await systemctl("show", unit, ...names.map((name) => `--property=${name}`));
+      const pairs = stdout
+        .trim()
+        .split("\n")
+        .map((line) => line.split(/=(.*)/s, 2));
+      return Object.fromEntries(pairs.map(([name = "", value = ""]) => [name, value]));
+    },
+    async journal(unit) {
+      const words = [
+        "journalctl",
+        "--quiet",
+        `_UID=${UID}`,
+        `_SYSTEMD_USER_UNIT=${unit}`,
+        "+",
+        `USER_UNIT=${unit}`,
+        "-o",
+        "cat",
+      ];
+      return (await startProgram(t, "nsenter", [...enter(), ...words], { PATH: ENV.PATH }).ended).stdout;
+    },
+    async write(path, text) {
+      const file = join(homeOutside, path);
+      let made = await mkdir(dirname(file), { recursive: true, mode: 0o700 });
+      // What was made is root's until it is given away.
+      for (let at = dirname(file); made !== undefined; at = dirname(at)) {
+        await chown(at, UID, UID);
+        if (at === made) made = undefined;
+      }
+      await writeFile(file, text, { mode: 0o600 });
+      await chown(file, UID, UID);
+    },
+  };
+}

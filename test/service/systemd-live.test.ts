@@ -1,0 +1,292 @@
+import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
+import { type AddressInfo, createServer as createPort } from "node:net";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { canaryKey } from "../doubles/canary.ts";
+import type { Ended } from "../doubles/command.ts";
+import { freshToken } from "../doubles/daemon-under-test.ts";
+import { until } from "../doubles/until.ts";
+import { PACKAGE, startUserManager } from "../doubles/user-manager.ts";
+
+const UNIT = "keybearer.service";
+const FILE = `.config/systemd/user/${UNIT}`;
+const EVENTS = Array.from({ length: 40 }, (_, number) => `data: {"n":${number}}\n\n`);
+const STREAM = `${EVENTS.join("")}data: [DONE]\n\n`;
+
+/** Keeps the keys it is shown. A stream stands still half-way until it is let go. */
+async function startGateway(t: Test) {
+  const keys: string[] = [];
+  let letGo = () => {};
+  const released = new Promise<void>((resolve) => {
+    letGo = resolve;
+  });
+  const server = createServer(async (request, response) => {
+    keys.push(request.headers.authorization ?? "");
+    if (request.url !== "/v1/slow") return void response.end("{}");
+    response.setHeader("content-type", "text/event-stream");
+    for (const event of EVENTS.slice(0, 20)) response.write(event);
+    await released;
+    for (const event of EVENTS.slice(20)) response.write(event);
+    response.end("data: [DONE]\n\n");
+  });
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, keys, letGo };
+}
+
+/** A port for a daemon that is started many times. */
+async function freePort(): Promise<number> {
+  const server = createPort();
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((closed) => server.close(closed));
+  return port;
+}
+
+async function scene(t: Test) {
+  const manager = await startUserManager(t);
+  if (manager === null) return null;
+  const gateway = await startGateway(t);
+  const [port, key, { token, hash }] = [await freePort(), canaryKey(), freshToken()];
+  const url = `http://127.0.0.1:${port}`;
+  const config = (more = "") =>
+    `listen: localhost:${port}\ngateway: ${gateway.origin}/v1\ntools: { codex: { key: "file:~/codex.key", token: "${hash}"${more} } }\n`;
+  const printed: string[] = [];
+  const keep = (ended: Ended) => {
+    printed.push(ended.stdout, ended.stderr);
+    return ended;
+  };
+  await manager.write("codex.key", key);
+  await manager.write(".config/keybearer/config.yaml", config());
+  return {
+    ...{ manager, gateway, port, url, key, token, config, printed },
+    file: join(manager.homeOutside, FILE),
+    service: async (...words: readonly string[]) =>
+      keep(await manager.run([process.execPath, `${PACKAGE}/dist/cli/main.js`, "service", ...words])),
+    systemctl: async (...words: readonly string[]) => keep(await manager.systemctl(...words)),
+    show: (...names: readonly string[]) => manager.show(UNIT, ...names),
+    pid: async () => Number((await manager.show(UNIT, "MainPID")).MainPID),
+    save: (text: string) => manager.write(".config/keybearer/config.yaml", text),
+    answers: (at = url) =>
+      fetch(`${at}/healthz`).then(
+        ({ status }) => status === 200,
+        () => false,
+      ),
+    ask: (path = "/v1/models") => fetch(`${url}${path}`, { headers: { authorization: `Bearer ${token}` } }),
+  };
+}
+
+t.test("against a real user manager, as a person without privileges", async (t) => {
+  const here = await scene(t);
+  if (here === null) return;
+  const { manager, gateway, key, service, systemctl, show, pid, save, config, answers, ask, file } = here;
+
+  await t.test("install: it is active once it answers, not before", async (t) => {
+    const installing = service("install");
+    let over = false;
+    void installing.finally(() => {
+      over = true;
+    });
+    const early: string[] = [];
+    while (!over) {
+      const { ActiveState } = await show("ActiveState");
+      if (ActiveState === "active" && !(await answers())) early.push("active before it answers");
+    }
+    const { code, stdout, stderr } = await installing;
+    t.equal(code, 0, stdout + stderr);
+    t.match(stdout, /installed .*\/keybearer\.service/);
+    t.match(stdout, /answers on/);
+    t.same(early, []);
+    const expected = { ActiveState: "active", SubState: "running", Type: "notify", UnitFileState: "enabled" };
+    t.match(await show(...Object.keys(expected), "StatusText"), { ...expected, StatusText: /serving/ });
+    t.equal((await ask()).status, 200);
+    t.same(gateway.keys, [`Bearer ${key}`], "its key came from where the unit lets it read");
+    t.notOk((await show("Environment")).Environment?.includes("NODE_OPTIONS"));
+  });
+
+  await t.test("the unit is clean for systemd-analyze, and not exposed more than 4.0", async (t) => {
+    const verified = await manager.run(["systemd-analyze", "--user", "verify", join(manager.home, FILE)]);
+    t.same({ code: verified.code, said: verified.stdout + verified.stderr }, { code: 0, said: "" });
+    const judged = await manager.run(["systemd-analyze", "--user", "--no-pager", "security", UNIT]);
+    const [, score = "99"] = /Overall exposure level for \S+: ([\d.]+)/.exec(judged.stdout) ?? [];
+    t.comment(`systemd-analyze security: ${score}`);
+    t.ok(Number(score) <= 4, `exposure ${score}`);
+  });
+
+  await t.test("what it may not do is not only written down", async (t) => {
+    const status = readFileSync(`/proc/${await outside(here)}/status`, "utf8");
+    t.match(status, /^NoNewPrivs:\t1$/m);
+    t.match(status, /^Seccomp:\t2$/m);
+    t.match(status, /^CapBnd:\t0+$/m);
+    const limits = readFileSync(`/proc/${await outside(here)}/limits`, "utf8");
+    t.match(limits, /^Max core file size +0 +0 /m);
+    const mounts = readFileSync(`/proc/${await outside(here)}/mountinfo`, "utf8");
+    t.match(mounts, / \/usr ro|^\S+ \S+ \S+ \S+ \/ ro/m, "the system is read-only for it");
+  });
+
+  await t.test("status says so, in words and for programs", async (t) => {
+    const words = await service("status");
+    t.equal(words.code, 0, words.stderr);
+    t.match(words.stdout, /active \(running\), pid \d+/);
+    const json = JSON.parse((await service("status", "--json")).stdout);
+    t.match(json, { serving: true, active: "running", enabled: true, pid: await pid(), notes: [] });
+  });
+
+  await t.test("installed twice, it is the same one that runs", async (t) => {
+    const before = await pid();
+    const { code, stdout } = await service("install");
+    t.equal(code, 0);
+    t.match(stdout, /nothing was written/);
+    t.equal(await pid(), before);
+  });
+
+  await t.test("after kill -9 it is back within 5 s", async (t) => {
+    const before = await pid();
+    await systemctl("kill", "--signal=KILL", "--kill-whom=main", UNIT);
+    const killed = performance.now();
+    await until("another one answers", async () => (await pid()) !== before && (await answers()), 5000);
+    t.comment(`back after ${Math.round(performance.now() - killed)} ms`);
+    t.match(await show("NRestarts"), { NRestarts: "1" });
+    t.equal((await ask()).status, 200);
+  });
+
+  await t.test("reload reads everything again, and the process stays", async (t) => {
+    const before = await pid();
+    const loads = async () => (await manager.journal(UNIT)).split("configuration loaded").length;
+    const loaded = await loads();
+    t.equal((await systemctl("reload", UNIT)).code, 0);
+    await until("the journal says so", async () => (await loads()) > loaded);
+    await save(config(", enabled: false"));
+    t.equal((await systemctl("reload", UNIT)).code, 0);
+    await until("the edit is served", async () => (await ask()).status === 400);
+    await save(config());
+    await until("and the next one", async () => (await ask()).status === 200);
+    t.match(await show("ActiveState", "MainPID"), { ActiveState: "active", MainPID: String(before) });
+  });
+
+  await t.test("restart lets a stream finish to its last byte", async (t) => {
+    const before = await pid();
+    const response = await ask("/v1/slow");
+    const [reading, restarting] = [response.text(), service("restart")];
+    await until("it takes no new requests", async () => !(await answers()), 15_000);
+    t.equal(await pid(), before, "it is still there, for the stream");
+    gateway.letGo();
+    t.equal(await reading, STREAM);
+    const restarted = await restarting;
+    t.equal(restarted.code, 0, restarted.stdout + restarted.stderr);
+    t.not(await pid(), before);
+    t.ok(await answers());
+  });
+
+  await t.test("a unit of an older format is written anew; one that is not ours is left alone", async (t) => {
+    const [before, now] = [await pid(), readFileSync(file, "utf8")];
+    here.printed.push(now);
+    await manager.write(FILE, now.replace("keybearer unit 1", "keybearer unit 0").replace("UMask=0077", ""));
+    const { code, stdout } = await service("install");
+    t.equal(code, 0);
+    t.match(stdout, /anew/);
+    t.equal(readFileSync(file, "utf8"), now);
+    t.not(await pid(), before, "the running one was started by the older unit");
+    await manager.write(FILE, "[Service]\nExecStart=/bin/true\n");
+    const refused = await service("install");
+    t.not(refused.code, 0);
+    t.match(refused.stderr, /left alone/);
+    t.equal(readFileSync(file, "utf8"), "[Service]\nExecStart=/bin/true\n");
+    await manager.write(FILE, now);
+    await systemctl("daemon-reload");
+    t.ok(await answers(), "all the while it serves");
+  });
+
+  await t.test("one that hangs is killed by the watchdog and started again", async (t) => {
+    await manager.write(`${FILE}.d/soon.conf`, "[Service]\nWatchdogSec=5s\n");
+    await systemctl("daemon-reload");
+    await systemctl("restart", UNIT);
+    const before = await pid();
+    t.notMatch(await manager.journal(UNIT), /watchdog timeout/i);
+    await systemctl("kill", "--signal=STOP", "--kill-whom=main", UNIT);
+    await until("another one answers", async () => (await pid()) !== before && (await answers()), 20_000);
+    t.not((await show("NRestarts")).NRestarts, "0");
+    t.match(await manager.journal(UNIT), /watchdog timeout/i);
+    rmSync(`${file}.d`, { recursive: true });
+    await systemctl("daemon-reload");
+  });
+
+  await t.test("a broken config.yaml does not take a running one down", async (t) => {
+    const before = await pid();
+    await save("tools: [");
+    const { code, stderr } = await service("restart");
+    t.equal(code, 78, stderr);
+    t.equal(await pid(), before);
+    t.ok(await answers());
+  });
+
+  await t.test("started with one, it fails with 78 and is not started again", async (t) => {
+    t.not((await systemctl("restart", UNIT)).code, 0);
+    // One that is to be started again would be activating (auto-restart).
+    const state = { ActiveState: "failed", SubState: "failed", Result: "exit-code" };
+    const failed = { ...state, ExecMainStatus: "78", NRestarts: "0" };
+    t.match(await show(...Object.keys(failed)), failed);
+    const { code, stdout } = await service("status");
+    t.equal(code, 1);
+    t.match(stdout, /keybearer check/);
+    t.match(await show(...Object.keys(failed)), failed);
+    t.equal((await service("install")).code, 78, "nor is it installed with one");
+    await save(config());
+    t.equal((await service("install")).code, 0);
+    t.equal((await ask()).status, 200);
+  });
+
+  await t.test("logs shows what the journal has of it", async (t) => {
+    const { code, stdout, stderr } = await service("logs", "--lines", "200");
+    t.equal(code, 0, stderr);
+    t.match(stdout, /\/v1\/slow/);
+  });
+
+  await t.test("uninstall leaves nothing but what is the person's", async (t) => {
+    const process = await outside(here);
+    const { code, stdout, stderr } = await service("uninstall");
+    t.equal(code, 0, stdout + stderr);
+    t.notOk(await answers());
+    t.notOk(existsSync(`/proc/${process}`));
+    const left = readdirSync(join(manager.homeOutside, ".config/systemd"), { recursive: true });
+    t.same(
+      left.filter((path) => path.includes("keybearer")),
+      [],
+    );
+    t.match(await show("LoadState", "ActiveState"), { LoadState: "not-found", ActiveState: "inactive" });
+    t.notMatch((await systemctl("list-units", "--all", "--failed")).stdout, /keybearer/);
+    for (const kept of [".config/keybearer/config.yaml", ".local/state/keybearer/usage.db", "codex.key"]) {
+      t.ok(existsSync(join(manager.homeOutside, kept)), `${kept} is kept`);
+    }
+    t.match(await service("status"), { code: 1, stdout: /not installed/ });
+    t.equal((await service("uninstall")).code, 0, "once more is no mistake");
+  });
+
+  await t.test("the key is in no output, not in the unit and not in the journal", async (t) => {
+    const journal = await manager.journal(UNIT);
+    t.match(journal, /configuration loaded/);
+    for (const text of [journal, ...here.printed]) {
+      if (text.includes(key) || text.includes(here.token)) t.fail(`a secret in: ${text.slice(0, 100)}`);
+    }
+  });
+});
+
+/** The daemon's pid as it is called out here, found by the port it listens on. */
+async function outside(here: NonNullable<Awaited<ReturnType<typeof scene>>>): Promise<number> {
+  const inner = await here.pid();
+  for (const name of readdirSync("/proc").filter((entry) => /^\d+$/.test(entry))) {
+    try {
+      const [, pids = ""] = /^NSpid:\t(.*)$/m.exec(readFileSync(`/proc/${name}/status`, "utf8")) ?? [];
+      const uid = new RegExp(`^Uid:\\t${here.manager.uid}\\t`, "m");
+      if (pids.split("\t")[1] === String(inner) && uid.test(readFileSync(`/proc/${name}/status`, "utf8")))
+        return Number(name);
+    } catch {
+      // It has ended meanwhile.
+    }
+  }
+  throw new Error(`there is no process ${inner} in there`);
+}
