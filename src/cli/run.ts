@@ -36,7 +36,7 @@ async function run(options: { config?: string }): Promise<void> {
   process.stderr.on("error", () => {});
   // With this the proxy engine would use fetch(), which follows redirects; proxy/forward.ts lets nothing out then.
   delete process.env.FORCE_FETCH_PATH;
-  const earlySignal = keepEarlySignals();
+  const onSignal = hearSignals();
   const onTerminal = process.stderr.isTTY === true;
   const places = findPlaces({ config: options.config });
   const logTo = createLogStream(process.stderr.fd);
@@ -61,7 +61,7 @@ async function run(options: { config?: string }): Promise<void> {
   }
   process.stdout.write(greeting(daemon, places.config));
   // In one go with the greeting: whoever has read it may send a signal.
-  const stopped = untilStopped(daemon, { onTerminal, notify, early: earlySignal() });
+  const stopped = untilStopped(daemon, { onTerminal, notify, onSignal });
   announce(daemon, notify, answersAt);
   await stopped;
   logTo.end();
@@ -99,22 +99,27 @@ function greeting(daemon: Daemon, config: string): string {
 /**
  * While it starts there is nothing to stop yet, and dying would leave the socket behind: a signal waits until then,
  * a second one does not. A reload needs nothing: the file is looked at once more before it serves.
+ *
+ * One listener from the start to the end: between taking one off and putting the next on, a signal would kill the
+ * process or be lost.
  */
-function keepEarlySignals(): () => string | null {
+function hearSignals(): OnSignal {
   let kept: string | null = null;
-  const keep = (signal: string) => {
+  let hear = (signal: string) => {
     if (kept !== null) process.exit(0);
     kept = signal;
   };
   process.on("SIGHUP", () => {});
-  process.on("SIGTERM", keep);
-  process.on("SIGINT", keep);
-  return () => {
-    process.off("SIGTERM", keep);
-    process.off("SIGINT", keep);
-    return kept;
+  process.on("SIGTERM", (signal) => hear(signal));
+  process.on("SIGINT", (signal) => hear(signal));
+  return (stop) => {
+    hear = stop;
+    if (kept !== null) stop(kept);
   };
 }
+
+/** Who is to be told of a signal to stop; at once if there was one already. */
+type OnSignal = (stop: (signal: string) => void) => void;
 
 /** Everything answers by now: the service manager may start what waits for keybearer, and is told again and again. */
 function announce(daemon: Daemon, notify: Notify, answersAt: typeof AnswersAt): void {
@@ -131,10 +136,10 @@ function standing(daemon: Daemon): string {
 interface Stopping {
   readonly onTerminal: boolean;
   readonly notify: Notify;
-  readonly early: string | null;
+  readonly onSignal: OnSignal;
 }
 
-function untilStopped(daemon: Daemon, { onTerminal, notify, early }: Stopping): Promise<void> {
+function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping): Promise<void> {
   const reload = async () => {
     void notify.reloading();
     await daemon.reload();
@@ -149,14 +154,12 @@ function untilStopped(daemon: Daemon, { onTerminal, notify, early }: Stopping): 
       daemon.log.info(`${signal}: stopping; requests under way may finish, a second signal cuts them`);
       void daemon.stop().then(resolve);
     };
-    process.on("SIGTERM", () => stop("SIGTERM"));
-    process.on("SIGINT", () => stop("SIGINT"));
     process.on("SIGHUP", () => {
       // The same signal says "reload" to a service and "your terminal is gone" to a program in one.
       if (onTerminal && terminalIsGone()) stop("SIGHUP");
       else void reload();
     });
-    if (early !== null) stop(early);
+    onSignal(stop);
   });
 }
 
