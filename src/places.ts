@@ -1,4 +1,4 @@
-import { mkdirSync, type Stats, statSync } from "node:fs";
+import { mkdirSync, readFileSync, type Stats, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { reason } from "./reason.ts";
@@ -98,7 +98,28 @@ export function configModeFault(file: string): string | null {
 
 /** root could read and write everything anyway. */
 function isSomebodyElses({ uid }: Stats): boolean {
-  return uid !== 0 && uid !== process.getuid?.();
+  return uid !== process.getuid?.() && uid !== rootHere(textOf);
+}
+
+/**
+ * The number that root's files show. In a user namespace without root, as systemd's PrivateUsers= makes one, it is the
+ * one of all who are not in it. Others cannot be told from root there, but the command line has looked at the same
+ * folders from outside, and nobody can change who owns them but root.
+ */
+export function rootHere(read: (file: string) => string | null): number {
+  const map = read("/proc/self/uid_map");
+  // Each line: the first number inside, the first outside, how many.
+  if (map === null || map.trim() === "" || /^\s*0\s/m.test(map)) return 0;
+  const overflow = Number.parseInt(read("/proc/sys/kernel/overflowuid") ?? "", 10);
+  return Number.isNaN(overflow) ? 0 : overflow;
+}
+
+function textOf(file: string): string | null {
+  try {
+    return readFileSync(file, "utf8");
+  } catch {
+    return null;
+  }
 }
 
 function look(path: string): Stats | null {

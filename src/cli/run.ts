@@ -3,7 +3,7 @@ import { Command } from "commander";
 import type { Daemon } from "../daemon.ts";
 import { createLogStream } from "../log-stream.ts";
 import { findPlaces } from "../places.ts";
-import type { answersAt as AnswersAt } from "../service/answers.ts";
+import type * as Answers from "../service/answers.ts";
 import { createNotify, type Notify } from "../service/notify.ts";
 import { EXIT, StartFailure } from "../start-failure.ts";
 import { version } from "../version.ts";
@@ -41,7 +41,7 @@ async function run(options: { config?: string }): Promise<void> {
   const places = findPlaces({ config: options.config });
   const logTo = createLogStream(process.stderr.fd);
   let daemon: Daemon | null = null;
-  let answersAt: typeof AnswersAt;
+  let answers: typeof Answers;
   const onTrouble = (words: string) => daemon?.log.warn(words);
   // Before there is anything that starts programs: they must not be able to speak for the daemon.
   const notify = createNotify(process.env, process.pid, { onTrouble });
@@ -49,7 +49,7 @@ async function run(options: { config?: string }): Promise<void> {
     // Only now: every other command would wait for all of it, too. And not later: once it serves, the package may be
     // replaced under it.
     const { startDaemon } = await import("../daemon.ts");
-    ({ answersAt } = await import("../service/answers.ts"));
+    answers = await import("../service/answers.ts");
     const logForPeople = onTerminal;
     daemon = await startDaemon({ places, env: process.env, logTo, logForPeople });
   } catch (error) {
@@ -62,7 +62,7 @@ async function run(options: { config?: string }): Promise<void> {
   process.stdout.write(greeting(daemon, places.config));
   // In one go with the greeting: whoever has read it may send a signal.
   const stopped = untilStopped(daemon, { onTerminal, notify, onSignal });
-  announce(daemon, notify, answersAt);
+  announce(daemon, notify, answers);
   await stopped;
   logTo.end();
   // Nothing that was forgotten may keep a stopped daemon alive.
@@ -122,9 +122,14 @@ function hearSignals(): OnSignal {
 type OnSignal = (stop: (signal: string) => void) => void;
 
 /** Everything answers by now: the service manager may start what waits for keybearer, and is told again and again. */
-function announce(daemon: Daemon, notify: Notify, answersAt: typeof AnswersAt): void {
+function announce(daemon: Daemon, notify: Notify, { askAt, hangs }: typeof Answers): void {
   void notify.ready(standing(daemon));
-  notify.watch(async () => ((await answersAt(daemon.addresses, HEALTH_MS)) ? standing(daemon) : null));
+  notify.watch(async () => {
+    const answers = await askAt(daemon.addresses, HEALTH_MS);
+    if (hangs(answers)) return null;
+    const lost = daemon.addresses.filter((_, index) => answers[index] !== "well");
+    return `${standing(daemon)}${lost.length === 0 ? "" : `; no new connection gets through to ${lost.join(", ")}`}`;
+  });
 }
 
 /** For whoever asks the service manager. */

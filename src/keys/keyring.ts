@@ -2,6 +2,7 @@ import type { Clock } from "../clock.ts";
 import { describeSource, type KeyState } from "../key-source.ts";
 import type { Secret } from "../secret.ts";
 import { type Finding, type Granted, isSameHold, isSameSource, isSameState, unavailable } from "./finding.ts";
+import type { ReadMeans } from "./read.ts";
 import { atMost, createRuns, newStop, type Runs } from "./runs.ts";
 import type { Held, Subject, Trust } from "./trust.ts";
 import { plain } from "./words.ts";
@@ -40,7 +41,7 @@ export interface Keyring {
   close(): void;
 }
 
-export interface KeyringOptions {
+export interface KeyringOptions extends Pick<ReadMeans, "as"> {
   readonly trust: Trust;
   /** Where env: looks, and what commands inherit. */
   readonly env: NodeJS.ProcessEnv;
@@ -181,12 +182,11 @@ class SourceKeyring implements Keyring {
   /** null: the entry was superseded meanwhile. */
   async #find(entry: Entry): Promise<Finding | null> {
     const { want } = entry;
-    const { trust, env, limit } = this.#options;
+    const { trust, env, limit, as } = this.#options;
     const held = trust.judgeSource(want);
     if (held !== null) return { state: { state: "needs-trust", ...held }, key: null, warning: null };
-    const { withhold, home, password } = want;
-    const signal = this.#superseded.signal;
-    const reading = await this.#runs.read(want.source, { env, withhold, home, password, limit, signal });
+    const { signal } = this.#superseded;
+    const reading = await this.#runs.read(want.source, { ...want, env, limit, as, signal });
     // Before the key is judged: its first use must not be pinned to where an older configuration sent it.
     if (this.#entries.get(want.name) !== entry) return null;
     if (reading.ok) return this.#judged(want, reading.key, reading.warning);

@@ -1,6 +1,6 @@
 import { describeSource, type KeySource } from "../key-source.ts";
 import { keyFault, Secret } from "../secret.ts";
-import { runKeyCommand } from "./sources/command.ts";
+import { type CommandAs, runKeyCommand } from "./sources/command.ts";
 import { readKeyFile, type SourceText } from "./sources/file.ts";
 import { readKeychain } from "./sources/keychain.ts";
 import { plain } from "./words.ts";
@@ -18,6 +18,8 @@ export interface ReadMeans {
   readonly limit?: number | undefined;
   /** It is a password, which a person chose: no rule says what it looks like. Default a key. */
   readonly password?: boolean | undefined;
+  /** How a command is started. Default as it is. */
+  readonly as?: CommandAs | undefined;
 }
 
 export type Reading =
@@ -29,7 +31,7 @@ const DEFAULT_LIMIT = 10_000;
 
 /** Reads a key from its source. Never throws, and never says the key in a reason. */
 export async function readKey(source: KeySource, means: ReadMeans): Promise<Reading> {
-  const { env, withhold = [], home = [], signal, limit = DEFAULT_LIMIT } = means;
+  const { env, withhold = [], home = [], signal, limit = DEFAULT_LIMIT, as } = means;
   const checked = means.password === true ? asPassword : asKey;
   switch (source.kind) {
     case "literal":
@@ -40,7 +42,7 @@ export async function readKey(source: KeySource, means: ReadMeans): Promise<Read
     case "file":
       return checked(source, await readKeyFile(source.path, home, limit));
     case "command":
-      return checked(source, await runKeyCommand(source.argv, { env, withhold, signal, limit }));
+      return checked(source, await runKeyCommand(source.argv, { env, withhold, signal, limit, as }));
     case "keychain":
       return checked(source, await readKeychain(source, { env, signal, limit }));
   }

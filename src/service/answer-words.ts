@@ -20,3 +20,11 @@ export function inTheWay(file: string, why: string): { ok: false; why: string; n
     next: `move it away (mv ${file} ${file}.mine), then try again`,
   };
 }
+
+export function notWritten(file: string, why: string): { ok: false; why: string; next: string } {
+  return {
+    ok: false,
+    why: `${file} cannot be written: ${why}`,
+    next: "mend that, then keybearer service install",
+  };
+}

@@ -2,25 +2,29 @@ import { describeSource, type KeySource, type KeyState } from "../key-source.ts"
 import { shellWord } from "../keys/words.ts";
 import type { ServiceSpec } from "./spec.ts";
 
-/** What the manager itself gives every service, beside what it was told to. */
+/** What launchd gives every agent, beside what it was told to. systemd says itself all that it gives. */
 const FROM_LOGIN = ["HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "SSH_AUTH_SOCK", "SECURITYSESSIONID"];
-/** Cleared by the unit and the agent. */
-const CLEARED = /^(?:NODE_(?!EXTRA_CA_CERTS$)|DEBUG$|FORCE_FETCH_PATH$|LD_PRELOAD$|LD_AUDIT$)/;
+
+export interface Surroundings {
+  readonly kind: "systemd" | "launchd";
+  /** What the manager says that it gives. */
+  readonly given: Readonly<Record<string, string>>;
+  readonly shell: Readonly<Record<string, string | undefined>>;
+  /** Variables that the unit or the agent clears. */
+  readonly cleared: readonly string[];
+}
 
 /**
  * The variables a service of this kind sees, so that a source can be tried as it will be read: the manager's own
  * instead of the shell's, and the PATH of the unit.
  */
-export function serviceEnvironment(
-  spec: ServiceSpec,
-  given: Readonly<Record<string, string>>,
-  shell: Readonly<Record<string, string | undefined>>,
-): Record<string, string> {
-  const login = FROM_LOGIN.flatMap((name) => {
+export function serviceEnvironment(spec: ServiceSpec, around: Surroundings): Record<string, string> {
+  const { kind, given, shell, cleared } = around;
+  const login = (kind === "launchd" ? FROM_LOGIN : []).flatMap((name) => {
     const value = shell[name];
     return value === undefined ? [] : [[name, value] as const];
   });
-  const manager = Object.entries(given).filter(([name]) => !CLEARED.test(name));
+  const manager = Object.entries(given).filter(([name]) => !cleared.includes(name));
   const home = spec.home === null ? {} : { KEYBEARER_HOME: spec.home };
   return {
     ...Object.fromEntries(login),
@@ -48,41 +52,73 @@ export interface SourceNote {
   readonly missing: boolean;
 }
 
-export function sourceNotes(
-  tried: readonly Tried[],
-  { kind, shell }: { readonly kind: "systemd" | "launchd"; readonly shell: NodeJS.ProcessEnv },
-): SourceNote[] {
+export interface NoteMeans {
+  readonly kind: "systemd" | "launchd";
+  readonly shell: NodeJS.ProcessEnv;
+  /** Commands were run as confined as the unit confines them. Default false. */
+  readonly confined?: boolean;
+}
+
+export function sourceNotes(tried: readonly Tried[], means: NoteMeans): SourceNote[] {
   return tried.flatMap((each) => {
-    const note = noteOf(each, kind, shell);
+    const note = noteOf(each, means);
     return note === null ? [] : [{ whose: each.whose, ...note }];
   });
 }
 
+/** What the daemon says of a tool once it runs. */
+export interface StartedTool {
+  readonly name: string;
+  readonly state: string;
+  readonly why: string | null;
+  readonly next: string | null;
+}
+
+/** The same, as the started service has found them itself. */
+export function startedNotes(tools: readonly StartedTool[], kind: NoteMeans["kind"]): SourceNote[] {
+  return tools
+    .filter(({ state }) => state === "key-unavailable" || state === "needs-trust")
+    .map(({ name, state, why, next }) => {
+      const what = why ?? state;
+      return { whose: `tool ${name}`, what, next: confinedNext(what, kind) ?? next, missing: true };
+    });
+}
+
 type Note = Omit<SourceNote, "whose">;
 
-function noteOf(
-  { source, state, tool }: Tried,
-  kind: "systemd" | "launchd",
-  shell: NodeJS.ProcessEnv,
-): Note | null {
+function noteOf({ source, state, tool }: Tried, means: NoteMeans): Note | null {
   const keep = tool === null ? null : `keybearer tools rotate ${shellWord(tool)}`;
   if (state.state === "needs-trust") {
     const what = `${state.what} waits for your yes: ${state.from} → ${state.to}`;
     return { what, next: tool === null ? null : `keybearer trust ${shellWord(tool)}`, missing: true };
   }
-  if (source.kind === "env") return variableNote(source.name, state, { kind, shell, tool });
+  if (source.kind === "env") return variableNote(source.name, state, { ...means, tool });
   if (state.state === "ready") return null;
   const where = describeSource(source);
   const heard = `${where}: ${state.reason}`;
   if (source.kind === "command") {
-    const what = `${where}, run as the service runs it (no terminal, no window, its PATH): ${state.reason}`;
-    return { what, next: keep, missing: true };
+    const how = means.confined
+      ? "no terminal, no window, its PATH, its hardening"
+      : "no terminal, no window, its PATH";
+    const what = `${where}, run as the service runs it (${how}): ${state.reason}`;
+    return { what, next: confinedNext(state.reason, means.kind) ?? keep, missing: true };
   }
   if (source.kind === "keychain") {
     const what = `${heard}. a service that starts before the keychain is unlocked finds it locked`;
     return { what, next: keep, missing: true };
   }
   return { what: heard, next: keep, missing: true };
+}
+
+/** What to do about a command that fails for the unit's sake alone; null: it does not look like that. */
+function confinedNext(said: string, kind: NoteMeans["kind"]): string | null {
+  if (kind !== "systemd") return null;
+  if (/SSH_AUTH_SOCK|authentication agent/i.test(said))
+    return "systemctl --user import-environment SSH_AUTH_SOCK at your login, then keybearer service restart";
+  if (!/read-only file system|\bEROFS\b/i.test(said)) return null;
+  const file = /(\/[^\s'"`’:]+)['"`’]?: read-only/i.exec(said)?.[1];
+  const folder = file === undefined ? "the folder it writes to" : file.slice(0, file.lastIndexOf("/"));
+  return `let it write there: systemctl --user edit keybearer, with the lines [Service] and ReadWritePaths=${folder}, then keybearer service restart`;
 }
 
 interface Seen {

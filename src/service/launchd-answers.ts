@@ -18,6 +18,8 @@ export function jobIn(text: string): Omit<ServiceState, "file" | "enabled"> {
     since: null,
     restarts: /^\d+$/.test(said.get("runs") ?? "") ? Number(said.get("runs")) : null,
     lastExit,
+    said: null,
+    inNamespace: null,
   };
 }
 

@@ -1,9 +1,17 @@
 import { dirname, join } from "node:path";
 import { reason } from "../reason.ts";
-import { complaint, inTheWay } from "./answer-words.ts";
+import { complaint, inTheWay, notWritten } from "./answer-words.ts";
 import type { Ran, RunCommand } from "./command-runner.ts";
 import { type Job, Launchctl } from "./launchctl.ts";
-import type { Availability, Done, Installed, LogRequest, ServiceManager, ServiceState } from "./manager.ts";
+import type {
+  Availability,
+  Done,
+  Installed,
+  LogRequest,
+  ServiceManager,
+  ServiceState,
+  Step,
+} from "./manager.ts";
 import { plistText, readPlist } from "./plist.ts";
 import type { ServiceFiles } from "./service-file.ts";
 import type { ServiceSpec } from "./spec.ts";
@@ -53,16 +61,24 @@ export function createLaunchd(means: LaunchdMeans): ServiceManager {
   return {
     kind: "launchd",
     file,
-    plan: (spec) => [
-      { kind: "write", file, text: plistText(template, spec) },
-      { kind: "run", argv: ["launchctl", "enable", job] },
-      { kind: "run", argv: ["launchctl", "bootstrap", domain, file] },
-      { kind: "run", argv: ["launchctl", "kickstart", job] },
-    ],
-    planRemoval: () => [
-      { kind: "run", argv: ["launchctl", "bootout", job] },
-      { kind: "remove", file },
-    ],
+    async plan(spec) {
+      const [old, there] = [await files.find(file, readPlist), await launchctl.loaded()];
+      if (old.kind === "foreign") return inTheWay(file, old.why);
+      const text = plistText(template, spec);
+      const same = old.kind === "ours" && old.text === text;
+      const say = (...words: readonly string[]) => ({ kind: "run" as const, argv: ["launchctl", ...words] });
+      const steps: Step[] = same || there === null ? [] : [say("bootout", job)];
+      if (!same) steps.push({ kind: "write", file, text });
+      steps.push(say("enable", job));
+      if (!same || there === null) steps.push(say("bootstrap", domain, file));
+      return { ok: true, steps: [...steps, say("kickstart", job)] };
+    },
+    async planRemoval() {
+      const [old, there] = [await files.find(file, readPlist), await launchctl.loaded()];
+      if (old.kind === "foreign") return inTheWay(file, old.why);
+      const steps: Step[] = there === null ? [] : [{ kind: "run", argv: ["launchctl", "bootout", job] }];
+      return { ok: true, steps: old.kind === "none" ? steps : [...steps, { kind: "remove", file }] };
+    },
     available: async () => availabilityIn(await launchctl.say("print", domain)),
     found: () => files.find(file, readPlist),
     environment: (names) => variables(launchctl, names),
@@ -76,6 +92,7 @@ export function createLaunchd(means: LaunchdMeans): ServiceManager {
 
 const NOT_LOADED: Job = {
   ...{ active: "stopped", words: "not loaded", pid: null, since: null, restarts: null, lastExit: null },
+  ...{ said: null, inNamespace: null },
 };
 
 async function stateOf(launchctl: Launchctl, file: string, files: ServiceFiles): Promise<ServiceState> {
@@ -91,38 +108,42 @@ interface Wanted {
   readonly files: ServiceFiles;
 }
 
+/**
+ * launchd knows a job as it was loaded: a new text needs it taken out and put in again. Out before the new file takes
+ * its place: cut off anywhere, no old job is left running beside a file that the next installation would find in order.
+ */
 async function install(launchctl: Launchctl, file: string, wanted: Wanted): Promise<Installed> {
   const { spec, text, files } = wanted;
   const old = await files.find(file, readPlist);
   if (old.kind === "foreign") return inTheWay(file, old.why);
   const same = old.kind === "ours" && old.text === text;
   // launchd makes no folder for the log, and without it does not start the job.
-  const fault = await files
+  const staged = await files
     .makeFolder(dirname(spec.logFile))
-    .then(() => (same ? undefined : files.write(file, text)))
-    .then(() => null, reason);
-  if (fault !== null) return { ok: false, why: `${file} cannot be written: ${fault}`, next: null };
+    .then(() => (same ? null : files.stage(file, text)))
+    .catch((error: unknown) => reason(error));
+  if (typeof staged === "string") return notWritten(file, staged);
   const there = await launchctl.loaded();
   const anew = there !== null && !same;
-  const done = await startNew(launchctl, file, there === null ? "load" : anew ? "anew" : "as it is");
+  if (anew) {
+    const unloaded = await launchctl.unload();
+    if (!unloaded.ok) {
+      await staged?.drop();
+      return { ...unloaded, next: null };
+    }
+  }
+  const unput = (await staged?.put().then(() => null, reason)) ?? null;
+  const done = await startNew(launchctl, file, there === null || anew ? "load" : "as it is");
+  if (unput !== null) return notWritten(file, unput);
   if (!done.ok) return { ...done, next: null };
   const before = old.kind === "none" ? "none" : same ? "same" : "different";
   return { ok: true, before, restarted: anew && there.pid !== null };
 }
 
-/** launchd knows a job as it was loaded: a new text needs it taken out and put in again. */
-async function startNew(
-  launchctl: Launchctl,
-  file: string,
-  how: "load" | "anew" | "as it is",
-): Promise<Done> {
-  if (how === "anew") {
-    const unloaded = await launchctl.unload();
-    if (!unloaded.ok) return unloaded;
-  }
+async function startNew(launchctl: Launchctl, file: string, how: "load" | "as it is"): Promise<Done> {
   // Somebody may have disabled it once, and launchd remembers that beyond the file: then it would not load.
   await launchctl.say("enable", launchctl.job);
-  if (how !== "as it is") {
+  if (how === "load") {
     const loaded = await launchctl.load(file);
     if (!loaded.ok) return loaded;
   }
@@ -141,7 +162,7 @@ async function variables(launchctl: Launchctl, names: readonly string[]): Promis
 }
 
 const BY_HAND =
-  "log in at the Mac itself and try again there, or start it in a terminal: keybearer run, which stays in the foreground, reloads on SIGHUP and stops cleanly on SIGTERM";
+  "without it, log in at the Mac itself and try again there, or start it in a terminal: keybearer run, which stays in the foreground, reloads on SIGHUP and stops cleanly on SIGTERM";
 
 function availabilityIn(ran: Ran): Availability {
   if (ran.missing) return { ok: false, why: "there is no launchctl here", byHand: BY_HAND };

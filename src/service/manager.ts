@@ -4,11 +4,17 @@ import type { InstalledUnit, ServiceSpec } from "./spec.ts";
 export type Step =
   | { readonly kind: "write"; readonly file: string; readonly text: string }
   | { readonly kind: "remove"; readonly file: string }
+  | { readonly kind: "make"; readonly folder: string }
   | { readonly kind: "run"; readonly argv: readonly string[] };
+
+/** What would be done as things are now, in order; or why it would not be. */
+export type Plan =
+  | { readonly ok: true; readonly steps: readonly Step[] }
+  | { readonly ok: false; readonly why: string; readonly next: string };
 
 export type Availability =
   | { readonly ok: true }
-  /** why: what kept it from answering. byHand: how keybearer is started without it. */
+  /** why: what keeps it from being used. byHand: what to do then, a sentence. */
   | { readonly ok: false; readonly why: string; readonly byHand: string };
 
 /** What lies where the service's file belongs. */
@@ -31,6 +37,10 @@ export interface ServiceState {
   /** It comes back at the next login. */
   readonly enabled: boolean;
   readonly lastExit: LastExit | null;
+  /** What the daemon told the manager last, such as why it did not start. null: nothing, or launchd. */
+  readonly said: string | null;
+  /** It sees other processes only out of a user namespace. null: the manager does not tell. */
+  readonly inNamespace: boolean | null;
 }
 
 /** How the last process ended, where the manager tells. */
@@ -40,7 +50,9 @@ export interface LastExit {
 }
 
 /** What came of a change. */
-export type Done = { readonly ok: true } | { readonly ok: false; readonly why: string };
+export type Done =
+  | { readonly ok: true }
+  | { readonly ok: false; readonly why: string; readonly next?: string | null };
 
 export type Installed =
   /** before: what the file was. restarted: a running one was drained and started anew. */
@@ -49,6 +61,7 @@ export type Installed =
       readonly before: "none" | "same" | "different";
       readonly restarted: boolean;
     }
+  /** next: what to do first; null: it was told to run, and does not. */
   | { readonly ok: false; readonly why: string; readonly next: string | null };
 
 export interface LogRequest {
@@ -63,10 +76,10 @@ export interface ServiceManager {
   readonly kind: "systemd" | "launchd";
   /** Where the unit or agent lies, or would. */
   readonly file: string;
-  /** What an installation writes and runs, in order, where nothing is installed yet. */
-  plan(spec: ServiceSpec): readonly Step[];
-  /** The same for taking it away. */
-  planRemoval(): readonly Step[];
+  /** What an installation would write and run now. Changes nothing. */
+  plan(spec: ServiceSpec): Promise<Plan>;
+  /** The same for taking it away; no steps: there is nothing to take away. */
+  planRemoval(): Promise<Plan>;
   available(): Promise<Availability>;
   /** What lies where the file belongs. Asks nobody but the file system. */
   found(): Promise<FoundFile>;

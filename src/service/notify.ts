@@ -1,4 +1,6 @@
 import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { reason } from "../reason.ts";
 
 /**
  * Tells the service manager how the daemon is, as sd_notify(3) does. Does nothing where no manager asks for it.
@@ -14,7 +16,10 @@ export interface Notify {
   stopping(status: string): Promise<void>;
   /** It cannot start: what `systemctl status` shows beside the exit code. */
   failed(status: string): Promise<void>;
-  /** At intervals: all is well, and `look` says how in words. When it finds that all is not well, it answers null. */
+  /**
+   * At intervals: all is well, and `look` says how in words. When it finds that all is not well, it answers null and is
+   * asked again soon: one bad moment is not the end. Each time READY is said anew, in case the first was lost.
+   */
   watch(look: () => Promise<string | null>): void;
 }
 
@@ -32,6 +37,8 @@ const PROGRAMS = [
 ];
 /** A manager that does not read its socket for so long has other worries. */
 const PATIENCE_MS = 5000;
+/** After a look that found nothing, or a message that did not arrive. */
+const SOON_MS = 1500;
 /** One line for a person: `systemctl status` cuts it anyway. */
 const LONGEST_STATUS = 200;
 const VARIABLES = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
@@ -47,48 +54,92 @@ export function createNotify(env: NodeJS.ProcessEnv, pid: number, means: NotifyM
   // A path or, with @, a name in the abstract namespace. Anything else is for other kinds of managers.
   if (socket === undefined || !/^[/@]./.test(socket)) return silent();
 
+  const post = createPost(programs, socket, onTrouble);
   let beat: NodeJS.Timeout | undefined;
   let over = false;
-  let last: Promise<void> = Promise.resolve();
-  // One after the other: READY after RELOADING, and never the other way round.
-  const send = (...lines: readonly string[]) => {
-    last = last
-      .then(() => sendNow(programs, socket, lines))
-      .catch((error: Error) => onTrouble(error.message));
-    return last;
-  };
-  const end = () => {
-    over = true;
-    clearTimeout(beat);
-  };
-
+  let reloads = 0;
   // After STOPPING, a reload that was under way has nothing more to say.
-  const unlessOver = (...lines: readonly string[]) => (over ? last : send(...lines));
+  const unlessOver = (...lines: readonly string[]) => (over ? post.idle() : post.send(...lines));
+
+  const check = async (look: () => Promise<string | null>): Promise<boolean> => {
+    const status = await look().catch(() => null);
+    if (status === null) {
+      if (!over) post.complain("no answer at its own address: the watchdog of the service is not told");
+      return false;
+    }
+    // In the middle of a reload, READY would end it, and the status is the reload's.
+    if (reloads > 0) await unlessOver("WATCHDOG=1");
+    else await unlessOver("READY=1", "WATCHDOG=1", statusLine(status));
+    return post.arrived();
+  };
 
   return {
-    ready: (status) => unlessOver("READY=1", statusLine(status)),
-    reloading: () => unlessOver("RELOADING=1", statusLine("reading config.yaml and every key again")),
-    stopping(status) {
-      end();
-      return send("STOPPING=1", statusLine(status));
+    ready(status) {
+      reloads = Math.max(reloads - 1, 0);
+      return unlessOver("READY=1", statusLine(status));
     },
-    failed: (status) => send(statusLine(status)),
+    reloading() {
+      reloads += 1;
+      return unlessOver("RELOADING=1", statusLine("reading config.yaml and every key again"));
+    },
+    stopping(status) {
+      over = true;
+      clearTimeout(beat);
+      return post.send("STOPPING=1", statusLine(status));
+    },
+    failed: (status) => post.send(statusLine(status)),
     watch(look) {
       const every = intervalOf(usec, watched, pid);
       if (every === null) return;
-      const next = () => {
+      const next = (well: boolean) => {
+        if (over) return;
+        const wait = well ? every : Math.min(SOON_MS, every);
         // It must not be what keeps a stopped daemon alive.
-        if (!over) beat = setTimeout(() => void check(), every).unref();
+        beat = setTimeout(() => void check(look).then(next), wait).unref();
       };
-      const check = async () => {
-        const status = await look().catch(() => null);
-        if (status !== null) await unlessOver("WATCHDOG=1", statusLine(status));
-        else if (!over) onTrouble("no answer at its own address: the watchdog of the service is not told");
-        next();
-      };
-      next();
+      // After what is on its way: if READY does not arrive, it is said again soon.
+      void post.idle().then(() => next(post.arrived()));
     },
   };
+}
+
+/** Sends one message after the other: READY after RELOADING, and never the other way round. */
+function createPost(programs: readonly string[], socket: string, onTrouble: (words: string) => void) {
+  let arrived = true;
+  let complained = "";
+  let last: Promise<void> = Promise.resolve();
+  // Not forty times a minute, while it is tried again.
+  const complain = (words: string) => {
+    if (words !== complained) onTrouble(words);
+    complained = words;
+  };
+  const post = async (lines: readonly string[]) => {
+    try {
+      await sendNow(programs, socket, lines);
+      arrived = true;
+      complained = "";
+    } catch (error) {
+      arrived = false;
+      complain(reason(error));
+    }
+  };
+  return {
+    complain,
+    send(...lines: readonly string[]): Promise<void> {
+      last = last.then(() => post(lines));
+      return last;
+    },
+    /** Whether the last message did. */
+    arrived: () => arrived,
+    /** Resolves when nothing is on its way any more. */
+    idle: () => last,
+  };
+}
+
+/** Why a unit of Type=notify would never count as started here; null: it would. */
+export function notifyFault(programs: readonly string[] = PROGRAMS): string | null {
+  if (programs.some((program) => existsSync(program))) return null;
+  return `there is no ${programs[0] ?? "systemd-notify"}, by which keybearer tells systemd that it is ready → install the package systemd whole`;
 }
 
 /** Half of what the manager allows, as sd_watchdog_enabled(3) recommends. */

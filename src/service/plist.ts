@@ -1,4 +1,4 @@
-import { type InstalledUnit, type ServiceSpec, specFault } from "./spec.ts";
+import { type InstalledUnit, PLACE_VARIABLES, type ServiceSpec, specFault } from "./spec.ts";
 
 const MARK = /^<!-- keybearer agent (\d{1,6}) -->$/m;
 const ARGUMENTS = /(<key>ProgramArguments<\/key>\s*<array>)([\s\S]*?)(<\/array>)/;
@@ -54,8 +54,19 @@ export function readPlist(text: string): InstalledUnit | null {
   const [node, main, run, flag, config, ...more] = words;
   if (run !== "run" || flag !== "--config" || config === undefined || more.length > 0) return null;
   if (node === undefined || main === undefined) return null;
-  const home = /<key>KEYBEARER_HOME<\/key>\s*<string>([^<]*)<\/string>/.exec(text)?.[1];
-  return { node, main, config, home: home === undefined ? null : plainOf(home), format: Number(format) };
+  const environment = PLACE_VARIABLES.flatMap((name) => {
+    const value = valueAt(name, text);
+    return value === null ? [] : [[name, value] as const];
+  });
+  return {
+    ...{ node, main, config, home: valueAt("KEYBEARER_HOME", text), format: Number(format) },
+    ...{ environment: Object.fromEntries(environment), namespaces: false },
+  };
+}
+
+function valueAt(key: string, text: string): string | null {
+  const found = stringAt(key).exec(text)?.[2];
+  return found === undefined ? null : plainOf(found.slice("<string>".length, -"</string>".length));
 }
 
 function plainOf(text: string): string {

@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { constants } from "node:fs";
 import { lstat, mkdir, open, readFile, readlink, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -9,12 +10,20 @@ export interface ServiceFiles {
   find(file: string, read: (text: string) => InstalledUnit | null): Promise<FoundFile>;
   /** Whole or not at all. Throws. */
   write(file: string, text: string): Promise<void>;
+  /** The same in two steps: what can fail is over before anything else is changed. Throws. */
+  stage(file: string, text: string): Promise<Staged>;
   remove(file: string): Promise<void>;
   makeFolder(folder: string): Promise<void>;
 }
 
+/** A text that lies beside the file it is to become. */
+export interface Staged {
+  put(): Promise<void>;
+  drop(): Promise<void>;
+}
+
 export function createServiceFiles(): ServiceFiles {
-  return { find, write, remove, makeFolder };
+  return { find, write, stage, remove, makeFolder };
 }
 
 /** How systemd marks what must not be started. */
@@ -42,21 +51,32 @@ async function find(file: string, read: (text: string) => InstalledUnit | null):
   }
 }
 
-async function write(file: string, text: string): Promise<void> {
+async function stage(file: string, text: string): Promise<Staged> {
   await makeFolder(dirname(file));
-  const temporary = `${file}.keybearer-new`;
-  // What a killed process left.
-  await rm(temporary, { force: true });
+  const temporary = `${file}.${randomBytes(6).toString("hex")}.keybearer-new`;
+  const drop = () => rm(temporary, { force: true });
   const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
-  // launchd reads no agent that others may write; nobody else needs to read it either.
-  const handle = await open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
   try {
-    await handle.writeFile(text);
-    await handle.sync();
-  } finally {
-    await handle.close();
+    // launchd reads no agent that others may write; nobody else needs to read it either.
+    const handle = await open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
+    try {
+      await handle.writeFile(text);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    await drop();
+    throw error;
   }
-  await rename(temporary, file);
+  return {
+    put: () => rename(temporary, file).catch((error) => drop().then(() => Promise.reject(error))),
+    drop,
+  };
+}
+
+async function write(file: string, text: string): Promise<void> {
+  await (await stage(file, text)).put();
 }
 
 async function remove(file: string): Promise<void> {

@@ -31,6 +31,10 @@ export interface InstalledUnit {
   readonly main: string;
   readonly config: string;
   readonly home: string | null;
+  /** The XDG variables it sets. */
+  readonly environment: Readonly<Record<string, string>>;
+  /** It has a view of the file system of its own, in which no other process can be looked at. */
+  readonly namespaces: boolean;
   readonly format: number;
 }
 
@@ -38,7 +42,7 @@ export interface InstalledUnit {
 export const FORMAT = 1;
 
 /** The variables of places.ts, so that the daemon finds the folders that the command line finds. */
-const PLACE_VARIABLES = ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"] as const;
+export const PLACE_VARIABLES = ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"] as const;
 
 export interface SpecMeans {
   readonly node: string;
@@ -54,11 +58,13 @@ export function specOf({ node, main, places, env, namespaces }: SpecMeans): Serv
     const value = env[name];
     return value !== undefined && isAbsolute(value) ? [[name, value] as const] : [];
   });
+  // The folder of config.yaml, too, since a tool can be switched off and on in the dashboard. Not that of a file which
+  // was named: it may be the person's whole home.
+  const beside = places.own.filter((folder) => folder === dirname(places.config));
   return {
     ...{ node, main, config: places.config, home, namespaces },
     environment: home === null ? Object.fromEntries(set) : {},
-    // The folder of config.yaml too: a tool can be switched off and on in the dashboard.
-    writable: [places.state, places.run, dirname(places.config)],
+    writable: [places.state, places.run, ...beside],
     path: servicePath(env.HOME),
     logFile: join(places.state, "keybearer.log"),
   };

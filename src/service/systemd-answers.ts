@@ -12,6 +12,8 @@ export const PROPERTIES = [
   "ExecMainCode",
   "ExecMainStatus",
   "NeedDaemonReload",
+  "StatusText",
+  "PrivateUsers",
 ] as const;
 
 /** Lines of NAME=value. */
@@ -35,6 +37,9 @@ export function stateIn(said: ReadonlyMap<string, string>): Omit<ServiceState, "
     restarts: /^\d+$/.test(said.get("NRestarts") ?? "") ? Number(said.get("NRestarts")) : null,
     enabled: /^enabled/.test(said.get("UnitFileState") ?? ""),
     lastExit: exitIn(said),
+    said: said.get("StatusText") || null,
+    // Of a unit that is not loaded the manager says no to everything.
+    inNamespace: said.get("LoadState") === "loaded" ? said.get("PrivateUsers") === "yes" : null,
   };
 }
 

@@ -1,4 +1,4 @@
-import { type InstalledUnit, type ServiceSpec, specFault } from "./spec.ts";
+import { type InstalledUnit, PLACE_VARIABLES, type ServiceSpec, specFault } from "./spec.ts";
 
 /** The first line of every unit of ours, of whichever format. */
 const MARK = /^# keybearer unit (\d{1,6})$/;
@@ -55,29 +55,52 @@ function word(text: string): string {
   return `"${text.replace(/[\\"]/g, "\\$&").replaceAll("%", "%%")}"`;
 }
 
-/** null: not a unit of ours. */
-export function readUnit(text: string): InstalledUnit | null {
-  const lines = text.split(/\r?\n/);
-  const format = MARK.exec(lines[0] ?? "")?.[1];
-  const start = lines.find((line) => line.startsWith("ExecStart="))?.slice("ExecStart=".length);
-  if (format === undefined || start === undefined) return null;
-  const [node, main, run, flag, config, ...more] = words(start.replace(/^:/, ""));
-  if (run !== "run" || flag !== "--config" || config === undefined || more.length > 0) return null;
-  if (node === undefined || main === undefined) return null;
-  return { node, main, config, home: homeOf(lines), format: Number(format) };
+/** The variables that the unit takes away from the daemon and from what it starts. */
+export function clearedBy(template: string): string[] {
+  return valuesOf("UnsetEnvironment=", template.split("\n")).flatMap((value) => value.split(" "));
 }
 
-function homeOf(lines: readonly string[]): string | null {
-  const name = "KEYBEARER_HOME=";
-  const variables = lines
-    .filter((line) => line.startsWith("Environment="))
-    .flatMap((line) => words(line.slice("Environment=".length)));
-  return variables.find((variable) => variable.startsWith(name))?.slice(name.length) ?? null;
+/** What systemd.unit(5) puts in place of %h and %t. A unit that was copied by hand has them. */
+export interface Specifiers {
+  readonly home: string;
+  /** $XDG_RUNTIME_DIR. */
+  readonly runtime: string;
+}
+
+/** null: not a unit of ours. Without `specifiers`, they stay as they are. */
+export function readUnit(text: string, specifiers?: Specifiers): InstalledUnit | null {
+  const lines = text.split(/\r?\n/);
+  const format = MARK.exec(lines[0] ?? "")?.[1];
+  const start = valuesOf("ExecStart=", lines)[0];
+  if (format === undefined || start === undefined) return null;
+  const [node, main, run, flag, config, ...more] = words(start.replace(/^:/, ""), specifiers);
+  if (run !== "run" || flag !== "--config" || config === undefined || more.length > 0) return null;
+  if (node === undefined || main === undefined) return null;
+  const variables = valuesOf("Environment=", lines).flatMap((value) => words(value, specifiers));
+  const set = new Map(variables.map((variable) => split(variable)));
+  const namespaces = valuesOf("PrivateUsers=", lines).some((value) => /^(?:yes|true|on|1)\s*$/i.test(value));
+  return {
+    ...{ node, main, config, home: set.get("KEYBEARER_HOME") ?? null, namespaces, format: Number(format) },
+    environment: Object.fromEntries([...set].filter(([name]) => PLACES.includes(name))),
+  };
+}
+
+const PLACES: readonly string[] = PLACE_VARIABLES;
+
+function valuesOf(name: string, lines: readonly string[]): string[] {
+  return lines.filter((line) => line.startsWith(name)).map((line) => line.slice(name.length));
+}
+
+function split(variable: string): [name: string, value: string] {
+  const at = variable.indexOf("=");
+  return [variable.slice(0, at), variable.slice(at + 1)];
 }
 
 /** Reads what `word` writes, and plain words. */
-function words(text: string): string[] {
+function words(text: string, specifiers: Specifiers | undefined): string[] {
+  const meant = new Map([["%%", "%"]]);
+  if (specifiers !== undefined) meant.set("%h", specifiers.home).set("%t", specifiers.runtime);
   return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|([^\s"]+)/g)].map(([, quoted, plain]) =>
-    (quoted?.replace(/\\(.)/g, "$1") ?? plain ?? "").replaceAll("%%", "%"),
+    (quoted?.replace(/\\(.)/g, "$1") ?? plain ?? "").replace(/%./g, (all) => meant.get(all) ?? all),
   );
 }

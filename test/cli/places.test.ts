@@ -1,7 +1,7 @@
 import { mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { findPlaces, prepareFolders } from "../../src/places.ts";
+import { findPlaces, prepareFolders, rootHere } from "../../src/places.ts";
 import { newHome } from "../doubles/command.ts";
 
 const home = "/home/me";
@@ -49,4 +49,20 @@ t.test("a file named by hand is explicit, and its folder is not judged", async (
   t.equal(places.explicit, true);
   t.same(prepareFolders(places), []);
   for (const made of [places.state, places.run]) t.equal(statSync(made).mode & 0o777, 0o700);
+});
+
+t.test("root is known by the number it has in a user namespace", async (t) => {
+  const here = (map: string | null, overflow: string | null = "65534\n") =>
+    rootHere((file) => (file === "/proc/self/uid_map" ? map : overflow));
+  t.equal(here("         0          0 4294967295\n"), 0, "no namespace");
+  t.equal(here(null), 0, "nor here, where there are none");
+  t.equal(here("      1000       1000          1\n"), 65534, "as PrivateUsers= of a user's unit makes it");
+  t.equal(here("      1000       1000          1\n", "99\n"), 99);
+  t.equal(
+    here("         0       1000          1\n"),
+    0,
+    "where the person is called root, root is somebody else",
+  );
+  t.equal(here("         1     100000      65536\n         0       1000          1\n"), 0);
+  for (const unreadable of [null, "", "x"]) t.equal(here("  1000  1000  1\n", unreadable), 0);
 });

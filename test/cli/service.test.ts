@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import { createServer } from "node:net";
 import { dirname, join } from "node:path";
@@ -269,7 +269,7 @@ t.test(
     t.match(refused.stderr, "→ printenv CODEX_KEY | keybearer tools rotate codex --key-stdin");
     t.match(refused.stderr, /no tool would have a key\. .*install --yes\nnothing was changed/);
     t.notOk(existsSync(none.unit));
-    t.match(dry, { code: 0, stdout: `would remove ${none.unit}` });
+    t.match(dry, { code: 0, stdout: /not installed/ });
     for (const { systemctl } of [none, given]) {
       systemctl.failStarts();
       systemctl.state({ ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 1 });
@@ -282,43 +282,179 @@ t.test(
   },
 );
 
-t.test("a purge takes what keybearer made, by name, and through no link", onLinux, async (t) => {
-  const { keybearer, home, service, systemctl } = await scene(t);
-  const outside = join(home, "outside");
-  mkdirSync(outside);
-  writeFileSync(join(outside, "precious"), "");
-  for (const folder of ["keys", "state", "run", "state/undo"]) mkdirSync(join(keybearer, folder));
-  for (const file of [
-    "keys/codex",
-    "state/usage.db",
-    "state/usage.db-wal",
-    "state/undo/1.json",
-    "state/mine.txt",
-    "notes",
-  ])
-    writeFileSync(join(keybearer, file), "x");
-  symlinkSync(outside, join(keybearer, "state/undo/link"));
-  symlinkSync(outside, join(keybearer, "state/trust.json"));
-  const [asked, atHome, linked] = await Promise.all([
-    service("uninstall --purge"),
-    service("uninstall --purge --yes", { HOME: keybearer }),
-    service("uninstall --purge --yes", {
-      KEYBEARER_HOME: join(keybearer, "..", "k", "state", "undo", "link"),
-    }),
-  ]);
-  t.match(asked, { code: 2, stderr: /keybearer service uninstall --purge --yes\nnothing was changed/ });
-  t.match(atHome, { code: 1, stderr: /is, or holds, your home folder\nnothing was changed/ });
-  t.match(linked, { code: 1, stderr: /is a link, which is not followed/ });
-  t.ok(existsSync(join(keybearer, "config.yaml")));
-  const { code, stdout } = await service("uninstall --purge --yes");
-  t.equal(code, 0);
-  for (const name of ["config.yaml", "keys", "state/usage.db", "state/usage.db-wal", "state/undo", "run"])
-    t.notOk(existsSync(join(keybearer, name)), `${name} is gone`);
-  for (const name of ["notes", "state/mine.txt"]) {
-    t.ok(existsSync(join(keybearer, name)), `${name} stays`);
-    t.match(stdout, `stays: ${join(keybearer, name)}: keybearer did not make it`);
+const FAILED = { ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 1 };
+
+/** Installed, and down: an installation is over at once, and its unit is what is looked at. */
+async function installedScene(t: Test) {
+  const here = await scene(t);
+  here.systemctl.failStarts();
+  here.systemctl.state(FAILED);
+  await here.service("install");
+  here.systemctl.changes();
+  return { ...here, text: () => readFileSync(here.unit, "utf8") };
+}
+
+t.test("a service keeps its own files when it is repaired from any other shell", onLinux, async (t) => {
+  const { home, keybearer, service, unit, text, putUnit } = await installedScene(t);
+  const [plain, first] = [{ KEYBEARER_HOME: "" }, text()];
+  const gone = first.replace(/ExecStart=:"[^"]+"/, 'ExecStart=:"/gone/bin/node"');
+  for (const own of [false, true]) {
+    if (own) {
+      mkdirSync(join(home, ".config/keybearer"), { recursive: true, mode: 0o700 });
+      writeFileSync(join(home, ".config/keybearer/config.yaml"), CONFIG, { mode: 0o600 });
+    }
+    putUnit(gone);
+    const { notes } = JSON.parse((await service("status --json", plain)).stdout);
+    t.same(
+      notes.map(({ id }: { id: string }) => id),
+      ["node", "disabled", "failed"],
+      "what was named on purpose is no note",
+    );
+    t.equal(notes[0].next, "keybearer service install");
+    const repaired = await service("install", plain);
+    t.match(repaired.stderr, `it keeps to ${join(keybearer, "config.yaml")}, as it was installed`);
+    t.equal(
+      readFileSync(unit, "utf8"),
+      first,
+      `${own ? "with" : "without"} a config.yaml at the usual place`,
+    );
   }
-  t.match(stdout, /stays: .*trust\.json: it is a link/);
-  t.ok(existsSync(join(outside, "precious")));
-  t.same(systemctl.changes(), []);
+  const usual = join(home, ".config/keybearer/config.yaml");
+  const named = JSON.parse((await service(`status --json --config ${usual}`, plain)).stdout);
+  t.match(
+    named.notes.find(({ id }: { id: string }) => id === "config"),
+    { next: `keybearer service install --config ${usual}` },
+  );
+  rmSync(join(keybearer, "config.yaml"));
+  t.match(await service("install", plain), {
+    ...{
+      code: 78,
+      stderr: `or name another: keybearer service install --config ${usual}\nnothing was changed`,
+    },
+  });
+  await service(`install --config ${usual}`, plain);
+  t.match(text(), `run --config "${usual}"`);
+  t.match(text(), `KEYBEARER_HOME=${keybearer}`, "of which nothing else was said");
 });
+
+t.test(
+  "what the system does not grant is told, and a trial that fails takes nothing away",
+  onLinux,
+  async (t) => {
+    const { service, text, systemctl, keybearer, home } = await installedScene(t);
+    const trial = (script: string) =>
+      writeFileSync(
+        join(dirname(systemctl.env.PATH.split(":")[0] ?? ""), "bin/systemd-run"),
+        `#!/bin/sh\n${script}\n`,
+      );
+    t.match(text(), /^PrivateUsers=yes$/m);
+    trial("echo 'Failed to connect to bus: No such file or directory' >&2; exit 1");
+    const untried = await service("install");
+    t.match(
+      untried.stderr,
+      /the unit keeps a read-only view .*, untried: .*could not try it: Failed to connect/,
+    );
+    t.match(text(), /^PrivateUsers=yes$/m);
+    trial("echo 'Job for run-u1.service failed.' >&2; exit 1");
+    const denied = await service("install");
+    t.match(denied.stderr, /the unit does without a read-only view .*does not grant it .*Job for run-u1/);
+    t.notMatch(text(), /^PrivateUsers/m);
+    t.match((await service("status")).stdout, /without a read-only view of the file system/);
+    t.match(JSON.parse((await service("status --json")).stdout), { namespaces: false });
+    trial("exit 0");
+    t.equal((await service("install")).stderr.includes("read-only"), false);
+    t.match(text(), /^PrivateUsers=yes$/m);
+
+    await saveConfig(keybearer, CONFIG.replace("key:", "process: /usr/bin/codex, key:"));
+    const [status, doctor, restart] = await Promise.all([
+      service("status"),
+      typed(["doctor", "--json"], { ...systemctl.env, HOME: home, KEYBEARER_HOME: keybearer }),
+      service("restart"),
+    ]);
+    t.match(status.stdout, /tool codex has process:[\s\S]*→ keybearer service install/);
+    t.match(
+      JSON.parse(doctor.stdout).findings.find(({ id }: { id: string }) => id === "service-process"),
+      { level: "problem", next: "keybearer service install" },
+    );
+    t.match(restart.stderr, /tool codex has process:/);
+    await service("install");
+    t.notMatch(text(), /^PrivateUsers/m);
+    t.notMatch((await service("status")).stdout, /has process:/);
+  },
+);
+
+t.test(
+  "--dry-run prints what would be done as things are, and is refused as the real one is",
+  onLinux,
+  async (t) => {
+    const { service, unit, systemctl, putUnit, text, keybearer } = await installedScene(t);
+    const same = await service("install --dry-run");
+    t.match(same, { code: 0, stderr: /is as it should be already/ });
+    t.notMatch(same.stdout, /would write/);
+    t.match(same.stdout, "would run systemctl --user reset-failed keybearer.service");
+    t.match(same.stderr, /this was run: systemd-run --user .*PrivateUsers=yes/);
+    const first = text();
+    putUnit(`${first}# mine\n`);
+    systemctl.state({ ...RUNNING, MainPID: 1 });
+    const { stdout } = await service("install --dry-run");
+    const runs = [...STARTED, "systemctl --user restart keybearer.service"].map(
+      (line) => `would run ${line}\n`,
+    );
+    t.match(stdout, `would write ${unit}:\n\n${first}`);
+    t.ok(stdout.endsWith(runs.join("")), "the restart is part of it");
+    t.match((await service("uninstall --dry-run")).stdout, `would remove ${unit}`);
+
+    putUnit("[Service]\nExecStart=/bin/true\n");
+    const [install, uninstall, status, restart] = await Promise.all(
+      ["install --dry-run", "uninstall --dry-run", "status", "restart"].map((line) => service(line)),
+    );
+    t.match(install, {
+      code: 1,
+      stdout: "",
+      stderr: /left alone: it was not written by keybearer\n→ move it/,
+    });
+    t.match(uninstall, { code: 1, stderr: /left alone[\s\S]*move it away/ });
+    t.notMatch(uninstall?.stdout, /would/);
+    t.match(status?.stdout, /→ move it away \(mv .*\), then keybearer service install/);
+    t.match(restart, { code: 1, stderr: /move it away/ });
+
+    rmSync(unit);
+    systemctl.state({});
+    await startUnderTest(t, CONFIG, { home: keybearer });
+    const byHand = await service("install --dry-run");
+    t.match(byHand, { code: 75, stdout: "", stderr: /and not as the service/ });
+    t.same(systemctl.changes(), []);
+  },
+);
+
+t.test(
+  "a manager that looks elsewhere for units, and one that does not answer, are told",
+  onLinux,
+  async (t) => {
+    const { home, service, systemctl, unit } = await scene(t);
+    systemctl.state({ UnitPath: "/home/other/.config/systemd/user /etc/systemd/user" });
+    const refused = await service("install");
+    t.match(refused, {
+      code: 1,
+      stderr: `HOME is ${home} here, but the user manager looks for units below /home/other,`,
+    });
+    t.notOk(existsSync(dirname(unit)));
+    systemctl.state({ UnitPath: `${dirname(unit)} /etc/systemd/user`, ...FAILED });
+    systemctl.failStarts();
+    await service("install");
+    t.ok(existsSync(unit));
+    systemctl.state({ ActiveState: "activating", SubState: "start", NRestarts: 2 });
+    t.match(await service("status"), {
+      ...{ code: 1, stdout: /does not come up: it ended 2 times already\s+→ keybearer service logs/ },
+    });
+    systemctl.silence();
+    const { code, stdout } = await service("status --json");
+    t.equal(code, 1);
+    t.match(JSON.parse(stdout), {
+      available: false,
+      installed: true,
+      serving: false,
+      why: /No medium found/,
+    });
+  },
+);

@@ -9,10 +9,11 @@ import { systemClock } from "../../src/clock.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { createTrust } from "../../src/keys/trust.ts";
 import { findPlaces } from "../../src/places.ts";
-import { serviceEnvironment } from "../../src/service/key-sources.ts";
+import { serviceEnvironment, startedNotes } from "../../src/service/key-sources.ts";
 import { readEnvironment } from "../../src/service/systemd-answers.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 import { createLaunchctl } from "../doubles/launchctl-recorder.ts";
+import { PACKAGE, startUserManager } from "../doubles/user-manager.ts";
 
 const CANARY = "sk-canary-sources-0123456789abcdef";
 
@@ -99,27 +100,101 @@ t.test("a keychain that cannot be reached from a service is told", noBus, async 
   t.equal(none, true);
 });
 
-t.test(
-  "a service has its manager's variables, the unit's PATH, and none that turn node around",
-  async (t) => {
-    const spec = {
-      ...{
-        node: "/n",
-        main: "/m",
-        config: "/c",
-        home: "/k",
-        environment: {},
-        writable: [],
-        namespaces: true,
-      },
-      ...{ path: "/unit/bin", logFile: "/l" },
-    };
-    const given = readEnvironment(
-      "HOME=/home/me\nPATH=/manager/bin\nNODE_OPTIONS=--inspect\nNODE_EXTRA_CA_CERTS=/ca.pem\nODD=$'a b\\'c\\n\\x41'\nEMPTY=\n",
+t.test("a service has its manager's variables, the unit's PATH, and none that the unit clears", async (t) => {
+  const spec = {
+    ...{ node: "/n", main: "/m", config: "/c", home: "/k", environment: {}, writable: [], namespaces: true },
+    ...{ path: "/unit/bin", logFile: "/l" },
+  };
+  const given = readEnvironment(
+    "HOME=/home/me\nPATH=/manager/bin\nNODE_OPTIONS=--inspect\nNODE_EXTRA_CA_CERTS=/ca.pem\nODD=$'a b\\'c\\n\\x41'\nEMPTY=\n",
+  );
+  const shell = { HOME: "/elsewhere", SECRET: "no", USER: "me", SSH_AUTH_SOCK: "/agent" };
+  const around = { given, shell, cleared: ["NODE_OPTIONS"] };
+  const same = { PATH: "/unit/bin", KEYBEARER_HOME: "/k", HOME: "/home/me" };
+  const both = { ...same, NODE_EXTRA_CA_CERTS: "/ca.pem", ODD: "a b'c\nA", EMPTY: "" };
+  t.same(
+    serviceEnvironment(spec, { kind: "systemd", ...around }),
+    both,
+    "systemd gives what it says it gives",
+  );
+  t.same(serviceEnvironment(spec, { kind: "launchd", ...around }), {
+    ...{ ...both, USER: "me", SSH_AUTH_SOCK: "/agent" },
+  });
+});
+
+t.test("what a started service could not read is told with what helps", async (t) => {
+  const read = "touch: cannot touch '/home/me/.cache/vault/t': Read-only file system";
+  const tool = (name: string, why: string, state = "key-unavailable") => ({
+    name,
+    state,
+    why,
+    next: "usual",
+  });
+  const tools = [
+    tool("a", read),
+    tool("b", "locked"),
+    tool("c", "", "ready"),
+    tool("d", "new", "needs-trust"),
+  ];
+  t.match(startedNotes(tools, "systemd"), [
+    {
+      whose: "tool a",
+      what: read,
+      next: /edit keybearer, .* ReadWritePaths=\/home\/me\/\.cache\/vault, then/,
+    },
+    { whose: "tool b", what: "locked", next: "usual" },
+    { whose: "tool d", what: "new", next: "usual" },
+  ]);
+  t.equal(startedNotes(tools, "launchd")[0]?.next, "usual", "launchd confines nothing");
+});
+
+t.test("under a real user manager, a command is tried as confined as the unit confines it", async (t) => {
+  const manager = await startUserManager(t);
+  if (manager === null) return;
+  const sh = (words: string) => `{ key: { command: [/bin/sh, -c, ${JSON.stringify(words)}] } }\n`;
+  const save = (tools: string) =>
+    manager.write(
+      ".config/keybearer/config.yaml",
+      `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools:\n${tools}`,
     );
-    t.same(serviceEnvironment(spec, given, { HOME: "/elsewhere", SECRET: "no", USER: "me" }), {
-      ...{ HOME: "/home/me", USER: "me", PATH: "/unit/bin", KEYBEARER_HOME: "/k" },
-      ...{ NODE_EXTRA_CA_CERTS: "/ca.pem", ODD: "a b'c\nA", EMPTY: "" },
-    });
-  },
-);
+  const install = async (...words: string[]) => {
+    const main = `${PACKAGE}/dist/cli/main.js`;
+    const shell = { SSH_AUTH_SOCK: "/run/agent", GIVEN_KEY: CANARY };
+    const ended = await manager.run([process.execPath, main, "service", "install", ...words], shell);
+    t.notMatch(ended.stdout + ended.stderr, CANARY, "no key is shown");
+    return ended;
+  };
+  const cache = `  cache: ${sh(`touch ~/.cache/of-a-vault && printf sk-canary-sources-%s 0123456789abcdef`)}`;
+  const agent = `  agent: ${sh('test -n "$SSH_AUTH_SOCK" || { echo no authentication agent >&2; exit 2; }')}`;
+  const UNIT = ".config/systemd/user/keybearer.service";
+  await manager.write(".cache/here", "");
+
+  await save(`${cache}${agent}  gone: { key: { command: [/no/such/program] } }\n`);
+  const none = await install();
+  t.equal(none.code, 2, none.stdout + none.stderr);
+  t.match(none.stderr, /tool cache: .*its hardening\): .*Read-only file system → let it write there: /);
+  t.match(none.stderr, new RegExp(`ReadWritePaths=${manager.home}/\\.cache, then`));
+  t.match(none.stderr, /tool agent: .*no authentication agent → .*import-environment SSH_AUTH_SOCK/);
+  t.match(none.stderr, /tool gone: .*\/no\/such\/program/);
+  t.match(none.stderr, /nothing was changed/);
+  t.notOk(existsSync(join(manager.homeOutside, UNIT)));
+
+  // Word for word, in the daemon's folder, without the keys of others.
+  await manager.systemctl("set-environment", `GIVEN_KEY=${CANARY}`);
+  const words =
+    'test "$0/$1" = \'50%h/$HOME\' && test "$PWD" = / && test -z "$GIVEN_KEY" && echo "sk-$(id -u)-0123456"';
+  const exact = `  exact: { key: { command: [/bin/sh, -c, ${JSON.stringify(words)}, "50%h", "$HOME"] } }\n`;
+  await save(`${cache}${exact}  given: { key: env:GIVEN_KEY }\n`);
+  await manager.write(`${UNIT}.d/cache.conf`, "[Service]\nReadWritePaths=%h/.cache\n");
+  const first = await install();
+  t.equal(first.code, 0, first.stdout + first.stderr);
+  t.notMatch(first.stderr, /tool exact/);
+  await manager.systemctl("stop", "keybearer");
+  const again = await install();
+  t.equal(again.code, 0, again.stdout + again.stderr);
+  t.notMatch(again.stderr, /tool (exact|cache)/, "with the drop-in it may write there");
+  t.match(again.stderr, /tool given: .*may be gone after the next login/);
+  const journal = (await manager.run(["journalctl", "--quiet", "--no-pager"])).stdout;
+  t.match(journal, /keybearer tries the source of a key/);
+  t.notMatch(journal, CANARY);
+});

@@ -1,10 +1,11 @@
 import { existsSync } from "node:fs";
-import { mkdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
-import { createRunner } from "../../src/service/command-runner.ts";
+import { createRunner, type RunCommand } from "../../src/service/command-runner.ts";
 import { createLaunchd } from "../../src/service/launchd.ts";
 import { isDisabled, jobIn } from "../../src/service/launchd-answers.ts";
+import type { Plan } from "../../src/service/manager.ts";
 import { createServiceFiles } from "../../src/service/service-file.ts";
 import type { ServiceSpec } from "../../src/service/spec.ts";
 import { template } from "../../src/service/template.ts";
@@ -33,16 +34,22 @@ async function scene(t: Test) {
   return { home, launchctl, manager, spec, bootstrap };
 }
 
+/** What --dry-run would print, in the recorder's words. */
+function inOrder(plan: Plan): string[] {
+  if (!plan.ok) return [plan.why];
+  return plan.steps.map((step) => {
+    if (step.kind === "run") return step.argv.slice(1).join(" ");
+    return step.kind === "make" ? step.folder : step.file;
+  });
+}
+
 t.test("the first installation writes the agent, loads it and starts it", async (t) => {
   const { launchctl, manager, spec, bootstrap } = await scene(t);
   t.match(await manager.state(), { file: { kind: "none" }, active: "stopped", enabled: false });
+  const planned = await manager.plan(spec);
   t.same(await manager.install(spec), { ok: true, before: "none", restarted: false });
   t.same(launchctl.changes(), [`enable ${JOB}`, bootstrap, `kickstart ${JOB}`]);
-  t.same(
-    manager.plan(spec).map((step) => (step.kind === "run" ? step.argv.slice(1).join(" ") : step.file)),
-    [manager.file, ...launchctl.changes()],
-    "as --dry-run says",
-  );
+  t.same(inOrder(planned), [manager.file, ...launchctl.changes()], "as --dry-run says");
   t.equal((await stat(manager.file)).mode & 0o777, 0o600);
   t.ok(existsSync(dirname(spec.logFile)), "launchd makes no folder for the log");
   t.match(await manager.state(), { file: { kind: "ours" }, active: "running", enabled: true, pid: 4000 });
@@ -71,8 +78,10 @@ t.test("another text takes the old job out, waits until it is gone, and loads th
   const { launchctl, manager, spec, bootstrap } = await scene(t);
   await manager.install(spec);
   launchctl.slow = 2;
-  const before = launchctl.asked().length;
   const changed = { ...spec, node: "/opt/homebrew/bin/node" };
+  const planned = inOrder(await manager.plan(changed));
+  t.same(planned, [`bootout ${JOB}`, manager.file, `enable ${JOB}`, bootstrap, `kickstart ${JOB}`]);
+  const before = launchctl.asked().length;
   t.same(await manager.install(changed), { ok: true, before: "different", restarted: true });
   const asked = launchctl.asked().slice(before);
   const out = asked.indexOf(`bootout ${JOB}`);
@@ -235,4 +244,54 @@ t.test("the log is the agent's file, its last lines first", async (t) => {
   });
   t.same(await following, { ok: true });
   t.same(more, ["three", "four"]);
+});
+
+t.test("an installation that is cut off anywhere is made good by the next one", async (t) => {
+  for (const cut of ["bootout", "enable", "bootstrap", "kickstart"]) {
+    const { home, launchctl, manager, spec } = await scene(t);
+    await manager.install(spec);
+    let [cutting, loaded] = [true, ""];
+    const run: RunCommand = async (argv) => {
+      if (cutting && argv[1] === cut) throw new Error("killed");
+      const ran = await launchctl.run(argv);
+      if (argv[1] === "bootstrap" && ran.code === 0) loaded = await readFile(manager.file, "utf8");
+      return ran;
+    };
+    const again = createLaunchd({
+      ...{ run, files: createServiceFiles(), home, uid: UID, logFile: spec.logFile },
+      ...{ template: template("com.keybearer.plist"), looks: 5, betweenMs: 1 },
+    });
+    const changed = { ...spec, node: "/opt/homebrew/bin/node" };
+    await t.rejects(again.install(changed), /killed/);
+    cutting = false;
+    t.match(await again.install(changed), { ok: true });
+    t.match(loaded, "/opt/homebrew/bin/node", `after ${cut}, the job is the one that the file describes`);
+    t.ok(launchctl.job.pid);
+  }
+});
+
+t.test("a file that cannot be written leaves the running one as it is", async (t) => {
+  const { home, launchctl, manager, spec } = await scene(t);
+  await manager.install(spec);
+  const before = { changes: launchctl.changes().length, pid: launchctl.job.pid };
+  const full = () => Promise.reject(new Error("no space left on device"));
+  const failing = createLaunchd({
+    ...{ run: launchctl.run, files: { ...createServiceFiles(), stage: full }, home, uid: UID },
+    ...{ logFile: spec.logFile, template: template("com.keybearer.plist") },
+  });
+  const done = await failing.install({ ...spec, node: "/opt/homebrew/bin/node" });
+  t.match(done, { ok: false, why: /cannot be written: no space left/, next: /keybearer service install/ });
+  t.same({ changes: launchctl.changes().length, pid: launchctl.job.pid }, before);
+});
+
+t.test("a text is put in its place whole, and none that failed lies beside it", async (t) => {
+  const home = await newHome(t);
+  const files = createServiceFiles();
+  const file = join(home, "a", "keybearer.service");
+  await files.write(file, "one\n");
+  await (await files.stage(file, "two\n")).drop();
+  t.equal(await readFile(file, "utf8"), "one\n");
+  await mkdir(join(home, "b", "keybearer.service", "full"), { recursive: true });
+  await t.rejects(files.write(join(home, "b", "keybearer.service"), "three\n"));
+  for (const folder of ["a", "b"]) t.same(await readdir(join(home, folder)), ["keybearer.service"]);
 });

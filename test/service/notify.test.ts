@@ -1,10 +1,13 @@
-import { readFileSync } from "node:fs";
-import { get } from "node:http";
+import { execFileSync, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { readFileSync, writeFileSync } from "node:fs";
+import { createServer as createHttp, get } from "node:http";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { answersAt } from "../../src/service/answers.ts";
-import { createNotify } from "../../src/service/notify.ts";
-import { newHome, saveConfig, start } from "../doubles/command.ts";
+import { answersAt, askAt, hangs } from "../../src/service/answers.ts";
+import { createNotify, notifyFault } from "../../src/service/notify.ts";
+import { bareEnv, builtProgram, newHome, saveConfig, start, startProgram } from "../doubles/command.ts";
 import { cannotNotify, openNotifySocket } from "../doubles/notify-socket.ts";
 import { until } from "../doubles/until.ts";
 
@@ -67,6 +70,98 @@ t.test("a manager that cannot be told is said so, and holds nothing up", async (
     /\/bin\/false ended with 1$/,
     /cannot be told: \/etc \(EACCES\)$/,
   ]);
+  t.match(notifyFault(["/no/such/program", "/nor/this"]), /there is no \/no\/such\/program/);
+  t.equal(notifyFault(["/no/such/program", "/bin/false"]), null);
+});
+
+t.test(
+  "a READY that was lost is said again soon, and so is a look that found nothing taken",
+  LIVE,
+  async (t) => {
+    const home = await newHome(t);
+    const socket = await openNotifySocket(t, home);
+    const program = join(home, "second-time");
+    writeFileSync(program, `#!/bin/sh\nmkdir "${home}/tried" && exit 1\nexec systemd-notify "$@"\n`, {
+      mode: 0o700,
+    });
+    const troubles: string[] = [];
+    const means = { programs: [program], onTrouble: (words: string) => void troubles.push(words) };
+    // Its half is a minute: what comes sooner is not the next turn.
+    const notify = createNotify(bare(socket.address, { WATCHDOG_USEC: "120000000" }), process.pid, means);
+    void notify.ready("lost");
+    const looks = [null, "fine"];
+    notify.watch(async () => looks.shift() ?? null);
+    t.equal(await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/), 0);
+    t.match(troubles, [/ended with 1$/, /watchdog of the service is not told/], "each is said once");
+    await notify.stopping("");
+  },
+);
+
+t.test("in the middle of a reload, a beat does not end it", LIVE, async (t) => {
+  const socket = await openNotifySocket(t, await newHome(t));
+  const notify = createNotify(bare(socket.address, { WATCHDOG_USEC: "40000" }), process.pid);
+  await notify.reloading();
+  notify.watch(async () => "fine");
+  const beat = await socket.came(/WATCHDOG=1/);
+  await socket.came(/WATCHDOG=1/, beat + 1);
+  t.same([...new Set(socket.messages.slice(1))], ["WATCHDOG=1"]);
+  await notify.ready("again");
+  await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/);
+  await notify.stopping("");
+});
+
+async function listening(t: Test, server: Server): Promise<string> {
+  const sockets = new Set<Socket>();
+  server.on("connection", (socket: Socket) => {
+    sockets.add(socket);
+    socket.on("error", () => {});
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  return `127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+t.test("one that hangs is told from one that cannot be reached", async (t) => {
+  const well = await listening(
+    t,
+    createHttp((_, response) => void response.end("{}")),
+  );
+  const wrong = await listening(
+    t,
+    createHttp((_, response) => void response.writeHead(500).end()),
+  );
+  const mute = await listening(t, createServer());
+  const full = await listening(
+    t,
+    createServer((socket) => void socket.destroy()),
+  );
+  const gone = createServer();
+  const nobody = await listening(t, gone);
+  await new Promise((closed) => gone.close(closed));
+  const asked = await askAt([well, wrong, mute, full, nobody], 300);
+  t.same(asked, ["well", "silent", "silent", "unreachable", "refused"]);
+  t.ok(await answersAt([well], 2000));
+  t.notOk(await answersAt([well, full], 2000));
+  t.notOk(await answersAt([], 2000));
+
+  for (const answers of [
+    ["well", "silent"],
+    ["unreachable", "silent"],
+    ["refused"],
+    ["refused", "unreachable"],
+  ] as const)
+    t.ok(hangs(answers), answers.join(" "));
+  for (const answers of [
+    ["well"],
+    ["well", "unreachable"],
+    ["well", "refused"],
+    ["unreachable", "unreachable"],
+  ] as const)
+    t.notOk(hangs(answers), answers.join(" "));
 });
 
 t.test("the watchdog hears of it only while the daemon answers", LIVE, async (t) => {
@@ -74,24 +169,27 @@ t.test("the watchdog hears of it only while the daemon answers", LIVE, async (t)
   const troubles: string[] = [];
   const means = { onTrouble: (words: string) => void troubles.push(words) };
   let alive: "well" | "silent" | "broken" = "well";
+  let looks = 0;
   const look = async () => {
+    looks += 1;
     if (alive === "broken") throw new Error("bug");
     return alive === "well" ? "fine" : null;
   };
   const env = bare(socket.address, { WATCHDOG_USEC: "40000", WATCHDOG_PID: String(process.pid) });
   const notify = createNotify(env, process.pid, means);
   notify.watch(look);
-  const first = await socket.came(/^WATCHDOG=1\nSTATUS=fine$/);
-  await socket.came(/^WATCHDOG=1/, first + 1);
+  const first = await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/);
+  await socket.came(/^READY=1\nWATCHDOG=1/, first + 1);
   for (const state of ["silent", "broken"] as const) {
     alive = state;
     const before = troubles.length;
-    await until("two looks that found nothing", () => troubles.length >= before + 2);
-    const count = socket.messages.length;
-    await until("two more", () => troubles.length >= before + 4);
+    await until("a look that found nothing", () => troubles.length > before);
+    const [count, seen] = [socket.messages.length, looks];
+    await until("two more", () => looks >= seen + 3);
     t.equal(socket.messages.length, count, `${state}: not a word`);
+    t.equal(troubles.length, before + 1, "which is said once");
     alive = "well";
-    await socket.came(/^WATCHDOG=1/, count);
+    await socket.came(/^READY=1\nWATCHDOG=1/, count);
   }
   t.match(troubles[0], /watchdog of the service is not told/);
   await notify.stopping("");
@@ -109,13 +207,17 @@ t.test("the watchdog hears of it only while the daemon answers", LIVE, async (t)
   t.equal(troubles.length, said);
 });
 
-async function scene(t: Test, more: string) {
+async function prepared(t: Test, more: string) {
   const home = await newHome(t);
   const socket = await openNotifySocket(t, home);
   const file = await saveConfig(home, `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\n${more}`);
-  const args = ["run", "--config", file];
-  const watchdog = { WATCHDOG_USEC: "600000" };
-  return { home, socket, running: start(t, home, args, { env: { ...bare(socket.address), ...watchdog } }) };
+  const env = { ...bare(socket.address), WATCHDOG_USEC: "600000" };
+  return { home, socket, args: ["run", "--config", file], env };
+}
+
+async function scene(t: Test, more: string) {
+  const { home, socket, args, env } = await prepared(t, more);
+  return { home, socket, running: start(t, home, args, { env }) };
 }
 
 t.test("the program tells its life from READY to STOPPING, and its children cannot", LIVE, async (t) => {
@@ -131,7 +233,15 @@ t.test("the program tells its life from READY to STOPPING, and its children cann
   t.match(readFileSync(join(home, "seen"), "utf8"), /^HOME=/m);
   t.notMatch(readFileSync(join(home, "seen"), "utf8"), /NOTIFY_SOCKET|WATCHDOG/);
 
-  await socket.came(/^WATCHDOG=1\nSTATUS=serving/);
+  await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=serving/);
+
+  const taken = await takeAll(t, Number(port));
+  t.same(await askAt([`127.0.0.1:${port}`, `[::1]:${port}`], 2000), ["unreachable", "unreachable"]);
+  const full = await socket.came(/WATCHDOG=1\n.*no new connection gets through to 127\.0\.0\.1:\d+, \[::1\]/);
+  await socket.came(/WATCHDOG=1/, full + 1);
+  for (const connection of taken) connection.destroy();
+  await socket.came(/WATCHDOG=1\n.*, 1 tool$/, full + 1);
+
   running.child.kill("SIGHUP");
   const reloading = await socket.came(/^RELOADING=1/);
   await socket.came(/^READY=1\nSTATUS=serving/, reloading + 1);
@@ -139,6 +249,36 @@ t.test("the program tells its life from READY to STOPPING, and its children cann
   const stopping = await socket.came(/^STOPPING=1/);
   t.match(await running.ended, { code: 0, signal: null });
   t.same(socket.messages.slice(stopping + 1), [], "STOPPING was the last word");
+});
+
+/** Every connection that the daemon takes, at both addresses: anybody on the machine can. */
+async function takeAll(t: Test, port: number): Promise<Socket[]> {
+  const sockets = ["127.0.0.1", "::1"].flatMap((host) =>
+    Array.from({ length: 512 }, () => connect({ host, port }).on("error", () => {})),
+  );
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  await Promise.all(sockets.map((socket) => once(socket, "connect")));
+  return sockets;
+}
+
+const OWN_NETWORK = ["--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"];
+const NO_NETWORK =
+  spawnSync("unshare", [...OWN_NETWORK, "test", "-w", "/proc/sys/net/ipv6/conf/all/disable_ipv6"]).status !==
+  0;
+if (NO_NETWORK)
+  process.stderr.write("!!! no network of its own (root, ip, IPv6): IPv6 is not switched off\n");
+
+t.test("IPv6 that is switched off while it runs is no hang", { skip: LIVE.skip || NO_NETWORK }, async (t) => {
+  const { home, socket, args, env } = await prepared(t, "tools: { codex: { key: sk-0123456789abcdef } }\n");
+  const program = [process.execPath, builtProgram(), ...args];
+  const { pid } = startProgram(t, "unshare", [...OWN_NETWORK, ...program], bareEnv(home, env));
+  await socket.came(/WATCHDOG=1\nSTATUS=[^;]*$/);
+  const off = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6";
+  execFileSync("nsenter", ["--target", String(pid), "--net", "sh", "-c", off]);
+  const lost = await socket.came(/WATCHDOG=1\n.*; no new connection gets through to \[::1\]:\d+$/);
+  await socket.came(/WATCHDOG=1/, lost + 1);
 });
 
 t.test("a start that fails says why, is never READY and keeps its exit code", LIVE, async (t) => {

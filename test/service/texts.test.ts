@@ -6,7 +6,7 @@ import { findPlaces } from "../../src/places.ts";
 import { plistText, readPlist } from "../../src/service/plist.ts";
 import { FORMAT, type ServiceSpec, servicePath, specFault, specOf } from "../../src/service/spec.ts";
 import { template } from "../../src/service/template.ts";
-import { namespaceTrial, readUnit, unitText } from "../../src/service/unit.ts";
+import { clearedBy, namespaceTrial, readUnit, unitText } from "../../src/service/unit.ts";
 import { newHome } from "../doubles/command.ts";
 
 const UNIT = template("keybearer.service");
@@ -34,6 +34,7 @@ const ODD_SPEC: ServiceSpec = {
   main: `${ODD}/main.js`,
   config: `${ODD}/config.yaml`,
   home: ODD,
+  environment: { XDG_STATE_HOME: `${ODD}=x`, XDG_RUNTIME_DIR: "/run/user/1000" },
   writable: [`${ODD}/state`],
   path: `${ODD}:/bin`,
   logFile: `${ODD}/log`,
@@ -53,21 +54,39 @@ t.test("a unit says what it starts, and is read back", async (t) => {
     text,
     '\nReadWritePaths="-/home/ann/.local/state/keybearer" "-/run/user/1000/keybearer" "-/tmp" "-/var/tmp"\n',
   );
-  const { node, main, config, home } = SPEC;
-  t.same(readUnit(text), { node, main, config, home, format: FORMAT });
+  const { node, main, config, home, environment, namespaces } = SPEC;
+  t.same(readUnit(text), { node, main, config, home, environment, namespaces, format: FORMAT });
   t.equal(unitText(UNIT, SPEC), text, "the same every time");
   t.equal(unitText(text, SPEC), text, "and an installed one is a template as good");
 });
 
 t.test("odd paths are escaped as systemd reads them, and come back as they were", async (t) => {
   const text = unitText(UNIT, ODD_SPEC);
-  const { node, main, config, home } = ODD_SPEC;
-  t.same(readUnit(text), { node, main, config, home, format: FORMAT });
-  t.equal(directives(text).length, directives(UNIT).length + 1, "only KEYBEARER_HOME is one line more");
+  const { node, main, config, home, environment, namespaces } = ODD_SPEC;
+  const places = { home: "/home/ann", runtime: "/run/user/1000" };
+  for (const read of [readUnit(text), readUnit(text, places)]) {
+    t.same(read, { node, main, config, home, environment, namespaces, format: FORMAT });
+  }
+  t.equal(directives(text).length, directives(UNIT).length + 3, "only its three variables are lines more");
   t.match(
     text,
     `"KEYBEARER_HOME=/home/a b/50%%h %%%% $HOME \${x} $& $1 \\"q\\" 'p' back\\\\slash <&> ;x #y ü 日本"`,
   );
+});
+
+t.test("a unit that was copied by hand is read as systemd reads it", async (t) => {
+  const places = { home: "/home/50%h", runtime: "/run/user/1000" };
+  const found = readUnit(UNIT, places);
+  t.equal(found?.config, "/home/50%h/.config/keybearer/config.yaml", "what is put in is not read again");
+  t.equal(found?.home, null);
+  const more =
+    'Environment=KEYBEARER_HOME=%h/kb "XDG_STATE_HOME=%h/a b%%h"\nEnvironment=XDG_RUNTIME_DIR=%t/x\n';
+  t.match(readUnit(UNIT.replace("UMask=", `${more}UMask=`), places), {
+    home: "/home/50%h/kb",
+    environment: { XDG_STATE_HOME: "/home/50%h/a b%h", XDG_RUNTIME_DIR: "/run/user/1000/x" },
+  });
+  t.match(readUnit(UNIT.replace("%h/.config", "%Q%t/.config"), places)?.config, "%Q/run/user/1000/.config");
+  t.match(readUnit(UNIT)?.config, "%h/.config", "without the places they stay");
 });
 
 t.test("what would break out of its line is refused", async (t) => {
@@ -94,7 +113,7 @@ t.test("without namespaces, nothing is left that makes one", async (t) => {
   t.notMatch(directives(text).join("\n"), /^(?:Private|Protect|ReadWritePaths|CapabilityBoundingSet)/m);
   t.match(text, /\nNoNewPrivileges=yes\n/, "what needs none stays");
   t.match(text, /\nSystemCallFilter=/);
-  t.same(readUnit(text)?.config, SPEC.config);
+  t.match(readUnit(text), { config: SPEC.config, namespaces: false });
   const trial = namespaceTrial(UNIT);
   t.same(trial.slice(0, 2), ["systemd-run", "--user"]);
   t.equal(trial.at(-1), "/bin/true");
@@ -123,7 +142,11 @@ t.test("the unit promises what the daemon relies on", async (t) => {
   ])
     t.ok(lines.includes(line), line);
   t.notMatch(lines.join("\n"), /MemoryDenyWriteExecute/, "V8 could not compile");
-  t.match(lines.join("\n"), /^UnsetEnvironment=.*\bNODE_OPTIONS\b/m);
+  const cleared = clearedBy(UNIT);
+  for (const name of ["NODE_OPTIONS", "NODE_COMPILE_CACHE", "NODE_PATH", "LD_PRELOAD", "LD_LIBRARY_PATH"])
+    t.ok(cleared.includes(name), name);
+  t.notOk(cleared.includes("NODE_EXTRA_CA_CERTS"), "a company's own authority");
+  t.equal(new Set(cleared).size, cleared.length);
   t.ok(Number(/^TimeoutStopSec=(\d+)s$/m.exec(UNIT)?.[1]) > 10, "longer than the drain");
   t.ok(Number(/^WatchdogSec=(\d+)s$/m.exec(UNIT)?.[1]) >= 20, "wakes the daemon no more than once in 10 s");
 });
@@ -155,8 +178,9 @@ t.test("a template that lost a line is a bug that is seen", async (t) => {
 t.test("an agent says what it starts, and is read back", async (t) => {
   for (const spec of [SPEC, ODD_SPEC]) {
     const text = plistText(PLIST, spec);
-    const { node, main, config, home } = spec;
-    t.same(readPlist(text), { node, main, config, home, format: FORMAT });
+    const { node, main, config, home, environment } = spec;
+    const expected = { node, main, config, home, environment, namespaces: false, format: FORMAT };
+    t.same(readPlist(text), expected);
     t.equal(plistText(PLIST, spec), text);
   }
   t.equal(readPlist(PLIST.replace("keybearer agent 1", "agent")), null);
@@ -222,4 +246,12 @@ t.test("the specification finds what the command line finds, and takes no secret
   t.equal(readUnit(unitText(UNIT, owned))?.home, "/srv/kb");
   t.equal(readPlist(plistText(PLIST, owned))?.home, "/srv/kb");
   t.match(servicePath(undefined), "/usr/local/bin:/usr/bin:/bin");
+
+  const named = (config: string) =>
+    specOf({
+      ...{ node: "/n", main: "/m", env, namespaces: true },
+      places: findPlaces({ env, home: "/home/ann", config }),
+    }).writable;
+  t.same(named("/home/ann/kb.yaml"), ["/data/state/keybearer", "/run/user/1000/keybearer"], "not the home");
+  t.same(named("/home/ann/.config/keybearer/other.yaml"), spec.writable, "one that is keybearer's own is");
 });

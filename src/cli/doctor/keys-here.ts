@@ -3,6 +3,7 @@ import { systemClock } from "../../clock.ts";
 import type { Config, Tool } from "../../config/shape.ts";
 import type { KeyState } from "../../key-source.ts";
 import { createKeyring } from "../../keys/keyring.ts";
+import type { CommandAs } from "../../keys/sources/command.ts";
 import { createTrust } from "../../keys/trust.ts";
 import type { Places } from "../../places.ts";
 import { wantsOf } from "../../reload.ts";
@@ -22,6 +23,8 @@ export interface KeysHereMeans {
   readonly env: NodeJS.ProcessEnv;
   /** true: a daemon runs and has read them; here only what needs no program and no finger. */
   readonly running: boolean;
+  /** How commands are started. Default as they are. */
+  readonly as?: CommandAs | undefined;
 }
 
 const PATIENCE_MS = 3000;
@@ -31,11 +34,12 @@ const NOT_READ: KeyState = {
 };
 
 /** The tools' keys, read as the daemon would read them and held to the same trust: doctor moves no key either. */
-export async function readKeysHere({ config, places, env, running }: KeysHereMeans): Promise<KeysHere> {
+export async function readKeysHere(means: KeysHereMeans): Promise<KeysHere> {
+  const { config, places, env, running, as } = means;
   const trust = createTrust({ file: places.trust, clock: systemClock });
   const first = !existsSync(places.trust);
   await trust.load();
-  const keyring = createKeyring({ trust, env, clock: systemClock, onLate: () => {}, limit: PATIENCE_MS });
+  const keyring = createKeyring({ trust, env, clock: systemClock, onLate: () => {}, limit: PATIENCE_MS, as });
   const wants = wantsOf(config, places)
     .filter(({ name }) => Object.hasOwn(config.tools, name))
     .filter(({ source }) => !running || (source.kind !== "command" && source.kind !== "keychain"));

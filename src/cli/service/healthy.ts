@@ -1,8 +1,8 @@
-import { request } from "node:http";
 import { setTimeout as wait } from "node:timers/promises";
 import { type Clock, systemClock } from "../../clock.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { answersAt } from "../../service/answers.ts";
 import type { ServiceManager, ServiceState } from "../../service/manager.ts";
 
 export type Health =
@@ -44,13 +44,5 @@ async function look(manager: ServiceManager, socket: string): Promise<Health> {
 
 /** As a load balancer would ask. */
 export function answersHealth(address: string): Promise<boolean> {
-  return new Promise((resolve) => {
-    const asking = request(`http://${address}/healthz`, { timeout: ANSWER_MS, agent: false }, (answer) => {
-      answer.resume();
-      resolve(answer.statusCode === 200);
-    });
-    asking.on("timeout", () => asking.destroy());
-    asking.on("error", () => resolve(false));
-    asking.end();
-  });
+  return answersAt([address], ANSWER_MS);
 }

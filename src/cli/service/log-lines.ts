@@ -7,6 +7,21 @@ export function logLine(line: string): string {
   return visible(line.startsWith("{") ? readableLine(line).trimEnd() : line);
 }
 
+/** The same for programs, which read each line as JSON: a line of ours as it is, the manager's own word as a message. */
+export function jsonLine(line: string, from: ServiceManager["kind"]): string {
+  return isRecord(line) ? line : JSON.stringify({ from, msg: line });
+}
+
+function isRecord(line: string): boolean {
+  if (!line.startsWith("{")) return false;
+  try {
+    JSON.parse(line);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** The last ones, to stand below what went wrong; or why there are none. */
 export async function lastLines(manager: ServiceManager, lines: number): Promise<string[]> {
   const found: string[] = [];

@@ -1,8 +1,9 @@
 import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
 import { endWithOutput } from "../output.ts";
-import { logLine } from "./log-lines.ts";
-import { createScene, type SceneMeans } from "./scene.ts";
+import { installedScene } from "./installed-scene.ts";
+import { jsonLine, logLine } from "./log-lines.ts";
+import type { SceneMeans } from "./scene.ts";
 import { reachedManager } from "./without-manager.ts";
 
 export interface LogOptions {
@@ -14,7 +15,7 @@ export interface LogOptions {
 export async function logs(options: LogOptions, means: SceneMeans = {}): Promise<void> {
   if (!/^\d{1,6}$/.test(options.lines))
     return fail(`-n takes a whole number, not "${options.lines}"`, EXIT.usage);
-  const scene = await createScene(means);
+  const scene = await installedScene(means);
   const manager = await reachedManager(scene);
   if (manager === null) return;
   endWithOutput();
@@ -24,7 +25,8 @@ export async function logs(options: LogOptions, means: SceneMeans = {}): Promise
   const done = await manager.logs({
     follow: options.follow ?? false,
     lines: Number(options.lines),
-    onLine: (line) => void process.stdout.write(`${options.json ? line : logLine(line)}\n`),
+    onLine: (line) =>
+      void process.stdout.write(`${options.json ? jsonLine(line, manager.kind) : logLine(line)}\n`),
     signal: stop.signal,
   });
   process.off("SIGINT", onSignal).off("SIGTERM", onSignal);

@@ -8,13 +8,14 @@ import { lastLines } from "./log-lines.ts";
 /** Our own codes are told on: they mean the same here. */
 const OURS: readonly number[] = [EXIT.portTaken, EXIT.alreadyRunning, EXIT.badConfig];
 
-/** The service was told to run and does not: why, as far as anybody knows. */
+/** The service was told to run and does not: why, as far as anybody knows. `check`: see checkCommand. */
 export async function notServing(
   manager: ServiceManager,
   { why, state }: Health & { ok: false },
+  check: string,
 ): Promise<void> {
   const last = state.active === "running" ? null : state.lastExit;
-  const exit = last === null || last.code === 0 ? null : exitInWords(last, "keybearer check");
+  const exit = last === null || last.code === 0 ? null : exitInWords(last, { check, said: state.said });
   const lines = [
     `the service does not serve: ${why}`,
     `${state.words}${exit === null ? "" : `; ${exit.what}`}`,

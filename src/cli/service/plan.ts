@@ -11,6 +11,8 @@ function stepInWords(step: Step): string {
   switch (step.kind) {
     case "write":
       return `would write ${step.file}:\n\n${step.text.trimEnd()}\n`;
+    case "make":
+      return `would make the folder ${step.folder}`;
     case "remove":
       return `would remove ${step.file}`;
     case "run":

@@ -1,9 +1,10 @@
 import { lstatSync, readdirSync, realpathSync, rmdirSync, rmSync } from "node:fs";
-import { dirname, isAbsolute, join, relative, sep } from "node:path";
+import { basename, isAbsolute, join, relative, sep } from "node:path";
 import type { Config } from "../../config/shape.ts";
 import { describeSource } from "../../key-source.ts";
 import type { Places } from "../../places.ts";
 import { reason } from "../../reason.ts";
+import { type PurgeFolder, purgeFolders } from "./purge-names.ts";
 
 /** What a purge takes away and what it leaves, each by its path. */
 export interface PurgePlan {
@@ -14,46 +15,52 @@ export interface PurgePlan {
   readonly leaves: readonly string[];
 }
 
-/** What keybearer makes, by name. Whatever else lies beside it is somebody's. */
-const CONFIG = /^(?:config\.yaml|keys|\.config\.yaml\.(?:lock|[0-9a-f]+\.tmp)(?:\..*)?)$/;
-const STATE =
-  /^(?:(?:trust\.json|log-end\.json|consoles\.json|usage\.db|keybearer\.log)(?:[.-].*)?|undo|run)$/;
-const RUN = /^control\.sock(?:\..*)?$/;
-
 /**
  * By name, and never through a link: KEYBEARER_HOME may be a folder that holds more, and a link may lead anywhere. A
  * text: nothing may be taken away here at all, and this is why.
  */
 export function purgePlan(places: Places, config: Config | null): PurgePlan | string {
-  const { state, run, home } = places;
-  const folder = places.own[0] ?? dirname(places.config);
-  const parts: readonly (readonly [string, RegExp])[] = [
-    [run, RUN],
-    [state, STATE],
-    [folder, CONFIG],
-  ];
-  const found = parts.filter(([path]) => isThere(path));
-  for (const [path] of found) {
-    const fault = folderFault(path, home);
+  const top = [places.run, places.state, places.own[0] ?? places.state];
+  for (const path of top.filter(isThere)) {
+    const fault = folderFault(path, places.home);
     if (fault !== null) return `${path} ${fault}`;
   }
-  const folders = found.map(([path]) => path);
-  const within = found.flatMap(([path, ours]) =>
-    readdirSync(path)
-      .map((name) => ({ path: join(path, name), ours: ours.test(name) }))
-      .filter((each) => !folders.includes(each.path)),
+  const found = purgeFolders(places, config).filter(({ path }) => isFolder(path));
+  const folders = found.map(({ path }) => path);
+  const within = found.flatMap((folder) =>
+    readdirSync(folder.path)
+      .map((name) => entryIn(folder, name, config))
+      .filter(({ path }) => !folders.includes(path)),
   );
   const outside = isThere(places.config) && !within.some(({ path }) => path === places.config);
   return {
-    removes: within.filter(({ path, ours }) => ours && !isLink(path)).map(({ path }) => path),
+    removes: within.filter(({ stays }) => stays === null).map(({ path }) => path),
     folders,
     leaves: [
-      ...within.filter(({ ours }) => !ours).map(({ path }) => `${path}: keybearer did not make it`),
-      ...within.filter(({ path, ours }) => ours && isLink(path)).map(({ path }) => `${path}: it is a link`),
+      ...within.flatMap(({ path, stays }) => (stays === null ? [] : [`${path}: ${stays}`])),
       ...(outside ? [`${places.config}: it lies outside of keybearer's folder`] : []),
       ...keychainEntries(config),
     ],
   };
+}
+
+interface Entry {
+  readonly path: string;
+  /** Why it is left; null: it goes. */
+  readonly stays: string | null;
+}
+
+function entryIn({ path: folder, writes, links }: PurgeFolder, name: string, config: Config | null): Entry {
+  const path = join(folder, name);
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  const isLink = found?.isSymbolicLink() === true;
+  if (isLink && links?.(name)) return { path, stays: null };
+  if (isLink) return { path, stays: "it is a link" };
+  // Of what is in there, only config.yaml knows whose it is.
+  if (config === null && basename(folder) === "keys")
+    return { path, stays: "without a config.yaml that can be read, nobody knows whether it is keybearer's" };
+  if (!writes(name) || found?.isDirectory()) return { path, stays: "keybearer did not make it" };
+  return { path, stays: null };
 }
 
 /** Answers what could not be taken away. */
@@ -61,8 +68,8 @@ export function purge({ removes, folders }: PurgePlan): string[] {
   const faults: string[] = [];
   for (const path of removes) {
     try {
-      // A link inside is taken away itself, and what it leads to stays.
-      rmSync(path, { recursive: true, force: true });
+      // Not recursive: each is one file, and what has become a folder meanwhile is somebody's.
+      rmSync(path, { force: true });
     } catch (error) {
       faults.push(`${path}: ${reason(error)}`);
     }
@@ -101,8 +108,8 @@ function isThere(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
 }
 
-function isLink(path: string): boolean {
-  return lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() ?? false;
+function isFolder(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
 }
 
 function isWithin(path: string, folder: string): boolean {

@@ -1,34 +1,45 @@
+import { prepareFolders } from "../../places.ts";
+import { inTheWay } from "../../service/answer-words.ts";
 import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
 import { saySentences } from "../say.ts";
+import { tell } from "../tools/tell.ts";
 import { wayIsFree } from "./before-install.ts";
+import { blindNote } from "./blind-tools.ts";
+import { checkCommand } from "./exit-words.ts";
 import { whenHealthy } from "./healthy.ts";
 import { installedConfig } from "./installed-config.ts";
+import { installedScene } from "./installed-scene.ts";
 import { notServing } from "./not-serving.ts";
-import { createScene, placesOf, type SceneMeans } from "./scene.ts";
+import type { SceneMeans } from "./scene.ts";
 import { reachedManager } from "./without-manager.ts";
 
 /** Refused where the next start would fail: what works now is not given up for a typing mistake. */
 export async function restart(_options: object, means: SceneMeans = {}): Promise<void> {
-  const scene = await createScene(means);
+  const scene = await installedScene(means);
+  const { places, shellPlaces } = scene;
   const manager = await reachedManager(scene);
   if (manager === null) return;
   const before = await manager.state();
   const { file } = before;
-  if (file.kind !== "ours") {
-    const why =
-      file.kind === "none" ? "it is not installed" : `${manager.file} is not keybearer's: ${file.why}`;
-    return fail(`${why} → keybearer service install`, EXIT.failed);
+  if (file.kind === "none") return fail("it is not installed → keybearer service install", EXIT.failed);
+  if (file.kind === "foreign") {
+    const { why, next } = inTheWay(manager.file, file.why);
+    return fail(`${why}\n→ ${next}: keybearer service install`, EXIT.failed);
   }
-  const places = placesOf(file.unit, scene);
   const config = await installedConfig(file.unit, places, before.active === "running");
   if (config === null) return;
+  const blind = blindNote(config, before);
+  if (blind !== null) tell(`${blind.what} → ${blind.next}`);
   if (!(await wayIsFree(places, config, before))) return;
+  // Within the unit's view of the file system it could not make them.
+  const faults = prepareFolders(places);
+  if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
   const done = await manager.restart();
   const health = done.ok
     ? await whenHealthy(manager, places.socket)
     : { ok: false as const, why: done.why, state: await manager.state() };
-  if (!health.ok) return notServing(manager, health);
+  if (!health.ok) return notServing(manager, health, checkCommand(places.config, shellPlaces.config));
   const first =
     before.active === "running" ? "its requests were let finish, and it was started anew: it" : "it";
   saySentences(

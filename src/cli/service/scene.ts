@@ -7,8 +7,9 @@ import { createLaunchd } from "../../service/launchd.ts";
 import type { ServiceManager } from "../../service/manager.ts";
 import { createServiceFiles } from "../../service/service-file.ts";
 import type { InstalledUnit } from "../../service/spec.ts";
-import { createSystemd, unitFolder } from "../../service/systemd.ts";
+import { createSystemd } from "../../service/systemd.ts";
 import { template } from "../../service/template.ts";
+import { unitFolder } from "../../service/unit-folder.ts";
 
 /** What the commands about the service stand on. */
 export interface Scene {
@@ -53,17 +54,30 @@ async function managerFor(
   const { home } = places;
   const { uid } = userInfo();
   if (platform === "linux") {
-    const folder = await unitFolder(run, { home, configHome: env.XDG_CONFIG_HOME });
-    return createSystemd({ run, files, folder, uid, template: template("keybearer.service") });
+    const where = await unitFolder(run, { home, configHome: env.XDG_CONFIG_HOME });
+    const runtime = env.XDG_RUNTIME_DIR?.startsWith("/") ? env.XDG_RUNTIME_DIR : `/run/user/${uid}`;
+    return createSystemd({
+      ...{ run, files, where, uid, specifiers: { home, runtime } },
+      template: template("keybearer.service"),
+    });
   }
   if (platform !== "darwin") return null;
   const logFile = `${places.state}/keybearer.log`;
   return createLaunchd({ run, files, home, uid, logFile, template: template("com.keybearer.plist") });
 }
 
-/** Where the installed service has its files, whatever KEYBEARER_HOME is in this shell. */
-export function placesOf({ config, home }: InstalledUnit, { env, places }: Scene): Places {
-  return findPlaces({ config, env: { ...env, KEYBEARER_HOME: home ?? "" }, home: places.home });
+/**
+ * Where the installed service has its files, whatever this shell's variables are. Only the folder of sockets is the same
+ * for both where the unit does not say: the login makes it.
+ */
+export function placesOf({ config, home, environment }: InstalledUnit, { env, places }: Scene): Places {
+  const { XDG_RUNTIME_DIR } = env;
+  const login = XDG_RUNTIME_DIR === undefined ? {} : { XDG_RUNTIME_DIR };
+  return findPlaces({
+    config,
+    env: { ...login, ...environment, KEYBEARER_HOME: home ?? "" },
+    home: places.home,
+  });
 }
 
 /** The program itself, beside this folder. */

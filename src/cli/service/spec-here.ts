@@ -1,17 +1,21 @@
 import { realpathSync } from "node:fs";
 import type { Config } from "../../config/shape.ts";
-import type { ServiceManager } from "../../service/manager.ts";
+import type { FoundFile, ServiceManager } from "../../service/manager.ts";
+import { type Trial, trialIn } from "../../service/namespaces.ts";
 import { nodePath } from "../../service/node-path.ts";
 import { packagePath } from "../../service/package-path.ts";
 import { type ServiceSpec, specOf } from "../../service/spec.ts";
 import { template } from "../../service/template.ts";
 import { namespaceTrial } from "../../service/unit.ts";
+import { toolsByProcess } from "./blind-tools.ts";
 import type { Scene } from "./scene.ts";
 
 export interface SpecHere {
   readonly spec: ServiceSpec;
-  /** About paths that an upgrade takes away. */
+  /** About paths that an upgrade takes away, and about what the unit does without. */
   readonly warnings: readonly string[];
+  /** What was run to find out; null: nothing was. */
+  readonly tried: readonly string[] | null;
 }
 
 /** What a service on this machine is to be started with. `manager` is null where none answers. */
@@ -19,26 +23,38 @@ export async function specHere(
   scene: Scene,
   config: Config,
   manager: ServiceManager | null,
+  installed: FoundFile = { kind: "none" },
 ): Promise<SpecHere> {
   const { places, env } = scene;
   const node = nodePath(scene.node, { realpath });
   const main = packagePath(scene.main, { realpath });
-  const namespaces = await mayHaveNamespaces(scene, config, manager);
-  const warnings = [node.warning, main.warning].filter((words) => words !== null);
-  return { spec: specOf({ node: node.path, main: main.path, places, env, namespaces }), warnings };
+  const asks = manager?.kind === "systemd" && toolsByProcess(config).length === 0;
+  const tried = asks ? namespaceTrial(template("keybearer.service")) : null;
+  const trial = tried === null ? null : trialIn(await scene.run(tried, { timeoutMs: TRIAL_MS }));
+  const { namespaces, warning } = trial === null ? untried(config) : afterTrial(trial, installed);
+  const warnings = [node.warning, main.warning, warning].filter((words) => words !== null);
+  return { spec: specOf({ node: node.path, main: main.path, places, env, namespaces }), warnings, tried };
 }
 
 const TRIAL_MS = 15_000;
+const VIEW = "a read-only view of the file system";
+
+interface Decision {
+  readonly namespaces: boolean;
+  readonly warning: string | null;
+}
 
 /** Where no manager can be asked, as the template has it. */
-async function mayHaveNamespaces(
-  { run }: Scene,
-  { tools }: Config,
-  manager: ServiceManager | null,
-): Promise<boolean> {
-  if (Object.values(tools).some(({ process }) => process !== null)) return false;
-  if (manager?.kind !== "systemd") return true;
-  return (await run(namespaceTrial(template("keybearer.service")), { timeoutMs: TRIAL_MS })).code === 0;
+function untried(config: Config): Decision {
+  return { namespaces: toolsByProcess(config).length === 0, warning: null };
+}
+
+/** A trial that could not be made says nothing against what works. */
+function afterTrial(trial: Trial, installed: FoundFile): Decision {
+  if (trial.granted) return { namespaces: true, warning: null };
+  const kept = trial.granted === null && installed.kind === "ours" ? installed.unit.namespaces : false;
+  const words = kept ? `the unit keeps ${VIEW}, untried` : `the unit does without ${VIEW}`;
+  return { namespaces: kept, warning: `${words}: ${trial.why}` };
 }
 
 function realpath(path: string): string | null {

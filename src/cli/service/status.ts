@@ -2,8 +2,9 @@ import { EXIT } from "../../start-failure.ts";
 import { screenOf } from "../columns.ts";
 import { noteInWords } from "../note.ts";
 import { ago, visible } from "../table.ts";
-import { type ServiceNote, serviceNotes } from "./notes.ts";
-import { createScene, type SceneMeans } from "./scene.ts";
+import { serviceNotes } from "./notes.ts";
+import { createScene, type Scene, type SceneMeans } from "./scene.ts";
+import type { ServiceNote } from "./service-note.ts";
 import { type ServiceView, viewOf } from "./view.ts";
 import { reachedManager } from "./without-manager.ts";
 
@@ -12,6 +13,7 @@ export async function status(
   means: SceneMeans = {},
 ): Promise<void> {
   const scene = await createScene({ ...means, config: options.config ?? means.config });
+  if (options.json && (await saysWithout(scene))) return;
   const manager = await reachedManager(scene);
   if (manager === null) return;
   const view = await viewOf(scene, manager);
@@ -23,6 +25,21 @@ export async function status(
       : `${inWords(view, notes, width, Date.now()).join("\n")}\n`,
   );
   process.exitCode = isServing(view) ? EXIT.ok : EXIT.failed;
+}
+
+/** For a program, that no manager answers is an answer as well. */
+async function saysWithout({ manager }: Scene): Promise<boolean> {
+  const answer = await manager?.available();
+  if (manager !== null && answer?.ok) return false;
+  const file = await manager?.found();
+  const why = answer?.ok === false ? answer.why : "this system has neither systemd nor launchd";
+  const said = {
+    ...{ manager: manager?.kind ?? null, file: manager?.file ?? null, available: false, why },
+    ...{ installed: file?.kind === "ours", foreign: file?.kind === "foreign", serving: false, notes: [] },
+  };
+  process.stdout.write(`${JSON.stringify(said, null, 2)}\n`);
+  process.exitCode = EXIT.failed;
+  return true;
 }
 
 function isServing({ state, own, answers }: ServiceView): boolean {
@@ -40,8 +57,10 @@ function inWords(view: ServiceView, notes: readonly ServiceNote[], width: number
   }
   const lines = [`${state.file.kind === "ours" ? "installed" : "not keybearer's"}: ${visible(path)}`];
   if (state.file.kind === "ours") {
-    const { node, main, config } = state.file.unit;
+    const { node, main, config, home } = state.file.unit;
     lines.push(`  starts ${visible(`${node} ${main}`)}`, `  with ${visible(config)}`);
+    if (home !== null) lines.push(`  and its files in ${visible(home)}`);
+    if (hasNamespaces(view) === false) lines.push(`  ${NO_NAMESPACES}`);
   }
   const pid = state.pid === null ? "" : `, pid ${state.pid}`;
   const since = state.since === null ? "" : `, for ${ago(now - state.since)}`;
@@ -52,6 +71,15 @@ function inWords(view: ServiceView, notes: readonly ServiceNote[], width: number
   }
   if (state.enabled) lines.push("starts at your login");
   return [...lines, ...notes.flatMap((each) => ["", ...noteInWords(each, width).split("\n")])];
+}
+
+const NO_NAMESPACES =
+  "without a read-only view of the file system: process: is used, or the system did not grant it at the installation";
+
+/** null: not a matter of this manager. */
+function hasNamespaces({ kind, state: { file, inNamespace } }: ServiceView): boolean | null {
+  if (kind !== "systemd" || file.kind !== "ours") return null;
+  return inNamespace ?? file.unit.namespaces;
 }
 
 function startsInWords({ kind, state: { restarts } }: ServiceView): string {
@@ -66,6 +94,7 @@ function asJson(view: ServiceView, notes: readonly ServiceNote[]): unknown {
   return {
     manager: view.kind,
     file: view.path,
+    available: true,
     installed: state.file.kind === "ours",
     foreign: state.file.kind === "foreign",
     serving: isServing(view),
@@ -84,6 +113,8 @@ function asJson(view: ServiceView, notes: readonly ServiceNote[]): unknown {
     main: unit?.main ?? null,
     main_there: view.start?.mainThere ?? null,
     config: unit?.config ?? null,
+    home: unit?.home ?? null,
+    namespaces: hasNamespaces(view),
     format: unit?.format ?? null,
     notes,
   };

@@ -1,15 +1,21 @@
+import { existsSync } from "node:fs";
+import { join } from "node:path";
 import { loadConfig } from "../../config/load.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { shellWord } from "../../keys/words.ts";
+import type { Places } from "../../places.ts";
+import { inTheWay } from "../../service/answer-words.ts";
 import type { ServiceManager } from "../../service/manager.ts";
 import { EXIT } from "../../start-failure.ts";
 import { atTerminal, saysYes } from "../ask.ts";
 import { fail } from "../fail.ts";
 import { say, saySentences } from "../say.ts";
 import { told } from "../tools/told.ts";
+import { type InstalledScene, installedScene } from "./installed-scene.ts";
 import { sayPlan } from "./plan.ts";
 import { type PurgePlan, purge, purgePlan } from "./purge.ts";
-import { createScene, type Scene, type SceneMeans } from "./scene.ts";
+import type { Scene, SceneMeans } from "./scene.ts";
 import { reachedManager } from "./without-manager.ts";
 
 export interface UninstallOptions {
@@ -22,25 +28,55 @@ const NOTHING = "nothing was changed";
 
 /** Keeps config.yaml, keys and the usage log, unless they are to go as well. */
 export async function uninstall(options: UninstallOptions, means: SceneMeans = {}): Promise<void> {
-  const scene = await createScene(means);
+  const scene = await installedScene(means);
+  const { manager } = scene;
   const asks = options.purge === true && !options.yes && !options.dryRun;
   if (asks && !atTerminal())
     return fail(
       `nobody is here to ask. if you are sure: keybearer service uninstall --purge --yes\n${NOTHING}`,
       EXIT.usage,
     );
+  const elsewhere = options.purge ? otherPlaces(scene) : null;
+  if (elsewhere !== null) return fail(`${elsewhere}\n${NOTHING}`, EXIT.failed);
   const goes = options.purge ? await purgeHere(scene) : undefined;
   if (goes === null) return;
-  if (options.dryRun) {
-    if (scene.manager !== null) sayPlan(scene.manager.planRemoval());
-    if (goes !== undefined) sayPurge(goes, "would remove");
-    return;
-  }
+  if (options.dryRun) return sayWhatWould(manager, goes);
   // Before the first change.
   if (asks && goes !== undefined && !(await saysPurge(goes))) return;
-  if (scene.manager !== null && !(await removeService(scene, scene.manager))) return;
+  if (manager !== null && !(await removeService(scene, manager))) return;
   if (goes === undefined) return saySentences(`${scene.places.config} and the usage log stay (--purge)`);
   await purgeNow(scene, goes);
+}
+
+/**
+ * Why it is not clear whose data is meant; null: it is. What the person sees in this shell, and may have in mind, must
+ * be what goes.
+ */
+function otherPlaces({ places, shellPlaces }: InstalledScene): string | null {
+  const sameData = places.state === shellPlaces.state && places.run === shellPlaces.run;
+  const sameConfig = places.config === shellPlaces.config || !existsSync(shellPlaces.config);
+  if (sameData && sameConfig) return null;
+  const [theirs, ours] = sameData
+    ? [places.config, shellPlaces.config]
+    : [`${places.config} and ${places.state}`, `${shellPlaces.config} and ${shellPlaces.state}`];
+  return `--purge takes nothing away here: the service has ${theirs}, and this shell ${ours}\n→ ${purgeThere(places, shellPlaces)}`;
+}
+
+function purgeThere({ own, state }: Places, shell: Places): string {
+  const [folder = ""] = own;
+  const home = state === join(folder, "state") ? folder : "";
+  if (state === shell.state)
+    return "keybearer service uninstall, then remove by hand what you no longer want";
+  const set = home === "" ? "env -u KEYBEARER_HOME" : `KEYBEARER_HOME=${shellWord(home)}`;
+  return `${set} keybearer service uninstall --purge, for what the service has`;
+}
+
+async function sayWhatWould(manager: ServiceManager | null, goes: PurgePlan | undefined): Promise<void> {
+  const plan = await manager?.planRemoval();
+  if (plan?.ok === false) return fail(`${plan.why}\n→ ${plan.next}\n${NOTHING}`, EXIT.failed);
+  if (plan !== undefined && plan.steps.length > 0) sayPlan(plan.steps);
+  else saySentences("the service is not installed");
+  if (goes !== undefined) sayPurge(goes, "would remove");
 }
 
 /** null: the person has been told why it cannot be. */
@@ -61,6 +97,11 @@ async function saysPurge(goes: PurgePlan): Promise<boolean> {
 /** false: it is still there, and the person knows why. */
 async function removeService(scene: Scene, manager: ServiceManager): Promise<boolean> {
   const file = await manager.found();
+  if (file.kind === "foreign") {
+    const { why, next } = inTheWay(manager.file, file.why);
+    fail(`${why}\n→ ${next}\n${NOTHING}`, EXIT.failed);
+    return false;
+  }
   const answer = await manager.available();
   // The manager may still run one whose file is gone.
   const loaded = answer.ok && (await manager.state()).active !== "stopped";
@@ -71,7 +112,7 @@ async function removeService(scene: Scene, manager: ServiceManager): Promise<boo
   if ((await reachedManager(scene)) === null) return false;
   const done = await manager.uninstall();
   if (!done.ok) {
-    fail(done.why, EXIT.failed);
+    fail(`${done.why}\n→ ${done.next ?? "keybearer service status"}`, EXIT.failed);
     return false;
   }
   saySentences(`the service is stopped, and ${manager.file} is removed`);

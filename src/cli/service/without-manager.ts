@@ -14,6 +14,6 @@ export async function reachedManager({ manager, platform }: Scene): Promise<Serv
   }
   const answer = await manager.available();
   if (answer.ok) return manager;
-  fail(`${answer.why}\nwithout it, ${answer.byHand}`, EXIT.failed);
+  fail(`${answer.why}\n${answer.byHand}`, EXIT.failed);
   return null;
 }

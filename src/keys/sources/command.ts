@@ -7,6 +7,14 @@ import { blotCredentials, Secret } from "../../secret.ts";
 import { plain } from "../words.ts";
 import { MOST_BYTES, type SourceText, withoutFinalNewline } from "./file.ts";
 
+type Argv = readonly [string, ...string[]];
+
+/** What is really started, so that a command can be tried as a service manager would start it. */
+export type CommandAs = (
+  argv: Argv,
+  withhold: readonly string[],
+) => { readonly argv: Argv; readonly env: NodeJS.ProcessEnv };
+
 export interface CommandMeans {
   readonly env: NodeJS.ProcessEnv;
   /** Names of variables the command must not see: they hold keys of other tools. */
@@ -14,6 +22,8 @@ export interface CommandMeans {
   readonly signal: AbortSignal | undefined;
   /** Milliseconds until the command and all it started are killed. */
   readonly limit: number;
+  /** Default as it is. */
+  readonly as?: CommandAs | undefined;
 }
 
 type Child = ChildProcessByStdio<null, Readable, Readable>;
@@ -24,11 +34,8 @@ const MOST_STDERR = 8 * 1024;
 const MOST_SHOWN = 200;
 
 /** Runs a program without a shell and takes what it prints as the key. */
-export async function runKeyCommand(
-  argv: readonly [string, ...string[]],
-  means: CommandMeans,
-): Promise<SourceText> {
-  const [program, ...rest] = argv;
+export async function runKeyCommand(argv: Argv, means: CommandMeans): Promise<SourceText> {
+  const [program] = argv;
   if (!isAbsolute(program)) {
     // Looked up in PATH, another program of that name could take its place.
     return refuse(`the command ${plain(program)} is not a full path: command -v ${plain(program)} prints it`);
@@ -37,11 +44,12 @@ export async function runKeyCommand(
   const env = Object.fromEntries(
     Object.entries(means.env).filter(([name]) => !means.withhold.includes(name)),
   );
+  const started = means.as?.(argv, means.withhold) ?? { argv, env };
   try {
-    const child = spawn(program, rest, {
+    const child = spawn(started.argv[0], started.argv.slice(1), {
       // At the root, not where keybearer happened to be started: programs read settings from their folder.
       cwd: "/",
-      env,
+      env: started.env,
       // Its own process group, so that whatever it starts can be ended with it.
       detached: true,
       shell: false,

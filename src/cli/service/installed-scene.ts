@@ -1,0 +1,23 @@
+import type { Places } from "../../places.ts";
+import { createScene, placesOf, type Scene, type SceneMeans } from "./scene.ts";
+
+export interface InstalledScene extends Scene {
+  /** Where this shell has its files, which need not be where the service has them. */
+  readonly shellPlaces: Places;
+}
+
+/**
+ * The scene as the installed service has it, whatever the variables of this shell say: its data, its control socket and,
+ * under launchd, its log lie among its own files. Without one of ours, as this shell has it.
+ */
+export async function installedScene(means: SceneMeans = {}): Promise<InstalledScene> {
+  const scene = await createScene(means);
+  const shellPlaces = scene.places;
+  const file = await scene.manager?.found();
+  if (file?.kind !== "ours") return { ...scene, shellPlaces };
+  const places = placesOf(file.unit, scene);
+  if (scene.manager?.kind !== "launchd") return { ...scene, places, shellPlaces };
+  const { home, environment, config } = file.unit;
+  const env = { ...scene.env, ...environment, KEYBEARER_HOME: home ?? "" };
+  return { ...(await createScene({ ...means, env, config })), places, shellPlaces, env: scene.env };
+}
