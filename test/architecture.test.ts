@@ -82,8 +82,8 @@ const PURE = [
   "proxy/harmless.ts",
   "proxy/recording.ts",
   "service/spec.ts",
-  "service/unit.ts",
-  "service/plist.ts",
+  "service/systemd/unit.ts",
+  "service/launchd/plist.ts",
   "service/node-path.ts",
   "service/package-path.ts",
   "doctor/finding.ts",
@@ -98,8 +98,10 @@ const PURE = [
   "mirror/sync/skew.ts",
   "service/answer-words.ts",
   "service/key-sources.ts",
-  "service/launchd-answers.ts",
-  "service/systemd-answers.ts",
+  "service/launchd/launchd-answers.ts",
+  "service/systemd/systemd-answers.ts",
+  "service/systemd/systemd-steps.ts",
+  "service/systemd/namespaces.ts",
   "refusal.ts",
 ];
 

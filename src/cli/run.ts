@@ -4,7 +4,7 @@ import type { Daemon } from "../daemon.ts";
 import { createLogStream } from "../log-stream.ts";
 import { findPlaces } from "../places.ts";
 import type * as Answers from "../service/answers.ts";
-import { createNotify, type Notify } from "../service/notify.ts";
+import { createNotify, type Notify } from "../service/systemd/notify.ts";
 import { EXIT, StartFailure } from "../start-failure.ts";
 import { version } from "../version.ts";
 import { visibleLines } from "./table.ts";

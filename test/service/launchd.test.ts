@@ -3,8 +3,8 @@ import { mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/prom
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
 import { createRunner, type RunCommand } from "../../src/service/command-runner.ts";
-import { createLaunchd } from "../../src/service/launchd.ts";
-import { isDisabled, jobIn } from "../../src/service/launchd-answers.ts";
+import { createLaunchd } from "../../src/service/launchd/launchd.ts";
+import { isDisabled, jobIn } from "../../src/service/launchd/launchd-answers.ts";
 import type { Plan } from "../../src/service/manager.ts";
 import { createServiceFiles } from "../../src/service/service-file.ts";
 import type { ServiceSpec } from "../../src/service/spec.ts";

@@ -6,7 +6,7 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { answersAt, askAt, hangs } from "../../src/service/answers.ts";
-import { createNotify, notifyFault } from "../../src/service/notify.ts";
+import { createNotify, notifyFault } from "../../src/service/systemd/notify.ts";
 import { bareEnv, builtProgram, newHome, saveConfig, start, startProgram } from "../doubles/command.ts";
 import { cannotNotify, openNotifySocket } from "../doubles/notify-socket.ts";
 import { until } from "../doubles/until.ts";

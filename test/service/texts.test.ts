@@ -3,10 +3,10 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { findPlaces } from "../../src/places.ts";
-import { plistText, readPlist } from "../../src/service/plist.ts";
+import { plistText, readPlist } from "../../src/service/launchd/plist.ts";
 import { FORMAT, type ServiceSpec, servicePath, specFault, specOf } from "../../src/service/spec.ts";
+import { clearedBy, namespaceTrial, readUnit, unitText } from "../../src/service/systemd/unit.ts";
 import { template } from "../../src/service/template.ts";
-import { clearedBy, namespaceTrial, readUnit, unitText } from "../../src/service/unit.ts";
 import { newHome } from "../doubles/command.ts";
 
 const UNIT = template("keybearer.service");

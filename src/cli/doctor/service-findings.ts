@@ -1,7 +1,7 @@
 import type { Finding } from "../../doctor/finding.ts";
-import { serviceNotes } from "../service/notes.ts";
 import type { Scene } from "../service/scene.ts";
-import { viewOf } from "../service/view.ts";
+import { serviceNotes } from "../service/status/notes.ts";
+import { viewOf } from "../service/status/view.ts";
 
 const ABOUT = "the service";
 

@@ -1,9 +1,9 @@
 import { Command } from "commander";
-import type { install } from "./install.ts";
-import type { logs } from "./logs.ts";
+import type { install } from "./install/install.ts";
+import type { logs } from "./logs/logs.ts";
 import type { restart } from "./restart.ts";
-import type { status } from "./status.ts";
-import type { uninstall } from "./uninstall.ts";
+import type { status } from "./status/status.ts";
+import type { uninstall } from "./uninstall/uninstall.ts";
 
 export function serviceCommand(): Command {
   const service = new Command("service").description(
@@ -18,7 +18,7 @@ export function serviceCommand(): Command {
     .option("--dry-run", "only print what would be written and run")
     .option("-y, --yes", "do not ask")
     .action(async (options: Parameters<typeof install>[0]) =>
-      (await import("./install.ts")).install(options),
+      (await import("./install/install.ts")).install(options),
     );
   service
     .command("uninstall")
@@ -27,14 +27,16 @@ export function serviceCommand(): Command {
     .option("--dry-run", "only print what would be removed and run")
     .option("-y, --yes", "do not ask")
     .action(async (options: Parameters<typeof uninstall>[0]) =>
-      (await import("./uninstall.ts")).uninstall(options),
+      (await import("./uninstall/uninstall.ts")).uninstall(options),
     );
   service
     .command("status")
     .description("whether it is installed, runs and answers, and what to do if not; exit code 0: it serves")
     .option("-c, --config <file>", "the config.yaml it should go by, if not your own")
     .option("--json", "for programs")
-    .action(async (options: Parameters<typeof status>[0]) => (await import("./status.ts")).status(options));
+    .action(async (options: Parameters<typeof status>[0]) =>
+      (await import("./status/status.ts")).status(options),
+    );
   service
     .command("restart")
     .description("start it anew once its requests have finished; not with a config.yaml that has problems")
@@ -47,6 +49,6 @@ export function serviceCommand(): Command {
     .option("-f, --follow", "go on with what it says next")
     .option("-n, --lines <count>", "so many of the last lines", "50")
     .option("--json", "the lines as they are written, for programs")
-    .action(async (options: Parameters<typeof logs>[0]) => (await import("./logs.ts")).logs(options));
+    .action(async (options: Parameters<typeof logs>[0]) => (await import("./logs/logs.ts")).logs(options));
   return service;
 }

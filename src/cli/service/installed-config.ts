@@ -4,7 +4,7 @@ import type { Places } from "../../places.ts";
 import type { InstalledUnit } from "../../service/spec.ts";
 import { EXIT } from "../../start-failure.ts";
 import { told } from "../tools/told.ts";
-import { usableConfig } from "./before-install.ts";
+import { usableConfig } from "./install/before-install.ts";
 
 /** The configuration of the installed service, if it could start anew now. null: told why it could not. */
 export async function installedConfig(

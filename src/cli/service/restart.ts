@@ -4,14 +4,14 @@ import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
 import { saySentences } from "../say.ts";
 import { tell } from "../tools/tell.ts";
-import { wayIsFree } from "./before-install.ts";
-import { blindNote } from "./blind-tools.ts";
-import { checkCommand } from "./exit-words.ts";
 import { whenHealthy } from "./healthy.ts";
+import { wayIsFree } from "./install/before-install.ts";
 import { installedConfig } from "./installed-config.ts";
 import { installedScene } from "./installed-scene.ts";
-import { notServing } from "./not-serving.ts";
 import type { SceneMeans } from "./scene.ts";
+import { blindNote } from "./status/blind-tools.ts";
+import { checkCommand } from "./status/exit-words.ts";
+import { notServing } from "./status/not-serving.ts";
 import { reachedManager } from "./without-manager.ts";
 
 /** Refused where the next start would fail: what works now is not given up for a typing mistake. */

@@ -3,13 +3,13 @@ import { userInfo } from "node:os";
 import { fileURLToPath } from "node:url";
 import { findPlaces, type Places } from "../../places.ts";
 import { createRunner, type RunCommand } from "../../service/command-runner.ts";
-import { createLaunchd } from "../../service/launchd.ts";
+import { createLaunchd } from "../../service/launchd/launchd.ts";
 import type { ServiceManager } from "../../service/manager.ts";
 import { createServiceFiles } from "../../service/service-file.ts";
 import type { InstalledUnit } from "../../service/spec.ts";
-import { createSystemd } from "../../service/systemd.ts";
+import { createSystemd } from "../../service/systemd/systemd.ts";
+import { unitFolder } from "../../service/systemd/unit-folder.ts";
 import { template } from "../../service/template.ts";
-import { unitFolder } from "../../service/unit-folder.ts";
 
 /** What the commands about the service stand on. */
 export interface Scene {

@@ -1,0 +1,54 @@
+import { join } from "node:path";
+import { WRITABLE } from "../../../clients/write/settings.ts";
+import type { Config } from "../../../config/shape.ts";
+import type { Places } from "../../../places.ts";
+
+/** A folder that keybearer writes to, and which of the names in it are those that it writes. */
+export interface PurgeFolder {
+  readonly path: string;
+  readonly writes: (name: string) => boolean;
+  /** Names that are links by nature, and lead nowhere. */
+  readonly links?: (name: string) => boolean;
+}
+
+const HEX = "[0-9a-f]{24}";
+const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
+const CONFIG = new RegExp(`^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp)$`);
+const FACTS = /^(?:trust|log-end|consoles)\.json(?:\.tmp|\.broken-[\dTZ-]+)?$/;
+const LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal)?$/;
+const SOCKET = /^control\.sock(?:\.starting(?:\.\d+)?)?$/;
+const UNDO = new RegExp(`^(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:\\.tmp)?$`);
+
+/**
+ * The inner ones first. Every name is one that some part of keybearer writes: a folder called keys, undo or run may be
+ * a person's own, or hold something of theirs.
+ */
+export function purgeFolders(places: Places, config: Config | null): PurgeFolder[] {
+  const { state, run } = places;
+  const folder = places.own[0] ?? state;
+  const inState = (name: string) => FACTS.test(name) || LOG.test(name) || name === "keybearer.log";
+  const keys = join(folder, "keys");
+  const sockets = [...new Set([run, join(state, "run")])];
+  return [
+    ...sockets.map((path) => ({ path, writes: (name: string) => SOCKET.test(name) })),
+    { path: join(state, "undo"), writes: (name) => UNDO.test(name) },
+    { path: keys, writes: keyNames(keys, config) },
+    { path: state, writes: inState },
+    { path: folder, writes: (name) => CONFIG.test(name), links: (name) => LOCK.test(name) },
+  ];
+}
+
+/** As `tools add` and `tools rotate` name them: by the tool, or whatever config.yaml names in there. */
+function keyNames(folder: string, config: Config | null): (name: string) => boolean {
+  const tools = Object.values(config?.tools ?? {});
+  return (written) => {
+    const name = written.replace(/\.[0-9a-f]{12}\.tmp$/, "");
+    const path = join(folder, name);
+    return tools.some(
+      ({ name: tool, key }) =>
+        (key.kind === "file" && key.path === path) ||
+        name === tool ||
+        (name.startsWith(`${tool}-`) && /^-\d+$/.test(name.slice(tool.length))),
+    );
+  };
+}
