@@ -19,6 +19,8 @@ export interface Controls {
   lift(name: string, lift: AskedLift, peer: string): LiftAnswer | null;
   /** Ends a tool's requests under way. null: neither a tool nor a request under way has this name. */
   cut(name: string, peer: string): CutAnswer | null;
+  /** Opens the dashboard's port, and lets whoever comes with this code in. Throws where it cannot. */
+  open(peer: string): Promise<OpenAnswer>;
   readonly tail: Tail;
   readonly mirror: Mirror;
   readonly probing: Probing;
@@ -55,6 +57,15 @@ export interface LiftAnswer {
   readonly problem: string | null;
 }
 
+export interface OpenAnswer {
+  /** http://localhost:5398/ */
+  readonly url: string;
+  /** Good once; belongs behind the address: #code=… */
+  readonly code: string;
+  /** Whole seconds. */
+  readonly expires_in: number;
+}
+
 export interface CutAnswer {
   readonly cut: number;
 }
@@ -76,6 +87,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
     if (!hasOnly(body, [])) throw new Error("cut takes no settings: send {}");
     // A tool that was removed a moment ago is none any more: that nothing of it runs is what was wanted.
     return controls.cut(name, peer) ?? { cut: 0 };
+  },
+  "POST /open": (controls, { body, peer }) => {
+    if (!hasOnly(body, [])) throw new Error("open takes no settings: send {}");
+    return controls.open(peer);
   },
   "GET /tail": (controls, { res }) => {
     controls.tail.follow(res);

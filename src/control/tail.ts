@@ -6,6 +6,8 @@ export interface Tail {
   tell(record: UsageRecord): void;
   /** Answers with one JSON line a record, until either side ends. Throws when there are too many already. */
   follow(answer: ServerResponse): void;
+  /** The same for a part of the daemon itself, until what this returns is called. */
+  listen(listener: (record: UsageRecord) => void): () => void;
 }
 
 /** One line of what a follower reads. `following` is the first: from here on nothing is missed unnoticed. */
@@ -26,6 +28,7 @@ interface Reader {
 
 export function createTail(): Tail {
   const readers = new Set<Reader>();
+  const listeners = new Set<(record: UsageRecord) => void>();
 
   function send(reader: Reader, line: string): void {
     if (reader.answer.writableLength + line.length > MOST_WAITING) {
@@ -38,6 +41,7 @@ export function createTail(): Tail {
 
   return {
     tell(record) {
+      for (const listener of listeners) listener(record);
       if (readers.size === 0) return;
       const line = lineOf({ record });
       for (const reader of readers) send(reader, line);
@@ -54,6 +58,10 @@ export function createTail(): Tail {
       answer.on("drain", () => tellLost(reader));
       answer.writeHead(200, { "content-type": "application/x-ndjson" });
       answer.write(lineOf({ following: true }));
+    },
+    listen(listener) {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
     },
   };
 }

@@ -1,3 +1,4 @@
+import type Database from "libsql";
 import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { consoleSecrets } from "./console-secrets.ts";
@@ -5,6 +6,7 @@ import { heldNow, holdersOf } from "./held-here.ts";
 import { readAlarms } from "./report/alarms.ts";
 import { readCompared, readDiff } from "./report/compared.ts";
 import { type KeysAnswer, keysAnswer, toolFacts } from "./report/console-keys.ts";
+import { type Day, readDays, type VerdictDay } from "./report/days.ts";
 import { NOTHING_STORED } from "./report/mirror.ts";
 import type { ComparedRow, ConsoleStatus, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
 import { forsakenStatus } from "./report/state-words.ts";
@@ -28,6 +30,8 @@ export interface Mirror {
   sync(gateway: string): ConsoleStatus | null;
   diff(): ComparedRow[];
   compared(what: string): ComparedRow[];
+  /** What comparing came to, day by day, in steps: for whoever has a connection of their own to the log. */
+  days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]>;
   /** null: as above. */
   login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null>;
   /** Of all gateways, of all keys, up to now, where these are null. null: there is more than was seen. */
@@ -169,6 +173,15 @@ class ConsoleMirror implements Mirror {
   compared(what: string): ComparedRow[] {
     const skewOf = (gateway: string) => this.#watches.get(gateway)?.watch.skew ?? 0;
     return this.#means.ledger.ask((db) => readCompared(db, what, skewOf)) ?? [];
+  }
+
+  *days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]> {
+    const found: VerdictDay[] = [];
+    for (const watch of this.#all()) {
+      const means = { skew: watch.skew, quiet: (key: string) => watch.isQuiet(key) };
+      found.push(...(yield* readDays(db, watch.gateway.name, days, means)));
+    }
+    return found;
   }
 
   async login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null> {

@@ -31,9 +31,9 @@ export function discard(req: IncomingMessage): void {
   if (req.complete) return;
   // What it was piped into would stop it again.
   req.unpipe();
-  const timer = setTimeout(() => req.socket.destroy(), LONGEST_DISCARDING);
-  // Once it was answered, a request does not hear of its connection's end by itself.
+  // Once it was answered, a request may have no connection any more, and does not hear of its end by itself.
   const { socket } = req;
+  const timer = setTimeout(() => socket.destroy(), LONGEST_DISCARDING);
   const stop = () => {
     clearTimeout(timer);
     socket.off("close", stop);
@@ -43,7 +43,7 @@ export function discard(req: IncomingMessage): void {
   let size = 0;
   req.on("data", (chunk: Buffer) => {
     size += chunk.length;
-    if (size > MOST_DISCARDED) req.socket.destroy();
+    if (size > MOST_DISCARDED) socket.destroy();
   });
   req.resume();
 }

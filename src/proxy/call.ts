@@ -87,6 +87,7 @@ export class Call {
     const firstByteElapsed = this.#clock.elapsed();
     const hearing = new Hearing(answer, { key, metering, countText, firstByteElapsed });
     this.#hearing = hearing;
+    this.#exchange.heardIn.hearing = hearing;
     this.#deadline.await("idle", gateway.timeouts.idle);
     answer.on("data", () => this.#deadline.touch("idle"));
     answer.once("error", (error) => this.#onBroken(error));

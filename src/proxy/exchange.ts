@@ -5,7 +5,7 @@ import type { Refusal } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
 import type { Metering, RecordEnd } from "../usage/record.ts";
 import type { OutgoingHeaders } from "./headers.ts";
-import { type Heard, NOTHING_HEARD } from "./hearing.ts";
+import { type Heard, type Hearing, NOTHING_HEARD } from "./hearing.ts";
 
 /** One call to a gateway: everything decided, nothing sent yet. */
 export interface Exchange extends Sending {
@@ -42,6 +42,8 @@ export interface Sending {
   readonly countText: boolean;
   /** Told of every chunk of the request's body; null: nobody wants to know. */
   readonly seeBody: ((chunk: Buffer) => void) | null;
+  /** Where whoever looks at the call while it runs finds what listens to its answer. */
+  readonly heardIn: { hearing: Hearing | null };
   /** keybearer's own headers on the answer: name, value, name, value. */
   readonly ownHeaders: readonly string[];
 }

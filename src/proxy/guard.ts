@@ -29,22 +29,30 @@ export const HOPS_HEADER = "x-keybearer-hops";
  * resolves to 127.0.0.1 even makes them same-origin. Host and browser headers decide that, so they come first.
  */
 export function guard(head: RequestHead, doors: Doors): Refusal | null {
-  const headers = group(head.rawHeaders);
+  const headers = headersIn(head.rawHeaders);
   return (
     checkHost(headers, doors.hosts) ??
     checkBrowser(headers, doors.origins) ??
-    checkSize(head) ??
-    checkTarget(head) ??
-    checkFraming(head, headers) ??
-    checkExpectation(headers) ??
-    checkCredentials(headers) ??
+    checkShape(head, headers) ??
     checkHops(headers)
   );
 }
 
-type Headers = ReadonlyMap<string, readonly string[]>;
+/** What a request must be like whoever sends it. */
+export function checkShape(head: RequestHead, headers: Headers): Refusal | null {
+  return (
+    checkSize(head) ??
+    checkTarget(head) ??
+    checkFraming(head, headers) ??
+    checkExpectation(headers) ??
+    checkCredentials(headers)
+  );
+}
 
-function group(rawHeaders: readonly string[]): Headers {
+/** Every value by lower-case name. */
+export type Headers = ReadonlyMap<string, readonly string[]>;
+
+export function headersIn(rawHeaders: readonly string[]): Headers {
   const headers = new Map<string, string[]>();
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     const name = (rawHeaders[i] ?? "").toLowerCase();
@@ -55,7 +63,7 @@ function group(rawHeaders: readonly string[]): Headers {
   return headers;
 }
 
-function checkHost(headers: Headers, hosts: readonly string[]): Refusal | null {
+export function checkHost(headers: Headers, hosts: readonly string[]): Refusal | null {
   const given = headers.get("host") ?? [];
   const [host] = given;
   // Node hands the first of two Hosts to the handler without a word, and none at all for HTTP/1.0.

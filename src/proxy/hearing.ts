@@ -22,6 +22,13 @@ export interface Heard {
   readonly reading: Reading | null;
 }
 
+/** The same while it still comes, as far as it goes. */
+export interface HeardSoFar extends Pick<Heard, "firstByteElapsed" | "stream" | "bytesOut"> {
+  readonly outputTokens: number | null;
+  /** Whether the answer said so, or the pieces of its stream were counted. */
+  readonly tokensBy: "reported" | "pieces" | null;
+}
+
 export const NOTHING_HEARD: Heard = Object.freeze({
   cause: null,
   words: null,
@@ -83,6 +90,19 @@ export class Hearing {
     this.#cause = error.cause;
     this.#bytesOut += error.body.length;
     this.#meter.see(bytes);
+  }
+
+  soFar(): HeardSoFar {
+    const { pieces, reported } = this.#meter.soFar();
+    // What a stream of messages says before its end is a placeholder, and smaller than what came of it since.
+    const said = reported !== null && reported > pieces;
+    return {
+      firstByteElapsed: this.#options.firstByteElapsed,
+      stream: this.#stream,
+      bytesOut: this.#bytesOut,
+      outputTokens: said ? reported : pieces > 0 ? pieces : null,
+      tokensBy: said ? "reported" : pieces > 0 ? "pieces" : null,
+    };
   }
 
   finish(done: (heard: Heard) => void): void {

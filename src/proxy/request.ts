@@ -10,6 +10,7 @@ import type { Secret } from "../secret.ts";
 import { RequestText } from "../usage/estimate.ts";
 import type { BodyHead } from "./body-head.ts";
 import type { RequestHead } from "./guard.ts";
+import type { Hearing } from "./hearing.ts";
 import { protocolOf } from "./route.ts";
 
 /** What is known of a request while it is served. Filled in step by step, settled once. */
@@ -36,6 +37,10 @@ export interface Request {
   lease: Lease | null;
   /** How long it waited for room under them. */
   waitedMs: number;
+  /** It waits for that now. */
+  waiting: boolean;
+  /** Listens to the gateway's answer, once there is one. */
+  hearing: Hearing | null;
   /** The owner, or the end of the daemon, cut it. */
   cut: boolean;
   settled: boolean;
@@ -64,6 +69,8 @@ export function openRequest(req: Arrival, snapshot: Snapshot, clock: Clock): Req
     text: null,
     lease: null,
     waitedMs: 0,
+    waiting: false,
+    hearing: null,
     cut: false,
     settled: false,
     recorded: false,

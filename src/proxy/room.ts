@@ -55,11 +55,13 @@ export async function findRoom(
     { ask, model, mayWait: whole === "ended", unseen: unseenIn(request) },
     (left) => {
       waited = true;
+      request.waiting = true;
       leave = left;
       if (req.socket.destroyed) left();
     },
   );
   req.socket.off("close", onClose);
+  request.waiting = false;
   // From its very beginning, and rounded up: with when it began, the log must tell the window in which it was let in.
   if (waited) request.waitedMs = Math.ceil(clock.elapsed() - request.startedElapsed);
   if (!taken.ok) return taken.refusal ?? "left";

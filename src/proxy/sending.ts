@@ -39,6 +39,7 @@ export function sending(
     metering,
     countText: tool?.estimate ?? false,
     seeBody: seeBody(request),
+    heardIn: request,
     ownHeaders: [
       ...["x-keybearer-request-id", id],
       ...(means.sandbox() ? ["x-keybearer-sandbox", "1"] : []),

@@ -139,6 +139,7 @@ export class UpgradeCall {
     const firstByteElapsed = this.#clock.elapsed();
     const hearing = new Hearing(answer, { key, metering, countText, firstByteElapsed });
     this.#hearing = hearing;
+    this.#exchange.heardIn.hearing = hearing;
     return hearing;
   }
 

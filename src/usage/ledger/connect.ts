@@ -56,15 +56,15 @@ export function openForWriting(file: string, options: { readonly sync: "normal" 
   });
 }
 
-/** Never makes, migrates or changes anything. */
-export function openForReading(file: string): OpenedForReading {
+/** Never makes, migrates or changes anything. `patience`: how long this thread may stand still for a lock. */
+export function openForReading(file: string, patience: number = READER_PATIENCE_MS): OpenedForReading {
   const missing = { ok: false, why: "missing", words: `there is no usage log yet at ${file}` } as const;
   let version = 0;
   try {
     const found = sizeOf(file);
     if (found === null || (found === 0 && !sizeOf(`${file}-wal`))) return missing;
     if (found === 0) throw new LedgerFault("corrupt", "it is empty");
-    const connection = attach(file, { mode: "ro", patience: READER_PATIENCE_MS }, (db) => {
+    const connection = attach(file, { mode: "ro", patience }, (db) => {
       set(db, "query_only", 1);
       version = checkOwner(db);
     });

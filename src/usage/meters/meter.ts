@@ -4,7 +4,7 @@ import { EventReader, type ServerEvent } from "./events.ts";
 import { FieldScan } from "./field-scan.ts";
 import { isSpace, OPEN_LIST, OPEN_OBJECT, parsed } from "./json-bytes.ts";
 import { LastWord } from "./last-word.ts";
-import type { Meter, Reading } from "./reading.ts";
+import type { Meter, Reading, SoFar } from "./reading.ts";
 import { lookupIn, Tally, WANTED } from "./tally.ts";
 import { TextScan } from "./text-scan.ts";
 
@@ -22,16 +22,18 @@ export interface AnswerHead {
 /** Listens to an answer, plain or compressed, JSON or a stream of events, in memory that does not grow with it. */
 export function createMeter(head: AnswerHead): Meter {
   const body = new BodyReader(head);
+  const soFar = () => body.soFar();
   const encoding = head.contentEncoding?.trim() ?? "";
   if (encoding === "" || encoding.toLowerCase() === "identity") {
-    return { see: (chunk) => body.see(chunk), finish: (done) => done(body.finish(null)) };
+    return { see: (chunk) => body.see(chunk), soFar, finish: (done) => done(body.finish(null)) };
   }
   const decoder = createDecoder(encoding, (bytes) => body.see(bytes));
   if (decoder === null) {
-    return { see: () => {}, finish: (done) => done(body.finish("its encoding cannot be read here")) };
+    return { see: () => {}, soFar, finish: (done) => done(body.finish("its encoding cannot be read here")) };
   }
   return {
     see: (chunk) => decoder.see(chunk),
+    soFar,
     finish: (done) => decoder.finish((trouble) => done(body.finish(trouble))),
   };
 }
@@ -62,6 +64,7 @@ class BodyReader {
   /** Gateways lie about the content type, so that the first byte decides. */
   #kind: "unknown" | "json" | "events" | "neither";
   #lookedInto = 0;
+  #pieces = 0;
   #trouble: string | null = null;
 
   constructor(head: AnswerHead) {
@@ -79,6 +82,10 @@ class BodyReader {
     } catch {
       this.#trouble = "the meter failed";
     }
+  }
+
+  soFar(): SoFar {
+    return { pieces: this.#pieces, reported: this.#tally.tokens?.output ?? null };
   }
 
   finish(trouble: string | null): Reading {
@@ -123,6 +130,8 @@ class BodyReader {
   }
 
   #onEvent({ name, data, fields }: ServerEvent): void {
+    // Without names, every event of a stream is a piece, but for its first and last.
+    if (name === "" || (name.endsWith("delta") && name !== "message_delta")) this.#pieces += 1;
     const known = this.#tally.id !== null && this.#tally.model !== null;
     if (known && this.#text === null && PIECE.test(name)) return;
     const text = data?.toString("latin1") ?? "";

@@ -25,9 +25,18 @@ export interface TextSeen {
   readonly other: number;
 }
 
-/** Listens to one answer. Neither method throws, whatever the bytes. */
+/** What is known of an answer's output while it still comes. */
+export interface SoFar {
+  /** Events of a stream that brought a piece of the answer, most of which are about one token each. */
+  readonly pieces: number;
+  /** Tokens that the answer said by itself; null: it said nothing yet. Some begin with a placeholder. */
+  readonly reported: number | null;
+}
+
+/** Listens to one answer. No method throws, whatever the bytes. */
 export interface Meter {
   see(chunk: Buffer): void;
+  soFar(): SoFar;
   /** Called once: at once where nothing has to be decoded, else when the last seen byte is. */
   finish(done: (reading: Reading) => void): void;
 }

@@ -37,6 +37,19 @@ export function hoursOf(from: number, to: number): Bin[] {
   return bins;
 }
 
+/** The local months that the slots touch, the first and the last cut to them. */
+export function monthsOf(from: number, to: number): Bin[] {
+  const bins: Bin[] = [];
+  for (let slot = from; slot < to; ) {
+    const date = new Date(slot * SLOT_MS);
+    const next = new Date(date.getFullYear(), date.getMonth() + 1, 1).getTime() / SLOT_MS;
+    const end = Math.min(to, Math.max(slot + 1, Math.ceil(next)));
+    bins.push({ name: dayName(slot * SLOT_MS).slice(0, 7), from: slot, to: end });
+    slot = end;
+  }
+  return bins;
+}
+
 /** A number that is another one in the next hour, and when the clocks change. */
 function hourOf(slot: number): number {
   const date = new Date(slot * SLOT_MS);

@@ -13,33 +13,39 @@ export interface LaneSums {
 }
 
 const LANE = ["tool", "gateway", "group", "key", "model"] as const satisfies readonly (keyof Lane)[];
-const TOTALS = SUMS.map((name) => `sum(${name})`).join(", ");
-const IS_LANE = 'tool = ? AND gateway = ? AND "group" = ? AND key = ? AND model = ?';
+export const TOTALS = SUMS.map((name) => `sum(${name})`).join(", ");
+export const IS_LANE = 'tool = ? AND gateway = ? AND "group" = ? AND key = ? AND model = ?';
 
 /**
  * Every lane there is, by jumping from one to the next in the primary key, column by column: the cells between are not
  * read. A comparison of all columns at once would look only the first of them up.
  */
 export function lanesOf(db: Database): Lane[] {
+  return [...eachLane(db)];
+}
+
+/** The same one by one. */
+export function* eachLane(db: Database): Generator<Lane> {
   const steps = LANE.map((name, depth) => {
     const same = LANE.slice(0, depth).map((before) => `"${before}" = ?`);
     const least = (conditions: readonly string[]) =>
       db.prepare(`SELECT min("${name}") FROM cells WHERE ${conditions.join(" AND ") || "true"}`).raw();
     return { first: least(same), next: least([...same, `"${name}" > ?`]) };
   });
-  const lanes: Lane[] = [];
-  const descend = (names: readonly string[]): void => {
+  function* descend(names: readonly string[]): Generator<Lane> {
     const step = steps[names.length];
     const [tool = "", gateway = "", group = "", key = "", model = ""] = names;
-    if (step === undefined) return void lanes.push({ tool, gateway, group, key, model });
+    if (step === undefined) {
+      yield { tool, gateway, group, key, model };
+      return;
+    }
     let [name] = step.first.get(...names) as [string | null];
     while (name !== null) {
-      descend([...names, name]);
+      yield* descend([...names, name]);
       [name] = step.next.get(...names, name) as [string | null];
     }
-  };
-  descend([]);
-  return lanes;
+  }
+  yield* descend([]);
 }
 
 /** Which slots the lanes' cells lie in. */
@@ -140,7 +146,7 @@ export function* sumsOfCalendar(
  * Between two changes of the clocks, local days and hours are slots shifted by the same number. On the day of a change
  * itself they are not, but that day ends its stretch: what is taken for another day there is put back by its bin.
  */
-function steadyStretches(bins: readonly Bin[]): { from: number; to: number; shift: number }[] {
+export function steadyStretches(bins: readonly Bin[]): { from: number; to: number; shift: number }[] {
   const stretches: { from: number; to: number; shift: number }[] = [];
   for (const { from, to } of bins) {
     const shift = -new Date(from * SLOT_MS).getTimezoneOffset() / 15;
@@ -162,7 +168,7 @@ export function binOf(bins: readonly Bin[], slot: number, from = 0): number {
   return low;
 }
 
-function textsOf(withFirstBytes: boolean): string {
+export function textsOf(withFirstBytes: boolean): string {
   return withFirstBytes ? "group_concat(first_bytes, ' ')" : "''";
 }
 
@@ -184,6 +190,6 @@ export function unpricedIn(
   return found;
 }
 
-function namesOf({ tool, gateway, group, key, model }: Lane): string[] {
+export function namesOf({ tool, gateway, group, key, model }: Lane): string[] {
   return [tool, gateway, group, key, model];
 }

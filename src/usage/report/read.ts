@@ -17,7 +17,7 @@ import {
 } from "./report.ts";
 
 /** Up to so many records, percentiles are taken from each of them. */
-const MOST_EXACT = 20_000;
+export const MOST_EXACT = 20_000;
 /** How many characters wide a trend is at most. */
 const MOST_STRETCHES = 16;
 const HOUR_SLOTS = 4;
@@ -105,12 +105,12 @@ function asksFor(question: Question, { tool, model }: Pick<Lane, "tool" | "model
   return matches(question.tools, tool) && matches(question.models, model);
 }
 
-interface Slots {
+export interface Slots {
   readonly from: number;
   readonly to: number;
 }
 
-interface Range {
+export interface Range {
   /** Every slot the period touches. */
   readonly outer: Slots;
   /** Those that lie in it whole: their cells say it all. */
@@ -119,7 +119,8 @@ interface Range {
   readonly edges: readonly Period[];
 }
 
-function rangeOf(extent: Extent, { since, until }: Period, now: number): Range {
+/** The period in slots, cut to where there is something. */
+export function rangeOf(extent: Extent, { since, until }: Period, now: number): Range {
   // Where the clock was set back, there are records from later than now.
   const last = extent.to === 0 ? 0 : Math.max(slotOf(now) + 1, extent.to);
   // A period that reaches back to before the first record begins with it: there may be thousands of empty days before.
@@ -142,7 +143,7 @@ function binsOf(by: Question["by"], { from, to }: Slots): Bin[] {
   return stretchesOf(to - from > SHORT_SLOTS ? daysOf(from, to) : hoursOf(from, to), MOST_STRETCHES);
 }
 
-function clipped(bins: readonly Bin[], { from, to }: Slots): Bin[] {
+export function clipped(bins: readonly Bin[], { from, to }: Slots): Bin[] {
   return bins
     .map((bin) => ({ name: bin.name, from: Math.max(bin.from, from), to: Math.min(bin.to, to) }))
     .filter((bin) => bin.from < bin.to);
@@ -175,7 +176,7 @@ function addExactly(db: Database, question: Question, bins: readonly Bin[], gath
   }
 }
 
-function isFew(db: Database, period: Period): boolean {
+export function isFew(db: Database, period: Period): boolean {
   const sql = `SELECT count(*) FROM (SELECT 1 FROM records WHERE id >= ? AND id < ? LIMIT ${MOST_EXACT + 1})`;
   return (numberOf(db, sql, ...idsOf(period)) ?? 0) <= MOST_EXACT;
 }
@@ -189,7 +190,7 @@ function runningOf(db: Database, question: Question): number {
 }
 
 /** Everything that is folded began before this. */
-function keptFrom(db: Database, { from }: Extent): number {
+export function keptFrom(db: Database, { from }: Extent): number {
   const row = db.prepare("SELECT value FROM facts WHERE name = ?").raw().get(KEPT_FROM);
   const fact = Array.isArray(row) ? Number(row[0]) : Number.NaN;
   // Without the fact nothing was pruned: a clock that stood at 1970 put records there.
