@@ -1,0 +1,53 @@
+import type { Alarm } from "../../../mirror/report/shape.ts";
+import { dollars } from "../../../usage/report/amounts.ts";
+import { timeInWords } from "../format.ts";
+import { useFrame } from "../frame.tsx";
+import { hrefOf } from "../route.ts";
+import { useTime } from "../use-time.ts";
+import { Banner } from "./banner.tsx";
+import { Text } from "./text.tsx";
+
+/** Somebody else uses a key: whose, how much, since when, and what to do now. */
+export function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
+  const { t } = useFrame();
+  const time = useTime(60_000);
+  const { key, tools, models, ips } = alarm;
+  const facts = [
+    t("banner.alarm.facts", {
+      n: alarm.count,
+      money: dollars(alarm.billed_microdollars),
+      first: timeInWords(alarm.first_at, time),
+      last: timeInWords(alarm.last_at, time),
+    }),
+    ...(models.length === 0 ? [] : [t("banner.alarm.models", { models: models.join(", ") })]),
+    ...(ips.length === 0 ? [] : [t("banner.alarm.ips", { ips: ips.join(", ") })]),
+  ];
+  const whose =
+    tools.length === 0
+      ? t("banner.alarm.nobody", { key })
+      : t("banner.alarm.whose", { key, tools: tools.join(", ") });
+  return (
+    <Banner kind="bad" title={t("banner.alarm.title")}>
+      <p>
+        {whose}
+        {facts.join(", ")}
+      </p>
+      <p>
+        <Remedy alarm={alarm} />
+      </p>
+      <p class="row">
+        <span>
+          <Text id="banner.alarm.ack" values={{ gateway: alarm.gateway }} />
+        </span>
+        <a href={hrefOf("mirror")}>{t("banner.alarm.look")}</a>
+      </p>
+    </Banner>
+  );
+}
+
+function Remedy({ alarm: { replaced, tools } }: { readonly alarm: Alarm }) {
+  const [tool] = tools;
+  if (replaced) return <Text id="banner.alarm.replaced" />;
+  if (tool === undefined) return <Text id="banner.alarm.rotate.nobody" />;
+  return <Text id="banner.alarm.rotate" values={{ tool }} />;
+}

@@ -1,0 +1,101 @@
+/** One name's values, one for each bin. */
+export interface Line {
+  /** null: it has none, such as requests of nobody who was recognised. */
+  readonly name: string | null;
+  readonly values: readonly number[];
+}
+
+/** One colour of the stack. */
+export interface Layer extends Line {
+  readonly total: number;
+  /** From 0; the last of all is that of what was folded together. */
+  readonly colour: number;
+  /** What was folded into it, by size; none: it is one name. */
+  readonly folded: readonly Line[];
+}
+
+/** More colours than this are not told apart, by nobody. */
+export const MOST_COLOURS = 8;
+/** The colour of what was folded together. */
+export const OTHER_COLOUR = MOST_COLOURS;
+
+/** Which name has which colour. It goes on having it while filters and periods change, for as long as there is room. */
+export type Colours = ReadonlyMap<string | null, number>;
+
+/** The largest first, at the bottom; beyond so many, all the rest in one. */
+export function layersOf(lines: readonly Line[], colours: Colours): Layer[] {
+  const sized = lines
+    .map((line) => ({ line, total: sum(line.values) }))
+    .filter(({ total }) => total > 0)
+    .sort((a, b) => b.total - a.total || compare(a.line.name ?? "", b.line.name ?? ""));
+  const single = sized.length <= MOST_COLOURS ? sized : sized.slice(0, MOST_COLOURS - 1);
+  const rest = sized.slice(single.length).map(({ line }) => line);
+  const layers = single.map(({ line, total }) => ({
+    ...line,
+    total,
+    colour: colours.get(line.name) ?? OTHER_COLOUR,
+    folded: [],
+  }));
+  if (rest.length === 0) return layers;
+  const values = added(rest);
+  return [...layers, { name: null, values, total: sum(values), colour: OTHER_COLOUR, folded: rest }];
+}
+
+/** Who is shown keeps their colour, who is new takes the first free one, and who is gone makes room where there is none. */
+export function coloursFor(names: readonly (string | null)[], before: Colours): Colours {
+  const shown = names.slice(0, MOST_COLOURS);
+  const colours = new Map<string | null, number>();
+  for (const name of shown) {
+    const had = before.get(name);
+    if (had !== undefined) colours.set(name, had);
+  }
+  const remembered = [...before].filter(([name]) => !colours.has(name));
+  for (const name of shown) {
+    if (colours.has(name)) continue;
+    const taken = new Set([...colours.values(), ...remembered.map(([, colour]) => colour)]);
+    const free = first((colour) => !taken.has(colour));
+    colours.set(name, free ?? first((colour) => ![...colours.values()].includes(colour)) ?? OTHER_COLOUR);
+  }
+  const used = new Set(colours.values());
+  for (const [name, colour] of remembered) if (!used.has(colour)) colours.set(name, colour);
+  return colours;
+}
+
+function first(holds: (colour: number) => boolean): number | null {
+  for (let colour = 0; colour < MOST_COLOURS; colour += 1) if (holds(colour)) return colour;
+  return null;
+}
+
+/** For each layer the height of its top: what lies below it is in it. */
+export function tops(layers: readonly Line[]): number[][] {
+  const below: number[] = [];
+  return layers.map(({ values }) =>
+    values.map((value, at) => {
+      const top = (below[at] ?? 0) + value;
+      below[at] = top;
+      return top;
+    }),
+  );
+}
+
+/** The layer that a point of a bar lies in; null: above all of them. */
+export function layerAt(heights: readonly (readonly number[])[], bin: number, value: number): number | null {
+  const found = heights.findIndex((layer, at) => {
+    const below = at === 0 ? 0 : (heights[at - 1]?.[bin] ?? 0);
+    return value <= (layer[bin] ?? 0) && (layer[bin] ?? 0) > below;
+  });
+  return value < 0 || found === -1 ? null : found;
+}
+
+export function added(lines: readonly Line[]): number[] {
+  const length = Math.max(0, ...lines.map(({ values }) => values.length));
+  return Array.from({ length }, (_, at) => sum(lines.map(({ values }) => values[at] ?? 0)));
+}
+
+export function sum(values: readonly number[]): number {
+  return values.reduce((all, value) => all + value, 0);
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}

@@ -1,0 +1,196 @@
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import uPlot from "uplot";
+import { ChartBubble } from "./chart-bubble.tsx";
+import { chartOptions, paintOf } from "./chart-options.ts";
+import { type Layer, sum, tops } from "./chart-stack.ts";
+import { useTheme } from "./chart-theme.ts";
+import { rowAfterKey } from "./record-window.ts";
+
+export interface ChartProps {
+  /** How many bars there are. */
+  readonly count: number;
+  /** The largest first. */
+  readonly layers: readonly Layer[];
+  /** The bar that was chosen. */
+  readonly chosen: number | null;
+  /** What it shows and how to use it, for those who do not see it. */
+  readonly label: string;
+  /** Below a bar, and where there is room to say it all. */
+  readonly tick: (bar: number) => string;
+  readonly title: (bar: number) => string;
+  readonly amount: (value: number) => string;
+  readonly nameOf: (layer: Layer) => string;
+  /** The CSS variable of its colour. */
+  readonly paint?: (layer: Layer) => string;
+  readonly total: string;
+  /** null: a bar cannot be chosen. */
+  readonly onChoose: ((bar: number) => void) | null;
+}
+
+/** Where the bars lie within the chart, in pixels. */
+export interface Place {
+  readonly left: number;
+  readonly top: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** Stacked bars, which a pointer and the keyboard go along one by one. */
+export function Chart(props: ChartProps) {
+  const { count, layers, chosen, label, title, amount, nameOf, total, onChoose, paint = paintOf } = props;
+  const canvas = useRef<HTMLDivElement>(null);
+  const place = useDrawn(canvas, props);
+  const [pointed, setPointed] = useState<number | null>(null);
+  const [active, setActive] = useState<number | null>(null);
+  const [focused, setFocused] = useState(false);
+  const id = useId();
+  const shown = pointed ?? (focused ? active : null);
+  // The bars may have become fewer.
+  const current = Math.min(active ?? chosen ?? count - 1, count - 1);
+
+  const barAt = (event: PointerEvent | MouseEvent) => {
+    const box = canvas.current?.getBoundingClientRect();
+    if (box === undefined || place === null || count === 0) return null;
+    const bar = Math.floor(((event.clientX - box.left - place.left) / place.width) * count);
+    return bar >= 0 && bar < count ? bar : null;
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const key = event.key.replace("ArrowRight", "ArrowDown").replace("ArrowLeft", "ArrowUp");
+    const next = rowAfterKey(key, current, count, 7);
+    if (next !== null) setActive(next);
+    else if ((key === "Enter" || key === " ") && onChoose !== null) onChoose(current);
+    else return;
+    event.preventDefault();
+  };
+
+  return (
+    <div
+      class="chart"
+      role="listbox"
+      aria-label={label}
+      tabIndex={0}
+      data-choosable={onChoose !== null}
+      aria-activedescendant={count > 0 ? id : undefined}
+      onKeyDown={onKeyDown}
+      onFocus={() => {
+        setFocused(true);
+        setActive(current);
+      }}
+      onBlur={() => setFocused(false)}
+      onPointerMove={(event) => setPointed(barAt(event))}
+      onPointerLeave={() => setPointed(null)}
+      onClick={(event) => {
+        const bar = barAt(event);
+        if (bar === null || onChoose === null) return;
+        setActive(bar);
+        onChoose(bar);
+      }}
+    >
+      {place === null ? null : <Band kind="chosen" bar={chosen} count={count} place={place} />}
+      {place === null ? null : (
+        <Band kind="pointed" bar={shown === chosen ? null : shown} count={count} place={place} />
+      )}
+      <div class="chart-canvas" ref={canvas} aria-hidden="true" />
+      {count === 0 ? null : <CurrentBar id={id} bar={current} chart={props} />}
+      {shown === null || place === null ? null : (
+        <ChartBubble
+          bar={shown}
+          count={count}
+          layers={layers}
+          place={place}
+          words={{ title: title(shown), total, amount, nameOf, paint }}
+        />
+      )}
+    </div>
+  );
+}
+
+interface CurrentProps {
+  readonly id: string;
+  readonly bar: number;
+  readonly chart: ChartProps;
+}
+
+/** The bar that the keyboard stands on, in words. */
+function CurrentBar({ id, bar, chart }: CurrentProps) {
+  const { count, layers, chosen, title, amount, nameOf } = chart;
+  const parts = layers.filter(({ values }) => (values[bar] ?? 0) > 0);
+  const all = sum(parts.map(({ values }) => values[bar] ?? 0));
+  return (
+    <div
+      id={id}
+      class="visually-hidden"
+      role="option"
+      tabIndex={-1}
+      aria-selected={chosen === bar}
+      aria-setsize={count}
+      aria-posinset={bar + 1}
+    >
+      {[
+        `${title(bar)}: ${amount(all)}`,
+        ...parts.map((layer) => `${nameOf(layer)} ${amount(layer.values[bar] ?? 0)}`),
+      ].join("; ")}
+    </div>
+  );
+}
+
+interface BandProps {
+  readonly kind: "chosen" | "pointed";
+  readonly bar: number | null;
+  readonly count: number;
+  readonly place: Place;
+}
+
+/** The ground behind one bar. */
+function Band({ kind, bar, count, place }: BandProps) {
+  if (bar === null || bar >= count) return null;
+  const width = place.width / count;
+  return (
+    <div
+      class="chart-band"
+      data-kind={kind}
+      style={{
+        left: `${place.left + bar * width}px`,
+        top: `${place.top}px`,
+        width: `${width}px`,
+        height: `${place.height}px`,
+      }}
+    />
+  );
+}
+
+/** Draws anew when what is shown, the theme or the width changes. */
+function useDrawn(canvas: { readonly current: HTMLDivElement | null }, props: ChartProps): Place | null {
+  const { layers, count, tick, amount, paint = paintOf } = props;
+  const theme = useTheme();
+  const [width, setWidth] = useState(0);
+  const [place, setPlace] = useState<Place | null>(null);
+  useEffect(() => {
+    const element = canvas.current;
+    if (element === null) return;
+    const watch = new ResizeObserver(() => setWidth(Math.floor(element.clientWidth)));
+    watch.observe(element);
+    return () => watch.disconnect();
+  }, [canvas]);
+  useLayoutEffect(() => {
+    const element = canvas.current;
+    if (element === null || width === 0) return;
+    // A part that is not there is not drawn: its edge would cut through the line below it.
+    const heights = tops(layers).map((layer, at) =>
+      layer.map((top, bar) => ((layers[at]?.values[bar] ?? 0) > 0 ? top : null)),
+    );
+    const onReady = ({ over }: uPlot) =>
+      setPlace({
+        left: over.offsetLeft,
+        top: over.offsetTop,
+        width: over.offsetWidth,
+        height: over.offsetHeight,
+      });
+    const drawing = { width, height: element.clientHeight, count, layers, tick, amount, paint, onReady };
+    const bars = Array.from({ length: count }, (_, at) => at);
+    // What lies on top is drawn first: each bar then covers all of those above but their ends.
+    const plot = new uPlot(chartOptions(drawing), [bars, ...heights.toReversed()], element);
+    return () => plot.destroy();
+  }, [canvas, layers, count, tick, amount, paint, width, theme]);
+  return place;
+}

@@ -1,0 +1,41 @@
+import type { LimitStatus } from "../../../control/tool-status.ts";
+import { whenInWords } from "../format.ts";
+import { useFrame } from "../frame.tsx";
+import { fullnessOf, limitAmount, limitName } from "../limit-amount.ts";
+
+/** How full one limit is: in words for everybody, and as a bar for who sees it. */
+export function Gauge({ status, time }: { readonly status: LimitStatus; readonly time: number }) {
+  const { t } = useFrame();
+  const { limit, used, held, most, extra, resets_at: resets } = status;
+  const amount = (number: number) => limitAmount(limit, number);
+  const notes = [
+    ...(extra > 0 ? [t("limit.extra", { extra: amount(extra) })] : []),
+    ...(held ? [t("limit.held", { held: amount(held) })] : []),
+    ...(resets === null ? [] : [t("limit.resets", { when: whenInWords(resets, time, t) })]),
+  ];
+  return (
+    <li class="limit">
+      <span class="limit-name">{limitName(status, t)}</span>
+      <span class="limit-amount">
+        {t("limit.of", { used: used === null ? "–" : amount(used), most: amount(most) })}
+      </span>
+      <Bar status={status} />
+      {notes.length === 0 ? null : <span class="limit-notes">{notes.join(", ")}</span>}
+    </li>
+  );
+}
+
+/** What is held for calls under way is drawn paler, behind what is used for good. */
+export function Bar({ status }: { readonly status: LimitStatus }) {
+  const { used, held, most } = status;
+  const share = (amount: number) => (most <= 0 ? 100 : Math.min(100, (100 * amount) / most));
+  // Something is never drawn as nothing.
+  const width = (amount: number) => (amount > 0 ? Math.max(1.5, share(amount)) : 0);
+  return (
+    <svg class="gauge" data-full={fullnessOf(status)} aria-hidden="true" width="100%" height="6">
+      <rect class="ground" width="100%" height="6" />
+      <rect class="held" width={`${width((used ?? 0) + (held ?? 0))}%`} height="6" />
+      <rect class="used" width={`${width(used ?? 0)}%`} height="6" />
+    </svg>
+  );
+}

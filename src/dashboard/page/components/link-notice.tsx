@@ -1,0 +1,46 @@
+import { clockInWords, spanInWords } from "../format.ts";
+import { useFrame } from "../frame.tsx";
+import type { LiveState } from "../live/live.ts";
+import { useTime } from "../use-time.ts";
+import { Text } from "./text.tsx";
+
+/** Why nothing new comes, and what to type. */
+export function LinkNotice({ state: { link, now } }: { readonly state: LiveState }) {
+  const { t } = useFrame();
+  const time = useTime();
+  if (link.state === "no-session") {
+    return (
+      <section class="notice" role="alert">
+        <h1>{t(`frame.session.${link.why}.title`)}</h1>
+        <p>
+          <Text id={`frame.session.${link.why}.text`} />
+        </p>
+      </section>
+    );
+  }
+  if (link.state !== "gone") return null;
+  const Heading = now === null ? "h1" : "h2";
+  return (
+    <section class="notice" data-kind="gone">
+      <div role="alert">
+        <Heading>{t("frame.gone.title")}</Heading>
+      </div>
+      <p>
+        {now === null
+          ? t("frame.gone.text.first")
+          : t("frame.gone.text", { span: spanInWords(time - link.since, t), time: clockInWords(now.at) })}
+      </p>
+      <ul>
+        <li>
+          <Text id="frame.gone.start" />
+        </li>
+        <li>
+          <Text id="frame.gone.service" />
+        </li>
+        <li>
+          <Text id="frame.gone.open" />
+        </li>
+      </ul>
+    </section>
+  );
+}

@@ -1,0 +1,126 @@
+import { isBilledLater, meteringOf } from "../../../usage/record.ts";
+import { dollars, duration, short } from "../../../usage/report/amounts.ts";
+import type { ShownRecord } from "../../api.ts";
+import { clockInWords, dayOf } from "../format.ts";
+import { useFrame } from "../frame.tsx";
+import type { Translate } from "../words/words.ts";
+
+export type ColumnName =
+  | "time"
+  | "tool"
+  | "model"
+  | "end"
+  | "input"
+  | "output"
+  | "first-byte"
+  | "took"
+  | "cost";
+
+/** What stands in each cell, one below the other. */
+const COLUMNS: Readonly<Record<"wide" | "tight" | "narrow", readonly (readonly ColumnName[])[]>> = {
+  wide: [["time"], ["tool"], ["model"], ["end"], ["input"], ["output"], ["first-byte"], ["took"], ["cost"]],
+  tight: [["time"], ["tool"], ["model"], ["end"], ["input"], ["output"], ["cost"]],
+  narrow: [
+    ["time", "tool"],
+    ["model", "end"],
+    ["cost", "output"],
+  ],
+};
+
+export function columnsFor(room: keyof typeof COLUMNS): readonly (readonly ColumnName[])[] {
+  return COLUMNS[room];
+}
+
+interface RowProps {
+  readonly record: ShownRecord;
+  readonly columns: readonly (readonly ColumnName[])[];
+  readonly place: number;
+  readonly tabbable: boolean;
+  readonly open: boolean;
+  readonly onOpen: () => void;
+  readonly onKeyDown: (event: KeyboardEvent, place: number) => void;
+}
+
+/** The button of the first cell is as large as the row, so that a click anywhere opens it. */
+export function RecordRow({ record, columns, place, tabbable, open, onOpen, onKeyDown }: RowProps) {
+  const { t } = useFrame();
+  return (
+    <tr aria-rowindex={place + 2} data-place={place} data-open={open} data-end={record.end ?? "running"}>
+      {columns.map((names) => (
+        <td key={names[0]} data-column={names[0]}>
+          {names.map((name) =>
+            name === "time" ? (
+              <button
+                key={name}
+                type="button"
+                tabIndex={tabbable ? 0 : -1}
+                aria-expanded={open}
+                onClick={onOpen}
+                onKeyDown={(event) => onKeyDown(event, place)}
+              >
+                {textOf(record, name, t)}
+              </button>
+            ) : (
+              <span key={name} data-name={name}>
+                {textOf(record, name, t)}
+              </span>
+            ),
+          )}
+        </td>
+      ))}
+    </tr>
+  );
+}
+
+function textOf(record: ShownRecord, name: ColumnName, t: Translate): string {
+  const since = (at: number | null) => (at === null ? "–" : duration(Math.max(0, at - record.started_at)));
+  switch (name) {
+    case "time":
+      return `${dayOf(record.started_at).slice(5)} ${clockInWords(record.started_at)}`;
+    case "tool":
+      return record.tool ?? t("usage.nameless.tool");
+    case "model":
+      return record.model ?? record.model_answered ?? "–";
+    case "end":
+      return endInWords(record, t);
+    case "input":
+      return countOf(inputOf(record));
+    case "output":
+      return countOf(record.output_tokens);
+    case "first-byte":
+      return since(record.first_byte_at);
+    case "took":
+      return since(record.ended_at);
+    case "cost":
+      return costOf(record);
+  }
+}
+
+/** What was refused here, or is free, such as a list of models, cost nothing; of anything else nobody knows. */
+function costOf({ cost_microdollars: cost, end, method, endpoint }: ShownRecord): string {
+  if (cost !== null) return dollars(cost);
+  return end === "refused" || isFree(method, endpoint) ? "–" : "?";
+}
+
+export function isFree(method: string, endpoint: string): boolean {
+  return meteringOf(method, endpoint) === null && !isBilledLater(method, endpoint);
+}
+
+function inputOf(record: ShownRecord): number | null {
+  const { input_tokens, cache_read_tokens, cache_write_tokens } = record;
+  if (input_tokens === null && cache_read_tokens === null) return null;
+  return (input_tokens ?? 0) + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
+}
+
+/** complete is what everybody expects; anything else is told with its status or its code. */
+export function endInWords({ end, status, refusal }: ShownRecord, t: Translate): string {
+  if (end === null) return t("records.end.running");
+  if (end === "refused") return refusal ?? t("records.end.refused");
+  const words = t(`records.end.${end}`);
+  return status === null || (status >= 200 && status < 300) ? words : `${status} ${words}`;
+}
+
+/** Unknown is not zero. */
+function countOf(tokens: number | null): string {
+  return tokens === null ? "–" : short(tokens);
+}

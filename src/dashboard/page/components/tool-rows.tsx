@@ -1,0 +1,148 @@
+import type { ToolSettings, ToolsAnswer } from "../../api.ts";
+import { agoInWords, dayOf, momentInWords } from "../format.ts";
+import { useFrame } from "../frame.tsx";
+import { limitAmount } from "../limit-amount.ts";
+import { useTime } from "../use-time.ts";
+import { consoleFacts } from "./console-facts.ts";
+import { Bar, Gauge } from "./gauge.tsx";
+import { ToolSwitch } from "./tool-switch.tsx";
+
+interface ToolRowsProps {
+  readonly tool: ToolSettings;
+  readonly answer: ToolsAnswer;
+  readonly onUse: (name: string) => void;
+  readonly onSwitched: (words: string) => void;
+}
+
+/** One tool: what it is in one row, and below it what limits it and what is wrong with it, where there is any. */
+export function ToolRows({ tool, answer, onUse, onSwitched }: ToolRowsProps) {
+  const { t, language } = useFrame();
+  const time = useTime(10_000);
+  const { last_use: used, expires } = tool;
+  return (
+    <tbody>
+      <tr>
+        <th scope="row">
+          {tool.name}
+          {answer.tools.some(({ gateway }) => gateway !== tool.gateway) ? (
+            <div class="muted small">{tool.gateway}</div>
+          ) : null}
+        </th>
+        <td data-label={t("tools.state")}>
+          <State tool={tool} />
+        </td>
+        <td data-label={t("tools.group")}>
+          <Group tool={tool} answer={answer} />
+        </td>
+        <td class="tool-key" data-label={t("tools.key")}>
+          <div>{tool.key === null ? t("tools.key.none") : <code>{tool.key}</code>}</div>
+          <div class="muted small">{tool.source}</div>
+        </td>
+        <td data-label={t("tools.quota")}>
+          <Quota tool={tool} />
+        </td>
+        <td
+          class="tool-date"
+          data-label={t("tools.expires")}
+          title={expires === null ? undefined : momentInWords(expires, language)}
+        >
+          {/* A day in the file holds through its end, and the day after would not be recognised as it. */}
+          {expires === null ? t("tools.expires.never") : dayOf(expires - 1)}
+        </td>
+        <td
+          class="tool-date"
+          data-label={t("tools.last-use")}
+          title={used === null ? undefined : momentInWords(used, language)}
+        >
+          {used === null ? t("tools.last-use.never") : agoInWords(used, time, t)}
+        </td>
+        <td class="tool-actions">
+          <div class="row">
+            <button type="button" class="plain" onClick={() => onUse(tool.name)}>
+              {t("tools.use")}
+              <span class="visually-hidden"> {tool.name}</span>
+            </button>
+            {answer.sandbox ? null : <ToolSwitch tool={tool} onSwitched={onSwitched} />}
+          </div>
+        </td>
+      </tr>
+      <Details tool={tool} time={time} />
+    </tbody>
+  );
+}
+
+function State({ tool }: { readonly tool: ToolSettings }) {
+  const { t } = useFrame();
+  const { state, running, waiting } = tool;
+  const calls = [
+    ...(running > 0 ? [t("tools.running", { n: running })] : []),
+    ...(waiting > 0 ? [t("tools.waiting", { n: waiting })] : []),
+  ];
+  return (
+    <>
+      <span class="state" data-state={state}>
+        {t(`state.${state}`)}
+      </span>
+      {tool.watch_only ? <div class="muted small">{t("tools.watch-only")}</div> : null}
+      {calls.length === 0 ? null : <div class="small">{calls.join(", ")}</div>}
+    </>
+  );
+}
+
+function Group({ tool, answer }: Pick<ToolRowsProps, "tool" | "answer">) {
+  const { t } = useFrame();
+  if (tool.group === null) return <>–</>;
+  const group = answer.groups.find(({ gateway, name }) => gateway === tool.gateway && name === tool.group);
+  return (
+    <>
+      <div>
+        {tool.group} {group === undefined ? null : <span class="muted">×{group.multiplier}</span>}
+      </div>
+      {group === undefined || group.models.length === 0 ? null : (
+        <div class="muted small">{group.models.join(", ")}</div>
+      )}
+      {group?.enabled === false ? <div class="small">{t("tools.group.disabled")}</div> : null}
+    </>
+  );
+}
+
+function Quota({ tool }: { readonly tool: ToolSettings }) {
+  const { t } = useFrame();
+  const quota = tool.limits.find(({ limit }) => limit === "quota");
+  if (quota === undefined) return <>{t("tools.quota.none")}</>;
+  const used = quota.used === null ? "–" : limitAmount("quota", quota.used);
+  return (
+    <>
+      <div>{t("limit.of", { used, most: limitAmount("quota", quota.most) })}</div>
+      <Bar status={quota} />
+    </>
+  );
+}
+
+function Details({ tool, time }: { readonly tool: ToolSettings; readonly time: number }) {
+  const { t } = useFrame();
+  const { why, next, state } = tool;
+  const limits = tool.limits.filter(({ limit }) => limit !== "quota");
+  const facts = consoleFacts(tool.console, time, t);
+  // Of one that was disabled on purpose the button says all.
+  const wrong = why !== null && state !== "disabled";
+  if (!wrong && limits.length === 0 && facts.length === 0) return null;
+  return (
+    <tr class="tool-details">
+      <td colSpan={8}>
+        {wrong && state !== "no-token" ? <p class="small">{why}</p> : null}
+        {wrong && next !== null ? <p class="small next">{next}</p> : null}
+        {limits.length === 0 ? null : (
+          <ul class="limits" aria-label={t("tools.limits")}>
+            {limits.map((limit) => (
+              <Gauge key={`${limit.limit} ${limit.per}`} status={limit} time={time} />
+            ))}
+          </ul>
+        )}
+        {facts.length === 0 ? null : (
+          <p class="muted small">{t("tools.console", { facts: facts.join(", ") })}</p>
+        )}
+      </td>
+    </tr>
+  );
+}

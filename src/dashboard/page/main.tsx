@@ -1,0 +1,33 @@
+import { render } from "preact";
+import { App } from "./app.tsx";
+import { createClient } from "./live/client.ts";
+import { createLive } from "./live/live.ts";
+import { codeOf, createSession } from "./live/session.ts";
+import { chooseLanguage, createTranslate } from "./words/words.ts";
+
+/** The page's beginning: the one file that acts when it is loaded. */
+function start(root: HTMLElement): void {
+  const clock = () => Date.now();
+  const language = chooseLanguage(navigator.languages);
+  document.documentElement.lang = language;
+  const session = createSession(() => sessionStorage);
+  const client = createClient(session);
+  const live = createLive({ client, session, now: clock });
+  // The code must not stay in the address or in the history, used or not.
+  const takeCode = () => {
+    const code = codeOf(location.hash);
+    if (code !== null) history.replaceState(null, "", `${location.pathname}#/now`);
+    return code;
+  };
+  void live.open(takeCode());
+  addEventListener("hashchange", () => {
+    const code = takeCode();
+    if (code !== null) void live.open(code);
+  });
+  document.addEventListener("visibilitychange", () => live.look(document.visibilityState === "visible"));
+  root.textContent = "";
+  render(<App frame={{ t: createTranslate(language), language, client, live, clock }} />, root);
+}
+
+const root = document.getElementById("page");
+if (root !== null) start(root);

@@ -1,0 +1,90 @@
+import { useEffect } from "preact/hooks";
+import { Text } from "../components/text.tsx";
+import { type PageProps, useFrame } from "../frame.tsx";
+import { useAnswer } from "../use-answer.ts";
+import { useTime } from "../use-time.ts";
+import { MirrorConsole } from "./mirror/mirror-console.tsx";
+import { MirrorDiff } from "./mirror/mirror-diff.tsx";
+import { MirrorKeys } from "./mirror/mirror-keys.tsx";
+import { MirrorModels } from "./mirror/mirror-models.tsx";
+import { MirrorMoney } from "./mirror/mirror-money.tsx";
+import { standingOf } from "./mirror/mirror-state.ts";
+import { MirrorTime } from "./mirror/mirror-time.tsx";
+
+/** A sync may be under way: what it finds is asked for by and by. */
+const AGAIN_MS = 15_000;
+
+/** Whether what we wrote down and what the console wrote down agree. The alarm stands above, on every page. */
+export function MirrorPage({ state }: PageProps) {
+  const { t, client } = useFrame();
+  const { value, failure, busy, again } = useAnswer(
+    (signal) => client.get("/api/mirror", undefined, signal),
+    // A sync that ends is news at once.
+    [state.now?.status.consoles.map(({ gateway, last_sync }) => `${gateway} ${last_sync}`).join() ?? null],
+  );
+  useEffect(() => {
+    const timer = setInterval(again, AGAIN_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const now = useTime(10_000);
+  return (
+    <>
+      <h1>{t("mirror.title")}</h1>
+      {failure === null ? null : (
+        <p class="notice" role="alert">
+          {t("mirror.failed", { why: failure })}{" "}
+          <button type="button" class="plain" onClick={again}>
+            {t("frame.again")}
+          </button>
+        </p>
+      )}
+      {value === null ? (
+        busy && <p class="panel empty">{t("frame.loading")}</p>
+      ) : value.reports.length === 0 ? (
+        <NoConsole isConfigured={(state.now?.status.consoles.length ?? 0) > 0} />
+      ) : (
+        <>
+          {value.reports.map((report) => (
+            <MirrorConsole key={report.gateway} report={report} now={now} />
+          ))}
+          <MirrorDiff rows={value.diff} blind={!value.reports.every(isSeen)} now={now} />
+          <MirrorTime days={value.over_time} reports={value.reports} />
+          <MirrorMoney reports={value.reports} />
+          <MirrorKeys keys={value.keys} problems={value.keys_problems} now={now} />
+        </>
+      )}
+      {value === null ? null : <MirrorModels tools={state.now?.status.tools ?? []} />}
+    </>
+  );
+}
+
+function isSeen(report: Parameters<typeof standingOf>[0]): boolean {
+  const standing = standingOf(report);
+  return standing === "fine" || standing === "look" || standing === "alarm";
+}
+
+const EXAMPLE = `gateways:
+  main:
+    base_url: https://gateway.example.com/v1
+    console: { kind: sub2api, login: { email: me@example.com } }`;
+
+function NoConsole({ isConfigured }: { readonly isConfigured: boolean }) {
+  const { t } = useFrame();
+  if (isConfigured) {
+    return (
+      <p class="notice">
+        <Text id="mirror.unreadable" />
+      </p>
+    );
+  }
+  return (
+    <section class="notice">
+      <h2>{t("mirror.none.title")}</h2>
+      <p>{t("mirror.none.text")}</p>
+      <pre class="snippet">{EXAMPLE}</pre>
+      <p>
+        <Text id="mirror.none.then" />
+      </p>
+    </section>
+  );
+}

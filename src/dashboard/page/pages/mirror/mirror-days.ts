@@ -1,0 +1,39 @@
+import type { MirrorDay } from "../../../api.ts";
+import { type Layer, sum } from "../../components/chart-stack.ts";
+
+/** From the bottom of a bar to its top: what is wrong lies on top, where it is seen. */
+export const DAY_VERDICTS = [
+  "matched",
+  "other",
+  "pending",
+  "missing",
+  "differs",
+  "foreign_suspected",
+  "foreign_certain",
+] as const satisfies readonly (keyof MirrorDay)[];
+
+export type DayVerdict = (typeof DAY_VERDICTS)[number];
+
+const DAYS = 30;
+
+/** The last 30 days, and what lies before them where the daemon's calendar has it so. */
+export function daysOf(days: readonly MirrorDay[], now: number): number[] {
+  const today = new Date(now);
+  const last = Array.from({ length: DAYS }, (_, at) =>
+    new Date(today.getFullYear(), today.getMonth(), today.getDate() - (DAYS - 1 - at)).getTime(),
+  );
+  return [...new Set([...last, ...days.map(({ day }) => day)])].sort((a, b) => a - b);
+}
+
+/** Every verdict that was there at all. Its name says its colour: none of them is folded, however small. */
+export function layersOfDays(days: readonly MirrorDay[], bins: readonly number[]): Layer[] {
+  const places = new Map(bins.map((bin, at) => [bin, at]));
+  return DAY_VERDICTS.map((name, colour) => {
+    const values = bins.map(() => 0);
+    for (const day of days) {
+      const at = places.get(day.day) ?? -1;
+      if (at >= 0) values[at] = (values[at] ?? 0) + day[name];
+    }
+    return { name, values, total: sum(values), colour, folded: [] };
+  }).filter(({ total }) => total > 0);
+}

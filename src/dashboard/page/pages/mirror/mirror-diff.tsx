@@ -1,0 +1,166 @@
+import { useState } from "preact/hooks";
+import type { ComparedRow } from "../../../../mirror/report/shape.ts";
+import { differing, type FactName } from "../../components/record-facts.ts";
+import { FactsTable } from "../../components/record-facts-table.tsx";
+import { verdictInWords } from "../../components/record-verdict.ts";
+import { useFrame } from "../../frame.tsx";
+import { cellsOf, type DiffCells, keyOf } from "./mirror-diff-cells.ts";
+
+interface DiffProps {
+  readonly rows: readonly ComparedRow[];
+  /** Not everything could be compared: then an empty list is no good news. */
+  readonly blind: boolean;
+  readonly now: number;
+}
+
+/** As many as the daemon lists. */
+const MOST = 500;
+const FIRST = 20;
+
+/** Rows that deserve a look, ours above theirs, foreign ones first. */
+export function MirrorDiff({ rows, blind, now }: DiffProps) {
+  const { t } = useFrame();
+  const [shown, setShown] = useState(FIRST);
+  return (
+    <section class="panel" aria-labelledby="mirror-diff">
+      <header>
+        <h2 id="mirror-diff">{t("mirror.diff")}</h2>
+      </header>
+      {rows.length === 0 ? (
+        <p class="empty">{t(blind ? "mirror.diff.blind" : "mirror.diff.empty")}</p>
+      ) : (
+        <div class="table-wrap">
+          <table class="data mirror-diff">
+            <DiffHead />
+            {rows.slice(0, shown).map((row) => (
+              <DiffPair key={keyOf(row)} compared={row} now={now} />
+            ))}
+          </table>
+        </div>
+      )}
+      {rows.length > shown ? (
+        <button type="button" class="quiet" onClick={() => setShown(rows.length)}>
+          {t("mirror.diff.rest", { n: rows.length - shown })}
+        </button>
+      ) : null}
+      {rows.length >= MOST ? <p class="panel-part muted">{t("mirror.diff.most", { n: MOST })}</p> : null}
+    </section>
+  );
+}
+
+function DiffHead() {
+  const { t } = useFrame();
+  return (
+    <thead>
+      <tr>
+        <th scope="col">{t("mirror.diff.verdict")}</th>
+        <th scope="col">{t("mirror.diff.side")}</th>
+        <th scope="col">{t("mirror.diff.time")}</th>
+        <th scope="col">{t("mirror.diff.who")}</th>
+        <th scope="col">{t("mirror.model")}</th>
+        <th scope="col" class="num">
+          {t("mirror.fact.input")}
+        </th>
+        <th scope="col" class="num">
+          {t("mirror.diff.cache")}
+        </th>
+        <th scope="col" class="num">
+          {t("mirror.fact.output")}
+        </th>
+        <th scope="col" class="num">
+          {t("mirror.diff.money")}
+        </th>
+      </tr>
+    </thead>
+  );
+}
+
+function DiffPair({ compared, now }: { readonly compared: ComparedRow; readonly now: number }) {
+  const { t } = useFrame();
+  const [open, setOpen] = useState(false);
+  const { ours, theirs } = cellsOf(compared, now);
+  const marks = differing(compared);
+  // What was billed does not fit their own list price: nothing of ours is wrong with that.
+  const ourMarks = new Set([...marks].filter((name) => name !== "billed"));
+  return (
+    <tbody data-verdict={compared.verdict}>
+      <tr>
+        <th scope="rowgroup" rowSpan={2}>
+          <span class="verdict" data-verdict={compared.verdict}>
+            {verdictInWords(compared, t)}
+          </span>
+        </th>
+        <Side side={t("mirror.ours")} cells={ours} marks={ourMarks} absent={t("mirror.diff.absent.ours")} />
+      </tr>
+      <tr>
+        <Side
+          side={t("mirror.theirs")}
+          cells={theirs}
+          marks={marks}
+          absent={t("mirror.diff.absent.theirs")}
+        />
+      </tr>
+      <tr class="mirror-reason">
+        <td colSpan={9}>
+          <div class="mirror-said">
+            {compared.reason}{" "}
+            <button type="button" class="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
+              {t("mirror.diff.open")}
+            </button>
+            {open ? <FactsTable compared={compared} /> : null}
+          </div>
+        </td>
+      </tr>
+    </tbody>
+  );
+}
+
+interface SideProps {
+  readonly side: string;
+  /** null: this side knows nothing of it. */
+  readonly cells: DiffCells | null;
+  readonly marks: ReadonlySet<FactName>;
+  readonly absent: string;
+}
+
+function Side({ side, cells, marks, absent }: SideProps) {
+  if (cells === null) {
+    return (
+      <>
+        <th scope="row">{side}</th>
+        <td colSpan={7} class="muted">
+          {absent}
+        </td>
+      </>
+    );
+  }
+  const isCache = marks.has("cache-read") || marks.has("cache-write");
+  return (
+    <>
+      <th scope="row">{side}</th>
+      <td class="time">{cells.time}</td>
+      <td>{cells.who}</td>
+      <td>{cells.model}</td>
+      <Marked text={cells.input} differs={marks.has("input")} />
+      <Marked text={cells.cache} differs={isCache} />
+      <Marked text={cells.output} differs={marks.has("output")} />
+      <Marked text={cells.money} differs={marks.has("billed")} />
+    </>
+  );
+}
+
+/** Not by colour alone: a sign for the eye, a word for the ear. */
+function Marked({ text, differs }: { readonly text: string; readonly differs: boolean }) {
+  const { t } = useFrame();
+  return (
+    <td class="num" data-differs={differs}>
+      {differs ? (
+        <strong>
+          <span aria-hidden="true">≠ </span>
+          <span class="visually-hidden">{t("mirror.differs")} </span>
+        </strong>
+      ) : null}
+      {text}
+    </td>
+  );
+}

@@ -1,0 +1,105 @@
+import type { KeyReport } from "../../../../mirror/report/shape.ts";
+import { dollars } from "../../../../usage/report/amounts.ts";
+import type { KeysProblem } from "../../../api.ts";
+import { factorInWords } from "../../components/record-facts-table.tsx";
+import { agoInWords, dayOf } from "../../format.ts";
+import { useFrame } from "../../frame.tsx";
+import type { Translate } from "../../words/words.ts";
+
+interface KeysProps {
+  readonly keys: readonly KeyReport[];
+  readonly problems: readonly KeysProblem[];
+  readonly now: number;
+}
+
+/** The console's key list beside the tools that hold each key here. */
+export function MirrorKeys({ keys, problems, now }: KeysProps) {
+  const { t } = useFrame();
+  const several = keys.some(({ gateway }) => gateway !== keys[0]?.gateway);
+  return (
+    <section class="panel" aria-labelledby="mirror-keys">
+      <header>
+        <h2 id="mirror-keys">{t("mirror.keys")}</h2>
+      </header>
+      {problems.map(({ gateway, why, next }) => (
+        <p class="panel-part" key={gateway}>
+          {t("mirror.keys.problem", { gateway, why })} {next === null ? null : <code>{next}</code>}
+        </p>
+      ))}
+      {keys.length === 0 ? (
+        problems.length === 0 && <p class="empty">{t("mirror.keys.empty")}</p>
+      ) : (
+        <div class="table-wrap">
+          <table class="data mirror-keys">
+            <thead>
+              <tr>
+                <th scope="col">{t("mirror.keys.name")}</th>
+                {several ? <th scope="col">{t("mirror.keys.gateway")}</th> : null}
+                <th scope="col">{t("mirror.keys.key")}</th>
+                <th scope="col">{t("mirror.keys.tool")}</th>
+                <th scope="col">{t("mirror.keys.state")}</th>
+                <th scope="col">{t("mirror.keys.group")}</th>
+                <th scope="col" class="num">
+                  {t("mirror.keys.quota")}
+                </th>
+                <th scope="col">{t("mirror.keys.windows")}</th>
+                <th scope="col">{t("mirror.keys.expires")}</th>
+                <th scope="col">{t("mirror.keys.last-use")}</th>
+              </tr>
+            </thead>
+            <tbody>
+              {keys.map((key) => (
+                <KeyLine key={`${key.gateway} ${key.ref}`} each={key} several={several} now={now} />
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}
+
+interface LineProps {
+  readonly each: KeyReport;
+  readonly several: boolean;
+  readonly now: number;
+}
+
+function KeyLine({ each, several, now }: LineProps) {
+  const { t } = useFrame();
+  return (
+    <tr>
+      <th scope="row">{each.name}</th>
+      {several ? <td>{each.gateway}</td> : null}
+      <td>{each.key === null ? "–" : <code>{each.key}</code>}</td>
+      <td>
+        {each.tools.length === 0 ? (
+          <span class="muted">{t("mirror.keys.not-held")}</span>
+        ) : (
+          each.tools.join(", ")
+        )}
+      </td>
+      <td>
+        <span class="state" data-state={each.state}>
+          {t(`mirror.keys.state.${each.state}`)}
+        </span>
+      </td>
+      <td>
+        {each.group ?? "–"} {each.multiplier === null ? null : factorInWords(each.multiplier)}
+      </td>
+      <td class="num">{quotaOf(each, t)}</td>
+      <td>
+        {each.windows
+          .map(({ window, used, most }) => `${window} ${dollars(used)}/${dollars(most)}`)
+          .join(", ") || "–"}
+      </td>
+      <td>{each.expires_at === null ? "–" : dayOf(each.expires_at)}</td>
+      <td>{each.last_used_at === null ? "–" : agoInWords(each.last_used_at, now, t)}</td>
+    </tr>
+  );
+}
+
+function quotaOf({ quota, quota_used: used }: KeyReport, t: Translate): string {
+  const most = quota === null ? t("mirror.keys.unlimited") : dollars(quota);
+  return used === null ? most : `${dollars(used)} / ${most}`;
+}

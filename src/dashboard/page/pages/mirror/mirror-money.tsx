@@ -1,0 +1,177 @@
+import type { MirrorReport, ModelFactor, ToolMoney } from "../../../../mirror/report/shape.ts";
+import { dollars, exact } from "../../../../usage/report/amounts.ts";
+import { factorInWords } from "../../components/record-facts-table.tsx";
+import { Text } from "../../components/text.tsx";
+import { useFrame } from "../../frame.tsx";
+import { isOtherPrice } from "./mirror-state.ts";
+
+type Of<T> = T & { readonly gateway: string };
+
+/** What we reckon against what was charged, and how the operator's prices differ from the list. */
+export function MirrorMoney({ reports }: { readonly reports: readonly MirrorReport[] }) {
+  const { t } = useFrame();
+  const tools = reports.flatMap(({ gateway, tools: all }) => all.map((one) => ({ ...one, gateway })));
+  const models = reports.flatMap(({ gateway, models: all }) => all.map((one) => ({ ...one, gateway })));
+  const several = reports.length > 1;
+  return (
+    <section class="panel" aria-labelledby="mirror-money">
+      <header>
+        <h2 id="mirror-money">{t("mirror.money")}</h2>
+      </header>
+      {tools.length === 0 ? (
+        <p class="empty">{t("mirror.money.empty")}</p>
+      ) : (
+        <Tools tools={tools} several={several} />
+      )}
+      {models.length === 0 ? null : <Models models={models} several={several} />}
+    </section>
+  );
+}
+
+function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; readonly several: boolean }) {
+  const { t } = useFrame();
+  const foreign = tools.some((tool) => tool.foreign > 0);
+  return (
+    <div class="table-wrap">
+      <table class="data mirror-named">
+        <caption class="visually-hidden">{t("mirror.money.tools")}</caption>
+        <thead>
+          <tr>
+            <th scope="col">{t("mirror.tool")}</th>
+            {several ? <th scope="col">{t("mirror.keys.gateway")}</th> : null}
+            <Num head={t("mirror.requests")} />
+            <Num head={t("mirror.ours")} />
+            <Num head={t("mirror.theirs")} />
+            <Num head={t("mirror.difference")} />
+            <Num head={t("mirror.factor")} />
+            {foreign ? <Num head={t("mirror.foreign")} /> : null}
+            {foreign ? <Num head={t("mirror.foreign.money")} /> : null}
+          </tr>
+        </thead>
+        <tbody>
+          {tools.map((tool) => (
+            <tr key={`${tool.gateway} ${tool.tool}`}>
+              <th scope="row">{tool.tool}</th>
+              {several ? <td>{tool.gateway}</td> : null}
+              <td class="num">{exact(tool.requests)}</td>
+              <td class="num">{money(tool.ours_microdollars)}</td>
+              <td class="num">{money(tool.theirs_microdollars)}</td>
+              <td class="num">{differenceOf(tool)}</td>
+              <td class="num">{factorOf(tool)}</td>
+              {foreign ? <Foreign tool={tool} /> : null}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Num({ head }: { readonly head: string }) {
+  return (
+    <th scope="col" class="num">
+      {head}
+    </th>
+  );
+}
+
+function Foreign({ tool }: { readonly tool: ToolMoney }) {
+  const some = tool.foreign > 0;
+  return (
+    <>
+      <td class="num" data-foreign={some}>
+        {some ? <strong>! {exact(tool.foreign)}</strong> : "0"}
+      </td>
+      <td class="num" data-foreign={some}>
+        {some ? dollars(tool.foreign_microdollars) : "–"}
+      </td>
+    </>
+  );
+}
+
+function money(microdollars: number | null): string {
+  return microdollars === null ? "?" : dollars(microdollars);
+}
+
+function differenceOf({ ours_microdollars: ours, theirs_microdollars: theirs }: ToolMoney): string {
+  if (ours === null || theirs === null) return "?";
+  return theirs > ours ? `+${dollars(theirs - ours)}` : dollars(theirs - ours);
+}
+
+function factorOf({ ours_microdollars: ours, theirs_microdollars: theirs }: ToolMoney): string {
+  return ours === null || theirs === null || ours === 0 ? "–" : factorInWords(theirs / ours);
+}
+
+function Models({
+  models,
+  several,
+}: {
+  readonly models: readonly Of<ModelFactor>[];
+  readonly several: boolean;
+}) {
+  const { t } = useFrame();
+  return (
+    <>
+      <h3 class="panel-part">{t("mirror.models")}</h3>
+      <div class="table-wrap">
+        <table class="data mirror-named">
+          <caption class="visually-hidden">{t("mirror.models")}</caption>
+          <thead>
+            <tr>
+              <th scope="col">{t("mirror.model")}</th>
+              {several ? <th scope="col">{t("mirror.keys.gateway")}</th> : null}
+              <Num head={t("mirror.requests")} />
+              <Num head={t("mirror.factor")} />
+              <Num head={t("mirror.multiplier")} />
+            </tr>
+          </thead>
+          <tbody>
+            {models.map((model) => (
+              <tr key={`${model.gateway} ${model.model}`}>
+                <th scope="row">{model.model}</th>
+                {several ? <td>{model.gateway}</td> : null}
+                <td class="num">{exact(model.requests)}</td>
+                <td class="num">
+                  <Price factor={model.factor} />
+                </td>
+                <td class="num">
+                  <Multiplier model={model} />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {models.some(({ factor }) => isOtherPrice(factor)) ? (
+        <p class="panel-part muted small">
+          <Text id="mirror.price.next" />
+        </p>
+      ) : null}
+    </>
+  );
+}
+
+/** The operator's own price is no fault, but a word is due. */
+function Price({ factor }: { readonly factor: number | null }) {
+  const { t } = useFrame();
+  if (factor === null) return <span class="muted">{t("mirror.price.unknown")}</span>;
+  if (!isOtherPrice(factor)) return <span class="muted">{t("mirror.price.same")}</span>;
+  return (
+    <strong title={t("mirror.price.other", { factor: factorInWords(factor) })}>
+      ≠ {factorInWords(factor)}
+    </strong>
+  );
+}
+
+function Multiplier({ model }: { readonly model: ModelFactor }) {
+  const { t } = useFrame();
+  const { multiplier, multiplier_here: here } = model;
+  const theirs = multiplier === null ? t("mirror.multiplier.other") : factorInWords(multiplier);
+  if (here === null) return <>{theirs}</>;
+  return (
+    <>
+      <strong>≠ {theirs}</strong>{" "}
+      <span class="muted">{t("mirror.multiplier.here", { factor: factorInWords(here) })}</span>
+    </>
+  );
+}

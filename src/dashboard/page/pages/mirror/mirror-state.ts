@@ -1,0 +1,74 @@
+import type { MirrorReport, VerdictCounts } from "../../../../mirror/report/shape.ts";
+
+/**
+ * How a console stands, the worst first. blind: whether a key is used elsewhere cannot be seen. stale: it was seen once,
+ * and what happened since is not known. early: it is being read. fine is only what was looked at and found so.
+ */
+export type Standing = "alarm" | "blind" | "stale" | "early" | "look" | "fine";
+
+export function standingOf(report: MirrorReport): Standing {
+  const { rows, records, state } = report;
+  if (report.alarms.length > 0) return "alarm";
+  if (state === "cannot-see") return "blind";
+  if (state === "waiting" || state === "syncing")
+    return report.last_sync === null || state === "syncing" ? "early" : "stale";
+  if (state !== "ok") return report.last_sync === null ? "blind" : "stale";
+  if (report.last_sync === null) return "early";
+  const doubts =
+    rows.foreign_certain + rows.foreign_suspected + rows.differs + records.differs + records.missing;
+  return doubts > 0 || report.why !== null ? "look" : "fine";
+}
+
+export type CountName = Exclude<keyof VerdictCounts, "total">;
+
+/** null: it could not have been seen, so that its zero says nothing. */
+export interface HeadlinePart {
+  readonly name: CountName;
+  readonly count: number | null;
+}
+
+const ALWAYS: readonly CountName[] = ["by_id", "presumed", "foreign_certain"];
+const ORDER: readonly CountName[] = [
+  "by_id",
+  "by_pair",
+  "by_sum",
+  "presumed",
+  "differs",
+  "pending",
+  "foreign_certain",
+  "foreign_suspected",
+  "elsewhere",
+  "before",
+  "unwatched",
+  "companion",
+  "duplicate",
+];
+
+/** What `keybearer mirror` says in its first line, piece by piece; null: nothing was read, so nothing is known. */
+export function headlineOf(report: MirrorReport): readonly HeadlinePart[] | null {
+  const { rows, state } = report;
+  if (report.last_sync === null && rows.total === 0) return null;
+  return ORDER.filter((name) => ALWAYS.includes(name) || rows[name] > 0).map((name) => {
+    const blind = name === "foreign_certain" && rows[name] === 0 && state === "cannot-see";
+    return { name, count: blind ? null : rows[name] };
+  });
+}
+
+/** What differs in price is worth a word when it is more than rounding. */
+const SAME_FACTOR = 0.005;
+
+export function isOtherPrice(factor: number | null): factor is number {
+  return factor !== null && Math.abs(factor - 1) > SAME_FACTOR;
+}
+
+/** The clocks of two machines are never the same; beyond this it is worth a word. */
+const SKEW_WORTH_A_WORD_MS = 5000;
+
+export function isSkewed(skew: number | null): skew is number {
+  return skew !== null && Math.abs(skew) >= SKEW_WORTH_A_WORD_MS;
+}
+
+/** So many times the usual, and so many requests, are no longer a busy day. */
+export function isFarAbove({ day, usual }: { readonly day: number; readonly usual: number }): boolean {
+  return day >= 10 && day > usual * 3;
+}

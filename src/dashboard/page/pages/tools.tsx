@@ -1,0 +1,112 @@
+import { useState } from "preact/hooks";
+import type { ToolSettings, ToolsAnswer } from "../../api.ts";
+import { Text } from "../components/text.tsx";
+import { ToolRows } from "../components/tool-rows.tsx";
+import { UseDialog } from "../components/use-dialog.tsx";
+import { type PageProps, useFrame } from "../frame.tsx";
+import type { LiveState } from "../live/live.ts";
+import { useAnswer } from "../use-answer.ts";
+
+export function ToolsPage({ state, query, setQuery }: PageProps) {
+  const { t, client } = useFrame();
+  const revision = state.now?.status.config.revision ?? null;
+  const asked = useAnswer(
+    (signal) => client.get("/api/tools", undefined, signal),
+    [revision, state.link.state === "live"],
+  );
+  const [heard, setHeard] = useState("");
+  const tools = asked.value === null ? [] : merged(asked.value, state);
+  const used = tools.find(({ name }) => name === query.get("use")) ?? null;
+  const use = (name: string | null) => {
+    const next = new URLSearchParams(query);
+    next.delete("for");
+    if (name === null) next.delete("use");
+    else next.set("use", name);
+    setQuery(next, name === null ? "replace" : "push");
+  };
+  return (
+    <>
+      <div class="page-head">
+        <h1>{t("tools.title")}</h1>
+        <p class="muted">{asked.value?.sandbox ? <Text id="tools.sandbox" /> : t("tools.lead")}</p>
+      </div>
+      <p class="visually-hidden" aria-live="polite">
+        {heard}
+      </p>
+      {asked.failure === null ? null : (
+        <p class="row" role="alert">
+          {t("frame.failed", { why: asked.failure })}
+          <button type="button" class="plain" onClick={asked.again}>
+            {t("frame.again")}
+          </button>
+        </p>
+      )}
+      {asked.value === null ? (
+        asked.busy && <p class="muted">{t("frame.loading")}</p>
+      ) : (
+        <ToolTable
+          answer={asked.value}
+          tools={tools}
+          onUse={use}
+          onSwitched={(words) => {
+            setHeard(words);
+            asked.again();
+          }}
+        />
+      )}
+      {asked.value !== null && used !== null ? (
+        <UseDialog
+          key={used.name}
+          tool={used}
+          answer={asked.value}
+          query={query}
+          setQuery={setQuery}
+          onClose={() => use(null)}
+        />
+      ) : null}
+    </>
+  );
+}
+
+/** What stands in the file, with what happens this moment. */
+function merged({ tools }: ToolsAnswer, { now }: LiveState): ToolSettings[] {
+  return tools.map((tool) => ({ ...tool, ...now?.status.tools.find(({ name }) => name === tool.name) }));
+}
+
+interface ToolTableProps {
+  readonly answer: ToolsAnswer;
+  readonly tools: readonly ToolSettings[];
+  readonly onUse: (name: string) => void;
+  readonly onSwitched: (words: string) => void;
+}
+
+function ToolTable({ answer, tools, onUse, onSwitched }: ToolTableProps) {
+  const { t } = useFrame();
+  if (tools.length === 0) {
+    return (
+      <p class="panel empty">
+        <Text id="tools.empty" />
+      </p>
+    );
+  }
+  const columns = ["name", "state", "group", "key", "quota", "expires", "last-use", "actions"] as const;
+  return (
+    <div class="panel table-wrap">
+      <table class="data tools">
+        <caption class="visually-hidden">{t("tools.title")}</caption>
+        <thead>
+          <tr>
+            {columns.map((column) => (
+              <th key={column} scope="col">
+                {t(`tools.${column}`)}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        {tools.map((tool) => (
+          <ToolRows key={tool.name} tool={tool} answer={answer} onUse={onUse} onSwitched={onSwitched} />
+        ))}
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,61 @@
+import { useState } from "preact/hooks";
+import { type Layer, tops } from "../../components/chart-stack.ts";
+import { useFrame } from "../../frame.tsx";
+
+interface NumbersProps {
+  readonly layers: readonly Layer[];
+  readonly count: number;
+  readonly title: (bar: number) => string;
+  readonly amount: (value: number) => string;
+  readonly nameOf: (layer: Layer) => string;
+}
+
+/** Every bar as a line of numbers: made only when somebody asks, since there may be hundreds. */
+export function UsageNumbers(props: NumbersProps) {
+  const { t } = useFrame();
+  const [open, setOpen] = useState(false);
+  return (
+    <details class="usage-numbers" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{t("usage.chart.numbers")}</summary>
+      {open ? <Numbers {...props} /> : null}
+    </details>
+  );
+}
+
+function Numbers({ layers, count, title, amount, nameOf }: NumbersProps) {
+  const { t } = useFrame();
+  const sums = tops(layers).at(-1) ?? [];
+  const bars = Array.from({ length: count }, (_, at) => at).filter((bar) => (sums[bar] ?? 0) > 0);
+  return (
+    <div class="table-wrap">
+      <table class="data">
+        <thead>
+          <tr>
+            <th scope="col">{t("usage.period")}</th>
+            {layers.map((layer) => (
+              <th key={`${layer.colour} ${layer.name}`} scope="col" class="num">
+                {nameOf(layer)}
+              </th>
+            ))}
+            <th scope="col" class="num">
+              {t("usage.chart.total")}
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {bars.map((bar) => (
+            <tr key={bar}>
+              <th scope="row">{title(bar)}</th>
+              {layers.map((layer) => (
+                <td key={`${layer.colour} ${layer.name}`} class="num">
+                  {(layer.values[bar] ?? 0) === 0 ? "–" : amount(layer.values[bar] ?? 0)}
+                </td>
+              ))}
+              <td class="num">{amount(sums[bar] ?? 0)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

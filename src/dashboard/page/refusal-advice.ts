@@ -1,0 +1,67 @@
+import type { RefusalCode } from "../../refusal.ts";
+import type { MessageId, Values } from "./words/words.ts";
+
+/** What to do about each refusal; null: nothing here, it was the caller's mistake or it passes by itself. */
+const NEXT: Readonly<Record<RefusalCode, MessageId | null>> = {
+  "token-missing": "refusal-next.token",
+  "token-incomplete": "refusal-next.token-lost",
+  "token-unknown": "refusal-next.token-lost",
+  "foreign-key": "refusal-next.foreign-key",
+  "tool-disabled": "refusal-next.enable",
+  "tool-expired": "refusal-next.expired",
+  "key-unavailable": "refusal-next.key",
+  "needs-trust": "refusal-next.trust",
+  "group-disabled": "refusal-next.group",
+  "model-not-in-group": "refusal-next.model",
+  "price-unknown": "refusal-next.price",
+  "quota-exhausted": "refusal-next.quota",
+  "rate-limited": "refusal-next.limit",
+  "tokens-limited": "refusal-next.limit",
+  "spend-limited": "refusal-next.limit",
+  "too-many-at-once": "refusal-next.concurrent",
+  "wrong-base-url": "refusal-next.base-url",
+  "host-not-allowed": "refusal-next.host",
+  "browser-request": "refusal-next.browser",
+  "bad-request": null,
+  "headers-too-large": null,
+  "body-too-large": null,
+  loop: "refusal-next.loop",
+  "websockets-off": "refusal-next.websockets",
+  "gateway-unreachable": "refusal-next.gateway",
+  "gateway-timeout": "refusal-next.gateway",
+  "gateway-broken": "refusal-next.gateway",
+  "log-unavailable": "refusal-next.log",
+  "shutting-down": null,
+};
+
+/** What `keybearer tools lift` is told to lift, in an amount to begin with. */
+const LIFT: Readonly<Partial<Record<string, string>>> = {
+  "rate-limited": "--requests 50",
+  "tokens-limited": "--tokens 200k",
+  "spend-limited": "--spend 5",
+};
+
+export interface Advice {
+  readonly words: MessageId;
+  readonly next: MessageId | null;
+  /** What goes into `next`. */
+  readonly values: Values;
+}
+
+interface Refused {
+  readonly refusal: string | null;
+  readonly tool: string | null;
+  readonly model: string | null;
+}
+
+/** The messages of a refusal; null: a code that this page does not know, of a newer daemon. */
+export function refusalAdvice({ refusal, tool, model }: Refused): Advice | null {
+  if (refusal === null) return { words: "refusal.none", next: null, values: {} };
+  if (!isKnown(refusal)) return null;
+  const values = { tool: tool ?? "<tool>", model: model ?? "<model>", option: LIFT[refusal] ?? "" };
+  return { words: `refusal.${refusal}`, next: NEXT[refusal], values };
+}
+
+function isKnown(code: string): code is RefusalCode {
+  return Object.hasOwn(NEXT, code);
+}

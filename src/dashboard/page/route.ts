@@ -1,0 +1,18 @@
+export const PAGES = ["now", "usage", "tools", "mirror"] as const;
+export type PageName = (typeof PAGES)[number];
+
+/** Where in the page one is: #/usage?by=model. In the fragment, so that reload, back and a bookmark work. */
+export interface Route {
+  readonly page: PageName;
+  readonly query: URLSearchParams;
+}
+
+export function routeOf(hash: string): Route {
+  const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
+  return { page: PAGES.find((page) => page === path) ?? "now", query: new URLSearchParams(query) };
+}
+
+export function hrefOf(page: PageName, query?: URLSearchParams): string {
+  const text = query?.toString() ?? "";
+  return text === "" ? `#/${page}` : `#/${page}?${text}`;
+}

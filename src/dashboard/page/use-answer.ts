@@ -1,0 +1,41 @@
+import { useEffect, useState } from "preact/hooks";
+import { useFrame } from "./frame.tsx";
+import { Failed, isAbort, wordsOf } from "./live/failed.ts";
+
+export interface Answer<T> {
+  /** The last that came; while it is asked again too. */
+  readonly value: T | null;
+  /** Why there is none, or no newer one; null: nothing went wrong. */
+  readonly failure: string | null;
+  readonly busy: boolean;
+  again(): void;
+}
+
+/** Asks when it is shown and whenever one of `on` changes; what is asked in vain is given up. */
+export function useAnswer<T>(
+  ask: (signal: AbortSignal) => Promise<T>,
+  on: readonly (string | number | boolean | null)[],
+): Answer<T> {
+  const { live, t } = useFrame();
+  const [round, setRound] = useState(0);
+  const [answer, setAnswer] = useState<Omit<Answer<T>, "again">>({ value: null, failure: null, busy: true });
+  useEffect(() => {
+    const stop = new AbortController();
+    setAnswer((before) => ({ ...before, busy: true }));
+    ask(stop.signal).then(
+      (value) => stop.signal.aborted || setAnswer({ value, failure: null, busy: false }),
+      (error: unknown) => {
+        if (stop.signal.aborted || isAbort(error)) return;
+        if (error instanceof Failed && error.kind === "session") live.sessionOver();
+        const gone = error instanceof Failed && error.kind === "gone";
+        setAnswer(({ value }) => ({
+          value,
+          failure: gone ? t("frame.gone.short") : wordsOf(error),
+          busy: false,
+        }));
+      },
+    );
+    return () => stop.abort();
+  }, [...on, round]);
+  return { ...answer, again: () => setRound((before) => before + 1) };
+}

@@ -1,0 +1,347 @@
+import t from "tap";
+import type { MirrorDay, ShownRecord } from "../../src/dashboard/api.ts";
+import { differing, factsOf } from "../../src/dashboard/page/components/record-facts.ts";
+import { NOTHING_LISTED, withPage, withRecord } from "../../src/dashboard/page/components/record-pages.ts";
+import { verdictInWords } from "../../src/dashboard/page/components/record-verdict.ts";
+import { daysOf, layersOfDays } from "../../src/dashboard/page/pages/mirror/mirror-days.ts";
+import { cellsOf } from "../../src/dashboard/page/pages/mirror/mirror-diff-cells.ts";
+import { headlineOf, standingOf } from "../../src/dashboard/page/pages/mirror/mirror-state.ts";
+import { binWords, nameInWords } from "../../src/dashboard/page/pages/usage/usage-labels.ts";
+import { belongs, chartQuery, recordsQuery } from "../../src/dashboard/page/pages/usage/usage-query.ts";
+import { FIRST_VIEW, withFilter } from "../../src/dashboard/page/pages/usage/usage-view.ts";
+import { createTranslate } from "../../src/dashboard/page/words/words.ts";
+import type {
+  Alarm,
+  ComparedRecord,
+  ComparedRow,
+  MirrorReport,
+  VerdictCounts,
+} from "../../src/mirror/report/shape.ts";
+
+const NO_ROWS: VerdictCounts = {
+  total: 0,
+  by_id: 0,
+  by_pair: 0,
+  by_sum: 0,
+  presumed: 0,
+  differs: 0,
+  pending: 0,
+  foreign_certain: 0,
+  foreign_suspected: 0,
+  elsewhere: 0,
+  before: 0,
+  unwatched: 0,
+  companion: 0,
+  duplicate: 0,
+};
+
+const ALARM: Alarm = {
+  gateway: "main",
+  key: "…a1b2",
+  tools: ["codex"],
+  count: 3,
+  models: [],
+  billed_microdollars: 1,
+  first_at: 0,
+  last_at: 1,
+  ips: [],
+  replaced: false,
+};
+
+function report(more: Partial<MirrorReport>): MirrorReport {
+  return {
+    gateway: "main",
+    kind: "sub2api",
+    detected: false,
+    url: "https://gateway.example.com",
+    state: "ok",
+    why: null,
+    next: null,
+    last_sync: 1000,
+    next_sync: null,
+    progress: null,
+    skew: null,
+    alarms: [],
+    watched_since: 0,
+    account: null,
+    rows: { ...NO_ROWS, total: 10, by_id: 10 },
+    records: { matched: 10, differs: 0, pending: 0, missing: 0 },
+    newest_row: 900,
+    tools: [],
+    models: [],
+    elsewhere: [],
+    blind: [],
+    ...more,
+  };
+}
+
+t.test("only what was looked at and found so is fine", (t) => {
+  t.equal(standingOf(report({})), "fine");
+  t.equal(standingOf(report({ alarms: [ALARM], state: "cannot-see" })), "alarm", "the worst first");
+  t.equal(standingOf(report({ state: "cannot-see" })), "blind");
+  t.equal(standingOf(report({ state: "needs-trust", last_sync: null })), "blind");
+  t.equal(standingOf(report({ state: "needs-trust" })), "stale");
+  t.equal(standingOf(report({ state: "syncing" })), "early");
+  t.equal(standingOf(report({ state: "waiting", last_sync: null })), "early");
+  t.equal(standingOf(report({ last_sync: null })), "early", "ok, but never read");
+  t.equal(standingOf(report({ why: "its clock is off" })), "look");
+  for (const name of ["differs", "foreign_certain", "foreign_suspected"] as const)
+    t.equal(standingOf(report({ rows: { ...NO_ROWS, total: 1, [name]: 1 } })), "look", name);
+  t.equal(standingOf(report({ records: { matched: 1, differs: 0, pending: 0, missing: 1 } })), "look");
+  t.end();
+});
+
+t.test("the headline never says 0 foreign where a foreign row could not have been seen", (t) => {
+  const foreign = (more: Partial<MirrorReport>) =>
+    headlineOf(report(more))?.find(({ name }) => name === "foreign_certain")?.count;
+  t.equal(foreign({}), 0);
+  t.equal(foreign({ state: "cannot-see" }), null);
+  t.equal(
+    foreign({ state: "cannot-see", rows: { ...NO_ROWS, total: 2, foreign_certain: 2 } }),
+    2,
+    "what was seen was seen",
+  );
+  t.equal(headlineOf(report({ last_sync: null, rows: NO_ROWS })), null, "never read");
+  t.same(
+    headlineOf(report({ rows: { ...NO_ROWS, total: 3, by_id: 2, pending: 1 } }))?.map(({ name }) => name),
+    ["by_id", "presumed", "pending", "foreign_certain"],
+    "zeros that say nothing are left out",
+  );
+  t.end();
+});
+
+type Row = NonNullable<ComparedRow["row"]>;
+
+function row(more: Partial<Row> = {}): Row {
+  return {
+    identity: "r1",
+    kind: "use",
+    created_at: 5000,
+    key_ref: "id:1",
+    request_id: "q1",
+    upstream_id: null,
+    model: "gpt-5.1",
+    group: null,
+    multiplier: 1.5,
+    stream: true,
+    endpoint: null,
+    input_tokens: 100,
+    cache_read_tokens: 20,
+    cache_write_tokens: 0,
+    output_tokens: 7,
+    list_microdollars: 1000,
+    billed_microdollars: 1500,
+    duration_ms: 10,
+    ip: null,
+    verdict: "matched",
+    how: "id",
+    certain: false,
+    key: "…a1b2",
+    reason: "",
+    at: 5000,
+    ...more,
+  };
+}
+
+function record(more: Partial<ComparedRecord> = {}): ComparedRecord {
+  return {
+    id: "01JC0000000000000000000001",
+    started_at: 1000,
+    ended_at: 5000,
+    tool: "codex",
+    key: "…a1b2",
+    model: "gpt-5.1",
+    stream: true,
+    end: "complete",
+    status: 200,
+    input_tokens: 100,
+    cache_read_tokens: 20,
+    cache_write_tokens: 0,
+    output_tokens: 7,
+    tokens_from: "reported",
+    cost_microdollars: 1400,
+    billed_microdollars: 1500,
+    gateway_ids: {},
+    ...more,
+  };
+}
+
+function pair(theirs: Row | null, ours: ComparedRecord | null, verdict = "differs"): ComparedRow {
+  return { gateway: "main", row: theirs, record: ours, verdict, reason: "because" };
+}
+
+t.test("the cells to blame are marked, by the rule that the verdict goes by", (t) => {
+  const marks = (theirs: Row | null, ours: ComparedRecord | null) => [...differing(pair(theirs, ours))];
+  t.same(marks(row(), record()), [], "a price of the operator's own is no difference");
+  t.same(marks(row({ output_tokens: 8 }), record()), ["output"]);
+  t.same(marks(row({ input_tokens: 99, cache_read_tokens: 21 }), record()), ["input", "cache-read"]);
+  t.same(
+    marks(row({ input_tokens: 120, cache_read_tokens: null, cache_write_tokens: null }), record()),
+    [],
+    "a console that does not tell the cache apart",
+  );
+  t.same(marks(row({ input_tokens: 121, cache_read_tokens: null }), record()), ["input"]);
+  t.same(
+    marks(row({ output_tokens: 8 }), record({ tokens_from: "estimated" })),
+    [],
+    "an estimate may be off",
+  );
+  t.same(marks(row({ output_tokens: 8 }), record({ output_tokens: null })), [], "unknown is not different");
+  t.same(marks(row({ billed_microdollars: 2500 }), record()), ["billed"]);
+  t.same(marks(row({ billed_microdollars: 1501 }), record()), [], "rounding");
+  t.same(marks(row({ billed_microdollars: 2500 }), null), ["billed"], "also of a foreign row");
+  t.same(marks(row({ kind: "error", output_tokens: 0 }), record()), [], "a failed attempt");
+  t.same(marks(null, record()), []);
+  t.end();
+});
+
+t.test("both sides are told side by side, and what neither tells is left out", (t) => {
+  const facts = factsOf(pair(row({ output_tokens: 8 }), record()));
+  t.match(
+    facts.find(({ name }) => name === "output"),
+    { ours: 7, theirs: 8, differs: true },
+  );
+  t.match(
+    facts.find(({ name }) => name === "took"),
+    { ours: 4000, theirs: 10 },
+  );
+  t.notOk(facts.some(({ name }) => name === "from"));
+  t.ok(factsOf(pair(row(), null)).every(({ ours }) => ours === null));
+  t.ok(factsOf(pair(null, record())).every(({ theirs }) => theirs === null));
+  t.end();
+});
+
+t.test("a side that is missing is missing, not zero", (t) => {
+  const foreign = cellsOf(pair(row({ input_tokens: null, billed_microdollars: null }), null), 0);
+  t.equal(foreign.ours, null);
+  t.match(foreign.theirs, { input: "?", money: "?", cache: "20", who: "…a1b2" });
+  t.equal(cellsOf(pair(null, record()), 0).theirs, null);
+  t.end();
+});
+
+t.test("verdicts are told in either language, also those of a newer daemon", (t) => {
+  const [en, zh] = [createTranslate("en"), createTranslate("zh-CN")];
+  const foreign = pair(row({ verdict: "foreign", certain: true, how: null }), null, "foreign");
+  t.equal(verdictInWords(foreign, en), "foreign, certain");
+  t.equal(verdictInWords(foreign, zh), "外来，确定");
+  t.equal(verdictInWords(pair(row(), record(), "matched"), en), "matched, by id");
+  t.equal(verdictInWords(pair(null, record(), "missing"), en), "missing");
+  t.equal(verdictInWords(pair(null, record(), "constructor"), en), "not compared");
+  t.end();
+});
+
+t.test("days without a verdict are there too, and what is wrong lies on top", (t) => {
+  const now = new Date(2026, 10, 15, 12).getTime();
+  const day = (date: number, more: Partial<MirrorDay>): MirrorDay => ({
+    gateway: "main",
+    day: new Date(2026, 10, date).getTime(),
+    matched: 0,
+    differs: 0,
+    pending: 0,
+    foreign_certain: 0,
+    foreign_suspected: 0,
+    missing: 0,
+    other: 0,
+    ...more,
+  });
+  const days = [day(14, { matched: 5, foreign_certain: 1 }), day(15, { matched: 2 })];
+  const bins = daysOf(days, now);
+  t.equal(bins.length, 30);
+  const layers = layersOfDays(days, bins);
+  t.same(
+    layers.map(({ name, total }) => [name, total]),
+    [
+      ["matched", 7],
+      ["foreign_certain", 1],
+    ],
+  );
+  t.same(layers[0]?.values.slice(-3), [0, 5, 2]);
+  t.equal(daysOf([day(15, {}), { ...day(1, {}), day: 5 }], now).length, 31, "a day of another calendar");
+  t.end();
+});
+
+function shown(id: string, more: Partial<ShownRecord> = {}): ShownRecord {
+  const { key, ...ours } = record();
+  return {
+    ...ours,
+    id,
+    first_byte_at: null,
+    gateway: "main",
+    group: null,
+    multiplier: 1,
+    key,
+    protocol: "openai",
+    method: "POST",
+    endpoint: "/v1/responses",
+    model_answered: null,
+    end: "complete",
+    cause: null,
+    refusal: null,
+    reasoning_tokens: null,
+    tokens_from: "reported",
+    list_microdollars: null,
+    bytes_in: 0,
+    bytes_out: 0,
+    waited_ms: 0,
+    process: null,
+    ...more,
+  };
+}
+
+t.test("pages and live records make one list, newest first, none twice", (t) => {
+  const ids = (listed: { records: readonly ShownRecord[] }) => listed.records.map(({ id }) => id).join("");
+  const first = withPage(NOTHING_LISTED, { records: [shown("E"), shown("C")], next: "C", count: 4 });
+  const live = withRecord(first, shown("F"));
+  t.equal(ids(live), "FEC");
+  t.equal(live.count, 5);
+  t.equal(ids(withRecord(live, shown("D"))), "FEDC", "began earlier, over later");
+  t.equal(ids(withRecord(live, shown("B"))), "FEC", "it comes with its page");
+  const again = withRecord(live, shown("E", { status: 500 }));
+  t.equal(ids(again), "FEC");
+  t.equal(again.records[1]?.status, 500);
+  t.equal(again.count, 5);
+  const all = withPage(live, { records: [shown("C"), shown("B"), shown("A")], next: null, count: 4 });
+  t.equal(ids(all), "FECBA", "a page that overlaps");
+  t.equal(all.count, 5, "no fewer than are listed");
+  t.equal(ids(withRecord(all, shown("0"))), "FECBA0", "at the very end there is no page to come");
+  t.equal(ids(withRecord(NOTHING_LISTED, shown("A"))), "A");
+  t.equal(withPage(live, { records: [], next: null, count: null }).count, null);
+  t.end();
+});
+
+t.test("a live record is listed only where the filter means it", (t) => {
+  const span = { since: 0, until: 2000 };
+  t.ok(belongs(shown("A"), {}, span));
+  t.notOk(belongs(shown("A"), {}, { since: 0, until: 1000 }), "the end of a period is not part of it");
+  t.ok(belongs(shown("A"), { tool: "codex", group: "" }, span));
+  t.notOk(belongs(shown("A", { group: "coding" }), { group: "" }, span));
+  t.notOk(belongs(shown("A"), { end: "refused" }, span));
+  t.ok(belongs(shown("A", { model: null, model_answered: "m" }), { model: "m" }, span));
+  t.end();
+});
+
+t.test("the chart is asked for without the end, the records with it", (t) => {
+  const view = withFilter(withFilter(FIRST_VIEW, "tool", "a&b"), "end", "refused");
+  const span = { since: 1, until: 2 };
+  t.equal(chartQuery(view, span, "day").toString(), "since=1&until=2&tool=a%26b&bin=day&by=tool");
+  t.equal(recordsQuery(view, span).toString(), "since=1&until=2&tool=a%26b&end=refused");
+  t.equal(recordsQuery(withFilter(FIRST_VIEW, "tool", ""), span).get("tool"), "", "those that have none");
+  t.end();
+});
+
+t.test("bars are called by their time, in the daemon's zone", (t) => {
+  const at = Date.UTC(2026, 9, 24, 22);
+  const day = binWords([at], "day", "en", "Europe/Berlin");
+  t.match(day.title(0), /Oct 25, 2026/);
+  // The clocks go back at 01:00 UTC: two o'clock is there twice.
+  const hours = [0, 1, 2].map((hour) => Date.UTC(2026, 9, 25, hour));
+  const twice = binWords(hours, "hour", "en", "Europe/Berlin");
+  t.not(twice.title(0), twice.title(1));
+  t.match(twice.title(0), /GMT\+2/);
+  t.match(twice.title(1), /GMT\+1/);
+  t.notMatch(twice.title(2), /GMT/);
+  t.match(binWords([at], "month", "zh-CN", "Europe/Berlin").title(0), /2026年10月/);
+  t.ok(binWords([at], "day", "en", "Nowhere/Nothing").title(0), "a zone that nobody knows");
+  t.equal(nameInWords(null, "tool", createTranslate("en")), "not recognised");
+  t.end();
+});
