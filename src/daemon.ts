@@ -9,6 +9,7 @@ import { type ControlServer, createControlServer } from "./control/server.ts";
 import { type Status, statusOf } from "./control/status.ts";
 import { createTail } from "./control/tail.ts";
 import { createTrusting } from "./control/trusting.ts";
+import { createDashboardPort } from "./dashboard-port.ts";
 import { openDataPort } from "./data-port.ts";
 import { createProbing } from "./doctor/probing.ts";
 import { createOwners } from "./identity/process.ts";
@@ -21,7 +22,7 @@ import { type Newcomer, SANDBOX, welcomeNewcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { createAgents } from "./proxy/agents.ts";
 import { createForwarder } from "./proxy/forward.ts";
-import { hostsOf } from "./proxy/server.ts";
+import { hostsOf, type Port } from "./proxy/server.ts";
 import { createStandings } from "./proxy/standing.ts";
 import { keyWarnings, Reload, wantsOf } from "./reload.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
@@ -68,6 +69,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const { loaded, control, newcomer, first, trust, keyring, vault, log, whenLate } = prepared;
   const onSandbox = () => newcomer?.serving() ?? false;
   const [agents, tail] = [createAgents(clock), createTail()];
+  const gate = { hosts: [] as readonly string[], stopping: false, onSwap: () => {} };
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
@@ -75,14 +77,14 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     books.limiter.change(to.config);
     if (onSandbox()) endSandbox(newcomer, mirror, log);
     mirror.change(to);
+    gate.onSwap();
   };
   const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
   whenLate(() => void reload.takeKeys());
-  const [config, onSaved] = [() => reload.snapshot.config, () => mirror.compareAgain()];
-  const booksMeans = { places, clock, log, config, onSaved };
+  const [config, snapshot] = [() => reload.snapshot.config, () => reload.snapshot];
+  const booksMeans = { places, clock, log, config, onSaved: () => mirror.compareAgain() };
   const books = openBooks(booksMeans);
-  const snapshot = () => reload.snapshot;
   const mirror = openMirror(books, { clock, log, vault, snapshot, agentFor: agents.agentFor });
   // The sandbox is another one each time, and gone once there is a config.yaml.
   if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
@@ -94,13 +96,10 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     if (await keyring.reread(tool)) await reload.takeKeys();
   };
 
-  const gate = { hosts: [] as readonly string[], stopping: false };
   const port = await openDataPort(first.config.listen, {
     ...{ clock, log, standings, tell: tail.tell, ...books },
     ...{ snapshot, agents, forwarder: createForwarder(clock), owners: createOwners() },
-    hosts: () => gate.hosts,
-    stopping: () => gate.stopping,
-    sandbox: onSandbox,
+    ...{ hosts: () => gate.hosts, stopping: () => gate.stopping, sandbox: onSandbox },
     rereadKey: (tool) => void reread(tool),
   }).catch(async (error) => {
     await closeAll();
@@ -112,8 +111,12 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const status = () => statusOf({ version: running, listen: port.addresses, sandbox: onSandbox(), ...seen });
   const owner = { ...createTrusting({ reload, keyring, log }), ...createAllowances(books, booksMeans) };
   const probing = createProbing({ clock, snapshot, agentFor: agents.agentFor, ...books });
-  control.serve({ status, ...owner, tail, mirror, probing });
+  const shown = { places, clock, log, books, mirror, tail, status, snapshot, port, probing, reload };
+  const dashboard = createDashboardPort({ ...shown, sandbox: onSandbox });
+  gate.onSwap = () => void dashboard.follow();
+  control.serve({ status, ...owner, tail, mirror, probing, open: (peer) => dashboard.open(peer) });
   mirror.change(reload.snapshot);
+  await dashboard.follow();
   await reload.watch();
   void books.prices.load();
   const cut = () => [books.running.cutAll(), port.cut()];
@@ -122,17 +125,21 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     gate.stopping = true;
     keyring.close();
     books.limiter.stop();
-    const timer = setTimeout(cut, patienceMs);
-    await port.drain();
-    clearTimeout(timer);
-    await closeAll();
-    agents.close();
+    await dashboard.stop();
+    await drained(port, cut, patienceMs);
+    await closeAll().then(agents.close);
   };
   return {
     ...{ port: port.port, addresses: port.addresses, newcomer, log, status, stop, snapshot },
     reload: () => reload.refresh(true),
     cut: () => void cut(),
   };
+}
+
+async function drained(port: Port, cut: () => unknown, patienceMs: number): Promise<void> {
+  const timer = setTimeout(cut, patienceMs);
+  await port.drain();
+  clearTimeout(timer);
 }
 
 /** Before anything is served: the home is ours, the keys are read, and the first configuration stands. */

@@ -125,7 +125,8 @@ function configFor(sandbox: Sandbox, access: { secret: Secret; tokenHash: string
   });
   return Object.freeze({
     listen,
-    dashboard: DEFAULT_DASHBOARD,
+    // Where a free port is taken for the tools, no fixed one is wanted for the page either.
+    dashboard: listen.port === 0 ? Object.freeze({ ...DEFAULT_DASHBOARD, listen }) : DEFAULT_DASHBOARD,
     gateways: Object.freeze({ [SANDBOX]: gatewayOf(sandbox) }),
     tools: Object.freeze({ [TOOL]: tool }),
     prices: PRICES,

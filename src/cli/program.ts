@@ -8,6 +8,7 @@ import { initCommand } from "./init/init.ts";
 import { keysCommand } from "./keys.ts";
 import { mirrorCommand } from "./mirror/command.ts";
 import { modelsCommand } from "./models.ts";
+import { openCommand } from "./open.ts";
 import { runCommand } from "./run.ts";
 import { serviceCommand } from "./service/command.ts";
 import { statusCommand } from "./status.ts";
@@ -45,6 +46,7 @@ export function createProgram(): Command {
     usageCommand(),
     mirrorCommand(),
     serviceCommand(),
+    openCommand(),
     completionCommand(),
   ]) {
     program.addCommand(command);

@@ -13,6 +13,5 @@ export function notYetHeld(config: Config): { path: string; message: string }[] 
     if (console?.kind === "litellm" || console?.kind === "openrouter")
       say(`gateways.${name}.console.kind`, `a console of kind ${console.kind}`);
   }
-  if (config.dashboard.when === "always") say("dashboard", "dashboard");
   return found;
 }

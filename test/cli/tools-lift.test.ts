@@ -88,6 +88,7 @@ async function startControl(t: Test, answer: (lift: AskedLift) => LiftAnswer) {
     cut: () => null,
     mirror: NO_MIRROR,
     probing: NO_PROBING,
+    open: () => Promise.reject(new Error("there is no dashboard")),
     lift(name, lift) {
       asked.push(lift);
       return name === "codex" ? answer(lift) : null;

@@ -41,6 +41,7 @@ async function serveTail(t: Test, home: string) {
     cut: () => null,
     mirror: NO_MIRROR,
     probing: NO_PROBING,
+    open: () => Promise.reject(new Error("there is no dashboard")),
   };
   control.serve({ tail: records, status: () => Promise.reject(new Error("not here")), ...nobody });
   return { records, close: () => control.close() };

@@ -24,6 +24,7 @@ async function startTail(t: Test): Promise<{ tail: Tail; socket: string; stop: (
     cut: () => null,
     mirror: NO_MIRROR,
     probing: NO_PROBING,
+    open: () => Promise.reject(new Error("there is no dashboard")),
   };
   server.serve({ tail, status: () => Promise.reject(new Error("not here")), ...nobody });
   t.teardown(() => server.close());

@@ -41,6 +41,7 @@ async function start(t: Test) {
     tail: createTail(),
     mirror: NO_MIRROR,
     probing: NO_PROBING,
+    open: () => Promise.reject(new Error("there is no dashboard")),
   };
   const socket = join(await newHome(t), "control.sock");
   const server = createControlServer(socket);

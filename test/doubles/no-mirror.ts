@@ -10,6 +10,10 @@ export const NO_MIRROR: Mirror = {
   sync: () => null,
   diff: () => [],
   compared: () => [],
+  days: function* () {
+    yield;
+    return [];
+  },
   login: async () => null,
   acknowledge: () => 0,
   forget: () => {},

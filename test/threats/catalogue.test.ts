@@ -17,12 +17,13 @@ const CASES: Readonly<Record<string, readonly number[]>> = {
 
 /** Those that no test here shows, and why. */
 const NOT_HERE: Readonly<Record<string, string>> = {
-  "AUTH-07": "there is no admin token yet: it comes with the dashboard, and the control socket has none",
-  "BRW-13": "there is no dashboard yet, and no state that a page could change",
-  "BRW-14": "there is no dashboard yet; no other answer is a page",
-  "BRW-16": "there is no dashboard yet, and no login link",
-  "BRW-17": "there is no dashboard and no export yet; what the command line prints is in test/cli",
-  "BRW-18": "there is no dashboard yet, and no file is served",
+  "AUTH-07": "the dashboard's own token is in test/dashboard",
+  "BRW-13": "the dashboard's door is in test/dashboard/server.test.ts",
+  "BRW-14": "the dashboard's door is in test/dashboard/server.test.ts",
+  "BRW-16": "the dashboard's door is in test/dashboard/server.test.ts",
+  "BRW-17":
+    "the dashboard is looked at with a browser in test/dashboard; what the command line prints is in test/cli",
+  "BRW-18": "the dashboard's door is in test/dashboard/server.test.ts",
   "HTTP-17": "config.yaml has no list of allowed paths: a tool may call every endpoint of its gateway",
   "HTTP-22": "the fuzz has a file of its own in test/security",
   "HTTP-23": "config.yaml has no limit for bodies: they stream, whatever their size",

@@ -90,6 +90,10 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
     examples: ["keybearer check && keybearer service restart"],
   },
   "service logs": { examples: ["keybearer service logs -f", "keybearer service logs -n 200 --json"] },
+  open: {
+    summary: "open the dashboard in the browser",
+    examples: ["keybearer open", "keybearer open --print"],
+  },
   completion: {
     examples: [
       'eval "$(keybearer completion bash)"          # in ~/.bashrc',

@@ -3,8 +3,8 @@ import { cellOf } from "../../usage/ledger/cells.ts";
 import { meteringOf, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
 import { dollars, duration, exact } from "../../usage/report/amounts.ts";
 import { localTime, offsetName } from "../../usage/report/calendar.ts";
+import { refusalInWords } from "../../usage/report/refusal-words.ts";
 import { visible } from "../table.ts";
-import { refusalInWords } from "./refusal-words.ts";
 
 /** One record whole: what was noted, then what it means. */
 export function recordInWords(record: UsageRecord): string {

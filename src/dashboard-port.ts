@@ -1,0 +1,47 @@
+import type { Books } from "./bookkeeping.ts";
+import type { Clock } from "./clock.ts";
+import type { Snapshot } from "./config/snapshot.ts";
+import type { Status } from "./control/status.ts";
+import type { Tail } from "./control/tail.ts";
+import { Dashboard, type DashboardMeans } from "./dashboard/dashboard.ts";
+import { createLogReader } from "./dashboard/log-reader.ts";
+import { readPageFiles } from "./dashboard/page-files.ts";
+import type { Logger } from "./logger.ts";
+import type { Mirror } from "./mirror/mirror.ts";
+import type { Places } from "./places.ts";
+import { authority, type Port } from "./proxy/server.ts";
+import { version } from "./version.ts";
+
+export interface DashboardPortMeans {
+  readonly places: Places;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly books: Books;
+  readonly mirror: Mirror;
+  readonly tail: Tail;
+  readonly probing: { models: DashboardMeans["models"] };
+  readonly status: () => Promise<Status>;
+  readonly snapshot: () => Snapshot;
+  readonly reload: { refresh(force: boolean): Promise<void> };
+  readonly sandbox: () => boolean;
+  /** The port that tools call. */
+  readonly port: Port;
+}
+
+/** The page where the owner looks on. Closed, it costs nothing but the memory of its files. */
+export function createDashboardPort(means: DashboardPortMeans): Dashboard {
+  const { places, clock, books, snapshot, port, probing, reload, ...rest } = means;
+  return new Dashboard({
+    ...{ clock, snapshot, ...rest },
+    version: version(),
+    files: readPageFiles(),
+    reader: createLogReader(places.usage, clock),
+    running: books.running,
+    models: (tool) => probing.models(tool),
+    refresh: () => reload.refresh(false),
+    config: places.config,
+    // What `use` names as well, for as long as it is bound.
+    origin: () => `http://${authority(snapshot().config.listen.host, port.port)}`,
+    settings: () => snapshot().config.dashboard,
+  });
+}

@@ -1,0 +1,78 @@
+import type { Dashboard as Settings } from "../config/shape.ts";
+import type { Tail } from "../control/tail.ts";
+import { portOwner } from "../identity/port-owner.ts";
+import { authority, hostsOf, openPort, type Port, PortTaken } from "../proxy/server.ts";
+import type { Access } from "./access.ts";
+import { sendBare } from "./answer.ts";
+import { createLive } from "./live.ts";
+import { createNowView, type NowMeans, shownRecord } from "./now.ts";
+import type { PageFiles } from "./page-files.ts";
+import type { ApiMeans } from "./routes.ts";
+import { serve } from "./serve.ts";
+
+export interface DoorMeans extends Omit<ApiMeans, "access" | "view" | "live">, Pick<NowMeans, "running"> {
+  /** null: it was built without them. */
+  readonly files: PageFiles | null;
+  readonly tail: Pick<Tail, "listen">;
+}
+
+/** The dashboard's port while it is open. */
+export interface Door {
+  readonly url: string;
+  readonly addresses: readonly string[];
+  /** How many pages show what happens. */
+  followers(): number;
+  close(): Promise<void>;
+}
+
+/** Throws, in words, where it cannot be opened. */
+export async function openDoor(means: DoorMeans, { listen }: Settings, access: Access): Promise<Door> {
+  const { log, files } = means;
+  if (files === null)
+    throw new Error("this keybearer was built without its dashboard → npm run build, then restart it");
+  const view = createNowView(means);
+  const live = createLive(() => view.now(), means);
+  const gate = { hosts: [] as readonly string[] };
+  const api = { ...means, files, access, view, live, hosts: () => gate.hosts };
+  const port = await openPort(listen, {
+    request: (req, res) => {
+      serve(req, res, api).catch((error) => {
+        log.error({ err: error }, "a request to the dashboard failed inside keybearer");
+        res.destroy();
+      });
+    },
+    unparsable: (_error, socket) => sendBare(socket, 400, "this is not a request that can be read"),
+    trouble: (error) => log.error(`a connection to the dashboard could not be accepted: ${error.message}`),
+    upgrade: (_req, socket) => sendBare(socket, 400, "nothing here is served by websocket"),
+  }).catch(async (error) => {
+    throw error instanceof PortTaken ? new Error(await takenInWords(error)) : error;
+  });
+  gate.hosts = hostsOf(port.port);
+  const unlisten = means.tail.listen((record) => {
+    const shown = shownRecord(record);
+    view.ended(shown);
+    live.record(shown);
+  });
+  return {
+    url: `http://${authority(listen.host, port.port)}/`,
+    addresses: port.addresses,
+    followers: () => live.followers,
+    close: () => {
+      unlisten();
+      return closePort(port);
+    },
+  };
+}
+
+/** Nothing here is worth waiting for. */
+function closePort(port: Port): Promise<void> {
+  const drained = port.drain();
+  port.cut();
+  return drained;
+}
+
+async function takenInWords({ address, port }: PortTaken): Promise<string> {
+  const owner = await portOwner(port);
+  const by = owner === null ? "by another program" : `by ${owner.program} (pid ${owner.pid})`;
+  return `${address}, where the dashboard belongs, is taken ${by}. stop it, or change dashboard.listen in config.yaml`;
+}

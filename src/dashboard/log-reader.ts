@@ -1,0 +1,99 @@
+import type { Database } from "libsql";
+import type { Clock } from "../clock.ts";
+import { reason } from "../reason.ts";
+import { openForReading } from "../usage/ledger/connect.ts";
+import { No } from "./answer.ts";
+
+/** Work on the usage log that gives way after each step. */
+export type Steps<T> = (db: Database) => Generator<unknown, T>;
+
+/**
+ * Reads the usage log over connections of its own, as `keybearer usage` does, but on the daemon's thread: in steps, and
+ * between some of them everybody else has their turn. One reading at a time, so that many pages cost no more than one.
+ */
+export interface LogReader {
+  /** All from one state of the log. Ends early where nobody wants it any more. */
+  read<T>(steps: Steps<T>, signal?: AbortSignal): Promise<T | No>;
+  /** Hands on what each step yields, and goes on once that is taken. The log is not held still meanwhile. */
+  stream<T>(
+    steps: (db: Database) => Generator<T, unknown>,
+    take: (part: T) => Promise<void>,
+  ): Promise<No | null>;
+}
+
+/** So long may others have to wait for their turn, besides the one step that begins just before. */
+const SLICE_MS = 8;
+/** The writer is on this thread: what it holds is not given free by waiting here. */
+const LOCK_PATIENCE_MS = 10;
+const MOST_WAITING = 32;
+
+export function createLogReader(file: string, clock: Clock): LogReader {
+  let turn: Promise<unknown> = Promise.resolve();
+  let waiting = 0;
+
+  async function inTurn<T>(work: () => Promise<T>): Promise<T | No> {
+    if (waiting >= MOST_WAITING) return new No(503, "too many questions at once. try again in a moment");
+    waiting += 1;
+    const mine = turn.then(work, work);
+    turn = mine.catch(() => {});
+    try {
+      return await mine;
+    } finally {
+      waiting -= 1;
+    }
+  }
+
+  return {
+    read: (steps, signal) =>
+      inTurn(() =>
+        withLog(file, async (db) => {
+          if (signal?.aborted) return gone();
+          db.exec("BEGIN");
+          // What is still open when the connection closes is rolled back there.
+          const work = steps(db);
+          for (;;) {
+            const until = clock.elapsed() + SLICE_MS;
+            do {
+              const step = work.next();
+              if (step.done === true) return step.value;
+            } while (clock.elapsed() < until);
+            await othersTurn();
+            if (signal?.aborted) return gone();
+          }
+        }),
+      ),
+    async stream(steps, take) {
+      return withLog(file, async (db) => {
+        for (const part of steps(db)) {
+          await take(part);
+          await othersTurn();
+        }
+        return null;
+      });
+    },
+  };
+}
+
+async function withLog<T>(file: string, work: (db: Database) => Promise<T>): Promise<T | No> {
+  const opened = openForReading(file, LOCK_PATIENCE_MS);
+  if (!opened.ok) return new No(503, opened.words);
+  const { db, close } = opened.connection;
+  try {
+    return await work(db);
+  } catch (error) {
+    // SQLite's codes say what is wrong with the file; everything else is a mistake of ours and must not hide.
+    const { code } = error as { code?: unknown };
+    if (typeof code !== "string" || !code.startsWith("SQLITE_")) throw error;
+    return new No(503, `the usage log cannot be read: ${reason(error)} → keybearer status`);
+  } finally {
+    close();
+  }
+}
+
+function gone(): No {
+  return new No(503, "nobody waits for this any more");
+}
+
+function othersTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}

@@ -1,0 +1,54 @@
+import type { Clock } from "../clock.ts";
+import type { Mirror } from "../mirror/mirror.ts";
+import type { ComparedRow } from "../mirror/report/shape.ts";
+import { No } from "./answer.ts";
+import type { MirrorAnswer } from "./api.ts";
+import type { LogReader } from "./log-reader.ts";
+
+export interface MirrorMeans {
+  readonly clock: Clock;
+  readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared">;
+  readonly reader: LogReader;
+}
+
+const DAYS = 30;
+const MOST_ROWS = 500;
+
+export async function mirrorAnswer(
+  { clock, mirror, reader }: MirrorMeans,
+  signal: AbortSignal,
+): Promise<MirrorAnswer | No> {
+  const days = lastDays(clock.now(), DAYS);
+  const [{ keys, problems }, over_time] = await Promise.all([
+    mirror.keys(),
+    reader.read((db) => mirror.days(db, days), signal),
+  ]);
+  if (over_time instanceof No) return over_time;
+  return {
+    reports: mirror.report(),
+    diff: mirror.diff().sort(foreignFirst).slice(0, MOST_ROWS),
+    keys,
+    keys_problems: problems,
+    over_time: over_time.sort((a, b) => a.day - b.day),
+  };
+}
+
+/** Sorting keeps the order of those that are alike: the newest first. */
+function foreignFirst(a: ComparedRow, b: ComparedRow): number {
+  return Number(b.verdict === "foreign") - Number(a.verdict === "foreign") || timeOf(b) - timeOf(a);
+}
+
+function timeOf({ row, record }: ComparedRow): number {
+  return row?.at ?? record?.started_at ?? 0;
+}
+
+/** Of this machine's calendar, the last one up to now. */
+function lastDays(now: number, count: number): { from: number; to: number }[] {
+  const today = new Date(now);
+  const at = (back: number) =>
+    new Date(today.getFullYear(), today.getMonth(), today.getDate() - back).getTime();
+  return Array.from({ length: count }, (_, index) => ({
+    from: at(count - 1 - index),
+    to: at(count - 2 - index),
+  }));
+}

@@ -1,0 +1,103 @@
+import { once } from "node:events";
+import type { ServerResponse } from "node:http";
+import type { UsageRecord } from "../usage/record.ts";
+import { countSelected } from "../usage/report/count.ts";
+import { COLUMNS, FIELDS, recordOf } from "../usage/report/fields.ts";
+import { newestFirst, oldestFirst } from "../usage/report/pieces.ts";
+import type { Selection } from "../usage/report/selection.ts";
+import { csvLine } from "../usage/report/text.ts";
+import { No, PAGE_HEADERS } from "./answer.ts";
+import type { RecordsPage, ShownRecord } from "./api.ts";
+import type { LogReader, Steps } from "./log-reader.ts";
+import type { RecordsQuery } from "./query.ts";
+
+/** The steps that find one page of records. */
+export function recordsPage({ selection, before, limit }: RecordsQuery, now: number): Steps<RecordsPage> {
+  return function* (db) {
+    const records: UsageRecord[] = [];
+    for (const piece of newestFirst(db, selection, before)) {
+      records.push(...piece.slice(0, limit + 1 - records.length));
+      // One more than is wanted tells that there are more.
+      if (records.length > limit) break;
+      yield;
+    }
+    const page = records.slice(0, limit);
+    const next = records.length > limit ? (page.at(-1)?.id ?? null) : null;
+    return { records: page, next, count: yield* countSelected(db, selection, now) };
+  };
+}
+
+export function oneRecord(id: string): Steps<ShownRecord | No> {
+  return function* (db) {
+    const row = db.prepare(`SELECT ${COLUMNS} FROM records WHERE id = ?`).raw().get(id) as
+      | unknown[]
+      | undefined;
+    yield;
+    return row === undefined ? new No(404, `there is no record ${id}`) : recordOf(row);
+  };
+}
+
+const MOST_REFUSALS = 20;
+/** Without refusals among them, nobody looks further back. */
+const MOST_LOOKED_AT = 20_000;
+
+/** The last ones, newest first. */
+export function lastRefusals(): Steps<ShownRecord[]> {
+  const all: Selection = {
+    period: { since: null, until: null },
+    names: { tool: [], model: [], group: [], key: [] },
+    ends: [],
+  };
+  return function* (db) {
+    const found: UsageRecord[] = [];
+    let looked = 0;
+    for (const piece of newestFirst(db, all, null)) {
+      found.push(...piece.filter(({ refusal }) => refusal !== null));
+      looked += piece.length;
+      if (found.length >= MOST_REFUSALS || looked >= MOST_LOOKED_AT) break;
+      yield;
+    }
+    return found.slice(0, MOST_REFUSALS);
+  };
+}
+
+/** Not more than one reader takes, and not faster: memory stays the same for a million. */
+export async function sendCsv(
+  res: ServerResponse,
+  reader: LogReader,
+  selection: Selection,
+): Promise<No | null> {
+  const begin = () => {
+    if (res.headersSent) return;
+    res.writeHead(200, {
+      ...PAGE_HEADERS,
+      "content-type": "text/csv; charset=utf-8",
+      "content-disposition": 'attachment; filename="keybearer-usage.csv"',
+    });
+    res.write(csvLine(FIELDS));
+  };
+  const failed = await reader
+    .stream(
+      (db) => oldestFirst(db, selection),
+      async (piece) => {
+        if (res.destroyed) throw new Left();
+        begin();
+        const text = piece.map((record) => csvLine(FIELDS.map((name) => record[name]))).join("");
+        if (text !== "" && !res.write(text)) await Promise.race([once(res, "drain"), once(res, "close")]);
+      },
+    )
+    .catch((error: unknown) => {
+      if (error instanceof Left) return null;
+      throw error;
+    });
+  // Cut off in the middle, it must not look whole.
+  if (failed !== null && res.headersSent) res.destroy();
+  else if (failed === null) {
+    begin();
+    res.end();
+  }
+  return failed;
+}
+
+/** Whoever asked has gone. */
+class Left extends Error {}

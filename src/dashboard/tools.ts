@@ -1,0 +1,82 @@
+import type { Clock } from "../clock.ts";
+import { setEnabled } from "../config/edit/splice.ts";
+import { writeConfig } from "../config/edit/write.ts";
+import { readText } from "../config/load.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Status } from "../control/status.ts";
+import { describeSource } from "../key-source.ts";
+import type { Logger } from "../logger.ts";
+import { No } from "./answer.ts";
+import type { GroupSettings, SwitchAnswer, ToolSettings, ToolsAnswer } from "./api.ts";
+
+export interface ToolsMeans {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly status: () => Promise<Status>;
+  readonly snapshot: () => Snapshot;
+  /** The daemon's own config.yaml. */
+  readonly config: string;
+  /** Where tools reach keybearer. */
+  readonly origin: () => string;
+  readonly sandbox: () => boolean;
+  /** Looks at the file now, instead of when the save is noticed. */
+  readonly refresh: () => Promise<void>;
+}
+
+export async function toolsAnswer({ status, snapshot, origin, sandbox }: ToolsMeans): Promise<ToolsAnswer> {
+  const { tools } = await status();
+  const { config } = snapshot();
+  return {
+    tools: tools.flatMap((shown): ToolSettings[] => {
+      const tool = config.tools[shown.name];
+      // It was removed while the status was put together.
+      if (tool === undefined) return [];
+      const { enabled, model, tokenInUrl: token_in_url, watchOnly: watch_only } = tool;
+      return [{ ...shown, enabled, model, source: describeSource(tool.key), token_in_url, watch_only }];
+    }),
+    origin: origin(),
+    groups: Object.values(config.gateways).flatMap(({ name: gateway, groups }) =>
+      Object.entries(groups).map(
+        ([name, { multiplier, models, enabled }]): GroupSettings => ({
+          gateway,
+          name,
+          multiplier,
+          models,
+          enabled,
+        }),
+      ),
+    ),
+    sandbox: sandbox(),
+  };
+}
+
+/** Each time it is in vain, somebody else has saved. */
+const TRIES = 50;
+
+/** The one thing that the page can change: as `keybearer tools disable` and `enable` do it, by a splice of the file. */
+export async function switchTool(
+  name: string,
+  enabled: boolean,
+  means: ToolsMeans,
+): Promise<SwitchAnswer | No> {
+  const { config, log, clock } = means;
+  if (means.snapshot().config.tools[name] === undefined) return new No(404, `there is no tool ${name}`);
+  if (means.sandbox())
+    return new No(409, "the sandbox's tool comes from no file. write a config.yaml first → keybearer init");
+  const done = enabled ? "enabled" : "disabled";
+  for (let tries = TRIES; ; tries -= 1) {
+    const read = await readText(config);
+    if (read.text === null) return new No(409, `${read.fault}. nothing was changed`);
+    const spliced = setEnabled(read.text, name, enabled);
+    if (!spliced.ok) return new No(409, spliced.reason);
+    const changed = spliced.text !== read.text;
+    const written = changed ? await writeConfig(config, read.text, spliced.text, clock) : null;
+    if (written !== null && !written.ok) {
+      if (written.changed && tries > 1) continue;
+      return new No(409, written.reason);
+    }
+    if (changed) log.warn({ tool: name }, `tool ${name}: ${done} on the dashboard`);
+    await means.refresh();
+    return { ok: true, changed, in_force: means.snapshot().config.tools[name]?.enabled === enabled };
+  }
+}

@@ -1,0 +1,376 @@
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import type { AddressInfo } from "node:net";
+import { createServer } from "node:net";
+import t, { type Test } from "tap";
+import type {
+  MirrorAnswer,
+  Now,
+  RecordAnswer,
+  RecordsPage,
+  SwitchAnswer,
+  ToolsAnswer,
+  UsageChart,
+} from "../../src/dashboard/api.ts";
+import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { openDashboard, say, trade, visit } from "../doubles/dashboard-visit.ts";
+import { type PacedGateway, startPacedGateway } from "../doubles/paced-gateway.ts";
+import { until } from "../doubles/until.ts";
+
+const key = `sk-canary-${randomBytes(12).toString("hex")}`;
+const { token, hash } = freshToken();
+
+interface Scene extends DaemonUnderTest {
+  readonly gateway: PacedGateway;
+  readonly config: string;
+  /** One chat of the tool. */
+  chat(model: string, stream?: boolean, shown?: string): Promise<Response>;
+}
+
+async function start(t: Test, dashboard = "{ listen: localhost:0 }"): Promise<Scene> {
+  const gateway = await startPacedGateway(t);
+  const config = `listen: localhost:0
+dashboard: ${dashboard}
+gateway: ${gateway.base}
+tools:
+  # kept as it is
+  codex: { key: ${key}, token: "${hash}", limits: { requests: 1000/minute } }
+prices: { priced: { input: 1, output: 2 } }
+`;
+  const under = await startUnderTest(t, config);
+  const chat = (model: string, stream = false, shown = token) =>
+    fetch(`${under.url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${shown}`, "content-type": "application/json" },
+      body: JSON.stringify({ model, stream, messages: [] }),
+    });
+  return { ...under, gateway, config, chat };
+}
+
+const DATA = ["now", "events", "usage", "records", "csv", "tools", "models?tool=codex", "mirror"].map(
+  (name) => `/api/${name}`,
+);
+
+t.test("the page comes with every header that keeps it apart, and nothing else is a file", async (t) => {
+  const { places } = await start(t);
+  const { url } = await openDashboard(places.socket);
+  for (const [path, type] of [
+    ["/", "text/html"],
+    ["/main.js", "text/javascript"],
+    ["/page.css", "text/css"],
+    ["/nothing", "application/json"],
+    ["/api/now", "application/json"],
+    ["/assets/..%2f..%2fconfig.yaml", "application/json"],
+    ["/..%5c..%5cconfig.yaml", "application/json"],
+    ["/../config.yaml", "application/json"],
+    ["/main.js%00", "application/json"],
+    ["//main.js", "application/json"],
+    ["/dashboard.js", "application/json"],
+  ] as const) {
+    const { status, headers } = await say(url, path);
+    t.match(headers["content-type"], type, path);
+    t.equal(status === 200, !type.includes("json"), `${path}: ${status}`);
+    const policy = String(headers["content-security-policy"]);
+    for (const part of [
+      "default-src 'none'",
+      "script-src 'self'",
+      "frame-ancestors 'none'",
+      "base-uri 'none'",
+    ])
+      t.ok(policy.includes(part), `${path} has ${part}`);
+    t.notMatch(policy, /unsafe|http/);
+    t.match(headers, {
+      "x-content-type-options": "nosniff",
+      "x-frame-options": "DENY",
+      "cache-control": "no-store",
+      "referrer-policy": "no-referrer",
+      "cross-origin-resource-policy": "same-origin",
+      "cross-origin-opener-policy": "same-origin",
+    });
+    t.equal(headers["set-cookie"], undefined);
+    t.equal(headers["access-control-allow-origin"], undefined);
+  }
+  t.equal((await say(url, "/", { method: "HEAD" })).status, 200);
+  for (const method of ["POST", "DELETE", "OPTIONS"]) t.equal((await say(url, "/", { method })).status, 405);
+});
+
+t.test("a code is good once; a tool's token opens nothing here, and a session nothing there", async (t) => {
+  const { places, logText, url: data } = await start(t);
+  const { url, code, expires_in } = await openDashboard(places.socket);
+  t.equal(expires_in, 60);
+  t.match(url, /^http:\/\/localhost:\d+\/$/, "the code is not in it");
+  const first = await trade(url, code);
+  t.equal(first.status, 200);
+  const session = first.json<{ token: string }>().token;
+  const again = await trade(url, code);
+  t.equal(again.status, 401);
+  t.match(again.json<{ error: string }>().error, /used already.*→ keybearer open/);
+  for (const shown of [token, code, "", `${session}x`, "kd_"]) {
+    for (const path of DATA) {
+      const { status } = await say(url, path, { headers: { authorization: `Bearer ${shown}` } });
+      t.equal(status, 401, `${path} with ${shown.slice(0, 5)}`);
+    }
+  }
+  for (const path of DATA) t.equal((await say(url, path)).status, 401, `${path} without any`);
+  t.equal((await say(url, `/api/now?token=${session}`)).status, 401, "it counts in the header alone");
+  const there = await fetch(`${data}/v1/models`, { headers: { authorization: `Bearer ${session}` } });
+  t.equal(there.status, 401);
+  for (const secret of [code, session]) t.notOk(logText().includes(secret), "none of them is in the log");
+});
+
+t.test("wrong codes are slowed down, which does not keep out a right one", async (t) => {
+  const { places } = await start(t);
+  const { url, code } = await openDashboard(places.socket);
+  const statuses: number[] = [];
+  for (let tried = 0; tried < 22; tried += 1) statuses.push((await trade(url, `kd_wrong${tried}`)).status);
+  t.equal(statuses.filter((status) => status === 401).length, 20);
+  t.equal(statuses.at(-1), 429);
+  t.equal((await trade(url, code)).status, 200);
+});
+
+t.test(
+  "pages of elsewhere and names that only lead here get nothing, whatever token they have",
+  async (t) => {
+    const { places } = await start(t);
+    const { url, token: session } = await visit(places.socket);
+    const { port } = new URL(url);
+    const authorization = `Bearer ${session}`;
+    const status = async (headers: Record<string, string>, path = "/api/now") =>
+      (await say(url, path, { headers: { authorization, ...headers } })).status;
+    for (const host of [`localhost:${port}`, `127.0.0.1:${port}`, `[::1]:${port}`, `LOCALHOST:${port}`])
+      t.equal(await status({ host }), 200, host);
+    for (const host of [
+      "localhost",
+      "evil.example",
+      `evil.example:${port}`,
+      `localhost.:${port}`,
+      `127.0.0.2:${port}`,
+    ])
+      t.equal(await status({ host }), 421, host);
+    t.equal(await status({ origin: `http://localhost:${port}` }), 200);
+    t.equal(
+      await status({ origin: `http://127.0.0.1:${port}` }),
+      403,
+      "localhost is another origin than its address",
+    );
+    for (const origin of [
+      "null",
+      "http://evil.example",
+      `https://localhost:${port}`,
+      "http://localhost:3000",
+      "",
+    ])
+      t.equal(await status({ origin }), 403, `origin ${origin}`);
+    for (const site of ["cross-site", "same-site", "x"]) {
+      t.equal(await status({ "sec-fetch-site": site }), 403, site);
+      t.equal(await status({ "sec-fetch-site": site, "sec-fetch-mode": "no-cors" }, "/main.js"), 403, site);
+    }
+    for (const site of ["same-origin", "none"]) t.equal(await status({ "sec-fetch-site": site }), 200, site);
+    const link = {
+      "sec-fetch-site": "cross-site",
+      "sec-fetch-mode": "navigate",
+      "sec-fetch-dest": "document",
+    };
+    t.equal(await status(link, "/"), 200, "a link leads to the page, which holds nothing");
+    t.equal(await status(link, "/api/now"), 403, "but to no data");
+    t.equal(await status({ ...link, "sec-fetch-dest": "iframe" }, "/"), 403);
+  },
+);
+
+t.test("a body that is too large, not JSON or not what is wanted changes nothing", async (t) => {
+  const { places, config } = await start(t);
+  const { url, token: session, post } = await visit(places.socket);
+  const sent = async (body: string, type = "application/json") => {
+    const headers = { authorization: `Bearer ${session}`, "content-type": type };
+    return (await say(url, "/api/tools/codex", { method: "POST", headers, body })).status;
+  };
+  t.equal(await sent("{"), 400);
+  t.equal(await sent(JSON.stringify({ enabled: false }), "text/plain"), 415);
+  t.equal(await sent(JSON.stringify({ enabled: false, pad: "x".repeat(70_000) })), 413);
+  for (const body of [{}, { enabled: "no" }, { enabled: false, key: "x" }, [], null])
+    t.equal((await post("/api/tools/codex", body)).status, 400, JSON.stringify(body));
+  for (const name of ["nobody", "__proto__", "a%2fb", "%ff"])
+    t.equal((await post(`/api/tools/${name}`, { enabled: false })).status, 404, name);
+  for (const path of ["/api/trust/codex", "/api/lift/codex", "/api/ack", "/api/tools", "/api/now"])
+    t.equal((await post(path, {})).status, 404, `${path} cannot be posted`);
+  t.equal(readFileSync(places.config, "utf8"), config);
+});
+
+t.test("what runs is seen while it runs, and its record when it is over", async (t) => {
+  const { places, gateway, chat } = await start(t);
+  const { get, follow } = await visit(places.socket);
+  const followed = await follow();
+  await until("the first now", () => followed.last("now") !== undefined);
+  t.same(followed.last("now")?.running, []);
+  const answer = await chat("priced", true);
+  await until("three pieces", () => followed.last("now")?.running[0]?.output_tokens === 3);
+  const [call] = followed.last("now")?.running ?? [];
+  t.match(call, {
+    tool: "codex",
+    model: "priced",
+    endpoint: "/v1/chat/completions",
+    stream: true,
+    waiting: false,
+  });
+  t.equal(call?.tokens_by, "pieces");
+  t.ok((call?.first_byte_at ?? 0) >= (call?.started_at ?? Number.POSITIVE_INFINITY));
+  t.ok((call?.bytes_out ?? 0) > 0);
+  gateway.letGo();
+  await answer.text();
+  await until("its record", () => followed.last("record") !== undefined);
+  t.match(followed.last("record"), { id: call?.id, tool: "codex", end: "complete", output_tokens: 3 });
+  t.notOk(
+    Object.hasOwn(followed.last("record") ?? {}, "held_tokens"),
+    "what the log keeps for itself stays there",
+  );
+  t.equal((await chat("x", false, "kb_nobody")).status, 401);
+  await until("its sums, and the refusal", () => {
+    const seen = followed.last("now");
+    return seen?.today?.total.requests === 2 && seen.running.length === 0 && seen.refusals.length === 1;
+  });
+  const now = (await get("/api/now")).json<Now>();
+  t.match(now.today?.tools, [
+    { tool: "codex", requests: 1, tokens: 15, cost_microdollars: 18 },
+    { tool: null, refused: 1 },
+  ]);
+  t.match(now.refusals[0], { tool: null, next: "keybearer use <tool> --new-token" });
+  t.equal(now.status.tools[0]?.name, "codex");
+  followed.end();
+});
+
+t.test("the log is asked for charts, pages, one record and a table", async (t) => {
+  const { places, chat } = await start(t);
+  for (const model of ["priced", "priced", "<script>alert(1)</script>"]) await (await chat(model)).text();
+  await (await chat("x", false, "kb_nobody")).text();
+  const { get } = await visit(places.socket);
+  const chart = (await get("/api/usage?bin=hour&by=model")).json<UsageChart>();
+  t.equal(chart.total.requests, 4);
+  t.equal(chart.total.cost_microdollars, 36);
+  t.equal(chart.rows[0]?.name, "priced");
+  for (const series of chart.series) t.equal(series.requests.length, chart.bins.length);
+  t.same(chart.names.tool, [null, "codex"]);
+  t.same(chart.unpriced, [{ model: "<script>alert(1)</script>", requests: 1 }]);
+  const since = Date.now() - 7 * 86_400_000;
+  t.equal((await get(`/api/usage?bin=day&by=tool&since=${since}`)).json<UsageChart>().bins.length, 8);
+
+  const page = (await get("/api/records?limit=2")).json<RecordsPage>();
+  t.equal(page.records.length, 2);
+  t.equal(page.count, 4);
+  const rest = (await get(`/api/records?limit=2&before=${page.next}`)).json<RecordsPage>();
+  t.equal(rest.next, null);
+  t.equal(new Set([...page.records, ...rest.records].map(({ id }) => id)).size, 4);
+  const strangers = (await get("/api/records?tool=&end=refused")).json<RecordsPage>();
+  t.equal(strangers.count, 1);
+  const [stranger] = strangers.records;
+  const one = (await get(`/api/records/${stranger?.id}`)).json<RecordAnswer>();
+  t.match(one, { record: { refusal: "token-incomplete" }, refusal: { words: /token/ }, compared: null });
+  t.equal((await get("/api/records/01JC8ZZZZZZZZZZZZZZZZZZZZZ")).status, 404);
+
+  const csv = await get("/api/csv?tool=codex");
+  t.match(csv.headers["content-type"], "text/csv");
+  t.equal(csv.text.trimEnd().split("\r\n").length, 4);
+  for (const wrong of ["since=x", "since=2&until=1", "bin=year", "by=secret", "tools=codex", "end=x"])
+    t.equal((await get(`/api/usage?${wrong}`)).status, 400, wrong);
+  for (const wrong of ["limit=0", "limit=501", "limit=x", "before=last", "before='"])
+    t.equal((await get(`/api/records?${wrong}`)).status, 400, wrong);
+  t.equal(
+    (await get("/api/usage?bin=hour&since=0&until=1763164800000")).status,
+    200,
+    "before everything: empty",
+  );
+});
+
+t.test("a tool is disabled and enabled, and no key or hash is told", async (t) => {
+  const { places, config, chat, logText } = await start(t);
+  const { get, post } = await visit(places.socket);
+  const tools = await get("/api/tools");
+  t.match(tools.json<ToolsAnswer>(), {
+    origin: /^http:\/\/localhost:\d+$/,
+    sandbox: false,
+    tools: [{ name: "codex", enabled: true, state: "active", tokens: 1, source: /the key itself \(…/ }],
+  });
+  t.match((await post("/api/tools/codex", { enabled: false })).json<SwitchAnswer>(), {
+    ok: true,
+    changed: true,
+    in_force: true,
+  });
+  t.equal((await chat("priced")).headers.get("x-keybearer-refusal"), "tool-disabled");
+  t.match(readFileSync(places.config, "utf8"), /# kept as it is\n.*enabled: false/);
+  t.match((await post("/api/tools/codex", { enabled: false })).json<SwitchAnswer>(), {
+    changed: false,
+    in_force: true,
+  });
+  t.equal((await post("/api/tools/codex", { enabled: true })).status, 200);
+  t.equal((await chat("priced")).status, 200);
+  t.match(logText(), /tool codex: disabled on the dashboard/);
+  t.notSame(readFileSync(places.config, "utf8"), config);
+  const answers = [tools, ...(await Promise.all(DATA.filter((path) => path !== "/api/events").map(get)))];
+  for (const { text } of answers) {
+    t.notOk(text.includes(key), "no key");
+    t.notOk(text.includes(hash.slice("sha256:".length)), "no hash");
+    t.notOk(text.includes(token), "no token");
+  }
+  t.same((await get("/api/mirror")).json<MirrorAnswer>(), {
+    reports: [],
+    diff: [],
+    keys: [],
+    keys_problems: [],
+    over_time: [],
+  });
+  t.equal((await get("/api/models?tool=nobody")).status, 404);
+});
+
+t.test("config.yaml opens and closes it at once, and sessions end with the port", async (t) => {
+  const scene = await start(t, "{ listen: localhost:0, when: always }");
+  const { places, config, save, log } = scene;
+  await until("it is open", () => log().some(({ msg }) => /the dashboard is open/.test(String(msg))));
+  const before = await visit(places.socket);
+  const followed = await before.follow();
+  await save(config.replace("when: always", "when: never"));
+  await followed.ended;
+  await t.rejects(openDashboard(places.socket), /switched off in config\.yaml → write dashboard/);
+  await t.rejects(say(before.url, "/"), /ECONNREFUSED/);
+  await save(config.replace(", when: always", ""));
+  await until("it may be asked for again", () =>
+    openDashboard(places.socket).then(
+      () => true,
+      () => false,
+    ),
+  );
+  const { url } = await openDashboard(places.socket);
+  const { status } = await say(url, "/api/now", { headers: { authorization: `Bearer ${before.token}` } });
+  t.equal(status, 401, "the session of before is over");
+});
+
+t.test("a port that is taken is said, and tools are served all the same", async (t) => {
+  const squatter = createServer();
+  squatter.listen(0, "127.0.0.1");
+  await once(squatter, "listening");
+  t.teardown(() => squatter.close());
+  const { port } = squatter.address() as AddressInfo;
+  const { places, chat, logText } = await start(t, `{ listen: "localhost:${port}", when: always }`);
+  t.match(
+    logText(),
+    /the dashboard could not be opened: 127\.0\.0\.1:\d+, where the dashboard belongs, is taken by/,
+  );
+  await t.rejects(openDashboard(places.socket), /is taken by .*change dashboard\.listen in config\.yaml/);
+  t.equal((await chat("priced")).status, 200);
+});
+
+t.test("at most eight pages follow at once", async (t) => {
+  const { places } = await start(t);
+  const { follow, get } = await visit(places.socket);
+  const [first, ...others] = await Promise.all(Array.from({ length: 8 }, follow));
+  const refused = await get("/api/events");
+  t.equal(refused.status, 429);
+  t.match(refused.text, /8 pages are open already/);
+  first?.end();
+  await until("its place is free", () =>
+    follow().then(
+      (one) => one.end() ?? true,
+      () => false,
+    ),
+  );
+  for (const one of others) one.end();
+});

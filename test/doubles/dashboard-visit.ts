@@ -1,0 +1,125 @@
+import { once } from "node:events";
+import { type ClientRequest, type IncomingHttpHeaders, type IncomingMessage, request } from "node:http";
+import { askDaemon } from "../../src/control/client.ts";
+import type { OpenAnswer } from "../../src/control/routes.ts";
+import type { Events } from "../../src/dashboard/api.ts";
+
+/** What the dashboard's port answered. */
+export interface Said {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly text: string;
+  /** Its body as JSON. */
+  json<T>(): T;
+}
+
+export interface Asking {
+  readonly method?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
+}
+
+/** Asks a port as a page does, with whatever headers a test wants, Host and Origin too. */
+export async function say(url: string, path: string, asking: Asking = {}): Promise<Said> {
+  const answer = await begin(url, path, asking);
+  const chunks: Buffer[] = [];
+  for await (const chunk of answer as AsyncIterable<Buffer>) chunks.push(chunk);
+  const text = Buffer.concat(chunks).toString("utf8");
+  return { status: answer.statusCode ?? 0, headers: answer.headers, text, json: () => JSON.parse(text) };
+}
+
+async function begin(
+  url: string,
+  path: string,
+  { method = "GET", headers = {}, body }: Asking,
+): Promise<IncomingMessage> {
+  const { hostname, port } = new URL(url);
+  const asking: ClientRequest = request({
+    hostname,
+    port,
+    path,
+    method,
+    headers: { host: `localhost:${port}`, connection: "close", ...headers },
+  });
+  asking.end(body);
+  const [answer] = (await once(asking, "response")) as [IncomingMessage];
+  return answer;
+}
+
+/** Opens the dashboard as `keybearer open` does. */
+export async function openDashboard(socket: string): Promise<OpenAnswer> {
+  const asked = await askDaemon<OpenAnswer>(socket, "POST", "/open", {});
+  if (!asked.ok) throw new Error(asked.reason);
+  return asked.value;
+}
+
+export function trade(url: string, code: string): Promise<Said> {
+  const headers = { "content-type": "application/json" };
+  return say(url, "/api/session", { method: "POST", headers, body: JSON.stringify({ code }) });
+}
+
+/** Somebody who is let in. */
+export interface Visit {
+  readonly url: string;
+  readonly token: string;
+  get(path: string): Promise<Said>;
+  post(path: string, body: unknown): Promise<Said>;
+  /** Follows what happens until `end` is called. */
+  follow(): Promise<Followed>;
+}
+
+export interface Followed {
+  readonly events: readonly FollowedEvent[];
+  /** The newest of a kind; undefined: there was none. */
+  last<Name extends keyof Events>(name: Name): Events[Name] | undefined;
+  /** Reads nothing more, but keeps the connection. */
+  readonly answer: IncomingMessage;
+  readonly ended: Promise<unknown>;
+  end(): void;
+}
+
+export type FollowedEvent = { readonly name: string; readonly data: unknown };
+
+export async function visit(socket: string): Promise<Visit> {
+  return visitWith(await openDashboard(socket));
+}
+
+export async function visitWith({ url, code }: Pick<OpenAnswer, "url" | "code">): Promise<Visit> {
+  const { token } = (await trade(url, code)).json<{ token: string }>();
+  const authorization = `Bearer ${token}`;
+  const headers = { authorization, "content-type": "application/json" };
+  return {
+    url,
+    token,
+    get: (path) => say(url, path, { headers: { authorization } }),
+    post: (path, body) => say(url, path, { method: "POST", headers, body: JSON.stringify(body) }),
+    async follow() {
+      const answer = await begin(url, "/api/events", { headers: { authorization } });
+      if (answer.statusCode !== 200) throw new Error(`events: ${answer.statusCode}`);
+      return followed(answer);
+    },
+  };
+}
+
+function followed(answer: IncomingMessage): Followed {
+  const events: FollowedEvent[] = [];
+  let rest = "";
+  answer.setEncoding("utf8");
+  answer.on("data", (text: string) => {
+    const parts = (rest + text).split("\n\n");
+    rest = parts.pop() ?? "";
+    for (const part of parts) {
+      const [, name, data] = /^event: (\w+)\ndata: (.*)$/.exec(part) ?? [];
+      if (name !== undefined && data !== undefined) events.push({ name, data: JSON.parse(data) });
+    }
+  });
+  answer.on("error", () => {});
+  return {
+    events,
+    answer,
+    last: <Name extends keyof Events>(name: Name) =>
+      events.findLast((event) => event.name === name)?.data as Events[Name] | undefined,
+    ended: new Promise((resolve) => answer.once("close", resolve)),
+    end: () => answer.destroy(),
+  };
+}
