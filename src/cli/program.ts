@@ -20,8 +20,7 @@ import { useCommand } from "./use/command.ts";
 /** A screen is 24 lines of 80 columns, and commander wraps everything but this. */
 const AFTER = `
 exit codes: 0 fine, 1 failed, 2 usage, 69 port taken, 75 runs already, 78 config
-more: keybearer help <command>, with examples; keybearer --version
-config.yaml: $KEYBEARER_HOME/config.yaml, else ~/.config/keybearer/config.yaml`;
+more: keybearer help <command>. config: $KEYBEARER_HOME or ~/.config/keybearer`;
 
 export function createProgram(): Command {
   const program = new Command("keybearer")
