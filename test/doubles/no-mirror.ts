@@ -9,6 +9,10 @@ export const NO_MIRROR: Mirror = {
   factsOf: () => null,
   sync: () => null,
   diff: () => [],
+  diffSteps: function* () {
+    yield;
+    return [];
+  },
   compared: () => [],
   days: function* () {
     yield;

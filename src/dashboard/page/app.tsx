@@ -4,7 +4,7 @@ import { Footer } from "./components/footer.tsx";
 import { Header } from "./components/header.tsx";
 import { LinkNotice } from "./components/link-notice.tsx";
 import { type Frame, FrameContext, type PageProps } from "./frame.tsx";
-import type { LiveState } from "./live/live.ts";
+import { isStopped, type LiveState } from "./live/live.ts";
 import { MirrorPage } from "./pages/mirror.tsx";
 import { NowPage } from "./pages/now.tsx";
 import { ToolsPage } from "./pages/tools.tsx";
@@ -35,16 +35,17 @@ export function App({ frame }: { readonly frame: Frame }) {
     setRoute(routeOf(href));
   };
   const Page = PAGE_OF[route.page];
-  const shut = state.link.state === "no-session" || (state.now === null && state.link.state === "gone");
+  const { link, now } = state;
+  const shut = link.state === "no-session" || (now === null && isStopped(link));
   return (
     <FrameContext.Provider value={frame}>
       <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
       <main id="main" ref={main} tabIndex={-1}>
         <LinkNotice state={state} />
-        {shut ? null : <Banners now={state.now} />}
+        {shut ? null : <Banners now={now} brief={route.page === "usage" || route.page === "tools"} />}
         {shut ? null : <Page key={route.page} state={state} query={route.query} setQuery={setQuery} />}
       </main>
-      <Footer now={state.now} />
+      <Footer now={now} />
     </FrameContext.Provider>
   );
 }

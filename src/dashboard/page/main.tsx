@@ -3,6 +3,7 @@ import { App } from "./app.tsx";
 import { createClient } from "./live/client.ts";
 import { createLive } from "./live/live.ts";
 import { codeOf, createSession } from "./live/session.ts";
+import { spellOutSteering } from "./steering.ts";
 import { chooseLanguage, createTranslate } from "./words/words.ts";
 
 /** The page's beginning: the one file that acts when it is loaded. */
@@ -25,7 +26,10 @@ function start(root: HTMLElement): void {
     if (code !== null) void live.open(code);
   });
   document.addEventListener("visibilitychange", () => live.look(document.visibilityState === "visible"));
+  // Opened in a tab behind this one.
+  if (document.visibilityState === "hidden") live.look(false);
   root.textContent = "";
+  spellOutSteering();
   render(<App frame={{ t: createTranslate(language), language, client, live, clock }} />, root);
 }
 

@@ -11,7 +11,7 @@ export interface Answer<T> {
   again(): void;
 }
 
-/** Asks when it is shown and whenever one of `on` changes; what is asked in vain is given up. */
+/** Asks when it is shown, whenever one of `on` changes, and after a gap in what is told; what is asked in vain is given up. */
 export function useAnswer<T>(
   ask: (signal: AbortSignal) => Promise<T>,
   on: readonly (string | number | boolean | null)[],
@@ -19,6 +19,7 @@ export function useAnswer<T>(
   const { live, t } = useFrame();
   const [round, setRound] = useState(0);
   const [answer, setAnswer] = useState<Omit<Answer<T>, "again">>({ value: null, failure: null, busy: true });
+  useEffect(() => live.onMissed(() => setRound((before) => before + 1)), [live]);
   useEffect(() => {
     const stop = new AbortController();
     setAnswer((before) => ({ ...before, busy: true }));

@@ -24,6 +24,7 @@ export interface DataPlaneMeans {
  * x-test-status          it fails with this status, and is not billed
  * x-test-hang-before-headers    no answer; billed when the client leaves
  * x-test-hang-in-body    the head and the first part, then nothing; billed when the client leaves
+ * x-test-pieces          so many pieces of the answer before it hangs
  */
 
 /** The gateway part: serves a key, hands out the id of its kind, and bills itself. */
@@ -76,6 +77,8 @@ async function answer(
   res.writeHead(200, { "content-type": use.stream ? "text/event-stream" : "application/json", ...own });
   if (told(headers, "hang-in-body")) {
     res.write(use.stream ? parts[0] : parts[0]?.slice(0, 10));
+    const piece = parts.find((part) => /"delta":\{("type":"text_delta"|"content")/.test(part)) ?? "";
+    res.write(piece.repeat(number(headers, "pieces") ?? 0));
     await gone;
     return settle();
   }

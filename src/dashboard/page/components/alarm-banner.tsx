@@ -30,7 +30,7 @@ export function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
     <Banner kind="bad" title={t("banner.alarm.title")}>
       <p>
         {whose}
-        {facts.join(", ")}
+        {facts.join(t("frame.comma"))}
       </p>
       <p>
         <Remedy alarm={alarm} />

@@ -4,13 +4,20 @@ import { exact } from "../../../usage/report/amounts.ts";
 import type { Now } from "../../api.ts";
 import { spanInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
+import { hrefOf } from "../route.ts";
 import { useTime } from "../use-time.ts";
 import { AlarmBanner } from "./alarm-banner.tsx";
 import { Banner } from "./banner.tsx";
 import { ProblemLines } from "./problem-lines.tsx";
 
+interface BannersProps {
+  readonly now: Now | null;
+  /** Only what it is, with a link: on pages about something else. */
+  readonly brief: boolean;
+}
+
 /** What needs the person, the worst first. Nothing is shown where nothing does. */
-export function Banners({ now }: { readonly now: Now | null }) {
+export function Banners({ now, brief }: BannersProps) {
   const { t } = useFrame();
   if (now === null) return null;
   const { status } = now;
@@ -20,7 +27,7 @@ export function Banners({ now }: { readonly now: Now | null }) {
   const alarms = status.consoles.flatMap((console) => console.alarms);
   if (alarms.length + status.problems.length + dead.length === 0 && status.usage.state === "ok") return null;
   return (
-    <section class="banners" aria-label={t("banner.region")}>
+    <section class="banners" data-brief={brief} aria-label={t("banner.region")}>
       {alarms.map((alarm) => (
         <AlarmBanner key={`${alarm.gateway} ${alarm.key}`} alarm={alarm} />
       ))}
@@ -46,6 +53,7 @@ export function Banners({ now }: { readonly now: Now | null }) {
           <ProblemLines file={status.config.path} problems={warnings} />
         </details>
       )}
+      {brief ? <a href={hrefOf("now")}>{t("banner.more")}</a> : null}
     </section>
   );
 }
@@ -77,8 +85,7 @@ function DeadKey({ tool }: { readonly tool: ToolStatus }) {
     refused === null
       ? `${t(`state.${tool.state}`)}: ${tool.why ?? ""}`
       : t("banner.key.refused", {
-          status: refused.status,
-          cause: refused.cause,
+          answer: refused.cause === "unknown" ? refused.status : `${refused.status} (${refused.cause})`,
           key: refused.key,
           n: refused.times,
           span: spanInWords(time - refused.since, t),

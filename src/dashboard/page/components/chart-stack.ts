@@ -66,6 +66,15 @@ function first(holds: (colour: number) => boolean): number | null {
   return null;
 }
 
+/** The same with every part that is there at least so tall, as a share of the tallest bar: one among hundreds is seen. */
+export function raised(layers: readonly Line[], least: number): Line[] {
+  const floor = Math.max(0, ...added(layers)) * least;
+  return layers.map((line) => ({
+    ...line,
+    values: line.values.map((value) => (value > 0 ? Math.max(value, floor) : value)),
+  }));
+}
+
 /** For each layer the height of its top: what lies below it is in it. */
 export function tops(layers: readonly Line[]): number[][] {
   const below: number[] = [];

@@ -2,7 +2,7 @@ import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hook
 import uPlot from "uplot";
 import { ChartBubble } from "./chart-bubble.tsx";
 import { chartOptions, paintOf } from "./chart-options.ts";
-import { type Layer, sum, tops } from "./chart-stack.ts";
+import { type Layer, raised, sum, tops } from "./chart-stack.ts";
 import { useTheme } from "./chart-theme.ts";
 import { rowAfterKey } from "./record-window.ts";
 
@@ -23,6 +23,8 @@ export interface ChartProps {
   /** The CSS variable of its colour. */
   readonly paint?: (layer: Layer) => string;
   readonly total: string;
+  /** No part is drawn lower than this share of the tallest bar. Default 0. */
+  readonly least?: number;
   /** null: a bar cannot be chosen. */
   readonly onChoose: ((bar: number) => void) | null;
 }
@@ -161,7 +163,7 @@ function Band({ kind, bar, count, place }: BandProps) {
 
 /** Draws anew when what is shown, the theme or the width changes. */
 function useDrawn(canvas: { readonly current: HTMLDivElement | null }, props: ChartProps): Place | null {
-  const { layers, count, tick, amount, paint = paintOf } = props;
+  const { layers, count, tick, amount, least = 0, paint = paintOf } = props;
   const theme = useTheme();
   const [width, setWidth] = useState(0);
   const [place, setPlace] = useState<Place | null>(null);
@@ -176,7 +178,7 @@ function useDrawn(canvas: { readonly current: HTMLDivElement | null }, props: Ch
     const element = canvas.current;
     if (element === null || width === 0) return;
     // A part that is not there is not drawn: its edge would cut through the line below it.
-    const heights = tops(layers).map((layer, at) =>
+    const heights = tops(raised(layers, least)).map((layer, at) =>
       layer.map((top, bar) => ((layers[at]?.values[bar] ?? 0) > 0 ? top : null)),
     );
     const onReady = ({ over }: uPlot) =>
@@ -191,6 +193,6 @@ function useDrawn(canvas: { readonly current: HTMLDivElement | null }, props: Ch
     // What lies on top is drawn first: each bar then covers all of those above but their ends.
     const plot = new uPlot(chartOptions(drawing), [bars, ...heights.toReversed()], element);
     return () => plot.destroy();
-  }, [canvas, layers, count, tick, amount, paint, width, theme]);
+  }, [canvas, layers, count, tick, amount, least, paint, width, theme]);
   return place;
 }

@@ -20,7 +20,7 @@ export function Gauge({ status, time }: { readonly status: LimitStatus; readonly
         {t("limit.of", { used: used === null ? "–" : amount(used), most: amount(most) })}
       </span>
       <Bar status={status} />
-      {notes.length === 0 ? null : <span class="limit-notes">{notes.join(", ")}</span>}
+      {notes.length === 0 ? null : <span class="limit-notes">{notes.join(t("frame.comma"))}</span>}
     </li>
   );
 }

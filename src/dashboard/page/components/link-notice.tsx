@@ -15,11 +15,23 @@ export function LinkNotice({ state: { link, now } }: { readonly state: LiveState
         <p>
           <Text id={`frame.session.${link.why}.text`} />
         </p>
+        {link.words === null ? null : <p>{t("frame.session.said", { words: link.words })}</p>}
+      </section>
+    );
+  }
+  const Heading = now === null ? "h1" : "h2";
+  if (link.state === "refused") {
+    return (
+      <section class="notice" data-kind="refused">
+        <div role="alert">
+          <Heading>{t("frame.refused.title")}</Heading>
+          <p>{t("frame.session.said", { words: link.words })}</p>
+        </div>
+        <p>{t("frame.refused.text")}</p>
       </section>
     );
   }
   if (link.state !== "gone") return null;
-  const Heading = now === null ? "h1" : "h2";
   return (
     <section class="notice" data-kind="gone">
       <div role="alert">
@@ -32,13 +44,13 @@ export function LinkNotice({ state: { link, now } }: { readonly state: LiveState
       </p>
       <ul>
         <li>
+          <Text id="frame.gone.open" />
+        </li>
+        <li>
           <Text id="frame.gone.start" />
         </li>
         <li>
           <Text id="frame.gone.service" />
-        </li>
-        <li>
-          <Text id="frame.gone.open" />
         </li>
       </ul>
     </section>

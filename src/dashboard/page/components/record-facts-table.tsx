@@ -4,12 +4,13 @@ import { momentInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import type { Language, Translate } from "../words/words.ts";
 import { type Fact, type FactKind, type FactValue, factsOf } from "./record-facts.ts";
+import { TableWrap } from "./table-wrap.tsx";
 
 /** Everything both sides say of one request, side by side; what they do not agree on is marked by a sign and a word. */
 export function FactsTable({ compared }: { readonly compared: ComparedRow }) {
   const { t } = useFrame();
   return (
-    <div class="table-wrap">
+    <TableWrap>
       <table class="data facts">
         <thead>
           <tr>
@@ -26,7 +27,7 @@ export function FactsTable({ compared }: { readonly compared: ComparedRow }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </TableWrap>
   );
 }
 

@@ -1,4 +1,4 @@
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useFrame } from "../frame.tsx";
 import { useNarrow } from "./chart-theme.ts";
 import { type ColumnName, columnsFor, RecordRow } from "./record-row.tsx";
@@ -40,14 +40,18 @@ export function RecordList({ source, open, tight, onOpen }: ListProps) {
     if (wantsMore({ first, end }, records.length)) source.more();
   }, [first, end, records.length, source.more]);
 
-  const onKeyDown = (event: KeyboardEvent, row: number) => {
+  const onKeyDown = useSteady((event: KeyboardEvent, row: number) => {
     const page = Math.max(1, Math.floor(seen.height / rowHeight) - 2);
     // A key that is held down is faster than the rows are drawn.
     const next = rowAfterKey(event.key, wanted.current ?? row, shown, page);
     if (next === null) return;
     event.preventDefault();
     move(next, scrollFor(next, { ...scroll, top: frame.current?.scrollTop ?? 0 }, HEAD_PX));
-  };
+  });
+  const onOpenRow = useSteady((id: string, row: number) => {
+    setActive(row);
+    onOpen(id);
+  });
 
   return (
     <div class="records" ref={frame}>
@@ -65,10 +69,7 @@ export function RecordList({ source, open, tight, onOpen }: ListProps) {
               tabbable={first + at === tabbable}
               open={record.id === open}
               onKeyDown={onKeyDown}
-              onOpen={() => {
-                setActive(first + at);
-                onOpen(record.id);
-              }}
+              onOpen={onOpenRow}
             />
           ))}
           <Space rows={shown - end} rowHeight={rowHeight} />
@@ -96,6 +97,13 @@ function Head({ columns }: { readonly columns: readonly (readonly ColumnName[])[
 function Space({ rows, rowHeight }: { readonly rows: number; readonly rowHeight: number }) {
   if (rows <= 0) return null;
   return <tr class="records-space" style={{ height: `${rows * rowHeight}px` }} />;
+}
+
+/** The same function for as long as the list is there, so that rows which stay are not drawn again for it. */
+function useSteady<A extends unknown[]>(work: (...given: A) => void): (...given: A) => void {
+  const latest = useRef(work);
+  latest.current = work;
+  return useCallback((...given: A) => latest.current(...given), []);
 }
 
 interface Seen {

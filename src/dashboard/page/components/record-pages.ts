@@ -5,17 +5,32 @@ export interface Listed {
   readonly records: readonly ShownRecord[];
   /** null: there are no more. */
   readonly next: string | null;
-  /** How many there are in all; null: more than anybody counts. */
+  /** How many there are in all; null: nobody counts them, and there are more than these. */
   readonly count: number | null;
 }
 
 export const NOTHING_LISTED: Listed = { records: [], next: null, count: 0 };
+
+/** No more than this is fetched anew at once: what lay further down comes again with its page. */
+const MOST_ANEW = 5000;
+
+/** From the top on, as far down as was listed before, so that nobody is thrown out of the place they read at. */
+export async function listAnew(
+  fetchPage: (before: string | null) => Promise<RecordsPage>,
+  reach: number,
+): Promise<Listed> {
+  let listed = withPage(NOTHING_LISTED, await fetchPage(null));
+  while (listed.next !== null && listed.records.length < Math.min(reach, MOST_ANEW))
+    listed = withPage(listed, await fetchPage(listed.next));
+  return listed;
+}
 
 /** Older ones come below. What came by itself meanwhile is not listed twice. */
 export function withPage(listed: Listed, { records, next, count }: RecordsPage): Listed {
   const oldest = listed.records.at(-1)?.id;
   const older = oldest === undefined ? records : records.filter(({ id }) => id < oldest);
   const all = [...listed.records, ...older];
+  if (next === null) return { records: all, next, count: all.length };
   return { records: all, next, count: count === null ? null : Math.max(count, all.length) };
 }
 

@@ -1,3 +1,4 @@
+import { useMemo } from "preact/hooks";
 import { isBilledLater, meteringOf } from "../../../usage/record.ts";
 import { dollars, duration, short } from "../../../usage/report/amounts.ts";
 import type { ShownRecord } from "../../api.ts";
@@ -37,15 +38,26 @@ interface RowProps {
   readonly place: number;
   readonly tabbable: boolean;
   readonly open: boolean;
-  readonly onOpen: () => void;
+  readonly onOpen: (id: string, place: number) => void;
   readonly onKeyDown: (event: KeyboardEvent, place: number) => void;
 }
 
-/** The button of the first cell is as large as the row, so that a click anywhere opens it. */
-export function RecordRow({ record, columns, place, tabbable, open, onOpen, onKeyDown }: RowProps) {
+/** Nothing is compared below a row that is the same as before: while somebody scrolls, most are. */
+export function RecordRow(props: RowProps) {
   const { t } = useFrame();
+  const { record, columns, place, tabbable, open, onOpen, onKeyDown } = props;
+  return useMemo(() => rowOf(props, t), [record, columns, place, tabbable, open, onOpen, onKeyDown, t]);
+}
+
+/** The button of the first cell is as large as the row, so that a click anywhere opens it. */
+function rowOf({ record, columns, place, tabbable, open, onOpen, onKeyDown }: RowProps, t: Translate) {
   return (
-    <tr aria-rowindex={place + 2} data-place={place} data-open={open} data-end={record.end ?? "running"}>
+    <tr
+      aria-rowindex={place + 2}
+      data-place={place}
+      data-open={open}
+      data-end={isFailed(record) ? "gateway-failed" : (record.end ?? "running")}
+    >
       {columns.map((names) => (
         <td key={names[0]} data-column={names[0]}>
           {names.map((name) =>
@@ -55,7 +67,7 @@ export function RecordRow({ record, columns, place, tabbable, open, onOpen, onKe
                 type="button"
                 tabIndex={tabbable ? 0 : -1}
                 aria-expanded={open}
-                onClick={onOpen}
+                onClick={() => onOpen(record.id, place)}
                 onKeyDown={(event) => onKeyDown(event, place)}
               >
                 {textOf(record, name, t)}
@@ -70,6 +82,11 @@ export function RecordRow({ record, columns, place, tabbable, open, onOpen, onKe
       ))}
     </tr>
   );
+}
+
+/** Whole, and yet an error: looked for as those that broke off are. */
+function isFailed({ end, status }: ShownRecord): boolean {
+  return end === "complete" && status !== null && status >= 400;
 }
 
 function textOf(record: ShownRecord, name: ColumnName, t: Translate): string {

@@ -1,8 +1,8 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import type { ShownRecord } from "../../api.ts";
+import type { RecordsPage, ShownRecord } from "../../api.ts";
 import { useFrame } from "../frame.tsx";
 import { Failed, isAbort, wordsOf } from "../live/failed.ts";
-import { type Listed, NOTHING_LISTED, withPage, withRecord } from "./record-pages.ts";
+import { type Listed, listAnew, NOTHING_LISTED, withPage, withRecord } from "./record-pages.ts";
 
 /** As many as the daemon gives at once. */
 const PAGE = 500;
@@ -17,25 +17,74 @@ export interface RecordSource extends Listed {
 
 /** The records of a question, page by page, and those that come while it is looked at. */
 export function useRecords(query: string, belongs: (record: ShownRecord) => boolean): RecordSource {
-  const { client, live, t } = useFrame();
+  const { live } = useFrame();
   const [listed, setListed] = useState<Listed>(NOTHING_LISTED);
+  const [round, setRound] = useState(0);
+  const { ask, asking, busy, failure } = useAsking(query);
+  // Of which question, and how many rows.
+  const answered = useRef({ query: "", rows: 0 });
+  answered.current.rows = listed.records.length;
+  // What comes by itself while the list is fetched anew: the answer may be older.
+  const came = useRef<ShownRecord[]>([]);
+
+  useEffect(() => {
+    came.current = [];
+    const reach = answered.current.query === query ? answered.current.rows : 0;
+    // What was listed stays to be seen until the answer is there.
+    void ask(async (fetchPage) => {
+      const anew = await listAnew(fetchPage, reach);
+      return () => {
+        answered.current.query = query;
+        setListed(came.current.reduce(withRecord, anew));
+      };
+    });
+    return () => asking.current?.abort();
+  }, [ask, asking, query, round]);
+
+  const again = useCallback(() => setRound((before) => before + 1), []);
+  useEffect(() => live.onMissed(again), [live, again]);
+
+  const fits = useRef(belongs);
+  fits.current = belongs;
+  useEffect(
+    () =>
+      live.onRecord((record) => {
+        if (!fits.current(record)) return;
+        if (asking.current !== null) came.current.push(record);
+        setListed((listed) => withRecord(listed, record));
+      }),
+    [live, asking],
+  );
+
+  const { next } = listed;
+  const more = useCallback(() => {
+    // A page that failed is asked for by a person, not by every move of the scroll bar.
+    if (next === null || asking.current !== null || failure !== null) return;
+    void ask(async (fetchPage) => {
+      const page = await fetchPage(next);
+      return () => setListed((listed) => withPage(listed, page));
+    });
+  }, [next, failure, ask, asking]);
+  return { ...listed, busy, failure, more, again };
+}
+
+type FetchPage = (before: string | null) => Promise<RecordsPage>;
+
+/** One question at a time, for one page or for several. What `work` answers takes them up, unless nobody waits any more. */
+function useAsking(query: string) {
+  const { client, live, t } = useFrame();
   const [busy, setBusy] = useState(true);
   const [failure, setFailure] = useState<string | null>(null);
-  const [round, setRound] = useState(0);
   const asking = useRef<AbortController | null>(null);
-
-  const fetchPage = useCallback(
-    async (before: string | null) => {
+  const ask = useCallback(
+    async (work: (fetchPage: FetchPage) => Promise<() => void>) => {
       const own = new AbortController();
       asking.current = own;
       setBusy(true);
-      const asked = new URLSearchParams(query);
-      asked.set("limit", String(PAGE));
-      if (before !== null) asked.set("before", before);
       try {
-        const page = await client.get("/api/records", asked, own.signal);
+        const take = await work((before) => client.get("/api/records", pageQuery(query, before), own.signal));
         if (own.signal.aborted) return;
-        setListed((listed) => withPage(before === null ? NOTHING_LISTED : listed, page));
+        take();
         setFailure(null);
       } catch (error) {
         if (own.signal.aborted || isAbort(error)) return;
@@ -47,27 +96,12 @@ export function useRecords(query: string, belongs: (record: ShownRecord) => bool
     },
     [client, live, query, t],
   );
+  return { ask, asking, busy, failure };
+}
 
-  useEffect(() => {
-    // What was listed stays to be seen until the answer is there.
-    void fetchPage(null);
-    return () => asking.current?.abort();
-  }, [fetchPage, round]);
-
-  const fits = useRef(belongs);
-  fits.current = belongs;
-  useEffect(
-    () =>
-      live.onRecord((record) => {
-        if (fits.current(record)) setListed((listed) => withRecord(listed, record));
-      }),
-    [live],
-  );
-
-  const { next } = listed;
-  const more = useCallback(() => {
-    // A page that failed is asked for by a person, not by every move of the scroll bar.
-    if (next !== null && asking.current === null && failure === null) void fetchPage(next);
-  }, [next, failure, fetchPage]);
-  return { ...listed, busy, failure, more, again: () => setRound((before) => before + 1) };
+function pageQuery(query: string, before: string | null): URLSearchParams {
+  const asked = new URLSearchParams(query);
+  asked.set("limit", String(PAGE));
+  if (before !== null) asked.set("before", before);
+  return asked;
 }

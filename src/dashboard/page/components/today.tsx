@@ -16,8 +16,11 @@ export function TodayFigures({ now }: { readonly now: Now }) {
     <dl class="figures">
       <div>
         <dt>
-          {t("now.money")}, {t("now.today.since", { time: timeInWords(today.since, now.at) })}
-          {total.unknown_cost > 0 ? `, ${t("now.money.unknown", { n: total.unknown_cost })}` : ""}
+          {[
+            t("now.money"),
+            t("now.today.since", { time: timeInWords(today.since, now.at) }),
+            ...(total.unknown_cost > 0 ? [t("now.money.unknown", { n: total.unknown_cost })] : []),
+          ].join(t("frame.comma"))}
         </dt>
         <dd>
           {dollars(total.cost_microdollars)}{" "}

@@ -31,14 +31,15 @@ export function ToolRows({ tool, answer, onUse, onSwitched }: ToolRowsProps) {
         <td data-label={t("tools.state")}>
           <State tool={tool} />
         </td>
-        <td data-label={t("tools.group")}>
+        <td class="tool-group" data-label={t("tools.group")}>
           <Group tool={tool} answer={answer} />
         </td>
         <td class="tool-key" data-label={t("tools.key")}>
           <div>{tool.key === null ? t("tools.key.none") : <code>{tool.key}</code>}</div>
-          <div class="muted small">{tool.source}</div>
+          {/* The key itself is described by the fingerprint that stands above. */}
+          <div class="muted small">{tool.source.replace(` (${tool.key})`, "")}</div>
         </td>
-        <td data-label={t("tools.quota")}>
+        <td class="tool-quota" data-label={t("tools.quota")}>
           <Quota tool={tool} />
         </td>
         <td
@@ -84,7 +85,7 @@ function State({ tool }: { readonly tool: ToolSettings }) {
         {t(`state.${state}`)}
       </span>
       {tool.watch_only ? <div class="muted small">{t("tools.watch-only")}</div> : null}
-      {calls.length === 0 ? null : <div class="small">{calls.join(", ")}</div>}
+      {calls.length === 0 ? null : <div class="small">{calls.join(t("frame.comma"))}</div>}
     </>
   );
 }
@@ -98,7 +99,7 @@ function Group({ tool, answer }: Pick<ToolRowsProps, "tool" | "answer">) {
       <div>
         {tool.group} {group === undefined ? null : <span class="muted">×{group.multiplier}</span>}
       </div>
-      {group === undefined || group.models.length === 0 ? null : (
+      {group === undefined || group.models.every((model) => model === "*") ? null : (
         <div class="muted small">{group.models.join(", ")}</div>
       )}
       {group?.enabled === false ? <div class="small">{t("tools.group.disabled")}</div> : null}
@@ -140,7 +141,7 @@ function Details({ tool, time }: { readonly tool: ToolSettings; readonly time: n
           </ul>
         )}
         {facts.length === 0 ? null : (
-          <p class="muted small">{t("tools.console", { facts: facts.join(", ") })}</p>
+          <p class="muted small">{t("tools.console", { facts: facts.join(t("frame.comma")) })}</p>
         )}
       </td>
     </tr>

@@ -68,7 +68,6 @@ async function request(session: Session, path: string, init: RequestInit): Promi
     response = await fetch(path, {
       ...init,
       headers,
-
       credentials: "omit",
       redirect: "error",
     });

@@ -2,6 +2,7 @@ import type { Events, Now, ShownRecord } from "../../api.ts";
 import type { Client } from "./client.ts";
 import { createEventReader, type StreamEvent } from "./event-stream.ts";
 import { Failed } from "./failed.ts";
+import { createMissed } from "./missed.ts";
 import type { Session } from "./session.ts";
 
 export type Link =
@@ -9,8 +10,19 @@ export type Link =
   | { readonly state: "live" }
   /** Nobody answers; it is tried again and again. */
   | { readonly state: "gone"; readonly since: number }
-  /** Asking again is of no use: a new code is needed. */
-  | { readonly state: "no-session"; readonly why: "never" | "over" | "code-refused" };
+  /** The daemon answers, in these words, that it will not tell; it is tried again too. */
+  | { readonly state: "refused"; readonly words: string }
+  /** Asking again is of no use: a new code is needed. `words`: the daemon's own, where it was not the code's fault. */
+  | {
+      readonly state: "no-session";
+      readonly why: "never" | "over" | "code-refused";
+      readonly words: string | null;
+    };
+
+/** Nothing new comes, for a reason that a person is told. */
+export function isStopped({ state }: Link): boolean {
+  return state === "gone" || state === "refused";
+}
 
 export interface LiveState {
   readonly link: Link;
@@ -24,6 +36,10 @@ export interface Live {
   subscribe(listener: () => void): () => void;
   /** Each request that is over. */
   onRecord(listener: (record: ShownRecord) => void): () => void;
+  /** Some that were over may not have been told of: what was asked before has to be asked again. */
+  onMissed(listener: () => void): () => void;
+  /** Again and again, but only while somebody looks and the daemon is there: every request keeps its port open. */
+  every(ms: number, work: () => void): () => void;
   /** With a one-time code, or with the session there is. */
   open(code: string | null): Promise<void>;
   /** A page that nobody looks at lets go of its stream: an open one keeps the dashboard's port open. */
@@ -46,19 +62,26 @@ export interface LiveMeans {
   readonly now: () => number;
 }
 
-export function createLive({ client, session, now }: LiveMeans): Live {
+export function createLive(means: LiveMeans): Live {
+  const { client, session, now } = means;
   let state: LiveState = { link: { state: "opening" }, now: null };
-  let current: AbortController | null = null;
+  let [current, looked]: [AbortController | null, boolean] = [null, true];
   let unseen: ReturnType<typeof setTimeout> | undefined;
   const listeners = new Set<() => void>();
   const records = new Set<(record: ShownRecord) => void>();
+  const missed = createMissed();
 
   const tell = (next: Partial<LiveState>) => {
     state = { ...state, ...next };
     for (const listener of listeners) listener();
   };
   const take = ({ event, data }: StreamEvent) => {
-    if (event === "now") tell({ now: JSON.parse(data) as Events["now"], link: { state: "live" } });
+    if (event === "now") {
+      const isBack = state.now !== null && state.link.state !== "live";
+      tell({ now: JSON.parse(data) as Events["now"], link: { state: "live" } });
+      if (isBack) missed.tell();
+    }
+    if (event === "lost") missed.tellSoon();
     if (event !== "record") return;
     const record = JSON.parse(data) as Events["record"];
     for (const listener of records) listener(record);
@@ -66,14 +89,17 @@ export function createLive({ client, session, now }: LiveMeans): Live {
   const letGo = () => {
     current?.abort();
     current = null;
+    if (state.link.state === "live") tell({ link: { state: "opening" } });
   };
-  const noSession = (why: "never" | "over" | "code-refused") => {
+  const noSession = (why: "never" | "over" | "code-refused", words: string | null = null) => {
     letGo();
     session.forget();
-    tell({ link: { state: "no-session", why } });
+    tell({ link: { state: "no-session", why, words } });
   };
-  const gone = () => {
-    if (state.link.state !== "gone") tell({ link: { state: "gone", since: now() } });
+  const notLive = (error: unknown) => {
+    const link = linkAfter(error, now());
+    // How long it is gone is counted from the first time.
+    if (link.state !== state.link.state || link.state === "refused") tell({ link });
   };
 
   const follow = async () => {
@@ -81,58 +107,67 @@ export function createLive({ client, session, now }: LiveMeans): Live {
     const own = new AbortController();
     current = own;
     for (let wait = FIRST_RETRY_MS; current === own; wait = Math.min(wait * 2, LAST_RETRY_MS)) {
-      try {
-        await readAll(client, own.signal, take);
-        wait = FIRST_RETRY_MS;
-      } catch (error) {
-        if (current !== own) return;
-        if (error instanceof Failed && error.kind === "session") return noSession("over");
-      }
+      const error = await readAll(client, own.signal, take).catch((error: unknown) => error);
       if (current !== own) return;
-      gone();
+      if (error instanceof Failed && error.kind === "session") return noSession("over");
+      if (state.link.state === "live") wait = FIRST_RETRY_MS;
+      notLive(error);
       await pause(wait, own.signal);
     }
+  };
+  const look = (visible: boolean) => {
+    looked = visible;
+    clearTimeout(unseen);
+    if (state.link.state === "no-session") return;
+    if (!visible) unseen = setTimeout(letGo, UNSEEN_MS);
+    else if (current === null && session.token() !== null) void follow();
   };
 
   return {
     state: () => state,
     subscribe: (listener) => added(listeners, listener),
     onRecord: (listener) => added(records, listener),
+    onMissed: missed.on,
+    every: (ms, work) => repeated(ms, () => looked && state.link.state === "live" && work()),
     async open(code) {
       letGo();
-      if (code !== null && !(await trade(code, { client, session, now }, gone)))
-        return noSession("code-refused");
-      if (session.token() === null) return noSession("never");
+      const words = code === null ? null : await trade(code, means, notLive);
+      if (session.token() === null) return noSession(code === null ? "never" : "code-refused", words);
       void follow();
     },
-    look(visible) {
-      clearTimeout(unseen);
-      if (state.link.state === "no-session") return;
-      if (!visible)
-        unseen = setTimeout(() => {
-          letGo();
-          tell({ link: { state: "opening" } });
-        }, UNSEEN_MS);
-      else if (current === null && session.token() !== null) void follow();
-    },
+    look,
     sessionOver: () => noSession("over"),
   };
 }
 
-/** Tried for as long as a code may be good: the daemon can be slow to open its port. */
-async function trade(code: string, means: LiveMeans, gone: () => void): Promise<boolean> {
-  const { client, session, now } = means;
+/** What a stream that ended, or could not be had, says about the other side. */
+function linkAfter(error: unknown, now: number): Link {
+  return error instanceof Failed && error.kind === "refused"
+    ? { state: "refused", words: error.message }
+    : { state: "gone", since: now };
+}
+
+/**
+ * Tried for as long as a code may be good: the daemon can be slow to open its port. Answers what the daemon said where it
+ * was not the code that it refused. A code that was used before, by a reload or by another tab, is no reason to end a
+ * session that holds.
+ */
+async function trade(
+  code: string,
+  { client, session, now }: LiveMeans,
+  notLive: (error: unknown) => void,
+): Promise<string | null> {
   for (const until = now() + CODE_MS; now() < until; await pause(LAST_RETRY_MS)) {
     try {
       session.keep((await client.trade(code)).token);
-      return true;
+      return null;
     } catch (error) {
-      // A code that was used before, by a reload or by another tab, is no reason to end a session that holds.
-      if (error instanceof Failed && error.kind !== "gone") return session.token() !== null;
-      gone();
+      if (error instanceof Failed && error.kind !== "gone")
+        return error.kind === "refused" ? error.message : null;
+      notLive(error);
     }
   }
-  return session.token() !== null;
+  return null;
 }
 
 /** Ends when the stream does, and throws when it breaks or falls silent. */
@@ -169,6 +204,11 @@ function pause(ms: number, signal?: AbortSignal): Promise<void> {
     const timer = setTimeout(end, ms);
     signal?.addEventListener("abort", end);
   });
+}
+
+function repeated(ms: number, work: () => unknown): () => void {
+  const timer = setInterval(work, ms);
+  return () => clearInterval(timer);
 }
 
 function added<T>(set: Set<T>, one: T): () => void {

@@ -16,16 +16,14 @@ const AGAIN_MS = 15_000;
 
 /** Whether what we wrote down and what the console wrote down agree. The alarm stands above, on every page. */
 export function MirrorPage({ state }: PageProps) {
-  const { t, client } = useFrame();
+  const { t, client, live } = useFrame();
   const { value, failure, busy, again } = useAnswer(
     (signal) => client.get("/api/mirror", undefined, signal),
     // A sync that ends is news at once.
     [state.now?.status.consoles.map(({ gateway, last_sync }) => `${gateway} ${last_sync}`).join() ?? null],
   );
-  useEffect(() => {
-    const timer = setInterval(again, AGAIN_MS);
-    return () => clearInterval(timer);
-  }, []);
+  // Not while one is on its way: to ask again gives that one up, and a slow answer would never come.
+  useEffect(() => (busy ? undefined : live.every(AGAIN_MS, again)), [live, busy]);
   const now = useTime(10_000);
   return (
     <>

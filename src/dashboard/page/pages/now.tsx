@@ -3,6 +3,7 @@ import { Refusals } from "../components/refusals.tsx";
 import { Running } from "../components/running.tsx";
 import { TodayFigures, ToolDays } from "../components/today.tsx";
 import { type PageProps, useFrame } from "../frame.tsx";
+import { isStopped } from "../live/live.ts";
 import { refusalAdvice } from "../refusal-advice.ts";
 
 export function NowPage({ state: { now, link } }: PageProps) {
@@ -16,7 +17,7 @@ export function NowPage({ state: { now, link } }: PageProps) {
       {now === null ? null : (
         <div class="now">
           <div class="now-main">
-            <Running now={now} stopped={link.state === "gone"} />
+            <Running now={now} stopped={isStopped(link)} />
             <ToolDays now={now} />
           </div>
           <Refusals records={now.refusals} />

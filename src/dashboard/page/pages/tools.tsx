@@ -10,10 +10,7 @@ import { useAnswer } from "../use-answer.ts";
 export function ToolsPage({ state, query, setQuery }: PageProps) {
   const { t, client } = useFrame();
   const revision = state.now?.status.config.revision ?? null;
-  const asked = useAnswer(
-    (signal) => client.get("/api/tools", undefined, signal),
-    [revision, state.link.state === "live"],
-  );
+  const asked = useAnswer((signal) => client.get("/api/tools", undefined, signal), [revision]);
   const [heard, setHeard] = useState("");
   const tools = asked.value === null ? [] : merged(asked.value, state);
   const used = tools.find(({ name }) => name === query.get("use")) ?? null;

@@ -15,7 +15,8 @@ interface DiffProps {
 
 /** As many as the daemon lists. */
 const MOST = 500;
-const FIRST = 20;
+/** At first: what comes below is looked for, too. */
+const FIRST = 8;
 
 /** Rows that deserve a look, ours above theirs, foreign ones first. */
 export function MirrorDiff({ rows, blind, now }: DiffProps) {
@@ -124,6 +125,7 @@ interface SideProps {
 }
 
 function Side({ side, cells, marks, absent }: SideProps) {
+  const { t } = useFrame();
   if (cells === null) {
     return (
       <>
@@ -139,21 +141,28 @@ function Side({ side, cells, marks, absent }: SideProps) {
     <>
       <th scope="row">{side}</th>
       <td class="time">{cells.time}</td>
-      <td>{cells.who}</td>
-      <td>{cells.model}</td>
-      <Marked text={cells.input} differs={marks.has("input")} />
-      <Marked text={cells.cache} differs={isCache} />
-      <Marked text={cells.output} differs={marks.has("output")} />
-      <Marked text={cells.money} differs={marks.has("billed")} />
+      <td class="who">{cells.who}</td>
+      <td class="model">{cells.model}</td>
+      <Marked label={t("mirror.fact.input")} text={cells.input} differs={marks.has("input")} />
+      <Marked label={t("mirror.diff.cache")} text={cells.cache} differs={isCache} />
+      <Marked label={t("mirror.fact.output")} text={cells.output} differs={marks.has("output")} />
+      <Marked label={t("mirror.diff.money")} text={cells.money} differs={marks.has("billed")} />
     </>
   );
 }
 
+interface MarkedProps {
+  /** Where there is no room for the head of the table. */
+  readonly label: string;
+  readonly text: string;
+  readonly differs: boolean;
+}
+
 /** Not by colour alone: a sign for the eye, a word for the ear. */
-function Marked({ text, differs }: { readonly text: string; readonly differs: boolean }) {
+function Marked({ label, text, differs }: MarkedProps) {
   const { t } = useFrame();
   return (
-    <td class="num" data-differs={differs}>
+    <td class="num" data-label={label} data-differs={differs}>
       {differs ? (
         <strong>
           <span aria-hidden="true">≠ </span>

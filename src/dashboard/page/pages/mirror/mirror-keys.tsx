@@ -2,6 +2,7 @@ import type { KeyReport } from "../../../../mirror/report/shape.ts";
 import { dollars } from "../../../../usage/report/amounts.ts";
 import type { KeysProblem } from "../../../api.ts";
 import { factorInWords } from "../../components/record-facts-table.tsx";
+import { TableWrap } from "../../components/table-wrap.tsx";
 import { agoInWords, dayOf } from "../../format.ts";
 import { useFrame } from "../../frame.tsx";
 import type { Translate } from "../../words/words.ts";
@@ -29,7 +30,7 @@ export function MirrorKeys({ keys, problems, now }: KeysProps) {
       {keys.length === 0 ? (
         problems.length === 0 && <p class="empty">{t("mirror.keys.empty")}</p>
       ) : (
-        <div class="table-wrap">
+        <TableWrap>
           <table class="data mirror-keys">
             <thead>
               <tr>
@@ -53,7 +54,7 @@ export function MirrorKeys({ keys, problems, now }: KeysProps) {
               ))}
             </tbody>
           </table>
-        </div>
+        </TableWrap>
       )}
     </section>
   );

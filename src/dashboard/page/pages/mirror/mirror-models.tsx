@@ -14,7 +14,7 @@ export function MirrorModels({ tools }: { readonly tools: readonly ToolStatus[] 
         <h2 id="mirror-models">{t("mirror.list.models")}</h2>
         <span class="muted small">{t("mirror.list.hint")}</span>
       </header>
-      <div class="body stack">
+      <div class="body mirror-asked">
         {tools.map(({ name }) => (
           <ToolModelList key={name} tool={name} />
         ))}

@@ -1,6 +1,7 @@
 import type { MirrorReport, ModelFactor, ToolMoney } from "../../../../mirror/report/shape.ts";
 import { dollars, exact } from "../../../../usage/report/amounts.ts";
 import { factorInWords } from "../../components/record-facts-table.tsx";
+import { TableWrap } from "../../components/table-wrap.tsx";
 import { Text } from "../../components/text.tsx";
 import { useFrame } from "../../frame.tsx";
 import { isOtherPrice } from "./mirror-state.ts";
@@ -32,7 +33,7 @@ function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; r
   const { t } = useFrame();
   const foreign = tools.some((tool) => tool.foreign > 0);
   return (
-    <div class="table-wrap">
+    <TableWrap>
       <table class="data mirror-named">
         <caption class="visually-hidden">{t("mirror.money.tools")}</caption>
         <thead>
@@ -63,7 +64,7 @@ function Tools({ tools, several }: { readonly tools: readonly Of<ToolMoney>[]; r
           ))}
         </tbody>
       </table>
-    </div>
+    </TableWrap>
   );
 }
 
@@ -113,7 +114,7 @@ function Models({
   return (
     <>
       <h3 class="panel-part">{t("mirror.models")}</h3>
-      <div class="table-wrap">
+      <TableWrap>
         <table class="data mirror-named">
           <caption class="visually-hidden">{t("mirror.models")}</caption>
           <thead>
@@ -141,7 +142,7 @@ function Models({
             ))}
           </tbody>
         </table>
-      </div>
+      </TableWrap>
       {models.some(({ factor }) => isOtherPrice(factor)) ? (
         <p class="panel-part muted small">
           <Text id="mirror.price.next" />

@@ -10,6 +10,9 @@ import { binWords, ownZone } from "../usage/usage-labels.ts";
 import { UsageNumbers } from "../usage/usage-numbers.tsx";
 import { DAY_VERDICTS, type DayVerdict, daysOf, layersOfDays } from "./mirror-days.ts";
 
+/** Of the chart's height: a foreign row must not vanish beside hundreds that matched. */
+const LEAST = 0.025;
+
 interface TimeProps {
   readonly days: readonly MirrorDay[];
   readonly reports: readonly MirrorReport[];
@@ -67,6 +70,7 @@ function GatewayTime({
             amount={exact}
             nameOf={nameOf}
             paint={paintOf}
+            least={LEAST}
             total={t("mirror.time.total")}
             onChoose={null}
           />

@@ -1,6 +1,6 @@
 import { useFrame } from "../../frame.tsx";
 import { nameInWords } from "./usage-labels.ts";
-import { DIMENSIONS, type Filters, type View, withoutFilter } from "./usage-view.ts";
+import { DIMENSIONS, type View, withoutFilter } from "./usage-view.ts";
 
 interface ChipsProps {
   readonly view: View;
@@ -9,25 +9,15 @@ interface ChipsProps {
   readonly onView: (view: View) => void;
 }
 
-/** Everything that is left out just now, each with a way back. */
+/** What is left out just now, each with a way back. An end is left out of the list alone: its chip stands there. */
 export function UsageChips({ view, bar, onView }: ChipsProps) {
   const { t } = useFrame();
-  const chips = [
-    ...DIMENSIONS.flatMap((name) => {
-      const value = view.filters[name];
-      if (value === undefined) return [];
-      const words = { dimension: t(`usage.by.${name}`), name: nameInWords(value, name, t) };
-      return [{ name: name as keyof Filters, words: t("usage.filter.chip", words) }];
-    }),
-    ...(view.filters.end === undefined
-      ? []
-      : [
-          {
-            name: "end" as const,
-            words: t("usage.filter.end", { name: t(`records.end.${view.filters.end}`) }),
-          },
-        ]),
-  ];
+  const chips = DIMENSIONS.flatMap((name) => {
+    const value = view.filters[name];
+    if (value === undefined) return [];
+    const words = { dimension: t(`usage.by.${name}`), name: nameInWords(value, name, t) };
+    return [{ name, words: t("usage.filter.chip", words) }];
+  });
   if (chips.length === 0 && bar === null) return null;
   return (
     <section class="usage-chips" aria-label={t("usage.filters")}>
@@ -42,7 +32,7 @@ export function UsageChips({ view, bar, onView }: ChipsProps) {
   );
 }
 
-function Chip({ words, onRemove }: { readonly words: string; readonly onRemove: () => void }) {
+export function Chip({ words, onRemove }: { readonly words: string; readonly onRemove: () => void }) {
   const { t } = useFrame();
   return (
     <button

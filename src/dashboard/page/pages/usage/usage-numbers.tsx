@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { type Layer, tops } from "../../components/chart-stack.ts";
+import { TableWrap } from "../../components/table-wrap.tsx";
 import { useFrame } from "../../frame.tsx";
 
 interface NumbersProps {
@@ -27,7 +28,7 @@ function Numbers({ layers, count, title, amount, nameOf }: NumbersProps) {
   const sums = tops(layers).at(-1) ?? [];
   const bars = Array.from({ length: count }, (_, at) => at).filter((bar) => (sums[bar] ?? 0) > 0);
   return (
-    <div class="table-wrap">
+    <TableWrap>
       <table class="data">
         <thead>
           <tr>
@@ -56,6 +57,6 @@ function Numbers({ layers, count, title, amount, nameOf }: NumbersProps) {
           ))}
         </tbody>
       </table>
-    </div>
+    </TableWrap>
   );
 }

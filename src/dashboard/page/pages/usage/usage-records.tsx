@@ -5,6 +5,7 @@ import { type RecordSource, useRecords } from "../../components/record-source.ts
 import { MOST_ROWS } from "../../components/record-window.ts";
 import { useFrame } from "../../frame.tsx";
 import { Failed, wordsOf } from "../../live/failed.ts";
+import { Chip } from "./usage-chips.tsx";
 import type { Span } from "./usage-period.ts";
 import { dayName } from "./usage-period.ts";
 import { belongs, recordsQuery } from "./usage-query.ts";
@@ -16,9 +17,6 @@ interface RecordsProps {
   readonly span: Span;
   readonly onView: (view: View) => void;
 }
-
-/** The daemon counts no further. */
-const MOST_COUNTED = 20_000;
 
 /** The single records of what the chart shows, or of one of its bars. */
 export function UsageRecords({ view, span, onView }: RecordsProps) {
@@ -34,6 +32,12 @@ export function UsageRecords({ view, span, onView }: RecordsProps) {
             {countInWords(source, t)}
           </small>
         </h2>
+        {view.filters.end === undefined ? null : (
+          <Chip
+            words={t("usage.filter.end", { name: t(`records.end.${view.filters.end}`) })}
+            onRemove={() => onView(withoutFilter(view, "end"))}
+          />
+        )}
         <EndSelect view={view} onView={onView} />
         <SaveButton query={query} name={`keybearer-${dayName(span.since)}-${dayName(span.until - 1)}.csv`} />
       </header>
@@ -63,8 +67,10 @@ export function UsageRecords({ view, span, onView }: RecordsProps) {
   );
 }
 
-function countInWords({ count, busy, records }: RecordSource, t: ReturnType<typeof useFrame>["t"]): string {
-  if (count === null) return t("records.count.many", { n: exact(MOST_COUNTED) });
+/** Where the daemon does not count them, those that were fetched are known; where there are no more, they are all. */
+function countInWords(source: RecordSource, t: ReturnType<typeof useFrame>["t"]): string {
+  const { busy, records, count } = source;
+  if (count === null) return t("records.count.many", { n: exact(records.length) });
   return busy && records.length === 0 ? "" : t("records.count", { n: exact(count) });
 }
 

@@ -3,23 +3,27 @@ export const FRAME = {
   "frame.pages": "pages",
   "frame.link.opening": "connecting",
   "frame.link.live": "live",
-  "frame.link.gone": "daemon gone",
+  "frame.link.gone": "no answer",
+  "frame.link.refused": "refused",
   "frame.link.no-session": "no session",
   "frame.sandbox": "sandbox",
-  "frame.gone.short": "the daemon does not answer",
-  "frame.gone.title": "The daemon is gone",
+  "frame.gone.short": "nobody answers",
+  "frame.gone.title": "Nobody answers here",
   "frame.gone.text":
     "Nobody has answered for {span}. What you see is from {time}. This page tries again by itself every few seconds.",
-  "frame.gone.text.first":
-    "Nobody answers at this address. This page tries again by itself every few seconds.",
+  "frame.gone.text.first": "This page tries again by itself every few seconds.",
   "frame.gone.start": "If you stopped it, start it again: `keybearer run`",
   "frame.gone.service": "If it runs as a service, ask why it does not: `keybearer service status`",
-  "frame.gone.open": "After a restart this page needs a new session: `keybearer open`",
+  "frame.gone.open":
+    "The daemon may run all the same: after 15 minutes in which nobody looked, it closes this port. Open it again: `keybearer open`",
+  "frame.refused.title": "The daemon does not let this page look",
+  "frame.refused.text": "This page tries again by itself every few seconds.",
+  "frame.session.said": "It says: {words}",
   "frame.session.never.title": "This page needs a session",
   "frame.session.never.text": "Open it from a terminal, which lets this browser in: `keybearer open`",
   "frame.session.over.title": "The session is over",
   "frame.session.over.text":
-    "The daemon was restarted, or nobody looked for 15 minutes. Open the page again: `keybearer open`",
+    "Nobody looked for 15 minutes, or the daemon no longer knows this page. Open it again: `keybearer open`",
   "frame.session.code-refused.title": "The code is no longer good",
   "frame.session.code-refused.text":
     "A code works once, and for 60 seconds. Ask for a new one: `keybearer open`",
@@ -33,6 +37,7 @@ export const FRAME = {
   "frame.copy-failed": "select it and copy by hand",
   "frame.unknown": "unknown",
   "frame.none": "none",
+  "frame.comma": ", ",
   "frame.span.seconds": "{n} s",
   "frame.span.minutes": "{n} min",
   "frame.span.hours": "{n} h",
@@ -45,6 +50,7 @@ export const FRAME = {
   "frame.footer.sandbox": "the sandbox answers; {path} takes over when it is there",
   "frame.footer.config": "{path}, loaded {ago}",
   "banner.region": "what needs you",
+  "banner.more": "what happened, and what to do",
   "banner.alarm.title": "A key is used outside keybearer",
   "banner.alarm.whose": "Key {key} of {tools} was used by somebody else: ",
   "banner.alarm.nobody": "Key {key} was used by somebody else: ",
@@ -69,6 +75,6 @@ export const FRAME = {
   "banner.log.lost": "{n} record found no room and is lost.|{n} records found no room and are lost.",
   "banner.key.title": "Keys that do not work",
   "banner.key.refused":
-    "the gateway answers {status} ({cause}) to key {key}, {n} time in {span}|the gateway answers {status} ({cause}) to key {key}, {n} times in {span}",
+    "the gateway answers {answer} to key {key}, {n} time in {span}|the gateway answers {answer} to key {key}, {n} times in {span}",
   "banner.key.words": "It says: {words}",
 } as const;

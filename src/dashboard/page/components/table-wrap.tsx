@@ -1,0 +1,23 @@
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+/** A table of which nothing can be focused: where it is too wide for its place, the keyboard must be able to move it. */
+export function TableWrap({ children }: { readonly children: ComponentChildren }) {
+  const wrap = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const element = wrap.current;
+    if (element === null) return;
+    const read = () => {
+      if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
+      else element.removeAttribute("tabindex");
+    };
+    const watch = new ResizeObserver(read);
+    for (const each of [element, ...element.children]) watch.observe(each);
+    return () => watch.disconnect();
+  }, []);
+  return (
+    <div class="table-wrap" ref={wrap}>
+      {children}
+    </div>
+  );
+}
