@@ -62,9 +62,8 @@ const FIRST_KEYS_MS = 3000;
 /** The one place where everything is made and put together. */
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const { places, clock = systemClock } = options;
-  const startedAt = clock.elapsed();
-  // Now: once the package is replaced under it, the file tells of another one than the one that runs.
-  const running = version();
+  // The version now: once the package is replaced under it, the file tells of another one than the one that runs.
+  const [startedAt, running] = [clock.elapsed(), version()];
   const prepared = await prepare(options, clock);
   const { loaded, control, newcomer, first, trust, keyring, vault, log, whenLate } = prepared;
   const onSandbox = () => newcomer?.serving() ?? false;
@@ -108,7 +107,8 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   gate.hosts = hostsOf(port.port);
 
   const seen = { configPath: places.config, reload, standings, ...books, mirror, startedAt, clock };
-  const status = () => statusOf({ version: running, listen: port.addresses, sandbox: onSandbox(), ...seen });
+  const standing = () => ({ listen: port.addresses, sandbox: onSandbox(), dashboard: dashboard.status() });
+  const status = () => statusOf({ version: running, ...standing(), ...seen });
   const owner = { ...createTrusting({ reload, keyring, log }), ...createAllowances(books, booksMeans) };
   const probing = createProbing({ clock, snapshot, agentFor: agents.agentFor, ...books });
   const shown = { places, clock, log, books, mirror, tail, status, snapshot, port, probing, reload };

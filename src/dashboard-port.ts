@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import type { Books } from "./bookkeeping.ts";
 import type { Clock } from "./clock.ts";
 import type { Snapshot } from "./config/snapshot.ts";
@@ -6,6 +7,8 @@ import type { Tail } from "./control/tail.ts";
 import { Dashboard, type DashboardMeans } from "./dashboard/dashboard.ts";
 import { createLogReader } from "./dashboard/log-reader.ts";
 import { readPageFiles } from "./dashboard/page-files.ts";
+import { createSessionFile } from "./dashboard/session-file.ts";
+import { createPeers } from "./identity/peer-user.ts";
 import type { Logger } from "./logger.ts";
 import type { Mirror } from "./mirror/mirror.ts";
 import type { Places } from "./places.ts";
@@ -31,6 +34,7 @@ export interface DashboardPortMeans {
 /** The page where the owner looks on. Closed, it costs nothing but the memory of its files. */
 export function createDashboardPort(means: DashboardPortMeans): Dashboard {
   const { places, clock, books, snapshot, port, probing, reload, ...rest } = means;
+  const peers = createPeers();
   return new Dashboard({
     ...{ clock, snapshot, ...rest },
     version: version(),
@@ -43,5 +47,10 @@ export function createDashboardPort(means: DashboardPortMeans): Dashboard {
     // What `use` names as well, for as long as it is bound.
     origin: () => `http://${authority(snapshot().config.listen.host, port.port)}`,
     settings: () => snapshot().config.dashboard,
+    peers,
+    run: places.run,
+    // While the daemon restarts, another user could take the port and be shown a page's token. Where a connection's user
+    // cannot be told, a token must not be good afterwards.
+    kept: peers.tell ? createSessionFile(join(places.run, "dashboard-sessions.json")) : null,
   });
 }

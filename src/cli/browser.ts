@@ -11,6 +11,14 @@ export function browserFor(platform: string, env: NodeJS.ProcessEnv): BrowserCom
   return env.DISPLAY || env.WAYLAND_DISPLAY ? ["xdg-open"] : null;
 }
 
+/**
+ * Whether the address must not stand in its arguments, which every user of the machine can read. On Linux the daemon sees
+ * whose connection it is that comes with the code; elsewhere the browser is led by a file that nobody else reads.
+ */
+export function needsFile(platform: string): boolean {
+  return platform !== "linux";
+}
+
 /** So long a program that hands an address on may take to say that it could not. */
 const PATIENCE_MS = 3000;
 

@@ -1,9 +1,11 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { OpenAnswer } from "../control/routes.ts";
+import { writeRedirect } from "../dashboard/redirect-file.ts";
 import { findPlaces } from "../places.ts";
+import { reason } from "../reason.ts";
 import { EXIT } from "../start-failure.ts";
-import { browserFor, startBrowser } from "./browser.ts";
+import { browserFor, needsFile, startBrowser } from "./browser.ts";
 import { fail } from "./fail.ts";
 import { say } from "./say.ts";
 
@@ -17,7 +19,8 @@ export function openCommand(): Command {
 
 async function open(options: { print?: boolean; json?: boolean }): Promise<void> {
   if (options.print && options.json) return fail("--print or --json, not both", EXIT.usage);
-  const asked = await askDaemon<OpenAnswer>(findPlaces().socket, "POST", "/open", {});
+  const { socket, run } = findPlaces();
+  const asked = await askDaemon<OpenAnswer>(socket, "POST", "/open", {});
   if (!asked.ok) return fail(oldInWords(asked.reason), EXIT.failed);
   const { url, code, expires_in } = asked.value;
   // Behind the #: a browser sends that part to nobody, and writes it into no Referer.
@@ -26,10 +29,15 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
     return void process.stdout.write(`${JSON.stringify({ url: address, expires_in }, null, 2)}\n`);
   if (options.print) return say(address);
   const browser = browserFor(process.platform, process.env);
-  // Whoever runs programs as this user can read the address in the list of processes, and could ask the socket for a
-  // code of their own just as well. It is good once, and the browser is about to use it.
-  if (browser !== null && (await startBrowser(browser, address, process.env)))
-    return say(`the dashboard opens in your browser: ${url}`);
+  if (browser !== null) {
+    try {
+      const shown = needsFile(process.platform) ? await writeRedirect(run, address) : address;
+      if (await startBrowser(browser, shown, process.env))
+        return say(`the dashboard opens in your browser: ${url}`);
+    } catch (error) {
+      say(`the page that leads the browser there could not be written: ${reason(error)}`);
+    }
+  }
   say(
     "there is no browser here that could be started. copy this address into one on this machine,",
     `within ${expires_in} s; it is good once:`,

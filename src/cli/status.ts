@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { problemsInWords } from "../config/problem.ts";
 import { askDaemon } from "../control/client.ts";
-import type { Status, UsageStatus } from "../control/status.ts";
+import type { DashboardStatus, Status, UsageStatus } from "../control/status.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
@@ -55,7 +55,7 @@ export function inWords(status: Status, now: number, width: number): string {
     if (tool.next !== null) lines.push(`  → ${tool.next}`);
   }
   if (consoles.length > 0) lines.push("", ...consoles.flatMap((console) => consoleInWords(console, now)));
-  lines.push("", ...usageInWords(status.usage, now));
+  lines.push("", ...usageInWords(status.usage, now), ...dashboardInWords(status.dashboard));
   if (problems.length > 0) {
     const bad = problems.some(({ severity }) => severity === "error");
     if (bad) lines.push("", "config.yaml cannot be used as it is; the last good one serves:");
@@ -70,6 +70,13 @@ function consoleInWords(console: ConsoleStatus, now: number): string[] {
   const name = `mirror ${console.gateway}  ${kindInWords(console)}, `;
   if (problem === null) return [`${name}${lastSync(console, now)}`];
   return [`${name}${problem.what}`, ...(problem.next === null ? [] : [`  → ${problem.next}`])];
+}
+
+/** Nothing for one that is closed because nobody asked. undefined: from a daemon before an update. */
+function dashboardInWords(dashboard: DashboardStatus | undefined): string[] {
+  const { address = null, why = null } = dashboard ?? {};
+  if (why !== null) return [`dashboard: not open, and tried again soon. ${why}`];
+  return address === null ? [] : [`dashboard: open on ${address} → keybearer open`];
 }
 
 function usageInWords(usage: UsageStatus, now: number): string[] {

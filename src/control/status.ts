@@ -30,12 +30,22 @@ export interface Status {
   readonly usage: UsageStatus;
   /** How the consoles of those gateways that have one are read. */
   readonly consoles: readonly ConsoleStatus[];
+  readonly dashboard: DashboardStatus;
   readonly machine: {
     readonly node: string;
     readonly platform: string;
     readonly memory_free: number;
     readonly rss: number;
   };
+}
+
+export interface DashboardStatus {
+  /** As config.yaml says it. */
+  readonly mode: "asked" | "always" | "never";
+  /** null: its port is closed. */
+  readonly address: string | null;
+  /** Why it is closed though it is to be open; it is tried again. */
+  readonly why: string | null;
 }
 
 export interface GatewayStatus {
@@ -87,6 +97,7 @@ export interface StatusMeans {
   readonly ledger: Ledger;
   readonly strangers: Strangers;
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
+  readonly dashboard: DashboardStatus;
 }
 
 export async function statusOf(means: StatusMeans): Promise<Status> {
@@ -112,6 +123,7 @@ export async function statusOf(means: StatusMeans): Promise<Status> {
     })),
     usage: usageStatus(means),
     consoles: means.mirror.status(),
+    dashboard: means.dashboard,
     machine: await machine(),
   };
 }

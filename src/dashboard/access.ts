@@ -1,5 +1,6 @@
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import type { Clock } from "../clock.ts";
+import type { KeptSession } from "./session-file.ts";
 
 /** Who may look at the dashboard: whoever could open the control socket, by a code that is good once. */
 export interface Access {
@@ -7,6 +8,12 @@ export interface Access {
   /** The token of a new session. */
   trade(code: string): Traded;
   admits(token: string): boolean;
+  /** The session of this token is in use until the answer is called. */
+  hold(token: string): () => void;
+  /** Sessions that a daemon before this one gave out. */
+  restore(kept: readonly KeptSession[]): void;
+  /** Every session, as it can be restored later. */
+  sessions(): KeptSession[];
   /** Every code and every session ends. */
   forget(): void;
 }
@@ -24,14 +31,22 @@ export type Traded =
 const CODE_MS = 60_000;
 /** Nobody opens more at a time: of codes and of sessions, the oldest gives way. */
 const MOST_CODES = 8;
-const MOST_SESSIONS = 16;
+export const MOST_SESSIONS = 16;
 /** Wrong codes in a minute. */
 const MOST_WRONG = 20;
 const MINUTE_MS = 60_000;
 
+interface Session {
+  readonly hash: Buffer;
+  /** Wall time: it is compared over a restart. */
+  usedAt: number;
+  /** Requests under way. */
+  open: number;
+}
+
 export function createAccess(clock: Clock): Access {
   const codes: { readonly hash: Buffer; readonly until: number }[] = [];
-  let sessions: readonly Buffer[] = [];
+  let sessions: readonly Session[] = [];
   let wrong: number[] = [];
 
   function take(code: string): boolean {
@@ -39,6 +54,11 @@ export function createAccess(clock: Clock): Access {
     const at = codes.findIndex((one) => timingSafeEqual(one.hash, hash));
     const [found] = at === -1 ? [] : codes.splice(at, 1);
     return found !== undefined && clock.elapsed() < found.until;
+  }
+
+  function find(token: string): Session | undefined {
+    const hash = hashOf(token);
+    return sessions.filter((session) => timingSafeEqual(session.hash, hash))[0];
   }
 
   return {
@@ -57,13 +77,34 @@ export function createAccess(clock: Clock): Access {
         return { ok: false, why: wrong.length > MOST_WRONG ? "too many" : "wrong" };
       }
       const token = random();
-      sessions = [...sessions, hashOf(token)].slice(-MOST_SESSIONS);
+      const session = { hash: hashOf(token), usedAt: clock.now(), open: 0 };
+      sessions = [...sessions, session].slice(-MOST_SESSIONS);
       return { ok: true, token };
     },
     admits(token) {
-      const hash = hashOf(token);
-      return sessions.filter((session) => timingSafeEqual(session, hash)).length > 0;
+      const session = find(token);
+      if (session !== undefined) session.usedAt = clock.now();
+      return session !== undefined;
     },
+    hold(token) {
+      const session = find(token);
+      if (session === undefined) return () => {};
+      session.open += 1;
+      return () => {
+        session.open -= 1;
+        session.usedAt = clock.now();
+      };
+    },
+    restore(kept) {
+      sessions = kept
+        .map(({ hash, used_at }) => ({ hash: Buffer.from(hash, "hex"), usedAt: used_at, open: 0 }))
+        .slice(-MOST_SESSIONS);
+    },
+    sessions: () =>
+      sessions.map(({ hash, usedAt, open }) => ({
+        hash: hash.toString("hex"),
+        used_at: open > 0 ? clock.now() : usedAt,
+      })),
     forget() {
       codes.length = 0;
       sessions = [];

@@ -1,12 +1,21 @@
 import type { Dashboard as Settings } from "../config/shape.ts";
+import type { DashboardStatus } from "../control/status.ts";
 import { reason } from "../reason.ts";
 import { type Access, createAccess } from "./access.ts";
 import { type Door, type DoorMeans, openDoor } from "./door.ts";
+import { REDIRECT_MS, removeRedirects } from "./redirect-file.ts";
+import type { SessionFile } from "./session-file.ts";
 
 export interface DashboardMeans extends DoorMeans {
   readonly settings: () => Settings;
   /** After so long without use the port closes, unless it is to be open always. Default 15 minutes. */
   readonly quietMs?: number;
+  /** Between two tries at a port that is taken, where it is to be open always. Default 10 s. */
+  readonly retryMs?: number;
+  /** null: sessions end with the daemon. */
+  readonly kept: SessionFile | null;
+  /** The folder in which `keybearer open` may leave a page that leads here. */
+  readonly run: string;
 }
 
 export interface Opened {
@@ -18,6 +27,9 @@ export interface Opened {
 }
 
 const QUIET_MS = 15 * 60_000;
+const RETRY_MS = 10_000;
+/** So much of their last use sessions may lose when the daemon is killed. */
+const SAVE_MS = 60_000;
 
 /** When the dashboard's port is open, and for whom. */
 export class Dashboard {
@@ -28,6 +40,11 @@ export class Dashboard {
   #listen = "";
   #usedAt = 0;
   #timer: NodeJS.Timeout | null = null;
+  #saver: NodeJS.Timeout | null = null;
+  #retry: NodeJS.Timeout | null = null;
+  /** Why it is not open though it is to be. */
+  #why: string | null = null;
+  #looked = false;
   #stopped = false;
   #queue: Promise<unknown> = Promise.resolve();
 
@@ -39,7 +56,19 @@ export class Dashboard {
       if (admitted) this.#used();
       return admitted;
     };
-    this.#access = { ...access, admits };
+    const hold = (token: string) => {
+      const leave = access.hold(token);
+      return () => {
+        leave();
+        this.#used();
+      };
+    };
+    const trade = (code: string) => {
+      const traded = access.trade(code);
+      if (traded.ok) void this.#inTurn(() => this.#save());
+      return traded;
+    };
+    this.#access = { ...access, admits, hold, trade };
   }
 
   /** For whoever asked over the control socket. Throws, in words, where it cannot be. */
@@ -47,6 +76,7 @@ export class Dashboard {
     return this.#inTurn(async () => {
       const { settings, log } = this.#means;
       if (this.#stopped) throw new Error("keybearer is stopping");
+      await this.#restore();
       if (settings().when === "never")
         throw new Error(
           "the dashboard is switched off in config.yaml → write dashboard: { when: asked }, then keybearer open",
@@ -55,6 +85,7 @@ export class Dashboard {
       this.#used();
       const { code, expiresIn } = this.#access.issue();
       log.info({ peer }, "a code for the dashboard was given out");
+      this.#sweepLater();
       return { url, code, expires_in: expiresIn };
     });
   }
@@ -62,20 +93,59 @@ export class Dashboard {
   /** The configuration in force may say something else about it. */
   follow(): Promise<void> {
     return this.#inTurn(async () => {
-      const { settings, log } = this.#means;
+      const { settings } = this.#means;
       if (this.#stopped) return;
+      await this.#restore();
       const { when, listen } = settings();
-      if (when === "never" || this.#listen !== JSON.stringify(listen))
-        await this.#lock("config.yaml says so");
-      if (when !== "always") return;
+      if (when === "never" || this.#listen !== JSON.stringify(listen)) await this.#end("config.yaml says so");
+      if (when !== "always") this.#why = null;
       // Tools go on being served: the dashboard is only for looking.
-      await this.#unlock().catch((error) => log.error(`the dashboard could not be opened: ${reason(error)}`));
+      else await this.#unlock().catch((error) => this.#tryLater(reason(error)));
     });
   }
 
+  status(): DashboardStatus {
+    return { mode: this.#means.settings().when, address: this.#door?.url ?? null, why: this.#why };
+  }
+
+  /** Sessions stay in their file: a page goes on by itself when the daemon is back soon. */
   stop(): Promise<void> {
     this.#stopped = true;
-    return this.#inTurn(() => this.#lock("keybearer stops"));
+    return this.#inTurn(async () => {
+      await this.#save();
+      await this.#lock("keybearer stops");
+      await removeRedirects(this.#means.run);
+    });
+  }
+
+  /** The first thing of all: what a daemon before this one left. Whoever looked a moment ago goes on looking. */
+  async #restore(): Promise<void> {
+    if (this.#looked) return;
+    this.#looked = true;
+    const { settings, clock, log, kept, run, quietMs = QUIET_MS } = this.#means;
+    await removeRedirects(run);
+    if (kept === null) return;
+    const { when, listen } = settings();
+    const age = ({ used_at }: { readonly used_at: number }) => clock.now() - used_at;
+    const good = (await kept.read(listen)).filter((one) => age(one) >= 0 && age(one) < quietMs);
+    if (when === "never" || good.length === 0) return kept.remove();
+    this.#access.restore(good);
+    try {
+      await this.#unlock();
+      this.#usedAt = clock.elapsed() - Math.min(...good.map(age));
+    } catch (error) {
+      await this.#end("its port is taken");
+      if (when === "asked") log.error(`the dashboard could not be opened again: ${reason(error)}`);
+    }
+  }
+
+  #tryLater(why: string): void {
+    const { log, retryMs = RETRY_MS } = this.#means;
+    if (why !== this.#why) log.error(`the dashboard could not be opened: ${why}`);
+    this.#why = why;
+    if (this.#retry !== null) clearTimeout(this.#retry);
+    this.#retry = setTimeout(() => void this.follow(), retryMs);
+    this.#retry.unref();
   }
 
   async #unlock(): Promise<Door> {
@@ -84,17 +154,25 @@ export class Dashboard {
     const door = await openDoor(this.#means, settings, this.#access);
     this.#door = door;
     this.#listen = JSON.stringify(settings.listen);
+    this.#why = null;
     this.#used();
     this.#watchUse(door);
+    this.#saver = setInterval(() => void this.#inTurn(() => this.#save()), SAVE_MS);
+    this.#saver.unref();
     this.#means.log.info(`the dashboard is open on ${door.addresses.join(" and ")}`);
     return door;
   }
 
-  /** Sessions do not outlive the port: whoever gets it next must not be shown a token that is still good. */
+  /** Sessions do not outlive a port that is given up: nobody who gets it next is shown a token that is still good. */
+  async #end(why: string): Promise<void> {
+    await this.#lock(why);
+    await this.#means.kept?.remove();
+  }
+
   async #lock(why: string): Promise<void> {
     const door = this.#door;
     this.#door = null;
-    if (this.#timer !== null) clearTimeout(this.#timer);
+    for (const timer of [this.#timer, this.#saver, this.#retry]) if (timer !== null) clearTimeout(timer);
     this.#access.forget();
     if (door === null) return;
     await door.close();
@@ -113,12 +191,32 @@ export class Dashboard {
       () => {
         if (door.followers() > 0 || settings().when === "always") this.#used();
         const quiet = clock.elapsed() - this.#usedAt >= quietMs;
-        if (quiet) void this.#inTurn(() => this.#lock("nobody used it for a while"));
+        if (quiet) void this.#inTurn(() => this.#end("nobody used it for a while"));
         else this.#watchUse(door);
       },
       Math.max(1, left),
     );
     this.#timer.unref();
+  }
+
+  async #save(): Promise<void> {
+    const { kept, settings, log } = this.#means;
+    const sessions = this.#access.sessions();
+    const { listen } = settings();
+    if (kept === null || this.#door === null || this.#listen !== JSON.stringify(listen)) return;
+    // A port that is another one next time is not found by any page.
+    if (sessions.length === 0 || listen.port === 0) return;
+    await kept
+      .write(listen, sessions)
+      .catch((error) => log.warn(`the dashboard's sessions could not be kept: ${reason(error)}`));
+  }
+
+  /** A page that `keybearer open` left for the browser holds a code. */
+  #sweepLater(): void {
+    const { run, clock } = this.#means;
+    // A moment later than the code: it was written a moment after the code was made.
+    const timer = setTimeout(() => void removeRedirects(run, clock.now()), REDIRECT_MS + 5000);
+    timer.unref();
   }
 
   /** One opening or closing at a time. */

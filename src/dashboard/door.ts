@@ -1,3 +1,4 @@
+import type { Duplex } from "node:stream";
 import type { Dashboard as Settings } from "../config/shape.ts";
 import type { Tail } from "../control/tail.ts";
 import { portOwner } from "../identity/port-owner.ts";
@@ -9,8 +10,11 @@ import { createNowView, type NowMeans, shownRecord } from "./now.ts";
 import type { PageFiles } from "./page-files.ts";
 import type { ApiMeans } from "./routes.ts";
 import { serve } from "./serve.ts";
+import { sparsely } from "./sparsely.ts";
 
-export interface DoorMeans extends Omit<ApiMeans, "access" | "view" | "live">, Pick<NowMeans, "running"> {
+export interface DoorMeans
+  extends Omit<ApiMeans, "access" | "view" | "live" | "oddities">,
+    Pick<NowMeans, "running"> {
   /** null: it was built without them. */
   readonly files: PageFiles | null;
   readonly tail: Pick<Tail, "listen">;
@@ -33,7 +37,7 @@ export async function openDoor(means: DoorMeans, { listen }: Settings, access: A
   const view = createNowView(means);
   const live = createLive(() => view.now(), means);
   const gate = { hosts: [] as readonly string[] };
-  const api = { ...means, files, access, view, live, hosts: () => gate.hosts };
+  const api = { ...means, files, access, view, live, oddities: odditiesIn(log), hosts: () => gate.hosts };
   const port = await openPort(listen, {
     request: (req, res) => {
       serve(req, res, api).catch((error) => {
@@ -41,7 +45,7 @@ export async function openDoor(means: DoorMeans, { listen }: Settings, access: A
         res.destroy();
       });
     },
-    unparsable: (_error, socket) => sendBare(socket, 400, "this is not a request that can be read"),
+    unparsable: sayUnparsable,
     trouble: (error) => log.error(`a connection to the dashboard could not be accepted: ${error.message}`),
     upgrade: (_req, socket) => sendBare(socket, 400, "nothing here is served by websocket"),
   }).catch(async (error) => {
@@ -62,6 +66,22 @@ export async function openDoor(means: DoorMeans, { listen }: Settings, access: A
       return closePort(port);
     },
   };
+}
+
+function odditiesIn(log: DoorMeans["log"]): ApiMeans["oddities"] {
+  const told = (what: string) =>
+    sparsely((more) => log.warn(more === 0 ? what : `${what}: ${more} more times within a minute`));
+  return {
+    wrongCode: told("somebody came to the dashboard with a code that is not good, or no longer"),
+    stranger: told("somebody who is not this user came to the dashboard, and was turned away"),
+  };
+}
+
+function sayUnparsable({ code }: NodeJS.ErrnoException, socket: Duplex): void {
+  // It was told already, and sends on: closed now, the words would be lost on it.
+  if (socket.writableEnded && !socket.destroyed) return;
+  if (code === "HPE_HEADER_OVERFLOW") sendBare(socket, 431, "the head of the request is larger than 16 KB");
+  else sendBare(socket, 400, "this is not a request that can be read");
 }
 
 /** Nothing here is worth waiting for. */

@@ -11,7 +11,6 @@ export interface Live {
   /** A request is over. */
   record(record: ShownRecord): void;
   readonly followers: number;
-  stop(): void;
 }
 
 const MOST_FOLLOWERS = 8;
@@ -25,6 +24,8 @@ const MOST_STANDSTILL_MS = 60_000;
 interface Follower {
   readonly res: ServerResponse;
   lost: number;
+  /** Has not been told what is so by now. */
+  behind: boolean;
   stoodSince: number | null;
 }
 
@@ -34,7 +35,7 @@ export function createLive(
 ): Live {
   const followers = new Set<Follower>();
   let timer: NodeJS.Timeout | null = null;
-  let [busy, told, ticks] = [false, "", 0];
+  let [busy, told, latest, ticks] = [false, "", "", 0];
 
   async function tick(): Promise<void> {
     ticks += 1;
@@ -51,9 +52,12 @@ export function createLive(
       const text = changing(seen);
       if (text === told) return;
       told = text;
-      const event = eventOf("now", seen);
-      // Whoever is behind gets the next one instead: each of them is whole.
-      for (const follower of followers) if (hasRoom(follower, event)) follower.res.write(event);
+      latest = eventOf("now", seen);
+      // Whoever has no room gets the newest one as soon as there is some: each of them is whole.
+      for (const follower of followers) {
+        follower.behind = !hasRoom(follower, latest);
+        if (!follower.behind) follower.res.write(latest);
+      }
     } catch (error) {
       log.error({ err: error }, "the dashboard could not be told what runs");
     } finally {
@@ -72,7 +76,7 @@ export function createLive(
     async follow(res) {
       if (followers.size >= MOST_FOLLOWERS)
         return new No(429, `${MOST_FOLLOWERS} pages are open already: close one of them, then try again`);
-      const follower: Follower = { res, lost: 0, stoodSince: null };
+      const follower: Follower = { res, lost: 0, behind: false, stoodSince: null };
       followers.add(follower);
       res.once("close", () => leave(follower));
       // A page that went away while an event was on its way is no failure of ours.
@@ -80,6 +84,8 @@ export function createLive(
       res.on("drain", () => {
         follower.stoodSince = null;
         tellLost(follower);
+        if (follower.behind) res.write(latest);
+        follower.behind = false;
       });
       res.writeHead(200, { ...PAGE_HEADERS, "content-type": "text/event-stream; charset=utf-8" });
       res.write(eventOf("now", await now()));
@@ -99,9 +105,6 @@ export function createLive(
     },
     get followers() {
       return followers.size;
-    },
-    stop() {
-      for (const { res } of followers) res.destroy();
     },
   };
 }

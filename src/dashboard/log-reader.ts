@@ -14,7 +14,7 @@ export type Steps<T> = (db: Database) => Generator<unknown, T>;
 export interface LogReader {
   /** All from one state of the log. Ends early where nobody wants it any more. */
   read<T>(steps: Steps<T>, signal?: AbortSignal): Promise<T | No>;
-  /** Hands on what each step yields, and goes on once that is taken. The log is not held still meanwhile. */
+  /** Hands on what each step yields, and goes on once that is taken. The log is not held still meanwhile. Few at once. */
   stream<T>(
     steps: (db: Database) => Generator<T, unknown>,
     take: (part: T) => Promise<void>,
@@ -26,10 +26,13 @@ const SLICE_MS = 8;
 /** The writer is on this thread: what it holds is not given free by waiting here. */
 const LOCK_PATIENCE_MS = 10;
 const MOST_WAITING = 32;
+/** Each takes its turn after every piece, and so everybody else waits for as many pieces. */
+const MOST_STREAMS = 2;
 
 export function createLogReader(file: string, clock: Clock): LogReader {
   let turn: Promise<unknown> = Promise.resolve();
   let waiting = 0;
+  let streams = 0;
 
   async function inTurn<T>(work: () => Promise<T>): Promise<T | No> {
     if (waiting >= MOST_WAITING) return new No(503, "too many questions at once. try again in a moment");
@@ -63,13 +66,20 @@ export function createLogReader(file: string, clock: Clock): LogReader {
         }),
       ),
     async stream(steps, take) {
-      return withLog(file, async (db) => {
-        for (const part of steps(db)) {
-          await take(part);
-          await othersTurn();
-        }
-        return null;
-      });
+      if (streams >= MOST_STREAMS)
+        return new No(503, `${MOST_STREAMS} downloads are under way. try again when one of them is done`);
+      streams += 1;
+      try {
+        return await withLog(file, async (db) => {
+          for (const part of steps(db)) {
+            await take(part);
+            await othersTurn();
+          }
+          return null;
+        });
+      } finally {
+        streams -= 1;
+      }
     },
   };
 }

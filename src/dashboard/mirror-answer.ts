@@ -1,13 +1,13 @@
 import type { Clock } from "../clock.ts";
 import type { Mirror } from "../mirror/mirror.ts";
-import type { ComparedRow } from "../mirror/report/shape.ts";
+import { inDiffOrder } from "../mirror/report/diff.ts";
 import { No } from "./answer.ts";
 import type { MirrorAnswer } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
 
 export interface MirrorMeans {
   readonly clock: Clock;
-  readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared">;
+  readonly mirror: Pick<Mirror, "report" | "diffSteps" | "keys" | "days" | "compared">;
   readonly reader: LogReader;
 }
 
@@ -19,27 +19,20 @@ export async function mirrorAnswer(
   signal: AbortSignal,
 ): Promise<MirrorAnswer | No> {
   const days = lastDays(clock.now(), DAYS);
-  const [{ keys, problems }, over_time] = await Promise.all([
+  const [{ keys, problems }, diff, over_time] = await Promise.all([
     mirror.keys(),
+    reader.read((db) => mirror.diffSteps(db), signal),
     reader.read((db) => mirror.days(db, days), signal),
   ]);
+  if (diff instanceof No) return diff;
   if (over_time instanceof No) return over_time;
   return {
     reports: mirror.report(),
-    diff: mirror.diff().sort(foreignFirst).slice(0, MOST_ROWS),
+    diff: diff.sort(inDiffOrder).slice(0, MOST_ROWS),
     keys,
     keys_problems: problems,
     over_time: over_time.sort((a, b) => a.day - b.day),
   };
-}
-
-/** Sorting keeps the order of those that are alike: the newest first. */
-function foreignFirst(a: ComparedRow, b: ComparedRow): number {
-  return Number(b.verdict === "foreign") - Number(a.verdict === "foreign") || timeOf(b) - timeOf(a);
-}
-
-function timeOf({ row, record }: ComparedRow): number {
-  return row?.at ?? record?.started_at ?? 0;
 }
 
 /** Of this machine's calendar, the last one up to now. */

@@ -9,7 +9,7 @@ import { type DayOfTools, readToday } from "../usage/report/today.ts";
 import { No } from "./answer.ts";
 import type { DaySums, Now, RefusedRecord, RunningCall, ShownRecord, Today } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
-import { lastRefusals } from "./records.ts";
+import { lastRefusals, MOST_REFUSALS } from "./records.ts";
 import { withAdvice } from "./refusal-advice.ts";
 
 export interface NowMeans {
@@ -27,7 +27,6 @@ export interface NowView {
 }
 
 const MOST_RUNNING = 200;
-const MOST_REFUSALS = 20;
 /** What is asked anew at most so often, however many look at it. */
 const STATUS_MS = 1000;
 const TODAY_MS = 1000;

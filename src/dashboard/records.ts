@@ -1,4 +1,3 @@
-import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import type { UsageRecord } from "../usage/record.ts";
 import { countSelected } from "../usage/report/count.ts";
@@ -37,7 +36,7 @@ export function oneRecord(id: string): Steps<ShownRecord | No> {
   };
 }
 
-const MOST_REFUSALS = 20;
+export const MOST_REFUSALS = 20;
 /** Without refusals among them, nobody looks further back. */
 const MOST_LOOKED_AT = 20_000;
 
@@ -61,11 +60,15 @@ export function lastRefusals(): Steps<ShownRecord[]> {
   };
 }
 
+/** Whoever takes nothing of a download for so long gets no more of it: it holds a connection to the log. */
+const PATIENCE_MS = 60_000;
+
 /** Not more than one reader takes, and not faster: memory stays the same for a million. */
 export async function sendCsv(
   res: ServerResponse,
   reader: LogReader,
   selection: Selection,
+  patienceMs = PATIENCE_MS,
 ): Promise<No | null> {
   const begin = () => {
     if (res.headersSent) return;
@@ -83,7 +86,7 @@ export async function sendCsv(
         if (res.destroyed) throw new Left();
         begin();
         const text = piece.map((record) => csvLine(FIELDS.map((name) => record[name]))).join("");
-        if (text !== "" && !res.write(text)) await Promise.race([once(res, "drain"), once(res, "close")]);
+        if (text !== "" && !res.write(text)) await drained(res, patienceMs);
       },
     )
     .catch((error: unknown) => {
@@ -97,6 +100,24 @@ export async function sendCsv(
     res.end();
   }
   return failed;
+}
+
+/** Until there is room again, or nobody to write to. */
+function drained(res: ServerResponse, patienceMs: number): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => {
+      // Cut off, it does not look whole.
+      res.destroy();
+      over();
+    }, patienceMs);
+    const over = () => {
+      clearTimeout(timer);
+      res.off("drain", over).off("close", over);
+      resolve();
+    };
+    res.once("drain", over).once("close", over);
+    if (res.destroyed) over();
+  });
 }
 
 /** Whoever asked has gone. */

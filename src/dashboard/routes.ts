@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { ToolModels } from "../doctor/models.ts";
+import type { Peers } from "../identity/peer-user.ts";
 import { readChart } from "../usage/report/chart.ts";
 import type { Access } from "./access.ts";
 import { No, TAKEN } from "./answer.ts";
@@ -18,6 +19,9 @@ import { usageAnswer } from "./usage-answer.ts";
 export interface ApiMeans extends ToolsMeans, MirrorMeans {
   readonly version: string;
   readonly access: Access;
+  readonly peers: Peers;
+  /** Told of each, so that the log can tell of some. */
+  readonly oddities: { readonly wrongCode: () => void; readonly stranger: () => void };
   readonly view: NowView;
   readonly live: Live;
   /** null: there is no such tool. */
@@ -84,13 +88,13 @@ async function record({ reader, mirror }: ApiMeans, { name, signal }: Input): Pr
 }
 
 /** Trades the code of the address for a session. The only thing that is answered without one. */
-async function session({ access, version, log }: ApiMeans, { req }: Input): Promise<SessionAnswer | No> {
+async function session({ access, version, oddities }: ApiMeans, { req }: Input): Promise<SessionAnswer | No> {
   const body = await readJson(req);
   if (body instanceof No) return body;
   if (!hasOnly(body, ["code"]) || typeof body.code !== "string") return new No(400, "say the code");
   const traded = access.trade(body.code);
   if (traded.ok) return { token: traded.token, version };
-  log.warn("somebody came to the dashboard with a code that is not good, or no longer");
+  oddities.wrongCode();
   return traded.why === "too many"
     ? new No(429, "too many wrong codes. wait a minute → keybearer open")
     : new No(401, "this code was used already, or is older than a minute → keybearer open");
@@ -109,17 +113,27 @@ export async function answerApi(
   res.once("close", () => leaving.abort());
   const name = decoded(encoded ?? "");
   const input = { req, res, name: name ?? "", query: new URLSearchParams(search), signal: leaving.signal };
+  // Before a code is looked at, so that a stranger who read it cannot even use it up; and for what comes with a token as
+  // well: while the daemon restarts its port is free, and a page may show its token to whoever sits there.
+  if (!(await means.peers.isOurs(req.socket))) {
+    means.oddities.stranger();
+    return new No(403, "another user of this machine cannot look here: the connection is not of this user's");
+  }
   if (req.method === "POST" && path === "/api/session") return session(means, input);
-  if (!isLetIn(req, means.access))
+  const token = tokenOf(req);
+  if (token === null || !means.access.admits(token))
     return new No(401, "this page has no session, or it is over → keybearer open");
+  const leave = means.access.hold(token);
+  // Whoever was gone while we looked is not waited for.
+  if (leaving.signal.aborted) leave();
+  else res.once("close", leave);
   const route = ROUTES[`${req.method} /api/${first}${encoded === undefined ? "" : "/:name"}`];
   if (route === undefined || name === null) return new No(404, "there is nothing here");
   return route(means, input);
 }
 
-function isLetIn({ headers }: IncomingMessage, access: Access): boolean {
-  const [, token] = /^Bearer ([\w-]{1,200})$/.exec(headers.authorization ?? "") ?? [];
-  return token !== undefined && access.admits(token);
+function tokenOf({ headers }: IncomingMessage): string | null {
+  return /^Bearer ([\w-]{1,200})$/.exec(headers.authorization ?? "")?.[1] ?? null;
 }
 
 function decoded(text: string): string | null {

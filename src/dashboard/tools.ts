@@ -1,7 +1,6 @@
 import type { Clock } from "../clock.ts";
+import { editFile } from "../config/edit/edit-file.ts";
 import { setEnabled } from "../config/edit/splice.ts";
-import { writeConfig } from "../config/edit/write.ts";
-import { readText } from "../config/load.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Status } from "../control/status.ts";
 import { describeSource } from "../key-source.ts";
@@ -50,9 +49,6 @@ export async function toolsAnswer({ status, snapshot, origin, sandbox }: ToolsMe
   };
 }
 
-/** Each time it is in vain, somebody else has saved. */
-const TRIES = 50;
-
 /** The one thing that the page can change: as `keybearer tools disable` and `enable` do it, by a splice of the file. */
 export async function switchTool(
   name: string,
@@ -63,20 +59,11 @@ export async function switchTool(
   if (means.snapshot().config.tools[name] === undefined) return new No(404, `there is no tool ${name}`);
   if (means.sandbox())
     return new No(409, "the sandbox's tool comes from no file. write a config.yaml first → keybearer init");
+  const edited = await editFile(config, (text) => setEnabled(text, name, enabled), { clock });
+  if (!edited.ok) return new No(409, edited.reason);
+  const { changed } = edited;
   const done = enabled ? "enabled" : "disabled";
-  for (let tries = TRIES; ; tries -= 1) {
-    const read = await readText(config);
-    if (read.text === null) return new No(409, `${read.fault}. nothing was changed`);
-    const spliced = setEnabled(read.text, name, enabled);
-    if (!spliced.ok) return new No(409, spliced.reason);
-    const changed = spliced.text !== read.text;
-    const written = changed ? await writeConfig(config, read.text, spliced.text, clock) : null;
-    if (written !== null && !written.ok) {
-      if (written.changed && tries > 1) continue;
-      return new No(409, written.reason);
-    }
-    if (changed) log.warn({ tool: name }, `tool ${name}: ${done} on the dashboard`);
-    await means.refresh();
-    return { ok: true, changed, in_force: means.snapshot().config.tools[name]?.enabled === enabled };
-  }
+  if (changed) log.warn({ tool: name }, `tool ${name}: ${done} on the dashboard`);
+  await means.refresh();
+  return { ok: true, changed, in_force: means.snapshot().config.tools[name]?.enabled === enabled };
 }

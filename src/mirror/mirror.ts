@@ -4,9 +4,10 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { consoleSecrets } from "./console-secrets.ts";
 import { heldNow, holdersOf } from "./held-here.ts";
 import { readAlarms } from "./report/alarms.ts";
-import { readCompared, readDiff } from "./report/compared.ts";
+import { readCompared } from "./report/compared.ts";
 import { type KeysAnswer, keysAnswer, toolFacts } from "./report/console-keys.ts";
 import { type Day, readDays, type VerdictDay } from "./report/days.ts";
+import { type DiffMeans, readDiff, stepDiff } from "./report/diff.ts";
 import { NOTHING_STORED } from "./report/mirror.ts";
 import type { ComparedRow, ConsoleStatus, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
 import { forsakenStatus } from "./report/state-words.ts";
@@ -29,8 +30,10 @@ export interface Mirror {
   /** Begins to read the console now. null: there is no such gateway, or it has no console. */
   sync(gateway: string): ConsoleStatus | null;
   diff(): ComparedRow[];
+  /** The same in steps, for whoever has a connection of their own to the log. */
+  diffSteps(db: Database.Database): Generator<undefined, ComparedRow[]>;
   compared(what: string): ComparedRow[];
-  /** What comparing came to, day by day, in steps: for whoever has a connection of their own to the log. */
+  /** What comparing came to, day by day; likewise. */
   days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]>;
   /** null: as above. */
   login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null>;
@@ -160,14 +163,16 @@ class ConsoleMirror implements Mirror {
 
   diff(): ComparedRow[] {
     const { ledger } = this.#means;
-    return this.#all().flatMap((watch) => {
-      const means = {
-        most: MOST_DIFFERENCES,
-        skew: watch.skew,
-        quiet: (key: string) => watch.isQuiet(key),
-      };
-      return ledger.ask((db) => readDiff(db, watch.gateway.name, means)) ?? [];
-    });
+    return this.#all().flatMap(
+      (watch) => ledger.ask((db) => readDiff(db, watch.gateway.name, diffMeans(watch))) ?? [],
+    );
+  }
+
+  *diffSteps(db: Database.Database): Generator<undefined, ComparedRow[]> {
+    const found: ComparedRow[] = [];
+    for (const watch of this.#all())
+      found.push(...(yield* stepDiff(db, watch.gateway.name, diffMeans(watch))));
+    return found;
   }
 
   compared(what: string): ComparedRow[] {
@@ -226,4 +231,8 @@ class ConsoleMirror implements Mirror {
   #all(): GatewayWatch[] {
     return [...this.#watches.values()].map(({ watch }) => watch);
   }
+}
+
+function diffMeans(watch: GatewayWatch): DiffMeans {
+  return { most: MOST_DIFFERENCES, skew: watch.skew, quiet: (key) => watch.isQuiet(key) };
 }

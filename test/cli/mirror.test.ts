@@ -258,6 +258,7 @@ t.test("status has a line for each console, and alarms at its very top", async (
     },
     machine: { node: "v22", platform: "linux-x64", memory_free: 0, rss: 0 },
     consoles: [],
+    dashboard: { mode: "asked", address: null, why: null },
   };
   t.notMatch(statusInWords(status, NOW, 80), /mirror/);
   const consoles = [

@@ -18,6 +18,7 @@ import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
 import t from "tap";
 import ts from "typescript";
+import { editFile } from "../../src/config/edit/edit-file.ts";
 import { writeConfig } from "../../src/config/edit/write.ts";
 
 function modeOf(file: string): number {
@@ -217,4 +218,32 @@ t.test("after kill -9 at any moment the file is the old one or the new one", asy
   }
   t.comment(`${writes} writes, ${leftovers} of 40 kills left a temporary file`);
   t.ok(leftovers > 0, "some kills met a write");
+});
+
+t.test("an edit is made anew from what somebody else saved meanwhile, and nobody's is lost", async (t) => {
+  const dir = t.testdir({ "config.yaml": "" });
+  const file = join(dir, "config.yaml");
+  const add = (line: string) =>
+    editFile(file, (text) => ({ ok: true, text: text.includes(line) ? text : `${text}${line}\n` }));
+  const lines = Array.from({ length: 8 }, (_, number) => `line-${number}`);
+  const edits = await Promise.all(lines.map(add));
+  t.ok(edits.every((edited) => edited.ok && edited.changed));
+  t.same(readFileSync(file, "utf8").trim().split("\n").sort(), lines);
+  t.match(await add("line-0"), { ok: true, changed: false });
+  const no = await editFile(file, (text) => ({ ok: true, text: `${text}more\n` }), {
+    may: async () => false,
+  });
+  t.equal(no, null);
+  const meddled = await editFile(file, (text) => ({ ok: true, text: `${text}more\n` }), {
+    may: async () => {
+      writeFileSync(file, "theirs\n");
+      return true;
+    },
+  });
+  t.match(meddled, { ok: false, reason: /changed by something else meanwhile/ });
+  t.equal(readFileSync(file, "utf8"), "theirs\n", "what was agreed to was another text");
+  t.match(await editFile(join(dir, "none.yaml"), (text) => ({ ok: true, text })), {
+    ok: false,
+    reason: /write one first → keybearer init/,
+  });
 });

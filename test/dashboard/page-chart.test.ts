@@ -7,6 +7,7 @@ import {
   layersOf,
   MOST_COLOURS,
   OTHER_COLOUR,
+  raised,
   sum,
   tops,
 } from "../../src/dashboard/page/components/chart-stack.ts";
@@ -116,6 +117,16 @@ t.test("a name keeps its colour while the filter changes", (t) => {
   const crowd = coloursFor(["e", "f", "g", "h", "i", "j", "k", "c"], back);
   t.equal(crowd.get("c"), first.get("c"));
   t.equal(new Set([...crowd.values()]).size, crowd.size, "who is gone makes room");
+  t.end();
+});
+
+t.test("one among hundreds is tall enough to be seen, and what is not there stays away", (t) => {
+  const lines = [line("matched", 396, 100), line("foreign", 4, 0), line("differs", 0, 300)];
+  t.same(raised(lines, 0.025), [line("matched", 396, 100), line("foreign", 10, 0), line("differs", 0, 300)]);
+  t.same(raised(lines, 0), lines, "unless nobody asks for it");
+  t.same(raised([line("none", 0, 0)], 0.025), [line("none", 0, 0)]);
+  t.same(raised([], 0.025), []);
+  t.same(lines[1]?.values, [4, 0], "nothing is changed in place");
   t.end();
 });
 

@@ -10,6 +10,7 @@ import type { Client } from "../../src/dashboard/page/live/client.ts";
 import { createEventReader } from "../../src/dashboard/page/live/event-stream.ts";
 import { Failed } from "../../src/dashboard/page/live/failed.ts";
 import { createLive } from "../../src/dashboard/page/live/live.ts";
+import { createMissed } from "../../src/dashboard/page/live/missed.ts";
 import { codeOf, createSession, type Store } from "../../src/dashboard/page/live/session.ts";
 import { refusalAdvice } from "../../src/dashboard/page/refusal-advice.ts";
 import { refusedRuns } from "../../src/dashboard/page/refused-runs.ts";
@@ -262,14 +263,14 @@ t.test("a browser without storage still holds a session", (t) => {
 t.test("without a code and without a session nothing is asked", async (t) => {
   const live = createLive({ client: portOf([]), session: createSession(storage), now: Date.now });
   await live.open(null);
-  t.same(live.state().link, { state: "no-session", why: "never" });
+  t.same(live.state().link, { state: "no-session", why: "never", words: null });
 });
 
 t.test("a used code ends no session that holds, and opens none", async (t) => {
   const session = createSession(storage);
   const live = createLive({ client: portOf([]), session, now: Date.now });
   await live.open("used");
-  t.same(live.state().link, { state: "no-session", why: "code-refused" });
+  t.same(live.state().link, { state: "no-session", why: "code-refused", words: null });
   session.keep("held");
   const other = createLive({ client: portOf([saying(NOW_EVENT)]), session, now: Date.now });
   await other.open("used");
@@ -295,7 +296,111 @@ t.test("it follows again after the daemon was gone, and stops when the session i
   await until("the session is over", () => live.state().link.state === "no-session", 10_000);
   t.same(states, ["live", "gone", "live", "gone", "no-session"]);
   t.same(heard, ["r1"]);
-  t.same(live.state().link, { state: "no-session", why: "over" });
+  t.same(live.state().link, { state: "no-session", why: "over", words: null });
   t.equal(session.token(), null, "a token that is good for nothing is not kept");
   t.match(live.state().now, { at: 1 }, "the last that was heard stays");
 });
+
+/** Stays open after what it says, until it is let go of. */
+const holding = (text: string) => async () =>
+  new ReadableStream<Uint8Array>({ start: (end) => end.enqueue(new TextEncoder().encode(text)) });
+
+t.test("what the daemon refuses is told in its words, and tried again", async (t) => {
+  const session = createSession(storage);
+  session.keep("held");
+  const full = "8 pages are open already: close one of them, then try again";
+  const client = portOf([() => Promise.reject(new Failed("refused", full, 429)), holding(NOW_EVENT)]);
+  const live = createLive({ client, session, now: Date.now });
+  const links: unknown[] = [];
+  live.subscribe(() => links.push(live.state().link));
+  await live.open(null);
+  await until("it is let in", () => live.state().link.state === "live");
+  t.same(links, [{ state: "refused", words: full }, { state: "live" }], "nobody is said to be gone");
+  live.sessionOver();
+});
+
+t.test("a code that is refused for another reason is told with the reason", async (t) => {
+  const words = "another user of this machine cannot look here";
+  const client = { trade: () => Promise.reject(new Failed("refused", words, 403)) } as unknown as Client;
+  const live = createLive({ client, session: createSession(storage), now: Date.now });
+  await live.open("good");
+  t.same(live.state().link, { state: "no-session", why: "code-refused", words });
+});
+
+t.test("after a gap in the stream, whoever asked something is told to ask again", async (t) => {
+  const session = createSession(storage);
+  session.keep("held");
+  const client = portOf([saying(NOW_EVENT), holding(NOW_EVENT)]);
+  const live = createLive({ client, session, now: Date.now });
+  const told: string[] = [];
+  live.subscribe(() => told.push(live.state().link.state));
+  const stop = live.onMissed(() => told.push("missed"));
+  await live.open(null);
+  await until("it is back", () => told.includes("missed"));
+  t.same(told, ["live", "gone", "live", "missed"], "once it is back, and not at the first time");
+  stop();
+  live.sessionOver();
+});
+
+t.test("records that the stream left out are missed, too, and told of once for many", async (t) => {
+  const session = createSession(storage);
+  session.keep("held");
+  const lost = 'event: lost\ndata: {"count":3}\n\n';
+  const client = portOf([holding(`${NOW_EVENT}${lost}${lost}`)]);
+  const live = createLive({ client, session, now: Date.now });
+  let missed = 0;
+  live.onMissed(() => {
+    missed += 1;
+  });
+  await live.open(null);
+  await until("it is told", () => missed > 0);
+  t.equal(missed, 1);
+  live.sessionOver();
+  const flood = createMissed(1);
+  const heard: string[] = [];
+  const stop = flood.on(() => heard.push("missed"));
+  for (let count = 0; count < 100; count += 1) flood.tellSoon();
+  await until("the flood is told of", () => heard.length > 0);
+  flood.tellSoon();
+  await until("the next is told of", () => heard.length > 1);
+  t.equal(heard.length, 2);
+  stop();
+  flood.tell();
+  t.equal(heard.length, 2, "who left hears nothing");
+});
+
+t.test(
+  "what is asked again and again is asked only while somebody looks and the daemon is there",
+  async (t) => {
+    const session = createSession(storage);
+    session.keep("held");
+    const live = createLive({ client: portOf([holding(NOW_EVENT)]), session, now: Date.now });
+    let [asked, rounds] = [0, 0];
+    const stop = live.every(1, () => {
+      asked += 1;
+    });
+    const clock = setInterval(() => {
+      rounds += 1;
+    }, 1);
+    t.teardown(() => clearInterval(clock));
+    const someRounds = async () => {
+      const before = rounds;
+      await until("time passes", () => rounds > before + 20);
+    };
+    await someRounds();
+    t.equal(asked, 0, "not before it is live");
+    await live.open(null);
+    await until("it is asked", () => asked > 2);
+    live.look(false);
+    const seen = asked;
+    await someRounds();
+    t.equal(asked, seen, "not in a tab that nobody sees");
+    live.look(true);
+    await until("it is asked again", () => asked > seen);
+    live.sessionOver();
+    const last = asked;
+    await someRounds();
+    t.equal(asked, last, "not without a session");
+    stop();
+  },
+);

@@ -1,7 +1,12 @@
 import t from "tap";
 import type { MirrorDay, ShownRecord } from "../../src/dashboard/api.ts";
 import { differing, factsOf } from "../../src/dashboard/page/components/record-facts.ts";
-import { NOTHING_LISTED, withPage, withRecord } from "../../src/dashboard/page/components/record-pages.ts";
+import {
+  listAnew,
+  NOTHING_LISTED,
+  withPage,
+  withRecord,
+} from "../../src/dashboard/page/components/record-pages.ts";
 import { verdictInWords } from "../../src/dashboard/page/components/record-verdict.ts";
 import { daysOf, layersOfDays } from "../../src/dashboard/page/pages/mirror/mirror-days.ts";
 import { cellsOf } from "../../src/dashboard/page/pages/mirror/mirror-diff-cells.ts";
@@ -305,8 +310,40 @@ t.test("pages and live records make one list, newest first, none twice", (t) => 
   t.equal(all.count, 5, "no fewer than are listed");
   t.equal(ids(withRecord(all, shown("0"))), "FECBA0", "at the very end there is no page to come");
   t.equal(ids(withRecord(NOTHING_LISTED, shown("A"))), "A");
-  t.equal(withPage(live, { records: [], next: null, count: null }).count, null);
   t.end();
+});
+
+t.test("where nobody counts the records, those that are listed are counted once they are all", (t) => {
+  const none = withPage(NOTHING_LISTED, { records: [], next: null, count: null });
+  t.equal(none.count, 0);
+  t.equal(withRecord(none, shown("A")).count, 1, "and on from there");
+  const some = withPage(NOTHING_LISTED, { records: [shown("C"), shown("B")], next: "B", count: null });
+  t.equal(some.count, null, "there are more");
+  t.equal(withPage(some, { records: [shown("A")], next: null, count: null }).count, 3);
+  t.equal(
+    withPage(NOTHING_LISTED, { records: [shown("A")], next: null, count: 7 }).count,
+    1,
+    "what is there",
+  );
+  t.end();
+});
+
+t.test("a list is fetched anew as far down as it was, and no further", async (t) => {
+  const [made, asked]: [number, (string | null)[]] = [20, []];
+  const id = (number: number) => String.fromCharCode("A".charCodeAt(0) + number);
+  const fetchPage = async (before: string | null) => {
+    asked.push(before);
+    const top = before === null ? made : before.charCodeAt(0) - "A".charCodeAt(0);
+    const records = [1, 2, 3, 4, 5].map((back) => shown(id(top - back)));
+    return { records, next: top > 5 ? id(top - 5) : null, count: null };
+  };
+  t.equal((await listAnew(fetchPage, 0)).records.length, 5, "one page at least");
+  t.same(asked.splice(0), [null]);
+  const again = await listAnew(fetchPage, 7);
+  t.same(asked.splice(0), [null, "P"]);
+  t.same([again.records.length, again.next, again.records[0]?.id], [10, "K", "T"]);
+  const all = await listAnew(fetchPage, 1000);
+  t.same([all.records.length, all.next, all.count], [20, null, 20]);
 });
 
 t.test("a live record is listed only where the filter means it", (t) => {

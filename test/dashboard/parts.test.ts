@@ -1,8 +1,11 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { browserFor, startBrowser } from "../../src/cli/browser.ts";
+import { browserFor, needsFile, startBrowser } from "../../src/cli/browser.ts";
 import type { Clock } from "../../src/clock.ts";
 import { systemClock } from "../../src/clock.ts";
 import { createTail } from "../../src/control/tail.ts";
@@ -10,7 +13,11 @@ import { createAccess } from "../../src/dashboard/access.ts";
 import { No } from "../../src/dashboard/answer.ts";
 import { Dashboard, type DashboardMeans } from "../../src/dashboard/dashboard.ts";
 import { createLogReader } from "../../src/dashboard/log-reader.ts";
+import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-file.ts";
 import { adviceFor } from "../../src/dashboard/refusal-advice.ts";
+import { createSessionFile } from "../../src/dashboard/session-file.ts";
+import { sparsely } from "../../src/dashboard/sparsely.ts";
+import { createPeers, userIn } from "../../src/identity/peer-user.ts";
 import { createLogger } from "../../src/logger.ts";
 import { createRunning } from "../../src/proxy/running.ts";
 import { REFUSALS } from "../../src/refusal.ts";
@@ -71,7 +78,7 @@ t.test("every refusal has words, and those that the owner can lift a next step",
 });
 
 /** A dashboard whose daemon does nothing. */
-function dashboard(t: Test, quietMs: number, clock: Clock) {
+function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
   const folder = mkdtempSync(join(tmpdir(), "kb-"));
   const lines: string[] = [];
   const log = createLogger({
@@ -94,6 +101,10 @@ function dashboard(t: Test, quietMs: number, clock: Clock) {
     running: createRunning(),
     reader: createLogReader(join(folder, "usage.db"), clock),
     settings: () => ({ listen: { host: "localhost", port: 0 }, when: "asked" }),
+    peers: createPeers(),
+    kept: null,
+    run: folder,
+    ...more,
   } as unknown as DashboardMeans;
   const made = new Dashboard(means);
   t.teardown(async () => {
@@ -102,6 +113,196 @@ function dashboard(t: Test, quietMs: number, clock: Clock) {
   });
   return { made, tail, log: () => lines.join("") };
 }
+
+function temporaryFolder(t: Test): string {
+  const folder = mkdtempSync(join(tmpdir(), "kb-"));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+/** A port that somebody holds until it is let go. */
+async function takenPort(t: Test): Promise<{ port: number; letGo(): Promise<unknown> }> {
+  const holder = createServer().listen(0, "127.0.0.1");
+  await once(holder, "listening");
+  t.teardown(() => holder.close());
+  return {
+    port: (holder.address() as AddressInfo).port,
+    letGo: () => once(holder.close(), "close"),
+  };
+}
+
+t.test("a page that goes leaves the port open for the whole quiet time", async (t) => {
+  const clock = heldClock();
+  const { made, log } = dashboard(t, 500, clock);
+  const visited = await visitWith(await made.open("test"));
+  const opened = performance.now();
+  const followed = await visited.follow();
+  await until("it is there", () => followed.last("now") !== undefined);
+  // It looked on for long, and goes right before somebody looks whether the port is used.
+  clock.move(10_000);
+  followed.end();
+  await until("that moment is over", () => performance.now() - opened > 800);
+  t.equal((await say(visited.url, "/")).status, 200);
+  t.notMatch(log(), /closed/);
+});
+
+t.test("a session outlives a restart within the quiet time, and nothing else", async (t) => {
+  const folder = temporaryFolder(t);
+  const file = join(folder, "sessions.json");
+  const { port, letGo } = await takenPort(t);
+  await letGo();
+  const quietMs = 900_000;
+  const clock = heldClock();
+  const asked = { listen: { host: "localhost" as const, port }, when: "asked" };
+  const begin = async (settings: object = asked) => {
+    const { made, log } = dashboard(t, quietMs, clock, {
+      settings: () => settings,
+      kept: createSessionFile(file),
+    });
+    await made.follow();
+    return { made, log };
+  };
+  const first = await begin();
+  t.equal(first.made.status().address, null, "closed until it is asked for");
+  const { url, code } = await first.made.open("test");
+  const visited = await visitWith({ url, code });
+  const followed = await visited.follow();
+  // Nothing is asked while it looks on: that is use all the same.
+  clock.move(quietMs - 1);
+  await first.made.stop();
+  await followed.ended;
+  const text = readFileSync(file, "utf8");
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  for (const secret of [code, visited.token]) t.notOk(text.includes(secret));
+  t.equal(JSON.parse(text).sessions.length, 1);
+
+  clock.move(quietMs - 1);
+  const second = await begin();
+  t.equal(second.made.status().address, url, "open again by itself");
+  t.equal((await visited.get("/api/now")).status, 200, "and the session holds");
+  t.equal((await trade(url, code)).status, 401, "a code does not");
+  await second.made.stop();
+  const kept = readFileSync(file);
+
+  const squatter = createServer().listen(port, "127.0.0.1");
+  await once(squatter, "listening");
+  const third = await begin();
+  t.match(third.log(), /could not be opened again: .* is taken/);
+  await once(squatter.close(), "close");
+  await third.made.open("test");
+  t.equal((await visited.get("/api/now")).status, 401, "whoever sat on the port may have seen the token");
+  await third.made.stop();
+
+  const restored = async (settings: object, later: number) => {
+    const again = createSessionFile(file);
+    const sessions = JSON.parse(kept.toString()).sessions;
+    await again.write(asked.listen, sessions);
+    clock.move(later);
+    const { made } = await begin(settings);
+    const { address } = made.status();
+    await made.stop();
+    return { address, left: readdirSync(folder).includes("sessions.json") };
+  };
+  const closed = { address: null, left: false };
+  t.same(await restored({ ...asked, when: "never" }, 0), closed, "never");
+  t.same(await restored({ ...asked, listen: { host: "127.0.0.1", port } }, 0), closed, "another address");
+  t.same(await restored(asked, 0), { address: url, left: true });
+  t.same(await restored(asked, quietMs), closed, "the quiet time is over");
+  t.same(await restored(asked, -2 * quietMs), closed, "from a time to come");
+  const broken = createSessionFile(join(folder, "broken.json"));
+  t.same(await broken.read(asked.listen), [], "no file");
+});
+
+t.test("where it is to be open always, a taken port is tried again, and status tells why", async (t) => {
+  const { port, letGo } = await takenPort(t);
+  const settings = () => ({ listen: { host: "localhost", port }, when: "always" });
+  const { made, log } = dashboard(t, 60_000, systemClock, { settings, retryMs: 20 });
+  await made.follow();
+  t.match(made.status(), { mode: "always", address: null, why: /where the dashboard belongs, is taken by/ });
+  const told = () => log().match(/could not be opened/g)?.length;
+  await letGo();
+  await until("it is open", () => made.status().address !== null);
+  t.same(made.status(), { mode: "always", address: `http://localhost:${port}/`, why: null });
+  t.equal(told(), 1, "said once, however often it was tried");
+});
+
+t.test("the kernel's list tells whose a connection is", async (t) => {
+  const head =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+  const row = (from: string, to: string, uid: number, inode: number) =>
+    `   1: ${from} ${to} 01 00000000:00000000 00:00000000 00000000 ${String(uid).padStart(5)}        0 ${inode} 1 0000000000000000 20 4 30 10 -1\n`;
+  const ends = { address: "127.0.0.1", port: 0xd2ec, toAddress: "127.0.0.1", toPort: 5398 };
+  const [theirs, ours] = ["0100007F:D2EC", "0100007F:1516"];
+  t.equal(userIn(head + row(ours, theirs, 1, 9) + row(theirs, ours, 1000, 8), ends), 1000, "their own end");
+  t.equal(userIn(head + row(ours, theirs, 1, 9), ends), null, "not ours");
+  t.equal(userIn(head + row(theirs, ours, 0, 0), ends), null, "nobody holds it: that is not root's");
+  const mapped = (end: string) => `0000000000000000FFFF0000${end}`;
+  t.equal(userIn(row(mapped(theirs), mapped(ours), 7, 8), ends), 7, "an IPv6 socket that calls IPv4");
+  const one = "00000000000000000000000001000000";
+  const six = { ...ends, address: "::1", toAddress: "::1" };
+  t.equal(userIn(row(`${one}:D2EC`, `${one}:1516`, 65534, 8), six), 65534);
+  t.equal(userIn("", six), null);
+});
+
+const cannotBeAnother =
+  process.platform !== "linux" || process.getuid?.() !== 0
+    ? "only root of a Linux can be somebody else"
+    : false;
+
+t.test(
+  "another user who read the code gets nothing, and does not use it up",
+  { skip: cannotBeAnother },
+  async (t) => {
+    const { made, log } = dashboard(t, 60_000, systemClock);
+    const { url, code } = await made.open("test");
+    const asOther = async (path: string, init: object) => {
+      const script = `fetch(process.argv[1], JSON.parse(process.argv[2])).then(async (r) => console.log(r.status, await r.text()))`;
+      const child = spawn(process.execPath, ["-e", script, new URL(path, url).href, JSON.stringify(init)], {
+        ...{ uid: 65534, gid: 65534, cwd: "/", env: {} },
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      const chunks: Buffer[] = [];
+      for await (const chunk of child.stdout) chunks.push(chunk);
+      return Buffer.concat(chunks).toString();
+    };
+    const headers = { "content-type": "application/json" };
+    const stolen = await asOther("/api/session", { method: "POST", headers, body: JSON.stringify({ code }) });
+    t.match(stolen, /^403 .*another user of this machine/);
+    const visited = await visitWith({ url, code });
+    t.equal((await visited.get("/api/now")).status, 200, "whom it was for is let in");
+    t.match(await asOther("/api/now", { headers: { authorization: `Bearer ${visited.token}` } }), /^403 /);
+    t.equal(log().match(/not this user came to the dashboard/g)?.length, 1, "said once a minute");
+  },
+);
+
+t.test("where others read arguments, a page that nobody else reads leads the browser there", async (t) => {
+  t.same(["linux", "darwin"].map(needsFile), [false, true]);
+  const folder = temporaryFolder(t);
+  const file = await writeRedirect(folder, 'http://localhost:1/#code=kd_x"&<');
+  t.equal(statSync(file).mode & 0o777, 0o600);
+  t.match(readFileSync(file, "utf8"), 'content="0;url=http://localhost:1/#code=kd_x&quot;&amp;&lt;"');
+  const { mtimeMs } = statSync(file);
+  await removeRedirects(folder, mtimeMs + 59_999);
+  t.equal(readdirSync(folder).length, 1);
+  await removeRedirects(folder, mtimeMs + 60_000);
+  t.equal(readdirSync(folder).length, 0);
+  await writeRedirect(folder, "http://localhost:1/#code=kd_y");
+  const { made } = dashboard(t, 60_000, systemClock, { run: folder });
+  await made.follow();
+  t.equal(readdirSync(folder).length, 0, "nor is one of before left");
+});
+
+t.test("of what happens again and again, the first is told at once and the others as a sum", async (t) => {
+  const told: number[] = [];
+  const tell = sparsely((more) => void told.push(more), 30);
+  for (let number = 0; number < 100; number += 1) tell();
+  t.same(told, [0]);
+  await until("the sum", () => told.length === 2);
+  t.same(told, [0, 99]);
+  tell();
+  await until("one more", () => told.length === 3);
+  t.same(told, [0, 99, 1], "within the next minute it waits for it as well");
+});
 
 t.test("the port closes when nobody uses it, but not under an open page", async (t) => {
   const clock = heldClock();
@@ -150,6 +351,30 @@ t.test("a page that reads nothing is told how many records it lost, and none is 
   await until("it has heard of each, or how many it has not", () => records() + lost() === many);
   t.ok(records() > 0, "what there was room for came");
   t.ok(lost() > many / 4, `and ${lost()} of 20 MB did not wait for it`);
+  slow.end();
+});
+
+t.test("a page that was behind is told what is so by now, once it reads again", async (t) => {
+  const state = { pid: 1, asked: 0 };
+  const status = async () => {
+    state.asked += 1;
+    // So large that it does not fit behind anything that waits.
+    return { tools: [], machine: {}, uptime_s: 0, pid: state.pid, pad: "x".repeat(300_000) };
+  };
+  const { made, tail } = dashboard(t, 60_000, systemClock, { status });
+  const slow = await (await visitWith(await made.open("test"))).follow();
+  await until("it is there", () => slow.last("now") !== undefined);
+  slow.answer.pause();
+  for (let number = 0; number < 400; number += 1) {
+    tail.tell(record(number, { model: "m".repeat(100_000) }));
+    if (number % 10 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  state.pid = 2;
+  const { asked } = state;
+  await until("that was to be told", () => state.asked > asked + 2);
+  t.equal(slow.last("now")?.status.pid, 1);
+  slow.answer.resume();
+  await until("it knows", () => slow.last("now")?.status.pid === 2);
   slow.end();
 });
 

@@ -2,8 +2,9 @@ import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
-import { createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import t, { type Test } from "tap";
+import { inWords as statusInWords } from "../../src/cli/status.ts";
 import type {
   MirrorAnswer,
   Now,
@@ -96,9 +97,11 @@ t.test("the page comes with every header that keeps it apart, and nothing else i
 });
 
 t.test("a code is good once; a tool's token opens nothing here, and a session nothing there", async (t) => {
-  const { places, logText, url: data } = await start(t);
+  const { places, logText, url: data, daemon } = await start(t);
   const { url, code, expires_in } = await openDashboard(places.socket);
   t.equal(expires_in, 60);
+  const words = statusInWords(await daemon.status(), Date.now(), 80);
+  t.ok(words.includes(`\ndashboard: open on ${url} → keybearer open\n`));
   t.match(url, /^http:\/\/localhost:\d+\/$/, "the code is not in it");
   const first = await trade(url, code);
   t.equal(first.status, 200);
@@ -119,15 +122,23 @@ t.test("a code is good once; a tool's token opens nothing here, and a session no
   for (const secret of [code, session]) t.notOk(logText().includes(secret), "none of them is in the log");
 });
 
-t.test("wrong codes are slowed down, which does not keep out a right one", async (t) => {
-  const { places } = await start(t);
-  const { url, code } = await openDashboard(places.socket);
-  const statuses: number[] = [];
-  for (let tried = 0; tried < 22; tried += 1) statuses.push((await trade(url, `kd_wrong${tried}`)).status);
-  t.equal(statuses.filter((status) => status === 401).length, 20);
-  t.equal(statuses.at(-1), 429);
-  t.equal((await trade(url, code)).status, 200);
-});
+t.test(
+  "beyond twenty wrong codes a minute is to be waited, which does not keep out a right one",
+  async (t) => {
+    const { places, log } = await start(t);
+    const { url, code } = await openDashboard(places.socket);
+    const statuses: number[] = [];
+    for (let tried = 0; tried < 22; tried += 1) statuses.push((await trade(url, `kd_wrong${tried}`)).status);
+    t.equal(statuses.filter((status) => status === 401).length, 20);
+    t.equal(statuses.at(-1), 429);
+    t.equal(
+      log().filter(({ msg }) => /a code that is not good/.test(String(msg))).length,
+      1,
+      "one line for all",
+    );
+    t.equal((await trade(url, code)).status, 200);
+  },
+);
 
 t.test(
   "pages of elsewhere and names that only lead here get nothing, whatever token they have",
@@ -177,6 +188,20 @@ t.test(
     t.equal(await status({ ...link, "sec-fetch-dest": "iframe" }, "/"), 403);
   },
 );
+
+t.test("a head that is too large is told so, and what is no request as well", async (t) => {
+  const { places } = await start(t);
+  const { url } = await openDashboard(places.socket);
+  const large = await say(url, "/", { headers: { "x-pad": "x".repeat(20_000) } });
+  t.equal(large.status, 431);
+  t.match(large.json<{ error: string }>().error, /larger than 16 KB/);
+  t.match(large.headers, { "x-frame-options": "DENY" });
+  const spoken = connect(Number(new URL(url).port), "127.0.0.1");
+  spoken.end("hello\r\n\r\n");
+  const chunks: Buffer[] = [];
+  for await (const chunk of spoken) chunks.push(chunk);
+  t.match(Buffer.concat(chunks).toString(), /^HTTP\/1\.1 400 /);
+});
 
 t.test("a body that is too large, not JSON or not what is wanted changes nothing", async (t) => {
   const { places, config } = await start(t);
@@ -349,7 +374,13 @@ t.test("a port that is taken is said, and tools are served all the same", async 
   await once(squatter, "listening");
   t.teardown(() => squatter.close());
   const { port } = squatter.address() as AddressInfo;
-  const { places, chat, logText } = await start(t, `{ listen: "localhost:${port}", when: always }`);
+  const { places, chat, logText, daemon } = await start(t, `{ listen: "localhost:${port}", when: always }`);
+  const status = await daemon.status();
+  t.match(status.dashboard, { mode: "always", address: null, why: /is taken by/ });
+  t.match(
+    statusInWords(status, Date.now(), 80),
+    /^dashboard: not open, and tried again soon\. .* is taken by/m,
+  );
   t.match(
     logText(),
     /the dashboard could not be opened: 127\.0\.0\.1:\d+, where the dashboard belongs, is taken by/,

@@ -1,6 +1,7 @@
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/report/alarms.ts";
-import { readCompared, readDiff } from "../../src/mirror/report/compared.ts";
+import { readCompared } from "../../src/mirror/report/compared.ts";
+import { inDiffOrder, readDiff, stepDiff } from "../../src/mirror/report/diff.ts";
 import { readMirror } from "../../src/mirror/report/mirror.ts";
 import { acknowledge } from "../../src/mirror/store/ack.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";
@@ -170,6 +171,61 @@ t.test("what differs, is foreign or missing is listed, the newest first, with bo
     quiet.map(({ verdict }) => verdict),
     ["differs", "missing"],
     "what is used elsewhere on purpose is no news",
+  );
+});
+
+t.test("however much else differs, every foreign row is listed, the certain ones first", async (t) => {
+  const many = Array.from({ length: 30 }, (_, at) => 100 + at);
+  const at = (number: number) => AT + number * MINUTE;
+  const { db } = mirrorFile(
+    t,
+    many.map((number) => record(number, { started_at: at(number), ended_at: at(number) + 2333 })),
+  );
+  linkKeys(db, "main", [
+    { ref: "id:1", key: "…a1b2" },
+    { ref: "id:7", key: "…else" },
+  ]);
+  const held = { "…a1b2": "codex", "…else": "chat" };
+  holdKeys(
+    db,
+    Object.entries(held).map(([key, tool]) => ({ gateway: "main", key, tool })),
+    AT - 24 * HOUR,
+  );
+  page(db, [
+    // Half of them differ, and of the others the console knows nothing.
+    ...many.slice(15).map((number) => row(number, { created_at: at(number) + 2333, output_tokens: 5000 })),
+    ...[1, 2, 3].map((number) => row(number, { created_at: at(number) })),
+    // Used elsewhere on purpose, and newer than all.
+    ...many.map((number) => row(1000 + number, { created_at: at(number) + 1000 * MINUTE, key_ref: "id:7" })),
+  ]);
+  judgeAll(db, { now: AT + 100 * HOUR });
+  db.exec("UPDATE log.console_rows SET certain = 0 WHERE identity = 'row-3'");
+  const listed = (most: number) =>
+    readDiff(db, "main", { most, skew: 0, quiet: (key) => key === "…else" }).map(
+      ({ verdict, row: theirs }) => (verdict === "foreign" ? theirs?.identity : verdict),
+    );
+  t.same(listed(2), ["row-2", "row-1"]);
+  t.same(listed(5), ["row-2", "row-1", "row-3", "differs", "differs"]);
+  t.same(
+    listed(500).toSorted(),
+    [
+      ...["row-1", "row-2", "row-3"],
+      ...many.map((_, index) => (index < 15 ? "missing" : "differs")),
+    ].toSorted(),
+  );
+  const steps = stepDiff(db, "main", { most: 500, skew: 0, quiet: () => false });
+  let [count, step] = [0, steps.next()];
+  for (; step.done !== true; count += 1) step = steps.next();
+  const all = step.value;
+  t.ok(count >= all.length / 25, `in ${count} steps`);
+  t.equal(all.filter(({ verdict }) => verdict === "foreign").length, 33);
+  t.same(
+    all
+      .toReversed()
+      .sort(inDiffOrder)
+      .map(({ row: theirs, record: ours }) => theirs?.identity ?? ours?.id),
+    all.map(({ row: theirs, record: ours }) => theirs?.identity ?? ours?.id),
+    "and those of several gateways are put together in the same order",
   );
 });
 

@@ -22,7 +22,7 @@ const NOT_HERE: Readonly<Record<string, string>> = {
   "BRW-14": "the dashboard's door is in test/dashboard/server.test.ts",
   "BRW-16": "the dashboard's door is in test/dashboard/server.test.ts",
   "BRW-17":
-    "the dashboard is looked at with a browser in test/dashboard; what the command line prints is in test/cli",
+    "a browser looks at the dashboard in test/dashboard/browser.test.ts; what the command line prints is in test/cli",
   "BRW-18": "the dashboard's door is in test/dashboard/server.test.ts",
   "HTTP-17": "config.yaml has no list of allowed paths: a tool may call every endpoint of its gateway",
   "HTTP-22": "the fuzz has a file of its own in test/security",

@@ -9,7 +9,7 @@ import { diffInWords } from "./compared-words.ts";
 import { readConsoles } from "./consoles.ts";
 import { trouble } from "./headline.ts";
 
-/** The daemon lists no more than this, the newest. */
+/** The daemon lists no more than this of a gateway. */
 const MOST = 500;
 
 export async function diff(gateway: string | undefined, options: { json?: boolean }): Promise<void> {
@@ -23,7 +23,11 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
   const now = Date.now();
   const screen = screenOf(process.env, process.stdout.columns);
   const lines = [rows.length === 0 ? "no row that was compared differs" : diffInWords(rows, now, screen)];
-  if (asked.value.length >= MOST) lines.push(`only the newest ${MOST} are shown`);
+  const full = reports.filter(
+    (report) => rows.filter((row) => row.gateway === report.gateway).length >= MOST,
+  );
+  for (const report of full)
+    lines.push(`of ${report.gateway} only ${MOST} are shown: the foreign ones first, then the newest`);
   // Nothing that differs says nothing where nothing could be compared.
   for (const report of reports) {
     const problem = trouble(report, now);

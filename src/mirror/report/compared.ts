@@ -10,52 +10,6 @@ import type { ComparedRecord, ComparedRow } from "./shape.ts";
 /** How far a gateway's console is ahead of our clock. */
 export type SkewOf = (gateway: string) => number;
 
-export interface DiffMeans {
-  readonly most: number;
-  /** How far the console's clock is ahead. */
-  readonly skew: number;
-  /** Keys whose use elsewhere is on purpose: their foreign rows are no news. */
-  readonly quiet: (key: string) => boolean;
-}
-
-/** What differs, is foreign or missing, the newest first. */
-export function readDiff(
-  db: Database.Database,
-  gateway: string,
-  { most, skew, quiet }: DiffMeans,
-): ComparedRow[] {
-  const rows = db
-    .prepare(
-      `SELECT ${STORED.join(", ")} FROM log.console_rows WHERE gateway = ? AND verdict = ?
-       ORDER BY created_at DESC LIMIT ?`,
-    )
-    .raw();
-  const missing = db
-    .prepare(
-      `SELECT record FROM log.verdicts WHERE gateway = ? AND verdict = 'missing'
-       ORDER BY started_at DESC LIMIT ?`,
-    )
-    .raw();
-  const theirs = ["differs", "foreign"].flatMap((verdict) =>
-    rows.all(gateway, verdict, most).map((row) => ({ gateway, ...storedRowOf(row) })),
-  );
-  const news = theirs.filter(
-    ({ judged: { verdict, key } }) => verdict !== "foreign" || key === null || !quiet(key),
-  );
-  const ours = missing.all(gateway, most).map((row) => String(firstOf(row)));
-  const finder = createFinder(db);
-  return [
-    ...news.map((one) => besideRow(finder, one, skew)),
-    ...ours.flatMap((id) => besideRecord(finder, id, () => skew) ?? []),
-  ]
-    .toSorted((a, b) => timeOf(b) - timeOf(a))
-    .slice(0, most);
-}
-
-function timeOf({ row, record }: ComparedRow): number {
-  return row?.at ?? record?.started_at ?? 0;
-}
-
 const MOST_FOUND = 20;
 /** Shorter beginnings would find too much. */
 const SHORTEST = 4;
@@ -94,9 +48,9 @@ function found(db: Database.Database, what: string, beginning: boolean, skewOf: 
     .flatMap((row) => besideRecord(finder, String(firstOf(row)), skewOf) ?? []);
 }
 
-type FoundRow = StoredRow & { readonly gateway: string };
+export type FoundRow = StoredRow & { readonly gateway: string };
 
-function besideRow(finder: Finder, { gateway, row, judged }: FoundRow, skew: number): ComparedRow {
+export function besideRow(finder: Finder, { gateway, row, judged }: FoundRow, skew: number): ComparedRow {
   const ours = judged.record === null ? null : finder.record(judged.record);
   const verdict = judged.verdict ?? "pending";
   const reason = judged.reason ?? "it was not compared yet";
@@ -111,7 +65,7 @@ function besideRow(finder: Finder, { gateway, row, judged }: FoundRow, skew: num
 }
 
 /** null: no gateway was asked. */
-function besideRecord(finder: Finder, id: string, skewOf: SkewOf): ComparedRow | null {
+export function besideRecord(finder: Finder, id: string, skewOf: SkewOf): ComparedRow | null {
   const ours = finder.record(id);
   if (ours === null || ours.gateway === null) return null;
   const { gateway } = ours;
@@ -136,12 +90,12 @@ interface FoundRecord {
   readonly row: string | null;
 }
 
-interface Finder {
+export interface Finder {
   record(id: string): FoundRecord | null;
   row(gateway: string, identity: string): StoredRow | null;
 }
 
-function createFinder(db: Database.Database): Finder {
+export function createFinder(db: Database.Database): Finder {
   const records = db.prepare(`SELECT ${RECORD_COLUMNS} FROM log.records WHERE id = ?`).raw();
   const verdicts = db.prepare("SELECT verdict, reason, row, ours FROM log.verdicts WHERE record = ?").raw();
   const rows = db

@@ -41,7 +41,7 @@ export interface Chart {
   readonly names: Readonly<Record<LaneName, readonly string[]>>;
 }
 
-const STEP_LANES = 100;
+const STEP_LANES = 20;
 const STEP_RECORDS = 1000;
 
 /**
@@ -71,13 +71,13 @@ export function* readChart(
   const models = yield* addEdges(scene, range);
   if (exact) yield* addFirstBytes(scene);
   const total = lines.total();
-  for (const [model, requests] of unpricedIn(
-    db,
-    total.sums.unpriced === 0 ? [] : lanes,
-    range.inner.from,
-    range.inner.to,
-  ))
-    models.set(model, (models.get(model) ?? 0) + requests);
+  const from = folded ? FOLDED_SLOT : range.inner.from;
+  const to = folded ? Math.max(range.inner.to, FOLDED_SLOT + 1) : range.inner.to;
+  for (const few of inSteps(total.sums.unpriced === 0 ? [] : lanes)) {
+    for (const [model, requests] of unpricedIn(db, few, from, to))
+      models.set(model, (models.get(model) ?? 0) + requests);
+    yield;
+  }
   return {
     ...{ bins, total, exact },
     lines: lines.lines(),
@@ -99,10 +99,15 @@ export function* lanesIn(db: Database): Generator<undefined, Lane[]> {
   return lanes;
 }
 
+/** As many as are asked for in one step. */
+export function* inSteps(lanes: readonly Lane[]): Generator<Lane[]> {
+  for (let at = 0; at < lanes.length; at += STEP_LANES) yield lanes.slice(at, at + STEP_LANES);
+}
+
 export function* wholeExtent(db: Database, lanes: readonly Lane[]): Generator<undefined, Extent> {
   let whole: Extent = { from: 0, to: 0, folded: false };
-  for (let at = 0; at < lanes.length; at += STEP_LANES) {
-    const { from, to, folded } = extentOf(db, lanes.slice(at, at + STEP_LANES));
+  for (const few of inSteps(lanes)) {
+    const { from, to, folded } = extentOf(db, few);
     const first = whole.to === 0 ? from : to === 0 ? whole.from : Math.min(whole.from, from);
     whole = { from: first, to: Math.max(whole.to, to), folded: whole.folded || folded };
     yield;

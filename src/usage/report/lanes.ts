@@ -28,8 +28,13 @@ export function lanesOf(db: Database): Lane[] {
 export function* eachLane(db: Database): Generator<Lane> {
   const steps = LANE.map((name, depth) => {
     const same = LANE.slice(0, depth).map((before) => `"${before}" = ?`);
+    // No further than the first entry, whatever the planner makes of a minimum.
     const least = (conditions: readonly string[]) =>
-      db.prepare(`SELECT min("${name}") FROM cells WHERE ${conditions.join(" AND ") || "true"}`).raw();
+      db
+        .prepare(
+          `SELECT "${name}" FROM cells WHERE ${conditions.join(" AND ") || "true"} ORDER BY "${name}" LIMIT 1`,
+        )
+        .raw();
     return { first: least(same), next: least([...same, `"${name}" > ?`]) };
   });
   function* descend(names: readonly string[]): Generator<Lane> {
@@ -39,10 +44,10 @@ export function* eachLane(db: Database): Generator<Lane> {
       yield { tool, gateway, group, key, model };
       return;
     }
-    let [name] = step.first.get(...names) as [string | null];
-    while (name !== null) {
-      yield* descend([...names, name]);
-      [name] = step.next.get(...names, name) as [string | null];
+    let found = step.first.get(...names) as [string] | undefined;
+    while (found !== undefined) {
+      yield* descend([...names, ...found]);
+      found = step.next.get(...names, ...found) as [string] | undefined;
     }
   }
   yield* descend([]);

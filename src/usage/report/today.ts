@@ -1,6 +1,6 @@
 import type { Database } from "libsql";
 import { emptySums, SLOT_MS, type Sums, slotOf } from "../ledger/cells.ts";
-import { lanesIn } from "./chart.ts";
+import { inSteps, lanesIn } from "./chart.ts";
 import { sumsOfLanes } from "./lanes.ts";
 import { addSums } from "./sums.ts";
 
@@ -19,10 +19,12 @@ export function* readToday(db: Database, now: number): Generator<undefined, DayO
   const today = { name: "today", from: slotOf(since), to: slotOf(now) + (24 * 3_600_000) / SLOT_MS };
   const tools = new Map<string, Sums>();
   const lanes = yield* lanesIn(db);
-  for (const { lane, sums } of sumsOfLanes(db, lanes, [today], false)) {
-    const whole = tools.get(lane.tool) ?? emptySums();
-    addSums(whole, sums);
-    tools.set(lane.tool, whole);
+  for (const few of inSteps(lanes)) {
+    for (const { lane, sums } of sumsOfLanes(db, few, [today], false)) {
+      const whole = tools.get(lane.tool) ?? emptySums();
+      addSums(whole, sums);
+      tools.set(lane.tool, whole);
+    }
     yield;
   }
   return { since, tools };

@@ -2,15 +2,20 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
-import { SLOT_MS } from "../../../src/usage/ledger/cells.ts";
-import { openForReading } from "../../../src/usage/ledger/connect.ts";
+import { usageAnswer } from "../../../src/dashboard/usage-answer.ts";
+import { SLOT_MS, SUMS } from "../../../src/usage/ledger/cells.ts";
+import { openForReading, openForWriting } from "../../../src/usage/ledger/connect.ts";
+import { createPruning } from "../../../src/usage/ledger/upkeep/prune.ts";
+import { openBook } from "../../../src/usage/ledger/writing/book.ts";
 import { type Chart, type ChartQuestion, readChart } from "../../../src/usage/report/chart.ts";
 import type { ChartBin } from "../../../src/usage/report/chart-bins.ts";
 import { countSelected } from "../../../src/usage/report/count.ts";
 import { newestFirst, oldestFirst } from "../../../src/usage/report/pieces.ts";
 import { readReport } from "../../../src/usage/report/read.ts";
 import { LANE_NAMES, type Selection } from "../../../src/usage/report/selection.ts";
-import { plausible, writeRecords } from "../../doubles/records.ts";
+import { reportJson } from "../../../src/usage/report/shape.ts";
+import { readToday } from "../../../src/usage/report/today.ts";
+import { createRandom, plausible, writeRecords } from "../../doubles/records.ts";
 
 const DAY = 86_400_000;
 const now = Date.UTC(2026, 10, 15, 12, 34, 56, 789);
@@ -140,4 +145,160 @@ t.test("pieces bring every finished record once, in order, and the count agrees"
   t.equal([...newestFirst(db, select(), middle)].flat()[0]?.id, all[2501]?.id);
   t.equal(toEnd(countSelected(db, select({ ends: ["complete"] }), now)), null);
   t.end();
+});
+
+interface ReportJson {
+  readonly rows: readonly Record<string, number | string | null>[];
+  readonly total: Record<string, number | null>;
+  readonly models_without_price: unknown;
+}
+
+/** What `keybearer usage --json` and the dashboard have in common of a line. */
+function inCommon(line: object): object {
+  const { tokens: _, tool: _tool, name: _name, cache_share, ...numbers } = line as Record<string, unknown>;
+  const share = typeof cache_share === "number" ? Math.round(cache_share * 10_000) / 10_000 : null;
+  return { ...numbers, cache_share: share };
+}
+
+t.test(
+  "the dashboard says what keybearer usage says: over changed clocks, pruned days, refusals",
+  async (t) => {
+    const zone = process.env.TZ;
+    t.teardown(() => {
+      if (zone === undefined) delete process.env.TZ;
+      else process.env.TZ = zone;
+    });
+    const log = join(folder, "pruned.db");
+    const records = [...plausible(2000, now - 60 * DAY, 60, 7)].map((one, at) => ({
+      ...one,
+      tool: at % 50 === 0 ? null : one.tool,
+      billed_microdollars: at % 3 === 0 ? one.cost_microdollars : null,
+    }));
+    writeRecords(log, records);
+    const book = openBook(log, "normal");
+    const pruning = createPruning(now - 45 * DAY);
+    while (pruning.step(book, 500));
+    book.abandon();
+    const read = openForReading(log);
+    if (!read.ok) throw new Error(read.words);
+    t.teardown(() => read.connection.close());
+    const random = createRandom(3);
+    // In the first the clocks were set back on October 25; in the others they change by half an hour, or not.
+    for (const name of ["Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata"]) {
+      process.env.TZ = name;
+      const change = new Date(2026, 9, 25).getTime();
+      const month = new Date(2026, 9, 1).getTime();
+      const free = now - Math.floor(random() * 60) * DAY - Math.floor(random() * DAY);
+      const cuts: [Selection["period"], ChartBin][] = [
+        [{ since: null, until: null }, "day"],
+        [{ since: change, until: new Date(2026, 9, 26).getTime() }, "hour"],
+        [{ since: month, until: new Date(2026, 10, 1).getTime() }, "month"],
+        [{ since: free, until: null }, "day"],
+        [{ since: null, until: free }, "month"],
+      ];
+      for (const [period, bin] of cuts) {
+        const asked = { selection: select({ period }), bin, by: "tool" as const };
+        const made = toEnd(readChart(read.connection.db, asked, now));
+        if (made === null) throw new Error("too many bins");
+        const shown = usageAnswer(asked, made, name);
+        const question = { by: ["tool" as const], period, tools: [], models: [] };
+        const said = reportJson(readReport(read.connection.db, question, now), name) as ReportJson;
+        const what = `${name} ${JSON.stringify(period)} ${bin}`;
+        t.same(inCommon(shown.total), inCommon(said.total), what);
+        t.same(
+          shown.rows.map((row) => [row.name, inCommon(row)]),
+          said.rows.map((row) => [row.tool, inCommon(row)]),
+          what,
+        );
+        t.same(shown.unpriced, said.models_without_price, what);
+      }
+      const days = readReport(
+        read.connection.db,
+        { by: ["day"], period: { since: change - 3 * DAY, until: null }, tools: [], models: [] },
+        now,
+      );
+      const drawn = toEnd(
+        readChart(
+          read.connection.db,
+          {
+            selection: select({ period: { since: change - 3 * DAY, until: null } }),
+            bin: "day",
+            by: "tool",
+          },
+          now,
+        ),
+      );
+      t.same(
+        drawn?.bins.flatMap((day, at) => {
+          const sums = drawn.total.bins.get(at);
+          return sums === undefined ? [] : [[day.name, sums]];
+        }),
+        days.rows.map(({ names, sums }) => [names[0], sums]),
+        `${name}: day by day`,
+      );
+      const moments = [change + 0.5 * DAY, change + 1.03 * DAY, change + 5 * DAY];
+      for (const moment of moments.filter((one) => one < now)) {
+        const { since, tools } = toEnd(readToday(read.connection.db, moment));
+        const until = moment + DAY;
+        const report = readReport(
+          read.connection.db,
+          // Beside what comes after `moment`, which nothing in a log does: the same slots.
+          {
+            by: ["tool"],
+            period: { since, until: Math.floor(until / SLOT_MS) * SLOT_MS },
+            tools: [],
+            models: [],
+          },
+          until,
+        );
+        for (const { names, sums } of report.rows)
+          t.same(tools.get(names[0] ?? ""), sums, `${name}: ${moment}`);
+        t.equal(tools.size, report.rows.length);
+      }
+    }
+  },
+);
+
+t.test("no step takes long, however many cells a tool has and however many lanes there are", async (t) => {
+  const log = join(folder, "wide.db");
+  const writing = openForWriting(log, { sync: "normal" });
+  const first = Math.floor(now / SLOT_MS) - 200_000;
+  const columns = SUMS.map((name) => `"${name}"`).join(", ");
+  // One lane with a cell in each of many slots, and many lanes with one cell each, all idle today.
+  const fill = (count: number, slot: string, model: string) =>
+    writing.db.exec(
+      `INSERT INTO log.cells (slot, tool, gateway, "group", key, model, first_bytes, ${columns})
+       WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${count})
+       SELECT ${slot}, 'codex', 'main', 'coding', 'key', ${model}, '', ${SUMS.map(() => "1").join(", ")} FROM n`,
+    );
+  fill(60_000, `${first} + i`, "'busy'");
+  fill(500, String(first), "'model-' || i");
+  writing.close();
+  const read = openForReading(log);
+  if (!read.ok) throw new Error(read.words);
+  t.teardown(() => read.connection.close());
+  const period = { since: now - 2 * DAY, until: null };
+  const readings: Record<string, () => Generator<unknown, unknown>> = {
+    today: () => readToday(read.connection.db, now),
+    chart: () =>
+      readChart(read.connection.db, { selection: select({ period }), bin: "day", by: "tool" }, now),
+    count: () => countSelected(read.connection.db, select({ period }), now),
+  };
+  for (const [name, make] of Object.entries(readings)) {
+    // The best of a few tries: others run on this machine, too.
+    let best: number[] = [];
+    for (let tries = 0; tries < 3; tries += 1) {
+      const steps = make();
+      const took: number[] = [];
+      for (let done = false; !done; ) {
+        const began = performance.now();
+        done = steps.next().done === true;
+        took.push(performance.now() - began);
+      }
+      best = took.map((ms, at) => Math.min(ms, best[at] ?? ms));
+    }
+    const longest = Math.max(...best);
+    t.ok(longest < 8, `${name}: step ${best.indexOf(longest)} of ${best.length} took ${longest} ms`);
+    t.ok(best.length > 40, `${name}: ${best.length} steps`);
+  }
 });

@@ -1,0 +1,81 @@
+import type { Page } from "playwright-core";
+import type { Test } from "tap";
+import type { DashboardScene } from "../doubles/dashboard-scene.ts";
+import { until } from "../doubles/until.ts";
+import type { Watch } from "../doubles/watched-page.ts";
+import { live, show, WIDE } from "./browser-visit.ts";
+
+/** A page whose stream breaks, and one that nobody looks at. */
+
+/** Every stream can be broken from here, as a network does it. */
+const BREAKABLE = `{
+  const fetched = fetch;
+  window.fetch = (path, init = {}) => {
+    if (path !== "/api/events") return fetched(path, init);
+    const broken = new AbortController();
+    window.breakStream = () => broken.abort(new Error("broken"));
+    return fetched(path, { ...init, signal: AbortSignal.any([init.signal, broken.signal]) });
+  };
+}`;
+
+export async function catchesUp(t: Test, scene: DashboardScene, watch: Watch): Promise<void> {
+  const page = await watch.page({ viewport: WIDE });
+  await page.addInitScript(BREAKABLE);
+  await page.goto(await scene.address());
+  await live(page);
+  await show(page, "usage");
+  const rows = page.locator(".records tr[data-place]");
+  await rows.first().waitFor();
+  const before = await rows.count();
+  const requests = () => page.locator(".figures div", { hasText: "requests" }).locator("dd").innerText();
+  const said = await requests();
+
+  const words = "8 pages are open already: close one of them, then try again";
+  await page.route("**/api/events", (route) => route.fulfill({ status: 429, json: { error: words } }));
+  await page.evaluate("window.breakStream()");
+  const refused = page.locator(".notice[data-kind=refused]");
+  await refused.waitFor();
+  t.ok((await refused.innerText()).includes(words), "why, in the daemon's words");
+  t.notMatch(await page.locator("main").innerText(), /keybearer run/, "it is there: nobody is to start it");
+  t.equal(await rows.count(), before, "what was there stays there");
+  await (await scene.chat("codex", "meanwhile")).text();
+  await page.unroute("**/api/events");
+  await live(page);
+  await page.locator(".records tr[data-place]", { hasText: "meanwhile" }).waitFor();
+  t.equal(await rows.count(), before + 1);
+  await until("it is in the figures", async () => (await requests()) !== said);
+  await page.context().close();
+}
+
+/** Quarters of a minute pass in the blink of an eye. */
+const HASTY = `{
+  const repeated = setInterval;
+  window.setInterval = (work, ms) => repeated(work, ms === 15000 ? 40 : ms);
+}`;
+
+export async function restsUnseen(t: Test, scene: DashboardScene, watch: Watch): Promise<void> {
+  const page = await watch.page({ viewport: WIDE });
+  await page.addInitScript(HASTY);
+  await page.goto(await scene.address());
+  await live(page);
+  let asked = 0;
+  page.on("request", (request) => {
+    if (request.url().endsWith("/api/mirror")) asked += 1;
+  });
+  await show(page, "mirror");
+  await until("it is asked again and again", () => asked > 3);
+  await setVisibility(page, "hidden");
+  const seen = asked;
+  // As many rounds as it was asked in before, and more.
+  await page.evaluate("new Promise((done) => setTimeout(done, 600))");
+  t.ok(asked <= seen + 1, "no more than what was on its way");
+  await setVisibility(page, "visible");
+  await until("it is asked again", () => asked > seen + 1);
+  await page.context().close();
+}
+
+async function setVisibility(page: Page, state: "hidden" | "visible"): Promise<void> {
+  await page.evaluate(`
+    Object.defineProperty(document, "visibilityState", { value: "${state}", configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));`);
+}

@@ -1,0 +1,173 @@
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import type { Page } from "playwright-core";
+import type { Test } from "tap";
+import { type DashboardScene, MARKUP, SPELLED, STOLEN } from "../doubles/dashboard-scene.ts";
+import { until } from "../doubles/until.ts";
+import { type Watch, watchPages } from "../doubles/watched-page.ts";
+import { live, PAGES, show, WIDE } from "./browser-visit.ts";
+
+/** What comes to the page that nobody wished for. */
+
+const NARROW = { width: 390, height: 844 };
+
+export async function staysText(t: Test, scene: DashboardScene, page: Page): Promise<void> {
+  const name = `  "${MARKUP.replaceAll('"', "'")}": { gateway: main, key: k }`;
+  await scene.under().save(scene.config.replace("tools:", `tools:\n${name}`));
+  await page.getByText("config.yaml cannot be used as it is").waitFor();
+  t.ok(
+    (await page.locator(".banner pre, .banner code").allInnerTexts()).join().includes("^"),
+    "with the caret",
+  );
+  const wanted = {
+    now: [`no ${MARKUP.replaceAll('"', '\\"')}`, "ab\\u{202e}dc", "<img src=x onerror='window.ran=1'>"],
+    usage: [MARKUP, SPELLED],
+    tools: [],
+    mirror: [STOLEN, `codex ${MARKUP}`],
+  };
+  for (const each of PAGES) {
+    await show(page, each);
+    const text = await page.locator("body").innerText();
+    for (const part of wanted[each]) t.ok(text.includes(part), `${part} is on ${each}`);
+    t.notMatch(text, /(?![\t\n])[\p{Cc}\p{Bidi_Control}]/u, `nothing turns the words of ${each} around`);
+    t.equal(await page.locator("body :is(img, script, iframe, object, embed, base, form)").count(), 0);
+    t.equal(await page.evaluate("window.ran"), undefined);
+  }
+  await scene.under().save(scene.config);
+  await page.getByText("config.yaml cannot be used as it is").waitFor({ state: "detached" });
+}
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Of whatever weight. `colours`: only those that another theme can have. */
+async function faultsOf(page: Page, colours = false): Promise<string[]> {
+  const only = colours ? ", runOnly: { type: 'rule', values: ['color-contrast', 'link-in-text-block'] }" : "";
+  const { violations }: { violations: { id: string; impact: string; nodes: { html: string }[] }[] } =
+    await page.evaluate(`axe.run(document, { resultTypes: ['violations']${only} })`);
+  return violations.flatMap(({ id, impact, nodes }) => nodes.map(({ html }) => `${impact} ${id} ${html}`));
+}
+
+export async function isAccessible(t: Test, scene: DashboardScene, watch: Watch): Promise<void> {
+  await Promise.all(["en-US", "zh-CN"].map((locale) => isAccessibleIn(t, scene, watch, locale)));
+}
+
+async function isAccessibleIn(t: Test, scene: DashboardScene, watch: Watch, locale: string): Promise<void> {
+  const page = await watch.page({ viewport: WIDE, locale });
+  await page.goto(await scene.address());
+  await live(page);
+  t.equal(await page.evaluate("document.documentElement.lang"), locale === "en-US" ? "en" : "zh-CN");
+  await page.evaluate(AXE);
+  for (const name of PAGES) {
+    await page.setViewportSize(WIDE);
+    await show(page, name);
+    for (const size of [WIDE, NARROW]) {
+      await page.setViewportSize(size);
+      const wider = await page.evaluate("document.documentElement.scrollWidth - innerWidth");
+      t.equal(wider, 0, `${name}, ${locale}, does not scroll sideways at ${size.width}`);
+      for (const colorScheme of ["light", "dark"] as const) {
+        await page.emulateMedia({ colorScheme });
+        const faults = await faultsOf(page, colorScheme === "dark");
+        t.strictSame(faults, [], `${name}, ${locale}, ${size.width}, ${colorScheme}`);
+      }
+    }
+  }
+  await page.setViewportSize(WIDE);
+  await show(page, "usage");
+  await page.locator(".records tr[data-place]").first().click();
+  await page.locator("aside.record-panel dl").first().waitFor();
+  t.strictSame(await faultsOf(page), [], `a record, ${locale}`);
+  await show(page, "tools");
+  await page.locator(".tool-actions button").first().click();
+  await page.getByRole("dialog").waitFor();
+  t.strictSame(await faultsOf(page), [], `how to use a tool, ${locale}`);
+  await page.context().close();
+}
+
+/** Chromium's own lines about answers that are as they should be. */
+const EXPECTED = /^Failed to load resource: (?:net::ERR_|the server responded with a status of 401)/;
+
+export async function survives(t: Test, scene: DashboardScene, watch: Watch, page: Page): Promise<void> {
+  const before = watch.complaints.length;
+  await show(page, "usage");
+  await page.evaluate("window.stays = true");
+  await scene.stop();
+  const gone = page.locator(".notice[data-kind=gone]");
+  await gone.waitFor();
+  t.match(await gone.innerText(), /Nobody answers here[\s\S]*keybearer open[\s\S]*keybearer run/);
+  t.ok((await page.locator(".records tr[data-place]").count()) > 0, "what was there stays there");
+  await page.evaluate(AXE);
+  t.strictSame(await faultsOf(page), []);
+  await scene.restart();
+  await gone.waitFor({ state: "detached" });
+  await live(page);
+  await (await scene.chat("codex", "after the restart")).text();
+  await page.locator(".records tr[data-place]", { hasText: "after the restart" }).waitFor();
+  t.equal(await page.evaluate("window.stays"), true, "it went on by itself");
+
+  // A port that is given up ends every session.
+  await scene.under().save(scene.config.replace("when: always", "when: never"));
+  await gone.waitFor();
+  await scene.under().save(scene.config);
+  await page.getByRole("heading", { name: "The session is over" }).waitFor({ timeout: 10_000 });
+  t.equal(await page.locator(".notice code").innerText(), "keybearer open");
+  t.strictSame(await faultsOf(page), []);
+  await page.goto(await scene.address());
+  await live(page);
+  await show(page, "usage");
+  await page.locator(".records tr[data-place]", { hasText: "priced" }).waitFor();
+  t.equal(await page.evaluate("window.stays"), true, "it went on in the same page");
+  t.strictSame(
+    watch.complaints.slice(before).filter((line) => !EXPECTED.test(line)),
+    [],
+  );
+}
+
+export async function needsSession(
+  t: Test,
+  scene: DashboardScene,
+  watch: Watch,
+  used: string,
+): Promise<void> {
+  const before = watch.complaints.length;
+  const page = await watch.page({ viewport: NARROW });
+  for (const [address, title] of [
+    [scene.origin, "This page needs a session"],
+    [used, "The code is no longer good"],
+  ] as const) {
+    await page.goto(address);
+    await page.getByRole("heading", { name: title }).waitFor();
+    t.equal(await page.locator("main code").innerText(), "keybearer open");
+    t.notMatch(await page.content(), /codex|writer|priced/);
+  }
+  t.notMatch(page.url(), /code=/, "not even one that is worthless stays in the address");
+  const statuses =
+    await page.evaluate(`Promise.all(["now", "events", "usage", "records", "csv", "tools", "mirror"]
+    .map((name) => fetch("/api/" + name).then(({ status }) => status)))`);
+  t.strictSame(statuses, Array(7).fill(401), "without a token there is nothing");
+  await until("all is said", () => watch.complaints.length >= before + 8);
+  t.strictSame(
+    watch.complaints.slice(before).filter((line) => !EXPECTED.test(line)),
+    [],
+  );
+  await page.context().close();
+}
+
+/** Were a text taken for markup after all: nothing of it would run, and nothing would be fetched or sent. */
+export async function policyHolds(t: Test, scene: DashboardScene): Promise<void> {
+  const watch = watchPages(scene.browser);
+  const page = await watch.page();
+  await page.goto(scene.origin);
+  await page.evaluate(`
+    document.body.append(Object.assign(document.createElement("script"), { textContent: "window.ran = 1" }));
+    document.body.insertAdjacentHTML("beforeend", "<p style='color: red' onclick='window.ran = 1'>x</p>");
+    document.body.insertAdjacentHTML("beforeend", "<img src='http://evil.test/page'>");
+    document.querySelector("p[onclick]").click();
+    fetch("http://evil.test/page").catch(() => {});`);
+  const stopped = ["script-src-elem", "script-src-attr", "style-src-attr", "img-src", "connect-src"];
+  await until(`all of ${stopped} is stopped`, () =>
+    stopped.every((name) => watch.violations.some((line) => line.startsWith(`${name} `))),
+  );
+  t.equal(await page.evaluate("window.ran"), undefined);
+  t.ok(watch.complaints.length >= stopped.length, "and a page that does such things is heard");
+  await page.context().close();
+}

@@ -1,0 +1,200 @@
+import { readFileSync } from "node:fs";
+import Anthropic, { APIError as AnthropicError } from "@anthropic-ai/sdk";
+import OpenAI, { APIError } from "openai";
+import type { Page } from "playwright-core";
+import type { Test } from "tap";
+import { type DashboardScene, STOLEN } from "../doubles/dashboard-scene.ts";
+import { until } from "../doubles/until.ts";
+
+/** What a person does on the dashboard on an ordinary day. */
+
+export const WIDE = { width: 1280, height: 900 };
+export const PAGES = ["now", "usage", "tools", "mirror"] as const;
+export type PageName = (typeof PAGES)[number];
+
+/** What stands on each page once its answer is there. */
+const THERE: Readonly<Record<PageName, string>> = {
+  now: ".refusals li, .refusals .empty",
+  usage: ".usage-table tbody tr",
+  tools: "table.tools tbody",
+  mirror: ".mirror-keys tbody tr",
+};
+
+export async function show(page: Page, name: PageName): Promise<void> {
+  await page.locator(`header nav a[href="#/${name}"]`).click();
+  await page.locator(THERE[name]).first().waitFor();
+}
+
+export const live = (page: Page) => page.locator(".link[data-state=live]").waitFor();
+
+export function clientsOf({ tools, under }: DashboardScene) {
+  const base = `http://localhost:${under().daemon.port}`;
+  return {
+    writer: new OpenAI({ apiKey: tools.writer.token, baseURL: `${base}/v1`, maxRetries: 0 }),
+    codex: new OpenAI({ apiKey: tools.codex.token, baseURL: `${base}/v1`, maxRetries: 0 }),
+    claude: new Anthropic({ apiKey: tools.codex.token, baseURL: base, maxRetries: 0 }),
+  };
+}
+
+export type Clients = ReturnType<typeof clientsOf>;
+
+export async function opens(t: Test, scene: DashboardScene, page: Page, address: string): Promise<void> {
+  t.match(address, new RegExp(`^${scene.origin}/#code=kd_[\\w-]{43}$`));
+  await page.goto(address);
+  await live(page);
+  t.equal(page.url(), `${scene.origin}/#/now`, "the code is gone from the address");
+  t.equal(await page.evaluate("history.length"), 2, "and from the history: about:blank and this");
+  t.strictSame(await page.context().cookies(), [], "there are no cookies");
+  const kept = await page.evaluate("JSON.stringify([{ ...sessionStorage }, { ...localStorage }])");
+  t.match(kept, /^\[\{"keybearer\.session":"kd_[\w-]{43}"\},\{\}\]$/);
+  await page.reload();
+  await live(page);
+  t.equal(await page.title(), "Now · keybearer", "a reload goes on with the session");
+  const paint = await page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime");
+  t.comment(`first paint after ${Math.round(Number(paint))} ms`);
+}
+
+export async function arrives(
+  t: Test,
+  { paced, tools }: DashboardScene,
+  page: Page,
+  sdk: Clients,
+): Promise<void> {
+  await show(page, "now");
+  await page.getByText("Nothing runs this moment.").waitFor();
+  const stream = await sdk.writer.chat.completions.create({
+    model: "priced",
+    stream: true,
+    messages: [{ role: "user", content: "hello" }],
+  });
+  const row = page.locator("table.running tbody tr");
+  await row.getByText("≈ 3").waitFor();
+  t.match(await row.innerText(), /^writer\s+priced\s/, "it is there, with the tokens so far");
+  await show(page, "usage");
+  const listed = page.locator(".records tr[data-end=complete]", { hasText: "priced" });
+  t.equal(await listed.count(), 0);
+  paced.letGo();
+  for await (const _ of stream);
+  await listed.waitFor();
+  t.match(
+    await listed.innerText(),
+    /writer\s+priced\s+complete\s+12\s+3\s/,
+    "it came into the list by itself",
+  );
+  await show(page, "now");
+  await page.getByText("Nothing runs this moment.").waitFor();
+  const today = page.locator("tbody", { hasText: tools.writer.name });
+  const sums = /writer[\s\S]*\b15\b[\s\S]*\b1\b/;
+  await until("it is in today's sums", async () => sums.test(await today.first().innerText()));
+}
+
+export async function filters(t: Test, page: Page): Promise<void> {
+  await show(page, "usage");
+  const rows = page.locator(".records tr[data-place]");
+  await until("all are listed", async () => (await rows.count()) === 5);
+  await page.getByRole("button", { name: "writer", exact: true }).click();
+  await until("one is left", async () => (await rows.count()) === 1);
+  t.match(await rows.innerText(), /writer/);
+  t.match(page.url(), /tool=writer/, "which a bookmark keeps");
+  await page.getByRole("button", { name: "show all again, not only tool: writer" }).click();
+  await until("all are back", async () => (await rows.count()) === 5);
+
+  await page.getByRole("radio", { name: "30 days" }).check();
+  const chart = page.locator(".chart");
+  const box = await chart.locator(".u-over").boundingBox();
+  if (box === null) throw new Error("no chart is drawn");
+  const bar = (at: number) => page.mouse.click(box.x + box.width * at, box.y + box.height / 2);
+  await bar(0.01);
+  await page.getByText("No record fits.").waitFor();
+  await bar(0.99);
+  await until("those of today", async () => (await rows.count()) > 0);
+  await page.getByRole("button", { name: "show everything" }).click();
+}
+
+/** How it ended is asked of the list alone: the chart and its figures are of all of them. */
+export async function filtersByEnd(t: Test, page: Page): Promise<void> {
+  await show(page, "usage");
+  const list = page.locator("section[aria-labelledby=records-title]");
+  const rows = list.locator("tr[data-place]");
+  const figures = await page.locator(".figures").first().innerText();
+  await list.getByRole("combobox").selectOption("complete");
+  const chip = page.getByRole("button", { name: "show all again, not only end: complete" });
+  await chip.waitFor();
+  t.equal(await list.getByRole("button", { name: "not only end" }).count(), 1, "it stands at the list");
+  t.equal(await page.getByRole("button", { name: "not only end" }).count(), 1, "and nowhere else");
+  t.equal(await page.locator(".figures").first().innerText(), figures);
+  // The daemon does not count these: those that are listed are all there are.
+  await until("they are counted", async () =>
+    new RegExp(`^Records ${await rows.count()} records?$`).test(await list.locator("h2").innerText()),
+  );
+  await list.getByRole("combobox").selectOption("interrupted");
+  await page.getByText("No record fits.").waitFor();
+  t.match(await list.locator("h2").innerText(), /^Records 0 records$/);
+  await page.getByRole("button", { name: "show all again, not only end: interrupted" }).click();
+  await until("all are back", async () => (await rows.count()) === 5);
+}
+
+export async function opensRecord(t: Test, page: Page): Promise<void> {
+  await page.locator(".records tr[data-place]", { hasText: "priced" }).click();
+  const panel = page.locator("aside.record-panel");
+  await panel.getByRole("heading", { name: "writer · priced" }).waitFor();
+  const text = await panel.innerText();
+  for (const part of [/timeline/, /until the first byte/, /chatcmpl-1/, /\b[0-9A-Z]{26}\b/, /\$0\.000018/])
+    t.match(text, part);
+  t.equal(await page.evaluate("document.activeElement.tagName"), "H2", "a screen reader begins there");
+  await page.keyboard.press("Escape");
+  await panel.waitFor({ state: "detached" });
+}
+
+export async function disables(t: Test, scene: DashboardScene, page: Page, sdk: Clients): Promise<void> {
+  const { config } = scene.under().places;
+  const chat = () =>
+    sdk.codex.chat.completions.create({ model: "m", messages: [{ role: "user", content: "x" }] });
+  const message = () =>
+    sdk.claude.messages.create({ model: "m", max_tokens: 9, messages: [{ role: "user", content: "x" }] });
+  await show(page, "tools");
+  const tool = page.locator("table.tools tbody", { hasText: "codex" }).first();
+  await tool.getByRole("button", { name: "disable codex" }).click();
+  await tool.getByRole("button", { name: "cancel" }).click();
+  await chat();
+  await tool.getByRole("button", { name: "disable codex" }).click();
+  await tool.getByRole("button", { name: "disable codex" }).click();
+  await tool.locator(".state[data-state=disabled]").waitFor();
+  const before = scene.console.reached();
+  const openai = await chat().catch((error) => error);
+  t.ok(openai instanceof APIError);
+  t.match(openai, { status: 400, code: "tool-disabled", message: /tool codex is disabled/ });
+  const claude = await message().catch((error) => error);
+  t.ok(claude instanceof AnthropicError);
+  t.match(claude, { status: 400, error: { type: "error", error: { message: /tool codex is disabled/ } } });
+  t.equal(scene.console.reached(), before, "nothing reached the gateway");
+  t.equal(readFileSync(config, "utf8"), scene.config.replace(/(codex: .*) \}$/m, "$1, enabled: false }"));
+
+  await show(page, "now");
+  await page.locator(".refusals li").filter({ hasText: "the tool is disabled" }).first().waitFor();
+  await show(page, "tools");
+  await tool.getByRole("button", { name: "enable codex" }).click();
+  await tool.getByRole("button", { name: "enable codex" }).click();
+  await tool.locator(".state[data-state=active]").waitFor();
+  await chat();
+}
+
+export async function mirrors(t: Test, page: Page): Promise<void> {
+  await show(page, "mirror");
+  const first = page.locator("tbody[data-verdict]").first();
+  const text = await first.innerText();
+  for (const part of ["foreign, certain", "did not pass here", STOLEN, "$0.020"])
+    t.ok(text.includes(part), text);
+  const banner = page.locator(".banner", { hasText: "A key is used outside keybearer" });
+  t.ok(await banner.isVisible());
+  for (const name of ["usage", "tools"] as const) {
+    await show(page, name);
+    t.equal(await banner.innerText(), "A key is used outside keybearer", `only what it is, on ${name}`);
+  }
+  await page.getByRole("link", { name: "what happened, and what to do" }).click();
+  await page.locator("table.running, .refusals").first().waitFor();
+  t.equal(await page.getByRole("link", { name: "what happened, and what to do" }).count(), 0);
+  const words = await banner.innerText();
+  for (const part of ["codex", "1 request, $0.020", "203.0.113.9", "keybearer tools rotate codex"])
+    t.ok(words.includes(part), words);
+}
