@@ -100,10 +100,17 @@ export async function filters(t: Test, page: Page): Promise<void> {
   await until("all are back", async () => (await rows.count()) === 5);
 
   await page.getByRole("radio", { name: "30 days" }).check();
-  const chart = page.locator(".chart");
-  const box = await chart.locator(".u-over").boundingBox();
-  if (box === null) throw new Error("no chart is drawn");
-  const bar = (at: number) => page.mouse.click(box.x + box.width * at, box.y + box.height / 2);
+  // Drawn anew for another period: the one that is measured may be gone by then.
+  const plot = page.locator(".chart .u-over");
+  const bar = async (at: number) => {
+    let box: Awaited<ReturnType<typeof plot.boundingBox>> = null;
+    await until("the chart is drawn", async () => {
+      box = await plot.boundingBox();
+      return box !== null;
+    });
+    const { x, y, width, height } = box ?? { x: 0, y: 0, width: 0, height: 0 };
+    await page.mouse.click(x + width * at, y + height / 2);
+  };
   await bar(0.01);
   await page.getByText("No record fits.").waitFor();
   await bar(0.99);

@@ -236,13 +236,16 @@ function storage(): Store {
 }
 
 /** A daemon's side of the port: what its event streams say, one after the other. */
-function portOf(streams: (() => Promise<ReadableStream<Uint8Array>>)[], good = "good"): Client {
+function portOf(
+  streams: ((letGo: AbortSignal) => Promise<ReadableStream<Uint8Array>>)[],
+  good = "good",
+): Client {
   return {
     trade: async (code: string) => {
       if (code !== good) throw new Failed("session", "used", 401);
       return { token: "fresh", version: "1" };
     },
-    events: () => streams.shift()?.() ?? Promise.reject(new Failed("gone", "nobody")),
+    events: (letGo: AbortSignal) => streams.shift()?.(letGo) ?? Promise.reject(new Failed("gone", "nobody")),
   } as unknown as Client;
 }
 
@@ -302,8 +305,13 @@ t.test("it follows again after the daemon was gone, and stops when the session i
 });
 
 /** Stays open after what it says, until it is let go of. */
-const holding = (text: string) => async () =>
-  new ReadableStream<Uint8Array>({ start: (end) => end.enqueue(new TextEncoder().encode(text)) });
+const holding = (text: string) => async (letGo: AbortSignal) =>
+  new ReadableStream<Uint8Array>({
+    start(held) {
+      held.enqueue(new TextEncoder().encode(text));
+      letGo.addEventListener("abort", () => held.error(letGo.reason));
+    },
+  });
 
 t.test("what the daemon refuses is told in its words, and tried again", async (t) => {
   const session = createSession(storage);
