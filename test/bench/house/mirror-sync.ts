@@ -4,32 +4,55 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type Database from "libsql";
 import type { Test } from "tap";
-import type { Logger } from "../../src/logger.ts";
-import { createSub2apiSession } from "../../src/mirror/consoles/sub2api/session.ts";
-import { createSub2api } from "../../src/mirror/consoles/sub2api/sub2api.ts";
-import { createWire } from "../../src/mirror/consoles/wire.ts";
-import { coverFrom, writeSynced } from "../../src/mirror/store/facts.ts";
-import { holdKeys } from "../../src/mirror/store/held.ts";
-import { linkKeys } from "../../src/mirror/store/keys.ts";
-import { createComparing } from "../../src/mirror/sync/comparing.ts";
-import { Syncer } from "../../src/mirror/sync/syncer.ts";
-import { Secret } from "../../src/secret.ts";
-import { openForWriting } from "../../src/usage/ledger/connect.ts";
-import { startSub2api } from "../doubles/consoles/sub2api.ts";
-import { type Day, makeDay } from "../doubles/mirror-day.ts";
-import { writeRecords } from "../doubles/records.ts";
+import type { Logger } from "../../../src/logger.ts";
+import { createSub2apiSession } from "../../../src/mirror/consoles/sub2api/session.ts";
+import { createSub2api } from "../../../src/mirror/consoles/sub2api/sub2api.ts";
+import { createWire } from "../../../src/mirror/consoles/wire.ts";
+import { coverFrom, writeSynced } from "../../../src/mirror/store/facts.ts";
+import { holdKeys } from "../../../src/mirror/store/held.ts";
+import { linkKeys } from "../../../src/mirror/store/keys.ts";
+import { createComparing } from "../../../src/mirror/sync/comparing.ts";
+import { Syncer } from "../../../src/mirror/sync/syncer.ts";
+import { Secret } from "../../../src/secret.ts";
+import { openForWriting } from "../../../src/usage/ledger/connect.ts";
+import { startSub2api } from "../../doubles/consoles/sub2api.ts";
+import { type Day, makeDay } from "../../doubles/mirror-day.ts";
+import { writeRecords } from "../../doubles/records.ts";
+import { median } from "../report/statistics.ts";
 
-/**
+/*
  * What the first sync of a day takes over HTTP, and the ones after it: how long the requests beside it wait for a single
  * step, in milliseconds of the processor, so that others on the machine do not count. The console runs in the same
  * process, and its time and memory are in the whole.
- *   node --expose-gc test/bench/mirror-sync.ts [requests]
+ *   node --expose-gc mirror-sync.js <requests>
  */
+
+export interface SyncTimes {
+  readonly requests: number;
+  readonly rows: number;
+  readonly foreign: number;
+  readonly foreignFound: number;
+  /** The first sync, and the two after it. */
+  readonly syncs: readonly {
+    readonly ms: number;
+    readonly cpuMs: number;
+    readonly heapBytes: number;
+    readonly writing: StepTimes;
+    readonly judging: StepTimes;
+  }[];
+}
+
+export interface StepTimes {
+  readonly steps: number;
+  readonly allMs: number;
+  readonly medianMs: number;
+  readonly longestMs: number;
+}
+
 const HOUR = 3_600_000;
 const day = makeDay({ requests: Number(process.argv[2] ?? 20_000) });
 const now = day.to + HOUR;
 const clock = { now: () => now, elapsed: () => performance.now() };
-const say = (text: string) => process.stdout.write(`${text}\n`);
 const collect = () => (globalThis as { gc?: () => void }).gc?.();
 const ends: (() => unknown)[] = [];
 const steps = { writing: [] as number[], judging: [] as number[] };
@@ -90,7 +113,9 @@ function syncerFor(db: Database.Database, url: string, token: string): Syncer {
     ...{ ...shared, ledger: measured(steps.judging), skew: () => 0, priceOf: () => null },
     ...{ unwatched: () => [], onCorrected: () => {}, onJudged: () => {} },
   });
-  const fail = (words: unknown, message: string) => say(`${message} ${JSON.stringify(words)}`);
+  const fail = (words: unknown, message: string) => {
+    throw new Error(`${message} ${JSON.stringify(words)}`);
+  };
   return new Syncer({
     ...{ ...shared, ledger: measured(steps.writing), onKeys: () => {}, since: () => day.from - HOUR },
     log: { info: () => {}, warn: fail, error: fail } as unknown as Logger,
@@ -103,13 +128,14 @@ function syncerFor(db: Database.Database, url: string, token: string): Syncer {
   });
 }
 
-const whole = (times: readonly number[]) => times.reduce((sum, time) => sum + time, 0);
-function tell(name: string, times: number[]): void {
-  const sorted = times.splice(0).sort((a, b) => a - b);
-  const at = (share: number) => (sorted[Math.floor((sorted.length - 1) * share)] ?? 0).toFixed(1);
-  say(
-    `  ${name}: ${sorted.length} steps, ${Math.round(whole(sorted))} ms in all, median ${at(0.5)} ms, 95 of 100 within ${at(0.95)} ms, longest ${at(1)} ms`,
-  );
+function told(times: number[]): StepTimes {
+  const all = times.splice(0);
+  return {
+    steps: all.length,
+    allMs: all.reduce((sum, time) => sum + time, 0),
+    medianMs: all.length === 0 ? 0 : median(all),
+    longestMs: Math.max(0, ...all),
+  };
 }
 
 const folder = mkdtempSync(join(tmpdir(), "kb-bench-"));
@@ -127,25 +153,26 @@ try {
   linkKeys(db, "main", links);
   coverFrom(db, "main", day.from - HOUR);
   const syncer = syncerFor(db, double.url, double.refreshToken());
-  say(`${day.records.length} requests, ${listed} rows, ${day.foreign.size} foreign`);
-  for (const name of ["the first sync", "the next one", "and one more"]) {
+  const syncs: SyncTimes["syncs"][number][] = [];
+  for (let round = 0; round < 3; round += 1) {
     collect();
-    const before = process.memoryUsage();
+    const before = process.memoryUsage().heapUsed;
     const [began, wall] = [process.cpuUsage(), performance.now()];
     await syncer.sync();
-    const [cpu, took] = [spent(began), performance.now() - wall];
-    const peak = process.memoryUsage().rss - before.rss;
+    const [cpuMs, ms] = [spent(began), performance.now() - wall];
     collect();
-    const kept = process.memoryUsage().heapUsed - before.heapUsed;
-    const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`;
-    say(
-      `${name}: ${Math.round(took)} ms, ${Math.round(cpu)} ms of the processor; heap ${megabytes(kept)} more, resident ${megabytes(peak)} more`,
-    );
-    tell("writing", steps.writing);
-    tell("judging", steps.judging);
+    const heapBytes = process.memoryUsage().heapUsed - before;
+    syncs.push({ ms, cpuMs, heapBytes, writing: told(steps.writing), judging: told(steps.judging) });
   }
   const found = db.prepare("SELECT count(*) FROM log.console_rows WHERE verdict = 'foreign'").raw().get();
-  say(`foreign rows found: ${found}`);
+  const result: SyncTimes = {
+    requests: day.records.length,
+    rows: listed,
+    foreign: day.foreign.size,
+    foreignFound: Number((found as number[])[0]),
+    syncs,
+  };
+  process.stdout.write(`${JSON.stringify(result)}\n`);
   await syncer.stop();
 } finally {
   for (const end of ends.reverse()) await end();

@@ -1,0 +1,90 @@
+import { existsSync, statSync } from "node:fs";
+import type Database from "libsql";
+import { openForReading } from "../../../src/usage/ledger/connect.ts";
+import { readReport } from "../../../src/usage/report/read.ts";
+import type { Dimension } from "../../../src/usage/report/report.ts";
+import { plausible, writeRecords } from "../../doubles/records.ts";
+import { median } from "../report/statistics.ts";
+
+/*
+ * What each report takes over so many records of 400 days: the query and what is made of it, without the start of the
+ * program. The log is made where there is none, and kept.
+ *   node usage-reports.js <usage.db> <records>
+ */
+
+export interface ReportTimes {
+  readonly records: number;
+  readonly cells: number;
+  readonly megabytes: number;
+  /** null: the log was there already. */
+  readonly writtenMs: number | null;
+  readonly reports: readonly {
+    readonly name: string;
+    readonly rows: number;
+    readonly ms: number;
+    /** Of the processor, so that others on the machine do not count. */
+    readonly cpuMs: number;
+  }[];
+}
+
+const DAY = 86_400_000;
+const ROUNDS = 5;
+const NOW = Date.UTC(2026, 10, 15, 12);
+
+type Wish = readonly [string, Dimension[], { since: number | null; until: number | null }, string[]?];
+
+function wishes(): Wish[] {
+  const all = { since: null, until: null };
+  const odd = { since: NOW - 400 * DAY + 7 * 60_000 + 123, until: NOW - 7 * 60_000 };
+  return [
+    ["the last 7 days by tool", ["tool"], { since: NOW - 7 * DAY, until: null }],
+    ["the last 30 days by day", ["day"], { since: NOW - 30 * DAY, until: null }],
+    ["all by tool", ["tool"], all],
+    ["all by model", ["model"], all],
+    ["all by key", ["key"], all],
+    ["all by group", ["group"], all],
+    ["all by gateway", ["gateway"], all],
+    ["all by day", ["day"], all],
+    ["all by tool and model", ["tool", "model"], all],
+    ["all by day and tool", ["day", "tool"], all],
+    ["all by day and model", ["day", "model"], all],
+    ["the last 31 days by hour", ["hour"], { since: NOW - 31 * DAY, until: null }],
+    ["all by hour", ["hour"], all],
+    ["400 days with cut edges by tool", ["tool"], odd],
+    ["one tool by day", ["day"], all, ["codex"]],
+  ];
+}
+
+function timed(db: Database.Database, [name, by, period, tools = []]: Wish) {
+  const times: number[] = [];
+  const cpu: number[] = [];
+  let rows = 0;
+  for (let round = 0; round < ROUNDS; round += 1) {
+    const [began, used] = [performance.now(), process.cpuUsage()];
+    rows = readReport(db, { by, period, tools, models: [] }, NOW).rows.length;
+    times.push(performance.now() - began);
+    const { user, system } = process.cpuUsage(used);
+    cpu.push((user + system) / 1000);
+  }
+  return { name, rows, ms: median(times), cpuMs: median(cpu) };
+}
+
+const [file = "", count = "1000000"] = process.argv.slice(2);
+const began = performance.now();
+const made = !existsSync(file);
+if (made) writeRecords(file, plausible(Number(count), NOW - 400 * DAY, 400));
+const writtenMs = made ? performance.now() - began : null;
+const opened = openForReading(file);
+if (!opened.ok) throw new Error(opened.words);
+const { db, close } = opened.connection;
+const counted = (table: string) =>
+  Number((db.prepare(`SELECT count(*) FROM ${table}`).raw().get() as number[])[0]);
+const result: ReportTimes = {
+  records: counted("records"),
+  cells: counted("cells"),
+  megabytes: statSync(file).size / 1e6,
+  writtenMs,
+  reports: wishes().map((wish) => timed(db, wish)),
+};
+close();
+process.stdout.write(`${JSON.stringify(result)}\n`);

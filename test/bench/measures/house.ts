@@ -1,0 +1,42 @@
+import { join } from "node:path";
+import type { LedgerWrites } from "../house/ledger-writes.ts";
+import type { MatchTimes } from "../house/mirror-match.ts";
+import type { SyncTimes } from "../house/mirror-sync.ts";
+import type { ReportTimes } from "../house/usage-reports.ts";
+import { runScript } from "../load/scripts.ts";
+import type { Plan } from "../plan.ts";
+import type { Scene } from "../processes/scene.ts";
+
+/** What keybearer does besides passing requests on, for which there is nobody to be compared with. */
+export interface House {
+  readonly reports: ReportTimes | null;
+  readonly ledger: readonly LedgerWrites[];
+  readonly sync: SyncTimes | null;
+  readonly match: readonly MatchTimes[];
+}
+
+export async function measureHouse(scene: Scene, { records, consoleRows }: Plan): Promise<House> {
+  const log = join(scene.folder, "usage.db");
+  const size = String(consoleRows);
+  const told = async <T>(words: string, wanted: number, run: () => Promise<T>): Promise<T | null> => {
+    if (wanted === 0) return null;
+    scene.say(words);
+    return await run();
+  };
+  return {
+    reports: await told(`reports over ${records} records`, records, () =>
+      runScript<ReportTimes>(scene, "house/usage-reports.js", [log, String(records)]),
+    ),
+    ledger:
+      (await told("writing records", records, () =>
+        runScript<LedgerWrites[]>(scene, "house/ledger-writes.js", [log]),
+      )) ?? [],
+    sync: await told(`sync of ${consoleRows} console rows`, consoleRows, () =>
+      runScript<SyncTimes>(scene, "house/mirror-sync.js", [size], ["--expose-gc"]),
+    ),
+    match:
+      (await told(`comparing ${consoleRows} console rows`, consoleRows, () =>
+        runScript<MatchTimes[]>(scene, "house/mirror-match.js", [size], ["--expose-gc"]),
+      )) ?? [],
+  };
+}
