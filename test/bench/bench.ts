@@ -1,11 +1,11 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { HELP, type Options, readOptions } from "./options.ts";
 import { FULL, type Plan, QUICK } from "./plan.ts";
 import { createChildren } from "./processes/children.ts";
 import { installRivals } from "./processes/rivals.ts";
-import type { Scene } from "./processes/scene.ts";
+import { programPath, type Scene } from "./processes/scene.ts";
 import { inSvg } from "./report/chart.ts";
 import { inJson } from "./report/json.ts";
 import { ratiosOf } from "./report/ratios.ts";
@@ -27,7 +27,8 @@ async function bench(options: Options, scene: Scene): Promise<void> {
   if (trouble !== null) scene.say(`they could not be installed, and are left out: ${trouble}`);
   const [setting, measured] = await run({
     ...{ scene, quick: options.quick, plan: planOf(options) },
-    path: process.env.PATH ?? "",
+    program: (name) =>
+      options.without.includes(name) ? null : programPath(name, process.env.PATH ?? "", existsSync),
     date: new Date().toISOString(),
   });
   const ratios = ratiosOf(measured);

@@ -8,6 +8,8 @@ export interface Options {
   readonly chart: string | null;
   readonly save: string | null;
   readonly rounds: number | null;
+  /** Programs that count as not installed. */
+  readonly without: readonly string[];
 }
 
 export const HELP = `npm run bench -- [options]
@@ -17,6 +19,7 @@ export const HELP = `npm run bench -- [options]
   --chart FILE   write the chart of the README as SVG
   --save FILE    write the JSON besides
   --rounds N     as many rounds instead
+  --without NAME as if nginx or wrk were not installed; may be given twice
 `;
 
 /** Throws with words on what it does not know. */
@@ -30,10 +33,11 @@ export function readOptions(args: readonly string[]): Options {
       chart: { type: "string" },
       save: { type: "string" },
       rounds: { type: "string" },
+      without: { type: "string", multiple: true, default: [] },
     },
   });
-  const { quick, json, help, chart = null, save = null, rounds } = values;
+  const { quick, json, help, chart = null, save = null, rounds, without } = values;
   if (rounds !== undefined && !/^[1-9]\d?$/.test(rounds))
     throw new Error("--rounds wants a number from 1 to 99");
-  return { quick, json, help, chart, save, rounds: rounds === undefined ? null : Number(rounds) };
+  return { quick, json, help, chart, save, rounds: rounds === undefined ? null : Number(rounds), without };
 }

@@ -1,4 +1,3 @@
-import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { bareNode } from "./candidates/bare-node.ts";
 import { type Candidate, type Kind, startCandidate } from "./candidates/candidate.ts";
@@ -21,7 +20,7 @@ import { type LoadSeries, measureRequests, warmUp } from "./measures/requests.ts
 import { measureStarts } from "./measures/starts.ts";
 import { measureStreams } from "./measures/streams.ts";
 import type { Plan } from "./plan.ts";
-import { programPath, type Scene } from "./processes/scene.ts";
+import type { Scene } from "./processes/scene.ts";
 import { describeMachine } from "./report/machine.ts";
 import type { Contender, Measured, Setting } from "./report/result.ts";
 import { startUpstreams, type Upstreams } from "./upstream/upstreams.ts";
@@ -30,15 +29,16 @@ export interface RunMeans {
   readonly scene: Scene;
   readonly plan: Plan;
   readonly quick: boolean;
-  readonly path: string;
+  /** Where a program lies; null: it is not installed. */
+  readonly program: (name: string) => string | null;
   readonly date: string;
 }
 
 /** One whole run: everybody is started, looked at, and measured in turn. */
-export async function run({ scene, plan, quick, path, date }: RunMeans): Promise<[Setting, Measured]> {
+export async function run({ scene, plan, quick, program, date }: RunMeans): Promise<[Setting, Measured]> {
   const machine = describeMachine();
-  const nginxFile = programPath("nginx", path, existsSync);
-  const wrkFile = programPath("wrk", path, existsSync);
+  const nginxFile = program("nginx");
+  const wrkFile = program("wrk");
   const generator = wrkFile === null ? autocannon() : wrk(wrkFile);
   const upstreams = await startUpstreams(scene, nginxFile);
   const all = [
