@@ -6,6 +6,9 @@ export interface Plan {
   readonly rounds: number;
   /** Of each load. */
   readonly seconds: number;
+  /** So many requests before anything counts, in so many loads at most. */
+  readonly warmRequests: number;
+  readonly warmParts: number;
   readonly loads: readonly LoadPlan[];
   readonly streams: readonly StreamPlan[];
   readonly streamRounds: number;
@@ -44,6 +47,8 @@ export const RATIO_STREAMS = 200;
 export const FULL: Plan = {
   rounds: 5,
   seconds: 2,
+  warmRequests: 10_000,
+  warmParts: 6,
   loads: (["small", "large"] as const).flatMap((body) =>
     [1, 16, 64].map((connections) => ({ connections, body })),
   ),
@@ -65,6 +70,8 @@ export const QUICK: Plan = {
   ...FULL,
   rounds: 3,
   seconds: 1,
+  warmRequests: 3000,
+  warmParts: 2,
   loads: [
     { ...RATIO_LOAD, only: ["nginx", "http-proxy-3", "keybearer", "portkey"] },
     { ...LATENCY_LOAD, only: ["http-proxy-3", "keybearer"] },

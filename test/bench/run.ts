@@ -53,7 +53,7 @@ export async function run({ scene, plan, quick, program, date }: RunMeans): Prom
   const { candidates, contenders } = await admit(scene, neededFor(kinds, plan), upstreams);
   const missing = all.filter((kind) => kind.version() === null);
 
-  await warmUp(scene, generator, candidates, plan.seconds);
+  await warmUp(scene, generator, candidates, plan);
   const loads = await measureRequests(scene, generator, candidates, plan);
   const streams = await measureStreams(scene, candidates, plan);
   const downloads = await measureDownloads(scene, candidates, plan);

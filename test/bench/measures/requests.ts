@@ -22,16 +22,25 @@ export interface LoadSeries {
   readonly rounds: readonly LoadRound[];
 }
 
-/** Before anything counts: code is compiled, connections are made, caches are filled. */
+/**
+ * Before anything counts: code is compiled, connections are made, caches are filled. By requests, not by time: on a busy
+ * machine a second is too few of them for whoever does most.
+ */
 export async function warmUp(
   scene: Scene,
   generator: LoadGenerator,
   candidates: readonly Candidate[],
-  seconds: number,
+  { seconds, warmRequests, warmParts }: Plan,
 ): Promise<void> {
   const body = requestBody(BODY_SIZES.small);
-  for (const { ways } of candidates)
-    await generator.run(scene, { way: ways.plain, body, connections: 16, seconds });
+  for (const { name, ways } of candidates) {
+    scene.say(`${name}: warming up`);
+    let requests = 0;
+    for (let part = 0; part < warmParts && requests < warmRequests; part += 1) {
+      const loaded = await generator.run(scene, { way: ways.plain, body, connections: 16, seconds });
+      requests += loaded.requests;
+    }
+  }
 }
 
 export async function measureRequests(
