@@ -61,7 +61,8 @@ export class Call {
     }
     // Not every end of a call is an error to Node: a 101 nobody asked for only closes.
     request.once("close", () => {
-      if (this.#outgoing === request) this.onFailure(closedEarly());
+      // Nearly always the answer is there, and then no error is made, which costs more than the rest of this.
+      if (this.#outgoing === request && this.#answer === null) this.onFailure(closedEarly());
     });
     const connected = () => {
       this.#connected = true;
