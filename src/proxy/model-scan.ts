@@ -1,4 +1,4 @@
-import { FieldScan } from "../usage/meters/field-scan.ts";
+import { FieldScan, type Wanted, wantedFields } from "../usage/meters/field-scan.ts";
 import { plainPath } from "../usage/record.ts";
 
 /** Looks for the model in a request's body as its bytes pass, cut anywhere. */
@@ -46,7 +46,7 @@ export function modelInPath(endpoint: string): string | null {
 }
 
 function jsonScan(toEnd: boolean): ModelScan {
-  const first = new FieldScan(["model"], LONGEST_NAME);
+  const first = new FieldScan(MODEL, LONGEST_NAME);
   if (!toEnd) {
     return {
       see: (chunk) => first.see(chunk),
@@ -60,7 +60,7 @@ function jsonScan(toEnd: boolean): ModelScan {
       },
     };
   }
-  const last = new FieldScan([...SPELLINGS, ...LENGTHS], LONGEST_NAME, true);
+  const last = new FieldScan(DECISIVE, LONGEST_NAME, true);
   const spelled = () => SPELLINGS.filter((name) => last.get(name) !== undefined);
   return {
     see(chunk) {
@@ -98,6 +98,9 @@ const LENGTHS: readonly string[] = [
   "generationConfig.maxOutputTokens",
   "generationConfig.candidateCount",
 ];
+
+const MODEL: Wanted = wantedFields(["model"]);
+const DECISIVE: Wanted = wantedFields([...SPELLINGS, ...LENGTHS]);
 
 function spellings(word: string): string[] {
   let all = [""];

@@ -1,4 +1,4 @@
-import { FieldScan } from "./field-scan.ts";
+import { FieldScan, type Wanted } from "./field-scan.ts";
 
 /** One server-sent event. */
 export interface ServerEvent {
@@ -16,7 +16,7 @@ export interface ServerEvent {
 export interface EventOptions {
   readonly onEvent: (event: ServerEvent) => void;
   /** What to look for in an event that is too long to be kept. */
-  readonly wanted: readonly string[];
+  readonly wanted: readonly string[] | Wanted;
   /** Bytes of data kept of one event; default 1 MB. */
   readonly most?: number;
 }

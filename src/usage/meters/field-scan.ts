@@ -19,6 +19,27 @@ const MOST_BYTES = 64 * 1024;
 type State = Mark | "value" | "in-key" | "in-value";
 type Mark = "start" | "between" | "first-key" | "next-key" | "colon" | "after";
 
+/** Paths of one or two keys, and what follows from them: worked out once, since every request scans for the same ones. */
+export interface Wanted {
+  readonly paths: ReadonlySet<string>;
+  /** The outer keys of the paths of two. */
+  readonly parents: ReadonlySet<string>;
+  /** Bytes of the longest key as it may be written. */
+  readonly longestKey: number;
+}
+
+/** @param paths "model", "response.usage". Not a path together with its own outer key. */
+export function wantedFields(paths: readonly string[]): Wanted {
+  const ofTwo = paths.filter((path) => path.includes("."));
+  const keys = paths.flatMap((path) => path.split("."));
+  return {
+    paths: new Set(paths),
+    parents: new Set(ofTwo.map((path) => path.slice(0, path.indexOf(".")))),
+    // Every character of a key may be written as \u0000, and the quotes are read with it.
+    longestKey: 2 + 6 * Math.max(0, ...keys.map((key) => key.length)),
+  };
+}
+
 /**
  * Finds a few fields of a JSON text as its bytes pass, cut anywhere, without building or keeping the document. It reads
  * the two outer levels; what lies deeper, and what is not wanted, is passed over by its quotes and brackets and not
@@ -48,21 +69,19 @@ export class FieldScan {
   #path: string | null = null;
 
   /**
-   * @param wanted paths of one or two keys: "model", "response.usage". Not a path together with its own outer key.
+   * @param wanted see wantedFields.
    * @param most a longer value counts as not found.
    * @param toEnd false: done as soon as each field was seen, and of a key that stands twice the first counts. That is
    *   for a request, where the rest may be megabytes, and only for what is harmless to get wrong: JSON.parse, Go and
    *   Python, and so the gateway, take the last. true: read to the end, and the last counts. So for every answer.
    */
-  constructor(wanted: readonly string[], most: number = MOST_BYTES, toEnd = false) {
-    this.#wanted = new Set(wanted);
-    const ofTwo = wanted.filter((path) => path.includes("."));
-    this.#parents = new Set(ofTwo.map((path) => path.slice(0, path.indexOf("."))));
+  constructor(wanted: readonly string[] | Wanted, most: number = MOST_BYTES, toEnd = false) {
+    const { paths, parents, longestKey } = "paths" in wanted ? wanted : wantedFields(wanted);
+    this.#wanted = paths;
+    this.#parents = parents;
     this.#most = most;
     this.#toEnd = toEnd;
-    // Every character of a key may be written as \u0000, and the quotes are read with it.
-    this.#longestKey =
-      2 + 6 * Math.max(0, ...wanted.flatMap((path) => path.split(".")).map((key) => key.length));
+    this.#longestKey = longestKey;
   }
 
   /** Every field was seen (unless it reads to the end), or the document ended, or it is no JSON. */

@@ -1,4 +1,5 @@
 import type { Metering, Tokens } from "../record.ts";
+import { type Wanted, wantedFields } from "./field-scan.ts";
 import { type Counts, countsOf, laterCounts, tokensOf } from "./tokens-of.ts";
 
 /** Looks a path of one or two keys up in a document. */
@@ -18,7 +19,7 @@ const IDS = ["id", "response.id", "message.id", "responseId", "response.response
 const MODELS = ["model", "response.model", "message.model", "modelVersion", "response.modelVersion"];
 
 /** All that is looked for in a document that is too long to be parsed. */
-export const WANTED: readonly string[] = [...USAGE, ...IDS, ...MODELS, "type", "error"];
+export const WANTED: Wanted = wantedFields([...USAGE, ...IDS, ...MODELS, "type", "error"]);
 
 /** Printable, and no longer than an id or the name of a model is. */
 const NAME = /^[\x21-\x7e]{1,200}$/;
