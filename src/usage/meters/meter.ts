@@ -58,8 +58,9 @@ class BodyReader {
   readonly #head: AnswerHead;
   readonly #tally: Tally;
   readonly #lastWord: LastWord;
-  readonly #fields = new FieldScan(WANTED, undefined, true);
-  readonly #events = new EventReader({ onEvent: (event) => this.#onEvent(event), wanted: WANTED });
+  /** The one of the two that the first byte decided for. */
+  #fields: FieldScan | null = null;
+  #events: EventReader | null = null;
   readonly #text: TextScan | null;
   /** Gateways lie about the content type, so that the first byte decides. */
   #kind: "unknown" | "json" | "events" | "neither";
@@ -90,8 +91,9 @@ class BodyReader {
 
   finish(trouble: string | null): Reading {
     try {
-      if (this.#kind === "events") this.#events.finish();
-      else if (this.#kind === "json") this.#tally.take((path) => this.#fields.get(path));
+      const fields = this.#fields;
+      this.#events?.finish();
+      if (fields !== null) this.#tally.take((path) => fields.get(path));
     } catch {
       this.#trouble = "the meter failed";
     }
@@ -118,15 +120,17 @@ class BodyReader {
     if (first === OPEN_OBJECT || first === OPEN_LIST) this.#kind = "json";
     else if (EVENT_STREAM.test(this.#head.contentType)) this.#kind = "events";
     else this.#kind = FIRST_OF_EVENTS.test(String.fromCharCode(first)) ? "events" : "neither";
+    if (this.#kind === "json") this.#fields = new FieldScan(WANTED, undefined, true);
+    else if (this.#kind === "events")
+      this.#events = new EventReader({ onEvent: (event) => this.#onEvent(event), wanted: WANTED });
     return chunk.subarray(at);
   }
 
   #read(chunk: Buffer): void {
-    if (this.#kind === "events") this.#events.see(chunk);
-    else if (this.#kind === "json") {
-      this.#fields.see(chunk);
-      this.#text?.see(chunk);
-    }
+    this.#events?.see(chunk);
+    if (this.#fields === null) return;
+    this.#fields.see(chunk);
+    this.#text?.see(chunk);
   }
 
   #onEvent({ name, data, fields }: ServerEvent): void {
