@@ -3,7 +3,7 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Logger } from "../logger.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Prices } from "../usage/prices.ts";
-import type { UsageRecord } from "../usage/record.ts";
+import { type UsageRecord, wholeRecord } from "../usage/record.ts";
 import type { Strangers } from "../usage/strangers.ts";
 import { callOf } from "./counting.ts";
 import { NOTHING_SENT, type Outcome } from "./exchange.ts";
@@ -72,7 +72,7 @@ function record(request: Request, outcome: Outcome, means: SettleMeans): UsageRe
   const closing = closingOf(request, outcome, clock.now(), prices);
   if (request.recorded) ledger.close(request.id, closing);
   else if (request.tool !== null || strangers.admit(clock.now())) ledger.add(opening, closing);
-  const whole = { ...opening, ...closing, billed_microdollars: null };
+  const whole = wholeRecord(opening, closing);
   means.tell(whole);
   return whole;
 }

@@ -77,6 +77,54 @@ export interface Closing {
   readonly gateway_ids: Readonly<Record<string, string>>;
 }
 
+/**
+ * A record from its two halves. Written out: to spread two objects of so many fields into one takes V8 longer than to
+ * write the record to disk.
+ */
+export function wholeRecord(opening: Opening, closing: Closing): UsageRecord {
+  return {
+    id: opening.id,
+    started_at: opening.started_at,
+    tool: opening.tool,
+    gateway: opening.gateway,
+    group: opening.group,
+    multiplier: opening.multiplier,
+    key: opening.key,
+    protocol: opening.protocol,
+    method: opening.method,
+    endpoint: opening.endpoint,
+    model: closing.model ?? opening.model,
+    process: opening.process,
+    waited_ms: opening.waited_ms,
+    held_tokens: opening.held_tokens,
+    held_microdollars: opening.held_microdollars,
+    admitted_at: opening.admitted_at,
+    first_byte_at: closing.first_byte_at,
+    ended_at: closing.ended_at,
+    model_answered: closing.model_answered,
+    stream: closing.stream,
+    status: closing.status,
+    end: closing.end,
+    cause: closing.cause,
+    refusal: closing.refusal,
+    input_tokens: closing.input_tokens,
+    cache_read_tokens: closing.cache_read_tokens,
+    cache_write_tokens: closing.cache_write_tokens,
+    output_tokens: closing.output_tokens,
+    reasoning_tokens: closing.reasoning_tokens,
+    tokens_from: closing.tokens_from,
+    list_microdollars: closing.list_microdollars,
+    cost_microdollars: closing.cost_microdollars,
+    billed_microdollars: null,
+    bytes_in: closing.bytes_in,
+    bytes_out: closing.bytes_out,
+    counts: closing.counts,
+    counted_tokens: closing.counted_tokens,
+    counted_microdollars: closing.counted_microdollars,
+    gateway_ids: closing.gateway_ids,
+  };
+}
+
 export type RecordEnd = "complete" | "client-left" | "gateway-failed" | "refused" | "interrupted";
 export type TokensFrom = "reported" | "console" | "estimated" | "none";
 

@@ -1,4 +1,4 @@
-import type { Closing, Opening, UsageRecord } from "../../record.ts";
+import { type Closing, type Opening, type UsageRecord, wholeRecord } from "../../record.ts";
 import { createTally, type Tally } from "../cells.ts";
 import { type Connection, openForWriting } from "../connect.ts";
 import { faultOf } from "../fault.ts";
@@ -111,12 +111,7 @@ function apply(entry: Entry, rows: Rows, tally: Tally): void {
     return;
   }
   const { closing } = entry;
-  const whole: UsageRecord = {
-    ...opening,
-    ...closing,
-    model: closing.model ?? opening.model,
-    billed_microdollars: null,
-  };
+  const whole = wholeRecord(opening, closing);
   const changed =
     entry.kind === "close"
       ? // Not there: it was opened in a file that is gone since.
