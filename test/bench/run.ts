@@ -50,7 +50,7 @@ export async function run({ scene, plan, quick, program, date }: RunMeans): Prom
     portkey(),
   ];
   const kinds = all.filter((kind) => kind.version() !== null);
-  const { candidates, contenders } = await admit(scene, neededFor(kinds, plan), upstreams);
+  const { candidates, contenders } = await admit(scene, neededFor(kinds, plan), upstreams, plan);
   const missing = all.filter((kind) => kind.version() === null);
 
   await warmUp(scene, generator, candidates, plan);
@@ -88,7 +88,10 @@ async function onKeybearer(
   const compared = kinds.filter(({ name }) => name === "keybearer" || name === "http-proxy-3");
   return {
     flat: await measureFlatMemory(scene, generator, compared, upstreams, plan.flatRequests),
-    reload: await measureReload(scene, upstreams, plan.toolsInReload, plan.reloadRounds),
+    reload:
+      plan.reloadRounds === 0
+        ? null
+        : await measureReload(scene, upstreams, plan.toolsInReload, plan.reloadRounds),
     house: await measureHouse(scene, plan),
   };
 }
@@ -104,13 +107,14 @@ async function admit(
   scene: Scene,
   kinds: readonly Kind[],
   upstreams: Upstreams,
+  { downloadRounds }: Plan,
 ): Promise<{ candidates: Candidate[]; contenders: Contender[] }> {
   const candidates: Candidate[] = [];
   const contenders: Contender[] = [];
   for (const kind of kinds) {
     scene.say(`${kind.name}: starting, and checking its answers`);
     const candidate = await startCandidate(kind, scene, upstreams);
-    const { faults, bodiesUnchanged } = await check(scene, candidate);
+    const { faults, bodiesUnchanged } = await check(scene, candidate, downloadRounds > 0);
     if (faults.length > 0) throw new Error(`${kind.name} answers wrongly: ${faults.join("; ")}`);
     candidates.push(candidate);
     const { name, title, version } = candidate;
