@@ -17,13 +17,13 @@ export function describeMachine(): Machine {
     processor: (all[0]?.model ?? "unknown processor").trim(),
     cores: all.length,
     memoryBytes: totalmem(),
-    system: `${platform()} ${release()}`,
+    // Not what follows the version: builds of a system name their builder.
+    system: `${platform()} ${release().split("-")[0]}`,
     node: process.versions.node,
     loadBefore: loadavg()[0] ?? 0,
   };
 }
 
-/** Of the kernel only what is of use: builds of a system name their builder. */
 export function machineInWords({ processor, cores, memoryBytes, system, node }: Machine): string {
   const memory = `${Math.round(memoryBytes / 1024 ** 3)} GB`;
   return `${processor}, ${cores} cores, ${memory}, ${system}, node ${node}`;
