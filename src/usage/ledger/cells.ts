@@ -1,4 +1,4 @@
-import { meteringOf, type UsageRecord } from "../record.ts";
+import { type Closing, meteringOf, type Opening, type UsageRecord } from "../record.ts";
 import { bucketOf, type FirstBytes, mergeFirstBytes } from "./first-bytes.ts";
 
 /** A quarter of an hour: every time zone is a multiple of that away from UTC. */
@@ -52,70 +52,98 @@ export function slotOf(time: number): number {
 
 /** The cell a finished record belongs to, holding what this one record adds to it. */
 export function cellOf(record: UsageRecord): Cell {
-  const { end, status } = record;
+  return cellOfHalves(record, record, record.billed_microdollars);
+}
+
+/** The same of a record that was not put together. */
+function cellOfHalves(opening: Opening, closing: Closing, billed: number | null): Cell {
+  const { end, status } = closing;
   const failed = end === "gateway-failed" || (end === "complete" && status !== null && status >= 400);
-  const known = record.input_tokens !== null && record.output_tokens !== null;
+  const known = closing.input_tokens !== null && closing.output_tokens !== null;
   const firstBytes: FirstBytes = new Map();
-  if (record.first_byte_at !== null) firstBytes.set(bucketOf(record.first_byte_at - record.started_at), 1);
+  if (closing.first_byte_at !== null) firstBytes.set(bucketOf(closing.first_byte_at - opening.started_at), 1);
   return {
-    slot: slotOf(record.started_at),
-    tool: record.tool ?? "",
-    gateway: record.gateway ?? "",
-    group: record.group ?? "",
-    key: record.key ?? "",
-    model: record.model ?? record.model_answered ?? "",
+    slot: slotOf(opening.started_at),
+    tool: opening.tool ?? "",
+    gateway: opening.gateway ?? "",
+    group: opening.group ?? "",
+    key: opening.key ?? "",
+    model: closing.model ?? opening.model ?? closing.model_answered ?? "",
     sums: {
       requests: 1,
       refused: one(end === "refused"),
       failed: one(failed),
       client_left: one(end === "client-left"),
       interrupted: one(end === "interrupted"),
-      unmetered: one(mayCost(record) && !known),
-      unpriced: one(known && record.list_microdollars === null),
-      input_tokens: record.input_tokens ?? 0,
-      cache_read_tokens: record.cache_read_tokens ?? 0,
-      cache_write_tokens: record.cache_write_tokens ?? 0,
-      output_tokens: record.output_tokens ?? 0,
-      reasoning_tokens: record.reasoning_tokens ?? 0,
-      list_microdollars: record.list_microdollars ?? 0,
-      cost_microdollars: record.cost_microdollars ?? 0,
-      billed_microdollars: record.billed_microdollars ?? 0,
-      billed_requests: one(record.billed_microdollars !== null),
+      unmetered: one(!known && mayCost(opening, closing)),
+      unpriced: one(known && closing.list_microdollars === null),
+      input_tokens: closing.input_tokens ?? 0,
+      cache_read_tokens: closing.cache_read_tokens ?? 0,
+      cache_write_tokens: closing.cache_write_tokens ?? 0,
+      output_tokens: closing.output_tokens ?? 0,
+      reasoning_tokens: closing.reasoning_tokens ?? 0,
+      list_microdollars: closing.list_microdollars ?? 0,
+      cost_microdollars: closing.cost_microdollars ?? 0,
+      billed_microdollars: billed ?? 0,
+      billed_requests: one(billed !== null),
       counted_microdollars:
-        record.counts === false
+        closing.counts === false
           ? 0
           : // As spent.ts has it: the console's word counts before ours.
-            (record.billed_microdollars ?? record.counted_microdollars ?? record.held_microdollars ?? 0),
+            (billed ?? closing.counted_microdollars ?? opening.held_microdollars ?? 0),
     },
     firstBytes,
   };
 }
 
 /** What tells whether a request may have cost something. */
-export type Costing = Pick<
-  UsageRecord,
-  "method" | "endpoint" | "status" | "end" | "refusal" | "bytes_in" | "first_byte_at"
->;
+export type Costing = Pick<Opening, "method" | "endpoint"> & CostingEnd;
+type CostingEnd = Pick<Closing, "status" | "end" | "refusal" | "bytes_in" | "first_byte_at">;
 
 /** It asked for something that is billed, and reached a gateway, or may have. */
 export function mayHaveArrived(record: Costing): boolean {
-  const { method, endpoint, status, end, refusal } = record;
+  return hasArrived(record, record);
+}
+
+function hasArrived(
+  { method, endpoint }: Pick<Opening, "method" | "endpoint">,
+  closing: CostingEnd,
+): boolean {
+  const { status, end, refusal } = closing;
   // What a WebSocket carries is not read.
   const billable = meteringOf(method, endpoint) !== null || status === 101;
   if (!billable || end === "refused" || refusal === "gateway-unreachable") return false;
   // It left before anything of it was sent.
-  return end !== "client-left" || record.bytes_in > 0 || record.first_byte_at !== null;
+  return end !== "client-left" || closing.bytes_in > 0 || closing.first_byte_at !== null;
 }
 
 /** The same, and the gateway did not refuse it. */
-function mayCost(record: Costing): boolean {
-  const { status, refusal } = record;
+function mayCost(opening: Opening, closing: Closing): boolean {
+  const { status, refusal } = closing;
   // A status beside a refusal of ours is ours: nobody knows what the gateway did.
-  return mayHaveArrived(record) && (refusal !== null || status === null || status < 400);
+  return hasArrived(opening, closing) && (refusal !== null || status === null || status < 400);
 }
 
 export function emptySums(): Sums {
-  return Object.fromEntries(SUMS.map((name) => [name, 0])) as Sums;
+  return {
+    requests: 0,
+    refused: 0,
+    failed: 0,
+    client_left: 0,
+    interrupted: 0,
+    unmetered: 0,
+    unpriced: 0,
+    input_tokens: 0,
+    cache_read_tokens: 0,
+    cache_write_tokens: 0,
+    output_tokens: 0,
+    reasoning_tokens: 0,
+    list_microdollars: 0,
+    cost_microdollars: 0,
+    billed_microdollars: 0,
+    billed_requests: 0,
+    counted_microdollars: 0,
+  };
 }
 
 /** Adds what the second cell holds to the first, which it changes; `times` -1 takes it out again. */
@@ -127,6 +155,8 @@ export function addCell(into: Pick<Cell, "sums" | "firstBytes">, from: Cell, tim
 /** Collects what records add to their cells, so that each cell is written once for many of them. */
 export interface Tally {
   count(record: UsageRecord): void;
+  /** A record that was not put together. */
+  countHalves(opening: Opening, closing: Closing): void;
   /** Sums from elsewhere. */
   add(cell: Cell): void;
   /** A finished record was corrected: the old leaves its cell, the new enters its own. */
@@ -135,22 +165,40 @@ export interface Tally {
   cells(): Iterable<Cell>;
 }
 
+/** Tells a cell from every other. */
+export function cellName({
+  slot,
+  tool,
+  gateway,
+  group,
+  key,
+  model,
+}: Lane & { readonly slot: number }): string {
+  return JSON.stringify([slot, tool, gateway, group, key, model]);
+}
+
 export function createTally(): Tally {
   const cells = new Map<string, Cell>();
+  // Most flushes hold records of one cell: its name is not worked out again for each of them.
+  let last: Cell | null = null;
 
   function add(cell: Cell, times: number): void {
-    const { slot, tool, gateway, group, key, model } = cell;
-    const name = JSON.stringify([slot, tool, gateway, group, key, model]);
-    let sum = cells.get(name);
-    if (sum === undefined) {
-      sum = { ...cell, sums: emptySums(), firstBytes: new Map() };
-      cells.set(name, sum);
-    }
-    addCell(sum, cell, times);
+    if (last === null || !isSame(last, cell)) last = sumOf(cell);
+    addCell(last, cell, times);
+  }
+
+  function sumOf(cell: Cell): Cell {
+    const name = cellName(cell);
+    const found = cells.get(name);
+    if (found !== undefined) return found;
+    const sum = { ...cell, sums: emptySums(), firstBytes: new Map() };
+    cells.set(name, sum);
+    return sum;
   }
 
   return {
     count: (record) => add(cellOf(record), 1),
+    countHalves: (opening, closing) => add(cellOfHalves(opening, closing, null), 1),
     add: (cell) => add(cell, 1),
     change(before, after) {
       add(cellOf(before), -1);
@@ -158,6 +206,17 @@ export function createTally(): Tally {
     },
     cells: () => cells.values(),
   };
+}
+
+function isSame(a: Cell, b: Cell): boolean {
+  return (
+    a.slot === b.slot &&
+    a.tool === b.tool &&
+    a.gateway === b.gateway &&
+    a.group === b.group &&
+    a.key === b.key &&
+    a.model === b.model
+  );
 }
 
 function one(holds: boolean): number {

@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import type { Closing, Opening, UsageRecord } from "../record.ts";
-import { addCell, type Cell, emptySums, SUMS, type Tally } from "./cells.ts";
-import { readFirstBytes, writeFirstBytes } from "./first-bytes.ts";
+import { createCellWriter } from "./cell-writer.ts";
+import type { Tally } from "./cells.ts";
 import { columnsOf, numberIn } from "./raw-row.ts";
 
 /** The columns of a record, in the order in which they are written. */
@@ -50,7 +50,6 @@ const CLOSING = [
 ] as const satisfies readonly (keyof Closing)[];
 
 const WHOLE = [...OPENING, ...CLOSING, "billed_microdollars"] as const;
-const LANE = ["tool", "gateway", "group", "key", "model"] as const;
 
 /** The columns of recordOf's rows. */
 export const RECORD_COLUMNS: string = names(WHOLE);
@@ -58,8 +57,6 @@ export const RECORD_COLUMNS: string = names(WHOLE);
 export function recordColumnsOf(there: ReadonlySet<string>): string {
   return WHOLE.map((name) => (there.has(name) ? `"${name}"` : "NULL")).join(", ");
 }
-/** The columns of cellOfRow's rows. */
-export const CELL_COLUMNS: string = names([...LANE, "slot", ...SUMS, "first_bytes"]);
 
 /** The statements of one open log. Everything here runs inside the caller's transaction. */
 export interface Rows {
@@ -72,6 +69,10 @@ export interface Rows {
   running(): UsageRecord[];
   lowestSeq(): number | null;
   count(tally: Tally): void;
+  /** As a transaction begins in which only records are written: what is known of their cells need not be read again. */
+  rememberCells(): void;
+  /** A transaction was undone. */
+  forgetCells(): void;
   fact(name: string): string | null;
   setFact(name: string, value: string): void;
   factsLike(prefix: string): { readonly name: string; readonly value: string }[];
@@ -90,39 +91,33 @@ export function createRows(db: Database.Database): Rows {
   const has = db.prepare("SELECT 1 FROM log.records WHERE id = ?").raw();
   const running = db.prepare(`SELECT ${RECORD_COLUMNS} FROM log.records WHERE end IS NULL`).raw();
   const lowest = db.prepare("SELECT min(seq) FROM log.records").raw();
-  const where = LANE.map((name) => `"${name}" = ?`).join(" AND ");
-  const cell = db.prepare(`SELECT ${CELL_COLUMNS} FROM log.cells WHERE ${where} AND slot = ?`).raw();
-  const puts = db.prepare(
-    `INSERT OR REPLACE INTO log.cells (${CELL_COLUMNS})
-     VALUES (${marks(LANE.length + SUMS.length + 2)})`,
-  );
+  const cells = createCellWriter(db);
   const fact = db.prepare("SELECT value FROM log.facts WHERE name = ?").raw();
   const facts = db.prepare("SELECT name, value FROM log.facts WHERE name >= ? AND name < ?").raw();
   const setFact = db.prepare("INSERT OR REPLACE INTO log.facts (name, value) VALUES (?, ?)");
 
-  function countCell(added: Cell): void {
-    const place = [...LANE.map((name) => added[name]), added.slot];
-    const before = cell.get(...place);
-    const sum = before === undefined ? { sums: emptySums(), firstBytes: new Map() } : cellOfRow(before);
-    addCell(sum, added);
-    puts.run(...place, ...SUMS.map((name) => sum.sums[name]), writeFirstBytes(sum.firstBytes));
-  }
-
   return {
-    open: (opening) => void opens.run(...OPENING.map((name) => plain(opening[name]))),
+    open: (opening) => void opens.run(openingValues(opening)),
     complete(id, closing) {
-      const values = CLOSING.map((name) => plain(closing[name]));
-      return completes.run(...values, closing.model, id).changes > 0;
+      const values = closingValues(closing);
+      values.push(closing.model, id);
+      return completes.run(values).changes > 0;
     },
     insert(record, seq) {
-      return inserts.run(seq ?? null, ...WHOLE.map((name) => plain(record[name]))).changes > 0;
+      const values = [
+        seq ?? null,
+        ...openingValues(record),
+        ...closingValues(record),
+        record.billed_microdollars,
+      ];
+      return inserts.run(values).changes > 0;
     },
     has: (id) => has.get(id) !== undefined,
     running: () => running.all().map(recordOf),
     lowestSeq: () => numberIn(lowest.get()),
-    count(tally) {
-      for (const added of tally.cells()) countCell(added);
-    },
+    count: (tally) => cells.count(tally),
+    rememberCells: () => cells.remember(),
+    forgetCells: () => cells.forget(),
     fact(name) {
       const [value] = columnsOf(fact.get(name));
       return value === undefined ? null : String(value);
@@ -167,25 +162,6 @@ export function recordOf(row: unknown): UsageRecord {
   return { ...record, stream, counts, gateway_ids: idsIn(record.gateway_ids) } as unknown as UsageRecord;
 }
 
-export function cellOfRow(row: unknown): Cell {
-  const values = columnsOf(row);
-  const [tool, gateway, group, key, model] = values.slice(0, LANE.length).map(String);
-  const sums = emptySums();
-  SUMS.forEach((name, at) => {
-    sums[name] = Number(values[LANE.length + 1 + at] ?? 0);
-  });
-  return {
-    tool: tool ?? "",
-    gateway: gateway ?? "",
-    group: group ?? "",
-    key: key ?? "",
-    model: model ?? "",
-    slot: Number(values[LANE.length]),
-    sums,
-    firstBytes: readFirstBytes(String(values[LANE.length + 1 + SUMS.length] ?? "")),
-  };
-}
-
 function names(columns: readonly string[]): string {
   return columns.map((name) => `"${name}"`).join(", ");
 }
@@ -200,8 +176,59 @@ function idsIn(text: unknown): Readonly<Record<string, string>> {
 
 type Value = string | number | null;
 
-/** As SQLite takes it. */
-function plain(value: Value | boolean | Readonly<Record<string, string>>): Value {
-  if (typeof value === "boolean") return value ? 1 : 0;
-  return typeof value === "object" && value !== null ? JSON.stringify(value) : value;
+/*
+ * As SQLite takes them, in the order of OPENING and CLOSING. Written out, and handed over as one array: looked up by
+ * name and spread into arguments they take as long as the statement itself.
+ */
+
+function openingValues(opening: Opening): Value[] {
+  return [
+    opening.id,
+    opening.started_at,
+    opening.tool,
+    opening.gateway,
+    opening.group,
+    opening.multiplier,
+    opening.key,
+    opening.protocol,
+    opening.method,
+    opening.endpoint,
+    opening.model,
+    opening.process,
+    opening.waited_ms,
+    opening.held_tokens,
+    opening.held_microdollars,
+    opening.admitted_at,
+  ];
+}
+
+function closingValues(closing: Closing): Value[] {
+  return [
+    closing.first_byte_at,
+    closing.ended_at,
+    closing.model_answered,
+    flag(closing.stream),
+    closing.status,
+    closing.end,
+    closing.cause,
+    closing.refusal,
+    closing.input_tokens,
+    closing.cache_read_tokens,
+    closing.cache_write_tokens,
+    closing.output_tokens,
+    closing.reasoning_tokens,
+    closing.tokens_from,
+    closing.list_microdollars,
+    closing.cost_microdollars,
+    closing.bytes_in,
+    closing.bytes_out,
+    flag(closing.counts),
+    closing.counted_tokens,
+    closing.counted_microdollars,
+    JSON.stringify(closing.gateway_ids),
+  ];
+}
+
+function flag(value: boolean | null): number | null {
+  return value === null ? null : Number(value);
 }

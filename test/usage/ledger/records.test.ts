@@ -1,4 +1,5 @@
 import fc from "fast-check";
+import Database from "libsql";
 import t from "tap";
 import { cellOf, createTally, SUMS } from "../../../src/usage/ledger/cells.ts";
 import { writeFirstBytes } from "../../../src/usage/ledger/first-bytes.ts";
@@ -62,6 +63,48 @@ t.test("the model that only the rest of the request told replaces none, none rep
     recordsIn(file).map(({ model }) => model),
     ["asked", "told late"],
   );
+  t.same(cellsIn(file), expectedCells(file));
+});
+
+t.test("sums stay true whoever else writes cells between two records", async (t) => {
+  const { ledger, file } = startLedger(t);
+  const finish = async () => {
+    const one = opening({ started_at: 1_763_164_800_000 });
+    await openAll(ledger, [one]);
+    ledger.close(one.id, closing());
+    await turn();
+    t.same(cellsIn(file), expectedCells(file));
+  };
+  await finish();
+  await finish();
+  ledger.ask((db) => db.exec("UPDATE log.records SET list_microdollars = 7, cost_microdollars = 9"));
+  const corrected = "UPDATE log.cells SET list_microdollars = 14, cost_microdollars = 18";
+  ledger.ask((db) => db.exec(corrected));
+  await finish();
+  const undone = () => ledger.ask((db) => db.exec("BEGIN; DELETE FROM log.cells; ROLLBACK"));
+  undone();
+  await finish();
+  const another = new Database(file);
+  another.exec("DELETE FROM records; DELETE FROM cells");
+  another.close();
+  await finish();
+});
+
+t.test("a record that could not be written is not in the sums either", async (t) => {
+  const { ledger, file } = startLedger(t);
+  const openings = [opening(), opening(), opening()];
+  await openAll(ledger, openings);
+  const [first, second, third] = openings.map(({ id }) => id);
+  ledger.close(first ?? "", closing());
+  await turn();
+  ledger.ask((db) =>
+    db.exec("CREATE TEMP TRIGGER no BEFORE INSERT ON log.cells BEGIN SELECT raise(ABORT, 'no'); END"),
+  );
+  ledger.close(second ?? "", closing());
+  await turn();
+  ledger.ask((db) => db.exec("DROP TRIGGER IF EXISTS no"));
+  ledger.close(third ?? "", closing());
+  await until("all are completed", () => recordsIn(file).every(({ end }) => end !== null));
   t.same(cellsIn(file), expectedCells(file));
 });
 

@@ -1,9 +1,10 @@
 import type { UsageRecord } from "../../record.ts";
+import { CELL_COLUMNS, cellOfRow } from "../cell-writer.ts";
 import { type Cell, FOLDED_SLOT } from "../cells.ts";
 import { type Connection, openForSalvage } from "../connect.ts";
 import { faultOf, isPassing } from "../fault.ts";
 import { answerOf, numberIn } from "../raw-row.ts";
-import { CELL_COLUMNS, cellOfRow, recordColumnsOf, recordOf } from "../rows.ts";
+import { recordColumnsOf, recordOf } from "../rows.ts";
 import { type LiftRow, liftsIn } from "./lifts.ts";
 
 /** A log that is no longer in use, as far as it can be read. Every method throws what may pass, and nothing else. */

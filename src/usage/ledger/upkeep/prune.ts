@@ -1,7 +1,7 @@
 import type Database from "libsql";
+import { CELL_COLUMNS, cellOfRow } from "../cell-writer.ts";
 import { FOLDED_SLOT, type Lane, SLOT_MS, slotOf } from "../cells.ts";
 import { answerOf, columnsOf, firstOf } from "../raw-row.ts";
-import { CELL_COLUMNS, cellOfRow } from "../rows.ts";
 import type { Book } from "../writing/book.ts";
 
 /** The start of what is kept, wall time: whoever compares with something older must know that it is no longer here. */

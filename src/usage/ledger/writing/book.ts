@@ -50,8 +50,8 @@ export function openBook(file: string, sync: "normal" | "full"): Book {
 
   function write(entries: readonly Entry[]): Poisoned[] {
     const poisoned: Poisoned[] = [];
-    inTransaction((rows, tally) => {
-      poisoned.length = 0;
+    const writeAll = (rows: Rows, tally: Tally) => {
+      rows.rememberCells();
       for (const entry of entries) {
         try {
           apply(entry, rows, tally);
@@ -62,7 +62,13 @@ export function openBook(file: string, sync: "normal" | "full"): Book {
           poisoned.push({ entry, words: message });
         }
       }
-    });
+    };
+    try {
+      inTransaction(writeAll);
+    } catch (error) {
+      rows.forgetCells();
+      throw error;
+    }
     return poisoned;
   }
 
@@ -111,13 +117,13 @@ function apply(entry: Entry, rows: Rows, tally: Tally): void {
     return;
   }
   const { closing } = entry;
-  const whole = wholeRecord(opening, closing);
+  const insert = () => rows.insert(wholeRecord(opening, closing));
   const changed =
     entry.kind === "close"
       ? // Not there: it was opened in a file that is gone since.
-        rows.complete(opening.id, closing) || (!rows.has(opening.id) && rows.insert(whole))
-      : rows.insert(whole);
-  if (changed) tally.count(whole);
+        rows.complete(opening.id, closing) || (!rows.has(opening.id) && insert())
+      : insert();
+  if (changed) tally.countHalves(opening, closing);
 }
 
 function takeOver(rows: Rows, tally: Tally, running: ReadonlyMap<string, Running>): number {

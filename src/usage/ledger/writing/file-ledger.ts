@@ -191,10 +191,9 @@ export class FileLedger implements Ledger {
   }
 
   #flush(): void {
-    const items = [...this.#waiting.items()];
+    const items = this.#waiting.items();
     const refused = this.#keeper.write(items.map(({ entry }) => entry));
-    const written = new Set(items);
-    this.#waiting.drop((item) => written.has(item));
+    this.#waiting.remove(items);
     this.#reject(refused);
     const rejected = new Set(refused.map(({ entry }) => entry));
     for (const { entry, told } of items) {

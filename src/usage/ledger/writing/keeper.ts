@@ -73,7 +73,7 @@ export class Keeper {
     // Only a real write tells that the disk is back.
     if (this.#trouble !== null) this.#probe(book);
     const poisoned = book.write(entries);
-    this.#recent.push(...entries.filter(({ kind }) => kind !== "open"));
+    for (const entry of entries) if (entry.kind !== "open") this.#recent.push(entry);
     if (this.#trouble !== null) this.#means.log.info("the usage log can be written again");
     this.#trouble = null;
     return poisoned;

@@ -15,8 +15,11 @@ export interface Waiting {
   /** Records that wait, openings apart. */
   readonly records: number;
   push(item: Item): void;
+  /** All that wait now; what comes later is not among them. */
   items(): readonly Item[];
-  /** Takes out what is written, or given up. */
+  /** Takes out what is written. */
+  remove(written: readonly Item[]): void;
+  /** Takes out what is given up. */
   drop(which: (item: Item) => boolean): Item[];
   /**
    * Holds it to its bounds and answers what had to go: refusals before anything that was sent to a gateway, the oldest
@@ -32,6 +35,7 @@ const RECORD_BYTES = 500;
 
 export function createWaiting(): Waiting {
   let items: Item[] = [];
+  let given = false;
 
   const isRecord = ({ entry }: Item) => entry.kind !== "open";
   const records = () => items.reduce((count, item) => count + (isRecord(item) ? 1 : 0), 0);
@@ -49,8 +53,25 @@ export function createWaiting(): Waiting {
     get records() {
       return records();
     },
-    push: (item) => void items.push(item),
-    items: () => items,
+    push(item) {
+      // Whoever has been given the items goes on with those it was given.
+      if (given) items = [...items];
+      given = false;
+      items.push(item);
+    },
+    items() {
+      given = true;
+      return items;
+    },
+    remove(written) {
+      if (written === items) {
+        items = [];
+        given = false;
+        return;
+      }
+      const gone = new Set(written);
+      drop((item) => gone.has(item));
+    },
     drop,
     squeeze() {
       let count = records();
