@@ -1,5 +1,5 @@
 import type { BigIntStats } from "node:fs";
-import { lstat, readlink } from "node:fs/promises";
+import { lstat, readlink, stat } from "node:fs/promises";
 import { dirname, join, parse, resolve, sep } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 
@@ -63,6 +63,18 @@ export async function followTrail(path: string): Promise<Trail> {
     }
   }
   return { identity: marks.join(" "), steps };
+}
+
+/**
+ * What lies at the end of a path, by one question to the system instead of one for each name on the way. Equal for two
+ * moments as long as the path leads to the same, unwritten file, by whichever links.
+ */
+export async function glanceAt(path: string): Promise<string> {
+  try {
+    return markOf(await stat(path, { bigint: true }));
+  } catch (error) {
+    return `none: ${(error as NodeJS.ErrnoException).code}`;
+  }
 }
 
 export function sameSteps(one: readonly Step[], other: readonly Step[]): boolean {

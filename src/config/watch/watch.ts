@@ -1,13 +1,13 @@
 import { resolve } from "node:path";
 import { createNotices } from "./notices.ts";
-import { followTrail, type Step, sameSteps, type Trail } from "./trail.ts";
+import { followTrail, glanceAt, type Step, sameSteps, type Trail } from "./trail.ts";
 
 export interface FileWatchOptions {
   /** Called with the path as it was given to follow(). The content may still be the same: compare it. */
   readonly onChange: (path: string) => void;
   /** Called at most once, when the system refuses notifications and only the poll is left. */
   readonly onError?: (reason: string) => void;
-  /** How often the files are looked at whatever the system tells. Default 500: with settling well within a second. */
+  /** How often the files are looked at whatever the system tells. Default 1000: it wakes an idle process. */
   readonly pollMs?: number;
   /** How long a file must lie still before its change is told; at most five times this in a row. Default 100. */
   readonly settleMs?: number;
@@ -22,7 +22,7 @@ export interface FileWatch {
   close(): Promise<void>;
 }
 
-/** Looking at a thousand files twice a second would cost a quarter of a core. */
+/** Looking at a thousand files every second would cost an eighth of a core. */
 const MOST_A_POLL = 20;
 
 /**
@@ -31,7 +31,7 @@ const MOST_A_POLL = 20;
  * harm, and one too few costs a poll.
  */
 export function createFileWatch(options: FileWatchOptions): FileWatch {
-  const { onChange, onError, pollMs = 500, settleMs = 100 } = options;
+  const { onChange, onError, pollMs = 1000, settleMs = 100 } = options;
   const files = new Map<string, FollowedFile>();
   const notices = createNotices({
     onNotice: () => lookAtAll(),
@@ -53,7 +53,7 @@ export function createFileWatch(options: FileWatchOptions): FileWatch {
       (_, i) => all[(turnAt + i) % all.length],
     );
     turnAt = all.length === 0 ? 0 : (turnAt + turn.length) % all.length;
-    for (const file of new Set([all[0], ...turn])) void file?.look();
+    for (const file of new Set([all[0], ...turn])) void file?.glance();
   }
 
   function aim(): void {
@@ -94,9 +94,14 @@ export function createFileWatch(options: FileWatchOptions): FileWatch {
   };
 }
 
+/** Of so many glances one is a whole look: only that sees links which now lead to the same file another way. */
+const GLANCES = 10;
+
 interface FollowedFile {
   /** Resolves when a look that began after the call is over. */
   look(): Promise<void>;
+  /** The same where the file seems to be another one than at the last glance. */
+  glance(): Promise<void>;
   steps(): readonly Step[];
   drop(): void;
 }
@@ -114,6 +119,9 @@ function followFile(path: string, { settleMs, onSettled, onTrail }: FollowOption
   let overdue: NodeJS.Timeout | undefined;
   let looking: Promise<void> | undefined;
   let next: Promise<void> | undefined;
+  let glanced: string | undefined;
+  let glances = 0;
+  let glancing = false;
   let dropped = false;
 
   async function lookOnce(): Promise<void> {
@@ -170,8 +178,19 @@ function followFile(path: string, { settleMs, onSettled, onTrail }: FollowOption
     return next;
   }
 
+  async function glance(): Promise<void> {
+    if (glancing) return;
+    glancing = true;
+    const before = glanced;
+    glanced = await glanceAt(path);
+    glancing = false;
+    glances += 1;
+    if (glanced !== before || glances % GLANCES === 0) await look();
+  }
+
   return {
     look,
+    glance,
     steps: () => trail?.steps ?? [],
     drop() {
       dropped = true;
