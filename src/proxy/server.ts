@@ -105,8 +105,8 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
     headersTimeout: 10_000,
     // Uploads may be slow and answers long: the gateway's own timeouts bound both.
     requestTimeout: 0,
-    // The default of 30 s would let a headersTimeout of 10 s take 40. Not more often: each round wakes an idle process.
-    connectionsCheckingInterval: 5000,
+    // The default of 30 s would let a headersTimeout of 10 s take 40.
+    connectionsCheckingInterval: 1000,
     keepAliveTimeout: 5000,
     noDelay: true,
     joinDuplicateHeaders: false,
