@@ -1,6 +1,7 @@
 import type { DestinationStream } from "pino";
 import { closeBooks, createAllowances, openBooks, openMirror } from "./bookkeeping.ts";
 import { type Clock, systemClock } from "./clock.ts";
+import { SANDBOX } from "./config/defaults.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
 import { problemsInWords } from "./config/problem.ts";
 import type { Listen } from "./config/shape.ts";
@@ -18,7 +19,7 @@ import { createTrust, type Trust } from "./keys/trust.ts";
 import { createLogger, type Logger } from "./logger.ts";
 import type { Mirror } from "./mirror/mirror.ts";
 import { createVault, type Vault } from "./mirror/vault.ts";
-import { type Newcomer, SANDBOX, welcomeNewcomer } from "./newcomer.ts";
+import type { Newcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { createAgents } from "./proxy/agents.ts";
 import { createForwarder } from "./proxy/forward.ts";
@@ -150,10 +151,16 @@ async function prepare(options: DaemonOptions, clock: Clock) {
   await claim(control, places);
   const keys = createKeys(options, clock);
   await loadTrust(keys);
-  const newcomer = loaded.config === null ? await welcomeNewcomer(clock, options.sandboxListen) : null;
+  const newcomer = loaded.config === null ? await welcome(options, clock) : null;
   const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
   keys.log.level = first.config.log.level;
   return { loaded, control, newcomer, first, ...keys };
+}
+
+/** With a config.yaml the sandbox is never served, and none of it read: not at the start, and not later. */
+async function welcome({ sandboxListen }: DaemonOptions, clock: Clock): Promise<Newcomer> {
+  const { welcomeNewcomer } = await import("./newcomer.ts");
+  return await welcomeNewcomer(clock, sandboxListen);
 }
 
 function endSandbox(newcomer: Newcomer | null, mirror: Mirror, log: Logger): void {

@@ -6,6 +6,7 @@ import {
   DEFAULT_LISTEN,
   DEFAULT_LOG,
   DEFAULT_USAGE,
+  SANDBOX,
 } from "./config/defaults.ts";
 import { gatewayFromUrl } from "./config/fields/gateway.ts";
 import type { Config, Gateway, Listen, Named, Price, Tool } from "./config/shape.ts";
@@ -32,8 +33,6 @@ export interface Newcomer {
 }
 
 const TOOL = "try-me";
-/** What the sandbox is called among the gateways. */
-export const SANDBOX = "sandbox";
 const LINGER_MS = 10_000;
 /** No list knows the sandbox's models; what its console charges is known here. In micro-dollars per million tokens. */
 const PRICES: Named<Price> = Object.freeze(

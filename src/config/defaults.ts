@@ -29,3 +29,6 @@ export const DEFAULT_LIMITS: Limits = Object.freeze({
 export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * 86_400_000, sync: "normal" });
 
 export const DEFAULT_LOG: Log = Object.freeze({ level: "info" });
+
+/** What the sandbox, which serves where there is no config.yaml, is called among the gateways. */
+export const SANDBOX = "sandbox";
