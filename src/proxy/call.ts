@@ -8,10 +8,11 @@ import type { Refusal } from "../refusal.ts";
 import { discard } from "./answer.ts";
 import { createDeadline, type Deadline, type Phase } from "./deadline.ts";
 import { gather, readError } from "./error-body.ts";
-import type { End, Exchange, Outcome } from "./exchange.ts";
+import { type End, type Exchange, type Outcome, outcomeOf } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout, uploadStopped } from "./failure.ts";
 import { incomingHeaders, reasonPhrase, reframe, withCause, withOwn } from "./headers.ts";
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
+import { passOn } from "./pass-on.ts";
 
 /**
  * One call while it runs: what the engine tells of it comes in, and one Outcome goes out. Whoever ends it first, the
@@ -90,7 +91,6 @@ export class Call {
     this.#hearing = hearing;
     this.#exchange.heardIn.hearing = hearing;
     this.#deadline.await("idle", gateway.timeouts.idle);
-    answer.on("data", () => this.#deadline.touch("idle"));
     answer.once("error", (error) => this.#onBroken(error));
     const status = answer.statusCode ?? 502;
     if (status >= 400) this.#passError(answer, status, hearing);
@@ -174,14 +174,15 @@ export class Call {
     res.off("close", this.#onClosed);
     req.socket.off("close", this.#onClosed);
     const resolve = (heard: Heard) =>
-      this.#resolve({
-        ...heard,
-        end: this.#end ?? (refusal === null ? this.#endAsHeard(heard) : "gateway-failed"),
-        status: res.headersSent ? res.statusCode : null,
-        refusal,
-        bytesIn: this.#bytesIn,
-        arrived: this.#connected,
-      });
+      this.#resolve(
+        outcomeOf(heard, {
+          end: this.#end ?? (refusal === null ? this.#endAsHeard(heard) : "gateway-failed"),
+          status: res.headersSent ? res.statusCode : null,
+          refusal,
+          bytesIn: this.#bytesIn,
+          arrived: this.#connected,
+        }),
+      );
     if (this.#hearing === null) resolve(NOTHING_HEARD);
     else this.#hearing.finish(resolve);
   }
@@ -194,6 +195,7 @@ export class Call {
   }
 
   #passError(answer: IncomingMessage, status: number, hearing: Hearing): void {
+    answer.on("data", () => this.#deadline.touch("idle"));
     gather(answer, (gathered) => {
       if (this.#settled) return;
       const error = readError(answer, gathered, this.#exchange.key);
@@ -217,12 +219,17 @@ export class Call {
   #passRest(answer: IncomingMessage, hearing: Hearing): void {
     const { res } = this.#exchange;
     const filter = this.#filterOf(answer);
-    // The head goes out at once: a stream may take its time with the first event.
-    res.flushHeaders();
-    answer.on("data", (chunk: Buffer) => hearing.see(chunk));
-    // pipe() would leave the client hanging when the gateway dies. What failed is known from the streams' own events.
-    if (filter === null) pipeline(answer, res, () => {});
-    else pipeline(answer, filter, res, () => {});
+    const see = (chunk: Buffer) => {
+      this.#deadline.touch("idle");
+      hearing.see(chunk);
+    };
+    if (filter === null) passOn(answer, res, see, () => this.#onBroken(closedEarly()));
+    else {
+      res.flushHeaders();
+      answer.on("data", see);
+      // What failed is known from the streams' own events.
+      pipeline(answer, filter, res, () => {});
+    }
   }
 
   /** Only out of a stream in plain can something be taken again. Whatever else came passes as it is. */

@@ -62,6 +62,24 @@ export interface Outcome extends Heard {
   readonly arrived: boolean;
 }
 
+/** Field by field: to spread one object into another is slow, and every request comes by here. */
+export function outcomeOf(heard: Heard, sent: Omit<Outcome, keyof Heard>): Outcome {
+  return {
+    cause: heard.cause,
+    words: heard.words,
+    firstByteElapsed: heard.firstByteElapsed,
+    stream: heard.stream,
+    bytesOut: heard.bytesOut,
+    gatewayIds: heard.gatewayIds,
+    reading: heard.reading,
+    end: sent.end,
+    status: sent.status,
+    refusal: sent.refusal,
+    bytesIn: sent.bytesIn,
+    arrived: sent.arrived,
+  };
+}
+
 /** For a request that ended before anything was sent to a gateway. */
 export const NOTHING_SENT: Outcome = Object.freeze({
   ...NOTHING_HEARD,
