@@ -14,15 +14,17 @@ export interface LogStream {
 const MOST_WAITING = 1_000_000;
 /** After a failed write the disk is given a moment; lines that come meanwhile wait with the others. */
 const AFTER_FAILURE_MS = 250;
+/** A line goes out at once; those that come within this time after it go out together: a write costs more than a line. */
+const TOGETHER_MS = 20;
 
 export function createLogStream(fd: number): LogStream {
   let waiting: string[] = [];
   let size = 0;
-  let busy = false;
+  let state: "idle" | "writing" | "resting" = "idle";
 
   function next(): void {
-    if (busy || waiting.length === 0) return;
-    busy = true;
+    if (state !== "idle" || waiting.length === 0) return;
+    state = "writing";
     const bytes = Buffer.from(take());
     send(bytes, 0);
   }
@@ -44,10 +46,14 @@ export function createLogStream(fd: number): LogStream {
         else send(bytes, at);
         return;
       }
-      busy = false;
-      if (error === null) next();
-      else setTimeout(next, AFTER_FAILURE_MS).unref();
+      state = "resting";
+      setTimeout(goOn, error === null ? TOGETHER_MS : AFTER_FAILURE_MS).unref();
     });
+  }
+
+  function goOn(): void {
+    state = "idle";
+    next();
   }
 
   return {
@@ -59,7 +65,7 @@ export function createLogStream(fd: number): LogStream {
     },
     end() {
       // A write that is still under way holds the reader or the disk: nothing more would get through.
-      if (busy) return;
+      if (state === "writing") return;
       try {
         writeSync(fd, take());
       } catch {
