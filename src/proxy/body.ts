@@ -1,11 +1,10 @@
 import type { IncomingMessage } from "node:http";
 import type { Refusal } from "../refusal.ts";
-import { meteringOf } from "../usage/record.ts";
 import { askForUsage, readWhole } from "./ask-usage.ts";
 import { readHead } from "./body-head.ts";
 import type { Asking } from "./exchange.ts";
 import { uploadStopped } from "./failure.ts";
-import type { Request } from "./request.ts";
+import { meteringFor, type Request } from "./request.ts";
 import { isJudged } from "./room.ts";
 import { createUsageFilter } from "./usage-filter.ts";
 
@@ -25,9 +24,9 @@ export async function readBody(req: IncomingMessage, request: Request): Promise<
 
 /** The request as it is sent for a tool with `ask_usage`; null: as the client sent it. */
 export async function askingOf(req: IncomingMessage, request: Request): Promise<Asking | null> {
-  const metering = meteringOf(request.method, request.endpoint);
-  const askable = metering === "chat" || metering === "completions";
-  if (!askable || request.gateway === null || request.tool?.askUsage !== true) return null;
+  if (request.gateway === null || request.tool?.askUsage !== true) return null;
+  const metering = meteringFor(request);
+  if (metering !== "chat" && metering !== "completions") return null;
   const whole = await readWhole(req, { most: MOST_ASKED, patience: request.gateway.timeouts.firstByte });
   const body = whole === null ? null : askForUsage(whole);
   return body === null ? null : { body, filter: createUsageFilter() };

@@ -63,7 +63,7 @@ async function serve(
   means.limiter.recorded(request.lease);
   if (hasLeft(req, request)) return left();
   const way = sending(req, request, routed.path, means, asking);
-  const outcome = await means.forwarder.forward({ res, asking, ...way });
+  const outcome = await means.forwarder.forward({ ...way, res, asking });
   settle(request, outcome.refusal ? refused(req, res, request, outcome.refusal, outcome) : outcome, means);
 }
 

@@ -16,6 +16,7 @@ export function harmless(text: string, { config, keyOf }: Snapshot, most: number
     const key = keyOf(tool);
     if (key.state === "ready") clean = key.key.blotFrom(clean);
   }
-  clean = blotKeyShapes(clean.replace(TOKEN, "[hidden]"));
+  if (clean.includes("kb_")) clean = clean.replace(TOKEN, "[hidden]");
+  clean = blotKeyShapes(clean);
   return clean.slice(0, most).replace(UNWRITABLE, "\ufffd");
 }

@@ -8,6 +8,7 @@ import { type Protocol, type Refusal, refuse } from "../refusal.ts";
 import { requestId } from "../request-id.ts";
 import type { Secret } from "../secret.ts";
 import { RequestText } from "../usage/estimate.ts";
+import { type Metering, meteringOf, type Opening } from "../usage/record.ts";
 import type { BodyHead } from "./body-head.ts";
 import type { RequestHead } from "./guard.ts";
 import type { Hearing } from "./hearing.ts";
@@ -24,6 +25,8 @@ export interface Request {
   readonly snapshot: Snapshot;
   /** The path without query and without a token. Empty until it is known to hold none. */
   endpoint: string;
+  /** What is asked for there; undefined: nobody wanted to know yet. See meteringFor. */
+  metering: Metering | null | undefined;
   tool: Tool | null;
   gateway: Gateway | null;
   key: Secret | null;
@@ -44,6 +47,10 @@ export interface Request {
   /** The owner, or the end of the daemon, cut it. */
   cut: boolean;
   settled: boolean;
+  /** What was written down before it was sent. */
+  opening: Opening | null;
+  /** The name of a model that was last made harmless, and what became of it: the same one is asked for again and again. */
+  shownModel: { readonly name: string; readonly shown: string } | null;
   /** It has a record that waits to be completed. */
   recorded: boolean;
 }
@@ -61,6 +68,7 @@ export function openRequest(req: Arrival, snapshot: Snapshot, clock: Clock): Req
     protocol: protocolOf(req.url ?? "", req.headers),
     snapshot,
     endpoint: "",
+    metering: undefined,
     tool: null,
     gateway: null,
     key: null,
@@ -74,7 +82,15 @@ export function openRequest(req: Arrival, snapshot: Snapshot, clock: Clock): Req
     cut: false,
     settled: false,
     recorded: false,
+    opening: null,
+    shownModel: null,
   };
+}
+
+/** Worked out once: several steps ask for it. */
+export function meteringFor(request: Request): Metering | null {
+  if (request.metering === undefined) request.metering = meteringOf(request.method, request.endpoint);
+  return request.metering;
 }
 
 export function headOf({ method = "", url: target = "", rawHeaders }: IncomingMessage): RequestHead {

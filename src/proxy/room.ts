@@ -10,11 +10,11 @@ import { modelRefusal, type Unseen } from "../limits/refusals.ts";
 import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits/reservation.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { microdollars, type Prices } from "../usage/prices.ts";
-import { isBilledLater, meteringOf, type Tokens } from "../usage/record.ts";
+import { isBilledLater, type Tokens } from "../usage/record.ts";
 import { readToEnd } from "./body-head.ts";
 import { uploadStopped } from "./failure.ts";
 import { modelAsked, multiplierOf } from "./recording.ts";
-import type { Request } from "./request.ts";
+import { meteringFor, type Request } from "./request.ts";
 
 export interface RoomMeans {
   readonly clock: Clock;
@@ -119,7 +119,7 @@ function unseenIn({ body }: Request): Unseen | null {
 
 /** What the request may use at most, as far as can be said; see limits/reservation.ts. */
 function askOf(req: IncomingMessage, request: Request, usual: CallTokens | null, prices: Prices): Ask {
-  const metering = meteringOf(request.method, request.endpoint);
+  const metering = meteringFor(request);
   // What a batch will cost is told neither by it nor by its answer: a limit on money cannot hold it.
   if (metering === null)
     return { tokens: 0, spend: isBilledLater(request.method, request.endpoint) ? null : 0 };

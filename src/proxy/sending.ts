@@ -1,11 +1,11 @@
 import type { IncomingMessage } from "node:http";
+import type { Tool } from "../config/shape.ts";
 import { rateHeaders } from "../limits/refusals.ts";
 import { decodes } from "../usage/meters/decode.ts";
-import { meteringOf } from "../usage/record.ts";
 import type { Asking, Sending } from "./exchange.ts";
 import { keySlot, outgoingHeaders } from "./headers.ts";
 import type { HandleMeans } from "./means.ts";
-import type { Request } from "./request.ts";
+import { meteringFor, type Request } from "./request.ts";
 import { destination } from "./route.ts";
 
 /** Everything about the way to the gateway that does not depend on how the client is connected. */
@@ -20,7 +20,7 @@ export function sending(
   if (gateway === null || key === null) throw new Error("a request is forwarded only once it was let in");
   const { origin, path: outgoingPath } = destination(path, gateway);
   const slot = keySlot(protocol, gateway, req.headers);
-  const metering = meteringOf(request.method, request.endpoint);
+  const metering = meteringFor(request);
   // What is taken out of an answer again must be there in plain.
   const readable = metering === null ? null : asking === null ? decodes : () => false;
   const headers = outgoingHeaders({ rawHeaders: req.rawHeaders, origin, key, slot, readable });
@@ -40,14 +40,17 @@ export function sending(
     countText: tool?.estimate ?? false,
     seeBody: seeBody(request),
     heardIn: request,
-    ownHeaders: [
-      ...["x-keybearer-request-id", id],
-      ...(means.sandbox() ? ["x-keybearer-sandbox", "1"] : []),
-      ...(tool === null
-        ? []
-        : Object.entries(rateHeaders(means.limiter.levels(tool).levels, means.clock.now())).flat()),
-    ],
+    ownHeaders: ownHeaders(id, tool, means),
   };
+}
+
+function ownHeaders(id: string, tool: Tool | null, { sandbox, limiter, clock }: HandleMeans): string[] {
+  const own = ["x-keybearer-request-id", id];
+  if (sandbox()) own.push("x-keybearer-sandbox", "1");
+  if (tool === null) return own;
+  const rates = rateHeaders(limiter.levels(tool).levels, clock.now());
+  for (const name of Object.keys(rates)) own.push(name, rates[name] ?? "");
+  return own;
 }
 
 /** The rest of a body may still tell the model, and all of it what an estimate needs. */

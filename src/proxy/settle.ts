@@ -68,7 +68,7 @@ function settleLease({ lease }: Request, whole: UsageRecord, limiter: Limiter): 
 
 function record(request: Request, outcome: Outcome, means: SettleMeans): UsageRecord {
   const { clock, ledger, prices, strangers } = means;
-  const opening = openingOf(request);
+  const opening = request.opening ?? openingOf(request);
   const closing = closingOf(request, outcome, clock.now(), prices);
   if (request.recorded) ledger.close(request.id, closing);
   else if (request.tool !== null || strangers.admit(clock.now())) ledger.add(opening, closing);
