@@ -24,6 +24,8 @@ const SLEPT_MS = 2000;
 
 export function createAgents(clock: Clock): Agents {
   const agents = new Map<string, HttpAgent>();
+  /** The same by the gateway as one snapshot holds it, for every request but its first. */
+  let known = new WeakMap<Gateway, Map<string, HttpAgent>>();
   let seen = { now: clock.now(), elapsed: clock.elapsed() };
   const closeIdleAfterSleep = () => {
     const before = seen;
@@ -37,17 +39,21 @@ export function createAgents(clock: Clock): Agents {
   return {
     agentFor(gateway, origin) {
       closeIdleAfterSleep();
-      const scheme = new URL(origin).protocol;
+      const scheme = origin.startsWith("https:") ? "https:" : "http:";
+      const found = known.get(gateway)?.get(scheme);
+      if (found !== undefined) return found;
       const id = identity(gateway, scheme);
       let agent = agents.get(id);
       if (agent === undefined) {
         agent = createAgent(scheme, gateway);
         agents.set(id, agent);
       }
+      known.set(gateway, (known.get(gateway) ?? new Map()).set(scheme, agent));
       return agent;
     },
     keepOnly(gateways) {
       const wanted = gateways.flatMap((gateway) => [identity(gateway, "http:"), identity(gateway, "https:")]);
+      known = new WeakMap();
       for (const [id, agent] of agents) {
         if (wanted.includes(id)) continue;
         agents.delete(id);
@@ -57,6 +63,7 @@ export function createAgents(clock: Clock): Agents {
     close() {
       for (const agent of agents.values()) agent.destroy();
       agents.clear();
+      known = new WeakMap();
     },
   };
 }
@@ -90,9 +97,15 @@ function createAgent(scheme: string, { proxy, timeouts }: Gateway): HttpAgent {
  */
 function keepHeadersOut(agent: HttpAgent): void {
   // Every kind of agent has this method, which its type leaves out.
-  const inner = agent as HttpAgent & { addRequest(asking: ClientRequest, options: object): void };
+  const inner = agent as HttpAgent & {
+    addRequest(asking: ClientRequest, options: { headers?: object }): void;
+  };
   const addRequest = inner.addRequest.bind(agent);
-  inner.addRequest = (asking, options) => addRequest(asking, { ...options, headers: {} });
+  inner.addRequest = (asking, options) => {
+    // The object is the request's own, made for this call, and its headers are written by now: to copy it is slow.
+    options.headers = {};
+    addRequest(asking, options);
+  };
 }
 
 interface ConnectOptions {

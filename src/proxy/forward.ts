@@ -42,10 +42,11 @@ export function createForwarder(clock: Clock): Forwarder {
     forward(exchange) {
       return new Promise((resolve) => {
         const { req, res, origin, headers, agent, asking } = exchange;
+        const target = targetOf(origin);
         const send = () => {
           try {
             const instead = asking === null ? {} : { buffer: Readable.from([asking.body]) };
-            const options = { target: origin, headers, agent, ssl: fixed(exchange.path), ...instead };
+            const options = { target, headers, agent, ssl: fixed(exchange.path), ...instead };
             engine.web(req, res, options, (error) => call.onFailure(error));
           } catch (error) {
             call.onFailure(error instanceof Error ? error : new Error(String(error)));
@@ -72,7 +73,7 @@ export function createForwarder(clock: Clock): Forwarder {
         // The engine looks at these two before it does anything; the rest of what the client sent stays here.
         req.headers = { upgrade: "websocket", connection: "upgrade" };
         req.url = exchange.path;
-        const options = { target: origin, headers, agent, ssl: fixed(exchange.path) };
+        const options = { target: targetOf(origin), headers, agent, ssl: fixed(exchange.path) };
         engine.ws(req, socket as Socket, head, options, (error) => call.onFailure(error));
       });
     },
@@ -85,6 +86,24 @@ export function createForwarder(clock: Clock): Forwarder {
  * (FORCE_FETCH_PATH) turns on and which follows redirects with the key; without a usable address it sends nothing.
  */
 function fixed(path: string): object {
-  const held = (value: string) => ({ enumerable: true, get: () => value, set: () => {} });
-  return Object.defineProperties({}, { path: held(path), url: held("not-by-fetch:") });
+  return {
+    get path() {
+      return path;
+    },
+    set path(_) {},
+    get url() {
+      return "not-by-fetch:";
+    },
+    set url(_) {},
+  };
+}
+
+/** The parts of an origin as URL names them: the engine would parse it for every request. */
+function targetOf(origin: string): { protocol: string; host: string; hostname: string; port: number } {
+  const at = origin.indexOf("://");
+  const protocol = origin.slice(0, at + 1);
+  const host = origin.slice(at + "://".length);
+  const hostname = host.replace(/:\d+$/, "");
+  const port = Number(host.slice(hostname.length + 1)) || (protocol === "https:" ? 443 : 80);
+  return { protocol, host, hostname, port };
 }

@@ -106,7 +106,9 @@ export function destination(path: string, gateway: Gateway): Destination {
 }
 
 function behind(address: string, path: string): Destination {
-  const { origin } = new URL(address);
+  // The configuration holds addresses as URL writes them, so that the origin is the text up to the path.
+  const slash = address.indexOf("/", address.indexOf("://") + "://".length);
+  const origin = slash === -1 ? address : address.slice(0, slash);
   return { origin, path: address.slice(origin.length) + path };
 }
 
