@@ -21,7 +21,7 @@ import {
   shortageOf,
   tooManyAtOnce,
 } from "./shortage.ts";
-import { type Calendar, countedSpan, windowOf } from "./windows.ts";
+import { type Calendar, countedSpan, PERIODS, windowOf } from "./windows.ts";
 
 /** What a request may use up, as far as can be said before it is sent; 0 where it uses none. */
 export interface Ask {
@@ -103,7 +103,8 @@ export class Counters {
     if (shortage !== null) return { ok: false, shortage };
     const spend = ask.spend === null ? null : need.spend;
     const reservation = Object.freeze({ tokens: need.tokens, spend, at: now });
-    const counts = [...Object.values(this.#frames).map((frame) => frame.counts), this.#ever];
+    const counts = PERIODS.map((per) => this.#frames[per].counts);
+    counts.push(this.#ever);
     for (const { requests, tokens, spend } of counts) {
       requests.used += need.requests;
       tokens.held += need.tokens;
@@ -176,12 +177,13 @@ export class Counters {
   levels(now: number): Level[] {
     this.#roll(now);
     const { limits, quota } = this.#terms;
-    const levels = KINDS.flatMap((kind) => limits[kind].map((rate) => this.#level(kind, rate, now)));
-    if (quota === null) return levels;
-    return [
-      ...levels,
-      { limit: { kind: "quota" }, ...shown(this.#ever.spend), most: quota, extra: 0, resetsAt: null },
-    ];
+    const levels: Level[] = [];
+    for (const kind of KINDS) for (const rate of limits[kind]) levels.push(this.#level(kind, rate, now));
+    if (quota !== null) {
+      const { used, held } = shown(this.#ever.spend);
+      levels.push({ limit: { kind: "quota" }, used, held, most: quota, extra: 0, resetsAt: null });
+    }
+    return levels;
   }
 
   /** Whether limits on requests can let in more than `ahead` from now up to, and with, a moment. */
@@ -205,9 +207,11 @@ export class Counters {
     const need = needOf(ask, levels);
     if (ask.spend === null && (limits.spend.length > 0 || quota !== null))
       return { shortage: priceUnknown(), need };
-    const found = levels
-      .map((level) => shortageOf(level, need[kindOf(level)]))
-      .filter((shortage) => shortage !== null);
+    const found: Shortage[] = [];
+    for (const level of levels) {
+      const shortage = shortageOf(level, need[kindOf(level)]);
+      if (shortage !== null) found.push(shortage);
+    }
     if (limits.concurrent !== null && this.running >= limits.concurrent)
       found.push(tooManyAtOnce(limits.concurrent, this.running));
     return { shortage: longest(found), need };
@@ -220,13 +224,8 @@ export class Counters {
   #level(kind: Kind, { most, per }: Rate, now: number): Level {
     const frame = this.#frames[per];
     const extra = extraIn(frame, kind, now);
-    return {
-      limit: { kind, per },
-      ...shown(frame.counts[kind]),
-      most: most + extra,
-      extra,
-      resetsAt: frame.window.end,
-    };
+    const { used, held } = shown(frame.counts[kind]);
+    return { limit: { kind, per }, used, held, most: most + extra, extra, resetsAt: frame.window.end };
   }
 
   #close(reservation: Reservation, book: (counts: Counts) => void): boolean {

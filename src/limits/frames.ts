@@ -1,6 +1,6 @@
 import type { Period } from "../config/shape.ts";
 import type { Kind } from "./shortage.ts";
-import { type Calendar, standing, type Window, windowOf } from "./windows.ts";
+import { type Calendar, PERIODS, standing, type Window, windowOf } from "./windows.ts";
 
 export interface Count {
   used: number;
@@ -43,7 +43,7 @@ export function framesAt(now: number, calendar: Calendar): Frames {
 
 /** The frames to count in now. Those that are over are replaced, never emptied. */
 export function rolled(frames: Frames, now: number, calendar: Calendar): Frames {
-  if (Object.values(frames).every(({ window }) => standing(window, now) === "inside")) return frames;
+  if (PERIODS.every((per) => standing(frames[per].window, now) === "inside")) return frames;
   return each((per) => next(frames[per], now, calendar));
 }
 
@@ -70,6 +70,7 @@ export function giveLift(frames: Frames, lift: Lift, now: number): void {
 }
 
 export function extraIn({ lifts }: Frame, kind: Kind, now: number): number {
+  if (lifts.length === 0) return 0;
   return lifts
     .filter((lift) => lift.kind === kind && (lift.until === null || now < lift.until))
     .reduce((sum, { amount }) => sum + amount, 0);

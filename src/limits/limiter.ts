@@ -102,8 +102,10 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
 
   return {
     wouldWait(tool, ask) {
+      const wait = waitOf(tool);
+      if (wait === 0) return false;
       const gate = gateOf(tool);
-      return gate.known && gate.wouldWait(ask, waitOf(tool));
+      return gate.known && gate.wouldWait(ask, wait);
     },
     async take(tool, { ask, model, unseen = null, mayWait }, whenLeft) {
       const since = clock.elapsed();

@@ -13,9 +13,13 @@ export function needOf(
   levels: readonly Level[],
 ): Readonly<Record<Kind, number>> {
   const within = (kind: Kind, amount: number) => {
-    // At least one unit of what it does use, or a limit of 0 would let everything pass.
-    const most = levels.filter((level) => kindOf(level) === kind).map((level) => Math.max(1, level.most));
-    return amount > 0 ? Math.min(Math.ceil(amount), BEYOND_ANY_CALL, ...most) : 0;
+    if (!(amount > 0)) return 0;
+    let need = Math.min(Math.ceil(amount), BEYOND_ANY_CALL);
+    for (const level of levels) {
+      // At least one unit of what it does use, or a limit of 0 would let everything pass.
+      if (kindOf(level) === kind) need = Math.min(need, Math.max(1, level.most));
+    }
+    return need;
   };
   return { requests: 1, tokens: within("tokens", ask.tokens), spend: within("spend", ask.spend ?? 0) };
 }

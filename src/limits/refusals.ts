@@ -153,9 +153,10 @@ function shown(model: string): string {
 export function rateHeaders(levels: readonly Level[], now: number): Record<string, string> {
   const headers: Record<string, string> = {};
   for (const kind of ["requests", "tokens"] as const) {
-    const nearest = levels
-      .filter(({ limit }) => limit.kind === kind)
-      .reduce<Level | null>((a, b) => (a === null || left(b) < left(a) ? b : a), null);
+    let nearest: Level | null = null;
+    for (const level of levels) {
+      if (level.limit.kind === kind && (nearest === null || left(level) < left(nearest))) nearest = level;
+    }
     if (nearest === null) continue;
     headers[`x-ratelimit-limit-${kind}`] = String(nearest.most);
     headers[`x-ratelimit-remaining-${kind}`] = String(left(nearest));

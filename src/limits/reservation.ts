@@ -80,20 +80,34 @@ export function namedMaximum(fields: Readonly<Record<string, unknown>>): number 
 /** What a tool's last calls used. */
 export class RecentCalls {
   readonly #calls: CallTokens[] = [];
+  /** The same, each kind for itself and in order: every request asks for the median. */
+  readonly #input: number[] = [];
+  readonly #output: number[] = [];
 
   /** Only what the gateway reported: a guess must not be learnt from. */
   note(call: CallTokens): void {
     this.#calls.push(call);
-    if (this.#calls.length > REMEMBERED) this.#calls.shift();
+    insert(this.#input, call.input);
+    insert(this.#output, call.output);
+    const forgotten = this.#calls.length > REMEMBERED ? this.#calls.shift() : undefined;
+    if (forgotten === undefined) return;
+    this.#input.splice(this.#input.indexOf(forgotten.input), 1);
+    this.#output.splice(this.#output.indexOf(forgotten.output), 1);
   }
 
   /** null: there was none yet. */
   median(): CallTokens | null {
-    const middle = (kind: keyof CallTokens) =>
-      this.#calls.map((call) => call[kind]).sort((a, b) => a - b)[Math.floor(this.#calls.length / 2)];
-    const [input, output] = [middle("input"), middle("output")];
+    const middle = Math.floor(this.#calls.length / 2);
+    const input = this.#input[middle];
+    const output = this.#output[middle];
     return input === undefined || output === undefined ? null : { input, output };
   }
+}
+
+function insert(sorted: number[], value: number): void {
+  let at = sorted.length;
+  while (at > 0 && (sorted[at - 1] ?? 0) > value) at -= 1;
+  sorted.splice(at, 0, value);
 }
 
 function isAmount(value: unknown): value is number {
