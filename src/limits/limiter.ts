@@ -111,12 +111,17 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
       const since = clock.elapsed();
       const gate = gateOf(tool);
       if (!gate.known) return { ok: false, refusal: unknownSpent(tool.name) };
-      const admission = await gate.enter(ask, mayWait ? waitOf(tool) : 0, whenLeft);
+      let waits = false;
+      const admission = await gate.enter(ask, mayWait ? waitOf(tool) : 0, (leave) => {
+        waits = true;
+        whenLeft(leave);
+      });
       switch (admission.kind) {
         case "go":
           return { ok: true, lease: { tool: tool.name, reservation: admission.reservation } };
         case "short": {
-          const waited = Math.round(clock.elapsed() - since);
+          // On a busy machine some time passes here also for one that was refused at once.
+          const waited = waits ? Math.round(clock.elapsed() - since) : 0;
           const context = { tool: tool.name, model, unseen, waited, now: clock.now(), calendar };
           return { ok: false, refusal: limitRefusal(admission.shortage, context) };
         }
