@@ -1,6 +1,6 @@
 import type { Node, Pair, ParsedNode, YAMLMap, YAMLSeq } from "yaml";
 import { type Document, isMap, isNode, isPair, isScalar, isSeq, parseDocument, visit } from "yaml";
-import { outOfBounds } from "../text/bounds.ts";
+import { lexInBounds } from "../text/bounds.ts";
 
 /** Replaces text[start, end). Everything outside stays as it is, byte for byte. */
 export interface Edit {
@@ -23,7 +23,7 @@ export function applyEdit(text: string, edit: Edit): string {
 
 /** The document, or null when an edit by ranges cannot be trusted: it has errors, or anchors that tie places together. */
 export function readForEdit(text: string): Document.Parsed | null {
-  if (outOfBounds(text) !== null) return null;
+  if (!lexInBounds(text).ok) return null;
   // failsafe: every scalar is its own text, so that no and 1.0 are names like others. uniqueKeys: quadratic in yaml.
   const doc = parseDocument(text, {
     schema: "failsafe",

@@ -5,21 +5,27 @@ const MOST_BYTES = 1_000_000;
 const MOST_TOKENS = 100_000;
 const MOST_DEPTH = 32;
 
+/** The text's tokens, for the parser to go on with; or why it must not even be parsed. */
+export type Lexed =
+  | { readonly ok: true; readonly lexemes: readonly string[] }
+  | { readonly ok: false; readonly why: string };
+
 /**
- * Why a text must not even be parsed, or null. The composer of `yaml` recurses, and near the end of the stack V8 can
+ * The composer of `yaml` recurses, and near the end of the stack V8 can
  * abort the whole process while it compiles a regular expression, which no catch block sees (a thousand `[` do it).
  * Its lexer does not recurse, so the depth is measured on its tokens first.
  */
-export function outOfBounds(text: string): string | null {
-  if (Buffer.byteLength(text) > MOST_BYTES) return "the file is larger than 1 MB";
-  let tokens = 0;
+export function lexInBounds(text: string): Lexed {
+  if (Buffer.byteLength(text) > MOST_BYTES) return { ok: false, why: "the file is larger than 1 MB" };
+  const lexemes: string[] = [];
   let flowDepth = 0;
   let column = 0;
   let lineStart = true;
   const blockColumns: number[] = [];
   for (const token of new Lexer().lex(text)) {
-    tokens += 1;
-    if (tokens > MOST_TOKENS) return "the file has more in it than a configuration can hold";
+    lexemes.push(token);
+    if (lexemes.length > MOST_TOKENS)
+      return { ok: false, why: "the file has more in it than a configuration can hold" };
     if (MARKS.includes(token)) continue;
     if (token === "\n" || token === "\r\n") {
       lineStart = true;
@@ -37,9 +43,9 @@ export function outOfBounds(text: string): string | null {
     }
     column += token.length;
     if (flowDepth + blockColumns.length > MOST_DEPTH)
-      return "the file is nested deeper than a configuration can be";
+      return { ok: false, why: "the file is nested deeper than a configuration can be" };
   }
-  return null;
+  return { ok: true, lexemes };
 }
 
 /** What the lexer puts between the tokens: a document begins, a flow ends in error, a scalar follows. */

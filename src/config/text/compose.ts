@@ -14,10 +14,10 @@ export type Composed =
 type Place = number | readonly number[] | { readonly offset: number };
 
 /**
- * The text as a YAML document. The same as `parseDocument`, which goes on to the end however much is wrong: a hundred
+ * A text's tokens as a YAML document: they are there since its bounds were looked at. The same as `parseDocument`, which goes on to the end however much is wrong: a hundred
  * thousand brackets are a hundred thousand errors, each with a stack trace. This one stops at `most`.
  */
-export function compose(text: string, most: number): Composed {
+export function compose(lexemes: readonly string[], length: number, most: number): Composed {
   const faults: Fault[] = [];
   const note = (fault: Fault) => {
     // The composer says some things twice, and catches what is thrown below it and reports that as well.
@@ -36,7 +36,7 @@ export function compose(text: string, most: number): Composed {
   });
   const documents: Document.Parsed[] = [];
   try {
-    for (const document of composer.compose(boundedTokens(text, most), true, text.length)) {
+    for (const document of composer.compose(boundedTokens(lexemes, most), true, length)) {
       for (const { pos, code, message } of document.errors) note({ at: pos[0], code, message });
       documents.push(document);
       const second = documents[1];
@@ -56,13 +56,19 @@ export function compose(text: string, most: number): Composed {
 class EnoughFaults extends Error {}
 
 /** The parser gives out what it cannot place as tokens of their own. */
-function* boundedTokens(text: string, most: number) {
+function* boundedTokens(lexemes: readonly string[], most: number) {
   let errors = 0;
-  for (const token of new Parser().parse(text)) {
+  for (const token of tokensOf(lexemes)) {
     if (token.type === "error") errors += 1;
     if (errors > most) return;
     yield token;
   }
+}
+
+function* tokensOf(lexemes: readonly string[]) {
+  const parser = new Parser();
+  for (const lexeme of lexemes) yield* parser.next(lexeme);
+  yield* parser.end();
 }
 
 function offsetOf(place: Place): number {

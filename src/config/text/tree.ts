@@ -1,7 +1,7 @@
 import { isAlias, isMap, isScalar, isSeq, LineCounter, type Node } from "yaml";
 import { blotCredentials } from "../../secret.ts";
 import type { Problem } from "../problem.ts";
-import { outOfBounds } from "./bounds.ts";
+import { lexInBounds } from "./bounds.ts";
 import { compose, type Fault } from "./compose.ts";
 import { createExcerpts } from "./excerpt.ts";
 
@@ -73,12 +73,12 @@ export function createReport(text: string): Report {
 
 /** The text as a tree, or null where it cannot be one; what is wrong goes to the report. */
 export function readTree(text: string, report: Report): Dict | null {
-  const refused = outOfBounds(text);
-  if (refused !== null) {
-    report.error(-1, "", refused, "start again from config.example.yaml");
+  const lexed = lexInBounds(text);
+  if (!lexed.ok) {
+    report.error(-1, "", lexed.why, "start again from config.example.yaml");
     return null;
   }
-  const { document, faults } = compose(text, MOST_SYNTAX_PROBLEMS);
+  const { document, faults } = compose(lexed.lexemes, text.length, MOST_SYNTAX_PROBLEMS);
   for (const fault of faults) report.error(fault.at, "", ...inWords(fault, text));
   if (document === null) return null;
   if (document.contents === null) {
