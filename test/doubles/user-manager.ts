@@ -180,9 +180,22 @@ function startWorld(t: Test, folder: string, cgroups: readonly string[]): World 
   );
   const manager = [...env, MANAGER, "--user", "--unit=basic.target"];
   const own = ["--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc", "--propagation=private"];
+  // A run that is killed comes to no teardown: the kernel then ends this one, and with it the whole world.
+  const withUs = ["--pdeathsig", "KILL", "unshare"];
   const child = spawn(
-    "unshare",
-    [...own, "sh", "-c", WORLD, "world", folder, PROJECT, cgroups.map(ownIn).join(" "), ...manager],
+    "setpriv",
+    [
+      ...withUs,
+      ...own,
+      "sh",
+      "-c",
+      WORLD,
+      "world",
+      folder,
+      PROJECT,
+      cgroups.map(ownIn).join(" "),
+      ...manager,
+    ],
     {
       env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
       stdio: ["ignore", "ignore", "pipe"],

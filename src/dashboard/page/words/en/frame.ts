@@ -73,7 +73,7 @@ export const FRAME = {
   "banner.log.text": "Requests are refused until it can, for {span} now: {why}",
   "banner.log.waiting": "{n} finished record waits to be written.|{n} finished records wait to be written.",
   "banner.log.lost": "{n} record found no room and is lost.|{n} records found no room and are lost.",
-  "banner.key.title": "Keys that do not work",
+  "banner.key.title": "Keys that the gateway refuses",
   "banner.key.refused":
     "the gateway answers {answer} to key {key}, {n} time in {span}|the gateway answers {answer} to key {key}, {n} times in {span}",
   "banner.key.words": "It says: {words}",

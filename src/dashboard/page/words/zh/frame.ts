@@ -68,7 +68,7 @@ export const FRAME: Readonly<Record<keyof typeof IN_ENGLISH, string>> = {
   "banner.log.text": "恢复之前请求都会被拒绝，已持续 {span}：{why}",
   "banner.log.waiting": "有 {n} 条已完成的记录等待写入。",
   "banner.log.lost": "有 {n} 条记录没有空间保存，已丢失。",
-  "banner.key.title": "无法使用的密钥",
+  "banner.key.title": "被网关拒绝的密钥",
   "banner.key.refused": "网关对密钥 {key} 返回 {answer}，{span}内 {n} 次",
   "banner.key.words": "网关的原话：{words}",
 };
