@@ -97,7 +97,8 @@ function watched(started: ChildProcess, running: Map<number, ChildProcess>, file
 
 /** Proxies, debugging and Node's options of whoever runs the bench would be measured along with the candidates. */
 function baseEnv(env: Readonly<Record<string, string | undefined>>): Record<string, string> {
-  const kept = ["PATH", "HOME", "TMPDIR", "LANG", "TZ"];
+  // NODE_EXTRA_CA_CERTS: without it, npm reaches no registry behind a company's own certificate.
+  const kept = ["PATH", "HOME", "TMPDIR", "LANG", "TZ", "NODE_EXTRA_CA_CERTS"];
   return Object.fromEntries(
     kept.flatMap((name) => (env[name] === undefined ? [] : [[name, env[name]] as const])),
   );
