@@ -28,7 +28,7 @@ if [ $# -eq 0 ]; then
   # Their install scripts fetch nothing here; what they link is found without them.
   npm install --prefix "$clients" --no-audit --no-fund \
     @anthropic-ai/claude-code @openai/codex opencode-ai@1.18.18 >"$temp/npm.log" 2>&1 ||
-    { tail -20 "$temp/npm.log" >&2; exit 1; }
+    { tail -n 20 "$temp/npm.log" >&2; exit 1; }
 fi
 bin="$clients/node_modules/.bin"
 
@@ -47,7 +47,7 @@ mkdir -m 700 "$temp/sandbox" "$temp/home" "$temp/kb"
 KEYBEARER_HOME="$temp/sandbox" node "$program" run >"$temp/sandbox.out" 2>"$temp/sandbox.log" &
 pids="$pids $!"
 until_line 'takes over as soon as it is saved' "$temp/sandbox.out"
-straight=$(grep '^curl ' "$temp/sandbox.out" | tail -1)
+straight=$(grep '^curl ' "$temp/sandbox.out" | tail -n 1)
 gateway=$(printf '%s\n' "$straight" | grep -o 'http://[^ "'"'"']*/v1')
 key=$(printf '%s\n' "$straight" | grep -o 'sk-sandbox-[0-9a-f]*')
 
@@ -95,13 +95,13 @@ answers() {
     CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 \
     sh -c '. "$0"; exec timeout 90 "$@"' "$temp/env.sh" "$@" </dev/null >"$temp/out" 2>"$temp/err"); then
     echo "$name failed:" >&2
-    tail -20 "$temp/out" "$temp/err" >&2
+    tail -n 20 "$temp/out" "$temp/err" >&2
     exit 1
   fi
   after=$(records "$tool")
   [ -s "$temp/out" ] && [ "$after" -gt "$before" ] ||
     { echo "$name did not answer through keybearer" >&2; cat "$temp/out" "$temp/err" >&2; exit 1; }
-  printf '%-32s answered: %s\n' "$name" "$(grep -v '^ *$' "$temp/out" | tail -1 | cut -c1-60)"
+  printf '%-32s answered: %s\n' "$name" "$(grep -v '^ *$' "$temp/out" | tail -n 1 | cut -c1-60)"
 }
 
 records() {
