@@ -3,6 +3,7 @@ import { describeSource, type KeyState } from "../key-source.ts";
 import type { Secret } from "../secret.ts";
 import { type Finding, type Granted, isSameHold, isSameSource, isSameState, unavailable } from "./finding.ts";
 import type { ReadMeans } from "./read.ts";
+import { RetiredKeys } from "./retired-keys.ts";
 import { atMost, createRuns, newStop, type Runs } from "./runs.ts";
 import type { Held, Subject, Trust } from "./trust.ts";
 import { plain } from "./words.ts";
@@ -63,8 +64,6 @@ interface Reread {
 }
 
 const REREAD_EVERY = 60_000;
-/** Replaced keys that are still blotted: requests under way finish with them. */
-const MOST_RETIRED = 64;
 
 export function createKeyring(options: KeyringOptions): Keyring {
   return new SourceKeyring(options);
@@ -74,8 +73,8 @@ class SourceKeyring implements Keyring {
   readonly #options: KeyringOptions;
   readonly #runs: Runs = createRuns();
   readonly #rereads = new Map<string, Reread>();
+  readonly #retired = new RetiredKeys();
   #entries: ReadonlyMap<string, Entry> = new Map();
-  #retired: readonly Secret[] = [];
   #superseded = newStop();
   #lateToTell = false;
 
@@ -156,7 +155,7 @@ class SourceKeyring implements Keyring {
     for (const { finding } of this.#entries.values()) {
       if (finding.key !== null) yield finding.key;
     }
-    yield* this.#retired;
+    yield* this.#retired.all();
   }
 
   warnings(): ReadonlyMap<string, string> {
@@ -221,7 +220,7 @@ class SourceKeyring implements Keyring {
 
   #replaceEntries(entries: ReadonlyMap<string, Entry>): void {
     for (const [name, { finding }] of this.#entries) {
-      this.#retire(finding.key, entries.get(name)?.finding.key);
+      this.#retired.add(finding.key, entries.get(name)?.finding.key);
     }
     for (const name of this.#rereads.keys()) {
       if (!entries.has(name)) this.#rereads.delete(name);
@@ -232,12 +231,7 @@ class SourceKeyring implements Keyring {
   #put(entry: Entry, finding: Finding): void {
     const had = entry.finding.key;
     entry.finding = finding;
-    this.#retire(had, finding.key);
-  }
-
-  #retire(key: Secret | null, successor: Secret | null | undefined): void {
-    if (key === null || key === successor || successor?.equals(key)) return;
-    this.#retired = [...this.#retired.slice(1 - MOST_RETIRED), key];
+    this.#retired.add(had, finding.key);
   }
 
   /** Many late keys at once are one piece of news. */

@@ -15,30 +15,8 @@ import { binWords, nameInWords } from "../../src/dashboard/page/pages/usage/usag
 import { belongs, chartQuery, recordsQuery } from "../../src/dashboard/page/pages/usage/usage-query.ts";
 import { FIRST_VIEW, withFilter } from "../../src/dashboard/page/pages/usage/usage-view.ts";
 import { createTranslate } from "../../src/dashboard/page/words/words.ts";
-import type {
-  Alarm,
-  ComparedRecord,
-  ComparedRow,
-  MirrorReport,
-  VerdictCounts,
-} from "../../src/mirror/report/shape.ts";
-
-const NO_ROWS: VerdictCounts = {
-  total: 0,
-  by_id: 0,
-  by_pair: 0,
-  by_sum: 0,
-  presumed: 0,
-  differs: 0,
-  pending: 0,
-  foreign_certain: 0,
-  foreign_suspected: 0,
-  elsewhere: 0,
-  before: 0,
-  unwatched: 0,
-  companion: 0,
-  duplicate: 0,
-};
+import type { Alarm, ComparedRecord, ComparedRow, MirrorReport } from "../../src/mirror/report/shape.ts";
+import { NO_ROWS } from "../doubles/mirror-control.ts";
 
 const ALARM: Alarm = {
   gateway: "main",

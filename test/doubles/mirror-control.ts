@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import type { Test } from "tap";
-import type { Alarm, ComparedRow, MirrorReport } from "../../src/mirror/report/shape.ts";
+import type { Alarm, ComparedRow, MirrorReport, VerdictCounts } from "../../src/mirror/report/shape.ts";
 import { newHome } from "./command.ts";
 
 export interface Question {
@@ -38,7 +38,7 @@ export async function startMirrorControl(t: Test, said: Said) {
   return { home, asked };
 }
 
-const NO_ROWS = {
+export const NO_ROWS: VerdictCounts = {
   total: 0,
   by_id: 0,
   by_pair: 0,
