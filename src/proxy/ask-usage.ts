@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
-import { type AheadBounds, putBack, readAhead } from "./read-ahead.ts";
+import { type BodyHead, putBackHeld } from "./body-head.ts";
+import { type AheadBounds, putBack, ReadAhead } from "./read-ahead.ts";
 
 /**
  * For tools with `ask_usage: true`: a streamed chat or completion is asked to report its usage, and what the gateway adds
@@ -8,21 +9,26 @@ import { type AheadBounds, putBack, readAhead } from "./read-ahead.ts";
  */
 
 /**
- * The whole body; null where it is larger, or did not come whole. In any case every byte is put back, so that whoever
- * reads the request afterwards finds it as it was sent.
+ * The whole body; null where it is larger, or did not come whole. What is read here is put back, so that whoever reads
+ * the request afterwards finds it as it was sent.
+ * @param head what was read of it before, which may be all there is, and stays where it is then.
  */
-export function readWhole(req: IncomingMessage, bounds: AheadBounds): Promise<Buffer | null> {
-  return new Promise((resolve) => {
-    readAhead(
-      req,
-      bounds,
-      () => false,
-      ({ end, chunks }) => {
-        putBack(req, chunks);
-        resolve(end === "ended" ? Buffer.concat(chunks) : null);
-      },
-    );
-  });
+export async function readWhole(
+  req: IncomingMessage,
+  bounds: AheadBounds,
+  head: BodyHead | null,
+): Promise<Buffer | null> {
+  if (head?.over && head.held !== null) return joined(head.held);
+  putBackHeld(req, head);
+  const ahead = new ReadAhead(req, bounds, null);
+  const end = await ahead.read();
+  putBack(req, ahead.held);
+  return end === "ended" ? joined(ahead.held) : null;
+}
+
+function joined(chunks: readonly Buffer[]): Buffer {
+  const [only] = chunks;
+  return chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks);
 }
 
 const OPTIONS = '"stream_options":{"include_usage":true}';

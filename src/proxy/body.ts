@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Refusal } from "../refusal.ts";
 import { askForUsage, readWhole } from "./ask-usage.ts";
-import { readHead } from "./body-head.ts";
+import { type BodyHead, putBackHeld, readHead } from "./body-head.ts";
 import type { Asking } from "./exchange.ts";
 import { uploadStopped } from "./failure.ts";
 import { meteringFor, type Request } from "./request.ts";
@@ -13,13 +13,20 @@ const FILES = /^\/v1\/(?:files|uploads)(?:\/|$)/;
 /** A longer request is sent as it is, without being asked for its usage. */
 const MOST_ASKED = 16 * 1024 * 1024;
 
-/** Looks at the beginning of the body, so that the record can say which model was asked for. */
-export async function readBody(req: IncomingMessage, request: Request): Promise<Refusal | null> {
+/** Looks at the beginning of the body, so that the record can say which model was asked for. At once where it is there. */
+export function readBody(req: IncomingMessage, request: Request): Refusal | null | Promise<Refusal | null> {
   const { endpoint, gateway, tool } = request;
   if (gateway === null || tool === null || FILES.test(endpoint)) return null;
   const patience = gateway.timeouts.firstByte;
-  request.body = await readHead(req, endpoint, { patience, toEnd: isJudged(tool, gateway.groups) });
-  return request.body.end === "stalled" ? uploadStopped(patience) : null;
+  const head = readHead(req, endpoint, { patience, toEnd: isJudged(tool, gateway.groups) });
+  if (head instanceof Promise) return head.then((later) => noteHead(req, request, later, patience));
+  return noteHead(req, request, head, patience);
+}
+
+function noteHead(req: IncomingMessage, request: Request, head: BodyHead, patience: number): Refusal | null {
+  request.body = head;
+  putBackHeld(req, head);
+  return head.end === "stalled" ? uploadStopped(patience) : null;
 }
 
 /** The request as it is sent for a tool with `ask_usage`; null: as the client sent it. */
@@ -27,7 +34,8 @@ export async function askingOf(req: IncomingMessage, request: Request): Promise<
   if (request.gateway === null || request.tool?.askUsage !== true) return null;
   const metering = meteringFor(request);
   if (metering !== "chat" && metering !== "completions") return null;
-  const whole = await readWhole(req, { most: MOST_ASKED, patience: request.gateway.timeouts.firstByte });
+  const bounds = { most: MOST_ASKED, patience: request.gateway.timeouts.firstByte };
+  const whole = await readWhole(req, bounds, request.body);
   const body = whole === null ? null : askForUsage(whole);
   return body === null ? null : { body, filter: createUsageFilter() };
 }

@@ -20,71 +20,106 @@ export interface AheadBounds {
   readonly patience: number;
 }
 
-/** What was read, out of the request until it is put back. */
-export interface Ahead {
-  readonly end: AheadEnd;
-  readonly chunks: readonly Buffer[];
+/** Looks at each chunk as it is read. True: that is enough. */
+export interface Looker {
+  look(chunk: Buffer): boolean;
 }
 
 /** Thousands of tiny chunks weigh more than their bytes, so that those below this size are joined. */
 const SMALL = 64 * 1024;
 
 /**
- * Reads the beginning of a request's body, until `see` says that it is enough, and hands it to `take`, once.
+ * Reads the beginning of a request's body out of it, and holds it. What is held must be put back, or sent on by whoever
+ * took it, before anybody else reads the request.
  *
- * Traps of Node's streams: once a body is over, read() of its last byte makes `end` follow in the next tick, unless
- * something was put back by then; and a body that is over and empty must not be read at all, or it ends right here. So
- * `take` is called in the tick of the last read(), and what is to be put back must be put back before it returns.
+ * Traps of Node's streams: once a body is over, read() of its last byte makes `end` follow in the next tick; read() of
+ * exactly as many bytes as there are does not, so that there is time to put them back. And a body that is over and empty
+ * must not be read at all, or it ends right here.
  */
-export function readAhead(
-  req: IncomingMessage,
-  { most, patience }: AheadBounds,
-  see: (chunk: Buffer) => boolean,
-  take: (ahead: Ahead) => void,
-): void {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  const read = (): AheadEnd | null => {
-    const chunk: Buffer | null = req.readableLength > 0 ? req.read() : null;
-    if (chunk !== null) {
-      chunks.push(chunk);
-      join(chunks);
-      size += chunk.length;
-      if (see(chunk)) return "enough";
-    }
-    if (req.complete && req.readableLength === 0) return "ended";
-    if (size >= most) return "full";
-    return req.destroyed || req.socket.destroyed ? "left" : null;
-  };
+export class ReadAhead {
+  readonly held: Buffer[] = [];
+  readonly #req: IncomingMessage;
+  readonly #bounds: AheadBounds;
+  readonly #looker: Looker | null;
+  /** As the head says; NaN: it does not. */
+  readonly #length: number;
+  #size = 0;
 
-  // Nearly always what is needed is there already: then nothing is waited for and nobody listens.
-  const atOnce = read();
-  if (atOnce !== null) {
-    take({ end: atOnce, chunks });
-    return;
+  /** @param looker null: nothing is ever enough. */
+  constructor(req: IncomingMessage, bounds: AheadBounds, looker: Looker | null) {
+    this.#req = req;
+    this.#bounds = bounds;
+    this.#looker = looker;
+    const { "content-length": length, "transfer-encoding": chunked } = req.headers;
+    this.#length = length === undefined || chunked !== undefined ? Number.NaN : Number(length);
   }
 
-  const finish = (end: AheadEnd) => {
-    clearTimeout(timer);
-    req.off("readable", onReadable);
-    req.off("close", onClose);
-    take({ end, chunks });
-  };
-  const onReadable = () => {
-    timer.refresh();
-    const end = read();
-    if (end !== null) finish(end);
-  };
-  const onClose = () => finish("left");
-  const timer = setTimeout(() => finish("stalled"), patience);
-  req.on("readable", onReadable);
-  req.once("close", onClose);
+  get size(): number {
+    return this.#size;
+  }
+
+  /**
+   * Nothing follows what is held. Node calls a request complete only after everybody who waits for its last bytes had
+   * them, and so mostly later than its length tells.
+   */
+  get over(): boolean {
+    return this.#size === this.#length || (this.#req.complete && this.#req.readableLength === 0);
+  }
+
+  /** Nearly always what is needed is there already: then nothing is waited for and nobody listens. */
+  read(): AheadEnd | Promise<AheadEnd> {
+    return this.#step() ?? new Promise((resolve) => this.#wait(resolve));
+  }
+
+  #step(): AheadEnd | null {
+    const req = this.#req;
+    const there = req.readableLength;
+    const chunk: Buffer | null = there === 0 ? null : req.complete ? req.read(there) : req.read();
+    if (chunk !== null) {
+      this.held.push(chunk);
+      if (this.held.length > 1) join(this.held);
+      this.#size += chunk.length;
+      if (this.#looker?.look(chunk)) return "enough";
+    }
+    if (this.over) return "ended";
+    if (this.#size >= this.#bounds.most) return "full";
+    return req.destroyed || req.socket.destroyed ? "left" : null;
+  }
+
+  #wait(resolve: (end: AheadEnd) => void): void {
+    // Node tells of a request before it has parsed what came behind its head in the same piece.
+    process.nextTick(() => {
+      const end = this.#step();
+      if (end === null) this.#listen(resolve);
+      else resolve(end);
+    });
+  }
+
+  #listen(resolve: (end: AheadEnd) => void): void {
+    const req = this.#req;
+    const finish = (end: AheadEnd) => {
+      clearTimeout(timer);
+      req.off("readable", onReadable);
+      req.off("close", onClose);
+      resolve(end);
+    };
+    const onReadable = () => {
+      timer.refresh();
+      const end = this.#step();
+      if (end !== null) finish(end);
+    };
+    const onClose = () => finish("left");
+    const timer = setTimeout(() => finish("stalled"), this.#bounds.patience);
+    req.on("readable", onReadable);
+    req.once("close", onClose);
+  }
 }
 
 /** Each is joined to one that is no larger, so that no byte is copied more often than sizes double. */
 function join(chunks: Buffer[]): void {
   for (;;) {
-    const [before, last] = chunks.slice(-2);
+    const last = chunks.at(-1);
+    const before = chunks.at(-2);
     if (before === undefined || last === undefined || before.length > Math.min(last.length, SMALL)) return;
     chunks.splice(-2, 2, Buffer.concat([before, last]));
   }

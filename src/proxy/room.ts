@@ -42,7 +42,7 @@ export async function findRoom(
   // Bytes that nobody reads keep the end of a connection from being heard: whoever waits is read to the end of the body.
   const patience = request.gateway?.timeouts.firstByte ?? 0;
   const whole = limiter.wouldWait(tool, ask)
-    ? await readToEnd(req, { most: MOST_WAITING, patience })
+    ? await readToEnd(req, { most: MOST_WAITING, patience }, request.body)
     : "ended";
   if (whole === "left") return "left";
   if (whole === "stalled") return uploadStopped(patience);

@@ -116,7 +116,7 @@ t.test("the whole body is read, and is still there for whoever sends it on", asy
   const read: (Buffer | null)[] = [];
   const passed: string[] = [];
   const server = createServer(async (req: IncomingMessage, res) => {
-    read.push(await readWhole(req, { most: 100_000, patience: 200 }));
+    read.push(await readWhole(req, { most: 100_000, patience: 200 }, null));
     const chunks: Buffer[] = [];
     for await (const chunk of req) chunks.push(chunk);
     passed.push(Buffer.concat(chunks).toString());

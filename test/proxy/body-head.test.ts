@@ -5,12 +5,14 @@ import { PassThrough, Writable } from "node:stream";
 import { gzipSync } from "node:zlib";
 import fc from "fast-check";
 import t, { type Test } from "tap";
-import { type BodyHead, type HeadOptions, readHead } from "../../src/proxy/body-head.ts";
+import { type BodyHead, type HeadOptions, putBackHeld, readHead } from "../../src/proxy/body-head.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { until } from "../doubles/until.ts";
 
 interface Seen {
   readonly head: BodyHead;
+  /** What was read out of the request. */
+  readonly held: Buffer;
   /** Everything that could be read after the head was known, piped as the proxy engine does it. */
   readonly body: Buffer;
   /** The same, as a listener beside the pipe saw it. */
@@ -42,6 +44,10 @@ async function listen(
     await before(req, res);
     const told = await readHead(req, (req.url ?? "").split("?")[0] ?? "", { patience: 5000, ...options });
     heads.push(told);
+    const held = Buffer.concat(told.held ?? []);
+    // What is held may be put back whenever that suits.
+    if (heads.length % 2 === 0) await new Promise(setImmediate);
+    putBackHeld(req, told);
     const listening = req.eventNames().filter((name) => !events.has(name) && req.listenerCount(name) > 0);
     const [body, heard]: [Buffer[], Buffer[]] = [[], []];
     req.on("data", (chunk: Buffer) => {
@@ -53,6 +59,7 @@ async function listen(
     for await (const chunk of out) body.push(chunk);
     seen.push({
       head: told,
+      held,
       body: Buffer.concat(body),
       heard: Buffer.concat(heard),
       listening: listening.map(String),
@@ -114,6 +121,26 @@ t.test("the model is known before the body is read, and the body passes whole", 
   t.equal(passed.toString(), body);
   t.equal(heard.toString(), body, "a listener that is added later hears every byte once");
   t.same(listening, [], "nobody is left listening");
+});
+
+t.test("what was read is held until it is put back, and it is known whether that is all", async (t) => {
+  const body = JSON.stringify({ model: "m", x: "x".repeat(200_000) });
+  for (const toEnd of [true, false]) {
+    const small = await ask(t, post('{"model":"m","n":1}'), { toEnd });
+    t.equal(small.held.toString(), '{"model":"m","n":1}');
+    t.equal(small.head.over, true);
+    t.equal(small.head.held, null, "once it is put back it is not held twice");
+    const large = await ask(t, post(body), { toEnd });
+    t.ok(large.held.equals(Buffer.from(body).subarray(0, large.held.length)));
+    t.equal(large.head.over, large.held.length === body.length);
+    t.equal(large.held.length === body.length, toEnd);
+  }
+  const none = await ask(t, Buffer.from(head("GET /v1/models", HOST)));
+  t.equal(none.held.length, 0);
+  t.equal(none.head.over, true, "there is nothing");
+  const named = await ask(t, post("{}", {}, "POST /v1beta/models/gemini-2.5-pro:generateContent"));
+  t.equal(named.held.length, 0);
+  t.equal(named.head.over, false, "nobody looked");
 });
 
 t.test("bodies that say nothing of a model pass as they are", async (t) => {
@@ -352,6 +379,7 @@ t.test("no more than a megabyte is held of a large body, and its client has to w
   const server = createServer(async (req) => {
     const told = await readHead(req, "/v1/files", { patience: 5000 });
     t.equal(told.end, "later");
+    putBackHeld(req, told);
     held.push(req);
   });
   server.listen(0, "127.0.0.1");
