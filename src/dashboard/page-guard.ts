@@ -1,4 +1,4 @@
-import { checkHost, checkShape, type Headers, headersIn, type RequestHead } from "../proxy/guard.ts";
+import { checkHost, checkShape, Headers, type RequestHead } from "../proxy/guard.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 
 /**
@@ -6,7 +6,7 @@ import { type Refusal, refuse } from "../refusal.ts";
  * machine included, gets nothing, whatever token it has; and a name that only leads here (rebinding) is not answered.
  */
 export function guardPage(head: RequestHead, hosts: readonly string[]): Refusal | null {
-  const headers = headersIn(head.rawHeaders);
+  const headers = new Headers(head.rawHeaders);
   return checkHost(headers, hosts) ?? checkPage(head, headers) ?? checkShape(head, headers);
 }
 
