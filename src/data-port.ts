@@ -13,16 +13,20 @@ interface Destroyable {
 
 /** Opens the port that tools call, or says who has it. */
 export async function openDataPort(listen: Listen, means: HandleMeans): Promise<Port> {
-  const running = new Set<Promise<void>>();
+  let running = 0;
+  let allDone = () => {};
+  const done = () => {
+    running -= 1;
+    if (running === 0) allDone();
+  };
   // A bug in one request must not end the others, but it must be seen.
   const run = (handling: Promise<void>, connection: Destroyable) => {
-    const done = handling
-      .catch((error) => {
-        means.log.error({ err: error }, "a request failed inside keybearer");
-        connection.destroy();
-      })
-      .finally(() => running.delete(done));
-    running.add(done);
+    running += 1;
+    handling.then(done, (error) => {
+      means.log.error({ err: error }, "a request failed inside keybearer");
+      connection.destroy();
+      done();
+    });
   };
   try {
     const port = await openPort(listen, {
@@ -35,7 +39,10 @@ export async function openDataPort(listen: Listen, means: HandleMeans): Promise<
       await port.drain();
       // A connection is gone before its request hears of it. Until then the gateway's side must not be closed: the
       // record would blame the gateway for an end of our own.
-      await Promise.all(running);
+      await new Promise<void>((resolve) => {
+        allDone = resolve;
+        if (running === 0) resolve();
+      });
     };
     return { ...port, drain };
   } catch (error) {
