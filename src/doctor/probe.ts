@@ -83,7 +83,7 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
   const late = AbortSignal.timeout(patience);
   const signal = means.signal === undefined ? late : AbortSignal.any([means.signal, late]);
   const ask = (url: string) => {
-    const { origin } = new URL(url);
+    const { origin, host } = new URL(url);
     const slot = keySlot("openai", gateway, {});
     const rawHeaders = [
       "accept",
@@ -93,7 +93,15 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
       "user-agent",
       "keybearer",
     ];
-    const headers = outgoingHeaders({ rawHeaders, origin, key, slot, readable: null });
+    const headers = outgoingHeaders({
+      method: "GET",
+      rawHeaders,
+      host,
+      key,
+      slot,
+      readable: null,
+      length: null,
+    });
     return askGateway({ url, headers, agent: means.agentFor(gateway, origin), clock, signal });
   };
   const answer = await ask(`${gateway.baseUrl}/models`);

@@ -6,11 +6,11 @@ import {
 } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Clock } from "../clock.ts";
-import type { OutgoingHeaders } from "../proxy/headers.ts";
 
 export interface Question {
   readonly url: string;
-  readonly headers: OutgoingHeaders;
+  /** Name, value, name, value. */
+  readonly headers: readonly string[];
   readonly agent: Agent;
   readonly clock: Clock;
   readonly signal: AbortSignal;

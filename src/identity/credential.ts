@@ -27,9 +27,7 @@ export function readCredentials(
 
 /** A name that a careless server reads as a credential slot, whatever its dashes, underscores and case. */
 export function isCredentialName(name: string): boolean {
-  const folded = name
-    .toLowerCase()
-    .replaceAll("_", "-")
-    .replace(/^-+|-+$/g, "");
-  return CREDENTIAL_HEADERS.some((slot) => slot === folded);
+  return LIKE_A_SLOT.test(name);
 }
+
+const LIKE_A_SLOT = /^[-_]*(?:authorization|(?:x[-_](?:goog[-_])?)?api[-_]key)[-_]*$/i;

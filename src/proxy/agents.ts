@@ -4,10 +4,18 @@ import type { Socket } from "node:net";
 import { connect as tlsConnect } from "node:tls";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
+import { type Address, type Addresses, addressesOf, addressFor } from "./route.ts";
+
+/** How a request gets to its gateway. */
+export interface Way {
+  readonly address: Address;
+  readonly agent: HttpAgent;
+}
 
 /** One keep-alive agent per gateway and scheme: without one, every call would pay for a new TLS handshake. */
 export interface Agents {
   agentFor(gateway: Gateway, origin: string): HttpAgent;
+  wayFor(gateway: Gateway, path: string): Way;
   /** Lets go of the agents of gateways that are no longer configured as they were. */
   keepOnly(gateways: readonly Gateway[]): void;
   close(): void;
@@ -24,32 +32,52 @@ const SLEPT_MS = 2000;
 
 export function createAgents(clock: Clock): Agents {
   const agents = new Map<string, HttpAgent>();
-  /** The same by the gateway as one snapshot holds it, for every request but its first. */
-  let known = new WeakMap<Gateway, Map<string, HttpAgent>>();
-  let seen = { now: clock.now(), elapsed: clock.elapsed() };
+  /** What is known of a gateway as one snapshot holds it, for every request but its first. */
+  let known = new WeakMap<Gateway, KnownGateway>();
+  let [seenNow, seenElapsed] = [clock.now(), clock.elapsed()];
   const closeIdleAfterSleep = () => {
-    const before = seen;
-    seen = { now: clock.now(), elapsed: clock.elapsed() };
+    const [now, elapsed] = [clock.now(), clock.elapsed()];
     // Wall time goes on in sleep, the other clock does not. A call on a dead connection would wait for its time-out.
-    if (seen.now - before.now - (seen.elapsed - before.elapsed) < SLEPT_MS) return;
+    const slept = now - seenNow - (elapsed - seenElapsed);
+    seenNow = now;
+    seenElapsed = elapsed;
+    if (slept < SLEPT_MS) return;
     for (const agent of agents.values()) closeIdle(agent);
   };
   const identity = (gateway: Gateway, scheme: string) =>
     JSON.stringify([gateway.name, gateway.proxy, gateway.timeouts.connect, scheme]);
+  const agentFor = (gateway: Gateway, origin: string) => {
+    closeIdleAfterSleep();
+    const scheme = origin.startsWith("https:") ? "https:" : "http:";
+    const id = identity(gateway, scheme);
+    let agent = agents.get(id);
+    if (agent === undefined) {
+      agent = createAgent(scheme, gateway);
+      agents.set(id, agent);
+    }
+    return agent;
+  };
+  const knownOf = (gateway: Gateway) => {
+    let found = known.get(gateway);
+    if (found === undefined) {
+      found = { addresses: addressesOf(gateway), ways: new Map() };
+      known.set(gateway, found);
+    }
+    return found;
+  };
   return {
-    agentFor(gateway, origin) {
-      closeIdleAfterSleep();
-      const scheme = origin.startsWith("https:") ? "https:" : "http:";
-      const found = known.get(gateway)?.get(scheme);
-      if (found !== undefined) return found;
-      const id = identity(gateway, scheme);
-      let agent = agents.get(id);
-      if (agent === undefined) {
-        agent = createAgent(scheme, gateway);
-        agents.set(id, agent);
+    agentFor,
+    wayFor(gateway, path) {
+      const { addresses, ways } = knownOf(gateway);
+      const address = addressFor(path, addresses);
+      const found = ways.get(address);
+      if (found !== undefined) {
+        closeIdleAfterSleep();
+        return found;
       }
-      known.set(gateway, (known.get(gateway) ?? new Map()).set(scheme, agent));
-      return agent;
+      const way = { address, agent: agentFor(gateway, address.origin) };
+      ways.set(address, way);
+      return way;
     },
     keepOnly(gateways) {
       const wanted = gateways.flatMap((gateway) => [identity(gateway, "http:"), identity(gateway, "https:")]);
@@ -66,6 +94,11 @@ export function createAgents(clock: Clock): Agents {
       known = new WeakMap();
     },
   };
+}
+
+interface KnownGateway {
+  readonly addresses: Addresses;
+  readonly ways: Map<Address, Way>;
 }
 
 /** Requests under way finish on the agent they started with; only what nobody uses is closed. */

@@ -1,5 +1,7 @@
 import type { IncomingMessage } from "node:http";
+import type { Transform } from "node:stream";
 import { type BodyHead, putBackHeld } from "./body-head.ts";
+import type { Asking } from "./exchange.ts";
 import { type AheadBounds, putBack, ReadAhead } from "./read-ahead.ts";
 
 /**
@@ -29,6 +31,14 @@ export async function readWhole(
 function joined(chunks: readonly Buffer[]): Buffer {
   const [only] = chunks;
   return chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks);
+}
+
+/** Only out of a stream in plain can something be taken again. Whatever else came passes as it is. */
+export function filterFor(answer: IncomingMessage, asking: Asking | null): Transform | null {
+  if (asking === null) return null;
+  const { "content-type": type = "", "content-encoding": encoding } = answer.headers;
+  const plain = (answer.statusCode ?? 0) < 400 && encoding === undefined;
+  return plain && /^\s*text\/event-stream\b/i.test(type) ? asking.filter : null;
 }
 
 const OPTIONS = '"stream_options":{"include_usage":true}';

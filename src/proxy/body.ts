@@ -25,7 +25,8 @@ export function readBody(req: IncomingMessage, request: Request): Refusal | null
 
 function noteHead(req: IncomingMessage, request: Request, head: BodyHead, patience: number): Refusal | null {
   request.body = head;
-  putBackHeld(req, head);
+  // What is whole goes to the gateway from here; what is not is read again, from its beginning.
+  if (!head.over) putBackHeld(req, head);
   return head.end === "stalled" ? uploadStopped(patience) : null;
 }
 
@@ -39,3 +40,13 @@ export async function askingOf(req: IncomingMessage, request: Request): Promise<
   const body = whole === null ? null : askForUsage(whole);
   return body === null ? null : { body, filter: createUsageFilter() };
 }
+
+/** Takes the body out of what was read ahead, if that is all of it. null: it is still in the request. */
+export function takeBody({ body }: Request): readonly Buffer[] | null {
+  if (body === null || !body.over) return null;
+  const { held } = body;
+  body.held = null;
+  return held ?? NOTHING;
+}
+
+const NOTHING: readonly Buffer[] = Object.freeze([]);

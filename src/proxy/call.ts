@@ -1,29 +1,32 @@
 import type { ClientRequest, IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
-import { pipeline, type Transform } from "node:stream";
+import { pipeline } from "node:stream";
 import { TLSSocket } from "node:tls";
 import type { Clock } from "../clock.ts";
 import { reason } from "../reason.ts";
 import type { Refusal } from "../refusal.ts";
+import { closeIdle } from "./agents.ts";
 import { discard } from "./answer.ts";
-import { createDeadline, type Deadline, type Phase } from "./deadline.ts";
+import { filterFor } from "./ask-usage.ts";
+import { Deadline, type Phase } from "./deadline.ts";
 import { gather, readError } from "./error-body.ts";
 import { type End, type Exchange, type Outcome, outcomeOf } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout, uploadStopped } from "./failure.ts";
 import { incomingHeaders, reasonPhrase, reframe, withCause, withOwn } from "./headers.ts";
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
+import { closedEarly, isConnected, mayTryAgain } from "./kept-connection.ts";
 import { passOn } from "./pass-on.ts";
+import { sendBody } from "./upload.ts";
 
 /**
- * One call while it runs: what the engine tells of it comes in, and one Outcome goes out. Whoever ends it first, the
+ * One call while it runs: the request goes out, the answer comes back, and one Outcome is told. Whoever ends it first, the
  * client or the gateway, gives the ending its name.
  */
 export class Call {
   readonly #exchange: Exchange;
   readonly #clock: Clock;
   readonly #resolve: (outcome: Outcome) => void;
-  /** Sends the same request over a connection of its own. */
-  readonly #sendAgain: () => void;
+  readonly #send: (exchange: Exchange) => ClientRequest;
   readonly #deadline: Deadline;
   #outgoing: ClientRequest | null = null;
   #answer: IncomingMessage | null = null;
@@ -34,46 +37,72 @@ export class Call {
   #connected = false;
   #settled = false;
 
-  constructor(exchange: Exchange, clock: Clock, resolve: (outcome: Outcome) => void, sendAgain: () => void) {
+  constructor(
+    exchange: Exchange,
+    clock: Clock,
+    resolve: (outcome: Outcome) => void,
+    send: (exchange: Exchange) => ClientRequest,
+  ) {
     this.#exchange = exchange;
     this.#clock = clock;
     this.#resolve = resolve;
-    this.#sendAgain = sendAgain;
-    this.#deadline = createDeadline((phase, ms) => this.#onSilence(phase, ms));
-    this.#deadline.await("connect", exchange.gateway.timeouts.connect);
-    const { req, res } = exchange;
-    res.once("close", this.#onClosed);
+    this.#send = send;
+    this.#deadline = new Deadline(clock, (phase, ms) => this.#onSilence(phase, ms));
+  }
+
+  start(): void {
+    const { req, res } = this.#exchange;
+    res.on("close", this.#onClosed);
     // An answer that waits behind another pipelined one never hears of its connection's end.
-    req.socket.once("close", this.#onClosed);
-    req.on("data", (chunk: Buffer) => {
-      this.#bytesIn += chunk.length;
-      exchange.seeBody?.(chunk);
-      this.#deadline.touch("first_byte");
-    });
+    req.socket.on("close", this.#onClosed);
+    // That a client left is told by the two above; unheard, it would end the process.
+    req.on("error", () => {});
+    this.#begin();
+    sendBody(this.#exchange, () => this.#outgoing, this.#onSent);
   }
 
-  /** The engine has a socket for this call, connected or about to be. */
-  onConnection(request: ClientRequest, socket: Socket): void {
-    this.#outgoing = request;
-    // Too late: the client left or was answered while the connection was made. Nothing may be sent any more.
-    if (this.#settled) {
-      request.destroy();
-      return;
+  #begin(): void {
+    const { timeouts } = this.#exchange.gateway;
+    this.#deadline.await("connect", timeouts.connect);
+    try {
+      const outgoing = this.#send(this.#exchange);
+      this.#outgoing = outgoing;
+      outgoing.on("response", (answer) => this.#onAnswer(answer));
+      outgoing.on("error", (error) => this.#onFailure(error));
+      // Not every end of a call is an error to Node: a 101 nobody asked for only closes.
+      outgoing.on("close", () => {
+        // Nearly always the answer is there, and then no error is made, which costs more than the rest of this.
+        if (this.#outgoing === outgoing && this.#answer === null) this.#onFailure(closedEarly());
+      });
+      if (outgoing.reusedSocket) this.#onConnected();
+      else outgoing.once("socket", (socket) => this.#onConnection(outgoing, socket));
+      // Only what has no body is sent a second time.
+      if (this.#triedAgain) outgoing.end();
+    } catch (error) {
+      this.#onFailure(error instanceof Error ? error : new Error(String(error)));
     }
-    // Not every end of a call is an error to Node: a 101 nobody asked for only closes.
-    request.once("close", () => {
-      // Nearly always the answer is there, and then no error is made, which costs more than the rest of this.
-      if (this.#outgoing === request && this.#answer === null) this.onFailure(closedEarly());
-    });
-    const connected = () => {
-      this.#connected = true;
-      this.#deadline.await("first_byte", this.#exchange.gateway.timeouts.firstByte);
-    };
-    if (isConnected(request, socket)) connected();
-    else socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", connected);
   }
 
-  onAnswer(answer: IncomingMessage): void {
+  /** There is a socket for this call, connected or about to be. */
+  #onConnection(outgoing: ClientRequest, socket: Socket): void {
+    // Too late: the client left or was answered while the connection was made. Nothing may be sent any more.
+    if (this.#settled) outgoing.destroy();
+    else if (isConnected(outgoing, socket)) this.#onConnected();
+    else socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", () => this.#onConnected());
+  }
+
+  #onConnected(): void {
+    this.#connected = true;
+    this.#deadline.await("first_byte", this.#exchange.gateway.timeouts.firstByte);
+  }
+
+  readonly #onSent = (chunk: Buffer): void => {
+    this.#bytesIn += chunk.length;
+    this.#exchange.seeBody?.(chunk);
+    this.#deadline.touch("first_byte");
+  };
+
+  #onAnswer(answer: IncomingMessage): void {
     try {
       this.#takeAnswer(answer);
     } catch (error) {
@@ -97,38 +126,26 @@ export class Call {
     else {
       const headers = incomingHeaders(answer.rawHeaders, key);
       // Of a stream out of which something is taken, the length would be wrong.
-      if (this.#filterOf(answer) !== null) reframe(headers, null);
+      if (filterFor(answer, this.#exchange.asking) !== null) reframe(headers, null);
       this.#writeHead(status, withCause(headers, hearing.cause));
       this.#passRest(answer, hearing);
     }
   }
 
-  /** The engine could not send the request, or its sending broke. */
-  onFailure(error: Error): void {
+  /** The request could not be sent, or its sending broke. */
+  #onFailure(error: Error): void {
     // Once the answer is there, trouble with the upload shows on the answer itself or does not matter; and when the
     // client is gone, its `close` settles.
     if (this.#answer !== null || this.#exchange.req.socket.destroyed || this.#settled) return;
-    if (!this.#mayTryAgain(error)) {
+    if (this.#triedAgain || this.#bytesIn > 0 || !mayTryAgain(this.#exchange.req, this.#outgoing, error)) {
       this.#onBroken(error);
       return;
     }
     this.#triedAgain = true;
     this.#outgoing = null;
-    this.#deadline.await("connect", this.#exchange.gateway.timeouts.connect);
-    this.#sendAgain();
-  }
-
-  /**
-   * A kept connection may have been closed by the gateway at the very moment it was used again. Sending once more is
-   * safe only where doing it twice is, and where there is no body that is gone by now (RFC 9110 section 9.2.2): a chat
-   * that might have been accepted is never sent again, because it might be paid twice.
-   */
-  #mayTryAgain(error: NodeJS.ErrnoException): boolean {
-    const { req } = this.#exchange;
-    const stale =
-      this.#outgoing?.reusedSocket === true && (error.code === "ECONNRESET" || error.code === "EPIPE");
-    const repeatable = /^(?:GET|HEAD|OPTIONS)$/.test(req.method ?? "") && req.complete && this.#bytesIn === 0;
-    return stale && repeatable && !this.#triedAgain;
+    // Where one kept connection was dead, the others are not trusted either.
+    closeIdle(this.#exchange.way.agent);
+    this.#begin();
   }
 
   #onBroken(error: Error): void {
@@ -138,19 +155,20 @@ export class Call {
     // After the first byte the connection is cut and nothing added: an ending of ours would look like the gateway's.
     if (this.#exchange.res.headersSent) this.#exchange.res.destroy();
     else {
-      const { gateway, origin } = this.#exchange;
-      this.#settle(gatewayFailure(error, gateway.name, origin, this.#connected));
+      const { gateway, way } = this.#exchange;
+      this.#settle(gatewayFailure(error, gateway.name, way.address.origin, this.#connected));
     }
   }
 
   #onSilence(phase: Phase, ms: number): void {
-    const { req, res, gateway, origin } = this.#exchange;
+    const { req, res, gateway, way } = this.#exchange;
     // An upload that stops keeps the gateway from answering, as long as the gateway took what there was of it.
     const unsaid = phase === "first_byte" && !req.complete && this.#outgoing?.writableNeedDrain === false;
     // A reader that takes nothing keeps it from sending. Either silence is the client's.
     this.#end ??= unsaid || res.writableNeedDrain ? "client-left" : "gateway-failed";
     if (res.headersSent) res.destroy();
-    else this.#settle(unsaid ? uploadStopped(ms) : gatewayTimeout(phase, ms, gateway.name, origin));
+    else
+      this.#settle(unsaid ? uploadStopped(ms) : gatewayTimeout(phase, ms, gateway.name, way.address.origin));
     this.#outgoing?.destroy();
   }
 
@@ -218,7 +236,7 @@ export class Call {
 
   #passRest(answer: IncomingMessage, hearing: Hearing): void {
     const { res } = this.#exchange;
-    const filter = this.#filterOf(answer);
+    const filter = filterFor(answer, this.#exchange.asking);
     const see = (chunk: Buffer) => {
       this.#deadline.touch("idle");
       hearing.see(chunk);
@@ -231,20 +249,4 @@ export class Call {
       pipeline(answer, filter, res, () => {});
     }
   }
-
-  /** Only out of a stream in plain can something be taken again. Whatever else came passes as it is. */
-  #filterOf({ statusCode = 0, headers }: IncomingMessage): Transform | null {
-    const { "content-type": type = "", "content-encoding": encoding } = headers;
-    if (statusCode >= 400 || encoding !== undefined || !/^\s*text\/event-stream\b/i.test(type)) return null;
-    return this.#exchange.asking?.filter ?? null;
-  }
-}
-
-function closedEarly(): Error {
-  return Object.assign(new Error("the connection was closed"), { code: "ECONNRESET" });
-}
-
-function isConnected(request: ClientRequest, socket: Socket): boolean {
-  if (request.reusedSocket) return true;
-  return !socket.connecting && !(socket instanceof TLSSocket && socket.getProtocol() === null);
 }

@@ -1,15 +1,17 @@
-import type { Agent, IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex, Transform } from "node:stream";
 import type { Gateway } from "../config/shape.ts";
 import type { Refusal } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
 import type { Metering, RecordEnd } from "../usage/record.ts";
-import type { OutgoingHeaders } from "./headers.ts";
+import type { Way } from "./agents.ts";
 import { type Heard, type Hearing, NOTHING_HEARD } from "./hearing.ts";
 
 /** One call to a gateway: everything decided, nothing sent yet. */
 export interface Exchange extends Sending {
   readonly res: ServerResponse;
+  /** All of it, where it was read by now; null: it is still to be read from the request. */
+  readonly body: readonly Buffer[] | null;
   /** Set for a tool with `ask_usage` whose request was changed to ask for it. */
   readonly asking: Asking | null;
 }
@@ -33,10 +35,10 @@ export interface UpgradeExchange extends Sending {
 export interface Sending {
   readonly req: IncomingMessage;
   readonly gateway: Gateway;
-  readonly origin: string;
+  readonly way: Way;
   readonly path: string;
-  readonly headers: OutgoingHeaders;
-  readonly agent: Agent;
+  /** Name, value, name, value. */
+  readonly headers: readonly string[];
   readonly key: Secret;
   readonly metering: Metering | null;
   readonly countText: boolean;

@@ -1,11 +1,11 @@
-import type { ClientRequest, IncomingMessage } from "node:http";
+import { type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
+import { request as httpsRequest } from "node:https";
 import type { Socket } from "node:net";
-import { Readable } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import type { Clock } from "../clock.ts";
-import { closeIdle } from "./agents.ts";
 import { Call } from "./call.ts";
 import type { Exchange, Outcome, UpgradeExchange } from "./exchange.ts";
+import { byName } from "./headers.ts";
 import { UpgradeCall } from "./upgrade-call.ts";
 
 /** The only file that knows the proxy engine. */
@@ -16,21 +16,16 @@ export interface Forwarder {
   forwardUpgrade(exchange: UpgradeExchange): Promise<Outcome>;
 }
 
+/**
+ * Connections that become something else are joined by http-proxy-3. A plain request is sent by node:http itself: the
+ * engine would build its headers, address and options anew, which costs as much as all of our own steps before it, and
+ * none of its settings would be left on (answers are handled by us, addresses and headers are final).
+ */
 export function createForwarder(clock: Clock): Forwarder {
-  const calls = new WeakMap<IncomingMessage, Call>();
   const upgrades = new WeakMap<IncomingMessage, UpgradeCall>();
   // No key and no header goes into these options: the engine prints them under DEBUG.
   // toProxy: otherwise the engine would normalise the path as a URL.
-  const engine = createProxyServer({
-    selfHandleResponse: true,
-    prependPath: false,
-    toProxy: true,
-    secure: true,
-  });
-  engine.on("proxyReq", (request, req, _res, _options, socket) =>
-    calls.get(req)?.onConnection(request, socket),
-  );
-  engine.on("proxyRes", (answer, req) => calls.get(req)?.onAnswer(answer));
+  const engine = createProxyServer({ prependPath: false, toProxy: true, secure: true });
   engine.on("proxyReqWs", (request: ClientRequest, req: IncomingMessage) =>
     upgrades.get(req)?.onRequest(request),
   );
@@ -40,44 +35,44 @@ export function createForwarder(clock: Clock): Forwarder {
 
   return {
     forward(exchange) {
-      return new Promise((resolve) => {
-        const { req, res, origin, headers, agent, asking } = exchange;
-        const target = targetOf(origin);
-        const send = () => {
-          try {
-            const instead = asking === null ? {} : { buffer: Readable.from([asking.body]) };
-            const options = { target, headers, agent, ssl: fixed(exchange.path), ...instead };
-            engine.web(req, res, options, (error) => call.onFailure(error));
-          } catch (error) {
-            call.onFailure(error instanceof Error ? error : new Error(String(error)));
-          }
-        };
-        const call = new Call(exchange, clock, resolve, () => {
-          // Where one kept connection was dead, the others are not trusted either.
-          closeIdle(agent);
-          send();
-        });
-        calls.set(req, call);
-        // The engine copies req.headers and lays options.headers over them. They start empty, so that the gateway
-        // gets exactly what headers.ts built.
-        req.headers = {};
-        req.url = exchange.path;
-        send();
-      });
+      return new Promise((resolve) => new Call(exchange, clock, resolve, send).start());
     },
     forwardUpgrade(exchange) {
       return new Promise((resolve) => {
-        const { req, socket, head, origin, headers, agent } = exchange;
+        const { req, socket, head, way, path } = exchange;
+        const { address, agent } = way;
         const call = new UpgradeCall(exchange, clock, resolve);
         upgrades.set(req, call);
         // The engine looks at these two before it does anything; the rest of what the client sent stays here.
         req.headers = { upgrade: "websocket", connection: "upgrade" };
-        req.url = exchange.path;
-        const options = { target: targetOf(origin), headers, agent, ssl: fixed(exchange.path) };
+        req.url = path;
+        const target = {
+          protocol: address.secure ? "https:" : "http:",
+          host: address.host,
+          hostname: address.hostname,
+          port: address.port,
+        };
+        const headers = { ...byName(exchange.headers), connection: "Upgrade", upgrade: "websocket" };
+        const options = { target, headers, agent, ssl: fixed(path) };
         engine.ws(req, socket as Socket, head, options, (error) => call.onFailure(error));
       });
     },
   };
+}
+
+/** May throw, as Node does at a header that it will not write. */
+function send({ req, way, path, headers }: Exchange): ClientRequest {
+  const { address, agent } = way;
+  return (address.secure ? httpsRequest : httpRequest)({
+    host: address.hostname,
+    port: address.port,
+    method: req.method ?? "GET",
+    path,
+    headers,
+    agent,
+    // Whatever the environment says about it (NODE_TLS_REJECT_UNAUTHORIZED).
+    rejectUnauthorized: true,
+  });
 }
 
 /**
@@ -96,14 +91,4 @@ function fixed(path: string): object {
     },
     set url(_) {},
   };
-}
-
-/** The parts of an origin as URL names them: the engine would parse it for every request. */
-function targetOf(origin: string): { protocol: string; host: string; hostname: string; port: number } {
-  const at = origin.indexOf("://");
-  const protocol = origin.slice(0, at + 1);
-  const host = origin.slice(at + "://".length);
-  const hostname = host.replace(/:\d+$/, "");
-  const port = Number(host.slice(hostname.length + 1)) || (protocol === "https:" ? 443 : 80);
-  return { protocol, host, hostname, port };
 }

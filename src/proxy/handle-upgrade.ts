@@ -89,6 +89,5 @@ async function serve({ req, socket, head }: Offer, request: Request, means: Hand
   means.limiter.recorded(request.lease);
   if (socket.destroyed) return left();
   const way = sending(req, request, routed.path, means);
-  const headers = { ...way.headers, connection: "Upgrade", upgrade: "websocket" };
-  settle(request, await means.forwarder.forwardUpgrade({ ...way, headers, socket, head, answer }), means);
+  settle(request, await means.forwarder.forwardUpgrade({ ...way, socket, head, answer }), means);
 }

@@ -3,7 +3,7 @@ import { whoCalls } from "../identity/by-process.ts";
 import { readCredentials } from "../identity/credential.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { answerRefusal } from "./answer.ts";
-import { askingOf, readBody } from "./body.ts";
+import { askingOf, readBody, takeBody } from "./body.ts";
 import { NOTHING_SENT, type Outcome } from "./exchange.ts";
 import { logUnavailable } from "./failure.ts";
 import { guard } from "./guard.ts";
@@ -63,7 +63,7 @@ async function serve(
   means.limiter.recorded(request.lease);
   if (hasLeft(req, request)) return left();
   const way = sending(req, request, routed.path, means, asking);
-  const outcome = await means.forwarder.forward({ ...way, res, asking });
+  const outcome = await means.forwarder.forward({ ...way, res, asking, body: takeBody(request) });
   settle(request, outcome.refusal ? refused(req, res, request, outcome.refusal, outcome) : outcome, means);
 }
 

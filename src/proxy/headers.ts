@@ -8,77 +8,79 @@ import { HOPS_HEADER } from "./guard.ts";
 import { holdsToken } from "./route.ts";
 
 /** RFC 9110 section 7.6.1, and the older names that are treated likewise. */
-const HOP_BY_HOP = [
-  "connection",
-  "keep-alive",
-  "proxy-authenticate",
-  "proxy-authorization",
-  "proxy-connection",
-  "te",
-  "trailer",
-  "transfer-encoding",
-  "upgrade",
-];
+const HOP_BY_HOP =
+  /^(?:connection|keep-alive|proxy-authenticate|proxy-authorization|proxy-connection|te|trailer|transfer-encoding|upgrade)$/;
 
 /** What a gateway has no business to know of this machine, or what is answered here. */
-const NOT_FORWARDED = [
-  "host",
-  "cookie",
-  "origin",
-  "referer",
-  "forwarded",
-  "via",
-  "x-real-ip",
-  "expect",
-  HOPS_HEADER,
-];
+const NOT_FORWARDED =
+  /^(?:host|cookie|origin|referer|forwarded|via|x-real-ip|expect|x-keybearer-hops|x-forwarded-.*|sec-fetch-.*|proxy-.*)$/;
 
-export type OutgoingHeaders = Record<string, string | string[]>;
+const NOT_FOR_CLIENTS = /^(?:set-cookie|access-control-.*|x-keybearer-.*)$/;
 
 export interface OutgoingRequest {
+  readonly method: string;
   readonly rawHeaders: readonly string[];
-  /** Scheme, host and port the request goes to. */
-  readonly origin: string;
+  /** The host the request goes to, and its port where that is not the scheme's own. */
+  readonly host: string;
   readonly key: Secret;
   /** The header this key travels in; see keySlot. */
   readonly slot: KeySlot;
   /** Which compressions of the answer can be read here; null: nobody will read it. */
   readonly readable: ((encoding: string) => boolean) | null;
+  /** Bytes of the body, where another one is sent than the client's. */
+  readonly length: number | null;
 }
 
 /**
- * The headers of the request to the gateway. They start empty: copied is what is end to end and harmless, and the key
- * goes in last, so that nothing the client sent, nominated in Connection or spelled cleverly can stand beside it.
+ * The headers of the request to the gateway: name, value, name, value. They start empty: copied is what is end to end and
+ * harmless, and the key goes in last, so that nothing the client sent, nominated in Connection or spelled cleverly can
+ * stand beside it.
  */
-export function outgoingHeaders(request: OutgoingRequest): OutgoingHeaders {
-  const { rawHeaders } = request;
+export function outgoingHeaders(request: OutgoingRequest): string[] {
+  const { method, rawHeaders, host, key, slot, readable, length } = request;
   const dropped = nominated(rawHeaders);
-  // Without a prototype: a header named `constructor` is one like any other.
-  const headers: OutgoingHeaders = Object.create(null);
+  const headers: string[] = [];
+  let accepted: string | null = null;
+  let chunked = false;
+  let hops = 0;
+  let bodyLength: string | null = null;
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    // Lower case throughout: two spellings of one name would both be sent.
+    // Lower case throughout: whoever reads them should not have to fold them again.
     const name = (rawHeaders[i] ?? "").toLowerCase();
     const value = rawHeaders[i + 1] ?? "";
+    if (name === "transfer-encoding") chunked = true;
+    else if (name === HOPS_HEADER) hops = Math.max(hops, Number(value));
+    else if (name === "content-length") bodyLength ??= value;
     // A token in a header that is no credential slot, by a slip or to be clever, is one credential more that goes along.
-    if (dropped.includes(name) || !isForwarded(name) || holdsToken(value)) continue;
-    const before = headers[name];
-    headers[name] = before === undefined ? value : [before, value].flat();
+    else if (dropped?.includes(name) || !isForwarded(name) || holdsToken(value)) continue;
+    else if (name === "accept-encoding" && readable !== null)
+      accepted = accepted === null ? value : `${accepted},${value}`;
+    else headers.push(name, value);
   }
+  if (accepted !== null && readable !== null) headers.push("accept-encoding", narrowed(accepted, readable));
   // Chunked is hop by hop; said here on our own account, or Node sends the body of a chunked GET without framing.
-  if (rawHeaders.some((name, i) => i % 2 === 0 && name.toLowerCase() === "transfer-encoding")) {
-    headers["transfer-encoding"] = "chunked";
-    delete headers["content-length"];
-  }
-  if (request.readable !== null && headers["accept-encoding"] !== undefined) {
-    headers["accept-encoding"] = narrowed([headers["accept-encoding"]].flat().join(","), request.readable);
-  }
-  // Not by URL, which is slow: an origin is a scheme and a host, and nothing else.
-  const host = request.origin.slice(request.origin.indexOf("://") + "://".length);
-  headers.host = host;
-  if (isLoopback(host.replace(/:\d+$/, ""))) headers[HOPS_HEADER] = String(hopsOf(rawHeaders) + 1);
-  headers[request.slot] =
-    request.slot === "authorization" ? `Bearer ${request.key.reveal()}` : request.key.reveal();
+  if (length !== null) headers.push("content-length", String(length));
+  else if (chunked) headers.push("transfer-encoding", "chunked");
+  else if (bodyLength !== null) headers.push("content-length", bodyLength);
+  // Left to itself, Node would frame a body that is not there.
+  else if (method !== "GET" && method !== "HEAD") headers.push("content-length", "0");
+  headers.push("host", host);
+  // Not by URL, which is slow: a host and perhaps a port, and nothing else.
+  if (isLoopback(host.replace(/:\d+$/, ""))) headers.push(HOPS_HEADER, String(hops + 1));
+  headers.push(slot, slot === "authorization" ? `Bearer ${key.reveal()}` : key.reveal());
   return headers;
+}
+
+/** The same by name, for whoever wants them so. */
+export function byName(headers: readonly string[]): Record<string, string | string[]> {
+  // Without a prototype: a header named `constructor` is one like any other.
+  const named: Record<string, string | string[]> = Object.create(null);
+  for (let i = 0; i + 1 < headers.length; i += 2) {
+    const name = headers[i] ?? "";
+    const before = named[name];
+    named[name] = before === undefined ? (headers[i + 1] ?? "") : [before, headers[i + 1] ?? ""].flat();
+  }
+  return named;
 }
 
 /** The client's accept-encoding without what the meter could not read. What it never asked for is not added. */
@@ -91,30 +93,22 @@ function narrowed(accepted: string, readable: (encoding: string) => boolean): st
 }
 
 function isForwarded(name: string): boolean {
-  return (
-    !HOP_BY_HOP.includes(name) &&
-    !NOT_FORWARDED.includes(name) &&
-    !isCredentialName(name) &&
-    !name.startsWith("x-forwarded-") &&
-    !name.startsWith("sec-fetch-") &&
-    !name.startsWith("proxy-")
-  );
+  return !HOP_BY_HOP.test(name) && !NOT_FORWARDED.test(name) && !isCredentialName(name);
 }
 
-/** The names that Connection makes hop by hop. A client could nominate the very header the key goes into. */
-function nominated(rawHeaders: readonly string[]): string[] {
-  const names: string[] = [];
+/** The names that Connection makes hop by hop; null: none. A client could nominate the very header the key goes into. */
+function nominated(rawHeaders: readonly string[]): string[] | null {
+  let names: string[] | null = null;
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    if ((rawHeaders[i] ?? "").toLowerCase() !== "connection") continue;
-    for (const name of (rawHeaders[i + 1] ?? "").split(",")) names.push(name.trim().toLowerCase());
+    const name = rawHeaders[i] ?? "";
+    if (name.length !== "connection".length || name.toLowerCase() !== "connection") continue;
+    const value = rawHeaders[i + 1] ?? "";
+    // What nearly every connection says, and what nobody would want to nominate.
+    if (value === "keep-alive" || value === "close") continue;
+    names ??= [];
+    for (const one of value.split(",")) names.push(one.trim().toLowerCase());
   }
-  // content-length frames the body that follows; leaving it out would make one request two.
-  return names.filter((name) => name !== "content-length");
-}
-
-function hopsOf(rawHeaders: readonly string[]): number {
-  const at = rawHeaders.findIndex((name, i) => i % 2 === 0 && name.toLowerCase() === HOPS_HEADER);
-  return at === -1 ? 0 : Number(rawHeaders[at + 1]);
+  return names;
 }
 
 export type KeySlot = "authorization" | "x-api-key" | "x-goog-api-key";
@@ -128,10 +122,9 @@ export function keySlot(
   if (gateway.keyHeader === "bearer") return "authorization";
   if (gateway.keyHeader === "x-api-key") return "x-api-key";
   if (protocol === "gemini") return "x-goog-api-key";
+  if (protocol !== "messages") return "authorization";
   const shown = CREDENTIAL_HEADERS.filter((name) => headers[name] !== undefined);
-  return protocol === "messages" && shown.length === 1 && shown[0] === "x-api-key"
-    ? "x-api-key"
-    : "authorization";
+  return shown.length === 1 && shown[0] === "x-api-key" ? "x-api-key" : "authorization";
 }
 
 /**
@@ -143,13 +136,10 @@ export function incomingHeaders(rawHeaders: readonly string[], key: Secret): str
   const headers: string[] = [];
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     const name = (rawHeaders[i] ?? "").toLowerCase();
-    const unwanted =
-      HOP_BY_HOP.includes(name) ||
-      dropped.includes(name) ||
-      name === "set-cookie" ||
-      name.startsWith("access-control-") ||
-      name.startsWith("x-keybearer-");
-    if (!unwanted) headers.push(rawHeaders[i] ?? "", key.blotFrom(rawHeaders[i + 1] ?? ""));
+    const unwanted = HOP_BY_HOP.test(name) || NOT_FOR_CLIENTS.test(name);
+    // content-length frames the body that follows; leaving it out would make one answer two.
+    const nominatedOne = name !== "content-length" && dropped?.includes(name);
+    if (!unwanted && !nominatedOne) headers.push(rawHeaders[i] ?? "", key.blotFrom(rawHeaders[i + 1] ?? ""));
   }
   return headers;
 }
@@ -168,11 +158,20 @@ export function withCause(headers: string[], cause: Cause | null): string[] {
   return [...named, "x-should-retry", "false"];
 }
 
-/** keybearer's own headers behind the gateway's; of one that both send, ours counts: its limit is the nearer one. */
+/** keybearer's own headers, in lower case, behind the gateway's; of one that both send, ours counts: its limit is the nearer one. */
 export function withOwn(headers: readonly string[], own: readonly string[]): string[] {
-  const all = [...headers];
-  for (let i = 0; i < own.length; i += 2) drop(all, own[i]?.toLowerCase() ?? "");
-  return [...all, ...own];
+  const all: string[] = [];
+  for (let i = 0; i + 1 < headers.length; i += 2) {
+    if (!names((headers[i] ?? "").toLowerCase(), own)) all.push(headers[i] ?? "", headers[i + 1] ?? "");
+  }
+  for (const item of own) all.push(item);
+  return all;
+}
+
+/** Whether a list of name, value, name, value has this name. */
+function names(name: string, headers: readonly string[]): boolean {
+  for (let i = 0; i < headers.length; i += 2) if (headers[i] === name) return true;
+  return false;
 }
 
 /** A body whose key was blotted out has another length, and is no longer compressed. */

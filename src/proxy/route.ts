@@ -11,18 +11,20 @@ export type Route =
   | { readonly kind: "probe" }
   | { readonly kind: "wrong"; readonly refusal: Refusal };
 
+const CREDENTIAL_IN_QUERY = /[?&](key|api_?key|access_token|token)=([^&]+)/i;
 const ENDPOINTS = ["chat/completions", "completions", "responses", "messages", "embeddings", "models"];
+
+/** An endpoint behind an endpoint, whole. */
+const DOUBLED = new RegExp(`^(?:v1/)?(?:${ENDPOINTS.join("|")})/(?:v1/)?(?:${ENDPOINTS.join("|")})$`);
 
 export function route(method: string, target: string, host: string): Route {
   const path = withoutQuery(target);
   if (path === "/healthz") return { kind: "health" };
   if (path === "/" || path === "/api/hello") return { kind: "probe" };
-  const inAddress = /^\/t\/([^/?]*)(\/[^?]*)?/.exec(target);
-  if (inAddress) {
-    const inner = target.slice("/t/".length + (inAddress[1] ?? "").length) || "/";
-    return within(method, inner, `${host}/t/<token>`, inAddress[1] ?? "");
-  }
-  return within(method, target, host, null);
+  if (!target.startsWith("/t/")) return within(method, target, host, null);
+  const token = /^[^/?]*/.exec(target.slice("/t/".length))?.[0] ?? "";
+  const inner = target.slice("/t/".length + token.length) || "/";
+  return within(method, inner, `${host}/t/<token>`, token);
 }
 
 function within(method: string, target: string, host: string, token: string | null): Route {
@@ -34,7 +36,7 @@ function within(method: string, target: string, host: string, token: string | nu
       refusal: refuse("bad-request", "there is a token inside the address. send it in a header"),
     };
   }
-  const inQuery = /[?&](key|api_?key|access_token|token)=([^&]+)/i.exec(target.slice(path.length));
+  const inQuery = path.length === target.length ? null : CREDENTIAL_IN_QUERY.exec(target.slice(path.length));
   if (inQuery !== null && looksLikeCredential(inQuery[2] ?? "")) {
     const message = `the address carries a real key in its query (${inQuery[1]}=). it was not forwarded. take it out`;
     return { kind: "wrong", refusal: refuse("foreign-key", message) };
@@ -53,14 +55,11 @@ function within(method: string, target: string, host: string, token: string | nu
 
 /** The paths that real clients ask for when their base URL is wrong are recognisable; each names its mistake. */
 function baseUrlMistake(path: string): "no version" | "version twice" | "endpoint" | null {
-  const bare = path.replace(/^\/+|\/+$/g, "");
+  const bare =
+    path.startsWith("/v1/") && !path.endsWith("/") ? path.slice(1) : path.replace(/^\/+|\/+$/g, "");
   if (ENDPOINTS.includes(bare) || /^(?:messages|responses|models)\//.test(bare)) return "no version";
-  if (/^v1\/v1(?:\/|$)/.test(bare) || /^v1(?:beta)?\/v1beta(?:\/|$)/.test(bare)) return "version twice";
-  const rest = bare.replace(/^v1\//, "");
-  const doubled = ENDPOINTS.some((endpoint) =>
-    ENDPOINTS.some((again) => rest === `${endpoint}/${again}` || rest === `${endpoint}/v1/${again}`),
-  );
-  return doubled ? "endpoint" : null;
+  if (/^v1(?:\/v1|(?:beta)?\/v1beta)(?:\/|$)/.test(bare)) return "version twice";
+  return DOUBLED.test(bare) ? "endpoint" : null;
 }
 
 function wrongBase(mistake: "no version" | "version twice" | "endpoint", host: string): Refusal {
@@ -91,29 +90,73 @@ export function protocolOf(target: string, headers: Readonly<Record<string, unkn
   return "openai";
 }
 
-export interface Destination {
+/** One of a gateway's addresses, taken apart once: every request to it needs the parts. */
+export interface Address {
   /** Scheme, host and port, from the configuration alone. */
   readonly origin: string;
-  /** What stands in the request line: nothing of it can change the origin. */
-  readonly path: string;
+  /** As a Host header names it. */
+  readonly host: string;
+  /** As it is connected to, an IPv6 address without its brackets. */
+  readonly hostname: string;
+  readonly port: number;
+  readonly secure: boolean;
+  /** What stands in front of the client's path, of which so many characters are left out. */
+  readonly prefix: string;
+  readonly cut: number;
 }
 
-/** Where a path goes. Text is put behind the configured address, never resolved against it. */
-export function destination(path: string, gateway: Gateway): Destination {
-  if (/^\/v1\/messages(?:[/?]|$)/.test(path)) return behind(gateway.messagesUrl, path);
-  if (path.startsWith("/v1beta/")) return behind(gateway.baseUrl.replace(/\/v\d+[a-z0-9]*$/, ""), path);
-  return behind(gateway.baseUrl, path.slice("/v1".length));
+export interface Addresses {
+  readonly messages: Address;
+  readonly beta: Address;
+  readonly base: Address;
 }
 
-function behind(address: string, path: string): Destination {
+export function addressesOf(gateway: Gateway): Addresses {
+  return {
+    messages: addressOf(gateway.messagesUrl, 0),
+    beta: addressOf(gateway.baseUrl.replace(/\/v\d+[a-z0-9]*$/, ""), 0),
+    base: addressOf(gateway.baseUrl, "/v1".length),
+  };
+}
+
+function addressOf(address: string, cut: number): Address {
   // The configuration holds addresses as URL writes them, so that the origin is the text up to the path.
-  const slash = address.indexOf("/", address.indexOf("://") + "://".length);
+  const host = address.indexOf("://") + "://".length;
+  const slash = address.indexOf("/", host);
   const origin = slash === -1 ? address : address.slice(0, slash);
-  return { origin, path: address.slice(origin.length) + path };
+  const secure = origin.startsWith("https:");
+  const authority = origin.slice(host);
+  const name = authority.replace(/:\d+$/, "");
+  return {
+    origin,
+    host: authority,
+    hostname: name.replace(/^\[|\]$/g, ""),
+    port: Number(authority.slice(name.length + 1)) || (secure ? 443 : 80),
+    secure,
+    prefix: address.slice(origin.length),
+    cut,
+  };
+}
+
+const MESSAGES = /^\/v1\/messages(?:[/?]|$)/;
+
+/** Where a path goes. */
+export function addressFor(path: string, addresses: Addresses): Address {
+  if (MESSAGES.test(path)) return addresses.messages;
+  return path.startsWith("/v1beta/") ? addresses.beta : addresses.base;
+}
+
+/**
+ * What stands in the request line. Text is put behind the configured address, never resolved against it: nothing of it
+ * can change the origin.
+ */
+export function pathBehind({ prefix, cut }: Address, path: string): string {
+  return prefix + path.slice(cut);
 }
 
 export function withoutQuery(target: string): string {
-  return target.split("?", 1)[0] ?? "";
+  const query = target.indexOf("?");
+  return query === -1 ? target : target.slice(0, query);
 }
 
 /** The path as it may be written down: ids stay, what has the shape of a key does not. */

@@ -6,7 +6,7 @@ import type { Asking, Sending } from "./exchange.ts";
 import { keySlot, outgoingHeaders } from "./headers.ts";
 import type { HandleMeans } from "./means.ts";
 import { meteringFor, type Request } from "./request.ts";
-import { destination } from "./route.ts";
+import { pathBehind } from "./route.ts";
 
 /** Everything about the way to the gateway that does not depend on how the client is connected. */
 export function sending(
@@ -18,23 +18,26 @@ export function sending(
 ): Sending {
   const { tool, gateway, key, protocol, id } = request;
   if (gateway === null || key === null) throw new Error("a request is forwarded only once it was let in");
-  const { origin, path: outgoingPath } = destination(path, gateway);
+  const way = means.agents.wayFor(gateway, path);
   const slot = keySlot(protocol, gateway, req.headers);
   const metering = meteringFor(request);
   // What is taken out of an answer again must be there in plain.
   const readable = metering === null ? null : asking === null ? decodes : () => false;
-  const headers = outgoingHeaders({ rawHeaders: req.rawHeaders, origin, key, slot, readable });
-  if (asking !== null) {
-    delete headers["transfer-encoding"];
-    headers["content-length"] = String(asking.body.length);
-  }
+  const headers = outgoingHeaders({
+    method: request.method,
+    rawHeaders: req.rawHeaders,
+    host: way.address.host,
+    key,
+    slot,
+    readable,
+    length: asking === null ? null : asking.body.length,
+  });
   return {
     req,
     gateway,
-    origin,
-    path: outgoingPath,
+    way,
+    path: pathBehind(way.address, path),
     headers,
-    agent: means.agents.agentFor(gateway, origin),
     key,
     metering,
     countText: tool?.estimate ?? false,

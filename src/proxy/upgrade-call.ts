@@ -2,7 +2,7 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import { type Duplex, pipeline } from "node:stream";
 import type { Clock } from "../clock.ts";
 import type { Refusal } from "../refusal.ts";
-import { createDeadline, type Deadline } from "./deadline.ts";
+import { Deadline } from "./deadline.ts";
 import { type Gathered, gather, readError } from "./error-body.ts";
 import type { End, Outcome, UpgradeExchange } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout } from "./failure.ts";
@@ -29,8 +29,9 @@ export class UpgradeCall {
     this.#exchange = exchange;
     this.#clock = clock;
     this.#resolve = resolve;
-    const { gateway, origin } = exchange;
-    this.#deadline = createDeadline((phase, ms) => {
+    const { gateway, way } = exchange;
+    const { origin } = way.address;
+    this.#deadline = new Deadline(clock, (phase, ms) => {
       this.#end ??= "gateway-failed";
       if (this.#status === null) this.#settle(gatewayTimeout(phase, ms, gateway.name, origin));
       else this.#exchange.socket.destroy();
@@ -59,7 +60,8 @@ export class UpgradeCall {
   onFailure(error: Error): void {
     if (this.#status !== null || this.#exchange.socket.destroyed) return;
     this.#end ??= "gateway-failed";
-    const { gateway, origin } = this.#exchange;
+    const { gateway, way } = this.#exchange;
+    const { origin } = way.address;
     this.#settle(gatewayFailure(error, gateway.name, origin, this.#outgoing?.socket?.connecting === false));
   }
 

@@ -2,6 +2,7 @@ import fc from "fast-check";
 import t from "tap";
 import type { Cause } from "../../src/proxy/cause.ts";
 import {
+  byName,
   incomingHeaders,
   keySlot,
   outgoingHeaders,
@@ -17,7 +18,19 @@ const out = (
   slot: "authorization" | "x-api-key" | "x-goog-api-key" = "authorization",
   origin = "https://gateway.example.com",
   readable: ((encoding: string) => boolean) | null = null,
-) => ({ ...outgoingHeaders({ rawHeaders, origin, key, slot, readable }) });
+) => ({
+  ...byName(
+    outgoingHeaders({
+      method: "GET",
+      rawHeaders,
+      host: new URL(origin).host,
+      key,
+      slot,
+      readable,
+      length: null,
+    }),
+  ),
+});
 
 t.test("an answer that will be metered is only asked for in encodings that can be read here", async (t) => {
   const withoutZstd = (encoding: string) => ["gzip", "deflate", "br"].includes(encoding);

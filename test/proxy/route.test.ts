@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import t from "tap";
+import type { Gateway } from "../../src/config/shape.ts";
 import { guard } from "../../src/proxy/guard.ts";
-import { destination, endpointOf, protocolOf, route } from "../../src/proxy/route.ts";
+import { addressesOf, addressFor, endpointOf, pathBehind, protocolOf, route } from "../../src/proxy/route.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 
 const HOST = "localhost:5397";
@@ -113,6 +114,11 @@ t.test("the protocol is told by the path, then by the headers", async (t) => {
   t.equal(of("/v1/messagesx"), "openai");
 });
 
+function destination(path: string, gateway: Gateway): { origin: string; path: string } {
+  const address = addressFor(path, addressesOf(gateway));
+  return { origin: address.origin, path: pathBehind(address, path) };
+}
+
 const gateway = gatewayOf(
   'base_url: "https://api.example.com/some/v1", messages_url: "https://messages.example.com:8443/other"',
 );
@@ -131,6 +137,14 @@ t.test("each style goes to its own address", async (t) => {
   const plain = gatewayOf('base_url: "https://api.example.com/v3"');
   t.equal(destination("/v1/models", plain).path, "/v3/models");
   t.equal(destination("/v1/messages", plain).path, "/v1/messages");
+});
+
+t.test("an address is taken apart as a connection needs it", async (t) => {
+  const { base, messages } = addressesOf(gateway);
+  t.match(base, { host: "api.example.com", hostname: "api.example.com", port: 443, secure: true });
+  t.match(messages, { host: "messages.example.com:8443", hostname: "messages.example.com", port: 8443 });
+  const six = addressesOf(gatewayOf('base_url: "http://[::1]:8080/v1"')).base;
+  t.match(six, { host: "[::1]:8080", hostname: "::1", port: 8080, secure: false, prefix: "/v1" });
 });
 
 t.test("nothing in a request line can change where a key goes", async (t) => {
