@@ -1,4 +1,5 @@
-import { FieldScan, type Wanted, wantedFields } from "../usage/meters/field-scan.ts";
+import { FieldScan } from "../usage/meters/field-scan.ts";
+import { type Wanted, wantedFields } from "../usage/meters/wanted.ts";
 import { plainPath } from "../usage/record.ts";
 
 /** Looks for the model in a request's body as its bytes pass, cut anywhere. */
@@ -30,14 +31,16 @@ export function modelScan(
   contentEncoding: string | undefined,
   toEnd: boolean,
 ): ModelScan | null {
-  if (!/^(?:|identity)$/i.test((contentEncoding ?? "").trim())) return null;
-  if (!/^\s*multipart\//i.test(contentType ?? "")) return jsonScan(toEnd);
+  if (contentEncoding !== undefined && !/^(?:|identity)$/i.test(contentEncoding.trim())) return null;
+  if (contentType === undefined || !/^\s*multipart\//i.test(contentType)) return new JsonScan(toEnd);
   const boundary = /;\s*boundary=(?:"([^"]+)"|([^\s;"]+))/i.exec(contentType ?? "");
   return boundary === null ? null : formScan(boundary[1] ?? boundary[2] ?? "", toEnd);
 }
 
 /** Gemini names the model in the path, and so do OpenAI's oldest endpoints. */
 export function modelInPath(endpoint: string): string | null {
+  // Nearly always neither stands there, not even encoded.
+  if (!/%|\/models\/|\/engines\//.test(endpoint)) return null;
   const path = plainPath(endpoint);
   const named =
     /^\/v1(?:beta)?\/models\/(.+):[A-Za-z]+$/.exec(path) ?? /^\/v1\/engines\/([^/]+)\/./.exec(path);
@@ -45,41 +48,47 @@ export function modelInPath(endpoint: string): string | null {
   return name === undefined || name.length > LONGEST_NAME ? null : name;
 }
 
-function jsonScan(toEnd: boolean): ModelScan {
-  const first = new FieldScan(MODEL, LONGEST_NAME);
-  if (!toEnd) {
-    return {
-      see: (chunk) => first.see(chunk),
-      get model() {
-        return nameOf(first.get("model"));
-      },
-      disputed: false,
-      lengths: {},
-      get done() {
-        return first.done;
-      },
-    };
+class JsonScan implements ModelScan {
+  model: string | null = null;
+  disputed = false;
+  done = false;
+  readonly #fields: FieldScan;
+  readonly #toEnd: boolean;
+
+  constructor(toEnd: boolean) {
+    this.#toEnd = toEnd;
+    this.#fields = new FieldScan(toEnd ? DECISIVE : MODEL, LONGEST_NAME, toEnd);
   }
-  const last = new FieldScan(DECISIVE, LONGEST_NAME, true);
-  const spelled = () => SPELLINGS.filter((name) => last.get(name) !== undefined);
-  return {
-    see(chunk) {
-      first.see(chunk);
-      last.see(chunk);
-    },
-    get model() {
-      return nameOf(last.get("model") ?? last.get(spelled()[0] ?? ""));
-    },
-    get disputed() {
-      return first.get("model") !== last.get("model") || spelled().length > 1;
-    },
-    get lengths() {
-      return Object.fromEntries(LENGTHS.map((name) => [name, last.get(name)]));
-    },
-    get done() {
-      return last.done;
-    },
-  };
+
+  see(chunk: Buffer): void {
+    this.#fields.see(chunk);
+    this.done = this.#fields.done;
+    if (this.#toEnd) this.#judge();
+    else this.model = nameOf(this.#fields.get("model"));
+  }
+
+  get lengths(): Readonly<Record<string, unknown>> {
+    const lengths: Record<string, unknown> = {};
+    if (this.#toEnd)
+      for (const { path, value } of this.#fields.found) if (!SPELLINGS.includes(path)) lengths[path] = value;
+    return lengths;
+  }
+
+  #judge(): void {
+    const { found, first } = this.#fields;
+    let named: unknown;
+    let other: unknown;
+    let spelled = 0;
+    for (const { path, value } of found) {
+      if (!SPELLINGS.includes(path)) continue;
+      spelled += 1;
+      if (path === "model") named = value;
+      else other ??= value;
+    }
+    this.model = nameOf(named === undefined ? other : named);
+    // What is neither text nor number may be read in more than one way.
+    this.disputed = spelled > 1 || first !== named || (typeof named === "object" && named !== null);
+  }
 }
 
 /**
@@ -100,7 +109,7 @@ const LENGTHS: readonly string[] = [
 ];
 
 const MODEL: Wanted = wantedFields(["model"]);
-const DECISIVE: Wanted = wantedFields([...SPELLINGS, ...LENGTHS]);
+const DECISIVE: Wanted = wantedFields([...SPELLINGS, ...LENGTHS], "model");
 
 function spellings(word: string): string[] {
   let all = [""];

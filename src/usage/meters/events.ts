@@ -1,4 +1,5 @@
-import { FieldScan, type Wanted } from "./field-scan.ts";
+import { FieldScan } from "./field-scan.ts";
+import type { Wanted } from "./wanted.ts";
 
 /** One server-sent event. */
 export interface ServerEvent {

@@ -11,34 +11,17 @@ import {
   QUOTE,
   ValueSkip,
 } from "./json-bytes.ts";
+import { type Found, type Wanted, type WantedKey, type WantedKeys, wantedFields } from "./wanted.ts";
 
 /** Bytes kept of one value, unless told otherwise. */
 const MOST_BYTES = 64 * 1024;
 
+/** Stands for a first value that nobody can tell. */
+const BROKEN: unique symbol = Symbol("broken");
+
 /** What comes next. `between`: the elements of a list that is the whole document. */
 type State = Mark | "value" | "in-key" | "in-value";
 type Mark = "start" | "between" | "first-key" | "next-key" | "colon" | "after";
-
-/** Paths of one or two keys, and what follows from them: worked out once, since every request scans for the same ones. */
-export interface Wanted {
-  readonly paths: ReadonlySet<string>;
-  /** The outer keys of the paths of two. */
-  readonly parents: ReadonlySet<string>;
-  /** Bytes of the longest key as it may be written. */
-  readonly longestKey: number;
-}
-
-/** @param paths "model", "response.usage". Not a path together with its own outer key. */
-export function wantedFields(paths: readonly string[]): Wanted {
-  const ofTwo = paths.filter((path) => path.includes("."));
-  const keys = paths.flatMap((path) => path.split("."));
-  return {
-    paths: new Set(paths),
-    parents: new Set(ofTwo.map((path) => path.slice(0, path.indexOf(".")))),
-    // Every character of a key may be written as \u0000, and the quotes are read with it.
-    longestKey: 2 + 6 * Math.max(0, ...keys.map((key) => key.length)),
-  };
-}
 
 /**
  * Finds a few fields of a JSON text as its bytes pass, cut anywhere, without building or keeping the document. It reads
@@ -47,26 +30,26 @@ export function wantedFields(paths: readonly string[]): Wanted {
  * counts as that many documents, of which the last to tell a field tells it (Gemini streams so without alt=sse).
  */
 export class FieldScan {
-  readonly #wanted: ReadonlySet<string>;
-  /** The outer keys of the wanted paths of two. */
-  readonly #parents: ReadonlySet<string>;
+  readonly #wanted: Wanted;
   readonly #most: number;
   readonly #toEnd: boolean;
-  readonly #longestKey: number;
-  readonly #seen = new Set<string>();
-  readonly #found = new Map<string, unknown>();
+  readonly #found: Found[] = [];
+  /** Of a scan that does not read to the end: the paths that stood there, found or too long to be kept. */
+  readonly #seen: string[] = [];
   readonly #skip = new ValueSkip();
-  readonly #pieces = new Pieces();
+  /** Of a key or value that is cut: what came of it. */
+  #pieces: Pieces | null = null;
   #state: State = "start";
   #done = false;
   #inList = false;
   /** In which of the two levels the next key lies; 0: outside of any object. */
   #level = 0;
-  /** On the second level: the outer key and a dot. */
-  #prefix = "";
-  /** The key whose value comes, and the path as which that is wanted. */
-  #key: string | null = null;
-  #path: string | null = null;
+  /** The wanted keys of that level. */
+  #keys: WantedKeys;
+  /** The key whose value comes; null: nobody wants to know it. */
+  #key: WantedKey | null = null;
+  #firstSeen = false;
+  #first: unknown;
 
   /**
    * @param wanted see wantedFields.
@@ -76,12 +59,10 @@ export class FieldScan {
    *   Python, and so the gateway, take the last. true: read to the end, and the last counts. So for every answer.
    */
   constructor(wanted: readonly string[] | Wanted, most: number = MOST_BYTES, toEnd = false) {
-    const { paths, parents, longestKey } = "paths" in wanted ? wanted : wantedFields(wanted);
-    this.#wanted = paths;
-    this.#parents = parents;
+    this.#wanted = "watched" in wanted ? wanted : wantedFields(wanted);
     this.#most = most;
     this.#toEnd = toEnd;
-    this.#longestKey = longestKey;
+    this.#keys = this.#wanted.keys;
   }
 
   /** Every field was seen (unless it reads to the end), or the document ended, or it is no JSON. */
@@ -89,9 +70,21 @@ export class FieldScan {
     return this.#done;
   }
 
+  /** In the order in which they were first found. */
+  get found(): readonly Found[] {
+    return this.#found;
+  }
+
+  /** The value of the watched path that stood there first; undefined: none, or it was too long. */
+  get first(): unknown {
+    return this.#first;
+  }
+
   /** The value, as JSON.parse gives it; undefined: not found. */
   get(path: string): unknown {
-    return this.#found.get(path);
+    const found = this.#found;
+    for (let i = 0; i < found.length; i += 1) if (found[i]?.path === path) return found[i]?.value;
+    return undefined;
   }
 
   see(chunk: Buffer): void {
@@ -117,7 +110,7 @@ export class FieldScan {
         return this.#outside(state, byte);
       case "first-key":
       case "next-key":
-        if (byte === QUOTE) return this.#begin("in-key", byte, this.#longestKey);
+        if (byte === QUOTE) return this.#begin("in-key", byte);
         if (byte === CLOSE_OBJECT && state === "first-key") return this.#close();
         return this.#fail();
       case "colon":
@@ -133,7 +126,7 @@ export class FieldScan {
   }
 
   #outside(state: "start" | "between", byte: number): 0 | 1 {
-    if (byte === OPEN_OBJECT) return this.#open(1, "");
+    if (byte === OPEN_OBJECT) return this.#open(1, this.#wanted.keys);
     if (state === "start") {
       // A byte order mark is three bytes, which may come one by one.
       if (byte === 0xef || byte === 0xbb || byte === 0xbf) return 1;
@@ -144,15 +137,15 @@ export class FieldScan {
     }
     if (byte === CLOSE_LIST) this.#done = true;
     else if (byte !== COMMA) {
-      this.#path = null;
+      this.#key = null;
       return this.#beginValue(byte);
     }
     return 1;
   }
 
-  #open(level: 1 | 2, prefix: string): 1 {
+  #open(level: 1 | 2, keys: WantedKeys): 1 {
     this.#level = level;
-    this.#prefix = prefix;
+    this.#keys = keys;
     this.#state = "first-key";
     return 1;
   }
@@ -160,71 +153,104 @@ export class FieldScan {
   #close(): 1 {
     const outer = this.#level === 2;
     this.#level = outer ? 1 : 0;
-    this.#prefix = "";
+    this.#keys = this.#wanted.keys;
     if (outer) this.#state = "after";
     else if (this.#inList) this.#state = "between";
     else this.#done = true;
     return 1;
   }
 
-  #fail(): 1 {
+  /** @param inside in a wanted value, or below one. */
+  #fail(inside = this.#level === 2): 1 {
     this.#done = true;
-    this.#found.clear();
+    this.#found.length = 0;
+    // Whoever looks for the watched path alone does not look in here, and may come upon it behind this.
+    if (inside && !this.#firstSeen) this.#first = BROKEN;
     return 1;
   }
 
-  #begin(state: "in-key" | "in-value", byte: number, most: number): 0 {
+  #begin(state: "in-key" | "in-value", byte: number): 0 {
     this.#state = state;
     this.#skip.begin(byte);
-    this.#pieces.begin(most);
     return 0;
   }
 
   #beginValue(byte: number): 0 | 1 {
-    const opens = this.#level === 1 && this.#key !== null && this.#parents.has(this.#key);
-    if (opens && byte === OPEN_OBJECT) return this.#open(2, `${this.#key}.`);
+    const inner = this.#key?.inner ?? null;
+    if (inner !== null && byte === OPEN_OBJECT) return this.#open(2, inner);
     if (byte === COMMA || byte === COLON || byte === CLOSE_LIST || byte === CLOSE_OBJECT) return this.#fail();
-    return this.#begin("in-value", byte, this.#path === null ? 0 : this.#most);
+    return this.#begin("in-value", byte);
   }
 
   #read(chunk: Buffer, at: number, state: "in-key" | "in-value"): number {
     const end = this.#skip.pass(chunk, at);
-    const kept = state === "in-key" || this.#path !== null;
     if (!this.#skip.whole) {
-      if (kept) this.#pieces.add(chunk, at, end);
-      return end;
-    }
-    const text = kept ? this.#pieces.take(chunk, at, end) : null;
-    if (state === "in-key") this.#endKey(text);
-    else this.#endValue(text);
+      if (state === "in-key") this.#keep(chunk, at, end, this.#wanted.longestKey);
+      else if (this.#path() !== null) this.#keep(chunk, at, end, this.#most);
+    } else if (state === "in-key") this.#endKey(chunk, at, end);
+    else this.#endValue(chunk, at, end);
     return end;
   }
 
-  #endKey(text: string | null): void {
-    this.#state = "colon";
-    const key = text?.includes("\\") ? parsed(text) : text?.slice(1, -1);
-    this.#key = typeof key === "string" ? key : null;
-    const path = this.#prefix + (this.#key ?? "");
-    // A dot in a key of the first level is no path: {"response.usage":1}.
-    const meant = this.#key !== null && this.#wanted.has(path) && !this.#key.includes(".");
-    this.#path = meant ? path : null;
-    // A key that stands twice takes back what the object below it said before.
-    if (this.#level !== 1 || this.#inList || !this.#parents.has(path)) return;
-    for (const below of this.#wanted) if (below.startsWith(`${path}.`)) this.#found.delete(below);
+  #keep(chunk: Buffer, from: number, to: number, most: number): void {
+    this.#pieces ??= new Pieces(most);
+    this.#pieces.add(chunk, from, to);
   }
 
-  #endValue(text: string | null): void {
+  #endKey(chunk: Buffer, from: number, to: number): void {
+    this.#state = "colon";
+    if (this.#pieces !== null) {
+      const text = this.#pieces.take(chunk, from, to);
+      this.#pieces = null;
+      this.#key = text === null ? null : this.#keys.named(text);
+    } else this.#key = to - from > this.#wanted.longestKey ? null : this.#keys.find(chunk, from, to);
+    // A key that stands twice takes back what the object below it said before.
+    const inner = this.#key?.inner ?? null;
+    if (inner === null || this.#inList) return;
+    for (let i = this.#found.length - 1; i >= 0; i -= 1)
+      if (inner.paths.includes(this.#found[i]?.path ?? "")) this.#found.splice(i, 1);
+  }
+
+  #endValue(chunk: Buffer, from: number, to: number): void {
+    const path = this.#path();
     this.#state = this.#level === 0 ? "between" : "after";
-    if (this.#path === null) return;
-    this.#seen.add(this.#path);
+    if (path === null) return;
+    const text = this.#textOf(chunk, from, to);
     const value = text === null ? undefined : parsed(text);
     if (text !== null && value === undefined) {
-      this.#fail();
+      this.#fail(path !== this.#wanted.watched);
       return;
     }
-    // Too long to be kept, it still stands last.
-    if (value === undefined) this.#found.delete(this.#path);
-    else this.#found.set(this.#path, value);
-    if (!this.#toEnd && this.#seen.size === this.#wanted.size) this.#done = true;
+    this.#put(path, value);
+    if (this.#toEnd) return;
+    if (!this.#seen.includes(path)) this.#seen.push(path);
+    if (this.#seen.length === this.#wanted.size) this.#done = true;
+  }
+
+  #path(): string | null {
+    return this.#key === null ? null : this.#key.path;
+  }
+
+  #textOf(chunk: Buffer, from: number, to: number): string | null {
+    const pieces = this.#pieces;
+    this.#pieces = null;
+    if (pieces !== null) return pieces.take(chunk, from, to);
+    return to - from > this.#most ? null : chunk.toString("utf8", from, to);
+  }
+
+  /** undefined: too long to be kept, it still stands last. */
+  #put(path: string, value: unknown): void {
+    if (path === this.#wanted.watched && !this.#firstSeen) {
+      this.#firstSeen = true;
+      this.#first = value;
+    }
+    for (let i = 0; i < this.#found.length; i += 1) {
+      const known = this.#found[i];
+      if (known?.path !== path) continue;
+      if (value === undefined) this.#found.splice(i, 1);
+      else known.value = value;
+      return;
+    }
+    if (value !== undefined) this.#found.push({ path, value });
   }
 }

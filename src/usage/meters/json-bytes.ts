@@ -8,7 +8,10 @@ export const OPEN_OBJECT = 0x7b;
 export const CLOSE_OBJECT = 0x7d;
 
 /** Up to here a plain loop finds the end of a string sooner than Buffer's own search, which pays off on long ones. */
-const SHORT = 48;
+const SHORT = 16;
+/** Where escaped quotes stand as close as this, as in JSON inside of a string, the loop goes on for a while. */
+const CLOSE = 8;
+const WHILE = 32;
 
 export function isSpace(byte: number): boolean {
   return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
@@ -23,15 +26,35 @@ export function parsed(text: string): unknown {
   }
 }
 
-/** Digits, commas and spaces, most of what stands outside of strings, lie below the brackets. */
-function pastPlain(chunk: Buffer, from: number): number {
+/** What endOfString answers where a string goes on behind the chunk. */
+const GOES_ON = -1;
+/** The same, and its next byte is escaped. */
+const GOES_ON_ESCAPED = -2;
+
+/** Behind the quote that closes the string in which `from` lies. */
+function endOfString(chunk: Buffer, from: number): number {
   const length = chunk.length;
   let at = from;
-  for (; at < length; at += 1) {
-    const byte = chunk[at] ?? 0;
-    if (byte === QUOTE || byte >= OPEN_LIST) return at;
+  let near = at + SHORT;
+  while (at < length) {
+    if (near > length) near = length;
+    while (at < near) {
+      const byte = chunk[at];
+      if (byte === QUOTE) return at + 1;
+      at += byte === BACKSLASH ? 2 : 1;
+    }
+    if (at >= length) break;
+    const quote = chunk.indexOf(QUOTE, at);
+    const end = quote === -1 ? length : quote;
+    let before = end - 1;
+    while (before >= at && chunk[before] === BACKSLASH) before -= 1;
+    const escaped = ((end - before) & 1) === 0;
+    if (quote !== -1 && !escaped) return quote + 1;
+    near = end - at < CLOSE ? end + WHILE : end;
+    at = escaped ? end + 1 : end;
   }
-  return at;
+  // What is escaped is stepped over, so that beyond the end means: escaped, and in the next chunk.
+  return at > length ? GOES_ON_ESCAPED : GOES_ON;
 }
 
 /** Passes over one JSON value of any size and depth, by its quotes and brackets, cut anywhere. It checks nothing else. */
@@ -57,22 +80,47 @@ export class ValueSkip {
   }
 
   pass(chunk: Buffer, from: number): number {
-    let at = this.#quoted ? this.#pastString(chunk, from) : from;
-    if (this.#scalar) return this.#pastScalar(chunk, at);
-    while (at < chunk.length && !this.#whole) {
-      at = pastPlain(chunk, at);
+    if (this.#scalar) return this.#pastScalar(chunk, from);
+    let at = from;
+    if (this.#quoted) {
+      at = endOfString(chunk, this.#escaped ? from + 1 : from);
+      if (at < 0) return this.#cut(at, chunk.length);
+      this.#quoted = false;
+      this.#escaped = false;
+      if (this.#nest === 0) return this.#end(at);
+    }
+    const length = chunk.length;
+    let nest = this.#nest;
+    while (at < length) {
       const byte = chunk[at] ?? 0;
       at += 1;
       if (byte === QUOTE) {
-        this.#quoted = true;
-        at = this.#pastString(chunk, at);
-      } else if ((byte | 0x20) === OPEN_OBJECT) this.#nest += 1;
+        at = endOfString(chunk, at);
+        if (at >= 0 && nest > 0) continue;
+        this.#nest = nest;
+        this.#quoted = at < 0;
+        return at < 0 ? this.#cut(at, length) : this.#end(at);
+      }
+      // Digits, commas and spaces, most of what stands outside of strings, lie below the brackets.
+      if (byte < OPEN_LIST) continue;
+      if ((byte | 0x20) === OPEN_OBJECT) nest += 1;
       else if ((byte | 0x20) === CLOSE_OBJECT) {
-        this.#nest -= 1;
-        this.#whole = this.#nest <= 0;
+        nest -= 1;
+        if (nest <= 0) return this.#end(at);
       }
     }
-    return Math.min(at, chunk.length);
+    this.#nest = nest;
+    return length;
+  }
+
+  #end(at: number): number {
+    this.#whole = true;
+    return at;
+  }
+
+  #cut(how: number, length: number): number {
+    this.#escaped = how === GOES_ON_ESCAPED;
+    return length;
   }
 
   #pastScalar(chunk: Buffer, from: number): number {
@@ -84,48 +132,15 @@ export class ValueSkip {
     }
     return chunk.length;
   }
-
-  /** Past the closing quote, or to the chunk's end. */
-  #pastString(chunk: Buffer, from: number): number {
-    let at = this.#escaped ? from + 1 : from;
-    this.#escaped = false;
-    while (at < chunk.length) {
-      const near = Math.min(chunk.length, at + SHORT);
-      for (; at < near; at += 1) {
-        const byte = chunk[at];
-        if (byte === BACKSLASH) at += 1;
-        else if (byte === QUOTE) return this.#closed(at + 1);
-      }
-      if (at >= chunk.length) break;
-      const quote = chunk.indexOf(QUOTE, at);
-      const end = quote === -1 ? chunk.length : quote;
-      let slashes = 0;
-      while (end - slashes > at && chunk[end - slashes - 1] === BACKSLASH) slashes += 1;
-      const escaped = slashes % 2 === 1;
-      if (quote !== -1 && !escaped) return this.#closed(quote + 1);
-      at = escaped ? end + 1 : end;
-    }
-    // The loops step over what is escaped, so that beyond the end means: escaped, and in the next chunk.
-    this.#escaped = at > chunk.length;
-    return chunk.length;
-  }
-
-  #closed(at: number): number {
-    this.#quoted = false;
-    if (this.#nest === 0) this.#whole = true;
-    return at;
-  }
 }
 
 /** Gathers a text that comes in pieces, up to a bound. */
 export class Pieces {
   #kept: Buffer[] = [];
   #size = 0;
-  #most = 0;
+  readonly #most: number;
 
-  begin(most: number): void {
-    this.#kept = [];
-    this.#size = 0;
+  constructor(most: number) {
     this.#most = most;
   }
 

@@ -1,6 +1,6 @@
 import type { Metering, Tokens } from "../record.ts";
-import { type Wanted, wantedFields } from "./field-scan.ts";
 import { type Counts, countsOf, laterCounts, tokensOf } from "./tokens-of.ts";
+import { type Wanted, wantedFields } from "./wanted.ts";
 
 /** Looks a path of one or two keys up in a document. */
 export type Lookup = (path: string) => unknown;
