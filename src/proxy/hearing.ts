@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Secret } from "../secret.ts";
+import { contentKind } from "../usage/meters/content-kind.ts";
 import { gatewayIds } from "../usage/meters/gateway-ids.ts";
 import { createMeter } from "../usage/meters/meter.ts";
 import type { Meter, Reading } from "../usage/meters/reading.ts";
@@ -62,8 +63,10 @@ export class Hearing {
     this.#options = options;
     const { "content-type": contentType = "", "content-encoding": contentEncoding } = answer.headers;
     const status = answer.statusCode ?? 0;
-    this.#stream = /^\s*text\/event-stream\b/i.test(contentType);
-    this.#cause = status < 400 ? causeOf({ status, contentType, body: "" }) : null;
+    const kind = contentKind(contentType);
+    this.#stream = kind === "events";
+    // Of an answer that is no refusal only a page is a bad sign.
+    this.#cause = status < 400 && kind === "page" ? causeOf({ status, contentType, body: "" }) : null;
     const { metering, countText } = options;
     this.#meter = createMeter({ metering, status, contentType, contentEncoding, countText });
   }
@@ -123,6 +126,6 @@ export class Hearing {
 }
 
 function idsWithout(key: Secret, ids: Record<string, string>): Record<string, string> {
-  for (const name of Object.keys(ids)) if (key.isIn(ids[name] ?? "")) delete ids[name];
+  for (const name in ids) if (key.isIn(ids[name] ?? "")) delete ids[name];
   return ids;
 }

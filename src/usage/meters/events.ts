@@ -1,25 +1,16 @@
+import { type EventName, eventName, UNNAMED } from "./event-name.ts";
 import { FieldScan } from "./field-scan.ts";
 import type { Wanted } from "./wanted.ts";
 
-/** One server-sent event. */
-export interface ServerEvent {
-  /** Of its `event:` line; empty where it had none. */
-  readonly name: string;
+/** Told of server-sent events, one after the other. */
+export interface EventListener {
   /**
-   * Its `data:` lines as one text, with the spaces that follow the colons; null: too long to be kept. Valid during the
+   * The `data:` lines of an event as one text, with the spaces that follow the colons, are these bytes. Valid during the
    * call only, since the next event is written over it.
    */
-  readonly data: Buffer | null;
-  /** What was found in data that was too long. */
-  readonly fields: FieldScan | null;
-}
-
-export interface EventOptions {
-  readonly onEvent: (event: ServerEvent) => void;
-  /** What to look for in an event that is too long to be kept. */
-  readonly wanted: readonly string[] | Wanted;
-  /** Bytes of data kept of one event; default 1 MB. */
-  readonly most?: number;
+  onEvent(name: EventName, bytes: Buffer, from: number, to: number): void;
+  /** Its data was too long to be kept; this was found in it. */
+  onLongEvent(name: EventName, fields: FieldScan): void;
 }
 
 const MOST_BYTES = 1024 * 1024;
@@ -30,6 +21,8 @@ const LINE_BREAK = Buffer.from("\n");
 const COLON = 0x3a;
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 const NOTHING = Buffer.alloc(0);
+const DATA = Buffer.from("data:");
+const EVENT = Buffer.from("event:");
 /** "event". What has no colon by then is no field of ours. */
 const LONGEST_FIELD = 5;
 /** What one event needs at first, and what is given back after one that needed more. */
@@ -40,8 +33,12 @@ const ROOM = 4 * 1024;
  * counts also without an empty line after it, because what the client was sent was sent.
  */
 export class EventReader {
-  readonly #options: EventOptions;
+  readonly #listener: EventListener;
+  readonly #wanted: readonly string[] | Wanted;
   readonly #most: number;
+  /** Where the next ones of these stand in the present chunk: its length where there is none, less than asked: unknown. */
+  #lf = -1;
+  #cr = -1;
   /** What a line begins with, until its field is known. */
   #head: Buffer = NOTHING;
   #field: "unknown" | "data" | "event" | "other" = "unknown";
@@ -49,22 +46,37 @@ export class EventReader {
   #afterCr = false;
   #atStart = true;
   #name = "";
-  #room: Buffer = Buffer.allocUnsafe(ROOM);
+  /** The last name, and how it was written. */
+  #named: EventName = UNNAMED;
+  #written: Buffer = NOTHING;
+  #room: Buffer = NOTHING;
   #size = 0;
   #dataLines = 0;
   #fields: FieldScan | null = null;
 
-  constructor(options: EventOptions) {
-    this.#options = options;
-    this.#most = options.most ?? MOST_BYTES;
+  /**
+   * @param wanted what to look for in an event that is too long to be kept.
+   * @param most bytes of data kept of one event.
+   */
+  constructor(listener: EventListener, wanted: readonly string[] | Wanted, most: number = MOST_BYTES) {
+    this.#listener = listener;
+    this.#wanted = wanted;
+    this.#most = most;
   }
 
   see(chunk: Buffer): void {
     let at = 0;
     if (this.#afterCr && chunk[0] === LF) at = 1;
     if (chunk.length > 0) this.#afterCr = false;
+    this.#lf = -1;
+    this.#cr = -1;
     while (at < chunk.length) {
-      const end = lineEnd(chunk, at);
+      const next = this.#isBetween() ? this.#tryPlain(chunk, at) : -1;
+      if (next !== -1) {
+        at = next;
+        continue;
+      }
+      const end = this.#lineEnd(chunk, at);
       if (end > at) this.#inLine(chunk, at, end);
       if (end === chunk.length) break;
       this.#endLine();
@@ -79,6 +91,68 @@ export class EventReader {
   finish(): void {
     if (this.#lineHasBytes) this.#endLine();
     this.#dispatch();
+  }
+
+  /** Nothing came yet of the present event. */
+  #isBetween(): boolean {
+    return !this.#lineHasBytes && this.#dataLines === 0 && this.#name === "";
+  }
+
+  #tryPlain(chunk: Buffer, at: number): number {
+    this.#lineEnd(chunk, at);
+    const lf = this.#lf;
+    const cr = this.#cr;
+    const next = this.#plainEvent(chunk, at);
+    if (next === -1) {
+      this.#lf = lf;
+      this.#cr = cr;
+    }
+    return next;
+  }
+
+  /**
+   * An event of at most a name and one line of data that is whole in this chunk, as nearly all are: it is read where it
+   * stands. Where the next one begins; -1: it is none of these.
+   */
+  #plainEvent(chunk: Buffer, start: number): number {
+    let at = start;
+    let name = UNNAMED;
+    if (stands(chunk, at, EVENT)) {
+      const end = this.#lineEnd(chunk, at);
+      if (end - at > LONGEST_NAME) return -1;
+      name = this.#nameIn(chunk, at + EVENT.length, end);
+      at = this.#nextLine(chunk, end);
+    }
+    if (at === -1 || !stands(chunk, at, DATA)) return -1;
+    const from = at + DATA.length;
+    const to = this.#lineEnd(chunk, at);
+    const blank = this.#nextLine(chunk, to);
+    if (blank === -1 || to - from > this.#most) return -1;
+    const next = this.#lineEnd(chunk, blank) === blank ? this.#nextLine(chunk, blank) : -1;
+    if (next === -1) return -1;
+    this.#atStart = false;
+    this.#listener.onEvent(name, chunk, from, to);
+    return next;
+  }
+
+  /** Behind the line break at `end`; -1: there is none, or the rest of it may be in the next chunk. */
+  #nextLine(chunk: Buffer, end: number): number {
+    if (end === chunk.length || (chunk[end] === CR && end + 1 === chunk.length)) return -1;
+    return chunk[end] === CR && chunk[end + 1] === LF ? end + 2 : end + 1;
+  }
+
+  #nameIn(chunk: Buffer, from: number, to: number): EventName {
+    if (this.#written.length === to - from && stands(chunk, from, this.#written)) return this.#named;
+    this.#written = Buffer.from(chunk.subarray(from, to));
+    this.#named = eventName(chunk.toString("latin1", from, to).trim());
+    return this.#named;
+  }
+
+  /** Where the line ends that holds the byte at `from`; the chunk's length: not in this chunk. */
+  #lineEnd(chunk: Buffer, from: number): number {
+    if (this.#lf < from) this.#lf = indexOrEnd(chunk, LF, from);
+    if (this.#cr < from) this.#cr = indexOrEnd(chunk, CR, from);
+    return Math.min(this.#lf, this.#cr);
   }
 
   #inLine(chunk: Buffer, from: number, to: number): void {
@@ -121,7 +195,7 @@ export class EventReader {
   #keep(chunk: Buffer, from: number, to: number): void {
     const size = this.#size + to - from;
     if (this.#fields === null && size > this.#most) {
-      this.#fields = new FieldScan(this.#options.wanted, undefined, true);
+      this.#fields = new FieldScan(this.#wanted, undefined, true);
       this.#fields.see(this.#room.subarray(0, this.#size));
     }
     if (this.#fields !== null) {
@@ -129,7 +203,7 @@ export class EventReader {
       return;
     }
     if (size > this.#room.length) {
-      const larger = Buffer.allocUnsafe(Math.max(size, Math.min(this.#most, 2 * this.#room.length)));
+      const larger = Buffer.allocUnsafe(Math.max(size, ROOM, Math.min(this.#most, 2 * this.#room.length)));
       this.#room.copy(larger, 0, 0, this.#size);
       this.#room = larger;
     }
@@ -149,11 +223,11 @@ export class EventReader {
 
   #dispatch(): void {
     if (this.#dataLines > 0 || this.#name !== "") {
-      const fields = this.#fields;
-      const data = fields === null ? this.#room.subarray(0, this.#size) : null;
-      this.#options.onEvent({ name: this.#name.trim(), data, fields });
+      const name = this.#name === "" ? UNNAMED : eventName(this.#name.trim());
+      if (this.#fields === null) this.#listener.onEvent(name, this.#room, 0, this.#size);
+      else this.#listener.onLongEvent(name, this.#fields);
     }
-    if (this.#size > ROOM) this.#room = Buffer.allocUnsafe(ROOM);
+    if (this.#size > ROOM) this.#room = NOTHING;
     this.#name = "";
     this.#size = 0;
     this.#dataLines = 0;
@@ -162,17 +236,18 @@ export class EventReader {
 }
 
 function fieldOf(chunk: Buffer, from: number, to: number): "data" | "event" | "other" {
-  if (to - from !== 4 && to - from !== 5) return "other";
-  const name = chunk.toString("latin1", from, to);
-  return name === "data" || name === "event" ? name : "other";
+  const length = to - from;
+  if (length === 4 && stands(chunk, from, DATA, length)) return "data";
+  return length === 5 && stands(chunk, from, EVENT, length) ? "event" : "other";
 }
 
-/** Where the line ends that holds the byte at `from`; the chunk's length: not in this chunk. */
-function lineEnd(chunk: Buffer, from: number): number {
-  const length = chunk.length;
-  for (let at = from; at < length; at += 1) {
-    const byte = chunk[at] ?? 0;
-    if (byte === LF || byte === CR) return at;
-  }
-  return length;
+function stands(chunk: Buffer, at: number, what: Buffer, length: number = what.length): boolean {
+  if (at + length > chunk.length) return false;
+  for (let i = 0; i < length; i += 1) if (chunk[at + i] !== what[i]) return false;
+  return true;
+}
+
+function indexOrEnd(chunk: Buffer, byte: number, from: number): number {
+  const at = chunk.indexOf(byte, from);
+  return at === -1 ? chunk.length : at;
 }

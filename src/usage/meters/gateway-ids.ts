@@ -23,16 +23,25 @@ export function gatewayIds(
   errorText: string | null,
 ): Record<string, string> {
   const ids: Record<string, string> = {};
-  const add = (name: string, id: string | null | undefined) => {
-    if (id !== null && id !== undefined && !Object.hasOwn(ids, name) && mayBeKept(id)) ids[name] = id;
-  };
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    const name = rawHeaders[i]?.toLowerCase() ?? "";
-    if (HEADERS.includes(name)) add(name, rawHeaders[i + 1]?.trim());
+    const header = rawHeaders[i] ?? "";
+    if (!mayBeListed(header)) continue;
+    const name = header.toLowerCase();
+    if (HEADERS.includes(name)) add(ids, name, rawHeaders[i + 1]?.trim());
   }
-  add("body", bodyId);
-  add("error", errorText === null ? null : [...errorText.matchAll(IN_ERROR)].at(-1)?.[1]);
+  if (bodyId !== null) add(ids, "body", bodyId);
+  if (errorText !== null) add(ids, "error", [...errorText.matchAll(IN_ERROR)].at(-1)?.[1]);
   return ids;
+}
+
+/** Every one of them begins with an X or an R; few others do. */
+function mayBeListed(header: string): boolean {
+  const first = header.charCodeAt(0) | 0x20;
+  return first === 0x78 || first === 0x72;
+}
+
+function add(ids: Record<string, string>, name: string, id: string | undefined): void {
+  if (id !== undefined && !Object.hasOwn(ids, name) && mayBeKept(id)) ids[name] = id;
 }
 
 /** What begins like a key is none of these ids, whatever the header says. */

@@ -1,11 +1,12 @@
+import { type EventName, isLastType } from "./event-name.ts";
 import { fieldOf, type Lookup } from "./tally.ts";
 
 /** How the streams of each protocol begin: only of these is it known how they should end. */
 const FIRST_WORDS =
   /"(?:chat\.completion\.chunk|text_completion|message_start|response\.(?:created|queued)|candidates|image_(?:generation|edit)\.partial_image|transcript\.text\.delta|speech\.audio\.delta)"/;
-const LAST_TYPES =
-  /^(?:message_stop|error|response\.(?:completed|failed|incomplete)|image_(?:generation|edit)\.completed|transcript\.text\.done|speech\.audio\.done)$/;
 const ERROR_TYPES = /^(?:error|response\.failed)$/;
+/** Longer data is no [DONE]. */
+const LONGEST_DONE = 32;
 
 /**
  * Whether an event stream has said its last word. Codex, Copilot, LangChain and openai-python hang up right after it,
@@ -38,28 +39,34 @@ export class LastWord {
   }
 
   /** An event as it came: its name, and its data in one character a byte. */
-  hear(name: string, text: string): void {
+  hear(name: EventName, text: string): void {
     if (this.#over) return;
-    this.#begun ||= FIRST_WORDS.test(text) || name === "message_start" || name === "response.created";
-    if (LAST_TYPES.test(name)) this.#end(name);
-    else if (text.length < 32 && text.trim() === "[DONE]") this.#end("");
+    this.#hearName(name);
+    if (!this.#begun) this.#begun = FIRST_WORDS.test(text);
+    if (!this.#over && text.length < LONGEST_DONE && text.trim() === "[DONE]") this.#end("");
   }
 
   /** An event was too long for all of it to be read, so that it may have said anything. */
-  missed(): void {
+  missed(name: EventName): void {
     this.#unread = true;
+    if (!this.#over) this.#hearName(name);
+  }
+
+  #hearName(name: EventName): void {
+    this.#begun ||= name.begins;
+    if (name.ends) this.#end(name.text);
   }
 
   /** An event's document, where that may be a last word. */
   take(lookup: Lookup): void {
     if (this.#over) return;
-    const type = lookup("type");
-    if (typeof type === "string" && LAST_TYPES.test(type)) this.#end(type);
+    const type = lookup.get("type");
+    if (typeof type === "string" && isLastType(type)) this.#end(type);
     // Chat and Gemini have no event for it.
-    if ((this.#begun || this.#expected) && saysAnything(lookup("error"))) this.#end("error");
+    if ((this.#begun || this.#expected) && saysAnything(lookup.get("error"))) this.#end("error");
     // The finish reasons are for gateways that send no [DONE]. The usage, or an error, may still follow.
-    const reasons = [...finishReasons(lookup("choices")), ...finishReasons(lookup("candidates"))];
-    const inner = finishReasons(fieldOf(lookup("response"), "candidates"));
+    const reasons = [...finishReasons(lookup.get("choices")), ...finishReasons(lookup.get("candidates"))];
+    const inner = finishReasons(fieldOf(lookup.get("response"), "candidates"));
     if (reasons.length + inner.length > 0) this.#reached = true;
     // OpenRouter's, for an answer that broke off.
     if (reasons.includes("error")) this.#end("error");

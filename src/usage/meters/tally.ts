@@ -3,7 +3,9 @@ import { type Counts, countsOf, laterCounts, tokensOf } from "./tokens-of.ts";
 import { type Wanted, wantedFields } from "./wanted.ts";
 
 /** Looks a path of one or two keys up in a document. */
-export type Lookup = (path: string) => unknown;
+export interface Lookup {
+  get(path: string): unknown;
+}
 
 const USAGE = [
   "usage",
@@ -48,13 +50,18 @@ export class Tally {
     return this.#metering === null || this.#counts === null ? null : tokensOf(this.#metering, this.#counts);
   }
 
+  /** What stands in every document of an answer was found. */
+  get known(): boolean {
+    return this.#id !== null && this.#model !== null;
+  }
+
   take(lookup: Lookup): void {
     // The first one counts: it is the answer's own, also where an error's document follows.
     this.#id ??= nameAmong(IDS, lookup);
     this.#model ??= nameAmong(MODELS, lookup);
-    for (const path of USAGE) this.#count(lookup(path));
+    for (const path of USAGE) this.#count(lookup.get(path));
     // Moonshot's streams
-    const choices = lookup("choices");
+    const choices = lookup.get("choices");
     if (Array.isArray(choices))
       for (const choice of choices.slice(0, 8)) this.#count(fieldOf(choice, "usage"));
   }
@@ -67,24 +74,28 @@ export class Tally {
 
 function nameAmong(paths: readonly string[], lookup: Lookup): string | null {
   for (const path of paths) {
-    const name = lookup(path);
+    const name = lookup.get(path);
     if (typeof name === "string" && NAME.test(name)) return name;
   }
   return null;
 }
 
-/** An own field of an object; undefined where it is none. */
+/** A field of what JSON.parse made; undefined where it has none. No name that is asked for is one of a prototype's. */
 export function fieldOf(value: unknown, key: string): unknown {
-  return typeof value === "object" && value !== null && Object.hasOwn(value, key)
-    ? Reflect.get(value, key)
-    : undefined;
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[key] : undefined;
 }
 
 /** Looks up in what JSON.parse made. */
-export function lookupIn(document: unknown): Lookup {
-  return (path) => {
+export class Parsed implements Lookup {
+  readonly #document: unknown;
+
+  constructor(document: unknown) {
+    this.#document = document;
+  }
+
+  get(path: string): unknown {
     const dot = path.indexOf(".");
-    if (dot === -1) return fieldOf(document, path);
-    return fieldOf(fieldOf(document, path.slice(0, dot)), path.slice(dot + 1));
-  };
+    if (dot === -1) return fieldOf(this.#document, path);
+    return fieldOf(fieldOf(this.#document, path.slice(0, dot)), path.slice(dot + 1));
+  }
 }

@@ -31,57 +31,63 @@ export interface Counts {
 
 const MOST = 1_000_000_000;
 
-const PROMPT = ["prompt_tokens", "promptTokenCount"];
-const READ_WITHIN = [
-  "prompt_tokens_details.cached_tokens",
-  "input_tokens_details.cached_tokens",
-  "input_token_details.cached_tokens",
-  // DeepSeek
-  "prompt_cache_hit_tokens",
-  // Moonshot
-  "cached_tokens",
-  "cachedContentTokenCount",
-];
-const WROTE_WITHIN = [
-  "prompt_tokens_details.cache_write_tokens",
-  "input_tokens_details.cache_write_tokens",
-  // new-api
-  "prompt_tokens_details.cached_creation_tokens",
-  "input_tokens_details.cached_creation_tokens",
-  // LiteLLM
-  "prompt_tokens_details.cache_creation_tokens",
-];
-const REASONING = [
-  "completion_tokens_details.reasoning_tokens",
-  "output_tokens_details.reasoning_tokens",
-  "output_tokens_details.thinking_tokens",
-  "reasoning_tokens",
-  "thoughtsTokenCount",
-];
-
 /** null: this is no usage object. */
 export function countsOf(usage: unknown): Counts | null {
   if (typeof usage !== "object" || usage === null || Array.isArray(usage)) return null;
-  const most = (paths: readonly string[]) => largest(paths.map((path) => count(at(usage, path))));
-  const sum = (...paths: readonly string[]) => sumOf(paths.map((path) => count(at(usage, path))));
+  const own = usage as Fields;
+  const prompt = detailsIn(own, "prompt_tokens_details");
+  const input = detailsIn(own, "input_tokens_details");
+  const output = detailsIn(own, "output_tokens_details");
+  const created = detailsIn(own, "cache_creation");
+  const hit = count(own, "prompt_cache_hit_tokens");
+  const hour = count(created, "ephemeral_1h_input_tokens");
   return {
-    prompt: most(PROMPT) || sum("prompt_cache_hit_tokens", "prompt_cache_miss_tokens"),
-    input: most(["input_tokens"]),
-    toolUse: most(["toolUsePromptTokenCount"]),
-    readWithin: most(READ_WITHIN),
-    wroteWithin: most(WROTE_WITHIN),
-    readBeside: most(["cache_read_input_tokens"]),
-    wroteBeside: largest([
-      most(["cache_creation_input_tokens"]),
-      sum("cache_creation.ephemeral_5m_input_tokens", "cache_creation.ephemeral_1h_input_tokens"),
-    ]),
-    wroteHour: most(["cache_creation.ephemeral_1h_input_tokens"]),
-    output: most(["completion_tokens", "output_tokens"]),
-    candidates: most(["candidatesTokenCount"]),
-    reasoning: most(REASONING),
-    total: most(["total_tokens", "totalTokenCount"]),
-    marked: at(usage, "usage_semantic") === "anthropic" ? 1 : null,
+    prompt:
+      larger(count(own, "prompt_tokens"), count(own, "promptTokenCount")) ||
+      sumOf(hit, count(own, "prompt_cache_miss_tokens")),
+    input: count(own, "input_tokens"),
+    toolUse: count(own, "toolUsePromptTokenCount"),
+    readWithin: readWithin(own, prompt, input, hit),
+    wroteWithin: larger(
+      larger(wroteWithin(prompt), wroteWithin(input)),
+      // LiteLLM
+      count(prompt, "cache_creation_tokens"),
+    ),
+    readBeside: count(own, "cache_read_input_tokens"),
+    wroteBeside: larger(
+      count(own, "cache_creation_input_tokens"),
+      sumOf(count(created, "ephemeral_5m_input_tokens"), hour),
+    ),
+    wroteHour: hour,
+    output: larger(count(own, "completion_tokens"), count(own, "output_tokens")),
+    candidates: count(own, "candidatesTokenCount"),
+    reasoning: reasoningOf(own, output),
+    total: larger(count(own, "total_tokens"), count(own, "totalTokenCount")),
+    marked: own.usage_semantic === "anthropic" ? 1 : null,
   };
+}
+
+function readWithin(own: Fields, prompt: Fields, input: Fields, hit: number | null): number | null {
+  let most = larger(count(prompt, "cached_tokens"), count(input, "cached_tokens"));
+  most = larger(most, count(detailsIn(own, "input_token_details"), "cached_tokens"));
+  // DeepSeek
+  most = larger(most, hit);
+  // Moonshot
+  most = larger(most, count(own, "cached_tokens"));
+  return larger(most, count(own, "cachedContentTokenCount"));
+}
+
+function wroteWithin(details: Fields): number | null {
+  // The latter is new-api's.
+  return larger(count(details, "cache_write_tokens"), count(details, "cached_creation_tokens"));
+}
+
+function reasoningOf(own: Fields, output: Fields): number | null {
+  const completion = detailsIn(own, "completion_tokens_details");
+  let most = larger(count(completion, "reasoning_tokens"), count(output, "reasoning_tokens"));
+  most = larger(most, count(output, "thinking_tokens"));
+  most = larger(most, count(own, "reasoning_tokens"));
+  return larger(most, count(own, "thoughtsTokenCount"));
 }
 
 const OF_INPUT: readonly (keyof Counts)[] = [
@@ -126,14 +132,9 @@ export function tokensOf(metering: Metering, counts: Counts): Tokens | null {
   if (input + cached + output === 0) return null;
   const beside = leavesOutCache(metering, counts, cached, input, output);
   const hour = Math.min(counts.wroteHour ?? 0, cacheWrite);
-  return {
-    input: beside ? input : Math.max(0, input - cached),
-    cacheRead,
-    cacheWrite,
-    ...(hour > 0 ? { cacheWriteHour: hour } : {}),
-    output,
-    reasoning,
-  };
+  const plain = beside ? input : Math.max(0, input - cached);
+  if (hour === 0) return { input: plain, cacheRead, cacheWrite, output, reasoning };
+  return { input: plain, cacheRead, cacheWrite, cacheWriteHour: hour, output, reasoning };
 }
 
 function outputOf(counts: Counts, input: number, whole: number, reasoning: number): number {
@@ -168,28 +169,30 @@ function leavesOutCache(
   return counts.total === input + cached + output || (namedSo && cached > input);
 }
 
-function count(value: unknown): number | null {
-  const number = typeof value === "string" && /^\d{1,10}$/.test(value) ? Number(value) : value;
-  if (typeof number !== "number" || !(number >= 0) || number > MOST) return null;
-  return Math.floor(number);
+/** What JSON.parse made. No name that is asked for is one of a prototype's. */
+type Fields = Readonly<Record<string, unknown>>;
+
+const NO_FIELDS: Fields = Object.freeze({});
+
+function detailsIn(usage: Fields, name: string): Fields {
+  const details = usage[name];
+  return typeof details === "object" && details !== null ? (details as Fields) : NO_FIELDS;
 }
 
-function largest(counts: readonly (number | null)[]): number | null {
-  return counts.reduce((most, one) => (one === null || (most ?? -1) >= one ? most : one), null);
+function count(fields: Fields, name: string): number | null {
+  let value = fields[name];
+  if (value === undefined) return null;
+  if (typeof value === "string" && /^\d{1,10}$/.test(value)) value = Number(value);
+  if (typeof value !== "number" || !(value >= 0) || value > MOST) return null;
+  return Math.floor(value);
 }
 
-function sumOf(counts: readonly (number | null)[]): number | null {
-  return counts.reduce((sum, one) => (one === null ? sum : (sum ?? 0) + one), null);
+function larger(one: number | null, other: number | null): number | null {
+  if (one === null) return other;
+  return other === null || one >= other ? one : other;
 }
 
-/** The value below one key or two. Own fields only: what a gateway sends may be named like anything. */
-function at(value: object, path: string): unknown {
-  const dot = path.indexOf(".");
-  if (dot === -1) return own(value, path);
-  const inner = own(value, path.slice(0, dot));
-  return typeof inner === "object" && inner !== null ? own(inner, path.slice(dot + 1)) : undefined;
-}
-
-function own(value: object, key: string): unknown {
-  return Object.hasOwn(value, key) ? Reflect.get(value, key) : undefined;
+function sumOf(one: number | null, other: number | null): number | null {
+  if (one === null) return other;
+  return other === null ? one : one + other;
 }

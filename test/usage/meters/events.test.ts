@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
-import { EventReader } from "../../../src/usage/meters/events.ts";
+import { type EventListener, EventReader } from "../../../src/usage/meters/events.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 
 interface Seen {
@@ -11,16 +11,12 @@ interface Seen {
 
 function events(text: string | Buffer, cuts: readonly number[] = [], most?: number): Seen[] {
   const seen: Seen[] = [];
-  const reader = new EventReader({
-    onEvent: ({ name, data, fields }) =>
-      seen.push({
-        name,
-        data: data?.toString("utf8") ?? null,
-        ...(fields === null ? {} : { usage: fields.get("usage") }),
-      }),
-    wanted: ["usage"],
-    ...(most === undefined ? {} : { most }),
-  });
+  const listener: EventListener = {
+    onEvent: (name, bytes, from, to) =>
+      seen.push({ name: name.text, data: bytes.toString("utf8", from, to) }),
+    onLongEvent: (name, fields) => seen.push({ name: name.text, data: null, usage: fields.get("usage") }),
+  };
+  const reader = new EventReader(listener, ["usage"], most);
   for (const piece of cutAt(Buffer.from(text), cuts)) reader.see(piece);
   reader.finish();
   return seen;
@@ -121,7 +117,8 @@ t.test("of an event over the bound only the fields are kept, and the following o
 });
 
 t.test("a line without an end and without a meaning is not kept", (t) => {
-  const reader = new EventReader({ onEvent: () => t.fail("there is no event"), wanted: [] });
+  const none = () => void t.fail("there is no event");
+  const reader = new EventReader({ onEvent: none, onLongEvent: none }, []);
   const chunk = Buffer.alloc(64 * 1024, "x");
   const before = process.memoryUsage().arrayBuffers;
   for (let i = 0; i < 512; i += 1) reader.see(chunk);
