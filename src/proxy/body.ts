@@ -30,13 +30,17 @@ function noteHead(req: IncomingMessage, request: Request, head: BodyHead, patien
   return head.end === "stalled" ? uploadStopped(patience) : null;
 }
 
-/** The request as it is sent for a tool with `ask_usage`; null: as the client sent it. */
-export async function askingOf(req: IncomingMessage, request: Request): Promise<Asking | null> {
-  if (request.gateway === null || request.tool?.askUsage !== true) return null;
+/** The request as it is sent for a tool with `ask_usage`; null: as the client sent it. At once where nobody asks. */
+export function askingOf(req: IncomingMessage, request: Request): Asking | null | Promise<Asking | null> {
+  const { gateway, tool } = request;
+  if (gateway === null || tool?.askUsage !== true) return null;
   const metering = meteringFor(request);
   if (metering !== "chat" && metering !== "completions") return null;
-  const bounds = { most: MOST_ASKED, patience: request.gateway.timeouts.firstByte };
-  const whole = await readWhole(req, bounds, request.body);
+  return askIn(req, request.body, gateway.timeouts.firstByte);
+}
+
+async function askIn(req: IncomingMessage, head: BodyHead | null, patience: number): Promise<Asking | null> {
+  const whole = await readWhole(req, { most: MOST_ASKED, patience }, head);
   const body = whole === null ? null : askForUsage(whole);
   return body === null ? null : { body, filter: createUsageFilter() };
 }

@@ -8,6 +8,7 @@ import {
   OPEN_OBJECT,
   Pieces,
   parsed,
+  parsedIn,
   QUOTE,
   ValueSkip,
 } from "./json-bytes.ts";
@@ -215,11 +216,16 @@ export class FieldScan {
     const path = this.#path();
     this.#state = this.#level === 0 ? "between" : "after";
     if (path === null) return;
-    const text = this.#textOf(chunk, from, to);
-    const value = text === null ? undefined : parsed(text);
-    if (text !== null && value === undefined) {
-      this.#fail(path !== this.#wanted.watched);
-      return;
+    const pieces = this.#pieces;
+    this.#pieces = null;
+    const size = to - from + (pieces?.size ?? 0);
+    let value: unknown;
+    if (size <= this.#most) {
+      value = pieces === null ? parsedIn(chunk, from, to) : parsed(pieces.take(chunk, from, to) ?? "");
+      if (value === undefined) {
+        this.#fail(path !== this.#wanted.watched);
+        return;
+      }
     }
     this.#put(path, value);
     if (this.#toEnd) return;
@@ -229,13 +235,6 @@ export class FieldScan {
 
   #path(): string | null {
     return this.#key === null ? null : this.#key.path;
-  }
-
-  #textOf(chunk: Buffer, from: number, to: number): string | null {
-    const pieces = this.#pieces;
-    this.#pieces = null;
-    if (pieces !== null) return pieces.take(chunk, from, to);
-    return to - from > this.#most ? null : chunk.toString("utf8", from, to);
   }
 
   /** undefined: too long to be kept, it still stands last. */

@@ -26,6 +26,22 @@ export function parsed(text: string): unknown {
   }
 }
 
+/** The same for a value that stands in these bytes. */
+export function parsedIn(chunk: Buffer, from: number, to: number): unknown {
+  if (isPlainString(chunk, from, to)) return chunk.toString("latin1", from + 1, to - 1);
+  return parsed(chunk.toString("utf8", from, to));
+}
+
+/** Whether it is a string of which every byte is a character: names and ids, which are most of what is looked for. */
+function isPlainString(chunk: Buffer, from: number, to: number): boolean {
+  if (chunk[from] !== QUOTE) return false;
+  for (let at = from + 1; at < to - 1; at += 1) {
+    const byte = chunk[at] ?? 0;
+    if (byte < 0x20 || byte >= 0x7f || byte === BACKSLASH) return false;
+  }
+  return true;
+}
+
 /** What endOfString answers where a string goes on behind the chunk. */
 const GOES_ON = -1;
 /** The same, and its next byte is escaped. */
@@ -142,6 +158,11 @@ export class Pieces {
 
   constructor(most: number) {
     this.#most = most;
+  }
+
+  /** Bytes that came, kept or not. */
+  get size(): number {
+    return this.#size;
   }
 
   /** Copies, since a slice would hold the whole chunk in memory. */
