@@ -200,7 +200,7 @@ t.test("a log of the version before keeps everything and gets the mirror's table
     old.db.exec(`DROP TABLE log.${table}`);
   old.db.exec("DROP INDEX log.records_by_gateway; PRAGMA log.user_version = 2");
   old.close();
-  t.equal(MIGRATIONS.length, 3);
+  t.equal(MIGRATIONS.length, 4);
   const { db, close } = openForWriting(file, { sync: "normal" });
   t.same([content(db).records, content(db).cells], before);
   t.same(page(db, [row(1)]), { added: 1, changed: 0 });

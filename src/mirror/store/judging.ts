@@ -117,10 +117,17 @@ function beginning(
 
 function firstRecord(db: Database.Database, gateway: string): number {
   const covered = readTime(db, gateway, "covered_from");
-  const record = db
-    .prepare("SELECT min(started_at) FROM log.records WHERE gateway = ? AND started_at >= ?")
-    .raw();
-  return numberIn(record.get(gateway, covered ?? 0)) ?? Number.POSITIVE_INFINITY;
+  const first = (where: string) =>
+    numberIn(
+      db
+        .prepare(`SELECT min(started_at) FROM log.records WHERE ${where}`)
+        .raw()
+        .get(gateway, covered ?? 0),
+    ) ?? Number.POSITIVE_INFINITY;
+  return Math.min(
+    first("end IS NOT NULL AND gateway = ? AND started_at >= ?"),
+    first("end IS NULL AND +gateway = ? AND +started_at >= ?"),
+  );
 }
 
 function judgeWindow(

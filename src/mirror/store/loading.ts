@@ -27,7 +27,7 @@ export function loadOurs(
   idNames: readonly string[],
 ): Ours[] {
   const [first, last] = [from - FARTHEST_MS, to + FARTHEST_MS];
-  const ended = `${ENDED} AND r.end IS NOT NULL AND v.${UNSETTLED}`;
+  const ended = `${ENDED} AND v.${UNSETTLED}`;
   // The plus keeps SQLite from looking through all that ever began: few run at a time, and they have an index of their own.
   const running = "r.end IS NULL AND +r.gateway = ? AND +r.started_at < ?";
   return [
@@ -38,7 +38,7 @@ export function loadOurs(
 
 /** The index holds all three columns: of the day before, only those that ended late are looked at. */
 const ENDED =
-  "r.gateway = ? AND r.started_at >= ? AND r.started_at < ? AND (r.started_at >= ? OR r.ended_at >= ?)";
+  "r.end IS NOT NULL AND r.gateway = ? AND r.started_at >= ? AND r.started_at < ? AND (r.started_at >= ? OR r.ended_at >= ?)";
 
 /** The window's records that were matched by their ids. */
 export function loadSettled(

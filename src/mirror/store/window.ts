@@ -73,7 +73,8 @@ function placesIn(db: Database.Database, gateway: string, skew: number) {
   const row = "SELECT created_at FROM log.console_rows WHERE gateway = ? AND created_at >= ?";
   const record = "SELECT r.started_at FROM log.records r";
   const verdict = "LEFT JOIN log.verdicts v ON v.record = r.id";
-  const since = "WHERE r.gateway = ? AND r.started_at >= ?";
+  // Those that run are few, and loaded wherever the window ends.
+  const since = "WHERE r.end IS NOT NULL AND r.gateway = ? AND r.started_at >= ?";
   const rowOrder = "ORDER BY created_at LIMIT 1 OFFSET ?";
   const recordOrder = "ORDER BY r.started_at LIMIT 1 OFFSET ?";
   const ask = (sql: string, ...values: (string | number)[]) =>

@@ -30,7 +30,9 @@ export function firstDay(gateway: string, { ledger, clock }: BeginningMeans): nu
   const now = clock.now();
   return (
     ledger.ask((db) => {
-      const oldest = db.prepare("SELECT min(started_at) FROM log.records WHERE gateway = ?").raw();
+      const oldest = db
+        .prepare("SELECT min(started_at) FROM log.records WHERE gateway = ? AND end IS NOT NULL")
+        .raw();
       const since = Math.min(now - HISTORY_MS, (numberIn(oldest.get(gateway)) ?? now) - DAY_MS);
       coverFrom(db, gateway, since, now);
       return since;

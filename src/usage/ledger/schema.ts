@@ -1,5 +1,5 @@
 /** Of the file. A program that knows less than the file leaves it alone. */
-export const SCHEMA_VERSION = 3;
+export const SCHEMA_VERSION = 4;
 
 /** "kbus" in SQLite's header: tells the file from another program's. */
 export const APPLICATION_ID = 0x6b627573;
@@ -17,6 +17,8 @@ export const APPLICATION_ID = 0x6b627573;
  * it took the console's; its money stands there a second time, so that a report need not look at every record.
  * The cell of slot 0 holds what was there before the oldest record kept. The slot comes last in the key: reports and
  * pruning take one lane (tool, gateway, group, key, model) after the other, each a range of slots that needs no sorting.
+ * A request waits until its record is opened, and each index is another page to write then: those of finished records
+ * only are written when it is completed, when nobody waits. A query uses one only where it says `end IS NOT NULL`.
  */
 export const MIGRATIONS: readonly string[] = [
   `
@@ -193,5 +195,12 @@ export const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
 
   CREATE INDEX log.records_by_gateway ON records (gateway, started_at, ended_at);
+  `,
+  `
+  DROP INDEX IF EXISTS log.records_by_tool;
+  DROP INDEX IF EXISTS log.records_admitted;
+  DROP INDEX IF EXISTS log.records_by_gateway;
+  CREATE INDEX log.records_admitted ON records (tool, admitted_at) WHERE end IS NOT NULL;
+  CREATE INDEX log.records_by_gateway ON records (gateway, started_at, ended_at, end) WHERE end IS NOT NULL;
   `,
 ];

@@ -32,18 +32,23 @@ export interface Spent {
  * What a record takes from its tool's limits is decided once, by whoever completes it (proxy/counting.ts), and stands in
  * the record. What was never completed takes what was held for it; what runs holds that itself.
  */
-const ENDED = "end IS NOT NULL";
-const TOKENS = `CASE WHEN ${ENDED} THEN coalesce(counted_tokens, held_tokens, 0) END`;
-const SPEND = `CASE WHEN ${ENDED} THEN coalesce(billed_microdollars, counted_microdollars, held_microdollars, 0) END`;
+const TOKENS = "coalesce(counted_tokens, held_tokens, 0)";
+const SPEND = "coalesce(billed_microdollars, counted_microdollars, held_microdollars, 0)";
+/*
+ * In two parts, each with an index of its own. The plus keeps SQLite from looking through all that ever ran: few run at a
+ * time.
+ */
+const WITHIN = `
+  SELECT count(*), sum(tokens), sum(spend) FROM (
+    SELECT ${TOKENS} AS tokens, ${SPEND} AS spend FROM log.records
+    WHERE end IS NOT NULL AND tool = ?1 AND admitted_at >= ?2 AND admitted_at < ?3 AND counts IS NOT 0
+    UNION ALL
+    SELECT NULL, NULL FROM log.records
+    WHERE end IS NULL AND +tool = ?1 AND +admitted_at >= ?2 AND +admitted_at < ?3 AND counts IS NOT 0)`;
 
 /** What a tool used: in each span, and in all the time the log knows of, pruned records included. */
 export function readSpent(db: Database.Database, tool: string, spans: Readonly<Record<Period, Span>>): Spent {
-  const within = db
-    .prepare(
-      `SELECT count(*), sum(${TOKENS}), sum(${SPEND}) FROM log.records
-       WHERE tool = ? AND admitted_at >= ? AND admitted_at < ? AND counts IS NOT 0`,
-    )
-    .raw();
+  const within = db.prepare(WITHIN).raw();
   const amounts = ({ from, to }: Span): Amounts => {
     const [requests, tokens, spend] = numbers(within.get(tool, from, to));
     return { requests: requests ?? 0, tokens: tokens ?? 0, spend: spend ?? 0 };
@@ -93,10 +98,16 @@ export function writeLift(db: Database.Database, tool: string, lift: GivenLift, 
   return true;
 }
 
+/** When each tool was last let in, of what is finished. Of one that never was: when it last asked. */
 export function readLastUses(db: Database.Database): Map<string, number> {
   const uses = new Map<string, number>();
-  const next = db.prepare("SELECT min(tool) FROM log.records WHERE tool > ?").raw();
-  const last = db.prepare("SELECT max(started_at) FROM log.records WHERE tool = ?").raw();
+  const next = db.prepare("SELECT min(tool) FROM log.records WHERE tool > ? AND end IS NOT NULL").raw();
+  const last = db
+    .prepare(
+      `SELECT started_at FROM log.records WHERE tool = ? AND end IS NOT NULL
+       ORDER BY admitted_at DESC, seq DESC LIMIT 1`,
+    )
+    .raw();
   // One step of the index for each tool, however many records it has.
   for (let tool = firstOf(next.get("")); typeof tool === "string"; tool = firstOf(next.get(tool))) {
     uses.set(tool, Number(firstOf(last.get(tool))));

@@ -12,7 +12,8 @@ import Database from "libsql";
 import t from "tap";
 import { openForReading, openForWriting } from "../../../src/usage/ledger/connect.ts";
 import { faultOf } from "../../../src/usage/ledger/fault.ts";
-import { APPLICATION_ID, SCHEMA_VERSION } from "../../../src/usage/ledger/schema.ts";
+import { APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION } from "../../../src/usage/ledger/schema.ts";
+import { readLastUses, readSpent } from "../../../src/usage/ledger/spent.ts";
 import { newFolder } from "./ledger-under-test.ts";
 
 const NORMAL = { sync: "normal" } as const;
@@ -55,6 +56,44 @@ t.test("the writer's pragmas took", (t) => {
     t.equal(pragma(db, "log.application_id"), APPLICATION_ID);
     close();
   }
+  t.end();
+});
+
+t.test("a log whose every record is in every index keeps them all and what was asked of it", (t) => {
+  const file = join(newFolder(t), "usage.db");
+  writeFileSync(file, "", { mode: 0o600 });
+  const old = new Database(":memory:");
+  old.exec(`ATTACH '${file}' AS log; PRAGMA log.auto_vacuum = incremental; PRAGMA log.journal_mode = wal;
+    ${MIGRATIONS.slice(0, 3).join(";")};
+    PRAGMA log.application_id = ${APPLICATION_ID}; PRAGMA log.user_version = 3;
+    INSERT INTO log.records (id, started_at, multiplier, protocol, method, endpoint, tool, gateway, end, admitted_at,
+      counts, counted_tokens, counted_microdollars) VALUES
+      ('a', 1000, 1, 'openai', 'POST', '/', 'codex', 'main', 'complete', 1001, 1, 5, 50),
+      ('b', 2000, 1, 'openai', 'POST', '/', 'codex', 'main', 'refused', NULL, 0, NULL, NULL),
+      ('c', 3000, 1, 'openai', 'POST', '/', 'chat', 'main', 'refused', NULL, 0, NULL, NULL),
+      ('d', 4000, 1, 'openai', 'POST', '/', 'chat', 'main', 'refused', NULL, 0, NULL, NULL),
+      ('e', 5000, 1, 'openai', 'POST', '/', 'codex', 'main', NULL, 5001, NULL, NULL, NULL)`);
+  const all = "SELECT * FROM log.records ORDER BY seq";
+  const before = old.prepare(all).raw().all();
+  old.exec("DETACH log");
+  old.close();
+  const { db, close } = openForWriting(file, NORMAL);
+  t.equal(pragma(db, "log.user_version"), SCHEMA_VERSION);
+  t.same(db.prepare(all).raw().all(), before);
+  t.equal(pragma(db, "log.integrity_check"), "ok");
+  const [ever, short] = [
+    { from: 0, to: 9000 },
+    { from: 1001, to: 1002 },
+  ];
+  const spent = readSpent(db, "codex", { second: short, minute: short, hour: short, day: ever, month: ever });
+  t.same(
+    spent.sums.day,
+    { requests: 2, tokens: 5, spend: 50 },
+    "what runs is one, and holds its amounts itself",
+  );
+  t.same(spent.sums.hour, { requests: 1, tokens: 5, spend: 50 });
+  t.same(Object.fromEntries(readLastUses(db)), { codex: 1000, chat: 4000 });
+  close();
   t.end();
 });
 
