@@ -19,6 +19,8 @@ export interface CellWriter {
    * wrote, unless anybody else wrote anything since. To read and to take apart a cell takes as long as two records.
    */
   remember(): void;
+  /** So many rows were written in another transaction, and none of them was a cell. */
+  pass(count: number): void;
   /** The transaction was undone. */
   forget(): void;
 }
@@ -68,6 +70,9 @@ export function createCellWriter(db: Database.Database): CellWriter {
       if (version !== lastOthers || numberIn(ours.get()) !== lastOurs) known.clear();
       lastOthers = version;
       trusted = true;
+    },
+    pass(count) {
+      if (lastOurs !== null) lastOurs += count;
     },
     forget() {
       trusted = false;

@@ -73,6 +73,8 @@ export interface Rows {
   rememberCells(): void;
   /** A transaction was undone. */
   forgetCells(): void;
+  /** So many records were written in a transaction of their own, and no cell. */
+  wroteRecords(count: number): void;
   fact(name: string): string | null;
   setFact(name: string, value: string): void;
   factsLike(prefix: string): { readonly name: string; readonly value: string }[];
@@ -118,6 +120,7 @@ export function createRows(db: Database.Database): Rows {
     count: (tally) => cells.count(tally),
     rememberCells: () => cells.remember(),
     forgetCells: () => cells.forget(),
+    wroteRecords: (count) => cells.pass(count),
     fact(name) {
       const [value] = columnsOf(fact.get(name));
       return value === undefined ? null : String(value);

@@ -147,7 +147,10 @@ export async function openAll(ledger: Ledger, openings: readonly Opening[]): Pro
   if (!written.every(Boolean)) throw new Error("an opening was not written");
 }
 
-/** After everything queued until now was tried. */
+/**
+ * After everything queued until now was tried. What is finished may wait for 5 ms until it is written; that timer was set
+ * earlier, and timers go off in order.
+ */
 export function turn(): Promise<void> {
-  return new Promise((done) => setImmediate(done));
+  return new Promise((done) => setImmediate(() => setTimeout(done, 6)));
 }

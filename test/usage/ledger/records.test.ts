@@ -163,6 +163,80 @@ t.test("everything of one turn is one transaction", async (t) => {
   t.ok(version() > 0);
 });
 
+t.test("what is finished is written at once, and soon after that all that came meanwhile", async (t) => {
+  const { ledger, file } = startLedger(t);
+  const openings = Array.from({ length: 10 }, () => opening());
+  await openAll(ledger, openings);
+  const [first, ...others] = openings.map(({ id }) => id);
+  const complete = () => recordsIn(file).filter(({ end }) => end === "complete").length;
+  ledger.close(first ?? "", closing());
+  await new Promise((done) => setImmediate(done));
+  t.equal(complete(), 1, "by the end of the turn");
+  for (const id of others) ledger.close(id, closing());
+  await turn();
+  t.equal(complete(), 10, "together, though nothing else happens");
+  ledger.add(opening(), closing());
+  t.equal(
+    ledger.ask((db) => (db.prepare("SELECT count(*) FROM log.records").raw().get() as number[])[0]),
+    11,
+    "whoever asks need not wait",
+  );
+  t.same(cellsIn(file), expectedCells(file));
+});
+
+t.test(
+  "more openings in one turn than fit into a statement, of more kinds than are remembered",
+  async (t) => {
+    const { ledger, file } = startLedger(t);
+    for (const round of [1, 2, 3]) {
+      const openings = Array.from({ length: 150 }, (_, at) =>
+        opening({
+          endpoint: `/v1/${at}`,
+          model: at % 2 === 0 ? `m${round}` : null,
+          multiplier: 1 + (at % 3) / 2,
+        }),
+      );
+      await openAll(ledger, openings);
+      for (const [at, one] of openings.entries())
+        ledger.close(one.id, closing({ cause: `c${at}`, stream: null }));
+      await turn();
+      const stored = recordsIn(file).slice(-150);
+      t.same(
+        stored.map(({ id, endpoint, model, multiplier, cause }) => [id, endpoint, model, multiplier, cause]),
+        openings.map(({ id, endpoint, model, multiplier }, at) => [
+          id,
+          endpoint,
+          model,
+          multiplier,
+          `c${at}`,
+        ]),
+        "in the order in which they began",
+      );
+    }
+    t.same(cellsIn(file), expectedCells(file));
+  },
+);
+
+t.test(
+  "a record refused by the log amid others of its turn is refused alone, and seen by nobody later",
+  async (t) => {
+    const { ledger, file } = startLedger(t);
+    const openings = Array.from({ length: 100 }, (_, at) =>
+      opening(at === 70 ? { endpoint: null as never, model: "bad" } : {}),
+    );
+    const written = await Promise.all(openings.map((one) => ledger.open(one)));
+    t.same(
+      written,
+      openings.map((_, at) => at !== 70),
+    );
+    for (const one of openings) ledger.close(one.id, closing());
+    await turn();
+    t.equal(recordsIn(file).length, 99);
+    t.same(await Promise.all([ledger.open(opening({ model: "bad" })), ledger.open(opening())]), [true, true]);
+    t.equal(recordsIn(file).length, 101);
+  },
+);
+
 t.test("one record that the log does not take leaves the others alone", async (t) => {
   const { ledger, file, log } = startLedger(t);
   const [good, bad, other] = [opening(), opening({ endpoint: null as never }), opening()];

@@ -1,16 +1,25 @@
-import { type Closing, type Opening, type UsageRecord, wholeRecord } from "../../record.ts";
+import type { Closing, Opening, UsageRecord } from "../../record.ts";
 import { createTally, type Tally } from "../cells.ts";
 import { type Connection, openForWriting } from "../connect.ts";
-import { faultOf } from "../fault.ts";
 import { columnsOf } from "../raw-row.ts";
 import { createRows, type Rows, transact } from "../rows.ts";
+import { EntryWriter } from "./entry-writer.ts";
 import { type Place, placeOf } from "./place.ts";
 
 /** Something that waits to be written. */
-export type Entry =
-  | { readonly kind: "open"; readonly opening: Opening }
-  | { readonly kind: "close"; readonly opening: Opening; readonly closing: Closing }
-  | { readonly kind: "add"; readonly opening: Opening; readonly closing: Closing };
+export type Entry = Opened | Finished;
+
+export interface Opened {
+  readonly kind: "open";
+  readonly opening: Opening;
+}
+
+export interface Finished {
+  /** add: it was never opened. */
+  readonly kind: "close" | "add";
+  readonly opening: Opening;
+  readonly closing: Closing;
+}
 
 /** A record under way, and whether its opening was committed. */
 export interface Running {
@@ -47,30 +56,7 @@ export function openBook(file: string, sync: "normal" | "full"): Book {
   const connection = openForWriting(file, { sync });
   const { db } = connection;
   const rows = createRows(db);
-
-  function write(entries: readonly Entry[]): Poisoned[] {
-    const poisoned: Poisoned[] = [];
-    const writeAll = (rows: Rows, tally: Tally) => {
-      rows.rememberCells();
-      for (const entry of entries) {
-        try {
-          apply(entry, rows, tally);
-        } catch (error) {
-          // SQLite has undone this one statement only.
-          const { kind, message } = faultOf(error);
-          if (kind !== "row") throw error;
-          poisoned.push({ entry, words: message });
-        }
-      }
-    };
-    try {
-      inTransaction(writeAll);
-    } catch (error) {
-      rows.forgetCells();
-      throw error;
-    }
-    return poisoned;
-  }
+  const writer = new EntryWriter(db, rows);
 
   function inTransaction<T>(work: (rows: Rows, tally: Tally) => T): T {
     return transact(db, () => {
@@ -90,7 +76,7 @@ export function openBook(file: string, sync: "normal" | "full"): Book {
   return {
     connection,
     rows,
-    write,
+    write: (entries) => writer.write(entries),
     takeOver: (running) => inTransaction((rows, tally) => takeOver(rows, tally, running)),
     transact: inTransaction,
     place: placeOf(file),
@@ -108,22 +94,6 @@ export function openBook(file: string, sync: "normal" | "full"): Book {
       return whole;
     },
   };
-}
-
-function apply(entry: Entry, rows: Rows, tally: Tally): void {
-  const { opening } = entry;
-  if (entry.kind === "open") {
-    rows.open(opening);
-    return;
-  }
-  const { closing } = entry;
-  const insert = () => rows.insert(wholeRecord(opening, closing));
-  const changed =
-    entry.kind === "close"
-      ? // Not there: it was opened in a file that is gone since.
-        rows.complete(opening.id, closing) || (!rows.has(opening.id) && insert())
-      : insert();
-  if (changed) tally.countHalves(opening, closing);
 }
 
 function takeOver(rows: Rows, tally: Tally, running: ReadonlyMap<string, Running>): number {

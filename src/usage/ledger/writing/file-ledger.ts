@@ -6,11 +6,12 @@ import type { Ledger, LedgerMeans } from "../ledger.ts";
 import { createSalvage, type Salvage } from "../repair/salvage.ts";
 import type { LedgerState } from "../state.ts";
 import { createUpkeep, type Upkeep } from "../upkeep/upkeep.ts";
-import type { Entry, Poisoned, Running } from "./book.ts";
+import type { Finished } from "./book.ts";
 import { Keeper } from "./keeper.ts";
 import { createLosses, type Losses } from "./losses.ts";
 import { soundClosing, soundOpening } from "./sound.ts";
-import { createWaiting, type Item } from "./waiting.ts";
+import { Turns } from "./turns.ts";
+import { Waiter, Waiting } from "./waiting.ts";
 
 /** Somebody else has the lock: come back so soon. */
 const BUSY_RETRY_MS = 50;
@@ -19,20 +20,27 @@ const PATIENCE_MS = 5000;
 /** Openings that wait for a lock at most; more would be a sign that nothing ever comes back. */
 const MOST_OPENINGS = 5000;
 const TICK_MS = 1000;
-
-/** Collects what is to be written, and writes it once per turn of the event loop. */
+/** Collects what is to be written. Openings are written once per turn of the event loop, what is finished soon after. */
 export class FileLedger implements Ledger {
   readonly #means: LedgerMeans;
   readonly #keeper: Keeper;
   readonly #salvage: Salvage;
   readonly #upkeep: Upkeep;
   /** Every record that is open, or closed but not on disk, so that it could be written whole into another file. */
-  readonly #running = new Map<string, Running>();
-  readonly #closing = new Set<string>();
-  readonly #waiting = createWaiting();
+  readonly #running = new Map<string, Waiter>();
+  readonly #waiting = new Waiting();
   readonly #losses: Losses;
   readonly #tick: NodeJS.Timeout;
-  #scheduled = false;
+  readonly #turns = new Turns({
+    openings: () => {
+      if (!this.#stopped) this.#attempt(() => this.#flushOpenings());
+    },
+    finished: () => {
+      if (this.#waiting.finished.length === 0 || this.#stopped || this.#isHeldUp()) return false;
+      this.#attempt(() => this.#flush());
+      return true;
+    },
+  });
   #retry: NodeJS.Timeout | undefined;
   /** Since when the lock is not to be had. */
   #busySince: number | null = null;
@@ -69,28 +77,27 @@ export class FileLedger implements Ledger {
     if (!this.available() || this.#waiting.size >= MOST_OPENINGS) return Promise.resolve(false);
     // A second one would be told false by the log, and must not take the first one's place here.
     if (this.#running.has(id)) return Promise.resolve(false);
-    const sound = soundOpening(opening);
-    this.#running.set(id, { opening: sound, onDisk: false });
-    return new Promise((done) => {
-      const told = (written: boolean) => {
-        if (!written) this.#forget(id);
-        done(written);
-      };
-      this.#push({ kind: "open", opening: sound }, told);
+    const waiter = new Waiter(soundOpening(opening), this.#means.clock.elapsed() + PATIENCE_MS);
+    this.#running.set(id, waiter);
+    this.#waiting.open(waiter);
+    if (this.#isHeldUp()) this.#lose(this.#waiting.squeeze());
+    else this.#turns.open();
+    return new Promise((told) => {
+      waiter.told = told;
     });
   }
 
   close(id: string, closing: Closing): void {
     const running = this.#running.get(id);
-    if (running === undefined || this.#closing.has(id)) return;
-    this.#closing.add(id);
-    this.#push({ kind: "close", opening: running.opening, closing: soundClosing(closing) }, null);
+    if (running === undefined || running.ending) return;
+    running.ending = true;
+    this.#finish({ kind: "close", opening: running.opening, closing: soundClosing(closing) });
   }
 
   add(opening: Opening, closing: Closing): void {
     // Ended while its opening was still on the way to the disk.
     if (this.#running.has(opening.id)) this.close(opening.id, closing);
-    else this.#push({ kind: "add", opening: soundOpening(opening), closing: soundClosing(closing) }, null);
+    else this.#finish({ kind: "add", opening: soundOpening(opening), closing: soundClosing(closing) });
   }
 
   state(): LedgerState {
@@ -98,7 +105,7 @@ export class FileLedger implements Ledger {
     return {
       ...kept,
       warnings: [...this.#salvage.warnings(), ...kept.warnings],
-      waiting: this.#waiting.records,
+      waiting: this.#waiting.finished.length,
       lost: this.#losses.records,
       refusalsLost: this.#losses.refusals,
       aside: this.#salvage.aside(),
@@ -121,6 +128,7 @@ export class FileLedger implements Ledger {
     if (this.#stopped) return;
     clearInterval(this.#tick);
     clearTimeout(this.#retry);
+    this.#turns.stop();
     await this.#upkeep.stop();
     // Taken away or emptied within the last second, it would be closed over what nobody finds again.
     this.#attempt(() => this.#keeper.look());
@@ -133,29 +141,21 @@ export class FileLedger implements Ledger {
     } while (this.#means.clock.elapsed() < end);
     this.#stopped = true;
     clearTimeout(this.#retry);
-    this.#lose(this.#waiting.drop(() => true));
+    this.#refuse(this.#waiting.giveUp(() => true));
+    this.#lose(this.#waiting.drop());
     this.#losses.tell();
     this.#keeper.close();
   }
 
-  #push(entry: Entry, told: Item["told"]): void {
-    if (this.#stopped) {
-      told?.(false);
-      return;
-    }
-    this.#waiting.push({ entry, told, deadline: this.#means.clock.elapsed() + PATIENCE_MS });
-    if (this.#keeper.trouble !== null || this.#busySince !== null) this.#lose(this.#waiting.squeeze());
-    else this.#schedule();
+  #finish(record: Finished): void {
+    if (this.#stopped) return;
+    this.#waiting.finish(record);
+    if (this.#isHeldUp()) this.#lose(this.#waiting.squeeze());
+    else this.#turns.finish();
   }
 
-  /** Everything that comes in one turn of the event loop goes into one transaction. */
-  #schedule(): void {
-    if (this.#scheduled) return;
-    this.#scheduled = true;
-    setImmediate(() => {
-      this.#scheduled = false;
-      if (!this.#stopped) this.#attempt(() => this.#flush());
-    });
+  #isHeldUp(): boolean {
+    return this.#busySince !== null || this.#keeper.trouble !== null;
   }
 
   #everySecond(): void {
@@ -184,43 +184,41 @@ export class FileLedger implements Ledger {
   #replace(fault: LedgerFault): void {
     try {
       this.#keeper.replace(fault);
-      this.#schedule();
+      this.#turns.open();
+      this.#turns.finish();
     } catch (error) {
       this.#fail(faultOf(error));
     }
   }
 
   #flush(): void {
-    const items = this.#waiting.items();
-    const refused = this.#keeper.write(items.map(({ entry }) => entry));
-    this.#waiting.remove(items);
-    this.#reject(refused);
-    const rejected = new Set(refused.map(({ entry }) => entry));
-    for (const { entry, told } of items) {
-      const running = this.#running.get(entry.opening.id);
-      if (entry.kind !== "open") this.#forget(entry.opening.id);
-      else if (running !== undefined) running.onDisk = true;
-      told?.(!rejected.has(entry));
+    this.#flushOpenings();
+    const finished = this.#waiting.finished;
+    if (finished.length > 0) {
+      this.#losses.reject(this.#keeper.write(finished));
+      this.#waiting.completed(finished.length);
+      for (const { opening } of finished) this.#running.delete(opening.id);
     }
     this.#losses.tell();
   }
 
-  #reject(poisoned: readonly Poisoned[]): void {
-    for (const { entry, words } of poisoned) {
-      this.#means.log.error(
-        { id: entry.opening.id, reason: words },
-        "the usage log does not take this record",
-      );
-      this.#losses.count(entry);
+  #flushOpenings(): void {
+    const openings = this.#waiting.openings;
+    const refused = this.#keeper.write(openings);
+    this.#waiting.opened(openings.length);
+    this.#losses.reject(refused);
+    if (refused.length > 0) {
+      const ids = new Set(refused.map(({ entry }) => entry.opening.id));
+      this.#refuse(openings.filter(({ opening }) => ids.has(opening.id)));
     }
+    for (const waiter of openings) waiter.tell(true);
   }
 
   /** Somebody else holds the lock: what waits is tried again soon, openings only until their time is up. */
   #wait(fault: LedgerFault): void {
     const now = this.#means.clock.elapsed();
     this.#busySince ??= now;
-    for (const { told } of this.#waiting.drop(({ told, deadline }) => told !== null && deadline <= now))
-      told?.(false);
+    this.#refuse(this.#waiting.giveUp(({ deadline }) => deadline <= now));
     this.#lose(this.#waiting.squeeze());
     clearTimeout(this.#retry);
     if (now - this.#busySince >= PATIENCE_MS) this.#fail(fault);
@@ -230,20 +228,21 @@ export class FileLedger implements Ledger {
   /** The disk says no: nothing new is let in, and what is finished waits. */
   #fail(fault: LedgerFault): void {
     this.#keeper.fail(fault);
-    for (const { told } of this.#waiting.drop(({ told }) => told !== null)) told?.(false);
+    this.#refuse(this.#waiting.giveUp(() => true));
     this.#lose(this.#waiting.squeeze());
   }
 
-  #lose(items: readonly Item[]): void {
-    for (const { entry, told } of items) {
-      this.#forget(entry.opening.id);
-      this.#losses.count(entry);
-      told?.(false);
+  #refuse(waiters: readonly Waiter[]): void {
+    for (const waiter of waiters) {
+      this.#running.delete(waiter.opening.id);
+      waiter.tell(false);
     }
   }
 
-  #forget(id: string): void {
-    this.#running.delete(id);
-    this.#closing.delete(id);
+  #lose(records: readonly Finished[]): void {
+    for (const record of records) {
+      this.#running.delete(record.opening.id);
+      this.#losses.count(record);
+    }
   }
 }

@@ -13,6 +13,8 @@ const CHECKED_AT_START = 64 * 1024 * 1024;
 /** A file that is damaged again so soon is not the file's fault. */
 const AGAIN_MS = 10_000;
 const LOOK_MS = 1000;
+/** To keep more of what is written already costs more than to look whether it is safe. */
+const MOST_RECENT = 64;
 /** A WAL beyond this is held up by a reader. */
 const LARGE_WAL = 64 * 1024 * 1024;
 
@@ -74,6 +76,7 @@ export class Keeper {
     if (this.#trouble !== null) this.#probe(book);
     const poisoned = book.write(entries);
     for (const entry of entries) if (entry.kind !== "open") this.#recent.push(entry);
+    if (this.#recent.length >= MOST_RECENT) this.#lookedAt = Number.NEGATIVE_INFINITY;
     if (this.#trouble !== null) this.#means.log.info("the usage log can be written again");
     this.#trouble = null;
     return poisoned;

@@ -1,11 +1,13 @@
 import type { Logger } from "../../../logger.ts";
-import type { Entry } from "./book.ts";
+import type { Entry, Poisoned } from "./book.ts";
 
 /** Counts what found no room, or was not taken. Of a refusal nothing went to a gateway: no money is missing with it. */
 export interface Losses {
   readonly records: number;
   readonly refusals: number;
   count(entry: Entry): void;
+  /** Counts what the log does not take, whatever is tried, and says why. */
+  reject(poisoned: readonly Poisoned[]): void;
   /** Says what was lost since the last time. */
   tell(): void;
 }
@@ -14,6 +16,10 @@ export function createLosses(log: Logger): Losses {
   const lost = { close: 0, add: 0 };
   const told = { close: 0, add: 0 };
 
+  function count({ kind }: Entry): void {
+    if (kind !== "open") lost[kind] += 1;
+  }
+
   return {
     get records() {
       return lost.close;
@@ -21,8 +27,12 @@ export function createLosses(log: Logger): Losses {
     get refusals() {
       return lost.add;
     },
-    count({ kind }) {
-      if (kind !== "open") lost[kind] += 1;
+    count,
+    reject(poisoned) {
+      for (const { entry, words } of poisoned) {
+        log.error({ id: entry.opening.id, reason: words }, "the usage log does not take this record");
+        count(entry);
+      }
     },
     tell() {
       if (lost.close > told.close) log.error({ records: lost.close - told.close }, "usage records were lost");

@@ -1,31 +1,31 @@
-import type { Entry } from "./book.ts";
+import type { Opening } from "../../record.ts";
+import type { Entry, Finished, Opened } from "./book.ts";
 
-/** An entry, and whoever waits for it to be on disk. */
-export interface Item {
-  readonly entry: Entry;
-  /** Told once: whether it was written. */
-  readonly told: ((written: boolean) => void) | null;
+/** An opening, whoever waits for it to be on disk, and then the record that runs. */
+export class Waiter implements Opened {
+  readonly kind = "open";
+  readonly opening: Opening;
   /** Until when it is worth trying, on the clock that only goes forward. */
   readonly deadline: number;
-}
+  /** Told once: whether it was written. */
+  told: ((written: boolean) => void) | null = null;
+  onDisk = false;
+  /** What completes it is on its way. */
+  ending = false;
 
-/** What is to be written, in order. Unbounded for a turn of the event loop, bounded while the disk says no. */
-export interface Waiting {
-  readonly size: number;
-  /** Records that wait, openings apart. */
-  readonly records: number;
-  push(item: Item): void;
-  /** All that wait now; what comes later is not among them. */
-  items(): readonly Item[];
-  /** Takes out what is written. */
-  remove(written: readonly Item[]): void;
-  /** Takes out what is given up. */
-  drop(which: (item: Item) => boolean): Item[];
-  /**
-   * Holds it to its bounds and answers what had to go: refusals before anything that was sent to a gateway, the oldest
-   * first.
-   */
-  squeeze(): Item[];
+  constructor(opening: Opening, deadline: number) {
+    this.opening = opening;
+    this.deadline = deadline;
+  }
+
+  /** Only the first time counts. */
+  tell(written: boolean): void {
+    const told = this.told;
+    if (told === null) return;
+    this.told = null;
+    this.onDisk = written;
+    told(written);
+  }
 }
 
 const MOST_RECORDS = 1000;
@@ -33,64 +33,78 @@ const MOST_BYTES = 4 * 1024 * 1024;
 /** What a record weighs in memory besides its texts. */
 const RECORD_BYTES = 500;
 
-export function createWaiting(): Waiting {
-  let items: Item[] = [];
-  let given = false;
+/** What is to be written, in order. Unbounded for a few milliseconds, bounded while the disk says no. */
+export class Waiting {
+  #openings: Waiter[] = [];
+  #finished: Finished[] = [];
 
-  const isRecord = ({ entry }: Item) => entry.kind !== "open";
-  const records = () => items.reduce((count, item) => count + (isRecord(item) ? 1 : 0), 0);
+  get size(): number {
+    return this.#openings.length + this.#finished.length;
+  }
 
-  function drop(which: (item: Item) => boolean): Item[] {
-    const dropped = items.filter(which);
-    if (dropped.length > 0) items = items.filter((item) => !which(item));
+  get openings(): readonly Waiter[] {
+    return this.#openings;
+  }
+
+  get finished(): readonly Finished[] {
+    return this.#finished;
+  }
+
+  open(waiter: Waiter): void {
+    this.#openings.push(waiter);
+  }
+
+  finish(record: Finished): void {
+    this.#finished.push(record);
+  }
+
+  /** Takes the oldest out: they are written. */
+  opened(count: number): void {
+    this.#openings = count === this.#openings.length ? [] : this.#openings.slice(count);
+  }
+
+  completed(count: number): void {
+    this.#finished = count === this.#finished.length ? [] : this.#finished.slice(count);
+  }
+
+  /** Takes out what is given up. */
+  giveUp(which: (waiter: Waiter) => boolean): Waiter[] {
+    const given = this.#openings.filter(which);
+    if (given.length > 0) this.#openings = this.#openings.filter((waiter) => !which(waiter));
+    return given;
+  }
+
+  /** Takes out every finished record. */
+  drop(): Finished[] {
+    const dropped = this.#finished;
+    this.#finished = [];
     return dropped;
   }
 
-  return {
-    get size() {
-      return items.length;
-    },
-    get records() {
-      return records();
-    },
-    push(item) {
-      // Whoever has been given the items goes on with those it was given.
-      if (given) items = [...items];
-      given = false;
-      items.push(item);
-    },
-    items() {
-      given = true;
-      return items;
-    },
-    remove(written) {
-      if (written === items) {
-        items = [];
-        given = false;
-        return;
-      }
-      const gone = new Set(written);
-      drop((item) => gone.has(item));
-    },
-    drop,
-    squeeze() {
-      let count = records();
-      let bytes = items.reduce((sum, item) => sum + weightOf(item.entry), 0);
-      if (count <= MOST_RECORDS && bytes <= MOST_BYTES) return [];
-      const leaving = new Set<Item>();
-      const byWorth = [
-        ...items.filter(({ entry }) => entry.kind === "add"),
-        ...items.filter(({ entry }) => entry.kind === "close"),
-      ];
-      for (const item of byWorth) {
-        if (count <= MOST_RECORDS && bytes <= MOST_BYTES) break;
-        leaving.add(item);
-        count -= 1;
-        bytes -= weightOf(item.entry);
-      }
-      return drop((item) => leaving.has(item));
-    },
-  };
+  /**
+   * Holds it to its bounds and answers what had to go: refusals before anything that was sent to a gateway, the oldest
+   * first.
+   */
+  squeeze(): Finished[] {
+    let count = this.#finished.length;
+    let bytes = 0;
+    for (const entry of this.#openings) bytes += weightOf(entry);
+    for (const entry of this.#finished) bytes += weightOf(entry);
+    if (count <= MOST_RECORDS && bytes <= MOST_BYTES) return [];
+    const leaving = new Set<Finished>();
+    const byWorth = [
+      ...this.#finished.filter(({ kind }) => kind === "add"),
+      ...this.#finished.filter(({ kind }) => kind === "close"),
+    ];
+    for (const record of byWorth) {
+      if (count <= MOST_RECORDS && bytes <= MOST_BYTES) break;
+      leaving.add(record);
+      count -= 1;
+      bytes -= weightOf(record);
+    }
+    this.#finished = this.#finished.filter((record) => !leaving.has(record));
+    return [...leaving];
+  }
 }
 
 function weightOf(entry: Entry): number {

@@ -1,0 +1,53 @@
+/**
+ * So long after finished records were written, those that come meanwhile wait to be written together. Nobody waits for
+ * them: the answers have left. To write their cell and the pages of the indexes takes as long as ten of them. Of a process
+ * that is killed meanwhile they are there as interrupted, as if it had been killed so many milliseconds earlier.
+ */
+const REST_MS = 5;
+
+/** When what waits is written: an opening by the end of this turn of the event loop, what is finished soon. */
+export class Turns {
+  readonly #write: TurnsMeans;
+  readonly #open: () => void;
+  readonly #finish: () => void;
+  #opens = false;
+  /** Finished records are about to be written, or just were. */
+  #rests = false;
+  #rest: NodeJS.Timeout | undefined;
+
+  constructor(write: TurnsMeans) {
+    this.#write = write;
+    this.#open = () => {
+      this.#opens = false;
+      this.#write.openings();
+    };
+    this.#finish = () => {
+      this.#rests = this.#write.finished();
+      if (this.#rests) this.#rest = this.#rest?.refresh() ?? setTimeout(this.#finish, REST_MS);
+    };
+  }
+
+  /** Every opening that comes in one turn goes into one transaction. */
+  open(): void {
+    if (this.#opens) return;
+    this.#opens = true;
+    setImmediate(this.#open);
+  }
+
+  finish(): void {
+    if (this.#rests) return;
+    this.#rests = true;
+    // Not by the turn's own transaction: openings would wait for it.
+    setImmediate(this.#finish);
+  }
+
+  stop(): void {
+    clearTimeout(this.#rest);
+  }
+}
+
+export interface TurnsMeans {
+  readonly openings: () => void;
+  /** false: there was nothing to write. */
+  readonly finished: () => boolean;
+}
