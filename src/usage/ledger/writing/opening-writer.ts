@@ -1,7 +1,9 @@
 import type Database from "libsql";
 import type { Opening } from "../../record.ts";
 import { LedgerFault } from "../fault.ts";
+import type { Opened } from "./book.ts";
 import { Kinds } from "./kinds.ts";
+import { RowStatements } from "./row-statements.ts";
 
 const KIND = [
   "tool",
@@ -27,68 +29,57 @@ const OWN = [
 ] as const satisfies readonly (keyof Opening)[];
 
 /** So many fit into one statement. */
-export const MOST_AT_ONCE = 64;
+const MOST_AT_ONCE = 64;
 
-type Value = string | number | null;
-
-/** Writes the openings of a turn of the event loop with one statement, inside the caller's transaction. */
+/** Opens records, those of a turn of the event loop with one statement, inside the caller's transaction. */
 export class OpeningWriter {
-  readonly #db: Database.Database;
   readonly #kinds: Kinds<Opening>;
-  /** By the number of rows, a power of two: a statement for each number of rows would be a lot of them. */
-  readonly #statements = new Map<number, Database.Statement>();
+  readonly #statements: RowStatements;
 
   constructor(db: Database.Database) {
-    this.#db = db;
     this.#kinds = new Kinds(db, "opening_kinds", KIND, isSameKind, (opening) =>
       KIND.map((name) => opening[name]),
     );
+    this.#statements = new RowStatements(db, OWN.length + 1, statement);
   }
 
-  /** Those from `first` up to, and without, `end`, at most MOST_AT_ONCE: all of them or none. */
-  write(entries: readonly { readonly opening: Opening }[], first: number, end: number): void {
+  write(entries: readonly Opened[]): void {
     this.#kinds.begin();
-    const count = end - first;
-    const values: Value[] = [];
-    for (let at = first; at < end; at += 1) {
-      const opening = entries[at]?.opening;
-      if (opening === undefined) continue;
-      values.push(
-        this.#kinds.numberOf(opening),
-        opening.id,
-        opening.started_at,
-        opening.waited_ms,
-        opening.held_tokens,
-        opening.held_microdollars,
-        opening.admitted_at,
-      );
+    for (let first = 0; first < entries.length; first += MOST_AT_ONCE) {
+      const end = Math.min(first + MOST_AT_ONCE, entries.length);
+      const values: (string | number | null)[] = [];
+      for (let at = first; at < end; at += 1) {
+        const opening = entries[at]?.opening;
+        if (opening !== undefined) this.#push(opening, values);
+      }
+      if (this.#statements.run(values, end - first) !== end - first)
+        throw new LedgerFault("row", "not every record could be opened");
     }
-    const size = 2 ** Math.ceil(Math.log2(count));
-    // What is of no kind is no row.
-    for (let left = (size - count) * (OWN.length + 1); left > 0; left -= 1) values.push(null);
-    const { changes } = this.#statementFor(size).run(values);
-    if (changes !== count) throw new LedgerFault("broken", `${changes} of ${count} openings were written`);
+  }
+
+  #push(opening: Opening, values: (string | number | null)[]): void {
+    values.push(
+      this.#kinds.numberOf(opening),
+      opening.id,
+      opening.started_at,
+      opening.waited_ms,
+      opening.held_tokens,
+      opening.held_microdollars,
+      opening.admitted_at,
+    );
   }
 
   /** A transaction was undone. */
   forget(): void {
     this.#kinds.forget();
   }
+}
 
-  #statementFor(size: number): Database.Statement {
-    const found = this.#statements.get(size);
-    if (found !== undefined) return found;
-    const row = `(?${", ?".repeat(OWN.length)})`;
-    // CROSS JOIN: in the order in which they are handed over, so that seq goes on telling the order in which they began.
-    const made = this.#db.prepare(
-      `INSERT INTO log.records (${[...OWN, ...KIND].map((name) => `"${name}"`).join(", ")})
-       SELECT ${OWN.map((_, at) => `column${at + 2}`).join(", ")}, ${KIND.map((name) => `kind."${name}"`).join(", ")}
-       FROM (VALUES ${Array(size).fill(row).join(", ")}) CROSS JOIN main.opening_kinds AS kind
-       WHERE kind.number = column1`,
-    );
-    this.#statements.set(size, made);
-    return made;
-  }
+/** CROSS JOIN: in the order in which they are handed over, so that seq goes on telling the order in which they began. */
+function statement(rows: string): string {
+  return `INSERT INTO log.records (${[...OWN, ...KIND].map((name) => `"${name}"`).join(", ")})
+    SELECT ${OWN.map((_, at) => `one.column${at + 2}`).join(", ")}, ${KIND.map((name) => `kind."${name}"`).join(", ")}
+    FROM (VALUES ${rows}) AS one CROSS JOIN main.opening_kinds AS kind WHERE kind.number = one.column1`;
 }
 
 /** What differs most often comes first. */
