@@ -1,5 +1,5 @@
 import { type Closing, meteringOf, type Opening, type UsageRecord } from "../record.ts";
-import { bucketOf, type FirstBytes, mergeFirstBytes } from "./first-bytes.ts";
+import { addTo, bucketOf, type FirstBytes, mergeFirstBytes } from "./first-bytes.ts";
 
 /** A quarter of an hour: every time zone is a multiple of that away from UTC. */
 export const SLOT_MS = 900_000;
@@ -52,48 +52,65 @@ export function slotOf(time: number): number {
 
 /** The cell a finished record belongs to, holding what this one record adds to it. */
 export function cellOf(record: UsageRecord): Cell {
-  return cellOfHalves(record, record, record.billed_microdollars);
+  const cell = emptyCell(placeOf(record, record));
+  addRecord(cell, record, record, record.billed_microdollars, 1);
+  return cell;
 }
 
-/** The same of a record that was not put together. */
-function cellOfHalves(opening: Opening, closing: Closing, billed: number | null): Cell {
-  const { end, status } = closing;
-  const failed = end === "gateway-failed" || (end === "complete" && status !== null && status >= 400);
-  const known = closing.input_tokens !== null && closing.output_tokens !== null;
-  const firstBytes: FirstBytes = new Map();
-  if (closing.first_byte_at !== null) firstBytes.set(bucketOf(closing.first_byte_at - opening.started_at), 1);
+type CellPlace = Lane & { readonly slot: number };
+
+function placeOf(opening: Opening, closing: Closing): CellPlace {
   return {
     slot: slotOf(opening.started_at),
     tool: opening.tool ?? "",
     gateway: opening.gateway ?? "",
     group: opening.group ?? "",
     key: opening.key ?? "",
-    model: closing.model ?? opening.model ?? closing.model_answered ?? "",
-    sums: {
-      requests: 1,
-      refused: one(end === "refused"),
-      failed: one(failed),
-      client_left: one(end === "client-left"),
-      interrupted: one(end === "interrupted"),
-      unmetered: one(!known && mayCost(opening, closing)),
-      unpriced: one(known && closing.list_microdollars === null),
-      input_tokens: closing.input_tokens ?? 0,
-      cache_read_tokens: closing.cache_read_tokens ?? 0,
-      cache_write_tokens: closing.cache_write_tokens ?? 0,
-      output_tokens: closing.output_tokens ?? 0,
-      reasoning_tokens: closing.reasoning_tokens ?? 0,
-      list_microdollars: closing.list_microdollars ?? 0,
-      cost_microdollars: closing.cost_microdollars ?? 0,
-      billed_microdollars: billed ?? 0,
-      billed_requests: one(billed !== null),
-      counted_microdollars:
-        closing.counts === false
-          ? 0
-          : // As spent.ts has it: the console's word counts before ours.
-            (billed ?? closing.counted_microdollars ?? opening.held_microdollars ?? 0),
-    },
-    firstBytes,
+    model: modelIn(opening, closing),
   };
+}
+
+function modelIn(opening: Opening, closing: Closing): string {
+  return closing.model ?? opening.model ?? closing.model_answered ?? "";
+}
+
+function emptyCell({ slot, tool, gateway, group, key, model }: CellPlace): Cell {
+  return { slot, tool, gateway, group, key, model, sums: emptySums(), firstBytes: new Map() };
+}
+
+/** Adds what a record adds to its cell; `times` -1 takes it out again. The record's halves need not be put together. */
+function addRecord(
+  { sums, firstBytes }: Pick<Cell, "sums" | "firstBytes">,
+  opening: Opening,
+  closing: Closing,
+  billed: number | null,
+  times: number,
+): void {
+  const { end, status } = closing;
+  const known = closing.input_tokens !== null && closing.output_tokens !== null;
+  sums.requests += times;
+  if (end === "refused") sums.refused += times;
+  if (end === "gateway-failed" || (end === "complete" && status !== null && status >= 400))
+    sums.failed += times;
+  if (end === "client-left") sums.client_left += times;
+  if (end === "interrupted") sums.interrupted += times;
+  if (!known && mayCost(opening, closing)) sums.unmetered += times;
+  if (known && closing.list_microdollars === null) sums.unpriced += times;
+  sums.input_tokens += (closing.input_tokens ?? 0) * times;
+  sums.cache_read_tokens += (closing.cache_read_tokens ?? 0) * times;
+  sums.cache_write_tokens += (closing.cache_write_tokens ?? 0) * times;
+  sums.output_tokens += (closing.output_tokens ?? 0) * times;
+  sums.reasoning_tokens += (closing.reasoning_tokens ?? 0) * times;
+  sums.list_microdollars += (closing.list_microdollars ?? 0) * times;
+  sums.cost_microdollars += (closing.cost_microdollars ?? 0) * times;
+  sums.billed_microdollars += (billed ?? 0) * times;
+  if (billed !== null) sums.billed_requests += times;
+  if (closing.counts !== false)
+    // As spent.ts has it: the console's word counts before ours.
+    sums.counted_microdollars +=
+      (billed ?? closing.counted_microdollars ?? opening.held_microdollars ?? 0) * times;
+  if (closing.first_byte_at !== null)
+    addTo(firstBytes, bucketOf(closing.first_byte_at - opening.started_at), times);
 }
 
 /** What tells whether a request may have cost something. */
@@ -166,14 +183,7 @@ export interface Tally {
 }
 
 /** Tells a cell from every other. */
-export function cellName({
-  slot,
-  tool,
-  gateway,
-  group,
-  key,
-  model,
-}: Lane & { readonly slot: number }): string {
+export function cellName({ slot, tool, gateway, group, key, model }: CellPlace): string {
   return JSON.stringify([slot, tool, gateway, group, key, model]);
 }
 
@@ -182,43 +192,38 @@ export function createTally(): Tally {
   // Most flushes hold records of one cell: its name is not worked out again for each of them.
   let last: Cell | null = null;
 
-  function add(cell: Cell, times: number): void {
-    if (last === null || !isSame(last, cell)) last = sumOf(cell);
-    addCell(last, cell, times);
-  }
-
-  function sumOf(cell: Cell): Cell {
-    const name = cellName(cell);
-    const found = cells.get(name);
-    if (found !== undefined) return found;
-    const sum = { ...cell, sums: emptySums(), firstBytes: new Map() };
+  function sumAt(place: CellPlace): Cell {
+    const name = cellName(place);
+    const sum = cells.get(name) ?? emptyCell(place);
     cells.set(name, sum);
+    last = sum;
     return sum;
   }
 
+  function count(opening: Opening, closing: Closing, billed: number | null, times: number): void {
+    const sum = last !== null && holds(last, opening, closing) ? last : sumAt(placeOf(opening, closing));
+    addRecord(sum, opening, closing, billed, times);
+  }
+
   return {
-    count: (record) => add(cellOf(record), 1),
-    countHalves: (opening, closing) => add(cellOfHalves(opening, closing, null), 1),
-    add: (cell) => add(cell, 1),
+    count: (record) => count(record, record, record.billed_microdollars, 1),
+    countHalves: (opening, closing) => count(opening, closing, null, 1),
+    add: (cell) => addCell(sumAt(cell), cell),
     change(before, after) {
-      add(cellOf(before), -1);
-      add(cellOf(after), 1);
+      count(before, before, before.billed_microdollars, -1);
+      count(after, after, after.billed_microdollars, 1);
     },
     cells: () => cells.values(),
   };
 }
 
-function isSame(a: Cell, b: Cell): boolean {
+function holds(cell: Cell, opening: Opening, closing: Closing): boolean {
   return (
-    a.slot === b.slot &&
-    a.tool === b.tool &&
-    a.gateway === b.gateway &&
-    a.group === b.group &&
-    a.key === b.key &&
-    a.model === b.model
+    cell.slot === slotOf(opening.started_at) &&
+    cell.tool === (opening.tool ?? "") &&
+    cell.model === modelIn(opening, closing) &&
+    cell.key === (opening.key ?? "") &&
+    cell.group === (opening.group ?? "") &&
+    cell.gateway === (opening.gateway ?? "")
   );
-}
-
-function one(holds: boolean): number {
-  return holds ? 1 : 0;
 }

@@ -23,10 +23,10 @@ export type OpenedForReading =
 /** The writer runs on the event loop: rather than wait there for a lock it comes back later. */
 const WRITER_PATIENCE_MS = 10;
 const READER_PATIENCE_MS = 1000;
-/** Pages: about 4 MB of WAL before it is taken over into the file. */
-const CHECKPOINT_PAGES = 1000;
+/** Pages: about 16 MB of WAL before it is taken over into the file, and as many as SQLite finds its way in by one table. */
+const CHECKPOINT_PAGES = 4000;
 /** What a WAL that once had to grow (a reader held it up) is cut back to. */
-const WAL_KEPT = 8 * 1024 * 1024;
+const WAL_KEPT = 20 * 1024 * 1024;
 
 /**
  * Opens the usage log, makes it where there is none, and brings an older one up to date. Throws a LedgerFault; a file

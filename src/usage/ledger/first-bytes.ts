@@ -53,6 +53,7 @@ export function percentile(histogram: ReadonlyMap<number, number>, share: number
   return null;
 }
 
-function addTo(histogram: FirstBytes, bucket: number, count: number): void {
+/** Counts so many into a bucket. */
+export function addTo(histogram: FirstBytes, bucket: number, count: number): void {
   histogram.set(bucket, (histogram.get(bucket) ?? 0) + count);
 }

@@ -6,7 +6,9 @@ import type { Closing, Opening } from "../../record.ts";
  * reads them up to the first NUL only, so that what was written could not be found again by what was read.
  */
 
+/** As it is wherever nothing is wrong with it, which is always but for bugs and callers that mean no good. */
 export function soundOpening(opening: Opening): Opening {
+  if (isSoundOpening(opening)) return opening;
   const { started_at, multiplier, waited_ms } = opening;
   return {
     ...opening,
@@ -28,6 +30,7 @@ export function soundOpening(opening: Opening): Opening {
 }
 
 export function soundClosing(closing: Closing): Closing {
+  if (isSoundClosing(closing)) return closing;
   return {
     ...closing,
     model: text(closing.model),
@@ -50,12 +53,65 @@ export function soundClosing(closing: Closing): Closing {
   };
 }
 
+function isSoundOpening(opening: Opening): boolean {
+  return (
+    isWhole(opening.started_at) &&
+    isWhole(opening.waited_ms) &&
+    isWholeOrNull(opening.held_tokens) &&
+    isWholeOrNull(opening.held_microdollars) &&
+    isWholeOrNull(opening.admitted_at) &&
+    Number.isFinite(opening.multiplier) &&
+    isText(opening.tool) &&
+    isText(opening.gateway) &&
+    isText(opening.group) &&
+    isText(opening.key) &&
+    isText(opening.method) &&
+    isText(opening.endpoint) &&
+    isText(opening.model) &&
+    isText(opening.process)
+  );
+}
+
+function isSoundClosing(closing: Closing): boolean {
+  return (
+    isWholeOrNull(closing.first_byte_at) &&
+    isWholeOrNull(closing.ended_at) &&
+    isWholeOrNull(closing.status) &&
+    isWholeOrNull(closing.input_tokens) &&
+    isWholeOrNull(closing.cache_read_tokens) &&
+    isWholeOrNull(closing.cache_write_tokens) &&
+    isWholeOrNull(closing.output_tokens) &&
+    isWholeOrNull(closing.reasoning_tokens) &&
+    isWholeOrNull(closing.list_microdollars) &&
+    isWholeOrNull(closing.cost_microdollars) &&
+    isWholeOrNull(closing.counted_tokens) &&
+    isWholeOrNull(closing.counted_microdollars) &&
+    isWhole(closing.bytes_in) &&
+    isWhole(closing.bytes_out) &&
+    isText(closing.model) &&
+    isText(closing.model_answered) &&
+    isText(closing.cause)
+  );
+}
+
 /** A sum of a million of these is still exact. */
 const MOST = 2 ** 33 * 1000;
 
 function whole(value: number | null): number | null {
   if (value === null || !Number.isFinite(value)) return null;
   return Math.min(Math.max(Math.round(value), 0), MOST);
+}
+
+function isWhole(value: number): boolean {
+  return Number.isInteger(value) && value >= 0 && value <= MOST;
+}
+
+function isWholeOrNull(value: number | null): boolean {
+  return value === null || isWhole(value);
+}
+
+function isText(value: string | null): boolean {
+  return value?.includes("\0") !== true;
 }
 
 function text<T extends string | null>(value: T): T | string {
