@@ -1,9 +1,10 @@
 /**
- * So long after finished records were written, those that come meanwhile wait to be written together. Nobody waits for
- * them: the answers have left. To write their cell and the pages of the indexes takes as long as ten of them. Of a process
- * that is killed meanwhile they are there as interrupted, as if it had been killed so many milliseconds earlier.
+ * So long after finished records were written, those that come meanwhile wait to be written together: to write their cell
+ * and the pages of the indexes costs as much as thirty of them, and under load a turn of the event loop brings fewer.
+ * Nobody waits for them, the answers have left; whoever asks the ledger has them written first. If the process is killed
+ * meanwhile, they are there as interrupted, as if it had been killed so many milliseconds earlier.
  */
-const REST_MS = 5;
+const REST_MS = 20;
 
 /** When what waits is written: an opening by the end of this turn of the event loop, what is finished soon. */
 export class Turns {
