@@ -1,4 +1,5 @@
 import type { KeySource, KeyState } from "../key-source.ts";
+import { Secret, type SecretSet } from "../secret.ts";
 import type { Problem } from "./problem.ts";
 import type { Config, Gateway, Tool } from "./shape.ts";
 
@@ -16,6 +17,8 @@ export interface Snapshot {
   readonly origins: readonly string[];
   /** The tools that are known by the program that calls; mostly none, and then nobody looks. */
   readonly processTools: readonly Tool[];
+  /** Every tool's key that could be read, to be taken out of what is written down. */
+  readonly keys: SecretSet;
   keyOf(tool: Tool): KeyState;
   gatewayOf(tool: Tool): Gateway;
   /** The tool that a token's SHA-256 belongs to. */
@@ -57,13 +60,19 @@ export function createSnapshot(
   for (const tool of Object.values(config.tools)) {
     for (const hash of tool.tokens) tokens.set(hash, tool);
   }
+  const keyOf = (tool: Tool) => keys.get(tool.name) ?? NOT_READ;
+  const ready = Object.values(config.tools).flatMap((tool) => {
+    const key = keyOf(tool);
+    return key.state === "ready" ? [key.key] : [];
+  });
   return Object.freeze({
     revision,
     config,
     warnings,
     origins: Object.freeze(Object.values(config.tools).flatMap((tool) => tool.allowOrigins)),
     processTools: Object.freeze(Object.values(config.tools).filter((tool) => tool.process !== null)),
-    keyOf: (tool: Tool) => keys.get(tool.name) ?? NOT_READ,
+    keys: Secret.together(ready),
+    keyOf,
     gatewayOf: (tool: Tool) => {
       const gateway = config.gateways[tool.gateway];
       // references.ts lets no configuration pass in which this could happen.

@@ -25,7 +25,11 @@ function modelOf(request: Request, name: string | null | undefined): string | nu
 
 /** An id that had to be changed to be written down is of no use to find anything by. */
 function idsOf({ snapshot }: Request, ids: Outcome["gatewayIds"]): Outcome["gatewayIds"] {
-  return Object.fromEntries(Object.entries(ids).filter(([, id]) => harmless(id, snapshot, id.length) === id));
+  const isKept = (id: string) => harmless(id, snapshot, id.length) === id;
+  for (const name in ids)
+    if (!isKept(ids[name] ?? ""))
+      return Object.fromEntries(Object.entries(ids).filter(([, id]) => isKept(id)));
+  return ids;
 }
 
 /** The request has its record from here on; false: it cannot be written, and so must not be sent. */
