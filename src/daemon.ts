@@ -16,7 +16,7 @@ import { createProbing } from "./doctor/probing.ts";
 import { createOwners } from "./identity/process.ts";
 import { createKeyring, type Keyring } from "./keys/keyring.ts";
 import { createTrust, type Trust } from "./keys/trust.ts";
-import { createLogger, type Logger } from "./logger.ts";
+import { createLogger, type LineLogger, type Logger } from "./logger.ts";
 import type { Mirror } from "./mirror/mirror.ts";
 import { createVault, type Vault } from "./mirror/vault.ts";
 import type { Newcomer } from "./newcomer.ts";
@@ -26,6 +26,7 @@ import { createForwarder } from "./proxy/forward.ts";
 import { hostsOf, type Port } from "./proxy/server.ts";
 import { createStandings } from "./proxy/standing.ts";
 import { keyWarnings, Reload, wantsOf } from "./reload.ts";
+import { joined } from "./secret.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 import { readLastUses } from "./usage/ledger/spent.ts";
 import { version } from "./version.ts";
@@ -198,7 +199,7 @@ interface Keys {
   readonly trust: Trust;
   readonly keyring: Keyring;
   readonly vault: Vault;
-  readonly log: Logger;
+  readonly log: LineLogger;
   /** Calls back for every key that comes late, and at once if one came before there was anybody to tell. */
   whenLate(tell: () => void): void;
 }
@@ -216,10 +217,10 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
     level: "info",
     destination: options.logTo,
     forPeople: options.logForPeople ?? false,
-    secrets: function* () {
-      yield* keyring.secrets();
-      yield* vault.secrets();
-    },
+    secrets: joined(
+      () => keyring.secrets(),
+      () => vault.secrets(),
+    ),
   });
   const whenLate = (tell: () => void) => {
     tellLate = tell;

@@ -1,15 +1,27 @@
 import { type DestinationStream, type Logger as PinoLogger, pino } from "pino";
-import type { Secret } from "./secret.ts";
+import { Secret } from "./secret.ts";
 
 export type Logger = PinoLogger;
+
+/** The daemon's own, which also takes lines that are written by the thousand. */
+export interface LineLogger extends Logger {
+  /**
+   * Writes a line whose fields are JSON already: `"name":value` with commas between. They must be such that nothing in
+   * them could need redaction by its name.
+   */
+  writeLine(level: "info" | "warn", fields: string, message: string): void;
+}
 
 export interface LoggerOptions {
   readonly level: string;
   readonly destination: DestinationStream;
   /** Lines for a person at a terminal instead of JSON. */
   readonly forPeople: boolean;
-  /** Every secret known at this moment, to be taken out of whatever is about to be written. */
-  readonly secrets: () => Iterable<Secret>;
+  /**
+   * Every secret known at this moment, to be taken out of whatever is about to be written. Another list whenever they
+   * changed, the same one while they did not.
+   */
+  readonly secrets: () => readonly Secret[];
 }
 
 /** Names under which a credential could travel into a log line by mistake. */
@@ -28,25 +40,50 @@ const CREDENTIAL_FIELDS = [
 
 const CENSOR = "[redacted]";
 
-export function createLogger(options: LoggerOptions): Logger {
-  return pino(
+export function createLogger(options: LoggerOptions): LineLogger {
+  const { level, destination, forPeople } = options;
+  const time = isoTime();
+  const blot = blotting(options.secrets);
+  // Redaction by field name cannot see a secret inside a message; this looks at what is really written.
+  const finished = (line: string) => (forPeople ? readableLine(blot(line)) : blot(line));
+  const log = pino(
     {
-      level: options.level,
+      level,
       base: null,
       redact: { paths: CREDENTIAL_FIELDS.map((field) => `["${field}"]`), censor: CENSOR },
       formatters: { level: (label) => ({ level: label }), log: censorInner },
-      timestamp: isoTime(),
-      hooks: {
-        // Redaction by field name cannot see a secret inside a message; this looks at what is really written.
-        streamWrite: (line) => {
-          let clean = line;
-          for (const secret of options.secrets()) clean = secret.blotFrom(clean);
-          return options.forPeople ? readableLine(clean) : clean;
-        },
-      },
+      timestamp: time,
+      hooks: { streamWrite: finished },
     },
-    options.destination,
+    destination,
   );
+  const writeLine: LineLogger["writeLine"] = (level, fields, message) => {
+    if (!log.isLevelEnabled(level)) return;
+    destination.write(finished(`{"level":"${level}"${time()},${fields},"msg":${jsonText(message)}}\n`));
+  };
+  return Object.assign(log, { writeLine });
+}
+
+/** Takes all secrets out of a line. They change rarely, and how to look for them is worked out only then. */
+function blotting(secrets: () => readonly Secret[]): (line: string) => string {
+  let known: readonly Secret[] = [];
+  let together = Secret.together(known);
+  return (line) => {
+    const now = secrets();
+    if (now !== known) {
+      known = now;
+      together = Secret.together(now);
+    }
+    return together.blotFrom(line);
+  };
+}
+
+/** What stands in a JSON text as it is. */
+const PLAIN = /^[ !#-[\]-~]*$/;
+
+/** A text as JSON. Nearly all need nothing but the quotes, and to see that is far cheaper than to ask JSON. */
+export function jsonText(text: string): string {
+  return PLAIN.test(text) ? `"${text}"` : JSON.stringify(text);
 }
 
 /** As pino's own, which makes a Date for every line: here one for every second. */
@@ -60,7 +97,8 @@ function isoTime(): () => string {
       second = Math.floor(now / 1000) * 1000;
       beginning = `,"time":"${new Date(second).toISOString().slice(0, -4)}`;
     }
-    return `${beginning}${String(now - second).padStart(3, "0")}Z"`;
+    const ms = now - second;
+    return `${beginning}${ms < 10 ? "00" : ms < 100 ? "0" : ""}${ms}Z"`;
   };
 }
 

@@ -1,6 +1,7 @@
+import fc from "fast-check";
 import t from "tap";
-import { createLogger } from "../src/logger.ts";
-import { Secret } from "../src/secret.ts";
+import { createLogger, jsonText } from "../src/logger.ts";
+import { joined, Secret } from "../src/secret.ts";
 
 function logInto(lines: Record<string, unknown>[]) {
   return createLogger({
@@ -61,5 +62,79 @@ t.test("a line says when it was written, to the millisecond, also after the cloc
   t.strictSame(
     lines.map((line) => line.time),
     times.map((time) => new Date(time).toISOString()),
+  );
+});
+
+t.test("many secrets are taken out of a text as each of them alone would be", async () => {
+  const piece = fc.string({ unit: fc.constantFrom("a", "b", "/", "&", '"', "é", "\ud83d"), maxLength: 7 });
+  const secrets = fc.array(piece, { maxLength: 40 });
+  fc.assert(
+    fc.property(secrets, fc.array(fc.oneof(piece, fc.nat()), { maxLength: 30 }), (values, parts) => {
+      const all = values.map((value) => new Secret(value));
+      // Some of the pieces are secrets themselves, in one of their spellings.
+      const text = parts
+        .map((part) => (typeof part === "string" ? part : (values[part % 97] ?? "")))
+        .map((part, at) => (at % 3 === 0 ? JSON.stringify(part) : part))
+        .join("");
+      const together = Secret.together(all);
+      const clean = all.reduce((rest, secret) => secret.blotFrom(rest), text);
+      return together.blotFrom(text) === clean && together.isIn(text) === all.some((one) => one.isIn(text));
+    }),
+    { numRuns: 500 },
+  );
+});
+
+t.test("a secret that came, and one that changed, is blotted from the next line on", async (t) => {
+  const lines: Record<string, unknown>[] = [];
+  let [keys, others]: Secret[][] = [[], [new Secret("sk-other-0123456789")]];
+  const log = createLogger({
+    level: "info",
+    destination: { write: (line: string) => void lines.push(JSON.parse(line)) },
+    forPeople: false,
+    secrets: joined(
+      () => keys ?? [],
+      () => others ?? [],
+    ),
+  });
+  const words = "sk-canary-0123456789 sk-other-0123456789";
+  log.info(words);
+  keys = [new Secret("sk-canary-0123456789")];
+  log.info(words);
+  others = [];
+  log.writeLine("info", `"words":"${words}"`, words);
+  t.strictSame(
+    lines.map(({ msg }) => msg),
+    ["sk-canary-0123456789 [redacted]", "[redacted] [redacted]", "[redacted] sk-other-0123456789"],
+  );
+  t.equal(lines[2]?.words, "[redacted] sk-other-0123456789");
+});
+
+t.test("a line that is given as JSON looks like any other, and is left out where its level is", async (t) => {
+  const { now } = Date;
+  t.teardown(() => {
+    Date.now = now;
+  });
+  Date.now = () => 1763164801007;
+  for (const forPeople of [false, true]) {
+    const lines: string[] = [];
+    const destination = { write: (line: string) => void lines.push(line) };
+    const log = createLogger({ level: "info", destination, forPeople, secrets: () => [] });
+    const words = 'no "model" \u0007 é';
+    log.warn({ tool: "codex", status: 200, cause: null }, words);
+    log.writeLine("warn", '"tool":"codex","status":200,"cause":null', words);
+    t.equal(lines[0], lines[1]);
+    log.level = "warn";
+    log.writeLine("info", '"status":200', words);
+    t.equal(lines.length, 2);
+  }
+});
+
+t.test("a text is written as JSON writes it", async () => {
+  fc.assert(
+    fc.property(
+      fc.oneof(fc.string({ unit: "binary" }), fc.string()),
+      // Half characters, too.
+      (text) => [text, text.slice(1)].every((one) => jsonText(one) === JSON.stringify(one)),
+    ),
   );
 });

@@ -34,8 +34,8 @@ export interface Keyring {
   rereadFile(path: string): Promise<void>;
   /** A person said yes. With `seen`, only to exactly that: config.yaml may have changed while they thought. */
   grant(tool: string, seen?: Held): Promise<Granted>;
-  /** Every key that may be in use, those of requests still under way included, so that a log can blot them. */
-  secrets(): Iterable<Secret>;
+  /** Every key that may be in use, also by requests under way, for a log to blot. Another list only when they changed. */
+  secrets(): readonly Secret[];
   /** By tool, what a person should mend although the key works. */
   warnings(): ReadonlyMap<string, string>;
   /** Ends the commands that still run: nobody would hold them to their time any more. */
@@ -77,6 +77,7 @@ class SourceKeyring implements Keyring {
   #entries: ReadonlyMap<string, Entry> = new Map();
   #superseded = newStop();
   #lateToTell = false;
+  #secrets: readonly Secret[] | null = null;
 
   constructor(options: KeyringOptions) {
     this.#options = options;
@@ -151,11 +152,11 @@ class SourceKeyring implements Keyring {
     return { ok: true, granted: `${state.what}: ${state.from} → ${state.to}`, state: now, problem };
   }
 
-  *secrets(): Iterable<Secret> {
-    for (const { finding } of this.#entries.values()) {
-      if (finding.key !== null) yield finding.key;
-    }
-    yield* this.#retired.all();
+  secrets(): readonly Secret[] {
+    this.#secrets ??= [...this.#entries.values()]
+      .flatMap(({ finding }) => finding.key ?? [])
+      .concat(this.#retired.all());
+    return this.#secrets;
   }
 
   warnings(): ReadonlyMap<string, string> {
@@ -222,16 +223,15 @@ class SourceKeyring implements Keyring {
     for (const [name, { finding }] of this.#entries) {
       this.#retired.add(finding.key, entries.get(name)?.finding.key);
     }
-    for (const name of this.#rereads.keys()) {
-      if (!entries.has(name)) this.#rereads.delete(name);
-    }
+    for (const name of this.#rereads.keys()) if (!entries.has(name)) this.#rereads.delete(name);
     this.#entries = entries;
+    this.#secrets = null;
   }
 
   #put(entry: Entry, finding: Finding): void {
-    const had = entry.finding.key;
+    this.#retired.add(entry.finding.key, finding.key);
     entry.finding = finding;
-    this.#retired.add(had, finding.key);
+    this.#secrets = null;
   }
 
   /** Many late keys at once are one piece of news. */

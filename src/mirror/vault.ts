@@ -27,8 +27,8 @@ export interface Vault {
   /** In the file when it returns; else it throws, and what was there before stays, here and there. */
   put(gateway: string, origin: string, entry: Kept): Promise<void>;
   remove(gateway: string): Promise<void>;
-  /** Every secret in it, for whoever takes them out of texts. */
-  secrets(): Iterable<Secret>;
+  /** Every secret in it, for whoever takes them out of texts. Another list only when they changed. */
+  secrets(): readonly Secret[];
 }
 
 export interface VaultMeans {
@@ -53,6 +53,7 @@ const MOST_BYTES = 1024 * 1024;
 
 export function createVault({ file, clock }: VaultMeans): Vault {
   let kept: ReadonlyMap<string, Lodged> = new Map();
+  let listed = { of: kept, secrets: secretsIn(kept) };
   let refused: string | null = null;
   /** Changes are written one after the other. */
   let last: Promise<void> = Promise.resolve();
@@ -90,13 +91,17 @@ export function createVault({ file, clock }: VaultMeans): Vault {
     otherOrigin: (gateway) => kept.get(gateway)?.origin ?? null,
     put: (gateway, origin, entry) => change((next) => void next.set(gateway, { origin, entry })),
     remove: (gateway) => (kept.has(gateway) ? change((next) => void next.delete(gateway)) : last),
-    *secrets() {
-      for (const { entry } of kept.values()) {
-        if (entry.refreshToken !== undefined) yield entry.refreshToken;
-        if (entry.accessToken !== undefined) yield entry.accessToken;
-      }
+    secrets() {
+      if (listed.of !== kept) listed = { of: kept, secrets: secretsIn(kept) };
+      return listed.secrets;
     },
   };
+}
+
+function secretsIn(kept: ReadonlyMap<string, Lodged>): readonly Secret[] {
+  return [...kept.values()].flatMap(({ entry }) =>
+    [entry.refreshToken, entry.accessToken].filter((secret) => secret !== undefined),
+  );
 }
 
 async function readVault(file: string): Promise<Found> {

@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import type { Logger } from "../logger.ts";
+import { jsonText, type LineLogger } from "../logger.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Prices } from "../usage/prices.ts";
 import { type UsageRecord, wholeRecord } from "../usage/record.ts";
@@ -14,7 +14,7 @@ import type { Standings } from "./standing.ts";
 
 export interface SettleMeans {
   readonly clock: Clock;
-  readonly log: Logger;
+  readonly log: LineLogger;
   readonly standings: Standings;
   readonly ledger: Ledger;
   readonly prices: Prices;
@@ -77,25 +77,20 @@ function record(request: Request, outcome: Outcome, means: SettleMeans): UsageRe
   return whole;
 }
 
+/** Written out by hand, which takes a third of the time that a logger takes for so many fields. */
 function logLine(request: Request, whole: UsageRecord, outcome: Outcome, { log, clock }: SettleMeans): void {
-  const line = {
-    id: whole.id,
-    tool: whole.tool,
-    gateway: whole.gateway,
-    method: whole.method,
-    endpoint: whole.endpoint,
-    model: whole.model,
-    status: whole.status,
-    end: whole.end,
-    refusal: whole.refusal,
-    cause: whole.cause,
-    ms: Math.round(clock.elapsed() - request.startedElapsed),
-    bytes_in: whole.bytes_in,
-    bytes_out: whole.bytes_out,
-    input_tokens: whole.input_tokens,
-    output_tokens: whole.output_tokens,
-    cost_microdollars: whole.cost_microdollars,
-  };
+  const fields =
+    `"id":"${whole.id}","tool":${orNull(whole.tool)},"gateway":${orNull(whole.gateway)},` +
+    `"method":${jsonText(whole.method)},"endpoint":${jsonText(whole.endpoint)},"model":${orNull(whole.model)},` +
+    `"status":${whole.status},"end":"${whole.end}","refusal":${orNull(whole.refusal)},` +
+    `"cause":${orNull(whole.cause)},"ms":${Math.round(clock.elapsed() - request.startedElapsed)},` +
+    `"bytes_in":${whole.bytes_in},"bytes_out":${whole.bytes_out},"input_tokens":${whole.input_tokens},` +
+    `"output_tokens":${whole.output_tokens},"cost_microdollars":${whole.cost_microdollars}`;
   const failed = outcome.end === "gateway-failed" || outcome.refusal !== null || outcome.cause !== null;
-  log[failed ? "warn" : "info"](line, failed ? (outcome.refusal?.message ?? "request failed") : "request");
+  if (failed) log.writeLine("warn", fields, outcome.refusal?.message ?? "request failed");
+  else log.writeLine("info", fields, "request");
+}
+
+function orNull(text: string | null): string {
+  return text === null ? "null" : jsonText(text);
 }
