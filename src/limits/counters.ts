@@ -1,16 +1,16 @@
-import type { Limits, Period, Rate } from "../config/shape.ts";
-import { type Correction, correctCounts, shown } from "./correction.ts";
+import type { Period } from "../config/shape.ts";
+import { type Correction, correctCounts } from "./correction.ts";
 import {
   type Counts,
   each,
   emptyCounts,
-  extraIn,
   type Frames,
   framesAt,
   giveLift,
   type Lift,
   rolled,
 } from "./frames.ts";
+import { type Amounts, Gauges, KINDS, type Terms } from "./gauges.ts";
 import { kindOf, needOf } from "./need.ts";
 import {
   type Kind,
@@ -21,7 +21,7 @@ import {
   shortageOf,
   tooManyAtOnce,
 } from "./shortage.ts";
-import { type Calendar, countedSpan, PERIODS, windowOf } from "./windows.ts";
+import { type Calendar, countedSpan, windowOf } from "./windows.ts";
 
 /** What a request may use up, as far as can be said before it is sent; 0 where it uses none. */
 export interface Ask {
@@ -48,22 +48,14 @@ export type Reserved =
   | { readonly ok: true; readonly reservation: Reservation }
   | { readonly ok: false; readonly shortage: Shortage };
 
-/** What a tool may do, as in the file. */
-export interface Terms {
-  readonly limits: Limits;
-  readonly quota: number | null;
-}
-
-/** Sums of the usage log: tokens and spend of the calls that have ended, requests of all. */
-export type Sums = Readonly<Record<Kind, number>>;
+/** Of the usage log: tokens and spend of the calls that have ended, requests of all. */
+export type Sums = Amounts;
 
 /** Which records are in a sum: those from `from` up to, and without, `to`. */
 export interface Span {
   readonly from: number;
   readonly to: number;
 }
-
-const KINDS: readonly Kind[] = ["requests", "tokens", "spend"];
 
 /**
  * Counts for one tool. Each call here is one synchronous step, so that no two requests can see the same room.
@@ -79,13 +71,14 @@ export class Counters {
   readonly #open = new Map<Reservation, readonly Counts[]>();
   /** Those of them that the usage log does not know of yet. */
   readonly #unlogged = new Set<Reservation>();
-  #frames: Frames;
-  #terms: Terms;
+  readonly #gauges: Gauges;
+  /** Where a call that is let in now is counted: in each frame, and for the quota. */
+  #counted: readonly Counts[];
 
   constructor(terms: Terms, calendar: Calendar, now: number) {
-    this.#terms = terms;
     this.#calendar = calendar;
-    this.#frames = framesAt(now, calendar);
+    this.#gauges = new Gauges(terms, framesAt(now, calendar), this.#ever);
+    this.#counted = this.#gauges.counts();
   }
 
   get running(): number {
@@ -94,30 +87,28 @@ export class Counters {
 
   /** Applies to the next request; those under way finish on what they were given. */
   change(terms: Terms): void {
-    this.#terms = terms;
+    this.#gauges.terms = terms;
   }
 
   /** All limits are looked at, then all of them are taken from, or none is. */
   reserve(ask: Ask, now: number): Reserved {
-    const { shortage, need } = this.#weigh(ask, now);
+    const need = this.#needOf(ask, now);
+    const shortage = this.#shortage(ask, need, now);
     if (shortage !== null) return { ok: false, shortage };
-    const spend = ask.spend === null ? null : need.spend;
-    const reservation = Object.freeze({ tokens: need.tokens, spend, at: now });
-    const counts = PERIODS.map((per) => this.#frames[per].counts);
-    counts.push(this.#ever);
-    for (const { requests, tokens, spend } of counts) {
+    const reservation = { tokens: need.tokens, spend: ask.spend === null ? null : need.spend, at: now };
+    for (const { requests, tokens, spend } of this.#counted) {
       requests.used += need.requests;
       tokens.held += need.tokens;
       spend.held += need.spend;
     }
-    this.#open.set(reservation, counts);
+    this.#open.set(reservation, this.#counted);
     this.#unlogged.add(reservation);
     return { ok: true, reservation };
   }
 
   /** What would refuse this request now; nothing is taken. */
   check(ask: Ask, now: number): Shortage | null {
-    return this.#weigh(ask, now).shortage;
+    return this.#shortage(ask, this.#needOf(ask, now), now);
   }
 
   /** The call stands in the usage log from now on, which counts it among its requests. */
@@ -129,17 +120,21 @@ export class Counters {
   settle(reservation: Reservation, used: Used): boolean {
     const tokens = told(used.tokens) ?? reservation.tokens;
     const spend = told(used.spend) ?? reservation.spend ?? 0;
-    return this.#close(reservation, (counts) => {
+    const counted = this.#close(reservation);
+    if (counted === null) return false;
+    for (const counts of counted) {
       counts.tokens.used += tokens;
       counts.spend.used += spend;
-    });
+    }
+    return true;
   }
 
   /** Nothing of it ever reached the gateway: as if it had not been. False: it was settled or cancelled before. */
   cancel(reservation: Reservation): boolean {
-    return this.#close(reservation, ({ requests }) => {
-      requests.used = Math.max(0, requests.used - 1);
-    });
+    const counted = this.#close(reservation);
+    if (counted === null) return false;
+    for (const { requests } of counted) requests.used = Math.max(0, requests.used - 1);
+    return true;
   }
 
   /** What an ended call used turned out to be more, or less: the difference counts wherever the call does. */
@@ -176,21 +171,20 @@ export class Counters {
   /** Every limit on requests, tokens and spend with how full it is, the quota last. */
   levels(now: number): Level[] {
     this.#roll(now);
-    const { limits, quota } = this.#terms;
-    const levels: Level[] = [];
-    for (const kind of KINDS) for (const rate of limits[kind]) levels.push(this.#level(kind, rate, now));
-    if (quota !== null) {
-      const { used, held } = shown(this.#ever.spend);
-      levels.push({ limit: { kind: "quota" }, used, held, most: quota, extra: 0, resetsAt: null });
-    }
-    return levels;
+    return this.#gauges.levels(now);
+  }
+
+  /** Of the limits of a kind the one that is nearest to being reached; null: there is none. */
+  nearest(kind: Kind, now: number): Level | null {
+    this.#roll(now);
+    return this.#gauges.nearest(kind, now);
   }
 
   /** Whether limits on requests can let in more than `ahead` from now up to, and with, a moment. */
   reaches(ahead: number, time: number, now: number): boolean {
     this.#roll(now);
-    return this.#terms.limits.requests.every((rate) => {
-      const { most, used, resetsAt } = this.#level("requests", rate, now);
+    return this.#gauges.terms.limits.requests.every((rate) => {
+      const { most, used, resetsAt } = this.#gauges.level("requests", rate, now);
       let room = Math.max(0, most - used);
       for (let end = resetsAt ?? time + 1; end <= time && room <= ahead; ) {
         room += most;
@@ -200,50 +194,56 @@ export class Counters {
     });
   }
 
-  /** What the request would hold, and what stands against that. */
-  #weigh(ask: Ask, now: number): { readonly shortage: Shortage | null; readonly need: Sums } {
-    const { limits, quota } = this.#terms;
-    const levels = this.levels(now);
-    const need = needOf(ask, levels);
-    if (ask.spend === null && (limits.spend.length > 0 || quota !== null))
-      return { shortage: priceUnknown(), need };
+  /** What the request would hold. */
+  #needOf(ask: Ask, now: number): Amounts {
+    this.#roll(now);
+    return {
+      requests: 1,
+      tokens: needOf(ask.tokens, this.#gauges.tightest("tokens", now)),
+      spend: needOf(ask.spend ?? 0, this.#gauges.tightest("spend", now)),
+    };
+  }
+
+  /** What stands against that. */
+  #shortage(ask: Ask, need: Amounts, now: number): Shortage | null {
+    const { limits, quota } = this.#gauges.terms;
+    if (ask.spend === null && (limits.spend.length > 0 || quota !== null)) return priceUnknown();
+    const full = limits.concurrent !== null && this.running >= limits.concurrent;
+    // Nearly always there is room, and that is seen without making a list of anything.
+    if (!full && this.#gauges.haveRoom(need, now)) return null;
     const found: Shortage[] = [];
-    for (const level of levels) {
+    for (const level of this.#gauges.levels(now)) {
       const shortage = shortageOf(level, need[kindOf(level)]);
       if (shortage !== null) found.push(shortage);
     }
-    if (limits.concurrent !== null && this.running >= limits.concurrent)
-      found.push(tooManyAtOnce(limits.concurrent, this.running));
-    return { shortage: longest(found), need };
+    if (full) found.push(tooManyAtOnce(limits.concurrent ?? 0, this.running));
+    return longest(found);
   }
 
   #unloggedIn(counts: Counts): number {
     return [...this.#unlogged].filter((one) => this.#open.get(one)?.includes(counts)).length;
   }
 
-  #level(kind: Kind, { most, per }: Rate, now: number): Level {
-    const frame = this.#frames[per];
-    const extra = extraIn(frame, kind, now);
-    const { used, held } = shown(frame.counts[kind]);
-    return { limit: { kind, per }, used, held, most: most + extra, extra, resetsAt: frame.window.end };
-  }
-
-  #close(reservation: Reservation, book: (counts: Counts) => void): boolean {
-    const taken = this.#open.get(reservation);
-    if (taken === undefined) return false;
+  /** Gives back what was held; where the call was counted, or null: it was settled or cancelled before. */
+  #close(reservation: Reservation): readonly Counts[] | null {
+    const counted = this.#open.get(reservation);
+    if (counted === undefined) return null;
     this.#open.delete(reservation);
     this.#unlogged.delete(reservation);
-    for (const counts of taken) {
+    for (const counts of counted) {
       counts.tokens.held -= reservation.tokens;
       counts.spend.held -= reservation.spend ?? 0;
-      book(counts);
     }
-    return true;
+    return counted;
   }
 
   #roll(now: number): Frames {
-    this.#frames = rolled(this.#frames, now, this.#calendar);
-    return this.#frames;
+    const frames = rolled(this.#gauges.frames, now, this.#calendar);
+    if (frames !== this.#gauges.frames) {
+      this.#gauges.frames = frames;
+      this.#counted = this.#gauges.counts();
+    }
+    return frames;
   }
 }
 

@@ -4,9 +4,10 @@ import type { Refusal } from "../refusal.ts";
 import type { Correction } from "./correction.ts";
 import { type Ask, Counters, type Reservation, type Used } from "./counters.ts";
 import type { Lift } from "./frames.ts";
-import type { Spent } from "./limiter.ts";
+import type { Spent, Standing } from "./limiter.ts";
+import { addRateHeaders, TOLD_IN_HEADERS } from "./refusals.ts";
 import { RecentCalls } from "./reservation.ts";
-import type { Level, Shortage } from "./shortage.ts";
+import type { Shortage } from "./shortage.ts";
 import { type Moment, type Waiter, WaitingQueue } from "./waiting.ts";
 import type { Calendar } from "./windows.ts";
 
@@ -44,21 +45,28 @@ export class Gate {
     this.#queue = new WaitingQueue(this.#counters);
   }
 
-  get running(): number {
-    return this.#counters.running;
+  standing(): Standing {
+    const levels = this.#counters.levels(this.#clock.now());
+    return { levels, running: this.#counters.running, waiting: this.#queue.length };
   }
 
-  get waiting(): number {
-    return this.#queue.length;
-  }
-
-  levels(): Level[] {
-    return this.#counters.levels(this.#clock.now());
+  /** Adds what is left to an answer's headers. */
+  rateHeaders(headers: string[]): void {
+    const now = this.#clock.now();
+    for (const kind of TOLD_IN_HEADERS) {
+      const nearest = this.#counters.nearest(kind, now);
+      if (nearest !== null) addRateHeaders(headers, kind, nearest, now);
+    }
   }
 
   /** Whether what was used before this process began is counted, or does not matter. */
   get known(): boolean {
     return this.#restored || !isLimited(this.#tool);
+  }
+
+  /** Room that is there now; null: there is none, or others wait for it already. */
+  enterNow(ask: Ask): Reservation | null {
+    return this.#queue.joinNow(ask, this.#clock.now());
   }
 
   /** Resolves when there is room, or there will be none in time. `whenLeft` gets what ends the waiting. */

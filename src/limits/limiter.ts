@@ -45,6 +45,11 @@ export interface Standing {
 }
 
 export interface Limiter {
+  /**
+   * Takes what a request asks for where there is room at once, as there is nearly always. null: there may be none, and
+   * take() says why, or waits for it.
+   */
+  takeNow(tool: Tool, ask: Ask): Lease | null;
   /** Whether a request would have to wait, were it to take() in this very moment. */
   wouldWait(tool: Tool, ask: Ask): boolean;
   /**
@@ -64,6 +69,8 @@ export interface Limiter {
   usual(tool: string): CallTokens | null;
   note(tool: string, call: CallTokens): void;
   levels(tool: Tool): Standing;
+  /** Adds the headers that tell a client how much is left: name, value, name, value. */
+  rateHeaders(tool: Tool, headers: string[]): void;
   /** Counts an allowance that was written to the log. */
   lift(tool: Tool, lift: Lift): void;
   /** A new configuration: those that wait for a tool that is gone or disabled are told. */
@@ -90,7 +97,9 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
   /** In force. A request may be on its way under an older one, by which its tool's limits must not be set up. */
   let latest: Config["tools"] | null = null;
   const gateFor = (tool: Tool): Gate => {
-    const gate = gates.get(tool.name) ?? new Gate(latest?.[tool.name] ?? tool, calendar, clock);
+    const known = gates.get(tool.name);
+    if (known !== undefined) return known;
+    const gate = new Gate(latest?.[tool.name] ?? tool, calendar, clock);
     gates.set(tool.name, gate);
     return gate;
   };
@@ -101,6 +110,11 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
   };
 
   return {
+    takeNow(tool, ask) {
+      const gate = gateOf(tool);
+      const reservation = gate.known ? gate.enterNow(ask) : null;
+      return reservation === null ? null : { tool: tool.name, reservation };
+    },
     wouldWait(tool, ask) {
       const wait = waitOf(tool);
       if (wait === 0) return false;
@@ -116,20 +130,14 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
         waits = true;
         whenLeft(leave);
       });
-      switch (admission.kind) {
-        case "go":
-          return { ok: true, lease: { tool: tool.name, reservation: admission.reservation } };
-        case "short": {
-          // On a busy machine some time passes here also for one that was refused at once.
-          const waited = waits ? Math.round(clock.elapsed() - since) : 0;
-          const context = { tool: tool.name, model, unseen, waited, now: clock.now(), calendar };
-          return { ok: false, refusal: limitRefusal(admission.shortage, context) };
-        }
-        case "told":
-          return { ok: false, refusal: admission.refusal };
-        case "left":
-          return { ok: false, refusal: null };
-      }
+      if (admission.kind === "go")
+        return { ok: true, lease: { tool: tool.name, reservation: admission.reservation } };
+      if (admission.kind === "told") return { ok: false, refusal: admission.refusal };
+      if (admission.kind === "left") return { ok: false, refusal: null };
+      // On a busy machine some time passes here also for one that was refused at once.
+      const waited = waits ? Math.round(clock.elapsed() - since) : 0;
+      const context = { tool: tool.name, model, unseen, waited, now: clock.now(), calendar };
+      return { ok: false, refusal: limitRefusal(admission.shortage, context) };
     },
     recorded: (lease) => lease && gates.get(lease.tool)?.logged(lease.reservation),
     settle: ({ tool, reservation }, used) => gates.get(tool)?.settle(reservation, used),
@@ -137,10 +145,8 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
     correct: (tool, correction) => gates.get(tool)?.correct(correction),
     usual: (tool) => gates.get(tool)?.recent.median() ?? null,
     note: (tool, call) => gates.get(tool)?.recent.note(call),
-    levels(tool) {
-      const gate = gateOf(tool);
-      return { levels: gate.levels(), running: gate.running, waiting: gate.waiting };
-    },
+    levels: (tool) => gateOf(tool).standing(),
+    rateHeaders: (tool, headers) => gateOf(tool).rateHeaders(headers),
     lift(tool, lift) {
       const gate = gateFor(tool);
       // It stands in the log already: where that is read only now, it is among those that were given.

@@ -11,9 +11,12 @@ export function isInGroup(model: string, patterns: readonly string[]): boolean {
  * ended: no backtracking, so that no pattern can make it slow.
  */
 function matches(model: string, pattern: string): boolean {
+  const first = pattern.indexOf("*");
+  if (first === -1) return model === pattern;
+  // By far the most end in their only star.
+  if (first === pattern.length - 1) return model.startsWith(pattern.slice(0, first));
   const [head = "", ...pieces] = pattern.split("*");
-  const tail = pieces.pop();
-  if (tail === undefined) return model === pattern;
+  const tail = pieces.pop() ?? "";
   if (!model.startsWith(head)) return false;
   let at = head.length;
   for (const piece of pieces) {

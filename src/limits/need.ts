@@ -8,20 +8,9 @@ const BEYOND_ANY_CALL = 1e12;
  * is above that, such as max_tokens: 128000 under 100k/minute, would never be let in, while most of them use a fraction
  * of it. So it gets an empty window to itself, and what goes above the limit is what this one call uses.
  */
-export function needOf(
-  ask: { readonly tokens: number; readonly spend: number | null },
-  levels: readonly Level[],
-): Readonly<Record<Kind, number>> {
-  const within = (kind: Kind, amount: number) => {
-    if (!(amount > 0)) return 0;
-    let need = Math.min(Math.ceil(amount), BEYOND_ANY_CALL);
-    for (const level of levels) {
-      // At least one unit of what it does use, or a limit of 0 would let everything pass.
-      if (kindOf(level) === kind) need = Math.min(need, Math.max(1, level.most));
-    }
-    return need;
-  };
-  return { requests: 1, tokens: within("tokens", ask.tokens), spend: within("spend", ask.spend ?? 0) };
+export function needOf(amount: number, tightest: number): number {
+  // At least one unit of what it does use, or a limit of 0 would let everything pass.
+  return amount > 0 ? Math.min(Math.ceil(amount), BEYOND_ANY_CALL, Math.max(1, tightest)) : 0;
 }
 
 /** The quota counts what spend counts. */

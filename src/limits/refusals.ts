@@ -146,25 +146,28 @@ function shown(model: string): string {
   return plain.length > 100 ? `${plain.slice(0, 100)}…` : plain;
 }
 
+export const TOLD_IN_HEADERS = ["requests", "tokens"] as const;
+
 /**
  * The headers that clients and gateways agree on, for the limit that is nearest to being reached. Times are
  * written as OpenAI writes them (6m0s, 120ms), which is what clients parse.
  */
-export function rateHeaders(levels: readonly Level[], now: number): Record<string, string> {
-  const headers: Record<string, string> = {};
-  for (const kind of ["requests", "tokens"] as const) {
-    let nearest: Level | null = null;
-    for (const level of levels) {
-      if (level.limit.kind === kind && (nearest === null || left(level) < left(nearest))) nearest = level;
-    }
-    if (nearest === null) continue;
-    headers[`x-ratelimit-limit-${kind}`] = String(nearest.most);
-    headers[`x-ratelimit-remaining-${kind}`] = String(left(nearest));
-    headers[`x-ratelimit-reset-${kind}`] = goDuration((nearest.resetsAt ?? now) - now);
+export function addRateHeaders(
+  headers: string[],
+  kind: (typeof TOLD_IN_HEADERS)[number],
+  { most, used, held, resetsAt }: Level,
+  now: number,
+): void {
+  const left = Math.max(0, most - used - held);
+  const reset = goDuration((resetsAt ?? now) - now);
+  // Written out: names that are put together anew are looked up anew by whoever gets them.
+  if (kind === "requests") {
+    headers.push("x-ratelimit-limit-requests", String(most));
+    headers.push("x-ratelimit-remaining-requests", String(left));
+    headers.push("x-ratelimit-reset-requests", reset);
+  } else {
+    headers.push("x-ratelimit-limit-tokens", String(most));
+    headers.push("x-ratelimit-remaining-tokens", String(left));
+    headers.push("x-ratelimit-reset-tokens", reset);
   }
-  return headers;
-}
-
-function left({ most, used, held }: Level): number {
-  return Math.max(0, most - used - held);
 }

@@ -47,11 +47,14 @@ export interface Sizing {
 
 export function expectedTokens(sizing: Sizing, recent: CallTokens | null): CallTokens {
   const { named, bodyBytes, hasOutput } = sizing;
-  const usual = (kind: keyof CallTokens) => Math.min(Math.max(recent?.[kind] ?? FIRST, FLOOR), CEILING);
   const input =
-    bodyBytes === null ? usual("input") : Math.min(Math.ceil(bodyBytes / BYTES_PER_TOKEN), MOST_INPUT);
-  const output = named === null ? usual("output") : Math.min(Math.ceil(named), MOST_NAMED);
+    bodyBytes === null ? usual(recent?.input) : Math.min(Math.ceil(bodyBytes / BYTES_PER_TOKEN), MOST_INPUT);
+  const output = named === null ? usual(recent?.output) : Math.min(Math.ceil(named), MOST_NAMED);
   return { input, output: hasOutput ? output : 0 };
+}
+
+function usual(median = FIRST): number {
+  return Math.min(Math.max(median, FLOOR), CEILING);
 }
 
 /**
@@ -67,32 +70,43 @@ export function askFor(expected: CallTokens, cost: (tokens: CallTokens) => numbe
  * several the greatest, because gateways differ in which one they pass on; times the number of answers asked for.
  */
 export function namedMaximum(fields: Readonly<Record<string, unknown>>): number | null {
-  const named = [
-    fields.max_tokens,
-    fields.max_completion_tokens,
-    fields.max_output_tokens,
-    fields["generationConfig.maxOutputTokens"],
-  ].filter(isAmount);
-  const answers = [fields.n, fields.best_of, fields["generationConfig.candidateCount"]].filter(isAmount);
-  return named.length === 0 ? null : Math.max(...named) * Math.max(1, ...answers);
+  const named = Math.max(
+    amountIn(fields.max_tokens),
+    amountIn(fields.max_completion_tokens),
+    amountIn(fields.max_output_tokens),
+    amountIn(fields["generationConfig.maxOutputTokens"]),
+  );
+  if (named === 0) return null;
+  const answers = Math.max(
+    1,
+    amountIn(fields.n),
+    amountIn(fields.best_of),
+    amountIn(fields["generationConfig.candidateCount"]),
+  );
+  return named * answers;
 }
 
 /** What a tool's last calls used. */
 export class RecentCalls {
+  /** Once there are enough of them, the next one takes the oldest one's place. */
   readonly #calls: CallTokens[] = [];
+  #oldest = 0;
   /** The same, each kind for itself and in order: every request asks for the median. */
   readonly #input: number[] = [];
   readonly #output: number[] = [];
 
   /** Only what the gateway reported: a guess must not be learnt from. */
   note(call: CallTokens): void {
-    this.#calls.push(call);
+    const forgotten = this.#calls.length < REMEMBERED ? undefined : this.#calls[this.#oldest];
+    if (forgotten === undefined) this.#calls.push(call);
+    else {
+      remove(this.#input, forgotten.input);
+      remove(this.#output, forgotten.output);
+      this.#calls[this.#oldest] = call;
+      this.#oldest = (this.#oldest + 1) % REMEMBERED;
+    }
     insert(this.#input, call.input);
     insert(this.#output, call.output);
-    const forgotten = this.#calls.length > REMEMBERED ? this.#calls.shift() : undefined;
-    if (forgotten === undefined) return;
-    this.#input.splice(this.#input.indexOf(forgotten.input), 1);
-    this.#output.splice(this.#output.indexOf(forgotten.output), 1);
   }
 
   /** null: there was none yet. */
@@ -106,10 +120,17 @@ export class RecentCalls {
 
 function insert(sorted: number[], value: number): void {
   let at = sorted.length;
-  while (at > 0 && (sorted[at - 1] ?? 0) > value) at -= 1;
-  sorted.splice(at, 0, value);
+  sorted.push(value);
+  for (; at > 0 && (sorted[at - 1] ?? 0) > value; at -= 1) sorted[at] = sorted[at - 1] ?? 0;
+  sorted[at] = value;
 }
 
-function isAmount(value: unknown): value is number {
-  return typeof value === "number" && value > 0;
+function remove(sorted: number[], value: number): void {
+  for (let at = sorted.indexOf(value) + 1; at < sorted.length; at += 1) sorted[at - 1] = sorted[at] ?? 0;
+  sorted.pop();
+}
+
+/** 0: none. */
+function amountIn(value: unknown): number {
+  return typeof value === "number" && value > 0 ? value : 0;
 }

@@ -70,6 +70,13 @@ export class WaitingQueue {
     return this.#enqueue(ask, wait, moment, reserved.shortage);
   }
 
+  /** As join() for one that goes at once; null: there is no room, or others wait for it. */
+  joinNow(ask: Ask, now: number): Reservation | null {
+    if (this.#line !== null) return null;
+    const reserved = this.#counters.reserve(ask, now);
+    return reserved.ok ? reserved.reservation : null;
+  }
+
   /** Whether join() would let it wait now; it takes no place. */
   wouldWait(ask: Ask, wait: number, moment: Moment): boolean {
     const shortage = this.#counters.check(ask, moment.now) ?? this.#line?.lack ?? null;

@@ -27,18 +27,27 @@ export interface RoomMeans {
 /** A longer body is not held while it waits for room. */
 const MOST_WAITING = 16 * 1024 * 1024;
 
-/** Finds room under the tool's limits, and waits for it if the tool says so. null: it may go; "left": its client did. */
-export async function findRoom(
-  req: IncomingMessage,
-  request: Request,
-  { limiter, prices, clock, snapshot }: RoomMeans,
-): Promise<Refusal | "left" | null> {
+/** null: it may go; "left": its client did. */
+type Room = Refusal | "left" | null;
+
+/** Finds room under the tool's limits, and waits for it if the tool says so. A promise only where there is none now. */
+export function findRoom(req: IncomingMessage, request: Request, means: RoomMeans): Room | Promise<Room> {
   const { tool } = request;
   if (tool === null) return null;
   const wrongModel = judgeModel(request, tool);
   if (wrongModel !== null) return wrongModel;
-  const model = modelAsked(request);
-  const ask = askOf(req, request, limiter.usual(tool.name), prices);
+  const ask = askOf(req, request, means.limiter.usual(tool.name), means.prices);
+  request.lease = means.limiter.takeNow(tool, ask);
+  return request.lease === null ? waitForRoom(req, request, tool, ask, means) : null;
+}
+
+async function waitForRoom(
+  req: IncomingMessage,
+  request: Request,
+  tool: Tool,
+  ask: Ask,
+  { limiter, clock, snapshot }: RoomMeans,
+): Promise<Room> {
   // Bytes that nobody reads keep the end of a connection from being heard: whoever waits is read to the end of the body.
   const patience = request.gateway?.timeouts.firstByte ?? 0;
   const whole = limiter.wouldWait(tool, ask)
@@ -52,7 +61,7 @@ export async function findRoom(
   req.socket.once("close", onClose);
   const taken = await limiter.take(
     tool,
-    { ask, model, mayWait: whole === "ended", unseen: unseenIn(request) },
+    { ask, model: modelAsked(request), mayWait: whole === "ended", unseen: unseenIn(request) },
     (left) => {
       waited = true;
       request.waiting = true;
@@ -91,10 +100,11 @@ function restriction({ group }: Tool, groups: Readonly<Record<string, Group>>): 
 }
 
 /** What a body does not tell within what is read of it goes on: its record says which model answered. */
-function judgeModel({ body, gateway, method, endpoint }: Request, tool: Tool): Refusal | null {
+function judgeModel(request: Request, tool: Tool): Refusal | null {
+  const { body, gateway, method, endpoint } = request;
   const models = restriction(tool, gateway?.groups ?? {});
   if (models === null || tool.group === null) return null;
-  if (isBilledLater(method, endpoint)) {
+  if (meteringFor(request) === null && isBilledLater(method, endpoint)) {
     const message = `which models ${endpoint} runs cannot be told, and tool ${tool.name} may use only those of group ${tool.group}`;
     return refuse("model-not-in-group", message);
   }
@@ -135,12 +145,10 @@ function askOf(req: IncomingMessage, request: Request, usual: CallTokens | null,
 /** The input as if all of it were written to a cache, where that costs more; the group's multiplier is in it. */
 function dearest({ input, output }: CallTokens, request: Request, prices: Prices): number | null {
   const names = { asked: modelAsked(request), answered: null };
-  const none: Tokens = { input: 0, cacheRead: 0, cacheWrite: 0, output, reasoning: 0 };
-  const costs = [
-    { ...none, input },
-    { ...none, cacheWrite: input },
-  ].map((tokens) => prices.priceOf(names, tokens, request.startedAt, request.snapshot.config.prices));
-  const known = costs.filter((cost) => cost !== null);
-  if (known.length === 0) return null;
-  return Math.max(...known.map((cost) => microdollars(cost, multiplierOf(request))));
+  const priceOf = (tokens: Tokens) =>
+    prices.priceOf(names, tokens, request.startedAt, request.snapshot.config.prices);
+  const read = priceOf({ input, cacheRead: 0, cacheWrite: 0, output, reasoning: 0 });
+  const written = priceOf({ input: 0, cacheRead: 0, cacheWrite: input, output, reasoning: 0 });
+  const dearer = (read?.picodollars ?? -1) > (written?.picodollars ?? -1) ? read : written;
+  return dearer === null ? null : microdollars(dearer, multiplierOf(request));
 }

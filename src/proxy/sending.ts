@@ -1,6 +1,5 @@
 import type { IncomingMessage } from "node:http";
 import type { Tool } from "../config/shape.ts";
-import { rateHeaders } from "../limits/refusals.ts";
 import { decodes } from "../usage/meters/decode.ts";
 import type { Asking, Sending } from "./exchange.ts";
 import { keySlot, outgoingHeaders } from "./headers.ts";
@@ -47,12 +46,11 @@ export function sending(
   };
 }
 
-function ownHeaders(id: string, tool: Tool | null, { sandbox, limiter, clock }: HandleMeans): string[] {
+function ownHeaders(id: string, tool: Tool | null, { sandbox, limiter }: HandleMeans): string[] {
   const own = ["x-keybearer-request-id", id];
   if (sandbox()) own.push("x-keybearer-sandbox", "1");
   if (tool === null) return own;
-  const rates = rateHeaders(limiter.levels(tool).levels, clock.now());
-  for (const name of Object.keys(rates)) own.push(name, rates[name] ?? "");
+  limiter.rateHeaders(tool, own);
   return own;
 }
 

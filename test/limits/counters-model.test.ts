@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import t from "tap";
 import type { Period } from "../../src/config/shape.ts";
-import { Counters, type Reservation, type Terms } from "../../src/limits/counters.ts";
+import { Counters, type Reservation } from "../../src/limits/counters.ts";
+import type { Terms } from "../../src/limits/gauges.ts";
 import { PERIODS } from "../../src/limits/windows.ts";
 import { at, counters, DAY, FREE, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
 

@@ -45,8 +45,18 @@ function start(settings: string, read: () => Spent | null = () => spent(), clock
   return { tool, limiter, clock };
 }
 
-const take = (limiter: Limiter, tool: Tool, ask = FREE, whenLeft: (leave: () => void) => void = () => {}) =>
-  limiter.take(tool, { ask, model: null, mayWait: true }, whenLeft);
+/** As every request does: what is there now, else with a wait, or a refusal. */
+async function take(
+  limiter: Limiter,
+  tool: Tool,
+  ask = FREE,
+  whenLeft: (leave: () => void) => void = () => {},
+): Promise<Taken> {
+  const lease = limiter.takeNow(tool, ask);
+  return lease === null
+    ? await limiter.take(tool, { ask, model: null, mayWait: true }, whenLeft)
+    : { ok: true, lease };
+}
 
 function leaseOf(taken: Taken): Lease {
   if (!taken.ok) throw new Error(`it was refused: ${taken.refusal?.message}`);
@@ -251,6 +261,21 @@ t.test("those that wait go in the order they came, each as a call ends", async (
   }
   await Promise.all(all);
   t.strictSame(order, [0, 1, 2, 3, 4, 5]);
+});
+
+t.test("what is there now is taken at once, but neither past a limit nor past one that waits", async (t) => {
+  const { tool, limiter } = start("limits: { tokens: 10/minute, wait: 60s }");
+  const first = limiter.takeNow(tool, { tokens: 6, spend: 0 });
+  t.match(first, { tool: "codex", reservation: { tokens: 6 } });
+  t.equal(limiter.takeNow(tool, { tokens: 5, spend: 0 }), null);
+  t.match(limiter.levels(tool), { levels: [{ used: 0, held: 6 }], running: 1 }, "nothing more is held");
+  const waiting = take(limiter, tool, { tokens: 5, spend: 0 });
+  await turn();
+  t.equal(limiter.takeNow(tool, { tokens: 1, spend: 0 }), null, "there is room for it, but it came later");
+  if (first !== null) limiter.giveBack(first);
+  t.equal(codeOf(await waiting), "go");
+  const unread = start("limits: { tokens: 10/minute }", () => null);
+  t.equal(unread.limiter.takeNow(unread.tool, FREE), null, "nobody knows what was used before");
 });
 
 t.test("128 wait and the next is refused at once; a stop tells them all", async (t) => {

@@ -1,4 +1,5 @@
-import { Counters, type Terms } from "../../src/limits/counters.ts";
+import { Counters } from "../../src/limits/counters.ts";
+import type { Terms } from "../../src/limits/gauges.ts";
 import type { Calendar } from "../../src/limits/windows.ts";
 import { toolOf } from "../doubles/parsed-config.ts";
 
