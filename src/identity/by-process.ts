@@ -5,12 +5,12 @@ import type { Credential } from "./credential.ts";
 import { type Identified, identify } from "./identify.ts";
 import type { Owner } from "./process.ts";
 
-/** By token, and by program where some tool asks for that. */
-export async function whoCalls(
+/** By token, and by program where some tool asks for that. A promise only where a program has to be looked for. */
+export function whoCalls(
   snapshot: Snapshot,
   credentials: readonly Credential[],
   findOwner: () => Promise<Owner | null>,
-): Promise<Identified> {
+): Identified | Promise<Identified> {
   const named = identify(snapshot, credentials);
   return snapshot.processTools.length === 0 ? named : confirmProcess(named, snapshot, findOwner);
 }

@@ -30,7 +30,8 @@ export function identify(snapshot: Snapshot, credentials: readonly Credential[])
       true,
     );
   }
-  const other = credentials.find((credential) => credential.value !== first.value);
+  const other =
+    credentials.length === 1 ? undefined : credentials.find((credential) => credential.value !== first.value);
   if (other !== undefined) {
     const odd = tokenShape(other.value) === "other" ? other : first;
     return no(

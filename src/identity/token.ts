@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from "node:crypto";
+import { hash, randomBytes } from "node:crypto";
 
 /**
  * A local token: `kb_`, 256 random bits, and a checksum, so that a token copied incompletely is told apart from one
@@ -25,12 +25,9 @@ export function tokenShape(text: string): TokenShape {
 }
 
 export function hashToken(token: string): string {
-  return createHash("sha256").update(token).digest("hex");
+  return hash("sha256", token, "hex");
 }
 
 function checksum(random: string): string {
-  return createHash("sha256")
-    .update(`keybearer token ${random}`)
-    .digest("base64url")
-    .slice(0, CHECKSUM_LENGTH);
+  return hash("sha256", `keybearer token ${random}`, "base64url").slice(0, CHECKSUM_LENGTH);
 }
