@@ -1,6 +1,8 @@
 /** The slots in which clients carry a credential. Which one they use is not predictable by protocol. */
 export const CREDENTIAL_HEADERS = ["authorization", "x-api-key", "api-key", "x-goog-api-key"] as const;
 
+const SCHEME = /^bearer(?:\s+|$)/i;
+
 export type CredentialHeader = (typeof CREDENTIAL_HEADERS)[number];
 
 export interface Credential {
@@ -19,7 +21,7 @@ export function readCredentials(
     const raw = headers[slot];
     if (typeof raw !== "string") continue;
     // Some people paste the scheme along with the token into a field that needs none.
-    const value = raw.replace(/^bearer(?:\s+|$)/i, "").trim();
+    const value = raw.replace(SCHEME, "").trim();
     if (value !== "") found.push({ slot, value });
   }
   return found;

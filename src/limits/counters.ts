@@ -10,7 +10,7 @@ import {
   type Lift,
   rolled,
 } from "./frames.ts";
-import { type Amounts, Gauges, KINDS, type Terms } from "./gauges.ts";
+import { type Amounts, Gauges, KINDS, type Nearest, type Terms } from "./gauges.ts";
 import { kindOf, needOf } from "./need.ts";
 import {
   type Kind,
@@ -87,7 +87,7 @@ export class Counters {
 
   /** Applies to the next request; those under way finish on what they were given. */
   change(terms: Terms): void {
-    this.#gauges.terms = terms;
+    this.#gauges.change(terms);
   }
 
   /** All limits are looked at, then all of them are taken from, or none is. */
@@ -174,8 +174,8 @@ export class Counters {
     return this.#gauges.levels(now);
   }
 
-  /** Of the limits of a kind the one that is nearest to being reached; null: there is none. */
-  nearest(kind: Kind, now: number): Level | null {
+  /** null: there is no limit of the kind. */
+  nearest(kind: Kind, now: number): Nearest | null {
     this.#roll(now);
     return this.#gauges.nearest(kind, now);
   }

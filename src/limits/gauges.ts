@@ -14,17 +14,36 @@ export type Amounts = Readonly<Record<Kind, number>>;
 
 export const KINDS: readonly Kind[] = ["requests", "tokens", "spend"];
 
-/** How full the limits of one tool are. Every request reads them several times, so that what it needs is read off in place. */
+/** Of the limits of a kind the one that is nearest to being reached. */
+export interface Nearest {
+  readonly most: number;
+  readonly left: number;
+  readonly resetsAt: number;
+}
+
+/** How full the limits of one tool are. Every request asks several times: the usual answers are read off in place. */
 export class Gauges {
-  terms: Terms;
   frames: Frames;
+  #terms: Terms;
+  /** Copies: the lists of a configuration are frozen, and V8 makes an object for every step through such a list. */
+  #rates: Readonly<Record<Kind, readonly Rate[]>>;
   /** What the quota looks at. */
   readonly #ever: Counts;
 
   constructor(terms: Terms, frames: Frames, ever: Counts) {
-    this.terms = terms;
+    this.#terms = terms;
+    this.#rates = ratesOf(terms);
     this.frames = frames;
     this.#ever = ever;
+  }
+
+  get terms(): Terms {
+    return this.#terms;
+  }
+
+  change(terms: Terms): void {
+    this.#terms = terms;
+    this.#rates = ratesOf(terms);
   }
 
   /** Everything that is counted in now. */
@@ -34,9 +53,9 @@ export class Gauges {
 
   /** Every limit on requests, tokens and spend, the quota last. */
   levels(now: number): Level[] {
-    const { limits, quota } = this.terms;
+    const { quota } = this.#terms;
     const levels: Level[] = [];
-    for (const kind of KINDS) for (const rate of limits[kind]) levels.push(this.level(kind, rate, now));
+    for (const kind of KINDS) for (const rate of this.#rates[kind]) levels.push(this.level(kind, rate, now));
     if (quota !== null) {
       const { used, held } = shown(this.#ever.spend);
       levels.push({ limit: { kind: "quota" }, used, held, most: quota, extra: 0, resetsAt: null });
@@ -51,34 +70,35 @@ export class Gauges {
     return { limit: { kind, per }, used, held, most: most + extra, extra, resetsAt: frame.window.end };
   }
 
-  /** The limit of a kind that has least left. */
-  nearest(kind: Kind, now: number): Level | null {
+  nearest(kind: Kind, now: number): Nearest | null {
     let nearest: Rate | null = null;
     let least = Number.POSITIVE_INFINITY;
-    for (const rate of this.terms.limits[kind]) {
+    for (const rate of this.#rates[kind]) {
       const left = Math.max(0, this.#left(kind, rate, now));
       if (left >= least) continue;
       nearest = rate;
       least = left;
     }
-    return nearest === null ? null : this.level(kind, nearest, now);
+    if (nearest === null) return null;
+    const frame = this.frames[nearest.per];
+    return { most: nearest.most + extraIn(frame, kind, now), left: least, resetsAt: frame.window.end };
   }
 
   /** The least that any limit of a kind allows in all. */
   tightest(kind: Kind, now: number): number {
-    const { limits, quota } = this.terms;
+    const { quota } = this.#terms;
     let least = kind === "spend" && quota !== null ? quota : Number.POSITIVE_INFINITY;
-    for (const { most, per } of limits[kind])
+    for (const { most, per } of this.#rates[kind])
       least = Math.min(least, most + extraIn(this.frames[per], kind, now));
     return least;
   }
 
   /** Whether shortageOf would find nothing in any of the levels. */
   haveRoom(need: Amounts, now: number): boolean {
-    const { limits, quota } = this.terms;
+    const { quota } = this.#terms;
     for (const kind of KINDS) {
       if (need[kind] === 0) continue;
-      for (const rate of limits[kind]) if (need[kind] > this.#left(kind, rate, now)) return false;
+      for (const rate of this.#rates[kind]) if (need[kind] > this.#left(kind, rate, now)) return false;
     }
     const { used, held } = this.#ever.spend;
     return quota === null || need.spend === 0 || need.spend <= quota - Math.max(0, used) - held;
@@ -89,4 +109,8 @@ export class Gauges {
     const { used, held } = frame.counts[kind];
     return most + extraIn(frame, kind, now) - Math.max(0, used) - held;
   }
+}
+
+function ratesOf({ limits }: Terms): Readonly<Record<Kind, readonly Rate[]>> {
+  return { requests: [...limits.requests], tokens: [...limits.tokens], spend: [...limits.spend] };
 }

@@ -1,6 +1,7 @@
 import type { Period } from "../config/shape.ts";
 import { type Refusal, type RefusalCode, refuse } from "../refusal.ts";
-import type { Kind, Level, Shortage } from "./shortage.ts";
+import type { Nearest } from "./gauges.ts";
+import type { Kind, Shortage } from "./shortage.ts";
 import type { Calendar } from "./windows.ts";
 import { amountInWords, durationInWords, goDuration, momentInWords } from "./words.ts";
 
@@ -155,11 +156,10 @@ export const TOLD_IN_HEADERS = ["requests", "tokens"] as const;
 export function addRateHeaders(
   headers: string[],
   kind: (typeof TOLD_IN_HEADERS)[number],
-  { most, used, held, resetsAt }: Level,
+  { most, left, resetsAt }: Nearest,
   now: number,
 ): void {
-  const left = Math.max(0, most - used - held);
-  const reset = goDuration((resetsAt ?? now) - now);
+  const reset = goDuration(resetsAt - now);
   // Written out: names that are put together anew are looked up anew by whoever gets them.
   if (kind === "requests") {
     headers.push("x-ratelimit-limit-requests", String(most));

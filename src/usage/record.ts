@@ -184,8 +184,12 @@ export function isBilledLater(method: string, endpoint: string): boolean {
   return method === "POST" && LATER.test(path) && !FREE.test(path);
 }
 
+/** What is found here is changed by reading it leniently. */
+const NOT_PLAIN = /%|\/\/|\/$/;
+
 /** As a lenient server reads it: //chat%2Fcompletions/ is served by some. */
 export function plainPath(endpoint: string): string {
+  if (!NOT_PLAIN.test(endpoint)) return endpoint;
   let path = endpoint;
   try {
     path = decodeURIComponent(endpoint);
