@@ -85,7 +85,8 @@ async function serve({ req, socket, head }: Offer, request: Request, means: Hand
   if (noRoom === "left") return left();
   if (noRoom !== null) return end(noRoom);
   if (socket.destroyed) return left();
-  if (!(await openRecord(request, means.ledger))) return end(logUnavailable(means.ledger.state()));
+  request.recorded = await openRecord(request, means.ledger);
+  if (!request.recorded) return end(logUnavailable(means.ledger.state()));
   means.limiter.recorded(request.lease);
   if (socket.destroyed) return left();
   const way = sending(req, request, routed.path, means);

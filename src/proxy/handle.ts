@@ -59,7 +59,8 @@ async function serve(
   if (noRoom !== null) return end(noRoom);
   const asking = await askingOf(req, request);
   if (hasLeft(req, request)) return left();
-  if (!(await openRecord(request, means.ledger))) return end(logUnavailable(means.ledger.state()));
+  request.recorded = await openRecord(request, means.ledger);
+  if (!request.recorded) return end(logUnavailable(means.ledger.state()));
   means.limiter.recorded(request.lease);
   if (hasLeft(req, request)) return left();
   const way = sending(req, request, routed.path, means, asking);

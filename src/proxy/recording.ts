@@ -32,11 +32,10 @@ function idsOf({ snapshot }: Request, ids: Outcome["gatewayIds"]): Outcome["gate
   return ids;
 }
 
-/** The request has its record from here on; false: it cannot be written, and so must not be sent. */
-export async function openRecord(request: Request, ledger: Ledger): Promise<boolean> {
+/** Resolves when it has its record, which is for `recorded`; false: none can be written, and so it must not be sent. */
+export function openRecord(request: Request, ledger: Ledger): Promise<boolean> {
   request.opening = openingOf(request);
-  request.recorded = await ledger.open(request.opening);
-  return request.recorded;
+  return ledger.open(request.opening);
 }
 
 /** What is written down before the first byte goes to the gateway. */
