@@ -21,10 +21,19 @@ export interface Snapshot {
   readonly keys: SecretSet;
   keyOf(tool: Tool): KeyState;
   gatewayOf(tool: Tool): Gateway;
-  /** The tool that a token's SHA-256 belongs to. */
-  toolByTokenHash(hash: string): Tool | null;
+  /** The token that has this SHA-256, in hexadecimal digits. */
+  tokenByHash(hash: string): KnownToken | null;
   /** A secret of a gateway's console; null: config.yaml has none of this name. */
   consoleSecret(gateway: Gateway, secret: ConsoleSecret): KeyState | null;
+}
+
+/** A token that some tool has. */
+export interface KnownToken {
+  readonly tool: Tool;
+  /** Its SHA-256 as it stands in the file, to be compared in constant time. */
+  readonly hash: Uint8Array;
+  /** Its checksum was found right, once: the same hash is the same token, and need not be looked at again. */
+  complete: boolean;
 }
 
 export type ConsoleSecret = "password" | "access_token" | "refresh_token";
@@ -56,9 +65,9 @@ export function createSnapshot(
   keys: ReadonlyMap<string, KeyState>,
   warnings: readonly Problem[],
 ): Snapshot {
-  const tokens = new Map<string, Tool>();
+  const tokens = new Map<string, KnownToken>();
   for (const tool of Object.values(config.tools)) {
-    for (const hash of tool.tokens) tokens.set(hash, tool);
+    for (const hash of tool.tokens) tokens.set(hash, { tool, hash: Buffer.from(hash), complete: false });
   }
   const keyOf = (tool: Tool) => keys.get(tool.name) ?? NOT_READ;
   const ready = Object.values(config.tools).flatMap((tool) => {
@@ -79,7 +88,7 @@ export function createSnapshot(
       if (gateway === undefined) throw new Error(`tool ${tool.name} has no gateway`);
       return gateway;
     },
-    toolByTokenHash: (hash: string) => tokens.get(hash) ?? null,
+    tokenByHash: (hash: string) => tokens.get(hash) ?? null,
     consoleSecret: (gateway: Gateway, secret: ConsoleSecret) => {
       if (!consoleSources(gateway).some((named) => named.secret === secret)) return null;
       return keys.get(consoleSecretName(gateway.name, secret)) ?? NOT_READ;

@@ -1,10 +1,10 @@
 import { timingSafeEqual } from "node:crypto";
 import type { Tool } from "../config/shape.ts";
-import type { Snapshot } from "../config/snapshot.ts";
+import type { KnownToken, Snapshot } from "../config/snapshot.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { looksLikeCredential } from "../secret.ts";
 import type { Credential } from "./credential.ts";
-import { hashToken, tokenShape } from "./token.ts";
+import { hashToken, hasTokenForm, tokenShape } from "./token.ts";
 
 export type Identified =
   | {
@@ -40,6 +40,10 @@ export function identify(snapshot: Snapshot, credentials: readonly Credential[])
         `take it out of the tool's settings or environment`,
     );
   }
+  // Nearly always it is a token that is known, and then nothing else has to be worked out.
+  const hash = hasTokenForm(first.value) ? hashToken(first.value) : null;
+  const known = hash === null ? null : snapshot.tokenByHash(hash);
+  if (hash !== null && known?.complete) return byToken(known, hash, first);
   switch (tokenShape(first.value)) {
     case "incomplete":
       return no(
@@ -49,17 +53,16 @@ export function identify(snapshot: Snapshot, credentials: readonly Credential[])
     case "other":
       return looksLikeCredential(first.value) ? foreign(first) : unknown(first, true);
     case "complete":
-      return byToken(snapshot, first);
+      if (hash === null || known === null) return unknown(first);
+      known.complete = true;
+      return byToken(known, hash, first);
   }
 }
 
-function byToken(snapshot: Snapshot, credential: Credential): Identified {
-  const hash = hashToken(credential.value);
-  const tool = snapshot.toolByTokenHash(hash);
-  if (tool === null) return unknown(credential);
+function byToken(known: KnownToken, hash: string, credential: Credential): Identified {
+  const { tool } = known;
   // The look-up is by digest, of which a caller cannot choose a prefix; this keeps the last word constant-time.
-  const known = tool.tokens.some((stored) => timingSafeEqual(Buffer.from(stored), Buffer.from(hash)));
-  if (!known) return unknown(credential);
+  if (!timingSafeEqual(known.hash, Buffer.from(hash))) return unknown(credential);
   if (credential.slot === "the address" && !tool.tokenInUrl) {
     return no(
       "token-unknown",

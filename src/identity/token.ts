@@ -16,11 +16,16 @@ export function makeToken(): string {
 /** complete: somebody made it, though perhaps not for this configuration. other: no token of ours at all. */
 export type TokenShape = "complete" | "incomplete" | "other";
 
+/** Whether it looks like one, whatever its checksum. */
+export function hasTokenForm(text: string): boolean {
+  return text.length === PREFIX.length + RANDOM_LENGTH + CHECKSUM_LENGTH && text.startsWith(PREFIX);
+}
+
 export function tokenShape(text: string): TokenShape {
   if (!text.startsWith(PREFIX)) return "other";
   const body = text.slice(PREFIX.length);
   const random = body.slice(0, RANDOM_LENGTH);
-  const whole = body.length === RANDOM_LENGTH + CHECKSUM_LENGTH && /^[A-Za-z0-9_-]+$/.test(body);
+  const whole = hasTokenForm(text) && /^[A-Za-z0-9_-]+$/.test(body);
   return whole && checksum(random) === body.slice(RANDOM_LENGTH) ? "complete" : "incomplete";
 }
 

@@ -29,6 +29,18 @@ t.test("a token names its tool, each of several does, in one slot or in all", as
   t.match(identify(snapshot, [inUrl(B)]), { ok: true, tool: { name: "b" } });
 });
 
+t.test("a token with a wrong checksum is incomplete, also where its hash stands in the file", async (t) => {
+  const wrong = `${A.slice(0, -1)}${A.endsWith("x") ? "y" : "x"}`;
+  const other = snapshotOf(`gateway: https://gateway.example.com/v1
+tools:
+  a: { token: ["sha256:${hashToken(A)}", "sha256:${hashToken(wrong)}"] }
+`);
+  for (let time = 0; time < 2; time += 1) {
+    t.match(identify(other, [bearer(wrong)]), { ok: false, refusal: { code: "token-incomplete" } });
+    t.match(identify(other, [bearer(A)]), { ok: true, tool: { name: "a" } });
+  }
+});
+
 const refused: [string, Credential[], string, string][] = [
   ["nothing", [], "token-missing", "keybearer tools token"],
   ["a stranger's token", [bearer(STRANGER)], "token-unknown", "no tool has the token in authorization"],
