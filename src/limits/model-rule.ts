@@ -3,7 +3,9 @@
  * look a name up in a table, so a name in other letters would be refused there as well.
  */
 export function isInGroup(model: string, patterns: readonly string[]): boolean {
-  return patterns.some((pattern) => matches(model, pattern));
+  // By index: V8 makes an object for every step through a frozen list, which a configuration's lists are.
+  for (let at = 0; at < patterns.length; at += 1) if (matches(model, patterns[at] ?? "")) return true;
+  return false;
 }
 
 /**

@@ -173,6 +173,10 @@ const LATER =
 /** null: nothing that is billed by tokens, such as a list of models or a count of tokens. */
 export function meteringOf(method: string, endpoint: string): Metering | null {
   if (method !== "POST") return null;
+  // As it stands, what nearly every request asks for.
+  if (endpoint === "/v1/chat/completions") return "chat";
+  if (endpoint === "/v1/messages") return "messages";
+  if (endpoint === "/v1/responses") return "responses";
   const path = plainPath(endpoint);
   if (FREE.test(path) || LATER.test(path)) return null;
   return ENDINGS.find(([, ending]) => ending.test(path))?.[0] ?? "other";
