@@ -98,7 +98,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   };
 
   const port = await openDataPort(first.config.listen, {
-    ...{ clock, log, standings, tell: tail.tell, ...books },
+    ...{ clock, log, standings, followed: tail.followed, tell: tail.tell, ...books },
     ...{ snapshot, agents, forwarder: createForwarder(clock), owners: createOwners() },
     ...{ hosts: () => gate.hosts, stopping: () => gate.stopping, sandbox: onSandbox },
     rereadKey: (tool) => void reread(tool),

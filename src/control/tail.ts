@@ -3,6 +3,8 @@ import type { UsageRecord } from "../usage/record.ts";
 
 /** Tells whoever follows of every record as it is completed. Nobody who reads slowly costs memory or a request. */
 export interface Tail {
+  /** Whether anybody does. */
+  followed(): boolean;
   tell(record: UsageRecord): void;
   /** Answers with one JSON line a record, until either side ends. Throws when there are too many already. */
   follow(answer: ServerResponse): void;
@@ -40,6 +42,7 @@ export function createTail(): Tail {
   }
 
   return {
+    followed: () => readers.size > 0 || listeners.size > 0,
     tell(record) {
       for (const listener of listeners) listener(record);
       if (readers.size === 0) return;

@@ -3,7 +3,7 @@ import type { Limiter } from "../limits/limiter.ts";
 import { jsonText, type LineLogger } from "../logger.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Prices } from "../usage/prices.ts";
-import { type UsageRecord, wholeRecord } from "../usage/record.ts";
+import { type Closing, type Opening, type UsageRecord, wholeRecord } from "../usage/record.ts";
 import type { Strangers } from "../usage/strangers.ts";
 import { callOf } from "./counting.ts";
 import { NOTHING_SENT, type Outcome } from "./exchange.ts";
@@ -21,7 +21,8 @@ export interface SettleMeans {
   readonly strangers: Strangers;
   readonly limiter: Limiter;
   readonly running: Running;
-  /** For whoever follows live. */
+  /** Whether somebody follows live, and how they are told. */
+  readonly followed: () => boolean;
   readonly tell: (record: UsageRecord) => void;
   /** The gateway answered 401: the key may have been rotated where it is kept. */
   readonly rereadKey: (tool: string) => void;
@@ -50,42 +51,46 @@ export function settle(request: Request, ended: Outcome, means: SettleMeans): vo
     means.standings.note(tool.name, key, outcome);
     if (outcome.status === 401) means.rereadKey(tool.name);
   }
-  const whole = record(request, outcome, means);
-  settleLease(request, whole, means.limiter);
-  logLine(request, whole, outcome, means);
+  const opening = request.opening ?? openingOf(request);
+  const closing = closingOf(request, outcome, means.clock.now(), means.prices);
+  record(request, opening, closing, means);
+  settleLease(request, closing, means.limiter);
+  logLine(request, opening, closing, outcome, means);
 }
 
 /** What was held for it is settled to what it used. */
-function settleLease({ lease }: Request, whole: UsageRecord, limiter: Limiter): void {
+function settleLease({ lease }: Request, closing: Closing, limiter: Limiter): void {
   if (lease === null) return;
-  if (whole.counts)
-    limiter.settle(lease, { tokens: whole.counted_tokens, spend: whole.counted_microdollars });
+  if (closing.counts)
+    limiter.settle(lease, { tokens: closing.counted_tokens, spend: closing.counted_microdollars });
   else limiter.giveBack(lease);
   // Only what was reported: a guess must not be learnt from.
-  const call = whole.tokens_from === "reported" ? callOf(whole) : null;
+  const call = closing.tokens_from === "reported" ? callOf(closing) : null;
   if (call !== null) limiter.note(lease.tool, call);
 }
 
-function record(request: Request, outcome: Outcome, means: SettleMeans): UsageRecord {
-  const { clock, ledger, prices, strangers } = means;
-  const opening = request.opening ?? openingOf(request);
-  const closing = closingOf(request, outcome, clock.now(), prices);
+function record(request: Request, opening: Opening, closing: Closing, means: SettleMeans): void {
+  const { clock, ledger, strangers } = means;
   if (request.recorded) ledger.close(request.id, closing);
   else if (request.tool !== null || strangers.admit(clock.now())) ledger.add(opening, closing);
-  const whole = wholeRecord(opening, closing);
-  means.tell(whole);
-  return whole;
+  if (means.followed()) means.tell(wholeRecord(opening, closing));
 }
 
 /** Written out by hand, which takes a third of the time that a logger takes for so many fields. */
-function logLine(request: Request, whole: UsageRecord, outcome: Outcome, { log, clock }: SettleMeans): void {
+function logLine(
+  request: Request,
+  { id, tool, gateway, method, endpoint, model }: Opening,
+  closing: Closing,
+  outcome: Outcome,
+  { log, clock }: SettleMeans,
+): void {
   const fields =
-    `"id":"${whole.id}","tool":${orNull(whole.tool)},"gateway":${orNull(whole.gateway)},` +
-    `"method":${jsonText(whole.method)},"endpoint":${jsonText(whole.endpoint)},"model":${orNull(whole.model)},` +
-    `"status":${whole.status},"end":"${whole.end}","refusal":${orNull(whole.refusal)},` +
-    `"cause":${orNull(whole.cause)},"ms":${Math.round(clock.elapsed() - request.startedElapsed)},` +
-    `"bytes_in":${whole.bytes_in},"bytes_out":${whole.bytes_out},"input_tokens":${whole.input_tokens},` +
-    `"output_tokens":${whole.output_tokens},"cost_microdollars":${whole.cost_microdollars}`;
+    `"id":"${id}","tool":${orNull(tool)},"gateway":${orNull(gateway)},"method":${jsonText(method)},` +
+    `"endpoint":${jsonText(endpoint)},"model":${orNull(closing.model ?? model)},"status":${closing.status},` +
+    `"end":"${closing.end}","refusal":${orNull(closing.refusal)},"cause":${orNull(closing.cause)},` +
+    `"ms":${Math.round(clock.elapsed() - request.startedElapsed)},"bytes_in":${closing.bytes_in},` +
+    `"bytes_out":${closing.bytes_out},"input_tokens":${closing.input_tokens},` +
+    `"output_tokens":${closing.output_tokens},"cost_microdollars":${closing.cost_microdollars}`;
   const failed = outcome.end === "gateway-failed" || outcome.refusal !== null || outcome.cause !== null;
   if (failed) log.writeLine("warn", fields, outcome.refusal?.message ?? "request failed");
   else log.writeLine("info", fields, "request");

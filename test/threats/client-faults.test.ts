@@ -156,6 +156,7 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
     strangers: createStrangers(),
     limiter: createLimiter({ clock: systemClock, calendar: systemCalendar, spent: () => null }),
     running: createRunning(),
+    followed: () => false,
     tell: () => {},
     rereadKey: () => {},
     snapshot: () => snapshot,
