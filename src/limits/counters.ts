@@ -42,6 +42,10 @@ export interface Reservation {
   readonly spend: number | null;
   /** When it was let in, which tells the windows it counts in. */
   readonly at: number;
+  /** The counts of these windows, and the quota's. */
+  readonly counted: readonly Counts[];
+  /** The usage log counts it among its requests. */
+  logged: boolean;
 }
 
 export type Reserved =
@@ -67,10 +71,8 @@ export class Counters {
   readonly #calendar: Calendar;
   /** What the quota looks at. */
   readonly #ever: Counts = emptyCounts();
-  /** The calls under way. A slot is a place in this map, so none can be given back twice, or by somebody else. */
-  readonly #open = new Map<Reservation, readonly Counts[]>();
-  /** Those of them that the usage log does not know of yet. */
-  readonly #unlogged = new Set<Reservation>();
+  /** The calls under way. A slot is a place in this set, so none can be given back twice, or by somebody else. */
+  readonly #open = new Set<Reservation>();
   readonly #gauges: Gauges;
   /** Where a call that is let in now is counted: in each frame, and for the quota. */
   #counted: readonly Counts[];
@@ -95,14 +97,20 @@ export class Counters {
     const need = this.#needOf(ask, now);
     const shortage = this.#shortage(ask, need, now);
     if (shortage !== null) return { ok: false, shortage };
-    const reservation = { tokens: need.tokens, spend: ask.spend === null ? null : need.spend, at: now };
+    const held = ask.spend === null ? null : need.spend;
+    const reservation: Reservation = {
+      tokens: need.tokens,
+      spend: held,
+      at: now,
+      counted: this.#counted,
+      logged: false,
+    };
     for (const { requests, tokens, spend } of this.#counted) {
       requests.used += need.requests;
       tokens.held += need.tokens;
       spend.held += need.spend;
     }
-    this.#open.set(reservation, this.#counted);
-    this.#unlogged.add(reservation);
+    this.#open.add(reservation);
     return { ok: true, reservation };
   }
 
@@ -113,16 +121,15 @@ export class Counters {
 
   /** The call stands in the usage log from now on, which counts it among its requests. */
   logged(reservation: Reservation): void {
-    this.#unlogged.delete(reservation);
+    reservation.logged = true;
   }
 
   /** The call has ended. What nobody told counts as reserved. False: it was settled or cancelled before. */
   settle(reservation: Reservation, used: Used): boolean {
     const tokens = told(used.tokens) ?? reservation.tokens;
     const spend = told(used.spend) ?? reservation.spend ?? 0;
-    const counted = this.#close(reservation);
-    if (counted === null) return false;
-    for (const counts of counted) {
+    if (!this.#close(reservation)) return false;
+    for (const counts of reservation.counted) {
       counts.tokens.used += tokens;
       counts.spend.used += spend;
     }
@@ -131,9 +138,8 @@ export class Counters {
 
   /** Nothing of it ever reached the gateway: as if it had not been. False: it was settled or cancelled before. */
   cancel(reservation: Reservation): boolean {
-    const counted = this.#close(reservation);
-    if (counted === null) return false;
-    for (const { requests } of counted) requests.used = Math.max(0, requests.used - 1);
+    if (!this.#close(reservation)) return false;
+    for (const { requests } of reservation.counted) requests.used = Math.max(0, requests.used - 1);
     return true;
   }
 
@@ -221,20 +227,17 @@ export class Counters {
   }
 
   #unloggedIn(counts: Counts): number {
-    return [...this.#unlogged].filter((one) => this.#open.get(one)?.includes(counts)).length;
+    return [...this.#open].filter(({ logged, counted }) => !logged && counted.includes(counts)).length;
   }
 
-  /** Gives back what was held; where the call was counted, or null: it was settled or cancelled before. */
-  #close(reservation: Reservation): readonly Counts[] | null {
-    const counted = this.#open.get(reservation);
-    if (counted === undefined) return null;
-    this.#open.delete(reservation);
-    this.#unlogged.delete(reservation);
-    for (const counts of counted) {
+  /** Gives back what was held. False: it was settled or cancelled before. */
+  #close(reservation: Reservation): boolean {
+    if (!this.#open.delete(reservation)) return false;
+    for (const counts of reservation.counted) {
       counts.tokens.held -= reservation.tokens;
       counts.spend.held -= reservation.spend ?? 0;
     }
-    return counted;
+    return true;
   }
 
   #roll(now: number): Frames {

@@ -1,7 +1,7 @@
 import t, { type Test } from "tap";
 import type { Counters, Reservation } from "../../src/limits/counters.ts";
 import type { Shortage } from "../../src/limits/shortage.ts";
-import { at, counters, DAY, FREE, HOUR, MINUTE, SECOND, terms } from "./limits-under-test.ts";
+import { at, counters, DAY, FREE, HOUR, MINUTE, NEVER, SECOND, terms } from "./limits-under-test.ts";
 
 const NOW = at("2026-11-15T12:00:00Z");
 const DOLLAR = 1_000_000;
@@ -9,7 +9,7 @@ const DOLLAR = 1_000_000;
 function taken(t: Test, limits: Counters, ask = FREE, now = NOW): Reservation {
   const reserved = limits.reserve(ask, now);
   if (!reserved.ok) t.fail(`refused by ${JSON.stringify(reserved.shortage)}`);
-  return reserved.ok ? reserved.reservation : { tokens: 0, spend: 0, at: now };
+  return reserved.ok ? reserved.reservation : NEVER;
 }
 
 function refusal(

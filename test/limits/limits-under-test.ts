@@ -1,4 +1,4 @@
-import { Counters } from "../../src/limits/counters.ts";
+import { Counters, type Reservation } from "../../src/limits/counters.ts";
 import type { Terms } from "../../src/limits/gauges.ts";
 import type { Calendar } from "../../src/limits/windows.ts";
 import { toolOf } from "../doubles/parsed-config.ts";
@@ -36,3 +36,5 @@ export const HOUR = 60 * MINUTE;
 export const DAY = 24 * HOUR;
 /** What costs neither tokens nor money. */
 export const FREE = { tokens: 0, spend: 0 };
+/** A reservation that nobody made. */
+export const NEVER: Reservation = { ...FREE, at: 0, counted: [], logged: false };

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import t, { type Test } from "tap";
 import { Counters, type Reservation } from "../../src/limits/counters.ts";
 import { type Joined, type Waiter, WaitingQueue } from "../../src/limits/waiting.ts";
-import { at, counters, DAY, FREE, HOUR, MINUTE, SECOND, terms, utc } from "./limits-under-test.ts";
+import { at, counters, DAY, FREE, HOUR, MINUTE, NEVER, SECOND, terms, utc } from "./limits-under-test.ts";
 
 const NOW = at("2026-11-15T12:00:00Z");
 /** Both clocks, so many milliseconds on. The one that only goes forward began elsewhere. */
@@ -15,7 +15,7 @@ function waits(t: Test, joined: Joined): Waiter {
 
 function goes(t: Test, joined: Joined): Reservation {
   if (joined.state !== "go") t.fail(`it ${joined.state}: ${JSON.stringify(joined)}`);
-  return joined.state === "go" ? joined.reservation : { tokens: 0, spend: 0, at: 0 };
+  return joined.state === "go" ? joined.reservation : NEVER;
 }
 
 const END = { tokens: 0, spend: 0 };
