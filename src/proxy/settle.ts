@@ -84,6 +84,9 @@ function logLine(
   outcome: Outcome,
   { log, clock }: SettleMeans,
 ): void {
+  const failed = outcome.end === "gateway-failed" || outcome.refusal !== null || outcome.cause !== null;
+  const level = failed ? "warn" : "info";
+  if (!log.isLevelEnabled(level)) return;
   const fields =
     `"id":"${id}","tool":${orNull(tool)},"gateway":${orNull(gateway)},"method":${jsonText(method)},` +
     `"endpoint":${jsonText(endpoint)},"model":${orNull(closing.model ?? model)},"status":${closing.status},` +
@@ -91,9 +94,7 @@ function logLine(
     `"ms":${Math.round(clock.elapsed() - request.startedElapsed)},"bytes_in":${closing.bytes_in},` +
     `"bytes_out":${closing.bytes_out},"input_tokens":${closing.input_tokens},` +
     `"output_tokens":${closing.output_tokens},"cost_microdollars":${closing.cost_microdollars}`;
-  const failed = outcome.end === "gateway-failed" || outcome.refusal !== null || outcome.cause !== null;
-  if (failed) log.writeLine("warn", fields, outcome.refusal?.message ?? "request failed");
-  else log.writeLine("info", fields, "request");
+  log.writeLine(level, fields, failed ? (outcome.refusal?.message ?? "request failed") : "request");
 }
 
 function orNull(text: string | null): string {
