@@ -20,7 +20,10 @@ export function handle(req: IncomingMessage, res: ServerResponse, means: HandleM
   return settling(request, means, () => serve(req, res, request, means));
 }
 
-/** A request, from top to bottom. Every step can refuse; every ending goes through settle. */
+/**
+ * A request, from top to bottom. Every step can refuse; every ending goes through settle. Steps that rarely have to wait
+ * are waited for only then: each wait costs a turn of the microtasks and what it keeps for it.
+ */
 async function serve(
   req: IncomingMessage,
   res: ServerResponse,
@@ -42,22 +45,25 @@ async function serve(
   request.endpoint = endpointOf(routed.path);
 
   const credentials = readCredentials(req.headers, routed.token);
-  const identified = await whoCalls(snapshot, credentials, () => means.owners.of(req.socket));
+  const calling = whoCalls(snapshot, credentials, () => means.owners.of(req.socket));
+  const identified = calling instanceof Promise ? await calling : calling;
   if (!identified.ok) return end(identified.refusal);
   const notLetIn = letIn(request, identified, req.headers.origin);
   if (notLetIn !== null) return end(notLetIn);
   means.running.add(request, req.socket);
 
   if (req.headers.expect?.toLowerCase() === "100-continue") res.writeContinue();
-  const unread = await readBody(req, request);
+  const reading = readBody(req, request);
+  const unread = reading instanceof Promise ? await reading : reading;
   if (unread !== null) return end(unread);
   // It may leave whenever something is waited for, and nobody would hear of that any more.
   const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
   if (hasLeft(req, request)) return left();
-  const noRoom = await findRoom(req, request, means);
+  const finding = findRoom(req, request, means);
+  const noRoom = finding instanceof Promise ? await finding : finding;
   if (noRoom === "left") return left();
   if (noRoom !== null) return end(noRoom);
-  const asking = await askingOf(req, request);
+  const asking = request.tool?.askUsage ? await askingOf(req, request) : null;
   if (hasLeft(req, request)) return left();
   request.recorded = await openRecord(request, means.ledger);
   if (!request.recorded) return end(logUnavailable(means.ledger.state()));
