@@ -16,7 +16,6 @@ import { incomingHeaders, reasonPhrase, reframe, withCause, withOwn } from "./he
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
 import { closedEarly, isConnected, mayTryAgain } from "./kept-connection.ts";
 import { passOn } from "./pass-on.ts";
-import { sendBody } from "./upload.ts";
 
 /**
  * One call while it runs: the request goes out, the answer comes back, and one Outcome is told. Whoever ends it first, the
@@ -26,7 +25,8 @@ export class Call {
   readonly #exchange: Exchange;
   readonly #clock: Clock;
   readonly #resolve: (outcome: Outcome) => void;
-  readonly #send: (exchange: Exchange) => ClientRequest;
+  /** Sends the request, once more where it is called once more. */
+  readonly #send: (exchange: Exchange, call: Call) => void;
   readonly #deadline: Deadline;
   #outgoing: ClientRequest | null = null;
   #answer: IncomingMessage | null = null;
@@ -41,7 +41,7 @@ export class Call {
     exchange: Exchange,
     clock: Clock,
     resolve: (outcome: Outcome) => void,
-    send: (exchange: Exchange) => ClientRequest,
+    send: (exchange: Exchange, call: Call) => void,
   ) {
     this.#exchange = exchange;
     this.#clock = clock;
@@ -58,36 +58,31 @@ export class Call {
     // That a client left is told by the two above; unheard, it would end the process.
     req.on("error", () => {});
     this.#begin();
-    sendBody(this.#exchange, () => this.#outgoing, this.#onSent);
   }
 
   #begin(): void {
-    const { timeouts } = this.#exchange.gateway;
-    this.#deadline.await("connect", timeouts.connect);
+    this.#deadline.await("connect", this.#exchange.gateway.timeouts.connect);
     try {
-      const outgoing = this.#send(this.#exchange);
-      this.#outgoing = outgoing;
-      outgoing.on("response", (answer) => this.#onAnswer(answer));
-      outgoing.on("error", (error) => this.#onFailure(error));
-      // Not every end of a call is an error to Node: a 101 nobody asked for only closes.
-      outgoing.on("close", () => {
-        // Nearly always the answer is there, and then no error is made, which costs more than the rest of this.
-        if (this.#outgoing === outgoing && this.#answer === null) this.#onFailure(closedEarly());
-      });
-      if (outgoing.reusedSocket) this.#onConnected();
-      else outgoing.once("socket", (socket) => this.#onConnection(outgoing, socket));
-      // Only what has no body is sent a second time.
-      if (this.#triedAgain) outgoing.end();
+      this.#send(this.#exchange, this);
     } catch (error) {
-      this.#onFailure(error instanceof Error ? error : new Error(String(error)));
+      this.onFailure(error instanceof Error ? error : new Error(String(error)));
     }
   }
 
-  /** There is a socket for this call, connected or about to be. */
-  #onConnection(outgoing: ClientRequest, socket: Socket): void {
+  /** There is a socket for this call, connected or about to be; null: a kept one. */
+  onConnection(outgoing: ClientRequest, socket: Socket | null): void {
+    this.#outgoing = outgoing;
     // Too late: the client left or was answered while the connection was made. Nothing may be sent any more.
-    if (this.#settled) outgoing.destroy();
-    else if (isConnected(outgoing, socket)) this.#onConnected();
+    if (this.#settled) {
+      outgoing.destroy();
+      return;
+    }
+    // Not every end of a call is an error to Node: a 101 nobody asked for only closes.
+    outgoing.on("close", () => {
+      // Nearly always the answer is there, and then no error is made, which costs more than the rest of this.
+      if (this.#outgoing === outgoing && this.#answer === null) this.onFailure(closedEarly());
+    });
+    if (socket === null || isConnected(outgoing, socket)) this.#onConnected();
     else socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", () => this.#onConnected());
   }
 
@@ -96,13 +91,14 @@ export class Call {
     this.#deadline.await("first_byte", this.#exchange.gateway.timeouts.firstByte);
   }
 
-  readonly #onSent = (chunk: Buffer): void => {
+  /** A piece of what the client sent. */
+  readonly onSent = (chunk: Buffer): void => {
     this.#bytesIn += chunk.length;
     this.#exchange.seeBody?.(chunk);
     this.#deadline.touch("first_byte");
   };
 
-  #onAnswer(answer: IncomingMessage): void {
+  onAnswer(answer: IncomingMessage): void {
     try {
       this.#takeAnswer(answer);
     } catch (error) {
@@ -133,7 +129,7 @@ export class Call {
   }
 
   /** The request could not be sent, or its sending broke. */
-  #onFailure(error: Error): void {
+  onFailure(error: Error): void {
     // Once the answer is there, trouble with the upload shows on the answer itself or does not matter; and when the
     // client is gone, its `close` settles.
     if (this.#answer !== null || this.#exchange.req.socket.destroyed || this.#settled) return;

@@ -1,8 +1,9 @@
-import { type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
+import { type Agent, type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { Socket } from "node:net";
 import { createProxyServer } from "http-proxy-3";
 import type { Clock } from "../clock.ts";
+import type { Way } from "./agents.ts";
 import { Call } from "./call.ts";
 import type { Exchange, Outcome, UpgradeExchange } from "./exchange.ts";
 import { byName } from "./headers.ts";
@@ -17,15 +18,24 @@ export interface Forwarder {
 }
 
 /**
- * Connections that become something else are joined by http-proxy-3. A plain request is sent by node:http itself: the
- * engine would build its headers, address and options anew, which costs as much as all of our own steps before it, and
- * none of its settings would be left on (answers are handled by us, addresses and headers are final).
+ * What still comes while it is sent, a long upload or a connection that becomes a WebSocket, is joined to the gateway by
+ * http-proxy-3. A request that is here whole, as nearly every one is, has no use for that: node:http sends it as it is.
  */
 export function createForwarder(clock: Clock): Forwarder {
+  const calls = new WeakMap<IncomingMessage, Call>();
   const upgrades = new WeakMap<IncomingMessage, UpgradeCall>();
   // No key and no header goes into these options: the engine prints them under DEBUG.
   // toProxy: otherwise the engine would normalise the path as a URL.
-  const engine = createProxyServer({ prependPath: false, toProxy: true, secure: true });
+  const engine = createProxyServer({
+    selfHandleResponse: true,
+    prependPath: false,
+    toProxy: true,
+    secure: true,
+  });
+  engine.on("proxyReq", (request, req, _res, _options, socket) =>
+    calls.get(req)?.onConnection(request, socket),
+  );
+  engine.on("proxyRes", (answer, req) => calls.get(req)?.onAnswer(answer));
   engine.on("proxyReqWs", (request: ClientRequest, req: IncomingMessage) =>
     upgrades.get(req)?.onRequest(request),
   );
@@ -33,37 +43,42 @@ export function createForwarder(clock: Clock): Forwarder {
   // `close` settles.
   engine.on("error", () => {});
 
+  const sendComing = (exchange: Exchange, call: Call) => {
+    const { req, res, way, path, headers } = exchange;
+    calls.set(req, call);
+    req.on("data", call.onSent);
+    // The engine copies req.headers and lays options.headers over them. They start empty, so that the gateway gets
+    // exactly what headers.ts built.
+    req.headers = {};
+    req.url = path;
+    const options = { ...targetOf(way), headers: byName(headers), ssl: fixed(path) };
+    engine.web(req, res, options, (error) => call.onFailure(error));
+  };
+
   return {
     forward(exchange) {
+      const send = exchange.body === null && exchange.asking === null ? sendComing : sendWhole;
       return new Promise((resolve) => new Call(exchange, clock, resolve, send).start());
     },
     forwardUpgrade(exchange) {
       return new Promise((resolve) => {
         const { req, socket, head, way, path } = exchange;
-        const { address, agent } = way;
         const call = new UpgradeCall(exchange, clock, resolve);
         upgrades.set(req, call);
         // The engine looks at these two before it does anything; the rest of what the client sent stays here.
         req.headers = { upgrade: "websocket", connection: "upgrade" };
         req.url = path;
-        const target = {
-          protocol: address.secure ? "https:" : "http:",
-          host: address.host,
-          hostname: address.hostname,
-          port: address.port,
-        };
         const headers = { ...byName(exchange.headers), connection: "Upgrade", upgrade: "websocket" };
-        const options = { target, headers, agent, ssl: fixed(path) };
+        const options = { ...targetOf(way), headers, ssl: fixed(path) };
         engine.ws(req, socket as Socket, head, options, (error) => call.onFailure(error));
       });
     },
   };
 }
 
-/** May throw, as Node does at a header that it will not write. */
-function send({ req, way, path, headers }: Exchange): ClientRequest {
+function sendWhole({ req, way, path, headers, body, asking }: Exchange, call: Call): void {
   const { address, agent } = way;
-  return (address.secure ? httpsRequest : httpRequest)({
+  const outgoing = (address.secure ? httpsRequest : httpRequest)({
     host: address.hostname,
     port: address.port,
     method: req.method ?? "GET",
@@ -73,6 +88,30 @@ function send({ req, way, path, headers }: Exchange): ClientRequest {
     // Whatever the environment says about it (NODE_TLS_REJECT_UNAUTHORIZED).
     rejectUnauthorized: true,
   });
+  outgoing.on("response", (answer) => call.onAnswer(answer));
+  outgoing.on("error", (error) => call.onFailure(error));
+  // A kept connection is there at once, and its `socket` event would come a tick later.
+  if (outgoing.reusedSocket) call.onConnection(outgoing, null);
+  else outgoing.once("socket", (socket) => call.onConnection(outgoing, socket));
+  if (body !== null) for (const chunk of body) call.onSent(chunk);
+  // Read away: another one is sent in its place.
+  else req.on("data", call.onSent);
+  const chunks = asking === null ? (body ?? []) : [asking.body];
+  for (let i = 0; i < chunks.length - 1; i += 1) outgoing.write(chunks[i]);
+  outgoing.end(chunks.at(-1));
+}
+
+interface Target {
+  readonly protocol: string;
+  readonly host: string;
+  readonly hostname: string;
+  readonly port: number;
+}
+
+/** As URL names the parts: the engine would parse an address for every request. */
+function targetOf({ address, agent }: Way): { target: Target; agent: Agent } {
+  const { secure, host, hostname, port } = address;
+  return { target: { protocol: secure ? "https:" : "http:", host, hostname, port }, agent };
 }
 
 /**
