@@ -67,7 +67,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   // The version now: once the package is replaced under it, the file tells of another one than the one that runs.
   const [startedAt, running] = [clock.elapsed(), version()];
   const prepared = await prepare(options, clock);
-  const { loaded, control, newcomer, first, trust, keyring, vault, log, whenLate } = prepared;
+  const { loaded, control, newcomer, first, trust, keyring, vault, owners, log, whenLate } = prepared;
   const onSandbox = () => newcomer?.serving() ?? false;
   const [agents, tail] = [createAgents(clock), createTail()];
   const gate = { hosts: [] as readonly string[], stopping: false, onSwap: () => {} };
@@ -99,7 +99,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
 
   const port = await openDataPort(first.config.listen, {
     ...{ clock, log, standings, followed: tail.followed, tell: tail.tell, ...books },
-    ...{ snapshot, agents, forwarder: createForwarder(clock), owners: createOwners() },
+    ...{ snapshot, agents, forwarder: createForwarder(clock), owners },
     ...{ hosts: () => gate.hosts, stopping: () => gate.stopping, sandbox: onSandbox },
     rereadKey: (tool) => void reread(tool),
   }).catch(async (error) => {
@@ -115,7 +115,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const probing = createProbing({ clock, snapshot, agentFor: agents.agentFor, ...books });
   const shown = { places, clock, log, books, mirror, tail, status, snapshot, port, probing, reload };
   const dashboard = createDashboardPort({ ...shown, sandbox: onSandbox });
-  gate.onSwap = () => void dashboard.follow();
+  gate.onSwap = () => [dashboard.follow(), owners.prepare(snapshot().processTools)];
   control.serve({ status, ...owner, tail, mirror, probing, open: (peer) => dashboard.open(peer) });
   mirror.change(reload.snapshot);
   await dashboard.follow();
@@ -155,7 +155,9 @@ async function prepare(options: DaemonOptions, clock: Clock) {
   const newcomer = loaded.config === null ? await welcome(options, clock) : null;
   const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
   keys.log.level = first.config.log.level;
-  return { loaded, control, newcomer, first, ...keys };
+  const owners = createOwners();
+  await owners.prepare(first.processTools);
+  return { loaded, control, newcomer, first, owners, ...keys };
 }
 
 /** With a config.yaml the sandbox is never served, and none of it read: not at the start, and not later. */

@@ -1,4 +1,4 @@
-import { mem } from "systeminformation";
+import { freemem } from "node:os";
 import type { Clock } from "../clock.ts";
 import type { Problem } from "../config/problem.ts";
 import type { Snapshot } from "../config/snapshot.ts";
@@ -124,7 +124,7 @@ export async function statusOf(means: StatusMeans): Promise<Status> {
     usage: usageStatus(means),
     consoles: means.mirror.status(),
     dashboard: means.dashboard,
-    machine: await machine(),
+    machine: machine(),
   };
 }
 
@@ -139,12 +139,11 @@ function usageStatus({ ledger, strangers }: StatusMeans): UsageStatus {
   };
 }
 
-async function machine(): Promise<Status["machine"]> {
-  const memory = await mem().catch(() => null);
+function machine(): Status["machine"] {
   return {
     node: process.version,
     platform: `${process.platform}-${process.arch}`,
-    memory_free: memory?.available ?? 0,
+    memory_free: freemem(),
     rss: process.memoryUsage.rss(),
   };
 }

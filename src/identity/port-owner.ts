@@ -1,5 +1,3 @@
-import { networkConnections } from "systeminformation";
-
 export interface PortOwner {
   readonly pid: number;
   readonly program: string;
@@ -8,6 +6,8 @@ export interface PortOwner {
 /** Who listens on a port, where the system tells it to this user; else null. */
 export async function portOwner(port: number): Promise<PortOwner | null> {
   try {
+    // Only now: it is large, and whoever finds the port free never needs it.
+    const { networkConnections } = await import("systeminformation");
     for (const connection of await networkConnections()) {
       const { pid, localPort, state, process } = connection;
       if (state === "LISTEN" && localPort === String(port) && pid > 0) return { pid, program: process };

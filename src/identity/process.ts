@@ -2,7 +2,7 @@ import { execFile } from "node:child_process";
 import { readlink, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { promisify } from "node:util";
-import { networkConnections } from "systeminformation";
+import type { Tool } from "../config/shape.ts";
 
 /** The program at the other end of a loopback connection. */
 export interface Owner {
@@ -12,25 +12,43 @@ export interface Owner {
 }
 
 export interface Owners {
+  /**
+   * To be called with every new snapshot's tools that ask for their program, and not with the first request of one: the
+   * package may be replaced under a daemon that runs. Never rejects.
+   */
+  prepare(tools: readonly Tool[]): Promise<void>;
   /** null: it belongs to another user, is gone, or the system does not tell. Asked once for each connection. */
   of(socket: Socket): Promise<Owner | null>;
 }
 
+type Library = typeof import("systeminformation");
+
 export function createOwners(): Owners {
   const found = new WeakMap<Socket, Promise<Owner | null>>();
+  // Most have no such tool, and would hold 8 MB for nothing.
+  let library: Promise<Library> | null = null;
+  const loaded = () => {
+    library ??= import("systeminformation");
+    return library;
+  };
   return {
+    async prepare(tools) {
+      if (tools.length > 0) await loaded().catch(() => null);
+    },
     of(socket) {
       const known = found.get(socket);
       if (known !== undefined) return known;
-      const owner = findOwner(socket).catch(() => null);
+      const owner = loaded()
+        .then((system) => findOwner(system, socket))
+        .catch(() => null);
       found.set(socket, owner);
       return owner;
     },
   };
 }
 
-async function findOwner({ remotePort, localPort }: Socket): Promise<Owner | null> {
-  const connections = await networkConnections();
+async function findOwner(system: Library, { remotePort, localPort }: Socket): Promise<Owner | null> {
+  const connections = await system.networkConnections();
   // Seen from the other end: its own port is our remote one. Both ends stand in the list.
   const end = connections.find(
     (connection) =>

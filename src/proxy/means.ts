@@ -9,7 +9,7 @@ export interface HandleMeans extends SettleMeans {
   readonly snapshot: () => Snapshot;
   readonly forwarder: Forwarder;
   readonly agents: Agents;
-  readonly owners: Owners;
+  readonly owners: Pick<Owners, "of">;
   /** Every `host:port` under which tools may call. */
   readonly hosts: () => readonly string[];
   readonly stopping: () => boolean;
