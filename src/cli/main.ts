@@ -1,13 +1,20 @@
 #!/usr/bin/env node
-import { CommanderError } from "commander";
+import { type Command, CommanderError } from "commander";
 import { EXIT } from "../start-failure.ts";
+import { framed } from "./frame.ts";
 import { outliveReaders } from "./output.ts";
-import { createProgram } from "./program.ts";
+import { runCommand } from "./run.ts";
+
+/** A daemon never needs the other commands, and would wait for them and hold them in memory. */
+async function programFor(word: string | undefined): Promise<Command> {
+  return word === "run" ? framed([runCommand()]) : (await import("./program.ts")).createProgram();
+}
 
 outliveReaders();
 /** Everything a command prints goes through here, so that nothing else touches the process. */
 try {
-  await createProgram().parseAsync(process.argv);
+  const program = await programFor(process.argv[2]);
+  await program.parseAsync(process.argv);
 } catch (error) {
   if (error instanceof CommanderError) {
     // Commander has said what is wrong; asking for help or the version is no mistake.

@@ -1,9 +1,8 @@
-import { Command } from "commander";
-import { version } from "../version.ts";
+import type { Command } from "commander";
 import { checkCommand } from "./check.ts";
 import { completeCommand, completionCommand } from "./completion/command.ts";
 import { doctorCommand } from "./doctor/command.ts";
-import { withHelp } from "./help/help.ts";
+import { framed } from "./frame.ts";
 import { initCommand } from "./init/init.ts";
 import { keysCommand } from "./keys.ts";
 import { mirrorCommand } from "./mirror/command.ts";
@@ -17,21 +16,8 @@ import { trustCommand } from "./trust.ts";
 import { usageCommand } from "./usage/command.ts";
 import { useCommand } from "./use/command.ts";
 
-/** A screen is 24 lines of 80 columns, and commander wraps everything but this. */
-const AFTER = `
-exit codes: 0 fine, 1 failed, 2 usage, 69 port taken, 75 runs already, 78 config
-more: keybearer help <command>. config: $KEYBEARER_HOME or ~/.config/keybearer`;
-
 export function createProgram(): Command {
-  const program = new Command("keybearer")
-    .description("keeps your model gateway keys in one place; tools call localhost instead")
-    .version(version(), "-V, --version", "print the version")
-    .helpOption("-h, --help", "print this help")
-    .addHelpText("after", AFTER)
-    .exitOverride()
-    // What stands behind a command belongs to it: `usage` and `usage export` have options of the same names.
-    .enablePositionalOptions();
-  for (const command of [
+  const commands = [
     initCommand(),
     runCommand(),
     checkCommand(),
@@ -47,9 +33,6 @@ export function createProgram(): Command {
     serviceCommand(),
     openCommand(),
     completionCommand(),
-  ]) {
-    program.addCommand(command);
-  }
-  program.addCommand(completeCommand(), { hidden: true });
-  return withHelp(program);
+  ];
+  return framed(commands, [completeCommand()]);
 }
