@@ -1,7 +1,8 @@
 import { readFileSync } from "node:fs";
+import { packageFolder } from "./package-folder.ts";
 
-/** From package.json, which lies one folder above both src/ and dist/. */
+/** From package.json. */
 export function version(): string {
-  const text = readFileSync(new URL("../package.json", import.meta.url), "utf8");
+  const text = readFileSync(new URL("package.json", packageFolder()), "utf8");
   return String(JSON.parse(text).version);
 }

@@ -22,6 +22,7 @@ const RANKS: readonly (readonly string[])[] = [
     "reason",
     "logger",
     "log-stream",
+    "package-folder",
     "version",
     "start-failure",
   ],

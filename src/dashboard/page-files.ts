@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { packageFolder } from "../package-folder.ts";
 
 /** The page, whole and in memory: an upgrade that replaces the files under a running daemon must not mix two versions. */
 export type PageFiles = ReadonlyMap<string, PageFile>;
@@ -17,9 +18,7 @@ const FILES: readonly (readonly [path: string, name: string, type: string])[] = 
 ];
 
 /** What the build put there; null: nothing, as when it was never built. */
-export function readPageFiles(
-  folder: URL = new URL("../../dist/dashboard/", import.meta.url),
-): PageFiles | null {
+export function readPageFiles(folder: URL = new URL("dist/dashboard/", packageFolder())): PageFiles | null {
   try {
     return new Map(
       FILES.map(([path, name, type]) => [path, { type, body: readFileSync(new URL(name, folder)) }]),

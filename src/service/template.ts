@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
+import { packageFolder } from "../package-folder.ts";
 
-/** A template as it lies in the package, one folder above both src/ and dist/. */
+/** A template as it lies in the package. */
 export function template(name: "keybearer.service" | "com.keybearer.plist"): string {
-  return readFileSync(new URL(`../../service/${name}`, import.meta.url), "utf8");
+  return readFileSync(new URL(`service/${name}`, packageFolder()), "utf8");
 }

@@ -1,6 +1,16 @@
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import type { MatchLogic, ModelInfo, ModelPrice, Provider } from "@pydantic/genai-prices";
-import { ANY_PREVIEW, namesInList, oneSpelling } from "./model-names.ts";
+import { packageFolder } from "../package-folder.ts";
+import { namesInList } from "./model-names.ts";
+import {
+  type Amount,
+  ofDay,
+  type PricedModel,
+  type PricesThen,
+  type PriceTable,
+  type TokenPrices,
+  tableOf,
+} from "./price-table.ts";
 import type { Tokens } from "./record.ts";
 
 /** The built-in list: what the makers of the models ask for them. It is part of the program and asks nobody. */
@@ -9,115 +19,71 @@ export interface PriceList {
   picodollars(model: string, tokens: Tokens, at: number): number | null;
 }
 
-type Library = typeof import("@pydantic/genai-prices");
-type Amount = ModelPrice[string];
-/** Prices at a time. */
-type PricedModel = (at: number) => ModelPrice;
-
-/** Who makes models: resellers ask other prices. Z.ai's list in dollars goes before its list in yuan. */
-const MAKERS = [
-  "anthropic",
-  "openai",
-  "google",
-  "x-ai",
-  "deepseek",
-  "moonshotai",
-  "mistral",
-  "cohere",
-  "perplexity",
-  "zai",
-  "zhipuai",
-  "minimax",
-  "voyageai",
-];
-
-/** Sound and speech cost several times what text does, and a count of tokens does not tell which they were. */
-const MIXED = /audio|realtime|live|transcribe/;
-const MIXED_OUTPUT = /^output_(?:audio|image|video)_mtok$/;
-
 /** How many names that were asked for are remembered. */
 const MOST_NAMES = 1000;
 
-/**
- * Loading takes some tens of milliseconds and some megabytes, so that it happens when the first price is asked for, or
- * before. Not by import(), which nobody could wait for in the middle of a request.
- */
+/** Read at once, since the package may be replaced later; taken apart when the first price is asked for. */
 export function loadPriceList(): PriceList {
-  const library: Library = createRequire(import.meta.url)("@pydantic/genai-prices");
-  const models = new Map<string, PricedModel>();
-  for (const [name, model] of MAKERS.flatMap((id) => modelsOf(library, id))) {
-    // The first to claim a name has it.
-    if (!models.has(name)) models.set(name, model);
-  }
+  const text = readBuilt();
+  // Not built: the list itself, which takes some tens of milliseconds and megabytes. Not by import(), which nobody could
+  // wait for in the middle of a request.
+  const table = text === null ? tableOf(createRequire(import.meta.url)("@pydantic/genai-prices")) : null;
+  let models: ReadonlyMap<string, PricedModel> | null = null;
   const found = new Map<string, PricedModel | null>();
   const find = (model: string): PricedModel | null => {
     const known = found.get(model);
     if (known !== undefined) return known;
-    const name = namesInList(model).find((candidate) => models.has(candidate));
-    const priced = (name === undefined ? undefined : models.get(name)) ?? null;
+    models ??= byName(table ?? JSON.parse(text ?? ""));
+    const all = models;
+    const name = namesInList(model).find((candidate) => all.has(candidate));
+    const priced = (name === undefined ? undefined : all.get(name)) ?? null;
     if (found.size >= MOST_NAMES) found.clear();
     found.set(model, priced);
     return priced;
   };
   return {
     picodollars(model, tokens, at) {
-      const priced = find(model);
-      return priced === null ? null : priceOf(priced(at), tokens);
+      const prices = find(model)?.prices;
+      return prices === undefined ? null : priceOf(pricesAt(prices, at), tokens);
     },
   };
 }
 
-function modelsOf(library: Library, maker: string): [string, PricedModel][] {
-  const provider = library.findProvider({ providerId: maker });
-  if (provider === undefined) return [];
-  const own = provider.models.filter(({ id }) => !MIXED.test(id) && !isResold(maker, id));
-  return own.flatMap((model) => {
-    const priced = pricedModel(library, provider, model);
-    return namesOf(model).map((name): [string, PricedModel] => [name, priced]);
-  });
+/** What the build made of the list; null: this is not built. */
+function readBuilt(): string | null {
+  if (import.meta.url.endsWith(".ts")) return null;
+  try {
+    return readFileSync(new URL("dist/prices.json", packageFolder()), "utf8");
+  } catch {
+    return null;
+  }
 }
 
-function isResold(maker: string, id: string): boolean {
-  return maker === "google" && !/^gem(?:ini|ma)-/.test(id);
+function byName({ models }: PriceTable): ReadonlyMap<string, PricedModel> {
+  const named = new Map<string, PricedModel>();
+  for (const model of models) for (const name of model.names) if (!named.has(name)) named.set(name, model);
+  return named;
 }
 
-/** Most prices are the same at all times. For the others the list's own reading of the clock is asked. */
-function pricedModel(library: Library, provider: Provider, model: ModelInfo): PricedModel {
-  const { prices } = model;
-  if (!Array.isArray(prices)) return () => prices;
-  const alone = { ...provider, models: [{ ...model, match: { equals: "it" } }] };
-  return (at) => library.calcPrice({}, "it", { provider: alone, timestamp: new Date(at) })?.model_price ?? {};
+function pricesAt(prices: readonly PricesThen[], at: number): TokenPrices | null {
+  return (prices.findLast((then) => holds(then, at)) ?? prices[0])?.prices ?? null;
 }
 
-/**
- * The names that the list gives a model. It matches more than these by how they begin or what they contain, but that
- * would find a price for every new model that is named after an old one.
- */
-function namesOf({ id, match }: ModelInfo): string[] {
-  const names = [id, ...literals(match)].filter((name) => !name.startsWith("ft:"));
-  return names.map((name) => oneSpelling(name.replace(/[-@]$/, "")));
+function holds({ since, between }: PricesThen, at: number): boolean {
+  if (since !== undefined) return at >= since;
+  if (between === undefined) return true;
+  const [time, [from, to]] = [ofDay(at), between];
+  return to < from ? time >= from || time < to : time >= from && time < to;
 }
 
-function literals(match: MatchLogic): string[] {
-  if ("or" in match) return match.or.flatMap(literals);
-  if ("and" in match) return match.and.flatMap(literals);
-  if ("regex" in match) return [];
-  // Which of a model's previews are the same as the model, only the list knows.
-  if ("starts_with" in match) return [match.starts_with, `${match.starts_with}${ANY_PREVIEW}`];
-  return Object.values(match);
-}
-
-/**
- * A kind of token without a price of its own costs what the kind costs that it is a part of. null: this is not paid for
- * by tokens, or by more than tokens tell.
- */
-function priceOf(prices: ModelPrice, tokens: Tokens): number | null {
+/** A kind of token without a price of its own costs what the kind costs that it is a part of. */
+function priceOf(prices: TokenPrices | null, tokens: Tokens): number | null {
+  if (prices === null) return null;
   const { input, cacheRead, cacheWrite, cacheWriteHour: hour = 0, output, reasoning } = tokens;
-  if (Object.keys(prices).some((key) => MIXED_OUTPUT.test(key))) return null;
   const { input_mtok, output_mtok } = prices;
-  if (input_mtok === undefined || (output_mtok === undefined && output > 0)) return null;
+  if (output_mtok === undefined && output > 0) return null;
   const total = input + cacheRead + cacheWrite;
-  const cost = (count: number, price: Amount) => count * pico(price, total);
+  const cost = (count: number, price: Amount | undefined) => count * pico(price, total);
   const thought = prices.output_reasoning_mtok === undefined ? 0 : Math.min(reasoning, output);
   return (
     cost(input, input_mtok) +
@@ -132,7 +98,7 @@ function priceOf(prices: ModelPrice, tokens: Tokens): number | null {
 }
 
 /** Dollars a million tokens are micro-dollars a token. No price has more than six decimals, so that this is exact. */
-function pico(price: Amount, totalInput: number): number {
+function pico(price: Amount | undefined, totalInput: number): number {
   if (price === undefined) return 0;
   let dollars = typeof price === "number" ? price : price.base;
   // Beyond a tier's start the whole request costs its price.

@@ -1,9 +1,11 @@
 import { createHook } from "node:async_hooks";
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import type { MatchLogic } from "@pydantic/genai-prices";
 import fc from "fast-check";
 import t from "tap";
 import type { Named, Price } from "../../src/config/shape.ts";
+import { tableOf } from "../../src/usage/price-table.ts";
 import { createPrices, microdollars } from "../../src/usage/prices.ts";
 import type { Tokens } from "../../src/usage/record.ts";
 
@@ -348,4 +350,21 @@ t.test("thousands of names are looked up, and the list asks nobody", async (t) =
   const one = fresh.priceOf({ asked: "gpt-5.1", answered: null }, tokens({ input: 1000 }), AT, NONE);
   t.equal(one?.picodollars, 1_250_000_000);
   t.same(asked, []);
+});
+
+t.test("what the build wrote down is the list of the installed package, and small", (t) => {
+  const built = readFileSync(new URL("../../dist/prices.json", import.meta.url), "utf8");
+  t.same(JSON.parse(built), tableOf(library));
+  t.ok(built.length < 100_000, `${built.length} characters`);
+  t.end();
+});
+
+t.test("a list that says in an unknown way when a price holds is not built", (t) => {
+  const prices = { input_mtok: 1 };
+  const models = [
+    { id: "m", match: { equals: "m" }, prices: [{ constraint: { start_date: "soon" }, prices }] },
+  ];
+  const odd = { findProvider: () => ({ id: "odd", models }) };
+  t.throws(() => tableOf(odd as unknown as typeof library), /a time that cannot be read: soon/);
+  t.end();
 });

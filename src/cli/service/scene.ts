@@ -1,6 +1,7 @@
 import { realpathSync } from "node:fs";
 import { userInfo } from "node:os";
 import { fileURLToPath } from "node:url";
+import { packageFolder } from "../../package-folder.ts";
 import { findPlaces, type Places } from "../../places.ts";
 import { createRunner, type RunCommand } from "../../service/command-runner.ts";
 import { createLaunchd } from "../../service/launchd/launchd.ts";
@@ -80,10 +81,10 @@ export function placesOf({ config, home, environment }: InstalledUnit, { env, pl
   });
 }
 
-/** The program itself, beside this folder. */
+/** The program itself. */
 function mainFile(): string {
-  const beside = import.meta.url.endsWith(".ts") ? "../main.ts" : "../main.js";
-  return fileURLToPath(new URL(beside, import.meta.url));
+  const main = import.meta.url.endsWith(".ts") ? "src/cli/main.ts" : "dist/cli/main.js";
+  return fileURLToPath(new URL(main, packageFolder()));
 }
 
 export function leadsTo(path: string, file: string): boolean {
