@@ -5,7 +5,7 @@ import { createLogStream } from "../log-stream.ts";
 import { findPlaces } from "../places.ts";
 import type * as Answers from "../service/answers.ts";
 import { createNotify, type Notify } from "../service/systemd/notify.ts";
-import { EXIT, StartFailure } from "../start-failure.ts";
+import { EXIT, type StartFailure } from "../start-failure.ts";
 import { version } from "../version.ts";
 import { visibleLines } from "./table.ts";
 
@@ -53,7 +53,7 @@ async function run(options: { config?: string }): Promise<void> {
     const logForPeople = onTerminal;
     daemon = await startDaemon({ places, env: process.env, logTo, logForPeople });
   } catch (error) {
-    if (!(error instanceof StartFailure)) throw error;
+    if (!isStartFailure(error)) throw error;
     process.stderr.write(`${visibleLines(error.message)}\n`);
     process.exitCode = error.exitCode;
     await notify.failed(`did not start: ${error.message.split("\n", 1)[0]}`);
@@ -67,6 +67,11 @@ async function run(options: { config?: string }): Promise<void> {
   logTo.end();
   // Nothing that was forgotten may keep a stopped daemon alive.
   process.exit(0);
+}
+
+/** By what it says: the daemon is built apart from the commands (build.mjs), and its class is not the one seen here. */
+function isStartFailure(error: unknown): error is StartFailure {
+  return error instanceof Error && "exitCode" in error && typeof error.exitCode === "number";
 }
 
 function greeting(daemon: Daemon, config: string): string {

@@ -1,0 +1,95 @@
+// Builds dist/: `node build.mjs`. The daemon and the commands are each put together into few files, packages and all: Node
+// spends two thirds of a start on finding and reading some four hundred. What is left outside is what has native parts,
+// or is large and seldom needed; those lie in node_modules as ever.
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join, sep } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { build } from "esbuild";
+
+const here = fileURLToPath(new URL(".", import.meta.url));
+const dist = join(here, "dist");
+const OUTSIDE = ["libsql", "@napi-rs/keyring", "@pydantic/genai-prices", "systeminformation"];
+
+const program = {
+  absWorkingDir: here,
+  bundle: true,
+  splitting: true,
+  format: "esm",
+  platform: "node",
+  target: "node20.19",
+  outdir: dist,
+  outbase: join(here, "src"),
+  external: OUTSIDE,
+  // Packages of the older kind ask for Node's own modules by require().
+  banner: {
+    js: 'import { createRequire as requireFrom } from "node:module"; const require = requireFrom(import.meta.url);',
+  },
+  legalComments: "none",
+  logLevel: "warning",
+  metafile: true,
+};
+
+/** Built apart: what the two have in common would be cut into fifty files. */
+const daemonApart = {
+  name: "daemon-apart",
+  setup({ onResolve }) {
+    onResolve({ filter: /^\.\.\/daemon\.ts$/ }, () => ({ path: "../daemon.js", external: true }));
+  },
+};
+
+async function buildProgram() {
+  const chunkNames = "cli/[name]-[hash]";
+  const commands = build({ ...program, chunkNames, entryPoints: ["src/cli/main.ts"], plugins: [daemonApart] });
+  const daemon = build({ ...program, entryPoints: ["src/daemon.ts"] });
+  const inputs = (await Promise.all([commands, daemon])).flatMap(({ metafile }) => Object.keys(metafile.inputs));
+  writeFileSync(join(dist, "licenses.txt"), licensesOf(new Set(inputs.map(packageOf))));
+}
+
+/** The folder of the package that a file belongs to; null: it is our own. */
+function packageOf(input) {
+  return /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/]+/.exec(input.split(sep).join("/"))?.[0] ?? null;
+}
+
+/** What is passed on is passed on with its licence. */
+function licensesOf(folders) {
+  const all = [...folders].filter((folder) => folder !== null).sort();
+  const texts = all.map((folder) => {
+    const { name, version, license } = JSON.parse(readFileSync(join(here, folder, "package.json"), "utf8"));
+    const file = readdirSync(join(here, folder)).find((entry) => /^licen[cs]e/i.test(entry));
+    const text = file === undefined ? "" : readFileSync(join(here, folder, file), "utf8").trim();
+    return `${name} ${version} (${license})\n\n${text}\n`;
+  });
+  return `dist/ holds parts of these packages.\n\n${texts.join(`\n${"-".repeat(80)}\n\n`)}`;
+}
+
+/** The list of prices as src/usage/price-table.ts reads it. */
+async function buildPrices() {
+  const cache = join(here, "node_modules", ".cache");
+  mkdirSync(cache, { recursive: true });
+  const outfile = join(cache, "price-table.mjs");
+  await build({ ...program, splitting: false, outdir: undefined, outfile, entryPoints: ["src/usage/price-table.ts"] });
+  const { tableOf } = await import(pathToFileURL(outfile).href);
+  const table = tableOf(createRequire(import.meta.url)("@pydantic/genai-prices"));
+  writeFileSync(join(dist, "prices.json"), JSON.stringify(table));
+}
+
+const page = {
+  absWorkingDir: here,
+  entryPoints: ["main.tsx", "page.css", "index.html", "licenses.txt"].map((name) => `src/dashboard/page/${name}`),
+  bundle: true,
+  minify: true,
+  charset: "utf8",
+  format: "esm",
+  target: "es2022",
+  loader: { ".html": "copy", ".txt": "copy" },
+  legalComments: "none",
+  entryNames: "[name]",
+  outdir: join(dist, "dashboard"),
+  logLevel: "warning",
+};
+
+// What an earlier build put there and this one would not.
+if (existsSync(dist)) for (const name of readdirSync(dist)) rmSync(join(dist, name), { recursive: true });
+mkdirSync(dist, { recursive: true });
+await Promise.all([buildProgram(), buildPrices(), build(page)]);
