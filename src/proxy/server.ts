@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Duplex } from "node:stream";
 import type { Listen } from "../config/shape.ts";
 import { sayGoodbye } from "./answer.ts";
+import { checkHeadsWhileConnected, HEAD_CHECK_MS } from "./head-check.ts";
 
 /** The listeners of one port: 127.0.0.1 and [::1] together, or the one the person chose. */
 export interface Port {
@@ -52,6 +53,7 @@ export async function openPort(listen: Listen, handlers: PortHandlers): Promise<
         if (bound === null && servers.length > 0) continue;
         if (bound === null) throw new PortTaken(authority(host, port), port);
         servers.push(server);
+        checkHeadsWhileConnected(server);
         port = bound;
       }
       return portOf(servers, port, connections);
@@ -105,8 +107,7 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
     headersTimeout: 10_000,
     // Uploads may be slow and answers long: the gateway's own timeouts bound both.
     requestTimeout: 0,
-    // The default of 30 s would let a headersTimeout of 10 s take 40.
-    connectionsCheckingInterval: 1000,
+    connectionsCheckingInterval: HEAD_CHECK_MS,
     keepAliveTimeout: 5000,
     noDelay: true,
     joinDuplicateHeaders: false,
