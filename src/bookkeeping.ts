@@ -1,4 +1,5 @@
 import { uptime } from "node:os";
+import type { Beat } from "./beat.ts";
 import type { Clock } from "./clock.ts";
 import type { Config, Tool } from "./config/shape.ts";
 import type { AskedLift, CutAnswer, LiftAnswer } from "./control/routes.ts";
@@ -29,17 +30,19 @@ export interface Books {
 export interface BooksMeans {
   readonly places: Places;
   readonly clock: Clock;
+  readonly beat: Beat;
   readonly log: Logger;
   readonly config: () => Config;
   /** Records of an earlier log were saved. */
   readonly onSaved: () => void;
 }
 
-export function openBooks({ places, clock, log, config, onSaved }: BooksMeans): Books {
+export function openBooks({ places, clock, beat, log, config, onSaved }: BooksMeans): Books {
   const { sync } = config().usage;
   const ledger = createLedger({
     file: places.usage,
     clock,
+    beat,
     log,
     keep: () => config().usage.keep,
     sync,
@@ -50,7 +53,7 @@ export function openBooks({ places, clock, log, config, onSaved }: BooksMeans): 
     },
   });
   const logEnd = createLogEnd({
-    ...{ file: places.logEnd, clock, log, ledger, sync },
+    ...{ file: places.logEnd, clock, beat, log, ledger, sync },
     bootedAt: clock.now() - uptime() * 1000,
   });
   const limiter = createLimiter({

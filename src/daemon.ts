@@ -1,4 +1,5 @@
 import type { DestinationStream } from "pino";
+import { createBeat } from "./beat.ts";
 import { closeBooks, createAllowances, openBooks, openMirror } from "./bookkeeping.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { SANDBOX } from "./config/defaults.ts";
@@ -69,7 +70,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const prepared = await prepare(options, clock);
   const { loaded, control, newcomer, first, trust, keyring, vault, owners, log, whenLate } = prepared;
   const onSandbox = () => newcomer?.serving() ?? false;
-  const [agents, tail] = [createAgents(clock), createTail()];
+  const [agents, tail, beat] = [createAgents(clock), createTail(), createBeat()];
   const gate = { hosts: [] as readonly string[], stopping: false, onSwap: () => {} };
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
@@ -81,10 +82,10 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     gate.onSwap();
   };
   const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
-  const reload = new Reload({ places, clock, log, keyring, trust, first: begin, onSwap });
+  const reload = new Reload({ places, clock, beat, log, keyring, trust, first: begin, onSwap });
   whenLate(() => void reload.takeKeys());
   const [config, snapshot] = [() => reload.snapshot.config, () => reload.snapshot];
-  const booksMeans = { places, clock, log, config, onSaved: () => mirror.compareAgain() };
+  const booksMeans = { places, clock, beat, log, config, onSaved: () => mirror.compareAgain() };
   const books = openBooks(booksMeans);
   const mirror = openMirror(books, { clock, log, vault, snapshot, agentFor: agents.agentFor });
   // The sandbox is another one each time, and gone once there is a config.yaml.

@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
+import type { Beat } from "./beat.ts";
 import type { Clock } from "./clock.ts";
 import { changesInWords, needsRestart } from "./config/changes.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
@@ -15,6 +16,7 @@ import type { Places } from "./places.ts";
 export interface ReloadMeans {
   readonly places: Places;
   readonly clock: Clock;
+  readonly beat: Beat;
   readonly log: Logger;
   readonly keyring: Keyring;
   readonly trust: Trust;
@@ -54,6 +56,7 @@ export class Reload {
     this.#fileWarnings = means.first.warnings;
     this.#loadedAt = means.clock.now();
     this.#watch = createFileWatch({
+      beat: means.beat,
       onChange: (path) => void (path === means.places.config ? this.refresh(false) : this.#takeKeyFile(path)),
       onError: (why) => means.log.warn(`changes are noticed only by looking every second: ${why}`),
     });

@@ -14,6 +14,7 @@ const SRC = join(dirname(fileURLToPath(import.meta.url)), "..", "src");
 const RANKS: readonly (readonly string[])[] = [
   [
     "clock",
+    "beat",
     "secret",
     "key-source",
     "refusal",

@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import { type Beat, createBeat } from "../beat.ts";
 import type { Clock } from "../clock.ts";
 import { codeOf, writePrivate } from "../keys/pins.ts";
 import type { Logger } from "../logger.ts";
@@ -23,6 +24,8 @@ export interface LogEndMeans {
   /** Where the stamp lies. */
   readonly file: string;
   readonly clock: Clock;
+  /** Default one of its own. */
+  readonly beat?: Beat;
   readonly log: Logger;
   readonly ledger: Pick<Ledger, "ask">;
   readonly sync: "normal" | "full";
@@ -31,7 +34,7 @@ export interface LogEndMeans {
 }
 
 const MINUTE_MS = 60_000;
-const LOOK_MS = 2000;
+const LOOK_BEATS = 2;
 const WRITE_MS = 30_000;
 /** The system itself writes within half a minute what it was given; a slow disk may need longer. */
 const UNWRITTEN_MS = 10 * MINUTE_MS;
@@ -43,7 +46,7 @@ export function createLogEnd(means: LogEndMeans): LogEnd {
 
 class StampedLogEnd implements LogEnd {
   readonly #means: LogEndMeans;
-  readonly #timer: NodeJS.Timeout;
+  readonly #endLooks: () => void;
   #known: LogStamp | null;
   /** What is known is from an earlier run. */
   #first = true;
@@ -56,7 +59,8 @@ class StampedLogEnd implements LogEnd {
     this.#means = means;
     this.#known = readStamp(means.file);
     this.#look();
-    this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
+    const { beat = createBeat() } = means;
+    this.#endLooks = beat.every(LOOK_BEATS, () => this.#look());
   }
 
   unwatched(db: Database.Database): readonly Gap[] {
@@ -65,7 +69,7 @@ class StampedLogEnd implements LogEnd {
   }
 
   stop(): () => Promise<void> {
-    clearInterval(this.#timer);
+    this.#endLooks();
     const looked = this.#look();
     return async () => {
       // What was not looked at may have an end that nobody knows.

@@ -68,6 +68,11 @@ export function createNotices({ onNotice, onRefused }: NoticesOptions): Notices 
   };
 }
 
+/** What is watched to hear of one step. */
+export function watchedFor({ folder, name, fileId }: Step): string {
+  return fileId === null ? folder : join(folder, name);
+}
+
 interface Running {
   /** Also resolves when it is stopped before. */
   readonly ready: Promise<void>;
@@ -80,7 +85,8 @@ interface RunOptions {
 }
 
 function run(steps: readonly Step[], { onNotice, onError }: RunOptions): Running {
-  const targets = steps.map((step) => (step.fileId === null ? step.folder : join(step.folder, step.name)));
+  const targets = steps.map(watchedFor);
+  const files = new Set(steps.filter(({ fileId }) => fileId !== null).map(watchedFor));
   const wanted = new Set([...targets, ...steps.map((step) => join(step.folder, step.name))]);
   const watcher: FSWatcher = watch([...new Set(targets)], {
     depth: 0,
@@ -98,6 +104,10 @@ function run(steps: readonly Step[], { onNotice, onError }: RunOptions): Running
     markReady = done;
   });
   watcher.on("all", onNotice);
+  // chokidar passes over what leaves the time of the last write as it was: a chmod, a copy that keeps its times.
+  watcher.on("raw", (_event, _name, details) => {
+    if (files.has(watchedPathIn(details))) onNotice();
+  });
   watcher.on("error", onError);
   watcher.on("ready", () => {
     markReady();
@@ -114,4 +124,9 @@ function run(steps: readonly Step[], { onNotice, onError }: RunOptions): Running
       return closed;
     },
   };
+}
+
+function watchedPathIn(details: unknown): string {
+  const has = typeof details === "object" && details !== null && "watchedPath" in details;
+  return has ? String(details.watchedPath) : "";
 }

@@ -1,5 +1,7 @@
 import { resolve } from "node:path";
-import { createNotices } from "./notices.ts";
+import type { Beat } from "../../beat.ts";
+import { createNotices, watchedFor } from "./notices.ts";
+import { areToldOf } from "./own-disk.ts";
 import { followTrail, glanceAt, type Step, sameSteps, type Trail } from "./trail.ts";
 
 export interface FileWatchOptions {
@@ -7,8 +9,10 @@ export interface FileWatchOptions {
   readonly onChange: (path: string) => void;
   /** Called at most once, when the system refuses notifications and only the poll is left. */
   readonly onError?: (reason: string) => void;
-  /** How often the files are looked at whatever the system tells. Default 1000: it wakes an idle process. */
+  /** How often the files are looked at whatever the system tells. Default 1000. */
   readonly pollMs?: number;
+  /** Looks at every beat instead, which keeps no process alive. */
+  readonly beat?: Beat;
   /** How long a file must lie still before its change is told; at most five times this in a row. Default 100. */
   readonly settleMs?: number;
 }
@@ -25,20 +29,31 @@ export interface FileWatch {
 /** Looking at a thousand files every second would cost an eighth of a core. */
 const MOST_A_POLL = 20;
 
+/** Where the system tells of every change, of so many polls one looks: each wakes an idle process once more. */
+const SELDOM = 5;
+
 /**
  * Tells when a file may have changed, whichever way it is written. The system's notifications only say when to
  * look; what counts is whether the trail to the file differs from the one last told. So an event too many does no
  * harm, and one too few costs a poll.
  */
 export function createFileWatch(options: FileWatchOptions): FileWatch {
-  const { onChange, onError, pollMs = 1000, settleMs = 100 } = options;
+  const { onChange, onError, settleMs = 100 } = options;
   const files = new Map<string, FollowedFile>();
   const notices = createNotices({
     onNotice: () => lookAtAll(),
-    onRefused: (reason) => onError?.(reason),
+    onRefused: (reason) => {
+      refused = true;
+      onError?.(reason);
+    },
   });
-  let poll: NodeJS.Timeout | undefined;
+  let stopPoll: (() => void) | undefined;
+  let polls = 0;
   let turnAt = 0;
+  let aimed: readonly Step[] = [];
+  /** The system tells of every change to what was last aimed at. */
+  let told = false;
+  let refused = false;
   let closed = false;
 
   function lookAtAll(): void {
@@ -56,10 +71,22 @@ export function createFileWatch(options: FileWatchOptions): FileWatch {
     for (const file of new Set([all[0], ...turn])) void file?.glance();
   }
 
+  function poll(): void {
+    polls += 1;
+    if (!told || refused || polls % SELDOM === 0) lookAtSome();
+  }
+
   function aim(): void {
-    const steps = [...files.values()].map((file) => file.steps());
+    const each = [...files.values()].map((file) => file.steps());
     // Aimed once when the last of the new files has been looked at, not once for each.
-    if (!closed && steps.every((some) => some.length > 0)) notices.aim(steps.flat());
+    if (closed || !each.every((some) => some.length > 0)) return;
+    const steps = each.flat();
+    aimed = steps;
+    told = false;
+    notices.aim(steps);
+    void areToldOf(steps.map(watchedFor)).then((all) => {
+      if (aimed === steps) told = all;
+    });
   }
 
   return {
@@ -78,7 +105,7 @@ export function createFileWatch(options: FileWatchOptions): FileWatch {
         void file.look();
       }
       aim();
-      poll ??= setInterval(lookAtSome, pollMs);
+      stopPoll ??= regularly(poll, options);
     },
     async ready() {
       await Promise.all([...files.values()].map((file) => file.look()));
@@ -86,12 +113,18 @@ export function createFileWatch(options: FileWatchOptions): FileWatch {
     },
     async close() {
       closed = true;
-      clearInterval(poll);
+      stopPoll?.();
       for (const file of files.values()) file.drop();
       files.clear();
       await notices.close();
     },
   };
+}
+
+function regularly(work: () => void, { beat, pollMs = 1000 }: FileWatchOptions): () => void {
+  if (beat !== undefined) return beat.every(1, work);
+  const timer = setInterval(work, pollMs);
+  return () => clearInterval(timer);
 }
 
 /** Of so many glances one is a whole look: only that sees links which now lead to the same file another way. */

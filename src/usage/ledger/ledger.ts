@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import type { Beat } from "../../beat.ts";
 import type { Clock } from "../../clock.ts";
 import type { Logger } from "../../logger.ts";
 import type { Closing, Opening } from "../record.ts";
@@ -25,6 +26,8 @@ export interface Ledger {
 export interface LedgerMeans {
   readonly file: string;
   readonly clock: Clock;
+  /** What makes it look at its file. Default one of its own. */
+  readonly beat?: Beat;
   readonly log: Logger;
   /** How long records are kept, milliseconds. Read whenever old ones are looked for. */
   readonly keep: () => number;

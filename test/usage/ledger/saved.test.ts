@@ -2,6 +2,7 @@ import { closeSync, mkdirSync, openSync, unlinkSync, writeSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { pino } from "pino";
 import t, { type Test } from "tap";
+import { createBeat } from "../../../src/beat.ts";
 import { type Books, openBooks } from "../../../src/bookkeeping.ts";
 import { systemClock } from "../../../src/clock.ts";
 import type { Tool } from "../../../src/config/shape.ts";
@@ -51,7 +52,8 @@ function start(t: Test, places: Places): { readonly books: Books; readonly tool:
   const { codex } = config.tools;
   if (codex === undefined) throw new Error("there is no tool codex");
   const log = pino({ level: "silent" });
-  const books = openBooks({ places, clock: systemClock, log, config: () => config, onSaved: () => {} });
+  const time = { clock: systemClock, beat: createBeat() };
+  const books = openBooks({ places, ...time, log, config: () => config, onSaved: () => {} });
   // None of its timers keeps a process alive; in the daemon the ports do.
   const alive = setInterval(() => {}, 1000);
   t.teardown(() => {

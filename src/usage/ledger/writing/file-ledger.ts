@@ -1,5 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import type Database from "libsql";
+import { createBeat } from "../../../beat.ts";
 import type { Closing, Opening } from "../../record.ts";
 import { faultOf, type LedgerFault } from "../fault.ts";
 import type { Ledger, LedgerMeans } from "../ledger.ts";
@@ -19,7 +20,7 @@ const BUSY_RETRY_MS = 50;
 const PATIENCE_MS = 5000;
 /** Openings that wait for a lock at most; more would be a sign that nothing ever comes back. */
 const MOST_OPENINGS = 5000;
-const TICK_MS = 1000;
+
 /** Collects what is to be written. Openings are written once per turn of the event loop, what is finished soon after. */
 export class FileLedger implements Ledger {
   readonly #means: LedgerMeans;
@@ -30,7 +31,7 @@ export class FileLedger implements Ledger {
   readonly #running = new Map<string, Waiter>();
   readonly #waiting = new Waiting();
   readonly #losses: Losses;
-  readonly #tick: NodeJS.Timeout;
+  readonly #endTicks: () => void;
   readonly #turns = new Turns({
     openings: () => {
       if (!this.#stopped) this.#attempt(() => this.#flushOpenings());
@@ -48,7 +49,7 @@ export class FileLedger implements Ledger {
 
   constructor(means: LedgerMeans) {
     this.#means = means;
-    const { file, log, clock, keep, onSaved } = means;
+    const { file, log, clock, keep, onSaved, beat = createBeat() } = means;
     this.#losses = createLosses(log);
     const shared = { file, log, clock, keep, book: () => this.#keeper.book };
     const attempt = (work: () => void) => this.#attempt(work);
@@ -63,7 +64,7 @@ export class FileLedger implements Ledger {
       onDeleted: (words, connection, book) => this.#salvage.rescue(words, connection, book),
       onLarge: () => void this.#upkeep.check(),
     });
-    this.#tick = setInterval(() => this.#everySecond(), TICK_MS).unref();
+    this.#endTicks = beat.every(1, () => this.#everySecond());
     this.#attempt(() => this.#flush());
     this.#upkeep.start();
   }
@@ -126,7 +127,7 @@ export class FileLedger implements Ledger {
 
   async stop(): Promise<void> {
     if (this.#stopped) return;
-    clearInterval(this.#tick);
+    this.#endTicks();
     clearTimeout(this.#retry);
     this.#turns.stop();
     await this.#upkeep.stop();

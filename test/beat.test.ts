@@ -1,0 +1,31 @@
+import { mock } from "node:test";
+import t from "tap";
+import { createBeat } from "../src/beat.ts";
+
+t.test("one timer serves all, each at its own pace, and none is left once nobody listens", (t) => {
+  mock.timers.enable({ apis: ["setInterval"] });
+  t.teardown(() => mock.timers.reset());
+  const beat = createBeat();
+  const seen = { often: 0, seldom: 0 };
+  const endOften = beat.every(1, () => {
+    seen.often += 1;
+  });
+  const endSeldom = beat.every(5, () => {
+    seen.seldom += 1;
+  });
+  mock.timers.tick(10_000);
+  t.same(seen, { often: 10, seldom: 2 });
+  endOften();
+  endOften();
+  mock.timers.tick(5000);
+  t.same(seen, { often: 10, seldom: 3 });
+  endSeldom();
+  mock.timers.tick(10_000);
+  t.same(seen, { often: 10, seldom: 3 });
+  beat.every(1, () => {
+    seen.often += 1;
+  });
+  mock.timers.tick(1000);
+  t.equal(seen.often, 11, "and it begins again for the next one");
+  t.end();
+});
