@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { type Command, CommanderError } from "commander";
+import type { Command, CommanderError } from "commander";
 import { EXIT } from "../start-failure.ts";
 import { framed } from "./frame.ts";
 import { outliveReaders } from "./output.ts";
@@ -10,13 +10,18 @@ async function programFor(word: string | undefined): Promise<Command> {
   return word === "run" ? framed([runCommand()]) : (await import("./program.ts")).createProgram();
 }
 
+/** By its code: the other commands are built apart (build.mjs), and have a class of their own for it. */
+function isCommanderError(error: unknown): error is CommanderError {
+  return error instanceof Error && "code" in error && String(error.code).startsWith("commander.");
+}
+
 outliveReaders();
 /** Everything a command prints goes through here, so that nothing else touches the process. */
 try {
   const program = await programFor(process.argv[2]);
   await program.parseAsync(process.argv);
 } catch (error) {
-  if (error instanceof CommanderError) {
+  if (isCommanderError(error)) {
     // Commander has said what is wrong; asking for help or the version is no mistake.
     process.exitCode = error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   } else {
