@@ -10,7 +10,7 @@ async function programFor(word: string | undefined): Promise<Command> {
   return word === "run" ? framed([runCommand()]) : (await import("./program.ts")).createProgram();
 }
 
-/** By its code: the other commands are built apart (build.mjs), and have a class of their own for it. */
+/** By its code: the other commands are built apart (src/build.mjs), and have a class of their own for it. */
 function isCommanderError(error: unknown): error is CommanderError {
   return error instanceof Error && "code" in error && String(error.code).startsWith("commander.");
 }

@@ -69,7 +69,7 @@ async function run(options: { config?: string }): Promise<void> {
   process.exit(0);
 }
 
-/** By what it says: the daemon is built apart from the commands (build.mjs), and its class is not the one seen here. */
+/** By what it says: the daemon is built apart from the commands (src/build.mjs), and its class is not the one seen here. */
 function isStartFailure(error: unknown): error is StartFailure {
   return error instanceof Error && "exitCode" in error && typeof error.exitCode === "number";
 }

@@ -1,4 +1,4 @@
-// Builds dist/: `node build.mjs`. The daemon and the commands are each put together into few files, packages and all: Node
+// Builds dist/: `node src/build.mjs`. The daemon and the commands are each put together into few files, packages and all: Node
 // spends two thirds of a start on finding and reading some four hundred. What is left outside is what has native parts,
 // or is large and seldom needed; those lie in node_modules as ever.
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -7,7 +7,7 @@ import { join, sep } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { build } from "esbuild";
 
-const here = fileURLToPath(new URL(".", import.meta.url));
+const here = fileURLToPath(new URL("..", import.meta.url));
 const dist = join(here, "dist");
 const OUTSIDE = ["libsql", "@napi-rs/keyring", "@pydantic/genai-prices", "systeminformation"];
 
