@@ -124,7 +124,7 @@ export async function statusOf(means: StatusMeans): Promise<Status> {
     usage: usageStatus(means),
     consoles: means.mirror.status(),
     dashboard: means.dashboard,
-    machine: machine(),
+    machine: await machine(),
   };
 }
 
@@ -139,11 +139,14 @@ function usageStatus({ ledger, strangers }: StatusMeans): UsageStatus {
   };
 }
 
-function machine(): Status["machine"] {
+async function machine(): Promise<Status["machine"]> {
+  // Only now, and not at the start: it is 8 MB. After an upgrade under a running daemon it may not be there any more.
+  const memory = await import("systeminformation").then(({ mem }) => mem()).catch(() => null);
   return {
     node: process.version,
     platform: `${process.platform}-${process.arch}`,
-    memory_free: freemem(),
+    // On macOS Node's own number leaves out what can be had at once.
+    memory_free: memory?.available ?? freemem(),
     rss: process.memoryUsage.rss(),
   };
 }
