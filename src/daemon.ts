@@ -81,7 +81,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     mirror.change(to);
     gate.onSwap();
   };
-  const begin = { snapshot: first, text: loaded.text, warnings: newcomer === null ? loaded.problems : [] };
+  const begin = { loaded, snapshot: first, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, beat, log, keyring, trust, first: begin, onSwap });
   whenLate(() => void reload.takeKeys());
   const [config, snapshot] = [() => reload.snapshot.config, () => reload.snapshot];

@@ -20,10 +20,10 @@ export interface ReloadMeans {
   readonly log: Logger;
   readonly keyring: Keyring;
   readonly trust: Trust;
-  /** The snapshot to begin with, the text it came from, and that file's warnings; a null text is the sandbox's. */
+  /** What was loaded, the snapshot to begin with, and that file's warnings; where no text was, it is the sandbox's. */
   readonly first: {
+    readonly loaded: Loaded;
     readonly snapshot: Snapshot;
-    readonly text: string | null;
     readonly warnings: readonly Problem[];
   };
   readonly onSwap: (from: Snapshot, to: Snapshot) => void;
@@ -44,15 +44,17 @@ export class Reload {
   /** The text last looked at, so that a bad file is reported once and not at every glance. */
   #seenText: string | null;
   #loadedAt: number;
+  #loaded: Loaded;
   #problems: readonly Problem[] = [];
   #fileWarnings: readonly Problem[];
   #queue: Promise<void> = Promise.resolve();
 
   constructor(means: ReloadMeans) {
     this.#means = means;
+    this.#loaded = means.first.loaded;
     this.#snapshot = means.first.snapshot;
-    this.#activeText = means.first.text;
-    this.#seenText = means.first.text;
+    this.#activeText = means.first.loaded.text;
+    this.#seenText = means.first.loaded.text;
     this.#fileWarnings = means.first.warnings;
     this.#loadedAt = means.clock.now();
     this.#watch = createFileWatch({
@@ -116,7 +118,9 @@ export class Reload {
 
   async #look(force: boolean): Promise<void> {
     const { places, log } = this.#means;
-    const loaded = await loadConfig(places.config, { home: places.home, strict: true });
+    const before = this.#loaded;
+    const loaded = await loadConfig(places.config, { home: places.home, strict: true, before });
+    this.#loaded = loaded;
     const { text, config } = loaded;
     if (config === null) return this.#keepLastGood(loaded);
     this.#seenText = text;
@@ -124,9 +128,9 @@ export class Reload {
     if (this.#problems.length > 0) log.info("config.yaml is again the one in force");
     this.#problems = [];
     // The same text with another mode: others can read it now, or no longer can.
-    const before = this.#fileWarnings;
+    const warnings = this.#fileWarnings;
     this.#fileWarnings = loaded.problems;
-    if (!isDeepStrictEqual(before, loaded.problems))
+    if (!isDeepStrictEqual(warnings, loaded.problems))
       this.#swap(this.#snapshot.config, this.#means.keyring.current());
   }
 

@@ -1,10 +1,10 @@
 import { constants, existsSync } from "node:fs";
 import { open } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { dirname } from "node:path";
 import { configModeFault } from "../places.ts";
 import { reason } from "../reason.ts";
 import { notYetHeld } from "./not-yet.ts";
-import { parseConfig } from "./parse.ts";
+import { type Parsed, parseConfig } from "./parse.ts";
 import { type Problem, warning } from "./problem.ts";
 import type { Config } from "./shape.ts";
 
@@ -16,6 +16,8 @@ export interface Loaded {
   /** null when something is wrong enough that the file must not be used. */
   readonly config: Config | null;
   readonly problems: readonly Problem[];
+  /** What the text alone says. */
+  readonly parsed: Parsed | null;
 }
 
 export interface LoadOptions {
@@ -23,6 +25,8 @@ export interface LoadOptions {
   readonly home: string;
   /** true: who else may read the file is an error where a key lies in it. false: always a warning. */
   readonly strict: boolean;
+  /** As it was last loaded: the same text is not parsed again. */
+  readonly before?: Loaded;
 }
 
 const MOST_BYTES = 1_000_000;
@@ -30,18 +34,17 @@ const MOST_BYTES = 1_000_000;
 /** Reads and checks a config.yaml, and who else can read it. Changes nothing. */
 export async function loadConfig(file: string, options: LoadOptions): Promise<Loaded> {
   const read = await readText(file);
-  if (read.text === null) {
-    return { found: read.found, text: null, config: null, problems: [failure(read.fault)] };
-  }
-  const { config, problems } = parseConfig(read.text, options.home);
-  if (config === null) return { found: true, text: read.text, config, problems };
-  const around = [
-    ...modeProblems(file, config, options.strict),
-    ...gitProblems(file, config),
-    ...notYet(config),
-  ];
+  const { text } = read;
+  if (text === null)
+    return { found: read.found, text, config: null, problems: [failure(read.fault)], parsed: null };
+  const { home, strict, before } = options;
+  const known = before?.text === text ? before.parsed : null;
+  const parsed = known ?? parseConfig(text, home);
+  const { config, problems } = parsed;
+  if (config === null) return { found: true, text, config, problems, parsed };
+  const around = [...modeProblems(file, config, strict), ...gitProblems(file, config), ...notYet(config)];
   const usable = around.every((problem) => problem.severity === "warning");
-  return { found: true, text: read.text, config: usable ? config : null, problems: [...problems, ...around] };
+  return { found: true, text, config: usable ? config : null, problems: [...problems, ...around], parsed };
 }
 
 export type Read = { found: boolean; text: null; fault: string } | { found: true; text: string };
@@ -81,7 +84,7 @@ function modeProblems(file: string, config: Config, strict: boolean): Problem[] 
 function gitProblems(file: string, config: Config): Problem[] {
   if (!holdsLiteral(config)) return [];
   for (let folder = dirname(file); folder !== dirname(folder); folder = dirname(folder)) {
-    if (existsSync(join(folder, ".git"))) {
+    if (existsSync(`${folder}/.git`)) {
       const hint = "use env:, file: or command:, so that no commit can carry the key away";
       return [warning("", `a key lies in ${file}, inside the git work tree ${folder}`, hint)];
     }

@@ -1,6 +1,6 @@
 import type { BigIntStats } from "node:fs";
 import { lstat, readlink, stat } from "node:fs/promises";
-import { dirname, join, parse, resolve, sep } from "node:path";
+import { dirname, parse, resolve, sep } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 
 /** What lies on the way from a path to the file it means, symlinks and all, at one moment. */
@@ -30,10 +30,11 @@ const MOST_LINKS = 40;
  * last step names the entry that is missing, in the nearest folder that is there.
  */
 export async function followTrail(path: string): Promise<Trail> {
-  const { root } = parse(resolve(path));
+  const whole = resolve(path);
+  const { root } = parse(whole);
   const steps: Step[] = [];
   const marks: string[] = [];
-  const names = namesOf(resolve(path));
+  const names = namesOf(whole);
   let folder = root;
   let folderId = "root";
   let links = 0;
@@ -44,7 +45,8 @@ export async function followTrail(path: string): Promise<Trail> {
       folderId = await identify(folder);
       continue;
     }
-    const entry = await look(join(folder, name));
+    const there = folder === root ? `${root}${name}` : `${folder}${sep}${name}`;
+    const entry = await look(there);
     const step = { folder, folderId, name, fileId: entry.kind === "file" ? entry.id : null };
     if (entry.kind === "link") {
       steps.push(step);
@@ -54,7 +56,7 @@ export async function followTrail(path: string): Promise<Trail> {
       names.unshift(...namesOf(entry.target));
       if (entry.target.startsWith(sep)) [folder, folderId] = [root, "root"];
     } else if (entry.kind === "folder" && names.length > 0) {
-      folder = join(folder, name);
+      folder = there;
       folderId = entry.id;
     } else {
       steps.push(step);
