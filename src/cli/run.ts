@@ -7,6 +7,7 @@ import type * as Answers from "../service/answers.ts";
 import { createNotify, type Notify } from "../service/systemd/notify.ts";
 import { EXIT, type StartFailure } from "../start-failure.ts";
 import { version } from "../version.ts";
+import { giveBackSoon } from "./give-back.ts";
 import { visibleLines } from "./table.ts";
 
 /** A daemon that needs longer to say that it is there is of no use to anybody. */
@@ -63,6 +64,7 @@ async function run(options: { config?: string }): Promise<void> {
   // In one go with the greeting: whoever has read it may send a signal.
   const stopped = untilStopped(daemon, { onTerminal, notify, onSignal });
   announce(daemon, notify, answers);
+  giveBackSoon();
   await stopped;
   logTo.end();
   // Nothing that was forgotten may keep a stopped daemon alive.
