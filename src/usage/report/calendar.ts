@@ -1,5 +1,7 @@
 import { SLOT_MS } from "../ledger/cells.ts";
 
+const HOUR_SLOTS = 4;
+
 /** A day or an hour of this machine's calendar, from one slot to another, which is not part of it. */
 export interface Bin {
   /** 2026-11-01, or 2026-11-01T02:00+01:00, which tells the two of the hour that is there twice apart. */
@@ -25,16 +27,23 @@ export function daysOf(from: number, to: number): Bin[] {
 /** The local hours. Where the clocks go back, one is there twice; where they go forward, one is not there. */
 export function hoursOf(from: number, to: number): Bin[] {
   const bins: Bin[] = [];
-  let begin = from;
-  let current = hourOf(from);
-  for (let slot = from + 1; slot <= to; slot += 1) {
-    const next = slot < to ? hourOf(slot) : -1;
-    if (next === current) continue;
-    bins.push({ name: hourName(begin * SLOT_MS), from: begin, to: slot });
-    begin = slot;
-    current = next;
+  for (let slot = from; slot < to; ) {
+    const end = Math.min(to, hourEnd(slot));
+    bins.push({ name: hourName(slot * SLOT_MS), from: slot, to: end });
+    slot = end;
   }
   return bins;
+}
+
+/** The slot with which the next hour begins. */
+function hourEnd(slot: number): number {
+  const current = hourOf(slot);
+  const left = HOUR_SLOTS - Math.floor(new Date(slot * SLOT_MS).getMinutes() / 15);
+  if (hourOf(slot + left - 1) === current) return slot + left;
+  // The clocks change in the middle of it.
+  let end = slot + 1;
+  while (hourOf(end) === current) end += 1;
+  return end;
 }
 
 /** The local months that the slots touch, the first and the last cut to them. */

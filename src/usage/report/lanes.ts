@@ -113,41 +113,6 @@ export function* sumsOfLanes(
 }
 
 /**
- * The same for the days or hours of the calendar, of which there are so many that a statement for each would take
- * longer than sorting. Lanes are told apart only by the columns in `by`; the others are empty.
- */
-export function* sumsOfCalendar(
-  db: Database,
-  lanes: readonly Lane[],
-  bins: readonly Bin[],
-  options: { readonly by: readonly (keyof Lane)[]; readonly slots: number; readonly withFirstBytes: boolean },
-): Generator<LaneSums> {
-  const { by, slots, withFirstBytes } = options;
-  const columns = LANE.map((name) => (by.includes(name) ? `"${name}"` : "''"));
-  const statement = db
-    .prepare(
-      `SELECT ${TOTALS}, ${textsOf(withFirstBytes)}, min(slot), ${columns.join(", ")} FROM cells
-       WHERE slot >= ? AND slot < ? AND tool IN (SELECT value FROM json_each(?))
-         AND model IN (SELECT value FROM json_each(?))
-       GROUP BY ${[`(slot + CAST(? AS INTEGER)) / ${slots}`, ...by.map((name) => `"${name}"`)].join(", ")}`,
-    )
-    .raw();
-  const tools = JSON.stringify([...new Set(lanes.map(({ tool }) => tool))]);
-  const models = JSON.stringify([...new Set(lanes.map(({ model }) => model))]);
-  for (const { from, to, shift } of steadyStretches(bins)) {
-    for (const row of statement.all(from, to, tools, models, shift) as unknown[][]) {
-      const bin = bins[binOf(bins, Number(row[SUMS.length + 1]))];
-      const [tool = "", gateway = "", group = "", key = "", model = ""] = row.slice(
-        SUMS.length + 2,
-      ) as string[];
-      if (bin === undefined) continue;
-      const lane = { tool, gateway, group, key, model };
-      yield { lane, bin, sums: sumsFrom(row), firstBytes: String(row[SUMS.length] ?? "") };
-    }
-  }
-}
-
-/**
  * Between two changes of the clocks, local days and hours are slots shifted by the same number. On the day of a change
  * itself they are not, but that day ends its stretch: what is taken for another day there is put back by its bin.
  */

@@ -2,9 +2,10 @@ import type { Database } from "libsql";
 import { type Cell, cellOf, FOLDED_SLOT, type Lane, SLOT_MS, slotOf } from "../ledger/cells.ts";
 import { KEPT_FROM } from "../ledger/upkeep/prune.ts";
 import { type Bin, daysOf, hoursOf, stretchesOf } from "./calendar.ts";
+import { sumsOfCalendar } from "./calendar-sums.ts";
 import { COLUMNS, recordOf } from "./fields.ts";
 import { matches } from "./glob.ts";
-import { binOf, type Extent, extentOf, lanesOf, sumsOfCalendar, sumsOfLanes, unpricedIn } from "./lanes.ts";
+import { binOf, type Extent, extentOf, lanesOf, sumsOfLanes, unpricedIn } from "./lanes.ts";
 import type { Period } from "./period.ts";
 import { idsOf } from "./records.ts";
 import {
@@ -51,13 +52,14 @@ function gather(db: Database, question: Question, now: number): Report {
 
   const inner = clipped(bins, range.inner);
   const whole = folded ? [FOLDED, ...inner] : inner;
-  const slots = by.includes("hour") ? HOUR_SLOTS : DAY_SLOTS;
-  const found = by.some(isTime)
-    ? sumsOfCalendar(db, lanes, whole, { by: by.filter(isLane), slots, withFirstBytes: !few })
-    : sumsOfLanes(db, lanes, whole, !few);
-  for (const { lane, bin, sums, firstBytes } of found) {
-    const gatherer = gathering.add(lane, bin, sums);
-    if (firstBytes !== "") gatherer.addCells(firstBytes);
+  if (by.some(isTime)) {
+    const found = sumsOfCalendar(db, lanes, whole, by.filter(isLane), few ? null : gathering.firstBytes);
+    for (const { lane, bin, sums } of found) gathering.add(lane, bin, sums);
+  } else {
+    for (const { lane, bin, sums, firstBytes } of sumsOfLanes(db, lanes, whole, !few)) {
+      const gatherer = gathering.add(lane, bin, sums);
+      if (firstBytes !== "") gatherer.addCells(firstBytes);
+    }
   }
   const edges = range.edges.flatMap((edge) => cellsOf(db, question, edge));
   for (const cell of edges) {

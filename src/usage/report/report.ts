@@ -1,6 +1,6 @@
 import { emptySums, type Lane, type Sums } from "../ledger/cells.ts";
 import type { Bin } from "./calendar.ts";
-import { createGatherer, type FirstByte, type FirstByteGatherer } from "./first-byte.ts";
+import { createGatherer, type FirstByte, type FirstByteGatherer, scratchCounts } from "./first-byte.ts";
 import type { Period } from "./period.ts";
 import { addSums, tokensOf } from "./sums.ts";
 
@@ -83,13 +83,14 @@ export function createGathering(by: readonly Dimension[], bins: readonly Bin[]):
   const lines = new Map<string, Line>();
   const timed = by.some(isTime);
   const places = new Map(bins.map(({ name }, at) => [name, at]));
+  const scratch = scratchCounts();
 
   function lineOf(lane: Lane, bin: Bin): Line {
     const names = by.map((dimension) => nameOf(dimension, lane, bin));
     const key = names.length === 1 ? (names[0] ?? "") : JSON.stringify(names);
     let line = lines.get(key);
     if (line === undefined) {
-      line = newLine(names, bins, timed ? bin.from : 0);
+      line = newLine(names, bins, timed ? bin.from : 0, scratch);
       lines.set(key, line);
     }
     return line;
@@ -106,7 +107,7 @@ export function createGathering(by: readonly Dimension[], bins: readonly Bin[]):
     firstBytes: (lane, bin) => lineOf(lane, bin).gatherer,
     rows: () => [...lines.values()].map(rowOf).sort(inOrder),
     total() {
-      const whole = newLine([], bins, 0);
+      const whole = newLine([], bins, 0, scratch);
       for (const { sums, gatherer, trend } of lines.values()) {
         addSums(whole.sums, sums);
         gatherer.addTo(whole.gatherer);
@@ -117,8 +118,19 @@ export function createGathering(by: readonly Dimension[], bins: readonly Bin[]):
   };
 }
 
-function newLine(names: readonly (string | null)[], bins: readonly Bin[], from: number): Line {
-  return { names, sums: emptySums(), gatherer: createGatherer(), trend: bins.map(() => emptySums()), from };
+function newLine(
+  names: readonly (string | null)[],
+  bins: readonly Bin[],
+  from: number,
+  scratch: Float64Array,
+): Line {
+  return {
+    names,
+    sums: emptySums(),
+    gatherer: createGatherer(scratch),
+    trend: bins.map(() => emptySums()),
+    from,
+  };
 }
 
 function rowOf({ names, sums, gatherer, trend, from }: Line): ReportRow {

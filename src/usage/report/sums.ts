@@ -3,7 +3,11 @@ import { emptySums, SUMS, type Sums } from "../ledger/cells.ts";
 /** From a row that begins with SUMS. */
 export function sumsFrom(row: readonly unknown[]): Sums {
   const sums = emptySums();
-  for (const [at, name] of SUMS.entries()) sums[name] = Number(row[at] ?? 0);
+  let at = 0;
+  for (const name of SUMS) {
+    sums[name] = Number(row[at] ?? 0);
+    at += 1;
+  }
   return sums;
 }
 
