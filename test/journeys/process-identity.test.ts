@@ -5,6 +5,7 @@ import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import { createOwners } from "../../src/identity/process.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
+import { newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 
 const CURL = ["/usr/bin/curl", "/bin/curl"].find((path) => existsSync(path));
@@ -91,3 +92,20 @@ t.test("a program is looked for once for each connection", { skip: missing }, as
   t.same(await first, { pid: process.pid, program: realpathSync(process.execPath) });
   socket.destroy();
 });
+
+t.test(
+  "the built program tells programs apart as well, and says nothing beside its log",
+  { skip: missing },
+  async (t) => {
+    const sandbox = createSandbox({ wordDelay: 0 });
+    await sandbox.start();
+    t.teardown(() => sandbox.stop());
+    const { key } = sandbox.createKey({ name: "codex", group: "default" });
+    const home = await newHome(t);
+    const tool = `{ key: ${key.reveal()}, process: ${realpathSync(CURL ?? "")} }`;
+    await saveConfig(home, `listen: localhost:0\ngateway: ${sandbox.baseUrl}\ntools: { codex: ${tool} }\n`);
+    const { url, stderr } = await startServing(t, home);
+    t.equal(await curl(url), "200");
+    for (const line of stderr().trim().split("\n").filter(Boolean)) t.match(line, /^\{"level"/);
+  },
+);
