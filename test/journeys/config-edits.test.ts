@@ -68,7 +68,7 @@ t.test(
     const flow = (async () => {
       while (flowing) {
         statuses.push((await ask(under, token)).status);
-        await wait(100);
+        await wait(20);
       }
     })();
     const breaks: readonly (readonly [text: string, message: RegExp, line: number, column: number])[] = [

@@ -186,6 +186,7 @@ t.test("a client that asks for a websocket and leaves while it waits gives up it
   gateway.release();
   await first;
   t.equal(gateway.book.length, 1);
+  await until("all are complete", () => recordsIn(places.usage).every(({ end }) => end !== null));
   const ends = recordsIn(places.usage).map(({ end }) => String(end));
   t.strictSame(tally(ends), { complete: 1, "client-left": 2 });
 });

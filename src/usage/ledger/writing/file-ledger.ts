@@ -37,9 +37,10 @@ export class FileLedger implements Ledger {
       if (!this.#stopped) this.#attempt(() => this.#flushOpenings());
     },
     finished: () => {
-      if (this.#waiting.finished.length === 0 || this.#stopped || this.#isHeldUp()) return false;
+      const count = this.#waiting.finished.length;
+      if (count === 0 || this.#stopped || this.#isHeldUp()) return 0;
       this.#attempt(() => this.#flush());
-      return true;
+      return count;
     },
   });
   #retry: NodeJS.Timeout | undefined;

@@ -1,10 +1,11 @@
 /**
- * So long after finished records were written, those that come meanwhile wait to be written together: to write their cell
- * and the pages of the indexes costs as much as thirty of them, and under load a turn of the event loop brings fewer.
- * Nobody waits for them, the answers have left; whoever asks the ledger has them written first. If the process is killed
- * meanwhile, they are there as interrupted, as if it had been killed so many milliseconds earlier.
+ * After finished records were written, those that come meanwhile wait to be written together: a millisecond for each that
+ * was written, and at most so many. To write their cell and the pages of the indexes costs as much as thirty of them, and
+ * under load a turn of the event loop brings fewer; where little goes on, each is written at once. Nobody waits for them,
+ * the answers have left; whoever asks the ledger has them written first. If the process is killed meanwhile, they are
+ * there as interrupted, as if it had been killed so many milliseconds earlier.
  */
-const REST_MS = 20;
+const LONGEST_REST_MS = 20;
 
 /** When what waits is written: an opening by the end of this turn of the event loop, what is finished soon. */
 export class Turns {
@@ -23,8 +24,9 @@ export class Turns {
       this.#write.openings();
     };
     this.#finish = () => {
-      this.#rests = this.#write.finished();
-      if (this.#rests) this.#rest = this.#rest?.refresh() ?? setTimeout(this.#finish, REST_MS);
+      const written = this.#write.finished();
+      this.#rests = written > 0;
+      if (this.#rests) this.#rest = setTimeout(this.#finish, Math.min(written, LONGEST_REST_MS));
     };
   }
 
@@ -49,6 +51,6 @@ export class Turns {
 
 export interface TurnsMeans {
   readonly openings: () => void;
-  /** false: there was nothing to write. */
-  readonly finished: () => boolean;
+  /** How many there were to write. */
+  readonly finished: () => number;
 }
