@@ -161,7 +161,7 @@ export function withoutQuery(target: string): string {
 
 /** The path as it may be written down: ids stay, what has the shape of a key does not. */
 export function endpointOf(path: string): string {
-  return withoutQuery(path).split("/").map(blotKeyShapes).join("/");
+  return blotKeyShapes(withoutQuery(path));
 }
 
 /** Whether something that looks like a token is in a text that would be sent on. */

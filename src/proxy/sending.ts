@@ -56,9 +56,10 @@ function ownHeaders(id: string, tool: Tool | null, { sandbox, limiter }: HandleM
 
 /** The rest of a body may still tell the model, and all of it what an estimate needs. */
 function seeBody({ body, text }: Request): ((chunk: Buffer) => void) | null {
-  const wanted = [...(body === null || body.whole ? [] : [body]), ...(text === null ? [] : [text])];
-  if (wanted.length === 0) return null;
+  const head = body === null || body.whole ? null : body;
+  if (head === null && text === null) return null;
   return (chunk) => {
-    for (const listener of wanted) listener.see(chunk);
+    head?.see(chunk);
+    text?.see(chunk);
   };
 }

@@ -47,8 +47,8 @@ export const RATIO_STREAMS = 200;
 export const FULL: Plan = {
   rounds: 5,
   seconds: 2,
-  warmRequests: 10_000,
-  warmParts: 6,
+  warmRequests: 40_000,
+  warmParts: 10,
   loads: (["small", "large"] as const).flatMap((body) =>
     [1, 16, 64].map((connections) => ({ connections, body })),
   ),
