@@ -181,7 +181,7 @@ t.test("200 MB go up with flat memory and arrive as they were sent", async (t) =
   });
   t.equal(hashes.got.digest("hex"), hashes.sent.digest("hex"));
   // Client, daemon and gateway are all in this process; a buffered body would add the whole 200 MB.
-  t.ok(grown < 100, `grew by ${Math.round(grown)} MB`);
+  t.ok(grown < 150, `grew by ${Math.round(grown)} MB`);
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
