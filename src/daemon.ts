@@ -69,8 +69,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const [startedAt, running] = [clock.elapsed(), version()];
   const prepared = await prepare(options, clock);
   const { loaded, control, newcomer, first, trust, keyring, vault, owners, log, whenLate } = prepared;
-  const onSandbox = () => newcomer?.serving() ?? false;
-  const [agents, tail, beat] = [createAgents(clock), createTail(), createBeat()];
+  const [onSandbox, agents, beat] = [() => newcomer?.serving() ?? false, createAgents(clock), createBeat()];
   const gate = { hosts: [] as readonly string[], stopping: false, onSwap: () => {} };
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
@@ -87,6 +86,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const [config, snapshot] = [() => reload.snapshot.config, () => reload.snapshot];
   const booksMeans = { places, clock, beat, log, config, onSaved: () => mirror.compareAgain() };
   const books = openBooks(booksMeans);
+  const tail = createTail(() => void books.ledger.ask(() => null));
   const mirror = openMirror(books, { clock, log, vault, snapshot, agentFor: agents.agentFor });
   // The sandbox is another one each time, and gone once there is a config.yaml.
   if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
@@ -156,7 +156,7 @@ async function prepare(options: DaemonOptions, clock: Clock) {
   const newcomer = loaded.config === null ? await welcome(options, clock) : null;
   const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
   keys.log.level = first.config.log.level;
-  const owners = createOwners();
+  const owners = createOwners(keys.log);
   await owners.prepare(first.processTools);
   return { loaded, control, newcomer, first, owners, ...keys };
 }

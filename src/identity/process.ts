@@ -3,6 +3,8 @@ import { readlink, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { promisify } from "node:util";
 import type { Tool } from "../config/shape.ts";
+import type { Logger } from "../logger.ts";
+import { reason } from "../reason.ts";
 
 /** The program at the other end of a loopback connection. */
 export interface Owner {
@@ -23,17 +25,26 @@ export interface Owners {
 
 type Library = typeof import("systeminformation");
 
-export function createOwners(): Owners {
+export function createOwners(log: Pick<Logger, "error">): Owners {
   const found = new WeakMap<Socket, Promise<Owner | null>>();
   // Most have no such tool, and would hold 8 MB for nothing.
   let library: Promise<Library> | null = null;
   const loaded = () => {
-    library ??= import("systeminformation");
+    library ??= import("systeminformation").catch((error) => {
+      // The package may just be being replaced: the next one who asks tries again.
+      library = null;
+      throw error;
+    });
     return library;
   };
   return {
     async prepare(tools) {
-      if (tools.length > 0) await loaded().catch(() => null);
+      if (tools.length === 0) return;
+      await loaded().catch((error) =>
+        log.error(
+          `programs cannot be told apart (${reason(error)}). install keybearer again, then: keybearer service restart`,
+        ),
+      );
     },
     of(socket) {
       const known = found.get(socket);

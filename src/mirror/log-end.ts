@@ -173,7 +173,8 @@ function heldSince(db: Database.Database): number | null {
 function lastBefore(db: Database.Database, time: number): number {
   const last = db
     .prepare(
-      "SELECT started_at FROM log.records WHERE started_at <= ? AND end IS NOT NULL ORDER BY seq DESC LIMIT 1",
+      // By seq, from its end: with the + no index draws SQLite into sorting the whole log.
+      "SELECT started_at FROM log.records WHERE +started_at <= ? AND +end IS NOT NULL ORDER BY seq DESC LIMIT 1",
     )
     .raw();
   return numberIn(last.get(time)) ?? 0;

@@ -86,7 +86,7 @@ t.test("a program is looked for once for each connection", { skip: missing }, as
   const client = connect(typeof address === "object" ? (address?.port ?? 0) : 0, "127.0.0.1");
   t.teardown(() => client.destroy());
   const socket = await accepted;
-  const owners = createOwners();
+  const owners = createOwners({ error: () => {} });
   const first = owners.of(socket);
   t.equal(owners.of(socket), first);
   t.same(await first, { pid: process.pid, program: realpathSync(process.execPath) });

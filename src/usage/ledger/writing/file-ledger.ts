@@ -107,7 +107,7 @@ export class FileLedger implements Ledger {
     return {
       ...kept,
       warnings: [...this.#salvage.warnings(), ...kept.warnings],
-      waiting: this.#waiting.finished.length,
+      waiting: this.#isHeldUp() ? this.#waiting.finished.length : 0,
       lost: this.#losses.records,
       refusalsLost: this.#losses.refusals,
       aside: this.#salvage.aside(),
