@@ -14,12 +14,11 @@ export class Secret {
     this.#fingerprint = `…${value.slice(value.length < 16 ? -2 : -4)}`;
   }
 
-  /** Looks for all of them at once. */
+  /** Looks for all of them at once, the longest first: of one that begins with another nothing must be left. */
   static together(secrets: readonly Secret[]): SecretSet {
-    return new SecretSet(
-      secrets,
-      secrets.flatMap((secret) => secret.#spellings),
-    );
+    const sorted = secrets.toSorted((a, b) => b.longest - a.longest);
+    const spellings = sorted.flatMap((secret) => secret.#spellings);
+    return new SecretSet(sorted, spellings);
   }
 
   /**
@@ -55,6 +54,16 @@ export class Secret {
   /** Takes this secret out of a text that somebody else wrote, also where that text escapes it. */
   blotFrom(text: string): string {
     return this.#spellings.reduce((clean, spelling) => clean.replaceAll(spelling, "[redacted]"), text);
+  }
+
+  /** The same for as many characters, so that what stands behind it stays where it was. */
+  maskIn(text: string): string {
+    return this.#spellings.reduce((clean, one) => clean.replaceAll(one, "*".repeat(one.length)), text);
+  }
+
+  /** Characters of its longest spelling. */
+  get longest(): number {
+    return this.#spellings[0]?.length ?? 0;
   }
 
   isIn(text: string | Buffer): boolean {

@@ -77,11 +77,23 @@ t.test("many secrets are taken out of a text as each of them alone would be", as
         .map((part, at) => (at % 3 === 0 ? JSON.stringify(part) : part))
         .join("");
       const together = Secret.together(all);
-      const clean = all.reduce((rest, secret) => secret.blotFrom(rest), text);
+      const longestFirst = all.toSorted((a, b) => b.longest - a.longest);
+      const clean = longestFirst.reduce((rest, secret) => secret.blotFrom(rest), text);
       return together.blotFrom(text) === clean && together.isIn(text) === all.some((one) => one.isIn(text));
     }),
     { numRuns: 500 },
   );
+});
+
+t.test("of a key that begins with another one nothing is left", async (t) => {
+  const [part, whole] = ["sk-abcdefghijklmnop", "sk-abcdefghijklmnopQRSTUV12"];
+  for (const keys of [
+    [part, whole],
+    [whole, part],
+  ]) {
+    const together = Secret.together(keys.map((key) => new Secret(key)));
+    t.equal(together.blotFrom(`with ${whole} and ${part}`), "with [redacted] and [redacted]");
+  }
 });
 
 t.test("a secret that came, and one that changed, is blotted from the next line on", async (t) => {

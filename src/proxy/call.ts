@@ -1,6 +1,6 @@
 import type { ClientRequest, IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
-import { pipeline } from "node:stream";
+import { pipeline, type Transform } from "node:stream";
 import { TLSSocket } from "node:tls";
 import type { Clock } from "../clock.ts";
 import { reason } from "../reason.ts";
@@ -14,7 +14,7 @@ import { type End, type Exchange, type Outcome, outcomeOf } from "./exchange.ts"
 import { gatewayFailure, gatewayTimeout, uploadStopped } from "./failure.ts";
 import { incomingHeaders, reasonPhrase, reframe, withCause, withOwn } from "./headers.ts";
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
-import { closedEarly, isConnected, mayTryAgain } from "./kept-connection.ts";
+import { closedEarly, isConnected, letGoUnlessSent, mayTryAgain } from "./kept-connection.ts";
 import { passOn } from "./pass-on.ts";
 
 /**
@@ -122,9 +122,10 @@ export class Call {
     else {
       const headers = incomingHeaders(answer.rawHeaders, key);
       // Of a stream out of which something is taken, the length would be wrong.
-      if (filterFor(answer, this.#exchange.asking) !== null) reframe(headers, null);
+      const filter = filterFor(answer, this.#exchange.asking);
+      if (filter !== null) reframe(headers, null);
       this.#writeHead(status, withCause(headers, hearing.cause));
-      this.#passRest(answer, hearing);
+      this.#passRest(answer, hearing, filter);
     }
   }
 
@@ -175,7 +176,7 @@ export class Call {
       // The gateway had its say before the upload was through, and may never read the rest of it.
       this.#outgoing?.destroy();
       discard(req);
-    }
+    } else if (this.#outgoing !== null) letGoUnlessSent(this.#outgoing);
     this.#settle(null);
   };
 
@@ -217,8 +218,8 @@ export class Call {
       this.#writeHead(status, error.headers);
       if (gathered.whole) this.#exchange.res.end(error.body);
       else {
-        this.#exchange.res.write(error.body);
-        this.#passRest(answer, hearing);
+        (error.rest ?? this.#exchange.res).write(error.body);
+        this.#passRest(answer, hearing, error.rest);
       }
     });
   }
@@ -230,9 +231,8 @@ export class Call {
     res.writeHead(status, reasonPhrase(this.#answer?.statusMessage ?? "", key), withOwn(headers, ownHeaders));
   }
 
-  #passRest(answer: IncomingMessage, hearing: Hearing): void {
+  #passRest(answer: IncomingMessage, hearing: Hearing, filter: Transform | null): void {
     const { res } = this.#exchange;
-    const filter = filterFor(answer, this.#exchange.asking);
     const see = (chunk: Buffer) => {
       this.#deadline.touch("idle");
       hearing.see(chunk);

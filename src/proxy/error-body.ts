@@ -1,6 +1,8 @@
 import type { IncomingMessage } from "node:http";
+import type { Transform } from "node:stream";
 import { brotliDecompressSync, gunzipSync, inflateSync } from "node:zlib";
 import type { Secret } from "../secret.ts";
+import { createBlotting } from "./blotting.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import { incomingHeaders, reframe, withCause } from "./headers.ts";
 
@@ -71,6 +73,8 @@ function withoutKey(body: Buffer, key: Secret): Buffer | null {
 export interface ReadError {
   readonly headers: string[];
   readonly body: Buffer;
+  /** What it and the rest must go through, where there is more of it and that can be read; null: they go as they are. */
+  readonly rest: Transform | null;
   readonly cause: Cause | null;
   /** What could be read of it, without the key. */
   readonly text: string;
@@ -86,10 +90,12 @@ export function readError(answer: IncomingMessage, { bytes, whole }: Gathered, k
   const said = plain.toString("utf8");
   const contentType = answer.headers["content-type"] ?? "";
   const cause = causeOf({ status: answer.statusCode ?? 0, contentType, body: said });
-  const blotted = encoding === undefined || whole ? withoutKey(plain, key) : null;
+  const blotted = whole ? withoutKey(plain, key) : null;
+  // Of what is compressed no part can be changed. Nobody was seen to compress an error of this length, and a key into it.
+  const rest = whole || encoding !== undefined ? null : createBlotting(key);
   const headers = incomingHeaders(answer.rawHeaders, key);
-  if (blotted !== null) reframe(headers, whole ? blotted.length : null);
+  if (blotted !== null) reframe(headers, blotted.length);
   const text = key.blotFrom(said);
   const words = text.slice(0, LONGEST_WORDS) || null;
-  return { headers: withCause(headers, cause), body: blotted ?? bytes, cause, text, words };
+  return { headers: withCause(headers, cause), body: blotted ?? bytes, rest, cause, text, words };
 }

@@ -21,6 +21,21 @@ export function isConnected(outgoing: ClientRequest, socket: Socket): boolean {
   return !socket.connecting && !(socket instanceof TLSSocket && socket.getProtocol() === null);
 }
 
+/** How long a gateway that has answered may take to read what is left of the request. */
+const LAST_WORDS_MS = 1000;
+
+/**
+ * A gateway may answer before it has the whole request, and read no further. Node keeps the connection for the rest, and
+ * the rest in memory. That all is sent is told a little later than its answer comes, so that it is given a moment.
+ */
+export function letGoUnlessSent(outgoing: ClientRequest): void {
+  if (outgoing.writableFinished || outgoing.destroyed) return;
+  const timer = setTimeout(() => outgoing.destroy(), LAST_WORDS_MS);
+  const done = () => clearTimeout(timer);
+  outgoing.once("finish", done);
+  outgoing.once("close", done);
+}
+
 export function closedEarly(): Error {
   return Object.assign(new Error("the connection was closed"), { code: "ECONNRESET" });
 }

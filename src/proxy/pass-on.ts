@@ -22,7 +22,9 @@ export function passOn(
     else if (!res.write(chunk)) answer.pause();
   });
   res.on("drain", () => answer.resume());
+  // An error whose beginning was read first stands still since then.
   if (res.writableNeedDrain) answer.pause();
+  else answer.resume();
   answer.once("end", () => {
     if (!res.writableEnded) res.end();
   });

@@ -110,7 +110,10 @@ function judgeModel(request: Request, tool: Tool): Refusal | null {
   }
   // Also where the last one is null, or no name at all: Go then stays with the one before.
   if (body?.disputed) {
-    return refuse("bad-request", "the request names two models, and gateways differ in which one they take");
+    return refuse(
+      "bad-request",
+      "the request names two models or is no valid JSON, and gateways differ in which model they take",
+    );
   }
   const model = body?.model ?? null;
   if (model === null && body?.end === "unreadable") {

@@ -1,5 +1,5 @@
 import type { ClientRequest, IncomingMessage } from "node:http";
-import { type Duplex, pipeline } from "node:stream";
+import { type Duplex, pipeline, type Transform } from "node:stream";
 import type { Clock } from "../clock.ts";
 import type { Refusal } from "../refusal.ts";
 import { Deadline } from "./deadline.ts";
@@ -111,7 +111,7 @@ export class UpgradeCall {
     gather(answer, (gathered) => {
       const error = readError(answer, gathered, key);
       hearing.readAsError(error, gathered.bytes);
-      this.#pass(answer, hearing, error.headers, { bytes: error.body, whole: gathered.whole });
+      this.#pass(answer, hearing, error.headers, { ...gathered, bytes: error.body }, error.rest);
     });
   }
 
@@ -121,6 +121,7 @@ export class UpgradeCall {
     hearing: Hearing,
     headers: readonly string[],
     gathered: Gathered | null,
+    rest: Transform | null = null,
   ): void {
     const { socket, key, ownHeaders } = this.#exchange;
     const flat = [...withOwn(headers, ownHeaders), "connection", "close"];
@@ -129,10 +130,11 @@ export class UpgradeCall {
     for (let i = 0; i + 1 < flat.length; i += 2) head += `${flat[i]}: ${flat[i + 1]}\r\n`;
     socket.resume();
     socket.write(Buffer.from(`${head}\r\n`, "latin1"));
-    if (gathered !== null) socket.write(gathered.bytes);
+    if (gathered !== null) (rest ?? socket).write(gathered.bytes);
     if (gathered?.whole) return void socket.end();
     answer.on("data", (chunk: Buffer) => hearing.see(chunk));
-    pipeline(answer, socket, () => {});
+    if (rest === null) pipeline(answer, socket, () => {});
+    else pipeline(answer, rest, socket, () => {});
   }
 
   #hear(answer: IncomingMessage): Hearing {

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
+import { setTimeout as wait } from "node:timers/promises";
 import t from "tap";
 import { startWithOneTool, stillHealthy } from "../doubles/canary.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
@@ -297,3 +298,33 @@ t.test("an answer that takes longer than an idle connection may live is not cut"
   t.equal(await answer.text(), "late");
   await stillHealthy(t, one, [one.key, one.token]);
 });
+
+t.test(
+  "a gateway that answers early and reads no further is let go of, with what it did not read",
+  async (t) => {
+    const gateway = await startRawGateway(
+      t,
+      (call) => {
+        call.socket.pause();
+        call.answer("413 Too Large", {}, "no");
+      },
+      { keepBodies: false },
+    );
+    const one = await startWithOneTool(t, gateway.origin, { tool: ["ask_usage: true"] });
+    const content = "x".repeat(12 * 1024 * 1024);
+    const answer = await fetch(`${one.url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${one.token}`, "content-type": "application/json" },
+      body: JSON.stringify({ model: "m", stream: true, messages: [{ role: "user", content }] }),
+    });
+    t.equal(answer.status, 413);
+    t.equal(await answer.text(), "no");
+    const [call] = gateway.calls;
+    // As long as it is given, and a little. Who reads nothing does not see the end of its connection either.
+    await wait(1500);
+    call?.socket.resume();
+    await call?.closed;
+    t.ok((call?.bodyBytes ?? 0) < content.length, "the rest was never sent");
+    await stillHealthy(t, one, [one.key, one.token]);
+  },
+);

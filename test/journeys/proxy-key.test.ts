@@ -203,3 +203,39 @@ t.test("nothing a client sends can stand beside the key or take it away", async 
   t.strictSame(call?.header("host"), [`127.0.0.1:${gateway.port}`]);
   await stillHealthy(t, one, [one.key, one.token]);
 });
+
+t.test(
+  "a key that a long error of the gateway's echoes is blotted, wherever it stands and is cut",
+  async (t) => {
+    const filler = (bytes: number) => "keybearer ".repeat(Math.ceil(bytes / 10)).slice(0, bytes);
+    const texts = (key: string) => [
+      `${key} ${filler(70_000)}`,
+      // Where the part that is read first ends.
+      `${filler(65_536 - 20)}${key}${filler(5000)}`,
+      `${filler(200_000)}${key}`,
+      // Many times in its beginning.
+      `${key.repeat(40)}${filler(66_000 - key.length * 40)}`,
+    ];
+    for (let which = 0; which < texts("").length; which += 1) {
+      let key = "";
+      const gateway = await startRawGateway(t, async (call) => {
+        await call.whole;
+        const body = Buffer.from(texts(key)[which] ?? "");
+        call.send(`HTTP/1.1 400 Bad\r\ncontent-type: text/plain\r\ncontent-length: ${body.length}\r\n\r\n`);
+        // In pieces of their own, so that each may end in the middle of the key.
+        for (let at = 0; at < body.length; at += 4099) call.send(body.subarray(at, at + 4099));
+      });
+      const one = await startWithOneTool(t, gateway.origin);
+      key = one.key;
+      const answer = await fetch(`${one.url}/v1/chat/completions`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${one.token}` },
+        body: "{}",
+      });
+      const text = await answer.text();
+      t.equal(answer.status, 400);
+      t.equal(text, (texts(key)[which] ?? "").replaceAll(key, "*".repeat(key.length)));
+      await stillHealthy(t, one, [one.key, one.token]);
+    }
+  },
+);
