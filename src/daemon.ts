@@ -27,7 +27,7 @@ import { createForwarder } from "./proxy/forward.ts";
 import { hostsOf, type Port } from "./proxy/server.ts";
 import { createStandings } from "./proxy/standing.ts";
 import { keyWarnings, Reload, wantsOf } from "./reload.ts";
-import { joined } from "./secret.ts";
+import { joined } from "./secret-set.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 import { readLastUses } from "./usage/ledger/spent.ts";
 import { version } from "./version.ts";

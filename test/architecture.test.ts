@@ -16,6 +16,7 @@ const RANKS: readonly (readonly string[])[] = [
     "clock",
     "beat",
     "secret",
+    "secret-set",
     "key-source",
     "refusal",
     "request-id",

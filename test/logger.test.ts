@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import t from "tap";
 import { createLogger, jsonText } from "../src/logger.ts";
-import { joined, Secret } from "../src/secret.ts";
+import { Secret } from "../src/secret.ts";
+import { joined } from "../src/secret-set.ts";
 
 function logInto(lines: Record<string, unknown>[]) {
   return createLogger({

@@ -1,5 +1,6 @@
 import type { KeySource, KeyState } from "../key-source.ts";
-import { Secret, type SecretSet } from "../secret.ts";
+import { Secret } from "../secret.ts";
+import type { SecretSet } from "../secret-set.ts";
 import type { Problem } from "./problem.ts";
 import type { Config, Gateway, Tool } from "./shape.ts";
 
