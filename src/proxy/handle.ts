@@ -65,7 +65,8 @@ async function serve(
   if (noRoom !== null) return end(noRoom);
   const asking = request.tool?.askUsage ? await askingOf(req, request) : null;
   if (hasLeft(req, request)) return left();
-  request.recorded = await openRecord(request, means.ledger);
+  const opening = openRecord(request, means.ledger);
+  request.recorded = opening instanceof Promise ? await opening : opening;
   if (!request.recorded) return end(logUnavailable(means.ledger.state()));
   means.limiter.recorded(request.lease);
   if (hasLeft(req, request)) return left();

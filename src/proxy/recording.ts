@@ -32,8 +32,8 @@ function idsOf({ snapshot }: Request, ids: Outcome["gatewayIds"]): Outcome["gate
   return ids;
 }
 
-/** Resolves when it has its record, which is for `recorded`; false: none can be written, and so it must not be sent. */
-export function openRecord(request: Request, ledger: Ledger): Promise<boolean> {
+/** Whether it has its record, which is for `recorded`; false: none can be written, and so it must not be sent. */
+export function openRecord(request: Request, ledger: Ledger): boolean | Promise<boolean> {
   request.opening = openingOf(request);
   return ledger.open(request.opening);
 }

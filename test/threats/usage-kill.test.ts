@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -80,11 +81,17 @@ function holds(
   file: string,
   book: readonly Booked[],
   before: readonly StoredRecord[],
-  since: "started" | "perhaps started" = "started",
+  state: "dead" | "dead at the start" | "alive" | "ended" = "dead",
 ): StoredRecord[] {
   const records = recordsIn(file);
   const byMarker = grouped(records);
-  const wrong = book.filter(({ marker }) => byMarker.get(marker)?.length !== 1);
+  // Under load the latest are noted beside the log, and put into it when it is next opened.
+  const noted = state === "dead" || state === "dead at the start" ? notedIn(file) : "";
+  const isNoted = (marker: string) => noted.includes(`"model":"${marker}"`) || noted.includes(`/${marker}"`);
+  const wrong = book.filter(({ marker }) => {
+    const count = byMarker.get(marker)?.length ?? 0;
+    return count !== 1 && !(count === 0 && isNoted(marker));
+  });
   t.strictSame(wrong, [], `each of the ${book.length} requests in the gateway's book has one record`);
   t.equal(byMarker.size, records.length, "and no other request has two");
   t.equal(new Set(records.map(({ id }) => id)).size, records.length, "no id is there twice");
@@ -94,7 +101,7 @@ function holds(
   const changed = before.filter((record) => {
     const now = JSON.stringify(byId.get(record.id));
     const same = now === JSON.stringify(record);
-    if (record.end !== null || (same && since === "perhaps started")) return !same;
+    if (record.end !== null || (same && state === "dead at the start")) return !same;
     return now !== JSON.stringify({ ...record, end: "interrupted" });
   });
   t.strictSame(
@@ -114,6 +121,10 @@ function holds(
   });
   t.strictSame(misread, [], "what is complete has the gateway's own numbers");
   return records;
+}
+
+function notedIn(file: string): string {
+  return existsSync(`${file}-slips`) ? readFileSync(`${file}-slips`, "utf8") : "";
 }
 
 function grouped(records: readonly StoredRecord[]): Map<string, StoredRecord[]> {
@@ -150,7 +161,7 @@ t.test(
         // While it starts: the log is made, migrated or taken over in there somewhere.
         await wait(random() * 700);
         await kill(running);
-        records = holds(t, file, gateway.book, records, "perhaps started");
+        records = holds(t, file, gateway.book, records, "dead at the start");
         continue;
       }
       const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
@@ -175,11 +186,11 @@ t.test(
     }
 
     const last = await startServing(t, home);
-    records = holds(t, file, gateway.book, records);
+    records = holds(t, file, gateway.book, records, "alive");
     t.equal(records.filter(({ end }) => end === null).length, 0, "nothing is left unfinished");
     last.child.kill("SIGTERM");
     t.equal((await last.ended).code, 0);
-    records = holds(t, file, gateway.book, records);
+    records = holds(t, file, gateway.book, records, "ended");
     const ends = new Set(records.map(({ end }) => end));
     for (const end of ["complete", "client-left", "interrupted"] as const)
       t.ok(ends.has(end), `some are ${end}`);

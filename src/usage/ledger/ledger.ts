@@ -9,7 +9,7 @@ import { FileLedger } from "./writing/file-ledger.ts";
 /** The usage log, as the rest of the program sees it. */
 export interface Ledger {
   /** true once the record is on disk: only then may a byte go to the gateway. false: it could not be written in time. */
-  open(opening: Opening): Promise<boolean>;
+  open(opening: Opening): boolean | Promise<boolean>;
   /** Completes it, exactly once; a second time changes nothing. Waits in a bounded buffer while the disk says no. */
   close(id: string, closing: Closing): void;
   /** A request that ended before anything was sent to a gateway (a refusal): whole at once. */

@@ -174,7 +174,8 @@ t.test("an emptied file with a WAL is kept aside together with it", async (t) =>
 });
 
 t.test("a WAL that was cut short costs what was cut off, nothing more", async (t) => {
-  const { ledger: writer, file: source } = startLedger(t);
+  // Each in a transaction of its own.
+  const { ledger: writer, file: source } = startLedger(t, { sync: "full" });
   const openings = Array.from({ length: 40 }, () => opening());
   for (const one of openings) await openAll(writer, [one]);
   const file = join(newFolder(t), "usage.db");

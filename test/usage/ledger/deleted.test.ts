@@ -69,10 +69,10 @@ function holdsAll(t: Test, file: string, ids: readonly string[]): void {
 }
 
 const asides = (file: string) =>
-  readdirSync(dirname(file)).filter((name) => !/^usage\.db(-wal|-shm)?$/.test(name));
+  readdirSync(dirname(file)).filter((name) => !/^usage\.db(-wal|-shm|-slips)?$/.test(name));
 
 for (const [what, sides] of [
-  ["with all that belongs to it", ["", "-wal", "-shm"]],
+  ["with all that belongs to it", ["", "-wal", "-shm", "-slips"]],
   ["alone", [""]],
 ] as const)
   t.test(`a log that is deleted ${what} while it is open is saved into a new one`, async (t) => {

@@ -220,7 +220,7 @@ t.test(
 t.test(
   "a record refused by the log amid others of its turn is refused alone, and seen by nobody later",
   async (t) => {
-    const { ledger, file } = startLedger(t);
+    const { ledger, file } = startLedger(t, { sync: "full" });
     const openings = Array.from({ length: 100 }, (_, at) =>
       opening(at === 70 ? { endpoint: null as never, model: "bad" } : {}),
     );
@@ -238,7 +238,7 @@ t.test(
 );
 
 t.test("one record that the log does not take leaves the others alone", async (t) => {
-  const { ledger, file, log } = startLedger(t);
+  const { ledger, file, log } = startLedger(t, { sync: "full" });
   const [good, bad, other] = [opening(), opening({ endpoint: null as never }), opening()];
   t.same(await Promise.all([good, bad, other].map((one) => ledger.open(one))), [true, false, true]);
   t.equal(ledger.available(), true);

@@ -97,7 +97,7 @@ t.test("what is older than is kept goes, and its sums stay", async (t) => {
   const { file, book, upkeep, faults } = startUpkeep(t, 10 * DAY);
   fill(book, 3000, 12 * 60_000);
   const running = opening({ started_at: NOW - 20 * DAY });
-  book.write([{ kind: "open", opening: running }]);
+  book.write([{ kind: "open", closing: null, opening: running }]);
   const before = lifetime(file);
   await upkeep.look();
   t.same(faults, []);

@@ -15,7 +15,7 @@ const HEX = "[0-9a-f]{24}";
 const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
 const CONFIG = new RegExp(`^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp)$`);
 const FACTS = /^(?:trust|log-end|consoles)\.json(?:\.tmp|\.broken-[\dTZ-]+)?$/;
-const LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal)?$/;
+const LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal|-slips)?$/;
 const SOCKET = /^control\.sock(?:\.starting(?:\.\d+)?)?$/;
 const UNDO = new RegExp(`^(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:\\.tmp)?$`);
 

@@ -1,30 +1,33 @@
 import type { Closing, Opening, UsageRecord } from "../../record.ts";
 import { createTally, type Tally } from "../cells.ts";
 import { type Connection, openForWriting } from "../connect.ts";
+import { faultOf, type LedgerFault } from "../fault.ts";
 import { columnsOf } from "../raw-row.ts";
 import { createRows, type Rows, transact } from "../rows.ts";
 import { EntryWriter } from "./entry-writer.ts";
 import { type Place, placeOf } from "./place.ts";
+import { Slips } from "./slips.ts";
 
-/** Something that waits to be written. */
-export type Entry = Opened | Finished;
-
-export interface Opened {
-  readonly kind: "open";
+/**
+ * Something that waits to be written. open: a record that runs · whole: one that ended before it was in the log · close:
+ * the end of one that is in it · add: one that was never opened.
+ */
+export interface Entry {
+  readonly kind: "open" | "whole" | "close" | "add";
   readonly opening: Opening;
+  /** null: it runs. */
+  readonly closing: Closing | null;
 }
 
-export interface Finished {
-  /** add: it was never opened. */
+export interface Finished extends Entry {
   readonly kind: "close" | "add";
-  readonly opening: Opening;
   readonly closing: Closing;
 }
 
-/** A record under way, and whether its opening was committed. */
+/** A record under way, and whether it is in the log. */
 export interface Running {
   readonly opening: Opening;
-  onDisk: boolean;
+  readonly inBook: boolean;
 }
 
 /** An entry that the log does not take, whatever is tried. */
@@ -40,23 +43,31 @@ export interface Book {
   /** All of them in one transaction, less those that alone are at fault. */
   write(entries: readonly Entry[]): Poisoned[];
   /**
-   * What nobody runs any more is interrupted, and what this process runs is there, also when it was opened in another
-   * file. Answers how many were interrupted.
+   * What nobody runs any more is interrupted, also what was only noted, and what this process runs is there, also when it
+   * was opened in another file. Answers how many were interrupted.
    */
   takeOver(running: ReadonlyMap<string, Running>): number;
   transact<T>(work: (rows: Rows, tally: Tally) => T): T;
   readonly place: Place;
+  /** null: what is written is to survive a power cut, or nothing can be noted, or is not wanted to be. */
+  readonly slips: Slips | null;
   /** Everything taken over into the one file, the WAL emptied where nobody reads. false: a reader is in the way. */
   checkpoint(): boolean;
   /** Closes it, in whatever state it is. Never throws; false: what its WAL held may not be in the file. */
   abandon(): boolean;
 }
 
-export function openBook(file: string, sync: "normal" | "full"): Book {
+/** With slips for whoever wants to be told why there are none. */
+export function openBook(
+  file: string,
+  sync: "normal" | "full",
+  onNoSlips?: (fault: LedgerFault) => void,
+): Book {
   const connection = openForWriting(file, { sync });
   const { db } = connection;
   const rows = createRows(db);
   const writer = new EntryWriter(db, rows);
+  const slips = sync === "full" || onNoSlips === undefined ? null : openSlips(file, onNoSlips);
 
   function inTransaction<T>(work: (rows: Rows, tally: Tally) => T): T {
     return transact(db, () => {
@@ -77,9 +88,13 @@ export function openBook(file: string, sync: "normal" | "full"): Book {
     connection,
     rows,
     write: (entries) => writer.write(entries),
-    takeOver: (running) => inTransaction((rows, tally) => takeOver(rows, tally, running)),
+    takeOver: (running) => {
+      const noted = slips?.read() ?? [];
+      return inTransaction((rows, tally) => takeOver(rows, tally, running, noted));
+    },
     transact: inTransaction,
     place: placeOf(file),
+    slips,
     checkpoint,
     abandon() {
       let whole = false;
@@ -90,13 +105,32 @@ export function openBook(file: string, sync: "normal" | "full"): Book {
       } catch {
         // Then it is lost.
       }
+      slips?.close();
       connection.close();
       return whole;
     },
   };
 }
 
-function takeOver(rows: Rows, tally: Tally, running: ReadonlyMap<string, Running>): number {
+function openSlips(file: string, onNoSlips: (fault: LedgerFault) => void): Slips | null {
+  try {
+    return Slips.open(file);
+  } catch (error) {
+    onNoSlips(faultOf(error));
+    return null;
+  }
+}
+
+function takeOver(
+  rows: Rows,
+  tally: Tally,
+  running: ReadonlyMap<string, Running>,
+  noted: readonly Opening[],
+): number {
+  // Those that this process noted are still to be written by it.
+  for (const opening of noted) {
+    if (!running.has(opening.id) && !rows.has(opening.id)) rows.open(opening);
+  }
   let count = 0;
   for (const record of rows.running()) {
     if (running.has(record.id)) continue;
@@ -105,8 +139,8 @@ function takeOver(rows: Rows, tally: Tally, running: ReadonlyMap<string, Running
     tally.count(closing);
     count += 1;
   }
-  for (const { opening, onDisk } of running.values()) {
-    if (onDisk && !rows.has(opening.id)) rows.open(opening);
+  for (const { opening, inBook } of running.values()) {
+    if (inBook && !rows.has(opening.id)) rows.open(opening);
   }
   return count;
 }

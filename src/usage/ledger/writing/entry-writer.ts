@@ -1,24 +1,31 @@
 import type Database from "libsql";
-import { wholeRecord } from "../../record.ts";
+import { type Closing, type Opening, wholeRecord } from "../../record.ts";
 import { createTally, type Tally } from "../cells.ts";
-import { faultOf, LedgerFault } from "../fault.ts";
+import { faultOf } from "../fault.ts";
 import { type Rows, transact } from "../rows.ts";
-import type { Entry, Finished, Opened, Poisoned } from "./book.ts";
+import type { Entry, Finished, Poisoned } from "./book.ts";
+import { CLOSING_KIND, closingKind, isSameClosingKind } from "./closing-parts.ts";
 import { ClosingWriter } from "./closing-writer.ts";
-import { OpeningWriter } from "./opening-writer.ts";
+import { InsertingWriter } from "./inserting-writer.ts";
+import { Kinds } from "./kinds.ts";
+import { isSameOpeningKind, OPENING_KIND, openingKind } from "./opening-parts.ts";
 
 /** Writes what waits: all together, and one by one where that fails because of one of them. */
 export class EntryWriter {
   readonly #db: Database.Database;
   readonly #rows: Rows;
-  readonly #openings: OpeningWriter;
+  readonly #openingKinds: Kinds<Opening>;
+  readonly #closingKinds: Kinds<Closing>;
+  readonly #inserts: InsertingWriter;
   readonly #closings: ClosingWriter;
 
   constructor(db: Database.Database, rows: Rows) {
     this.#db = db;
     this.#rows = rows;
-    this.#openings = new OpeningWriter(db);
-    this.#closings = new ClosingWriter(db);
+    this.#openingKinds = new Kinds(db, "opening_kinds", OPENING_KIND, isSameOpeningKind, openingKind);
+    this.#closingKinds = new Kinds(db, "closing_kinds", CLOSING_KIND, isSameClosingKind, closingKind);
+    this.#inserts = new InsertingWriter(db, this.#openingKinds, this.#closingKinds);
+    this.#closings = new ClosingWriter(db, this.#closingKinds);
   }
 
   /** All of them in one transaction, less those that alone are at fault. */
@@ -41,8 +48,8 @@ export class EntryWriter {
 
   #forget(): void {
     this.#rows.forgetCells();
-    this.#openings.forget();
-    this.#closings.forget();
+    this.#openingKinds.forget();
+    this.#closingKinds.forget();
   }
 
   /**
@@ -50,30 +57,28 @@ export class EntryWriter {
    * prepared statement half begun, and nothing can be committed until that ends. BEGIN is not prepared.
    */
   #writeTogether(entries: readonly Entry[]): void {
-    const opened: Opened[] = [];
+    const inserted: Entry[] = [];
     const closed: Finished[] = [];
-    const added: Finished[] = [];
+    let finishes = false;
     for (const entry of entries) {
-      if (entry.kind === "open") opened.push(entry);
-      else (entry.kind === "close" ? closed : added).push(entry);
+      if (isClose(entry)) closed.push(entry);
+      else inserted.push(entry);
+      finishes ||= entry.closing !== null;
     }
-    const finishes = closed.length + added.length > 0;
     transact(this.#db, () => {
       if (finishes) this.#rows.rememberCells();
-      this.#openings.write(opened);
+      this.#openingKinds.begin();
+      this.#closingKinds.begin();
+      this.#inserts.write(inserted);
       this.#closings.write(closed);
-      for (const entry of added) {
-        if (!this.#add(entry)) throw new LedgerFault("row", "it is there already");
-      }
-      if (finishes) this.#count(closed, added);
+      if (finishes) this.#count(entries);
     });
-    if (!finishes) this.#rows.wroteRecords(opened.length);
+    if (!finishes) this.#rows.wroteRecords(inserted.length);
   }
 
-  #count(closed: readonly Finished[], added: readonly Finished[]): void {
+  #count(entries: readonly Entry[]): void {
     const tally = createTally();
-    for (const { opening, closing } of closed) tally.countHalves(opening, closing);
-    for (const { opening, closing } of added) tally.countHalves(opening, closing);
+    for (const { opening, closing } of entries) if (closing !== null) tally.countHalves(opening, closing);
     this.#rows.count(tally);
   }
 
@@ -89,8 +94,9 @@ export class EntryWriter {
 
   #writeOne(entry: Entry, tally: Tally, poisoned: Poisoned[]): void {
     try {
-      if (entry.kind === "open") this.#rows.open(entry.opening);
-      else if (this.#finish(entry)) tally.countHalves(entry.opening, entry.closing);
+      const { opening, closing } = entry;
+      if (closing === null) this.#rows.open(opening);
+      else if (this.#finish(entry.kind, opening, closing)) tally.countHalves(opening, closing);
     } catch (error) {
       // SQLite has undone this one statement only.
       const { kind, message } = faultOf(error);
@@ -99,15 +105,14 @@ export class EntryWriter {
     }
   }
 
-  #finish(entry: Finished): boolean {
-    const { kind, opening, closing } = entry;
-    if (kind === "add") return this.#add(entry);
-    // Not there: it was opened in a file that is gone since.
-    return this.#rows.complete(opening.id, closing) || (!this.#rows.has(opening.id) && this.#add(entry));
-  }
-
-  /** false: it is there already. */
-  #add({ opening, closing }: Finished): boolean {
+  /** false: it is there already, and over. */
+  #finish(kind: Entry["kind"], opening: Opening, closing: Closing): boolean {
+    if (kind !== "add" && this.#rows.complete(opening.id, closing)) return true;
+    // Not there: it was never in the log, or opened in a file that is gone since.
     return this.#rows.insert(wholeRecord(opening, closing));
   }
+}
+
+function isClose(entry: Entry): entry is Finished {
+  return entry.kind === "close";
 }

@@ -7,7 +7,7 @@ import type { Ledger, LedgerMeans } from "../ledger.ts";
 import { createSalvage, type Salvage } from "../repair/salvage.ts";
 import type { LedgerState } from "../state.ts";
 import { createUpkeep, type Upkeep } from "../upkeep/upkeep.ts";
-import type { Finished } from "./book.ts";
+import type { Entry, Finished } from "./book.ts";
 import { Keeper } from "./keeper.ts";
 import { createLosses, type Losses } from "./losses.ts";
 import { soundClosing, soundOpening } from "./sound.ts";
@@ -18,31 +18,29 @@ import { Waiter, Waiting } from "./waiting.ts";
 const BUSY_RETRY_MS = 50;
 /** How long an opening waits for a lock. */
 const PATIENCE_MS = 5000;
+/** Where one was opened so shortly before, the next is not written to the log by itself. */
+const BUSY_MS = 20;
 /** Openings that wait for a lock at most; more would be a sign that nothing ever comes back. */
 const MOST_OPENINGS = 5000;
 
-/** Collects what is to be written. Openings are written once per turn of the event loop, what is finished soon after. */
+/** Collects what is to be written: at once where little goes on, else noted and written together. See Turns. */
 export class FileLedger implements Ledger {
   readonly #means: LedgerMeans;
   readonly #keeper: Keeper;
   readonly #salvage: Salvage;
   readonly #upkeep: Upkeep;
-  /** Every record that is open, or closed but not on disk, so that it could be written whole into another file. */
-  readonly #running = new Map<string, Waiter>();
   readonly #waiting = new Waiting();
   readonly #losses: Losses;
   readonly #endTicks: () => void;
   readonly #turns = new Turns({
-    openings: () => {
-      if (!this.#stopped) this.#attempt(() => this.#flushOpenings());
+    write: () => {
+      if (!this.#stopped) this.#attempt(() => this.#flush());
     },
-    finished: () => {
-      const count = this.#waiting.finished.length;
-      if (count === 0 || this.#stopped || this.#isHeldUp()) return 0;
-      this.#attempt(() => this.#flush());
-      return count;
-    },
+    finished: () => (this.#stopped || this.#isHeldUp() ? 0 : this.#waiting.ended),
+    noted: () => this.#waiting.opened,
   });
+  /** When the last one was opened, on the clock that only goes forward. */
+  #openedAt = Number.NEGATIVE_INFINITY;
   #retry: NodeJS.Timeout | undefined;
   /** Since when the lock is not to be had. */
   #busySince: number | null = null;
@@ -56,7 +54,7 @@ export class FileLedger implements Ledger {
     const attempt = (work: () => void) => this.#attempt(work);
     this.#salvage = createSalvage({ ...shared, attempt, onSaved });
     this.#upkeep = createUpkeep({ ...shared, attempt });
-    this.#keeper = new Keeper(means, this.#running, {
+    this.#keeper = new Keeper(means, this.#waiting.running, {
       onOpen: (book) => {
         this.#salvage.resume(book);
         this.#upkeep.resume(book);
@@ -74,15 +72,18 @@ export class FileLedger implements Ledger {
     return !this.#stopped && this.#keeper.trouble === null;
   }
 
-  open(opening: Opening): Promise<boolean> {
+  open(opening: Opening): boolean | Promise<boolean> {
     const { id } = opening;
-    if (!this.available() || this.#waiting.size >= MOST_OPENINGS) return Promise.resolve(false);
+    if (!this.available() || this.#waiting.size >= MOST_OPENINGS) return false;
     // A second one would be told false by the log, and must not take the first one's place here.
-    if (this.#running.has(id)) return Promise.resolve(false);
-    const waiter = new Waiter(soundOpening(opening), this.#means.clock.elapsed() + PATIENCE_MS);
-    this.#running.set(id, waiter);
+    if (this.#waiting.running.has(id)) return false;
+    const now = this.#means.clock.elapsed();
+    const waiter = new Waiter(soundOpening(opening), now + PATIENCE_MS);
     this.#waiting.open(waiter);
+    const isBusy = now - this.#openedAt < BUSY_MS;
+    this.#openedAt = now;
     if (this.#isHeldUp()) this.#lose(this.#waiting.squeeze());
+    else if (isBusy && this.#note(waiter)) return true;
     else this.#turns.open();
     return new Promise((told) => {
       waiter.told = told;
@@ -90,15 +91,17 @@ export class FileLedger implements Ledger {
   }
 
   close(id: string, closing: Closing): void {
-    const running = this.#running.get(id);
+    const running = this.#waiting.running.get(id);
     if (running === undefined || running.ending) return;
     running.ending = true;
-    this.#finish({ kind: "close", opening: running.opening, closing: soundClosing(closing) });
+    const sound = soundClosing(closing);
+    if (running.noted && !running.inBook) this.#end(running, sound);
+    else this.#finish({ kind: "close", opening: running.opening, closing: sound });
   }
 
   add(opening: Opening, closing: Closing): void {
     // Ended while its opening was still on the way to the disk.
-    if (this.#running.has(opening.id)) this.close(opening.id, closing);
+    if (this.#waiting.running.has(opening.id)) this.close(opening.id, closing);
     else this.#finish({ kind: "add", opening: soundOpening(opening), closing: soundClosing(closing) });
   }
 
@@ -107,7 +110,7 @@ export class FileLedger implements Ledger {
     return {
       ...kept,
       warnings: [...this.#salvage.warnings(), ...kept.warnings],
-      waiting: this.#isHeldUp() ? this.#waiting.finished.length : 0,
+      waiting: this.#isHeldUp() ? this.#waiting.ended : 0,
       lost: this.#losses.records,
       refusalsLost: this.#losses.refusals,
       aside: this.#salvage.aside(),
@@ -143,15 +146,33 @@ export class FileLedger implements Ledger {
     } while (this.#means.clock.elapsed() < end);
     this.#stopped = true;
     clearTimeout(this.#retry);
-    this.#refuse(this.#waiting.giveUp(() => true));
+    this.#waiting.giveUp(() => true);
     this.#lose(this.#waiting.drop());
     this.#losses.tell();
     this.#keeper.close();
   }
 
+  /** On disk without waiting for the log. */
+  #note(waiter: Waiter): boolean {
+    waiter.noted = this.#keeper.book?.slips?.note(waiter.opening) === true;
+    if (waiter.noted) this.#turns.note();
+    return waiter.noted;
+  }
+
   #finish(record: Finished): void {
     if (this.#stopped) return;
     this.#waiting.finish(record);
+    this.#onFinished();
+  }
+
+  /** Over before it was in the log. */
+  #end(running: Waiter, closing: Closing): void {
+    if (this.#stopped) return;
+    this.#waiting.end(running, closing);
+    this.#onFinished();
+  }
+
+  #onFinished(): void {
     if (this.#isHeldUp()) this.#lose(this.#waiting.squeeze());
     else this.#turns.finish();
   }
@@ -187,40 +208,24 @@ export class FileLedger implements Ledger {
     try {
       this.#keeper.replace(fault);
       this.#turns.open();
-      this.#turns.finish();
     } catch (error) {
       this.#fail(faultOf(error));
     }
   }
 
   #flush(): void {
-    this.#flushOpenings();
-    const finished = this.#waiting.finished;
-    if (finished.length > 0) {
-      this.#losses.reject(this.#keeper.write(finished));
-      this.#waiting.completed(finished.length);
-      for (const { opening } of finished) this.#running.delete(opening.id);
-    }
-    this.#losses.tell();
-  }
-
-  #flushOpenings(): void {
-    const openings = this.#waiting.openings;
-    const refused = this.#keeper.write(openings);
-    this.#waiting.opened(openings.length);
+    const refused = this.#keeper.write(this.#waiting.all());
     this.#losses.reject(refused);
-    if (refused.length > 0) {
-      const ids = new Set(refused.map(({ entry }) => entry.opening.id));
-      this.#refuse(openings.filter(({ opening }) => ids.has(opening.id)));
-    }
-    for (const waiter of openings) waiter.tell(true);
+    this.#waiting.written(refused);
+    this.#keeper.book?.slips?.clear();
+    this.#losses.tell();
   }
 
   /** Somebody else holds the lock: what waits is tried again soon, openings only until their time is up. */
   #wait(fault: LedgerFault): void {
     const now = this.#means.clock.elapsed();
     this.#busySince ??= now;
-    this.#refuse(this.#waiting.giveUp(({ deadline }) => deadline <= now));
+    this.#waiting.giveUp(({ deadline }) => deadline <= now);
     this.#lose(this.#waiting.squeeze());
     clearTimeout(this.#retry);
     if (now - this.#busySince >= PATIENCE_MS) this.#fail(fault);
@@ -230,21 +235,11 @@ export class FileLedger implements Ledger {
   /** The disk says no: nothing new is let in, and what is finished waits. */
   #fail(fault: LedgerFault): void {
     this.#keeper.fail(fault);
-    this.#refuse(this.#waiting.giveUp(() => true));
+    this.#waiting.giveUp(() => true);
     this.#lose(this.#waiting.squeeze());
   }
 
-  #refuse(waiters: readonly Waiter[]): void {
-    for (const waiter of waiters) {
-      this.#running.delete(waiter.opening.id);
-      waiter.tell(false);
-    }
-  }
-
-  #lose(records: readonly Finished[]): void {
-    for (const record of records) {
-      this.#running.delete(record.opening.id);
-      this.#losses.count(record);
-    }
+  #lose(records: readonly Entry[]): void {
+    for (const record of records) this.#losses.count(record);
   }
 }

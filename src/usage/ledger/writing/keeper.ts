@@ -158,7 +158,9 @@ export class Keeper {
     const { clock, file, log, sync } = this.#means;
     this.#reunite();
     this.#check();
-    const book = openBook(file, sync);
+    const book = openBook(file, sync, ({ message }) =>
+      log.warn({ reason: message }, "requests wait longer for their records: there is no place to note them"),
+    );
     try {
       const interrupted = book.takeOver(this.#running);
       if (interrupted > 0)

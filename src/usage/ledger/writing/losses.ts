@@ -17,7 +17,8 @@ export function createLosses(log: Logger): Losses {
   const told = { close: 0, add: 0 };
 
   function count({ kind }: Entry): void {
-    if (kind !== "open") lost[kind] += 1;
+    if (kind === "add") lost.add += 1;
+    else if (kind !== "open") lost.close += 1;
   }
 
   return {

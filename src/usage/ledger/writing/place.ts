@@ -2,10 +2,12 @@ import { readdirSync, renameSync, type Stats, unlinkSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { LedgerFault } from "../fault.ts";
 import { statOf } from "../on-disk.ts";
+import { SLIPS } from "./slips.ts";
 
 /**
  * What became of the files of an open log. gone: nothing lies at its path · moved: it lies beside its path under
- * another name · replaced: another file lies there · side: only its -wal or -shm is gone or another.
+ * another name · replaced: another file lies there · side: only its -wal, its -shm or its
+ * slips are gone or others.
  */
 export interface Displaced {
   readonly how: "gone" | "moved" | "replaced" | "side";
@@ -25,7 +27,7 @@ export interface Place {
   clear(readOn: boolean, now: number): void;
 }
 
-const SIDES = ["", "-wal", "-shm"] as const;
+const SIDES = ["", "-wal", "-shm", SLIPS] as const;
 
 /** While they are open nobody else can be given their identities. */
 export function placeOf(file: string): Place {

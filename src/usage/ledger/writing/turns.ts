@@ -1,56 +1,73 @@
 /**
- * After finished records were written, those that come meanwhile wait to be written together: a millisecond for each that
- * was written, and at most so many. To write their cell and the pages of the indexes costs as much as thirty of them, and
- * under load a turn of the event loop brings fewer; where little goes on, each is written at once. Nobody waits for them,
- * the answers have left; whoever asks the ledger has them written first. If the process is killed meanwhile, they are
- * there as interrupted, as if it had been killed so many milliseconds earlier.
+ * After records were written, those that come meanwhile wait to be written together: a millisecond for each that was
+ * finished, and at most so many. To write their cell and the pages of the indexes costs as much as thirty of them, and under
+ * load a turn of the event loop brings fewer; where little goes on, each is written at once. Nobody waits for them: they
+ * are noted, or their answers have left; whoever asks the ledger has them written first. If the process is killed
+ * meanwhile, they are there as interrupted, as if it had been killed so many milliseconds earlier.
  */
 const LONGEST_REST_MS = 20;
 
-/** When what waits is written: an opening by the end of this turn of the event loop, what is finished soon. */
+/** When what waits is written. */
 export class Turns {
-  readonly #write: TurnsMeans;
-  readonly #open: () => void;
-  readonly #finish: () => void;
-  #opens = false;
-  /** Finished records are about to be written, or just were. */
+  readonly #means: TurnsMeans;
+  readonly #write: () => void;
+  readonly #afterRest: () => void;
+  /** It is written by the end of this turn of the event loop. */
+  #soon = false;
+  /** It was just written. */
   #rests = false;
-  #rest: NodeJS.Timeout | undefined;
+  #later: NodeJS.Timeout | undefined;
 
-  constructor(write: TurnsMeans) {
-    this.#write = write;
-    this.#open = () => {
-      this.#opens = false;
-      this.#write.openings();
+  constructor(means: TurnsMeans) {
+    this.#means = means;
+    this.#write = () => {
+      this.#soon = false;
+      this.#rests = false;
+      clearTimeout(this.#later);
+      this.#later = undefined;
+      const finished = means.finished();
+      means.write();
+      if (finished > 0) this.#rest(finished);
     };
-    this.#finish = () => {
-      const written = this.#write.finished();
-      this.#rests = written > 0;
-      if (this.#rests) this.#rest = setTimeout(this.#finish, Math.min(written, LONGEST_REST_MS));
+    this.#afterRest = () => {
+      this.#rests = false;
+      this.#later = undefined;
+      if (this.#means.finished() > 0) this.#write();
+      else if (this.#means.noted() > 0) this.note();
     };
   }
 
-  /** Every opening that comes in one turn goes into one transaction. */
+  /** Somebody waits for it. Everything that comes in one turn goes into one transaction. */
   open(): void {
-    if (this.#opens) return;
-    this.#opens = true;
-    setImmediate(this.#open);
+    if (this.#soon) return;
+    this.#soon = true;
+    setImmediate(this.#write);
   }
 
   finish(): void {
-    if (this.#rests) return;
-    this.#rests = true;
-    // Not by the turn's own transaction: openings would wait for it.
-    setImmediate(this.#finish);
+    if (!this.#rests) this.open();
+  }
+
+  /** It is on disk: most of them are finished before they have to be written, and then written once instead of twice. */
+  note(): void {
+    if (!this.#soon && this.#later === undefined) this.#later = setTimeout(this.#write, LONGEST_REST_MS);
   }
 
   stop(): void {
-    clearTimeout(this.#rest);
+    clearTimeout(this.#later);
+  }
+
+  #rest(finished: number): void {
+    this.#rests = true;
+    this.#later = setTimeout(this.#afterRest, Math.min(finished, LONGEST_REST_MS));
   }
 }
 
 export interface TurnsMeans {
-  readonly openings: () => void;
-  /** How many there were to write. */
+  /** Everything that waits. */
+  readonly write: () => void;
+  /** How many finished ones wait, unless they have to wait longer. */
   readonly finished: () => number;
+  /** How many wait that are only noted. */
+  readonly noted: () => number;
 }

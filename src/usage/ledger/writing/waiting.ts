@@ -1,30 +1,35 @@
-import type { Opening } from "../../record.ts";
-import type { Entry, Finished, Opened } from "./book.ts";
+import type { Closing, Opening } from "../../record.ts";
+import type { Entry, Finished, Poisoned, Running } from "./book.ts";
 
-/** An opening, whoever waits for it to be on disk, and then the record that runs. */
-export class Waiter implements Opened {
-  readonly kind = "open";
+/** A record that runs, from when it is to be opened, and whoever waits for that. */
+export class Waiter implements Running, Entry {
   readonly opening: Opening;
   /** Until when it is worth trying, on the clock that only goes forward. */
   readonly deadline: number;
   /** Told once: whether it was written. */
   told: ((written: boolean) => void) | null = null;
-  onDisk = false;
+  inBook = false;
+  /** It is on disk, though not in the log yet, and may have been sent: it is not given up any more. */
+  noted = false;
   /** What completes it is on its way. */
   ending = false;
+  /** Where that came before it was in the log. */
+  closing: Closing | null = null;
 
   constructor(opening: Opening, deadline: number) {
     this.opening = opening;
     this.deadline = deadline;
   }
 
+  get kind(): "open" | "whole" {
+    return this.closing === null ? "open" : "whole";
+  }
+
   /** Only the first time counts. */
   tell(written: boolean): void {
     const told = this.told;
-    if (told === null) return;
     this.told = null;
-    this.onDisk = written;
-    told(written);
+    told?.(written);
   }
 }
 
@@ -33,51 +38,92 @@ const MOST_BYTES = 4 * 1024 * 1024;
 /** What a record weighs in memory besides its texts. */
 const RECORD_BYTES = 500;
 
-/** What is to be written, in order. Unbounded for a few milliseconds, bounded while the disk says no. */
+/** What runs, and what is to be written, in order. Unbounded for a few milliseconds, bounded while the disk says no. */
 export class Waiting {
+  /** Every record that is open, or closed but not in the log, so that it could be written whole into another file. */
+  readonly #running = new Map<string, Waiter>();
+  /** What is not in the log yet, in the order in which it began. */
   #openings: Waiter[] = [];
+  /** How many of those are over. */
+  #ended = 0;
   #finished: Finished[] = [];
 
   get size(): number {
     return this.#openings.length + this.#finished.length;
   }
 
-  get openings(): readonly Waiter[] {
-    return this.#openings;
+  /** How many are over. */
+  get ended(): number {
+    return this.#ended + this.#finished.length;
   }
 
-  get finished(): readonly Finished[] {
-    return this.#finished;
+  /** How many are not in the log yet. */
+  get opened(): number {
+    return this.#openings.length;
+  }
+
+  get running(): ReadonlyMap<string, Waiter> {
+    return this.#running;
+  }
+
+  all(): Entry[] {
+    return [...this.#openings, ...this.#finished];
   }
 
   open(waiter: Waiter): void {
+    this.#running.set(waiter.opening.id, waiter);
     this.#openings.push(waiter);
+  }
+
+  /** One of the openings is over. */
+  end(waiter: Waiter, closing: Closing): void {
+    waiter.closing = closing;
+    this.#ended += 1;
   }
 
   finish(record: Finished): void {
     this.#finished.push(record);
   }
 
-  /** Takes the oldest out: they are written. */
-  opened(count: number): void {
-    this.#openings = count === this.#openings.length ? [] : this.#openings.slice(count);
-  }
-
-  completed(count: number): void {
-    this.#finished = count === this.#finished.length ? [] : this.#finished.slice(count);
-  }
-
-  /** Takes out what is given up. */
-  giveUp(which: (waiter: Waiter) => boolean): Waiter[] {
-    const given = this.#openings.filter(which);
-    if (given.length > 0) this.#openings = this.#openings.filter((waiter) => !which(waiter));
-    return given;
-  }
-
-  /** Takes out every finished record. */
-  drop(): Finished[] {
-    const dropped = this.#finished;
+  /** All of them are written, less these. */
+  written(poisoned: readonly Poisoned[]): void {
+    const bad = new Set(poisoned.map(({ entry }) => entry));
+    const openings = this.#openings;
+    this.#openings = [];
+    this.#ended = 0;
+    for (const waiter of openings) this.#onWritten(waiter, !bad.has(waiter));
+    for (const { opening } of this.#finished) this.#running.delete(opening.id);
     this.#finished = [];
+  }
+
+  #onWritten(waiter: Waiter, written: boolean): void {
+    waiter.inBook = written;
+    // It may have been sent: what completes it is tried again, by itself.
+    const goesOn = waiter.closing === null && (written || waiter.noted);
+    if (!goesOn) this.#running.delete(waiter.opening.id);
+    if (!written) waiter.noted = false;
+    waiter.tell(written);
+  }
+
+  /** Takes out what is given up, and says so to whoever waits for it. */
+  giveUp(which: (waiter: Waiter) => boolean): void {
+    const isGiven = (waiter: Waiter) => !waiter.noted && which(waiter);
+    const given = this.#openings.filter(isGiven);
+    if (given.length === 0) return;
+    this.#openings = this.#openings.filter((waiter) => !isGiven(waiter));
+    for (const waiter of given) {
+      this.#running.delete(waiter.opening.id);
+      waiter.tell(false);
+    }
+  }
+
+  /** Takes out everything that is over. */
+  drop(): Entry[] {
+    const dropped = [...this.#openings.filter(({ closing }) => closing !== null), ...this.#finished];
+    this.#openings = this.#openings.filter(({ closing }) => closing === null);
+    this.#ended = 0;
+    this.#finished = [];
+    for (const { opening } of dropped) this.#running.delete(opening.id);
     return dropped;
   }
 
@@ -103,15 +149,15 @@ export class Waiting {
       bytes -= weightOf(record);
     }
     this.#finished = this.#finished.filter((record) => !leaving.has(record));
+    for (const { opening } of leaving) this.#running.delete(opening.id);
     return [...leaving];
   }
 }
 
-function weightOf(entry: Entry): number {
-  const { opening } = entry;
+function weightOf({ opening, closing }: Entry): number {
   let bytes = RECORD_BYTES + 2 * (opening.endpoint.length + (opening.model?.length ?? 0));
-  if (entry.kind === "open") return bytes;
-  bytes += 2 * (entry.closing.model?.length ?? 0) + 2 * (entry.closing.model_answered?.length ?? 0);
-  for (const [name, id] of Object.entries(entry.closing.gateway_ids)) bytes += 2 * (name.length + id.length);
+  if (closing === null) return bytes;
+  bytes += 2 * (closing.model?.length ?? 0) + 2 * (closing.model_answered?.length ?? 0);
+  for (const [name, id] of Object.entries(closing.gateway_ids)) bytes += 2 * (name.length + id.length);
   return bytes;
 }
