@@ -27,6 +27,7 @@ const RANKS: readonly (readonly string[])[] = [
     "package-folder",
     "version",
     "start-failure",
+    "under-way",
   ],
   ["clients/", "config/", "keys/"],
   ["identity/", "limits/", "usage/"],

@@ -1,4 +1,5 @@
 import type { Period } from "../config/shape.ts";
+import { UnderWay } from "../under-way.ts";
 import { type Correction, correctCounts } from "./correction.ts";
 import {
   type Counts,
@@ -71,8 +72,8 @@ export class Counters {
   readonly #calendar: Calendar;
   /** What the quota looks at. */
   readonly #ever: Counts = emptyCounts();
-  /** The calls under way. A slot is a place in this set, so none can be given back twice, or by somebody else. */
-  readonly #open = new Set<Reservation>();
+  /** The calls under way. A slot is a place among them, so none can be given back twice, or by somebody else. */
+  readonly #open = new UnderWay<Reservation>();
   readonly #gauges: Gauges;
   /** Where a call that is let in now is counted: in each frame, and for the quota. */
   #counted: readonly Counts[];
@@ -227,7 +228,7 @@ export class Counters {
   }
 
   #unloggedIn(counts: Counts): number {
-    return [...this.#open].filter(({ logged, counted }) => !logged && counted.includes(counts)).length;
+    return this.#open.list().filter(({ logged, counted }) => !logged && counted.includes(counts)).length;
   }
 
   /** Gives back what was held. False: it was settled or cancelled before. */

@@ -13,6 +13,7 @@ import type { BodyHead } from "./body-head.ts";
 import type { RequestHead } from "./guard.ts";
 import type { Hearing } from "./hearing.ts";
 import { protocolOf } from "./route.ts";
+import type { Destroyable } from "./running.ts";
 
 /** What is known of a request while it is served. Filled in step by step, settled once. */
 export interface Request {
@@ -44,6 +45,8 @@ export interface Request {
   waiting: boolean;
   /** Listens to the gateway's answer, once there is one. */
   hearing: Hearing | null;
+  /** Over which it came; null until it is let in. */
+  connection: Destroyable | null;
   /** The owner, or the end of the daemon, cut it. */
   cut: boolean;
   settled: boolean;
@@ -79,6 +82,7 @@ export function openRequest(req: Arrival, snapshot: Snapshot, clock: Clock): Req
     waitedMs: 0,
     waiting: false,
     hearing: null,
+    connection: null,
     cut: false,
     settled: false,
     recorded: false,

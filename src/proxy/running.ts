@@ -1,3 +1,4 @@
+import { UnderWay } from "../under-way.ts";
 import type { HeardSoFar } from "./hearing.ts";
 import { openingOf } from "./recording.ts";
 import type { Request } from "./request.ts";
@@ -30,35 +31,31 @@ export interface RunningRequest {
   readonly heard: HeardSoFar | null;
 }
 
-interface Destroyable {
+/** A connection that can be cut. */
+export interface Destroyable {
   destroy(): unknown;
 }
 
 export function createRunning(): Running {
-  const all = new Map<Request, Destroyable>();
+  const all = new UnderWay<Request>();
   const cutWhere = (wanted: (request: Request) => boolean) => {
-    const found = [...all].filter(([request]) => wanted(request));
-    for (const [request, connection] of found) {
+    const found = all.list().filter(wanted);
+    for (const request of found) {
       request.cut = true;
-      connection.destroy();
+      request.connection?.destroy();
     }
     return found.length;
   };
   return {
-    add: (request, connection) => void all.set(request, connection),
+    add(request, connection) {
+      request.connection = connection;
+      all.add(request);
+    },
     remove: (request) => void all.delete(request),
     get size() {
       return all.size;
     },
-    list(most, elapsed) {
-      const found: RunningRequest[] = [];
-      // In the order in which they were noted.
-      for (const request of all.keys()) {
-        if (found.length === most) break;
-        found.push(seen(request, elapsed));
-      }
-      return found;
-    },
+    list: (most, elapsed) => all.list(most).map((request) => seen(request, elapsed)),
     cut: (tool) => cutWhere((request) => request.tool?.name === tool),
     cutAll: () => void cutWhere(() => true),
   };

@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import type { Listen } from "../config/shape.ts";
+import { UnderWay } from "../under-way.ts";
 import { sayGoodbye } from "./answer.ts";
 import { checkHeadsWhileConnected, HEAD_CHECK_MS } from "./head-check.ts";
 
@@ -125,16 +126,24 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
     silent.add(socket);
     socket.once("close", () => silent.delete(socket));
   });
-  const answers = new WeakMap<Duplex, Set<ServerResponse>>();
+  const answers = new WeakMap<Duplex, UnderWay<ServerResponse>>();
+  const answersOn = (socket: Duplex) => {
+    let underWay = answers.get(socket);
+    if (underWay === undefined) {
+      underWay = new UnderWay();
+      answers.set(socket, underWay);
+    }
+    return underWay;
+  };
   const answer = (req: IncomingMessage, res: ServerResponse) => {
     // Where Node itself passes over an offer, it loses what was sent behind that request: better an end than silence.
     if (req.headers.upgrade !== undefined) res.shouldKeepAlive = false;
     silent.delete(req.socket);
     // A request that is sent once more is listened to once more.
     res.setMaxListeners(0);
-    const underWay = answers.get(req.socket) ?? new Set();
-    answers.set(req.socket, underWay.add(res));
-    res.once("close", () => {
+    const underWay = answersOn(req.socket);
+    underWay.add(res);
+    res.on("close", () => {
       underWay.delete(res);
       // Of an answer that ends after the stop, Node would keep the connection for keepAliveTimeout.
       if (!server.listening) setImmediate(() => server.closeIdleConnections());
@@ -151,15 +160,17 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
     upgraded.add(socket);
     silent.delete(socket);
     socket.once("close", () => upgraded.delete(socket));
-    const underWay = answers.get(socket);
-    if (underWay !== undefined && underWay.size > 0) endBehind(underWay, socket);
+    const underWay = answersOn(socket);
+    if (underWay.size > 0) endBehind(underWay, socket);
     else if (WEBSOCKET.test(req.headers.upgrade ?? "")) handlers.upgrade(req, socket, head);
     else withoutOffer(server, req, socket, head);
   });
   server.on("connect", (_req, socket) => socket.destroy());
   server.on("clientError", (error, socket) => {
     // Words in the middle of an answer, or in front of one that is still to come, would be taken for its own.
-    const taken = [...(answers.get(socket) ?? [])].some((res) => res.headersSent || res.req.complete);
+    const taken = answersOn(socket)
+      .list()
+      .some((res) => res.headersSent || res.req.complete);
     if (taken) socket.destroy();
     else handlers.unparsable(error, socket);
   });
@@ -170,12 +181,12 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
  * An upgrade that is pipelined behind requests would be answered in front of them: Node lets go of the connection at
  * once. No client is known to do that. What is under way is answered, and the connection ends.
  */
-function endBehind(underWay: ReadonlySet<ServerResponse>, socket: Duplex): void {
+function endBehind(underWay: UnderWay<ServerResponse>, socket: Duplex): void {
   // Nobody else listens on it any more: neither to its failures nor to the client's leaving.
   socket.on("error", () => socket.destroy());
   socket.once("end", () => socket.destroy());
   socket.resume();
-  for (const res of underWay) {
+  for (const res of underWay.list()) {
     res.once("close", () => {
       if (underWay.size === 0) sayGoodbye(socket);
     });
