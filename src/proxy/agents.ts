@@ -1,9 +1,10 @@
-import { type ClientRequest, Agent as HttpAgent, request } from "node:http";
+import { Agent as HttpAgent, request } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
 import type { Socket } from "node:net";
 import { connect as tlsConnect } from "node:tls";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
+import { keepConnections } from "./keeping.ts";
 import { type Address, type Addresses, addressesOf, addressFor } from "./route.ts";
 
 /** How a request gets to its gateway. */
@@ -20,9 +21,6 @@ export interface Agents {
   keepOnly(gateways: readonly Gateway[]): void;
   close(): void;
 }
-
-/** Shorter than the idle time of the servers in use, so that a kept connection is rarely a dead one. */
-const IDLE_CONNECTION_MS = 4000;
 
 /** The call itself times out first and says so; this only keeps a silent proxy from holding connections for ever. */
 const AFTER_THE_CALL_MS = 500;
@@ -52,7 +50,7 @@ export function createAgents(clock: Clock): Agents {
     const id = identity(gateway, scheme);
     let agent = agents.get(id);
     if (agent === undefined) {
-      agent = createAgent(scheme, gateway);
+      agent = createAgent(scheme, gateway, clock);
       agents.set(id, agent);
     }
     return agent;
@@ -108,37 +106,19 @@ export function closeIdle(agent: HttpAgent): void {
   }
 }
 
-function createAgent(scheme: string, { proxy, timeouts }: Gateway): HttpAgent {
+function createAgent(scheme: string, { proxy, timeouts }: Gateway, clock: Clock): HttpAgent {
   const options = {
     keepAlive: true,
-    timeout: IDLE_CONNECTION_MS,
     maxFreeSockets: 32,
     scheduling: "lifo" as const,
   };
   const agent = scheme === "https:" ? new HttpsAgent(options) : new HttpAgent(options);
-  keepHeadersOut(agent);
+  keepConnections(agent, clock);
   if (proxy !== null) {
     const patience = timeouts.connect + AFTER_THE_CALL_MS;
     tunnelThrough(agent, { proxy, tls: scheme === "https:", patience });
   }
   return agent;
-}
-
-/**
- * An agent is handed the options of each request, the headers with the key among them, for which it has no use: it
- * keeps them with the connection, and Node prints them under NODE_DEBUG=http or net.
- */
-function keepHeadersOut(agent: HttpAgent): void {
-  // Every kind of agent has this method, which its type leaves out.
-  const inner = agent as HttpAgent & {
-    addRequest(asking: ClientRequest, options: { headers?: object }): void;
-  };
-  const addRequest = inner.addRequest.bind(agent);
-  inner.addRequest = (asking, options) => {
-    // The object is the request's own, made for this call, and its headers are written by now: to copy it is slow.
-    options.headers = {};
-    addRequest(asking, options);
-  };
 }
 
 interface ConnectOptions {

@@ -73,3 +73,42 @@ t.test("after the machine slept, kept connections are not used again", async (t)
   t.equal(gateway.connections(), 2);
   await stillHealthy(t, one, [one.key, one.token]);
 });
+
+t.test(
+  "a kept connection is used for as long as it can be trusted, and closed when nobody uses it",
+  async (t) => {
+    let later = 0;
+    const clock = { now: () => systemClock.now() + later, elapsed: () => systemClock.elapsed() + later };
+    // How long the server announces to keep the connection, how long nobody uses it, and whether it is used then.
+    const kept = [
+      { announced: null, rests: 3000, used: true },
+      { announced: null, rests: 4001, used: false },
+      { announced: "timeout=60", rests: 4001, used: false },
+      { announced: "timeout=3, max=100", rests: 1000, used: true },
+      { announced: "timeout=3, max=100", rests: 2001, used: false },
+      { announced: "timeout=1", rests: 0, used: false },
+    ];
+    let announced: string | null = null;
+    const gateway = await startRawGateway(t, (call) =>
+      call.answer("200 OK", announced === null ? {} : { "Keep-Alive": announced }, "{}"),
+    );
+    const one = await startWithOneTool(t, gateway.origin, { clock });
+    const ask = async () =>
+      (await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } })).text();
+    for (const { rests, used, ...words } of kept) {
+      announced = words.announced;
+      later += 10_000;
+      await ask();
+      const before = gateway.connections();
+      later += rests;
+      await ask();
+      t.equal(gateway.connections() === before, used, `${announced}, after ${rests} ms`);
+    }
+    announced = null;
+    await ask();
+    later += 4001;
+    await gateway.calls.at(-1)?.closed;
+    t.pass("closed though nobody asked again");
+    await stillHealthy(t, one, [one.key, one.token]);
+  },
+);
