@@ -8,6 +8,7 @@ const BAR_CELLS = 12;
 const HOUR_SLOTS = 4;
 const LONGEST_DAY_SLOTS = 25 * HOUR_SLOTS;
 const DAY_NAME = "2026-11-01".length;
+const CLOCK_NAME = "2026-11-01T02:00".length;
 const NOBODY: Readonly<Record<Dimension, string>> = {
   tool: "(nobody known)",
   model: "(no model)",
@@ -34,18 +35,37 @@ export function reportTable(report: Report, screen: Screen, now: number): string
 
 function nameColumns(report: Report, sum: boolean): Column[] {
   return report.question.by.map((dimension, at) => {
-    const names = report.rows.map(({ names }) => nameOf(dimension, names[at] ?? null, report.rows, at));
+    const twice = dimension === "hour" ? hoursThereTwice(report.rows, at) : new Set<string>();
+    const names = report.rows.map(({ names }) => nameOf(dimension, names[at] ?? null, twice));
     return { head: dimension, cells: sum ? [...names, at === 0 ? "sum" : ""] : names, goes: 0 };
   });
 }
 
-function nameOf(dimension: Dimension, name: string | null, rows: readonly ReportRow[], at: number): string {
+function nameOf(dimension: Dimension, name: string | null, twice: ReadonlySet<string>): string {
   if (name === null) return NOBODY[dimension];
   if (dimension !== "hour") return name;
-  const time = name.slice(0, 16);
-  // Where the clocks went back, the same hour is there twice.
-  const others = rows.some(({ names }) => names[at] !== name && names[at]?.slice(0, 16) === time);
-  return others ? `${time.replace("T", " ")} ${name.slice(16)}` : time.replace("T", " ");
+  const time = clockOf(name);
+  return twice.has(time) ? `${time.replace("T", " ")} ${name.slice(time.length)}` : time.replace("T", " ");
+}
+
+/** Where the clocks went back, the same hour is there twice. */
+function hoursThereTwice(rows: readonly ReportRow[], at: number): ReadonlySet<string> {
+  const seen = new Map<string, string>();
+  const twice = new Set<string>();
+  for (const { names } of rows) {
+    const name = names[at] ?? null;
+    if (name === null) continue;
+    const time = clockOf(name);
+    const other = seen.get(time);
+    if (other === undefined) seen.set(time, name);
+    else if (other !== name) twice.add(time);
+  }
+  return twice;
+}
+
+/** 2026-11-01T02:00, as clocks on the wall showed it, without how far from UTC they were. */
+function clockOf(hour: string): string {
+  return hour.slice(0, CLOCK_NAME);
 }
 
 function amountColumns(report: Report, lines: readonly ReportRow[]): Column[] {
