@@ -30,6 +30,13 @@ export interface Running {
   readonly inBook: boolean;
 }
 
+/** All that this process runs. */
+export interface RunningRecords {
+  has(id: string): boolean;
+  /** In the order in which they began. */
+  values(): Iterable<Running>;
+}
+
 /** An entry that the log does not take, whatever is tried. */
 export interface Poisoned {
   readonly entry: Entry;
@@ -46,7 +53,7 @@ export interface Book {
    * What nobody runs any more is interrupted, also what was only noted, and what this process runs is there, also when it
    * was opened in another file. Answers how many were interrupted.
    */
-  takeOver(running: ReadonlyMap<string, Running>): number;
+  takeOver(running: RunningRecords): number;
   transact<T>(work: (rows: Rows, tally: Tally) => T): T;
   readonly place: Place;
   /** null: what is written is to survive a power cut, or nothing can be noted, or is not wanted to be. */
@@ -121,12 +128,7 @@ function openSlips(file: string, onNoSlips: (fault: LedgerFault) => void): Slips
   }
 }
 
-function takeOver(
-  rows: Rows,
-  tally: Tally,
-  running: ReadonlyMap<string, Running>,
-  noted: readonly Opening[],
-): number {
+function takeOver(rows: Rows, tally: Tally, running: RunningRecords, noted: readonly Opening[]): number {
   // Those that this process noted are still to be written by it.
   for (const opening of noted) {
     if (!running.has(opening.id) && !rows.has(opening.id)) rows.open(opening);

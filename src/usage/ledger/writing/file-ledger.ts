@@ -91,8 +91,8 @@ export class FileLedger implements Ledger {
   }
 
   close(id: string, closing: Closing): void {
-    const running = this.#waiting.running.get(id);
-    if (running === undefined || running.ending) return;
+    const running = this.#waiting.running.find(id);
+    if (running === null || running.ending) return;
     running.ending = true;
     const sound = soundClosing(closing);
     if (running.noted && !running.inBook) this.#end(running, sound);

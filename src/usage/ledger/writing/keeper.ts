@@ -5,7 +5,7 @@ import { refuseForeign, sizeOf } from "../on-disk.ts";
 import { moveAside } from "../repair/aside.ts";
 import { checkIntegrity } from "../repair/integrity.ts";
 import type { LedgerState } from "../state.ts";
-import { type Book, type Entry, openBook, type Poisoned, type Running } from "./book.ts";
+import { type Book, type Entry, openBook, type Poisoned, type RunningRecords } from "./book.ts";
 import type { Displaced } from "./place.ts";
 
 /** Checking takes about 2 ms a megabyte. Larger files are checked once requests are served. */
@@ -37,7 +37,7 @@ export interface KeeperEvents {
 /** Keeps one good file open under the ledger's name, whatever happens to it. */
 export class Keeper {
   readonly #means: LedgerMeans;
-  readonly #running: ReadonlyMap<string, Running>;
+  readonly #running: RunningRecords;
   readonly #events: KeeperEvents;
   #book: Book | null = null;
   #trouble: { readonly fault: LedgerFault; readonly since: number } | null = null;
@@ -53,7 +53,7 @@ export class Keeper {
   /** Finished records written since the file was last seen in its place: if it was gone by then, so are they. */
   #recent: Entry[] = [];
 
-  constructor(means: LedgerMeans, running: ReadonlyMap<string, Running>, events: KeeperEvents) {
+  constructor(means: LedgerMeans, running: RunningRecords, events: KeeperEvents) {
     this.#means = means;
     this.#running = running;
     this.#events = events;

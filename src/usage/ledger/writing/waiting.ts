@@ -1,5 +1,6 @@
 import type { Closing, Opening } from "../../record.ts";
 import type { Entry, Finished, Poisoned, Running } from "./book.ts";
+import { RunningList } from "./running-list.ts";
 
 /** A record that runs, from when it is to be opened, and whoever waits for that. */
 export class Waiter implements Running, Entry {
@@ -15,6 +16,8 @@ export class Waiter implements Running, Entry {
   ending = false;
   /** Where that came before it was in the log. */
   closing: Closing | null = null;
+  /** Nothing more is to be written of it. */
+  over = false;
 
   constructor(opening: Opening, deadline: number) {
     this.opening = opening;
@@ -40,8 +43,8 @@ const RECORD_BYTES = 500;
 
 /** What runs, and what is to be written, in order. Unbounded for a few milliseconds, bounded while the disk says no. */
 export class Waiting {
-  /** Every record that is open, or closed but not in the log, so that it could be written whole into another file. */
-  readonly #running = new Map<string, Waiter>();
+  /** So that each could be written whole into another file. */
+  readonly #running = new RunningList();
   /** What is not in the log yet, in the order in which it began. */
   #openings: Waiter[] = [];
   /** How many of those are over. */
@@ -62,7 +65,7 @@ export class Waiting {
     return this.#openings.length;
   }
 
-  get running(): ReadonlyMap<string, Waiter> {
+  get running(): RunningList {
     return this.#running;
   }
 
@@ -71,7 +74,7 @@ export class Waiting {
   }
 
   open(waiter: Waiter): void {
-    this.#running.set(waiter.opening.id, waiter);
+    this.#running.add(waiter);
     this.#openings.push(waiter);
   }
 
@@ -92,15 +95,23 @@ export class Waiting {
     this.#openings = [];
     this.#ended = 0;
     for (const waiter of openings) this.#onWritten(waiter, !bad.has(waiter));
-    for (const { opening } of this.#finished) this.#running.delete(opening.id);
+    this.#forget(this.#finished);
     this.#finished = [];
+  }
+
+  /** Nothing more is to be written of them. */
+  #forget(entries: Iterable<Entry>): void {
+    for (const { opening } of entries) {
+      const waiter = this.#running.find(opening.id);
+      if (waiter !== null) waiter.over = true;
+    }
+    this.#running.prune();
   }
 
   #onWritten(waiter: Waiter, written: boolean): void {
     waiter.inBook = written;
     // It may have been sent: what completes it is tried again, by itself.
-    const goesOn = waiter.closing === null && (written || waiter.noted);
-    if (!goesOn) this.#running.delete(waiter.opening.id);
+    waiter.over = waiter.closing !== null || !(written || waiter.noted);
     if (!written) waiter.noted = false;
     waiter.tell(written);
   }
@@ -111,10 +122,8 @@ export class Waiting {
     const given = this.#openings.filter(isGiven);
     if (given.length === 0) return;
     this.#openings = this.#openings.filter((waiter) => !isGiven(waiter));
-    for (const waiter of given) {
-      this.#running.delete(waiter.opening.id);
-      waiter.tell(false);
-    }
+    this.#forget(given);
+    for (const waiter of given) waiter.tell(false);
   }
 
   /** Takes out everything that is over. */
@@ -123,7 +132,7 @@ export class Waiting {
     this.#openings = this.#openings.filter(({ closing }) => closing === null);
     this.#ended = 0;
     this.#finished = [];
-    for (const { opening } of dropped) this.#running.delete(opening.id);
+    this.#forget(dropped);
     return dropped;
   }
 
@@ -149,7 +158,7 @@ export class Waiting {
       bytes -= weightOf(record);
     }
     this.#finished = this.#finished.filter((record) => !leaving.has(record));
-    for (const { opening } of leaving) this.#running.delete(opening.id);
+    this.#forget(leaving);
     return [...leaving];
   }
 }
