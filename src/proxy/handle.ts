@@ -4,7 +4,7 @@ import { readCredentials } from "../identity/credential.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { answerRefusal } from "./answer.ts";
 import { askingOf, readBody, takeBody } from "./body.ts";
-import { NOTHING_SENT, type Outcome } from "./exchange.ts";
+import { exchangeOf, NOTHING_SENT, type Outcome } from "./exchange.ts";
 import { logUnavailable } from "./failure.ts";
 import { guard } from "./guard.ts";
 import type { HandleMeans } from "./means.ts";
@@ -71,7 +71,7 @@ async function serve(
   means.limiter.recorded(request.lease);
   if (hasLeft(req, request)) return left();
   const way = sending(req, request, routed.path, means, asking);
-  const outcome = await means.forwarder.forward({ ...way, res, asking, body: takeBody(request) });
+  const outcome = await means.forwarder.forward(exchangeOf(way, res, asking, takeBody(request)));
   settle(request, outcome.refusal ? refused(req, res, request, outcome.refusal, outcome) : outcome, means);
 }
 
