@@ -12,7 +12,7 @@ import { Deadline, type Phase } from "./deadline.ts";
 import { gather, readError } from "./error-body.ts";
 import { type End, type Exchange, type Outcome, outcomeOf } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout, uploadStopped } from "./failure.ts";
-import { incomingHeaders, reasonPhrase, reframe, withCause, withOwn } from "./headers.ts";
+import { addOwn, incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
 import { closedEarly, isConnected, letGoUnlessSent, mayTryAgain } from "./kept-connection.ts";
 import { passOn } from "./pass-on.ts";
@@ -92,11 +92,11 @@ export class Call {
   }
 
   /** A piece of what the client sent. */
-  readonly onSent = (chunk: Buffer): void => {
+  onSent(chunk: Buffer): void {
     this.#bytesIn += chunk.length;
     this.#exchange.seeBody?.(chunk);
     this.#deadline.touch("first_byte");
-  };
+  }
 
   onAnswer(answer: IncomingMessage): void {
     try {
@@ -116,7 +116,7 @@ export class Call {
     this.#hearing = hearing;
     this.#exchange.heardIn.hearing = hearing;
     this.#deadline.await("idle", gateway.timeouts.idle);
-    answer.once("error", (error) => this.#onBroken(error));
+    answer.on("error", (error) => this.#onBroken(error));
     const status = answer.statusCode ?? 502;
     if (status >= 400) this.#passError(answer, status, hearing);
     else {
@@ -228,7 +228,8 @@ export class Call {
     const { res, key, ownHeaders } = this.#exchange;
     // The gateway's Date, or none: the mirror measures the gateway's clock by it.
     res.sendDate = false;
-    res.writeHead(status, reasonPhrase(this.#answer?.statusMessage ?? "", key), withOwn(headers, ownHeaders));
+    addOwn(headers, ownHeaders);
+    res.writeHead(status, reasonPhrase(this.#answer?.statusMessage ?? "", key), headers);
   }
 
   #passRest(answer: IncomingMessage, hearing: Hearing, filter: Transform | null): void {

@@ -46,7 +46,7 @@ export function createForwarder(clock: Clock): Forwarder {
   const sendComing = (exchange: Exchange, call: Call) => {
     const { req, res, way, path, headers } = exchange;
     calls.set(req, call);
-    req.on("data", call.onSent);
+    req.on("data", (chunk: Buffer) => call.onSent(chunk));
     // The engine copies req.headers and lays options.headers over them. They start empty, so that the gateway gets
     // exactly what headers.ts built.
     req.headers = {};
@@ -95,7 +95,7 @@ function sendWhole({ req, way, path, headers, body, asking }: Exchange, call: Ca
   else outgoing.once("socket", (socket) => call.onConnection(outgoing, socket));
   if (body !== null) for (const chunk of body) call.onSent(chunk);
   // Read away: another one is sent in its place.
-  else req.on("data", call.onSent);
+  else req.on("data", (chunk: Buffer) => call.onSent(chunk));
   const chunks = asking === null ? (body ?? []) : [asking.body];
   for (let i = 0; i < chunks.length - 1; i += 1) outgoing.write(chunks[i]);
   outgoing.end(chunks.at(-1));

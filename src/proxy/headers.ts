@@ -158,19 +158,18 @@ export function withCause(headers: string[], cause: Cause | null): string[] {
   return [...named, "x-should-retry", "false"];
 }
 
-/** keybearer's own headers, in lower case, behind the gateway's; of one that both send, ours counts: its limit is the nearer one. */
-export function withOwn(headers: readonly string[], own: readonly string[]): string[] {
-  const all: string[] = [];
-  for (let i = 0; i + 1 < headers.length; i += 2) {
-    if (!names((headers[i] ?? "").toLowerCase(), own)) all.push(headers[i] ?? "", headers[i + 1] ?? "");
-  }
-  for (const item of own) all.push(item);
-  return all;
+/** Adds keybearer's own headers, in lower case, to the gateway's; of one that both send, ours counts: its limit is the nearer one. */
+export function addOwn(headers: string[], own: readonly string[]): void {
+  for (let i = headers.length - 2; i >= 0; i -= 2) if (isAmong(headers[i] ?? "", own)) headers.splice(i, 2);
+  for (let i = 0; i < own.length; i += 1) headers.push(own[i] ?? "");
 }
 
-/** Whether a list of name, value, name, value has this name. */
-function names(name: string, headers: readonly string[]): boolean {
-  for (let i = 0; i < headers.length; i += 2) if (headers[i] === name) return true;
+/** Whether a list of name, value, name, value has this name, in lower case. */
+function isAmong(name: string, headers: readonly string[]): boolean {
+  for (let i = 0; i < headers.length; i += 2) {
+    const given = headers[i] ?? "";
+    if (given.length === name.length && given === name.toLowerCase()) return true;
+  }
   return false;
 }
 

@@ -19,16 +19,15 @@ export function passOn(
     if (res.destroyed || res.writableEnded) return;
     // Known to be the last one: it goes out with the end, in one write.
     if (answer.complete && answer.readableLength === 0) res.end(chunk);
-    else if (!res.write(chunk)) answer.pause();
+    else if (!res.write(chunk)) waitFor(res, answer);
   });
-  res.on("drain", () => answer.resume());
   // An error whose beginning was read first stands still since then.
-  if (res.writableNeedDrain) answer.pause();
+  if (res.writableNeedDrain) waitFor(res, answer);
   else answer.resume();
-  answer.once("end", () => {
+  answer.on("end", () => {
     if (!res.writableEnded) res.end();
   });
-  answer.once("close", () => {
+  answer.on("close", () => {
     if (!answer.complete) broken();
   });
   // Bytes that came together with the head are handed out in the tick before this one, and leave in one write with it.
@@ -36,4 +35,10 @@ export function passOn(
   process.nextTick(() => {
     if (!begun && !res.destroyed) res.flushHeaders();
   });
+}
+
+/** Lets an answer rest until its client has taken what there is. */
+function waitFor(res: ServerResponse, answer: IncomingMessage): void {
+  answer.pause();
+  res.once("drain", () => answer.resume());
 }

@@ -6,7 +6,7 @@ import { Deadline } from "./deadline.ts";
 import { type Gathered, gather, readError } from "./error-body.ts";
 import type { End, Outcome, UpgradeExchange } from "./exchange.ts";
 import { gatewayFailure, gatewayTimeout } from "./failure.ts";
-import { incomingHeaders, reasonPhrase, withOwn } from "./headers.ts";
+import { addOwn, incomingHeaders, reasonPhrase } from "./headers.ts";
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
 
 /** How long one side of a WebSocket may go on once the other has ended. */
@@ -119,15 +119,16 @@ export class UpgradeCall {
   #pass(
     answer: IncomingMessage,
     hearing: Hearing,
-    headers: readonly string[],
+    headers: string[],
     gathered: Gathered | null,
     rest: Transform | null = null,
   ): void {
     const { socket, key, ownHeaders } = this.#exchange;
-    const flat = [...withOwn(headers, ownHeaders), "connection", "close"];
+    addOwn(headers, ownHeaders);
+    headers.push("connection", "close");
     const reason = reasonPhrase(answer.statusMessage ?? "", key);
     let head = `HTTP/1.1 ${answer.statusCode} ${reason}\r\n`;
-    for (let i = 0; i + 1 < flat.length; i += 2) head += `${flat[i]}: ${flat[i + 1]}\r\n`;
+    for (let i = 0; i + 1 < headers.length; i += 2) head += `${headers[i]}: ${headers[i + 1]}\r\n`;
     socket.resume();
     socket.write(Buffer.from(`${head}\r\n`, "latin1"));
     if (gathered !== null) (rest ?? socket).write(gathered.bytes);
