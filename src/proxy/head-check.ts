@@ -12,7 +12,8 @@ const NEVER_MS = 2 ** 31 - 1;
  * Node that would not goes on looking every second. To be called once it listens.
  */
 export function checkHeadsWhileConnected(server: Server): void {
-  const connected = new Set<Duplex>();
+  const seen = new WeakSet<Duplex>();
+  let connected = 0;
   const pace = (connectionsCheckingInterval: number) => {
     // Closed, it has stopped looking, and would begin again.
     if (!server.listening) return;
@@ -21,12 +22,13 @@ export function checkHeadsWhileConnected(server: Server): void {
   };
   server.on("connection", (socket: Duplex) => {
     // A connection may be taken in more than once.
-    if (connected.has(socket)) return;
-    connected.add(socket);
-    if (connected.size === 1) pace(HEAD_CHECK_MS);
+    if (seen.has(socket)) return;
+    seen.add(socket);
+    connected += 1;
+    if (connected === 1) pace(HEAD_CHECK_MS);
     socket.once("close", () => {
-      connected.delete(socket);
-      if (connected.size === 0) pace(NEVER_MS);
+      connected -= 1;
+      if (connected === 0) pace(NEVER_MS);
     });
   });
   pace(NEVER_MS);

@@ -45,7 +45,7 @@ export async function openPort(listen: Listen, handlers: PortHandlers): Promise<
   const hosts = listen.host === "localhost" ? ["127.0.0.1", "::1"] : [listen.host];
   for (let attempt = 1; ; attempt += 1) {
     const servers: Server[] = [];
-    const connections: Connections = { upgraded: new Set(), silent: new Set() };
+    const connections: Connections = { upgraded: new Set(), silent: new UnderWay() };
     let port = listen.port;
     try {
       for (const host of hosts) {
@@ -90,7 +90,7 @@ function bind(server: Server, host: string, port: number, handlers: PortHandlers
 interface Connections {
   readonly upgraded: Set<Duplex>;
   /** No request has come on them yet. */
-  readonly silent: Set<Duplex>;
+  readonly silent: UnderWay<Duplex>;
 }
 
 const WEBSOCKET = /^\s*websocket\s*$/i;
@@ -228,7 +228,7 @@ function portOf(servers: readonly Server[], port: number, { upgraded, silent }: 
             new Promise<void>((resolve) => {
               server.close(() => resolve());
               server.closeIdleConnections();
-              for (const socket of silent) socket.destroy();
+              for (const socket of silent.list()) socket.destroy();
             }),
         ),
       );
