@@ -14,8 +14,8 @@ type FirstBytesOf = (lane: Lane, bin: Bin) => FirstByteGatherer;
 
 /**
  * Sums up the lanes in each of the days or hours of the calendar, of which there are so many that a statement for each
- * would take longer than to read the cells themselves. Those come as one text for each lane: to sort them all, or to hand
- * over a row for each, takes SQLite's binding three times as long. Lanes are told apart only by the columns in `by`; the
+ * would take longer than to read the cells themselves. Those come as the bytes of one text for each lane: to sort them all,
+ * or to hand over a row for each, takes SQLite's binding three times as long. Lanes are told apart only by the columns in `by`; the
  * others are empty.
  * @param firstBytesOf where the first bytes belong; null: nobody asked for them.
  */
@@ -29,7 +29,8 @@ export function* sumsOfCalendar(
   const columns = ["slot", ...SUMS, firstBytesOf === null ? "''" : "first_bytes"];
   const statement = db
     .prepare(
-      `SELECT json_group_array(json_array(${columns.join(", ")})) FROM cells WHERE ${IS_LANE} AND slot >= ? AND slot < ?`,
+      `SELECT CAST(json_group_array(json_array(${columns.join(", ")})) AS BLOB)
+       FROM cells WHERE ${IS_LANE} AND slot >= ? AND slot < ?`,
     )
     .raw();
   const sheets = new Map<string, Sheet>();
@@ -37,8 +38,8 @@ export function* sumsOfCalendar(
   for (const lane of lanes) {
     const sheet = sheetOf(sheets, lane, by, bins, firstBytesOf);
     for (const { from, to } of pieces) {
-      const [text] = statement.get(...namesOf(lane), from, to) as [string];
-      sheet.add(text);
+      const [bytes] = statement.get(...namesOf(lane), from, to) as [Buffer];
+      sheet.add(bytes);
     }
   }
   for (const sheet of sheets.values()) yield* sheet.sums();
@@ -104,10 +105,10 @@ class Sheet {
   }
 
   /** Cells as json_group_array wrote them. */
-  add(text: string): void {
+  add(bytes: Buffer): void {
     // What stands in them as text needs no escape; where it has one, it is none of ours.
-    if (text.includes("\\")) this.#addParsed(text);
-    else this.#addPlain(text);
+    if (bytes.includes(BACKSLASH)) this.#addParsed(bytes.toString());
+    else this.#addPlain(bytes);
   }
 
   #addParsed(text: string): void {
@@ -124,30 +125,28 @@ class Sheet {
    * `[[slot,number,number,…,"bucket:count bucket:count …"],…]`: a parser would make objects of all that, which takes
    * longer than to read it.
    */
-  #addPlain(text: string): void {
-    let entry: Entry | null = null;
-    let column = 0;
-    let number = 0;
-    let bucket = 0;
-    let sign = 1;
-    for (let at = 1; at < text.length; at += 1) {
-      const code = text.charCodeAt(at);
-      if (code >= ZERO && code <= NINE) {
-        number = number * 10 + code - ZERO;
-        continue;
-      }
-      if (code === MINUS) sign = -1;
-      else if (code === OPEN) column = 0;
-      else if (code === COLON) bucket = number;
-      else if (code === COMMA) {
+  #addPlain(bytes: Uint8Array): void {
+    for (let at = 1; bytes[at] === OPEN; ) {
+      let entry: Entry | null = null;
+      for (let column = 0; column < TEXT_AT; column += 1) {
+        // Over the bracket or the comma before it.
+        at += 1;
+        const negative = bytes[at] === MINUS;
+        if (negative) at += 1;
+        let number = 0;
+        for (let code = bytes[at] ?? 0; code >= ZERO && code <= NINE; code = bytes[at] ?? 0) {
+          number = number * 10 + code - ZERO;
+          at += 1;
+        }
         if (column === 0) entry = this.#entryOf(number);
-        else if (entry !== null) entry.sums[column - 1] = (entry.sums[column - 1] ?? 0) + sign * number;
-        column += 1;
-        sign = 1;
-      } else if (entry !== null && column === TEXT_AT && number > 0)
-        // A space, or the quote behind the last of them.
-        entry.firstBytes?.addBucket(bucket, number);
-      number = 0;
+        else if (entry !== null && number > 0)
+          entry.sums[column - 1] = (entry.sums[column - 1] ?? 0) + (negative ? -number : number);
+      }
+      const from = at + COMMA_QUOTE;
+      at = bytes.indexOf(QUOTE, from);
+      if (at < 0) return;
+      entry?.firstBytes?.addCell(bytes, from, at);
+      at += QUOTE_BRACKET_COMMA;
     }
   }
 
@@ -169,4 +168,6 @@ class Sheet {
   }
 }
 
-const [ZERO, NINE, MINUS, COLON, OPEN, COMMA] = [48, 57, 45, 58, 91, 44];
+const [ZERO, NINE, MINUS, OPEN, QUOTE, BACKSLASH] = [48, 57, 45, 91, 34, 92];
+const COMMA_QUOTE = 2;
+const QUOTE_BRACKET_COMMA = 3;

@@ -24,23 +24,35 @@ export function daysOf(from: number, to: number): Bin[] {
   return bins;
 }
 
-/** The local hours. Where the clocks go back, one is there twice; where they go forward, one is not there. */
+/**
+ * The local hours. Where the clocks go back, one is there twice; where they go forward, one is not there. A year has so
+ * many that each is looked up once, and what it has in common with the one before is not spelled out again.
+ */
 export function hoursOf(from: number, to: number): Bin[] {
   const bins: Bin[] = [];
+  let date = new Date(from * SLOT_MS);
+  let [day, dayOfMonth, zone, offset] = ["", 0, "", Number.NaN];
   for (let slot = from; slot < to; ) {
-    const end = Math.min(to, hourEnd(slot));
-    bins.push({ name: hourName(slot * SLOT_MS), from: slot, to: end });
+    if (date.getDate() !== dayOfMonth) [day, dayOfMonth] = [dayName(slot * SLOT_MS), date.getDate()];
+    if (date.getTimezoneOffset() !== offset)
+      [zone, offset] = [offsetName(slot * SLOT_MS), date.getTimezoneOffset()];
+    const name = `${day}T${two(date.getHours())}:00${zone}`;
+    let end = slot + HOUR_SLOTS - Math.floor(date.getMinutes() / 15);
+    date = new Date(end * SLOT_MS);
+    if (date.getTimezoneOffset() !== offset) {
+      end = hourEnd(slot, end);
+      date = new Date(end * SLOT_MS);
+    }
+    bins.push({ name, from: slot, to: Math.min(to, end) });
     slot = end;
   }
   return bins;
 }
 
-/** The slot with which the next hour begins. */
-function hourEnd(slot: number): number {
+/** The slot with which the next hour begins, where the clocks change before `usual` or with it. */
+function hourEnd(slot: number, usual: number): number {
   const current = hourOf(slot);
-  const left = HOUR_SLOTS - Math.floor(new Date(slot * SLOT_MS).getMinutes() / 15);
-  if (hourOf(slot + left - 1) === current) return slot + left;
-  // The clocks change in the middle of it.
+  if (hourOf(usual - 1) === current) return usual;
   let end = slot + 1;
   while (hourOf(end) === current) end += 1;
   return end;

@@ -1,6 +1,6 @@
 import { emptySums, type Lane, type Sums } from "../ledger/cells.ts";
 import type { Bin } from "./calendar.ts";
-import { createGatherer, type FirstByte, type FirstByteGatherer, scratchCounts } from "./first-byte.ts";
+import { Counts, createGatherer, type FirstByte, type FirstByteGatherer } from "./first-byte.ts";
 import type { Period } from "./period.ts";
 import { addSums, tokensOf } from "./sums.ts";
 
@@ -83,7 +83,7 @@ export function createGathering(by: readonly Dimension[], bins: readonly Bin[]):
   const lines = new Map<string, Line>();
   const timed = by.some(isTime);
   const places = new Map(bins.map(({ name }, at) => [name, at]));
-  const scratch = scratchCounts();
+  const scratch = new Counts();
 
   function lineOf(lane: Lane, bin: Bin): Line {
     const names = by.map((dimension) => nameOf(dimension, lane, bin));
@@ -122,7 +122,7 @@ function newLine(
   names: readonly (string | null)[],
   bins: readonly Bin[],
   from: number,
-  scratch: Float64Array,
+  scratch: Counts,
 ): Line {
   return {
     names,
