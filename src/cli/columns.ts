@@ -21,40 +21,45 @@ export function fitted(
   width: number,
   options: { readonly sum: boolean },
 ): string {
-  const shown = columns.map((column) => ({
-    ...column,
-    head: visible(column.head),
-    cells: column.cells.map(visible),
-  }));
-  let kept = shown;
-  while (widthOf(kept.map(natural)) > width && kept.some(({ goes }) => goes > 0)) {
+  let kept = columns.map(measured);
+  while (widthOf(kept.map(({ widest }) => widest)) > width && kept.some(({ goes }) => goes > 0)) {
     const first = Math.max(...kept.map(({ goes }) => goes));
     const at = kept.findLastIndex(({ goes }) => goes === first);
     kept = kept.filter((_, index) => index !== at);
   }
   const widths = shortened(kept, width);
-  const lines = [
-    line(
-      kept.map(({ head }) => head),
-      kept,
-      widths,
-    ),
-    ...(kept[0]?.cells ?? []).map((_, row) =>
-      line(
-        kept.map(({ cells }) => cells[row] ?? ""),
-        kept,
-        widths,
-      ),
-    ),
-  ];
+  const lines: string[] = [];
+  const count = kept[0]?.texts.length ?? 0;
+  for (let row = 0; row < count; row += 1) lines.push(line(kept, widths, row));
   const rule = widths.map((cells) => "-".repeat(cells)).join(GAP);
   if (options.sum) lines.splice(-1, 0, rule);
   return lines.join("\n");
 }
 
+/** A column whose texts are safe to show, each measured once: a long report has a hundred thousand of them. */
+interface Measured {
+  /** The head first. */
+  readonly texts: readonly string[];
+  readonly sizes: readonly number[];
+  readonly widest: number;
+  readonly right: boolean;
+  readonly goes: number;
+}
+
+function measured({ head, cells, right = false, goes }: Column): Measured {
+  const texts = [head, ...cells].map(visible);
+  const sizes = texts.map(cellsOf);
+  return { texts, sizes, widest: largest(sizes), right, goes };
+}
+
+/** Of any number of values: as many arguments to a function as a long report has lines would overflow the stack. */
+export function largest(values: readonly number[]): number {
+  return values.reduce((most, value) => Math.max(most, value), Number.NEGATIVE_INFINITY);
+}
+
 /** The widest of the columns that may be cut gives a character, until it fits. */
-function shortened(columns: readonly Column[], width: number): number[] {
-  const widths = columns.map(natural);
+function shortened(columns: readonly Measured[], width: number): number[] {
+  const widths = columns.map(({ widest }) => widest);
   for (;;) {
     const over = widthOf(widths) > width;
     const names = widths.map((cells, at) => (columns[at]?.goes === 0 && !columns[at]?.right ? cells : 0));
@@ -65,20 +70,18 @@ function shortened(columns: readonly Column[], width: number): number[] {
   }
 }
 
-function line(cells: readonly string[], columns: readonly Column[], widths: readonly number[]): string {
-  return cells
-    .map((cell, at) => {
+function line(columns: readonly Measured[], widths: readonly number[], row: number): string {
+  return columns
+    .map(({ texts, sizes, right }, at) => {
       const room = widths[at] ?? 0;
-      const text = cut(cell, room);
-      const space = " ".repeat(Math.max(0, room - cellsOf(text)));
-      return columns[at]?.right ? `${space}${text}` : `${text}${space}`;
+      const whole = texts[row] ?? "";
+      const size = sizes[row] ?? 0;
+      const text = size <= room ? whole : cut(whole, room);
+      const space = " ".repeat(Math.max(0, room - (size <= room ? size : cellsOf(text))));
+      return right ? `${space}${text}` : `${text}${space}`;
     })
     .join(GAP)
     .trimEnd();
-}
-
-function natural({ head, cells }: Column): number {
-  return Math.max(cellsOf(head), ...cells.map(cellsOf));
 }
 
 function widthOf(widths: readonly number[]): number {

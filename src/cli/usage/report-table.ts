@@ -2,7 +2,7 @@ import { dollars, duration, exact, percent, short } from "../../usage/report/amo
 import { dayName, offsetName } from "../../usage/report/calendar.ts";
 import { type Dimension, isTime, type Report, type ReportRow } from "../../usage/report/report.ts";
 import { cacheShare, tokensOf, unknownCost } from "../../usage/report/sums.ts";
-import { bar, type Column, fitted, type Screen, sparkline } from "../columns.ts";
+import { bar, type Column, fitted, largest, type Screen, sparkline } from "../columns.ts";
 
 const BAR_CELLS = 12;
 const HOUR_SLOTS = 4;
@@ -140,7 +140,7 @@ function outcomeColumns(lines: readonly ReportRow[]): Column[] {
 function shapeColumn(report: Report, lines: readonly ReportRow[], screen: Screen): Column {
   const size = measureOf(report);
   if (report.question.by.some(isTime)) {
-    const most = Math.max(...report.rows.map(({ sums }) => size(sums)));
+    const most = largest(report.rows.map(({ sums }) => size(sums)));
     const cells = lines.map((row) =>
       row === report.total ? "" : bar(size(row.sums), most, BAR_CELLS, screen.utf8),
     );

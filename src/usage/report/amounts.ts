@@ -17,7 +17,8 @@ export function exact(number: number): string {
 
 function grouped(digits: string): string {
   const [whole = "", fraction] = digits.split(".");
-  const separated = whole.replace(/\B(?=(?:\d{3})+$)/g, ",");
+  // Most are short, and a long report has a hundred thousand of them.
+  const separated = whole.length <= 3 ? whole : whole.replace(/\B(?=(?:\d{3})+$)/g, ",");
   return fraction === undefined ? separated : `${separated}.${fraction}`;
 }
 
