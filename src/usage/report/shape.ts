@@ -33,14 +33,15 @@ function namesOf(report: Report, row: ReportRow): Record<string, string | null> 
   return Object.fromEntries(report.question.by.map((dimension, at) => [dimension, row.names[at] ?? null]));
 }
 
+/** Put in one after the other: objects made of a list of entries take a year by hour three times as long to write. */
 function numbersOf({ sums, firstByte }: ReportRow): Record<string, number | null> {
   const share = cacheShare(sums);
-  return {
-    ...Object.fromEntries(SHOWN.map((name) => [name, sums[name]])),
-    // Nobody compared yet: then no console has said a number, which is not the same as zero.
-    billed_microdollars: sums.billed_requests === 0 ? null : sums.billed_microdollars,
-    cache_share: share === null ? null : Math.round(share * 10_000) / 10_000,
-    first_byte_p50_ms: firstByte.p50,
-    first_byte_p95_ms: firstByte.p95,
-  };
+  const numbers: Record<string, number | null> = {};
+  for (const name of SHOWN) numbers[name] = sums[name];
+  // Nobody compared yet: then no console has said a number, which is not the same as zero.
+  if (sums.billed_requests === 0) numbers.billed_microdollars = null;
+  numbers.cache_share = share === null ? null : Math.round(share * 10_000) / 10_000;
+  numbers.first_byte_p50_ms = firstByte.p50;
+  numbers.first_byte_p95_ms = firstByte.p95;
+  return numbers;
 }
