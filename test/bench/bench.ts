@@ -23,10 +23,13 @@ function planOf({ quick, rounds }: Options): Plan {
 }
 
 async function bench(options: Options, scene: Scene): Promise<void> {
-  const trouble = await installRivals(scene);
-  if (trouble !== null) scene.say(`they could not be installed, and are left out: ${trouble}`);
+  const installed = installRivals(scene)
+    .catch((error: Error) => error.message)
+    .then((trouble) => {
+      if (trouble !== null) scene.say(`they could not be installed, and are left out: ${trouble}`);
+    });
   const [setting, measured] = await run({
-    ...{ scene, quick: options.quick, plan: planOf(options) },
+    ...{ scene, quick: options.quick, plan: planOf(options), installed },
     program: (name) =>
       options.without.includes(name) ? null : programPath(name, process.env.PATH ?? "", existsSync),
     date: new Date().toISOString(),

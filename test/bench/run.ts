@@ -1,4 +1,3 @@
-import { join } from "node:path";
 import { bareNode } from "./candidates/bare-node.ts";
 import { type Candidate, type Kind, startCandidate } from "./candidates/candidate.ts";
 import { direct } from "./candidates/direct.ts";
@@ -7,7 +6,7 @@ import { library } from "./candidates/library.ts";
 import { nginx, nginxVersion } from "./candidates/nginx.ts";
 import { portkey } from "./candidates/portkey.ts";
 import { check } from "./checks/correctness.ts";
-import { recorded } from "./checks/recorded.ts";
+import { proveRecorded } from "./checks/recorded.ts";
 import { autocannon } from "./load/autocannon.ts";
 import type { LoadGenerator } from "./load/load.ts";
 import { wrk } from "./load/wrk.ts";
@@ -32,48 +31,57 @@ export interface RunMeans {
   /** Where a program lies; null: it is not installed. */
   readonly program: (name: string) => string | null;
   readonly date: string;
+  /** Settled once the rivals are installed, or could not be. Until then nobody knows who is to be had. */
+  readonly installed: Promise<void>;
 }
 
 /** One whole run: everybody is started, looked at, and measured in turn. */
-export async function run({ scene, plan, quick, program, date }: RunMeans): Promise<[Setting, Measured]> {
+export async function run(means: RunMeans): Promise<[Setting, Measured]> {
+  const { scene, plan, program } = means;
   const machine = describeMachine();
   const nginxFile = program("nginx");
   const wrkFile = program("wrk");
   const generator = wrkFile === null ? autocannon() : wrk(wrkFile);
   const upstreams = await startUpstreams(scene, nginxFile);
-  const all = [
-    direct(),
-    nginx(nginxFile),
-    library("http-proxy-3"),
-    library("httpxy"),
-    keybearer(),
-    portkey(),
-  ];
-  const kinds = all.filter((kind) => kind.version() !== null);
-  const { candidates, contenders } = await admit(scene, neededFor(kinds, plan), upstreams, plan);
-  const missing = all.filter((kind) => kind.version() === null);
+  const here = [direct(), nginx(nginxFile), library("http-proxy-3"), keybearer()];
+  const rivals = [library("httpxy"), portkey()];
+  const ready = async (kinds: readonly Kind[]) => {
+    const admitted = await admit(scene, neededFor(kinds, plan), upstreams, plan);
+    await warmUp(scene, generator, admitted.candidates, plan);
+    return admitted;
+  };
 
-  await warmUp(scene, generator, candidates, plan);
+  // Requests to warm up are counted, not timed: they may as well be sent while others are being installed. autocannon is
+  // one of those.
+  if (wrkFile === null) await means.installed;
+  const first = await ready(here);
+  await means.installed;
+  const second = await ready(rivals);
+  const candidates = [...first.candidates, ...second.candidates];
   const loads = await measureRequests(scene, generator, candidates, plan);
-  const streams = await measureStreams(scene, candidates, plan);
   const downloads = await measureDownloads(scene, candidates, plan);
-  provePromises(scene, candidates, loads);
   for (const { child } of candidates) if (child !== null) await scene.children.end(child);
+  provePromises(scene, candidates, loads);
 
-  const fresh = [bareNode(), ...neededFor(kinds, plan)];
+  const all = [...here, ...rivals];
+  const kinds = all.filter((kind) => kind.version() !== null);
+  const needed = neededFor(kinds, plan);
+  const processes = [bareNode(), ...needed].filter(({ name }) => plan.processesOf?.includes(name) ?? true);
   const measured = {
-    ...{ loads, streams, downloads },
-    starts: await measureStarts(scene, fresh, upstreams, plan.startRounds),
-    idle: await measureIdle(scene, fresh, upstreams, plan),
+    ...{ loads, downloads },
+    streams: await measureStreams(scene, needed, upstreams, plan),
+    starts: await measureStarts(scene, processes, upstreams, plan.startRounds),
+    idle: await measureIdle(scene, processes, upstreams, plan),
     ...(await onKeybearer(scene, generator, kinds, upstreams, plan)),
   };
   const setting: Setting = {
-    ...{ machine, date, quick, contenders },
+    ...{ machine, date: means.date, quick: means.quick },
+    contenders: [...first.contenders, ...second.contenders],
     rounds: plan.rounds,
     secondsEach: plan.seconds,
     loadGenerator: generator.name,
     upstream: nginxFile === null ? upstreams.kind : `${upstreams.kind} ${nginxVersion(nginxFile)}`,
-    missing: missing.map(({ name, missing: why }) => ({ name, why })),
+    missing: all.filter((kind) => kind.version() === null).map(({ name, missing: why }) => ({ name, why })),
   };
   return [setting, measured];
 }
@@ -96,10 +104,14 @@ async function onKeybearer(
   };
 }
 
-/** A quick run does not start whom it does not ask. */
+/** Of those that are to be had; and a quick run does not start whom it does not ask. */
 function neededFor(kinds: readonly Kind[], { loads, streams }: Plan): Kind[] {
-  const wishes = [...loads, ...streams];
-  return kinds.filter(({ name }) => wishes.some(({ only }) => only === undefined || only.includes(name)));
+  const wishes = [...loads.map(({ rivals }) => rivals), ...streams.map(({ only }) => only)];
+  return kinds.filter(
+    (kind) =>
+      kind.version() !== null &&
+      (kind.name === "keybearer" || wishes.some((names) => names?.includes(kind.name) ?? true)),
+  );
 }
 
 /** Whoever answers wrongly is not measured: the run ends, since its numbers would compare different work. */
@@ -123,18 +135,11 @@ async function admit(
   return { candidates, contenders };
 }
 
-/** No speed counts that was bought with a missing record. */
 function provePromises(scene: Scene, candidates: readonly Candidate[], loads: readonly LoadSeries[]): void {
   const ours = candidates.find(({ name }) => name === "keybearer");
   if (ours === undefined) return;
-  const port = new URL(ours.ways.plain.url).port;
   const sent = loads
     .filter(({ candidate }) => candidate === "keybearer")
-    .reduce((sum, { rounds }) => sum + rounds.reduce((all, { requests }) => all + requests, 0), 0);
-  const { records, metered } = recorded(join(scene.folder, `kb-${port}`, "state", "usage.db"));
-  scene.say(
-    `keybearer recorded ${records} requests, ${metered} with tokens and price, of at least ${sent} sent`,
-  );
-  if (records < sent || metered < sent)
-    throw new Error(`keybearer recorded ${records} requests, ${metered} with a price, of at least ${sent}`);
+    .reduce((sum, { slices }) => sum + slices.reduce((all, { requests }) => all + requests, 0), 0);
+  proveRecorded(scene, ours, sent);
 }

@@ -19,7 +19,7 @@ export async function measureDownloads(
   const series = new Map<CandidateName, number[]>();
   for (let round = 0; round < plan.downloadRounds; round += 1) {
     scene.say(`round ${round + 1} of ${plan.downloadRounds}: an answer of 100 MB`);
-    for (const { name, ways } of inTurn(candidates, round, undefined)) {
+    for (const { name, ways } of inTurn(candidates, round)) {
       const { ok, bytes, seconds } = await download(scene, ways.download);
       if (!ok || bytes < DOWNLOAD_BYTES) throw new Error(`${name} cut the large answer after ${bytes} bytes`);
       const rounds = series.get(name) ?? [];

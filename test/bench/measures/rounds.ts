@@ -1,14 +1,27 @@
 import type { Candidate, CandidateName } from "../candidates/candidate.ts";
 
-/** Candidates of one measure in one round: each round begins with another one, so that nobody is always first. */
-export function inTurn(
+/** Those of one measure in one round: each round begins with another one, so that nobody is always first. */
+export function inTurn<T>(all: readonly T[], round: number): T[] {
+  const first = all.length === 0 ? 0 : round % all.length;
+  return [...all.slice(first), ...all.slice(0, first)];
+}
+
+/**
+ * The slices of one load in one round: keybearer between any two of its rivals, so that each of them is compared with a
+ * slice right before or after its own, and a slow minute of the machine is one for both.
+ */
+export function alternating(
   candidates: readonly Candidate[],
   round: number,
-  only: readonly CandidateName[] | undefined,
+  rivals: readonly CandidateName[] | undefined,
 ): Candidate[] {
-  const wanted = candidates.filter(({ name }) => only === undefined || only.includes(name));
-  const first = wanted.length === 0 ? 0 : round % wanted.length;
-  return [...wanted.slice(first), ...wanted.slice(0, first)];
+  const ours = candidates.filter(({ name }) => name === "keybearer");
+  const others = candidates.filter(({ name }) => name !== "keybearer");
+  const wanted =
+    rivals === undefined ? others : rivals.flatMap((name) => others.filter((one) => one.name === name));
+  const turned = inTurn(wanted, round);
+  if (turned.length < 2) return [...turned, ...ours];
+  return turned.flatMap((rival, at) => (at === 0 ? [rival] : [...ours, rival]));
 }
 
 export function pause(seconds: number): Promise<void> {

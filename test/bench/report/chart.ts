@@ -2,7 +2,8 @@ import type { CandidateName } from "../candidates/candidate.ts";
 import { LATENCY_LOAD, RATIO_LOAD, RATIO_STREAMS } from "../plan.ts";
 import { machineInWords } from "./machine.ts";
 import type { Measured, Setting } from "./result.ts";
-import { differences, type Spread, spread } from "./statistics.ts";
+import { added, slicesOf } from "./slices.ts";
+import { type Spread, spread } from "./statistics.ts";
 
 interface Bar {
   readonly name: CandidateName;
@@ -50,27 +51,23 @@ ${parts.join("\n")}
 }
 
 function panelsOf({ loads, streams }: Measured): Panel[] {
-  const load = (name: CandidateName, wanted: { connections: number; body: string }) =>
-    loads.find(
-      ({ candidate, connections, body }) =>
-        candidate === name && connections === wanted.connections && body === wanted.body,
-    )?.rounds ?? [];
   const bars = (rounds: (name: CandidateName) => number[]): Bar[] =>
     ORDER.flatMap((name) => {
       const value = spread(rounds(name));
       return value === null ? [] : [{ name, value }];
     });
-  const p50 = (name: CandidateName) => load(name, LATENCY_LOAD).map((round) => round.p50Ms);
+  const over = (name: CandidateName) =>
+    added(slicesOf(loads, name, LATENCY_LOAD), slicesOf(loads, "direct", LATENCY_LOAD), "p50Ms");
   return [
     {
       title: "requests per second, 16 connections, 800-byte body (more is better)",
       digits: 0,
-      bars: bars((name) => load(name, RATIO_LOAD).map(({ rps }) => rps)),
+      bars: bars((name) => slicesOf(loads, name, RATIO_LOAD).map(({ rps }) => rps)),
     },
     {
       title: "milliseconds added to a request, median, 1 connection (less is better)",
       digits: 2,
-      bars: bars((name) => (name === "direct" ? [] : differences(p50(name), p50("direct")))),
+      bars: bars((name) => (name === "direct" ? [] : over(name))),
     },
     {
       title: `milliseconds an event of a stream is late, 99th of 100, ${RATIO_STREAMS} streams (less is better)`,

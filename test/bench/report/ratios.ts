@@ -1,7 +1,8 @@
 import type { CandidateName } from "../candidates/candidate.ts";
 import { LATENCY_LOAD, RATIO_LOAD, RATIO_STREAMS } from "../plan.ts";
 import type { Measured } from "./result.ts";
-import { differences, quotients, type Spread, spread } from "./statistics.ts";
+import { neighbours, slicesOf } from "./slices.ts";
+import { quotients, type Spread, spread } from "./statistics.ts";
 
 /** In this order, under these names, whatever else changes; null where the other one is not to be had here. */
 export const RATIO_NAMES = [
@@ -28,12 +29,18 @@ export const TARGETS: Readonly<Partial<Record<RatioName, { atLeast: number } | {
 };
 
 export function ratiosOf(measured: Measured): Ratios {
-  const load = (name: CandidateName, { connections, body }: { connections: number; body: string }) =>
-    measured.loads.find(
-      (one) => one.candidate === name && one.connections === connections && one.body === body,
-    )?.rounds ?? [];
-  const rps = (name: CandidateName) => load(name, RATIO_LOAD).map((round) => round.rps);
-  const p50 = (name: CandidateName) => load(name, LATENCY_LOAD).map((round) => round.p50Ms);
+  const slices = (name: CandidateName, load: typeof RATIO_LOAD | typeof LATENCY_LOAD) =>
+    slicesOf(measured.loads, name, load);
+  const rps = (name: CandidateName) =>
+    spread(
+      neighbours(
+        slices("keybearer", RATIO_LOAD),
+        slices(name, RATIO_LOAD),
+        (our, their) => our.rps / their.rps,
+      ),
+    );
+  // One p99 a round, then the median of the rounds' quotients. One over the events of all rounds together would be that of
+  // the worst round: a single pause of the machine holds up more than one event of a hundred.
   const delay = (name: CandidateName) =>
     measured.streams
       .find((one) => one.candidate === name && one.streams === RATIO_STREAMS)
@@ -42,10 +49,16 @@ export function ratiosOf(measured: Measured): Ratios {
     measured.idle.filter((one) => one.candidate === name).map((one) => one.rssBytes);
   const start = (name: string) => measured.starts.find((one) => one.candidate === name)?.rounds ?? [];
   return {
-    rps_vs_http_proxy_3: spread(quotients(rps("keybearer"), rps("http-proxy-3"))),
-    rps_vs_portkey: spread(quotients(rps("keybearer"), rps("portkey"))),
-    rps_vs_nginx: spread(quotients(rps("keybearer"), rps("nginx"))),
-    added_p50_ms: spread(differences(p50("keybearer"), p50("http-proxy-3"))),
+    rps_vs_http_proxy_3: rps("http-proxy-3"),
+    rps_vs_portkey: rps("portkey"),
+    rps_vs_nginx: rps("nginx"),
+    added_p50_ms: spread(
+      neighbours(
+        slices("keybearer", LATENCY_LOAD),
+        slices("http-proxy-3", LATENCY_LOAD),
+        (our, their) => our.p50Ms - their.p50Ms,
+      ),
+    ),
     event_delay_p99_vs_http_proxy_3: spread(quotients(delay("keybearer"), delay("http-proxy-3"))),
     rss_idle_vs_node: spread(quotients(idle("keybearer"), idle("node"))),
     startup_vs_node: spread(quotients(start("keybearer"), start("node -e 0"))),

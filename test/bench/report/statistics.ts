@@ -27,17 +27,5 @@ export function spread(values: readonly number[]): Spread | null {
 
 /** Each round's own quotient: what slows the whole machine down for a while slows both down. */
 export function quotients(above: readonly number[], below: readonly number[]): number[] {
-  return pairs(above, below, (a, b) => a / b);
-}
-
-export function differences(above: readonly number[], below: readonly number[]): number[] {
-  return pairs(above, below, (a, b) => a - b);
-}
-
-function pairs(
-  above: readonly number[],
-  below: readonly number[],
-  join: (a: number, b: number) => number,
-): number[] {
-  return above.slice(0, below.length).map((value, round) => join(value, below[round] ?? Number.NaN));
+  return above.slice(0, below.length).map((value, round) => value / (below[round] ?? Number.NaN));
 }

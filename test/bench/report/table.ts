@@ -3,7 +3,8 @@ import { houseLines } from "./house-lines.ts";
 import { machineInWords } from "./machine.ts";
 import { isMet, isWide, RATIO_NAMES, type RatioName, type Ratios, TARGETS } from "./ratios.ts";
 import type { Measured, Setting } from "./result.ts";
-import { differences, type Spread, spread } from "./statistics.ts";
+import { added, slicesOf } from "./slices.ts";
+import { type Spread, spread } from "./statistics.ts";
 
 /** For people: everything that was measured, medians with the least and the most of all rounds behind them. */
 export function inWords(setting: Setting, measured: Measured, ratios: Ratios): string {
@@ -26,7 +27,7 @@ function headLines({ machine, date, rounds, secondsEach, ...setting }: Setting):
   ]);
   return [
     `${machineInWords(machine)}; ${date}${setting.quick ? "; a quick run" : ""}`,
-    `load by ${setting.loadGenerator}, upstream ${setting.upstream}, all on this machine's ${machine.cores} cores; ${rounds} rounds of ${secondsEach} s, in turn`,
+    `load by ${setting.loadGenerator}, upstream ${setting.upstream}, all on this machine's ${machine.cores} cores; ${rounds} ${rounds === 1 ? "round" : "rounds"} of slices of ${secondsEach} s, in turn`,
     ...(machine.loadBefore > machine.cores / 4
       ? [
           `others were at work before it began (load ${machine.loadBefore.toFixed(1)}): the numbers are worth less`,
@@ -43,7 +44,8 @@ function ratioLines(ratios: Ratios): string[] {
     const value = ratios[name];
     const met = isMet(name, value);
     const words = met === null ? "" : met ? "met" : "not met";
-    const wide = value !== null && isWide(value) ? "rounds differ by more than 15 % either way" : "";
+    const wide =
+      value !== null && isWide(value) ? "its single measurements differ by more than 15 % either way" : "";
     return [name, ranged(value, 2), targetWords(name), words, wide];
   });
   return ["", ...columns([["ratio", "median (least to most)", "target", "", ""], ...rows])];
@@ -56,25 +58,14 @@ function targetWords(name: RatioName): string {
 }
 
 function requestLines({ loads }: Measured): string[] {
-  const rows = loads.map(({ candidate, connections, body, rounds }) => {
-    const bare = loads.find(
-      (one) => one.candidate === "direct" && one.connections === connections && one.body === body,
-    );
-    const added = (share: "p50Ms" | "p99Ms") =>
-      ranged(
-        spread(
-          differences(
-            rounds.map((round) => round[share]),
-            bare?.rounds.map((round) => round[share]) ?? [],
-          ),
-        ),
-        2,
-      );
-    const errors = rounds.reduce((sum, round) => sum + round.errors, 0);
+  const rows = loads.map(({ candidate, connections, body, slices }) => {
+    const direct = slicesOf(loads, "direct", { connections, body });
+    const over = (field: "p50Ms" | "p99Ms") => ranged(spread(added(slices, direct, field)), 2);
+    const errors = slices.reduce((sum, slice) => sum + slice.errors, 0);
     return [
       ...[String(connections), `${BODY_SIZES[body]} B`, candidate],
-      ...[ranged(spread(rounds.map(({ rps }) => rps)), 0), added("p50Ms"), added("p99Ms")],
-      ranged(spread(rounds.flatMap(({ cpuMicroseconds }) => cpuMicroseconds ?? [])), 0),
+      ...[ranged(spread(slices.map(({ rps }) => rps)), 0), over("p50Ms"), over("p99Ms")],
+      ranged(spread(slices.flatMap(({ cpuMicroseconds }) => cpuMicroseconds ?? [])), 0),
       errors === 0 ? "" : `${errors} errors`,
     ];
   });
@@ -93,15 +84,24 @@ function requestLines({ loads }: Measured): string[] {
 
 function streamLines({ streams }: Measured): string[] {
   const rows = streams.map(({ candidate, streams, rounds }) => {
-    const of = (field: "firstByteP50Ms" | "firstByteP99Ms" | "delayP50Ms" | "delayP99Ms") =>
-      ranged(spread(rounds.map((round) => round[field])), 2);
+    const of = (field: "firstByteP50Ms" | "firstByteP99Ms" | "delayP50Ms" | "delayP99Ms" | "allOpenP99Ms") =>
+      ranged(spread(rounds.flatMap((round) => round[field] ?? [])), 2);
     const broken = rounds.reduce((sum, round) => sum + round.broken, 0);
     return [
       ...[String(streams), candidate, of("firstByteP50Ms"), of("firstByteP99Ms")],
-      ...[of("delayP50Ms"), of("delayP99Ms"), broken === 0 ? "" : `${broken} broken`],
+      ...[of("delayP50Ms"), of("delayP99Ms"), of("allOpenP99Ms"), broken === 0 ? "" : `${broken} broken`],
     ];
   });
-  const head = ["streams", "", "first byte p50 ms", "p99 ms", "event delay p50 ms", "p99 ms", ""];
+  const head = [
+    "streams",
+    "",
+    "first byte p50 ms",
+    "p99 ms",
+    "event delay p50 ms",
+    "p99 ms",
+    "p99 ms, all open",
+    "",
+  ];
   return rows.length === 0 ? [] : ["", ...columns([head, ...rows.sort(byNumber)])];
 }
 
