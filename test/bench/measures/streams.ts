@@ -25,10 +25,10 @@ export interface StreamSeries {
  * Between the openings of two streams. A thousand a second is about what a proxy in Node can open: whether a queue builds up
  * then depends on how fast the machine is at the moment, and the 99th of 100 of all events was the length of that queue.
  */
-const APART_MS = 4;
-const AFTER_SECONDS = 0.3;
+const APART_MS = 3;
+const AFTER_SECONDS = 0.2;
 /** Short streams close together, since opening and ending one is what most of the code is for. */
-const WARM = { rounds: 3, events: 5, apartMs: 1 };
+const WARM = { rounds: 2, events: 5, apartMs: 1 };
 
 /**
  * On processes of their own. After minutes of requests a heap is as large as those needed, and V8 makes it smaller while
