@@ -62,7 +62,7 @@ const measured: Measured = {
 
 const setting: Setting = {
   machine: { processor: "a <b> & c", cores: 2, memoryBytes: 8e9, system: "x", node: "20", loadBefore: 3 },
-  ...{ date: "2026-11-15T12:00:00.000Z", quick: true, rounds: 3, secondsEach: 1 },
+  ...{ date: "2026-11-15T12:00:00.000Z", quick: true, othersShare: null, rounds: 3, secondsEach: 1 },
   ...{ loadGenerator: "wrk 4", upstream: "nginx 1" },
   contenders: [{ name: "portkey", title: "portkey", version: "1", bodiesUnchanged: false }],
   missing: [{ name: "nginx", why: "nginx is not installed" }],
@@ -96,6 +96,9 @@ t.test("the table names who was not measured, what was not met, and that others 
   t.match(table, /not measured: nginx, because nginx is not installed/);
   t.match(table, /added_p50_ms +0\.50 +at most 0\.15 +not met/);
   t.match(table, /others were at work/);
+  const busy = inWords({ ...setting, othersShare: 0.42 }, measured, ratiosOf(measured));
+  t.match(busy, /others took 42 % of the processors/);
+  t.notMatch(inWords({ ...setting, othersShare: 0.01 }, measured, ratiosOf(measured)), /others/);
   t.match(table, /writes bodies anew/);
   t.notMatch(table, /NaN|undefined|null/);
   t.end();

@@ -19,6 +19,7 @@ import { type LoadSeries, measureRequests, warmUp } from "./measures/requests.ts
 import { measureStarts } from "./measures/starts.ts";
 import { measureStreams } from "./measures/streams.ts";
 import type { Plan } from "./plan.ts";
+import { watchOthers } from "./processes/others.ts";
 import type { Scene } from "./processes/scene.ts";
 import { describeMachine } from "./report/machine.ts";
 import type { Contender, Measured, Setting } from "./report/result.ts";
@@ -39,6 +40,7 @@ export interface RunMeans {
 export async function run(means: RunMeans): Promise<[Setting, Measured]> {
   const { scene, plan, program } = means;
   const machine = describeMachine();
+  const othersShare = watchOthers(scene.children);
   const nginxFile = program("nginx");
   const wrkFile = program("wrk");
   const generator = wrkFile === null ? autocannon() : wrk(wrkFile);
@@ -75,7 +77,7 @@ export async function run(means: RunMeans): Promise<[Setting, Measured]> {
     ...(await onKeybearer(scene, generator, kinds, upstreams, plan)),
   };
   const setting: Setting = {
-    ...{ machine, date: means.date, quick: means.quick },
+    ...{ machine, date: means.date, quick: means.quick, othersShare: othersShare() },
     contenders: [...first.contenders, ...second.contenders],
     rounds: plan.rounds,
     secondsEach: plan.seconds,

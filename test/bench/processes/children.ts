@@ -25,6 +25,8 @@ export interface Child {
 /** Every process the bench starts, so that none outlives it. */
 export interface Children {
   start(command: Command): Child;
+  /** The ids of those that run. */
+  running(): number[];
   /** Asks it to end, and ends it by its id if it has not after a moment. */
   end(child: Child): Promise<void>;
   /** At once, without asking: the bench itself is ending. */
@@ -48,6 +50,7 @@ export function createChildren(env: Readonly<Record<string, string | undefined>>
       if (typeof errors === "number") closeSync(errors);
       return watched(started, running, command.file);
     },
+    running: () => [...running.keys()],
     async end(child) {
       if (!child.running()) return;
       signal(child.pid, "SIGTERM");

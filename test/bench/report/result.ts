@@ -34,6 +34,8 @@ export interface Setting {
   /** When it began, ISO. */
   readonly date: string;
   readonly quick: boolean;
+  /** What others took of the machine's processors while it ran, from 0 to 1; null where the system does not tell. */
+  readonly othersShare: number | null;
   readonly rounds: number;
   readonly secondsEach: number;
   readonly loadGenerator: string;

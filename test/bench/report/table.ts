@@ -28,15 +28,22 @@ function headLines({ machine, date, rounds, secondsEach, ...setting }: Setting):
   return [
     `${machineInWords(machine)}; ${date}${setting.quick ? "; a quick run" : ""}`,
     `load by ${setting.loadGenerator}, upstream ${setting.upstream}, all on this machine's ${machine.cores} cores; ${rounds} ${rounds === 1 ? "round" : "rounds"} of slices of ${secondsEach} s, in turn`,
-    ...(machine.loadBefore > machine.cores / 4
-      ? [
-          `others were at work before it began (load ${machine.loadBefore.toFixed(1)}): the numbers are worth less`,
-        ]
-      : []),
+    ...othersLines(setting.othersShare, machine),
     "",
     ...columns(who),
     ...setting.missing.map(({ name, why }) => `not measured: ${name}, because ${why}`),
   ];
+}
+
+/** Why two runs may disagree. Only the load before, where nothing tells what others took meanwhile. */
+function othersLines(share: number | null, { loadBefore, cores }: Setting["machine"]): string[] {
+  if (share !== null)
+    return share < 0.05
+      ? []
+      : [`others took ${(share * 100).toFixed(0)} % of the processors meanwhile: the numbers are worth less`];
+  return loadBefore > cores / 4
+    ? [`others were at work before it began (load ${loadBefore.toFixed(1)}): the numbers are worth less`]
+    : [];
 }
 
 function ratioLines(ratios: Ratios): string[] {
