@@ -112,7 +112,10 @@ function createAgent(scheme: string, { proxy, timeouts }: Gateway, clock: Clock)
     maxFreeSockets: 32,
     scheduling: "lifo" as const,
   };
-  const agent = scheme === "https:" ? new HttpsAgent(options) : new HttpAgent(options);
+  // Whatever the environment says about it (NODE_TLS_REJECT_UNAUTHORIZED), and whoever asks: what a reader of the console
+  // connected to, a call with a key may be sent over next.
+  const agent =
+    scheme === "https:" ? new HttpsAgent({ ...options, rejectUnauthorized: true }) : new HttpAgent(options);
   keepConnections(agent, clock);
   if (proxy !== null) {
     const patience = timeouts.connect + AFTER_THE_CALL_MS;

@@ -1,6 +1,11 @@
+import { once } from "node:events";
+import { createServer, request } from "node:https";
 import t from "tap";
 import { systemClock } from "../../src/clock.ts";
+import { gatewayFromUrl } from "../../src/config/fields/gateway.ts";
+import { createAgents } from "../../src/proxy/agents.ts";
 import { startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { makeCertificates } from "../doubles/certificates.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 
 /** Answers the first request of a connection, and resets the connection when the second one comes. */
@@ -112,3 +117,27 @@ t.test(
     await stillHealthy(t, one, [one.key, one.token]);
   },
 );
+
+t.test("no connection is kept whose certificate nobody checked, whoever asked for it", async (t) => {
+  const made = makeCertificates(t);
+  if (made === null) return void t.pass("", { skip: "THERE IS NO openssl HERE: this is not tested" });
+  const server = createServer(made.selfSigned, (_req, res) => void res.end());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => void server.close());
+  const agents = createAgents(systemClock);
+  t.teardown(() => agents.close());
+  const before = process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+  process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
+  t.teardown(() => {
+    if (before === undefined) delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+    else process.env.NODE_TLS_REJECT_UNAUTHORIZED = before;
+  });
+  const address = server.address();
+  const origin = `https://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
+  const agent = agents.agentFor(gatewayFromUrl("main", `${origin}/v1`), origin);
+  const asking = request(origin, { agent });
+  const answered = new Promise((resolve) => asking.once("response", resolve).once("error", resolve));
+  asking.end();
+  t.match(await answered, { code: "DEPTH_ZERO_SELF_SIGNED_CERT" });
+});
