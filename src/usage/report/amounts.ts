@@ -16,10 +16,11 @@ export function exact(number: number): string {
 }
 
 function grouped(digits: string): string {
-  const [whole = "", fraction] = digits.split(".");
+  const dot = digits.indexOf(".");
+  const whole = dot < 0 ? digits : digits.slice(0, dot);
   // Most are short, and a long report has a hundred thousand of them.
-  const separated = whole.length <= 3 ? whole : whole.replace(/\B(?=(?:\d{3})+$)/g, ",");
-  return fraction === undefined ? separated : `${separated}.${fraction}`;
+  if (whole.length <= 3) return digits;
+  return whole.replace(/\B(?=(?:\d{3})+$)/g, ",") + digits.slice(whole.length);
 }
 
 const UNITS: readonly (readonly [number, string])[] = [

@@ -2,7 +2,7 @@ import { emptySums, type Lane, type Sums } from "../ledger/cells.ts";
 import type { Bin } from "./calendar.ts";
 import { Counts, createGatherer, type FirstByte, type FirstByteGatherer } from "./first-byte.ts";
 import type { Period } from "./period.ts";
-import { addSums, tokensOf } from "./sums.ts";
+import { addSums, emptyTotal, tokensOf } from "./sums.ts";
 
 export const DIMENSIONS = ["tool", "model", "day", "hour", "key", "group", "gateway"] as const;
 export type Dimension = (typeof DIMENSIONS)[number];
@@ -107,7 +107,7 @@ export function createGathering(by: readonly Dimension[], bins: readonly Bin[]):
     firstBytes: (lane, bin) => lineOf(lane, bin).gatherer,
     rows: () => [...lines.values()].map(rowOf).sort(inOrder),
     total() {
-      const whole = newLine([], bins, 0, scratch);
+      const whole = { ...newLine([], bins, 0, scratch), sums: emptyTotal() };
       for (const { sums, gatherer, trend } of lines.values()) {
         addSums(whole.sums, sums);
         gatherer.addTo(whole.gatherer);
