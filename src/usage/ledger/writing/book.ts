@@ -33,7 +33,6 @@ export interface Running {
 /** All that this process runs. */
 export interface RunningRecords {
   has(id: string): boolean;
-  /** In the order in which they began. */
   values(): Iterable<Running>;
 }
 

@@ -76,7 +76,7 @@ export class FileLedger implements Ledger {
     const { id } = opening;
     if (!this.available() || this.#waiting.size >= MOST_OPENINGS) return false;
     // A second one would be told false by the log, and must not take the first one's place here.
-    if (this.#waiting.running.has(id)) return false;
+    if (this.#waiting.running.isOpen(id)) return false;
     const now = this.#means.clock.elapsed();
     const waiter = new Waiter(soundOpening(opening), now + PATIENCE_MS);
     this.#waiting.open(waiter);
@@ -91,9 +91,8 @@ export class FileLedger implements Ledger {
   }
 
   close(id: string, closing: Closing): void {
-    const running = this.#waiting.running.find(id);
-    if (running === null || running.ending) return;
-    running.ending = true;
+    const running = this.#waiting.running.end(id);
+    if (running === null) return;
     const sound = soundClosing(closing);
     if (running.noted && !running.inBook) this.#end(running, sound);
     else this.#finish({ kind: "close", opening: running.opening, closing: sound });
@@ -101,7 +100,7 @@ export class FileLedger implements Ledger {
 
   add(opening: Opening, closing: Closing): void {
     // Ended while its opening was still on the way to the disk.
-    if (this.#waiting.running.has(opening.id)) this.close(opening.id, closing);
+    if (this.#waiting.running.isOpen(opening.id)) this.close(opening.id, closing);
     else this.#finish({ kind: "add", opening: soundOpening(opening), closing: soundClosing(closing) });
   }
 

@@ -12,9 +12,7 @@ export class Waiter implements Running, Entry {
   inBook = false;
   /** It is on disk, though not in the log yet, and may have been sent: it is not given up any more. */
   noted = false;
-  /** What completes it is on its way. */
-  ending = false;
-  /** Where that came before it was in the log. */
+  /** Where what completes it came before it was in the log. */
   closing: Closing | null = null;
   /** Nothing more is to be written of it. */
   over = false;
