@@ -80,8 +80,11 @@ export const QUICK: Plan = {
   warmRequests: 20_000,
   warmParts: 4,
   loads: [
-    { ...RATIO_LOAD, rivals: ["http-proxy-3", "portkey", "http-proxy-3", "nginx", "http-proxy-3"] },
-    { ...LATENCY_LOAD, rivals: ["http-proxy-3", "http-proxy-3", "http-proxy-3"] },
+    {
+      ...RATIO_LOAD,
+      rivals: ["http-proxy-3", "portkey", "http-proxy-3", "nginx", "http-proxy-3", "http-proxy-3"],
+    },
+    { ...LATENCY_LOAD, rivals: ["http-proxy-3", "http-proxy-3", "http-proxy-3", "http-proxy-3"] },
   ],
   streams: [{ streams: RATIO_STREAMS, events: EVENTS, only: ["http-proxy-3", "keybearer"] }],
   streamRounds: 3,

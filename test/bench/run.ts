@@ -61,6 +61,7 @@ export async function run(means: RunMeans): Promise<[Setting, Measured]> {
   const second = await ready(rivals);
   const candidates = [...first.candidates, ...second.candidates];
   const loads = await measureRequests(scene, generator, candidates, plan);
+  const streams = await measureStreams(scene, candidates, plan);
   const downloads = await measureDownloads(scene, candidates, plan);
   for (const { child } of candidates) if (child !== null) await scene.children.end(child);
   provePromises(scene, candidates, loads);
@@ -70,8 +71,7 @@ export async function run(means: RunMeans): Promise<[Setting, Measured]> {
   const needed = neededFor(kinds, plan);
   const processes = [bareNode(), ...needed].filter(({ name }) => plan.processesOf?.includes(name) ?? true);
   const measured = {
-    ...{ loads, downloads },
-    streams: await measureStreams(scene, needed, upstreams, plan),
+    ...{ loads, streams, downloads },
     starts: await measureStarts(scene, processes, upstreams, plan.startRounds),
     idle: await measureIdle(scene, processes, upstreams, plan),
     ...(await onKeybearer(scene, generator, kinds, upstreams, plan)),
