@@ -167,14 +167,14 @@ function heldSince(db: Database.Database): number | null {
 }
 
 /**
- * When the last one began that is still there. Not one that runs: put into the copy again by the process that runs it, it
- * says nothing about those before it.
+ * When the last one began that is still there. Not one that runs, nor one that was cut off: put into the copy by the process
+ * that runs it, or out of what an earlier one noted beside the log, it says nothing about those before it.
  */
 function lastBefore(db: Database.Database, time: number): number {
   const last = db
     .prepare(
       // By seq, from its end: with the + no index draws SQLite into sorting the whole log.
-      "SELECT started_at FROM log.records WHERE +started_at <= ? AND +end IS NOT NULL ORDER BY seq DESC LIMIT 1",
+      "SELECT started_at FROM log.records WHERE +started_at <= ? AND +end <> 'interrupted' ORDER BY seq DESC LIMIT 1",
     )
     .raw();
   return numberIn(last.get(time)) ?? 0;

@@ -13,6 +13,7 @@ import { linkKeys } from "../../src/mirror/store/keys.ts";
 import { addUnwatched, readUnwatched } from "../../src/mirror/store/unwatched.ts";
 import { createLedger, type Ledger } from "../../src/usage/ledger/ledger.ts";
 import { createRows } from "../../src/usage/ledger/rows.ts";
+import { SlipText } from "../../src/usage/ledger/writing/slip-text.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 import { heldClock } from "../keys/held-clock.ts";
@@ -142,6 +143,23 @@ for (const way of ["stop", "kill"] as const) {
     t.strictSame(home.start().unwatched(), lost, "and is not forgotten");
   });
 }
+
+t.test("what a killed run noted beside the log does not stand for what an older copy lost", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(MINUTE);
+  const last = first.add();
+  home.keep();
+  home.clock.pass(10 * MINUTE);
+  const at = first.add();
+  first.unwatched();
+  await stampedAs(home, 2);
+  await first.kill();
+  home.putBack();
+  writeFileSync(`${home.file}-slips`, new SlipText().of(record(9, { started_at: at })), { mode: 0o600 });
+  home.clock.pass(HOUR);
+  t.strictSame(home.start().unwatched(), [{ from: last, to: at + MINUTE }]);
+});
 
 t.test("what lies in the lost time is unwatched, and what lies outside is foreign", async (t) => {
   const home = newHome(t);

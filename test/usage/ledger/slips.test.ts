@@ -1,8 +1,10 @@
 import {
   appendFileSync,
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -11,6 +13,7 @@ import {
 import { dirname, join } from "node:path";
 import t from "tap";
 import { SlipText } from "../../../src/usage/ledger/writing/slip-text.ts";
+import { Slips } from "../../../src/usage/ledger/writing/slips.ts";
 import type { Opening } from "../../../src/usage/record.ts";
 import { until } from "../../doubles/until.ts";
 import {
@@ -179,4 +182,48 @@ t.test("slips of somebody who died while writing one do not swallow the next", a
   appendFileSync(slipsOf(file), new SlipText().of(one));
   startLedger(t, { file });
   t.same(idsIn(file), [one.id]);
+});
+
+t.test("what was noted is entered also by a run that notes nothing", async (t) => {
+  const file = join(newFolder(t), "usage.db");
+  const one = opening();
+  writeFileSync(slipsOf(file), new SlipText().of(one), { mode: 0o600 });
+  const { ledger } = startLedger(t, { file, sync: "full" });
+  t.match(recordsIn(file), [{ id: one.id, end: "interrupted" }]);
+  await ledger.stop();
+  t.same(readdirSync(dirname(file)), ["usage.db"]);
+});
+
+t.test("a log that is deleted again and again leaves no slips open", async (t) => {
+  const { ledger, file } = startLedger(t);
+  const open = () =>
+    readdirSync("/proc/self/fd").filter((fd) => {
+      try {
+        return readlinkSync(`/proc/self/fd/${fd}`).includes("usage.db-slips");
+      } catch {
+        return false;
+      }
+    }).length;
+  if (!existsSync("/proc/self/fd")) {
+    t.comment("SKIPPED: this system does not tell which files are open");
+    t.pass();
+    return;
+  }
+  for (let n = 0; n < 3; n += 1) {
+    for (const side of ["", "-wal", "-shm", "-slips"]) rmSync(file + side, { force: true });
+    await until("a new one is there", () => existsSync(file) && ledger.state().aside.length === 0, 5000);
+    t.equal(await ledger.open(opening()), true);
+  }
+  t.ok(open() <= 1, `${open()} are open`);
+});
+
+t.test("slips that cannot be emptied do not grow for ever", async (t) => {
+  const file = join(newFolder(t), "usage.db");
+  writeFileSync(slipsOf(file), Buffer.alloc(33 * 1024 * 1024, "\n"), { mode: 0o600 });
+  const slips = Slips.open(file);
+  t.equal(slips.note(opening()), false);
+  slips.clear();
+  t.equal(slips.note(opening()), true);
+  slips.close();
+  slips.close();
 });

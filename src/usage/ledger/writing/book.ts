@@ -57,6 +57,8 @@ export interface Book {
   readonly place: Place;
   /** null: what is written is to survive a power cut, or nothing can be noted, or is not wanted to be. */
   readonly slips: Slips | null;
+  /** Lets go of them, where others go on reading the rest. */
+  leaveSlips(): void;
   /** Everything taken over into the one file, the WAL emptied where nobody reads. false: a reader is in the way. */
   checkpoint(): boolean;
   /** Closes it, in whatever state it is. Never throws; false: what its WAL held may not be in the file. */
@@ -73,7 +75,10 @@ export function openBook(
   const { db } = connection;
   const rows = createRows(db);
   const writer = new EntryWriter(db, rows);
-  const slips = sync === "full" || onNoSlips === undefined ? null : openSlips(file, onNoSlips);
+  const synced = sync === "full";
+  // What an earlier run noted is entered also where nothing more is noted.
+  const wanted = onNoSlips !== undefined && (!synced || Slips.lieBy(file));
+  const slips = wanted ? openSlips(file, onNoSlips) : null;
 
   function inTransaction<T>(work: (rows: Rows, tally: Tally) => T): T {
     return transact(db, () => {
@@ -96,11 +101,14 @@ export function openBook(
     write: (entries) => writer.write(entries),
     takeOver: (running) => {
       const noted = slips?.read() ?? [];
-      return inTransaction((rows, tally) => takeOver(rows, tally, running, noted));
+      const interrupted = inTransaction((rows, tally) => takeOver(rows, tally, running, noted));
+      if (synced) slips?.clear();
+      return interrupted;
     },
     transact: inTransaction,
     place: placeOf(file),
-    slips,
+    slips: synced ? null : slips,
+    leaveSlips: () => slips?.close(),
     checkpoint,
     abandon() {
       let whole = false;

@@ -197,6 +197,7 @@ export class Keeper {
     const displaced = displacementOf(book);
     const words = `${displaced?.words}, noticed at ${new Date(clock.now()).toISOString()}`;
     const gone = displaced?.how === "gone";
+    book.leaveSlips();
     if (gone) this.#deleted.push({ words, book });
     const whole = gone || book.abandon();
     book.place.clear(gone, clock.now());

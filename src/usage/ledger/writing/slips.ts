@@ -2,6 +2,7 @@ import {
   closeSync,
   constants,
   fchmodSync,
+  fchownSync,
   fstatSync,
   ftruncateSync,
   openSync,
@@ -20,6 +21,7 @@ export const SLIPS = "-slips";
 const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = constants;
 /** No run leaves more than what it opened within a few milliseconds. */
 const MOST_BYTES = 64 * 1024 * 1024;
+const MOST_NOTED = MOST_BYTES / 2;
 
 /**
  * Openings that are on disk, but not in the log's tables yet: a file beside the log to which each is appended, and which is
@@ -32,11 +34,17 @@ export class Slips {
   readonly #descriptor: number;
   readonly #text = new SlipText();
   #bytes: number;
+  #closed = false;
 
   private constructor(path: string, descriptor: number, bytes: number) {
     this.#path = path;
     this.#descriptor = descriptor;
     this.#bytes = bytes;
+  }
+
+  /** Whether there are any, or a place for them. */
+  static lieBy(file: string): boolean {
+    return statOf(file + SLIPS) !== null;
   }
 
   /** Throws a LedgerFault. */
@@ -47,25 +55,41 @@ export class Slips {
       // Not blocking: a pipe would wait for a reader.
       descriptor = openSync(path, O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0o600);
       const found = fstatSync(descriptor);
-      if (!found.isFile() || !isOurs(found) || found.size > MOST_BYTES)
+      const isRoot = process.geteuid?.() === 0;
+      if (!found.isFile() || !(isOurs(found) || isRoot) || found.size > MOST_BYTES)
         throw new LedgerFault("foreign", `${path} is not what keybearer put there`);
       if ((found.mode & 0o077) !== 0) fchmodSync(descriptor, 0o600);
+      // Whoever owns the log is to read them once root is gone, as SQLite has it with its own files.
+      const owner = isRoot ? statOf(file) : null;
+      if (owner !== null && owner.uid !== found.uid) fchownSync(descriptor, owner.uid, owner.gid);
       return new Slips(path, descriptor, found.size);
     } catch (error) {
       if (descriptor !== null) closeSync(descriptor);
-      throw error instanceof LedgerFault ? error : systemFault(error);
+      if (error instanceof LedgerFault) throw error;
+      const { code } = error as NodeJS.ErrnoException;
+      throw code === "EACCES" ? new LedgerFault("foreign", `${path} may not be opened`) : systemFault(error);
     }
   }
 
-  /** What is noted, whoever did it. */
+  /** What is noted, whoever did it. Throws a LedgerFault. */
   read(): Opening[] {
     if (this.#bytes === 0) return [];
-    const lines = readFileSync(this.#path, "utf8").split("\n");
-    return lines.map(openingIn).filter((opening) => opening !== null);
+    let text: string;
+    try {
+      text = readFileSync(this.#path, "utf8");
+    } catch (error) {
+      throw systemFault(error);
+    }
+    return text
+      .split("\n")
+      .map(openingIn)
+      .filter((opening) => opening !== null);
   }
 
   /** false: it could not be written, and nothing of it is there. */
   note(opening: Opening): boolean {
+    // They cannot be taken away any more: no file must grow for ever.
+    if (this.#bytes > MOST_NOTED) return false;
     const slip = this.#text.of(opening);
     const length = Buffer.byteLength(slip);
     try {
@@ -91,8 +115,10 @@ export class Slips {
     }
   }
 
-  /** Leaves nothing behind where nothing is noted. */
+  /** Leaves nothing behind where nothing is noted. Never throws; a second time changes nothing. */
   close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
     try {
       const { ino, dev } = fstatSync(this.#descriptor);
       const there = statOf(this.#path);
@@ -100,6 +126,10 @@ export class Slips {
     } catch {
       // Then an empty file stays.
     }
-    closeSync(this.#descriptor);
+    try {
+      closeSync(this.#descriptor);
+    } catch {
+      // Whatever the system says, it is closed.
+    }
   }
 }
