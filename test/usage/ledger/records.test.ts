@@ -3,6 +3,8 @@ import Database from "libsql";
 import t from "tap";
 import { cellOf, createTally, SUMS } from "../../../src/usage/ledger/cells.ts";
 import { writeFirstBytes } from "../../../src/usage/ledger/first-bytes.ts";
+import { CLOSING_KIND, CLOSING_OWN } from "../../../src/usage/ledger/writing/closing-parts.ts";
+import { OPENING_KIND, OPENING_OWN } from "../../../src/usage/ledger/writing/opening-parts.ts";
 import type { Closing, RecordEnd } from "../../../src/usage/record.ts";
 import { until } from "../../doubles/until.ts";
 import {
@@ -424,4 +426,9 @@ t.test("a single cell function tells the same as what was written", async (t) =>
     cellOf(record).sums.cost_microdollars,
     Number(cellsIn(file)[0]?.[3 + SUMS.indexOf("cost_microdollars")]),
   );
+});
+
+t.test("whatever a record holds is among what is handed over when it is written", async (t) => {
+  t.same([...OPENING_KIND, ...OPENING_OWN].sort(), Object.keys(opening()).sort());
+  t.same([...CLOSING_KIND, ...CLOSING_OWN].sort(), Object.keys(closing()).sort());
 });

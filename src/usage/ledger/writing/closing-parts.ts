@@ -1,4 +1,5 @@
 import type { Closing } from "../../record.ts";
+import type { Value } from "./row-statements.ts";
 
 /** What many records have in common when they are completed. */
 export const CLOSING_KIND = [
@@ -31,7 +32,7 @@ export const CLOSING_OWN = [
   "gateway_ids",
 ] as const satisfies readonly (keyof Closing)[];
 
-export function pushClosing(closing: Closing, values: (string | number | null)[]): void {
+export function pushClosing(closing: Closing, values: Value[]): void {
   values.push(
     closing.first_byte_at,
     closing.ended_at,
@@ -50,7 +51,7 @@ export function pushClosing(closing: Closing, values: (string | number | null)[]
   );
 }
 
-export function closingKind(closing: Closing): (string | number | null)[] {
+export function closingKind(closing: Closing): Value[] {
   return CLOSING_KIND.map((name) => {
     const value = closing[name];
     return typeof value === "boolean" ? Number(value) : value;

@@ -1,10 +1,9 @@
 import type Database from "libsql";
 import type { Closing } from "../../record.ts";
-import { LedgerFault } from "../fault.ts";
 import type { Finished } from "./book.ts";
 import { CLOSING_KIND, CLOSING_OWN, pushClosing } from "./closing-parts.ts";
 import type { Kinds } from "./kinds.ts";
-import { RowStatements } from "./row-statements.ts";
+import { RowStatements, type Value } from "./row-statements.ts";
 
 /** So many fit into one statement. */
 const MOST_AT_ONCE = 16;
@@ -16,27 +15,18 @@ export class ClosingWriter {
 
   constructor(db: Database.Database, kinds: Kinds<Closing>) {
     this.#kinds = kinds;
-    this.#statements = new RowStatements(db, CLOSING_OWN.length + 2, statement);
+    this.#statements = new RowStatements(db, CLOSING_OWN.length + 2, MOST_AT_ONCE, statement);
   }
 
   /** All of them; a fault of the kind `row` where one is complete already, or not there. */
   write(entries: readonly Finished[]): void {
-    for (let first = 0; first < entries.length; first += MOST_AT_ONCE) {
-      const end = Math.min(first + MOST_AT_ONCE, entries.length);
-      const values: (string | number | null)[] = [];
-      for (let at = first; at < end; at += 1) {
-        const entry = entries[at];
-        if (entry !== undefined) this.#push(entry, values);
-      }
-      if (this.#statements.run(values, end - first) !== end - first)
-        throw new LedgerFault("row", "not every record could be completed");
-    }
+    this.#statements.runAll(entries, this.#push, "not every record could be completed");
   }
 
-  #push({ opening, closing }: Finished, values: (string | number | null)[]): void {
+  readonly #push = ({ opening, closing }: Finished, values: Value[]): void => {
     values.push(this.#kinds.numberOf(closing), opening.id);
     pushClosing(closing, values);
-  }
+  };
 }
 
 /** The index is named: whatever SQLite learns about the file, it must not look through all that runs for each of them. */

@@ -1,11 +1,10 @@
 import type Database from "libsql";
 import type { Closing, Opening } from "../../record.ts";
-import { LedgerFault } from "../fault.ts";
 import type { Entry } from "./book.ts";
 import { CLOSING_KIND, CLOSING_OWN, pushClosing, RUNNING } from "./closing-parts.ts";
 import type { Kinds } from "./kinds.ts";
 import { OPENING_KIND, OPENING_OWN, pushOpening } from "./opening-parts.ts";
-import { RowStatements } from "./row-statements.ts";
+import { RowStatements, type Value } from "./row-statements.ts";
 
 /** So many fit into one statement. */
 const MOST_AT_ONCE = 64;
@@ -19,29 +18,21 @@ export class InsertingWriter {
   constructor(db: Database.Database, openings: Kinds<Opening>, closings: Kinds<Closing>) {
     this.#openings = openings;
     this.#closings = closings;
-    this.#statements = new RowStatements(db, OPENING_OWN.length + CLOSING_OWN.length + 2, statement);
+    const width = OPENING_OWN.length + CLOSING_OWN.length + 2;
+    this.#statements = new RowStatements(db, width, MOST_AT_ONCE, statement);
   }
 
   /** All of them; a fault of the kind `row` where one is there already. */
   write(entries: readonly Entry[]): void {
-    for (let first = 0; first < entries.length; first += MOST_AT_ONCE) {
-      const end = Math.min(first + MOST_AT_ONCE, entries.length);
-      const values: (string | number | null)[] = [];
-      for (let at = first; at < end; at += 1) {
-        const entry = entries[at];
-        if (entry !== undefined) this.#push(entry, values);
-      }
-      if (this.#statements.run(values, end - first) !== end - first)
-        throw new LedgerFault("row", "not every record could be written");
-    }
+    this.#statements.runAll(entries, this.#push, "not every record could be written");
   }
 
-  #push({ opening, closing }: Entry, values: (string | number | null)[]): void {
+  readonly #push = ({ opening, closing }: Entry, values: Value[]): void => {
     const end = closing ?? RUNNING;
     values.push(this.#openings.numberOf(opening), this.#closings.numberOf(end));
     pushOpening(opening, values);
     pushClosing(end, values);
-  }
+  };
 }
 
 /** CROSS JOIN: in the order in which they are handed over, so that seq goes on telling the order in which they began. */

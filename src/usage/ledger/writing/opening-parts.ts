@@ -1,4 +1,5 @@
 import type { Opening } from "../../record.ts";
+import type { Value } from "./row-statements.ts";
 
 /** What many records have in common when they are opened. */
 export const OPENING_KIND = [
@@ -24,7 +25,7 @@ export const OPENING_OWN = [
   "admitted_at",
 ] as const satisfies readonly (keyof Opening)[];
 
-export function pushOpening(opening: Opening, values: (string | number | null)[]): void {
+export function pushOpening(opening: Opening, values: Value[]): void {
   values.push(
     opening.id,
     opening.started_at,
@@ -35,7 +36,7 @@ export function pushOpening(opening: Opening, values: (string | number | null)[]
   );
 }
 
-export function openingKind(opening: Opening): (string | number | null)[] {
+export function openingKind(opening: Opening): Value[] {
   return OPENING_KIND.map((name) => opening[name]);
 }
 

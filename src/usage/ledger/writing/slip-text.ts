@@ -4,6 +4,8 @@ import type { Opening } from "../../record.ts";
 import { isSameOpeningKind, OPENING_KIND } from "./opening-parts.ts";
 import { soundOpening } from "./sound.ts";
 
+const COMMON: string[] = [...OPENING_KIND];
+
 /** Writes openings as lines, each of them JSON. What many have in common is not made into text again for each. */
 export class SlipText {
   #like: Opening | null = null;
@@ -13,7 +15,7 @@ export class SlipText {
   of(opening: Opening): string {
     if (this.#like === null || !isSameOpeningKind(this.#like, opening)) {
       this.#like = opening;
-      this.#common = JSON.stringify(opening, OPENING_KIND as unknown as string[]).slice(1);
+      this.#common = JSON.stringify(opening, COMMON).slice(1);
     }
     return (
       `\n{"id":${jsonText(opening.id)},"started_at":${opening.started_at},"waited_ms":${opening.waited_ms},` +
