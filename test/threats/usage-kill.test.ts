@@ -261,6 +261,8 @@ t.test(
     t.match(await (await ask("before")).text(), /\[DONE\]/);
     await until("it is complete", () => recordsIn(file)[0]?.end === "complete");
 
+    // So long after another one that it is in the log before it is sent.
+    await wait(50);
     const answer = await ask("in-between");
     // Somebody else writes, so that the completion has to wait.
     const { db, close } = openForWriting(file, { sync: "normal" });

