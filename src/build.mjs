@@ -40,12 +40,38 @@ const apart = {
   },
 };
 
-/** The proxy engine loads it, 1.5 MB, for a server of its own, which keybearer never opens. */
-const withoutHttp2 = {
-  name: "without-http2",
+/**
+ * What the proxy engine loads for a server of its own (1.5 MB), which keybearer never opens, and to follow redirects, which
+ * must never happen with a key; and what the logger loads to write from a thread of its own.
+ */
+const withoutUnused = {
+  name: "without-unused",
   setup({ onResolve, onLoad }) {
-    onResolve({ filter: /^node:http2$/ }, ({ path }) => ({ path, namespace: "nothing" }));
+    onResolve({ filter: /^(?:node:http2|follow-redirects|thread-stream)$/ }, ({ path }) => ({
+      path,
+      namespace: "nothing",
+    }));
     onLoad({ filter: /.*/, namespace: "nothing" }, () => ({ contents: "" }));
+  },
+};
+
+/** Of undici only what sends requests over HTTP/1.1 is ever used. The rest is twenty times that. */
+const undiciClient = {
+  name: "undici-client",
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^undici$/ }, () => ({ path: "undici", namespace: "client-only" }));
+    onLoad({ filter: /.*/, namespace: "client-only" }, () => ({
+      contents: 'export { default as Client } from "undici/lib/dispatcher/client.js";',
+      resolveDir: here,
+    }));
+    // Read when the first connection is made: 70 KB each, of which one is used.
+    onResolve({ filter: /\/llhttp(?:_simd)?-wasm\.js$/ }, ({ path }) => ({
+      path: `undici/lib/${path.replace(/^\.\.\//, "")}`,
+      external: true,
+    }));
+    onResolve({ filter: /\/(?:client-h2|web\/fetch\/body)\.js$/ }, ({ path, importer }) =>
+      packageOf(importer)?.endsWith("/undici") ? { path, namespace: "nothing" } : undefined,
+    );
   },
 };
 
@@ -53,7 +79,11 @@ async function buildProgram() {
   const inCli = { ...program, chunkNames: "cli/[name]-[hash]", plugins: [apart] };
   const main = build({ ...inCli, entryPoints: ["src/cli/main.ts"] });
   const commands = build({ ...inCli, entryPoints: ["src/cli/program.ts"] });
-  const daemon = build({ ...program, plugins: [withoutHttp2], entryPoints: ["src/daemon.ts"] });
+  const daemon = build({
+    ...program,
+    plugins: [withoutUnused, undiciClient],
+    entryPoints: ["src/daemon.ts"],
+  });
   const built = await Promise.all([main, commands, daemon]);
   for (const path of built.flatMap(({ metafile }) => Object.keys(metafile.outputs)))
     writeFileSync(join(here, path), inAscii(readFileSync(join(here, path), "utf8")));

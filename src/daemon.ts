@@ -22,10 +22,10 @@ import type { Mirror } from "./mirror/mirror.ts";
 import { createVault, type Vault } from "./mirror/vault.ts";
 import type { Newcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
-import { createAgents } from "./proxy/agents.ts";
 import { createForwarder } from "./proxy/forward.ts";
 import { hostsOf, type Port } from "./proxy/server.ts";
 import { createStandings } from "./proxy/standing.ts";
+import { createWays } from "./proxy/ways.ts";
 import { keyWarnings, Reload, wantsOf } from "./reload.ts";
 import { joined } from "./secret-set.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
@@ -69,12 +69,12 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const [startedAt, running] = [clock.elapsed(), version()];
   const prepared = await prepare(options, clock);
   const { loaded, control, newcomer, first, trust, keyring, vault, owners, log, whenLate } = prepared;
-  const [onSandbox, agents, beat] = [() => newcomer?.serving() ?? false, createAgents(clock), createBeat()];
+  const [onSandbox, ways, beat] = [() => newcomer?.serving() ?? false, createWays(clock), createBeat()];
   const gate = { hosts: [] as readonly string[], stopping: false, onSwap: () => {} };
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
-    agents.keepOnly(Object.values(to.config.gateways));
+    ways.keepOnly(Object.values(to.config.gateways));
     books.limiter.change(to.config);
     if (onSandbox()) endSandbox(newcomer, mirror, log);
     mirror.change(to);
@@ -87,7 +87,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const booksMeans = { places, clock, beat, log, config, onSaved: () => mirror.compareAgain() };
   const books = openBooks(booksMeans);
   const tail = createTail(() => void books.ledger.ask(() => null));
-  const mirror = openMirror(books, { clock, log, vault, snapshot, agentFor: agents.agentFor });
+  const mirror = openMirror(books, { clock, log, vault, snapshot, agentFor: ways.agentFor });
   // The sandbox is another one each time, and gone once there is a config.yaml.
   if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const standings = createStandings(clock, books.ledger.ask(readLastUses) ?? new Map());
@@ -100,7 +100,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
 
   const port = await openDataPort(first.config.listen, {
     ...{ clock, log, standings, followed: tail.followed, tell: tail.tell, ...books },
-    ...{ snapshot, agents, forwarder: createForwarder(clock), owners },
+    ...{ snapshot, ways, forwarder: createForwarder(clock), owners },
     ...{ hosts: () => gate.hosts, stopping: () => gate.stopping, sandbox: onSandbox },
     rereadKey: (tool) => void reread(tool),
   }).catch(async (error) => {
@@ -113,7 +113,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const standing = () => ({ listen: port.addresses, sandbox: onSandbox(), dashboard: dashboard.status() });
   const status = () => statusOf({ version: running, ...standing(), ...seen });
   const owner = { ...createTrusting({ reload, keyring, log }), ...createAllowances(books, booksMeans) };
-  const probing = createProbing({ clock, snapshot, agentFor: agents.agentFor, ...books });
+  const probing = createProbing({ clock, snapshot, agentFor: ways.agentFor, ...books });
   const shown = { places, clock, log, books, mirror, tail, status, snapshot, port, probing, reload };
   const dashboard = createDashboardPort({ ...shown, sandbox: onSandbox });
   gate.onSwap = () => [dashboard.follow(), owners.prepare(snapshot().processTools)];
@@ -130,7 +130,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     books.limiter.stop();
     await dashboard.stop();
     await drained(port, cut, patienceMs);
-    await closeAll().then(agents.close);
+    await closeAll().then(ways.close);
   };
   return {
     ...{ port: port.port, addresses: port.addresses, newcomer, log, status, stop, snapshot },

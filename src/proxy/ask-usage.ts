@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Transform } from "node:stream";
+import type { AnswerHead } from "./answer-head.ts";
 import { type BodyHead, putBackHeld } from "./body-head.ts";
 import type { Asking } from "./exchange.ts";
 import { type AheadBounds, putBack, ReadAhead } from "./read-ahead.ts";
@@ -34,11 +35,10 @@ function joined(chunks: readonly Buffer[]): Buffer {
 }
 
 /** Only out of a stream in plain can something be taken again. Whatever else came passes as it is. */
-export function filterFor(answer: IncomingMessage, asking: Asking | null): Transform | null {
+export function filterFor(answer: AnswerHead, asking: Asking | null): Transform | null {
   if (asking === null) return null;
-  const { "content-type": type = "", "content-encoding": encoding } = answer.headers;
-  const plain = (answer.statusCode ?? 0) < 400 && encoding === undefined;
-  return plain && /^\s*text\/event-stream\b/i.test(type) ? asking.filter : null;
+  const plain = answer.status < 400 && answer.contentEncoding === undefined;
+  return plain && /^\s*text\/event-stream\b/i.test(answer.contentType) ? asking.filter : null;
 }
 
 const OPTIONS = '"stream_options":{"include_usage":true}';

@@ -2,6 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { Transform } from "node:stream";
 import { brotliDecompressSync, gunzipSync, inflateSync } from "node:zlib";
 import type { Secret } from "../secret.ts";
+import type { AnswerHead } from "./answer-head.ts";
 import { createBlotting } from "./blotting.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import { incomingHeaders, reframe, withCause } from "./headers.ts";
@@ -15,21 +16,35 @@ export interface Gathered {
   readonly whole: boolean;
 }
 
+/** The beginning of an error, while it comes. */
+export class Gathering {
+  readonly #chunks: Buffer[] = [];
+  #size = 0;
+
+  /** True: that is enough to look at. */
+  add(chunk: Buffer): boolean {
+    this.#chunks.push(chunk);
+    this.#size += chunk.length;
+    return this.#size > MOST_BYTES;
+  }
+
+  gathered(whole: boolean): Gathered {
+    return { bytes: Buffer.concat(this.#chunks), whole };
+  }
+}
+
 /** Reads an error's beginning. Calls back once, unless the stream fails first, which its owner sees by itself. */
 export function gather(stream: IncomingMessage, done: (gathered: Gathered) => void): void {
-  const chunks: Buffer[] = [];
-  let size = 0;
+  const gathering = new Gathering();
   const onData = (chunk: Buffer) => {
-    chunks.push(chunk);
-    size += chunk.length;
-    if (size > MOST_BYTES) finish(false);
+    if (gathering.add(chunk)) finish(false);
   };
   const onEnd = () => finish(true);
   const finish = (whole: boolean) => {
     stream.off("data", onData);
     stream.off("end", onEnd);
     if (!whole) stream.pause();
-    done({ bytes: Buffer.concat(chunks), whole });
+    done(gathering.gathered(whole));
   };
   stream.on("data", onData);
   stream.on("end", onEnd);
@@ -84,12 +99,11 @@ export interface ReadError {
 
 const LONGEST_WORDS = 300;
 
-export function readError(answer: IncomingMessage, { bytes, whole }: Gathered, key: Secret): ReadError {
-  const encoding = answer.headers["content-encoding"];
+export function readError(answer: AnswerHead, { bytes, whole }: Gathered, key: Secret): ReadError {
+  const { status, contentType, contentEncoding: encoding } = answer;
   const plain = decoded(bytes, encoding);
   const said = plain.toString("utf8");
-  const contentType = answer.headers["content-type"] ?? "";
-  const cause = causeOf({ status: answer.statusCode ?? 0, contentType, body: said });
+  const cause = causeOf({ status, contentType, body: said });
   const blotted = whole ? withoutKey(plain, key) : null;
   // Of what is compressed no part can be changed. Nobody was seen to compress an error of this length, and a key into it.
   const rest = whole || encoding !== undefined ? null : createBlotting(key);

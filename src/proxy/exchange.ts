@@ -4,8 +4,8 @@ import type { Gateway } from "../config/shape.ts";
 import type { Refusal } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
 import type { Metering, RecordEnd } from "../usage/record.ts";
-import type { Way } from "./agents.ts";
 import { type Heard, type Hearing, NOTHING_HEARD } from "./hearing.ts";
+import type { Way } from "./ways.ts";
 
 /** One call to a gateway: everything decided, nothing sent yet. */
 export interface Exchange extends Sending {

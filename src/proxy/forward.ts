@@ -1,13 +1,15 @@
-import { type Agent, type ClientRequest, request as httpRequest, type IncomingMessage } from "node:http";
-import { request as httpsRequest } from "node:https";
+import type { Agent, ClientRequest, IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import { createProxyServer } from "http-proxy-3";
 import type { Clock } from "../clock.ts";
-import type { Way } from "./agents.ts";
 import { Call } from "./call.ts";
+import { ComingPassage } from "./coming-passage.ts";
 import type { Exchange, Outcome, UpgradeExchange } from "./exchange.ts";
 import { byName } from "./headers.ts";
+import type { Passage } from "./passage.ts";
 import { UpgradeCall } from "./upgrade-call.ts";
+import type { Way } from "./ways.ts";
+import { WholePassage } from "./whole-passage.ts";
 
 /** The only file that knows the proxy engine. */
 export interface Forwarder {
@@ -19,10 +21,10 @@ export interface Forwarder {
 
 /**
  * What still comes while it is sent, a long upload or a connection that becomes a WebSocket, is joined to the gateway by
- * http-proxy-3. A request that is here whole, as nearly every one is, has no use for that: node:http sends it as it is.
+ * http-proxy-3. A request that is here whole, as nearly every one is, has no use for that: undici sends it.
  */
 export function createForwarder(clock: Clock): Forwarder {
-  const calls = new WeakMap<IncomingMessage, Call>();
+  const passages = new WeakMap<IncomingMessage, ComingPassage>();
   const upgrades = new WeakMap<IncomingMessage, UpgradeCall>();
   // No key and no header goes into these options: the engine prints them under DEBUG.
   // toProxy: otherwise the engine would normalise the path as a URL.
@@ -33,9 +35,9 @@ export function createForwarder(clock: Clock): Forwarder {
     secure: true,
   });
   engine.on("proxyReq", (request, req, _res, _options, socket) =>
-    calls.get(req)?.onConnection(request, socket),
+    passages.get(req)?.onSocket(request, socket),
   );
-  engine.on("proxyRes", (answer, req) => calls.get(req)?.onAnswer(answer));
+  engine.on("proxyRes", (answer, req) => passages.get(req)?.onAnswer(answer));
   engine.on("proxyReqWs", (request: ClientRequest, req: IncomingMessage) =>
     upgrades.get(req)?.onRequest(request),
   );
@@ -43,16 +45,18 @@ export function createForwarder(clock: Clock): Forwarder {
   // `close` settles.
   engine.on("error", () => {});
 
-  const sendComing = (exchange: Exchange, call: Call) => {
+  const sendComing = (exchange: Exchange, call: Call): Passage => {
     const { req, res, way, path, headers } = exchange;
-    calls.set(req, call);
+    const passage = new ComingPassage(call);
+    passages.set(req, passage);
     req.on("data", (chunk: Buffer) => call.onSent(chunk));
     // The engine copies req.headers and lays options.headers over them. They start empty, so that the gateway gets
     // exactly what headers.ts built.
     req.headers = {};
     req.url = path;
     const options = { ...targetOf(way), headers: byName(headers), ssl: fixed(path) };
-    engine.web(req, res, options, (error) => call.onFailure(error));
+    engine.web(req, res, options, (error) => passage.onFailure(error));
+    return passage;
   };
 
   return {
@@ -76,29 +80,14 @@ export function createForwarder(clock: Clock): Forwarder {
   };
 }
 
-function sendWhole({ req, way, path, headers, body, asking }: Exchange, call: Call): void {
-  const { address, agent } = way;
-  const outgoing = (address.secure ? httpsRequest : httpRequest)({
-    host: address.hostname,
-    port: address.port,
-    method: req.method ?? "GET",
-    path,
-    headers,
-    agent,
-    // Whatever the environment says about it (NODE_TLS_REJECT_UNAUTHORIZED).
-    rejectUnauthorized: true,
-  });
-  outgoing.on("response", (answer) => call.onAnswer(answer));
-  outgoing.on("error", (error) => call.onFailure(error));
-  // A kept connection is there at once, and its `socket` event would come a tick later.
-  if (outgoing.reusedSocket) call.onConnection(outgoing, null);
-  else outgoing.once("socket", (socket) => call.onConnection(outgoing, socket));
+function sendWhole(exchange: Exchange, call: Call): Passage {
+  const { req, way, body } = exchange;
+  const passage = new WholePassage(way.lines, call);
   if (body !== null) for (const chunk of body) call.onSent(chunk);
   // Read away: another one is sent in its place.
   else req.on("data", (chunk: Buffer) => call.onSent(chunk));
-  const chunks = asking === null ? (body ?? []) : [asking.body];
-  for (let i = 0; i < chunks.length - 1; i += 1) outgoing.write(chunks[i]);
-  outgoing.end(chunks.at(-1));
+  passage.send(exchange);
+  return passage;
 }
 
 interface Target {

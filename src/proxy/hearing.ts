@@ -1,10 +1,10 @@
-import type { IncomingMessage } from "node:http";
 import type { Secret } from "../secret.ts";
 import { contentKind } from "../usage/meters/content-kind.ts";
 import { gatewayIds } from "../usage/meters/gateway-ids.ts";
 import { createMeter } from "../usage/meters/meter.ts";
 import type { Meter, Reading } from "../usage/meters/reading.ts";
 import type { Metering } from "../usage/record.ts";
+import type { AnswerHead } from "./answer-head.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import type { ReadError } from "./error-body.ts";
 
@@ -50,7 +50,7 @@ export interface HearingOptions {
 
 /** Listens to an answer while it passes. It touches no byte, and nothing that goes wrong here harms the call. */
 export class Hearing {
-  readonly #answer: IncomingMessage;
+  readonly #answer: AnswerHead;
   readonly #options: HearingOptions;
   readonly #meter: Meter;
   readonly #stream: boolean;
@@ -58,11 +58,10 @@ export class Hearing {
   #error: ReadError | null = null;
   #bytesOut = 0;
 
-  constructor(answer: IncomingMessage, options: HearingOptions) {
+  constructor(answer: AnswerHead, options: HearingOptions) {
     this.#answer = answer;
     this.#options = options;
-    const { "content-type": contentType = "", "content-encoding": contentEncoding } = answer.headers;
-    const status = answer.statusCode ?? 0;
+    const { status, contentType, contentEncoding } = answer;
     const kind = contentKind(contentType);
     this.#stream = kind === "events";
     // Of an answer that is no refusal only a page is a bad sign.

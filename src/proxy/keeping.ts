@@ -1,11 +1,8 @@
 import type { Agent, ClientRequest, IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { Clock } from "../clock.ts";
+import { idleTime } from "./kept-connection.ts";
 
-/** Shorter than the idle time of the servers in use, so that a kept connection is rarely a dead one. */
-const LONGEST_IDLE_MS = 4000;
-/** So long before the moment that a server announced it is not counted on any more. */
-const BEFORE_THE_SERVER_MS = 1000;
 const SWEEP_MS = 1000;
 
 /** What every kind of agent has, and its type leaves out. */
@@ -76,7 +73,7 @@ export function keepConnections(agent: Agent, clock: Clock): void {
   inner.keepSocketAlive = (socket) => {
     // Asked first: it knows of announcements that leave no time at all.
     if (!keepSocketAlive(socket)) return false;
-    usableUntil.set(socket, clock.elapsed() + idleTime(socket._httpMessage?.res ?? null));
+    usableUntil.set(socket, clock.elapsed() + idleTime(socket._httpMessage?.res?.headers["keep-alive"]));
     sweepSoon();
     return true;
   };
@@ -95,11 +92,4 @@ export function keepConnections(agent: Agent, clock: Clock): void {
     if (used === undefined) inner.sockets[name] = [socket];
     else used.push(socket);
   };
-}
-
-/** How long a connection may rest behind this answer. */
-function idleTime(answer: IncomingMessage | null): number {
-  const announced = /^timeout=(\d+)/.exec(String(answer?.headers["keep-alive"] ?? ""))?.[1];
-  if (announced === undefined) return LONGEST_IDLE_MS;
-  return Math.min(LONGEST_IDLE_MS, Number(announced) * 1000 - BEFORE_THE_SERVER_MS);
 }

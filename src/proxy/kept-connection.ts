@@ -9,10 +9,10 @@ import { TLSSocket } from "node:tls";
  */
 export function mayTryAgain(
   { method = "", complete }: IncomingMessage,
-  outgoing: ClientRequest | null,
+  kept: boolean,
   error: NodeJS.ErrnoException,
 ): boolean {
-  const stale = outgoing?.reusedSocket === true && (error.code === "ECONNRESET" || error.code === "EPIPE");
+  const stale = kept && (error.code === "ECONNRESET" || error.code === "EPIPE");
   return stale && complete && /^(?:GET|HEAD|OPTIONS)$/.test(method);
 }
 
@@ -21,8 +21,24 @@ export function isConnected(outgoing: ClientRequest, socket: Socket): boolean {
   return !socket.connecting && !(socket instanceof TLSSocket && socket.getProtocol() === null);
 }
 
+export function whenConnected(socket: Socket, then: () => void): void {
+  socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", then);
+}
+
+/** Shorter than the idle time of the servers in use, so that a kept connection is rarely a dead one. */
+export const LONGEST_IDLE_MS = 4000;
+/** So long before the moment that a server announced it is not counted on any more. */
+export const BEFORE_THE_SERVER_MS = 1000;
+
+/** How long a connection may rest, by what the last answer announced. */
+export function idleTime(keepAlive: string | string[] | undefined): number {
+  const announced = /^timeout=(\d+)/.exec(String(keepAlive ?? ""))?.[1];
+  if (announced === undefined) return LONGEST_IDLE_MS;
+  return Math.min(LONGEST_IDLE_MS, Number(announced) * 1000 - BEFORE_THE_SERVER_MS);
+}
+
 /** How long a gateway that has answered may take to read what is left of the request. */
-const LAST_WORDS_MS = 1000;
+export const LAST_WORDS_MS = 1000;
 
 /**
  * A gateway may answer before it has the whole request, and read no further. Node keeps the connection for the rest, and

@@ -1,14 +1,14 @@
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Owners } from "../identity/process.ts";
-import type { Agents } from "./agents.ts";
 import type { Forwarder } from "./forward.ts";
 import type { SettleMeans } from "./settle.ts";
+import type { Ways } from "./ways.ts";
 
 /** What serving a request needs, made in daemon.ts and passed in. */
 export interface HandleMeans extends SettleMeans {
   readonly snapshot: () => Snapshot;
   readonly forwarder: Forwarder;
-  readonly agents: Agents;
+  readonly ways: Ways;
   readonly owners: Pick<Owners, "of">;
   /** Every `host:port` under which tools may call. */
   readonly hosts: () => readonly string[];

@@ -17,7 +17,7 @@ export function sending(
 ): Sending {
   const { tool, gateway, key, protocol, id } = request;
   if (gateway === null || key === null) throw new Error("a request is forwarded only once it was let in");
-  const way = means.agents.wayFor(gateway, path);
+  const way = means.ways.wayFor(gateway, path);
   const slot = keySlot(protocol, gateway, req.headers);
   const metering = meteringFor(request);
   // What is taken out of an answer again must be there in plain.

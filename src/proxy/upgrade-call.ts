@@ -2,6 +2,7 @@ import type { ClientRequest, IncomingMessage } from "node:http";
 import { type Duplex, pipeline, type Transform } from "node:stream";
 import type { Clock } from "../clock.ts";
 import type { Refusal } from "../refusal.ts";
+import { headOf } from "./answer-head.ts";
 import { Deadline } from "./deadline.ts";
 import { type Gathered, gather, readError } from "./error-body.ts";
 import type { End, Outcome, UpgradeExchange } from "./exchange.ts";
@@ -109,7 +110,7 @@ export class UpgradeCall {
       return;
     }
     gather(answer, (gathered) => {
-      const error = readError(answer, gathered, key);
+      const error = readError(headOf(answer), gathered, key);
       hearing.readAsError(error, gathered.bytes);
       this.#pass(answer, hearing, error.headers, { ...gathered, bytes: error.body }, error.rest);
     });
@@ -142,7 +143,7 @@ export class UpgradeCall {
     const { key, metering, countText } = this.#exchange;
     this.#status = answer.statusCode ?? null;
     const firstByteElapsed = this.#clock.elapsed();
-    const hearing = new Hearing(answer, { key, metering, countText, firstByteElapsed });
+    const hearing = new Hearing(headOf(answer), { key, metering, countText, firstByteElapsed });
     this.#hearing = hearing;
     this.#exchange.heardIn.hearing = hearing;
     return hearing;

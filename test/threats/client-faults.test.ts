@@ -8,13 +8,13 @@ import type { Owner } from "../../src/identity/process.ts";
 import { createLimiter } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
 import { createLogger } from "../../src/logger.ts";
-import { createAgents } from "../../src/proxy/agents.ts";
 import { createForwarder } from "../../src/proxy/forward.ts";
 import { handle } from "../../src/proxy/handle.ts";
 import { handleUpgrade } from "../../src/proxy/handle-upgrade.ts";
 import { createRunning } from "../../src/proxy/running.ts";
 import { hostsOf, openPort } from "../../src/proxy/server.ts";
 import { createStandings } from "../../src/proxy/standing.ts";
+import { createWays } from "../../src/proxy/ways.ts";
 import { Secret } from "../../src/secret.ts";
 import { createLedger } from "../../src/usage/ledger/ledger.ts";
 import { createPrices } from "../../src/usage/prices.ts";
@@ -161,7 +161,7 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
     rereadKey: () => {},
     snapshot: () => snapshot,
     forwarder: createForwarder(systemClock),
-    agents: createAgents(systemClock),
+    ways: createWays(systemClock),
     owners: {
       of: () =>
         new Promise<Owner>((resolve) => {
@@ -190,7 +190,7 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
     },
   );
   t.teardown(() => {
-    means.agents.close();
+    means.ways.close();
     port.cut();
     return port.drain();
   });

@@ -1,0 +1,107 @@
+import { pipeline, type Transform } from "node:stream";
+import type { AnswerHead } from "./answer-head.ts";
+import { filterFor } from "./ask-usage.ts";
+import { Gathering, readError } from "./error-body.ts";
+import type { Exchange } from "./exchange.ts";
+import { addOwn, incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
+import type { Hearing } from "./hearing.ts";
+import type { Passage } from "./passage.ts";
+
+/** A gateway's answer on its way to the client, at the client's pace. */
+export class Delivery {
+  readonly #exchange: Exchange;
+  readonly #answer: AnswerHead;
+  readonly #hearing: Hearing;
+  readonly #passage: Passage;
+  /** The gateway's error, as long as its beginning is read. */
+  #error: Gathering | null = null;
+  /** What the answer goes through before it is sent. */
+  #filter: Transform | null = null;
+  /** Some of the body is sent. */
+  #begun = false;
+
+  constructor(exchange: Exchange, answer: AnswerHead, hearing: Hearing, passage: Passage) {
+    this.#exchange = exchange;
+    this.#answer = answer;
+    this.#hearing = hearing;
+    this.#passage = passage;
+  }
+
+  begin(): void {
+    if (this.#answer.status >= 400) {
+      this.#error = new Gathering();
+      return;
+    }
+    const headers = incomingHeaders(this.#answer.rawHeaders, this.#exchange.key);
+    const filter = filterFor(this.#answer, this.#exchange.asking);
+    // Of a stream out of which something is taken, the length would be wrong.
+    if (filter !== null) reframe(headers, null);
+    this.#writeHead(withCause(headers, this.#hearing.cause));
+    if (filter !== null) this.#passThrough(filter);
+    // Bytes that came together with the head are told of before that, and leave in one write with it. Otherwise it goes
+    // out alone, and at once: a stream may take its time with the first event.
+    process.nextTick(flushUnlessBegun, this);
+  }
+
+  /** False: the client is not that fast, and the passage is told when it is. */
+  piece(chunk: Buffer, isLast: boolean): boolean {
+    if (this.#error !== null) return !this.#error.add(chunk) || this.#passError(this.#error, false);
+    this.#hearing.see(chunk);
+    return this.#write(chunk, isLast);
+  }
+
+  /** The answer is whole. */
+  end(): void {
+    const to = this.#filter ?? this.#exchange.res;
+    if (this.#error !== null) this.#passError(this.#error, true);
+    else if (!to.writableEnded) to.end();
+  }
+
+  flushUnlessBegun(): void {
+    if (!this.#begun && !this.#exchange.res.destroyed) this.#exchange.res.flushHeaders();
+  }
+
+  #write(chunk: Buffer, isLast: boolean): boolean {
+    const { res } = this.#exchange;
+    const to = this.#filter ?? res;
+    this.#begun = true;
+    if (res.destroyed || to.writableEnded) return true;
+    // The last one goes out with the end, in one write.
+    if (isLast) to.end(chunk);
+    else if (!to.write(chunk)) {
+      to.once("drain", () => this.#passage.resume());
+      return false;
+    }
+    return true;
+  }
+
+  /** Sends what was held back of an error; what follows it goes as it comes. */
+  #passError(gathering: Gathering, whole: boolean): boolean {
+    this.#error = null;
+    const gathered = gathering.gathered(whole);
+    const error = readError(this.#answer, gathered, this.#exchange.key);
+    this.#hearing.readAsError(error, gathered.bytes);
+    this.#writeHead(error.headers);
+    if (error.rest !== null) this.#passThrough(error.rest);
+    return this.#write(error.body, whole);
+  }
+
+  #passThrough(filter: Transform): void {
+    this.#filter = filter;
+    // What failed is known from the streams' own events.
+    pipeline(filter, this.#exchange.res, () => {});
+  }
+
+  #writeHead(headers: string[]): void {
+    const { res, key, ownHeaders } = this.#exchange;
+    const { status, words } = this.#answer;
+    // The gateway's Date, or none: the mirror measures the gateway's clock by it.
+    res.sendDate = false;
+    addOwn(headers, ownHeaders);
+    res.writeHead(status, reasonPhrase(words, key), headers);
+  }
+}
+
+function flushUnlessBegun(delivery: Delivery): void {
+  delivery.flushUnlessBegun();
+}
