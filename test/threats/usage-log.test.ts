@@ -24,14 +24,14 @@ import { until } from "../doubles/until.ts";
 import { faultsIn, finishedModel, recordsIn } from "../doubles/usage-file.ts";
 
 /** Asks until it is refused, which a disk that says no may take a few calls for. */
-async function refusedSoon(it: LogScene): Promise<Response> {
+async function refusedSoon(it: LogScene, round: string): Promise<Response> {
   let number = 0;
   let refused: Response | null = null;
   await until(
     "a call is refused",
     async () => {
       number += 1;
-      const answer = await chat(it, `until-refused-${number}`);
+      const answer = await chat(it, `${round}-until-refused-${number}`);
       if (answer.status === 503) refused = answer;
       else await answer.text();
       return refused !== null;
@@ -69,7 +69,7 @@ t.test(
         [1, 2, 3].map((n) => `${round}-stream-${n}`),
       );
       disk.fill();
-      await (await refusedSoon(it)).text();
+      await (await refusedSoon(it, round)).text();
       await refusesAll(t, it);
       t.match((await it.daemon.status()).usage.why, /disk is full/);
       await streams.end(t);
@@ -143,7 +143,7 @@ t.test(
       await finishedModel(it.file, "before");
       const streams = await startStreams(it, ["a", "b"]);
       renameSync(it.places.state, `${it.places.state}-away`);
-      await (await refusedSoon(it)).text();
+      await (await refusedSoon(it, "moved")).text();
       await refusesAll(t, it);
       await streams.end(t);
       renameSync(`${it.places.state}-away`, it.places.state);
