@@ -54,7 +54,10 @@ export class Secret {
 
   /** Takes this secret out of a text that somebody else wrote, also where that text escapes it. */
   blotFrom(text: string): string {
-    return this.#spellings.reduce((clean, spelling) => clean.replaceAll(spelling, "[redacted]"), text);
+    let clean = text;
+    // Nearly never it is there, and to see that is cheaper than to replace nothing.
+    for (const one of this.#spellings) if (clean.includes(one)) clean = clean.replaceAll(one, "[redacted]");
+    return clean;
   }
 
   /** The same for as many characters, so that what stands behind it stays where it was. */
@@ -68,7 +71,8 @@ export class Secret {
   }
 
   isIn(text: string | Buffer): boolean {
-    return this.#spellings.some((spelling) => text.includes(spelling));
+    for (const spelling of this.#spellings) if (text.includes(spelling)) return true;
+    return false;
   }
 
   toString(): string {

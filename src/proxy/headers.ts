@@ -9,13 +9,14 @@ import { holdsToken } from "./route.ts";
 
 /** RFC 9110 section 7.6.1, and the older names that are treated likewise. */
 const HOP_BY_HOP =
-  /^(?:connection|keep-alive|proxy-authenticate|proxy-authorization|proxy-connection|te|trailer|transfer-encoding|upgrade)$/;
+  "connection|keep-alive|proxy-authenticate|proxy-authorization|proxy-connection|te|trailer|transfer-encoding|upgrade";
 
-/** What a gateway has no business to know of this machine, or what is answered here. */
-const NOT_FORWARDED =
-  /^(?:host|cookie|origin|referer|forwarded|via|x-real-ip|expect|x-keybearer-hops|x-forwarded-.*|sec-fetch-.*|proxy-.*)$/;
+/** Those, and what a gateway has no business to know of this machine, or what is answered here. */
+const NOT_FORWARDED = new RegExp(
+  `^(?:${HOP_BY_HOP}|host|cookie|origin|referer|forwarded|via|x-real-ip|expect|x-keybearer-hops|x-forwarded-.*|sec-fetch-.*|proxy-.*)$`,
+);
 
-const NOT_FOR_CLIENTS = /^(?:set-cookie|access-control-.*|x-keybearer-.*)$/;
+const NOT_FOR_CLIENTS = new RegExp(`^(?:${HOP_BY_HOP}|set-cookie|access-control-.*|x-keybearer-.*)$`);
 
 export interface OutgoingRequest {
   readonly method: string;
@@ -93,7 +94,7 @@ function narrowed(accepted: string, readable: (encoding: string) => boolean): st
 }
 
 function isForwarded(name: string): boolean {
-  return !HOP_BY_HOP.test(name) && !NOT_FORWARDED.test(name) && !isCredentialName(name);
+  return !NOT_FORWARDED.test(name) && !isCredentialName(name);
 }
 
 /** The names that Connection makes hop by hop; null: none. A client could nominate the very header the key goes into. */
@@ -136,7 +137,7 @@ export function incomingHeaders(rawHeaders: readonly string[], key: Secret): str
   const headers: string[] = [];
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     const name = (rawHeaders[i] ?? "").toLowerCase();
-    const unwanted = HOP_BY_HOP.test(name) || NOT_FOR_CLIENTS.test(name);
+    const unwanted = NOT_FOR_CLIENTS.test(name);
     // content-length frames the body that follows; leaving it out would make one answer two.
     const nominatedOne = name !== "content-length" && dropped?.includes(name);
     if (!unwanted && !nominatedOne) headers.push(rawHeaders[i] ?? "", key.blotFrom(rawHeaders[i + 1] ?? ""));
@@ -144,9 +145,12 @@ export function incomingHeaders(rawHeaders: readonly string[], key: Secret): str
   return headers;
 }
 
+const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/g;
+
 /** The words of the status line. Node's parser lets characters through that Node will not write. */
 export function reasonPhrase(words: string, key: Secret): string {
-  return key.blotFrom(words).replace(/[^\t\x20-\x7e\x80-\xff]/g, "");
+  const clean = key.blotFrom(words);
+  return clean.search(UNWRITABLE) === -1 ? clean : clean.replace(UNWRITABLE, "");
 }
 
 /** Names the cause beside the gateway's own refusal. */
