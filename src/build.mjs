@@ -41,17 +41,26 @@ const apart = {
 };
 
 /**
- * What the proxy engine loads for a server of its own (1.5 MB), which keybearer never opens, and to follow redirects, which
- * must never happen with a key; and what the logger loads to write from a thread of its own.
+ * What packages load and keybearer never uses, and what it finds instead. The proxy engine: for a server of its own (1.5 MB);
+ * to follow redirects, which must never happen with a key; to print what it does. The logger: to open files, and to write
+ * to them from a thread of its own.
  */
+const UNUSED = {
+  "node:http2": "",
+  "follow-redirects": "",
+  debug: "module.exports = () => () => {};",
+  "thread-stream": "",
+  "on-exit-leak-free": "",
+  "sonic-boom": "module.exports = class {};",
+};
+
 const withoutUnused = {
   name: "without-unused",
   setup({ onResolve, onLoad }) {
-    onResolve({ filter: /^(?:node:http2|follow-redirects|thread-stream)$/ }, ({ path }) => ({
-      path,
-      namespace: "nothing",
-    }));
-    onLoad({ filter: /.*/, namespace: "nothing" }, () => ({ contents: "" }));
+    onResolve({ filter: /.*/ }, ({ path }) =>
+      Object.hasOwn(UNUSED, path) ? { path, namespace: "unused" } : undefined,
+    );
+    onLoad({ filter: /.*/, namespace: "unused" }, ({ path }) => ({ contents: UNUSED[path] ?? "" }));
   },
 };
 
@@ -70,7 +79,7 @@ const undiciClient = {
       external: true,
     }));
     onResolve({ filter: /\/(?:client-h2|web\/fetch\/body)\.js$/ }, ({ path, importer }) =>
-      packageOf(importer)?.endsWith("/undici") ? { path, namespace: "nothing" } : undefined,
+      packageOf(importer)?.endsWith("/undici") ? { path, namespace: "unused" } : undefined,
     );
   },
 };

@@ -1,9 +1,9 @@
 import type { Socket } from "node:net";
 
-const STATUS_AT = "HTTP/1.1 ".length;
-const ONE = 0x31;
-const ZERO = 0x30;
+const CONTINUE = "HTTP/1.1 100";
 const END_OF_HEAD = "\r\n\r\n";
+/** Whoever says more in it than in the head of an answer is not waited for. */
+const LONGEST = 16 * 1024;
 
 /**
  * Some gateways say `100 Continue` though nobody asked whether to. A client has to put up with that (RFC 9110 section
@@ -12,17 +12,29 @@ const END_OF_HEAD = "\r\n\r\n";
  */
 export function skipContinue(socket: Socket, line: { awaitsHead: boolean }): void {
   const read = socket.read.bind(socket);
+  let held: Buffer | null = null;
   socket.read = (size) => {
     let bytes: Buffer | null = read(size);
-    while (line.awaitsHead && bytes !== null) {
-      const end = isContinue(bytes) ? bytes.indexOf(END_OF_HEAD) : -1;
-      if (end === -1) line.awaitsHead = false;
-      else bytes = end + END_OF_HEAD.length < bytes.length ? bytes.subarray(end + END_OF_HEAD.length) : null;
+    if (!line.awaitsHead || bytes === null) return bytes;
+    if (held !== null) bytes = Buffer.concat([held, bytes]);
+    held = null;
+    while (bytes.length < LONGEST && mayContinue(bytes)) {
+      const end = bytes.indexOf(END_OF_HEAD);
+      if (end === -1) {
+        held = bytes;
+        return null;
+      }
+      bytes = bytes.subarray(end + END_OF_HEAD.length);
+      if (bytes.length === 0) return null;
     }
+    line.awaitsHead = false;
     return bytes;
   };
 }
 
-function isContinue(bytes: Buffer): boolean {
-  return bytes[STATUS_AT] === ONE && bytes[STATUS_AT + 1] === ZERO && bytes[STATUS_AT + 2] === ZERO;
+/** Of nearly every answer the first digit of its status tells that it is none. */
+function mayContinue(bytes: Buffer): boolean {
+  const digit = bytes[CONTINUE.length - 3];
+  if (digit !== undefined && digit !== CONTINUE.charCodeAt(CONTINUE.length - 3)) return false;
+  return CONTINUE.startsWith(bytes.toString("latin1", 0, CONTINUE.length));
 }

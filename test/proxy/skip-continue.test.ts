@@ -1,0 +1,71 @@
+import { once } from "node:events";
+import { connect, createServer, type Socket } from "node:net";
+import t, { type Test } from "tap";
+import { skipContinue } from "../../src/proxy/skip-continue.ts";
+import { until } from "../doubles/until.ts";
+
+const CONTINUE = "HTTP/1.1 100 Continue\r\nx-why: no reason\r\n\r\n";
+const ANSWER = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/** Two ends of a connection, of which one skips: each piece is sent once the one before it has arrived. */
+async function scene(t: Test) {
+  const server = createServer().listen(0, "127.0.0.1");
+  t.teardown(() => server.close());
+  await once(server, "listening");
+  const address = server.address();
+  const accepted = once(server, "connection");
+  const socket = connect(typeof address === "object" && address !== null ? address.port : 0, "127.0.0.1");
+  const [gateway] = (await accepted) as [Socket];
+  gateway.setNoDelay(true);
+  t.teardown(() => [socket.destroy(), gateway.destroy()]);
+  const line = { awaitsHead: true };
+  skipContinue(socket, line);
+  let text = "";
+  socket.on("readable", () => {
+    for (let bytes = socket.read(); bytes !== null; bytes = socket.read()) text += bytes.toString("latin1");
+  });
+  let sent = 0;
+  const send = async (piece: string) => {
+    gateway.write(piece);
+    sent += piece.length;
+    await until("it arrived", () => socket.bytesRead === sent && socket.readableLength === 0);
+  };
+  return { line, send, read: () => text };
+}
+
+t.test("what a gateway says before its answer is skipped, however it is cut into pieces", async (t) => {
+  const whole = CONTINUE + ANSWER;
+  for (const size of [whole.length, 1, 5, 11, 12, 13, CONTINUE.length, CONTINUE.length + 1]) {
+    const { line, send, read } = await scene(t);
+    for (let at = 0; at < whole.length; at += size) await send(whole.slice(at, at + size));
+    t.equal(read(), ANSWER, `${size} bytes at a time`);
+    t.equal(line.awaitsHead, false);
+  }
+});
+
+t.test("it is skipped as often as it is said", async (t) => {
+  const { send, read } = await scene(t);
+  await send(CONTINUE + CONTINUE);
+  t.equal(read(), "");
+  await send(`${CONTINUE}${ANSWER}`);
+  t.equal(read(), ANSWER);
+});
+
+t.test("an answer passes as it is, whatever is in its body", async (t) => {
+  for (const answer of [ANSWER, "HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 1", "no http at all\r\n\r\n"]) {
+    const { line, send, read } = await scene(t);
+    await send(answer);
+    if (answer.length > 12) t.equal(read(), answer);
+    line.awaitsHead = false;
+    await send(CONTINUE);
+    t.ok(read().endsWith(CONTINUE), "inside an answer it is the answer's");
+  }
+});
+
+t.test("one that never ends is not kept in memory for ever", async (t) => {
+  const { line, send, read } = await scene(t);
+  const endless = `HTTP/1.1 100 Continue\r\nx-long: ${"x".repeat(20_000)}`;
+  await send(endless);
+  t.equal(read(), endless, "whoever parses it says what is wrong with it");
+  t.equal(line.awaitsHead, false);
+});
