@@ -73,11 +73,6 @@ const undiciClient = {
       contents: 'export { default as Client } from "undici/lib/dispatcher/client.js";',
       resolveDir: here,
     }));
-    // Read when the first connection is made: 70 KB each, of which one is used.
-    onResolve({ filter: /\/llhttp(?:_simd)?-wasm\.js$/ }, ({ path }) => ({
-      path: `undici/lib/${path.replace(/^\.\.\//, "")}`,
-      external: true,
-    }));
     onResolve({ filter: /\/(?:client-h2|web\/fetch\/body)\.js$/ }, ({ path, importer }) =>
       packageOf(importer)?.endsWith("/undici") ? { path, namespace: "unused" } : undefined,
     );

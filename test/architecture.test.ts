@@ -188,7 +188,7 @@ function rankFaults(files: readonly Source[]): string[] {
 }
 
 const IMPURE_IMPORTS =
-  /^(?:node:(?:fs|http|https|net|tls|dns|child_process|os|timers|process|dgram|cluster|worker_threads)(?:\/.*)?|chokidar|pino|http-proxy-3|systeminformation|libsql|@napi-rs\/keyring)$/;
+  /^(?:node:(?:fs|http|https|net|tls|dns|child_process|os|timers|process|dgram|cluster|worker_threads)(?:\/.*)?|chokidar|pino|http-proxy-3|undici|systeminformation|libsql|@napi-rs\/keyring)$/;
 const IMPURE_CODE =
   /\bDate\.now\(|\bnew Date\(\s*\)|\bperformance\.now\(|\bprocess\.|\bMath\.random\(|\bset(?:Timeout|Interval|Immediate)\(|\bfetch\(|\brandomBytes\(/;
 
@@ -222,10 +222,18 @@ function revealFaults(files: readonly Source[]): string[] {
     .map(({ path }) => `${path} may not reveal a secret`);
 }
 
+/** What sends requests, and who may know it. */
+const ENGINES: Readonly<Record<string, readonly string[]>> = {
+  "http-proxy-3": ["proxy/forward.ts"],
+  undici: ["proxy/lines.ts", "proxy/whole-passage.ts"],
+};
+
 function engineFaults(files: readonly Source[]): string[] {
-  return files
-    .filter((file) => file.path !== "proxy/forward.ts" && importsOf(file).includes("http-proxy-3"))
-    .map(({ path }) => `${path} may not know the proxy engine`);
+  return Object.entries(ENGINES).flatMap(([engine, mayKnow]) =>
+    files
+      .filter((file) => !mayKnow.includes(file.path) && importsOf(file).includes(engine))
+      .map(({ path }) => `${path} may not know ${engine}`),
+  );
 }
 
 const all = sources();
@@ -303,8 +311,9 @@ t.test("a secret is revealed only where it meets the wire", (t) => {
   t.end();
 });
 
-t.test("only proxy/forward knows the proxy engine", (t) => {
+t.test("what sends requests is known only where it is used", (t) => {
   t.same(engineFaults(all), []);
-  t.equal(engineFaults([{ path: "proxy/handle.ts", text: 'import { x } from "http-proxy-3";' }]).length, 1);
+  for (const engine of Object.keys(ENGINES))
+    t.equal(engineFaults([{ path: "proxy/handle.ts", text: `import { x } from "${engine}";` }]).length, 1);
   t.end();
 });
