@@ -19,6 +19,8 @@ export class Delivery {
   #filter: Transform | null = null;
   /** Some of the body is sent. */
   #begun = false;
+  /** The client has to catch up. */
+  #waiting = false;
 
   constructor(exchange: Exchange, answer: AnswerHead, hearing: Hearing, passage: Passage) {
     this.#exchange = exchange;
@@ -61,6 +63,11 @@ export class Delivery {
     if (!this.#begun && !this.#exchange.res.destroyed) this.#exchange.res.flushHeaders();
   }
 
+  readonly #onDrain = (): void => {
+    this.#waiting = false;
+    this.#passage.resume();
+  };
+
   #write(chunk: Buffer, isLast: boolean): boolean {
     const { res } = this.#exchange;
     const to = this.#filter ?? res;
@@ -69,7 +76,9 @@ export class Delivery {
     // The last one goes out with the end, in one write.
     if (isLast) to.end(chunk);
     else if (!to.write(chunk)) {
-      to.once("drain", () => this.#passage.resume());
+      // More of what was read by then may follow.
+      if (!this.#waiting) to.once("drain", this.#onDrain);
+      this.#waiting = true;
       return false;
     }
     return true;

@@ -18,6 +18,8 @@ export interface Line {
   used: boolean;
   /** A request went out, and nothing of its answer came. */
   awaitsHead: boolean;
+  /** Nothing is read from it: the client is not that fast. */
+  held: boolean;
   /** Up to this moment of the clock that only goes forward. */
   usableUntil: number;
   /** null: not connected, or not any more. */
@@ -86,7 +88,7 @@ export class Lines {
       bodyTimeout: 0,
       connect: (_options, done) => this.#connect(line, done),
     });
-    const line: Line = { client, used: false, awaitsHead: false, usableUntil: 0, socket: null };
+    const line: Line = { client, used: false, awaitsHead: false, held: false, usableUntil: 0, socket: null };
     client.on("disconnect", () => {
       line.socket = null;
       line.used = false;
@@ -115,7 +117,7 @@ export class Lines {
     };
     const { secure, hostname, port } = this.#address;
     if (this.#tunnel !== null) {
-      connectThrough(this.#tunnel, { host: hostname, port }, (error, socket) => {
+      connectThrough(this.#tunnel, { host: hostname, port, ...serverName(hostname) }, (error, socket) => {
         line.socket = socket ?? null;
         finish(error);
       });
@@ -137,8 +139,7 @@ export class Lines {
     const socket = tlsConnect({
       host,
       port,
-      // An address has no server name, but its certificate is held against it all the same.
-      ...(isIP(host) === 0 ? { servername: host } : {}),
+      ...serverName(host),
       // Whatever the environment says about it (NODE_TLS_REJECT_UNAUTHORIZED).
       rejectUnauthorized: true,
       ALPNProtocols: ["http/1.1"],
@@ -152,6 +153,11 @@ export class Lines {
 }
 
 function ignore(): void {}
+
+/** An address has no server name, but its certificate is held against it all the same. */
+function serverName(host: string): { servername?: string } {
+  return isIP(host) === 0 ? { servername: host } : {};
+}
 
 /** The rest of the request would stay in memory for as long as the gateway keeps the connection. */
 function letGoSoon(line: Line): void {

@@ -8,12 +8,16 @@ const LONGEST = 16 * 1024;
 /**
  * Some gateways say `100 Continue` though nobody asked whether to. A client has to put up with that (RFC 9110 section
  * 15.2), and undici ends the connection instead. So it is taken out of what undici reads.
- * @param line awaitsHead is true while the next bytes are the beginning of an answer.
+ *
+ * A client that is slow is waited for here too. undici could be told to pause instead, and then breaks the whole process
+ * with an assertion when the gateway ends or resets the connection meanwhile.
+ * @param line awaitsHead is true while the next bytes are the beginning of an answer; held while nothing may be read.
  */
-export function skipContinue(socket: Socket, line: { awaitsHead: boolean }): void {
+export function skipContinue(socket: Socket, line: { awaitsHead: boolean; held: boolean }): void {
   const read = socket.read.bind(socket);
   let held: Buffer | null = null;
   socket.read = (size) => {
+    if (line.held) return null;
     let bytes: Buffer | null = read(size);
     if (!line.awaitsHead || bytes === null) return bytes;
     if (held !== null) bytes = Buffer.concat([held, bytes]);

@@ -6,6 +6,8 @@ import { closedEarly } from "./kept-connection.ts";
 import type { Line, Lines } from "./lines.ts";
 import type { Passage } from "./passage.ts";
 
+const LENGTH_MISMATCH = "UND_ERR_RES_CONTENT_LENGTH_MISMATCH";
+
 /**
  * A request that is here whole, as nearly every one is. undici sends it: for that it does half the work that node:http
  * does, and hands the answer over as it comes off the connection, without a stream in between. Its handlers of the older
@@ -16,11 +18,12 @@ export class WholePassage implements Passage, Dispatcher.DispatchHandler {
   readonly #lines: Lines;
   readonly #line: Line;
   #abort: (() => void) | null = null;
-  #resume: (() => void) | null = null;
   /** Of the answer's body, as its head says; NaN: it does not. */
   #bytesLeft = Number.NaN;
   #keepAlive: string | undefined;
   #answered = false;
+  /** Whatever length it names, there is no body (RFC 9110 section 8.6). */
+  #bodiless = false;
   #over = false;
   readonly taken = true;
   readonly kept: boolean;
@@ -57,14 +60,14 @@ export class WholePassage implements Passage, Dispatcher.DispatchHandler {
     this.#call.onConnected();
   }
 
-  onHeaders(status: number, raw: Buffer[], resume: () => void, words: string): boolean {
+  onHeaders(status: number, raw: Buffer[], _resume: () => void, words: string): boolean {
     // Hints in front of the answer are not passed on.
     if (status < 200 || this.#over) return true;
-    this.#resume = resume;
     this.#answered = true;
+    this.#bodiless = status === 204 || status === 304;
     const rawHeaders: string[] = [];
     for (const bytes of raw) rawHeaders.push(bytes.toString("latin1"));
-    const head = answerHead(status, words, rawHeaders);
+    const head = answerHead(status, asBytes(words), rawHeaders);
     this.#bytesLeft = head.contentLength;
     this.#keepAlive = head.keepAlive;
     this.#call.onAnswer(head, this);
@@ -74,12 +77,14 @@ export class WholePassage implements Passage, Dispatcher.DispatchHandler {
   onData(chunk: Buffer): boolean {
     if (this.#over) return true;
     this.#bytesLeft -= chunk.length;
-    return this.#call.onPiece(chunk, this.#bytesLeft === 0);
+    if (!this.#call.onPiece(chunk, this.#bytesLeft === 0)) this.#line.held = true;
+    return true;
   }
 
   onComplete(): void {
     if (this.#over) return;
     this.#over = true;
+    this.#line.held = false;
     this.#lines.give(this.#line, this.#keepAlive);
     this.#call.onEnd();
   }
@@ -88,12 +93,17 @@ export class WholePassage implements Passage, Dispatcher.DispatchHandler {
     if (this.#over) return;
     this.#over = true;
     this.#lines.drop(this.#line);
-    if (this.#answered) this.#call.onBroken(asNode(error));
-    else this.#call.onFailure(asNode(error));
+    // It counts what came against the length that was named.
+    if (this.#bodiless && error.code === LENGTH_MISMATCH) this.#call.onEnd();
+    else if (this.#answered) this.#call.onBroken(asNode(error, this.#answered));
+    else this.#call.onFailure(asNode(error, this.#answered));
   }
 
   resume(): void {
-    if (!this.#over) this.#resume?.();
+    if (this.#over) return;
+    this.#line.held = false;
+    // What came meanwhile was announced, and not taken.
+    this.#line.socket?.emit("readable");
   }
 
   destroy(): void {
@@ -115,9 +125,19 @@ function unframed(headers: readonly string[]): readonly string[] {
   return at === -1 || at % 2 === 1 ? headers : headers.toSpliced(at, 2);
 }
 
+/** undici reads the words as UTF-8, of which reasonPhrase would leave little: one character for each byte again. */
+function asBytes(words: string): string {
+  return Buffer.from(words.replaceAll("\ufffd", "")).toString("latin1");
+}
+
 /** The same failure under the name that node:http gives it. */
-function asNode(error: NodeJS.ErrnoException): Error {
-  if (error.code === "UND_ERR_SOCKET") return closedEarly();
+function asNode(error: NodeJS.ErrnoException, answered: boolean): Error {
+  // In front of a body it means a head that is no HTTP, and behind it that the rest did not come.
+  const cut = answered && error.code === LENGTH_MISMATCH;
+  if (error.code === "UND_ERR_SOCKET" || cut) return closedEarly();
   if (error.code === "UND_ERR_HEADERS_OVERFLOW") return Object.assign(error, { code: "HPE_HEADER_OVERFLOW" });
+  // Its parser's errors come without their code, and a status below 100 ends in an assertion.
+  if (error.name === "HTTPParserError" || error.code === "ERR_ASSERTION" || error.code === LENGTH_MISMATCH)
+    return Object.assign(new Error("not HTTP"), { code: "HPE_INVALID" });
   return error;
 }

@@ -52,6 +52,28 @@ t.test("a websocket goes through the outbound proxy too", async (t) => {
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
+t.test("through the outbound proxy too a gateway is told which name it is asked by", async (t) => {
+  const certificates = makeCertificates(t);
+  if (certificates === null) return;
+  const names: string[] = [];
+  const SNICallback = (name: string, done: (error: null) => void) => {
+    names.push(name);
+    done(null);
+  };
+  const server = createServer({ ...certificates.good, SNICallback }).listen(0, "127.0.0.1");
+  server.on("tlsClientError", () => {});
+  await once(server, "listening");
+  t.teardown(() => server.close());
+  const address = server.address();
+  const port = typeof address === "object" && address !== null ? address.port : 0;
+  const proxy = await startConnectProxy(t);
+  const one = await startWithOneTool(t, `https://localhost:${port}`, { gateway: [`proxy: ${proxy.url}`] });
+  const answer = await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } });
+  t.equal(answer.status, 502, "nobody here trusts its certificate");
+  await answer.text();
+  t.strictSame(names, ["localhost"]);
+});
+
 t.test("an outbound proxy that refuses is named, and the key stays here", async (t) => {
   const gateway = await startRawGateway(t, (call) => call.ok());
   for (const [answer, words] of [
