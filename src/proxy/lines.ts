@@ -2,9 +2,9 @@ import { isIP, connect as netConnect, type Socket } from "node:net";
 import { connect as tlsConnect } from "node:tls";
 import { Client } from "undici";
 import type { Clock } from "../clock.ts";
+import { guardReading } from "./guarded-reading.ts";
 import { BEFORE_THE_SERVER_MS, idleTime, LAST_WORDS_MS, LONGEST_IDLE_MS } from "./kept-connection.ts";
 import type { Address } from "./route.ts";
-import { skipContinue } from "./skip-continue.ts";
 import { connectThrough, type Tunnel } from "./tunnel.ts";
 
 const MOST_KEPT = 32;
@@ -108,11 +108,13 @@ export class Lines {
       const { socket } = line;
       if (error !== null || socket === null) {
         line.socket = null;
+        // It may be what the gateway did not like.
+        this.#session = undefined;
         return done(error ?? new Error("the connection was closed"), null);
       }
       socket.setNoDelay(true);
       socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS);
-      skipContinue(socket, line);
+      guardReading(socket, line);
       done(null, socket);
     };
     const { secure, hostname, port } = this.#address;

@@ -61,12 +61,11 @@ export class WholePassage implements Passage, Dispatcher.DispatchHandler {
   }
 
   onHeaders(status: number, raw: Buffer[], _resume: () => void, words: string): boolean {
-    // Hints in front of the answer are not passed on.
-    if (status < 200 || this.#over) return true;
+    if (this.#over) return true;
     this.#answered = true;
     this.#bodiless = status === 204 || status === 304;
     const rawHeaders: string[] = [];
-    for (const bytes of raw) rawHeaders.push(bytes.toString("latin1"));
+    for (const bytes of raw) rawHeaders.push(withoutBlanks(bytes.toString("latin1")));
     const head = answerHead(status, asBytes(words), rawHeaders);
     this.#bytesLeft = head.contentLength;
     this.#keepAlive = head.keepAlive;
@@ -83,10 +82,10 @@ export class WholePassage implements Passage, Dispatcher.DispatchHandler {
 
   onComplete(): void {
     if (this.#over) return;
+    this.#call.onEnd();
     this.#over = true;
     this.#line.held = false;
     this.#lines.give(this.#line, this.#keepAlive);
-    this.#call.onEnd();
   }
 
   onError(error: NodeJS.ErrnoException): void {
@@ -123,6 +122,12 @@ export class WholePassage implements Passage, Dispatcher.DispatchHandler {
 function unframed(headers: readonly string[]): readonly string[] {
   const at = headers.indexOf("transfer-encoding");
   return at === -1 || at % 2 === 1 ? headers : headers.toSpliced(at, 2);
+}
+
+/** undici leaves those behind a value where they are, and they are no part of it (RFC 9110 section 5.5). */
+function withoutBlanks(text: string): string {
+  const last = text.charCodeAt(text.length - 1);
+  return last === 0x20 || last === 0x09 ? text.trimEnd() : text;
 }
 
 /** undici reads the words as UTF-8, of which reasonPhrase would leave little: one character for each byte again. */

@@ -1,10 +1,11 @@
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import t, { type Test } from "tap";
-import { skipContinue } from "../../src/proxy/skip-continue.ts";
+import { guardReading } from "../../src/proxy/guarded-reading.ts";
 import { until } from "../doubles/until.ts";
 
 const CONTINUE = "HTTP/1.1 100 Continue\r\nx-why: no reason\r\n\r\n";
+const HINTS = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n";
 const ANSWER = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 /** Two ends of a connection, of which one skips: each piece is sent once the one before it has arrived. */
@@ -18,8 +19,8 @@ async function scene(t: Test) {
   const [gateway] = (await accepted) as [Socket];
   gateway.setNoDelay(true);
   t.teardown(() => [socket.destroy(), gateway.destroy()]);
-  const line = { awaitsHead: true };
-  skipContinue(socket, line);
+  const line = { awaitsHead: true, held: false };
+  guardReading(socket, line);
   let text = "";
   socket.on("readable", () => {
     for (let bytes = socket.read(); bytes !== null; bytes = socket.read()) text += bytes.toString("latin1");
@@ -30,7 +31,7 @@ async function scene(t: Test) {
     sent += piece.length;
     await until("it arrived", () => socket.bytesRead === sent && socket.readableLength === 0);
   };
-  return { line, send, read: () => text };
+  return { line, socket, gateway, send, read: () => text };
 }
 
 t.test("what a gateway says before its answer is skipped, however it is cut into pieces", async (t) => {
@@ -43,20 +44,37 @@ t.test("what a gateway says before its answer is skipped, however it is cut into
   }
 });
 
-t.test("it is skipped as often as it is said", async (t) => {
+t.test("it is skipped as often as it is said, and hints with it", async (t) => {
   const { send, read } = await scene(t);
-  await send(CONTINUE + CONTINUE);
+  await send(`${CONTINUE}${HINTS}`);
   t.equal(read(), "");
-  await send(`${CONTINUE}${ANSWER}`);
+  await send(`${HINTS}${CONTINUE}${CONTINUE}${ANSWER}`);
   t.equal(read(), ANSWER);
 });
 
+t.test("while it is held nothing is read, and afterwards everything is there", async (t) => {
+  const { line, socket, gateway, send, read } = await scene(t);
+  await send(ANSWER);
+  line.held = true;
+  gateway.end("and more");
+  await until("it is here", () => socket.readableLength === "and more".length);
+  t.equal(read(), ANSWER);
+  const ended = once(socket, "end");
+  line.held = false;
+  socket.emit("readable");
+  await ended;
+  t.equal(read(), `${ANSWER}and more`);
+});
+
 t.test("an answer passes as it is, whatever is in its body", async (t) => {
-  for (const answer of [ANSWER, "HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 1", "no http at all\r\n\r\n"]) {
+  for (const answer of [
+    ...[ANSWER, "HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/2.0 100 x\r\n\r\n"],
+    ...["no http at all\r\n\r\n", "XXXXXXXXX100\r\n\r\n", "HTTP/1.1\r"],
+  ]) {
     const { line, send, read } = await scene(t);
     await send(answer);
-    if (answer.length > 12) t.equal(read(), answer);
-    line.awaitsHead = false;
+    t.equal(read(), answer);
+    t.equal(line.awaitsHead, false);
     await send(CONTINUE);
     t.ok(read().endsWith(CONTINUE), "inside an answer it is the answer's");
   }
