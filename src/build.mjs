@@ -41,14 +41,13 @@ const apart = {
 };
 
 /**
- * What packages load and keybearer never uses, and what it finds instead. The proxy engine: for a server of its own (1.5 MB);
- * to follow redirects, which must never happen with a key; to print what it does. The logger: to open files, and to write
- * to them from a thread of its own.
+ * What packages load and keybearer never uses, and what they find instead. The proxy engine: for a server of its own
+ * (1.5 MB); to follow redirects, which must never happen with a key. The logger: to open files, and to write to them from
+ * a thread of its own.
  */
 const UNUSED = {
   "node:http2": "",
   "follow-redirects": "",
-  debug: "module.exports = () => () => {};",
   "thread-stream": "",
   "on-exit-leak-free": "",
   "sonic-boom": "module.exports = class {};",
