@@ -7,7 +7,8 @@ import { BEFORE_THE_SERVER_MS, idleTime, LAST_WORDS_MS, LONGEST_IDLE_MS } from "
 import type { Address } from "./route.ts";
 import { connectThrough, type Tunnel } from "./tunnel.ts";
 
-const MOST_KEPT = 32;
+/** As many as node:http's agents keep: one that is closed and made again costs more than a request. */
+const MOST_KEPT = 256;
 /** As node:http's agents ask for it. */
 const KEEP_ALIVE_PROBE_MS = 1000;
 
