@@ -26,6 +26,9 @@ const program = {
     js: 'import { createRequire as requireFrom } from "node:module"; const require = requireFrom(import.meta.url);',
   },
   legalComments: "none",
+  // V8 holds the whole text in memory: half a megabyte less. Names stay, and lines short enough to be pointed at.
+  minifyWhitespace: true,
+  lineLimit: 160,
   logLevel: "warning",
   metafile: true,
 };
