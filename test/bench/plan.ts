@@ -92,7 +92,7 @@ export const QUICK: Plan = {
       ...RATIO_LOAD,
       rivals: ["http-proxy-3", "portkey", "http-proxy-3", "nginx", "http-proxy-3", "http-proxy-3"],
     },
-    { ...LATENCY_LOAD, rivals: ["http-proxy-3", "http-proxy-3", "http-proxy-3", "http-proxy-3"] },
+    { ...LATENCY_LOAD, rivals: ["http-proxy-3", "http-proxy-3", "http-proxy-3"] },
   ],
   streams: [{ streams: RATIO_STREAMS, events: EVENTS, only: ["http-proxy-3", "keybearer"] }],
   streamRounds: 3,
