@@ -17,7 +17,14 @@ const ENDPOINTS = ["chat/completions", "completions", "responses", "messages", "
 /** An endpoint behind an endpoint, whole. */
 const DOUBLED = new RegExp(`^(?:v1/)?(?:${ENDPOINTS.join("|")})/(?:v1/)?(?:${ENDPOINTS.join("|")})$`);
 
+/** What nearly every request asks for, byte for byte: there is nothing in it to be looked for. null: another target. */
+function usualProtocol(target: string): Protocol | null {
+  if (target === "/v1/chat/completions" || target === "/v1/responses") return "openai";
+  return target === "/v1/messages" ? "messages" : null;
+}
+
 export function route(method: string, target: string, host: string): Route {
+  if (usualProtocol(target) !== null) return { kind: "gateway", path: target, token: null };
   const path = withoutQuery(target);
   if (path === "/healthz") return { kind: "health" };
   if (path === "/" || path === "/api/hello") return { kind: "probe" };
@@ -82,6 +89,8 @@ function wrongBase(mistake: "no version" | "version twice" | "endpoint", host: s
 
 /** In which protocol the caller must be answered: by path first, then by the headers only one family sends. */
 export function protocolOf(target: string, headers: Readonly<Record<string, unknown>>): Protocol {
+  const usual = usualProtocol(target);
+  if (usual !== null) return usual;
   const path = withoutQuery(target).replace(/^\/t\/[^/]*/, "");
   if (/^(?:\/v1)*\/messages(?:\/|$)/.test(path)) return "messages";
   if (/^(?:\/v1)?\/v1beta(?:\/|$)/.test(path)) return "gemini";
@@ -161,7 +170,7 @@ export function withoutQuery(target: string): string {
 
 /** The path as it may be written down: ids stay, what has the shape of a key does not. */
 export function endpointOf(path: string): string {
-  return blotKeyShapes(withoutQuery(path));
+  return usualProtocol(path) === null ? blotKeyShapes(withoutQuery(path)) : path;
 }
 
 /** Whether something that looks like a token is in a text that would be sent on. */
