@@ -1,7 +1,8 @@
 import { createTally } from "../../src/usage/ledger/cells.ts";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { createRows, transact } from "../../src/usage/ledger/rows.ts";
-import type { RecordEnd, UsageRecord } from "../../src/usage/record.ts";
+import { SlipText } from "../../src/usage/ledger/writing/slip-text.ts";
+import type { Opening, RecordEnd, UsageRecord } from "../../src/usage/record.ts";
 import { firstIdAt } from "../../src/usage/report/ids.ts";
 
 /** A record that says nothing special, but for what is given. Its id tells its time, and `number` makes it unique. */
@@ -49,6 +50,13 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     gateway_ids: { "x-client-request-id": `id-${number}` },
     ...given,
   };
+}
+
+/** The line by which an opening is noted. */
+export function slipOf(opening: Opening): string {
+  const text = new SlipText();
+  const length = text.write(opening);
+  return Buffer.from(text.bytes).toString("utf8", 0, length);
 }
 
 /** Writes them as the daemon does: each record, and what it adds to its cell where it is finished. */

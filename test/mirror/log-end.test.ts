@@ -13,8 +13,7 @@ import { linkKeys } from "../../src/mirror/store/keys.ts";
 import { addUnwatched, readUnwatched } from "../../src/mirror/store/unwatched.ts";
 import { createLedger, type Ledger } from "../../src/usage/ledger/ledger.ts";
 import { createRows } from "../../src/usage/ledger/rows.ts";
-import { SlipText } from "../../src/usage/ledger/writing/slip-text.ts";
-import { record } from "../doubles/records.ts";
+import { record, slipOf } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 import { heldClock } from "../keys/held-clock.ts";
 import { AT, judgeAll, mirrorFile, page, row, verdicts } from "./mirror-file.ts";
@@ -156,7 +155,7 @@ t.test("what a killed run noted beside the log does not stand for what an older 
   await stampedAs(home, 2);
   await first.kill();
   home.putBack();
-  writeFileSync(`${home.file}-slips`, new SlipText().of(record(9, { started_at: at })), { mode: 0o600 });
+  writeFileSync(`${home.file}-slips`, slipOf(record(9, { started_at: at })), { mode: 0o600 });
   home.clock.pass(HOUR);
   t.strictSame(home.start().unwatched(), [{ from: last, to: at + MINUTE }]);
 });

@@ -12,9 +12,9 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import t from "tap";
-import { SlipText } from "../../../src/usage/ledger/writing/slip-text.ts";
 import { Slips } from "../../../src/usage/ledger/writing/slips.ts";
 import type { Opening } from "../../../src/usage/record.ts";
+import { slipOf } from "../../doubles/records.ts";
 import { until } from "../../doubles/until.ts";
 import {
   closing,
@@ -102,12 +102,11 @@ t.test(
     before.ledger.close(done.id, closing());
     await before.ledger.stop();
     t.same(readdirSync(dirname(file)), ["usage.db"], "a clean end leaves nothing behind");
-    const text = new SlipText();
     const odd = opening({ tool: 'a "quoted" tool', endpoint: "/v1/…\n", group: null, held_tokens: 12 });
-    const cut = text.of(opening());
+    const cut = slipOf(opening());
     writeFileSync(
       slipsOf(file),
-      `${text.of(done)}${text.of(odd)}${text.of(odd)}\nnull\n[]\n7\n{"id":5}\n\0\0${cut.slice(0, -9)}`,
+      `${slipOf(done)}${slipOf(odd)}${slipOf(odd)}\nnull\n[]\n7\n{"id":5}\n\0\0${cut.slice(0, -9)}`,
     );
     const { ledger, log } = startLedger(t, { file });
     t.match(
@@ -179,7 +178,7 @@ t.test("slips of somebody who died while writing one do not swallow the next", a
   const file = join(newFolder(t), "usage.db");
   const one = opening();
   writeFileSync(slipsOf(file), '\n{"id":"01J');
-  appendFileSync(slipsOf(file), new SlipText().of(one));
+  appendFileSync(slipsOf(file), slipOf(one));
   startLedger(t, { file });
   t.same(idsIn(file), [one.id]);
 });
@@ -187,7 +186,7 @@ t.test("slips of somebody who died while writing one do not swallow the next", a
 t.test("what was noted is entered also by a run that notes nothing", async (t) => {
   const file = join(newFolder(t), "usage.db");
   const one = opening();
-  writeFileSync(slipsOf(file), new SlipText().of(one), { mode: 0o600 });
+  writeFileSync(slipsOf(file), slipOf(one), { mode: 0o600 });
   const { ledger } = startLedger(t, { file, sync: "full" });
   t.match(recordsIn(file), [{ id: one.id, end: "interrupted" }]);
   await ledger.stop();

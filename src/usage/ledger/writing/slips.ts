@@ -90,10 +90,9 @@ export class Slips {
   note(opening: Opening): boolean {
     // They cannot be taken away any more: no file must grow for ever.
     if (this.#bytes > MOST_NOTED) return false;
-    const slip = this.#text.of(opening);
-    const length = Buffer.byteLength(slip);
+    const length = this.#text.write(opening);
     try {
-      if (writeSync(this.#descriptor, slip) === length) {
+      if (writeSync(this.#descriptor, this.#text.bytes, 0, length) === length) {
         this.#bytes += length;
         return true;
       }
