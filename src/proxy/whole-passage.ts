@@ -9,9 +9,9 @@ import type { Passage } from "./passage.ts";
 const LENGTH_MISMATCH = "UND_ERR_RES_CONTENT_LENGTH_MISMATCH";
 
 /**
- * A request that is here whole, as nearly every one is. undici sends it: for that it does half the work that node:http
- * does, and hands the answer over as it comes off the connection, without a stream in between. Its handlers of the older
- * kind: the newer ones are made of these, at the price of an object of all headers.
+ * A request that is here whole, as nearly every one is. undici sends it: a proxy made with it takes about a fifth less of the
+ * processor than one with node:http, since it hands the answer over as it comes off the connection, without a stream in
+ * between. Its handlers of the older kind: the newer ones are made of these, at the price of an object of all headers.
  */
 export class WholePassage implements Passage, Dispatcher.DispatchHandler {
   readonly #call: Call;
