@@ -1,10 +1,11 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Test } from "tap";
+import { notedPids } from "./noted-pids.ts";
 import { until } from "./until.ts";
 
 const BUS = "/usr/bin/dbus-daemon";
@@ -90,7 +91,7 @@ export async function startSecretService(t: Test): Promise<SecretService> {
       await ended(keyring);
       keyring = await start();
     },
-    asked: () => pidsIn(pids).length,
+    asked: () => notedPids(pids).length,
   };
 }
 
@@ -131,12 +132,8 @@ function send(env: NodeJS.ProcessEnv, path: string, method: string | null, ...ar
   return execFileSync(SEND, words, { env, stdio: "pipe", encoding: "utf8" });
 }
 
-function pidsIn(file: string): number[] {
-  return existsSync(file) ? readFileSync(file, "utf8").trim().split("\n").map(Number) : [];
-}
-
 function endPrompters(file: string): void {
-  for (const pid of pidsIn(file)) {
+  for (const pid of notedPids(file)) {
     try {
       process.kill(pid, "SIGKILL");
     } catch {

@@ -1,15 +1,15 @@
-import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { Secret } from "../../src/secret.ts";
+import { notedPids } from "../doubles/noted-pids.ts";
 import { A, B, EVIL, keyringIn, ONE, script, TWO, told, waiting, want } from "./keyring-under-test.ts";
 import { isAlive, until } from "./until.ts";
 
 const literal = (value: string) => ({ kind: "literal", secret: new Secret(value) }) as const;
 
 function pidsOf(folder: string, name = "wait"): number[] {
-  const file = join(folder, `${name}.pids`);
-  return existsSync(file) ? readFileSync(file, "utf8").trim().split("\n").map(Number) : [];
+  return notedPids(join(folder, `${name}.pids`));
 }
 
 t.test("a slow command does not keep the others waiting, and is told of when it arrives", async (t) => {
