@@ -2,6 +2,7 @@ import { isIP, connect as netConnect, type Socket } from "node:net";
 import { connect as tlsConnect } from "node:tls";
 import { Client } from "undici";
 import type { Clock } from "../clock.ts";
+import { DirectReading } from "./direct-reading.ts";
 import { guardReading } from "./guarded-reading.ts";
 import { BEFORE_THE_SERVER_MS, idleTime, LAST_WORDS_MS, LONGEST_IDLE_MS } from "./kept-connection.ts";
 import type { Address } from "./route.ts";
@@ -67,6 +68,14 @@ export class Lines {
     else this.drop(line);
   }
 
+  /** The client has caught up. */
+  resume(line: Line): void {
+    line.held = false;
+    // What came meanwhile was announced, and not taken.
+    line.socket?.emit("readable");
+    if (!line.held) line.socket?.resume();
+  }
+
   /** Of no use any more, or never was. */
   drop(line: Line): void {
     line.socket?.destroy();
@@ -126,7 +135,7 @@ export class Lines {
       });
       return;
     }
-    const socket = secure ? this.#connectSecurely() : netConnect({ host: hostname, port });
+    const socket = secure ? this.#connectSecurely() : connectPlainly(line, hostname, port);
     line.socket = socket;
     // One that fails once more after it was given up must not end the process.
     socket.on("error", ignore);
@@ -153,6 +162,13 @@ export class Lines {
     });
     return socket;
   }
+}
+
+function connectPlainly(line: Line, host: string, port: number): Socket {
+  const reading = new DirectReading(line);
+  const socket = netConnect({ host, port, onread: reading.onread });
+  reading.begin(socket);
+  return socket;
 }
 
 function ignore(): void {}

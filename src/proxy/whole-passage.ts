@@ -99,10 +99,7 @@ export class WholePassage implements Passage, Dispatcher.DispatchHandler {
   }
 
   resume(): void {
-    if (this.#over) return;
-    this.#line.held = false;
-    // What came meanwhile was announced, and not taken.
-    this.#line.socket?.emit("readable");
+    if (!this.#over) this.#lines.resume(this.#line);
   }
 
   destroy(): void {
@@ -132,6 +129,7 @@ function withoutBlanks(text: string): string {
 
 /** undici reads the words as UTF-8, of which reasonPhrase would leave little: one character for each byte again. */
 function asBytes(words: string): string {
+  if (words === "OK") return words;
   return Buffer.from(words.replaceAll("\ufffd", "")).toString("latin1");
 }
 
