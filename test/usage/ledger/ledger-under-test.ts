@@ -148,9 +148,9 @@ export async function openAll(ledger: Ledger, openings: readonly Opening[]): Pro
 }
 
 /**
- * After everything queued until now was tried. What is finished may wait for 20 ms until it is written; that timer was set
+ * After everything queued until now was tried. What is finished may wait for 50 ms until it is written; that timer was set
  * earlier, and timers go off in order.
  */
 export function turn(): Promise<void> {
-  return new Promise((done) => setImmediate(() => setTimeout(done, 21)));
+  return new Promise((done) => setImmediate(() => setTimeout(done, 51)));
 }
