@@ -42,7 +42,7 @@ export class Delivery {
     if (filter !== null) this.#passThrough(filter);
     // Bytes that came together with the head are told of before that, and leave in one write with it. Otherwise it goes
     // out alone, and at once: a stream may take its time with the first event.
-    process.nextTick(flushUnlessBegun, this);
+    void this.#flushUnlessBegun();
   }
 
   /** False: the client is not that fast, and the passage is told when it is. */
@@ -59,7 +59,8 @@ export class Delivery {
     else if (!to.writableEnded) to.end();
   }
 
-  flushUnlessBegun(): void {
+  async #flushUnlessBegun(): Promise<void> {
+    await null;
     if (!this.#begun && !this.#exchange.res.destroyed) this.#exchange.res.flushHeaders();
   }
 
@@ -109,8 +110,4 @@ export class Delivery {
     addOwn(headers, ownHeaders);
     res.writeHead(status, reasonPhrase(words, key), headers);
   }
-}
-
-function flushUnlessBegun(delivery: Delivery): void {
-  delivery.flushUnlessBegun();
 }

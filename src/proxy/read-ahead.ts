@@ -68,7 +68,7 @@ export class ReadAhead {
 
   /** Nearly always what is needed is there already: then nothing is waited for and nobody listens. */
   read(): AheadEnd | Promise<AheadEnd> {
-    return this.#step() ?? new Promise((resolve) => this.#wait(resolve));
+    return this.#step() ?? this.#readOn();
   }
 
   #step(): AheadEnd | null {
@@ -86,13 +86,10 @@ export class ReadAhead {
     return req.destroyed || req.socket.destroyed ? "left" : null;
   }
 
-  #wait(resolve: (end: AheadEnd) => void): void {
+  async #readOn(): Promise<AheadEnd> {
     // Node tells of a request before it has parsed what came behind its head in the same piece.
-    process.nextTick(() => {
-      const end = this.#step();
-      if (end === null) this.#listen(resolve);
-      else resolve(end);
-    });
+    await null;
+    return this.#step() ?? new Promise((resolve) => this.#listen(resolve));
   }
 
   #listen(resolve: (end: AheadEnd) => void): void {
