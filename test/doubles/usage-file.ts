@@ -34,8 +34,16 @@ export function recordsIn(file: string): StoredRecord[] {
 
 function storedRecord(row: Row): StoredRecord {
   const stream = row.stream === null ? null : row.stream === 1;
-  const ids = JSON.parse(String(row.gateway_ids));
-  return { ...row, stream, gateway_ids: ids } as unknown as StoredRecord;
+  return { ...row, stream, gateway_ids: idsIn(String(row.gateway_ids)) } as unknown as StoredRecord;
+}
+
+/** As the program reads them, also what a damaged page has made of them. */
+function idsIn(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
 }
 
 const LANE = `coalesce(tool, '') AS tool, coalesce(gateway, '') AS gateway, coalesce("group", '') AS "group",

@@ -1,13 +1,12 @@
 /**
  * After records were written, those that come meanwhile wait to be written together: a millisecond for each that was
- * finished, and at most so many. To write their cell and the pages of the indexes costs as much as fifty of them, and under
+ * finished, within these bounds. To write their cell and the pages of the indexes costs as much as fifty of them, and under
  * load a turn of the event loop brings fewer; where little goes on, each is written at once. Nobody waits for them: they
  * are noted, or their answers have left; whoever asks the ledger has them written first. If the process is killed
  * meanwhile, they are there as interrupted, as if it had been killed so many milliseconds earlier.
  */
+const SHORTEST_REST_MS = 10;
 const LONGEST_REST_MS = 50;
-/** One that is noted and goes on is to be found in the log, too. */
-const NOTED_MS = 20;
 
 /** When what waits is written. */
 export class Turns {
@@ -52,7 +51,7 @@ export class Turns {
 
   /** It is on disk: most of them are finished before they have to be written, and then written once instead of twice. */
   note(): void {
-    if (!this.#soon && this.#later === undefined) this.#later = setTimeout(this.#write, NOTED_MS);
+    if (!this.#soon && this.#later === undefined) this.#later = setTimeout(this.#write, LONGEST_REST_MS);
   }
 
   stop(): void {
@@ -61,7 +60,8 @@ export class Turns {
 
   #rest(finished: number): void {
     this.#rests = true;
-    this.#later = setTimeout(this.#afterRest, Math.min(finished, LONGEST_REST_MS));
+    const rest = Math.max(SHORTEST_REST_MS, Math.min(finished, LONGEST_REST_MS));
+    this.#later = setTimeout(this.#afterRest, rest);
   }
 }
 
