@@ -26,14 +26,16 @@ export function whenConnected(socket: Socket, then: () => void): void {
 }
 
 /** Shorter than the idle time of the servers in use, so that a kept connection is rarely a dead one. */
-export const LONGEST_IDLE_MS = 4000;
+export const UNANNOUNCED_IDLE_MS = 4000;
+/** The same where the server announced how long it waits, which it may overrate. */
+export const LONGEST_IDLE_MS = 30_000;
 /** So long before the moment that a server announced it is not counted on any more. */
 export const BEFORE_THE_SERVER_MS = 1000;
 
 /** How long a connection may rest, by what the last answer announced. */
 export function idleTime(keepAlive: string | string[] | undefined): number {
   const announced = /^timeout=(\d+)/.exec(String(keepAlive ?? ""))?.[1];
-  if (announced === undefined) return LONGEST_IDLE_MS;
+  if (announced === undefined) return UNANNOUNCED_IDLE_MS;
   return Math.min(LONGEST_IDLE_MS, Number(announced) * 1000 - BEFORE_THE_SERVER_MS);
 }
 

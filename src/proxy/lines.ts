@@ -4,7 +4,13 @@ import { Client } from "undici";
 import type { Clock } from "../clock.ts";
 import { DirectReading } from "./direct-reading.ts";
 import { guardReading } from "./guarded-reading.ts";
-import { BEFORE_THE_SERVER_MS, idleTime, LAST_WORDS_MS, LONGEST_IDLE_MS } from "./kept-connection.ts";
+import {
+  BEFORE_THE_SERVER_MS,
+  idleTime,
+  LAST_WORDS_MS,
+  LONGEST_IDLE_MS,
+  UNANNOUNCED_IDLE_MS,
+} from "./kept-connection.ts";
 import type { Address } from "./route.ts";
 import { connectThrough, type Tunnel } from "./tunnel.ts";
 
@@ -90,7 +96,7 @@ export class Lines {
     const { secure, host } = this.#address;
     const client = new Client(`${secure ? "https" : "http"}://${host}`, {
       pipelining: 1,
-      keepAliveTimeout: LONGEST_IDLE_MS,
+      keepAliveTimeout: UNANNOUNCED_IDLE_MS,
       keepAliveMaxTimeout: LONGEST_IDLE_MS,
       keepAliveTimeoutThreshold: BEFORE_THE_SERVER_MS,
       // The call has deadlines of its own.

@@ -88,7 +88,8 @@ t.test(
     const kept = [
       { announced: null, rests: 3000, used: true },
       { announced: null, rests: 4001, used: false },
-      { announced: "timeout=60", rests: 4001, used: false },
+      { announced: "timeout=60", rests: 29_000, used: true },
+      { announced: "timeout=60", rests: 30_001, used: false },
       { announced: "timeout=3, max=100", rests: 1000, used: true },
       { announced: "timeout=3, max=100", rests: 2001, used: false },
       { announced: "timeout=1", rests: 0, used: false },
@@ -102,7 +103,7 @@ t.test(
       (await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } })).text();
     for (const { rests, used, ...words } of kept) {
       announced = words.announced;
-      later += 10_000;
+      later += 40_000;
       await ask();
       const before = gateway.connections();
       later += rests;
