@@ -39,6 +39,8 @@ export interface StreamPlan {
   readonly streams: number;
   readonly events: number;
   readonly only?: readonly CandidateName[];
+  /** Who is measured once more in each round, as often as named. */
+  readonly again?: readonly CandidateName[];
 }
 
 /** What the ratios are read off. */
@@ -58,6 +60,9 @@ const OFTEN: readonly CandidateName[] = [
   ...(["http-proxy-3", "portkey", "http-proxy-3"] as const),
 ];
 
+/** Beside each other, and each of them first once: a pause of the machine decides on the 99th of 100 of a whole round. */
+const AGAIN: readonly CandidateName[] = ["http-proxy-3", "keybearer", "keybearer", "http-proxy-3"];
+
 export const FULL: Plan = {
   rounds: 5,
   seconds: 1,
@@ -68,7 +73,11 @@ export const FULL: Plan = {
       body === "small" && connections !== 64 ? { connections, body, rivals: OFTEN } : { connections, body },
     ),
   ),
-  streams: [1, 50, RATIO_STREAMS].map((streams) => ({ streams, events: EVENTS })),
+  streams: [
+    { streams: 1, events: EVENTS },
+    { streams: 50, events: EVENTS },
+    { streams: RATIO_STREAMS, events: EVENTS, again: AGAIN },
+  ],
   streamRounds: 5,
   downloadRounds: 5,
   startRounds: 10,

@@ -55,7 +55,7 @@ interface OfOne {
 async function measureOnePlan(
   scene: Scene,
   candidates: readonly Candidate[],
-  { streams, events }: StreamPlan,
+  { streams, events, again = [] }: StreamPlan,
   rounds: number,
 ): Promise<OfOne[]> {
   const series: OfOne[] = candidates.map((candidate) => ({ candidate, rounds: [] }));
@@ -65,7 +65,8 @@ async function measureOnePlan(
   for (let round = 0; round < WARM.rounds; round += 1) for (const one of series) await read(one, WARM);
   for (let round = 0; round < rounds; round += 1) {
     scene.say(`${streams} streams: round ${round + 1} of ${rounds}`);
-    for (const one of inTurn(series, round))
+    const onceMore = again.flatMap((name) => series.filter(({ candidate }) => candidate.name === name));
+    for (const one of [...inTurn(series, round), ...onceMore])
       one.rounds.push(await watched(one.candidate, () => read(one, { streams, events, apartMs: APART_MS })));
   }
   return series;
