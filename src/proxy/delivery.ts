@@ -61,7 +61,9 @@ export class Delivery {
 
   async #flushUnlessBegun(): Promise<void> {
     await null;
-    if (!this.#begun && !this.#exchange.res.destroyed) this.#exchange.res.flushHeaders();
+    const { res } = this.#exchange;
+    // An answer without a body has its end by now, and its connection may serve another one.
+    if (!this.#begun && !res.writableEnded && !res.destroyed) res.flushHeaders();
   }
 
   readonly #onDrain = (): void => {

@@ -186,7 +186,8 @@ class DailyUpkeep implements Upkeep {
   async check(): Promise<boolean> {
     const { file } = this.#means;
     const before = foundAt(file);
-    if (before === null || before.size <= SMALL) return this.#attempt(() => checkIntegrity(file));
+    const size = (before?.size ?? 0) + (foundAt(`${file}-wal`)?.size ?? 0);
+    if (before === null || size <= SMALL) return this.#attempt(() => checkIntegrity(file));
     this.#checks += 1;
     const fault = await this.#faultApart().finally(() => {
       this.#checks -= 1;
