@@ -1,25 +1,15 @@
 import { once } from "node:events";
-import { connect, createServer, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import t, { type Test } from "tap";
 import { DirectReading } from "../../src/proxy/direct-reading.ts";
+import { socketPair } from "../doubles/socket-pair.ts";
 import { until } from "../doubles/until.ts";
 
-/** Two ends of a connection, of which one is read directly. */
 async function scene(t: Test) {
-  const server = createServer().listen(0, "127.0.0.1");
-  t.teardown(() => server.close());
-  await once(server, "listening");
-  const address = server.address();
-  const accepted = once(server, "connection");
   const line = { held: false };
   const reading = new DirectReading(line);
-  const port = typeof address === "object" && address !== null ? address.port : 0;
-  const socket = connect({ port, host: "127.0.0.1", onread: reading.onread });
+  const { socket, gateway } = await socketPair(t, { onread: reading.onread });
   reading.begin(socket);
-  const [gateway] = (await accepted) as [Socket];
-  gateway.setNoDelay(true);
-  t.teardown(() => [socket.destroy(), gateway.destroy()]);
-  if (socket.connecting) await once(socket, "connect");
   return { line, socket, gateway };
 }
 

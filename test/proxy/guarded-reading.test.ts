@@ -1,7 +1,7 @@
 import { once } from "node:events";
-import { connect, createServer, type Socket } from "node:net";
 import t, { type Test } from "tap";
 import { guardReading } from "../../src/proxy/guarded-reading.ts";
+import { socketPair } from "../doubles/socket-pair.ts";
 import { until } from "../doubles/until.ts";
 
 const CONTINUE = "HTTP/1.1 100 Continue\r\nx-why: no reason\r\n\r\n";
@@ -10,15 +10,7 @@ const ANSWER = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
 /** Two ends of a connection, of which one skips: each piece is sent once the one before it has arrived. */
 async function scene(t: Test) {
-  const server = createServer().listen(0, "127.0.0.1");
-  t.teardown(() => server.close());
-  await once(server, "listening");
-  const address = server.address();
-  const accepted = once(server, "connection");
-  const socket = connect(typeof address === "object" && address !== null ? address.port : 0, "127.0.0.1");
-  const [gateway] = (await accepted) as [Socket];
-  gateway.setNoDelay(true);
-  t.teardown(() => [socket.destroy(), gateway.destroy()]);
+  const { socket, gateway } = await socketPair(t);
   const line = { awaitsHead: true, held: false };
   guardReading(socket, line);
   let text = "";
