@@ -1,5 +1,6 @@
 import { closeSync, openSync } from "node:fs";
 import { Command } from "commander";
+import { background } from "../background.ts";
 import type { Daemon } from "../daemon.ts";
 import { createLogStream } from "../log-stream.ts";
 import { findPlaces } from "../places.ts";
@@ -10,6 +11,8 @@ import { version } from "../version.ts";
 import { giveBackSoon } from "./give-back.ts";
 import { visibleLines } from "./table.ts";
 
+/** How long a failed start may take to end by itself. */
+const EXIT_GUARD_MS = 6000;
 /** A daemon that needs longer to say that it is there is of no use to anybody. */
 const HEALTH_MS = 10_000;
 
@@ -37,11 +40,13 @@ async function run(options: { config?: string }): Promise<void> {
   process.stderr.on("error", () => {});
   // With this the proxy engine would use fetch(), which follows redirects; proxy/forward.ts lets nothing out then.
   delete process.env.FORCE_FETCH_PATH;
-  const onSignal = hearSignals();
+  const onSignal = deferSignals();
   const onTerminal = process.stderr.isTTY === true;
   const places = findPlaces({ config: options.config });
-  const logTo = createLogStream(process.stderr.fd);
   let daemon: Daemon | null = null;
+  const logTo = createLogStream(process.stderr.fd, (lines) =>
+    daemon?.log.warn({ lines }, `${lines} log lines were dropped: their reader or the disk did not keep up`),
+  );
   let answers: typeof Answers;
   const onTrouble = (words: string) => daemon?.log.warn(words);
   // Before there is anything that starts programs: they must not be able to speak for the daemon.
@@ -54,6 +59,8 @@ async function run(options: { config?: string }): Promise<void> {
     const logForPeople = onTerminal;
     daemon = await startDaemon({ places, env: process.env, logTo, logForPeople });
   } catch (error) {
+    // Whatever a failed start may have left open must not keep the process alive.
+    setTimeout(() => process.exit(), EXIT_GUARD_MS).unref();
     if (!isStartFailure(error)) throw error;
     process.stderr.write(`${visibleLines(error.message)}\n`);
     process.exitCode = error.exitCode;
@@ -65,10 +72,10 @@ async function run(options: { config?: string }): Promise<void> {
   const stopped = untilStopped(daemon, { onTerminal, notify, onSignal });
   announce(daemon, notify, answers);
   giveBackSoon();
-  await stopped;
+  const exitCode = await stopped;
   logTo.end();
   // Nothing that was forgotten may keep a stopped daemon alive.
-  process.exit(0);
+  process.exit(exitCode);
 }
 
 /** By what it says: the daemon is built apart from the commands (src/build.mjs), and its class is not the one seen here. */
@@ -110,22 +117,24 @@ function greeting(daemon: Daemon, config: string): string {
  * One listener from the start to the end: between taking one off and putting the next on, a signal would kill the
  * process or be lost.
  */
-function hearSignals(): OnSignal {
-  let kept: string | null = null;
-  let hear = (signal: string) => {
-    if (kept !== null) process.exit(0);
-    kept = signal;
+function deferSignals(): OnSignal {
+  let deferred: string | null = null;
+  let handle = (signal: string) => {
+    if (deferred !== null) process.exit(0);
+    deferred = signal;
   };
   process.on("SIGHUP", () => {});
-  process.on("SIGTERM", (signal) => hear(signal));
-  process.on("SIGINT", (signal) => hear(signal));
+  // Without a listener it would end the process.
+  process.on("SIGUSR2", () => {});
+  process.on("SIGTERM", (signal) => handle(signal));
+  process.on("SIGINT", (signal) => handle(signal));
   return (stop) => {
-    hear = stop;
-    if (kept !== null) stop(kept);
+    handle = stop;
+    if (deferred !== null) stop(deferred);
   };
 }
 
-/** Who is to be told of a signal to stop; at once if there was one already. */
+/** Sets what a signal to stop does; called at once if there was one already. */
 type OnSignal = (stop: (signal: string) => void) => void;
 
 /** Everything answers by now: the service manager may start what waits for keybearer, and is told again and again. */
@@ -151,27 +160,39 @@ interface Stopping {
   readonly onSignal: OnSignal;
 }
 
-function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping): Promise<void> {
+/** Resolves with the exit code, once everything is closed. */
+function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping): Promise<number> {
+  const { log } = daemon;
+  const inBackground = (work: Promise<unknown>, what: string) => background(work, log, what);
   const reload = async () => {
-    void notify.reloading();
+    inBackground(notify.reloading(), "telling the service manager");
     await daemon.reload();
-    void notify.ready(standing(daemon));
+    inBackground(notify.ready(standing(daemon)), "telling the service manager");
   };
   return new Promise((resolve) => {
     let stopping = false;
-    const stop = (signal: string) => {
+    const stop = (why: string, exitCode: number) => {
       if (stopping) return daemon.cut();
       stopping = true;
-      void notify.stopping("requests under way may finish");
-      daemon.log.info(`${signal}: stopping; requests under way may finish, a second signal cuts them`);
-      void daemon.stop().then(resolve);
+      inBackground(notify.stopping("requests in flight may finish"), "telling the service manager");
+      log.info(`${why}: stopping; requests in flight may finish, a second signal cuts them`);
+      inBackground(
+        daemon.stop().then(() => resolve(exitCode)),
+        "the stop",
+      );
     };
     process.on("SIGHUP", () => {
       // The same signal says "reload" to a service and "your terminal is gone" to a program in one.
-      if (onTerminal && terminalIsGone()) stop("SIGHUP");
-      else void reload();
+      if (onTerminal && terminalIsGone()) stop("SIGHUP", EXIT.ok);
+      else inBackground(reload(), "the reload");
     });
-    onSignal(stop);
+    // Rejections that nothing handles come here, too. The state is unknown now, but records and limits can still be closed
+    // in order; the service manager starts a new daemon.
+    process.on("uncaughtException", (error) => {
+      log.fatal({ err: error }, "this is a bug in keybearer, which stops because of it");
+      if (!stopping) stop("bug", EXIT.failed);
+    });
+    onSignal((signal) => stop(signal, EXIT.ok));
   });
 }
 

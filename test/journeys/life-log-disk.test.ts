@@ -48,7 +48,7 @@ t.test("what nobody reads is bounded, and what is read comes whole and in order"
   reader.stdout?.on("data", (chunk: Buffer) => {
     text += chunk;
   });
-  const log = createLogStream(fd);
+  const log = createLogStream(fd, () => {});
   const lines = Array.from({ length: 20_000 }, (_, n) => `line ${n} ${"x".repeat(20)}\n`);
   for (const line of lines) log.write(line);
   const whole = lines.join("");
