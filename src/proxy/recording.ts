@@ -118,6 +118,36 @@ export function closingOf(request: Request, outcome: Outcome, endedAt: number, p
   };
 }
 
+/** The same where tokens and cost could not be worked out: what was held for the request counts. */
+export function closingWithoutUsage(request: Request, outcome: Outcome, endedAt: number): Closing {
+  const unknown = {
+    input_tokens: null,
+    cache_read_tokens: null,
+    cache_write_tokens: null,
+    output_tokens: null,
+    cost_microdollars: null,
+  };
+  return {
+    first_byte_at: null,
+    ended_at: Math.max(endedAt, request.startedAt),
+    model: null,
+    model_answered: null,
+    stream: outcome.stream,
+    status: outcome.status,
+    end: outcome.end,
+    cause: outcome.cause?.name ?? null,
+    refusal: outcome.refusal?.code ?? null,
+    ...unknown,
+    reasoning_tokens: null,
+    tokens_from: "none",
+    list_microdollars: null,
+    bytes_in: outcome.bytesIn,
+    bytes_out: outcome.bytesOut,
+    ...countedBy(outcome, unknown),
+    gateway_ids: {},
+  };
+}
+
 interface Counted {
   readonly tokens: Tokens | null;
   readonly from: TokensFrom;

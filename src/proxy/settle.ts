@@ -3,11 +3,11 @@ import type { Limiter } from "../limits/limiter.ts";
 import { jsonText, type LineLogger } from "../logger.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Prices } from "../usage/prices.ts";
-import { type Closing, type Opening, type UsageRecord, wholeRecord } from "../usage/record.ts";
+import { type Closing, type UsageRecord, wholeRecord } from "../usage/record.ts";
 import type { Strangers } from "../usage/strangers.ts";
 import { callOf } from "./counting.ts";
 import { NOTHING_SENT, type Outcome } from "./exchange.ts";
-import { closingOf, openingOf } from "./recording.ts";
+import { closingOf, closingWithoutUsage, openingOf } from "./recording.ts";
 import type { Request } from "./request.ts";
 import type { Running } from "./running.ts";
 import type { Standings } from "./standing.ts";
@@ -37,25 +37,42 @@ export async function settling(
   try {
     await serve();
   } finally {
-    if (!request.settled) settle(request, { ...NOTHING_SENT, end: "gateway-failed" }, means);
+    settle(request, { ...NOTHING_SENT, end: "gateway-failed" }, means);
   }
 }
 
-/** The one way out of every request: finished, refused, left or failed. */
+/**
+ * The one way out of every request: finished, refused, left or failed. It happens once, and each step happens even when
+ * another one fails: a bug in one of them must not leave a record open or a slot taken.
+ */
 export function settle(request: Request, ended: Outcome, means: SettleMeans): void {
-  const { tool, key } = request;
-  const outcome = request.cut ? { ...ended, end: "interrupted" as const } : ended;
+  if (request.settled) return;
   request.settled = true;
-  means.running.remove(request);
-  if (tool !== null && key !== null && outcome.end !== "refused") {
-    means.standings.note(tool.name, key, outcome);
-    if (outcome.status === 401) means.rereadKey(tool.name);
-  }
-  const opening = request.opening ?? openingOf(request);
-  const closing = closingOf(request, outcome, means.clock.now(), means.prices);
-  record(request, opening, closing, means);
-  settleLease(request, closing, means.limiter);
-  logLine(request, opening, closing, outcome, means);
+  const outcome = request.cut ? { ...ended, end: "interrupted" as const } : ended;
+  const attempt = (what: string, step: () => void) => {
+    try {
+      step();
+    } catch (error) {
+      means.log.error({ err: error, id: request.id }, `a request could not be settled: ${what}`);
+    }
+  };
+  const endedAt = means.clock.now();
+  let closing: Closing | null = null;
+  attempt("its tokens and cost are unknown", () => {
+    closing = closingOf(request, outcome, endedAt, means.prices);
+  });
+  const known: Closing = closing ?? closingWithoutUsage(request, outcome, endedAt);
+  attempt("it is still listed as in flight", () => means.running.remove(request));
+  attempt("its key's state is not noted", () => noteKey(request, outcome, means));
+  attempt("its record is not complete", () => record(request, known, means));
+  attempt("its limits are not settled", () => settleLease(request, known, means.limiter));
+  attempt("it is not in the log", () => logLine(request, known, outcome, means));
+}
+
+function noteKey({ tool, key }: Request, outcome: Outcome, means: SettleMeans): void {
+  if (tool === null || key === null || outcome.end === "refused") return;
+  means.standings.note(tool.name, key, outcome);
+  if (outcome.status === 401) means.rereadKey(tool.name);
 }
 
 /** What was held for it is settled to what it used. */
@@ -69,24 +86,21 @@ function settleLease({ lease }: Request, closing: Closing, limiter: Limiter): vo
   if (call !== null) limiter.note(lease.tool, call);
 }
 
-function record(request: Request, opening: Opening, closing: Closing, means: SettleMeans): void {
+function record(request: Request, closing: Closing, means: SettleMeans): void {
   const { clock, ledger, strangers } = means;
+  request.opening ??= openingOf(request);
+  const { opening } = request;
   if (request.recorded) ledger.close(request.id, closing);
   else if (request.tool !== null || strangers.admit(clock.now())) ledger.add(opening, closing);
   if (means.followed()) means.tell(wholeRecord(opening, closing));
 }
 
 /** Written out by hand, which takes a third of the time that a logger takes for so many fields. */
-function logLine(
-  request: Request,
-  { id, tool, gateway, method, endpoint, model }: Opening,
-  closing: Closing,
-  outcome: Outcome,
-  { log, clock }: SettleMeans,
-): void {
+function logLine(request: Request, closing: Closing, outcome: Outcome, { log, clock }: SettleMeans): void {
   const failed = outcome.end === "gateway-failed" || outcome.refusal !== null || outcome.cause !== null;
   const level = failed ? "warn" : "info";
   if (!log.isLevelEnabled(level)) return;
+  const { id, tool, gateway, method, endpoint, model } = request.opening ?? openingOf(request);
   const fields =
     `"id":"${id}","tool":${orNull(tool)},"gateway":${orNull(gateway)},"method":${jsonText(method)},` +
     `"endpoint":${jsonText(endpoint)},"model":${orNull(closing.model ?? model)},"status":${closing.status},` +

@@ -1,0 +1,11 @@
+import { createLogger, type LineLogger } from "../../src/logger.ts";
+
+/** A real logger whose lines go to `lines`, or nowhere. */
+export function quietLog(lines: string[] = []): LineLogger {
+  return createLogger({
+    level: "info",
+    destination: { write: (line: string) => void lines.push(line) },
+    forPeople: false,
+    secrets: () => [],
+  });
+}
