@@ -75,9 +75,7 @@ export function openMirror(
   return createMirror({ ...means, ledger, logEnd, prices, onCorrected });
 }
 
-/** The mirror first: it writes into the log. */
-export async function closeBooks({ ledger, logEnd }: Books, mirror: Mirror): Promise<void> {
-  await mirror.stop();
+export async function closeBooks({ ledger, logEnd }: Books): Promise<void> {
   const seal = logEnd.stop();
   await ledger.stop();
   await seal();

@@ -1,4 +1,5 @@
 import type { DestinationStream } from "pino";
+import { background } from "./background.ts";
 import { createBeat } from "./beat.ts";
 import { closeBooks, createAllowances, openBooks, openMirror } from "./bookkeeping.ts";
 import { type Clock, systemClock } from "./clock.ts";
@@ -7,12 +8,12 @@ import { type Loaded, loadConfig } from "./config/load.ts";
 import { problemsInWords } from "./config/problem.ts";
 import type { Listen } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
-import { type ControlServer, createControlServer } from "./control/server.ts";
+import { ControlServer } from "./control/server.ts";
 import { type Status, statusOf } from "./control/status.ts";
 import { createTail } from "./control/tail.ts";
 import { createTrusting } from "./control/trusting.ts";
 import { createDashboardPort } from "./dashboard-port.ts";
-import { openDataPort } from "./data-port.ts";
+import { bindDataPort, type DataPort } from "./data-port.ts";
 import { createProbing } from "./doctor/probing.ts";
 import { createOwners } from "./identity/process.ts";
 import { createKeyring, type Keyring } from "./keys/keyring.ts";
@@ -23,12 +24,15 @@ import { createVault, type Vault } from "./mirror/vault.ts";
 import type { Newcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { createForwarder } from "./proxy/forward.ts";
-import { hostsOf, type Port } from "./proxy/server.ts";
+import { hostsOf } from "./proxy/server.ts";
 import { createStandings } from "./proxy/standing.ts";
 import { createWays } from "./proxy/ways.ts";
+import { reason } from "./reason.ts";
 import { keyWarnings, Reload, wantsOf } from "./reload.ts";
 import { joined } from "./secret-set.ts";
+import { Shutdown } from "./shutdown.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
+import { StateLock } from "./state-lock.ts";
 import { readLastUses } from "./usage/ledger/spent.ts";
 import { version } from "./version.ts";
 
@@ -62,15 +66,45 @@ const DRAIN_MS = 10_000;
 /** A key that takes longer, such as a command that waits for a finger, follows while the others serve. */
 const FIRST_KEYS_MS = 3000;
 
-/** The one place where everything is made and put together. */
+/** The one place where everything is made and put together. A start that fails closes what it opened. */
 export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
-  const { places, clock = systemClock } = options;
-  // The version now: once the package is replaced under it, the file tells of another one than the one that runs.
-  const [startedAt, running] = [clock.elapsed(), version()];
-  const prepared = await prepare(options, clock);
-  const { loaded, control, newcomer, first, trust, keyring, vault, owners, log, whenLate } = prepared;
-  const [onSandbox, ways, beat] = [() => newcomer?.serving() ?? false, createWays(clock), createBeat()];
-  const gate = { hosts: [] as readonly string[], stopping: false, onSwap: () => {} };
+  const clock = options.clock ?? systemClock;
+  const keys = createKeys(options, clock);
+  const shutdown = new Shutdown(keys.log);
+  try {
+    return await start(options, clock, keys, shutdown);
+  } catch (error) {
+    await shutdown.run();
+    throw error;
+  }
+}
+
+async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown: Shutdown): Promise<Daemon> {
+  const { places } = options;
+  const { trust, keyring, vault, log, whenLate } = keys;
+  const startedAt = clock.elapsed();
+  // Read now: once the package is replaced under the daemon, its file tells of another version than the one that runs.
+  const runningVersion = version();
+
+  // The lock is taken before anything else and released last: what follows belongs to one daemon alone.
+  takeLock(places, shutdown);
+  const loaded = await firstLoad(places);
+  const control = await openControl(places, log, shutdown);
+  await loadTrust(keys);
+  const newcomer = loaded.config === null ? await welcome(options, clock) : null;
+  shutdown.add("stop the sandbox", () => newcomer?.stop());
+  const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
+  log.level = first.config.log.level;
+  const owners = createOwners(log);
+  await owners.prepare(first.processTools);
+
+  const port = await bindDataPort(first.config.listen, log);
+  shutdown.add("close the port", () => closePort(port));
+  const hosts = hostsOf(port.port);
+  const ways = createWays(clock);
+  shutdown.add("close the connections to gateways", () => ways.close());
+  const beat = createBeat();
+  const onSandbox = () => newcomer?.serving() ?? false;
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
@@ -78,88 +112,152 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
     books.limiter.change(to.config);
     if (onSandbox()) endSandbox(newcomer, mirror, log);
     mirror.change(to);
-    gate.onSwap();
+    background(dashboard.follow(), log, "applying the configuration to the dashboard");
+    background(owners.prepare(to.processTools), log, "preparing to look up programs");
   };
   const begin = { loaded, snapshot: first, warnings: newcomer === null ? loaded.problems : [] };
   const reload = new Reload({ places, clock, beat, log, keyring, trust, first: begin, onSwap });
-  whenLate(() => void reload.takeKeys());
-  const [config, snapshot] = [() => reload.snapshot.config, () => reload.snapshot];
+  const config = () => reload.snapshot.config;
+  const snapshot = () => reload.snapshot;
   const booksMeans = { places, clock, beat, log, config, onSaved: () => mirror.compareAgain() };
   const books = openBooks(booksMeans);
-  const tail = createTail(() => void books.ledger.ask(() => null));
+  shutdown.add("close the usage log", () => closeBooks(books));
+  const tail = createTail(() => books.ledger.ask(() => null));
   const mirror = openMirror(books, { clock, log, vault, snapshot, agentFor: ways.agentFor });
+  // It writes into the usage log, so it stops first.
+  shutdown.add("stop the mirror", () => mirror.stop());
   // The sandbox is another one each time, and gone once there is a config.yaml.
   if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const standings = createStandings(clock, books.ledger.ask(readLastUses) ?? new Map());
 
-  const closeAll = () =>
-    Promise.all([reload.close(), newcomer?.stop(), control.close(), closeBooks(books, mirror)]);
-  const reread = async (tool: string) => {
+  const status = () =>
+    statusOf({
+      version: runningVersion,
+      listen: port.addresses,
+      sandbox: onSandbox(),
+      dashboard: dashboard.status(),
+      configPath: places.config,
+      reload,
+      standings,
+      ...books,
+      mirror,
+      startedAt,
+      clock,
+    });
+  const probing = createProbing({ clock, snapshot, agentFor: ways.agentFor, ...books });
+  const dashboard = createDashboardPort({
+    places,
+    clock,
+    log,
+    books,
+    mirror,
+    tail,
+    status,
+    snapshot,
+    port,
+    probing,
+    reload,
+    sandbox: onSandbox,
+  });
+
+  // From here on the daemon serves, and a stop has requests to wait for.
+  let stopping = false;
+  let drainMs = 0;
+  const cut = () => {
+    books.running.cutAll();
+    port.cut();
+  };
+  shutdown.add("finish the requests in flight", () => drain(port, cut, drainMs));
+  shutdown.add("stop watching the configuration", () => reload.close());
+  shutdown.add("stop the dashboard", () => dashboard.stop());
+  shutdown.add("refuse the requests that wait", () => books.limiter.stop());
+  shutdown.add("end the commands that fetch keys", () => keyring.close());
+
+  const rereadKey = async (tool: string) => {
     if (await keyring.reread(tool)) await reload.takeKeys();
   };
-
-  const port = await openDataPort(first.config.listen, {
-    ...{ clock, log, standings, followed: tail.followed, tell: tail.tell, ...books },
-    ...{ snapshot, ways, forwarder: createForwarder(clock), owners },
-    ...{ hosts: () => gate.hosts, stopping: () => gate.stopping, sandbox: onSandbox },
-    rereadKey: (tool) => void reread(tool),
-  }).catch(async (error) => {
-    await closeAll();
-    throw error;
+  port.serve({
+    clock,
+    log,
+    standings,
+    followed: tail.followed,
+    tell: tail.tell,
+    ...books,
+    snapshot,
+    ways,
+    forwarder: createForwarder(clock),
+    owners,
+    hosts: () => hosts,
+    stopping: () => stopping,
+    sandbox: onSandbox,
+    rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
   });
-  gate.hosts = hostsOf(port.port);
-
-  const seen = { configPath: places.config, reload, standings, ...books, mirror, startedAt, clock };
-  const standing = () => ({ listen: port.addresses, sandbox: onSandbox(), dashboard: dashboard.status() });
-  const status = () => statusOf({ version: running, ...standing(), ...seen });
-  const owner = { ...createTrusting({ reload, keyring, log }), ...createAllowances(books, booksMeans) };
-  const probing = createProbing({ clock, snapshot, agentFor: ways.agentFor, ...books });
-  const shown = { places, clock, log, books, mirror, tail, status, snapshot, port, probing, reload };
-  const dashboard = createDashboardPort({ ...shown, sandbox: onSandbox });
-  gate.onSwap = () => [dashboard.follow(), owners.prepare(snapshot().processTools)];
-  control.serve({ status, ...owner, tail, mirror, probing, open: (peer) => dashboard.open(peer) });
+  control.serve({
+    status,
+    ...createTrusting({ reload, keyring, log }),
+    ...createAllowances(books, booksMeans),
+    tail,
+    mirror,
+    probing,
+    open: (peer) => dashboard.open(peer),
+  });
+  shutdown.add(
+    "stop watching the control socket",
+    beat.every(1, () => background(control.check(), log, "checking the control socket")),
+  );
+  whenLate(() => background(reload.takeKeys(), log, "taking a key that came late"));
   mirror.change(reload.snapshot);
   await dashboard.follow();
   await reload.watch();
-  void books.prices.load();
-  const cut = () => [books.running.cutAll(), port.cut()];
+  background(books.prices.load(), log, "loading the price list");
 
-  const stop = async (patienceMs = DRAIN_MS) => {
-    gate.stopping = true;
-    keyring.close();
-    books.limiter.stop();
-    await dashboard.stop();
-    await drained(port, cut, patienceMs);
-    await closeAll().then(ways.close);
+  let stopped: Promise<void> | null = null;
+  const stop = (patienceMs = DRAIN_MS) => {
+    stopping = true;
+    drainMs = patienceMs;
+    stopped ??= shutdown.run();
+    return stopped;
   };
   return {
-    ...{ port: port.port, addresses: port.addresses, newcomer, log, status, stop, snapshot },
+    port: port.port,
+    addresses: port.addresses,
+    newcomer,
+    log,
+    status,
+    stop,
+    snapshot,
     reload: () => reload.refresh(true),
-    cut: () => void cut(),
+    cut,
   };
 }
 
-async function drained(port: Port, cut: () => unknown, patienceMs: number): Promise<void> {
+/** Lets requests finish for so long, then cuts them. */
+async function drain(port: DataPort, cut: () => void, patienceMs: number): Promise<void> {
   const timer = setTimeout(cut, patienceMs);
   await port.drain();
   clearTimeout(timer);
 }
 
-/** Before anything is served: the home is ours, the keys are read, and the first configuration stands. */
-async function prepare(options: DaemonOptions, clock: Clock) {
-  const { places } = options;
-  const loaded = await firstLoad(places);
-  const control = createControlServer(places.socket);
-  await claim(control, places);
-  const keys = createKeys(options, clock);
-  await loadTrust(keys);
-  const newcomer = loaded.config === null ? await welcome(options, clock) : null;
-  const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
-  keys.log.level = first.config.log.level;
-  const owners = createOwners(keys.log);
-  await owners.prepare(first.processTools);
-  return { loaded, control, newcomer, first, owners, ...keys };
+function closePort(port: DataPort): Promise<void> {
+  const drained = port.drain();
+  port.cut();
+  return drained;
 }
+
+function takeLock(places: Places, shutdown: Shutdown): void {
+  const faults = prepareFolders(places);
+  if (faults.length > 0) throw new StartFailure(EXIT.badConfig, faults.join("\n"));
+  let lock: StateLock | null;
+  try {
+    lock = StateLock.take(places.lock);
+  } catch (error) {
+    throw new StartFailure(EXIT.failed, `cannot lock ${places.lock}: ${reason(error)}`);
+  }
+  if (lock === null) throw new StartFailure(EXIT.alreadyRunning, ALREADY_RUNNING);
+  shutdown.add("release the lock", () => lock.release());
+}
+
+const ALREADY_RUNNING = "keybearer is already running here, or still stopping → keybearer status";
 
 /** With a config.yaml the sandbox is never served, and none of it read: not at the start, and not later. */
 async function welcome({ sandboxListen }: DaemonOptions, clock: Clock): Promise<Newcomer> {
@@ -169,14 +267,12 @@ async function welcome({ sandboxListen }: DaemonOptions, clock: Clock): Promise<
 
 function endSandbox(newcomer: Newcomer | null, mirror: Mirror, log: Logger): void {
   log.info("a config.yaml is there: the sandbox ends");
-  void newcomer?.end().catch((error) => log.error({ err: error }, "the sandbox did not end well"));
+  if (newcomer !== null) background(newcomer.end(), log, "ending the sandbox");
   mirror.forget(SANDBOX);
 }
 
 /** No file, unless it was named, is not an error: then the sandbox serves. */
 async function firstLoad(places: Places): Promise<Loaded> {
-  const faults = prepareFolders(places);
-  if (faults.length > 0) throw new StartFailure(EXIT.badConfig, faults.join("\n"));
   const loaded = await loadConfig(places.config, { home: places.home, strict: true });
   if (loaded.config === null && (loaded.found || places.explicit)) {
     throw new StartFailure(EXIT.badConfig, problemsInWords(places.config, loaded.problems));
@@ -184,12 +280,14 @@ async function firstLoad(places: Places): Promise<Loaded> {
   return loaded;
 }
 
-async function claim(control: ControlServer, places: Places): Promise<void> {
-  switch (await control.claim()) {
-    case "claimed":
-      return;
+async function openControl(places: Places, log: Logger, shutdown: Shutdown): Promise<ControlServer> {
+  const control = new ControlServer(places.socket, log);
+  shutdown.add("close the control socket", () => control.close());
+  switch (await control.listen()) {
+    case "listening":
+      return control;
     case "already running":
-      throw new StartFailure(EXIT.alreadyRunning, "keybearer is already running here → keybearer status");
+      throw new StartFailure(EXIT.alreadyRunning, ALREADY_RUNNING);
     case "path too long":
       throw new StartFailure(
         EXIT.failed,

@@ -1,5 +1,6 @@
 import type { Listen } from "./config/shape.ts";
 import { portOwner } from "./identity/port-owner.ts";
+import type { Logger } from "./logger.ts";
 import { handle } from "./proxy/handle.ts";
 import { handleUnparsable } from "./proxy/handle-unparsable.ts";
 import { handleUpgrade } from "./proxy/handle-upgrade.ts";
@@ -11,47 +12,70 @@ interface Destroyable {
   destroy(): unknown;
 }
 
-/** Opens the port that tools call, or says who has it. */
-export async function openDataPort(listen: Listen, means: HandleMeans): Promise<Port> {
-  let running = 0;
+/** The port that tools call. */
+export interface DataPort extends Port {
+  /** Requests that arrived since the port was bound are served now, later ones at once. */
+  serve(means: HandleMeans): void;
+}
+
+/**
+ * Takes the port, or says who has it. It is taken before the usage log is opened: a start that fails for want of a port
+ * must not have touched a record.
+ */
+export async function bindDataPort(listen: Listen, log: Logger): Promise<DataPort> {
+  let means: HandleMeans | null = null;
+  const early: ((means: HandleMeans) => void)[] = [];
+  let inFlight = 0;
   let allDone = () => {};
   const done = () => {
-    running -= 1;
-    if (running === 0) allDone();
+    inFlight -= 1;
+    if (inFlight === 0) allDone();
   };
   // A bug in one request must not end the others, but it must be seen.
   const run = (handling: Promise<void>, connection: Destroyable) => {
-    running += 1;
+    inFlight += 1;
     handling.then(done, (error) => {
-      means.log.error({ err: error }, "a request failed inside keybearer");
+      log.error({ err: error }, "a request failed inside keybearer");
       connection.destroy();
       done();
     });
   };
-  try {
-    const port = await openPort(listen, {
-      request: (req, res) => run(handle(req, res, means), res),
-      unparsable: (error, socket) => handleUnparsable(error, socket, means),
-      trouble: (error) => means.log.error(`a connection could not be accepted: ${error.message}`),
-      upgrade: (req, socket, head) => run(handleUpgrade(req, socket, head, means), socket),
-    });
-    const drain = async () => {
+  const whenServing = (work: (means: HandleMeans) => void) => {
+    if (means === null) early.push(work);
+    else work(means);
+  };
+  const port = await openPort(listen, {
+    request: (req, res) => whenServing((ready) => run(handle(req, res, ready), res)),
+    unparsable: (error, socket) => whenServing((ready) => handleUnparsable(error, socket, ready)),
+    trouble: (error) => log.error(`a connection could not be accepted: ${error.message}`),
+    upgrade: (req, socket, head) =>
+      whenServing((ready) => run(handleUpgrade(req, socket, head, ready), socket)),
+  }).catch(async (error) => {
+    throw error instanceof PortTaken ? await portTakenFailure(error) : error;
+  });
+  return {
+    ...port,
+    serve(ready) {
+      means = ready;
+      for (const work of early.splice(0)) work(ready);
+    },
+    async drain() {
       await port.drain();
       // A connection is gone before its request hears of it. Until then the gateway's side must not be closed: the
       // record would blame the gateway for an end of our own.
       await new Promise<void>((resolve) => {
         allDone = resolve;
-        if (running === 0) resolve();
+        if (inFlight === 0) resolve();
       });
-    };
-    return { ...port, drain };
-  } catch (error) {
-    if (!(error instanceof PortTaken)) throw error;
-    const owner = await portOwner(error.port);
-    const by = owner === null ? "by another program" : `by ${owner.program} (pid ${owner.pid})`;
-    throw new StartFailure(
-      EXIT.portTaken,
-      `${error.address} is taken ${by}. stop it, or change listen in config.yaml`,
-    );
-  }
+    },
+  };
+}
+
+async function portTakenFailure({ address, port }: PortTaken): Promise<StartFailure> {
+  const owner = await portOwner(port);
+  const by = owner === null ? "by another program" : `by ${owner.program} (pid ${owner.pid})`;
+  return new StartFailure(
+    EXIT.portTaken,
+    `${address} is taken ${by}. stop it, or change listen in config.yaml`,
+  );
 }

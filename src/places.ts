@@ -11,6 +11,8 @@ export interface Places {
   readonly state: string;
   readonly run: string;
   readonly socket: string;
+  /** Held by the daemon that owns the state folder. */
+  readonly lock: string;
   readonly trust: string;
   /** The usage log. */
   readonly usage: string;
@@ -51,6 +53,7 @@ export function findPlaces(options: PlaceOptions = {}): Places {
     state,
     run,
     socket: join(run, "control.sock"),
+    lock: join(state, "lock.db"),
     trust: join(state, "trust.json"),
     usage: join(state, "usage.db"),
     logEnd: join(state, "log-end.json"),

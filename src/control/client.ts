@@ -1,4 +1,5 @@
 import { request } from "node:http";
+import { connect } from "node:net";
 import { PEER_HEADER } from "./routes.ts";
 
 export type Asked<T> =
@@ -46,5 +47,17 @@ export function askDaemon<T>(
       });
     });
     asking.end(body === undefined ? undefined : JSON.stringify(body));
+  });
+}
+
+/** Only a living process accepts a connection, however busy it is: the kernel does it. */
+export function isDaemonListening(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(path);
+    socket.once("connect", () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once("error", () => resolve(false));
   });
 }

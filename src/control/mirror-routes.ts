@@ -1,3 +1,4 @@
+import { HttpError } from "../http-error.ts";
 import type { Heard } from "../mirror/mirror.ts";
 import type { AskedLogin } from "../mirror/sign-in.ts";
 import { hasOnly, NOT_FOUND, type Route } from "./route.ts";
@@ -9,22 +10,22 @@ export const MIRROR_ROUTES: Readonly<Record<string, Route>> = {
   "GET /mirrordiff": ({ mirror }) => mirror.diff(),
   "POST /compared": ({ mirror }, { body }) => {
     if (!hasOnly(body, ["what"]) || typeof body.what !== "string" || body.what === "")
-      throw new Error("say which: what (a row, a request id or a record's id)");
+      throw new HttpError(400, "say which: what (a row, a request id or a record's id)");
     return mirror.compared(body.what);
   },
   "POST /sync/:name": ({ mirror }, { name, body }) => {
-    if (!hasOnly(body, [])) throw new Error("sync takes no settings: send {}");
+    if (!hasOnly(body, [])) throw new HttpError(400, "sync takes no settings: send {}");
     return mirror.sync(name) ?? NOT_FOUND;
   },
   "POST /login/:name": async ({ mirror }, { name, body }) => {
     const asked = loginIn(body);
     // What was sent is not repeated: it is a secret.
-    if (asked === null) throw new Error(LOGIN_BODY);
+    if (asked === null) throw new HttpError(400, LOGIN_BODY);
     return (await mirror.login(name, asked)) ?? NOT_FOUND;
   },
   "POST /ack": ({ mirror }, { body, peer }) => {
     const heard = heardIn(body);
-    if (heard === null) throw new Error(ACK_BODY);
+    if (heard === null) throw new HttpError(400, ACK_BODY);
     return { acknowledged: mirror.acknowledge(heard, peer) };
   },
 };

@@ -1,7 +1,8 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { HttpError } from "../http-error.ts";
 import type { Kind } from "../limits/shortage.ts";
+import type { Logger } from "../logger.ts";
 import type { Mirror } from "../mirror/mirror.ts";
-import { reason } from "../reason.ts";
 import { MIRROR_ROUTES } from "./mirror-routes.ts";
 import { PROBE_ROUTES, type Probing } from "./probe-routes.ts";
 import { hasOnly, NOT_FOUND, type Route, TAKEN } from "./route.ts";
@@ -76,20 +77,20 @@ const ROUTES: Readonly<Record<string, Route>> = {
   "GET /status": (controls) => controls.status(),
   "GET /held/:name": (controls, { name }) => controls.held(name) ?? NOT_FOUND,
   "POST /trust/:name": (controls, { name, body, peer }) => {
-    if (!isSeen(body)) throw new Error("say what was seen: a list of tool, what, from and to");
+    if (!isSeen(body)) throw new HttpError(400, "say what was seen: a list of tool, what, from and to");
     return controls.trust(name, body, peer);
   },
   "POST /lift/:name": (controls, { name, body, peer }) => {
-    if (!isLift(body)) throw new Error(LIFT_BODY);
+    if (!isLift(body)) throw new HttpError(400, LIFT_BODY);
     return controls.lift(name, body, peer) ?? NOT_FOUND;
   },
   "POST /cut/:name": (controls, { name, body, peer }) => {
-    if (!hasOnly(body, [])) throw new Error("cut takes no settings: send {}");
+    if (!hasOnly(body, [])) throw new HttpError(400, "cut takes no settings: send {}");
     // A tool that was removed a moment ago is none any more: that nothing of it runs is what was wanted.
     return controls.cut(name, peer) ?? { cut: 0 };
   },
   "POST /open": (controls, { body, peer }) => {
-    if (!hasOnly(body, [])) throw new Error("open takes no settings: send {}");
+    if (!hasOnly(body, [])) throw new HttpError(400, "open takes no settings: send {}");
     return controls.open(peer);
   },
   "GET /tail": (controls, { res }) => {
@@ -131,26 +132,56 @@ export async function answerControl(
   req: IncomingMessage,
   res: ServerResponse,
   controls: Controls,
+  log: Logger,
 ): Promise<void> {
-  const send = (status: number, value: unknown) => {
-    res.writeHead(status, { "content-type": "application/json" });
-    res.end(JSON.stringify(value));
-  };
-  if (req.headers.origin !== undefined || req.headers.referer !== undefined)
-    return send(403, { error: "not for browsers" });
-  const [, first = "", name = ""] = /^\/([a-z]+)(?:\/([^/?]+))?$/.exec(req.url ?? "") ?? [];
-  const route = ROUTES[`${req.method} /${first}${name === "" ? "" : "/:name"}`];
-  if (route === undefined) return send(404, { error: "no such control" });
   try {
-    const body = req.method === "POST" ? JSON.parse(await readBody(req)) : null;
-    const said = req.headers[PEER_HEADER];
-    const peer = typeof said === "string" && /^\d{1,10}$/.test(said) ? `pid ${said}, as it says` : "unknown";
-    const answer = await route(controls, { name: decodeURIComponent(name), body, peer, res });
-    if (answer === TAKEN) return;
-    if (answer === NOT_FOUND) send(404, { error: `there is no ${named(first)} ${decodeURIComponent(name)}` });
-    else send(200, answer);
+    const answer = await answerOf(req, res, controls);
+    if (answer !== TAKEN) send(res, 200, answer);
   } catch (error) {
-    send(400, { error: reason(error) });
+    if (error instanceof HttpError) return send(res, error.status, { error: error.message });
+    log.error({ err: error, method: req.method, path: req.url }, "a control request failed inside keybearer");
+    send(res, 500, { error: "this failed inside keybearer; its log says why" });
+  }
+}
+
+async function answerOf(req: IncomingMessage, res: ServerResponse, controls: Controls): Promise<unknown> {
+  if (req.headers.origin !== undefined || req.headers.referer !== undefined)
+    throw new HttpError(403, "not for browsers");
+  const [, first = "", encoded = ""] = /^\/([a-z]+)(?:\/([^/?]+))?$/.exec(req.url ?? "") ?? [];
+  const route = ROUTES[`${req.method} /${first}${encoded === "" ? "" : "/:name"}`];
+  if (route === undefined) throw new HttpError(404, "no such control");
+  const name = decodeName(encoded);
+  const body = req.method === "POST" ? parseJson(await readBody(req)) : null;
+  const said = req.headers[PEER_HEADER];
+  const peer = typeof said === "string" && /^\d{1,10}$/.test(said) ? `pid ${said}, as it says` : "unknown";
+  const answer = await route(controls, { name, body, peer, res });
+  if (answer === NOT_FOUND) throw new HttpError(404, `there is no ${named(first)} ${name}`);
+  return answer;
+}
+
+function send(res: ServerResponse, status: number, value: unknown): void {
+  if (res.headersSent) {
+    // It failed in the middle of an answer.
+    res.destroy();
+    return;
+  }
+  res.writeHead(status, { "content-type": "application/json" });
+  res.end(JSON.stringify(value));
+}
+
+function decodeName(encoded: string): string {
+  try {
+    return decodeURIComponent(encoded);
+  } catch {
+    throw new HttpError(400, "the name in the address is not encoded as UTF-8");
+  }
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new HttpError(400, "the body is not JSON");
   }
 }
 
@@ -165,7 +196,7 @@ async function readBody(req: IncomingMessage): Promise<string> {
   let size = 0;
   for await (const chunk of req as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > MOST_BODY) throw new Error("the request is too large");
+    if (size > MOST_BODY) throw new HttpError(413, "the request is too large");
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString("utf8");

@@ -1,4 +1,5 @@
 import type { ServerResponse } from "node:http";
+import { HttpError } from "../http-error.ts";
 import type { UsageRecord } from "../usage/record.ts";
 
 /** Tells whoever follows of every record as it is completed. Nobody who reads slowly costs memory or a request. */
@@ -52,7 +53,7 @@ export function createTail(writeDown: () => void = () => {}): Tail {
     },
     follow(answer) {
       if (readers.size >= MOST_READERS)
-        throw new Error(`${MOST_READERS} others follow already: end one of them, then try again`);
+        throw new HttpError(429, `${MOST_READERS} others follow already: end one of them, then try again`);
       const reader: Reader = { answer, lost: 0 };
       readers.add(reader);
       answer.on("close", () => readers.delete(reader));

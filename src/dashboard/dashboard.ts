@@ -1,5 +1,7 @@
+import { background } from "../background.ts";
 import type { Dashboard as Settings } from "../config/shape.ts";
 import type { DashboardStatus } from "../control/status.ts";
+import { HttpError } from "../http-error.ts";
 import { reason } from "../reason.ts";
 import { type Access, createAccess } from "./access.ts";
 import { type Door, type DoorMeans, openDoor } from "./door.ts";
@@ -65,23 +67,26 @@ export class Dashboard {
     };
     const trade = (code: string) => {
       const traded = access.trade(code);
-      if (traded.ok) void this.#inTurn(() => this.#save());
+      if (traded.ok) this.#inBackground("keeping a dashboard session", () => this.#save());
       return traded;
     };
     this.#access = { ...access, admits, hold, trade };
   }
 
-  /** For whoever asked over the control socket. Throws, in words, where it cannot be. */
+  /** For whoever asked over the control socket. Throws an HttpError where it cannot be opened. */
   open(peer: string): Promise<Opened> {
     return this.#inTurn(async () => {
       const { settings, log } = this.#means;
-      if (this.#stopped) throw new Error("keybearer is stopping");
+      if (this.#stopped) throw new HttpError(503, "keybearer is stopping");
       await this.#restore();
       if (settings().when === "never")
-        throw new Error(
+        throw new HttpError(
+          400,
           "the dashboard is switched off in config.yaml → write dashboard: { when: asked }, then keybearer open",
         );
-      const { url } = await this.#unlock();
+      const { url } = await this.#unlock().catch((error) => {
+        throw new HttpError(503, reason(error));
+      });
       this.#used();
       const { code, expiresIn } = this.#access.issue();
       log.info({ peer }, "a code for the dashboard was given out");
@@ -90,7 +95,7 @@ export class Dashboard {
     });
   }
 
-  /** The configuration in force may say something else about it. */
+  /** Opens or closes the port as the configuration in force says. Tools are served whether or not that works. */
   follow(): Promise<void> {
     return this.#inTurn(async () => {
       const { settings } = this.#means;
@@ -99,7 +104,6 @@ export class Dashboard {
       const { when, listen } = settings();
       if (when === "never" || this.#listen !== JSON.stringify(listen)) await this.#end("config.yaml says so");
       if (when !== "always") this.#why = null;
-      // Tools go on being served: the dashboard is only for looking.
       else await this.#unlock().catch((error) => this.#tryLater(reason(error)));
     });
   }
@@ -128,7 +132,7 @@ export class Dashboard {
     const { when, listen } = settings();
     const age = ({ used_at }: { readonly used_at: number }) => clock.now() - used_at;
     const good = (await kept.read(listen)).filter((one) => age(one) >= 0 && age(one) < quietMs);
-    if (when === "never" || good.length === 0) return kept.remove();
+    if (when === "never" || good.length === 0) return this.#removeSessions();
     this.#access.restore(good);
     try {
       await this.#unlock();
@@ -144,7 +148,7 @@ export class Dashboard {
     if (why !== this.#why) log.error(`the dashboard could not be opened: ${why}`);
     this.#why = why;
     if (this.#retry !== null) clearTimeout(this.#retry);
-    this.#retry = setTimeout(() => void this.follow(), retryMs);
+    this.#retry = setTimeout(() => background(this.follow(), log, "opening the dashboard"), retryMs);
     this.#retry.unref();
   }
 
@@ -157,7 +161,10 @@ export class Dashboard {
     this.#why = null;
     this.#used();
     this.#watchUse(door);
-    this.#saver = setInterval(() => void this.#inTurn(() => this.#save()), SAVE_MS);
+    this.#saver = setInterval(
+      () => this.#inBackground("keeping the dashboard's sessions", () => this.#save()),
+      SAVE_MS,
+    );
     this.#saver.unref();
     this.#means.log.info(`the dashboard is open on ${door.addresses.join(" and ")}`);
     return door;
@@ -166,7 +173,14 @@ export class Dashboard {
   /** Sessions do not outlive a port that is given up: nobody who gets it next is shown a token that is still good. */
   async #end(why: string): Promise<void> {
     await this.#lock(why);
-    await this.#means.kept?.remove();
+    await this.#removeSessions();
+  }
+
+  async #removeSessions(): Promise<void> {
+    const { kept, log } = this.#means;
+    await kept
+      ?.remove()
+      .catch((error) => log.warn(`the dashboard's sessions could not be removed: ${reason(error)}`));
   }
 
   async #lock(why: string): Promise<void> {
@@ -191,7 +205,8 @@ export class Dashboard {
       () => {
         if (door.followers() > 0 || settings().when === "always") this.#used();
         const quiet = clock.elapsed() - this.#usedAt >= quietMs;
-        if (quiet) void this.#inTurn(() => this.#end("nobody used it for a while"));
+        if (quiet)
+          this.#inBackground("closing the dashboard", () => this.#end("it was not used for a while"));
         else this.#watchUse(door);
       },
       Math.max(1, left),
@@ -213,10 +228,15 @@ export class Dashboard {
 
   /** A page that `keybearer open` left for the browser holds a code. */
   #sweepLater(): void {
-    const { run, clock } = this.#means;
+    const { run, clock, log } = this.#means;
+    const sweep = () => background(removeRedirects(run, clock.now()), log, "removing redirect pages");
     // A moment later than the code: it was written a moment after the code was made.
-    const timer = setTimeout(() => void removeRedirects(run, clock.now()), REDIRECT_MS + 5000);
+    const timer = setTimeout(sweep, REDIRECT_MS + 5000);
     timer.unref();
+  }
+
+  #inBackground(what: string, work: () => Promise<void>): void {
+    background(this.#inTurn(work), this.#means.log, what);
   }
 
   /** One opening or closing at a time. */

@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { readdir, rm, stat, writeFile } from "node:fs/promises";
+import { lstat, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 /** As long as a code is good. */
@@ -22,7 +22,8 @@ export async function writeRedirect(folder: string, address: string): Promise<st
 export async function removeRedirects(folder: string, now = Number.POSITIVE_INFINITY): Promise<void> {
   const names = await readdir(folder).catch(() => []);
   for (const file of names.filter((name) => NAME.test(name)).map((name) => join(folder, name))) {
-    const written = await stat(file).catch(() => null);
-    if (written !== null && now - written.mtimeMs >= REDIRECT_MS) await rm(file, { force: true });
+    const found = await lstat(file).catch(() => null);
+    // Only a file is a page of ours: a folder of that name is left alone.
+    if (found?.isFile() && now - found.mtimeMs >= REDIRECT_MS) await rm(file, { force: true });
   }
 }

@@ -89,14 +89,13 @@ t.test(
     const { own, home, means, systemctl } = await scene(t);
     const undo = "state/undo/claude-code-2026-11-15T11-25-12-000Z";
     const ours = [
+      ...["config.yaml", "keys/codex", "keys/codex-2", "keys/codex.0123456789ab.tmp", "run/control.sock"],
       ...[
-        "config.yaml",
-        "keys/codex",
-        "keys/codex-2",
-        "keys/codex.0123456789ab.tmp",
-        "run/control.sock.starting",
+        "state/lock.db",
+        "state/usage.db",
+        "state/usage.db-wal",
+        "state/usage.db.corrupt-20261115T112512Z-2-shm",
       ],
-      ...["state/usage.db", "state/usage.db-wal", "state/usage.db.corrupt-20261115T112512Z-2-shm"],
       ...[
         "state/trust.json",
         "state/trust.json.broken-2026-11-15T11-25-12-000Z",
@@ -140,7 +139,7 @@ t.test(
   onLinux,
   async (t) => {
     const { own, home, means } = await scene(t);
-    put(own, "keys/codex", "state/usage.db", "run/control.sock.starting");
+    put(own, "keys/codex", "state/usage.db", "run/control.sock");
     symlinkSync(own, join(home, "link"));
     const yes = { purge: true, yes: true };
     t.match(await heard(() => uninstall(yes, { ...means({ KEYBEARER_HOME: own }), home: own })), {

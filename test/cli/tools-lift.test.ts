@@ -3,11 +3,12 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { readLift } from "../../src/cli/tools/lift.ts";
 import type { AskedLift, LiftAnswer } from "../../src/control/routes.ts";
-import { createControlServer } from "../../src/control/server.ts";
+import { ControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
 import { command, newHome } from "../doubles/command.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { NO_PROBING } from "../doubles/no-probing.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 
 /** Noon, local time: a day may begin at any hour of UTC. */
@@ -78,8 +79,8 @@ t.test("what cannot be meant is told with what to write", async (t) => {
 async function startControl(t: Test, answer: (lift: AskedLift) => LiftAnswer) {
   const home = await newHome(t);
   await mkdir(join(home, "run"), { mode: 0o700 });
-  const server = createControlServer(join(home, "run", "control.sock"));
-  t.equal(await server.claim(), "claimed");
+  const server = new ControlServer(join(home, "run", "control.sock"), quietLog());
+  t.equal(await server.listen(), "listening");
   const asked: AskedLift[] = [];
   server.serve({
     status: () => Promise.reject(new Error("not asked for here")),

@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { followTail } from "../../src/control/follow.ts";
-import { createControlServer } from "../../src/control/server.ts";
+import { ControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { FIELDS } from "../../src/usage/report/fields.ts";
@@ -10,6 +10,7 @@ import { newHome, saveConfig, start, startServing } from "../doubles/command.ts"
 import { freshToken } from "../doubles/daemon-under-test.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { NO_PROBING } from "../doubles/no-probing.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
 import { record, writeRecords } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 import { hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
@@ -30,8 +31,8 @@ async function prepare(t: Test) {
 /** A control socket that can be followed, and nothing behind it. */
 async function serveTail(t: Test, home: string) {
   mkdirSync(join(home, "run"), { mode: 0o700 });
-  const control = createControlServer(join(home, "run", "control.sock"));
-  await control.claim();
+  const control = new ControlServer(join(home, "run", "control.sock"), quietLog());
+  await control.listen();
   t.teardown(() => control.close());
   const records = createTail();
   const nobody = {

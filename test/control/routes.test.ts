@@ -102,22 +102,14 @@ t.test("unknown controls are 404, and no answer holds a key, a token or its hash
 
 t.test("a body that is too large, or is not what was asked for, is refused", async (t) => {
   const { places } = await start(t);
-  const bodies = [
-    "",
-    "{",
-    "null",
-    "{}",
-    "[null]",
-    "[1]",
-    '[{"tool":"codex"}]',
-    '"yes"',
-    `[${" ".repeat(70_000)}]`,
-  ];
+  const bodies = ["", "{", "null", "{}", "[null]", "[1]", '[{"tool":"codex"}]', '"yes"'];
   for (const body of bodies) {
     const answer = await say(places.socket, "POST", "/trust/codex", {}, body);
     t.equal(answer.status, 400, body.slice(0, 20));
     t.notMatch(answer.text, /is not a function|undefined|Cannot/, "in words, not a programmer's error");
   }
+  const large = `[${" ".repeat(70_000)}]`;
+  t.equal((await say(places.socket, "POST", "/trust/codex", {}, large)).status, 413);
   t.equal((await say(places.socket, "GET", "/held/%E0%A4%A")).status, 400, "a name cut in the middle");
   await say(places.socket, "POST", "/trust/codex", {}, "x".repeat(8_000_000)).catch(() => {});
   t.equal((await say(places.socket, "GET", "/status")).status, 200, "it goes on answering");

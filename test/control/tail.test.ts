@@ -3,19 +3,20 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { followTail } from "../../src/control/follow.ts";
-import { createControlServer } from "../../src/control/server.ts";
+import { ControlServer } from "../../src/control/server.ts";
 import { createTail, type Tail, type TailLine } from "../../src/control/tail.ts";
 import { newHome } from "../doubles/command.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { NO_PROBING } from "../doubles/no-probing.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 
 /** A control socket with nothing behind it but a tail. */
 async function startTail(t: Test): Promise<{ tail: Tail; socket: string; stop: () => Promise<void> }> {
   const socket = join(await newHome(t), "control.sock");
-  const server = createControlServer(socket);
-  t.equal(await server.claim(), "claimed");
+  const server = new ControlServer(socket, quietLog());
+  t.equal(await server.listen(), "listening");
   const tail = createTail();
   const nobody = {
     held: () => null,
@@ -125,8 +126,8 @@ t.test("when the daemon stops, the follower is told, and that it may come back",
 
 t.test("a daemon that still starts is waited for, one without a tail is not", async (t) => {
   const socket = join(await newHome(t), "control.sock");
-  const server = createControlServer(socket);
-  await server.claim();
+  const server = new ControlServer(socket, quietLog());
+  await server.listen();
   t.teardown(() => server.close());
   t.match((await follow(socket)).ended, [{ reason: /starting/, final: false }]);
 

@@ -3,11 +3,12 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { AskedLift, Controls, LiftAnswer } from "../../src/control/routes.ts";
-import { createControlServer } from "../../src/control/server.ts";
+import { ControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
 import { newHome } from "../doubles/command.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { NO_PROBING } from "../doubles/no-probing.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
 
 interface Call {
   readonly control: "lift" | "cut";
@@ -44,11 +45,12 @@ async function start(t: Test) {
     open: () => Promise.reject(new Error("there is no dashboard")),
   };
   const socket = join(await newHome(t), "control.sock");
-  const server = createControlServer(socket);
-  t.equal(await server.claim(), "claimed");
+  const lines: string[] = [];
+  const server = new ControlServer(socket, quietLog(lines));
+  t.equal(await server.listen(), "listening");
   server.serve(controls);
   t.teardown(() => server.close());
-  return { socket, calls, answer };
+  return { socket, calls, answer, lines };
 }
 
 function post(socketPath: string, path: string, body: string): Promise<{ status: number; text: string }> {
@@ -127,6 +129,14 @@ t.test("a lift that is not exactly one reaches nobody, and is told in words", as
     t.notMatch(JSON.parse(said).error, /is not a function|undefined|Cannot/);
   }
   t.strictSame(calls, []);
+});
+
+t.test("what fails inside the daemon is a 500 and in the log, and no mistake of the caller", async (t) => {
+  const { socket, lines } = await start(t);
+  const answered = await post(socket, "/open", "{}");
+  t.equal(answered.status, 500);
+  t.notMatch(answered.text, /there is no dashboard/, "the log says more than the answer");
+  t.match(lines.join(""), /there is no dashboard.*failed inside keybearer/);
 });
 
 t.test("cutting tells how many were under way; of a tool that is gone there is nothing left", async (t) => {

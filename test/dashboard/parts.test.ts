@@ -325,7 +325,7 @@ t.test("the port closes when nobody uses it, but not under an open page", async 
   await reader?.closed.catch(() => {});
   await until("it is closed", () => {
     clock.move(10);
-    return /closed: nobody used it for a while/.test(log());
+    return /closed: it was not used for a while/.test(log());
   });
   await t.rejects(say(url, "/"), /ECONNREFUSED/);
   t.match((await made.open("test")).url, /^http:\/\/localhost:\d+\/$/, "and opens again");

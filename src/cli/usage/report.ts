@@ -1,4 +1,4 @@
-import { isAnswered } from "../../control/socket.ts";
+import { isDaemonListening } from "../../control/client.ts";
 import { findPlaces } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
 import { type Period, parseSince, parseUntil } from "../../usage/report/period.ts";
@@ -42,7 +42,7 @@ export async function report(options: ReportOptions): Promise<void> {
   await withLog(
     async (db) => {
       const found = readReport(db, asked.question, now);
-      print(found, options, now, found.running > 0 && (await isAnswered(socket)));
+      print(found, options, now, found.running > 0 && (await isDaemonListening(socket)));
     },
     (words) => {
       if (options.json || options.csv) print(emptyReport(asked.question), options, now, false);

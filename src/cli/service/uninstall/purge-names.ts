@@ -16,7 +16,8 @@ const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
 const CONFIG = new RegExp(`^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp)$`);
 const FACTS = /^(?:trust|log-end|consoles)\.json(?:\.tmp|\.broken-[\dTZ-]+)?$/;
 const LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal|-slips)?$/;
-const SOCKET = /^control\.sock(?:\.starting(?:\.\d+)?)?$/;
+const SOCKET = /^control\.sock$/;
+const OTHERS = /^(?:lock\.db|keybearer\.log)$/;
 const UNDO = new RegExp(`^(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:\\.tmp)?$`);
 
 /**
@@ -26,7 +27,7 @@ const UNDO = new RegExp(`^(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?
 export function purgeFolders(places: Places, config: Config | null): PurgeFolder[] {
   const { state, run } = places;
   const folder = places.own[0] ?? state;
-  const inState = (name: string) => FACTS.test(name) || LOG.test(name) || name === "keybearer.log";
+  const inState = (name: string) => FACTS.test(name) || LOG.test(name) || OTHERS.test(name);
   const keys = join(folder, "keys");
   const sockets = [...new Set([run, join(state, "run")])];
   return [

@@ -1,0 +1,49 @@
+import { closeSync, openSync } from "node:fs";
+import Database from "libsql";
+
+/**
+ * One daemon per state folder. Node has no flock, so the lock is an exclusive SQLite transaction that stays open for the
+ * daemon's life. The system releases it when the process dies, however it dies.
+ *
+ * Nothing else may open lock.db: closing any descriptor of the file would drop the lock (POSIX).
+ */
+export class StateLock {
+  readonly #db: Database.Database;
+
+  /** null: another daemon holds it. Throws when the file cannot be created or locked. */
+  static take(file: string): StateLock | null {
+    createPrivate(file);
+    const db = new Database(file, { timeout: 0 });
+    try {
+      db.exec("BEGIN EXCLUSIVE");
+      return new StateLock(db);
+    } catch (error) {
+      db.close();
+      if (isBusy(error)) return null;
+      throw error;
+    }
+  }
+
+  private constructor(db: Database.Database) {
+    this.#db = db;
+  }
+
+  release(): void {
+    if (!this.#db.open) return;
+    // libsql may close the file only after a garbage collection; the rollback ends the lock now.
+    this.#db.exec("ROLLBACK");
+    this.#db.close();
+  }
+}
+
+function createPrivate(file: string): void {
+  try {
+    closeSync(openSync(file, "wx", 0o600));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  }
+}
+
+function isBusy(error: unknown): boolean {
+  return error instanceof Error && "code" in error && String(error.code).startsWith("SQLITE_BUSY");
+}
