@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
+import type { UsageRecord } from "../../src/usage/record.ts";
 import { until } from "./until.ts";
 
 /** The built program, as a person gets it. */
@@ -80,6 +81,13 @@ export async function startServing(
   const running = start(t, home, ["run", ...(options.args ?? [])], options);
   const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
   return { ...running, port: Number(port), url: `http://127.0.0.1:${port}` };
+}
+
+/** Every record in the usage log, as `keybearer usage export` prints them. */
+export async function exportedRecords(t: Test, home: string): Promise<readonly UsageRecord[]> {
+  const { code, stdout, stderr } = await command(t, home, ["usage", "export", "--json"]);
+  if (code !== 0) throw new Error(`usage export ended with ${code}: ${stderr}`);
+  return JSON.parse(stdout);
 }
 
 export function builtProgram(): string {

@@ -1,0 +1,134 @@
+import { rmSync, statSync } from "node:fs";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import Database from "libsql";
+import t, { type Test } from "tap";
+import { startDaemon } from "../../src/daemon.ts";
+import type { Places } from "../../src/places.ts";
+import { command, exportedRecords, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { credentials, recordsIn, startLimited, startPlayGateway, tally } from "../doubles/limited-journey.ts";
+import { until } from "../doubles/until.ts";
+
+/** A home whose daemon has one tool, codex, before a gateway that does what the header x-play says. */
+async function scene(t: Test) {
+  const gateway = await startPlayGateway(t);
+  const { key, token, hash } = credentials();
+  const home = await newHome(t);
+  const configure = (port: number) =>
+    saveConfig(
+      home,
+      `listen: localhost:${port}\ngateway: ${gateway.baseUrl}\ntools: { codex: { key: ${key}, token: "${hash}" } }\n`,
+    );
+  await configure(0);
+  const ask = (url: string, play: string) =>
+    fetch(`${url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json", "x-play": play },
+      body: '{"model":"penny","messages":[]}',
+    });
+  return { home, gateway, configure, ask };
+}
+
+async function endsOf(t: Test, home: string): Promise<Record<string, number>> {
+  return tally((await exportedRecords(t, home)).map(({ end }) => end));
+}
+
+t.test(
+  "without its socket file a daemon is still the only one, and its open records stay open",
+  async (t) => {
+    const { home, gateway, ask } = await scene(t);
+    const first = await startServing(t, home);
+    const running = ask(first.url, "hang");
+    await until("the gateway has the request", () => gateway.running() === 1);
+    rmSync(join(home, "run", "control.sock"));
+    const second = await command(t, home, ["run"]);
+    t.match(second, { code: 75, stderr: /already running here/ });
+    t.same(await endsOf(t, home), { null: 1 }, "the record is still running");
+    gateway.release();
+    t.equal((await running).status, 200);
+    first.child.kill("SIGTERM");
+    t.match(await first.ended, { code: 0 });
+    t.same(await endsOf(t, home), { complete: 1 });
+  },
+);
+
+t.test("a control socket that vanishes with its folder comes back by itself", async (t) => {
+  const { home } = await scene(t);
+  const running = await startServing(t, home);
+  const run = join(home, "run");
+  rmSync(run, { recursive: true });
+  await until("status answers again", async () => (await command(t, home, ["status"])).code === 0);
+  t.equal(statSync(run).mode & 0o777, 0o700);
+  t.match(running.stderr(), /control socket .* was gone and is back/);
+});
+
+t.test("a start that finds its port taken changes no record", async (t) => {
+  const { home, gateway, configure, ask } = await scene(t);
+  const first = await startServing(t, home);
+  const cut = ask(first.url, "hang").catch(() => null);
+  await until("the gateway has the request", () => gateway.running() === 1);
+  first.child.kill("SIGKILL");
+  await Promise.all([first.ended, cut]);
+
+  const other = createServer();
+  await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => void other.close());
+  const address = other.address();
+  await configure(typeof address === "object" && address !== null ? address.port : 0);
+  t.match(await command(t, home, ["run"]), { code: 69 });
+  t.same(await endsOf(t, home), { null: 1 }, "the record is as kill -9 left it");
+
+  await configure(0);
+  await startServing(t, home);
+  t.same(await endsOf(t, home), { interrupted: 1 });
+});
+
+t.test("a start that fails late leaves nothing behind: the next one in the same process works", async (t) => {
+  const { places, home } = await startAndStop(t);
+  const other = createServer();
+  await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => void other.close());
+  const address = other.address();
+  const port = typeof address === "object" && address !== null ? address.port : 0;
+  await saveConfig(home, `listen: localhost:${port}\n${NO_GATEWAY}`);
+  await t.rejects(begin(places), { message: /is taken/ });
+  await saveConfig(home, `listen: localhost:0\n${NO_GATEWAY}`);
+  const daemon = await begin(places);
+  t.equal((await fetch(`http://127.0.0.1:${daemon.port}/healthz`)).status, 200);
+  await daemon.stop(0);
+});
+
+t.test(
+  "while a stop waits for the usage log no other daemon starts, and finished calls stay finished",
+  async (t) => {
+    const journey = await startLimited(t, "");
+    const { places, gateway, daemon } = journey;
+    const calls = Array.from({ length: 30 }, () => journey.call({ play: "hang" }));
+    await until("the gateway has them all", () => gateway.running() === 30);
+    const locker = new Database(places.usage, { timeout: 1000 });
+    locker.exec("BEGIN IMMEDIATE");
+    gateway.release();
+    for (const call of calls) t.equal((await call).status, 200);
+    const stopped = daemon.stop(0);
+    await t.rejects(begin(places), { message: /still stopping/ });
+    locker.exec("ROLLBACK");
+    locker.close();
+    await stopped;
+    const next = await begin(places);
+    t.same(tally(recordsIn(places.usage).map(({ end }) => String(end))), { complete: 30 });
+    await next.stop(0);
+  },
+);
+
+const NO_GATEWAY = "gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET } }\n";
+
+function begin(places: Places) {
+  return startDaemon({ places, env: {}, logTo: { write: () => {} } });
+}
+
+/** A home that a daemon has used before. */
+async function startAndStop(t: Test): Promise<{ places: Places; home: string }> {
+  const { places, home, daemon } = await startLimited(t, "");
+  await daemon.stop(0);
+  return { places, home };
+}
