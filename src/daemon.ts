@@ -23,8 +23,8 @@ import { createVault, type Vault } from "./mirror/vault.ts";
 import type { Newcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { createForwarder } from "./proxy/forward.ts";
+import { createKeyHealth } from "./proxy/key-health.ts";
 import { hostsOf, type Port } from "./proxy/server.ts";
-import { createStandings } from "./proxy/standing.ts";
 import { createWays } from "./proxy/ways.ts";
 import { keyWarnings, Reload, wantsOf } from "./reload.ts";
 import { joined } from "./secret-set.ts";
@@ -90,7 +90,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const mirror = openMirror(books, { clock, log, vault, snapshot, agentFor: ways.agentFor });
   // The sandbox is another one each time, and gone once there is a config.yaml.
   if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
-  const standings = createStandings(clock, books.ledger.ask(readLastUses) ?? new Map());
+  const keyHealth = createKeyHealth(clock, books.ledger.ask(readLastUses) ?? new Map());
 
   const closeAll = () =>
     Promise.all([reload.close(), newcomer?.stop(), control.close(), closeBooks(books, mirror)]);
@@ -99,7 +99,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   };
 
   const port = await openDataPort(first.config.listen, {
-    ...{ clock, log, standings, followed: tail.followed, tell: tail.tell, ...books },
+    ...{ clock, log, keyHealth, followed: tail.followed, tell: tail.tell, ...books },
     ...{ snapshot, ways, forwarder: createForwarder(clock), owners },
     ...{ hosts: () => gate.hosts, stopping: () => gate.stopping, sandbox: onSandbox },
     rereadKey: (tool) => void reread(tool),
@@ -109,7 +109,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   });
   gate.hosts = hostsOf(port.port);
 
-  const seen = { configPath: places.config, reload, standings, ...books, mirror, startedAt, clock };
+  const seen = { configPath: places.config, reload, keyHealth, ...books, mirror, startedAt, clock };
   const standing = () => ({ listen: port.addresses, sandbox: onSandbox(), dashboard: dashboard.status() });
   const status = () => statusOf({ version: running, ...standing(), ...seen });
   const owner = { ...createTrusting({ reload, keyring, log }), ...createAllowances(books, booksMeans) };

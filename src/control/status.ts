@@ -5,7 +5,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
-import type { Standings } from "../proxy/standing.ts";
+import type { KeyHealth } from "../proxy/key-health.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Aside, Work } from "../usage/ledger/state.ts";
 import type { Strangers } from "../usage/strangers.ts";
@@ -92,7 +92,7 @@ export interface StatusMeans {
     readonly problems: readonly Problem[];
     readonly loadedAt: number;
   };
-  readonly standings: Standings;
+  readonly keyHealth: KeyHealth;
   readonly limiter: Pick<Limiter, "levels">;
   readonly ledger: Ledger;
   readonly strangers: Strangers;
@@ -101,10 +101,10 @@ export interface StatusMeans {
 }
 
 export async function statusOf(means: StatusMeans): Promise<Status> {
-  const { standings, limiter, clock } = means;
+  const { keyHealth, limiter, clock } = means;
   const { snapshot, problems, loadedAt } = means.reload;
   const tools = Object.values(snapshot.config.tools);
-  const seen = { standings, limiter, mirror: means.mirror, config: snapshot.config, now: clock.now() };
+  const seen = { keyHealth, limiter, mirror: means.mirror, config: snapshot.config, now: clock.now() };
   return {
     version: means.version,
     pid: process.pid,

@@ -7,15 +7,15 @@ import { type Closing, type Opening, type UsageRecord, wholeRecord } from "../us
 import type { Strangers } from "../usage/strangers.ts";
 import { callOf } from "./counting.ts";
 import { NOTHING_SENT, type Outcome } from "./exchange.ts";
+import type { KeyHealth } from "./key-health.ts";
 import { closingOf, openingOf } from "./recording.ts";
 import type { Request } from "./request.ts";
 import type { Running } from "./running.ts";
-import type { Standings } from "./standing.ts";
 
 export interface SettleMeans {
   readonly clock: Clock;
   readonly log: LineLogger;
-  readonly standings: Standings;
+  readonly keyHealth: KeyHealth;
   readonly ledger: Ledger;
   readonly prices: Prices;
   readonly strangers: Strangers;
@@ -48,7 +48,7 @@ export function settle(request: Request, ended: Outcome, means: SettleMeans): vo
   request.settled = true;
   means.running.remove(request);
   if (tool !== null && key !== null && outcome.end !== "refused") {
-    means.standings.note(tool.name, key, outcome);
+    means.keyHealth.note(tool.name, key, outcome);
     if (outcome.status === 401) means.rereadKey(tool.name);
   }
   const opening = request.opening ?? openingOf(request);
