@@ -128,7 +128,7 @@ function spent(detail: Cause["detail"] | null, tail: string): Failed {
   return failed("balance-or-quota", `balance or quota: ${what}${tail}`, next);
 }
 
-function ended({ detail, key }: Cause, tail: string): Failed {
+function ended({ detail, concernsKey }: Cause, tail: string): Failed {
   if (detail === "expired") {
     const next = "change its expiry in the console, or create a new key";
     return failed("expired", `expired key: the key's time is over${tail}`, next);
@@ -137,7 +137,7 @@ function ended({ detail, key }: Cause, tail: string): Failed {
     const next = "enable it in the console, or create a new key";
     return failed("disabled", `disabled key: the key was switched off in the console${tail}`, next);
   }
-  const why = `the gateway refuses ${key ? "the key" : "the list of models"}${tail}`;
+  const why = `the gateway refuses ${concernsKey ? "the key" : "the list of models"}${tail}`;
   return failed("unknown", why, "look at the key in the console");
 }
 
@@ -146,7 +146,7 @@ export function byFacts({ state }: KeyFacts): Failed | null {
   const tail = ", says the gateway of this key";
   if (state === "active") return null;
   if (state === "key-quota" || state === "balance" || state === "subscription") return spent(state, tail);
-  return ended({ name: "unknown", key: true, advice: "", detail: state }, tail);
+  return ended({ name: "unknown", concernsKey: true, advice: "", detail: state }, tail);
 }
 
 export function rather(address: string): string {

@@ -14,7 +14,7 @@ export interface Cause {
   readonly name: CauseName;
   readonly detail?: CauseDetail;
   /** Whether the gateway refused the key itself, so that reading it again may help. */
-  readonly key: boolean;
+  readonly concernsKey: boolean;
   /** What the owner can do about it. */
   readonly advice: string;
 }
@@ -37,12 +37,12 @@ interface Rule {
 
 const KEY_UNKNOWN: Cause = {
   name: "incomplete-key",
-  key: true,
+  concernsKey: true,
   advice: "the gateway does not know this key: copy it whole from the console, or create a new one",
 };
 const KEY_ENDED: Cause = {
   name: "unknown",
-  key: true,
+  concernsKey: true,
   advice: "the key was disabled or has expired: enable it in the console, or create a new one",
 };
 const KEY_DISABLED: Cause = {
@@ -57,12 +57,12 @@ const KEY_EXPIRED: Cause = {
 };
 const GROUP: Cause = {
   name: "group-unavailable",
-  key: false,
+  concernsKey: false,
   advice: "the key's group is not enabled or lacks this model: check group and model in the console",
 };
 const BALANCE: Cause = {
   name: "balance-or-quota",
-  key: false,
+  concernsKey: false,
   advice: "the balance, the subscription or the key's own quota is used up: check them in the console",
 };
 const KEY_QUOTA: Cause = {
@@ -82,16 +82,16 @@ const ACCOUNT: Cause = {
 };
 const BASE_URL: Cause = {
   name: "wrong-base-url",
-  key: false,
+  concernsKey: false,
   advice: "nothing of the gateway's answers at this address: check base_url in config.yaml",
 };
 const RATE: Cause = {
   name: "rate-limit",
-  key: false,
+  concernsKey: false,
   advice: "too many requests at once: wait, then try again",
 };
-const UNKNOWN: Cause = { name: "unknown", key: false, advice: "see the gateway's own words" };
-const KEY_REFUSED: Cause = { ...UNKNOWN, key: true };
+const UNKNOWN: Cause = { name: "unknown", concernsKey: false, advice: "see the gateway's own words" };
+const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true };
 
 /**
  * Codes and texts of sub2api, new-api, one-api, LiteLLM and OpenRouter. The first that fits holds: quota comes before

@@ -37,7 +37,7 @@ export function createKeyHealth(clock: Clock, before: ReadonlyMap<string, number
         return;
       }
       // A rate limit passes by itself, and an unnamed error is not about the key.
-      if (cause.name === "rate-limit" || (cause.name === "unknown" && !cause.key)) return;
+      if (cause.name === "rate-limit" || (cause.name === "unknown" && !cause.concernsKey)) return;
       const before = refused.get(tool);
       const same = before !== undefined && before.key === key.fingerprint && before.cause === cause.name;
       refused.set(tool, {

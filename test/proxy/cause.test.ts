@@ -271,7 +271,7 @@ t.test("what some gateways say more finely is kept beside the name", async (t) =
 });
 
 t.test("a refused key is worth reading again, a refused balance is not", async (t) => {
-  const key = (status: number, body: string) => causeOf({ status, contentType: "", body })?.key;
+  const key = (status: number, body: string) => causeOf({ status, contentType: "", body })?.concernsKey;
   t.equal(key(401, flat("INVALID_API_KEY", "Invalid API key")), true);
   t.equal(key(401, flat("API_KEY_DISABLED", "API key is disabled")), true);
   t.equal(key(401, "who knows"), true);
@@ -280,7 +280,7 @@ t.test("a refused key is worth reading again, a refused balance is not", async (
 });
 
 t.test("only what the owner must mend forbids trying again", async (t) => {
-  const all = (name: CauseName) => isForTheOwner({ name, key: false, advice: "" });
+  const all = (name: CauseName) => isForTheOwner({ name, concernsKey: false, advice: "" });
   for (const name of ["incomplete-key", "group-unavailable", "balance-or-quota", "wrong-base-url"] as const)
     t.ok(all(name));
   for (const name of ["rate-limit", "unknown"] as const) t.notOk(all(name));
