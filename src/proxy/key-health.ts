@@ -36,8 +36,8 @@ export function createKeyHealth(clock: Clock, before: ReadonlyMap<string, number
         if (status < 400) refused.delete(tool);
         return;
       }
-      // A rate limit passes by itself, and an unnamed error is not about the key.
-      if (cause.name === "rate-limit" || (cause.name === "unknown" && !cause.concernsKey)) return;
+      // An unknown model or a wrong path says nothing about the key. The usage log has these refusals.
+      if (!cause.concernsKey) return;
       const before = refused.get(tool);
       const same = before !== undefined && before.key === key.fingerprint && before.cause === cause.name;
       refused.set(tool, {
