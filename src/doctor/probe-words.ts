@@ -137,8 +137,11 @@ function ended({ detail, concernsKey }: Cause, tail: string): Failed {
     const next = "enable it in the console, or create a new key";
     return failed("disabled", `disabled key: the key was switched off in the console${tail}`, next);
   }
-  const why = `the gateway refuses ${concernsKey ? "the key" : "the list of models"}${tail}`;
-  return failed("unknown", why, "look at the key in the console");
+  if (!concernsKey) {
+    const why = `the key could not be checked: the gateway refuses the list of models${tail}`;
+    return failed("unknown", why, "requests may still work; the gateway's own words say why the list does not");
+  }
+  return failed("unknown", `the gateway refuses the key${tail}`, "look at the key in the console");
 }
 
 /** The list was given or refused without a reason, and the key's own facts say more. null: all is well by them. */
