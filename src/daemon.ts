@@ -23,6 +23,7 @@ import { createVault, type Vault } from "./mirror/vault.ts";
 import type { Newcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { createForwarder } from "./proxy/forward.ts";
+import { GatewayHealth } from "./proxy/gateway-health.ts";
 import { createKeyHealth } from "./proxy/key-health.ts";
 import { hostsOf, type Port } from "./proxy/server.ts";
 import { createWays } from "./proxy/ways.ts";
@@ -74,7 +75,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
-    ways.keepOnly(Object.values(to.config.gateways));
+    for (const each of [ways, gatewayHealth]) each.keepOnly(Object.values(to.config.gateways));
     books.limiter.change(to.config);
     if (onSandbox()) endSandbox(newcomer, mirror, log);
     mirror.change(to);
@@ -91,7 +92,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   // The sandbox is another one each time, and gone once there is a config.yaml.
   if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const keyHealth = createKeyHealth(clock, books.ledger.ask(readLastUses) ?? new Map());
-
+  const gatewayHealth = new GatewayHealth(clock);
   const closeAll = () =>
     Promise.all([reload.close(), newcomer?.stop(), control.close(), closeBooks(books, mirror)]);
   const reread = async (tool: string) => {
@@ -99,7 +100,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   };
 
   const port = await openDataPort(first.config.listen, {
-    ...{ clock, log, keyHealth, followed: tail.followed, tell: tail.tell, ...books },
+    ...{ clock, log, keyHealth, gatewayHealth, followed: tail.followed, tell: tail.tell, ...books },
     ...{ snapshot, ways, forwarder: createForwarder(clock), owners },
     ...{ hosts: () => gate.hosts, stopping: () => gate.stopping, sandbox: onSandbox },
     rereadKey: (tool) => void reread(tool),
@@ -109,9 +110,9 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   });
   gate.hosts = hostsOf(port.port);
 
-  const seen = { configPath: places.config, reload, keyHealth, ...books, mirror, startedAt, clock };
+  const seen = { reload, keyHealth, gatewayHealth, ...books, mirror, startedAt, clock };
   const standing = () => ({ listen: port.addresses, sandbox: onSandbox(), dashboard: dashboard.status() });
-  const status = () => statusOf({ version: running, ...standing(), ...seen });
+  const status = () => statusOf({ version: running, configPath: places.config, ...standing(), ...seen });
   const owner = { ...createTrusting({ reload, keyring, log }), ...createAllowances(books, booksMeans) };
   const probing = createProbing({ clock, snapshot, agentFor: ways.agentFor, ...books });
   const shown = { places, clock, log, books, mirror, tail, status, snapshot, port, probing, reload };

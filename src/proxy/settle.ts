@@ -7,6 +7,7 @@ import { type Closing, type Opening, type UsageRecord, wholeRecord } from "../us
 import type { Strangers } from "../usage/strangers.ts";
 import { callOf } from "./counting.ts";
 import { NOTHING_SENT, type Outcome } from "./exchange.ts";
+import type { GatewayHealth } from "./gateway-health.ts";
 import type { KeyHealth } from "./key-health.ts";
 import { closingOf, openingOf } from "./recording.ts";
 import type { Request } from "./request.ts";
@@ -16,6 +17,7 @@ export interface SettleMeans {
   readonly clock: Clock;
   readonly log: LineLogger;
   readonly keyHealth: KeyHealth;
+  readonly gatewayHealth: GatewayHealth;
   readonly ledger: Ledger;
   readonly prices: Prices;
   readonly strangers: Strangers;
@@ -47,6 +49,7 @@ export function settle(request: Request, ended: Outcome, means: SettleMeans): vo
   const outcome = request.cut ? { ...ended, end: "interrupted" as const } : ended;
   request.settled = true;
   means.running.remove(request);
+  if (request.gateway !== null) means.gatewayHealth.note(request.gateway, outcome);
   if (tool !== null && key !== null && outcome.end !== "refused") {
     means.keyHealth.note(tool.name, key, outcome);
     if (outcome.status === 401) means.rereadKey(tool.name);

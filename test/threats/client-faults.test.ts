@@ -9,6 +9,7 @@ import { createLimiter } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
 import { createLogger } from "../../src/logger.ts";
 import { createForwarder } from "../../src/proxy/forward.ts";
+import { GatewayHealth } from "../../src/proxy/gateway-health.ts";
 import { handle } from "../../src/proxy/handle.ts";
 import { handleUpgrade } from "../../src/proxy/handle-upgrade.ts";
 import { createKeyHealth } from "../../src/proxy/key-health.ts";
@@ -151,6 +152,7 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
     clock: systemClock,
     log,
     keyHealth: createKeyHealth(systemClock),
+    gatewayHealth: new GatewayHealth(systemClock),
     ledger,
     prices: createPrices(),
     strangers: createStrangers(),
