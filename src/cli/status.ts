@@ -48,7 +48,7 @@ export function inWords(status: Status, now: number, width: number): string {
   for (const gateway of gateways) {
     const failing = failingInWords(gateway, now);
     if (failing === null) continue;
-    lines.push("", wrapped(`${gateway.name}: ${failing}`, width));
+    lines.push("", wrapped(`gateway ${gateway.name}: ${failing}`, width));
     if (gateway.next !== null) lines.push(`  → ${gateway.next}`);
   }
   for (const tool of tools.filter(({ why }) => why !== null)) {

@@ -68,8 +68,11 @@ t.test("a gateway that goes down is failing, with since, count and why, until it
   t.ok((since ?? 0) >= (reached.since ?? 0) && (since ?? 0) <= Date.now());
   for (let sent = 0; sent < 4; sent += 1) t.equal(await status(), 502);
   const failing = {
-    ...{ state: "failing", since, failures: 5, next: "keybearer doctor" },
+    state: "failing",
+    since,
+    failures: 5,
     why: "nothing listens there (ECONNREFUSED)",
+    next: "keybearer doctor",
   };
   t.match(await gateway(), failing);
 
@@ -80,7 +83,7 @@ t.test("a gateway that goes down is failing, with since, count and why, until it
   t.match(words.stdout, /^gateway +state +tools +address$/m);
   t.match(words.stdout, /^main +failing +1 +http:\/\//m);
   const line =
-    /^main: failing since \d\d:\d\d \(5 requests\): nothing listens there\s+\(ECONNREFUSED\)\n {2}→ keybearer doctor$/m;
+    /^gateway main: failing since [-\d ]*\d\d:\d\d \(5 requests\): nothing listens there\s+\(ECONNREFUSED\)\n {2}→ keybearer doctor$/m;
   t.match(words.stdout, line);
   const long = words.stdout.split("\n").filter((row) => /^(?:gateway|main)/.test(row) && row.length > 80);
   t.strictSame(long, [], "80 columns are enough");
@@ -90,8 +93,11 @@ t.test("a gateway that goes down is failing, with since, count and why, until it
   await until("the open page shows it", () => onPage()?.failures === 5);
   t.match(onPage(), failing);
   const found = await examine({
-    ...{ places, env: {}, now: Date.now(), elsewhere: async () => [] },
+    places,
+    env: {},
+    now: Date.now(),
     node: { version: process.version, path: process.execPath },
+    elsewhere: async () => [],
   });
   t.match(
     found.filter(({ about }) => about === "gateway main"),
