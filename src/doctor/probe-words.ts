@@ -139,7 +139,11 @@ function ended({ detail, concernsKey }: Cause, tail: string): Failed {
   }
   if (!concernsKey) {
     const why = `the key could not be checked: the gateway refuses the list of models${tail}`;
-    return failed("unknown", why, "requests may still work; the gateway's own words say why the list does not");
+    return failed(
+      "unknown",
+      why,
+      "requests may still work; the gateway's own words say why the list does not",
+    );
   }
   return failed("unknown", `the gateway refuses the key${tail}`, "look at the key in the console");
 }
