@@ -24,8 +24,9 @@ import { createVault, type Vault } from "./mirror/vault.ts";
 import type { Newcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { createForwarder } from "./proxy/forward.ts";
+import { GatewayHealth } from "./proxy/gateway-health.ts";
+import { createKeyHealth } from "./proxy/key-health.ts";
 import { hostsOf } from "./proxy/server.ts";
-import { createStandings } from "./proxy/standing.ts";
 import { createWays } from "./proxy/ways.ts";
 import { reason } from "./reason.ts";
 import { keyWarnings, Reload, wantsOf } from "./reload.ts";
@@ -108,7 +109,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
-    ways.keepOnly(Object.values(to.config.gateways));
+    for (const each of [ways, gatewayHealth]) each.keepOnly(Object.values(to.config.gateways));
     books.limiter.change(to.config);
     if (onSandbox()) endSandbox(newcomer, mirror, log);
     mirror.change(to);
@@ -128,7 +129,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("stop the mirror", () => mirror.stop());
   // The sandbox is another one each time, and gone once there is a config.yaml.
   if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
-  const standings = createStandings(clock, books.ledger.ask(readLastUses) ?? new Map());
+  const keyHealth = createKeyHealth(clock, books.ledger.ask(readLastUses) ?? new Map());
+  const gatewayHealth = new GatewayHealth(clock);
 
   const status = () =>
     statusOf({
@@ -138,7 +140,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       dashboard: dashboard.status(),
       configPath: places.config,
       reload,
-      standings,
+      keyHealth,
+      gatewayHealth,
       ...books,
       mirror,
       startedAt,
@@ -179,7 +182,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   port.serve({
     clock,
     log,
-    standings,
+    keyHealth,
+    gatewayHealth,
     followed: tail.followed,
     tell: tail.tell,
     ...books,

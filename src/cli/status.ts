@@ -6,9 +6,10 @@ import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
 import { screenOf, wrapped } from "./columns.ts";
+import { failingInWords, gatewayTable } from "./gateway-lines.ts";
 import { alarmInWords } from "./mirror/alarm-words.ts";
 import { kindInWords, lastSync, trouble } from "./mirror/headline.ts";
-import { ago, table, visibleLines } from "./table.ts";
+import { ago, visibleLines } from "./table.ts";
 import { toolTable } from "./tools/tool-table.ts";
 
 export function statusCommand(): Command {
@@ -40,13 +41,16 @@ export function inWords(status: Status, now: number, width: number): string {
       ? `the sandbox answers; ${config.path} takes over when it is there`
       : `${config.path}, revision ${config.revision}, loaded ${ago(now - config.loaded_at)} ago`,
     "",
-    table(
-      ["gateway", "address", "tools"],
-      gateways.map((gateway) => [gateway.name, gateway.base_url, String(gateway.tools)]),
-    ),
+    ...gatewayTable(gateways, width),
     "",
-    toolTable(tools, now, width).join("\n"),
+    ...toolTable(tools, now, width),
   ];
+  for (const gateway of gateways) {
+    const failing = failingInWords(gateway, now);
+    if (failing === null) continue;
+    lines.push("", wrapped(`gateway ${gateway.name}: ${failing}`, width));
+    if (gateway.next !== null) lines.push(`  → ${gateway.next}`);
+  }
   for (const tool of tools.filter(({ why }) => why !== null)) {
     const since = tool.refused ? `, for ${ago(now - tool.refused.since)} now` : "";
     lines.push("", wrapped(`${tool.name}: ${tool.why}${since}`, width));

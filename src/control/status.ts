@@ -1,11 +1,13 @@
 import { freemem } from "node:os";
 import type { Clock } from "../clock.ts";
 import type { Problem } from "../config/problem.ts";
+import type { Gateway, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
-import type { Standings } from "../proxy/standing.ts";
+import type { GatewayCondition, GatewayHealth } from "../proxy/gateway-health.ts";
+import type { KeyHealth } from "../proxy/key-health.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Aside, Work } from "../usage/ledger/state.ts";
 import type { Strangers } from "../usage/strangers.ts";
@@ -48,12 +50,15 @@ export interface DashboardStatus {
   readonly why: string | null;
 }
 
-export interface GatewayStatus {
+/** A gateway, and whether it can be reached: `state`, `since`, `failures` and `why`. */
+export interface GatewayStatus extends GatewayCondition {
   readonly name: string;
   readonly base_url: string;
   readonly messages_url: string;
   readonly tools: number;
   readonly groups: readonly string[];
+  /** What to type next; null when nothing is needed. */
+  readonly next: string | null;
 }
 
 /** How the usage log is. */
@@ -92,7 +97,8 @@ export interface StatusMeans {
     readonly problems: readonly Problem[];
     readonly loadedAt: number;
   };
-  readonly standings: Standings;
+  readonly keyHealth: KeyHealth;
+  readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
   readonly ledger: Ledger;
   readonly strangers: Strangers;
@@ -101,10 +107,10 @@ export interface StatusMeans {
 }
 
 export async function statusOf(means: StatusMeans): Promise<Status> {
-  const { standings, limiter, clock } = means;
+  const { keyHealth, limiter, clock } = means;
   const { snapshot, problems, loadedAt } = means.reload;
   const tools = Object.values(snapshot.config.tools);
-  const seen = { standings, limiter, mirror: means.mirror, config: snapshot.config, now: clock.now() };
+  const seen = { keyHealth, limiter, mirror: means.mirror, config: snapshot.config, now: clock.now() };
   return {
     version: means.version,
     pid: process.pid,
@@ -114,17 +120,32 @@ export async function statusOf(means: StatusMeans): Promise<Status> {
     config: { path: means.configPath, revision: snapshot.revision, loaded_at: loadedAt },
     problems: [...problems, ...snapshot.warnings],
     tools: tools.map((tool) => toolStatus(tool, snapshot.keyOf(tool), seen)),
-    gateways: Object.values(snapshot.config.gateways).map((gateway) => ({
-      name: gateway.name,
-      base_url: gateway.baseUrl,
-      messages_url: gateway.messagesUrl,
-      tools: tools.filter((tool) => tool.gateway === gateway.name).length,
-      groups: Object.keys(gateway.groups),
-    })),
+    gateways: Object.values(snapshot.config.gateways).map((gateway) =>
+      gatewayStatus(gateway, tools, means.gatewayHealth.of(gateway)),
+    ),
     usage: usageStatus(means),
     consoles: means.mirror.status(),
     dashboard: means.dashboard,
     machine: await machine(),
+  };
+}
+
+function gatewayStatus(
+  gateway: Gateway,
+  tools: readonly Tool[],
+  { state, since, failures, why }: GatewayCondition,
+): GatewayStatus {
+  return {
+    name: gateway.name,
+    base_url: gateway.baseUrl,
+    messages_url: gateway.messagesUrl,
+    tools: tools.filter((tool) => tool.gateway === gateway.name).length,
+    groups: Object.keys(gateway.groups),
+    state,
+    since,
+    failures,
+    why,
+    next: state === "failing" ? "keybearer doctor" : null,
   };
 }
 

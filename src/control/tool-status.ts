@@ -6,7 +6,7 @@ import { systemCalendar } from "../limits/windows.ts";
 import { endInWords } from "../limits/words.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
-import type { Refused, Standings } from "../proxy/standing.ts";
+import type { KeyHealth, KeyRefusal } from "../proxy/key-health.ts";
 
 export type ToolState =
   | "active"
@@ -35,7 +35,7 @@ export interface ToolStatus {
   /** What to type next; null when nothing is needed. */
   readonly next: string | null;
   /** How the gateway refuses this tool's key, since when and why. */
-  readonly refused: Refused | null;
+  readonly refused: KeyRefusal | null;
   readonly limits: readonly LimitStatus[];
   /** Calls under way, and requests that wait for room. */
   readonly running: number;
@@ -64,7 +64,7 @@ export interface LimitStatus {
 }
 
 export interface ToolMeans {
-  readonly standings: Pick<Standings, "of" | "lastUse">;
+  readonly keyHealth: Pick<KeyHealth, "of" | "lastUse">;
   readonly limiter: Pick<Limiter, "levels">;
   readonly mirror: Pick<Mirror, "factsOf">;
   readonly config: Pick<Config, "gateways">;
@@ -72,20 +72,20 @@ export interface ToolMeans {
 }
 
 export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolStatus {
-  const { standings, limiter } = means;
-  const refused = standings.of(tool.name);
+  const { keyHealth, limiter } = means;
+  const refused = keyHealth.of(tool.name);
   // What was refused was another key; this one has not been tried.
-  const stands = key.state === "ready" && refused?.key === key.key.fingerprint ? refused : null;
+  const currentRefusal = key.state === "ready" && refused?.key === key.key.fingerprint ? refused : null;
   const standing = limiter.levels(tool);
   return {
     name: tool.name,
-    ...stateInWords(tool, key, stands, means),
+    ...stateInWords(tool, key, currentRefusal, means),
     gateway: tool.gateway,
     group: tool.group,
     key: key.state === "ready" ? key.key.fingerprint : null,
     tokens: tool.tokens.length,
-    last_use: standings.lastUse(tool.name),
-    refused: stands,
+    last_use: keyHealth.lastUse(tool.name),
+    refused: currentRefusal,
     limits: limitStatuses(tool, standing),
     running: standing.running,
     waiting: standing.waiting,
@@ -116,7 +116,7 @@ function concurrentStatus({ limits }: Tool, running: number | null): LimitStatus
 /** The same from the file alone: whether the key can be had is not known, and no command is run to find out. */
 export function toolStatusOffline(tool: Tool, config: Config, now: number): ToolStatus {
   const nothing: ToolMeans = {
-    standings: { of: () => null, lastUse: () => null },
+    keyHealth: { of: () => null, lastUse: () => null },
     limiter: { levels: () => ({ levels: [], running: 0, waiting: 0 }) },
     mirror: { factsOf: () => null },
     config,
@@ -149,7 +149,7 @@ function needsToken(tool: Tool): boolean {
 function stateInWords(
   tool: Tool,
   key: KeyState,
-  refused: Refused | null,
+  refused: KeyRefusal | null,
   { config, now }: ToolMeans,
 ): Pick<ToolStatus, "state" | "why" | "next"> {
   const { name, group } = tool;

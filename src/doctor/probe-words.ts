@@ -128,7 +128,7 @@ function spent(detail: Cause["detail"] | null, tail: string): Failed {
   return failed("balance-or-quota", `balance or quota: ${what}${tail}`, next);
 }
 
-function ended({ detail, key }: Cause, tail: string): Failed {
+function ended({ detail, concernsKey }: Cause, tail: string): Failed {
   if (detail === "expired") {
     const next = "change its expiry in the console, or create a new key";
     return failed("expired", `expired key: the key's time is over${tail}`, next);
@@ -137,8 +137,15 @@ function ended({ detail, key }: Cause, tail: string): Failed {
     const next = "enable it in the console, or create a new key";
     return failed("disabled", `disabled key: the key was switched off in the console${tail}`, next);
   }
-  const why = `the gateway refuses ${key ? "the key" : "the list of models"}${tail}`;
-  return failed("unknown", why, "look at the key in the console");
+  if (!concernsKey) {
+    const why = `the key could not be checked: the gateway refuses the list of models${tail}`;
+    return failed(
+      "unknown",
+      why,
+      "requests may still work; the gateway's own words say why the list does not",
+    );
+  }
+  return failed("unknown", `the gateway refuses the key${tail}`, "look at the key in the console");
 }
 
 /** The list was given or refused without a reason, and the key's own facts say more. null: all is well by them. */
@@ -146,7 +153,7 @@ export function byFacts({ state }: KeyFacts): Failed | null {
   const tail = ", says the gateway of this key";
   if (state === "active") return null;
   if (state === "key-quota" || state === "balance" || state === "subscription") return spent(state, tail);
-  return ended({ name: "unknown", key: true, advice: "", detail: state }, tail);
+  return ended({ name: "unknown", concernsKey: true, advice: "", detail: state }, tail);
 }
 
 export function rather(address: string): string {

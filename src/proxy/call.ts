@@ -6,7 +6,14 @@ import type { AnswerHead } from "./answer-head.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import { Delivery } from "./delivery.ts";
 import { type End, type Exchange, type Outcome, outcomeOf } from "./exchange.ts";
-import { gatewayFailure, gatewayTimeout, uploadStopped } from "./failure.ts";
+import {
+  failureInWords,
+  frontProxyFailure,
+  gatewayFailure,
+  gatewayTimeout,
+  silenceInWords,
+  uploadStopped,
+} from "./failure.ts";
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
 import { mayTryAgain } from "./kept-connection.ts";
 import type { Passage } from "./passage.ts";
@@ -28,6 +35,7 @@ export class Call {
   /** null: there is no answer yet. */
   #delivery: Delivery | null = null;
   #end: End | null = null;
+  #failure: string | null = null;
   #bytesIn = 0;
   #triedAgain = false;
   #connected = false;
@@ -82,6 +90,7 @@ export class Call {
     if (this.#settled) return;
     const { key, metering, countText, gateway } = this.#exchange;
     this.#deadline.await("idle", gateway.timeouts.idle);
+    this.#failure = frontProxyFailure(answer);
     try {
       const firstByteElapsed = this.#clock.elapsed();
       const hearing = new Hearing(answer, { key, metering, countText, firstByteElapsed });
@@ -130,6 +139,7 @@ export class Call {
     // What breaks once it was settled, by our own hand often enough, must not cut the refusal that is being answered.
     if (this.#settled) return;
     this.#end ??= "gateway-failed";
+    this.#failure = failureInWords(error, { connected: this.#connected, answered: this.#hearing !== null });
     // After the first byte the connection is cut and nothing added: an ending of ours would look like the gateway's.
     if (this.#exchange.res.headersSent) this.#exchange.res.destroy();
     else {
@@ -144,6 +154,7 @@ export class Call {
     const unsaid = phase === "first_byte" && !req.complete && this.#passage?.taken === true;
     // A reader that takes nothing keeps it from sending. Either silence is the client's.
     this.#end ??= unsaid || res.writableNeedDrain ? "client-left" : "gateway-failed";
+    if (this.#end === "gateway-failed") this.#failure = silenceInWords(phase, ms);
     if (res.headersSent) res.destroy();
     else
       this.#settle(unsaid ? uploadStopped(ms) : gatewayTimeout(phase, ms, gateway.name, way.address.origin));
@@ -175,6 +186,7 @@ export class Call {
           end: this.#end ?? (refusal === null ? this.#endAsHeard(heard) : "gateway-failed"),
           status: res.headersSent ? res.statusCode : null,
           refusal,
+          failure: this.#failure,
           bytesIn: this.#bytesIn,
           arrived: this.#connected,
         }),

@@ -13,8 +13,11 @@ export type CauseDetail = "disabled" | "expired" | "key-quota" | "balance" | "su
 export interface Cause {
   readonly name: CauseName;
   readonly detail?: CauseDetail;
-  /** Whether the gateway refused the key itself, so that reading it again may help. */
-  readonly key: boolean;
+  /**
+   * true: every request with this key is refused until the owner changes the key, its group or the account.
+   * false: only this request is refused, for its model, its address or its rate.
+   */
+  readonly concernsKey: boolean;
   /** What the owner can do about it. */
   readonly advice: string;
 }
@@ -37,12 +40,12 @@ interface Rule {
 
 const KEY_UNKNOWN: Cause = {
   name: "incomplete-key",
-  key: true,
+  concernsKey: true,
   advice: "the gateway does not know this key: copy it whole from the console, or create a new one",
 };
 const KEY_ENDED: Cause = {
   name: "unknown",
-  key: true,
+  concernsKey: true,
   advice: "the key was disabled or has expired: enable it in the console, or create a new one",
 };
 const KEY_DISABLED: Cause = {
@@ -55,14 +58,19 @@ const KEY_EXPIRED: Cause = {
   detail: "expired",
   advice: "the key has expired: change its expiry in the console, or create a new one",
 };
+const MODEL: Cause = {
+  name: "group-unavailable",
+  concernsKey: false,
+  advice: "the key's group lacks this model: check group and model in the console",
+};
 const GROUP: Cause = {
   name: "group-unavailable",
-  key: false,
-  advice: "the key's group is not enabled or lacks this model: check group and model in the console",
+  concernsKey: true,
+  advice: "the key's group is not enabled: choose another group for the key in the console",
 };
 const BALANCE: Cause = {
   name: "balance-or-quota",
-  key: false,
+  concernsKey: true,
   advice: "the balance, the subscription or the key's own quota is used up: check them in the console",
 };
 const KEY_QUOTA: Cause = {
@@ -82,16 +90,16 @@ const ACCOUNT: Cause = {
 };
 const BASE_URL: Cause = {
   name: "wrong-base-url",
-  key: false,
+  concernsKey: false,
   advice: "nothing of the gateway's answers at this address: check base_url in config.yaml",
 };
 const RATE: Cause = {
   name: "rate-limit",
-  key: false,
+  concernsKey: false,
   advice: "too many requests at once: wait, then try again",
 };
-const UNKNOWN: Cause = { name: "unknown", key: false, advice: "see the gateway's own words" };
-const KEY_REFUSED: Cause = { ...UNKNOWN, key: true };
+const UNKNOWN: Cause = { name: "unknown", concernsKey: false, advice: "see the gateway's own words" };
+const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true };
 
 /**
  * Codes and texts of sub2api, new-api, one-api, LiteLLM and OpenRouter. The first that fits holds: quota comes before
@@ -121,7 +129,13 @@ const RULES: readonly Rule[] = [
   },
   {
     when: /group_(?:deleted|disabled|not_allowed)|not assigned to any group|model_not_found|no available channel|not supported by any configured account|no access to (?:model|any models)|not allowed to access model|model_access_denied|invalid model name passed|无权(?:访问|使用)|无可用渠道|可用渠道不存在|分组.{0,40}(?:弃用|停用|删除)/i,
-    cause: GROUP,
+    cause: MODEL,
+    finer: [
+      {
+        when: /group_(?:deleted|disabled|not_allowed)|not assigned to any group|no access to any models|无权(?:访问|使用)(?:任何模型|[^模]{0,40}分组)|分组.{0,40}(?:弃用|停用|删除)/i,
+        cause: GROUP,
+      },
+    ],
   },
   {
     when: /404 page not found|invalid url \(|"detail":\s*"not found"/i,

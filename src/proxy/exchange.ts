@@ -84,6 +84,8 @@ export interface Outcome extends Heard {
   readonly status: number | null;
   /** Set where nothing was answered yet and keybearer has to. */
   readonly refusal: Refusal | null;
+  /** Why there was no whole answer of the gateway's, in a few words; null: there was one, or it is not its fault. */
+  readonly failure: string | null;
   readonly bytesIn: number;
   /** Something of it may have reached the gateway: a connection was there. */
   readonly arrived: boolean;
@@ -102,6 +104,7 @@ export function outcomeOf(heard: Heard, sent: Omit<Outcome, keyof Heard>): Outco
     end: sent.end,
     status: sent.status,
     refusal: sent.refusal,
+    failure: sent.failure,
     bytesIn: sent.bytesIn,
     arrived: sent.arrived,
   };
@@ -113,6 +116,7 @@ export const NOTHING_SENT: Outcome = Object.freeze({
   end: "refused",
   status: null,
   refusal: null,
+  failure: null,
   bytesIn: 0,
   arrived: false,
 });

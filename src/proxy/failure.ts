@@ -1,7 +1,9 @@
 import { type Refusal, refuse } from "../refusal.ts";
+import { contentKind } from "../usage/meters/content-kind.ts";
+import type { AnswerHead } from "./answer-head.ts";
 import type { Phase } from "./deadline.ts";
 
-/** What went wrong between keybearer and the gateway, in words. Used only while nothing was answered yet. */
+/** What went wrong between keybearer and the gateway: as a refusal while nothing was answered yet, and in a few words. */
 
 /** The disk is tried every second. */
 const LOG_RETRY_S = 5;
@@ -22,6 +24,8 @@ const UNREACHABLE: Readonly<Record<string, string>> = {
   ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another name",
 };
 
+const CLOSED = /^(?:ECONNRESET|EPIPE|ERR_STREAM_PREMATURE_CLOSE)$/;
+
 /** @param connected it was there, so that whatever broke since, it may have been at work. */
 export function gatewayFailure(
   error: NodeJS.ErrnoException,
@@ -34,7 +38,7 @@ export function gatewayFailure(
   const broken = (what: string) =>
     refuse("gateway-broken", `${where} ${what} before it answered. try again; see: keybearer status`);
   if (code.startsWith("HPE_")) return broken("answered something that is not HTTP");
-  if (/^(?:ECONNRESET|EPIPE|ERR_STREAM_PREMATURE_CLOSE)$/.test(code)) return broken("closed the connection");
+  if (CLOSED.test(code)) return broken("closed the connection");
   if (connected) return broken("was lost");
   return unreachable(where, whyUnreachable(error));
 }
@@ -63,6 +67,53 @@ export function gatewayTimeout(phase: Phase, ms: number, gateway: string, origin
     "gateway-timeout",
     `gateway ${gateway} (${origin}) ${what} within ${inSeconds(ms)} (gateways.${gateway}.timeouts.${phase})`,
   );
+}
+
+const LONGEST_WORDS = 160;
+
+/** Why a request failed at the gateway, in a few words for `status`. */
+export function failureInWords(
+  error: NodeJS.ErrnoException,
+  { connected, answered }: { readonly connected: boolean; readonly answered: boolean },
+): string {
+  const code = error.code ?? "";
+  const words = whatFailed(error, connected, answered).slice(0, LONGEST_WORDS);
+  return code === "" || words.includes(code) ? words : `${words} (${code})`;
+}
+
+function whatFailed(error: NodeJS.ErrnoException, connected: boolean, answered: boolean): string {
+  const code = error.code ?? "";
+  if (code.startsWith("HPE_")) return "its answer is not HTTP";
+  if (answered) return "its answer was cut off";
+  if (CLOSED.test(code)) return "it closed the connection without an answer";
+  if (connected) return "the connection was lost before it answered";
+  return whyUnreachable(error);
+}
+
+/** The same where it was silent for too long. */
+export function silenceInWords(phase: Phase, ms: number): string {
+  switch (phase) {
+    case "connect":
+      return `no connection within ${inSeconds(ms)}`;
+    case "first_byte":
+      return `no answer within ${inSeconds(ms)}`;
+    case "idle":
+      return `its answer stopped for ${inSeconds(ms)}`;
+  }
+}
+
+/** 520 and above are Cloudflare's, for a server that is down or does not answer. */
+const FRONT_PROXY_STATUSES: readonly number[] = [502, 503, 504, 520, 521, 522, 523, 524, 525, 526, 530];
+
+/**
+ * The answer of nginx, Caddy or Cloudflare in front of a gateway that is down; null: the gateway itself answered. With
+ * the same statuses gateways tell of one model or account without capacity, but always in JSON.
+ */
+export function frontProxyFailure({ status, contentType }: AnswerHead): string | null {
+  if (!FRONT_PROXY_STATUSES.includes(status)) return null;
+  const kind = contentKind(contentType);
+  if (kind === "json" || kind === "events") return null;
+  return `a proxy in front of it answers ${status}`;
 }
 
 /** The client's own fault, told to it all the same. */

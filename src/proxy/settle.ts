@@ -7,15 +7,17 @@ import { type Closing, type UsageRecord, wholeRecord } from "../usage/record.ts"
 import type { Strangers } from "../usage/strangers.ts";
 import { callOf } from "./counting.ts";
 import { NOTHING_SENT, type Outcome } from "./exchange.ts";
+import type { GatewayHealth } from "./gateway-health.ts";
+import type { KeyHealth } from "./key-health.ts";
 import { closingOf, closingWithoutUsage, openingOf } from "./recording.ts";
 import type { Request } from "./request.ts";
 import type { Running } from "./running.ts";
-import type { Standings } from "./standing.ts";
 
 export interface SettleMeans {
   readonly clock: Clock;
   readonly log: LineLogger;
-  readonly standings: Standings;
+  readonly keyHealth: KeyHealth;
+  readonly gatewayHealth: GatewayHealth;
   readonly ledger: Ledger;
   readonly prices: Prices;
   readonly strangers: Strangers;
@@ -63,15 +65,16 @@ export function settle(request: Request, ended: Outcome, means: SettleMeans): vo
   });
   const known: Closing = closing ?? closingWithoutUsage(request, outcome, endedAt);
   attempt("it is still listed as in flight", () => means.running.remove(request));
-  attempt("its key's state is not noted", () => noteKey(request, outcome, means));
+  attempt("its gateway's and its key's health are not noted", () => noteHealth(request, outcome, means));
   attempt("its record is not complete", () => record(request, known, means));
   attempt("its limits are not settled", () => settleLease(request, known, means.limiter));
   attempt("it is not in the log", () => logLine(request, known, outcome, means));
 }
 
-function noteKey({ tool, key }: Request, outcome: Outcome, means: SettleMeans): void {
+function noteHealth({ tool, key, gateway }: Request, outcome: Outcome, means: SettleMeans): void {
+  if (gateway !== null) means.gatewayHealth.note(gateway, outcome);
   if (tool === null || key === null || outcome.end === "refused") return;
-  means.standings.note(tool.name, key, outcome);
+  means.keyHealth.note(tool.name, key, outcome);
   if (outcome.status === 401) means.rereadKey(tool.name);
 }
 

@@ -6,7 +6,13 @@ import { headOf } from "./answer-head.ts";
 import { Deadline } from "./deadline.ts";
 import { type Gathered, gather, readError } from "./error-body.ts";
 import type { End, Outcome, UpgradeExchange } from "./exchange.ts";
-import { gatewayFailure, gatewayTimeout } from "./failure.ts";
+import {
+  failureInWords,
+  frontProxyFailure,
+  gatewayFailure,
+  gatewayTimeout,
+  silenceInWords,
+} from "./failure.ts";
 import { addOwn, incomingHeaders, reasonPhrase } from "./headers.ts";
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
 
@@ -22,6 +28,7 @@ export class UpgradeCall {
   #outgoing: ClientRequest | null = null;
   #status: number | null = null;
   #end: End | null = null;
+  #failure: string | null = null;
   #hearing: Hearing | null = null;
   #bytesIn = 0;
   #settled = false;
@@ -34,6 +41,7 @@ export class UpgradeCall {
     const { origin } = way.address;
     this.#deadline = new Deadline(clock, (phase, ms) => {
       this.#end ??= "gateway-failed";
+      this.#failure = silenceInWords(phase, ms);
       if (this.#status === null) this.#settle(gatewayTimeout(phase, ms, gateway.name, origin));
       else this.#exchange.socket.destroy();
       this.#outgoing?.destroy();
@@ -63,7 +71,9 @@ export class UpgradeCall {
     this.#end ??= "gateway-failed";
     const { gateway, way } = this.#exchange;
     const { origin } = way.address;
-    this.#settle(gatewayFailure(error, gateway.name, origin, this.#outgoing?.socket?.connecting === false));
+    const connected = this.#outgoing?.socket?.connecting === false;
+    this.#failure = failureInWords(error, { connected, answered: false });
+    this.#settle(gatewayFailure(error, gateway.name, origin, connected));
   }
 
   #onUpgrade(answer: IncomingMessage, gatewaySocket: Duplex): void {
@@ -101,8 +111,9 @@ export class UpgradeCall {
     if (this.#outgoing !== null) this.#outgoing.shouldKeepAlive = false;
     this.#deadline.await("idle", gateway.timeouts.idle);
     answer.on("data", () => this.#deadline.touch("idle"));
-    answer.once("error", () => {
+    answer.once("error", (error) => {
       this.#end ??= "gateway-failed";
+      this.#failure = failureInWords(error, { connected: true, answered: true });
       socket.destroy();
     });
     if ((answer.statusCode ?? 0) < 400) {
@@ -142,8 +153,10 @@ export class UpgradeCall {
   #hear(answer: IncomingMessage): Hearing {
     const { key, metering, countText } = this.#exchange;
     this.#status = answer.statusCode ?? null;
+    const head = headOf(answer);
+    this.#failure = frontProxyFailure(head);
     const firstByteElapsed = this.#clock.elapsed();
-    const hearing = new Hearing(headOf(answer), { key, metering, countText, firstByteElapsed });
+    const hearing = new Hearing(head, { key, metering, countText, firstByteElapsed });
     this.#hearing = hearing;
     this.#exchange.heardIn.hearing = hearing;
     return hearing;
@@ -168,6 +181,7 @@ export class UpgradeCall {
         end: this.#end ?? "complete",
         status,
         refusal,
+        failure: this.#failure,
         bytesIn: this.#bytesIn,
         arrived: refusal?.code !== "gateway-unreachable",
       });

@@ -38,7 +38,7 @@ const config = configOf(
 
 function means(more: Partial<ToolMeans> = {}): ToolMeans {
   return {
-    standings: { of: () => null, lastUse: () => NOW - 5000 },
+    keyHealth: { of: () => null, lastUse: () => NOW - 5000 },
     limiter: { levels: () => ({ levels, running: 3, waiting: 2 }) },
     mirror: NO_MIRROR,
     config,

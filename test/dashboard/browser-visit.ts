@@ -62,6 +62,8 @@ export async function arrives(
 ): Promise<void> {
   await show(page, "now");
   await page.getByText("Nothing runs this moment.").waitFor();
+  const gateway = page.locator("table.gateways tbody tr", { hasText: "paced" });
+  t.match(await gateway.innerText(), /^paced\s+http:\S+\s+no request yet$/);
   const stream = await sdk.writer.chat.completions.create({
     model: "priced",
     stream: true,
@@ -83,6 +85,7 @@ export async function arrives(
   );
   await show(page, "now");
   await page.getByText("Nothing runs this moment.").waitFor();
+  await gateway.getByText("reachable").waitFor();
   const today = page.locator("tbody", { hasText: tools.writer.name });
   const sums = /writer[\s\S]*\b15\b[\s\S]*\b1\b/;
   await until("it is in today's sums", async () => sums.test(await today.first().innerText()));

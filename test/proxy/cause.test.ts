@@ -270,17 +270,46 @@ t.test("what some gateways say more finely is kept beside the name", async (t) =
   t.equal(detail(402, "{}"), undefined, "a bare 402 does not say whose money is gone");
 });
 
-t.test("a refused key is worth reading again, a refused balance is not", async (t) => {
-  const key = (status: number, body: string) => causeOf({ status, contentType: "", body })?.key;
-  t.equal(key(401, flat("INVALID_API_KEY", "Invalid API key")), true);
-  t.equal(key(401, flat("API_KEY_DISABLED", "API key is disabled")), true);
-  t.equal(key(401, "who knows"), true);
-  t.equal(key(403, flat("INSUFFICIENT_BALANCE", "")), false);
-  t.equal(key(500, "oops"), false);
+const aboutTheKey: [string, number, string][] = [
+  ["an unknown key", 401, flat("INVALID_API_KEY", "Invalid API key")],
+  ["a disabled key", 401, flat("API_KEY_DISABLED", "API key is disabled")],
+  ["an expired key", 403, flat("API_KEY_EXPIRED", "API key 已过期")],
+  ["a 401 without known words", 401, "who knows"],
+  ["the key's quota", 429, flat("API_KEY_QUOTA_EXHAUSTED", "API key 额度已用完")],
+  ["the account's balance", 403, flat("INSUFFICIENT_BALANCE", "")],
+  ["a bare 402", 402, "{}"],
+  ["a deleted group", 403, flat("GROUP_DELETED", "API Key 所属分组已删除")],
+  ["a disabled group", 403, flat("GROUP_DISABLED", "API Key 所属分组已停用")],
+  ["a withdrawn group", 403, flat("GROUP_NOT_ALLOWED", "API Key 所属专属分组不再允许当前用户使用")],
+  ["no group", 403, messages("permission_error", "API Key is not assigned to any group and cannot be used.")],
+  ["new-api group", 403, openai("无权访问 vip 分组")],
+  ["new-api group removed", 403, openai("分组 vip 已被弃用")],
+  ["no models at all", 403, openai("This token has no access to any models")],
+  ["no models at all, chinese", 403, openai("该令牌无权访问任何模型")],
+];
+const aboutTheRequest: [string, number, string][] = [
+  ["sub2api model", 404, messages("model_not_found", 'Model "m" is not supported by any configured account')],
+  ["new-api model, english", 403, openai("This token has no access to model gpt-5")],
+  ["new-api model, chinese", 403, openai("该令牌无权访问模型 gpt-5")],
+  ["new-api channel", 503, openai("分组 g 下模型 m 无可用渠道（distributor）")],
+  ["one-api model", 403, openai("该令牌无权使用模型：gpt-5")],
+  ["litellm model", 403, openai("key not allowed to access model", "key_model_access_denied")],
+  ["litellm model name", 400, openai("chat: Invalid model name passed in model=m.")],
+  ["a wrong path", 404, "404 page not found"],
+  ["an empty 404", 404, ""],
+  ["a 404 in the gateway's own words", 404, openai("no such response: resp_1")],
+  ["a rate limit", 429, openai("Rate limit exceeded for key: x. Limit type: requests.")],
+  ["a 500", 500, "oops"],
+];
+t.test("a refusal concerns the key, or only this request", async (t) => {
+  for (const [what, status, body] of aboutTheKey)
+    t.equal(causeOf({ status, contentType: "", body })?.concernsKey, true, what);
+  for (const [what, status, body] of aboutTheRequest)
+    t.equal(causeOf({ status, contentType: "", body })?.concernsKey, false, what);
 });
 
 t.test("only what the owner must mend forbids trying again", async (t) => {
-  const all = (name: CauseName) => isForTheOwner({ name, key: false, advice: "" });
+  const all = (name: CauseName) => isForTheOwner({ name, concernsKey: false, advice: "" });
   for (const name of ["incomplete-key", "group-unavailable", "balance-or-quota", "wrong-base-url"] as const)
     t.ok(all(name));
   for (const name of ["rate-limit", "unknown"] as const) t.notOk(all(name));

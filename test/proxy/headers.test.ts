@@ -245,7 +245,7 @@ t.test("answers keep order and case of their headers, less what must not pass", 
 });
 
 t.test("a cause is named, and for the owner's causes the client is told once not to try again", async (t) => {
-  const cause = (name: Cause["name"]): Cause => ({ name, key: false, advice: "" });
+  const cause = (name: Cause["name"]): Cause => ({ name, concernsKey: false, advice: "" });
   t.strictSame(withCause(["A", "1"], null), ["A", "1"]);
   t.strictSame(withCause(["X-Should-Retry", "true"], cause("rate-limit")), [
     ...["X-Should-Retry", "true", "x-keybearer-cause", "rate-limit"],

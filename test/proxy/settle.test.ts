@@ -41,7 +41,8 @@ function scene(means: Partial<Record<"prices" | "running", object>> = {}) {
   const all = {
     clock: systemClock,
     log: quietLog(lines),
-    standings: { note: () => {} },
+    keyHealth: { note: () => {} },
+    gatewayHealth: { note: () => {} },
     ledger: { close: (_id: string, closing: Closing) => closings.push(closing) },
     prices: { priceOf: () => null },
     strangers: {},

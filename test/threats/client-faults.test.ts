@@ -9,11 +9,12 @@ import { createLimiter } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
 import { createLogger } from "../../src/logger.ts";
 import { createForwarder } from "../../src/proxy/forward.ts";
+import { GatewayHealth } from "../../src/proxy/gateway-health.ts";
 import { handle } from "../../src/proxy/handle.ts";
 import { handleUpgrade } from "../../src/proxy/handle-upgrade.ts";
+import { createKeyHealth } from "../../src/proxy/key-health.ts";
 import { createRunning } from "../../src/proxy/running.ts";
 import { hostsOf, openPort } from "../../src/proxy/server.ts";
-import { createStandings } from "../../src/proxy/standing.ts";
 import { createWays } from "../../src/proxy/ways.ts";
 import { Secret } from "../../src/secret.ts";
 import { createLedger } from "../../src/usage/ledger/ledger.ts";
@@ -150,7 +151,8 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
   const means = {
     clock: systemClock,
     log,
-    standings: createStandings(systemClock),
+    keyHealth: createKeyHealth(systemClock),
+    gatewayHealth: new GatewayHealth(systemClock),
     ledger,
     prices: createPrices(),
     strangers: createStrangers(),

@@ -1,19 +1,29 @@
-import type { Status, UsageStatus } from "../../control/status.ts";
+import type { GatewayStatus, Status, UsageStatus } from "../../control/status.ts";
 import type { LimitStatus, ToolStatus } from "../../control/tool-status.ts";
 import type { Finding } from "../../doctor/finding.ts";
 import { aboutTool } from "../../doctor/tool-findings.ts";
 import type { ConsoleStatus } from "../../mirror/report/shape.ts";
+import { failingInWords } from "../gateway-lines.ts";
 import { alarmSentence } from "../mirror/alarm-words.ts";
 import { kindInWords, lastSync, trouble } from "../mirror/headline.ts";
 import { nameOf, whenInWords } from "../tools/limit-lines.ts";
 
-/** What only the running daemon knows: limits, the usage log, the mirror and its alarms. */
-export function statusFindings({ tools, usage, consoles = [] }: Status, now: number): Finding[] {
+/** What only the running daemon knows: failing gateways, limits, the usage log, the mirror and its alarms. */
+export function statusFindings({ gateways, tools, usage, consoles = [] }: Status, now: number): Finding[] {
   return [
+    ...gateways.flatMap((gateway) => gatewayFindings(gateway, now)),
     ...tools.flatMap((tool) => limitFindings(tool, now)),
     ...usageFindings(usage),
     ...consoles.flatMap((console) => consoleFindings(console, now)),
   ];
+}
+
+/** A warning: whether it answers at this moment, doctor has just asked it. */
+function gatewayFindings(gateway: GatewayStatus, now: number): Finding[] {
+  const failing = failingInWords(gateway, now);
+  if (failing === null) return [];
+  const what = `by the last requests of its tools: ${failing}`;
+  return [{ id: "gateway", level: "warning", about: `gateway ${gateway.name}`, what, next: null }];
 }
 
 function limitFindings({ name, limits }: ToolStatus, now: number): Finding[] {

@@ -1,4 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
+import { Gateways } from "../components/gateways.tsx";
 import { Refusals } from "../components/refusals.tsx";
 import { Running } from "../components/running.tsx";
 import { TodayFigures, ToolDays } from "../components/today.tsx";
@@ -18,6 +19,7 @@ export function NowPage({ state: { now, link } }: PageProps) {
         <div class="now">
           <div class="now-main">
             <Running now={now} stopped={isStopped(link)} />
+            <Gateways now={now} />
             <ToolDays now={now} />
           </div>
           <Refusals records={now.refusals} />

@@ -3,8 +3,8 @@ import type { Secret } from "../secret.ts";
 import type { CauseName } from "./cause.ts";
 import type { Outcome } from "./exchange.ts";
 
-/** How a tool stands with its gateway, as its last calls showed. */
-export interface Refused {
+/** How the gateway refuses a tool's key, as its last calls showed. */
+export interface KeyRefusal {
   readonly cause: CauseName;
   readonly status: number;
   /** The first refusal since the last success. */
@@ -16,16 +16,16 @@ export interface Refused {
   readonly key: string;
 }
 
-export interface Standings {
+export interface KeyHealth {
   note(tool: string, key: Secret, outcome: Outcome): void;
   /** null: nothing is known against it. */
-  of(tool: string): Refused | null;
+  of(tool: string): KeyRefusal | null;
   lastUse(tool: string): number | null;
 }
 
 /** @param before when each tool was last used before this process began. */
-export function createStandings(clock: Clock, before: ReadonlyMap<string, number> = new Map()): Standings {
-  const refused = new Map<string, Refused>();
+export function createKeyHealth(clock: Clock, before: ReadonlyMap<string, number> = new Map()): KeyHealth {
+  const refused = new Map<string, KeyRefusal>();
   const uses = new Map(before);
   return {
     note(tool, key, outcome) {
@@ -36,8 +36,8 @@ export function createStandings(clock: Clock, before: ReadonlyMap<string, number
         if (status < 400) refused.delete(tool);
         return;
       }
-      // A rate limit passes by itself, and an unnamed error is not about the key.
-      if (cause.name === "rate-limit" || (cause.name === "unknown" && !cause.key)) return;
+      // An unknown model or a wrong path says nothing about the key. The usage log has these refusals.
+      if (!cause.concernsKey) return;
       const before = refused.get(tool);
       const same = before !== undefined && before.key === key.fingerprint && before.cause === cause.name;
       refused.set(tool, {

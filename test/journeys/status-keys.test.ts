@@ -1,0 +1,116 @@
+import t, { type Test } from "tap";
+import { examine } from "../../src/cli/doctor/examine.ts";
+import type { ToolStatus } from "../../src/control/tool-status.ts";
+import type { Now } from "../../src/dashboard/api.ts";
+import { command } from "../doubles/command.ts";
+import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { visit } from "../doubles/dashboard-visit.ts";
+import { until } from "../doubles/until.ts";
+import { get, hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
+
+/** A tool is key-refused only where its gateway refuses the key, and wherever it is shown it is the same. */
+
+async function start(t: Test) {
+  const sandbox = await startSandbox(t);
+  const { id, key } = sandbox.createKey({ name: "codex", group: "default" });
+  const { token, hash } = freshToken();
+  const under = await startUnderTest(
+    t,
+    `dashboard: { listen: localhost:0 }
+gateways: { main: { base_url: "${sandbox.baseUrl}" } }
+tools: { codex: { key: ${key.reveal()}, token: "${hash}" } }
+`,
+  );
+  const seen = await visit(under.places.socket);
+  const dashboardState = async () => {
+    const now = (await seen.get("/api/now")).json<Now>();
+    return now.status.tools[0]?.state;
+  };
+  return {
+    sandbox,
+    keyId: id,
+    chat: (model = "sandbox-small") => post(`${under.url}/v1/chat/completions`, token, hello(model)),
+    path: (path: string) => get(`${under.url}${path}`, token),
+    status: async () => (await under.daemon.status()).tools[0],
+    recorded: () => under.log().filter(({ endpoint }) => endpoint !== undefined),
+    async shownState() {
+      const status = JSON.parse((await command(t, under.home, ["status", "--json"])).stdout);
+      const tools = JSON.parse((await command(t, under.home, ["tools", "--json"])).stdout);
+      return { status: status.tools[0].state, tools: tools[0].state };
+    },
+    dashboardState,
+    findings: () =>
+      examine({
+        places: under.places,
+        env: {},
+        now: Date.now(),
+        node: { version: process.version, path: process.execPath },
+        elsewhere: async () => [],
+      }),
+  };
+}
+
+t.test("an unknown model and a wrong path leave a tool active everywhere", async (t) => {
+  const { sandbox, keyId, chat, path, recorded, ...shown } = await start(t);
+  t.equal((await chat("no-such-model")).status, 404);
+  t.equal((await path("/v1/no-such-path")).status, 404);
+  const refusedModel = {
+    error: { message: "This token has no access to model gpt-5", type: "new_api_error" },
+  };
+  sandbox.order(keyId, { kind: "refuse", status: 403, body: refusedModel }, 1);
+  t.equal((await chat()).status, 403);
+  await until("all three are settled", () => recorded().length === 3);
+  t.strictSame(
+    recorded().map(({ cause }) => cause),
+    ["group-unavailable", "wrong-base-url", "group-unavailable"],
+    "the log still names each cause",
+  );
+  t.match(await shown.status(), { state: "active", why: null, next: null, refused: null });
+  t.strictSame(await shown.shownState(), { status: "active", tools: "active" });
+  t.equal(await shown.dashboardState(), "active");
+  const findings = (await shown.findings()).filter(({ about }) => about === "tool codex");
+  t.match(findings, [
+    { id: "key", level: "ok" },
+    { id: "model", level: "warning" },
+  ]);
+});
+
+t.test("a refused key makes it key-refused, and a success clears that", async (t) => {
+  const { sandbox, keyId, chat, ...shown } = await start(t);
+  const is = (state: ToolStatus["state"]) =>
+    until(`the tool is ${state}`, async () => (await shown.status())?.state === state);
+  sandbox.disableKey(keyId);
+  t.equal((await chat()).status, 401);
+  await is("key-refused");
+  t.match(await shown.status(), { refused: { status: 401, times: 1 }, next: /was disabled/ });
+  t.strictSame(await shown.shownState(), { status: "key-refused", tools: "key-refused" });
+  t.equal(await shown.dashboardState(), "key-refused");
+  t.match(
+    (await shown.findings()).filter(({ about }) => about === "tool codex"),
+    [{ id: "key", level: "problem", what: /^disabled key/ }],
+  );
+
+  sandbox.enableKey(keyId);
+  t.equal((await chat("no-such-model")).status, 404);
+  t.equal((await shown.status())?.state, "key-refused", "an unknown model clears nothing either");
+  t.equal((await chat()).status, 200);
+  await is("active");
+  await until("the page shows it", async () => (await shown.dashboardState()) === "active");
+});
+
+t.test("a disabled group and an empty account concern the key", async (t) => {
+  const { sandbox, chat, status } = await start(t);
+  const is = (state: ToolStatus["state"]) =>
+    until(`the tool is ${state}`, async () => (await status())?.state === state);
+  sandbox.setGroupEnabled("default", false);
+  t.equal((await chat()).status, 403);
+  await is("key-refused");
+  t.match(await status(), { refused: { cause: "group-unavailable" }, next: /choose another group/ });
+  sandbox.setGroupEnabled("default", true);
+  t.equal((await chat()).status, 200);
+  await is("active");
+  sandbox.setBalance(0);
+  t.equal((await chat()).status, 403);
+  await is("key-refused");
+  t.match(await status(), { refused: { cause: "balance-or-quota" }, next: /top it up/ });
+});
