@@ -109,7 +109,9 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
-    for (const each of [ways, gatewayHealth]) each.keepOnly(Object.values(to.config.gateways));
+    const gateways = Object.values(to.config.gateways);
+    ways.keepOnly(gateways);
+    gatewayHealth.keepOnly(gateways);
     books.limiter.change(to.config);
     if (onSandbox()) endSandbox(newcomer, mirror, log);
     mirror.change(to);

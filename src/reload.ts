@@ -1,4 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
+import { background } from "./background.ts";
 import type { Beat } from "./beat.ts";
 import type { Clock } from "./clock.ts";
 import { changesInWords, needsRestart } from "./config/changes.ts";
@@ -59,7 +60,10 @@ export class Reload {
     this.#loadedAt = means.clock.now();
     this.#watch = createFileWatch({
       beat: means.beat,
-      onChange: (path) => void (path === means.places.config ? this.refresh(false) : this.#takeKeyFile(path)),
+      onChange: (path) => {
+        const taken = path === means.places.config ? this.refresh(false) : this.#takeKeyFile(path);
+        background(taken, means.log, `reading ${path} again`);
+      },
       onError: (why) => means.log.warn(`changes are noticed only by looking every second: ${why}`),
     });
   }
