@@ -118,7 +118,7 @@ export class Dashboard {
     return this.#inTurn(async () => {
       await this.#save();
       await this.#lock("keybearer stops");
-      await removeRedirects(this.#means.run);
+      await this.#removeRedirects();
     });
   }
 
@@ -126,8 +126,8 @@ export class Dashboard {
   async #restore(): Promise<void> {
     if (this.#looked) return;
     this.#looked = true;
-    const { settings, clock, log, kept, run, quietMs = QUIET_MS } = this.#means;
-    await removeRedirects(run);
+    const { settings, clock, log, kept, quietMs = QUIET_MS } = this.#means;
+    await this.#removeRedirects();
     if (kept === null) return;
     const { when, listen } = settings();
     const age = ({ used_at }: { readonly used_at: number }) => clock.now() - used_at;
@@ -228,11 +228,19 @@ export class Dashboard {
 
   /** A page that `keybearer open` left for the browser holds a code. */
   #sweepLater(): void {
-    const { run, clock, log } = this.#means;
-    const sweep = () => background(removeRedirects(run, clock.now()), log, "removing redirect pages");
+    const { clock } = this.#means;
+    const sweep = () =>
+      this.#inBackground("removing redirect pages", () => this.#removeRedirects(clock.now()));
     // A moment later than the code: it was written a moment after the code was made.
-    const timer = setTimeout(sweep, REDIRECT_MS + 5000);
-    timer.unref();
+    setTimeout(sweep, REDIRECT_MS + 5000).unref();
+  }
+
+  /** Those that are no longer good at the time `now`; all of them without one. */
+  async #removeRedirects(now?: number): Promise<void> {
+    const { run, log } = this.#means;
+    await removeRedirects(run, now).catch((error) =>
+      log.warn(`a page that leads to the dashboard could not be removed: ${reason(error)}`),
+    );
   }
 
   #inBackground(what: string, work: () => Promise<void>): void {
