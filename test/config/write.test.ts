@@ -20,6 +20,7 @@ import t from "tap";
 import ts from "typescript";
 import { editFile } from "../../src/config/edit/edit-file.ts";
 import { writeConfig } from "../../src/config/edit/write.ts";
+import { ROOT } from "../doubles/paths.ts";
 
 function modeOf(file: string): number {
   return statSync(file).mode & 0o777;
@@ -159,7 +160,7 @@ function textOf(version: number): string {
 function writerProgram(dir: string): string {
   const options = { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2023 };
   for (const name of ["clock", "config/edit/lock", "config/edit/write"]) {
-    const source = readFileSync(new URL(`../../src/${name}.ts`, import.meta.url), "utf8");
+    const source = readFileSync(join(ROOT, "src", `${name}.ts`), "utf8");
     const compilerOptions = { ...options, rewriteRelativeImportExtensions: true };
     writeFileSync(join(dir, `${name}.js`), ts.transpileModule(source, { compilerOptions }).outputText);
   }
