@@ -5,7 +5,7 @@
 // process, which runs them one after the other (run-files.mjs).
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { dirname, join, relative } from "node:path";
+import { dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
@@ -88,9 +88,7 @@ function buildTap() {
 }
 
 const args = process.argv.slice(2);
-const named = args
-  .filter((arg) => !arg.startsWith("-"))
-  .map((path) => relative(ROOT, join(process.cwd(), path)));
+const named = args.filter((arg) => !arg.startsWith("-")).map((path) => relative(ROOT, resolve(path)));
 const options = args.filter((arg) => arg.startsWith("-"));
 const files = named.length > 0 ? named.flatMap(testFilesBelow) : testFilesBelow("test");
 
