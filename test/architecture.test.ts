@@ -1,14 +1,14 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
-import { fileURLToPath } from "node:url";
 import t from "tap";
+import { ROOT } from "./doubles/paths.ts";
 
 /**
  * Holds the house rules that no linter knows: who may import whom, what pure files may touch, where secrets are
  * revealed, and that no module keeps state. Each check is a function on sources, so that each can be shown to fail.
  */
 
-const SRC = join(dirname(fileURLToPath(import.meta.url)), "..", "src");
+const SRC = join(ROOT, "src");
 
 /** A file imports its own room and lower ranks; rooms of one rank do not see each other. */
 const RANKS: readonly (readonly string[])[] = [

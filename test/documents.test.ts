@@ -1,13 +1,12 @@
 import { readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import t from "tap";
 import { createProgram } from "../src/cli/program.ts";
 import { parseConfig } from "../src/config/parse.ts";
 import { problemsInWords } from "../src/config/problem.ts";
 import { REFUSALS } from "../src/refusal.ts";
+import { ROOT } from "./doubles/paths.ts";
 
-const ROOT = join(dirname(fileURLToPath(import.meta.url)), "..");
 const read = (file: string) => readFileSync(join(ROOT, file), "utf8");
 const example = read("config.example.yaml");
 const readme = read("README.md");

@@ -1,8 +1,10 @@
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import t from "tap";
 import { command, newHome } from "../doubles/command.ts";
+import { ROOT } from "../doubles/paths.ts";
 
-const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8"));
+const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 
 t.test("--version prints the version and nothing else", async (t) => {
   const { code, stdout, stderr } = await command(t, await newHome(t), ["--version"]);

@@ -1,18 +1,20 @@
 import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import t from "tap";
 import { parseConfig } from "../../src/config/parse.ts";
 import { problemsInWords } from "../../src/config/problem.ts";
+import { ROOT } from "../doubles/paths.ts";
 
 /**
  * Every file of cases/ is a config.yaml, a line of dashes, and what comes of it: `ok` and some values of the result, or
  * the problems as a person sees them. `\t`, `\r` and `\u{FEFF}` stand for what an editor would change or hide.
  */
-const folder = new URL("cases/", import.meta.url);
+const folder = join(ROOT, "test", "config", "cases");
 const HOME = "/home/me";
 
 for (const name of readdirSync(folder).sort()) {
   t.test(name.replace(/\.yaml$/, "").replaceAll("-", " "), async (t) => {
-    const [input, expected, ...more] = readFileSync(new URL(name, folder), "utf8").split(/^-----\n/m);
+    const [input, expected, ...more] = readFileSync(join(folder, name), "utf8").split(/^-----\n/m);
     t.same(more, [], "there is one line of dashes");
     t.type(expected, "string", "there is a line of dashes");
     const { config, problems } = parseConfig(unescaped(input ?? ""), HOME);

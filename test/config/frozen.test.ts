@@ -1,11 +1,13 @@
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import t from "tap";
 import { parseConfig } from "../../src/config/parse.ts";
 import { createSnapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/secret.ts";
+import { ROOT } from "../doubles/paths.ts";
 
 function inputOf(name: string): string {
-  const text = readFileSync(new URL(`cases/${name}.yaml`, import.meta.url), "utf8");
+  const text = readFileSync(join(ROOT, "test", "config", "cases", `${name}.yaml`), "utf8");
   return text.split(/^-----\n/m)[0] ?? "";
 }
 
@@ -44,7 +46,7 @@ t.test("a snapshot cannot be changed either", async (t) => {
 });
 
 t.test("the example configuration that comes with keybearer has no problems and is frozen", async (t) => {
-  const text = readFileSync(new URL("../../config.example.yaml", import.meta.url), "utf8");
+  const text = readFileSync(join(ROOT, "config.example.yaml"), "utf8");
   const { config, problems } = parseConfig(text, "/home/me");
   t.same(problems, []);
   t.same(loose(config, "config"), []);

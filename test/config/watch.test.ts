@@ -333,9 +333,9 @@ t.test("nothing is told after close, and ready does not wait for ever", async (t
 
 /** A process of its own, because what is tested is what it does to a process. */
 function child(t: Test, script: string, ...args: string[]): ChildProcess {
-  const source = new URL("../../src/config/watch/watch.ts", import.meta.url).href;
+  const source = new URL("../../src/config/watch/watch.js", import.meta.url).href;
   const code = `import { createFileWatch } from ${JSON.stringify(source)};\n${script}`;
-  const flags = [...process.execArgv, "--input-type=module", "-e", code, ...args];
+  const flags = ["--input-type=module", "-e", code, ...args];
   const started = spawn(process.execPath, flags, { stdio: ["ignore", "pipe", "inherit"] });
   t.teardown(() => started.kill("SIGKILL"));
   return started;

@@ -17,7 +17,6 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
 import t from "tap";
-import ts from "typescript";
 import { editFile } from "../../src/config/edit/edit-file.ts";
 import { writeConfig } from "../../src/config/edit/write.ts";
 
@@ -154,20 +153,15 @@ function textOf(version: number): string {
 
 /**
  * Makes a program that writes one version after the other until it is killed, and says each that it is about to
- * write. It is translated beforehand: forty starts with a translator in each would take a minute.
+ * write.
  */
 function writerProgram(dir: string): string {
-  const options = { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2023 };
-  for (const name of ["clock", "config/edit/lock", "config/edit/write"]) {
-    const source = readFileSync(new URL(`../../src/${name}.ts`, import.meta.url), "utf8");
-    const compilerOptions = { ...options, rewriteRelativeImportExtensions: true };
-    writeFileSync(join(dir, `${name}.js`), ts.transpileModule(source, { compilerOptions }).outputText);
-  }
+  const source = new URL("../../src/config/edit/write.js", import.meta.url).href;
   const program = join(dir, "writer.js");
   writeFileSync(
     program,
     `import { readFileSync } from "node:fs";
-    import { writeConfig } from "./config/edit/write.js";
+    import { writeConfig } from ${JSON.stringify(source)};
     const textOf = ${textOf.toString()};
     const file = process.argv[2];
     for (;;) {
@@ -184,7 +178,7 @@ function writerProgram(dir: string): string {
 t.test("after kill -9 at any moment the file is the old one or the new one", async (t) => {
   const base = t.testdir({
     home: { "config.yaml": textOf(1) },
-    program: { config: { edit: {} }, "package.json": '{ "type": "module" }' },
+    program: { "package.json": '{ "type": "module" }' },
   });
   const program = writerProgram(join(base, "program"));
   const dir = join(base, "home");

@@ -1,8 +1,10 @@
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import t from "tap";
 import { findBrowser } from "../doubles/browser.ts";
 import { startDashboardScene } from "../doubles/dashboard-scene.ts";
+import { ROOT } from "../doubles/paths.ts";
 import { watchPages } from "../doubles/watched-page.ts";
 import { attacked, rebound } from "./browser-attacks.ts";
 import { catchesUp, restsUnseen } from "./browser-gaps.ts";
@@ -78,7 +80,7 @@ t.test("the dashboard, as a person sees it", { skip }, async (t) => {
 
 t.test("everything that the page needs is small", async (t) => {
   const files = ["index.html", "main.js", "page.css"];
-  const built = files.map((name) => readFileSync(new URL(`../../dist/dashboard/${name}`, import.meta.url)));
+  const built = files.map((name) => readFileSync(join(ROOT, "dist", "dashboard", name)));
   const compressed = built.map((bytes) => gzipSync(bytes).length).reduce((a, b) => a + b);
   t.ok(compressed < 150_000, `${compressed} bytes, compressed`);
   t.comment(`${compressed} bytes compressed, of ${built.reduce((sum, { length }) => sum + length, 0)}`);

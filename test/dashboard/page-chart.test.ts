@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import t from "tap";
 import {
   coloursFor,
@@ -12,8 +13,9 @@ import {
   tops,
 } from "../../src/dashboard/page/components/chart-stack.ts";
 import { type Channels, contrast, difference, lightOf, SIGHTS, seen } from "../doubles/colour-sight.ts";
+import { ROOT } from "../doubles/paths.ts";
 
-const css = readFileSync(new URL("../../src/dashboard/page/components/chart.css", import.meta.url), "utf8");
+const css = readFileSync(join(ROOT, "src/dashboard/page/components/chart.css"), "utf8");
 
 /** The colours of one theme, as the browser reads them. */
 function palette(theme: "light" | "dark"): Channels[] {
@@ -46,7 +48,7 @@ t.test("the colours of a chart are told apart by everybody, on both themes", (t)
 });
 
 t.test("charts lie on the ground that was reckoned with", (t) => {
-  const ground = readFileSync(new URL("../../src/dashboard/page/css/ground.css", import.meta.url), "utf8");
+  const ground = readFileSync(join(ROOT, "src/dashboard/page/css/ground.css"), "utf8");
   t.same(
     [...ground.matchAll(/--panel: (#[0-9a-f]{6});/g)].map(([, hex]) => hex),
     [GROUNDS.light, GROUNDS.dark],

@@ -3,13 +3,13 @@ import { existsSync } from "node:fs";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 import type { UsageRecord } from "../../src/usage/record.ts";
+import { ROOT } from "./paths.ts";
 import { until } from "./until.ts";
 
 /** The built program, as a person gets it. */
-export const PROGRAM = fileURLToPath(new URL("../../dist/cli/main.js", import.meta.url));
+export const PROGRAM = join(ROOT, "dist", "cli", "main.js");
 
 export interface Ended {
   readonly code: number | null;

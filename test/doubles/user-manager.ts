@@ -4,14 +4,13 @@ import { existsSync, readFileSync } from "node:fs";
 import { chown, mkdir, mkdtemp, readdir, rm, rmdir, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
 import type { Test } from "tap";
 import { type Ended, type Running, startProgram } from "./command.ts";
+import { ROOT } from "./paths.ts";
 import { until } from "./until.ts";
 
 const MANAGER = "/lib/systemd/systemd";
 const JOURNAL = "/lib/systemd/systemd-journald";
-const PROJECT = fileURLToPath(new URL("../..", import.meta.url));
 /** Nobody's on any system we know: above the people, below what systemd hands out itself. */
 const UID = 59_397;
 const PERSON = "kbtest";
@@ -184,18 +183,7 @@ function startWorld(t: Test, folder: string, cgroups: readonly string[]): World 
   const withUs = ["--pdeathsig", "KILL", "unshare"];
   const child = spawn(
     "setpriv",
-    [
-      ...withUs,
-      ...own,
-      "sh",
-      "-c",
-      WORLD,
-      "world",
-      folder,
-      PROJECT,
-      cgroups.map(ownIn).join(" "),
-      ...manager,
-    ],
+    [...withUs, ...own, "sh", "-c", WORLD, "world", folder, ROOT, cgroups.map(ownIn).join(" "), ...manager],
     {
       env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
       stdio: ["ignore", "ignore", "pipe"],

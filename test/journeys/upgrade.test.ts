@@ -2,17 +2,16 @@ import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from "no
 import { type IncomingMessage, request } from "node:http";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { askKeychain } from "../../src/keys/sources/keychain.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { bareEnv, command, newHome, saveConfig, startProgram, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { ROOT } from "../doubles/paths.ts";
 import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
 import { hello, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
-const PROJECT = fileURLToPath(new URL("../..", import.meta.url));
 const OLD = "0.0.1-old";
 
 /** The package as npm installs it, dependencies and all: nothing in it leads back to this checkout. */
@@ -20,16 +19,16 @@ async function installPackage(t: Test): Promise<{ readonly main: string; replace
   const top = await mkdtemp(join(tmpdir(), "kb-package-"));
   t.teardown(() => rm(top, { recursive: true, force: true }));
   const folder = join(top, "keybearer");
-  const lock = JSON.parse(await readFile(join(PROJECT, "package-lock.json"), "utf8"));
+  const lock = JSON.parse(await readFile(join(ROOT, "package-lock.json"), "utf8"));
   const packages = Object.entries<{ dev?: boolean; devOptional?: boolean }>(lock.packages);
   const needed = packages.filter(([path, { dev, devOptional }]) => path !== "" && !dev && !devOptional);
   for (const path of ["dist", "service", ...needed.map(([path]) => path)]) {
     // Packages for other systems are in the lock, but not here.
-    await cp(join(PROJECT, path), join(folder, path), { recursive: true, filter: isRun }).catch((error) => {
+    await cp(join(ROOT, path), join(folder, path), { recursive: true, filter: isRun }).catch((error) => {
       if (error.code !== "ENOENT") throw error;
     });
   }
-  const own = JSON.parse(await readFile(join(PROJECT, "package.json"), "utf8"));
+  const own = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8"));
   await writeFile(join(folder, "package.json"), JSON.stringify({ ...own, version: OLD }));
   return {
     main: join(folder, "dist", "cli", "main.js"),

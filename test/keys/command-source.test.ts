@@ -53,8 +53,8 @@ t.test("a program must be written with its full path, and must be there", async 
 });
 
 t.test("a command gets no input, not even what is typed into keybearer", async (t) => {
-  const program = join(import.meta.dirname, "read-from-cat.ts");
-  const reader = fork(program, { stdio: ["pipe", "inherit", "inherit", "ipc"] });
+  const program = join(import.meta.dirname, "read-from-cat.js");
+  const reader = fork(program, { execArgv: [], stdio: ["pipe", "inherit", "inherit", "ipc"] });
   reader.stdin?.end(KEY);
   const [told] = await once(reader, "message");
   t.match(told, /^incomplete key: the key is empty/);

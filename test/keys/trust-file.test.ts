@@ -206,7 +206,10 @@ t.test("what is pinned while another write is under way is written as well", asy
 t.test("kill -9 in the midst of writing leaves the pins whole", async (t) => {
   const file = await pinned(t);
   for (let round = 0; round < 4; round += 1) {
-    const writer = fork(join(import.meta.dirname, "settle-for-ever.ts"), [file], { stdio: "inherit" });
+    const writer = fork(join(import.meta.dirname, "settle-for-ever.js"), [file], {
+      execArgv: [],
+      stdio: "inherit",
+    });
     // It tells each settled write; the kill comes at some point of one of the next.
     for (let told = 0; told < 3 + round; told += 1) await once(writer, "message");
     writer.kill("SIGKILL");

@@ -226,11 +226,8 @@ t.test("console rows and verdicts go with the records that are no longer kept", 
 
 t.test("a program that is killed between pages leaves whole pages, and nothing doubles", async (t) => {
   const { db, file } = mirrorFile(t);
-  const child = spawn(
-    process.execPath,
-    [...process.execArgv, join(import.meta.dirname, "write-pages.ts"), file],
-    { stdio: ["ignore", "pipe", "inherit"] },
-  );
+  const program = join(import.meta.dirname, "write-pages.js");
+  const child = spawn(process.execPath, [program, file], { stdio: ["ignore", "pipe", "inherit"] });
   let said = "";
   child.stdout.on("data", (chunk) => {
     said += chunk;

@@ -6,6 +6,7 @@ import t, { type Test } from "tap";
 import { canaryKey } from "../doubles/canary.ts";
 import type { Ended } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { ROOT } from "../doubles/paths.ts";
 import { until } from "../doubles/until.ts";
 import { PACKAGE, startUserManager } from "../doubles/user-manager.ts";
 
@@ -302,7 +303,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
   await t.test(
     "copied by hand as service/README.md says, it is watched and restarted the same",
     async (t) => {
-      const template = readFileSync(new URL("../../service/keybearer.service", import.meta.url), "utf8");
+      const template = readFileSync(join(ROOT, "service", "keybearer.service"), "utf8");
       const main = "/usr/local/lib/node_modules/keybearer/dist/cli/main.js";
       const unit = template
         .replace('"/usr/bin/node"', `"${process.execPath}"`)

@@ -5,7 +5,6 @@ import { request } from "node:http";
 import { connect } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import t, { type Test } from "tap";
 import { tokenShape } from "../../src/identity/token.ts";
 import { looksLikeCredential } from "../../src/secret.ts";
@@ -13,6 +12,7 @@ import { StartFailure } from "../../src/start-failure.ts";
 import { canaryKey, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
 import { newHome } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { ROOT } from "../doubles/paths.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { post, refuses, say, settledAs } from "../doubles/stimulus.ts";
@@ -197,7 +197,7 @@ t.test("AUTH-05 one tool's token never reaches another tool's key", async (t) =>
 
 /** Every control there is, read from the table itself, so that none is forgotten here. */
 function controls(): { readonly method: string; readonly path: string }[] {
-  const file = fileURLToPath(new URL("../../src/control/routes.ts", import.meta.url));
+  const file = join(ROOT, "src", "control", "routes.ts");
   const rows = [...readFileSync(file, "utf8").matchAll(/^ {2}"([A-Z]+) (\/[^"]*)":/gm)];
   return rows.map(([, method = "", path = ""]) => ({ method, path: path.replace(":name", "codex") }));
 }
@@ -329,11 +329,10 @@ t.test("AUTH-11 tokens are new each time, and none that stands in a document wor
     t.equal(Buffer.from(token.slice(3, 46), "base64url").length, 32, "256 bits");
   }
   const it = await scene(t);
-  const root = fileURLToPath(new URL("../../", import.meta.url));
-  const documents = readdirSync(root).filter((name) => /\.(?:md|yaml)$/.test(name));
+  const documents = readdirSync(ROOT).filter((name) => /\.(?:md|yaml)$/.test(name));
   t.ok(documents.includes("README.md"));
   const written = documents.flatMap((name) => [
-    ...readFileSync(join(root, name), "utf8").matchAll(/\bkb_[A-Za-z0-9_-]*/g),
+    ...readFileSync(join(ROOT, name), "utf8").matchAll(/\bkb_[A-Za-z0-9_-]*/g),
   ]);
   for (const [token] of written) {
     t.not(tokenShape(token), "complete", token);

@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import t from "tap";
+import { ROOT } from "../doubles/paths.ts";
 
 /** Every case of the threat catalogue that must hold before a release, by group. */
 const CASES: Readonly<Record<string, readonly number[]>> = {
@@ -40,10 +41,10 @@ function range(from: number, to: number): number[] {
 
 /** The case numbers at the beginning of every title in this folder. */
 function titles(): Map<string, string[]> {
-  const folder = fileURLToPath(new URL(".", import.meta.url));
+  const folder = join(ROOT, "test", "threats");
   const found = new Map<string, string[]>();
   for (const file of readdirSync(folder).filter((name) => name.endsWith(".test.ts"))) {
-    const text = readFileSync(folder + file, "utf8");
+    const text = readFileSync(join(folder, file), "utf8");
     for (const [, numbers = ""] of text.matchAll(/\bt\.test\(\s*["`]((?:[A-Z]+-\d\d,? )+)/g)) {
       for (const number of numbers.trim().split(/,? /)) {
         found.set(number, [...(found.get(number) ?? []), file]);

@@ -14,7 +14,7 @@ import { createRandom } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 import { faultsIn, recordsIn, type StoredRecord } from "../doubles/usage-file.ts";
 
-/** More of it: KEYBEARER_KILL_ROUNDS=200 KEYBEARER_KILL_SEED=7 npx tap test/threats/usage-kill.test.ts --timeout=900 */
+/** More of it: KEYBEARER_KILL_ROUNDS=200 KEYBEARER_KILL_SEED=7 npm run tap -- test/threats/usage-kill.test.ts --timeout=900 */
 const ROUNDS = Number(process.env.KEYBEARER_KILL_ROUNDS ?? 4);
 const SEED = Number(process.env.KEYBEARER_KILL_SEED ?? 1);
 const AT_ONCE = 20;

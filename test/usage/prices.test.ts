@@ -1,6 +1,7 @@
 import { createHook } from "node:async_hooks";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { join } from "node:path";
 import type { MatchLogic } from "@pydantic/genai-prices";
 import fc from "fast-check";
 import t from "tap";
@@ -8,6 +9,7 @@ import type { Named, Price } from "../../src/config/shape.ts";
 import { tableOf } from "../../src/usage/price-table.ts";
 import { createPrices, microdollars } from "../../src/usage/prices.ts";
 import type { Tokens } from "../../src/usage/record.ts";
+import { ROOT } from "../doubles/paths.ts";
 
 const library: typeof import("@pydantic/genai-prices") = createRequire(import.meta.url)(
   "@pydantic/genai-prices",
@@ -353,7 +355,7 @@ t.test("thousands of names are looked up, and the list asks nobody", async (t) =
 });
 
 t.test("what the build wrote down is the list of the installed package, and small", (t) => {
-  const built = readFileSync(new URL("../../dist/prices.json", import.meta.url), "utf8");
+  const built = readFileSync(join(ROOT, "dist", "prices.json"), "utf8");
   t.same(JSON.parse(built), tableOf(library));
   t.ok(built.length < 100_000, `${built.length} characters`);
   t.end();

@@ -13,7 +13,10 @@ interface Told {
 }
 
 function startWriter(t: Test, file: string, told: Told): ChildProcess {
-  const child = fork(join(import.meta.dirname, "write-for-ever.ts"), [file], { stdio: "inherit" });
+  const child = fork(join(import.meta.dirname, "write-for-ever.js"), [file], {
+    execArgv: [],
+    stdio: "inherit",
+  });
   t.teardown(() => child.kill("SIGKILL"));
   child.on("message", (message: { readonly opened?: string; readonly closed?: string }) => {
     if (message.opened !== undefined) told.opened.add(message.opened);

@@ -83,7 +83,10 @@ interface Writer {
 }
 
 function startWriter(t: Test, file: string): Writer {
-  const child = fork(join(import.meta.dirname, "write-for-ever.ts"), [file], { stdio: "inherit" });
+  const child = fork(join(import.meta.dirname, "write-for-ever.js"), [file], {
+    execArgv: [],
+    stdio: "inherit",
+  });
   t.teardown(() => child.kill("SIGKILL"));
   const [opened, closed] = [new Set<string>(), new Set<string>()];
   let state: LedgerState | null = null;

@@ -1,12 +1,12 @@
 import { readdirSync, readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { join } from "node:path";
 import zlib from "node:zlib";
 import { type AnswerHead, createMeter } from "../../../src/usage/meters/meter.ts";
 import type { Reading } from "../../../src/usage/meters/reading.ts";
 import type { Metering } from "../../../src/usage/record.ts";
+import { ROOT } from "../../doubles/paths.ts";
 
-const FOLDER = join(dirname(fileURLToPath(import.meta.url)), "streams");
+const FOLDER = join(ROOT, "test", "usage", "meters", "streams");
 
 /** An answer as a gateway gives it: a line on what it is, what should be read of it, a line of dashes, its body. */
 export interface Captured {

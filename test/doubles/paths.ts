@@ -1,0 +1,5 @@
+import { fileURLToPath } from "node:url";
+import { packageFolder } from "../../src/package-folder.ts";
+
+/** The repository's folder. Tests find its files from here, because they do not run from where they are written. */
+export const ROOT = fileURLToPath(packageFolder());

@@ -1,0 +1,103 @@
+// Runs the compiled tests with tap: `npm run tap` all of them, `npm run tap -- test/identity/token.test.ts` one file,
+// `npm run tap -- test/identity` a folder. Options of tap may follow.
+//
+// Starting a process and loading tap takes longer than most test files need. So up to eight files of a folder share one
+// process, which runs them one after the other (run-files.mjs).
+import { spawnSync } from "node:child_process";
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join, relative, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const FILES_PER_PROCESS = 8;
+
+/** The folders with the longest files come first, so that no long file runs alone at the end. */
+const FIRST = [
+  "test/threats",
+  "test/journeys",
+  "test/cli",
+  "test/service",
+  "test/dashboard",
+  "test/config",
+  "test/security",
+];
+
+/** What a file does to the root test holds for all files in its process, so such a file has a process of its own. */
+const CHANGES_ROOT_TEST =
+  /^t\.(?:before|beforeEach|after|afterEach|teardown|jobs|setTimeout|plan|bailout)\b/m;
+
+/** These need a process of their own, too. */
+const ALONE = new Set([
+  // Longer than the rest of its folder together.
+  "test/dashboard/browser.test.ts",
+]);
+
+function testFilesBelow(path) {
+  const all = statSync(join(ROOT, path)).isDirectory()
+    ? readdirSync(join(ROOT, path), { recursive: true })
+    : [""];
+  const files = all.map((name) => join(path, name));
+  return files.filter((file) => file.endsWith(".test.ts") && !file.includes("node_modules")).sort();
+}
+
+function needsOwnProcess(file) {
+  return ALONE.has(file) || CHANGES_ROOT_TEST.test(readFileSync(join(ROOT, file), "utf8"));
+}
+
+/** Lists of files that share a process. */
+function groupsOf(files) {
+  const groups = [];
+  const shared = new Map();
+  for (const file of files) {
+    const folder = dirname(file);
+    const open = shared.get(folder);
+    if (needsOwnProcess(file)) {
+      groups.push([file]);
+    } else if (open !== undefined && open.length < FILES_PER_PROCESS) {
+      open.push(file);
+    } else {
+      shared.set(folder, [file]);
+      groups.push(shared.get(folder));
+    }
+  }
+  return groups;
+}
+
+function position([file]) {
+  const at = FIRST.findIndex((folder) => file.startsWith(`${folder}/`));
+  return at === -1 ? FIRST.length : at;
+}
+
+/** Writes the program that runs a group, named after the group's first file. tap runs programs in the order of names. */
+function writeProgram(folder, files, at) {
+  const name = relative("test", files[0]).replaceAll("/", "-").replace(/\.ts$/, ".js");
+  const program = join(folder, `${String(at + 1).padStart(2, "0")}-${name}`);
+  const runFiles = relative(folder, join(ROOT, "test/run-files.mjs"));
+  const lines = files.map((file) => `  ${JSON.stringify(file)},\n`).join("");
+  writeFileSync(program, `import { runFiles } from "${runFiles}";\n\nawait runFiles([\n${lines}]);\n`);
+  return program;
+}
+
+/**
+ * tap comes built with its TypeScript plugin, which package.json switches off. tap would notice and build itself anew, but
+ * only after it has decided to start this run's processes with that plugin.
+ */
+function buildTap() {
+  const { stdout } = spawnSync("tap", ["node-options"], { cwd: ROOT, encoding: "utf8" });
+  if (stdout.includes("@tapjs/typescript")) spawnSync("tap", ["build"], { cwd: ROOT, stdio: "inherit" });
+}
+
+const args = process.argv.slice(2);
+const named = args.filter((arg) => !arg.startsWith("-")).map((path) => relative(ROOT, resolve(path)));
+const options = args.filter((arg) => arg.startsWith("-"));
+const files = named.length > 0 ? named.flatMap(testFilesBelow) : testFilesBelow("test");
+
+const folder = join(ROOT, "build", named.length > 0 ? "named" : "programs");
+rmSync(folder, { recursive: true, force: true });
+mkdirSync(folder, { recursive: true });
+const groups = groupsOf(files).sort((a, b) => position(a) - position(b));
+const programs = groups.map((group, at) => writeProgram(folder, group, at));
+
+buildTap();
+const { status } = spawnSync("tap", [...options, ...programs], { cwd: ROOT, stdio: "inherit" });
+process.exitCode = status ?? 1;
