@@ -23,9 +23,9 @@ export interface Running {
   stdout(): string;
   stderr(): string;
   /** Resolves with the match once the text has come on stdout; fails when the program ends before. */
-  says(what: RegExp, withinMs?: number): Promise<RegExpExecArray>;
+  says(what: RegExp): Promise<RegExpExecArray>;
   /** The same on stderr. */
-  logs(what: RegExp, withinMs?: number): Promise<RegExpExecArray>;
+  logs(what: RegExp): Promise<RegExpExecArray>;
   readonly ended: Promise<Ended>;
 }
 
@@ -128,7 +128,7 @@ export function startProgram(
   });
   const waitFor =
     (name: "stdout" | "stderr") =>
-    async (what: RegExp, withinMs = 15_000) => {
+    async (what: RegExp) => {
       let found: RegExpExecArray | null = null;
       await until(
         `${what} on ${name}`,
@@ -138,7 +138,6 @@ export function startProgram(
             throw new Error(`it ended before ${what} came on ${name}:\n${gathered.stdout}${gathered.stderr}`);
           return found !== null;
         },
-        withinMs,
       );
       if (found === null) throw new Error(`no ${what} on ${name}`);
       return found as RegExpExecArray;

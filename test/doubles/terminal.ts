@@ -49,7 +49,6 @@ export interface Said {
   readonly text: string;
 }
 
-const PATIENCE_MS = 30_000;
 const PROMPT = /\[(\d+)\] \$ $/;
 
 /** A bash of 80 columns that keeps its history and knows the program by its name. It has a home, and nothing else. */
@@ -77,7 +76,7 @@ export async function openShell(t: Test, home: string): Promise<Shell> {
       found = what.exec(since());
       return found !== null;
     };
-    await until(String(what), look, PATIENCE_MS).catch((error: unknown) => {
+    await until(String(what), look).catch((error: unknown) => {
       throw new Error(`${error}; the screen says:\n${since()}`);
     });
     if (found === null) throw new Error(`no ${what}`);

@@ -65,7 +65,6 @@ export async function startUserManager(t: Test): Promise<UserManager | null> {
         if (world.child.exitCode !== null) throw new Error(`it ended: ${world.said()}`);
         return /^(running|degraded)$/m.test((await manager.systemctl("is-system-running")).stdout);
       },
-      15_000,
     );
   } catch (error) {
     return skipLoudly(t, `${error instanceof Error ? error.message : error} ${world.said()}`);
@@ -133,7 +132,7 @@ async function removeCgroups(cgroups: readonly string[]): Promise<void> {
           () => !existsSync(each),
         );
       // Its last process is dead, but may not be counted out yet.
-      await until(`${each} is empty`, gone, 2000);
+      await until(`${each} is empty`, gone);
     }
   }
 }

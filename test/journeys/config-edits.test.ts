@@ -37,7 +37,7 @@ t.test(
 
     const before = under.daemon.snapshot().revision;
     await under.save(configOf(gateway.baseUrl, fresh.text, hash));
-    await until("the edit is live", () => under.daemon.snapshot().revision > before, SOON);
+    await until("the edit is live", () => under.daemon.snapshot().revision > before);
     t.equal((await ask(under, token)).status, 200);
     t.equal(lastKey(gateway), fresh.id, "the next request has the new key");
 
@@ -89,7 +89,7 @@ t.test(
     t.match(problems, [{ severity: "error", path: "tools.codex.token", line: 6, column: 12 }]);
     t.notOk(JSON.stringify(problems).includes(key.text));
     await under.save(`${good}    enabled: true\n`);
-    await until("mending clears them", async () => (await under.daemon.status()).problems.length === 0, SOON);
+    await until("mending clears them", async () => (await under.daemon.status()).problems.length === 0);
     flowing = false;
     await flow;
     t.ok(statuses.length >= 5, `${statuses.length} requests`);
@@ -128,7 +128,7 @@ t.test(
     t.equal(lastKey(gateway), key.id);
 
     await under.save(configOf(gateway.baseUrl, next.text, hash));
-    await until("the recreated file is live", () => under.daemon.snapshot().revision > revision, SOON);
+    await until("the recreated file is live", () => under.daemon.snapshot().revision > revision);
     t.equal((await ask(under, token)).status, 200);
     t.equal(lastKey(gateway), next.id);
     t.same((await under.daemon.status()).problems, []);
@@ -154,7 +154,7 @@ t.test("of 20 saves 300 ms apart, in whichever way, the last one wins", async (t
     await wait(300);
     seen.add(under.daemon.snapshot().config.tools.codex?.model ?? null);
   }
-  await until("the last is live", () => under.daemon.snapshot().config.tools.codex?.model === "m-20", SOON);
+  await until("the last is live", () => under.daemon.snapshot().config.tools.codex?.model === "m-20");
   t.ok(seen.size > 5, `${seen.size} of them were seen in between`);
   t.equal((await ask(under, token)).status, 200);
 });
@@ -176,9 +176,9 @@ t.test("a linked config.yaml is followed when its target is replaced", async (t)
   await rename(`${under.places.config}.new`, under.places.config);
   const uses = (id: number) => async () =>
     (await ask(under, token)).status === 200 && lastKey(gateway) === id;
-  await until("the link is followed", uses(next.id), 3500);
+  await until("the link is followed", uses(next.id));
   await put(configOf(gateway.baseUrl, third.text, hash));
-  await until("the replaced target is live", uses(third.id), 3500);
+  await until("the replaced target is live", uses(third.id));
 });
 
 t.test(

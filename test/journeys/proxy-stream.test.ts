@@ -208,7 +208,7 @@ t.test("a reader that stops keeps the gateway waiting, not the memory growing", 
     client.send(head("GET /v1/files/big", { Host: one.host, Authorization: `Bearer ${one.token}` }));
     await client.until("\r\n\r\n");
     client.socket.pause();
-    await until("the gateway is kept waiting", () => stalled, 15_000);
+    await until("the gateway is kept waiting", () => stalled);
   });
   t.ok(written < 64 * 1024 * 1024, `only ${Math.round(written / 1024 / 1024)} of 200 MB were sent`);
   t.ok(grown < 100, `grew by ${Math.round(grown)} MB`);

@@ -165,7 +165,7 @@ async function say(t: Test, port: number, bytes: string): Promise<string> {
   const client = await openRaw(t, port);
   client.send(bytes);
   // The connection is closed on our side, so that an answer without an end is over too.
-  await until("an answer", () => client.isClosed() || /\r\n\r\n[\s\S]*$/.test(client.text()), 15_000);
+  await until("an answer", () => client.isClosed() || /\r\n\r\n[\s\S]*$/.test(client.text()));
   await until("all of it", () => client.isClosed() || isWhole(client.text()), 3000).catch(() => {});
   client.socket.destroy();
   return client.text();

@@ -209,7 +209,7 @@ t.test(
     });
     t.ok(served.status === 200 || served.status === 204, "and it still serves");
     await served.text();
-    await until("its connections are let go", () => handles(running.pid) <= before + 8, 20_000);
+    await until("its connections are let go", () => handles(running.pid) <= before + 8);
     const after = memoryKb(running.pid);
     if (warm !== null && after !== null) {
       t.comment(`memory: ${Math.round(warm / 1024)} MB when warm, ${Math.round(after / 1024)} MB after`);

@@ -148,7 +148,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     const before = await pid();
     await systemctl("kill", "--signal=KILL", "--kill-whom=main", UNIT);
     const killed = performance.now();
-    await until("another one answers", async () => (await pid()) !== before && (await answers()), 5000);
+    await until("another one answers", async () => (await pid()) !== before && (await answers()));
     t.comment(`back after ${Math.round(performance.now() - killed)} ms`);
     // It answers a little before systemd has heard so, and a reload of one that is still starting would be none.
     await until("it counts as started", async () => (await show("ActiveState")).ActiveState === "active");
@@ -174,7 +174,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     const before = await pid();
     const response = await ask("/v1/slow");
     const [reading, restarting] = [response.text(), service("restart")];
-    await until("it takes no new requests", async () => !(await answers()), 15_000);
+    await until("it takes no new requests", async () => !(await answers()));
     t.equal(await pid(), before, "it is still there, for the stream");
     gateway.letGo();
     t.equal(await reading, STREAM);
@@ -214,7 +214,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
       return stopped.code === 0 && isStopped(await outside(here).catch(() => 0));
     });
     const [before, said] = [await pid(), await timeouts()];
-    await until("another one answers", async () => (await pid()) !== before && (await answers()), 20_000);
+    await until("another one answers", async () => (await pid()) !== before && (await answers()));
     t.ok((await timeouts()) > said, "the watchdog was it");
     t.not((await show("NRestarts")).NRestarts, "0");
     rmSync(`${file}.d`, { recursive: true });

@@ -279,7 +279,7 @@ t.test("CL-07 a reader that stops keeps the gateway waiting, then is cut as one 
   slow.socket.pause();
   await new Promise((resolve) => setTimeout(resolve, 500));
   slow.socket.resume();
-  await until("all of it came", () => slow.bytes().length > PIECE.length * PIECES, 45_000);
+  await until("all of it came", () => slow.bytes().length > PIECE.length * PIECES);
   await settledAs(t, it.under, "/v1/slow", [{ end: "complete", bytes_out: PIECE.length * PIECES }]);
   await stillHealthy(t, it.under, it.secrets);
 });
@@ -305,7 +305,7 @@ t.test("CL-08 connections that are reset at once leave nothing behind", { skip: 
     });
     await Promise.all(sockets);
   }
-  await until("as many files are open as before", () => openFiles() <= before + 5, 10_000);
+  await until("as many files are open as before", () => openFiles() <= before + 5);
   t.equal(it.under.log().length, logged, "nothing is said of them");
   t.equal((await say(t, it.port, head("GET /v1/last", it.auth))).status, 200);
   t.ok(it.gateway.calls.every((call) => /first|last/.test(call.target)));
@@ -321,9 +321,9 @@ t.test("CL-09 two hundred streams that are left together are each settled once",
     for (const [n, client] of clients.entries()) {
       client.send(head(`GET /v1/${n % 3 === 0 ? "silent" : "stream"}`, it.auth));
     }
-    await until("all are at the gateway", () => it.gateway.calls.length === 50 * (round + 1), 10_000);
+    await until("all are at the gateway", () => it.gateway.calls.length === 50 * (round + 1));
     for (const client of clients) client.socket.resetAndDestroy();
-    await until("nothing is open at the gateway", () => it.gateway.open() === 0, 5000);
+    await until("nothing is open at the gateway", () => it.gateway.open() === 0);
   }
   const lines = () => it.under.log().filter((line) => /stream|silent/.test(String(line.endpoint)));
   await until("all are settled", () => lines().length >= 200);
@@ -350,7 +350,7 @@ t.test("CL-10 a client that leaves at the very end is complete or has left, and 
     else client.socket.resetAndDestroy();
   }
   const lines = () => it.under.log().filter((line) => /run/.test(String(line.endpoint)));
-  await until("all are settled", () => lines().length >= 200, 10_000);
+  await until("all are settled", () => lines().length >= 200);
   t.equal(lines().length, 200, "none is missing");
   t.equal(new Set(lines().map((line) => line.id)).size, 200, "and none there twice");
   t.ok(lines().every((line) => line.end === "complete" || line.end === "client-left"));
@@ -359,6 +359,6 @@ t.test("CL-10 a client that leaves at the very end is complete or has left, and 
     if (line.bytes_out === whole) t.equal(line.end, "complete", "whoever leaves after the last word is done");
   }
   t.ok(lines().filter((line) => line.end === "complete").length >= 50, "both kinds were met");
-  await until("nothing is left open", () => it.gateway.open() === 0, 10_000);
+  await until("nothing is left open", () => it.gateway.open() === 0);
   await stillHealthy(t, it.under, it.secrets);
 });

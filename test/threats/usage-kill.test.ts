@@ -321,7 +321,7 @@ t.test(
     await running.logs(/SIGTERM: stopping/);
     await t.rejects(fetch(`${running.url}/v1/models`), "nobody else is let in");
     const whole = () => recordsIn(file).filter(({ end }) => end === "complete");
-    await until("the short ones finish", () => whole().length === 25, 10_000);
+    await until("the short ones finish", () => whole().length === 25);
     running.child.kill("SIGTERM");
     const { code } = await running.ended;
     t.equal(code, 0);

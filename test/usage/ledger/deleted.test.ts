@@ -120,7 +120,7 @@ t.test("deleted again before all was saved, still nothing is lost", async (t) =>
   await until("a part is saved", () => Number(ledger.state().work?.done) > 0);
   for (const side of ["", "-wal", "-shm"]) unlinkSync(file + side);
   await until("both are noticed", () => ledger.state().warnings.length === 2);
-  await until("all is saved", () => ledger.state().work === null, 15_000);
+  await until("all is saved", () => ledger.state().work === null);
   holdsAll(t, file, ids);
 });
 

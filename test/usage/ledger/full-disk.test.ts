@@ -63,7 +63,7 @@ t.test(
     );
     execFileSync("mount", ["-o", "remount,size=8m", folder]);
     const back = performance.now();
-    await until("it is back", () => ledger.available(), 8000);
+    await until("it is back", () => ledger.available());
     t.ok(performance.now() - back < 5000, `after ${Math.round(performance.now() - back)} ms`);
     const after = ends();
     t.ok(
@@ -108,13 +108,13 @@ t.test("a WAL that cannot grow makes the log unavailable until it can", async (t
   }
   const file = join(newFolder(t), "usage.db");
   const writer = startWriter(t, file);
-  await until("it writes", () => writer.closed.size > 20, 30_000);
+  await until("it writes", () => writer.closed.size > 20);
   limitFiles(writer, String(statSync(`${file}-wal`).size + 100_000));
-  await until("the limit is reached", () => writer.state()?.condition === "unavailable", 30_000);
+  await until("the limit is reached", () => writer.state()?.condition === "unavailable");
   t.match(writer.state(), { reason: /disk/, lost: 0 });
   const before = writer.closed.size;
   limitFiles(writer, "unlimited");
-  await until("it is back", () => writer.state()?.condition === "ok" && writer.closed.size > before, 10_000);
+  await until("it is back", () => writer.state()?.condition === "ok" && writer.closed.size > before);
   writer.child.send("stop");
   await once(writer.child, "exit");
   const ends = new Map(recordsIn(file).map(({ id, end }) => [id, end]));

@@ -43,7 +43,7 @@ async function halfway(t: Test, file: string): Promise<string> {
 }
 
 async function ended(ledger: Ledger): Promise<void> {
-  await until("it ended", () => ledger.state().aside.every(({ salvage }) => salvage !== "under way"), 15_000);
+  await until("it ended", () => ledger.state().aside.every(({ salvage }) => salvage !== "under way"));
 }
 
 t.test("how far a salvage is, is told by what there is, not by what was pruned long ago", async (t) => {
@@ -57,7 +57,6 @@ t.test("how far a salvage is, is told by what there is, not by what was pruned l
       if (work !== null && work.total > 0) seen.push(work);
       return ledger.state().aside.every(({ salvage }) => salvage !== "under way");
     },
-    15_000,
   );
   t.ok(seen.length > 2, `seen ${seen.length} times`);
   t.same(new Set(seen.map(({ total }) => total)), new Set([4000]));

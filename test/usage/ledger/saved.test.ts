@@ -81,7 +81,6 @@ t.test("what is saved from a damaged log counts under the limits without a resta
       if (work !== null) onTheWay.add(levelOf(books, tool).used);
       return work === null && books.ledger.state().aside.length > 0;
     },
-    15_000,
   );
   const saved = Number(books.ledger.state().aside[0]?.saved);
   t.ok(saved > COUNT - 200, `${saved} were saved`);
@@ -106,7 +105,6 @@ t.test("a log that is deleted under a running program gives no allowance back", 
       seen.add(JSON.stringify(levelOf(books, tool)));
       return books.ledger.state().work === null;
     },
-    15_000,
   );
   seen.add(JSON.stringify(levelOf(books, tool)));
   t.same([...seen], [JSON.stringify({ used: COUNT, extra: 500 })]);
