@@ -74,9 +74,7 @@ t.test("tail begins with the last records, then follows live, and Ctrl-C ends it
   for (const one of shown) t.same(Object.keys(one), FIELDS);
   t.match(shown[2], { tool: "codex", end: "complete", status: 200, model: "sandbox-small" });
   t.match(shown[3], { tool: null, end: "refused", status: 401 });
-  await words.says(
-    /^\d\d:\d\d:\d\d codex +sandbox-small +200 +\d+ in.*, \d+ out .* first \d+.*, all \d/m,
-  );
+  await words.says(/^\d\d:\d\d:\d\d codex +sandbox-small +200 +\d+ in.*, \d+ out .* first \d+.*, all \d/m);
   await words.says(/^\d\d:\d\d:\d\d \(nobody\) .* 401 refused token-/m);
   for (const one of [tail, words]) {
     one.child.kill("SIGINT");
@@ -135,10 +133,7 @@ t.test("a tail whose reader stands still takes little memory, and says what was 
       (sum, [, count]) => sum + Number(count),
       0,
     );
-  await until(
-    "everything is shown or told of",
-    () => idsIn(tail.stdout()).length - 1 + lost() === told,
-  );
+  await until("everything is shown or told of", () => idsIn(tail.stdout()).length - 1 + lost() === told);
   t.ok(lost() > 0);
   records.tell(record(told + 1));
   await tail.says(new RegExp(`0${told + 1}"`));

@@ -126,22 +126,17 @@ export function startProgram(
     child.stderr.destroy();
     await ended;
   });
-  const waitFor =
-    (name: "stdout" | "stderr") =>
-    async (what: RegExp) => {
-      let found: RegExpExecArray | null = null;
-      await until(
-        `${what} on ${name}`,
-        () => {
-          found = what.exec(gathered[name]);
-          if (found === null && over)
-            throw new Error(`it ended before ${what} came on ${name}:\n${gathered.stdout}${gathered.stderr}`);
-          return found !== null;
-        },
-      );
-      if (found === null) throw new Error(`no ${what} on ${name}`);
-      return found as RegExpExecArray;
-    };
+  const waitFor = (name: "stdout" | "stderr") => async (what: RegExp) => {
+    let found: RegExpExecArray | null = null;
+    await until(`${what} on ${name}`, () => {
+      found = what.exec(gathered[name]);
+      if (found === null && over)
+        throw new Error(`it ended before ${what} came on ${name}:\n${gathered.stdout}${gathered.stderr}`);
+      return found !== null;
+    });
+    if (found === null) throw new Error(`no ${what} on ${name}`);
+    return found as RegExpExecArray;
+  };
   return {
     pid: child.pid ?? -1,
     child,

@@ -40,9 +40,8 @@ export async function openRaw(t: Test, port: number): Promise<RawClient> {
     text,
     bytes: () => Buffer.concat(parts),
     until: (what) =>
-      until(
-        `the client gets ${what}, but has ${JSON.stringify(text().slice(-400))}`,
-        () => (typeof what === "string" ? text().includes(what) : what.test(text())),
+      until(`the client gets ${what}, but has ${JSON.stringify(text().slice(-400))}`, () =>
+        typeof what === "string" ? text().includes(what) : what.test(text()),
       ),
     closed: () => until("the connection ends", () => closed),
     isClosed: () => closed,

@@ -59,13 +59,10 @@ export async function startUserManager(t: Test): Promise<UserManager | null> {
   const world = startWorld(t, folder, cgroups);
   const manager = createManager(t, folder, world);
   try {
-    await until(
-      "the user manager answers",
-      async () => {
-        if (world.child.exitCode !== null) throw new Error(`it ended: ${world.said()}`);
-        return /^(running|degraded)$/m.test((await manager.systemctl("is-system-running")).stdout);
-      },
-    );
+    await until("the user manager answers", async () => {
+      if (world.child.exitCode !== null) throw new Error(`it ended: ${world.said()}`);
+      return /^(running|degraded)$/m.test((await manager.systemctl("is-system-running")).stdout);
+    });
   } catch (error) {
     return skipLoudly(t, `${error instanceof Error ? error.message : error} ${world.said()}`);
   }

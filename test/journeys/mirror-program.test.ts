@@ -90,10 +90,7 @@ async function startHome(t: Test, console: ConsoleDouble, callers?: ReturnType<t
     return one;
   };
   const settled = () =>
-    until(
-      "it was read through",
-      async () => !["syncing", "waiting"].includes((await report()).state),
-    );
+    until("it was read through", async () => !["syncing", "waiting"].includes((await report()).state));
   return { home, callers: made.callers, socket, report, settled, usage: join(home, "state", "usage.db") };
 }
 

@@ -1,16 +1,7 @@
 import { createConnection } from "node:net";
 import t from "tap";
-import {
-  ask,
-  atConsole,
-  get,
-  heldClock,
-  hello,
-  newKey,
-  post,
-  startSandbox,
-  until,
-} from "./sandbox-under-test.ts";
+import { until } from "../doubles/until.ts";
+import { ask, atConsole, get, heldClock, hello, newKey, post, startSandbox } from "./sandbox-under-test.ts";
 
 const HOUR = 60 * 60 * 1000;
 const NO_KEY_MESSAGE =

@@ -144,12 +144,10 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.equal(await pid(), before);
   });
 
-  await t.test("after kill -9 it is back within 5 s", async (t) => {
+  await t.test("after kill -9 it is back", async (t) => {
     const before = await pid();
     await systemctl("kill", "--signal=KILL", "--kill-whom=main", UNIT);
-    const killed = performance.now();
     await until("another one answers", async () => (await pid()) !== before && (await answers()));
-    t.comment(`back after ${Math.round(performance.now() - killed)} ms`);
     // It answers a little before systemd has heard so, and a reload of one that is still starting would be none.
     await until("it counts as started", async () => (await show("ActiveState")).ActiveState === "active");
     t.match(await show("NRestarts"), { NRestarts: "1" });

@@ -21,15 +21,11 @@ import { createPrices } from "../../src/usage/prices.ts";
 import { createStrangers } from "../../src/usage/strangers.ts";
 import { canaryKey, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
-import { growthOf } from "../doubles/growth.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { head, openRaw, type RawClient } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { post, say, settledAs } from "../doubles/stimulus.ts";
 import { until } from "../doubles/until.ts";
-
-/** The bar is 250 ms; the rest is a busy machine's own noise. */
-const BAR_MS = 500;
 
 async function scene(
   t: Test,
@@ -48,17 +44,10 @@ const ways: [string, (client: RawClient) => void][] = [
   ["resets", (client) => void client.socket.resetAndDestroy()],
 ];
 
-async function closesInTime(
-  t: Test,
-  what: string,
-  call: GatewayCall | undefined,
-  leave: () => void,
-): Promise<void> {
-  const from = performance.now();
+/** The gateway is given ten minutes for its first byte and five for each pause, so that nothing else closes the call. */
+async function closesCall(what: string, call: GatewayCall | undefined, leave: () => void): Promise<void> {
   leave();
-  await until(`${what}: the gateway's call is closed`, () => call?.closedAt != null);
-  const took = (call?.closedAt ?? 0) - from;
-  t.ok(took < BAR_MS, `${what}: closed after ${Math.round(took)} ms`);
+  await until(`${what}: the gateway's call is closed`, () => call?.isClosed);
 }
 
 const SSE = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -71,7 +60,7 @@ t.test("CL-01 a client that leaves in the middle of a stream ends the gateway's 
     const client = await openRaw(t, it.port);
     client.send(head(`GET /v1/${how}`, it.auth));
     await client.until('"one"');
-    await closesInTime(t, how, it.gateway.calls.at(-1), () => leave(client));
+    await closesCall(how, it.gateway.calls.at(-1), () => leave(client));
     await settledAs(t, it.under, `/v1/${how}`, [{ end: "client-left", status: 200, bytes_out: CHAT.length }]);
   }
   await stillHealthy(t, it.under, it.secrets);
@@ -84,7 +73,7 @@ t.test("CL-02 a client that leaves before the first byte ends the gateway's call
     client.send(post(`POST /v1/${how}`, it.auth));
     await until("the gateway has it", () => it.gateway.calls.at(-1)?.target === `/v1/${how}`);
     await it.gateway.calls.at(-1)?.whole;
-    await closesInTime(t, how, it.gateway.calls.at(-1), () => leave(client));
+    await closesCall(how, it.gateway.calls.at(-1), () => leave(client));
     await settledAs(t, it.under, `/v1/${how}`, [{ end: "client-left", status: null, bytes_out: 0 }]);
   }
   await stillHealthy(t, it.under, it.secrets);
@@ -107,7 +96,7 @@ t.test("CL-03 an upload that is given up never looks complete to the gateway", a
       void call?.whole.then(() => {
         whole = true;
       });
-      await closesInTime(t, path, call, () => leave(client));
+      await closesCall(path, call, () => leave(client));
       t.notOk(whole, `${path}: no end was made up`);
       await settledAs(t, it.under, path, [{ end: "client-left", status: null }]);
     }
@@ -223,7 +212,7 @@ t.test("CL-05 an answer that is not streamed is given up as well", async (t) => 
     const client = await openRaw(t, it.port);
     client.send(post(`POST /v1/${how}`, it.auth));
     await client.until("half of ");
-    await closesInTime(t, how, it.gateway.calls.at(-1), () => leave(client));
+    await closesCall(how, it.gateway.calls.at(-1), () => leave(client));
     await settledAs(t, it.under, `/v1/${how}`, [{ end: "client-left", status: 200, bytes_out: half.length }]);
   }
   await stillHealthy(t, it.under, it.secrets);
@@ -238,7 +227,7 @@ t.test("CL-06 a client that ends its side after the request has left", async (t)
     client.send(head(`GET ${path}`, it.auth));
     await until("the gateway has it", () => it.gateway.calls.at(-1)?.target === path);
     if (path.endsWith("stream")) await client.until('"one"');
-    await closesInTime(t, path, it.gateway.calls.at(-1), () => void client.socket.end());
+    await closesCall(path, it.gateway.calls.at(-1), () => void client.socket.end());
     await settledAs(t, it.under, path, [{ end: "client-left" }]);
   }
   await stillHealthy(t, it.under, it.secrets);
@@ -261,14 +250,11 @@ t.test("CL-07 a reader that stops keeps the gateway waiting, then is cut as one 
     ["timeouts: { idle: 1500ms }"],
   );
   const client = await openRaw(t, it.port);
-  const grown = await growthOf(async () => {
-    client.send(head("GET /v1/big", it.auth));
-    await client.until("\r\n\r\n");
-    client.socket.pause();
-    await it.gateway.calls[0]?.closed;
-  });
+  client.send(head("GET /v1/big", it.auth));
+  await client.until("\r\n\r\n");
+  client.socket.pause();
+  await it.gateway.calls[0]?.closed;
   t.ok(written < 40 * 1024 * 1024, `only ${Math.round(written / 1024 / 1024)} of 60 MB were sent`);
-  t.ok(grown < 60, `grew by ${Math.round(grown)} MB`);
   await settledAs(t, it.under, "/v1/big", [{ end: "client-left", status: 200 }]);
 
   // One that only pauses gets everything.
@@ -277,7 +263,8 @@ t.test("CL-07 a reader that stops keeps the gateway waiting, then is cut as one 
   slow.send(head("GET /v1/slow", it.auth));
   await slow.until("\r\n\r\n");
   slow.socket.pause();
-  await new Promise((resolve) => setTimeout(resolve, 500));
+  // The stimulus: a pause that is much shorter than the idle time.
+  await new Promise((resolve) => setTimeout(resolve, 200));
   slow.socket.resume();
   await until("all of it came", () => slow.bytes().length > PIECE.length * PIECES);
   await settledAs(t, it.under, "/v1/slow", [{ end: "complete", bytes_out: PIECE.length * PIECES }]);

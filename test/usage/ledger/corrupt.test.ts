@@ -76,10 +76,7 @@ function asideIn(file: string): string[] {
 async function salvaged(ledger: {
   state(): { readonly aside: readonly { readonly salvage: string }[] };
 }): Promise<void> {
-  await until(
-    "the salvage ends",
-    () => ledger.state().aside.every(({ salvage }) => salvage !== "under way"),
-  );
+  await until("the salvage ends", () => ledger.state().aside.every(({ salvage }) => salvage !== "under way"));
 }
 
 t.test("a page of records that was overwritten costs these records only", async (t) => {

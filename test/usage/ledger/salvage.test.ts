@@ -50,14 +50,11 @@ t.test("how far a salvage is, is told by what there is, not by what was pruned l
   const file = damaged(t, 4000);
   const { ledger } = startLedger(t, { file });
   const seen: { readonly done: number; readonly total: number }[] = [];
-  await until(
-    "it ended",
-    () => {
-      const { work } = ledger.state();
-      if (work !== null && work.total > 0) seen.push(work);
-      return ledger.state().aside.every(({ salvage }) => salvage !== "under way");
-    },
-  );
+  await until("it ended", () => {
+    const { work } = ledger.state();
+    if (work !== null && work.total > 0) seen.push(work);
+    return ledger.state().aside.every(({ salvage }) => salvage !== "under way");
+  });
   t.ok(seen.length > 2, `seen ${seen.length} times`);
   t.same(new Set(seen.map(({ total }) => total)), new Set([4000]));
   t.ok(Number(seen.at(-1)?.done) > 2000, `${seen.at(-1)?.done} when it was last seen`);
