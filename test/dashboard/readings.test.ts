@@ -69,10 +69,7 @@ t.test(
     t.equal(third.statusCode, 503);
     third.resume();
     t.match(sent.at(-1)?.outcome, { words: /2 downloads are under way/ });
-    await until(
-      "both are over",
-      () => sent.slice(before).every(({ outcome }) => outcome !== undefined),
-    );
+    await until("both are over", () => sent.slice(before).every(({ outcome }) => outcome !== undefined));
     for (const answer of stalled) answer.resume();
     t.match(
       await Promise.all(failed),
