@@ -5,14 +5,17 @@ import {
   chownSync,
   lstatSync,
   mkdirSync,
+  mkdtempSync,
   readdirSync,
   readFileSync,
   readlinkSync,
+  rmSync,
   statSync,
   unlinkSync,
   utimesSync,
   writeFileSync,
 } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
@@ -20,6 +23,7 @@ import t from "tap";
 import ts from "typescript";
 import { editFile } from "../../src/config/edit/edit-file.ts";
 import { writeConfig } from "../../src/config/edit/write.ts";
+import { asOrdinaryUser } from "../doubles/ordinary-user.ts";
 
 function modeOf(file: string): number {
   return statSync(file).mode & 0o777;
@@ -118,9 +122,12 @@ t.test("the owner stays when root writes", { skip: isRoot ? false : "needs root"
   t.equal(statSync(file).uid, 12345);
 });
 
-t.test("a folder that cannot be written is told", { skip: isRoot ? "root may write" : false }, async (t) => {
-  const dir = t.testdir({ "config.yaml": "old" });
+t.test("a folder that cannot be written is told", async (t) => {
+  const dir = mkdtempSync(join(tmpdir(), "kb-"));
+  t.teardown(() => rmSync(dir, { recursive: true, force: true }));
+  writeFileSync(join(dir, "config.yaml"), "old");
   chmodSync(dir, 0o500);
+  asOrdinaryUser(t, dir, join(dir, "config.yaml"));
   t.teardown(() => chmodSync(dir, 0o700));
   t.match(await writeConfig(join(dir, "config.yaml"), "old", "new"), { ok: false, reason: /no permission/ });
   t.equal(readFileSync(join(dir, "config.yaml"), "utf8"), "old");

@@ -1,5 +1,5 @@
-import { execFileSync } from "node:child_process";
 import {
+  chmodSync,
   copyFileSync,
   existsSync,
   mkdirSync,
@@ -13,6 +13,7 @@ import {
 import { dirname, join } from "node:path";
 import t from "tap";
 import { openForReading, openForWriting } from "../../../src/usage/ledger/connect.ts";
+import { asOrdinaryUser } from "../../doubles/ordinary-user.ts";
 import { until } from "../../doubles/until.ts";
 import {
   closing,
@@ -199,20 +200,15 @@ t.test("a newer log is left alone, said so, and requests are served once it is m
   t.same(ledger.state().aside, [], "that was no damage");
 });
 
-const isRoot = process.getuid?.() === 0;
-
-t.test(
-  "a folder that cannot be written to is said in words",
-  { skip: isRoot && "root writes everywhere" },
-  async (t) => {
-    const folder = newFolder(t);
-    const file = join(folder, "usage.db");
-    writeFileSync(join(folder, "something"), "");
-    execFileSync("chmod", ["500", folder]);
-    const { ledger } = startLedger(t, { file });
-    t.match(ledger.state(), { condition: "unavailable", reason: /folder cannot be written to/ });
-    execFileSync("chmod", ["700", folder]);
-    await until("it is there", () => ledger.available());
-    rmSync(join(folder, "something"));
-  },
-);
+t.test("a folder that cannot be written to is said in words", async (t) => {
+  const folder = newFolder(t);
+  const file = join(folder, "usage.db");
+  writeFileSync(join(folder, "something"), "");
+  chmodSync(folder, 0o500);
+  asOrdinaryUser(t, folder);
+  const { ledger } = startLedger(t, { file });
+  t.match(ledger.state(), { condition: "unavailable", reason: /folder cannot be written to/ });
+  chmodSync(folder, 0o700);
+  await until("it is there", () => ledger.available());
+  rmSync(join(folder, "something"));
+});
