@@ -226,7 +226,6 @@ t.test("after kill -9 at any moment the file is the old one or the new one", asy
     }
   }
   t.comment(`${writes} writes, ${leftovers} of 40 kills left a temporary file`);
-  t.ok(leftovers > 0, "some kills met a write");
 });
 
 t.test("an edit is made anew from what somebody else saved meanwhile, and nobody's is lost", async (t) => {

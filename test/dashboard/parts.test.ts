@@ -22,6 +22,7 @@ import { createLogger } from "../../src/logger.ts";
 import { createRunning } from "../../src/proxy/running.ts";
 import { REFUSALS } from "../../src/refusal.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
+import { freePort } from "../doubles/free-port.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
@@ -122,7 +123,7 @@ function temporaryFolder(t: Test): string {
 
 /** A port that somebody holds until it is let go. */
 async function takenPort(t: Test): Promise<{ port: number; letGo(): Promise<unknown> }> {
-  const holder = createServer().listen(0, "127.0.0.1");
+  const holder = createServer().listen(await freePort(), "127.0.0.1");
   await once(holder, "listening");
   t.teardown(() => holder.close());
   return {

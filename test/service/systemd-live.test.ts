@@ -1,11 +1,12 @@
 import { chmodSync, chownSync, existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
-import { type AddressInfo, createServer as createPort } from "node:net";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { canaryKey } from "../doubles/canary.ts";
 import type { Ended } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { freePort } from "../doubles/free-port.ts";
 import { until } from "../doubles/until.ts";
 import { PACKAGE, startUserManager } from "../doubles/user-manager.ts";
 
@@ -36,15 +37,6 @@ async function startGateway(t: Test) {
     server.close();
   });
   return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, keys, letGo };
-}
-
-/** A port for a daemon that is started many times. */
-async function freePort(): Promise<number> {
-  const server = createPort();
-  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((closed) => server.close(closed));
-  return port;
 }
 
 async function scene(t: Test) {

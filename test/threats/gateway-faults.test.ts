@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { connect, createServer, type Socket } from "node:net";
+import { connect, type Socket } from "node:net";
 import { createServer as createSecureServer, type TlsOptions } from "node:tls";
 import { brotliCompressSync, gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
@@ -11,6 +11,7 @@ import { makeCertificates } from "../doubles/certificates.ts";
 import { newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
 import { expiredCertificate } from "../doubles/expired-certificate.ts";
+import { CLOSED_PORT } from "../doubles/free-port.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { dechunked, post, say, settledAs } from "../doubles/stimulus.ts";
@@ -52,15 +53,6 @@ async function toldInWords(
   await settledAs(t, it.under, path, expected);
 }
 
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  return typeof address === "object" && address !== null ? address.port : 0;
-}
-
 async function startNowhere(t: Test, baseUrl: string) {
   const one = await startWithOneTool(t, "", { baseUrl, gateway: ["timeouts: { connect: 5s }"] });
   const auth = { Host: one.host, Authorization: `Bearer ${one.token}` };
@@ -68,7 +60,7 @@ async function startNowhere(t: Test, baseUrl: string) {
 }
 
 t.test("UP-01 a gateway that cannot be reached is told as such, by its reason", async (t) => {
-  const refused = await startNowhere(t, `http://127.0.0.1:${await freePort()}/v1`);
+  const refused = await startNowhere(t, `http://127.0.0.1:${CLOSED_PORT}/v1`);
   await toldInWords(
     t,
     refused,
