@@ -2,6 +2,7 @@ import { chmodSync, existsSync, mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { mountSmallDisk } from "../doubles/small-disk.ts";
 
 const GOOD = "gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET_HERE } }\n";
 
@@ -93,13 +94,15 @@ t.test("a control socket whose path is too long is said clearly", async (t) => {
 });
 
 t.test("a run folder that cannot be written is an error, not a wait without end", async (t) => {
-  if (process.getuid?.() === 0) {
-    t.comment("SKIPPED: root may write everywhere");
-    return;
-  }
   const home = await newHome(t);
   await saveConfig(home, config(0));
   mkdirSync(join(home, "run"), { mode: 0o500 });
+  if (process.getuid?.() === 0) {
+    // To root only a disk says no.
+    const disk = mountSmallDisk(t, 1, join(home, "run"));
+    if (disk === null) return;
+    disk.readOnly(true);
+  }
   const { code, stderr } = await command(t, home, ["run"]);
   t.not(code, 0);
   t.match(stderr, join(home, "run"));

@@ -19,8 +19,7 @@ t.test(
   "a newcomer without a config.yaml pastes the lines it prints, and the mirror shows them",
   async (t) => {
     if (!(await isFree("127.0.0.1")) || !(await isFree("::1"))) {
-      t.comment(`SKIPPED: port ${PORT} is in use on this machine`);
-      return;
+      return void t.skip(`port ${PORT} is in use on this machine`, async () => {});
     }
     const home = await newHome(t);
     const running = start(t, home, ["run"]);

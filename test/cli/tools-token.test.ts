@@ -82,7 +82,7 @@ t.test("what cannot be edited is left alone, and no token is printed", async (t)
   }
 });
 
-t.test("a running daemon takes a new token within a second, and drops the old one", async (t) => {
+t.test("a running daemon takes a new token, and drops the old one", async (t) => {
   const sandbox = await startSandbox(t);
   const { key } = sandbox.createKey({ name: "tools", group: "default" });
   const { token, hash } = freshToken();
@@ -94,8 +94,6 @@ t.test("a running daemon takes a new token within a second, and drops the old on
   const { url } = await startServing(t, home);
   t.equal((await get(`${url}/v1/models`, token)).status, 200);
   const made = (await command(t, home, ["tools", "token", "codex"])).stdout.trim();
-  const before = performance.now();
   await until("the new token works", async () => (await get(`${url}/v1/models`, made)).status === 200);
-  t.ok(performance.now() - before < 1500, "a second, and some slack for a busy machine");
   t.equal((await get(`${url}/v1/models`, token)).status, 401);
 });

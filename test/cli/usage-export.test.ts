@@ -1,4 +1,12 @@
-import { createReadStream, existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  createReadStream,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import t, { type Test } from "tap";
@@ -6,7 +14,10 @@ import { openForReading, openForWriting } from "../../src/usage/ledger/connect.t
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { FIELDS, inOrder } from "../../src/usage/report/fields.ts";
 import { pagesOf } from "../../src/usage/report/records.ts";
-import { command, newHome, start } from "../doubles/command.ts";
+import { startBookedGateway } from "../doubles/booked-gateway.ts";
+import { canaryKey } from "../doubles/canary.ts";
+import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
+import { freshToken } from "../doubles/daemon-under-test.ts";
 import { plausible, record, writeRecords } from "../doubles/records.ts";
 import { mountSmallDisk } from "../doubles/small-disk.ts";
 import { until } from "../doubles/until.ts";
@@ -62,6 +73,63 @@ t.test("every record is exported whole, under its names, in their order", async 
   );
   t.match(first, /,true,200,complete,,,1200,800,0,342,128,reported,5420,8130,,40192,18231,0,,"\{""x-client/);
 });
+
+t.test("after the log is deleted under load, records come back in start order, each once", async (t) => {
+  const gateway = await startBookedGateway(t, { pause: () => 2, events: () => 3 });
+  const home = await newHome(t);
+  const { token, hash } = freshToken();
+  await saveConfig(
+    home,
+    `listen: localhost:0\ngateway: ${gateway.origin}/v1\ntools: { codex: { key: ${canaryKey()}, token: "${hash}" } }\n`,
+  );
+  const daemon = await startServing(t, home);
+  const file = join(home, "state", "usage.db");
+  const exported = async (): Promise<UsageRecord[]> => {
+    const { code, stdout } = await command(t, home, ["usage", "export"]);
+    return code === 0 ? JSON.parse(stdout) : [];
+  };
+  let asked = 0;
+  let loaded = true;
+  const lanes = Array.from({ length: 8 }, async () => {
+    while (loaded) {
+      asked += 1;
+      const marker = `m-${asked}`;
+      const answer = await fetch(`${daemon.url}/v1/chat/completions`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${token}`, "x-marker": marker },
+        body: JSON.stringify({ model: marker, stream: true, messages: [] }),
+      });
+      await answer.text();
+    }
+  });
+  await until("there is something to lose", async () => (await exported()).length > 200);
+  for (const side of ["", "-wal", "-shm"]) rmSync(file + side, { force: true });
+  const before = gateway.book.length;
+  await until("everything of before is back", async () => {
+    const records = await exported();
+    t.ok(isInStartOrder(records), `${records.length} records in the order in which they began`);
+    return records.length >= before;
+  });
+  loaded = false;
+  await Promise.all(lanes);
+  daemon.child.kill("SIGTERM");
+  t.equal((await daemon.ended).code, 0);
+  const records = await exported();
+  t.ok(isInStartOrder(records), "in the order in which they began");
+  t.same(
+    records.map(({ model }) => model).toSorted(),
+    gateway.book.map(({ marker }) => marker).toSorted(),
+    "whatever reached the gateway, and each once",
+  );
+});
+
+function isInStartOrder(records: readonly UsageRecord[]): boolean {
+  return records.every((record, at) => {
+    const last = records[at - 1];
+    if (last === undefined || last.started_at < record.started_at) return true;
+    return last.started_at === record.started_at && last.id < record.id;
+  });
+}
 
 t.test("a period, tools and models narrow an export", async (t) => {
   const { file } = await homeWith(t, [

@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
@@ -55,28 +55,27 @@ const HOSTILE: Readonly<Record<string, string>> = {
   "__proto__ and constructor": `${GATEWAY}__proto__: { polluted: yes }\nconstructor: { prototype: { polluted: yes } }\ntools: { __proto__: { enabled: false }, codex: { __proto__: x, limits: { "__proto__": 1 } } }\nprices: { "__proto__": { input: 1, output: 1 } }\n`,
 };
 
+/** V8 ends the process rather than give it more. */
+const HEAP_MB = 200;
+
 t.test(
-  "what was not written for keybearer is rejected quickly, without growth, and the process survives",
+  "what was not written for keybearer is rejected in little memory, and the process survives",
   async (t) => {
     const child = fork(join(import.meta.dirname, "parse-hostile.js"), {
-      execArgv: ["--expose-gc"],
+      execArgv: [`--max-old-space-size=${HEAP_MB}`],
       stdio: ["ignore", "inherit", "ignore", "ipc"],
     });
     t.teardown(() => child.kill("SIGKILL"));
     const answer = answers(child);
     await answer();
-    let grown = 0;
     for (const [name, text] of Object.entries(HOSTILE)) {
       child.send(text);
       const outcome = await answer();
       if (typeof outcome !== "object") return t.fail(`${name}: the process ended with ${outcome}`);
-      grown += outcome.grownMb;
       t.notOk(outcome.taken, `${name} is rejected: ${outcome.first}`);
       t.ok(outcome.problems > 0 && outcome.problems <= 400, `${name}: ${outcome.problems} problems`);
-      t.ok(outcome.cpuMs < 1000, `${name} takes ${outcome.cpuMs} ms`);
       t.notMatch(outcome.first, /call stack/, `${name} does not get near the end of the stack`);
     }
-    t.ok(grown < 120, `all of them together let the process grow by ${grown} MB`);
     t.equal(child.exitCode, null);
   },
 );
@@ -87,28 +86,25 @@ function answers(child: ChildProcess): () => Promise<Outcome | string> {
   return () => Promise.race([once(child, "message").then(([message]) => message as Outcome), ended]);
 }
 
-t.test("a file of 1,000 tools loads in well under a second", async (t) => {
+t.test("a file of 1,000 tools loads", async (t) => {
   const tool = (i: number) =>
     `  tool-${i}:\n    key: env:KEY_${i}\n    token: sha256:${i.toString(16).padStart(64, "0")}\n    limits: { requests: 60/minute, spend: [$5/day, $60/month] }\n    expires: 2027-03-31\n    enabled: true\n`;
   const text = `${GATEWAY}tools:\n${times(1000, tool).join("")}`;
-  const started = process.cpuUsage();
   const { config, problems } = parseConfig(text, "/home/me");
-  const { user, system } = process.cpuUsage(started);
   t.same(problems, []);
   t.equal(Object.keys(config?.tools ?? {}).length, 1000);
-  t.ok((user + system) / 1000 < 1000, `${(user + system) / 1000} ms`);
 });
 
-t.test("a file of 10 MB is refused unread", async (t) => {
+t.test("a file that is too large is refused unread", async (t) => {
   const folder = await mkdtemp(join(tmpdir(), "kb-"));
   t.teardown(() => rm(folder, { recursive: true }));
   const file = join(folder, "config.yaml");
-  await writeFile(file, `${GATEWAY}tools: { codex: {} }\n${"# padding\n".repeat(1_000_000)}`);
-  const before = process.memoryUsage.rss();
+  await writeFile(file, `${GATEWAY}tools: { codex: {} }\n`);
+  // Nearly all of it is a hole, which takes no room on the disk, and which no process could read into its memory.
+  await truncate(file, 100 * 1024 ** 3);
   const loaded = await loadConfig(file, { home: folder, strict: true });
   t.equal(loaded.text, null);
   t.match(loaded.problems, [{ severity: "error", message: /larger than 1 MB: not read/ }]);
-  t.ok(process.memoryUsage.rss() - before < 9_000_000, "nothing of that size was taken in");
 });
 
 t.test("nothing in a file reaches Object.prototype", async (t) => {

@@ -24,6 +24,7 @@ t.test("who finds the lock taken waits until it is free", async (t) => {
   symlinkSync(String(process.ppid), lock);
   let done = false;
   const work = underLock(lock, () => (done = true), systemClock);
+  // It looks every 12 ms at the latest, by a timer of this process, and timers go off in order.
   await new Promise((resolve) => setTimeout(resolve, 60));
   t.equal(done, false, "not while another process has it");
   unlinkSync(lock);

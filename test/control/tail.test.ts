@@ -110,8 +110,8 @@ t.test("sixteen may follow, the next is told why not, and may when one has gone"
     const next = await follow(socket);
     return next.ended.length === 0;
   });
+  // And nobody who left is written to, which would throw.
   tail.tell(record(1));
-  t.pass("and nobody who left is written to");
 });
 
 t.test("when the daemon stops, the follower is told, and that it may come back", async (t) => {

@@ -110,7 +110,7 @@ export async function survives(t: Test, scene: DashboardScene, watch: Watch, pag
   await scene.under().save(scene.config.replace("when: always", "when: never"));
   await gone.waitFor();
   await scene.under().save(scene.config);
-  await page.getByRole("heading", { name: "The session is over" }).waitFor({ timeout: 10_000 });
+  await page.getByRole("heading", { name: "The session is over" }).waitFor();
   t.equal(await page.locator(".notice code").innerText(), "keybearer open");
   t.strictSame(await faultsOf(page), []);
   await page.goto(await scene.address());

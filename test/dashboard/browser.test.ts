@@ -23,7 +23,10 @@ import {
 
 /** A real browser, a real daemon, real calls. The browser reaches the page through a tap that keeps every byte. */
 const browserPath = findBrowser();
-const skip = browserPath === null ? "THERE IS NO CHROMIUM: nobody looked at the dashboard" : false;
+const skip =
+  browserPath === null
+    ? "there is no chromium here to look at the dashboard with (apt-get install chromium)"
+    : false;
 if (browserPath === null)
   t.comment(
     "!!! no chromium on this machine (apt-get install chromium): the dashboard's page is NOT LOOKED AT",

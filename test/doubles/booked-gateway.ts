@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { setTimeout as wait } from "node:timers/promises";
 import type { Test } from "tap";
 
 /** One request that reached the gateway, as the gateway itself remembers it. */
@@ -17,8 +18,8 @@ export interface BookedGateway {
 }
 
 export interface BookedOptions {
-  /** Between two events, milliseconds. */
-  readonly pause: () => number;
+  /** Between two events: milliseconds, or until this is resolved. */
+  readonly pause: () => number | Promise<void>;
   /** How many events of text a stream has. */
   readonly events: () => number;
 }
@@ -44,10 +45,18 @@ export async function startBookedGateway(t: Test, options: BookedOptions): Promi
   return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, book };
 }
 
-async function answer(req: IncomingMessage, res: ServerResponse, booked: Booked, pause: () => number) {
+async function answer(
+  req: IncomingMessage,
+  res: ServerResponse,
+  booked: Booked,
+  pause: BookedOptions["pause"],
+) {
   const parts = partsOf(req.url ?? "", booked);
   const stream = parts.length > 1;
-  const rest = () => new Promise((resolve) => setTimeout(resolve, pause()));
+  const rest = async () => {
+    const pausing = pause();
+    await (typeof pausing === "number" ? wait(pausing) : pausing);
+  };
   await rest();
   res.writeHead(200, {
     "content-type": stream ? "text/event-stream" : "application/json",

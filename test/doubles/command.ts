@@ -24,9 +24,9 @@ export interface Running {
   stdout(): string;
   stderr(): string;
   /** Resolves with the match once the text has come on stdout; fails when the program ends before. */
-  says(what: RegExp, withinMs?: number): Promise<RegExpExecArray>;
+  says(what: RegExp): Promise<RegExpExecArray>;
   /** The same on stderr. */
-  logs(what: RegExp, withinMs?: number): Promise<RegExpExecArray>;
+  logs(what: RegExp): Promise<RegExpExecArray>;
   readonly ended: Promise<Ended>;
 }
 
@@ -134,23 +134,17 @@ export function startProgram(
     child.stderr.destroy();
     await ended;
   });
-  const waitFor =
-    (name: "stdout" | "stderr") =>
-    async (what: RegExp, withinMs = 15_000) => {
-      let found: RegExpExecArray | null = null;
-      await until(
-        `${what} on ${name}`,
-        () => {
-          found = what.exec(gathered[name]);
-          if (found === null && over)
-            throw new Error(`it ended before ${what} came on ${name}:\n${gathered.stdout}${gathered.stderr}`);
-          return found !== null;
-        },
-        withinMs,
-      );
-      if (found === null) throw new Error(`no ${what} on ${name}`);
-      return found as RegExpExecArray;
-    };
+  const waitFor = (name: "stdout" | "stderr") => async (what: RegExp) => {
+    let found: RegExpExecArray | null = null;
+    await until(`${what} on ${name}`, () => {
+      found = what.exec(gathered[name]);
+      if (found === null && over)
+        throw new Error(`it ended before ${what} came on ${name}:\n${gathered.stdout}${gathered.stderr}`);
+      return found !== null;
+    });
+    if (found === null) throw new Error(`no ${what} on ${name}`);
+    return found as RegExpExecArray;
+  };
   return {
     pid: child.pid ?? -1,
     child,

@@ -1,5 +1,3 @@
-import { once } from "node:events";
-import { createServer } from "node:net";
 import type { Browser } from "playwright-core";
 import type { Test } from "tap";
 import type { Clock } from "../../src/clock.ts";
@@ -9,6 +7,7 @@ import { command, newHome } from "./command.ts";
 import type { ConsoleDouble } from "./consoles/console-double.ts";
 import { startConsole } from "./consoles/start-console.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "./daemon-under-test.ts";
+import { freePort } from "./free-port.ts";
 import { type Caller, consoleKey, controlOf } from "./mirror-journey.ts";
 import { type PacedGateway, startPacedGateway } from "./paced-gateway.ts";
 import { startRawGateway } from "./raw-gateway.ts";
@@ -190,13 +189,4 @@ function lateClock(late: number): LateClock {
       behind -= milliseconds;
     },
   };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  server.close();
-  await once(server, "close");
-  return typeof address === "object" && address !== null ? address.port : 0;
 }

@@ -39,15 +39,6 @@ export const REPORTED = 12;
 
 export const USAGE = { prompt_tokens: 7, completion_tokens: 5, total_tokens: REPORTED };
 
-/** Stops accepting connections on the port that it gives back, so that nothing listens there. */
-export async function closedPort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
-
 export async function startPlayGateway(t: Test): Promise<PlayGateway> {
   const book: Arrival[] = [];
   let most = 0;

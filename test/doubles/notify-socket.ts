@@ -53,7 +53,7 @@ export async function openNotifySocket(t: Test, home: string, abstract = false):
       return messages();
     },
     async came(what, from = 0) {
-      await until(`${what} on the notify socket`, () => find(what, from) !== -1, 15_000);
+      await until(`${what} on the notify socket`, () => find(what, from) !== -1);
       return find(what, from);
     },
   };

@@ -11,9 +11,9 @@ export interface RawClient {
   text(): string;
   bytes(): Buffer;
   /** Waits until this stands in what came back. */
-  until(what: string | RegExp, withinMs?: number): Promise<void>;
+  until(what: string | RegExp): Promise<void>;
   /** Waits until the other side has ended or cut the connection. */
-  closed(withinMs?: number): Promise<void>;
+  closed(): Promise<void>;
   isClosed(): boolean;
   /** The status of the n-th answer, from 0. */
   status(n?: number): number;
@@ -39,13 +39,11 @@ export async function openRaw(t: Test, port: number): Promise<RawClient> {
     send: (bytes) => void socket.write(bytes),
     text,
     bytes: () => Buffer.concat(parts),
-    until: (what, withinMs) =>
-      until(
-        `the client gets ${what}, but has ${JSON.stringify(text().slice(-400))}`,
-        () => (typeof what === "string" ? text().includes(what) : what.test(text())),
-        withinMs,
+    until: (what) =>
+      until(`the client gets ${what}, but has ${JSON.stringify(text().slice(-400))}`, () =>
+        typeof what === "string" ? text().includes(what) : what.test(text()),
       ),
-    closed: (withinMs) => until("the connection ends", () => closed, withinMs),
+    closed: () => until("the connection ends", () => closed),
     isClosed: () => closed,
     status: (n = 0) => Number([...text().matchAll(/HTTP\/1\.[01] (\d{3})/g)][n]?.[1] ?? 0),
   };

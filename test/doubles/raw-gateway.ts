@@ -11,8 +11,8 @@ export class GatewayCall {
   readonly head: string;
   /** The body came to its end, by its own framing. */
   readonly whole: Promise<void>;
-  /** When keybearer's side of the connection was seen to end, and the promise of it. */
-  closedAt: number | null = null;
+  /** Whether keybearer's side of the connection was seen to end, and the promise of it. */
+  isClosed = false;
   readonly closed: Promise<void>;
   bodyBytes = 0;
   #body: Buffer[] = [];
@@ -27,7 +27,7 @@ export class GatewayCall {
     });
     this.closed = new Promise((resolve) => {
       const closed = () => {
-        this.closedAt ??= performance.now();
+        this.isClosed = true;
         resolve();
       };
       socket.once("end", closed);

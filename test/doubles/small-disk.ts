@@ -14,14 +14,14 @@ export interface SmallDisk {
   readOnly(is: boolean): void;
 }
 
-/** In a new folder, or over one that is there. null, and said loudly: only root may mount, where the system lets it. */
+/** In a new folder, or over one that is there. null, and skipped: only root may mount, where the system lets it. */
 export function mountSmallDisk(t: Test, megabytes: number, at?: string): SmallDisk | null {
   const folder = at ?? mkdtempSync(join(tmpdir(), "kb-"));
   const mount = (...args: readonly string[]) => execFileSync("mount", args, { stdio: "pipe" });
   try {
     mount("-t", "tmpfs", "-o", `size=${megabytes}m,mode=0700`, "tmpfs", folder);
   } catch {
-    t.comment("SKIPPED: a file system of its own cannot be mounted here (it takes root)");
+    t.skip("a file system of its own cannot be mounted here, which takes root", async () => {});
     return null;
   }
   t.teardown(() => {

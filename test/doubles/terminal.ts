@@ -12,14 +12,14 @@ const BASH = "/bin/bash";
 /** Whether a terminal can be made here. Says so where it cannot, so that a test may pass over it. */
 export function hasTerminal(t: Test): boolean {
   const has = process.platform === "linux" && existsSync(SCRIPT);
-  if (!has) t.comment("SKIPPED: there is no util-linux script here to make a terminal with");
+  if (!has) t.skip("there is no util-linux script here to make a terminal with", async () => {});
   return has;
 }
 
 /** The same for a shell in it. */
 export function hasShell(t: Test): boolean {
   const has = existsSync(BASH);
-  if (!has) t.comment(`SKIPPED: there is no ${BASH} here`);
+  if (!has) t.skip(`there is no ${BASH} here`, async () => {});
   return has && hasTerminal(t);
 }
 
@@ -49,7 +49,6 @@ export interface Said {
   readonly text: string;
 }
 
-const PATIENCE_MS = 30_000;
 const PROMPT = /\[(\d+)\] \$ $/;
 
 /** A bash of 80 columns that keeps its history and knows the program by its name. It has a home, and nothing else. */
@@ -77,7 +76,7 @@ export async function openShell(t: Test, home: string): Promise<Shell> {
       found = what.exec(since());
       return found !== null;
     };
-    await until(String(what), look, PATIENCE_MS).catch((error: unknown) => {
+    await until(String(what), look).catch((error: unknown) => {
       throw new Error(`${error}; the screen says:\n${since()}`);
     });
     if (found === null) throw new Error(`no ${what}`);

@@ -50,7 +50,7 @@ async function serve(t: Test, { home, shell }: Walk): Promise<void> {
     if (processes()[`the arguments of ${pid}`]?.includes("cli/main.js run")) process.kill(pid, "SIGKILL");
   });
   const log = join(home, "daemon.log");
-  await until("it serves", () => existsSync(log) && /serves http/.test(readFileSync(log, "utf8")), 20_000);
+  await until("it serves", () => existsSync(log) && /serves http/.test(readFileSync(log, "utf8")));
 }
 
 async function addSecond(t: Test, walk: Walk): Promise<string> {

@@ -16,7 +16,7 @@ tools: { codex: { key: { command: [/bin/sleep, "2"] } } }
   );
   const running = start(t, home, ["run"]);
   const socket = join(home, "run", "control.sock");
-  await until("it has claimed its home", () => existsSync(socket), 15_000);
+  await until("it has claimed its home", () => existsSync(socket));
   t.equal(running.stdout(), "", "it does not serve yet");
   return { ...running, socket };
 }

@@ -6,8 +6,8 @@ import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { until } from "../doubles/until.ts";
 import { hello, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
-/** Nothing here may need the ten seconds that a stop grants to requests. */
-const SOON_MS = 3000;
+/** A patience that no test would see the end of: where a stop ends, something else has ended it. */
+const HOUR_MS = 3_600_000;
 
 async function start(t: Test) {
   const sandbox = await startSandbox(t);
@@ -26,17 +26,11 @@ async function start(t: Test) {
   return { ...under, sandbox, keyId: id, token, stream };
 }
 
-async function timed(work: Promise<unknown>): Promise<number> {
-  const before = performance.now();
-  await work;
-  return performance.now() - before;
-}
-
 t.test("while a stream runs, a stop refuses new connections and lets it finish", async (t) => {
   const { daemon, url, places, sandbox, keyId, stream, logText } = await start(t);
   sandbox.order(keyId, { kind: "slow", betweenChunks: 60 });
   const response = await stream();
-  const stopped = timed(daemon.stop());
+  const stopped = daemon.stop(HOUR_MS);
   await until("new connections are refused", () =>
     fetch(`${url}/healthz`, { signal: AbortSignal.timeout(1000) }).then(
       () => false,
@@ -44,50 +38,44 @@ t.test("while a stream runs, a stop refuses new connections and lets it finish",
     ),
   );
   const text = await response.text();
-  const streamed = performance.now();
   t.match(text, /data: \[DONE\]\s*$/);
   t.ok(text.split("data: ").length > 5, "it came in several chunks");
+  // The end of the last request is the end of the wait.
   await stopped;
-  const lingered = performance.now() - streamed;
-  t.ok(lingered < SOON_MS, `the end of the last request is the end of the wait (${Math.round(lingered)} ms)`);
   t.notOk(existsSync(places.socket), "the control socket is gone");
   t.notMatch(logText(), /"level":"error"/);
 });
 
 t.test("a stream that takes longer than the patience is cut", async (t) => {
   const { daemon, sandbox, keyId, stream } = await start(t);
-  sandbox.order(keyId, { kind: "slow", betweenChunks: 2000 });
+  sandbox.order(keyId, { kind: "slow", betweenChunks: HOUR_MS });
   const response = await stream();
   const reading = response.text();
-  const [took] = await Promise.all([timed(daemon.stop(300)), t.rejects(reading)]);
-  t.ok(took >= 290, "it was given its time");
-  t.ok(took < SOON_MS, `${Math.round(took)} ms`);
+  await Promise.all([daemon.stop(300), t.rejects(reading)]);
   await until("the gateway's end is closed, too", () => sandbox.requests()[0]?.abortedAt != null);
 });
 
 t.test("cut ends a stop that is under way at once", async (t) => {
   const { daemon, sandbox, keyId, stream } = await start(t);
-  sandbox.order(keyId, { kind: "slow", betweenChunks: 5000 });
+  sandbox.order(keyId, { kind: "slow", betweenChunks: HOUR_MS });
   const reading = (await stream()).text();
-  const stopped = timed(daemon.stop());
+  const stopped = daemon.stop(HOUR_MS);
   daemon.cut();
   await t.rejects(reading);
-  t.ok((await stopped) < SOON_MS);
+  await stopped;
 });
 
 t.test("kept-alive idle connections do not delay a stop", async (t) => {
   const { daemon, port } = await keptAlive(t);
   t.ok(port > 0);
-  const took = await timed(daemon.stop());
-  t.ok(took < SOON_MS, `${Math.round(took)} ms`);
+  await daemon.stop(HOUR_MS);
 });
 
 t.test("a connection on which nothing was ever said does not delay a stop", async (t) => {
   const { daemon } = await start(t);
   const sockets = await Promise.all(["127.0.0.1", "::1"].map((host) => open(t, host, daemon.port)));
   t.ok(sockets.some((socket) => socket !== null));
-  const took = await timed(daemon.stop());
-  t.ok(took < SOON_MS, `${Math.round(took)} ms`);
+  await daemon.stop(HOUR_MS);
 });
 
 t.test("a request that never finishes its headers is cut with the patience", async (t) => {
@@ -95,8 +83,7 @@ t.test("a request that never finishes its headers is cut with the patience", asy
   const socket = await open(t, "127.0.0.1", daemon.port);
   socket?.write("POST /v1/chat/completions HTTP/1.1\r\nHost: lo");
   await until("it has been sent", () => (socket?.bytesWritten ?? 0) > 0 && socket?.writableLength === 0);
-  const took = await timed(daemon.stop(300));
-  t.ok(took < SOON_MS, `${Math.round(took)} ms`);
+  await daemon.stop(300);
 });
 
 t.test("an open websocket does not block a stop", async (t) => {
@@ -146,8 +133,7 @@ tools: { codex: { key: sk-websocket-0123456789, token: "${hash}" } }\n`,
   });
   asking.end();
   await Promise.race([open, closed]);
-  const took = await timed(daemon.stop(300));
-  t.ok(took < SOON_MS, `${Math.round(took)} ms`);
+  await daemon.stop(300);
   await closed;
 });
 

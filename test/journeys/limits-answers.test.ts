@@ -1,7 +1,7 @@
 import t from "tap";
+import { CLOSED_PORT } from "../doubles/free-port.ts";
 import {
   type Asking,
-  closedPort,
   heldWall,
   PENNY,
   type PlayGateway,
@@ -220,7 +220,7 @@ t.test("what a call takes for good follows from how it ended", async (t) => {
 });
 
 t.test("a gateway that cannot be reached takes nothing", async (t) => {
-  const baseUrl = `http://127.0.0.1:${await closedPort()}/v1`;
+  const baseUrl = `http://127.0.0.1:${CLOSED_PORT}/v1`;
   const gateway: PlayGateway = {
     baseUrl,
     origin: baseUrl,

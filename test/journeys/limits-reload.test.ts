@@ -108,6 +108,7 @@ t.test(
     });
     const early = Promise.all(Array.from({ length: 5 }, () => again.call()));
     await until("they are known of", async () => (await again.codex()).limits.length > 0);
+    // The stimulus: it is held for a moment longer, in which they wait or are refused.
     setTimeout(() => other.exec("ROLLBACK"), 300);
     const codes = (await early).map(({ refusal, status }) => refusal ?? status);
     t.notOk(codes.includes(200), codes.join(", "));

@@ -2,7 +2,6 @@ import { request } from "node:http";
 import { gzipSync } from "node:zlib";
 import OpenAI from "openai";
 import t from "tap";
-import type { Clock } from "../../src/clock.ts";
 import { heldWall, type Journey, PENNY, recordsIn, startLimited, tally } from "../doubles/limited-journey.ts";
 import { openRaw } from "../doubles/raw-client.ts";
 import { until } from "../doubles/until.ts";
@@ -11,7 +10,7 @@ const inQueue = ({ codex }: Journey, count: number) =>
   until(`${count} wait`, async () => (await codex()).waiting === count);
 
 t.test("with two at once and a wait, eight parallel calls of the openai package all succeed", async (t) => {
-  const journey = await startLimited(t, "limits: { concurrent: 2, wait: 5s }");
+  const journey = await startLimited(t, "limits: { concurrent: 2, wait: 1h }");
   const { url, token, gateway, quiet, places } = journey;
   const openai = new OpenAI({
     apiKey: token,
@@ -32,13 +31,12 @@ t.test("with two at once and a wait, eight parallel calls of the openai package 
   await quiet();
   const waited = recordsIn(places.usage).map(({ waited_ms }) => Number(waited_ms));
   t.equal(waited.filter((ms) => ms > 0).length, 6, `the six that waited say so: ${waited}`);
-  t.ok(Math.max(...waited) < 5000, `${waited}`);
 });
 
 t.test(
   "nothing of a request that waits goes to the gateway, and whoever leaves gives up the place",
   async (t) => {
-    const journey = await startLimited(t, "limits: { requests: 100/month, concurrent: 1, wait: 30s }");
+    const journey = await startLimited(t, "limits: { requests: 100/month, concurrent: 1, wait: 1h }");
     const { url, token, gateway, call, places, level, quiet } = journey;
     const first = call({ play: "hang" });
     await until("it is there", () => gateway.book.length === 1);
@@ -82,7 +80,7 @@ const padded = (size: number) =>
   JSON.stringify({ model: "penny", max_tokens: 10, padding: "x".repeat(size) });
 
 t.test("whoever leaves while it waits is heard, however large its body and whatever it holds", async (t) => {
-  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 60s }");
+  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
   const { url, token, gateway, call, places, quiet } = journey;
   const first = call({ play: "hang" });
   await until("it is there", () => gateway.book.length === 1);
@@ -124,7 +122,7 @@ t.test("whoever leaves while it waits is heard, however large its body and whate
 t.test(
   "a body that is too large to be held is refused instead of waiting, and goes where there is room",
   async (t) => {
-    const journey = await startLimited(t, "limits: { concurrent: 1, wait: 60s }");
+    const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
     const { call, gateway, codex, quiet } = journey;
     const body = padded(17 * MB);
     t.equal((await call({ body })).status, 200, "it need not wait");
@@ -142,7 +140,7 @@ t.test(
 );
 
 t.test("a client that stops or ends in the middle of its body gets no place in the queue", async (t) => {
-  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 60s }", {
+  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }", {
     gatewayLines: "timeouts: { first_byte: 1s }",
   });
   const { daemon, token, gateway, places, call } = journey;
@@ -166,7 +164,7 @@ t.test("a client that stops or ends in the middle of its body gets no place in t
 });
 
 t.test("a client that asks for a websocket and leaves while it waits gives up its place", async (t) => {
-  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 60s }", {
+  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }", {
     gatewayLines: "websockets: true",
   });
   const { daemon, token, gateway, places, call } = journey;
@@ -192,7 +190,7 @@ t.test("a client that asks for a websocket and leaves while it waits gives up it
 });
 
 t.test("a client that closes only its own side while it waits has left too", async (t) => {
-  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 30s }");
+  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
   const { daemon, token, gateway, call } = journey;
   const first = call({ play: "hang" });
   await until("it is there", () => gateway.book.length === 1);
@@ -210,18 +208,15 @@ t.test("a client that closes only its own side while it waits has left too", asy
 });
 
 t.test("a wait that cannot succeed is refused at once", async (t) => {
-  const { call, change, gateway, places } = await startLimited(t, "limits: { requests: 1/month, wait: 20s }");
+  const { call, change, gateway, places } = await startLimited(t, "limits: { requests: 1/month, wait: 1h }");
   t.equal((await call()).status, 200);
-  const begun = performance.now();
   const refused = await call();
   t.strictSame([refused.status, refused.refusal], [400, "rate-limited"]);
-  t.ok(performance.now() - begun < 5000, "it did not wait the 20 s");
-  await change("quota: $0.00001, limits: { wait: 20s }");
+  await change("quota: $0.00001, limits: { wait: 1h }");
   const quota = await call();
   t.strictSame([quota.status, quota.refusal], [400, "quota-exhausted"]);
-  await change("limits: { spend: $5/month, wait: 20s }");
+  await change("limits: { spend: $5/month, wait: 1h }");
   t.equal((await call({ body: '{"model":"nobody-knows"}' })).refusal, "price-unknown");
-  t.ok(performance.now() - begun < 10_000);
   t.equal(gateway.book.length, 1);
   t.strictSame(new Set(recordsIn(places.usage).map(({ waited_ms }) => waited_ms)), new Set([0]));
 });
@@ -232,7 +227,7 @@ t.test("one that waited in vain is told so, and its record has the time", async 
   await until("it is there", () => gateway.book.length === 1);
   const refused = await call();
   t.strictSame([refused.status, refused.refusal], [429, "too-many-at-once"]);
-  t.match(refused.text, /1 of 1 calls under way\. it waited 1 s in vain/);
+  t.match(refused.text, /1 of 1 calls under way\. it waited \d+ s in vain/);
   t.match(refused.headers.get("retry-after"), /^\d+$/);
   gateway.release();
   await first;
@@ -240,30 +235,30 @@ t.test("one that waited in vain is told so, and its record has the time", async 
     recordsIn(places.usage).some(({ refusal }) => refusal === "too-many-at-once"),
   );
   const record = recordsIn(places.usage).find(({ refusal }) => refusal === "too-many-at-once");
-  t.ok(Number(record?.waited_ms) >= 300, `${record?.waited_ms}`);
+  t.ok(Number(record?.waited_ms) > 0, `${record?.waited_ms}`);
   t.strictSame([record?.held_tokens, record?.held_microdollars], [null, null], "nothing is held for it");
 });
 
 t.test("those that wait are told when the tool is disabled, is removed, or keybearer stops", async (t) => {
-  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 30s }");
+  const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
   const { call, change, save, daemon, gateway, text } = journey;
   const first = call({ play: "hang" });
   await until("it is there", () => gateway.book.length === 1);
 
   const one = call();
   await inQueue(journey, 1);
-  await change("enabled: false, limits: { concurrent: 1, wait: 30s }");
+  await change("enabled: false, limits: { concurrent: 1, wait: 1h }");
   const disabled = await one;
   t.strictSame([disabled.status, disabled.refusal], [400, "tool-disabled"]);
 
-  await change("limits: { concurrent: 1, wait: 30s }");
+  await change("limits: { concurrent: 1, wait: 1h }");
   const two = call();
   await inQueue(journey, 1);
   await save(text("").replace("codex:", "renamed:"));
   const removed = await two;
   t.strictSame([removed.status, removed.refusal], [401, "token-unknown"]);
 
-  await change("limits: { concurrent: 1, wait: 30s }");
+  await change("limits: { concurrent: 1, wait: 1h }");
   const three = call();
   await inQueue(journey, 1);
   const stopped = daemon.stop(5000);
@@ -278,7 +273,7 @@ t.test("those that wait are told when the tool is disabled, is removed, or keybe
 
 t.test("whoever waited is refused for what came to hold meanwhile, and takes nothing", async (t) => {
   const clock = heldWall();
-  const limits = "limits: { requests: 100/month, concurrent: 1, wait: 60s }";
+  const limits = "limits: { requests: 100/month, concurrent: 1, wait: 1h }";
   const expiring = `expires: 2026-11-15T13:00:00Z, ${limits}`;
   const journey = await startLimited(t, `group: fast, ${limits}`, {
     clock,
@@ -317,24 +312,21 @@ t.test("whoever waited is refused for what came to hold meanwhile, and takes not
   t.strictSame(await level("requests", "month"), [4, 0, 100]);
 });
 
-/** So many milliseconds before a full minute; from there it goes on as the real one does. */
-function before(minute: number, ms: number): Clock {
-  const begun = performance.now();
-  return { now: () => Math.floor(minute - ms + performance.now() - begun), elapsed: () => performance.now() };
-}
-
 t.test("those that waited for the next minute count in it, also after a restart", async (t) => {
-  const settings = "limits: { requests: 4/minute, wait: 20s }";
-  const clock = before(Date.UTC(2026, 10, 15, 12, 1), 1500);
+  const settings = "limits: { requests: 4/minute, wait: 1h }";
+  // Right before a full minute, so that those who wait look at it often.
+  const clock = heldWall(Date.UTC(2026, 10, 15, 12, 1) - 50);
   const journey = await startLimited(t, settings, { clock });
   const { call, daemon, gateway, quiet } = journey;
-  const answers = await Promise.all(Array.from({ length: 8 }, () => call()));
-  t.strictSame(tally(answers.map(({ status }) => status)), { 200: 8 });
+  const answered = Promise.all(Array.from({ length: 8 }, () => call()));
+  await inQueue(journey, 4);
+  await until("the first four are sent", () => gateway.book.length === 4);
+  clock.pass(1000);
+  t.strictSame(tally((await answered).map(({ status }) => status)), { 200: 8 });
   t.equal(gateway.book.length, 8);
   await quiet();
   t.strictSame(await journey.level("requests", "minute"), [4, 0, 4]);
   await daemon.stop(0);
   const again = await startLimited(t, settings, { clock, home: journey.home, gateway, credentials: journey });
   t.strictSame(await again.level("requests", "minute"), [4, 0, 4], "no fresh allowance");
-  t.ok(clock.now() < Date.UTC(2026, 10, 15, 12, 2), "it is the same minute still");
 });

@@ -90,11 +90,7 @@ async function startHome(t: Test, console: ConsoleDouble, callers?: ReturnType<t
     return one;
   };
   const settled = () =>
-    until(
-      "it was read through",
-      async () => !["syncing", "waiting"].includes((await report()).state),
-      20_000,
-    );
+    until("it was read through", async () => !["syncing", "waiting"].includes((await report()).state));
   return { home, callers: made.callers, socket, report, settled, usage: join(home, "state", "usage.db") };
 }
 
@@ -133,7 +129,7 @@ for (const [name, many, last] of LONG) {
         if (pages === last) console.fault = "slow";
       };
       const first = await startServing(t, home);
-      await until("it is in the middle", () => console.fault === "slow", 15_000);
+      await until("it is in the middle", () => console.fault === "slow");
       first.child.kill("SIGKILL");
       await first.ended;
       t.ok(

@@ -35,11 +35,9 @@ for (const [how, bytes, die] of deaths) {
     await client.until(
       bytes.includes("half") ? "half" : bytes.includes("data") ? "data: one\n\n" : "\r\n\r\n",
     );
-    const from = performance.now();
     const [call] = gateway.calls;
     if (call) die(call);
     await client.closed();
-    t.ok(performance.now() - from < 1000, "at once");
     const { status, body } = parsed(client.text());
     t.equal(status, 200);
     t.notOk(/\r\n0\r\n\r\n$|^0\r\n\r\n$/.test(body), "no end was made up");
@@ -232,7 +230,7 @@ t.test(
     }
     t.match(client.text(), "did not answer within 0.3 s");
     await until("the silent calls are closed", () =>
-      gateway.calls.filter((call) => call.target.endsWith("never")).every((call) => call.closedAt !== null),
+      gateway.calls.filter((call) => call.target.endsWith("never")).every((call) => call.isClosed),
     );
     t.match(
       one.log().find((line) => line.endpoint === "/v1/never"),
@@ -247,17 +245,18 @@ t.test("a slow upload does not count against the first byte", async (t) => {
     await call.whole;
     call.ok();
   });
-  const one = await startWithOneTool(t, gateway.origin, { gateway: ["timeouts: { first_byte: 800ms }"] });
+  const one = await startWithOneTool(t, gateway.origin, { gateway: ["timeouts: { first_byte: 1500ms }"] });
   const client = await openRaw(t, one.port);
   const headers = { Host: one.host, Authorization: `Bearer ${one.token}`, "Content-Length": "10" };
   client.send(head("POST /v1/files", headers));
   for (let n = 1; n <= 10; n += 1) {
     client.send("x");
     await until("it is there", () => gateway.calls[0]?.bodyBytes === n);
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    // The stimulus: an upload that takes longer than the patience.
+    await wait(200);
   }
   await client.until("\r\n\r\n{}");
-  t.equal(client.status(), 200, "two seconds of upload with a patience of 0.8");
+  t.equal(client.status(), 200, "two seconds of upload with a patience of 1.5");
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
@@ -266,13 +265,14 @@ t.test("a stream that falls silent is cut after the idle time; one that drips is
     call.send(STREAM + EVENT);
     if (!call.target.endsWith("drip")) return;
     let n = 0;
+    // The stimulus: all of it takes longer than the idle time, and no pause nearly so long.
     const timer = setInterval(() => {
       n += 1;
-      call.send(n < 10 ? EVENT : "0\r\n\r\n");
-      if (n >= 10) clearInterval(timer);
-    }, 200);
+      call.send(n < 30 ? EVENT : "0\r\n\r\n");
+      if (n >= 30) clearInterval(timer);
+    }, 80);
   });
-  const one = await startWithOneTool(t, gateway.origin, { gateway: ["timeouts: { idle: 900ms }"] });
+  const one = await startWithOneTool(t, gateway.origin, { gateway: ["timeouts: { idle: 2s }"] });
   const headers = { Host: one.host, Authorization: `Bearer ${one.token}` };
   const silent = await openRaw(t, one.port);
   silent.send(head("GET /v1/silent", headers));
@@ -281,7 +281,7 @@ t.test("a stream that falls silent is cut after the idle time; one that drips is
   await silent.closed();
   t.notOk(silent.text().endsWith("0\r\n\r\n"), "nothing added");
   await drip.until("\r\n0\r\n\r\n");
-  t.equal(drip.text().split("data: one").length, 11);
+  t.equal(drip.text().split("data: one").length, 31);
   t.match(
     one.log().find((line) => line.endpoint === "/v1/silent"),
     { end: "gateway-failed", status: 200 },
@@ -320,7 +320,8 @@ t.test(
     t.equal(answer.status, 413);
     t.equal(await answer.text(), "no");
     const [call] = gateway.calls;
-    // As long as it is given, and a little. Who reads nothing does not see the end of its connection either.
+    // Longer than the second it is given: the daemon's timer is in this process too, and timers go off in order. Who
+    // reads nothing does not see the end of its connection.
     await wait(1500);
     call?.socket.resume();
     await call?.closed;

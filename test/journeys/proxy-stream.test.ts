@@ -121,19 +121,13 @@ t.test("HEAD, 204 and 304 have no body and leave the connection usable", async (
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-/** Grows by so much while doing this; measured often, the highest counts. */
-async function growth(work: () => Promise<void>): Promise<number> {
-  const before = process.memoryUsage().rss;
-  let most = before;
-  const timer = setInterval(() => {
-    most = Math.max(most, process.memoryUsage().rss);
-  }, 20);
-  await work();
-  clearInterval(timer);
-  return (Math.max(most, process.memoryUsage().rss) - before) / 1024 / 1024;
-}
+/**
+ * What may be on its way between client and gateway: four buffers of the kernel's, and some in Node. Whoever held back a
+ * whole body of 200 MB would hold three times as much.
+ */
+const MOST_ON_ITS_WAY = 64 * 1024 * 1024;
 
-t.test("200 MB go up with flat memory and arrive as they were sent", async (t) => {
+t.test("200 MB go up without being held back, and arrive as they were sent", async (t) => {
   const PIECE = Buffer.alloc(64 * 1024, "keybearer ");
   const PIECES = 3200;
   const hashes = { sent: createHash("sha256"), got: createHash("sha256") };
@@ -157,31 +151,30 @@ t.test("200 MB go up with flat memory and arrive as they were sent", async (t) =
     },
   );
   const one = await startWithOneTool(t, gateway.origin);
-  const grown = await growth(async () => {
-    const upload = request(`${one.url}/v1/files`, {
-      method: "POST",
-      headers: { authorization: `Bearer ${one.token}`, "content-length": PIECE.length * PIECES },
-    });
-    const answered = new Promise<string>((resolve, reject) => {
-      upload.on("error", reject);
-      upload.on("response", (answer) => {
-        let text = "";
-        answer.on("data", (chunk) => {
-          text += chunk;
-        });
-        answer.on("end", () => resolve(text));
-      });
-    });
-    for (let n = 0; n < PIECES; n += 1) {
-      hashes.sent.update(PIECE);
-      if (!upload.write(PIECE)) await new Promise((resolve) => upload.once("drain", resolve));
-    }
-    upload.end();
-    t.equal(await answered, String(PIECE.length * PIECES));
+  const upload = request(`${one.url}/v1/files`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${one.token}`, "content-length": PIECE.length * PIECES },
   });
+  const answered = new Promise<string>((resolve, reject) => {
+    upload.on("error", reject);
+    upload.on("response", (answer) => {
+      let text = "";
+      answer.on("data", (chunk) => {
+        text += chunk;
+      });
+      answer.on("end", () => resolve(text));
+    });
+  });
+  let onItsWay = 0;
+  for (let n = 1; n <= PIECES; n += 1) {
+    hashes.sent.update(PIECE);
+    if (!upload.write(PIECE)) await new Promise((resolve) => upload.once("drain", resolve));
+    onItsWay = Math.max(onItsWay, n * PIECE.length - arrived);
+  }
+  upload.end();
+  t.equal(await answered, String(PIECE.length * PIECES));
   t.equal(hashes.got.digest("hex"), hashes.sent.digest("hex"));
-  // Client, daemon and gateway are all in this process; a buffered body would add the whole 200 MB.
-  t.ok(grown < 150, `grew by ${Math.round(grown)} MB`);
+  t.ok(onItsWay < MOST_ON_ITS_WAY, `at most ${Math.round(onItsWay / 1024 / 1024)} MB were on their way`);
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
@@ -195,6 +188,7 @@ t.test("a reader that stops keeps the gateway waiting, not the memory growing", 
       written += PIECE.length;
       if (call.socket.write(PIECE)) continue;
       const drained = new Promise((resolve) => call.socket.once("drain", resolve));
+      // It is kept waiting once nothing has been taken for so long; a busy machine is no reason to be kept waiting less.
       const timer = setTimeout(() => {
         stalled = true;
       }, 700);
@@ -204,14 +198,11 @@ t.test("a reader that stops keeps the gateway waiting, not the memory growing", 
   });
   const one = await startWithOneTool(t, gateway.origin);
   const client = await openRaw(t, one.port);
-  const grown = await growth(async () => {
-    client.send(head("GET /v1/files/big", { Host: one.host, Authorization: `Bearer ${one.token}` }));
-    await client.until("\r\n\r\n");
-    client.socket.pause();
-    await until("the gateway is kept waiting", () => stalled, 15_000);
-  });
-  t.ok(written < 64 * 1024 * 1024, `only ${Math.round(written / 1024 / 1024)} of 200 MB were sent`);
-  t.ok(grown < 100, `grew by ${Math.round(grown)} MB`);
+  client.send(head("GET /v1/files/big", { Host: one.host, Authorization: `Bearer ${one.token}` }));
+  await client.until("\r\n\r\n");
+  client.socket.pause();
+  await until("the gateway is kept waiting", () => stalled);
+  t.ok(written < MOST_ON_ITS_WAY, `only ${Math.round(written / 1024 / 1024)} of 200 MB were sent`);
   client.socket.destroy();
   await gateway.calls[0]?.closed;
   await stillHealthy(t, one, [one.key, one.token]);

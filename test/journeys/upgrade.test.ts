@@ -165,7 +165,7 @@ t.test("a daemon whose package is replaced under it goes on as if nothing had ha
   const [sandbox, home, installed] = await Promise.all([startSandbox(t), newHome(t), installPackage(t)]);
   const keys = () => sandbox.createKey({ name: "upgrade", group: "default" });
   const service = missingForSecrets() === null ? await startSecretService(t) : null;
-  if (service === null) t.comment("!!! no Secret Service here: keys of a keychain are SKIPPED");
+  if (service === null) t.skip("keys of a keychain: there is no Secret Service here", async () => {});
   const [first, second, vault] = [keys(), keys(), keys()];
   const canaries = [first, second, vault].map(({ key }) => key.reveal());
   if (service !== null) {
@@ -229,7 +229,7 @@ t.test("a daemon whose package is replaced under it goes on as if nothing had ha
     const loads = () => daemon.stderr().split('"configuration loaded"').length;
     const before = loads();
     process.kill(daemon.pid, "SIGHUP");
-    await until("everything is read again", () => loads() > before, 15_000);
+    await until("everything is read again", () => loads() > before);
     t.equal((await asks()).status, 200);
     if (service === null) return;
     t.equal((await callTo(port, { token: tokens.vault ?? "" })).status, 200, "the keychain's key is used on");

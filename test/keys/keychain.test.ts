@@ -23,24 +23,23 @@ function told(reading: Reading): string {
   return reading.ok ? `a key: ${reading.key.reveal()}` : reading.reason;
 }
 
-const onLinux = process.platform === "linux";
+const noBus = process.platform === "linux" ? false : "only Linux reaches its keychain over a bus";
 const missing = missingForSecrets();
-if (missing !== null) {
-  t.comment(`!!! no ${missing} here (apt-get install gnome-keyring dbus): the real keychain is SKIPPED`);
-}
 
-t.test("without a session bus there is no keychain, and what to use instead is said", async (t) => {
-  if (!onLinux) return t.comment("SKIPPED: only Linux reaches its keychain over a bus");
-  const why = /there is no session bus here .* use file: or command:/;
-  t.match(told(await readKey(entry("codex"), { env: {} })), why);
-  t.match(await keychainThere({ env: {} }), { there: false, why });
-  t.match(await storeKey(entry("codex"), new Secret(ONE), { env: {} }), { ok: false, reason: why });
-  const env = { XDG_RUNTIME_DIR: t.testdir() };
-  t.match(told(await readKey(entry("codex"), { env })), why, "a folder without a bus is none either");
-});
+t.test(
+  "without a session bus there is no keychain, and what to use instead is said",
+  { skip: noBus },
+  async (t) => {
+    const why = /there is no session bus here .* use file: or command:/;
+    t.match(told(await readKey(entry("codex"), { env: {} })), why);
+    t.match(await keychainThere({ env: {} }), { there: false, why });
+    t.match(await storeKey(entry("codex"), new Secret(ONE), { env: {} }), { ok: false, reason: why });
+    const env = { XDG_RUNTIME_DIR: t.testdir() };
+    t.match(told(await readKey(entry("codex"), { env })), why, "a folder without a bus is none either");
+  },
+);
 
-t.test("a bus that is gone, or deaf, is not taken for a missing entry", async (t) => {
-  if (!onLinux) return t.comment("SKIPPED: only Linux reaches its keychain over a bus");
+t.test("a bus that is gone, or deaf, is not taken for a missing entry", { skip: noBus }, async (t) => {
   // Short, because a unix socket lies in it.
   const folder = await mkdtemp(join(tmpdir(), "kb-"));
   t.teardown(() => rm(folder, { recursive: true, force: true }));

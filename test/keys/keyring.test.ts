@@ -35,18 +35,13 @@ t.test("a command hidden from a tool's variables does not see them", async (t) =
   t.equal(told(states.get("codex")), `ready ${ONE}`);
 });
 
-t.test("a thousand keys in config.yaml are there in a moment", async (t) => {
+t.test("a thousand keys in config.yaml are there without any patience", async (t) => {
   const { keyring } = await keyringIn(t);
   const wants = Array.from({ length: 1_000 }, (_, i) =>
     want(`tool-${i}`, { kind: "literal", secret: new Secret(`sk-a-literal-key-${i}`) }, A),
   );
-  const start = performance.now();
   const states = await keyring.resolve(wants, 0);
-  const first = performance.now() - start;
-  await keyring.resolve(wants, 0);
-  t.comment(`first ${first.toFixed(1)} ms, again ${(performance.now() - start - first).toFixed(1)} ms`);
   t.equal(told(states.get("tool-999")), "ready sk-a-literal-key-999");
-  t.ok(first < 2_000);
 });
 
 t.test("commands run side by side, but never more than sixteen", async (t) => {

@@ -3,8 +3,9 @@ import { join } from "node:path";
 import t from "tap";
 import { Secret } from "../../src/secret.ts";
 import { notedPids } from "../doubles/noted-pids.ts";
+import { until } from "../doubles/until.ts";
+import { isAlive } from "./is-alive.ts";
 import { A, B, EVIL, keyringIn, ONE, script, TWO, told, waiting, want } from "./keyring-under-test.ts";
-import { isAlive, until } from "./until.ts";
 
 const literal = (value: string) => ({ kind: "literal", secret: new Secret(value) }) as const;
 
@@ -20,7 +21,7 @@ t.test("a slow command does not keep the others waiting, and is told of when it 
   t.equal(told(states.get("quick")), `ready ${TWO}`);
   t.equal(late(), 0);
   writeFileSync(join(folder, "go"), ONE);
-  await until(() => late() === 1);
+  await until("the late key is reported", () => late() === 1);
   t.equal(told(keyring.current().get("slow")), `ready ${ONE}`);
   t.match(
     told(states.get("slow")),
@@ -32,7 +33,7 @@ t.test("a slow command does not keep the others waiting, and is told of when it 
 t.test("without a limit to its patience, resolve waits for every key", async (t) => {
   const { folder, keyring, late } = await keyringIn(t);
   const states = keyring.resolve([want("slow", waiting(folder), A)], Number.POSITIVE_INFINITY);
-  await until(() => pidsOf(folder).length === 1);
+  await until("the command runs", () => pidsOf(folder).length === 1);
   writeFileSync(join(folder, "go"), ONE);
   t.equal(told((await states).get("slow")), `ready ${ONE}`);
   t.equal(late(), 0);
@@ -42,11 +43,11 @@ t.test("while an unchanged source is read again, the tool goes on with its key",
   const { folder, keyring, late } = await keyringIn(t);
   const source = waiting(folder);
   writeFileSync(join(folder, "go"), ONE);
-  await keyring.resolve([want("slow", source, A)], 5_000);
+  await keyring.resolve([want("slow", source, A)], Number.POSITIVE_INFINITY);
   rmSync(join(folder, "go"));
   t.equal(told((await keyring.resolve([want("slow", source, A)], 50)).get("slow")), `ready ${ONE}`);
   writeFileSync(join(folder, "go"), TWO);
-  await until(() => late() === 1);
+  await until("the late key is reported", () => late() === 1);
   t.equal(told(keyring.current().get("slow")), `ready ${TWO}`);
 });
 
@@ -54,7 +55,7 @@ t.test("the same key arriving late is no news", async (t) => {
   const { folder, keyring, late } = await keyringIn(t);
   const source = waiting(folder);
   writeFileSync(join(folder, "go"), ONE);
-  await keyring.resolve([want("slow", source, A)], 5_000);
+  await keyring.resolve([want("slow", source, A)], Number.POSITIVE_INFINITY);
   rmSync(join(folder, "go"));
   const other = want(
     "other",
@@ -63,8 +64,8 @@ t.test("the same key arriving late is no news", async (t) => {
   );
   await keyring.resolve([want("slow", source, A), other], 50);
   writeFileSync(join(folder, "go"), ONE);
-  await until(() => told(keyring.current().get("other")) === `ready ${TWO}`);
-  await until(() => late() > 0);
+  await until("the other key is there", () => told(keyring.current().get("other")) === `ready ${TWO}`);
+  await until("a late key is reported", () => late() > 0);
   t.equal(late(), 1, "only the other tool's key was news");
 });
 
@@ -72,7 +73,7 @@ t.test("the key a tool had is held, not handed on, when the tool has moved meanw
   const { folder, keyring, trust } = await keyringIn(t);
   const source = waiting(folder);
   writeFileSync(join(folder, "go"), ONE);
-  await keyring.resolve([want("slow", source, A)], 5_000);
+  await keyring.resolve([want("slow", source, A)], Number.POSITIVE_INFINITY);
   await trust.settle();
   rmSync(join(folder, "go"));
   const states = await keyring.resolve([want("slow", source, EVIL)], 50);
@@ -82,13 +83,12 @@ t.test("the key a tool had is held, not handed on, when the tool has moved meanw
 t.test("a newer configuration ends the commands that only the older one wanted", async (t) => {
   const { folder, keyring, late } = await keyringIn(t);
   const older = keyring.resolve([want("codex", waiting(folder), EVIL)], Number.POSITIVE_INFINITY);
-  await until(() => pidsOf(folder).length === 1);
-  const newer = await keyring.resolve([want("codex", literal(TWO), A)], 5_000);
+  await until("the command runs", () => pidsOf(folder).length === 1);
+  const newer = await keyring.resolve([want("codex", literal(TWO), A)], Number.POSITIVE_INFINITY);
   t.equal(told(newer.get("codex")), `ready ${TWO}`);
   const [pid = 0] = pidsOf(folder);
   t.ok(pid > 1);
-  // Sooner than the limit of a command would have ended it.
-  await until(() => !isAlive(pid), 5_000);
+  await until("the older command is ended", () => !isAlive(pid));
   t.match(told((await older).get("codex")), /unavailable/, "and the older one is answered");
   t.equal(told(keyring.current().get("codex")), `ready ${TWO}`);
   t.equal(late(), 0);
@@ -98,12 +98,12 @@ t.test("a command that both configurations want goes on, and its key belongs to 
   const { folder, keyring, trust, late } = await keyringIn(t);
   const source = waiting(folder);
   await keyring.resolve([want("codex", source, A)], 50);
-  await until(() => pidsOf(folder).length === 1);
+  await until("the command runs", () => pidsOf(folder).length === 1);
   // Still the first start, which is why the command may serve another origin here.
   await keyring.resolve([want("codex", source, B)], 50);
   await trust.settle();
   writeFileSync(join(folder, "go"), ONE);
-  await until(() => late() === 1);
+  await until("the late key is reported", () => late() === 1);
   t.equal(told(keyring.current().get("codex")), `ready ${ONE}`);
   t.equal(pidsOf(folder).length, 1, "nobody was asked for a finger twice");
   const key = new Secret(ONE);
@@ -119,7 +119,7 @@ t.test("a key that arrives late is judged like any other", async (t) => {
   await keyring.resolve([want("codex", literal(ONE), A), want("slow", waiting(folder), B)], 50);
   await trust.settle();
   writeFileSync(join(folder, "go"), ONE);
-  await until(() => late() === 1);
+  await until("the late key is reported", () => late() === 1);
   t.equal(told(keyring.current().get("slow")), `held ${A} → ${B}`);
 });
 
@@ -132,8 +132,8 @@ t.test(
     writeFileSync(path, ONE);
     const source = { kind: "file", path } as const;
     trust.grant(want("codex", source, A, EVIL), null);
-    const older = keyring.resolve([want("codex", source, EVIL)], 5_000);
-    const newer = keyring.resolve([want("codex", source, A)], 5_000);
+    const older = keyring.resolve([want("codex", source, EVIL)], Number.POSITIVE_INFINITY);
+    const newer = keyring.resolve([want("codex", source, A)], Number.POSITIVE_INFINITY);
     t.equal(told((await newer).get("codex")), `ready ${ONE}`);
     t.match(told((await older).get("codex")), /unavailable/);
     t.match(trust.judgeKey(want("codex", source, EVIL), new Secret(ONE)), { from: A, to: EVIL });

@@ -30,7 +30,7 @@ t.test("a group has the models that one of its patterns names", async (t) => {
     t.equal(isInGroup(model, patterns), has, `${model} in ${patterns.join(" ")}`);
 });
 
-t.test("a pattern says the same as the regular expression it is short for", async (t) => {
+t.test("a pattern says the same as the regular expression it is short for", async () => {
   const text = fc.string({ unit: fc.constantFrom("a", "b", "-"), maxLength: 12 });
   const pattern = fc.string({ unit: fc.constantFrom("a", "b", "-", "*"), maxLength: 8 });
   fc.assert(
@@ -40,11 +40,9 @@ t.test("a pattern says the same as the regular expression it is short for", asyn
     }),
     { numRuns: 5000, seed: 20261115 },
   );
-  t.pass();
 });
 
-t.test("no pattern is slow", async (t) => {
-  const started = performance.now();
+// A matcher that tried every way to share out the letters would not end before the sun does.
+t.test("no pattern takes exponential time", async (t) => {
   t.equal(isInGroup("a".repeat(512), [`${"a*".repeat(200)}b`]), false);
-  t.ok(performance.now() - started < 500);
 });

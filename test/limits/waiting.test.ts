@@ -250,7 +250,7 @@ t.test("a clock on the wall that is set does not make anybody wait longer than i
 
 t.test(
   "in any schedule: never above the limits, in order, nobody beyond its time, nobody forgotten",
-  async (t) => {
+  async () => {
     const step = fc.oneof(
       fc.record({
         do: fc.constant("join" as const),
@@ -316,6 +316,5 @@ t.test(
       }),
       { numRuns: 600, seed: 20261115 },
     );
-    t.pass();
   },
 );

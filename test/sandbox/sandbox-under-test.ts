@@ -85,15 +85,6 @@ export async function atConsole(sandbox: Sandbox) {
   };
 }
 
-/** Looks again until it is so; fails after two seconds. */
-export async function until(what: string, condition: () => boolean): Promise<void> {
-  const deadline = performance.now() + 2000;
-  while (!condition()) {
-    if (performance.now() > deadline) throw new Error(`waited in vain until ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
-
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text);

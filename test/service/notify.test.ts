@@ -12,7 +12,6 @@ import { cannotNotify, openNotifySocket } from "../doubles/notify-socket.ts";
 import { until } from "../doubles/until.ts";
 
 const CANNOT = cannotNotify();
-if (CANNOT !== null) process.stderr.write(`!!! the notify protocol is not tested: ${CANNOT}\n`);
 const LIVE = { skip: CANNOT ?? false };
 
 const bare = (address: string, more: NodeJS.ProcessEnv = {}): NodeJS.ProcessEnv => ({
@@ -266,9 +265,7 @@ async function takeAll(t: Test, port: number): Promise<Socket[]> {
 const OWN_NETWORK = ["--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"];
 const NO_NETWORK =
   spawnSync("unshare", [...OWN_NETWORK, "test", "-w", "/proc/sys/net/ipv6/conf/all/disable_ipv6"]).status !==
-  0;
-if (NO_NETWORK)
-  process.stderr.write("!!! no network of its own (root, ip, IPv6): IPv6 is not switched off\n");
+    0 && "it takes root, ip and IPv6 to switch IPv6 off in a network of its own";
 
 t.test("IPv6 that is switched off while it runs is no hang", { skip: LIVE.skip || NO_NETWORK }, async (t) => {
   const { home, socket, args, env } = await prepared(t, "tools: { codex: { key: sk-0123456789abcdef } }\n");

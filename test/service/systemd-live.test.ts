@@ -1,11 +1,12 @@
 import { chmodSync, chownSync, existsSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
-import { type AddressInfo, createServer as createPort } from "node:net";
+import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { canaryKey } from "../doubles/canary.ts";
 import type { Ended } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { freePort } from "../doubles/free-port.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { until } from "../doubles/until.ts";
 import { PACKAGE, startUserManager } from "../doubles/user-manager.ts";
@@ -37,15 +38,6 @@ async function startGateway(t: Test) {
     server.close();
   });
   return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, keys, letGo };
-}
-
-/** A port for a daemon that is started many times. */
-async function freePort(): Promise<number> {
-  const server = createPort();
-  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((closed) => server.close(closed));
-  return port;
 }
 
 async function scene(t: Test) {
@@ -145,12 +137,10 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.equal(await pid(), before);
   });
 
-  await t.test("after kill -9 it is back within 5 s", async (t) => {
+  await t.test("after kill -9 it is back", async (t) => {
     const before = await pid();
     await systemctl("kill", "--signal=KILL", "--kill-whom=main", UNIT);
-    const killed = performance.now();
-    await until("another one answers", async () => (await pid()) !== before && (await answers()), 5000);
-    t.comment(`back after ${Math.round(performance.now() - killed)} ms`);
+    await until("another one answers", async () => (await pid()) !== before && (await answers()));
     // It answers a little before systemd has heard so, and a reload of one that is still starting would be none.
     await until("it counts as started", async () => (await show("ActiveState")).ActiveState === "active");
     t.match(await show("NRestarts"), { NRestarts: "1" });
@@ -175,7 +165,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     const before = await pid();
     const response = await ask("/v1/slow");
     const [reading, restarting] = [response.text(), service("restart")];
-    await until("it takes no new requests", async () => !(await answers()), 15_000);
+    await until("it takes no new requests", async () => !(await answers()));
     t.equal(await pid(), before, "it is still there, for the stream");
     gateway.letGo();
     t.equal(await reading, STREAM);
@@ -215,7 +205,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
       return stopped.code === 0 && isStopped(await outside(here).catch(() => 0));
     });
     const [before, said] = [await pid(), await timeouts()];
-    await until("another one answers", async () => (await pid()) !== before && (await answers()), 20_000);
+    await until("another one answers", async () => (await pid()) !== before && (await answers()));
     t.ok((await timeouts()) > said, "the watchdog was it");
     t.not((await show("NRestarts")).NRestarts, "0");
     rmSync(`${file}.d`, { recursive: true });

@@ -123,6 +123,11 @@ function holds(
   return records;
 }
 
+function haveEnded(file: string): boolean {
+  const ends = new Set(recordsIn(file).map(({ end }) => end));
+  return ends.has("complete") && ends.has("client-left");
+}
+
 function notedIn(file: string): string {
   return existsSync(`${file}-slips`) ? readFileSync(`${file}-slips`, "utf8") : "";
 }
@@ -150,12 +155,10 @@ t.test(
       events: () => 1 + Math.floor(random() * 20),
     });
     const { home, file, token } = await scene(t, `${gateway.origin}/v1`);
-    const starts: number[] = [];
     let number = 0;
     let records: StoredRecord[] = [];
 
     for (let round = 1; round <= ROUNDS; round += 1) {
-      const from = performance.now();
       const running = start(t, home, ["run"]);
       if (round % 4 === 0) {
         // While it starts: the log is made, migrated or taken over in there somewhere.
@@ -165,7 +168,6 @@ t.test(
         continue;
       }
       const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
-      starts.push(performance.now() - from);
       const agent = new Agent({ keepAlive: true });
       let dying = false;
       const lanes = Array.from({ length: AT_ONCE }, async () => {
@@ -177,7 +179,9 @@ t.test(
           await ask(Number(port), agent, token, marker, one, leaveAfter);
         }
       });
+      // The stimulus: the moment of its death. In the first round some have come to each of their ends by then.
       await wait(random() * 2000);
+      if (round === 1) await until("some came to their end, and some have left", () => haveEnded(file));
       dying = true;
       await kill(running);
       await Promise.all(lanes);
@@ -194,9 +198,6 @@ t.test(
     const ends = new Set(records.map(({ end }) => end));
     for (const end of ["complete", "client-left", "interrupted"] as const)
       t.ok(ends.has(end), `some are ${end}`);
-    // The quickest of them: the others tell how busy this machine is.
-    const quickest = Math.min(...starts);
-    t.ok(quickest < 2000, `it listens again after ${Math.round(quickest)} ms`);
     t.comment(
       `${ROUNDS} rounds: ${gateway.book.length} requests in the gateway's book, ${records.length} records`,
     );
@@ -247,7 +248,8 @@ t.test("LOG-02 killed before a byte of the request went out, it has an interrupt
 t.test(
   "LOG-03 killed between the gateway's last byte and the record's completion, it has it once",
   async (t) => {
-    const gateway = await startBookedGateway(t, { pause: () => 5, events: () => 3 });
+    let held: Promise<void> | null = null;
+    const gateway = await startBookedGateway(t, { pause: () => held ?? 5, events: () => 3 });
     const { home, file, token } = await scene(t, `${gateway.origin}/v1`);
     const running = await startServing(t, home);
     const ask = async (marker: string) => {
@@ -261,13 +263,17 @@ t.test(
     t.match(await (await ask("before")).text(), /\[DONE\]/);
     await until("it is complete", () => recordsIn(file)[0]?.end === "complete");
 
-    // So long after another one that it is in the log before it is sent.
-    await wait(50);
-    const answer = await ask("in-between");
+    let letGo = () => {};
+    held = new Promise((resolve) => {
+      letGo = resolve;
+    });
+    const asked = ask("in-between");
+    await until("its opening is in the log", () => recordsIn(file).length === 2);
     // Somebody else writes, so that the completion has to wait.
     const { db, close } = openForWriting(file, { sync: "normal" });
     db.exec("BEGIN IMMEDIATE");
-    t.match(await answer.text(), /\[DONE\]/, "the client has all of it");
+    letGo();
+    t.match(await (await asked).text(), /\[DONE\]/, "the client has all of it");
     await kill(running);
     db.exec("ROLLBACK");
     close();
@@ -321,7 +327,7 @@ t.test(
     await running.logs(/SIGTERM: stopping/);
     await t.rejects(fetch(`${running.url}/v1/models`), "nobody else is let in");
     const whole = () => recordsIn(file).filter(({ end }) => end === "complete");
-    await until("the short ones finish", () => whole().length === 25, 10_000);
+    await until("the short ones finish", () => whole().length === 25);
     running.child.kill("SIGTERM");
     const { code } = await running.ended;
     t.equal(code, 0);

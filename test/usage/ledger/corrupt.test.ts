@@ -76,11 +76,7 @@ function asideIn(file: string): string[] {
 async function salvaged(ledger: {
   state(): { readonly aside: readonly { readonly salvage: string }[] };
 }): Promise<void> {
-  await until(
-    "the salvage ends",
-    () => ledger.state().aside.every(({ salvage }) => salvage !== "under way"),
-    15_000,
-  );
+  await until("the salvage ends", () => ledger.state().aside.every(({ salvage }) => salvage !== "under way"));
 }
 
 t.test("a page of records that was overwritten costs these records only", async (t) => {
@@ -243,7 +239,7 @@ t.test("a salvage that was cut off goes on at the next start", async (t) => {
   const { file, records } = filled(t, 2500);
   overwrite(file, (Number(pagesOf(file, "records")[1]) - 1) * PAGE, Buffer.alloc(PAGE, 1));
   const first = startLedger(t, { file });
-  await until("a part is saved", () => Number(first.ledger.state().aside[0]?.saved) > 200, 15_000);
+  await until("a part is saved", () => Number(first.ledger.state().aside[0]?.saved) > 200);
   t.match(first.ledger.state().work, { what: "salvage" });
   await first.ledger.stop();
   const before = recordsIn(file).length;

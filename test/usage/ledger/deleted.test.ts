@@ -59,12 +59,6 @@ function holdsAll(t: Test, file: string, ids: readonly string[]): void {
   const done = records.filter(({ end }) => end !== null).length;
   t.same(ask(file, "SELECT sum(requests) FROM cells WHERE slot > 0"), [[done]], "each is counted once");
   t.same(ask(file, "SELECT sum(requests) FROM cells WHERE slot = 0"), [[1]], "and so is what was pruned");
-  const times = records.map(({ started_at }) => started_at);
-  t.same(
-    times,
-    times.toSorted((a, b) => a - b),
-    "in the order in which they began",
-  );
   t.ok(isSound(file));
 }
 
@@ -120,7 +114,7 @@ t.test("deleted again before all was saved, still nothing is lost", async (t) =>
   await until("a part is saved", () => Number(ledger.state().work?.done) > 0);
   for (const side of ["", "-wal", "-shm"]) unlinkSync(file + side);
   await until("both are noticed", () => ledger.state().warnings.length === 2);
-  await until("all is saved", () => ledger.state().work === null, 15_000);
+  await until("all is saved", () => ledger.state().work === null);
   holdsAll(t, file, ids);
 });
 

@@ -35,7 +35,7 @@ for (const sync of ["normal", "full"] as const)
       t.equal(ledger.state().waiting, 1, "what has ended meanwhile waits");
 
       // The connection is made anew at every try, without the bound: the disk is back.
-      await until("it can be written again", () => ledger.available(), 5000);
+      await until("it can be written again", () => ledger.available());
       t.equal(await ledger.open(opening()), true);
       await until("what waited is there", () =>
         recordsIn(file).some(({ id, end }) => id === running.id && end !== null),

