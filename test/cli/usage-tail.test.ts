@@ -126,7 +126,7 @@ t.test("a tail whose reader stands still takes little memory, and says what was 
   const tail = start(t, home, ["usage", "tail", "--json"], { env });
   await tail.says(/"id"/, PATIENCE);
   tail.child.stdout?.pause();
-  const told = 20_000;
+  const told = 12_000;
   for (let number = 1; number <= told; number += 1) {
     records.tell(record(number, { endpoint: `/v1/${"x".repeat(3000)}` }));
     if (number % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
