@@ -135,7 +135,7 @@ t.test(
   },
 );
 
-t.test("of 20 saves 300 ms apart, in whichever way, the last one wins", async (t) => {
+t.test("of many saves 300 ms apart, in whichever way, the last one wins", async (t) => {
   const gateway = await startGateway(t);
   const key = newKey(gateway);
   const { token, hash } = freshToken();
@@ -143,7 +143,7 @@ t.test("of 20 saves 300 ms apart, in whichever way, the last one wins", async (t
     `listen: localhost:0\n${configOf(gateway.baseUrl, key.text, hash, `    model: ${model}\n`)}`;
   const under = await startUnderTest(t, text("m-0"));
   const seen = new Set<string | null>();
-  for (let round = 1; round <= 20; round += 1) {
+  for (let round = 1; round <= 8; round += 1) {
     if (round % 2 === 0) await writeFile(under.places.config, text(`m-${round}`));
     else {
       const beside = `${under.places.config}.new`;
@@ -154,8 +154,8 @@ t.test("of 20 saves 300 ms apart, in whichever way, the last one wins", async (t
     await wait(300);
     seen.add(under.daemon.snapshot().config.tools.codex?.model ?? null);
   }
-  await until("the last is live", () => under.daemon.snapshot().config.tools.codex?.model === "m-20", SOON);
-  t.ok(seen.size > 5, `${seen.size} of them were seen in between`);
+  await until("the last is live", () => under.daemon.snapshot().config.tools.codex?.model === "m-8", SOON);
+  t.ok(seen.size > 2, `${seen.size} of them were seen in between`);
   t.equal((await ask(under, token)).status, 200);
 });
 
