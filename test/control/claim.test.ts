@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -42,6 +42,8 @@ t.test("of many claims on a stale socket and a stale mark exactly one wins", asy
   t.ok(existsSync(path));
   t.equal(await isAnswered(path), false);
   writeFileSync(`${path}.starting`, "");
+  const longAgo = Date.now() / 1000 - 3600;
+  utimesSync(`${path}.starting`, longAgo, longAgo);
   const answers = await Promise.all(Array.from({ length: 8 }, () => claimSocket(server(t), path)));
   t.same(answers.toSorted(), [...Array(7).fill("already running"), "claimed"]);
 });

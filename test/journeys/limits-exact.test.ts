@@ -6,12 +6,12 @@ import {
   type Journey,
   PENNY,
   REPORTED,
-  recordsIn,
   startLimited,
   tally,
 } from "../doubles/limited-journey.ts";
 import { random } from "../doubles/random.ts";
 import { until } from "../doubles/until.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
 
 const many = <T>(count: number, make: (nth: number) => Promise<T>) =>
   Promise.all(Array.from({ length: count }, (_, nth) => make(nth)));

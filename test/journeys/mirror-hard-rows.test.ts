@@ -1,7 +1,8 @@
 import t from "tap";
 import { JOURNEY_CONSOLES } from "../doubles/consoles/start-console.ts";
 import { DAY, HOUR, leave, MINUTE, type MirrorJourney, startJourney } from "../doubles/mirror-journey.ts";
-import { recordFor, recordsIn, recordWhere } from "../doubles/usage-journey.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
+import { recordFor, recordWhere } from "../doubles/usage-journey.ts";
 
 /** Nothing that passed here may ever be said to be somebody else's. */
 async function nothingForeign(journey: MirrorJourney) {

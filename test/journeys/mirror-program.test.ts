@@ -17,7 +17,7 @@ import {
   startJourney,
 } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
-import { recordsIn } from "../doubles/usage-journey.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
 import { heldClock } from "../keys/held-clock.ts";
 
 t.test(
