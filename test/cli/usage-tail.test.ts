@@ -7,7 +7,7 @@ import { createTail } from "../../src/control/tail.ts";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { FIELDS } from "../../src/usage/report/fields.ts";
 import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { NO_PROBING } from "../doubles/no-probing.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
@@ -123,7 +123,7 @@ t.test("a tail whose reader stands still takes little memory, and says what was 
   const tail = start(t, home, ["usage", "tail", "--json"], { env });
   await tail.says(/"id"/);
   tail.child.stdout?.pause();
-  const told = 20_000;
+  const told = 12_000;
   for (let number = 1; number <= told; number += 1) {
     records.tell(record(number, { endpoint: `/v1/${"x".repeat(3000)}` }));
     if (number % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
@@ -147,7 +147,7 @@ t.test("a tail whose reader stands still takes little memory, and says what was 
 
 t.test("when too many follow already, tail says so and ends", async (t) => {
   const { home } = await prepare(t);
-  await startServing(t, home);
+  await serveIn(t, home);
   const socket = join(home, "run", "control.sock");
   let following = 0;
   for (let number = 0; number < 16; number += 1) {

@@ -2,7 +2,8 @@ import { readFileSync } from "node:fs";
 import t from "tap";
 import { settingsInWords } from "../../src/cli/use/print.ts";
 import { CLIENTS, findClient } from "../../src/clients/table.ts";
-import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
+import { command, newHome, saveConfig } from "../doubles/command.ts";
+import { serveIn } from "../doubles/daemon-under-test.ts";
 import { until } from "../doubles/until.ts";
 import { ask, get, hello, newKey, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
@@ -109,7 +110,7 @@ t.test(
       { code: 1, stdout: "", stderr: /port 0.*keybearer run/ },
       "rather no address than a wrong one",
     );
-    const { port } = await startServing(t, home);
+    const { port } = await serveIn(t, home);
     const made = async (...args: string[]) =>
       JSON.parse((await command(t, home, ["use", "codex", "--new-token", "--json", ...args])).stdout);
     const codex = await made();

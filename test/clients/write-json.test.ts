@@ -10,6 +10,7 @@ import {
 } from "../../src/clients/write/json-read.ts";
 import { jsonAt, removeJson, setJson } from "../../src/clients/write/json-splice.ts";
 import type { Spliced } from "../../src/clients/write/spliced.ts";
+import { runs } from "../doubles/runs.ts";
 import { changedRange } from "../doubles/written-config.ts";
 
 function done(spliced: Spliced): string {
@@ -132,7 +133,7 @@ t.test("a setting comes in or changes, and no other byte does, in whatever hand 
       if (!empty && nodeAt(text, ["env"]) !== undefined && back !== text)
         throw new Error("out again is not as before");
     }),
-    { numRuns: 600 },
+    { numRuns: runs(100) },
   );
   t.end();
 });
@@ -149,7 +150,7 @@ t.test("a setting goes, and what is left is what was there", (t) => {
       if (done(removeJson(text, ["nowhere", "there"], flavour)) !== text)
         throw new Error("changed for nothing");
     }),
-    { numRuns: 300 },
+    { numRuns: runs(60) },
   );
   t.end();
 });
@@ -223,7 +224,7 @@ t.test("what the language itself reads as JSON, and only that, is read in a stri
       }
       if (readJson(text, "strict").ok !== valid) throw new Error(`${valid ? "refused" : "read"}: ${text}`);
     }),
-    { numRuns: 1000 },
+    { numRuns: runs(200) },
   );
   t.end();
 });

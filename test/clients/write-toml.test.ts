@@ -3,6 +3,7 @@ import t from "tap";
 import type { Spliced } from "../../src/clients/write/spliced.ts";
 import { readToml } from "../../src/clients/write/toml-read.ts";
 import { changeToml, hasToml, tomlTextAt } from "../../src/clients/write/toml-splice.ts";
+import { runs } from "../doubles/runs.ts";
 import { changedRange } from "../doubles/written-config.ts";
 
 function done(spliced: Spliced): string {
@@ -89,7 +90,7 @@ t.test("texts come in or change below their header, and no other byte does", (t)
         if (!touched && !after.includes(line)) throw new Error(`gone: ${line}`);
       }
     }),
-    { numRuns: 500 },
+    { numRuns: runs(100) },
   );
   t.end();
 });

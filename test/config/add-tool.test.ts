@@ -4,6 +4,7 @@ import { addGroup } from "../../src/config/edit/add-group.ts";
 import { addTool } from "../../src/config/edit/add-tool.ts";
 import type { Tree } from "../../src/config/edit/yaml-edit.ts";
 import { parseConfig } from "../../src/config/parse.ts";
+import { runs } from "../doubles/runs.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
 const TOKEN = `sha256:${"c".repeat(64)}`;
@@ -77,7 +78,7 @@ t.test("whatever hand has written the file, only something is put in", (t) => {
         : [];
       if (names.length > 0 && names.length !== tools + 1) throw new Error(names.join());
     }),
-    { numRuns: 300 },
+    { numRuns: runs(60) },
   );
   t.end();
 });

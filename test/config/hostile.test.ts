@@ -7,6 +7,7 @@ import fc from "fast-check";
 import t from "tap";
 import { loadConfig } from "../../src/config/load.ts";
 import { parseConfig } from "../../src/config/parse.ts";
+import { runs } from "../doubles/runs.ts";
 import type { Outcome } from "./parse-hostile.ts";
 
 const GATEWAY = "gateway: https://gateway.example.com/v1\n";
@@ -15,8 +16,8 @@ const times = (count: number, make: (index: number) => string) =>
 
 const HOSTILE: Readonly<Record<string, string>> = {
   "an alias bomb": `a: &a [x]\n${times(9, (i) => `b${i}: &b${i} [${times(10, () => (i === 0 ? "*a" : `*b${i - 1}`)).join(",")}]`).join("\n")}\n`,
-  "5,000 duplicate keys": times(5000, () => "listen: localhost:1\n").join(""),
-  "5,000 duplicate tools": `${GATEWAY}tools:\n${times(5000, () => "  codex: {}\n").join("")}`,
+  "2,000 duplicate keys": times(2000, () => "listen: localhost:1\n").join(""),
+  "2,000 duplicate tools": `${GATEWAY}tools:\n${times(2000, () => "  codex: {}\n").join("")}`,
   "1,000 deep in brackets": "[".repeat(1000),
   "1,000 deep in brackets below a setting": `${GATEWAY}tools: ${"[".repeat(1000)}`,
   "1,000 deep in braces": "{a: ".repeat(1000),
@@ -45,9 +46,9 @@ const HOSTILE: Readonly<Record<string, string>> = {
   "wrong escapes": `a: "${"\\q".repeat(100_000)}"`,
   "anchors in a row": "&a ".repeat(30_000),
   "many documents": "---\n".repeat(30_000),
-  "many directives": "%a\n".repeat(30_000),
-  "many keys on a line": `tools: { ${"key: x, ".repeat(10_000)}`,
-  "many unknown settings on one line": `tools: { ${times(3000, (i) => `t${i}: { kez: A9aaaaaaaaaaaaaaaaaaaaaaa }`).join(", ")} }`,
+  "many directives": "%a\n".repeat(15_000),
+  "many keys on a line": `tools: { ${"key: x, ".repeat(5000)}`,
+  "many unknown settings on one line": `tools: { ${times(1500, (i) => `t${i}: { kez: A9aaaaaaaaaaaaaaaaaaaaaaa }`).join(", ")} }`,
   "addresses with many at signs": `${GATEWAY}tools: { a: { model: "${"://@".repeat(70_000)}" } }`,
   "a name of 900 KB": `${"a".repeat(900_000)}: b`,
   "a byte too many": `# ${" ".repeat(1_000_000)}`,
@@ -147,7 +148,7 @@ t.test("no text whatever makes the parser throw, hang or touch the prototype", a
       const failed = problems.some((problem) => problem.severity === "error");
       return (config === null) === failed && Object.getOwnPropertyNames(Object.prototype).length === keys;
     }),
-    { numRuns: 1500 },
+    { numRuns: runs(300) },
   );
 });
 
@@ -277,7 +278,7 @@ t.test("no problem shows a secret that stands in its place, however broken the f
         );
       },
     ),
-    { numRuns: 3000 },
+    { numRuns: runs(500) },
   );
-  t.ok(seen > 1000, `${seen} files had a whole secret in them`);
+  t.ok(seen > 100, `${seen} files had a whole secret in them`);
 });

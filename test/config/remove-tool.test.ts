@@ -3,6 +3,7 @@ import fc from "fast-check";
 import t from "tap";
 import { parse } from "yaml";
 import { removeTool } from "../../src/config/edit/remove-tool.ts";
+import { runs } from "../doubles/runs.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
 interface Case {
@@ -159,6 +160,6 @@ t.test("whatever the file looks like, one tool goes, in one piece, and nothing e
       equal(outcome.text.endsWith(eol), text.endsWith(eol), "the end of the file");
       equal(outcome.text.startsWith("\uFEFF"), text.startsWith("\uFEFF"), "the byte order mark");
     }),
-    { numRuns: 500 },
+    { numRuns: runs(100) },
   );
 });

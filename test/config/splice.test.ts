@@ -3,6 +3,7 @@ import fc from "fast-check";
 import t from "tap";
 import { isMap, isNode, isScalar, parse, parseDocument } from "yaml";
 import { setEnabled, setInTool, setToken } from "../../src/config/edit/splice.ts";
+import { runs } from "../doubles/runs.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
 const A = `sha256:${"a".repeat(64)}`;
@@ -295,7 +296,7 @@ t.test("whatever the file looks like, the token is set and nothing else is touch
       equal(outcome.text.endsWith(eol), text.endsWith(eol), "the end of the file");
       equal(outcome.text.startsWith("\uFEFF"), text.startsWith("\uFEFF"), "the byte order mark");
     }),
-    { numRuns: 600 },
+    { numRuns: runs(100) },
   );
 });
 
@@ -309,7 +310,7 @@ t.test("a token that was added once is there to be replaced again", async () => 
       if (!last.ok) throw new Error(last.reason);
       equal(parse(last.text, { schema: "failsafe" }).tools[tool].token, A);
     }),
-    { numRuns: 300 },
+    { numRuns: runs(60) },
   );
 });
 
@@ -381,6 +382,6 @@ t.test("whatever the file looks like, disabling is seen and enabling takes it ba
       const notes = (of: string) => of.split(eol).filter((line) => /^ *#/.test(line));
       deepStrictEqual(notes(off.text), notes(text), "no comment went");
     }),
-    { numRuns: 200 },
+    { numRuns: runs(50) },
   );
 });

@@ -75,3 +75,12 @@ export function freshToken(): { readonly token: string; readonly hash: string } 
   const token = makeToken();
   return { token, hash: `sha256:${hashToken(token)}` };
 }
+
+/** A daemon in this process on a home that has its config.yaml, for tests of what commands say to one. */
+export async function serveIn(
+  t: Test,
+  home: string,
+): Promise<{ readonly daemon: Daemon; readonly url: string; readonly port: number }> {
+  const { daemon, url } = await startUnderTest(t, null, { home });
+  return { daemon, url, port: daemon.port };
+}

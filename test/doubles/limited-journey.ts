@@ -5,7 +5,6 @@ import type { Test } from "tap";
 import type { Clock } from "../../src/clock.ts";
 import { askDaemon } from "../../src/control/client.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
-import { openForReading } from "../../src/usage/ledger/connect.ts";
 
 import { type DaemonUnderTest, freshToken, startUnderTest } from "./daemon-under-test.ts";
 import { until } from "./until.ts";
@@ -259,16 +258,6 @@ export async function startLimited(
         return running === 0 && waiting === 0;
       }),
   };
-}
-
-/** Every record on disk, in the order they began, read as another process would; as the columns stand in the file. */
-export function recordsIn(file: string): Record<string, unknown>[] {
-  const opened = openForReading(file);
-  if (!opened.ok) throw new Error(opened.words);
-  const { db, close } = opened.connection;
-  const rows = db.prepare("SELECT * FROM log.records ORDER BY seq").all();
-  close();
-  return rows as Record<string, unknown>[];
 }
 
 /** How often each thing is there. */

@@ -179,7 +179,7 @@ function journeyOn(
   };
   const codex = caller("codex");
   const consoleNow = async () => {
-    const [one] = (await control<Status>("GET", "/status")).consoles;
+    const [one] = (await under.daemon.status()).consoles;
     if (one === undefined) throw new Error("no console is watched");
     return one;
   };

@@ -10,6 +10,8 @@ export interface RawClient {
   /** Everything that came back so far. */
   text(): string;
   bytes(): Buffer;
+  /** How many bytes came, without putting them together. */
+  size(): number;
   /** Waits until this stands in what came back. */
   until(what: string | RegExp): Promise<void>;
   /** Waits until the other side has ended or cut the connection. */
@@ -24,7 +26,11 @@ export async function openRaw(t: Test, port: number): Promise<RawClient> {
   t.teardown(() => socket.destroy());
   const parts: Buffer[] = [];
   let closed = false;
-  socket.on("data", (chunk: Buffer) => void parts.push(chunk));
+  let size = 0;
+  socket.on("data", (chunk: Buffer) => {
+    parts.push(chunk);
+    size += chunk.length;
+  });
   socket.on("error", () => {});
   socket.on("end", () => {
     closed = true;
@@ -39,6 +45,7 @@ export async function openRaw(t: Test, port: number): Promise<RawClient> {
     send: (bytes) => void socket.write(bytes),
     text,
     bytes: () => Buffer.concat(parts),
+    size: () => size,
     until: (what) =>
       until(`the client gets ${what}, but has ${JSON.stringify(text().slice(-400))}`, () =>
         typeof what === "string" ? text().includes(what) : what.test(text()),

@@ -9,8 +9,9 @@ export type StoredRecord = UsageRecord & { readonly seq: number };
 type Row = Record<string, unknown>;
 
 /** Reads a usage log over a connection of its own, as anybody else could. */
-export function readUsageFile<T>(file: string, read: (rows: (sql: string) => Row[]) => T): T {
+function readUsageFile<T>(file: string, read: (rows: (sql: string) => Row[]) => T, missing?: T): T {
   const opened = openForReading(file);
+  if (!opened.ok && opened.why === "missing" && missing !== undefined) return missing;
   if (!opened.ok) throw new Error(opened.words);
   const { db, close } = opened.connection;
   const rows = (sql: string) =>
@@ -28,8 +29,11 @@ export function readUsageFile<T>(file: string, read: (rows: (sql: string) => Row
   }
 }
 
+/** None where there is no log yet. */
 export function recordsIn(file: string): StoredRecord[] {
-  return readUsageFile(file, (rows) => rows("SELECT * FROM log.records ORDER BY seq").map(storedRecord));
+  const read = (rows: (sql: string) => Row[]) =>
+    rows("SELECT * FROM log.records ORDER BY seq").map(storedRecord);
+  return readUsageFile(file, read, []);
 }
 
 function storedRecord(row: Row): StoredRecord {

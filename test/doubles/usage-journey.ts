@@ -2,9 +2,7 @@ import type { Test } from "tap";
 import { MODELS } from "../../src/sandbox/models.ts";
 import type { SandboxOptions } from "../../src/sandbox/rooms.ts";
 import type { Sandbox } from "../../src/sandbox/sandbox.ts";
-import { openForReading } from "../../src/usage/ledger/connect.ts";
 import type { Tokens, UsageRecord } from "../../src/usage/record.ts";
-import { COLUMNS, recordOf } from "../../src/usage/report/fields.ts";
 import { startSandbox } from "../sandbox/sandbox-under-test.ts";
 import {
   type DaemonUnderTest,
@@ -13,19 +11,7 @@ import {
   type UnderTestOptions,
 } from "./daemon-under-test.ts";
 import { until } from "./until.ts";
-
-/** Every record on disk, the oldest first, read as another process would. */
-export function recordsIn(file: string): UsageRecord[] {
-  const opened = openForReading(file);
-  if (!opened.ok) {
-    if (opened.why === "missing") return [];
-    throw new Error(opened.words);
-  }
-  const { db, close } = opened.connection;
-  const rows = db.prepare(`SELECT ${COLUMNS} FROM log.records ORDER BY id`).raw().all() as unknown[][];
-  close();
-  return rows.map(recordOf);
-}
+import { recordsIn } from "./usage-file.ts";
 
 /** The record of an answer, once it is complete. Fails where there are two. */
 export async function recordFor(under: DaemonUnderTest, answer: Response | string): Promise<UsageRecord> {

@@ -130,14 +130,14 @@ t.test(
   },
 );
 
-t.test("of 20 saves, in whichever way and however far apart, the last one wins", async (t) => {
+t.test("of eight saves, in whichever way and however far apart, the last one wins", async (t) => {
   const gateway = await startGateway(t);
   const key = newKey(gateway);
   const { token, hash } = freshToken();
   const text = (model: string) =>
     `listen: localhost:0\n${configOf(gateway.baseUrl, key.text, hash, `    model: ${model}\n`)}`;
   const under = await startUnderTest(t, text("m-0"));
-  for (let round = 1; round <= 20; round += 1) {
+  for (let round = 1; round <= 8; round += 1) {
     if (round % 2 === 0) await writeFile(under.places.config, text(`m-${round}`));
     else {
       const beside = `${under.places.config}.new`;
@@ -145,9 +145,9 @@ t.test("of 20 saves, in whichever way and however far apart, the last one wins",
       await rename(beside, under.places.config);
     }
     // The stimulus: some come while the one before is still being taken up, some after it.
-    await wait(round * 10);
+    await wait(round * 25);
   }
-  await until("the last is live", () => under.daemon.snapshot().config.tools.codex?.model === "m-20");
+  await until("the last is live", () => under.daemon.snapshot().config.tools.codex?.model === "m-8");
   t.equal((await ask(under, token)).status, 200);
 });
 

@@ -6,8 +6,9 @@ import t, { type Test } from "tap";
 import { startDaemon } from "../../src/daemon.ts";
 import type { Places } from "../../src/places.ts";
 import { command, exportedRecords, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { credentials, recordsIn, startLimited, startPlayGateway, tally } from "../doubles/limited-journey.ts";
+import { credentials, startLimited, startPlayGateway, tally } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
 
 /** A home whose daemon has one tool, codex, before a gateway that does what the header x-play says. */
 async function scene(t: Test) {

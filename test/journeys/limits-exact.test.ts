@@ -6,12 +6,12 @@ import {
   type Journey,
   PENNY,
   REPORTED,
-  recordsIn,
   startLimited,
   tally,
 } from "../doubles/limited-journey.ts";
 import { random } from "../doubles/random.ts";
 import { until } from "../doubles/until.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
 
 const many = <T>(count: number, make: (nth: number) => Promise<T>) =>
   Promise.all(Array.from({ length: count }, (_, nth) => make(nth)));
@@ -28,7 +28,7 @@ t.test(
       "limits: { requests: [10/minute, 1000/day], tokens: 1M/day }, quota: $5",
       { clock },
     );
-    for (let round = 1; round <= 4; round += 1) {
+    for (let round = 1; round <= 3; round += 1) {
       // In another order every time: some answers come while others are asked for.
       const answers = await many(100, (nth) => call({ play: (nth + round) % 3 === 0 ? "slow" : "finish" }));
       t.strictSame(codes(answers), { 200: 10, "rate-limited": 90 });
@@ -112,10 +112,12 @@ function leaver(
   });
 }
 
+/** More of them: KEYBEARER_LEAK_CALLS=5000 npx tap test/journeys/limits-exact.test.ts */
+const CALLS = Number(process.env.KEYBEARER_LEAK_CALLS ?? 480);
 const SETTINGS =
   "limits: { requests: 100000/month, tokens: 100M/month, spend: $900/month, concurrent: 6, wait: 20s }, quota: $1000";
 
-t.test("1,000 calls that end in every way over sockets leak no slot and no reservation", async (t) => {
+t.test("calls that end in every way over sockets leak no slot and no reservation", async (t) => {
   const journey = await startLimited(t, SETTINGS, {
     gatewayLines: "timeouts: { first_byte: 400ms, idle: 400ms }",
   });
@@ -160,7 +162,7 @@ t.test("1,000 calls that end in every way over sockets leak no slot and no reser
   };
   let next = 0;
   const worker = async () => {
-    while (next < 1000) {
+    while (next < CALLS) {
       next += 1;
       await one(next);
     }
@@ -187,7 +189,7 @@ t.test("1,000 calls that end in every way over sockets leak no slot and no reser
   ])
     t.ok((counts[String(code)] ?? 0) >= 5, `${code}: ${JSON.stringify(counts)}`);
   const records = recordsIn(places.usage);
-  t.ok(records.length > 800 && records.length <= 1000, `${records.length} records`);
+  t.ok(records.length > CALLS * 0.8 && records.length <= CALLS, `${records.length} records`);
   t.strictSame(tally(records.map(({ end }) => (end === null ? "open" : "complete"))), {
     complete: records.length,
   });

@@ -1,3 +1,4 @@
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
@@ -9,11 +10,11 @@ import {
   PENNY,
   PRICES,
   REPORTED,
-  recordsIn,
   startPlayGateway,
   tally,
 } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
 
 const HELD = 10 + Math.ceil(PENNY.length / 4);
 
@@ -112,4 +113,21 @@ t.test("a stop by SIGTERM keeps what was used, and what waits is not counted", a
   t.equal((await second.call()).status, 200);
   t.equal((await second.call()).refusal, "rate-limited");
   t.equal(gateway.book.length, 3);
+});
+
+t.test("a log that is deleted under it gives no allowance back, now or after kill -9", async (t) => {
+  const { gateway, serve, usage } = await startHome(t, SETTINGS);
+  const first = await serve();
+  for (let n = 0; n < 5; n += 1) t.equal((await first.call()).status, 200);
+  const spent = await first.used();
+  for (const side of ["", "-wal", "-shm"]) rmSync(usage + side, { force: true });
+  await until("its records are in a new one", () => recordsIn(usage).length >= 5);
+  t.strictSame(await first.used(), spent);
+  t.equal((await first.call()).refusal, "rate-limited");
+  first.child.kill("SIGKILL");
+  await first.ended;
+  const second = await serve();
+  t.strictSame(await second.used(), spent);
+  t.equal((await second.call()).refusal, "rate-limited");
+  t.equal(gateway.book.length, 5);
 });

@@ -1,8 +1,9 @@
 import { gzipSync } from "node:zlib";
 import t from "tap";
-import { type Asking, heldWall, recordsIn, startLimited } from "../doubles/limited-journey.ts";
+import { type Asking, heldWall, startLimited } from "../doubles/limited-journey.ts";
 import { openRaw } from "../doubles/raw-client.ts";
 import { until } from "../doubles/until.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
 
 t.test(
   "disabled, enabled, expired and removed take effect on save, while a call under way finishes",

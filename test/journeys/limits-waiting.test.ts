@@ -2,9 +2,10 @@ import { request } from "node:http";
 import { gzipSync } from "node:zlib";
 import OpenAI from "openai";
 import t from "tap";
-import { heldWall, type Journey, PENNY, recordsIn, startLimited, tally } from "../doubles/limited-journey.ts";
+import { heldWall, type Journey, PENNY, startLimited, tally } from "../doubles/limited-journey.ts";
 import { openRaw } from "../doubles/raw-client.ts";
 import { until } from "../doubles/until.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
 
 const inQueue = ({ codex }: Journey, count: number) =>
   until(`${count} wait`, async () => (await codex()).waiting === count);

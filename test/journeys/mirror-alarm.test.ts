@@ -1,11 +1,11 @@
 import t from "tap";
-import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
+import { JOURNEY_CONSOLES } from "../doubles/consoles/start-console.ts";
 import { consoleKey, DAY, fingerprint, HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 
 const OUTSIDE = /used outside keybearer/;
 
-for (const name of EVERY_CONSOLE) {
+for (const name of JOURNEY_CONSOLES) {
   t.test(
     `${name}: a key that is used past keybearer raises the alarm, until it is acknowledged`,
     async (t) => {
@@ -188,7 +188,7 @@ t.test("the key of a tool that was removed from config.yaml raises nothing", asy
   t.strictSame([report.rows.by_id, report.rows.unwatched], [2, 1]);
 });
 
-for (const name of EVERY_CONSOLE) {
+for (const name of JOURNEY_CONSOLES) {
   t.test(`${name}: what was before the first sync is history`, async (t) => {
     const journey = await startJourney(t, name, {
       before(console, { codex }) {

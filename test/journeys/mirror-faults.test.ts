@@ -1,6 +1,6 @@
 import t from "tap";
 import type { Fault } from "../doubles/consoles/console-double.ts";
-import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
+import { JOURNEY_CONSOLES } from "../doubles/consoles/start-console.ts";
 import { HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 
@@ -19,7 +19,7 @@ const STATES: readonly (readonly [Fault, RegExp])[] = [
 /** Those that a person must end, and those that are tried again by themselves. */
 const BY_A_PERSON = /login|not-a-console|other-shape/;
 
-for (const name of EVERY_CONSOLE) {
+for (const name of JOURNEY_CONSOLES) {
   t.test(
     `${name}: whatever the console answers, its state is said and requests go on as before`,
     async (t) => {

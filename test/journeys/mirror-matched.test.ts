@@ -1,7 +1,7 @@
 import t from "tap";
 import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
 import { startJourney } from "../doubles/mirror-journey.ts";
-import { recordsIn } from "../doubles/usage-journey.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
 
 const COUNTS = {
   "x-test-input": "21",

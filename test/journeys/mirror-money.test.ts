@@ -7,7 +7,8 @@ import {
   startBeside,
   startJourney,
 } from "../doubles/mirror-journey.ts";
-import { recordsIn, recordWhere } from "../doubles/usage-journey.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
+import { recordWhere } from "../doubles/usage-journey.ts";
 
 /** A dollar for a thousand tokens, of whatever kind. */
 const PRICES = ["prices:", "  m: { input: 1000, output: 1000, cache_read: 1000, cache_write: 1000 }"];

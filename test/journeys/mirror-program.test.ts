@@ -6,6 +6,7 @@ import { command, newHome, saveConfig, startServing } from "../doubles/command.t
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
+import { serveIn } from "../doubles/daemon-under-test.ts";
 import {
   configFor,
   controlOf,
@@ -16,7 +17,7 @@ import {
   startJourney,
 } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
-import { recordsIn } from "../doubles/usage-journey.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
 import { heldClock } from "../keys/held-clock.ts";
 
 t.test(
@@ -137,12 +138,12 @@ for (const [name, many, last] of LONG) {
         `${contentOf(usage).length} rows so far`,
       );
       console.fault = null;
-      await startServing(t, home);
+      await serveIn(t, home);
       await settled();
       t.equal((await report()).rows.before, many);
 
       const whole = await startHome(t, console, callers);
-      await startServing(t, whole.home);
+      await serveIn(t, whole.home);
       await whole.settled();
       t.strictSame(contentOf(usage), contentOf(whole.usage), "as if nobody had killed it");
     },
@@ -170,7 +171,7 @@ t.test("killed in the middle of a stream, its row is no leak, and fills the reco
   await first.ended;
   t.equal(await reading, "cut");
   await until("the console has its row", () => console.rows() === 1);
-  await startServing(t, home);
+  await serveIn(t, home);
   await settled();
   await controlOf(socket, "POST", "/sync/main", {});
   await settled();

@@ -290,12 +290,19 @@ t.test("a stream that falls silent is cut after the idle time; one that drips is
 });
 
 t.test("an answer that takes longer than an idle connection may live is not cut", async (t) => {
+  // Announced as two seconds, a connection is kept for one.
   const gateway = await startRawGateway(t, (call) => {
-    setTimeout(() => call.ok("late"), 4600);
+    if (call.target.endsWith("first")) call.answer("200 OK", { "Keep-Alive": "timeout=2" }, "soon");
+    else setTimeout(() => call.ok("late"), 1600);
   });
   const one = await startWithOneTool(t, gateway.origin);
-  const answer = await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } });
-  t.equal(await answer.text(), "late");
+  for (const [path, words] of [
+    ["first", "soon"],
+    ["second", "late"],
+  ]) {
+    const headers = { authorization: `Bearer ${one.token}` };
+    t.equal(await (await fetch(`${one.url}/v1/models/${path}`, { headers })).text(), words);
+  }
   await stillHealthy(t, one, [one.key, one.token]);
 });
 

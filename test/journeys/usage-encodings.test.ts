@@ -298,7 +298,8 @@ function hostile(): Hostile[] {
 }
 
 t.test("whatever an answer holds, the client has its very bytes, and the meter gives up alone", async (t) => {
-  let now = hostile()[0] as Hostile;
+  const answers = hostile();
+  let now = answers[0] as Hostile;
   const gateway = await startRawGateway(t, async (call) => {
     await call.whole;
     const encoding = now.encoding === null ? {} : { "Content-Encoding": now.encoding };
@@ -306,7 +307,7 @@ t.test("whatever an answer holds, the client has its very bytes, and the meter g
   });
   for (const settings of [[], ["estimate: true"]]) {
     const one = await startWithOneTool(t, gateway.origin, { tool: settings });
-    for (now of hostile()) {
+    for (now of answers) {
       const got = await ask(one, "/v1/chat/completions", { model: "m", stream: true });
       await got.over;
       t.equal(sum(got.bytes()), sum(now.bytes), now.what);

@@ -4,6 +4,7 @@ import type { Period } from "../../src/config/shape.ts";
 import { Counters, type Reservation } from "../../src/limits/counters.ts";
 import type { Terms } from "../../src/limits/gauges.ts";
 import { PERIODS } from "../../src/limits/windows.ts";
+import { runs } from "../doubles/runs.ts";
 import { at, counters, DAY, FREE, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
 
 /**
@@ -243,7 +244,7 @@ t.test(
           "nothing is held",
         );
       }),
-      { numRuns: 1500, seed: 20261115 },
+      { numRuns: runs(200), seed: 20261115 },
     );
   },
 );
@@ -273,7 +274,7 @@ t.test("however the clock is set, no window's allowance is given twice", async (
         }
       },
     ),
-    { numRuns: 600, seed: 20261115 },
+    { numRuns: runs(100), seed: 20261115 },
   );
 });
 

@@ -5,6 +5,7 @@ import { judge } from "../../src/mirror/match/judge.ts";
 import { FARTHEST_MS, type OurRequest, type Scene, type TheirRow } from "../../src/mirror/match/scene.ts";
 import type { JudgedRecord, JudgedRow } from "../../src/mirror/verdict.ts";
 import { makeDay, sceneOf, theirsOf } from "../doubles/mirror-day.ts";
+import { runs } from "../doubles/runs.ts";
 import { HOUR, left, MINUTE, NOW, request, row, scene, THEN } from "./match-scene.ts";
 
 /** So few values of everything that they meet all the time. */
@@ -70,7 +71,7 @@ const someLogs = fc
     theirs: rows.map((given, index) => row(`w${index}`, given)),
   }));
 
-const RUNS = { numRuns: 300 };
+const RUNS = { numRuns: runs(60) };
 
 t.test("the order of the two lists does not matter", (t) => {
   const shuffled = someLogs.chain(({ ours, theirs }) =>
@@ -188,7 +189,7 @@ const sorted = ({ rows, records }: { rows: readonly JudgedRow[]; records: readon
 for (const ids of [true, false]) {
   t.test(`a day ${ids ? "with" : "without"} ids judged in slices is the day judged at once`, (t) => {
     for (const [index, length] of [15 * MINUTE, 47 * MINUTE, 5 * HOUR].entries()) {
-      const day = makeDay({ seed: 20 + index, requests: 1500, ids });
+      const day = makeDay({ seed: 20 + index, requests: 500, ids });
       const logs = { ours: day.ours, theirs: theirsOf(day) };
       const slices = { from: day.from - HOUR, to: day.to + HOUR, length };
       deepStrictEqual(
@@ -246,7 +247,7 @@ t.test("any two logs judged in slices are the logs judged at once", (t) => {
       const slices = { from: THEN - 12 * HOUR, to: NOW + 12 * HOUR, length: minutes * MINUTE };
       deepStrictEqual(sorted(inSlices(logs, scene, slices)), sorted(judge(logs.ours, logs.theirs, scene)));
     }),
-    { numRuns: 100 },
+    { numRuns: runs(25) },
   );
   t.end();
 });

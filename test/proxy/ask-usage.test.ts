@@ -5,6 +5,7 @@ import fc from "fast-check";
 import t from "tap";
 import { askForUsage, readWhole } from "../../src/proxy/ask-usage.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
+import { runs } from "../doubles/runs.ts";
 import { until } from "../doubles/until.ts";
 
 function asked(text: string): string | null {
@@ -87,7 +88,7 @@ t.test("of any request only the one setting changes, and every other byte stays"
         text,
       );
     }),
-    { numRuns: 300 },
+    { numRuns: runs(60) },
   );
   t.end();
 });

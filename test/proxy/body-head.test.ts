@@ -7,6 +7,7 @@ import fc from "fast-check";
 import t, { type Test } from "tap";
 import { type BodyHead, type HeadOptions, putBackHeld, readHead } from "../../src/proxy/body-head.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
+import { runs } from "../doubles/runs.ts";
 import { until } from "../doubles/until.ts";
 
 interface Seen {
@@ -254,7 +255,7 @@ t.test("a form is read the same wherever it is cut", async (t) => {
       client.socket.destroy();
       return seen.at(-1)?.head.model === "m-1" && seen.at(-1)?.body.equals(body) === true;
     }),
-    { numRuns: 60 },
+    { numRuns: runs(20) },
   );
 });
 
@@ -292,7 +293,7 @@ t.test("any body, cut anywhere, sent with its length or in chunks, passes unchan
         last.listening.length === 0
       );
     }),
-    { numRuns: 150 },
+    { numRuns: runs(40) },
   );
 });
 

@@ -4,6 +4,7 @@ import type { Gateway } from "../../src/config/shape.ts";
 import { guard } from "../../src/proxy/guard.ts";
 import { addressesOf, addressFor, endpointOf, pathBehind, protocolOf, route } from "../../src/proxy/route.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
+import { runs } from "../doubles/runs.ts";
 
 const HOST = "localhost:5397";
 const TOKEN = "kb_0123456789012345678901234567890123456789012345678";
@@ -196,7 +197,7 @@ t.test("nothing in a request line can change where a key goes", async (t) => {
       const below = path.startsWith("/some/v1") || path.startsWith("/other/v1/messages");
       return whole.origin === origin && whole.username === "" && below && /^[\x21-\x7e]+$/.test(path);
     }),
-    { numRuns: 5000 },
+    { numRuns: runs(500) },
   );
-  t.ok(passed > 200, `${passed} of 5000 got through to be judged`);
+  t.ok(passed > 20, `${passed} got through to be judged`);
 });

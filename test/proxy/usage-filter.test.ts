@@ -2,6 +2,7 @@ import { once } from "node:events";
 import fc from "fast-check";
 import t from "tap";
 import { createUsageFilter } from "../../src/proxy/usage-filter.ts";
+import { runs } from "../doubles/runs.ts";
 
 const DELTA =
   'data: {"id":"c1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"hé"}}],"usage":null}\n\n';
@@ -77,7 +78,7 @@ t.test("it makes no difference where the stream is cut", async () => {
       const out = await filtered(at.slice(1).map((end, i) => bytes.subarray(at[i], end)));
       return out.join("") === latin1(ends(events.filter((event) => event !== USAGE).join("")));
     }),
-    { numRuns: 400 },
+    { numRuns: runs(80) },
   );
 });
 
@@ -87,7 +88,7 @@ t.test("any bytes at all pass, as long as they are no usage", async () => {
       const bytes = chunks.map((chunk) => Buffer.from(chunk));
       return (await filtered(bytes)).join("") === Buffer.concat(bytes).toString("latin1");
     }),
-    { numRuns: 300 },
+    { numRuns: runs(60) },
   );
 });
 

@@ -330,12 +330,11 @@ t.test("no secret is in any output, whatever goes wrong", { timeout: 110_000 }, 
       t.not(text, config);
       const told = running.stderr().length;
       await saveConfig(home, text);
+      const checking = command(t, home, at % 2 === 0 ? ["check"] : ["check", "--json"], { env });
       await until(`broken file ${at} is told`, () =>
         running.stderr().slice(told).includes("the last good one serves"),
       );
-      const { stdout, stderr } = await command(t, home, at % 2 === 0 ? ["check"] : ["check", "--json"], {
-        env,
-      });
+      const { stdout, stderr } = await checking;
       t.match(stdout + stderr, /config\.yaml|"line"/, "and check tells it too");
       outputs[`check of broken file ${at}`] = stdout + stderr;
       outputs[`status with broken file ${at}`] = await ask(home, "GET", "/status");

@@ -268,7 +268,7 @@ t.test("CL-07 a reader that stops keeps the gateway waiting, then is cut as one 
   // The stimulus: a pause that is much shorter than the idle time.
   await new Promise((resolve) => setTimeout(resolve, 200));
   slow.socket.resume();
-  await until("all of it came", () => slow.bytes().length > PIECE.length * PIECES);
+  await until("all of it came", () => slow.size() > PIECE.length * PIECES);
   await settledAs(t, it.under, "/v1/slow", [{ end: "complete", bytes_out: PIECE.length * PIECES }]);
   await stillHealthy(t, it.under, it.secrets);
 });
@@ -330,7 +330,7 @@ t.test("CL-10 a client that leaves at the very end is complete or has left, and 
     // Some gateways end the stream right behind its last word, some take their time.
     if (call.target.endsWith("0")) setImmediate(() => call.send("0\r\n\r\n"));
   });
-  for (let run = 0; run < 200; run += 1) {
+  for (let run = 0; run < 100; run += 1) {
     const client = await openRaw(t, it.port);
     client.send(head(`GET /v1/run-${run % 2}`, it.auth));
     // By turns with the first event, with the last word, and with whatever comes first.
@@ -339,15 +339,15 @@ t.test("CL-10 a client that leaves at the very end is complete or has left, and 
     else client.socket.resetAndDestroy();
   }
   const lines = () => it.under.log().filter((line) => /run/.test(String(line.endpoint)));
-  await until("all are settled", () => lines().length >= 200);
-  t.equal(lines().length, 200, "none is missing");
-  t.equal(new Set(lines().map((line) => line.id)).size, 200, "and none there twice");
+  await until("all are settled", () => lines().length >= 100);
+  t.equal(lines().length, 100, "none is missing");
+  t.equal(new Set(lines().map((line) => line.id)).size, 100, "and none there twice");
   t.ok(lines().every((line) => line.end === "complete" || line.end === "client-left"));
   const whole = CHAT.length + last.length;
   for (const line of lines()) {
     if (line.bytes_out === whole) t.equal(line.end, "complete", "whoever leaves after the last word is done");
   }
-  t.ok(lines().filter((line) => line.end === "complete").length >= 50, "both kinds were met");
+  t.ok(lines().filter((line) => line.end === "complete").length >= 20, "both kinds were met");
   await until("nothing is left open", () => it.gateway.open() === 0);
   await stillHealthy(t, it.under, it.secrets);
 });

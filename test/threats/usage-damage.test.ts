@@ -14,7 +14,14 @@ import t, { type Test } from "tap";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { type OneTool, startWithOneTool } from "../doubles/canary.ts";
 import { newHome } from "../doubles/command.ts";
-import { chat, refusesAll, servesAgain, startLogScene, startStreams } from "../doubles/log-scene.ts";
+import {
+  chat,
+  oneRecordEach,
+  refusesAll,
+  servesAgain,
+  startLogScene,
+  startStreams,
+} from "../doubles/log-scene.ts";
 import { until } from "../doubles/until.ts";
 import { faultsIn, finishedModel, recordsIn } from "../doubles/usage-file.ts";
 
@@ -173,6 +180,18 @@ t.test("a log that is not ours to write is left as it is, and nothing is sent", 
       `${whose}: and it lies where it lay`,
     );
   }
+});
+
+t.test("a folder in the log's place is left alone, and nothing is sent until it is gone", async (t) => {
+  const home = await newHome(t);
+  const file = join(home, "state", "usage.db");
+  mkdirSync(join(file, "theirs"), { recursive: true, mode: 0o700 });
+  const it = await startLogScene(t, home);
+  await refusesAll(t, it);
+  t.strictSame(readdirSync(file), ["theirs"]);
+  rmSync(file, { recursive: true });
+  await servesAgain(t, it, "after");
+  await oneRecordEach(t, it);
 });
 
 function pragma(file: string, sql: string): void {

@@ -10,6 +10,7 @@ import { tableOf } from "../../src/usage/price-table.ts";
 import { createPrices, microdollars } from "../../src/usage/prices.ts";
 import type { Tokens } from "../../src/usage/record.ts";
 import { ROOT } from "../doubles/paths.ts";
+import { runs } from "../doubles/runs.ts";
 
 const library: typeof import("@pydantic/genai-prices") = createRequire(import.meta.url)(
   "@pydantic/genai-prices",
@@ -258,9 +259,9 @@ t.test("every model of every maker costs what the library itself says", (t) => {
       const theirs = library.calcPrice(reported, name, { providerId, timestamp: new Date(at) });
       return Math.abs(ours.picodollars / 1e12 - (theirs?.total_price ?? -1)) < 1e-9;
     }),
-    { numRuns: 2000 },
+    { numRuns: runs(300) },
   );
-  t.ok(priced > 1000, `${priced} of 2000 had a price`);
+  t.ok(priced > 100, `${priced} had a price`);
   t.end();
 });
 

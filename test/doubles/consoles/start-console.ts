@@ -13,6 +13,11 @@ export const EVERY_CONSOLE = [
   "one-api",
 ] as const;
 
+/** Those that long journeys visit: of new-api the latest, unless KEYBEARER_EVERY_CONSOLE=1. */
+export const JOURNEY_CONSOLES = EVERY_CONSOLE.filter(
+  (name) => name !== "new-api v0.13.2" || process.env.KEYBEARER_EVERY_CONSOLE === "1",
+);
+
 export type ConsoleName = (typeof EVERY_CONSOLE)[number];
 
 export function startConsole(

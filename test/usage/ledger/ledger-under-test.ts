@@ -158,12 +158,6 @@ export function isSound(file: string): boolean {
   return ask(file, "PRAGMA log.integrity_check").flat()[0] === "ok";
 }
 
-/** Opens records, and fails where one is not taken. */
-export async function openAll(ledger: Ledger, openings: readonly Opening[]): Promise<void> {
-  const written = await Promise.all(openings.map((one) => ledger.open(one)));
-  if (!written.every(Boolean)) throw new Error("an opening was not written");
-}
-
 /**
  * After everything queued until now was tried. What is finished may wait for 50 ms until it is written; that timer was set
  * earlier, and timers go off in order.

@@ -1,19 +1,6 @@
-import {
-  appendFileSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import t from "tap";
-import { Slips } from "../../../src/usage/ledger/writing/slips.ts";
-import type { Opening } from "../../../src/usage/record.ts";
 import { slipOf } from "../../doubles/records.ts";
 import { until } from "../../doubles/until.ts";
 import {
@@ -61,37 +48,6 @@ t.test("under load it is on disk at once, in the log soon, and never in both for
   t.match(recordsIn(file)[1], { ...one, ...closing({ ended_at: null, model: one.model }), ended_at: Number });
 });
 
-t.test("a record that ends before it was in the log is the same as one that was in it", async (t) => {
-  const under = startLedger(t);
-  const { ledger, file } = under;
-  const given: Partial<Opening> = { process: "node", waited_ms: 7, held_tokens: 100, admitted_at: 5 };
-  const end = closing({ first_byte_at: Date.now(), model: "asked later", counts: true, counted_tokens: 5 });
-  const slow = opening(given);
-  await ledger.open(slow);
-  ledger.close(slow.id, end);
-  const quick = opening({ ...given, started_at: slow.started_at });
-  t.equal(ledger.open(quick), true);
-  ledger.close(quick.id, end);
-  await turn();
-  const [first, second] = recordsIn(file);
-  t.match(second, { id: quick.id, model: "asked later", end: "complete", counts: true });
-  t.same({ ...second, id: "" }, { ...first, id: "" });
-});
-
-t.test("records stand in the order in which they began, whichever ended first", async (t) => {
-  const under = startLedger(t);
-  const { ledger, file } = under;
-  await busy(under);
-  const all = [opening(), opening(), opening()];
-  for (const one of all) t.equal(ledger.open(one), true);
-  for (const one of [...all].reverse()) ledger.close(one.id, closing());
-  await turn();
-  t.same(
-    idsIn(file).slice(1),
-    all.map(({ id }) => id),
-  );
-});
-
 t.test(
   "what a killed process noted is interrupted at the next start, once, and nothing else is",
   async (t) => {
@@ -126,25 +82,6 @@ t.test(
   },
 );
 
-t.test("slips that are taken away or replaced are noticed, and nothing is missing", async (t) => {
-  for (const how of ["gone", "replaced"] as const) {
-    const under = startLedger(t);
-    const { ledger, file, log } = under;
-    await busy(under);
-    const [one, other] = [opening(), opening()];
-    t.equal(ledger.open(one), true);
-    rmSync(slipsOf(file));
-    if (how === "replaced") writeFileSync(slipsOf(file), "somebody else's");
-    t.equal(ledger.open(other), true);
-    await until("it is noticed", () => ledger.state().warnings.length > 0);
-    t.match(ledger.state().warnings, [/usage\.db-slips (is gone|was replaced).*nothing is missing/], how);
-    t.ok(idsIn(file).includes(one.id) && idsIn(file).includes(other.id));
-    await until("it goes on", () => ledger.open(opening()) === true);
-    t.notMatch(log(), /does not take|lost/);
-    await ledger.stop();
-  }
-});
-
 t.test("where nothing can be noted, requests wait for the log, and it is said", async (t) => {
   for (const what of ["folder", "link", "something large"] as const) {
     const file = join(newFolder(t), "usage.db");
@@ -172,54 +109,4 @@ t.test("what is to survive a power cut is never only noted", async (t) => {
   t.ok(opened instanceof Promise);
   t.equal(await opened, true);
   t.throws(() => notedIn(under.file), /ENOENT/);
-});
-
-t.test("slips of somebody who died while writing one do not swallow the next", async (t) => {
-  const file = join(newFolder(t), "usage.db");
-  const one = opening();
-  writeFileSync(slipsOf(file), '\n{"id":"01J');
-  appendFileSync(slipsOf(file), slipOf(one));
-  startLedger(t, { file });
-  t.same(idsIn(file), [one.id]);
-});
-
-t.test("what was noted is entered also by a run that notes nothing", async (t) => {
-  const file = join(newFolder(t), "usage.db");
-  const one = opening();
-  writeFileSync(slipsOf(file), slipOf(one), { mode: 0o600 });
-  const { ledger } = startLedger(t, { file, sync: "full" });
-  t.match(recordsIn(file), [{ id: one.id, end: "interrupted" }]);
-  await ledger.stop();
-  t.same(readdirSync(dirname(file)), ["usage.db"]);
-});
-
-const noProc = existsSync("/proc/self/fd") ? false : "this system does not tell which files are open";
-
-t.test("a log that is deleted again and again leaves no slips open", { skip: noProc }, async (t) => {
-  const { ledger, file } = startLedger(t);
-  const open = () =>
-    readdirSync("/proc/self/fd").filter((fd) => {
-      try {
-        return readlinkSync(`/proc/self/fd/${fd}`).includes("usage.db-slips");
-      } catch {
-        return false;
-      }
-    }).length;
-  for (let n = 0; n < 3; n += 1) {
-    for (const side of ["", "-wal", "-shm", "-slips"]) rmSync(file + side, { force: true });
-    await until("a new one is there", () => existsSync(file) && ledger.state().aside.length === 0);
-    t.equal(await ledger.open(opening()), true);
-  }
-  t.ok(open() <= 1, `${open()} are open`);
-});
-
-t.test("slips that cannot be emptied do not grow for ever", async (t) => {
-  const file = join(newFolder(t), "usage.db");
-  writeFileSync(slipsOf(file), Buffer.alloc(33 * 1024 * 1024, "\n"), { mode: 0o600 });
-  const slips = Slips.open(file);
-  t.equal(slips.note(opening()), false);
-  slips.clear();
-  t.equal(slips.note(opening()), true);
-  slips.close();
-  slips.close();
 });

@@ -5,6 +5,7 @@ import zlib from "node:zlib";
 import fc from "fast-check";
 import t from "tap";
 import { createDecoder, decodes } from "../../../src/usage/meters/decode.ts";
+import { runs } from "../../doubles/runs.ts";
 import { until } from "../../doubles/until.ts";
 import { encodings } from "./captured.ts";
 import { cutAt } from "./cuts.ts";
@@ -193,6 +194,6 @@ t.test("finish is answered once, whatever came before", async () => {
         return answers === 1;
       },
     ),
-    { numRuns: 100 },
+    { numRuns: runs(30) },
   );
 });

@@ -3,6 +3,7 @@ import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import t from "tap";
 import { type EventListener, EventReader } from "../../../src/usage/meters/events.ts";
+import { runs } from "../../doubles/runs.ts";
 import { until } from "../../doubles/until.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 
@@ -103,7 +104,7 @@ t.test("any text in any pieces is read as the whole is by a simpler reader", asy
       const text = words.join("");
       return JSON.stringify(events(text, cuts)) === JSON.stringify(slowly(text));
     }),
-    { numRuns: 3000 },
+    { numRuns: runs(300) },
   );
 });
 

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t from "tap";
 import { FieldScan } from "../../../src/usage/meters/field-scan.ts";
+import { runs } from "../../doubles/runs.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 
 const WANTED = ["model", "usage", "response.usage", "response.id", "message.usage"];
@@ -71,7 +72,7 @@ t.test("a field is what JSON.parse says it is, wherever the text is cut", async 
       const fields = scan(before + text, cuts);
       return fields.done && isDeepStrictEqual(found(fields), expected(text));
     }),
-    { numRuns: 1500 },
+    { numRuns: runs(300) },
   );
 });
 

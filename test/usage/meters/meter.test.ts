@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
 import { createMeter } from "../../../src/usage/meters/meter.ts";
+import { runs } from "../../doubles/runs.ts";
 import { captured, encodings, read } from "./captured.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 
@@ -27,7 +28,7 @@ t.test("wherever an answer is cut into pieces, it reads as the whole", async (t)
       const [pieces, whole] = [await read(head, cutAt(body, cuts)), await read(head, [body])];
       return JSON.stringify(pieces) === JSON.stringify(whole);
     }),
-    { numRuns: 600 },
+    { numRuns: runs(100) },
   );
 });
 
@@ -56,7 +57,7 @@ t.test("and so it does in any encoding", async (t) => {
         return JSON.stringify(encoded) === JSON.stringify(whole);
       },
     ),
-    { numRuns: 150 },
+    { numRuns: runs(40) },
   );
 });
 
@@ -73,7 +74,7 @@ t.test("whatever the bytes, a meter neither throws nor keeps silent", async () =
       const reading = await read(head, cutAt(Buffer.from(bytes), cuts));
       return reading.trouble !== "the meter failed";
     }),
-    { numRuns: 400 },
+    { numRuns: runs(80) },
   );
   const changes = fc.array(fc.tuple(fc.nat(5000), fc.nat(255)), { minLength: 1, maxLength: 12 });
   const encoding = fc.constantFrom(["", (bytes: Buffer) => Buffer.from(bytes)] as const, ...encodings);
@@ -91,7 +92,7 @@ t.test("whatever the bytes, a meter neither throws nor keeps silent", async () =
         return reading.trouble !== "the meter failed" && input >= 0 && output >= 0;
       },
     ),
-    { numRuns: 600 },
+    { numRuns: runs(100) },
   );
 });
 
@@ -103,7 +104,7 @@ t.test("an answer that is cut anywhere reports no more than the whole", async ()
       if (expected.reached !== true && reached === true) return false;
       return (tokens?.output ?? 0) <= expected.tokens.output;
     }),
-    { numRuns: 400 },
+    { numRuns: runs(80) },
   );
 });
 
@@ -144,7 +145,7 @@ t.test("the last word of every protocol's stream is recognised, however it is cu
     const cuts = fc.array(fc.nat(400), { maxLength: 12 });
     await fc.assert(
       fc.asyncProperty(cuts, async (cuts) => (await reachedBy(text, cuts)) === true),
-      { numRuns: 40 },
+      { numRuns: runs(15) },
     );
   }
 });

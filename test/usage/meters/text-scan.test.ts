@@ -3,6 +3,7 @@ import fc from "fast-check";
 import t from "tap";
 import type { TextSeen } from "../../../src/usage/meters/reading.ts";
 import { TextScan } from "../../../src/usage/meters/text-scan.ts";
+import { runs } from "../../doubles/runs.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 
 function seen(text: string, cuts: readonly number[] = []): TextSeen {
@@ -34,7 +35,7 @@ t.test("what a model wrote is counted by its bytes, however it is escaped and cu
       });
       return isDeepStrictEqual(seen(ascii ? inAscii(json) : json, cuts), bytesOf(one, two));
     }),
-    { numRuns: 500 },
+    { numRuns: runs(100) },
   );
 });
 

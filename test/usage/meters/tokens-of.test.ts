@@ -2,6 +2,7 @@ import fc from "fast-check";
 import t from "tap";
 import { countsOf, laterCounts, tokensOf } from "../../../src/usage/meters/tokens-of.ts";
 import type { Metering, Tokens } from "../../../src/usage/record.ts";
+import { runs } from "../../doubles/runs.ts";
 
 function tokens(metering: Metering, ...usages: readonly unknown[]): Tokens | null {
   const counts = usages.map(countsOf).filter((each) => each !== null);
@@ -152,7 +153,7 @@ t.test("whatever a usage object holds, the counts are whole, not negative and ha
       const counts = [input, cacheRead, cacheWrite, output, reasoning];
       return counts.every((n) => Number.isSafeInteger(n) && n >= 0 && n <= 4e9) && reasoning <= output;
     }),
-    { numRuns: 1000 },
+    { numRuns: runs(200) },
   );
 });
 

@@ -21,7 +21,7 @@ const DAY = 86_400_000;
 const now = Date.UTC(2026, 10, 15, 12, 34, 56, 789);
 const folder = mkdtempSync(join(tmpdir(), "kb-"));
 const file = join(folder, "usage.db");
-writeRecords(file, plausible(6000, now - 60 * DAY, 60));
+writeRecords(file, plausible(1500, now - 60 * DAY, 60));
 const opened = openForReading(file);
 if (!opened.ok) throw new Error(opened.words);
 const { db, close } = opened.connection;
