@@ -138,7 +138,7 @@ async function unusedOneCloses(t: Test, quietMs: number): Promise<void> {
   const { made, log } = dashboard(t, quietMs, clock);
   await made.open("test");
   clock.move(10_000);
-  await until("one that nobody uses is closed", () => /closed: nobody used it for a while/.test(log()));
+  await until("one that nobody uses is closed", () => /closed: it was not used for a while/.test(log()));
 }
 
 t.test("a page that goes leaves the port open for the whole quiet time", async (t) => {

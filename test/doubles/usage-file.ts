@@ -11,7 +11,9 @@ type Row = Record<string, unknown>;
 /** Reads a usage log over a connection of its own, as anybody else could. */
 function readUsageFile<T>(file: string, read: (rows: (sql: string) => Row[]) => T, missing?: T): T {
   const opened = openForReading(file);
-  if (!opened.ok && opened.why === "missing" && missing !== undefined) return missing;
+  // A file that is being created looks like one of an older version for a moment.
+  const none = !opened.ok && (opened.why === "missing" || opened.why === "older");
+  if (none && missing !== undefined) return missing;
   if (!opened.ok) throw new Error(opened.words);
   const { db, close } = opened.connection;
   const rows = (sql: string) =>
