@@ -1,7 +1,7 @@
 // Runs the compiled tests with tap: `npm run tap` all of them, `npm run tap -- test/identity/token.test.ts` one file,
 // `npm run tap -- test/identity` a folder. Options of tap may follow.
 //
-// Starting a process and loading tap takes longer than most test files need. So up to eight files of a folder share one
+// Starting a process and loading tap takes longer than most test files need. So up to sixteen files of a folder share one
 // process, which runs them one after the other (run-files.mjs).
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -9,7 +9,7 @@ import { dirname, join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
-const FILES_PER_PROCESS = 8;
+const FILES_PER_PROCESS = 16;
 
 /** The folders with the longest files come first, so that no long file runs alone at the end. */
 const FIRST = [
