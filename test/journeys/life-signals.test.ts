@@ -90,11 +90,11 @@ t.test("SIGPIPE, and readers of its output that go away, do not end it", async (
 t.test("a reader of its log that stands still does not stop the requests", async (t) => {
   const { child, url, logs, stderr } = await start(t);
   child.stderr?.pause();
-  // Far more than a pipe and what may wait for it hold: 1,500 lines of over 1,000 characters.
-  for (let round = 0; round < 60; round += 1) {
+  // Far more than a pipe and what may wait for it hold: 250 lines of over 7,000 characters.
+  for (let round = 0; round < 10; round += 1) {
     const statuses = await Promise.all(
       Array.from({ length: 25 }, async () => {
-        const answer = await fetch(`${url}/v1/models/${"x".repeat(1000)}`);
+        const answer = await fetch(`${url}/v1/models/${"x".repeat(7000)}`);
         await answer.arrayBuffer();
         return answer.status;
       }),
@@ -107,5 +107,5 @@ t.test("a reader of its log that stands still does not stop the requests", async
     .split("\n")
     .filter((line) => line.includes('"endpoint"')).length;
   t.ok(Number(dropped) > 0);
-  t.equal(written + Number(dropped), 1500, "every line is in the log or among the dropped ones");
+  t.equal(written + Number(dropped), 250, "every line is in the log or among the dropped ones");
 });

@@ -14,7 +14,7 @@ import { diceOf, findMarkers, makeSession, type Place, type Session } from "./fu
 
 /** KEYBEARER_FUZZ_SEED repeats a run, KEYBEARER_FUZZ_SECONDS makes it longer. */
 const SEED = process.env.KEYBEARER_FUZZ_SEED ?? randomBytes(6).toString("hex");
-const SECONDS = Number(process.env.KEYBEARER_FUZZ_SECONDS ?? 4);
+const SECONDS = Number(process.env.KEYBEARER_FUZZ_SECONDS ?? 3);
 const AT_ONCE = 8;
 const ANSWER_MS = 400;
 const SLOTS = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
