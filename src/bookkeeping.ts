@@ -75,6 +75,7 @@ export function openMirror(
   return createMirror({ ...means, ledger, logEnd, prices, onCorrected });
 }
 
+/** Where the ledger does not close, its end is not sealed either: the next start then looks whether something is missing. */
 export async function closeBooks({ ledger, logEnd }: Books): Promise<void> {
   const seal = logEnd.stop();
   await ledger.stop();

@@ -31,7 +31,7 @@ import { createWays } from "./proxy/ways.ts";
 import { reason } from "./reason.ts";
 import { keyWarnings, Reload, wantsOf } from "./reload.ts";
 import { joined } from "./secret-set.ts";
-import { Shutdown } from "./shutdown.ts";
+import { endsWithin, Shutdown } from "./shutdown.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 import { StateLock } from "./state-lock.ts";
 import { readLastUses } from "./usage/ledger/spent.ts";
@@ -64,6 +64,10 @@ export interface Daemon {
 }
 
 const DRAIN_MS = 10_000;
+/** A request whose connection was cut ends within milliseconds, unless it meets a bug. */
+const AFTER_CUT_MS = 5000;
+/** For a step that has a limit of its own. */
+const NO_LIMIT = 2 ** 31 - 1;
 /** A key that takes longer, such as a command that waits for a finger, follows while the others serve. */
 const FIRST_KEYS_MS = 3000;
 
@@ -75,6 +79,7 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   try {
     return await start(options, clock, keys, shutdown);
   } catch (error) {
+    keys.keyring.close();
     await shutdown.run();
     throw error;
   }
@@ -105,6 +110,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const ways = createWays(clock);
   shutdown.add("close the connections to gateways", () => ways.close());
   const beat = createBeat();
+  const gatewayHealth = new GatewayHealth(clock);
   const onSandbox = () => newcomer?.serving() ?? false;
 
   const onSwap = (_from: Snapshot, to: Snapshot) => {
@@ -132,7 +138,6 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   // The sandbox is another one each time, and gone once there is a config.yaml.
   if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const keyHealth = createKeyHealth(clock, books.ledger.ask(readLastUses) ?? new Map());
-  const gatewayHealth = new GatewayHealth(clock);
 
   const status = () =>
     statusOf({
@@ -172,7 +177,9 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     books.running.cutAll();
     port.cut();
   };
-  shutdown.add("finish the requests in flight", () => drain(port, cut, drainMs));
+  // In the order of a stop, from the last line up: no key is fetched and no request waits any more, the dashboard closes, and
+  // then the requests in flight have their time.
+  shutdown.add("finish the requests in flight", () => drain(port, cut, drainMs), NO_LIMIT);
   shutdown.add("stop watching the configuration", () => reload.close());
   shutdown.add("stop the dashboard", () => dashboard.stop());
   shutdown.add("refuse the requests that wait", () => books.limiter.stop());
@@ -237,11 +244,12 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   };
 }
 
-/** Lets requests finish for so long, then cuts them. */
+/** Lets requests finish for so long, then cuts them. Throws where one does not end even then. */
 async function drain(port: DataPort, cut: () => void, patienceMs: number): Promise<void> {
-  const timer = setTimeout(cut, patienceMs);
-  await port.drain();
-  clearTimeout(timer);
+  const drained = port.drain();
+  if (await endsWithin(drained, patienceMs)) return;
+  cut();
+  if (!(await endsWithin(drained, AFTER_CUT_MS))) throw new Error("requests did not end when they were cut");
 }
 
 function closePort(port: DataPort): Promise<void> {

@@ -47,23 +47,24 @@ export function createLogStream(fd: number, onDropped: (lines: number) => void):
       }
       if (error !== null) {
         dropped += linesIn(bytes.subarray(from));
-        rest(AFTER_FAILURE_MS);
+        rest(AFTER_FAILURE_MS, false);
         return;
       }
       if (from + written < bytes.length) {
         send(bytes, from + written);
         return;
       }
-      reportDropped();
-      rest(TOGETHER_MS);
+      rest(TOGETHER_MS, true);
     });
   }
 
-  function rest(ms: number): void {
+  function rest(ms: number, written: boolean): void {
     state = "resting";
     setTimeout(() => {
       state = "idle";
       next();
+      // Now nothing waits any more, so this line has room.
+      if (written) reportDropped();
     }, ms).unref();
   }
 

@@ -1,26 +1,50 @@
+import { setTimeout as wait } from "node:timers/promises";
 import type { Logger } from "./logger.ts";
 
-/** Closes what was opened, the newest first. Every step runs, whatever an earlier one throws. */
+interface Step {
+  readonly what: string;
+  readonly close: () => unknown;
+  readonly limitMs: number;
+}
+
+/** A step that takes longer is given up, so that those after it still run. */
+const STEP_LIMIT_MS = 15_000;
+
+/** Closes what was opened, the newest first. Every step runs, whatever an earlier one does. */
 export class Shutdown {
   readonly #log: Pick<Logger, "error">;
-  readonly #steps: { readonly what: string; readonly close: () => unknown }[] = [];
+  readonly #steps: Step[] = [];
 
   constructor(log: Pick<Logger, "error">) {
     this.#log = log;
   }
 
   /** @param what completes the sentence "could not …". */
-  add(what: string, close: () => unknown): void {
-    this.#steps.push({ what, close });
+  add(what: string, close: () => unknown, limitMs: number = STEP_LIMIT_MS): void {
+    this.#steps.push({ what, close, limitMs });
   }
 
   async run(): Promise<void> {
     for (let step = this.#steps.pop(); step !== undefined; step = this.#steps.pop()) {
+      const { what, limitMs } = step;
       try {
-        await step.close();
+        const ended = await endsWithin(Promise.resolve(step.close()), limitMs);
+        if (!ended) this.#log.error(`could not ${what} within ${limitMs / 1000} s`);
       } catch (error) {
-        this.#log.error({ err: error }, `could not ${step.what}`);
+        this.#log.error({ err: error }, `could not ${what}`);
       }
     }
+  }
+}
+
+/** false: it has not ended by then. Rejects as the work does. */
+export async function endsWithin(work: Promise<unknown>, ms: number): Promise<boolean> {
+  const timer = new AbortController();
+  const ended = work.then(() => true);
+  const late = wait(ms, false, { signal: timer.signal }).catch(() => false);
+  try {
+    return await Promise.race([ended, late]);
+  } finally {
+    timer.abort();
   }
 }

@@ -1,6 +1,8 @@
 import { closeSync, openSync } from "node:fs";
 import Database from "libsql";
 
+const BUSY_TIMEOUT_MS = 250;
+
 /**
  * One daemon per state folder. Node has no flock, so the lock is an exclusive SQLite transaction that stays open for the
  * daemon's life. The system releases it when the process dies, however it dies.
@@ -13,7 +15,8 @@ export class StateLock {
   /** null: another daemon holds it. Throws when the file cannot be created or locked. */
   static take(file: string): StateLock | null {
     createPrivate(file);
-    const db = new Database(file, { timeout: 0 });
+    // Two starts at the same moment may hold each other up: with a little patience one of them wins.
+    const db = new Database(file, { timeout: BUSY_TIMEOUT_MS });
     try {
       db.exec("BEGIN EXCLUSIVE");
       return new StateLock(db);

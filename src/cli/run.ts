@@ -45,7 +45,7 @@ async function run(options: { config?: string }): Promise<void> {
   const places = findPlaces({ config: options.config });
   let daemon: Daemon | null = null;
   const logTo = createLogStream(process.stderr.fd, (lines) =>
-    daemon?.log.warn({ lines }, `${lines} log lines were dropped: their reader or the disk did not keep up`),
+    daemon?.log.error({ lines }, "log lines were dropped: their reader or the disk did not keep up"),
   );
   let answers: typeof Answers;
   const onTrouble = (words: string) => daemon?.log.warn(words);
@@ -59,6 +59,7 @@ async function run(options: { config?: string }): Promise<void> {
     const logForPeople = onTerminal;
     daemon = await startDaemon({ places, env: process.env, logTo, logForPeople });
   } catch (error) {
+    logTo.end();
     // Whatever a failed start may have left open must not keep the process alive.
     setTimeout(() => process.exit(), EXIT_GUARD_MS).unref();
     if (!isStartFailure(error)) throw error;
@@ -170,12 +171,15 @@ function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping
     inBackground(notify.ready(standing(daemon)), "telling the service manager");
   };
   return new Promise((resolve) => {
-    let stopping = false;
+    let signals = 0;
     const stop = (why: string, exitCode: number) => {
-      if (stopping) return daemon.cut();
-      stopping = true;
+      signals += 1;
+      if (signals === 2) return daemon.cut();
+      if (signals > 2) process.exit(EXIT.failed);
       inBackground(notify.stopping("requests in flight may finish"), "telling the service manager");
-      log.info(`${why}: stopping; requests in flight may finish, a second signal cuts them`);
+      log.info(
+        `${why}: stopping; requests in flight may finish, a second signal cuts them, a third exits at once`,
+      );
       inBackground(
         daemon.stop().then(() => resolve(exitCode)),
         "the stop",
@@ -184,13 +188,13 @@ function untilStopped(daemon: Daemon, { onTerminal, notify, onSignal }: Stopping
     process.on("SIGHUP", () => {
       // The same signal says "reload" to a service and "your terminal is gone" to a program in one.
       if (onTerminal && terminalIsGone()) stop("SIGHUP", EXIT.ok);
-      else inBackground(reload(), "the reload");
+      else if (signals === 0) inBackground(reload(), "the reload");
     });
     // Rejections that nothing handles come here, too. The state is unknown now, but records and limits can still be closed
     // in order; the service manager starts a new daemon.
     process.on("uncaughtException", (error) => {
       log.fatal({ err: error }, "this is a bug in keybearer, which stops because of it");
-      if (!stopping) stop("bug", EXIT.failed);
+      if (signals === 0) stop("bug", EXIT.failed);
     });
     onSignal((signal) => stop(signal, EXIT.ok));
   });

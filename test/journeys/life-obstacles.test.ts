@@ -103,3 +103,26 @@ t.test("a rejection that nothing handles is logged, requests in flight finish, a
   t.match(await running.ended, { code: 1, signal: null });
   t.same(await endsOf(t, home), ["complete"]);
 });
+
+t.test("a third signal exits at once, with 1, where even a cut does not end the stop", async (t) => {
+  const { home } = await scene(t);
+  // A stop that waits for something that never comes.
+  const script = `
+    process.argv.splice(1, 0, ${JSON.stringify(builtProgram())});
+    const { Server } = await import("node:http");
+    Server.prototype.close = () => {};
+    await import(${JSON.stringify(builtProgram())});
+  `;
+  const running = startProgram(
+    t,
+    process.execPath,
+    ["--input-type=module", "-e", script, "--", "run"],
+    bareEnv(home),
+  );
+  await running.says(/serves http/);
+  running.child.kill("SIGTERM");
+  await running.logs(/SIGTERM: stopping/);
+  running.child.kill("SIGINT");
+  running.child.kill("SIGTERM");
+  t.match(await running.ended, { code: 1, signal: null });
+});
