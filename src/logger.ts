@@ -51,6 +51,7 @@ export function createLogger(options: LoggerOptions): LineLogger {
       level,
       base: null,
       redact: { paths: CREDENTIAL_FIELDS.map((field) => `["${field}"]`), censor: CENSOR },
+      serializers: { err: shownError },
       formatters: { level: (label) => ({ level: label }), log: censorInner },
       timestamp: time,
       hooks: { streamWrite: finished },
@@ -113,12 +114,23 @@ function censorInner(fields: Record<string, unknown>): Record<string, unknown> {
     if (typeof value !== "object" || value === null) continue;
     const found = CREDENTIAL_FIELDS.filter((field) => Object.hasOwn(value, field));
     if (found.length === 0) continue;
-    // What matters of an error is not enumerable.
-    const shown = value instanceof Error ? pino.stdSerializers.err(value) : value;
+    const shown = value instanceof Error ? shownError(value) : value;
     const censored = { ...shown, ...Object.fromEntries(found.map((field) => [field, CENSOR])) };
     clean = { ...clean, [name]: censored };
   }
   return clean;
+}
+
+/**
+ * What is written of an error. Not its other properties: Node's parser, for one, puts the bytes it got into them, in which a
+ * token could not be recognized.
+ */
+function shownError(error: unknown): object {
+  // censorInner has been there before, or something else than an error was thrown.
+  if (!(error instanceof Error)) return error instanceof Object ? error : { message: String(error) };
+  const { name, message, stack } = error;
+  const code = "code" in error ? { code: String(error.code) } : {};
+  return { type: name, message, ...code, stack };
 }
 
 const HEADING = ["level", "time", "msg"];

@@ -3,6 +3,7 @@ import t from "tap";
 import { createLogger, jsonText } from "../src/logger.ts";
 import { Secret } from "../src/secret.ts";
 import { joined } from "../src/secret-set.ts";
+import { quietLog } from "./doubles/quiet-log.ts";
 import { runs } from "./doubles/runs.ts";
 
 function logInto(lines: Record<string, unknown>[]) {
@@ -40,6 +41,19 @@ t.test("an error keeps its words and its place, and loses its credential", async
     err: { message: "it broke", password: "[redacted]", code: "E1", stack: /logger\.test/ },
   });
   t.match(lines[1], { err: { type: "Error", message: "it broke", stack: /logger\.test/ } });
+});
+
+t.test("of an error only its type, message, code and stack are written", async (t) => {
+  const lines: string[] = [];
+  const error = Object.assign(new Error("the head was not HTTP"), {
+    code: "HPE_INVALID",
+    rawPacket: Buffer.from("Authorization: Bearer kb_token"),
+    headers: { authorization: "Bearer kb_token" },
+  });
+  quietLog(lines).error({ err: error }, "failed");
+  const { err } = JSON.parse(lines[0] ?? "");
+  t.strictSame(Object.keys(err).sort(), ["code", "message", "stack", "type"]);
+  t.match(err, { type: "Error", message: "the head was not HTTP", code: "HPE_INVALID" });
 });
 
 t.test("a secret inside a message is blotted", async (t) => {
