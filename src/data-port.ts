@@ -24,6 +24,7 @@ export interface DataPort extends Port {
  */
 export async function bindDataPort(listen: Listen, log: Logger): Promise<DataPort> {
   let means: HandleMeans | null = null;
+  /** What came on 127.0.0.1 while [::1] was still being bound. */
   const early: ((means: HandleMeans) => void)[] = [];
   let inFlight = 0;
   let allDone = () => {};
@@ -32,8 +33,9 @@ export async function bindDataPort(listen: Listen, log: Logger): Promise<DataPor
     if (inFlight === 0) allDone();
   };
   // A bug in one request must not end the others, but it must be seen.
-  const run = (handling: Promise<void>, connection: Destroyable) => {
+  const run = (work: () => Promise<void>, connection: Destroyable) => {
     inFlight += 1;
+    const handling = (async () => work())();
     handling.then(done, (error) => {
       log.error({ err: error }, "a request failed inside keybearer");
       connection.destroy();
@@ -45,11 +47,11 @@ export async function bindDataPort(listen: Listen, log: Logger): Promise<DataPor
     else work(means);
   };
   const port = await openPort(listen, {
-    request: (req, res) => whenServing((ready) => run(handle(req, res, ready), res)),
+    request: (req, res) => whenServing((ready) => run(() => handle(req, res, ready), res)),
     unparsable: (error, socket) => whenServing((ready) => handleUnparsable(error, socket, ready)),
     trouble: (error) => log.error(`a connection could not be accepted: ${error.message}`),
     upgrade: (req, socket, head) =>
-      whenServing((ready) => run(handleUpgrade(req, socket, head, ready), socket)),
+      whenServing((ready) => run(() => handleUpgrade(req, socket, head, ready), socket)),
   }).catch(async (error) => {
     throw error instanceof PortTaken ? await portTakenFailure(error) : error;
   });

@@ -79,7 +79,7 @@ function writeProgram(folder, files, at) {
 }
 
 /**
- * tap comes built with its TypeScript plugin, which package.json switches off. tap would notice and build itself anew, but
+ * tap comes built with its TypeScript plugin, which package.json switches off. tap would notice and build itself again, but
  * only after it has decided to start this run's processes with that plugin.
  */
 function buildTap() {

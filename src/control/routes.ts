@@ -194,10 +194,15 @@ function named(route: string): string {
 async function readBody(req: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
   let size = 0;
-  for await (const chunk of req as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > MOST_BODY) throw new HttpError(413, "the request is too large");
-    chunks.push(chunk);
+  try {
+    for await (const chunk of req as AsyncIterable<Buffer>) {
+      size += chunk.length;
+      if (size > MOST_BODY) break;
+      chunks.push(chunk);
+    }
+  } catch {
+    throw new HttpError(400, "the request was cut off");
   }
+  if (size > MOST_BODY) throw new HttpError(413, "the request is too large");
   return Buffer.concat(chunks).toString("utf8");
 }

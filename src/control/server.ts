@@ -29,16 +29,16 @@ export class ControlServer {
     this.#log = log;
   }
 
-  /** Only whoever holds the state lock may call this: it replaces a socket that a killed daemon left behind. */
+  /** Only the daemon that holds the state lock calls this: it replaces a socket that a killed daemon left behind. */
   async listen(): Promise<Listening> {
     if (Buffer.byteLength(this.#path) > MAX_PATH_BYTES) return "path too long";
-    // The lock excludes this, unless somebody deleted its file under a running daemon.
+    // The lock excludes this, unless its file was deleted under a running daemon.
     if (await isDaemonListening(this.#path)) return "already running";
     await this.#createSocket();
     return "listening";
   }
 
-  /** From now on questions are answered; until then they get a 503. */
+  /** From now on requests are answered; until then they get a 503. */
   serve(controls: Controls): void {
     this.#controls = controls;
   }
@@ -48,11 +48,12 @@ export class ControlServer {
     if (this.#closed || this.#recreating || inodeOf(this.#path) === this.#inode) return;
     this.#recreating = true;
     try {
+      if (await isDaemonListening(this.#path)) throw new Error("another daemon listens there");
       await this.#createSocket();
       this.#problem = null;
       this.#log.warn(`the control socket ${this.#path} was gone and is back`);
     } catch (error) {
-      const problem = `the control socket ${this.#path} is gone and cannot be created: ${reason(error)}`;
+      const problem = `the control socket ${this.#path} is gone and cannot be created again: ${reason(error)}`;
       // Tried every second, said once.
       if (problem !== this.#problem) this.#log.error(problem);
       this.#problem = problem;

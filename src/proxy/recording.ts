@@ -120,13 +120,6 @@ export function closingOf(request: Request, outcome: Outcome, endedAt: number, p
 
 /** The same where tokens and cost could not be worked out: what was held for the request counts. */
 export function closingWithoutUsage(request: Request, outcome: Outcome, endedAt: number): Closing {
-  const unknown = {
-    input_tokens: null,
-    cache_read_tokens: null,
-    cache_write_tokens: null,
-    output_tokens: null,
-    cost_microdollars: null,
-  };
   return {
     first_byte_at: null,
     ended_at: Math.max(endedAt, request.startedAt),
@@ -137,13 +130,19 @@ export function closingWithoutUsage(request: Request, outcome: Outcome, endedAt:
     end: outcome.end,
     cause: outcome.cause?.name ?? null,
     refusal: outcome.refusal?.code ?? null,
-    ...unknown,
+    input_tokens: null,
+    cache_read_tokens: null,
+    cache_write_tokens: null,
+    output_tokens: null,
     reasoning_tokens: null,
     tokens_from: "none",
     list_microdollars: null,
+    cost_microdollars: null,
     bytes_in: outcome.bytesIn,
     bytes_out: outcome.bytesOut,
-    ...countedBy(outcome, unknown),
+    counts: outcome.arrived,
+    counted_tokens: null,
+    counted_microdollars: null,
     gateway_ids: {},
   };
 }

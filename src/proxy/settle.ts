@@ -51,24 +51,23 @@ export function settle(request: Request, ended: Outcome, means: SettleMeans): vo
   if (request.settled) return;
   request.settled = true;
   const outcome = request.cut ? { ...ended, end: "interrupted" as const } : ended;
-  const attempt = (what: string, step: () => void) => {
+  const attempt = <T>(what: string, step: () => T): T | null => {
     try {
-      step();
+      return step();
     } catch (error) {
       means.log.error({ err: error, id: request.id }, `a request could not be settled: ${what}`);
+      return null;
     }
   };
   const endedAt = means.clock.now();
-  let closing: Closing | null = null;
-  attempt("its tokens and cost are unknown", () => {
-    closing = closingOf(request, outcome, endedAt, means.prices);
-  });
-  const known: Closing = closing ?? closingWithoutUsage(request, outcome, endedAt);
+  const closing =
+    attempt("its tokens and cost are unknown", () => closingOf(request, outcome, endedAt, means.prices)) ??
+    closingWithoutUsage(request, outcome, endedAt);
   attempt("it is still listed as in flight", () => means.running.remove(request));
   attempt("its gateway's and its key's health are not noted", () => noteHealth(request, outcome, means));
-  attempt("its record is not complete", () => record(request, known, means));
-  attempt("its limits are not settled", () => settleLease(request, known, means.limiter));
-  attempt("it is not in the log", () => logLine(request, known, outcome, means));
+  attempt("its record is not complete", () => record(request, closing, means));
+  attempt("its limits are not settled", () => settleLease(request, closing, means.limiter));
+  attempt("it is not in the log", () => logLine(request, closing, outcome, means));
 }
 
 function noteHealth({ tool, key, gateway }: Request, outcome: Outcome, means: SettleMeans): void {

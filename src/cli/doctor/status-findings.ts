@@ -18,7 +18,7 @@ export function statusFindings({ gateways, tools, usage, consoles = [] }: Status
   ];
 }
 
-/** A warning: whether it answers at this moment, doctor has just asked it. */
+/** Only a warning: whether the gateway answers now is what doctor's own probe finds out. */
 function gatewayFindings(gateway: GatewayStatus, now: number): Finding[] {
   const failing = failingInWords(gateway, now);
   if (failing === null) return [];
