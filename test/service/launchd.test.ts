@@ -124,7 +124,7 @@ t.test("a restart drains by SIGTERM, waits for the end and starts it anew, never
   t.same(await manager.restart(), { ok: true });
   t.same(launchctl.changes().slice(3), [`kill SIGTERM ${JOB}`, `kickstart ${JOB}`]);
   t.not(launchctl.job.pid, pid);
-  t.equal(launchctl.changes().join("\n").includes("-k"), false);
+  t.notMatch(launchctl.changes().join("\n"), / -k\b/, "a folder may have -k in its name");
   launchctl.job.pid = null;
   t.same(await manager.restart(), { ok: true });
   t.equal(launchctl.changes().at(-1), `kickstart ${JOB}`);
