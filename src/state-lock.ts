@@ -18,6 +18,8 @@ export class StateLock {
     // Two starts at the same moment may hold each other up: with a little patience one of them wins.
     const db = new Database(file, { timeout: BUSY_TIMEOUT_MS });
     try {
+      // Without a journal file, so that the lock can be taken on a full disk.
+      db.exec("PRAGMA journal_mode = MEMORY");
       db.exec("BEGIN EXCLUSIVE");
       return new StateLock(db);
     } catch (error) {

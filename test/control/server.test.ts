@@ -1,4 +1,4 @@
-import { existsSync, rmSync, statSync } from "node:fs";
+import { existsSync, readdirSync, rmSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import t from "tap";
 import { isDaemonListening } from "../../src/control/client.ts";
@@ -45,6 +45,7 @@ t.test("the state lock has one holder at a time, and its file is 0600", async (t
   const lock = StateLock.take(file);
   t.ok(lock);
   t.equal(statSync(file).mode & 0o777, 0o600);
+  t.same(readdirSync(dirname(file)), ["lock.db"], "and there is no other");
   t.equal(StateLock.take(file), null);
   t.equal(StateLock.take(file), null, "a failed attempt does not loosen it");
   lock?.release();

@@ -17,7 +17,7 @@ const CONFIG = new RegExp(`^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp)$`)
 const FACTS = /^(?:trust|log-end|consoles)\.json(?:\.tmp|\.broken-[\dTZ-]+)?$/;
 const LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal|-slips)?$/;
 const SOCKET = /^control\.sock$/;
-const OTHERS = /^(?:lock\.db|keybearer\.log)$/;
+const OTHERS = /^(?:lock\.db(?:-journal)?|keybearer\.log)$/;
 const UNDO = new RegExp(`^(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:\\.tmp)?$`);
 
 /**
