@@ -40,10 +40,10 @@ export function discard(req: IncomingMessage): void {
   };
   socket.once("close", stop);
   req.once("end", stop);
-  let size = 0;
-  req.on("data", (chunk: Buffer) => {
-    size += chunk.length;
-    if (size > MOST_DISCARDED) socket.destroy();
+  // Bytes that were read before and put back do not count: they came before the answer.
+  const before = socket.bytesRead;
+  req.on("data", () => {
+    if (socket.bytesRead - before > MOST_DISCARDED) socket.destroy();
   });
   req.resume();
 }

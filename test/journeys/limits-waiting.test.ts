@@ -130,15 +130,18 @@ t.test(
     await quiet();
     const first = call({ play: "hang" });
     await until("it is there", () => gateway.book.length === 2);
-    // Not by fetch: it may fail on what it could not send any more, though the answer has come.
     const refused = await openRaw(t, daemon.port);
+    const host = `host: 127.0.0.1:${daemon.port}\r\n`;
     refused.send(
-      `POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:${daemon.port}\r\nauthorization: Bearer ${token}\r\n` +
-        `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,
+      `POST /v1/chat/completions HTTP/1.1\r\n${host}authorization: Bearer ${token}\r\n` +
+        `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body.slice(0, -100_000)}`,
     );
     await refused.until("too-many-at-once");
     t.equal(refused.status(), 429);
     t.notMatch(refused.text(), /in vain/);
+    refused.send(`${body.slice(-100_000)}GET /healthz HTTP/1.1\r\n${host}\r\n`);
+    await refused.until(/\nok\n/);
+    t.equal(refused.status(1), 200, "the connection outlives the rest of the body");
     t.equal((await codex()).waiting, 0);
     gateway.release();
     t.equal((await first).status, 200);
