@@ -72,7 +72,7 @@ export interface MirrorJourney extends DaemonUnderTest {
   /** One request that passes the daemon, read to its end. */
   ask(headers?: Readonly<Record<string, string>>, more?: AskOptions): Promise<Answered>;
   /** One that did not. */
-  elsewhere(use?: Partial<Use>): string;
+  elsewhere(use?: Partial<Use>): void;
   /** Reads the console through, from now, and answers how it is then. */
   sync(): Promise<ConsoleStatus>;
   /** Waits for what runs. */
@@ -102,7 +102,7 @@ export async function startJourney(
   options: JourneyOptions = {},
 ): Promise<MirrorJourney> {
   const clock = heldClock();
-  const console = await startConsole(t, name, { now: clock.now, limits: false, ...options.double });
+  const console = await startConsole(t, name, { now: clock.now, ...options.double });
   return startBeside(t, console, clock, options);
 }
 
@@ -200,11 +200,10 @@ function journeyOn(
     control,
     idle,
     ask: (headers = {}, more = {}) => ask(under.url, caller(more.tool ?? "codex").token, headers, more),
-    elsewhere: (use = {}) =>
-      console.bill({
-        ...{ key: codex.key, model: "m", stream: false, input: 40, output: 9, dollars: 0.02 },
-        ...use,
-      }).requestId,
+    elsewhere(use = {}) {
+      const usual = { key: codex.key, model: "m", stream: false, input: 40, output: 9, dollars: 0.02 };
+      console.bill({ ...usual, ...use });
+    },
     async sync() {
       await idle();
       await control("POST", "/sync/main", {});

@@ -90,7 +90,7 @@ for (const detected of [false, true]) {
   const how = detected ? "whose kind is found out" : "of a given kind";
   t.test(`a secret that is edited while a slow console ${how} is read counts at once`, async (t) => {
     const clock = heldClock();
-    const double = await startConsole(t, "new-api v1.0.0-rc.25", { now: clock.now, limits: false });
+    const double = await startConsole(t, "new-api v1.0.0-rc.25", { now: clock.now });
     double.fault = "slow";
     const right = double.config.filter((line) => !detected || !line.startsWith("kind"));
     const wrong = right.map((line) => line.replace(double.login.accessToken, "pat0000000000000000"));
@@ -108,7 +108,7 @@ t.test(
   async (t) => {
     const clock = heldClock();
     const [old, other] = await Promise.all(
-      [1, 2].map(() => startConsole(t, "new-api v1.0.0-rc.25", { now: clock.now, limits: false })),
+      [1, 2].map(() => startConsole(t, "new-api v1.0.0-rc.25", { now: clock.now })),
     );
     if (old === undefined || other === undefined) throw new Error("there are two");
     old.fault = "slow";
@@ -128,7 +128,7 @@ t.test(
 
 t.test("with nothing but the tools' keys, new-api is read within what it allows", async (t) => {
   const clock = heldClock();
-  const double = await startNewApi(t, { now: clock.now, keyOnly: true });
+  const double = await startNewApi(t, { now: clock.now, keyOnly: true, limits: true });
   const journey = await startBeside(t, double, clock, { tools: { codex: "", scripts: "" } });
   t.equal((await journey.idle()).state, "ok");
   clock.pass(MINUTE);

@@ -1,8 +1,10 @@
 import t from "tap";
 import type { Fault } from "../doubles/consoles/console-double.ts";
 import { JOURNEY_CONSOLES } from "../doubles/consoles/start-console.ts";
-import { HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
+import { startSub2api } from "../doubles/consoles/sub2api.ts";
+import { HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
+import { heldClock } from "../keys/held-clock.ts";
 
 const STATES: readonly (readonly [Fault, RegExp])[] = [
   ["html", /^not-a-console$/],
@@ -85,30 +87,30 @@ t.test("asking for the keys again and again does not ask a failing console again
 });
 
 t.test("a login that ends is renewed; one that cannot be needs a person", async (t) => {
-  const journey = await startJourney(t, "sub2api");
+  const clock = heldClock();
+  const double = await startSub2api(t, { now: clock.now });
+  const journey = await startBeside(t, double, clock);
   await journey.idle();
-  journey.console.endSessions("access");
+  double.endSessions("access");
   t.equal((await journey.sync()).state, "ok");
-  journey.console.endSessions("all");
+  double.endSessions("all");
   journey.clock.pass(30 * MINUTE);
   t.equal((await journey.sync()).state, "ok", "with the password at hand");
   await journey.save(
     journey.config({
-      console: journey.console.config.map((line) =>
-        line.replace(/password: [^,} ]+/, "password: wrong-password"),
-      ),
+      console: double.config.map((line) => line.replace(/password: [^,} ]+/, "password: wrong-password")),
     }),
   );
   await until("the edit is in force", async () => (await journey.status()).config.revision > 1);
-  journey.console.endSessions("all");
+  double.endSessions("all");
   const status = await journey.sync();
   t.equal(status.state, "login-refused", status.why ?? "");
   t.equal(status.next, "keybearer mirror login main");
-  const asked = journey.console.asked.filter(({ path }) => path.endsWith("/auth/login")).length;
+  const asked = double.asked.filter(({ path }) => path.endsWith("/auth/login")).length;
   for (let n = 0; n < 4; n += 1) {
     journey.clock.pass(10 * MINUTE);
     await journey.sync();
   }
-  const again = journey.console.asked.filter(({ path }) => path.endsWith("/auth/login")).length;
+  const again = double.asked.filter(({ path }) => path.endsWith("/auth/login")).length;
   t.ok(again - asked <= 1, `a password that was refused is not tried on and on: ${again - asked} more`);
 });

@@ -30,7 +30,7 @@ async function edit(journey: MirrorJourney, console: readonly string[]): Promise
 
 t.test("logging in with a second factor lasts over a restart, and only for the same address", async (t) => {
   const clock = heldClock();
-  const double = await startSub2api(t, { now: clock.now, limits: false, secondFactor: true });
+  const double = await startSub2api(t, { now: clock.now, secondFactor: true });
   const { email, password, code } = double.login;
   const journey = await startBeside(t, double, clock, { console: bare(double) });
   const waiting = await journey.idle();
@@ -55,7 +55,7 @@ t.test("logging in with a second factor lasts over a restart, and only for the s
   const second = await startBeside(t, double, clock, { console: bare(double), home, callers });
   t.equal((await second.idle()).state, "ok", "nobody is asked again");
 
-  const other = await startSub2api(t, { now: clock.now, limits: false });
+  const other = await startSub2api(t, { now: clock.now });
   await edit(second, bare(double, other.url));
   const moved = await second.sync();
   t.match(moved, { state: "login-needed", why: new RegExp(new URL(double.url).host) });
@@ -73,7 +73,7 @@ t.test("logging in with a second factor lasts over a restart, and only for the s
 
 t.test("a console that no program can log in to says so", async (t) => {
   const clock = heldClock();
-  const double = await startSub2api(t, { now: clock.now, limits: false, captcha: true });
+  const double = await startSub2api(t, { now: clock.now, captcha: true });
   const journey = await startBeside(t, double, clock, { console: bare(double) });
   await journey.idle();
   const { email, password } = double.login;
@@ -86,7 +86,7 @@ t.test("a console that no program can log in to says so", async (t) => {
 
 t.test("who logs in although config.yaml has a token that is dead is logged in", async (t) => {
   const clock = heldClock();
-  const double = await startSub2api(t, { now: clock.now, limits: false });
+  const double = await startSub2api(t, { now: clock.now });
   const { email, password } = double.login;
   const lines = [`kind: sub2api`, `url: ${double.url}`, `login: { refresh_token: ${double.refreshToken()} }`];
   const journey = await startBeside(t, double, clock, { console: lines });
@@ -105,7 +105,7 @@ for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
   t.test(`${name}: an access token that config.yaml newly sends elsewhere waits for trust`, async (t) => {
     const journey = await startJourney(t, name);
     t.equal((await journey.idle()).state, "ok");
-    const other = await startConsole(t, name, { now: journey.clock.now, limits: false });
+    const other = await startConsole(t, name, { now: journey.clock.now });
     const there = journey.console.config.map((line) => line.replace(journey.console.url, other.url));
     await edit(journey, there);
     const held = await journey.sync();
@@ -152,7 +152,7 @@ for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
 t.test("without a kind in config.yaml it is found out, and said", async (t) => {
   for (const name of ["sub2api", "new-api v0.13.2", "one-api"] as const) {
     const clock = heldClock();
-    const double = await startConsole(t, name, { now: clock.now, limits: false });
+    const double = await startConsole(t, name, { now: clock.now });
     const lines = double.config.filter((line) => !line.startsWith("kind"));
     const journey = await startBeside(t, double, clock, { console: lines });
     const status = await journey.idle();

@@ -54,7 +54,7 @@ for (const [name, next] of [
       t.match(await journey.mirror(), { rows: { by_id: 4 }, alarms: [old] });
 
       // Its numbers begin anew: what was our key's there is somebody else's here.
-      const other = await startConsole(t, next, { now: clock.now, limits: false });
+      const other = await startConsole(t, next, { now: clock.now });
       const [phone, key] = [consoleKey(), consoleKey()];
       other.addKey({ name: "phone", key: phone });
       other.addKey({ name: "codex", key });
@@ -125,7 +125,7 @@ t.test("a move while the clock was ahead does not keep the new console from bein
   await journey.idle();
   await journey.ask();
   await syncedLater(journey);
-  const other = await startConsole(t, "sub2api", { now: clock.now, limits: false });
+  const other = await startConsole(t, "sub2api", { now: clock.now });
   const key = consoleKey();
   other.addKey({ name: "codex", key });
   await edit(journey, configOf(journey, other, key));

@@ -65,7 +65,7 @@ t.test(
 
 t.test("the program logs in by what is typed into it, second factor and all", async (t) => {
   const clock = heldClock();
-  const double = await startSub2api(t, { now: clock.now, limits: false, secondFactor: true });
+  const double = await startSub2api(t, { now: clock.now, secondFactor: true });
   const { email, password, code } = double.login;
   const console = ["kind: sub2api", `url: ${double.url}`, `login: { email: ${email} }`];
   const journey = await startBeside(t, double, clock, { console });
@@ -115,7 +115,7 @@ for (const [name, many, last] of LONG) {
   t.test(
     `${name}: killed in the middle of reading many pages, it goes on, and nothing doubles`,
     async (t) => {
-      const console = await startConsole(t, name, { limits: false, balance: 1e6 });
+      const console = await startConsole(t, name, { balance: 1e6 });
       const { home, callers, report, settled, usage } = await startHome(t, console);
       const key = callers.codex?.key ?? "";
       console.addKey({ name: "codex", key });
@@ -151,7 +151,7 @@ for (const [name, many, last] of LONG) {
 }
 
 t.test("killed in the middle of a stream, its row is no leak, and fills the record", async (t) => {
-  const console = await startConsole(t, "sub2api", { limits: false });
+  const console = await startConsole(t, "sub2api");
   const { home, callers, report, settled, socket, usage } = await startHome(t, console);
   const codex = callers.codex;
   if (codex === undefined) throw new Error("there is no tool");
@@ -170,7 +170,7 @@ t.test("killed in the middle of a stream, its row is no leak, and fills the reco
   first.child.kill("SIGKILL");
   await first.ended;
   t.equal(await reading, "cut");
-  await until("the console has its row", () => console.rows() === 1);
+  await until("the console has its row", () => console.rows.length === 1);
   await serveIn(t, home);
   await settled();
   await controlOf(socket, "POST", "/sync/main", {});

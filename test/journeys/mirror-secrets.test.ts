@@ -38,7 +38,7 @@ async function readable(journey: MirrorJourney, except: readonly string[]): Prom
 for (const name of EVERY_CONSOLE) {
   t.test(`${name}: no key and no secret of the console is anywhere but where it belongs`, async (t) => {
     const clock = heldClock();
-    const double = await startConsole(t, name, { now: clock.now, limits: false });
+    const double = await startConsole(t, name, { now: clock.now });
     const journey = await startBeside(t, double, clock, { tools: { codex: "", scripts: "" } });
     const stranger = consoleKey();
     double.addKey({ name: `key ${stranger}`, key: stranger });
@@ -81,7 +81,7 @@ for (const name of EVERY_CONSOLE) {
 
 t.test("what a login leaves behind stands in one file only", async (t) => {
   const clock = heldClock();
-  const double = await startSub2api(t, { now: clock.now, limits: false, secondFactor: true });
+  const double = await startSub2api(t, { now: clock.now, secondFactor: true });
   const { email, password, code } = double.login;
   const journey = await startBeside(t, double, clock, {
     console: ["kind: sub2api", `url: ${double.url}`, `login: { email: ${email} }`],

@@ -576,9 +576,9 @@ for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const) {
       t.match(one, { ...tokens, key_ref: `id:${id}`, multiplier: 1.5, group: "coding" });
     t.match(
       uses.find(({ billed_microdollars: billed }) => billed === 3000),
-      { request_id: handed.requestId },
+      { request_id: handed },
     );
-    t.ok(rows.some(({ kind, request_id }) => kind === "error" && request_id === handed.requestId));
+    t.ok(rows.some(({ kind, request_id }) => kind === "error" && request_id === handed));
     const [key] = (await adapter.keys()) ?? [];
     t.match(key, { ref: `id:${id}`, shown: { how: "ends", head: "a1B2", tail: "a1B2" }, quota: 20_000_000 });
     t.match(await adapter.account(), { balance: Number, console_version: version });

@@ -64,7 +64,7 @@ const spent = (began: NodeJS.CpuUsage) => {
 
 async function startConsole({ rows, keys }: Day) {
   const test = { teardown: (end: () => unknown) => ends.push(end) } as unknown as Test;
-  const double = await startSub2api(test, { now: clock.now, limits: false });
+  const double = await startSub2api(test, { now: clock.now });
   const names = new Map<string, string>();
   const links = [...keys].map(([ref, key], at) => {
     const text = `sk-bench-${at}`.padEnd(40, "0");

@@ -1,52 +1,27 @@
-/** A console of one kind with its gateway part, as a real server, so that one suite of cases can run over all kinds. */
-export interface ConsoleDouble {
-  readonly kind: DoubleKind;
-  /** Origin of the console, and of its gateway part. */
-  readonly url: string;
-  /** YAML lines for `console:` below a gateway, without indentation; secrets as literals. */
-  readonly config: readonly string[];
-  /** What a person would log in with. */
-  readonly login: DoubleLogin;
-  /** Adds a key of the account; its whole text is the gateway key. Returns the console's own number of it. */
-  addKey(options: KeyOptions): { readonly id: number };
-  /** A request that somebody made: becomes a row. Returns what the client was handed as its id; null: nothing. */
-  bill(use: Use): Billed;
-  /** Rows written from now on are not listed until release(), and then as the newest, whatever their time. */
-  hold(): void;
-  release(): void;
-  /** Logging is switched off by the operator: billed, but never listed. */
-  logging: boolean;
-  /** Its clock is so far ahead, in milliseconds: the Date header, and the time of rows written from now on. */
-  skew: number;
-  /** What console answers are from now on; null: its own. The gateway part goes on. */
-  fault: Fault | null;
-  /** Called with every console request before it is answered: the place to write rows while somebody walks. */
-  onAsk: ((asked: Asked) => void) | null;
-  /** Where redirects lead to: a line for each request and header that came there, with its value. */
-  readonly thief: { readonly url: string; readonly seen: readonly string[] };
-  readonly asked: readonly Asked[];
-  /** Requests that came to its gateway part so far, answered or not: whoever wants to leave in the middle waits for it. */
-  reached(): number;
-  /** Rows that are listed now, of whatever type. */
-  rows(): number;
-  /** access: what is shown with requests is worthless from now on. all: what renews it is too; a person must act. */
-  endSessions(which: "access" | "all"): void;
-}
+import { once } from "node:events";
+import {
+  createServer,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from "node:http";
+import type { AddressInfo } from "node:net";
+import { setTimeout as wait } from "node:timers/promises";
+import type { Test } from "tap";
+import { answerParts } from "./answers.ts";
 
-export type DoubleKind = "sub2api" | "new-api" | "one-api";
-
-export interface DoubleLogin {
-  readonly email: string;
-  readonly password: string;
-  /** The six digits of the second factor. */
-  readonly code: string;
-  /** The personal access token of new-api and one-api. */
-  readonly accessToken: string;
-  readonly user: string;
+export interface DoubleOptions {
+  readonly now?: () => number;
+  /** true: new-api limits how often a key may ask about itself. Default false. */
+  readonly limits?: boolean;
+  /** Dollars in the account. Default 50. */
+  readonly balance?: number;
 }
 
 export interface KeyOptions {
   readonly name: string;
+  /** The whole key, as a tool sends it to the gateway. */
   readonly key: string;
   /** Default `default`. */
   readonly group?: string;
@@ -54,8 +29,6 @@ export interface KeyOptions {
   readonly multiplier?: number;
   /** Dollars. Default unlimited. */
   readonly quota?: number;
-  /** Milliseconds. Default never. */
-  readonly expiresAt?: number;
   readonly disabled?: boolean;
 }
 
@@ -68,53 +41,520 @@ export interface Use {
   readonly cacheRead?: number;
   readonly cacheWrite?: number;
   readonly output: number;
-  /** What is taken from the account. */
+  /** What the account pays. */
   readonly dollars: number;
-  /** Default: dollars less the group's multiplier. */
+  /** Default: dollars without the group's multiplier. */
   readonly listDollars?: number;
   /** When it ended, by the test's clock. Default now. */
   readonly at?: number;
-  /** Default: a new one as this kind makes them. */
+  /** Default: a new id. */
   readonly requestId?: string;
-  /** Rows of failed attempts before it, with the same id, where the console has such. */
+  /** Failed attempts before it, which new-api lists under the same id. */
   readonly errors?: number;
   readonly ip?: string;
-  /** Default /v1/chat/completions. Rows of /v1/messages have the other meaning of input where the console mixes them. */
+  /** Default /v1/chat/completions. */
   readonly endpoint?: string;
   /** Milliseconds. Default 900. */
   readonly duration?: number;
-  /** Money that came back, as a row of its own; only new-api has such. */
+  /** Money that came back, as a row of its own. Only new-api has these. */
   readonly refund?: boolean;
 }
 
-export interface Billed {
-  /** What the client was handed; "" where this version hands out nothing. */
-  readonly requestId: string;
-}
-
 /**
- * 401: the credential is refused, in the way of this kind, which for some is HTTP 200. 429: so is the limit. shape: JSON
- * that no console answers. data: the right envelope around something else. slow: nothing comes, until the fault is over.
- * cut: the connection ends in the middle of the answer.
+ * 401 and 429: the refusals of this kind of console, some of which have HTTP status 200. shape: JSON of no console.
+ * data: the right envelope around the wrong data. slow: no response until the fault ends. cut: the connection ends in the
+ * middle of the response. redirect: to the thief.
  */
 export type Fault = "html" | "401" | "429" | "empty" | "shape" | "data" | "slow" | "cut" | "redirect" | "500";
 
+/** A request that the console received. */
 export interface Asked {
   readonly method: string;
   /** With its query. */
   readonly path: string;
-  readonly at: number;
-  /** A credential was shown, whatever it was worth. */
+  /** Whether it carried a credential, valid or not. */
   readonly credential: boolean;
-  /** Without the value of the credential. */
-  readonly headers: Readonly<Record<string, string>>;
 }
 
-/** What every kind can be told at its start. */
-export interface DoubleOptions {
-  readonly now?: () => number;
-  /** false: no limit on how often it may be asked. */
-  readonly limits?: boolean;
-  /** Dollars that the account has. Default 50. */
-  readonly balance?: number;
+export interface AccountKey extends KeyOptions {
+  readonly id: number;
+  readonly group: string;
+  readonly createdAt: number;
+  usedDollars: number;
+  lastUsedAt: number | null;
+}
+
+export interface Group {
+  readonly id: number;
+  readonly name: string;
+  multiplier: number;
+}
+
+export type RowType = "use" | "error" | "refund" | "topup" | "manage" | "login" | "test";
+
+/** One row of the log, before a console gives it its own shape. */
+export interface Row {
+  readonly id: number;
+  /** Milliseconds by the console's clock. */
+  readonly createdAt: number;
+  readonly type: RowType;
+  /** The key and the use are null in rows that are no usage. */
+  readonly key: AccountKey | null;
+  readonly use: Use | null;
+  readonly requestId: string;
+  readonly multiplier: number;
+  readonly listDollars: number;
+}
+
+/** A request to the console or to the gateway. */
+export interface Call {
+  readonly method: string;
+  /** Without its query. */
+  readonly path: string;
+  readonly query: URLSearchParams;
+  readonly headers: IncomingHttpHeaders;
+  /** {} unless the body is a JSON object. */
+  readonly body: Readonly<Record<string, unknown>>;
+}
+
+export interface Reply {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** An object is sent as JSON. */
+  readonly body: object | string;
+}
+
+export const LOGIN = {
+  email: "owner@gateway.example",
+  password: "correct-horse-battery",
+  /** The second factor. */
+  code: "246810",
+  /** For new-api and one-api. */
+  accessToken: "pat9f2c7e51b04d48a6",
+  user: "7",
+};
+
+export const INDEX_HTML: Reply = {
+  status: 200,
+  headers: { "content-type": "text/html; charset=utf-8" },
+  body: '<!doctype html><html lang="en"><head><title>Console</title></head><body><div id="app"></div></body></html>',
+};
+
+/** A console with its gateway, as a real server. A subclass per kind adds what differs between consoles. */
+export abstract class ConsoleDouble {
+  abstract readonly kind: "sub2api" | "new-api" | "one-api";
+  /** Origin of the console and of its gateway. */
+  url = "";
+  readonly login = LOGIN;
+  readonly keys: AccountKey[] = [];
+  readonly groups: Group[] = [];
+  /** The rows that the console lists, in the order in which it wrote them. */
+  readonly rows: Row[] = [];
+  balance: number;
+  /** false: requests are billed but not listed. */
+  logging = true;
+  /** How far its clock is ahead, in milliseconds. Affects the Date header and rows written from now on. */
+  skew = 0;
+  /** How the console fails. The gateway goes on. */
+  fault: Fault | null = null;
+  /** Called with every console request before it is answered. */
+  onAsk: ((asked: Asked) => void) | null = null;
+  readonly asked: Asked[] = [];
+  /** Another origin, to which redirects lead: the text of all it received. */
+  readonly thief = { url: "", seen: [] as string[] };
+
+  /** Whether failed attempts are rows. */
+  protected readonly listsErrors: boolean = false;
+  /** Types of rows that the console lists although they are no usage. */
+  protected readonly otherTypes: readonly RowType[] = [];
+  /** What POST requests the gateway serves. */
+  protected readonly endpoints: readonly string[] = [
+    "/v1/chat/completions",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+  ];
+
+  private readonly clock: () => number;
+  private heldRows: Row[] | null = null;
+  private billed = 0;
+  private gatewayRequests = 0;
+
+  constructor(options: DoubleOptions) {
+    this.clock = options.now ?? Date.now;
+    this.balance = options.balance ?? 50;
+  }
+
+  /** The lines below `console:` that hold the login. */
+  protected abstract loginConfig(): string[];
+  /** null: there is no such path. */
+  protected abstract answerConsole(call: Call): Reply | null;
+  protected abstract faultReply(fault: "401" | "429" | "500" | "data"): Reply;
+  protected abstract notFound(call: Call): Reply;
+  protected abstract newRequestId(): string;
+  /** Headers of every response. */
+  protected abstract responseHeaders(requestId: string, call: Call): Record<string, string>;
+  /** null: the gateway serves the key. */
+  protected abstract refuseKey(key: AccountKey | null, requestId: string): Reply | null;
+
+  /** The id of a request as its row has it. */
+  protected rowRequestId(requestId: string): string {
+    return requestId;
+  }
+
+  /** The whole key, as this console reads what a request sends. */
+  protected keyText(sent: string): string {
+    return sent;
+  }
+
+  /** Starts the console and the thief, until the test ends. */
+  async listen(t: Test): Promise<void> {
+    const server = createServer((req, res) => {
+      // Node would send the real time.
+      res.setHeader("date", new Date(this.now()).toUTCString());
+      req.on("error", () => {});
+      res.on("error", () => {});
+      void this.serve(req, res);
+    });
+    this.url = await listenOn(t, server);
+    const thief = createServer((req, res) => {
+      this.thief.seen.push(`${req.method} ${req.url} ${JSON.stringify(req.rawHeaders)}`);
+      req.on("data", (chunk: Buffer) => this.thief.seen.push(chunk.toString("latin1")));
+      sendReply(res, { status: 200, body: { code: 0, success: true, data: { items: [], total: 0 } } });
+    });
+    this.thief.url = await listenOn(t, thief);
+  }
+
+  /** YAML lines for `console:` below a gateway, without indentation; secrets as literals. */
+  get config(): string[] {
+    return [`kind: ${this.kind}`, `url: ${this.url}`, ...this.loginConfig()];
+  }
+
+  /** Requests that the gateway received so far, answered or not. */
+  reached(): number {
+    return this.gatewayRequests;
+  }
+
+  /** By the console's clock. */
+  now(): number {
+    return this.clock() + this.skew;
+  }
+
+  addKey(options: KeyOptions): AccountKey {
+    if (this.keyText(options.key) !== options.key) {
+      throw new Error(`${this.kind} cuts keys at a hyphen: ${options.name} needs one like sk-abc123`);
+    }
+    const name = options.group ?? "default";
+    const group = this.groups.find((one) => one.name === name);
+    if (group === undefined) {
+      this.groups.push({ id: this.groups.length + 3, name, multiplier: options.multiplier ?? 1 });
+    } else if (options.multiplier !== undefined) {
+      group.multiplier = options.multiplier;
+    }
+    const key = {
+      ...options,
+      id: 11 + this.keys.length,
+      group: name,
+      createdAt: this.now(),
+      usedDollars: 0,
+      lastUsedAt: null,
+    };
+    this.keys.push(key);
+    return key;
+  }
+
+  groupOf(key: AccountKey): Group {
+    const found = this.groups.find(({ name }) => name === key.group);
+    if (found === undefined) throw new Error(`there is no group ${key.group}`);
+    return found;
+  }
+
+  /** Bills a request and lists it. Returns its id. */
+  bill(use: Use): string {
+    const requestId = use.requestId ?? this.newRequestId();
+    for (let n = 0; n < (use.errors ?? 0); n += 1) this.writeError(use, requestId);
+    const key = this.keyOf(use);
+    const type = use.refund === true ? "refund" : "use";
+    if (type === "refund") {
+      this.balance += use.dollars;
+    } else {
+      this.balance -= use.dollars;
+      key.usedDollars += use.dollars;
+      key.lastUsedAt = this.timeOf(use);
+    }
+    this.writeUse(type, use, requestId);
+    this.writeOther(use);
+    return requestId;
+  }
+
+  /** Rows written from now on are not listed until release(), and then as the newest, whatever their time. */
+  hold(): void {
+    this.heldRows ??= [];
+  }
+
+  release(): void {
+    const held = this.heldRows ?? [];
+    this.heldRows = null;
+    for (const row of held) this.list(row);
+  }
+
+  private keyOf(use: Use): AccountKey {
+    const key = this.keys.find((one) => one.key === use.key);
+    if (key === undefined) throw new Error(`${this.kind} has no such key to bill`);
+    return key;
+  }
+
+  private timeOf(use: Use): number {
+    return (use.at ?? this.clock()) + this.skew;
+  }
+
+  private writeError(use: Use, requestId: string): void {
+    if (this.listsErrors) this.writeUse("error", use, requestId);
+  }
+
+  private writeUse(type: RowType, use: Use, requestId: string): void {
+    const key = this.keyOf(use);
+    const { multiplier } = this.groupOf(key);
+    this.write({
+      id: 0,
+      createdAt: this.timeOf(use),
+      type,
+      key,
+      use,
+      requestId: this.rowRequestId(requestId),
+      multiplier,
+      listDollars: use.listDollars ?? use.dollars / multiplier,
+    });
+  }
+
+  /** After every fourth request the console lists something that is no usage, of each type in turn. */
+  private writeOther(use: Use): void {
+    const before = this.billed;
+    this.billed += 1;
+    const type = this.otherTypes[Math.floor(before / 4) % this.otherTypes.length];
+    if (before % 4 !== 0 || type === undefined) return;
+    const empty = { key: null, use: null, requestId: "", multiplier: 1, listDollars: 0 };
+    this.write({ id: 0, createdAt: this.timeOf(use), type, ...empty });
+  }
+
+  private write(row: Row): void {
+    if (!this.logging) return;
+    if (this.heldRows === null) this.list(row);
+    else this.heldRows.push(row);
+  }
+
+  private list(row: Row): void {
+    // Other accounts have rows too, so ids neither start at 1 nor follow one another.
+    const last = this.rows.at(-1)?.id ?? 4000;
+    this.rows.push({ ...row, id: last + 1 + (last % 3) });
+  }
+
+  private async serve(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const call = await readCall(req);
+    if (call.path.startsWith("/api/")) return this.serveConsole(call, req.url ?? "", res);
+    this.gatewayRequests += 1;
+    return this.serveGateway(call, res);
+  }
+
+  private async serveConsole(call: Call, url: string, res: ServerResponse): Promise<void> {
+    const asked = { method: call.method, path: url, credential: credentialIn(call.headers) !== "" };
+    this.asked.push(asked);
+    this.onAsk?.(asked);
+    while (this.fault === "slow" && !res.destroyed) await wait(5);
+    const headers = this.responseHeaders(this.newRequestId(), call);
+    if (this.fault === "cut") {
+      res.writeHead(200, { ...headers, "content-type": "application/json", "content-length": "4096" });
+      res.write('{"code":0,"success":true,"data":{"items":[', () => res.destroy());
+      return;
+    }
+    const reply = this.replyOfFault(url) ?? this.answerConsole(call) ?? this.notFound(call);
+    sendReply(res, reply, headers);
+  }
+
+  private replyOfFault(url: string): Reply | null {
+    switch (this.fault) {
+      case "html":
+        return INDEX_HTML;
+      case "empty":
+        return { status: 200, headers: { "content-type": "application/json" }, body: "" };
+      case "shape":
+        return { status: 200, body: { status: "ok", result: { list: [] } } };
+      case "redirect":
+        return { status: 302, headers: { location: `${this.thief.url}${url}` }, body: "" };
+      case "401":
+      case "429":
+      case "500":
+      case "data":
+        return this.faultReply(this.fault);
+      default:
+        return null;
+    }
+  }
+
+  /*
+   * Headers of a request to the gateway say what becomes of it:
+   * x-test-input, -output, -cache-read, -cache-write   tokens in the answer and in the row; default 12, 5, 0, 0
+   * x-test-row-output              output tokens of the row, where they differ from the answer's
+   * x-test-dollars, -list-dollars  money of the row; default by the tokens
+   * x-test-no-row                  the console never lists it
+   * x-test-errors                  so many failed attempts come before the one that succeeds
+   * x-test-status                  it fails with this status and is not billed
+   * x-test-hang-before-headers     no response; billed when the client leaves
+   * x-test-hang-in-body            headers and the first part, then nothing; billed when the client leaves
+   * x-test-pieces                  so many deltas before it hangs
+   */
+  private async serveGateway(call: Call, res: ServerResponse): Promise<void> {
+    const requestId = this.newRequestId();
+    const headers = this.responseHeaders(requestId, call);
+    const send = (reply: Reply) => sendReply(res, reply, headers);
+    const isModels = call.method === "GET" && call.path === "/v1/models";
+    const isServed = call.method === "POST" && this.endpoints.includes(call.path);
+    if (!isModels && !isServed) return send(this.notFound(call));
+
+    const text = this.keyText(credentialIn(call.headers));
+    const key = this.keys.find((one) => one.key === text) ?? null;
+    const refusal = this.refuseKey(key, requestId);
+    if (refusal !== null || key === null) return send(refusal ?? this.notFound(call));
+    if (isModels) {
+      return send({ status: 200, body: { object: "list", data: [{ id: "gpt-5.1", object: "model" }] } });
+    }
+    if (call.path.endsWith("/count_tokens")) return send({ status: 200, body: { input_tokens: 12 } });
+
+    const use = useOf(call, key, this.groupOf(key).multiplier, requestId);
+    const status = testNumber(call, "status");
+    if (status !== null) {
+      this.writeError(use, requestId);
+      return send(upstreamError(status, call.path));
+    }
+    const began = performance.now();
+    await sendAnswer(call, use, res, headers, () => {
+      const output = testNumber(call, "row-output") ?? use.output;
+      const duration = Math.round(performance.now() - began);
+      if (!hasTest(call, "no-row")) this.bill({ ...use, output, duration });
+    });
+  }
+}
+
+function useOf(call: Call, key: AccountKey, multiplier: number, requestId: string): Use {
+  const input = testNumber(call, "input") ?? 12;
+  const output = testNumber(call, "output") ?? 5;
+  const cacheRead = testNumber(call, "cache-read") ?? 0;
+  const cacheWrite = testNumber(call, "cache-write") ?? 0;
+  const priced = (input * 3 + cacheRead * 0.3 + cacheWrite * 3.75 + output * 15) / 1_000_000;
+  const listDollars = testNumber(call, "list-dollars") ?? priced;
+  return {
+    key: key.key,
+    model: String(call.body.model ?? ""),
+    stream: call.body.stream === true,
+    input,
+    cacheRead,
+    cacheWrite,
+    output,
+    dollars: testNumber(call, "dollars") ?? listDollars * multiplier,
+    listDollars,
+    requestId,
+    errors: testNumber(call, "errors") ?? 0,
+    endpoint: call.path,
+  };
+}
+
+async function sendAnswer(
+  call: Call,
+  use: Use,
+  res: ServerResponse,
+  headers: Record<string, string>,
+  bill: () => void,
+): Promise<void> {
+  const closed = once(res, "close");
+  if (hasTest(call, "hang-before-headers")) {
+    await closed;
+    return bill();
+  }
+  const parts = answerParts(call.path, use);
+  res.writeHead(200, { "content-type": use.stream ? "text/event-stream" : "application/json", ...headers });
+  if (hasTest(call, "hang-in-body")) {
+    res.write(use.stream ? parts[0] : parts[0]?.slice(0, 10));
+    const delta = parts.find((part) => /"delta":\{("type":"text_delta"|"content")/.test(part)) ?? "";
+    res.write(delta.repeat(testNumber(call, "pieces") ?? 0));
+    await closed;
+    return bill();
+  }
+  const last = parts.pop() ?? "";
+  for (const part of parts) res.write(part);
+  // Before the last byte, so that a client that read the whole answer finds the row.
+  bill();
+  res.end(last);
+}
+
+function upstreamError(status: number, path: string): Reply {
+  const error = { type: "api_error", message: `bad response status code ${status}` };
+  return { status, body: path.startsWith("/v1/messages") ? { type: "error", error } : { error } };
+}
+
+function hasTest(call: Call, name: string): boolean {
+  return call.headers[`x-test-${name}`] !== undefined;
+}
+
+function testNumber(call: Call, name: string): number | null {
+  return hasTest(call, name) ? Number(call.headers[`x-test-${name}`]) : null;
+}
+
+/** The key, or the console's credential, that a request carries. */
+export function credentialIn(headers: IncomingHttpHeaders): string {
+  const bearer = headers.authorization?.replace(/^Bearer\s+/i, "").trim();
+  return bearer ?? String(headers["x-api-key"] ?? "");
+}
+
+/** A whole number of a query. */
+export function numberIn(query: URLSearchParams, name: string, otherwise: number): number {
+  const text = query.get(name) ?? "";
+  return /^\d{1,15}$/.test(text) ? Number(text) : otherwise;
+}
+
+function sendReply(res: ServerResponse, reply: Reply, headers: Record<string, string> = {}): void {
+  if (res.destroyed) return;
+  const isText = typeof reply.body === "string";
+  const text = typeof reply.body === "string" ? reply.body : JSON.stringify(reply.body);
+  res.writeHead(reply.status, {
+    ...(isText ? {} : { "content-type": "application/json; charset=utf-8" }),
+    ...headers,
+    ...reply.headers,
+    "content-length": Buffer.byteLength(text),
+  });
+  res.end(text);
+}
+
+async function readCall(req: IncomingMessage): Promise<Call> {
+  let text = "";
+  try {
+    for await (const chunk of req.setEncoding("utf8")) text += chunk;
+  } catch {
+    // The client left, so nothing reads the response.
+  }
+  const { pathname, searchParams } = new URL(req.url ?? "/", "http://console");
+  return {
+    method: req.method ?? "",
+    path: pathname,
+    query: searchParams,
+    headers: req.headers,
+    body: jsonObject(text),
+  };
+}
+
+function jsonObject(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}
+
+/** Starts a server on a free port until the test ends. Returns its origin. */
+async function listenOn(t: Test, server: Server): Promise<string> {
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }

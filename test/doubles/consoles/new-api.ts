@@ -1,234 +1,266 @@
 import type { Test } from "tap";
-import type { Book, BookedKey } from "./book.ts";
-import type { ConsoleDouble, DoubleOptions } from "./console-double.ts";
 import {
-  cutKey,
-  exhausted,
-  expired,
-  INDEX_HTML,
-  type Kind,
-  type KindMeans,
+  type AccountKey,
+  type Call,
+  ConsoleDouble,
+  credentialIn,
+  type DoubleOptions,
   LOGIN,
   numberIn,
-  oneapiId,
-  type Question,
   type Reply,
-  shownIn,
-} from "./kind.ts";
-import { keyShape, type RowMeans, rowShape, selectRows } from "./new-api-rows.ts";
-import { noLimit, slidingWindow } from "./rate-limit.ts";
-import { startDouble } from "./server.ts";
+  type Row,
+} from "./console-double.ts";
+import {
+  cutKey,
+  invalidUrl,
+  keyShape,
+  ok,
+  oneApiRequestId,
+  QUOTA_PER_UNIT,
+  type RowTypes,
+  seconds,
+  selectRows,
+} from "./one-api.ts";
 
 export interface NewApiOptions extends DoubleOptions {
   /** Default v1.0.0-rc.25. */
   readonly version?: "v0.13.2" | "v1.0.0-rc.25";
-  /** config.yaml has no access token: only what the keys themselves may ask. */
+  /** config.yaml has no access token, so the daemon asks with the tools' keys. */
   readonly keyOnly?: boolean;
-  /** The service behind is another gateway of this family, with ids of its own. */
-  readonly relayed?: boolean;
-  /** Default 500000. */
-  readonly quotaPerUnit?: number;
-  /** false: whole keys, as before v0.12.0. */
-  readonly masked?: boolean;
 }
 
-export function startNewApi(t: Test, options: NewApiOptions = {}): Promise<ConsoleDouble> {
-  return startDouble(t, options, (means) => createNewApi(means, options));
+export async function startNewApi(t: Test, options: NewApiOptions = {}): Promise<ConsoleDouble> {
+  const double = new NewApiDouble(options);
+  await double.listen(t);
+  return double;
 }
 
-/** The count of rows is given up at this many; the rows themselves go on. */
-const MOST_TOTAL = 10_000;
-const MOST_OF_KEY = 1000;
+const TYPES: RowTypes = { topup: 1, use: 2, manage: 3, error: 5, refund: 6, login: 7 };
+const CONTENT: Partial<Record<Row["type"], string>> = {
+  topup: "通过兑换码充值 ＄10.000000 额度",
+  manage: "管理员增加用户额度",
+  error: "status_code=502, bad response status code 502",
+  refund: "异步任务执行失败",
+  login: "用户登录",
+};
+/** All keys together may ask about themselves this often. */
+const KEY_LIMIT = { requests: 20, milliseconds: 1_200_000 };
 
-function createNewApi(means: KindMeans, options: NewApiOptions): Kind {
-  const { book, now } = means;
-  const { quotaPerUnit = 500_000, relayed = false, masked = true } = options;
-  const version = options.version ?? "v1.0.0-rc.25";
-  const recent = version !== "v0.13.2";
-  const shape: RowMeans = { quotaPerUnit, recent };
-  const login = { ...LOGIN };
-  const limit = means.limits ? slidingWindow(360, 180) : noLimit;
-  // One room for all routes that are critical, and for all keys.
-  const critical = means.limits ? slidingWindow(20, 1200) : noLimit;
-  const tooMany = (wait: number): Reply => ({
-    status: 429,
-    headers: recent ? { "retry-after": String(wait) } : {},
-    body: "",
-  });
+class NewApiDouble extends ConsoleDouble {
+  readonly kind = "new-api";
+  protected override readonly listsErrors = true;
+  protected override readonly otherTypes = ["topup", "login", "manage"] as const;
+  private readonly version: string;
+  /** rc.25 refuses with 401, sends Retry-After, and says more of the cache. */
+  private readonly isRecent: boolean;
+  private readonly keyOnly: boolean;
+  private readonly limits: boolean;
+  /** When keys asked about themselves. */
+  private keyRequests: number[] = [];
 
-  function stranger({ headers }: Question): Reply | null {
-    const shown = shownIn(headers);
-    if (recent) return shown === login.accessToken ? null : unauthorized();
-    if (shown === "")
-      return { status: 401, body: failed("Unauthorized, not logged in and no access token provided") };
-    // The status says that all is well.
-    if (shown !== login.accessToken) return unauthorized();
-    const user = headers["new-api-user"];
-    if (user === undefined)
-      return { status: 401, body: failed("Unauthorized, New-Api-User header not provided") };
-    if (user === LOGIN.user) return null;
-    return { status: 401, body: failed("Unauthorized, New-Api-User does not match the logged in user") };
+  constructor(options: NewApiOptions) {
+    super(options);
+    this.version = options.version ?? "v1.0.0-rc.25";
+    this.isRecent = this.version !== "v0.13.2";
+    this.keyOnly = options.keyOnly ?? false;
+    this.limits = options.limits ?? false;
   }
 
-  const unauthorized = (): Reply =>
-    recent
-      ? { status: 401, body: { ...failed("Unauthorized, invalid access token"), code: "AUTH_UNAUTHORIZED" } }
-      : { status: 200, body: failed("无权进行此操作，access token 无效") };
-
-  function ofKey(question: Question): Reply {
-    const wait = critical(now());
-    if (wait > 0) return tooMany(wait);
-    const key = book.find(cutKey(shownIn(question.headers)));
-    if (key === null) return { status: 401, body: failed("Invalid token") };
-    if (recent && key.disabled === true) return { status: 401, body: failed("token.status_unavailable") };
-    if (question.path === "/api/usage/token/") return { status: 200, body: tokenUsage(key, quotaPerUnit) };
-    const rows = book.rows
-      .filter((row) => row.key === key)
-      .slice(-MOST_OF_KEY)
-      .reverse();
-    return ok(rows.map((row, n) => rowShape(row, n + 1, shape)));
+  protected loginConfig(): string[] {
+    return this.keyOnly ? [] : [`login: { user: "${LOGIN.user}", access_token: ${LOGIN.accessToken} }`];
   }
 
-  function ofAccount(question: Question): Reply | null {
-    const { path, query } = question;
-    if (path === "/api/log/self") {
-      const rows = selectRows(book.rows, query, recent);
-      return page(question, rows, MOST_TOTAL, (row, place) => rowShape(row, place, shape));
+  protected answerConsole(call: Call): Reply | null {
+    switch (call.path) {
+      case "/api/status":
+        return ok({
+          version: this.version,
+          system_name: "New API",
+          quota_per_unit: QUOTA_PER_UNIT,
+          quota_display_type: "USD",
+        });
+      case "/api/log/token":
+      case "/api/usage/token/":
+        return this.answerKey(call);
     }
-    if (path === "/api/token/") {
-      return page(question, [...book.keys].reverse(), Number.MAX_SAFE_INTEGER, (key) =>
-        keyShape(key, quotaPerUnit, masked),
-      );
-    }
-    if (path === "/api/user/self") return ok(self(book, quotaPerUnit));
-    if (path === "/api/user/self/groups") return ok(groups(book));
-    return null;
+    const answer = this.answerAccount(call);
+    // An unknown path is a 404, with or without an access token.
+    if (answer === null) return null;
+    return this.refuseAccount(call) ?? answer;
   }
 
-  function console(question: Question): Reply | null {
-    const { path, method } = question;
-    const wait = limit(now());
-    if (wait > 0) return tooMany(wait);
-    if (method !== "GET") return null;
-    // The routes end in a slash, and the router sends whoever forgot it there.
-    if (path === "/api/token" || path === "/api/usage/token") {
-      return { status: 301, headers: { location: `${path}/` }, body: "" };
-    }
-    if (path === "/api/status") return ok(status(version, quotaPerUnit));
-    if (path === "/api/log/token" || path === "/api/usage/token/") return ofKey(question);
-    const known = ["/api/log/self", "/api/token/", "/api/user/self", "/api/user/self/groups"].includes(path);
-    return known ? (stranger(question) ?? ofAccount(question)) : null;
+  private answerKey(call: Call): Reply {
+    const now = this.now();
+    this.keyRequests = this.keyRequests.filter((at) => at > now - KEY_LIMIT.milliseconds);
+    if (this.limits && this.keyRequests.length >= KEY_LIMIT.requests) return this.tooManyRequests();
+    this.keyRequests.push(now);
+
+    const text = cutKey(credentialIn(call.headers));
+    const key = this.keys.find((one) => one.key === text);
+    if (key === undefined) return failed(401, "Invalid token");
+    if (call.path === "/api/usage/token/") return { status: 200, body: tokenUsage(key) };
+    const rows = this.rows.filter((row) => row.key === key).reverse();
+    return ok(rows.map((row, index) => this.rowShape(row, index + 1)));
   }
 
-  return {
-    kind: "new-api",
-    config: options.keyOnly ? [] : [`login: { user: "${LOGIN.user}", access_token: ${LOGIN.accessToken} }`],
-    login,
-    listsErrors: true,
-    others: ["topup", "login", "manage"],
-    keyText: cutKey,
-    isConsole: (path) => path.startsWith("/api/"),
-    console,
-    refuse(how) {
-      if (how === "401") return unauthorized();
-      if (how === "429") return tooMany(600);
-      if (how === "data") return ok("nothing");
-      return {
-        status: 500,
-        body: { error: { message: "Panic detected, error: nil", type: "new_api_panic" } },
-      };
-    },
-    elsewhere: ({ method, path }) =>
-      /^\/(?:v1|api|assets)(?:\/|$)/.test(path)
-        ? {
-            status: 404,
-            body: {
-              error: {
-                message: `Invalid URL (${method} ${path})`,
-                type: "invalid_request_error",
-                param: "",
-                code: "",
-              },
-            },
-          }
-        : INDEX_HTML,
-    ids(stream, given) {
-      const own = given ?? oneapiId(now(), recent ? "5f3a91c2" : "");
-      const upstream = relayed ? oneapiId(now(), "") : null;
-      // Old versions copy the head of an answer that is no stream, and its id over their own.
-      return { own, upstream, handed: recent || stream ? own : (upstream ?? own) };
-    },
-    headers: ({ own, handed }, _question, fromBehind) => ({
-      "x-new-api-version": version,
-      "x-oneapi-request-id": fromBehind ? handed : own,
-    }),
-    serves: (method, path) =>
-      method === "GET"
-        ? path === "/v1/models"
-        : ["/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens"].includes(path),
-    refuseKey(key, _shown, { own }) {
-      const dead = key === null || key.disabled === true || expired(key, now()) || exhausted(key);
-      const message = `Invalid token (request id: ${own})`;
-      return dead ? { status: 401, body: { error: { message, type: "new_api_error", code: "" } } } : null;
-    },
-    failure(status, path, { own }) {
-      const message = `bad response status code ${status} (request id: ${own})`;
-      return path.startsWith("/v1/messages")
-        ? { status, body: { type: "error", error: { type: "api_error", message } } }
-        : {
-            status,
-            body: { error: { message, type: "openai_error", param: "", code: "bad_response_status_code" } },
-          };
-    },
-    models: () => ({
-      success: true,
-      object: "list",
-      data: [
-        {
-          id: "gpt-5.1",
-          object: "model",
-          created: 1626777600,
-          owned_by: "custom",
-          supported_endpoint_types: ["openai"],
-        },
-      ],
-    }),
-    endSessions() {
-      // A new token replaces the old one.
-      login.accessToken = "pat-made-anew-elsewhere";
-    },
-  };
+  /** null: the request has what it needs to read the account. */
+  private refuseAccount({ headers }: Call): Reply | null {
+    if (credentialIn(headers) !== LOGIN.accessToken) return this.unauthorized();
+    if (this.isRecent || headers["new-api-user"] === LOGIN.user) return null;
+    return failed(401, "Unauthorized, New-Api-User does not match the logged in user");
+  }
+
+  private answerAccount(call: Call): Reply | null {
+    switch (call.path) {
+      case "/api/log/self": {
+        const rows = selectRows(this.rows, call.query, TYPES);
+        return page(call, rows, (row, place) => this.rowShape(row, place));
+      }
+      case "/api/token/":
+        return page(call, this.keys.toReversed(), maskedKey);
+      case "/api/user/self":
+        return ok({ id: 7, username: "owner", quota: Math.round(this.balance * QUOTA_PER_UNIT) });
+      case "/api/user/self/groups": {
+        const groups = this.groups.map(({ name, multiplier }) => [name, { ratio: multiplier, desc: name }]);
+        // The group that chooses among the others has a word instead of a number.
+        return ok({ ...Object.fromEntries(groups), auto: { ratio: "自动", desc: "auto" } });
+      }
+      default:
+        return null;
+    }
+  }
+
+  /** The id of a row is its place in the response, so it differs between responses. */
+  private rowShape(row: Row, place: number): object {
+    const { type, key, use } = row;
+    const isUse = type === "use";
+    const quota = isUse || type === "refund" ? Math.round((use?.dollars ?? 0) * QUOTA_PER_UNIT) : 0;
+    return {
+      id: place,
+      user_id: 7,
+      created_at: seconds(row.createdAt),
+      type: TYPES[type],
+      content: CONTENT[type] ?? "",
+      username: "owner",
+      token_name: key?.name ?? "",
+      model_name: use?.model ?? "",
+      quota,
+      prompt_tokens: isUse ? promptTokens(row) : 0,
+      completion_tokens: isUse ? use?.output : 0,
+      use_time: seconds(use?.duration ?? 900),
+      is_stream: use?.stream ?? false,
+      channel: use === null ? 0 : 3,
+      token_id: key?.id ?? 0,
+      group: key?.group ?? "",
+      ip: use?.ip ?? "",
+      request_id: row.requestId,
+      other: this.otherText(row),
+    };
+  }
+
+  /** A string with JSON in it, empty where there is nothing to say. */
+  private otherText(row: Row): string {
+    const { use } = row;
+    if (use === null) return "";
+    const request_path = use.endpoint ?? "/v1/chat/completions";
+    if (row.type === "error") return JSON.stringify({ status_code: 502, channel_id: 3, request_path });
+    const { cacheRead = 0, cacheWrite = 0 } = use;
+    return JSON.stringify({
+      model_ratio: 1.5,
+      group_ratio: row.multiplier,
+      // -1: this account has no ratio of its own.
+      user_group_ratio: -1,
+      completion_ratio: 5,
+      cache_tokens: cacheRead,
+      cache_ratio: 0.1,
+      model_price: -1,
+      request_path,
+      ...(cacheWrite > 0 ? { cache_creation_tokens: cacheWrite } : {}),
+      ...(this.isRecent && cacheWrite > 0 ? { cache_write_tokens: cacheWrite } : {}),
+      ...(isAnthropic(row) ? { claude: true, usage_semantic: "anthropic" } : {}),
+    });
+  }
+
+  private unauthorized(): Reply {
+    if (!this.isRecent) return failed(200, "无权进行此操作，access token 无效");
+    const body = { success: false, message: "Unauthorized, invalid access token", code: "AUTH_UNAUTHORIZED" };
+    return { status: 401, body };
+  }
+
+  private tooManyRequests(): Reply {
+    return { status: 429, headers: this.isRecent ? { "retry-after": "600" } : {}, body: "" };
+  }
+
+  protected faultReply(fault: "401" | "429" | "500" | "data"): Reply {
+    switch (fault) {
+      case "401":
+        return this.unauthorized();
+      case "429":
+        return this.tooManyRequests();
+      case "500":
+        return { status: 500, body: { error: { message: "Panic detected", type: "new_api_panic" } } };
+      case "data":
+        return ok("nothing");
+    }
+  }
+
+  protected notFound(call: Call): Reply {
+    return invalidUrl(call);
+  }
+
+  protected newRequestId(): string {
+    return oneApiRequestId(this.now(), this.isRecent ? "5f3a91c2" : "");
+  }
+
+  protected responseHeaders(requestId: string): Record<string, string> {
+    return { "x-new-api-version": this.version, "x-oneapi-request-id": requestId };
+  }
+
+  protected override keyText(sent: string): string {
+    return cutKey(sent);
+  }
+
+  protected refuseKey(key: AccountKey | null, requestId: string): Reply | null {
+    if (key !== null && key.disabled !== true) return null;
+    const message = `Invalid token (request id: ${requestId})`;
+    return { status: 401, body: { error: { message, type: "new_api_error", code: "" } } };
+  }
 }
 
-export function ok(data: unknown): Reply {
-  return { status: 200, body: { success: true, message: "", data } };
+function failed(status: number, message: string): Reply {
+  return { status, body: { success: false, message } };
 }
 
-export function failed(message: string): object {
-  return { success: false, message };
-}
-
-function page<T>(
-  { query }: Question,
-  all: readonly T[],
-  mostTotal: number,
-  shape: (item: T, place: number) => object,
-): Reply {
-  const number = Math.max(1, numberIn(query, ["p"], 1));
-  const wanted = numberIn(query, ["page_size", "ps", "size"], 10);
-  const size = wanted < 1 ? 10 : Math.min(100, wanted);
+function page<T>({ query }: Call, all: readonly T[], shape: (item: T, place: number) => object): Reply {
+  const number = Math.max(1, numberIn(query, "p", 1));
+  const size = Math.min(100, numberIn(query, "page_size", 10));
   const start = (number - 1) * size;
   return ok({
     page: number,
     page_size: size,
-    total: Math.min(all.length, mostTotal),
-    items: all.slice(start, start + size).map((item, n) => shape(item, start + n + 1)),
+    total: all.length,
+    items: all.slice(start, start + size).map((item, index) => shape(item, start + index + 1)),
   });
 }
 
-function tokenUsage(key: BookedKey, quotaPerUnit: number): object {
-  const granted = Math.round((key.quota ?? 0) * quotaPerUnit);
-  const used = Math.round(key.usedDollars * quotaPerUnit);
+function isAnthropic({ use }: Row): boolean {
+  return use?.endpoint === "/v1/messages";
+}
+
+/** The column has two meanings: with the cache, unless `other` says anthropic. */
+function promptTokens(row: Row): number {
+  const { input = 0, cacheRead = 0, cacheWrite = 0 } = row.use ?? {};
+  return isAnthropic(row) ? input : input + cacheRead + cacheWrite;
+}
+
+function maskedKey(key: AccountKey): object {
+  const bare = key.key.replace(/^sk-/, "");
+  return { ...keyShape(key), key: `${bare.slice(0, 4)}**********${bare.slice(-4)}`, group: key.group };
+}
+
+function tokenUsage(key: AccountKey): object {
+  const granted = Math.round((key.quota ?? 0) * QUOTA_PER_UNIT);
+  const used = Math.round(key.usedDollars * QUOTA_PER_UNIT);
   return {
     code: true,
     message: "ok",
@@ -239,47 +271,7 @@ function tokenUsage(key: BookedKey, quotaPerUnit: number): object {
       total_used: used,
       total_available: granted - used,
       unlimited_quota: key.quota === undefined,
-      model_limits: {},
-      model_limits_enabled: false,
-      expires_at: key.expiresAt === undefined ? 0 : Math.floor(key.expiresAt / 1000),
+      expires_at: 0,
     },
-  };
-}
-
-function self({ balance, keys }: Book, quotaPerUnit: number): object {
-  const used = keys.reduce((sum, { usedDollars }) => sum + usedDollars, 0);
-  return {
-    id: Number(LOGIN.user),
-    username: "owner",
-    display_name: "owner",
-    role: 1,
-    status: 1,
-    email: LOGIN.email,
-    group: "default",
-    quota: Math.round(balance * quotaPerUnit),
-    used_quota: Math.round(used * quotaPerUnit),
-    request_count: 0,
-  };
-}
-
-/** The group that chooses among others has a word where the others have a number. */
-function groups(book: Book): object {
-  const named = book.groups.map(({ name, multiplier }) => [name, { ratio: multiplier, desc: name }]);
-  return { ...Object.fromEntries(named), auto: { ratio: "自动", desc: "auto" } };
-}
-
-function status(version: string, quotaPerUnit: number): object {
-  return {
-    version,
-    start_time: 1_780_000_000,
-    system_name: "New API",
-    server_address: "https://gateway.example",
-    quota_per_unit: quotaPerUnit,
-    display_in_currency: true,
-    quota_display_type: "USD",
-    usd_exchange_rate: 7.3,
-    price: 7.3,
-    custom_currency_symbol: "¤",
-    custom_currency_exchange_rate: 1,
   };
 }

@@ -1,189 +1,117 @@
+import { randomBytes, randomInt } from "node:crypto";
 import type { Test } from "tap";
-import type { BookedKey, BookedRow } from "./book.ts";
-import type { ConsoleDouble, DoubleOptions } from "./console-double.ts";
 import {
-  cutKey,
-  exhausted,
-  expired,
+  type AccountKey,
+  type Call,
+  ConsoleDouble,
+  credentialIn,
+  type DoubleOptions,
   INDEX_HTML,
-  type Kind,
-  type KindMeans,
   LOGIN,
   numberIn,
-  oneapiId,
-  type Question,
   type Reply,
-  shownIn,
-} from "./kind.ts";
-import { noLimit, slidingWindow } from "./rate-limit.ts";
-import { startDouble } from "./server.ts";
+  type Row,
+  type RowType,
+} from "./console-double.ts";
 
-export function startOneApi(t: Test, options: DoubleOptions = {}): Promise<ConsoleDouble> {
-  return startDouble(t, options, createOneApi);
+export async function startOneApi(t: Test, options: DoubleOptions = {}): Promise<ConsoleDouble> {
+  const double = new OneApiDouble(options);
+  await double.listen(t);
+  return double;
 }
 
-const QUOTA_PER_UNIT = 500_000;
-const PAGE = 10;
-/** 5 is a test of a channel here, and an error at new-api. */
-const TYPES = { topup: 1, use: 2, manage: 3, login: 4, test: 5, error: 0, refund: 0 } as const;
-
-function createOneApi({ book, now, limits }: KindMeans): Kind {
-  const login = { ...LOGIN };
-  const limit = limits ? slidingWindow(480, 180) : noLimit;
-  const tooMany: Reply = { status: 429, body: "" };
-  const refused: Reply = {
-    status: 200,
-    body: { success: false, message: "无权进行此操作，access token 无效" },
-  };
-
-  function console(question: Question): Reply | null {
-    const { path, method, headers } = question;
-    if (limit(now()) > 0) return tooMany;
-    if (method !== "GET") return null;
-    if (path === "/api/token") return { status: 301, headers: { location: "/api/token/" }, body: "" };
-    if (path === "/api/status") return ok(STATUS);
-    const routes: Record<string, () => unknown> = {
-      "/api/log/self": () => page(question, selectRows(book.rows, question.query)).map(rowShape),
-      "/api/token/": () => page(question, [...book.keys].reverse()).map(keyShape),
-      "/api/user/self": () => ({
-        id: Number(LOGIN.user),
-        username: "owner",
-        display_name: "owner",
-        role: 1,
-        status: 1,
-        email: LOGIN.email,
-        quota: Math.round(book.balance * QUOTA_PER_UNIT),
-        used_quota: 0,
-        request_count: 0,
-        group: "default",
-      }),
-    };
-    const route = routes[path];
-    if (route === undefined) return null;
-    const shown = shownIn(headers);
-    if (shown === "") {
-      return {
-        status: 401,
-        body: { success: false, message: "无权进行此操作，未登录且未提供 access token" },
-      };
-    }
-    return shown === login.accessToken ? ok(route()) : refused;
-  }
-
-  const error = (status: number, message: string, id: string): Reply => ({
-    status,
-    body: { error: { message: `${message} (request id: ${id})`, type: "one_api_error" } },
-  });
-
-  return {
-    kind: "one-api",
-    config: [`login: { access_token: ${LOGIN.accessToken} }`],
-    login,
-    listsErrors: false,
-    others: ["topup", "test", "manage"],
-    keyText: cutKey,
-    isConsole: (path) => path.startsWith("/api/"),
-    console,
-    refuse(how) {
-      if (how === "401") return refused;
-      if (how === "429") return tooMany;
-      return how === "500" ? { status: 500, body: "" } : ok("nothing");
-    },
-    elsewhere: ({ method, path }) =>
-      /^\/(?:v1|api)(?:\/|$)/.test(path)
-        ? {
-            status: 404,
-            body: {
-              error: {
-                message: `Invalid URL (${method} ${path})`,
-                type: "invalid_request_error",
-                param: "",
-                code: "",
-              },
-            },
-          }
-        : INDEX_HTML,
-    ids(_stream, given) {
-      const own = given ?? oneapiId(now(), "");
-      return { own, handed: own, upstream: null };
-    },
-    headers: ({ own }) => ({ "x-oneapi-request-id": own }),
-    // No messages, and no responses.
-    serves: (method, path) => (method === "GET" ? path === "/v1/models" : path === "/v1/chat/completions"),
-    refuseKey(key, shown, { own }) {
-      if (shown === "") return error(401, "未提供令牌", own);
-      if (key === null) return error(401, "无效的令牌", own);
-      if (key.disabled === true) return error(401, "该令牌状态不可用", own);
-      if (expired(key, now())) return error(401, "该令牌已过期", own);
-      return exhausted(key) ? error(401, "该令牌额度已用尽", own) : null;
-    },
-    failure: (status, _path, { own }) => error(status, `bad response status code ${status}`, own),
-    models: () => ({
-      object: "list",
-      data: [
-        {
-          id: "gpt-5.1",
-          object: "model",
-          created: 1626777600,
-          owned_by: "openai",
-          root: "gpt-5.1",
-          parent: null,
-        },
-      ],
-    }),
-    endSessions() {
-      login.accessToken = "pat-made-anew-elsewhere";
-    },
-  };
-}
-
-const ok = (data: unknown): Reply => ({ status: 200, body: { success: true, message: "", data } });
-
-const STATUS = {
-  version: "v0.6.11-alpha",
-  start_time: 1_780_000_000,
-  system_name: "One API",
-  quota_per_unit: QUOTA_PER_UNIT,
-  display_in_currency: true,
+export const QUOTA_PER_UNIT = 500_000;
+const PAGE_SIZE = 10;
+/** 5 is a test of a channel here, and an error in new-api. */
+const TYPES: RowTypes = { topup: 1, use: 2, manage: 3, test: 5 };
+const REFUSED: Reply = {
+  status: 200,
+  body: { success: false, message: "无权进行此操作，access token 无效" },
 };
 
-/** Counted from 0, ten at a time whatever is asked for, and nobody says how many there are. */
-function page<T>({ query }: Question, all: readonly T[]): T[] {
-  const start = Math.max(0, numberIn(query, ["p"], 0)) * PAGE;
-  return all.slice(start, start + PAGE);
+class OneApiDouble extends ConsoleDouble {
+  readonly kind = "one-api";
+  protected override readonly otherTypes = ["topup", "test", "manage"] as const;
+  protected override readonly endpoints = ["/v1/chat/completions"];
+
+  protected loginConfig(): string[] {
+    return [`login: { access_token: ${LOGIN.accessToken} }`];
+  }
+
+  protected answerConsole(call: Call): Reply | null {
+    if (call.path === "/api/status") {
+      return ok({ version: "v0.6.11-alpha", system_name: "One API", quota_per_unit: QUOTA_PER_UNIT });
+    }
+    const answer = this.answerAccount(call);
+    // An unknown path is a 404, with or without an access token.
+    if (answer === null) return null;
+    return credentialIn(call.headers) === LOGIN.accessToken ? answer : REFUSED;
+  }
+
+  private answerAccount(call: Call): Reply | null {
+    switch (call.path) {
+      case "/api/log/self":
+        return ok(page(call, selectRows(this.rows, call.query, TYPES)).map(rowShape));
+      case "/api/token/":
+        return ok(page(call, this.keys.toReversed()).map(keyShape));
+      case "/api/user/self":
+        return ok({ id: 7, username: "owner", quota: Math.round(this.balance * QUOTA_PER_UNIT) });
+      default:
+        return null;
+    }
+  }
+
+  protected faultReply(fault: "401" | "429" | "500" | "data"): Reply {
+    switch (fault) {
+      case "401":
+        return REFUSED;
+      case "429":
+        return { status: 429, body: "" };
+      case "500":
+        return { status: 500, body: "" };
+      case "data":
+        return ok("nothing");
+    }
+  }
+
+  protected notFound(call: Call): Reply {
+    return invalidUrl(call);
+  }
+
+  protected newRequestId(): string {
+    return oneApiRequestId(this.now());
+  }
+
+  protected responseHeaders(requestId: string): Record<string, string> {
+    return { "x-oneapi-request-id": requestId };
+  }
+
+  protected override keyText(sent: string): string {
+    return cutKey(sent);
+  }
+
+  protected refuseKey(key: AccountKey | null, requestId: string): Reply | null {
+    if (key !== null && key.disabled !== true) return null;
+    const message = `无效的令牌 (request id: ${requestId})`;
+    return { status: 401, body: { error: { message, type: "one_api_error" } } };
+  }
 }
 
-function selectRows(rows: readonly BookedRow[], query: URLSearchParams): BookedRow[] {
-  const type = numberIn(query, ["type"], 0);
-  const start = numberIn(query, ["start_timestamp"], 0);
-  const end = numberIn(query, ["end_timestamp"], 0);
-  const token = query.get("token_name") ?? "";
-  const model = query.get("model_name") ?? "";
-  return rows
-    .filter((row) => {
-      const at = Math.floor(row.createdAt / 1000);
-      return (
-        row.type !== "refund" &&
-        (type === 0 || TYPES[row.type] === type) &&
-        (start === 0 || at >= start) &&
-        (end === 0 || at <= end) &&
-        (token === "" || row.key?.name === token) &&
-        (model === "" || row.use?.model === model)
-      );
-    })
-    .reverse();
+/** Pages count from 0, have ten items whatever the request asks for, and no total. */
+function page<T>({ query }: Call, all: readonly T[]): T[] {
+  const start = numberIn(query, "p", 0) * PAGE_SIZE;
+  return all.slice(start, start + PAGE_SIZE);
 }
 
-/** Whose key it was is told by its name alone, and the cache by nothing. */
-function rowShape({ type, createdAt, key, use, requestId, multiplier }: BookedRow): object {
+/** A row has the name of its key but not its id, and nothing about the cache. */
+function rowShape({ type, createdAt, key, use, requestId }: Row): object {
   const { input = 0, cacheRead = 0, cacheWrite = 0, output = 0, dollars = 0, duration = 900 } = use ?? {};
   return {
     id: 0,
-    user_id: Number(LOGIN.user),
-    created_at: Math.floor(createdAt / 1000),
+    user_id: 7,
+    created_at: seconds(createdAt),
     type: TYPES[type],
-    content:
-      type === "use" ? `倍率：1.50 × ${multiplier.toFixed(2)} × 4.00` : "通过兑换码充值 ＄10.000000 额度",
+    content: type === "use" ? "倍率：1.50 × 1.00 × 4.00" : "通过兑换码充值 ＄10.000000 额度",
     username: "owner",
     token_name: key?.name ?? "",
     model_name: use?.model ?? "",
@@ -194,26 +122,66 @@ function rowShape({ type, createdAt, key, use, requestId, multiplier }: BookedRo
     request_id: requestId,
     elapsed_time: use === null ? 0 : duration,
     is_stream: use?.stream ?? false,
-    system_prompt_reset: false,
   };
 }
 
-/** The whole key, though without its `sk-`; and no group, which is the account's. */
-function keyShape(key: BookedKey): object {
+/** The numbers that a console has for the types of its rows. */
+export type RowTypes = Partial<Record<RowType, number>>;
+
+/** The rows that a query of GET /api/log/self asks for, newest first. Its times are whole seconds, both inclusive. */
+export function selectRows(rows: readonly Row[], query: URLSearchParams, types: RowTypes): Row[] {
+  const type = numberIn(query, "type", 0);
+  const start = numberIn(query, "start_timestamp", 0);
+  const end = numberIn(query, "end_timestamp", 0) || Number.MAX_SAFE_INTEGER;
+  return rows
+    .filter((row) => {
+      const at = seconds(row.createdAt);
+      return (type === 0 || types[row.type] === type) && at >= start && at <= end;
+    })
+    .reverse();
+}
+
+/** The whole key, but without its `sk-`. */
+export function keyShape(key: AccountKey): object {
   const used = Math.round(key.usedDollars * QUOTA_PER_UNIT);
   return {
     id: key.id,
-    user_id: Number(LOGIN.user),
+    user_id: 7,
     key: key.key.replace(/^sk-/, ""),
+    // Expired and exhausted keys have status 1 too.
     status: key.disabled === true ? 2 : 1,
     name: key.name,
-    created_time: Math.floor(key.createdAt / 1000),
-    accessed_time: Math.floor((key.lastUsedAt ?? key.createdAt) / 1000),
-    expired_time: key.expiresAt === undefined ? -1 : Math.floor(key.expiresAt / 1000),
+    created_time: seconds(key.createdAt),
+    accessed_time: seconds(key.lastUsedAt ?? key.createdAt),
+    expired_time: -1,
     remain_quota: Math.round((key.quota ?? 0) * QUOTA_PER_UNIT) - used,
     unlimited_quota: key.quota === undefined,
     used_quota: used,
-    models: "",
-    subnet: "",
   };
+}
+
+export function ok(data: unknown): Reply {
+  return { status: 200, body: { success: true, message: "", data } };
+}
+
+export function invalidUrl({ method, path }: Call): Reply {
+  if (!/^\/(?:v1|api)(?:\/|$)/.test(path)) return INDEX_HTML;
+  const error = { message: `Invalid URL (${method} ${path})`, type: "invalid_request_error" };
+  return { status: 404, body: { error } };
+}
+
+export function seconds(milliseconds: number): number {
+  return Math.floor(milliseconds / 1000);
+}
+
+/** new-api and one-api ignore what follows the first hyphen after `sk-`, and accept a key without `sk-`. */
+export function cutKey(sent: string): string {
+  return `sk-${sent.replace(/^sk-/, "").split("-")[0]}`;
+}
+
+/** UTC to the second, nine digits of nanoseconds, what new-api adds, and eight random digits. */
+export function oneApiRequestId(at: number, added = ""): string {
+  const time = new Date(at).toISOString().replace(/\D/g, "").slice(0, 14);
+  const nanoseconds = String((at % 1000) * 1_000_000 + randomInt(1_000_000)).padStart(9, "0");
+  return `${time}${nanoseconds}${added}${randomBytes(4).toString("hex")}`;
 }

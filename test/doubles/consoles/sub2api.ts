@@ -1,179 +1,302 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import type { Test } from "tap";
-import type { Book, BookedKey } from "./book.ts";
-import type { ConsoleDouble, DoubleOptions } from "./console-double.ts";
 import {
-  exhausted,
-  expired,
+  type AccountKey,
+  type Call,
+  ConsoleDouble,
+  type DoubleOptions,
+  type Group,
   INDEX_HTML,
-  type Kind,
-  type KindMeans,
   LOGIN,
   numberIn,
-  type Question,
   type Reply,
-  shownIn,
-} from "./kind.ts";
-import { fixedWindow, noLimit } from "./rate-limit.ts";
-import { startDouble } from "./server.ts";
-import { groupShape, keyShape, rowShape, SERVER_ZONE, selectRows, timeText } from "./sub2api-rows.ts";
-import { createSessions, failure, flat, type SessionOptions, success, tooMany } from "./sub2api-sessions.ts";
+  type Row,
+} from "./console-double.ts";
 
-export interface Sub2apiOptions extends DoubleOptions, SessionOptions {
-  /**
-   * 0.1.179: the default. 0.1.106: rows have ids that nobody is handed, and no panel limits. 0.1.27: pages of 100 at most,
-   * and the id is that of the service behind, in x-request-id.
-   */
-  readonly version?: "0.1.179" | "0.1.106" | "0.1.27";
-}
-
-export interface Sub2apiDouble extends ConsoleDouble {
-  /** A refresh token as a person would copy it out of a browser. */
-  refreshToken(): string;
+export interface Sub2apiOptions extends DoubleOptions {
+  /** false: rows have ids that no response carries, as in version 0.1.106. Default true. */
+  readonly handsOutIds?: boolean;
+  /** A login needs a second factor. */
+  readonly secondFactor?: boolean;
+  /** A login needs a browser. */
+  readonly captcha?: boolean;
 }
 
 export async function startSub2api(t: Test, options: Sub2apiOptions = {}): Promise<Sub2apiDouble> {
-  let open = (): string => "";
-  const double = await startDouble(t, options, (means) => {
-    const built = createSub2api(means, options);
-    open = built.open;
-    return built.kind;
-  });
-  // Not spread: its turnable parts are accessors.
-  return Object.assign(double, { refreshToken: () => open() });
+  const double = new Sub2apiDouble(options);
+  await double.listen(t);
+  return double;
 }
 
-const API = "/api/v1";
+const ACCESS_SECONDS = 3600;
+/** A larger page size is not cut to this but ignored. */
+const MAX_PAGE_SIZE = 1000;
+const DEFAULT_PAGE_SIZE = 20;
+/** The server is in Shanghai, and its times have that offset. */
+const UTC_OFFSET_MS = 8 * 60 * 60_000;
 /** Below these a wrong path is a plain 404; anywhere else it is the web page. */
-const NO_PAGE = /^\/(?:api|v1|v1beta|backend-api|antigravity|setup|images|videos)\/|^\/responses(?:\/|$)/;
+const NO_PAGE = /^\/(?:api|v1)\//;
 
-function createSub2api(means: KindMeans, options: Sub2apiOptions): { kind: Kind; open: () => string } {
-  const { book, now } = means;
-  const version = options.version ?? "0.1.179";
-  const sessions = createSessions(options, now, means.limits);
-  const panel = createPanel(means.limits && version === "0.1.179", now);
-  const paged = (question: Question, all: readonly unknown[], shape: (item: never) => object) =>
-    page(question, all, shape as (item: unknown) => object, version === "0.1.27" ? 100 : 1000);
+interface Session {
+  /** When the access token expires. */
+  until: number;
+  /** Another User-Agent ends the session. */
+  readonly agent: string;
+  revoked: boolean;
+}
 
-  function console(question: Question): Reply | null {
-    if (question.path.startsWith("/v1/")) return keyOnly(question, book, now(), version);
-    const about = sessions.serve(question);
-    if (about !== null) return about;
-    const path = question.path.slice(API.length);
-    if (path === "/settings/public") return success(publicSettings(version));
-    const routes: Record<string, () => Reply> = {
-      "/auth/me": () => success(me(book)),
-      "/groups/available": () => success(book.groups.map(groupShape)),
-      "/groups/rates": () => success({}),
-      "/keys": () =>
-        paged(question, [...book.keys].reverse(), (key: BookedKey) => keyShape(key, book, now())),
-      "/usage": () => listUsage(question),
-      "/usage/errors": () => failure(403, "Error requests view is disabled"),
-    };
-    const route = routes[path] ?? (/^\/usage\/\d+$/.test(path) ? () => showUsage(path) : undefined);
-    if (route === undefined || question.method !== "GET") return null;
-    return sessions.check(question) ?? panel(path) ?? route();
+export class Sub2apiDouble extends ConsoleDouble {
+  readonly kind = "sub2api";
+  private readonly options: Sub2apiOptions;
+  /** By access token. */
+  private readonly sessions = new Map<string, Session>();
+  /** Each works once. */
+  private readonly refreshTokens = new Set<string>();
+  /** Logins that wait for their second factor. */
+  private readonly temporaryTokens = new Set<string>();
+
+  constructor(options: Sub2apiOptions) {
+    super(options);
+    this.options = options;
   }
 
-  function listUsage(question: Question): Reply {
-    const keyId = question.query.get("api_key_id");
-    if (keyId && !book.keys.some(({ id }) => String(id) === keyId)) {
-      return failure(403, "Not authorized to access this API key's usage records");
+  /** A new refresh token, as a person would copy it out of a browser. */
+  refreshToken(): string {
+    const token = `rt_${randomBytes(32).toString("hex")}`;
+    this.refreshTokens.add(token);
+    return token;
+  }
+
+  /** access: access tokens expire now. all: refresh tokens stop working too. */
+  endSessions(which: "access" | "all"): void {
+    for (const session of this.sessions.values()) {
+      session.until = 0;
+      if (which === "all") session.revoked = true;
     }
-    const rows = selectRows(book.rows, question.query);
-    if (typeof rows === "string") return failure(400, rows);
-    return paged(question, rows, (row: (typeof rows)[number]) => rowShape(row, book, now()));
+    if (which === "all") this.refreshTokens.clear();
   }
 
-  function showUsage(path: string): Reply {
-    const row = book.rows.find(({ id }) => path === `/usage/${id}`);
-    return row === undefined ? failure(404, "usage log not found") : success(rowShape(row, book, now()));
+  protected loginConfig(): string[] {
+    const isByHand = this.options.secondFactor === true || this.options.captcha === true;
+    const password = isByHand ? "" : `, password: ${LOGIN.password}`;
+    return [`login: { email: ${LOGIN.email}${password} }`];
   }
 
-  const kind: Kind = {
-    kind: "sub2api",
-    config: [
-      `login: { email: ${LOGIN.email}${options.secondFactor || options.captcha ? "" : `, password: ${LOGIN.password}`} }`,
-    ],
-    login: LOGIN,
-    listsErrors: false,
-    others: [],
-    keyText: (shown) => shown,
-    isConsole: (path) => path.startsWith("/api/") || path === "/v1/usage" || path === "/v1/sub2api/billing",
-    console,
-    refuse(how) {
-      if (how === "401") return flat(401, "TOKEN_REVOKED", "Token has been revoked");
-      if (how === "429") return tooMany(30);
-      return how === "500" ? failure(500, "internal error") : success("nothing");
-    },
-    elsewhere: ({ path }) =>
-      NO_PAGE.test(path)
-        ? { status: 404, headers: { "content-type": "text/plain" }, body: "404 page not found" }
-        : INDEX_HTML,
-    ids(_stream, own) {
-      if (version === "0.1.27") {
-        const upstream = own ?? `req_${randomBytes(12).toString("hex")}`;
-        return { own: upstream, handed: upstream, upstream: null };
-      }
-      const uuid = own ?? randomUUID();
-      return { own: `client:${uuid}`, handed: version === "0.1.179" ? uuid : "", upstream: null };
-    },
-    headers({ handed }, { path, headers }) {
-      if (version === "0.1.27") return path.startsWith("/v1/") ? { "x-request-id": handed } : {};
-      // What the client says of itself is said back, and is in no row.
-      const said = headers["x-request-id"];
-      const echoed = { "x-request-id": typeof said === "string" && said !== "" ? said : randomUUID() };
-      return handed === "" || !path.startsWith("/v1/")
-        ? echoed
-        : { ...echoed, "x-client-request-id": handed };
-    },
-    serves: (method, path) =>
-      method === "GET"
-        ? path === "/v1/models"
-        : ["/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens"].includes(path),
-    refuseKey: (key, shown) => refuseKey(key, shown, now()),
-    failure: (status, path) => ({
-      status,
-      body: {
-        ...(path.startsWith("/v1/messages") ? { type: "error" } : {}),
-        error: { type: "api_error", message: "Upstream request failed" },
-      },
-    }),
-    models: () => ({
-      object: "list",
-      data: [
-        {
-          id: "claude-sonnet-4-5",
-          type: "model",
-          display_name: "Claude Sonnet 4.5",
-          created_at: timeText(0),
-        },
-      ],
-    }),
-    endSessions: sessions.end,
-  };
-  return { kind, open: sessions.open };
+  protected answerConsole(call: Call): Reply | null {
+    switch (`${call.method} ${call.path}`) {
+      case "POST /api/v1/auth/login":
+        return this.logIn(call);
+      case "POST /api/v1/auth/login/2fa":
+        return this.checkSecondFactor(call);
+      case "POST /api/v1/auth/refresh":
+        return this.refresh(call);
+      case "GET /api/v1/settings/public":
+        return success({ site_name: "Gateway", api_base_url: "", version: "0.1.179" });
+    }
+    const answer = this.answerAccount(call);
+    // An unknown path is a 404, with or without a session.
+    if (answer === null) return null;
+    return this.refuseSession(call) ?? answer;
+  }
+
+  private logIn(call: Call): Reply {
+    if (this.options.captcha === true) {
+      return failure(400, "turnstile verification failed", "TURNSTILE_VERIFICATION_FAILED");
+    }
+    const { email, password } = call.body;
+    if (email !== LOGIN.email || password !== LOGIN.password) {
+      return failure(401, "invalid email or password", "INVALID_CREDENTIALS");
+    }
+    if (this.options.secondFactor !== true) return this.openSession(call);
+    const token = randomBytes(16).toString("hex");
+    this.temporaryTokens.add(token);
+    return success({ requires_2fa: true, temp_token: token, user_email_masked: "o***@gateway.example" });
+  }
+
+  private checkSecondFactor(call: Call): Reply {
+    const token = String(call.body.temp_token);
+    if (!this.temporaryTokens.has(token)) return failure(400, "Invalid or expired 2FA session");
+    if (call.body.totp_code !== LOGIN.code) return failure(400, "invalid totp code", "TOTP_INVALID_CODE");
+    this.temporaryTokens.delete(token);
+    return this.openSession(call);
+  }
+
+  private refresh(call: Call): Reply {
+    const isKnown = this.refreshTokens.delete(String(call.body.refresh_token));
+    return isKnown ? this.openSession(call) : failure(401, "invalid refresh token", "REFRESH_TOKEN_INVALID");
+  }
+
+  private openSession({ headers }: Call): Reply {
+    const token = `eyJhbGciOiJIUzI1NiJ9.${randomBytes(48).toString("base64url")}`;
+    const until = this.now() + ACCESS_SECONDS * 1000;
+    this.sessions.set(token, { until, agent: headers["user-agent"] ?? "", revoked: false });
+    return success({
+      access_token: token,
+      refresh_token: this.refreshToken(),
+      expires_in: ACCESS_SECONDS,
+      token_type: "Bearer",
+    });
+  }
+
+  /** null: the request belongs to a session. */
+  private refuseSession({ headers }: Call): Reply | null {
+    const header = headers.authorization;
+    if (header === undefined) return refusal(401, "UNAUTHORIZED", "Authorization header is required");
+    const session = this.sessions.get(header.replace(/^Bearer /, ""));
+    if (session === undefined) return refusal(401, "INVALID_TOKEN", "Invalid token");
+    if (session.revoked) return refusal(401, "TOKEN_REVOKED", "Token has been revoked");
+    if (session.until <= this.now()) return refusal(401, "TOKEN_EXPIRED", "Token has expired");
+    if (session.agent === headers["user-agent"]) return null;
+    session.revoked = true;
+    return refusal(401, "SESSION_BINDING_MISMATCH", "Session environment changed, please log in again");
+  }
+
+  private answerAccount(call: Call): Reply | null {
+    switch (call.path) {
+      case "/api/v1/auth/me":
+        return success({ id: 7, email: LOGIN.email, balance: this.balance, status: "active" });
+      case "/api/v1/groups/rates":
+        return success({});
+      case "/api/v1/keys":
+        return page(call, this.keys.toReversed(), (key) => this.keyShape(key));
+      case "/api/v1/usage":
+        return page(call, this.sortedRows(call.query), (row) => this.rowShape(row));
+      default:
+        return null;
+    }
+  }
+
+  /** Newest first: by time, unless the query asks for another order. */
+  private sortedRows(query: URLSearchParams): Row[] {
+    if (query.get("sort_by") === "id") return this.rows.toReversed();
+    return this.rows.toSorted((a, b) => b.createdAt - a.createdAt || b.id - a.id);
+  }
+
+  /** With the whole key. */
+  private keyShape(key: AccountKey): object {
+    const group = this.groupOf(key);
+    return {
+      id: key.id,
+      user_id: 7,
+      key: key.key,
+      name: key.name,
+      group_id: group.id,
+      status: keyStatus(key),
+      last_used_at: key.lastUsedAt === null ? null : timeText(key.lastUsedAt),
+      quota: key.quota ?? 0,
+      quota_used: key.usedDollars,
+      expires_at: null,
+      created_at: timeText(key.createdAt),
+      rate_limit_5h: 0,
+      rate_limit_1d: key.quota === undefined ? 0 : 20,
+      rate_limit_7d: 0,
+      usage_5h: 0,
+      usage_1d: key.quota === undefined ? 0 : key.usedDollars,
+      usage_7d: 0,
+      group: groupShape(group),
+    };
+  }
+
+  private rowShape({ id, createdAt, key, use, requestId, multiplier, listDollars }: Row): object {
+    if (key === null || use === null) throw new Error("sub2api lists nothing but usage");
+    const group = this.groupOf(key);
+    const endpoint = use.endpoint ?? "/v1/chat/completions";
+    return {
+      id,
+      user_id: 7,
+      api_key_id: key.id,
+      request_id: requestId,
+      model: use.model,
+      inbound_endpoint: endpoint,
+      upstream_endpoint: endpoint,
+      group_id: group.id,
+      input_tokens: use.input,
+      output_tokens: use.output,
+      cache_creation_tokens: use.cacheWrite ?? 0,
+      cache_read_tokens: use.cacheRead ?? 0,
+      total_cost: listDollars,
+      actual_cost: use.dollars,
+      rate_multiplier: multiplier,
+      request_type: use.stream ? "stream" : "sync",
+      stream: use.stream,
+      openai_ws_mode: false,
+      duration_ms: use.duration ?? 900,
+      user_agent: "claude-cli/2.0",
+      ...(use.ip === undefined ? {} : { ip_address: use.ip }),
+      created_at: timeText(createdAt),
+      user: { id: 7, email: LOGIN.email },
+      api_key: this.keyShape(key),
+      group: groupShape(group),
+    };
+  }
+
+  protected faultReply(fault: "401" | "429" | "500" | "data"): Reply {
+    switch (fault) {
+      case "401":
+        return refusal(401, "TOKEN_REVOKED", "Token has been revoked");
+      case "429":
+        return {
+          ...refusal(429, "RATE_LIMITED", "Too many requests, please slow down and try again later"),
+          headers: { "retry-after": "30" },
+        };
+      case "500":
+        return failure(500, "internal error");
+      case "data":
+        return success("nothing");
+    }
+  }
+
+  protected notFound({ path }: Call): Reply {
+    if (!NO_PAGE.test(path)) return INDEX_HTML;
+    return { status: 404, headers: { "content-type": "text/plain" }, body: "404 page not found" };
+  }
+
+  protected newRequestId(): string {
+    return randomUUID();
+  }
+
+  protected override rowRequestId(requestId: string): string {
+    return `client:${requestId}`;
+  }
+
+  protected responseHeaders(requestId: string, { path, headers }: Call): Record<string, string> {
+    // The client's own id comes back, and is in no row.
+    const own = { "x-request-id": String(headers["x-request-id"] ?? randomUUID()) };
+    const isHandedOut = path.startsWith("/v1/") && this.options.handsOutIds !== false;
+    return isHandedOut ? { ...own, "x-client-request-id": requestId } : own;
+  }
+
+  protected refuseKey(key: AccountKey | null): Reply | null {
+    if (key === null) return refusal(401, "INVALID_API_KEY", "Invalid API key");
+    switch (keyStatus(key)) {
+      case "disabled":
+        return refusal(401, "API_KEY_DISABLED", "API key is disabled");
+      case "quota_exhausted":
+        return refusal(429, "API_KEY_QUOTA_EXHAUSTED", "API key 额度已用完");
+      case "active":
+        return null;
+    }
+  }
 }
 
-function createPanel(limits: boolean, now: () => number): (path: string) => Reply | null {
-  const all = limits ? fixedWindow(240, 60) : noLimit;
-  const heavy = limits ? fixedWindow(60, 60) : noLimit;
-  return (path) => {
-    const wait = all(now()) || (path.startsWith("/usage") ? heavy(now()) : 0);
-    return wait === 0 ? null : tooMany(wait);
-  };
+function success(data: unknown): Reply {
+  return { status: 200, body: { code: 0, message: "success", data } };
 }
 
-/** A size beyond the most is not cut to it: it is as if none had been asked for. */
-function page(
-  { query }: Question,
-  all: readonly unknown[],
-  shape: (item: unknown) => object,
-  most: number,
-): Reply {
-  const number = Math.max(1, numberIn(query, ["page"], 1));
-  const wanted = numberIn(query, ["page_size", "limit"], 20);
-  const size = wanted >= 1 && wanted <= most ? wanted : 20;
+/** From a handler: the code is a number. */
+function failure(status: number, message: string, reason?: string): Reply {
+  return { status, body: { code: status, message, ...(reason === undefined ? {} : { reason }) } };
+}
+
+/** From the middleware before the handlers: the code is a word. */
+function refusal(status: number, code: string, message: string): Reply {
+  return { status, body: { code, message } };
+}
+
+function page<T>({ query }: Call, all: readonly T[], shape: (item: T) => object): Reply {
+  const number = Math.max(1, numberIn(query, "page", 1));
+  const wanted = numberIn(query, "page_size", DEFAULT_PAGE_SIZE);
+  const size = wanted >= 1 && wanted <= MAX_PAGE_SIZE ? wanted : DEFAULT_PAGE_SIZE;
   return success({
     items: all.slice((number - 1) * size, number * size).map(shape),
     total: all.length,
@@ -183,55 +306,16 @@ function page(
   });
 }
 
-function me({ balance }: Book): object {
-  const { email } = LOGIN;
-  return { id: 7, email, username: "owner", role: "user", balance, concurrency: 5, status: "active" };
+function keyStatus(key: AccountKey): "disabled" | "quota_exhausted" | "active" {
+  if (key.disabled === true) return "disabled";
+  return key.quota !== undefined && key.usedDollars >= key.quota ? "quota_exhausted" : "active";
 }
 
-function publicSettings(version: string): object {
-  return { site_name: "Gateway", api_base_url: "", version, hide_ccs_import_button: false };
+function groupShape({ id, name, multiplier }: Group): object {
+  return { id, name, platform: "anthropic", rate_multiplier: multiplier, status: "active" };
 }
 
-function refuseKey(key: BookedKey | null, shown: string, now: number): Reply | null {
-  const where = "Authorization header (Bearer scheme), x-api-key header, or x-goog-api-key header";
-  if (shown === "") return flat(401, "API_KEY_REQUIRED", `API key is required in ${where}`);
-  if (key === null) return flat(401, "INVALID_API_KEY", "Invalid API key");
-  if (key.disabled === true) return flat(401, "API_KEY_DISABLED", "API key is disabled");
-  if (expired(key, now)) return flat(403, "API_KEY_EXPIRED", "API key 已过期");
-  return exhausted(key) ? flat(429, "API_KEY_QUOTA_EXHAUSTED", "API key 额度已用完") : null;
-}
-
-/** What the key alone may ask: totals, never rows, and without the envelope. */
-function keyOnly({ path, headers }: Question, book: Book, now: number, version: string): Reply | null {
-  if (path === "/v1/sub2api/billing" && version !== "0.1.179") return null;
-  const shown = shownIn(headers);
-  const key = book.find(shown);
-  if (key === null || key.disabled === true) return refuseKey(key, shown, now);
-  const rate = book.groups.find(({ name }) => name === key.group)?.multiplier ?? 1;
-  if (path === "/v1/sub2api/billing") {
-    return {
-      status: 200,
-      body: {
-        object: "sub2api.key_billing",
-        schema_version: 1,
-        billing_scope: "token",
-        group_rate_multiplier: rate,
-        resolved_rate_multiplier: rate,
-        peak_rate_enabled: false,
-        effective_rate_multiplier: rate,
-        timezone: SERVER_ZONE,
-        observed_at: timeText(now),
-      },
-    };
-  }
-  const remaining = key.quota === undefined ? book.balance : key.quota - key.usedDollars;
-  const body = { isValid: true, remaining, unit: "USD" };
-  if (key.quota === undefined) {
-    return {
-      status: 200,
-      body: { mode: "unrestricted", planName: "钱包余额", balance: book.balance, ...body },
-    };
-  }
-  const quota = { limit: key.quota, used: key.usedDollars, remaining, unit: "USD" };
-  return { status: 200, body: { mode: "quota_limited", status: "active", quota, ...body } };
+/** RFC 3339 with an offset and microseconds, as Go writes what PostgreSQL keeps. */
+function timeText(at: number): string {
+  return new Date(at + UTC_OFFSET_MS).toISOString().replace(/\.(\d{3})Z$/, ".$1417+08:00");
 }
