@@ -1,4 +1,3 @@
-import { once } from "node:events";
 import {
   createServer,
   type IncomingHttpHeaders,
@@ -9,7 +8,7 @@ import {
 import type { AddressInfo } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import type { Test } from "tap";
-import { answerParts } from "./answers.ts";
+import { hasTest, sendAnswer, testNumber, upstreamError, useOf } from "./gateway.ts";
 
 export interface DoubleOptions {
   readonly now?: () => number;
@@ -390,18 +389,6 @@ export abstract class ConsoleDouble {
     }
   }
 
-  /*
-   * Headers of a request to the gateway say what becomes of it:
-   * x-test-input, -output, -cache-read, -cache-write   tokens in the answer and in the row; default 12, 5, 0, 0
-   * x-test-row-output              output tokens of the row, where they differ from the answer's
-   * x-test-dollars, -list-dollars  money of the row; default by the tokens
-   * x-test-no-row                  the console never lists it
-   * x-test-errors                  so many failed attempts come before the one that succeeds
-   * x-test-status                  it fails with this status and is not billed
-   * x-test-hang-before-headers     no response; billed when the client leaves
-   * x-test-hang-in-body            headers and the first part, then nothing; billed when the client leaves
-   * x-test-pieces                  so many deltas before it hangs
-   */
   private async serveGateway(call: Call, res: ServerResponse): Promise<void> {
     const requestId = this.newRequestId();
     const headers = this.responseHeaders(requestId, call);
@@ -432,70 +419,6 @@ export abstract class ConsoleDouble {
       if (!hasTest(call, "no-row")) this.bill({ ...use, output, duration });
     });
   }
-}
-
-function useOf(call: Call, key: AccountKey, multiplier: number, requestId: string): Use {
-  const input = testNumber(call, "input") ?? 12;
-  const output = testNumber(call, "output") ?? 5;
-  const cacheRead = testNumber(call, "cache-read") ?? 0;
-  const cacheWrite = testNumber(call, "cache-write") ?? 0;
-  const priced = (input * 3 + cacheRead * 0.3 + cacheWrite * 3.75 + output * 15) / 1_000_000;
-  const listDollars = testNumber(call, "list-dollars") ?? priced;
-  return {
-    key: key.key,
-    model: String(call.body.model ?? ""),
-    stream: call.body.stream === true,
-    input,
-    cacheRead,
-    cacheWrite,
-    output,
-    dollars: testNumber(call, "dollars") ?? listDollars * multiplier,
-    listDollars,
-    requestId,
-    errors: testNumber(call, "errors") ?? 0,
-    endpoint: call.path,
-  };
-}
-
-async function sendAnswer(
-  call: Call,
-  use: Use,
-  res: ServerResponse,
-  headers: Record<string, string>,
-  bill: () => void,
-): Promise<void> {
-  const closed = once(res, "close");
-  if (hasTest(call, "hang-before-headers")) {
-    await closed;
-    return bill();
-  }
-  const parts = answerParts(call.path, use);
-  res.writeHead(200, { "content-type": use.stream ? "text/event-stream" : "application/json", ...headers });
-  if (hasTest(call, "hang-in-body")) {
-    res.write(use.stream ? parts[0] : parts[0]?.slice(0, 10));
-    const delta = parts.find((part) => /"delta":\{("type":"text_delta"|"content")/.test(part)) ?? "";
-    res.write(delta.repeat(testNumber(call, "pieces") ?? 0));
-    await closed;
-    return bill();
-  }
-  const last = parts.pop() ?? "";
-  for (const part of parts) res.write(part);
-  // Before the last byte, so that a client that read the whole answer finds the row.
-  bill();
-  res.end(last);
-}
-
-function upstreamError(status: number, path: string): Reply {
-  const error = { type: "api_error", message: `bad response status code ${status}` };
-  return { status, body: path.startsWith("/v1/messages") ? { type: "error", error } : { error } };
-}
-
-function hasTest(call: Call, name: string): boolean {
-  return call.headers[`x-test-${name}`] !== undefined;
-}
-
-function testNumber(call: Call, name: string): number | null {
-  return hasTest(call, name) ? Number(call.headers[`x-test-${name}`]) : null;
 }
 
 /** The key, or the console's credential, that a request carries. */
