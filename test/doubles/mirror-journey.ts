@@ -1,12 +1,12 @@
 import { randomBytes } from "node:crypto";
-import { request } from "node:http";
+import { type ClientRequest, request } from "node:http";
 import type { Test } from "tap";
 import { askDaemon } from "../../src/control/client.ts";
 import type { Status } from "../../src/control/status.ts";
 import type { KeysAnswer } from "../../src/mirror/report/console-keys.ts";
 import type { ComparedRow, ConsoleStatus, MirrorReport } from "../../src/mirror/report/shape.ts";
 import { heldClock } from "../keys/held-clock.ts";
-import type { ConsoleDouble, DoubleOptions, Use } from "./consoles/console-double.ts";
+import type { ConsoleDouble, Use } from "./consoles/console-double.ts";
 import { type ConsoleName, startConsole } from "./consoles/start-console.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "./daemon-under-test.ts";
 import { until } from "./until.ts";
@@ -15,7 +15,7 @@ export const MINUTE = 60_000;
 export const HOUR = 60 * MINUTE;
 export const DAY = 24 * HOUR;
 
-/** A key as every kind of console takes it: nothing but letters and digits behind its `sk-`. */
+/** A key as every kind of console accepts it: only letters and digits after its `sk-`. */
 export function consoleKey(): string {
   return `sk-${randomBytes(24).toString("hex")}`;
 }
@@ -24,9 +24,7 @@ export function fingerprint(key: string): string {
   return `…${key.slice(-4)}`;
 }
 
-export type HeldClock = ReturnType<typeof heldClock>;
-
-/** A tool of the journey: what it holds, and what it says to the daemon. */
+/** A tool of the journey: the key that the daemon holds for it, and the token that it sends to the daemon. */
 export interface Caller {
   readonly name: string;
   readonly key: string;
@@ -34,18 +32,12 @@ export interface Caller {
   readonly hash: string;
 }
 
-export interface Answered {
-  readonly status: number;
-  readonly text: string;
-  readonly headers: Headers;
-  /** Of our record. */
-  readonly id: string;
-}
+export type Callers = Readonly<Record<string, Caller>>;
 
 export interface ConfigOptions {
   /** Settings of each tool in YAML's flow style, such as `keys_elsewhere: true`. Default: one tool, codex, with none. */
   readonly tools?: Readonly<Record<string, string>>;
-  /** Below `console:`; default what the double says. */
+  /** Lines below `console:`. Default: the double's. Empty: the gateway has no console. */
   readonly console?: readonly string[];
   /** Lines of the gateway. */
   readonly gateway?: readonly string[];
@@ -54,28 +46,33 @@ export interface ConfigOptions {
 }
 
 export interface JourneyOptions extends ConfigOptions {
-  readonly double?: DoubleOptions;
-  /** Does what it likes with the console before the daemon starts. */
-  readonly before?: (console: ConsoleDouble, callers: Readonly<Record<string, Caller>>) => void;
+  /** Prepares the console before the daemon starts. */
+  readonly before?: (console: ConsoleDouble, callers: Callers) => void;
+  /** For a second start: the home and the callers of the first. */
   readonly home?: string;
-  readonly env?: NodeJS.ProcessEnv;
+  readonly callers?: Callers;
 }
 
-/** A daemon between tools and a console's gateway, on a clock that moves only when the test says so. */
+/** A daemon between tools and a console's gateway, on a clock that moves only when the test moves it. */
 export interface MirrorJourney extends DaemonUnderTest {
   readonly console: ConsoleDouble;
-  readonly clock: HeldClock;
+  readonly clock: ReturnType<typeof heldClock>;
   readonly codex: Caller;
-  readonly callers: Readonly<Record<string, Caller>>;
+  readonly callers: Callers;
   caller(tool: string): Caller;
+  /** The text of config.yaml, with other options if given. */
   config(options?: ConfigOptions): string;
-  /** One request that passes the daemon, read to its end. */
+  /** Saves config.yaml, and waits until the daemon uses it. */
+  edit(text: string): Promise<void>;
+  /** A second daemon with the same options in the same home, after this one has stopped. */
+  startAgain(): Promise<MirrorJourney>;
+  /** One request through the daemon, read to its end. */
   ask(headers?: Readonly<Record<string, string>>, more?: AskOptions): Promise<Answered>;
-  /** One that did not. */
+  /** One request past the daemon. */
   elsewhere(use?: Partial<Use>): void;
-  /** Reads the console through, from now, and answers how it is then. */
+  /** Reads the console now. Returns its status afterwards. */
   sync(): Promise<ConsoleStatus>;
-  /** Waits for what runs. */
+  /** Waits until no sync is in flight. */
   idle(): Promise<ConsoleStatus>;
   mirror(): Promise<MirrorReport>;
   status(): Promise<Status>;
@@ -84,7 +81,7 @@ export interface MirrorJourney extends DaemonUnderTest {
   compared(what: string): Promise<ComparedRow>;
   ack(): Promise<number>;
   control<T>(method: "GET" | "POST", path: string, body?: unknown): Promise<T>;
-  /** Log lines with this in their message. */
+  /** Log lines whose message matches. */
   logged(words: RegExp): Record<string, unknown>[];
 }
 
@@ -96,113 +93,82 @@ export interface AskOptions {
   readonly method?: string;
 }
 
+export interface Answered {
+  readonly status: number;
+  readonly text: string;
+  readonly headers: Headers;
+  /** Of our record. */
+  readonly id: string;
+}
+
 export async function startJourney(
   t: Test,
   name: ConsoleName,
   options: JourneyOptions = {},
 ): Promise<MirrorJourney> {
   const clock = heldClock();
-  const console = await startConsole(t, name, { now: clock.now, ...options.double });
+  const console = await startConsole(t, name, { now: clock.now });
   return startBeside(t, console, clock, options);
 }
 
-/** The same with a console that runs already, such as for a second start in the same home. */
+/** The same with a console that runs already. */
 export async function startBeside(
   t: Test,
   console: ConsoleDouble,
-  clock: HeldClock,
-  options: JourneyOptions & { readonly callers?: Readonly<Record<string, Caller>> } = {},
+  clock: MirrorJourney["clock"],
+  options: JourneyOptions = {},
 ): Promise<MirrorJourney> {
   const { callers, config } = configFor(console, options);
-  if (options.callers === undefined)
+  if (options.callers === undefined) {
     for (const { name, key } of Object.values(callers)) console.addKey({ name, key });
-  options.before?.(console, callers);
-  const under = await startUnderTest(t, config(), {
-    clock,
-    ...(options.home === undefined ? {} : { home: options.home }),
-    ...(options.env === undefined ? {} : { env: options.env }),
-  });
-  return { ...under, ...journeyOn(under, console, clock, callers), config };
-}
+    options.before?.(console, callers);
+  }
+  const home = options.home === undefined ? {} : { home: options.home };
+  const under = await startUnderTest(t, config(), { clock, ...home });
 
-/** Keys and tokens for the tools, and the file that names them. */
-export function configFor(
-  console: ConsoleDouble,
-  options: ConfigOptions & { readonly callers?: Readonly<Record<string, Caller>> },
-): { callers: Readonly<Record<string, Caller>>; config: (now?: ConfigOptions) => string } {
-  const made = Object.keys(options.tools ?? { codex: "" }).map((name): [string, Caller] => {
-    return [name, { name, key: consoleKey(), ...freshToken() }];
-  });
-  const callers = options.callers ?? Object.fromEntries(made);
-  const config = (now: ConfigOptions = {}): string => {
-    const {
-      tools = { codex: "" },
-      gateway = [],
-      more = [],
-      console: lines = console.config,
-    } = {
-      ...options,
-      ...now,
-    };
-    return [
-      "gateways:",
-      "  main:",
-      `    base_url: ${console.url}/v1`,
-      ...gateway.map((line) => `    ${line}`),
-      "    console:",
-      ...lines.map((line) => `      ${line}`),
-      "tools:",
-      ...Object.entries(tools).map(([name, settings]) => {
-        const key = /\bkey:/.test(settings) ? [] : [`key: ${callers[name]?.key}`];
-        const own = [...key, `token: "${callers[name]?.hash}"`, ...(settings === "" ? [] : [settings])];
-        return `  ${name}: { ${own.join(", ")} }`;
-      }),
-      ...more,
-      "",
-    ].join("\n");
-  };
-  return { callers, config };
-}
+  function control<T>(method: "GET" | "POST", path: string, body?: unknown): Promise<T> {
+    return controlOf<T>(under.places.socket, method, path, body);
+  }
 
-function journeyOn(
-  under: DaemonUnderTest,
-  console: ConsoleDouble,
-  clock: HeldClock,
-  callers: Readonly<Record<string, Caller>>,
-): Omit<MirrorJourney, keyof DaemonUnderTest | "config"> {
-  const control = <T>(method: "GET" | "POST", path: string, body?: unknown) =>
-    controlOf<T>(under.places.socket, method, path, body);
-  const caller = (tool: string): Caller => {
+  function caller(tool: string): Caller {
     const found = callers[tool];
     if (found === undefined) throw new Error(`there is no tool ${tool}`);
     return found;
-  };
-  const codex = caller("codex");
-  const consoleNow = async () => {
-    const [one] = (await under.daemon.status()).consoles;
-    if (one === undefined) throw new Error("no console is watched");
-    return one;
-  };
-  const idle = async () => {
-    let last = await consoleNow();
+  }
+
+  async function idle(): Promise<ConsoleStatus> {
+    let status: ConsoleStatus | undefined;
     await until("the sync is over", async () => {
-      last = await consoleNow();
-      return last.state !== "syncing";
+      [status] = (await under.daemon.status()).consoles;
+      return status?.state !== "syncing";
     });
-    return last;
-  };
+    if (status === undefined) throw new Error("no console is watched");
+    return status;
+  }
+
+  const status = () => control<Status>("GET", "/status");
+
   return {
+    ...under,
     console,
     clock,
-    codex,
+    codex: caller("codex"),
     callers,
     caller,
+    config,
     control,
     idle,
+    status,
+    async edit(text) {
+      const { revision } = (await status()).config;
+      await under.save(text);
+      await until("the edit is in force", async () => (await status()).config.revision > revision);
+    },
+    startAgain: () => startBeside(t, console, clock, { ...options, home: under.home, callers }),
     ask: (headers = {}, more = {}) => ask(under.url, caller(more.tool ?? "codex").token, headers, more),
     elsewhere(use = {}) {
-      const usual = { key: codex.key, model: "m", stream: false, input: 40, output: 9, dollars: 0.02 };
-      console.bill({ ...usual, ...use });
+      const { key } = caller("codex");
+      console.bill({ key, model: "m", stream: false, input: 40, output: 9, dollars: 0.02, ...use });
     },
     async sync() {
       await idle();
@@ -214,7 +180,6 @@ function journeyOn(
       if (report === undefined) throw new Error("no console is mirrored");
       return report;
     },
-    status: () => control("GET", "/status"),
     keys: () => control("GET", "/keys"),
     diff: () => control("GET", "/mirrordiff"),
     async compared(what) {
@@ -224,11 +189,49 @@ function journeyOn(
       return one;
     },
     async ack() {
-      const asked = { gateway: null, key: null, last_at: null, count: null };
-      return (await control<{ acknowledged: number }>("POST", "/ack", asked)).acknowledged;
+      const everything = { gateway: null, key: null, last_at: null, count: null };
+      return (await control<{ acknowledged: number }>("POST", "/ack", everything)).acknowledged;
     },
     logged: (words) => under.log().filter(({ msg }) => words.test(String(msg))),
   };
+}
+
+/** Keys and tokens for the tools, and the config.yaml that names them. */
+export function configFor(
+  console: ConsoleDouble,
+  options: ConfigOptions & { readonly callers?: Callers },
+): { callers: Callers; config: (now?: ConfigOptions) => string } {
+  const callers = options.callers ?? newCallers(Object.keys(options.tools ?? { codex: "" }));
+
+  function toolLine(name: string, settings: string): string {
+    const parts = [`token: "${callers[name]?.hash}"`];
+    if (!/\bkey:/.test(settings)) parts.push(`key: ${callers[name]?.key}`);
+    if (settings !== "") parts.push(settings);
+    return `  ${name}: { ${parts.join(", ")} }`;
+  }
+
+  function config(now: ConfigOptions = {}): string {
+    const all = { ...options, ...now };
+    const consoleLines = all.console ?? console.config;
+    return [
+      "gateways:",
+      "  main:",
+      `    base_url: ${console.url}/v1`,
+      ...(all.gateway ?? []).map((line) => `    ${line}`),
+      ...(consoleLines.length === 0 ? [] : ["    console:"]),
+      ...consoleLines.map((line) => `      ${line}`),
+      "tools:",
+      ...Object.entries(all.tools ?? { codex: "" }).map(([name, settings]) => toolLine(name, settings)),
+      ...(all.more ?? []),
+      "",
+    ].join("\n");
+  }
+
+  return { callers, config };
+}
+
+function newCallers(names: readonly string[]): Callers {
+  return Object.fromEntries(names.map((name) => [name, { name, key: consoleKey(), ...freshToken() }]));
 }
 
 export async function controlOf<T>(
@@ -254,39 +257,46 @@ async function ask(
     ...(method === "POST" ? { body: JSON.stringify({ model, stream, messages: [], input: "hello" }) } : {}),
   });
   const text = await answer.text();
-  return {
-    status: answer.status,
-    text,
-    headers: answer.headers,
-    id: answer.headers.get("x-keybearer-request-id") ?? "",
-  };
+  const id = answer.headers.get("x-keybearer-request-id") ?? "";
+  return { status: answer.status, text, headers: answer.headers, id };
 }
 
-/** A request whose caller leaves when the gateway has it: before the answer's head, or in the middle of its body. */
-export async function leave(
-  journey: Pick<MirrorJourney, "url" | "console" | "codex">,
+/** Starts a request that the gateway does not finish: it hangs before its headers, or after the first part of its body. */
+export async function hang(
+  { url, console, codex }: MirrorJourney,
   when: "before-headers" | "in-body",
   headers: Readonly<Record<string, string>> = {},
-): Promise<void> {
-  const reached = journey.console.reached();
-  const asking = request(`${journey.url}/v1/chat/completions`, {
+): Promise<ClientRequest> {
+  const reached = console.reached();
+  const asking = request(`${url}/v1/chat/completions`, {
     method: "POST",
     headers: {
-      authorization: `Bearer ${journey.codex.token}`,
+      authorization: `Bearer ${codex.token}`,
       "content-type": "application/json",
       [`x-test-hang-${when}`]: "1",
       ...headers,
     },
   });
+  // The test destroys the request, which is an error for both sides.
   asking.on("error", () => {});
-  const body = new Promise<void>((resolve) => {
+  const firstPart = new Promise<void>((resolve) => {
     asking.on("response", (answer) => {
       answer.on("error", () => {});
       answer.once("data", () => resolve());
     });
   });
   asking.end(JSON.stringify({ model: "m", stream: true, messages: [] }));
-  if (when === "in-body") await body;
-  else await until("the gateway has it", () => journey.console.reached() > reached);
+  if (when === "in-body") await firstPart;
+  else await until("the gateway has it", () => console.reached() > reached);
+  return asking;
+}
+
+/** A request whose client leaves before the response is complete. */
+export async function leave(
+  journey: MirrorJourney,
+  when: "before-headers" | "in-body",
+  headers: Readonly<Record<string, string>> = {},
+): Promise<void> {
+  const asking = await hang(journey, when, headers);
   asking.destroy();
 }

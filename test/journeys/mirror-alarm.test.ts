@@ -1,7 +1,6 @@
 import t from "tap";
 import { JOURNEY_CONSOLES } from "../doubles/consoles/start-console.ts";
 import { consoleKey, DAY, fingerprint, HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
-import { until } from "../doubles/until.ts";
 
 const OUTSIDE = /used outside keybearer/;
 
@@ -110,8 +109,7 @@ t.test("a key that is used elsewhere on purpose is counted, and raises nothing",
     { tool: "cursor", day: 2, day_microdollars: 40_000 },
   ]);
 
-  await journey.save(journey.config({ tools: { codex: "", cursor: "watch_only: true", scripts: "" } }));
-  await until("the edit is in force", async () => (await journey.status()).config.revision > 1);
+  await journey.edit(journey.config({ tools: { codex: "", cursor: "watch_only: true", scripts: "" } }));
   await journey.sync();
   t.match((await journey.mirror()).alarms, [{ tools: ["codex"], count: 1 }], "not on purpose any more");
 });
@@ -152,10 +150,7 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25"] as const) {
     await journey.ask();
     journey.clock.pass(MINUTE);
     await journey.sync();
-    await journey.save(journey.config({ tools: { codex: `key: ${next}` } }));
-    await until("the new key serves", async () =>
-      (await journey.status()).tools.some(({ key }) => key === fingerprint(next)),
-    );
+    await journey.edit(journey.config({ tools: { codex: `key: ${next}` } }));
     journey.clock.pass(MINUTE);
     await journey.ask();
     journey.elsewhere();
@@ -177,8 +172,7 @@ t.test("the key of a tool that was removed from config.yaml raises nothing", asy
   await journey.ask();
   journey.clock.pass(MINUTE);
   await journey.sync();
-  await journey.save(journey.config({ tools: { codex: "" } }));
-  await until("it is gone", async () => (await journey.status()).tools.length === 1);
+  await journey.edit(journey.config({ tools: { codex: "" } }));
   journey.clock.pass(MINUTE);
   journey.elsewhere({ key: journey.caller("scripts").key });
   journey.clock.pass(MINUTE);

@@ -1,4 +1,3 @@
-import { request } from "node:http";
 import t from "tap";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
@@ -7,20 +6,14 @@ import {
   DAY,
   fingerprint,
   HOUR,
+  hang,
   MINUTE,
-  type MirrorJourney,
   startBeside,
   startJourney,
 } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 import { recordWhere } from "../doubles/usage-journey.ts";
 import { heldClock } from "../keys/held-clock.ts";
-
-async function edit(journey: MirrorJourney, text: string): Promise<void> {
-  const { revision } = (await journey.status()).config;
-  await journey.save(text);
-  await until("the edit is in force", async () => (await journey.status()).config.revision > revision);
-}
 
 t.test("a request that outlives the rotation of its key is no leak of the old key", async (t) => {
   const next = consoleKey();
@@ -30,17 +23,8 @@ t.test("a request that outlives the rotation of its key is no leak of the old ke
   await journey.idle();
   journey.clock.pass(MINUTE);
   await journey.ask();
-  const asking = request(`${journey.url}/v1/chat/completions`, {
-    method: "POST",
-    headers: {
-      ...{ authorization: `Bearer ${journey.codex.token}`, "content-type": "application/json" },
-      "x-test-hang-before-headers": "1",
-    },
-  });
-  asking.on("error", () => {});
-  asking.end(JSON.stringify({ model: "m", stream: true, messages: [] }));
-  await until("the gateway has it", () => journey.console.reached() === 2);
-  await edit(journey, journey.config({ tools: { codex: `key: ${next}` } }));
+  const asking = await hang(journey, "before-headers");
+  await journey.edit(journey.config({ tools: { codex: `key: ${next}` } }));
   t.match((await journey.status()).tools, [{ key: fingerprint(next) }]);
   journey.clock.pass(5 * MINUTE);
   asking.destroy();
@@ -58,7 +42,7 @@ t.test("a tool that gets another name keeps its past", async (t) => {
   journey.clock.pass(MINUTE);
   const { key, hash } = journey.caller("scripts");
   await journey.ask({}, { tool: "scripts" });
-  await edit(journey, journey.config().replace("  scripts: {", "  renamed: {"));
+  await journey.edit(journey.config().replace("  scripts: {", "  renamed: {"));
   t.ok(journey.config().includes(hash));
   journey.clock.pass(HOUR);
   await journey.ask({}, { tool: "scripts" });
@@ -74,14 +58,13 @@ t.test("a tool that gets another name keeps its past", async (t) => {
 t.test("a console that comes into config.yaml late is compared with what passed before", async (t) => {
   const journey = await startJourney(t, "new-api v1.0.0-rc.25");
   await journey.idle();
-  const file = journey.config();
-  await edit(journey, file.replace(/ {4}console:\n(?: {6}.*\n)+/, ""));
+  await journey.edit(journey.config({ console: [] }));
   t.strictSame((await journey.status()).consoles, []);
   journey.clock.pass(MINUTE);
   for (let n = 0; n < 3; n += 1) await journey.ask({ "x-test-input": `${n + 10}` });
   journey.elsewhere();
   journey.clock.pass(5 * DAY);
-  await edit(journey, file);
+  await journey.edit(journey.config());
   await journey.sync();
   t.match(await journey.mirror(), { records: { matched: 3, missing: 0 }, alarms: [{ count: 1 }] });
 });
@@ -96,7 +79,7 @@ for (const detected of [false, true]) {
     const wrong = right.map((line) => line.replace(double.login.accessToken, "pat0000000000000000"));
     const journey = await startBeside(t, double, clock, { console: wrong });
     await until("it is asked", () => double.asked.length > 0);
-    await edit(journey, journey.config({ console: right }));
+    await journey.edit(journey.config({ console: right }));
     double.fault = null;
     await until("it is read, and nobody asked for it", async () => (await journey.idle()).state === "ok");
     t.equal((await journey.idle()).state, "ok");
@@ -115,7 +98,7 @@ t.test(
     const lines = (url: string) => [`url: ${url}`, 'login: { user: "7" }'];
     const journey = await startBeside(t, old, clock, { console: lines(old.url) });
     await until("it is asked", () => old.asked.length > 0);
-    await edit(journey, journey.config({ console: lines(other.url) }));
+    await journey.edit(journey.config({ console: lines(other.url) }));
     old.fault = null;
     await until("the other is asked", () => other.asked.length > 0);
     await journey.idle();

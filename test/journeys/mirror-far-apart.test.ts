@@ -1,5 +1,5 @@
 import t from "tap";
-import { DAY, HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
+import { DAY, HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 
 for (const late of [3, 4, 30]) {
   t.test(`a row that is written ${late} hours after its request is its own, by its id`, async (t) => {
@@ -70,8 +70,7 @@ t.test("what a key did while keybearer did not run is seen afterwards", async (t
   journey.clock.pass(HOUR);
   journey.elsewhere();
   journey.clock.pass(HOUR);
-  const { home, callers, console, clock } = journey;
-  const again = await startBeside(t, console, clock, { home, callers });
+  const again = await journey.startAgain();
   await again.sync();
   t.match(await again.mirror(), { alarms: [{ count: 1 }], rows: { by_id: 1 } });
 });

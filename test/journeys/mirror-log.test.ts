@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import t from "tap";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
-import { HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
+import { HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { until } from "../doubles/until.ts";
 
 /** What may become of a log under a daemon that runs. */
@@ -56,7 +56,7 @@ function copyLog(from: string, to: string): void {
 
 t.test("an older log that is put back: what only the later one held is no leak, and a leak is", async (t) => {
   const journey = await startJourney(t, "sub2api");
-  const { home, callers, console, clock, places } = journey;
+  const { clock, places } = journey;
   await journey.idle();
   clock.pass(MINUTE);
   await journey.ask();
@@ -70,7 +70,7 @@ t.test("an older log that is put back: what only the later one held is no leak, 
   journey.elsewhere();
   clock.pass(HOUR);
 
-  const again = await startBeside(t, console, clock, { home, callers });
+  const again = await journey.startAgain();
   await again.sync();
   const { rows, alarms, blind } = await again.mirror();
   t.match(rows, { total: 4, by_id: 1, unwatched: 2, foreign_certain: 1 }, JSON.stringify(rows));
@@ -81,7 +81,7 @@ t.test("an older log that is put back: what only the later one held is no leak, 
   await again.daemon.stop(0);
   clock.pass(MINUTE);
 
-  const third = await startBeside(t, console, clock, { home, callers });
+  const third = await journey.startAgain();
   await third.sync();
   const later = await third.mirror();
   t.match(later.rows, { total: 5, by_id: 2, unwatched: 2, foreign_certain: 1 }, "and so it stays");
@@ -98,13 +98,12 @@ t.test("what goes wrong in comparing is said, and requests go on", async (t) => 
   const { db, close } = openForWriting(journey.places.usage, { sync: "normal" });
   db.prepare("INSERT OR REPLACE INTO log.facts (name, value) VALUES ('mirror:main:gaps', 'no json')").run();
   close();
-  const { home, callers, console, clock } = journey;
-  const again = await startBeside(t, console, clock, { home, callers });
+  const again = await journey.startAgain();
   t.match(await again.idle(), { state: "failing", why: /could not be compared/ });
   for (let n = 0; n < 3; n += 1) {
     const answer = await again.ask();
     t.equal(answer.status, 200, answer.text);
-    clock.pass(MINUTE);
+    journey.clock.pass(MINUTE);
     t.equal((await again.sync()).state, "failing", "it is not said that all is well");
   }
 });

@@ -4,15 +4,7 @@ import type { LoginAnswer } from "../../src/mirror/sign-in.ts";
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
-import {
-  DAY,
-  HOUR,
-  MINUTE,
-  type MirrorJourney,
-  startBeside,
-  startJourney,
-} from "../doubles/mirror-journey.ts";
-import { until } from "../doubles/until.ts";
+import { DAY, HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
 import { heldClock } from "../keys/held-clock.ts";
 
 const WRONG = "no-such-password-anywhere";
@@ -20,12 +12,6 @@ const WRONG = "no-such-password-anywhere";
 /** Without a secret. */
 function bare({ kind, url, login }: ConsoleDouble, at = url): string[] {
   return [`kind: ${kind}`, `url: ${at}`, `login: { email: ${login.email} }`];
-}
-
-async function edit(journey: MirrorJourney, console: readonly string[]): Promise<void> {
-  const { revision } = (await journey.status()).config;
-  await journey.save(journey.config({ console }));
-  await until("the edit is in force", async () => (await journey.status()).config.revision > revision);
 }
 
 t.test("logging in with a second factor lasts over a restart, and only for the same address", async (t) => {
@@ -51,12 +37,11 @@ t.test("logging in with a second factor lasts over a restart, and only for the s
   t.not(readFileSync(journey.places.consoles, "utf8"), kept, "and the new token kept");
   await journey.daemon.stop(0);
 
-  const { home, callers } = journey;
-  const second = await startBeside(t, double, clock, { console: bare(double), home, callers });
+  const second = await journey.startAgain();
   t.equal((await second.idle()).state, "ok", "nobody is asked again");
 
   const other = await startSub2api(t, { now: clock.now });
-  await edit(second, bare(double, other.url));
+  await second.edit(second.config({ console: bare(double, other.url) }));
   const moved = await second.sync();
   t.match(moved, { state: "login-needed", why: new RegExp(new URL(double.url).host) });
   t.strictSame(
@@ -64,7 +49,7 @@ t.test("logging in with a second factor lasts over a restart, and only for the s
     [],
     "nothing was sent there",
   );
-  await edit(second, bare(double));
+  await second.edit(second.config());
   t.equal((await second.sync()).state, "ok", "back where it was, it is as it was");
   double.endSessions("all");
   clock.pass(MINUTE);
@@ -107,7 +92,7 @@ for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
     t.equal((await journey.idle()).state, "ok");
     const other = await startConsole(t, name, { now: journey.clock.now });
     const there = journey.console.config.map((line) => line.replace(journey.console.url, other.url));
-    await edit(journey, there);
+    await journey.edit(journey.config({ console: there }));
     const held = await journey.sync();
     t.match(held, { state: "needs-trust", next: "keybearer trust main" }, `${held.state} ${held.why}`);
     t.match(held.why, new RegExp(new URL(other.url).host));
@@ -130,10 +115,8 @@ for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
     async (t) => {
       const journey = await startJourney(t, name);
       const { accessToken, user } = journey.console.login;
-      await edit(
-        journey,
-        journey.console.config.map((line) => line.replace(accessToken, "pat0000000000000000")),
-      );
+      const wrong = journey.console.config.map((line) => line.replace(accessToken, "pat0000000000000000"));
+      await journey.edit(journey.config({ console: wrong }));
       const refused = await journey.sync();
       t.match(refused.state, /^login-/, refused.why ?? "");
       const answer = await journey.control<LoginAnswer>("POST", "/login/main", {

@@ -1,12 +1,5 @@
 import t from "tap";
-import {
-  HOUR,
-  leave,
-  MINUTE,
-  type MirrorJourney,
-  startBeside,
-  startJourney,
-} from "../doubles/mirror-journey.ts";
+import { HOUR, leave, MINUTE, type MirrorJourney, startJourney } from "../doubles/mirror-journey.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
 import { recordWhere } from "../doubles/usage-journey.ts";
 
@@ -75,10 +68,7 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25", "one-api"] as const) {
     );
 
     await journey.daemon.stop(0);
-    const { home, callers, console, clock } = journey;
-    const again = await startBeside(t, console, clock, {
-      ...{ home, callers, tools: { codex: LIMITED }, more: PRICES },
-    });
+    const again = await journey.startAgain();
     t.match(await levels(again), { quota: 11_400_000, "spend/month": 11_400_000 }, "and after a restart too");
     await again.sync();
     t.match(await levels(again), { quota: 11_400_000, "spend/month": 11_400_000 });
@@ -106,10 +96,7 @@ t.test("a refund of more than its request cost makes it free, and no other reque
   );
 
   await journey.daemon.stop(0);
-  const { home, callers, console, clock } = journey;
-  const again = await startBeside(t, console, clock, {
-    ...{ home, callers, tools: { codex: LIMITED }, more: PRICES },
-  });
+  const again = await journey.startAgain();
   t.strictSame(await levels(again), free, "and after a restart too");
 });
 

@@ -9,15 +9,12 @@ import {
   type MirrorJourney,
   startJourney,
 } from "../doubles/mirror-journey.ts";
-import { until } from "../doubles/until.ts";
 
 const USE = { model: "m", stream: false, input: 40, output: 9, dollars: 0.02 };
 
 /** Saves it, and lets what it holds back go where it says, as a person would. */
-async function edit(journey: MirrorJourney, text: string): Promise<void> {
-  const { revision } = (await journey.status()).config;
-  await journey.save(text);
-  await until("the edit is in force", async () => (await journey.status()).config.revision > revision);
+async function editAndTrust(journey: MirrorJourney, text: string): Promise<void> {
+  await journey.edit(text);
   await journey.sync();
   const { tools, consoles } = await journey.status();
   if (![...tools, ...consoles].some(({ state }) => state === "needs-trust")) return;
@@ -60,7 +57,7 @@ for (const [name, next] of [
       other.addKey({ name: "codex", key });
       for (let n = 0; n < 3; n += 1) other.bill({ ...USE, key, at: clock.now() - n * MINUTE });
       clock.pass(MINUTE);
-      await edit(journey, configOf(journey, other, key));
+      await editAndTrust(journey, configOf(journey, other, key));
       t.equal((await journey.idle()).state, "ok");
       for (let n = 0; n < 5; n += 1) other.bill({ ...USE, key: phone });
       await syncedLater(journey);
@@ -87,7 +84,7 @@ for (const [name, next] of [
       await syncedLater(journey);
       t.strictSame((await journey.mirror()).alarms, [], "acknowledged, both of them");
 
-      await edit(journey, journey.config());
+      await editAndTrust(journey, journey.config());
       t.equal((await journey.idle()).state, "ok");
       t.strictSame((await journey.mirror()).alarms, [], "and back: what was there is history");
       clock.pass(MINUTE);
@@ -112,8 +109,11 @@ t.test("the same console under the same name is not begun anew by an edit", asyn
   await journey.ask();
   await syncedLater(journey);
   for (const gateway of [["websockets: true"], ["timeouts: { connect: 5s }"], []])
-    await edit(journey, journey.config({ gateway }));
-  await edit(journey, journey.config({ console: [...journey.console.config, 'schedule: "*/7 * * * *"'] }));
+    await editAndTrust(journey, journey.config({ gateway }));
+  await editAndTrust(
+    journey,
+    journey.config({ console: [...journey.console.config, 'schedule: "*/7 * * * *"'] }),
+  );
   await syncedLater(journey);
   t.match(await journey.mirror(), { rows: { by_id: 1, before: 0 }, records: { matched: 1 } });
   t.strictSame(journey.logged(/another one than before/), []);
@@ -128,7 +128,7 @@ t.test("a move while the clock was ahead does not keep the new console from bein
   const other = await startConsole(t, "sub2api", { now: clock.now });
   const key = consoleKey();
   other.addKey({ name: "codex", key });
-  await edit(journey, configOf(journey, other, key));
+  await editAndTrust(journey, configOf(journey, other, key));
   clock.pass(-30 * DAY);
   await syncedLater(journey);
   clock.pass(MINUTE);

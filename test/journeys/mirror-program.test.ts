@@ -8,6 +8,7 @@ import { startConsole } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
 import {
+  type Callers,
   configFor,
   controlOf,
   DAY,
@@ -80,7 +81,7 @@ t.test("the program logs in by what is typed into it, second factor and all", as
 });
 
 /** A home of its own for the built program, beside a console on the real clock. */
-async function startHome(t: Test, console: ConsoleDouble, callers?: ReturnType<typeof configFor>["callers"]) {
+async function startHome(t: Test, console: ConsoleDouble, callers?: Callers) {
   const home = await newHome(t);
   const made = configFor(console, callers === undefined ? {} : { callers });
   await saveConfig(home, `listen: localhost:0\n${made.config()}`);

@@ -9,15 +9,8 @@ import {
   startJourney,
 } from "../doubles/mirror-journey.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
-import { until } from "../doubles/until.ts";
 
 const OUTSIDE = /used outside keybearer/;
-
-async function edit(journey: MirrorJourney, text: string): Promise<void> {
-  const { revision } = (await journey.status()).config;
-  await journey.save(text);
-  await until("the edit is in force", async () => (await journey.status()).config.revision > revision);
-}
 
 /** One request of ours, and then as many of somebody else's. */
 async function stolen(journey: MirrorJourney, count = 1): Promise<void> {
@@ -32,10 +25,6 @@ async function stolen(journey: MirrorJourney, count = 1): Promise<void> {
 
 const counts = async (journey: MirrorJourney) =>
   (await journey.mirror()).alarms.map(({ key, count }) => [key, count]);
-
-function withoutConsole(text: string): string {
-  return text.replace(/ {4}console:\n(?: {6}.*\n)+/, "");
-}
 
 async function acknowledge(t: Test, journey: MirrorJourney): Promise<void> {
   if (!hasTerminal(t)) {
@@ -64,28 +53,28 @@ t.test("an alarm stands while its key, its tool or its console is out of config.
       [name, text],
       [`${name}, and back`, journey.config()],
     ] as const) {
-      await edit(journey, saved);
+      await journey.edit(saved);
       journey.clock.pass(MINUTE);
       await journey.sync();
       t.strictSame(await counts(journey), standing, when);
     }
   }
 
-  await edit(journey, withoutConsole(journey.config()));
+  await journey.edit(journey.config({ console: [] }));
   t.match((await journey.status()).consoles, [
     { gateway: "main", state: "cannot-see", why: /no console/, next: /ack main/, alarms: [{ count: 1 }] },
   ]);
   t.strictSame(await counts(journey), standing, "no console any more");
   const told = await command(t, journey.home, ["mirror"]);
   t.match(told, { code: 1, stdout: OUTSIDE });
-  await edit(journey, journey.config());
+  await journey.edit(journey.config());
   await journey.sync();
   t.strictSame(await counts(journey), standing, "the console is back");
 
-  await edit(journey, withoutConsole(journey.config()));
+  await journey.edit(journey.config({ console: [] }));
   await acknowledge(t, journey);
   t.strictSame((await journey.status()).consoles, [], "it was acknowledged without a console");
-  await edit(journey, journey.config());
+  await journey.edit(journey.config());
   await journey.sync();
   t.strictSame(await counts(journey), [], "and stays so");
 });
@@ -215,7 +204,7 @@ t.test(
     const old = fingerprint(journey.caller("old").key);
     t.notMatch(report.blind.join("\n"), old);
     const { codex, cursor } = { codex: "", cursor: "watch_only: true" };
-    await edit(journey, journey.config({ tools: { codex, cursor, laptop: "keys_elsewhere: true" } }));
+    await journey.edit(journey.config({ tools: { codex, cursor, laptop: "keys_elsewhere: true" } }));
     await journey.sync();
     t.match((await journey.mirror()).blind.join("\n"), `keys that no tool here has any more: ${old}`);
   },
