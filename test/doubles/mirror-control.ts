@@ -4,17 +4,18 @@ import { join } from "node:path";
 import type { Test } from "tap";
 import type { Alarm, ComparedRow, MirrorReport, VerdictCounts } from "../../src/mirror/report/shape.ts";
 import { newHome } from "./command.ts";
+import { consoleRow } from "./console-row.ts";
 
-export interface Question {
+interface Question {
   /** POST /login/main */
   readonly route: string;
   readonly body: unknown;
 }
 
-/** What is said to a route, by what was sent. An Error is answered as the daemon answers what it cannot do. */
+/** The answer to each route, by the body it received. An Error becomes status 400. */
 export type Said = Readonly<Record<string, (body: unknown) => unknown>>;
 
-/** A control socket below a home of its own that says what it is told to, and writes down what it was asked. */
+/** A control socket in a home of its own that gives these answers, and keeps what it was asked. */
 export async function startMirrorControl(t: Test, said: Said) {
   const home = await newHome(t);
   await mkdir(join(home, "run"), { mode: 0o700 });
@@ -55,7 +56,7 @@ export const NO_ROWS: VerdictCounts = {
   duplicate: 0,
 };
 
-/** A console where all is well, but for what is said. `rows` are added to none. */
+/** A console where all is well, except for what is given. Rows that are not given are 0. */
 export function mirrorReport(
   now: number,
   more: Partial<Omit<MirrorReport, "rows">> & { readonly rows?: Partial<MirrorReport["rows"]> } = {},
@@ -112,25 +113,15 @@ export function comparedRow(now: number): ComparedRow & {
     verdict: "differs",
     reason: "output tokens: 342 here, 400 there",
     row: {
-      identity: "id:901",
-      kind: "use",
-      created_at: now - 59_000,
-      key_ref: "id:12",
-      request_id: "client:5f0c",
-      upstream_id: null,
-      model: "gpt-5.1",
-      group: "coding",
-      multiplier: 1.5,
-      stream: true,
-      endpoint: "/v1/responses",
-      input_tokens: 1200,
-      cache_read_tokens: 800,
-      cache_write_tokens: 0,
-      output_tokens: 400,
-      list_microdollars: 6000,
-      billed_microdollars: 9000,
-      duration_ms: 2300,
-      ip: "198.51.100.4",
+      ...consoleRow({
+        identity: "id:901",
+        created_at: now - 59_000,
+        key_ref: "id:12",
+        request_id: "client:5f0c",
+        output_tokens: 400,
+        duration_ms: 2300,
+        ip: "198.51.100.4",
+      }),
       at: now - 60_000,
       verdict: "differs",
       how: "id",

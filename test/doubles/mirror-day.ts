@@ -1,41 +1,52 @@
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
 import type { OurRequest, Scene, TheirRow } from "../../src/mirror/match/scene.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
+import { consoleRow } from "./console-row.ts";
 import { random } from "./random.ts";
 import { record } from "./records.ts";
 
 /*
- * A day as two logs tell it: ours, and the console's, with everything that goes wrong between them; and the truth about
- * both. Only what nobody could tell apart does not happen: where a request that never got an id (or whose tokens are not
- * known, where no ids are handed out) may take any row of its key and model, there is no other one that fits as well.
+ * A day in two logs, ours and the console's, with everything that goes wrong between them, and the truth about both. Only
+ * what cannot be told apart does not happen: a request that may take any row of its key and model, because it has no id
+ * (or no known tokens, where the console hands out no ids), has no other request of that key and model near it.
  */
 
-export interface DayWish {
+export interface DayOptions {
   readonly seed?: number;
   readonly requests?: number;
+  /** Rows that did not pass here. */
   readonly foreign?: number;
   /** The first moment of the day by our clock. */
   readonly from?: number;
   /** How far the console's clock is ahead. */
   readonly skew?: number;
-  /** false: a console whose rows have no id that was ever handed out. It lists no errors either. */
+  /** false: the console hands out no ids, and lists no errors either. */
   readonly ids?: boolean;
-  /** The console tells whole seconds only. */
+  /** The console's times are whole seconds. */
   readonly seconds?: boolean;
-  readonly gateway?: string;
 }
+
+const DEFAULTS: Required<DayOptions> = {
+  seed: 1,
+  requests: 20_000,
+  foreign: 37,
+  from: Date.UTC(2026, 10, 14),
+  skew: 0,
+  ids: true,
+  seconds: false,
+};
 
 export interface Day {
   /** As the usage log has them, in the order of their starts. */
   readonly records: readonly UsageRecord[];
   readonly ours: readonly OurRequest[];
-  /** As the console tells them: by its clock, in the order of its clock. */
+  /** By the console's clock, in its order. */
   readonly rows: readonly ConsoleRow[];
-  /** The rows of a request, by identity. */
+  /** The record of a row, by the row's identity. */
   readonly truth: ReadonlyMap<string, string>;
-  /** The identities of what did not pass here. */
+  /** Identities of the rows that did not pass here. */
   readonly foreign: ReadonlySet<string>;
-  /** The ids of the records that should be listed and are not. */
+  /** Ids of the records that should be listed and are not. */
   readonly dropped: ReadonlySet<string>;
   /** The fingerprint by key_ref. */
   readonly keys: ReadonlyMap<string, string>;
@@ -59,113 +70,48 @@ interface Asked {
   readonly tokens: { input: number; cacheRead: number; cacheWrite: number; output: number };
 }
 
-export function makeDay(wish: DayWish = {}): Day {
-  const day = createDay(wish);
-  const { below, requests } = day;
+export function makeDay(options: DayOptions = {}): Day {
+  const all = { ...DEFAULTS, ...options };
+  const { requests, foreign, ids } = all;
+  const day = new DayMaker(all);
   while (day.records.length < requests) {
     const asked = day.ask(Math.floor((day.records.length / requests) * (DAY - 30 * MINUTE)));
-    const chance = below(1000);
-    if (chance < 15) day.leftBeforeAnswer(asked);
-    else if (chance < 30) day.leftDuringAnswer(asked);
-    else if (chance < 40) day.retried(asked);
-    else if (chance < 50) day.withoutTokens(asked);
-    else if (chance < 60) day.dropped(asked);
-    else if (chance < 65) day.afterErrors(asked);
-    else if (chance < 68) day.burst(asked);
-    else day.plain(asked);
+    const chance = day.below(1000);
+    const takesAnyRow = chance < 15 || (chance < 50 && !ids);
+    if (takesAnyRow && !day.reserve(asked)) day.answer(asked);
+    else if (chance < 15) day.leaveBeforeAnswer(asked);
+    else if (chance < 30) day.leaveDuringAnswer(asked);
+    else if (chance < 40) day.failAndRetry(asked);
+    else if (chance < 50) day.answerWithoutTokens(asked);
+    else if (chance < 60) day.dropRow(asked);
+    else if (chance < 65) day.answerAfterErrors(asked);
+    else if (chance < 68) day.burst(asked, requests - day.records.length);
+    else day.answer(asked);
   }
-  day.foreign(wish.foreign ?? 37);
-  return day.finished();
+  while (day.foreign.size < foreign) day.useElsewhere();
+  return day.finish();
 }
 
-function createDay(wish: DayWish) {
-  const { seed = 1, requests = 20_000, from = Date.UTC(2026, 10, 14), skew = 0, ids = true } = wish;
-  const { seconds = false, gateway = "main" } = wish;
-  const below = random(seed);
-  const records: UsageRecord[] = [];
-  const rows: ConsoleRow[] = [];
-  const truth = new Map<string, string>();
-  const foreign = new Set<string>();
-  const missing = new Set<string>();
-  /** By key and model, the times in which any row would be taken. */
-  const taken = new Map<string, [number, number][]>();
+class DayMaker {
+  readonly records: UsageRecord[] = [];
+  readonly foreign = new Set<string>();
+  /** A random whole number below a limit. */
+  readonly below: (limit: number) => number;
+  private readonly rows: ConsoleRow[] = [];
+  private readonly truth = new Map<string, string>();
+  private readonly dropped = new Set<string>();
+  /** By key and model, the times in which a request takes any row. */
+  private readonly reserved = new Map<string, { from: number; to: number }[]>();
+  private readonly options: Required<DayOptions>;
 
-  const laneOf = ({ who, model }: Asked) => `${who}|${model}`;
-  const isTaken = (asked: Asked, begin: number, end: number) =>
-    (taken.get(laneOf(asked)) ?? []).some(([first, last]) => first <= end && begin <= last);
-  /** Whether this one may be one that takes any row: there is no other near it, and from now on none will be. */
-  const take = (asked: Asked) => {
-    const [begin, end] = [asked.start - 10_000, asked.end + 11 * MINUTE];
-    if (isTaken(asked, begin, end)) return false;
-    const lane = taken.get(laneOf(asked)) ?? [];
-    lane.push([begin, end]);
-    taken.set(laneOf(asked), lane);
-    return true;
-  };
+  constructor(options: Required<DayOptions>) {
+    this.options = options;
+    this.below = random(options.seed);
+  }
 
-  const write = (asked: Asked, given: Partial<UsageRecord> = {}) => {
-    const { start, end, who, model, tokens } = asked;
-    const number = records.length + 1;
-    const made = record(number, {
-      started_at: start,
-      first_byte_at: Math.min(start + 300, end),
-      ended_at: end,
-      tool: TOOLS[who] ?? "codex",
-      gateway,
-      key: KEYS[who] ?? null,
-      model,
-      model_answered: `${model}-2026-08`,
-      input_tokens: tokens.input,
-      cache_read_tokens: tokens.cacheRead,
-      cache_write_tokens: tokens.cacheWrite,
-      output_tokens: tokens.output,
-      gateway_ids: ids ? { "x-client-request-id": `request-${seed}-${number}` } : {},
-      ...given,
-    });
-    records.push(made);
-    return made;
-  };
-
-  const list = (asked: Asked, owner: UsageRecord | null, given: Partial<ConsoleRow> = {}, late?: number) => {
-    const number = rows.length + 1;
-    const identity = `row-${seed}-${number}`;
-    const at = asked.end + (late ?? 50 + below(1450)) + skew;
-    const cost = asked.tokens.input * 2 + asked.tokens.output * 10;
-    const handed = owner?.gateway_ids["x-client-request-id"] ?? `unseen-${seed}-${number}`;
-    rows.push({
-      identity,
-      kind: "use",
-      created_at: seconds ? Math.floor(at / 1000) * 1000 : at,
-      key_ref: `id:${asked.who + 1}`,
-      request_id: ids ? handed : null,
-      upstream_id: null,
-      model: asked.model,
-      group: "coding",
-      multiplier: 1.5,
-      stream: true,
-      endpoint: "/v1/responses",
-      input_tokens: asked.tokens.input,
-      cache_read_tokens: asked.tokens.cacheRead,
-      cache_write_tokens: asked.tokens.cacheWrite,
-      output_tokens: asked.tokens.output,
-      list_microdollars: cost,
-      billed_microdollars: Math.round(cost * 1.5),
-      duration_ms: asked.end - asked.start,
-      ip: null,
-      ...given,
-    });
-    if (owner === null) foreign.add(identity);
-    else truth.set(identity, owner.id);
-  };
-
-  const listErrors = (asked: Asked, owner: UsageRecord, count: number) => {
-    const nothing = { input_tokens: 0, cache_read_tokens: 0, cache_write_tokens: 0, output_tokens: 0 };
-    const free = { ...nothing, list_microdollars: null, billed_microdollars: 0 };
-    for (let left = count; left > 0 && ids; left -= 1) list(asked, owner, { kind: "error", ...free });
-  };
-
-  const ask = (offset: number): Asked => {
-    const start = from + offset + below(8000);
+  ask(offset: number): Asked {
+    const { below } = this;
+    const start = this.options.from + offset + below(8000);
     return {
       start,
       end: start + 400 + below(below(10) === 0 ? 90_000 : 12_000),
@@ -178,91 +124,179 @@ function createDay(wish: DayWish) {
         output: 1 + below(8000),
       },
     };
-  };
+  }
 
-  const plain = (asked: Asked) => list(asked, write(asked));
+  /** Keeps the time around a request free of others that take any row. false: it is not free. */
+  reserve(asked: Asked): boolean {
+    const from = asked.start - 10_000;
+    const to = asked.end + 11 * MINUTE;
+    if (this.isReserved(asked, from, to)) return false;
+    const lane = `${asked.who}|${asked.model}`;
+    this.reserved.set(lane, [...(this.reserved.get(lane) ?? []), { from, to }]);
+    return true;
+  }
 
-  return {
-    records,
-    requests,
-    below,
-    ask,
-    plain,
-    /** Esc before headers: some are billed all the same. */
-    leftBeforeAnswer(asked: Asked) {
-      if (!take(asked)) return plain(asked);
-      const made = write(asked, {
-        ...UNKNOWN,
-        end: "client-left",
-        first_byte_at: null,
-        model_answered: null,
-        stream: null,
-        status: null,
-        gateway_ids: {},
-      });
-      if (below(10) < 6) list(asked, made, {}, below(2 * MINUTE));
-    },
-    /** The gateway went on, and counts more than was seen here. */
-    leftDuringAnswer(asked: Asked) {
-      if (!ids && !take(asked)) return plain(asked);
-      list(asked, write(asked, { ...UNKNOWN, end: "client-left" }), {}, below(MINUTE));
-    },
-    /** It failed, and the tool asks the same again. */
-    retried(asked: Asked) {
-      if (!ids && !take(asked)) return plain(asked);
-      const failed = write(asked, { ...UNKNOWN, stream: false, status: 502, model_answered: null });
-      listErrors(asked, failed, 1 + below(3));
-      const again = asked.end - asked.start + 500 + below(2000);
-      plain({ ...asked, start: asked.start + again, end: asked.end + again });
-    },
-    withoutTokens(asked: Asked) {
-      if (!ids && !take(asked)) return plain(asked);
-      list(asked, write(asked, UNKNOWN));
-    },
-    dropped(asked: Asked) {
-      missing.add(write(asked).id);
-    },
-    /** Other channels were tried first, under the same id. */
-    afterErrors(asked: Asked) {
-      const made = write(asked);
-      listErrors(asked, made, 1 + below(3));
-      list(asked, made);
-    },
-    /** The same again and again within a second. */
-    burst(asked: Asked) {
-      for (let left = Math.min(5 + below(36), requests - records.length); left > 0; left -= 1) {
-        const shift = below(1000);
-        plain({ ...asked, start: asked.start + shift, end: asked.end + shift });
-      }
-    },
-    foreign(count: number) {
-      const near = records.filter(({ end }) => end === "complete");
-      while (foreign.size < count) {
-        const beside = near[below(near.length)];
-        if (beside === undefined) throw new Error("no request to be foreign beside");
-        const asked = besides(beside, ids && below(2) === 0, ask(0));
-        if (!isTaken(asked, asked.start, asked.end + MINUTE)) list(asked, null);
-      }
-    },
-    finished(): Day {
-      const inOrder = records.sort((a, b) => a.started_at - b.started_at || (a.id < b.id ? -1 : 1));
-      return {
-        records: inOrder,
-        ours: inOrder.map(oursOf),
-        rows: rows.sort((a, b) => a.created_at - b.created_at || (a.identity < b.identity ? -1 : 1)),
-        truth,
-        foreign,
-        dropped: missing,
-        keys: new Map(KEYS.map((key, index) => [`id:${index + 1}`, key])),
-        from,
-        to: from + DAY,
-        skew,
-      };
-    },
-  };
+  private isReserved({ who, model }: Asked, from: number, to: number): boolean {
+    const times = this.reserved.get(`${who}|${model}`) ?? [];
+    return times.some((one) => one.from <= to && from <= one.to);
+  }
+
+  answer(asked: Asked): void {
+    this.list(asked, this.write(asked));
+  }
+
+  /** Some of these are billed all the same. */
+  leaveBeforeAnswer(asked: Asked): void {
+    const made = this.write(asked, {
+      ...UNKNOWN_TOKENS,
+      end: "client-left",
+      first_byte_at: null,
+      model_answered: null,
+      stream: null,
+      status: null,
+      gateway_ids: {},
+    });
+    if (this.below(10) < 6) this.list(asked, made, { late: this.below(2 * MINUTE) });
+  }
+
+  /** The gateway goes on, and counts more than passed here. */
+  leaveDuringAnswer(asked: Asked): void {
+    this.list(asked, this.write(asked, { ...UNKNOWN_TOKENS, end: "client-left" }), {
+      late: this.below(MINUTE),
+    });
+  }
+
+  failAndRetry(asked: Asked): void {
+    const failed = this.write(asked, { ...UNKNOWN_TOKENS, stream: false, status: 502, model_answered: null });
+    this.listErrors(asked, failed);
+    const delay = asked.end - asked.start + 500 + this.below(2000);
+    this.answer({ ...asked, start: asked.start + delay, end: asked.end + delay });
+  }
+
+  answerWithoutTokens(asked: Asked): void {
+    this.list(asked, this.write(asked, UNKNOWN_TOKENS));
+  }
+
+  dropRow(asked: Asked): void {
+    this.dropped.add(this.write(asked).id);
+  }
+
+  /** The gateway tried other channels first, under the same id. */
+  answerAfterErrors(asked: Asked): void {
+    const made = this.write(asked);
+    this.listErrors(asked, made);
+    this.list(asked, made);
+  }
+
+  /** The same request many times within a second. */
+  burst(asked: Asked, max: number): void {
+    for (let left = Math.min(5 + this.below(36), max); left > 0; left -= 1) {
+      const shift = this.below(1000);
+      this.answer({ ...asked, start: asked.start + shift, end: asked.end + shift });
+    }
+  }
+
+  /** A request past keybearer with the key of one of ours, at the same moment, sometimes with the same tokens. */
+  useElsewhere(): void {
+    const ours = this.records.filter(({ end }) => end === "complete");
+    const beside = ours[this.below(ours.length)];
+    if (beside === undefined) throw new Error("there is no request to be foreign beside");
+    const isAlike = this.options.ids && this.below(2) === 0;
+    const own = this.ask(0);
+    const asked: Asked = {
+      start: beside.started_at + 100,
+      end: (beside.ended_at ?? beside.started_at) + 100,
+      who: KEYS.indexOf(beside.key as (typeof KEYS)[number]),
+      model: beside.model ?? own.model,
+      tokens: isAlike ? tokensOf(beside, own) : own.tokens,
+    };
+    if (!this.isReserved(asked, asked.start, asked.end + MINUTE)) this.list(asked, null);
+  }
+
+  finish(): Day {
+    this.records.sort((a, b) => a.started_at - b.started_at || (a.id < b.id ? -1 : 1));
+    this.rows.sort((a, b) => a.created_at - b.created_at || (a.identity < b.identity ? -1 : 1));
+    return {
+      records: this.records,
+      ours: this.records.map(oursOf),
+      rows: this.rows,
+      truth: this.truth,
+      foreign: this.foreign,
+      dropped: this.dropped,
+      keys: new Map(KEYS.map((key, index) => [`id:${index + 1}`, key])),
+      from: this.options.from,
+      to: this.options.from + DAY,
+      skew: this.options.skew,
+    };
+  }
+
+  /** Writes our record of a request. */
+  private write({ start, end, who, model, tokens }: Asked, given: Partial<UsageRecord> = {}): UsageRecord {
+    const number = this.records.length + 1;
+    const made = record(number, {
+      started_at: start,
+      first_byte_at: Math.min(start + 300, end),
+      ended_at: end,
+      tool: TOOLS[who] ?? "codex",
+      gateway: "main",
+      key: KEYS[who] ?? null,
+      model,
+      model_answered: `${model}-2026-08`,
+      input_tokens: tokens.input,
+      cache_read_tokens: tokens.cacheRead,
+      cache_write_tokens: tokens.cacheWrite,
+      output_tokens: tokens.output,
+      gateway_ids: this.options.ids
+        ? { "x-client-request-id": `request-${this.options.seed}-${number}` }
+        : {},
+      ...given,
+    });
+    this.records.push(made);
+    return made;
+  }
+
+  /** Writes the console's row of a request. No owner: it is foreign. */
+  private list(
+    asked: Asked,
+    owner: UsageRecord | null,
+    { late, given = {} }: { late?: number; given?: Partial<ConsoleRow> } = {},
+  ): void {
+    const { tokens } = asked;
+    const number = this.rows.length + 1;
+    const identity = `row-${this.options.seed}-${number}`;
+    const at = asked.end + (late ?? 50 + this.below(1450)) + this.options.skew;
+    const cost = tokens.input * 2 + tokens.output * 10;
+    const handedOut = owner?.gateway_ids["x-client-request-id"] ?? `unseen-${this.options.seed}-${number}`;
+    const row = consoleRow({
+      identity,
+      created_at: this.options.seconds ? Math.floor(at / 1000) * 1000 : at,
+      key_ref: `id:${asked.who + 1}`,
+      request_id: this.options.ids ? handedOut : null,
+      model: asked.model,
+      input_tokens: tokens.input,
+      cache_read_tokens: tokens.cacheRead,
+      cache_write_tokens: tokens.cacheWrite,
+      output_tokens: tokens.output,
+      list_microdollars: cost,
+      billed_microdollars: Math.round(cost * 1.5),
+      duration_ms: asked.end - asked.start,
+      ...given,
+    });
+    this.rows.push(row);
+    if (owner === null) this.foreign.add(identity);
+    else this.truth.set(identity, owner.id);
+  }
+
+  private listErrors(asked: Asked, owner: UsageRecord): void {
+    const tokens = { input: 0, cacheRead: 0, cacheWrite: 0, output: 0 };
+    const given = { kind: "error", list_microdollars: null, billed_microdollars: 0 } as const;
+    const count = 1 + this.below(3);
+    for (let n = 0; n < count && this.options.ids; n += 1) this.list({ ...asked, tokens }, owner, { given });
+  }
 }
 
-const UNKNOWN = {
+/** Of a record whose answer reported no tokens. */
+export const UNKNOWN_TOKENS = {
   input_tokens: null,
   cache_read_tokens: null,
   cache_write_tokens: null,
@@ -273,27 +307,17 @@ const UNKNOWN = {
   cost_microdollars: null,
 } as const satisfies Partial<UsageRecord>;
 
-/** Somebody else's request with the same key, at the same moment, and be it with the very same tokens. */
-function besides(beside: UsageRecord, alike: boolean, own: Asked): Asked {
-  const tokens = alike
-    ? {
-        input: beside.input_tokens ?? own.tokens.input,
-        cacheRead: beside.cache_read_tokens ?? 0,
-        cacheWrite: beside.cache_write_tokens ?? 0,
-        output: beside.output_tokens ?? own.tokens.output,
-      }
-    : own.tokens;
+function tokensOf(made: UsageRecord, otherwise: Asked): Asked["tokens"] {
   return {
-    start: beside.started_at + 100,
-    end: (beside.ended_at ?? beside.started_at) + 100,
-    who: Math.max(0, (KEYS as readonly (string | null)[]).indexOf(beside.key)),
-    model: beside.model ?? own.model,
-    tokens,
+    input: made.input_tokens ?? otherwise.tokens.input,
+    cacheRead: made.cache_read_tokens ?? 0,
+    cacheWrite: made.cache_write_tokens ?? 0,
+    output: made.output_tokens ?? otherwise.tokens.output,
   };
 }
 
-/** A record that reached its gateway, as comparing sees it. */
-export function oursOf(made: UsageRecord): OurRequest {
+/** A record that reached its gateway, as the comparison sees it. */
+function oursOf(made: UsageRecord): OurRequest {
   const { input_tokens: input, output_tokens: output } = made;
   const known = input !== null && output !== null;
   return {
@@ -317,7 +341,7 @@ export function oursOf(made: UsageRecord): OurRequest {
   };
 }
 
-/** The day's rows by our clock, as far as the skew was measured: to about a second. */
+/** The day's rows by our clock, with the skew as it was measured. */
 export function theirsOf(day: Day, measured = day.skew): TheirRow[] {
   return day.rows.map((row) => ({
     ...row,
@@ -326,8 +350,8 @@ export function theirsOf(day: Day, measured = day.skew): TheirRow[] {
   }));
 }
 
-/** An hour after the day, whose keys were all held here all the time. */
-export function sceneOf(day: Day, given: Partial<Scene> = {}): Scene {
+/** An hour after the day. All its keys were held here all the time. */
+export function sceneOf(day: Day): Scene {
   return {
     now: day.to + 60 * MINUTE,
     held: () => ({ since: day.from - DAY, until: null, replaced: false }),
@@ -335,6 +359,5 @@ export function sceneOf(day: Day, given: Partial<Scene> = {}): Scene {
     unwatched: [],
     hands_out_ids: day.ours.some(({ ids }) => ids.length > 0),
     ids_are_own: true,
-    ...given,
   };
 }

@@ -1,6 +1,7 @@
 import { judge } from "../../src/mirror/match/judge.ts";
 import type { OurRequest, Scene, TheirRow } from "../../src/mirror/match/scene.ts";
 import type { JudgedRecord, JudgedRow } from "../../src/mirror/verdict.ts";
+import { consoleRow } from "../doubles/console-row.ts";
 
 export const NOW = Date.UTC(2026, 10, 14, 12);
 export const SECOND = 1000;
@@ -8,6 +9,7 @@ export const MINUTE = 60 * SECOND;
 export const HOUR = 60 * MINUTE;
 /** Some time ago: what happened then is no longer young. */
 export const THEN = NOW - 3 * HOUR;
+/** Those of a console row unless it is given others. */
 export const TOKENS = { input: 1200, cache_read: 800, cache_write: 0, output: 342 };
 
 /** A request that ended THEN, took two seconds, and has no id. */
@@ -42,30 +44,8 @@ export function left(id: string, given: Partial<OurRequest> = {}): OurRequest {
 /** Its row, listed half a second later. */
 export function row(identity: string, given: Partial<TheirRow> = {}): TheirRow {
   const at = given.at ?? THEN + 500;
-  return {
-    identity,
-    kind: "use",
-    created_at: at,
-    at,
-    key_ref: "id:1",
-    key: "…a1b2",
-    request_id: null,
-    upstream_id: null,
-    model: "gpt-5.1",
-    group: "coding",
-    multiplier: 1.5,
-    stream: true,
-    endpoint: "/v1/responses",
-    input_tokens: TOKENS.input,
-    cache_read_tokens: TOKENS.cache_read,
-    cache_write_tokens: TOKENS.cache_write,
-    output_tokens: TOKENS.output,
-    list_microdollars: 5420,
-    billed_microdollars: 8130,
-    duration_ms: null,
-    ip: null,
-    ...given,
-  };
+  const money = { list_microdollars: 5420, billed_microdollars: 8130 };
+  return { ...consoleRow({ identity, created_at: at, ...money }), at, key: "…a1b2", ...given };
 }
 
 export function scene(given: Partial<Scene> = {}): Scene {

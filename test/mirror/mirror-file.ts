@@ -12,6 +12,8 @@ import { writePage } from "../../src/mirror/store/rows.ts";
 import type { Correction } from "../../src/mirror/store/verdicts.ts";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
+import { consoleRow } from "../doubles/console-row.ts";
+import { UNKNOWN_TOKENS } from "../doubles/mirror-day.ts";
 import { record, writeRecords } from "../doubles/records.ts";
 
 /** A usage log with the mirror's part in it, and what tests ask of it. */
@@ -42,28 +44,13 @@ export function mirrorFile(t: Test, records: readonly UsageRecord[] = []): Mirro
 
 /** The row that belongs to the record of this number, as it would be written when that one ended. */
 export function row(number: number, given: Partial<ConsoleRow> = {}): ConsoleRow {
-  return {
+  return consoleRow({
     identity: `row-${number}`,
-    kind: "use",
     created_at: AT + 2333,
-    key_ref: "id:1",
     request_id: `id-${number}`,
-    upstream_id: null,
-    model: "gpt-5.1",
-    group: "coding",
-    multiplier: 1.5,
-    stream: true,
-    endpoint: "/v1/responses",
-    input_tokens: 1200,
-    cache_read_tokens: 800,
-    cache_write_tokens: 0,
-    output_tokens: 342,
-    list_microdollars: 6000,
-    billed_microdollars: 9000,
     duration_ms: 2333,
-    ip: null,
     ...given,
-  };
+  });
 }
 
 export function page(db: Database.Database, rows: readonly ConsoleRow[], mark = "m") {
@@ -128,14 +115,7 @@ export function content(db: Database.Database): Record<string, unknown[][]> {
 /** One whose tokens nobody reported. */
 export function unmetered(number: number, given: Partial<UsageRecord> = {}): UsageRecord {
   return record(number, {
-    input_tokens: null,
-    cache_read_tokens: null,
-    cache_write_tokens: null,
-    output_tokens: null,
-    reasoning_tokens: null,
-    tokens_from: "none",
-    list_microdollars: null,
-    cost_microdollars: null,
+    ...UNKNOWN_TOKENS,
     held_tokens: 5000,
     held_microdollars: 70_000,
     ...given,
