@@ -3,7 +3,7 @@ import { Agent, createServer, type IncomingHttpHeaders } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
-import type { AdapterMeans, ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
+import type { AdapterMeans, ConsoleAdapter, Page, Wire } from "../../src/mirror/consoles/console.ts";
 import { createWire } from "../../src/mirror/consoles/wire.ts";
 
 export interface ConsoleCall {
@@ -12,19 +12,20 @@ export interface ConsoleCall {
   readonly headers: IncomingHttpHeaders;
 }
 
-/** What a test answers: JSON from an object, or what is told word by word. */
-export type ConsoleReply =
-  | { readonly json: unknown; readonly status?: number; readonly headers?: Record<string, string> }
-  | { readonly text: string; readonly status?: number; readonly headers?: Record<string, string> };
+/** What a test answers: a value as JSON, or a text as it is. */
+export type ConsoleReply = ({ readonly json: unknown } | { readonly text: string }) & {
+  readonly status?: number;
+  readonly headers?: Record<string, string>;
+};
 
 export interface AnsweringConsole {
   readonly url: string;
   readonly calls: readonly ConsoleCall[];
-  /** How long the adapter waited, each time. */
+  /** How long the adapter paused, each time. */
   readonly pauses: readonly number[];
-  /** The time that the adapter is told, milliseconds; a pause moves it on. */
+  /** The adapter's clock, milliseconds. A pause moves it on. */
   time: number;
-  /** How far the console's clock is ahead of that, milliseconds. */
+  /** How far the console's clock is ahead, milliseconds. */
   skew: number;
   readonly means: AdapterMeans;
 }
@@ -44,40 +45,50 @@ export async function answeringConsole(
     const json = "json" in reply;
     response.writeHead(reply.status ?? 200, {
       "content-type": json ? "application/json" : "text/plain",
-      date: new Date(told.time + told.skew).toUTCString(),
+      date: new Date(console.time + console.skew).toUTCString(),
       ...reply.headers,
     });
     response.end(json ? JSON.stringify(reply.json) : reply.text);
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
-  const agent = new Agent({ keepAlive: true });
-  const stop = new AbortController();
   t.teardown(async () => {
-    stop.abort();
-    agent.destroy();
     server.close();
     server.closeAllConnections();
     await once(server, "close");
   });
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const wire = createWire({
-    ...{ url, clock: systemClock, agent: () => agent, signal: stop.signal, onSkew: () => {} },
-  });
-  const told: AnsweringConsole = {
-    ...{ url, calls, pauses, time: Date.UTC(2026, 7, 21, 12), skew: 0 },
+  const console: AnsweringConsole = {
+    url,
+    calls,
+    pauses,
+    time: Date.UTC(2026, 7, 21, 12),
+    skew: 0,
     means: {
-      ...{ url, wire, now: () => told.time },
+      url,
+      wire: startWire(t, url),
+      now: () => console.time,
       pause: async (milliseconds: number) => {
         pauses.push(milliseconds);
-        told.time += milliseconds;
+        console.time += milliseconds;
       },
     },
   };
-  return told;
+  return console;
 }
 
-/** All pages of a walk. */
+/** What an adapter asks a console with, until the test ends. */
+export function startWire(t: Test, url: string): Wire {
+  const agent = new Agent({ keepAlive: true });
+  const stop = new AbortController();
+  t.teardown(() => {
+    stop.abort();
+    agent.destroy();
+  });
+  return createWire({ url, clock: systemClock, agent: () => agent, signal: stop.signal, onSkew: () => {} });
+}
+
+/** The pages of a walk, all or the first `most`. */
 export async function walked(
   adapter: ConsoleAdapter,
   mark: string | null,

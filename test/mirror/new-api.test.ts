@@ -1,18 +1,16 @@
-import { Agent } from "node:http";
 import t, { type Test } from "tap";
-import { systemClock } from "../../src/clock.ts";
 import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/fault.ts";
 import { microdollarsOf } from "../../src/mirror/consoles/new-api/money.ts";
 import { createNewApi } from "../../src/mirror/consoles/new-api/new-api.ts";
 import { readNewApiRow } from "../../src/mirror/consoles/new-api/row.ts";
 import { planWalk, readMark } from "../../src/mirror/consoles/new-api/windows.ts";
-import { createWire } from "../../src/mirror/consoles/wire.ts";
 import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,
   answeringConsole,
   type ConsoleCall,
   type ConsoleReply,
+  startWire,
   walked,
 } from "../doubles/answering-console.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
@@ -538,17 +536,13 @@ t.test("the account tells its balance, and the console its version", async (t) =
 for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const) {
   t.test(`what was billed at ${version} is what is read`, async (t) => {
     const double = await startNewApi(t, { version });
-    const stop = new AbortController();
-    t.teardown(() => stop.abort());
-    const agent = new Agent({ keepAlive: true });
-    t.teardown(() => agent.destroy());
-    const { url } = double;
-    const wire = createWire({
-      ...{ url, clock: systemClock, agent: () => agent, signal: stop.signal, onSkew: () => {} },
-    });
     const adapter = createNewApi({
-      ...{ url, wire, now: () => Date.now(), pause: async () => {} },
-      ...{ accessToken: new Secret(double.login.accessToken), user: double.login.user },
+      url: double.url,
+      wire: startWire(t, double.url),
+      now: Date.now,
+      pause: async () => {},
+      accessToken: new Secret(double.login.accessToken),
+      user: double.login.user,
     });
     const whole = `sk-${"a1B2".repeat(12)}`;
     const { id } = double.addKey({ name: "codex", key: whole, group: "coding", multiplier: 1.5, quota: 20 });

@@ -11,6 +11,7 @@ import { createSub2api } from "../../src/mirror/consoles/sub2api/sub2api.ts";
 import { createWire } from "../../src/mirror/consoles/wire.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { Secret } from "../../src/secret.ts";
+import { startWire } from "../doubles/answering-console.ts";
 
 const NOW = Date.parse("2026-11-15T12:00:00Z");
 const MINUTE = 60_000;
@@ -64,10 +65,7 @@ function range(from: number, to: number): number[] {
 }
 
 function adapterFor(t: Test, url: string, time = { now: NOW }): ConsoleAdapter {
-  const agent = new Agent({ keepAlive: true });
-  t.teardown(() => agent.destroy());
-  const { signal } = new AbortController();
-  const wire = createWire({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
+  const wire = startWire(t, url);
   const now = () => time.now;
   const session = createSub2apiSession({
     ...{ wire, now, refreshToken: new Secret("rt"), credentials: null },
