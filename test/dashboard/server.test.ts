@@ -33,7 +33,7 @@ async function start(t: Test, dashboard = "{ listen: localhost:0 }"): Promise<Sc
   const gateway = await startPacedGateway(t);
   const config = `listen: localhost:0
 dashboard: ${dashboard}
-gateway: ${gateway.base}
+gateway: ${gateway.baseUrl}
 tools:
   # kept as it is
   codex: { key: ${key}, token: "${hash}", limits: { requests: 1000/minute } }
@@ -241,7 +241,7 @@ t.test("what runs is seen while it runs, and its record when it is over", async 
   t.equal(call?.tokens_by, "pieces");
   t.ok((call?.first_byte_at ?? 0) >= (call?.started_at ?? Number.POSITIVE_INFINITY));
   t.ok((call?.bytes_out ?? 0) > 0);
-  gateway.letGo();
+  gateway.release();
   await answer.text();
   await until("its record", () => followed.last("record") !== undefined);
   t.match(followed.last("record"), { id: call?.id, tool: "codex", end: "complete", output_tokens: 3 });

@@ -72,7 +72,7 @@ export async function startDashboardScene(
   );
   const tools = { codex: caller("codex"), writer: caller("writer"), broken: caller("broken") };
   console.addKey({ name: `codex ${MARKUP}`, key: tools.codex.key });
-  const config = configOf({ port, console, paced: paced.base, angry: `${angry.origin}/v1`, tools });
+  const config = configOf({ port, console, paced: paced.baseUrl, angry: `${angry.origin}/v1`, tools });
   let under = await startUnderTest(t, config, { clock, home });
   const chat = (tool: keyof typeof tools, model: string) => ask(under.url, tools[tool].token, model);
   await makeHistory({ socket: under.places.socket, clock, console, chat, tools });

@@ -1,12 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import type { Clock } from "../../src/clock.ts";
 import { askDaemon } from "../../src/control/client.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 
 import { type DaemonUnderTest, freshToken, startUnderTest } from "./daemon-under-test.ts";
+import { listen } from "./listen.ts";
 import { until } from "./until.ts";
 
 /** One request as it reached the gateway. */
@@ -59,13 +59,7 @@ export async function startPlayGateway(t: Test): Promise<PlayGateway> {
     if (play === "early") refuse(res, 400);
     else req.once("end", () => playOut(play, res));
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const { port } = server.address() as AddressInfo;
-  const origin = `http://127.0.0.1:${port}`;
+  const { origin } = await listen(t, server);
   const release = () => {
     for (const { ended, play, res } of book) if (!ended && play === "hang") finish(res);
   };

@@ -75,7 +75,7 @@ t.test(
       await servesAgain(t, it, `${round}-again`);
       for (const n of [1, 2, 3]) {
         const record = await finishedModel(it.file, `${round}-stream-${n}`);
-        t.match(record, { end: "complete", status: 200, input_tokens: 11, output_tokens: 5, stream: true });
+        t.match(record, { end: "complete", status: 200, input_tokens: 12, output_tokens: 3, stream: true });
       }
       await oneRecordEach(t, it);
     }
