@@ -16,7 +16,8 @@ import {
   type MirrorJourney,
   startBeside,
 } from "./mirror-journey.ts";
-import { createRandom, record, writeRecords } from "./records.ts";
+import { createRandom } from "./random.ts";
+import { record, writeRecords } from "./records.ts";
 import { until } from "./until.ts";
 
 /*

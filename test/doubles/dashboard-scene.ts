@@ -7,7 +7,7 @@ import { command, newHome } from "./command.ts";
 import type { ConsoleDouble } from "./consoles/console-double.ts";
 import { startConsole } from "./consoles/start-console.ts";
 import { type DaemonUnderTest, freshToken, startUnderTest } from "./daemon-under-test.ts";
-import { freePort } from "./free-port.ts";
+import { freePort } from "./listen.ts";
 import { type Caller, consoleKey, controlOf } from "./mirror-journey.ts";
 import { type PacedGateway, startPacedGateway } from "./paced-gateway.ts";
 import { startRawGateway } from "./raw-gateway.ts";

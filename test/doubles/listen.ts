@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import type { AddressInfo, Server, Socket } from "node:net";
+import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
 import type { Test } from "tap";
 
 export interface Listening {
@@ -27,4 +27,22 @@ export async function listen(t: Test, server: Server): Promise<Listening> {
   });
   const { port } = server.address() as AddressInfo;
   return { port, origin: `http://127.0.0.1:${port}`, sockets };
+}
+
+/** The port of the discard protocol: no program listens on it, and the system hands it out to none. */
+export const CLOSED_PORT = 9;
+
+/** Below the range that the system hands out by itself, so that no other program is given it meanwhile. */
+export async function freePort(): Promise<number> {
+  for (let port = 10_000 + ((process.pid * 7) % 20_000); ; port += 1) {
+    const server = createServer().listen(port, "127.0.0.1");
+    const isFree = await once(server, "listening").then(
+      () => true,
+      () => false,
+    );
+    if (!isFree) continue;
+    server.close();
+    await once(server, "close");
+    return port;
+  }
 }

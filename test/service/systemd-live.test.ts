@@ -6,7 +6,7 @@ import t, { type Test } from "tap";
 import { canaryKey } from "../doubles/canary.ts";
 import type { Ended } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
-import { freePort } from "../doubles/free-port.ts";
+import { freePort } from "../doubles/listen.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { until } from "../doubles/until.ts";
 import { PACKAGE, startUserManager } from "../doubles/user-manager.ts";

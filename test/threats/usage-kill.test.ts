@@ -10,7 +10,7 @@ import { type Booked, startBookedGateway } from "../doubles/booked-gateway.ts";
 import { canaryKey } from "../doubles/canary.ts";
 import { newHome, type Running, saveConfig, start, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
-import { createRandom } from "../doubles/records.ts";
+import { createRandom } from "../doubles/random.ts";
 import { until } from "../doubles/until.ts";
 import { faultsIn, recordsIn, type StoredRecord } from "../doubles/usage-file.ts";
 
