@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
@@ -14,12 +13,12 @@ import type {
   ToolsAnswer,
   UsageChart,
 } from "../../src/dashboard/api.ts";
-import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { canaryKey, type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { openDashboard, say, trade, visit } from "../doubles/dashboard-visit.ts";
 import { type PacedGateway, startPacedGateway } from "../doubles/paced-gateway.ts";
 import { until } from "../doubles/until.ts";
 
-const key = `sk-canary-${randomBytes(12).toString("hex")}`;
+const key = canaryKey();
 const { token, hash } = freshToken();
 
 interface Scene extends DaemonUnderTest {

@@ -1,5 +1,4 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import { setTimeout as wait } from "node:timers/promises";
 import type { Test } from "tap";
 import { listen } from "./listen.ts";
 
@@ -18,8 +17,8 @@ interface BookedGateway {
 }
 
 interface BookedOptions {
-  /** Between two events: milliseconds, or until this is resolved. */
-  readonly pause: () => number | Promise<void>;
+  /** The wait between two events. */
+  readonly pause: () => Promise<unknown>;
   /** How many events of text a stream has. */
   readonly events: () => number;
 }
@@ -49,11 +48,7 @@ async function answer(
 ) {
   const parts = partsOf(req.url ?? "", booked);
   const stream = parts.length > 1;
-  const rest = async () => {
-    const pausing = pause();
-    await (typeof pausing === "number" ? wait(pausing) : pausing);
-  };
-  await rest();
+  await pause();
   res.writeHead(200, {
     "content-type": stream ? "text/event-stream" : "application/json",
     "x-client-request-id": `gateway-${booked.marker}`,
@@ -61,7 +56,7 @@ async function answer(
   for (const part of parts) {
     if (res.destroyed) return;
     res.write(part);
-    await rest();
+    await pause();
   }
   res.end();
 }

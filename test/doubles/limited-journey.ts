@@ -1,11 +1,16 @@
-import { randomBytes } from "node:crypto";
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http";
 import type { Test } from "tap";
 import type { Clock } from "../../src/clock.ts";
 import { askDaemon } from "../../src/control/client.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 
-import { type DaemonUnderTest, freshToken, startUnderTest } from "./daemon-under-test.ts";
+import {
+  canaryKey,
+  type DaemonUnderTest,
+  freshToken,
+  startUnderTest,
+  type UnderTestOptions,
+} from "./daemon-under-test.ts";
 import { listen } from "./listen.ts";
 import { until } from "./until.ts";
 
@@ -160,9 +165,12 @@ export function caller(url: string, token: string): (asking?: Asking) => Promise
       body,
       ...(signal === undefined ? {} : { signal }),
     });
-    const text = await answer.text();
-    const { status } = answer;
-    return { status, refusal: answer.headers.get("x-keybearer-refusal"), headers: answer.headers, text };
+    return {
+      status: answer.status,
+      refusal: answer.headers.get("x-keybearer-refusal"),
+      headers: answer.headers,
+      text: await answer.text(),
+    };
   };
 }
 
@@ -186,9 +194,7 @@ export interface Journey extends DaemonUnderTest {
   quiet(): Promise<void>;
 }
 
-export interface JourneyOptions {
-  readonly clock?: Clock;
-  readonly home?: string;
+interface JourneyOptions extends UnderTestOptions {
   readonly gateway?: PlayGateway;
   readonly credentials?: { readonly key: string; readonly token: string; readonly hash: string };
   /** Lines of the gateway in config.yaml, such as `timeouts: { first_byte: 1s }`. */
@@ -196,7 +202,7 @@ export interface JourneyOptions {
 }
 
 export function credentials() {
-  return { key: `sk-canary-${randomBytes(12).toString("hex")}`, ...freshToken() };
+  return { key: canaryKey(), ...freshToken() };
 }
 
 /** A daemon with one tool, codex, before a gateway that keeps a book. `settings` are the tool's, in flow style. */
@@ -211,11 +217,7 @@ export async function startLimited(
   const text = (own: string) =>
     `gateways: { main: { base_url: "${gateway.baseUrl}"${lines} } }\n${PRICES}tools:\n` +
     `  codex: { key: ${key}, token: "${hash}"${own === "" ? "" : `, ${own}`} }\n`;
-  const { clock, home } = options;
-  const under = await startUnderTest(t, text(settings), {
-    ...(clock === undefined ? {} : { clock }),
-    ...(home === undefined ? {} : { home }),
-  });
+  const under = await startUnderTest(t, text(settings), options);
   t.teardown(() => gateway.release());
   const codex = async () => {
     const found = (await under.daemon.status()).tools.find(({ name }) => name === "codex");

@@ -1,5 +1,5 @@
 import type { Test } from "tap";
-import { type OneTool, startWithOneTool } from "./canary.ts";
+import { type OneTool, startWithOneTool } from "./daemon-under-test.ts";
 import { type PacedGateway, startPacedGateway, WHOLE_STREAM } from "./paced-gateway.ts";
 import { until } from "./until.ts";
 import { faultsIn, recordsIn } from "./usage-file.ts";

@@ -6,10 +6,15 @@ import { createServer as createSecureServer, type TlsOptions } from "node:tls";
 import { brotliCompressSync, gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { gatewayFailure } from "../../src/proxy/failure.ts";
-import { canaryKey, type OneToolOptions, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
 import { newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import {
+  canaryKey,
+  freshToken,
+  type OneToolOptions,
+  startWithOneTool,
+  stillHealthy,
+} from "../doubles/daemon-under-test.ts";
 import { CLOSED_PORT } from "../doubles/listen.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";

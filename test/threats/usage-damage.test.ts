@@ -12,8 +12,8 @@ import {
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
-import { type OneTool, startWithOneTool } from "../doubles/canary.ts";
 import { newHome } from "../doubles/command.ts";
+import { type OneTool, startWithOneTool } from "../doubles/daemon-under-test.ts";
 import {
   chat,
   oneRecordEach,
