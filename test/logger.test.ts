@@ -4,7 +4,7 @@ import { createLogger, jsonText } from "../src/logger.ts";
 import { Secret } from "../src/secret.ts";
 import { joined } from "../src/secret-set.ts";
 import { quietLog } from "./doubles/quiet-log.ts";
-import { runs } from "./doubles/runs.ts";
+import { runs } from "./doubles/random.ts";
 
 function logInto(lines: Record<string, unknown>[]) {
   return createLogger({

@@ -12,7 +12,7 @@ import { specOf } from "../../src/service/spec.ts";
 import { unitText } from "../../src/service/systemd/unit.ts";
 import { template } from "../../src/service/template.ts";
 import { newHome } from "../doubles/command.ts";
-import { createLaunchctl } from "../doubles/launchctl-recorder.ts";
+import { LaunchctlRecorder } from "../doubles/launchctl-recorder.ts";
 import { createSystemctl } from "../doubles/systemctl-script.ts";
 
 /** Whose files go, whose stay, and what is said of a service that is in no good state. */
@@ -192,7 +192,7 @@ t.test("what goes is the service's; where this shell has other files, nothing do
 
 t.test("under launchd, the log is the service's own, whatever this shell has", async (t) => {
   const { home, own } = await scene(t);
-  const launchctl = createLaunchctl(process.getuid?.() ?? 501);
+  const launchctl = new LaunchctlRecorder(process.getuid?.() ?? 501);
   const tailed: (string | undefined)[] = [];
   const run: SceneMeans["run"] = async (argv, options) => {
     if (argv[0] !== "tail") return launchctl.run(argv, options);

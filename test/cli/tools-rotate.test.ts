@@ -7,8 +7,8 @@ import { storeKey } from "../../src/keys/store.ts";
 import { Secret } from "../../src/secret.ts";
 import { command, newHome, saveConfig, start } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
+import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
-import { startListener } from "../doubles/strange-gateway.ts";
 import { until } from "../doubles/until.ts";
 import { get, newKey, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
@@ -108,6 +108,7 @@ t.test(
 
 const OLD = "sk-old-0123456789abcdef";
 const NEW = "sk-new-0123456789fedcba";
+const MODELS = '{"object":"list","data":[{"id":"m","object":"model"}]}';
 
 /** codex has its key in keybearer's own folder. */
 async function homeWithKey(t: Test, baseUrl: string, key = OLD) {
@@ -146,7 +147,7 @@ t.test("the old key stays until the gateway has accepted a new one", async (t) =
 });
 
 t.test("a tool that was moved gets no key, and a known one goes nowhere else", async (t) => {
-  const [sandbox, strange] = [await startSandbox(t), await startListener(t)];
+  const [sandbox, strange] = [await startSandbox(t), await startRawGateway(t, (call) => call.ok())];
   const more = `  other: { key: "file:~/keys/other", gateway: main }\n`;
   const { home, rotate, keys } = await homeWithKey(t, sandbox.baseUrl, newKey(sandbox).text);
   await storeKey({ kind: "file", path: join(home, "keys", "other") }, new Secret(OLD), { env: {} });
@@ -164,15 +165,18 @@ t.test("a tool that was moved gets no key, and a known one goes nowhere else", a
   t.match(moved, { code: 1, stdout: "", stderr: /codex was used at http.* → keybearer trust codex/ });
   t.equal(readFileSync(file, "utf8"), text);
   t.same(keys(), ["codex", "other"]);
-  t.equal(strange.requests(), 0, "nothing came there");
+  t.equal(strange.calls.length, 0, "nothing came there");
 });
 
 t.test("of two rotations at once the slower one changes nothing, and says so", async (t) => {
   const gate = new AbortController();
-  const gateway = await startListener(t, async () => void (await once(gate.signal, "abort")));
+  const gateway = await startRawGateway(t, async (call) => {
+    await once(gate.signal, "abort");
+    call.ok(MODELS);
+  });
   const { home, file, rotate, keys } = await homeWithKey(t, gateway.baseUrl);
   const slow = rotate(["--key-stdin"], NEW);
-  await until("its key is being tried", () => gateway.requests() > 0);
+  await until("its key is being tried", () => gateway.calls.length > 0);
   const quick = await rotate(["--key-stdin", "--no-probe"], `${NEW}-quick`).ended;
   t.equal(quick.code, 0, quick.stderr);
   const text = readFileSync(file, "utf8");
@@ -185,7 +189,7 @@ t.test("of two rotations at once the slower one changes nothing, and says so", a
 });
 
 t.test("Ctrl-C after the save lets it finish, so that no old key is left unspoken of", async (t) => {
-  const gateway = await startListener(t);
+  const gateway = await startRawGateway(t, (call) => call.ok(MODELS));
   const { home, file, rotate, keys } = await homeWithKey(t, gateway.baseUrl);
   const pids: number[] = [];
   const daemon = createServer((_request, response) => {
@@ -203,7 +207,7 @@ t.test("Ctrl-C after the save lets it finish, so that no old key is left unspoke
 });
 
 t.test("a keychain that takes no key is known before the key is tried", async (t) => {
-  const gateway = await startListener(t);
+  const gateway = await startRawGateway(t, (call) => call.ok());
   const home = await newHome(t);
   await saveConfig(home, `gateway: ${gateway.baseUrl}\ntools: { codex: {} }\n`);
   const rotate = (env: NodeJS.ProcessEnv) =>
@@ -219,5 +223,5 @@ t.test("a keychain that takes no key is known before the key is tried", async (t
       stderr: /the keychain is locked.*: unlock it, then run this again → --store file/,
     });
   } else t.skip("the locked keychain: there is no gnome-keyring or dbus here", async () => {});
-  t.equal(gateway.requests(), 0);
+  t.equal(gateway.calls.length, 0);
 });

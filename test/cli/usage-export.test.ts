@@ -9,15 +9,15 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { openForReading, openForWriting } from "../../src/usage/ledger/connect.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { FIELDS, inOrder } from "../../src/usage/report/fields.ts";
 import { pagesOf } from "../../src/usage/report/records.ts";
 import { startBookedGateway } from "../doubles/booked-gateway.ts";
-import { canaryKey } from "../doubles/canary.ts";
 import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
 import { plausible, record, writeRecords } from "../doubles/records.ts";
 import { mountSmallDisk } from "../doubles/small-disk.ts";
 import { until } from "../doubles/until.ts";
@@ -75,7 +75,7 @@ t.test("every record is exported whole, under its names, in their order", async 
 });
 
 t.test("after the log is deleted under load, records come back in start order, each once", async (t) => {
-  const gateway = await startBookedGateway(t, { pause: () => 2, events: () => 3 });
+  const gateway = await startBookedGateway(t, { pause: () => wait(2), events: () => 3 });
   const home = await newHome(t);
   const { token, hash } = freshToken();
   await saveConfig(

@@ -10,7 +10,7 @@ import {
 } from "../../src/clients/write/json-read.ts";
 import { jsonAt, removeJson, setJson } from "../../src/clients/write/json-splice.ts";
 import type { Spliced } from "../../src/clients/write/spliced.ts";
-import { runs } from "../doubles/runs.ts";
+import { runs } from "../doubles/random.ts";
 import { changedRange } from "../doubles/written-config.ts";
 
 function done(spliced: Spliced): string {

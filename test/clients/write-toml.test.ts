@@ -3,7 +3,7 @@ import t from "tap";
 import type { Spliced } from "../../src/clients/write/spliced.ts";
 import { readToml } from "../../src/clients/write/toml-read.ts";
 import { changeToml, hasToml, tomlTextAt } from "../../src/clients/write/toml-splice.ts";
-import { runs } from "../doubles/runs.ts";
+import { runs } from "../doubles/random.ts";
 import { changedRange } from "../doubles/written-config.ts";
 
 function done(spliced: Spliced): string {

@@ -4,7 +4,7 @@ import { addGroup } from "../../src/config/edit/add-group.ts";
 import { addTool } from "../../src/config/edit/add-tool.ts";
 import type { Tree } from "../../src/config/edit/yaml-edit.ts";
 import { parseConfig } from "../../src/config/parse.ts";
-import { runs } from "../doubles/runs.ts";
+import { runs } from "../doubles/random.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
 const TOKEN = `sha256:${"c".repeat(64)}`;

@@ -7,7 +7,7 @@ import fc from "fast-check";
 import t from "tap";
 import { loadConfig } from "../../src/config/load.ts";
 import { parseConfig } from "../../src/config/parse.ts";
-import { runs } from "../doubles/runs.ts";
+import { runs } from "../doubles/random.ts";
 import type { Outcome } from "./parse-hostile.ts";
 
 const GATEWAY = "gateway: https://gateway.example.com/v1\n";

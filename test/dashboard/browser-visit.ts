@@ -75,7 +75,7 @@ export async function arrives(
   await show(page, "usage");
   const listed = page.locator(".records tr[data-end=complete]", { hasText: "priced" });
   t.equal(await listed.count(), 0);
-  paced.letGo();
+  paced.release();
   for await (const _ of stream);
   await listed.waitFor();
   t.match(

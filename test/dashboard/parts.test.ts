@@ -22,7 +22,7 @@ import { createLogger } from "../../src/logger.ts";
 import { createRunning } from "../../src/proxy/running.ts";
 import { REFUSALS } from "../../src/refusal.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
-import { freePort } from "../doubles/free-port.ts";
+import { freePort } from "../doubles/listen.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";

@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
@@ -14,12 +13,12 @@ import type {
   ToolsAnswer,
   UsageChart,
 } from "../../src/dashboard/api.ts";
-import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { canaryKey, type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { openDashboard, say, trade, visit } from "../doubles/dashboard-visit.ts";
 import { type PacedGateway, startPacedGateway } from "../doubles/paced-gateway.ts";
 import { until } from "../doubles/until.ts";
 
-const key = `sk-canary-${randomBytes(12).toString("hex")}`;
+const key = canaryKey();
 const { token, hash } = freshToken();
 
 interface Scene extends DaemonUnderTest {
@@ -33,7 +32,7 @@ async function start(t: Test, dashboard = "{ listen: localhost:0 }"): Promise<Sc
   const gateway = await startPacedGateway(t);
   const config = `listen: localhost:0
 dashboard: ${dashboard}
-gateway: ${gateway.base}
+gateway: ${gateway.baseUrl}
 tools:
   # kept as it is
   codex: { key: ${key}, token: "${hash}", limits: { requests: 1000/minute } }
@@ -241,7 +240,7 @@ t.test("what runs is seen while it runs, and its record when it is over", async 
   t.equal(call?.tokens_by, "pieces");
   t.ok((call?.first_byte_at ?? 0) >= (call?.started_at ?? Number.POSITIVE_INFINITY));
   t.ok((call?.bytes_out ?? 0) > 0);
-  gateway.letGo();
+  gateway.release();
   await answer.text();
   await until("its record", () => followed.last("record") !== undefined);
   t.match(followed.last("record"), { id: call?.id, tool: "codex", end: "complete", output_tokens: 3 });

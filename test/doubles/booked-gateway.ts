@@ -1,7 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
-import { setTimeout as wait } from "node:timers/promises";
 import type { Test } from "tap";
+import { listen } from "./listen.ts";
 
 /** One request that reached the gateway, as the gateway itself remembers it. */
 export interface Booked {
@@ -11,20 +10,20 @@ export interface Booked {
   readonly output: number;
 }
 
-export interface BookedGateway {
+interface BookedGateway {
   readonly origin: string;
   /** In the order of their heads' arrival. */
   readonly book: readonly Booked[];
 }
 
-export interface BookedOptions {
-  /** Between two events: milliseconds, or until this is resolved. */
-  readonly pause: () => number | Promise<void>;
+interface BookedOptions {
+  /** The wait between two events. */
+  readonly pause: () => Promise<unknown>;
   /** How many events of text a stream has. */
   readonly events: () => number;
 }
 
-/** Answers every protocol, slowly, and keeps a book of its own from the very first byte of a request's head on. */
+/** Answers every protocol, slowly, and notes each request as soon as its head is there. */
 export async function startBookedGateway(t: Test, options: BookedOptions): Promise<BookedGateway> {
   const book: Booked[] = [];
   const server = createServer((req, res) => {
@@ -37,12 +36,8 @@ export async function startBookedGateway(t: Test, options: BookedOptions): Promi
     void answer(req, res, booked, options.pause);
   });
   server.keepAliveTimeout = 60_000;
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, book };
+  const { origin } = await listen(t, server);
+  return { origin, book };
 }
 
 async function answer(
@@ -53,11 +48,7 @@ async function answer(
 ) {
   const parts = partsOf(req.url ?? "", booked);
   const stream = parts.length > 1;
-  const rest = async () => {
-    const pausing = pause();
-    await (typeof pausing === "number" ? wait(pausing) : pausing);
-  };
-  await rest();
+  await pause();
   res.writeHead(200, {
     "content-type": stream ? "text/event-stream" : "application/json",
     "x-client-request-id": `gateway-${booked.marker}`,
@@ -65,7 +56,7 @@ async function answer(
   for (const part of parts) {
     if (res.destroyed) return;
     res.write(part);
-    await rest();
+    await pause();
   }
   res.end();
 }

@@ -1,28 +1,8 @@
 import type { Test } from "tap";
-import { createSandbox, type Sandbox } from "../../src/sandbox/sandbox.ts";
+import type { Sandbox } from "../../src/sandbox/sandbox.ts";
 import type { DaemonUnderTest } from "./daemon-under-test.ts";
 
-/** A sandbox as somebody's gateway, stopped when the test ends. */
-export async function startGateway(t: Test): Promise<Sandbox> {
-  const sandbox = createSandbox({ wordDelay: 0, onError: (error) => t.fail(String(error)) });
-  await sandbox.start();
-  t.teardown(() => sandbox.stop());
-  return sandbox;
-}
-
-export interface GatewayKey {
-  readonly id: number;
-  readonly text: string;
-  /** As keybearer may show it. */
-  readonly fingerprint: string;
-}
-
-export function newKey(sandbox: Sandbox): GatewayKey {
-  const { id, key } = sandbox.createKey({ name: "journey", group: "default" });
-  return { id, text: key.reveal(), fingerprint: key.fingerprint };
-}
-
-export interface Answer {
+interface Answer {
   readonly status: number;
   /** The refusal's code; null where the gateway answered. */
   readonly refusal: string | null;

@@ -1,8 +1,8 @@
-import { once } from "node:events";
-import { connect, createServer, type Socket } from "node:net";
+import { connect, createServer } from "node:net";
 import type { Test } from "tap";
+import { listen } from "./listen.ts";
 
-/** An outbound proxy that makes tunnels, or answers whatever else it is told to. */
+/** An outbound proxy that makes tunnels, or gives every request the same answer. */
 export interface ConnectProxy {
   readonly url: string;
   /** The head of each request it got. */
@@ -16,11 +16,7 @@ export interface ConnectProxy {
 export async function startConnectProxy(t: Test, answer: string | null = null): Promise<ConnectProxy> {
   const heads: string[] = [];
   const received: Buffer[] = [];
-  const sockets = new Set<Socket>();
   const server = createServer((socket) => {
-    sockets.add(socket);
-    socket.on("error", () => {});
-    socket.on("close", () => sockets.delete(socket));
     socket.on("data", (chunk: Buffer) => void received.push(chunk));
     socket.once("data", (chunk: Buffer) => {
       const head = chunk.toString("latin1");
@@ -36,16 +32,9 @@ export async function startConnectProxy(t: Test, answer: string | null = null): 
       socket.on("close", () => onward.destroy());
     });
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  const address = server.address();
-  const port = typeof address === "object" && address !== null ? address.port : 0;
+  const { origin, sockets } = await listen(t, server);
   return {
-    url: `http://127.0.0.1:${port}`,
+    url: origin,
     heads,
     received: () => Buffer.concat(received).toString("latin1"),
     open: () => sockets.size,

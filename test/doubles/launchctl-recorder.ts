@@ -1,120 +1,6 @@
 import type { Ran, RunCommand } from "../../src/service/command-runner.ts";
 
-/**
- * Stands where launchctl is run: it answers with launchctl's own codes and words, as far as they are known from its
- * manual and from what people report, and keeps what was asked. It is no launchd.
- */
-export interface Launchctl {
-  readonly run: RunCommand;
-  /** What was asked, in order, without those that only look. */
-  changes(): string[];
-  asked(): string[];
-  /** What launchd knows of the job. */
-  readonly job: {
-    loaded: boolean;
-    pid: number | null;
-    disabled: boolean;
-    lastExit: string;
-    runs: number;
-  };
-  /** Answers to be given first to a command, each once. */
-  readonly next: Map<string, Partial<Ran>[]>;
-  /** How many looks a job takes to be gone after a bootout, or to end after a signal. */
-  slow: number;
-  readonly variables: Map<string, string>;
-}
-
-const LOOKS = ["print", "print-disabled", "getenv"];
-
-export function createLaunchctl(uid: number): Launchctl {
-  const asked: string[] = [];
-  const domain = `gui/${uid}`;
-  const job = {
-    loaded: false,
-    pid: null as number | null,
-    disabled: false,
-    lastExit: "(never exited)",
-    runs: 0,
-  };
-  const next = new Map<string, Partial<Ran>[]>();
-  const variables = new Map<string, string>();
-  const recorder: Launchctl = {
-    run: async (argv) => {
-      const [program, verb = "", ...rest] = argv;
-      if (program !== "launchctl") return ran({ missing: true, code: null });
-      asked.push([verb, ...rest].join(" "));
-      const first = next.get(verb)?.shift();
-      return first === undefined ? answer(verb, rest) : ran(first);
-    },
-    changes: () => asked.filter((each) => !LOOKS.includes(each.split(" ")[0] ?? "")),
-    asked: () => asked,
-    ...{ job, next, slow: 0, variables },
-  };
-  let leaving: { looks: number; then: () => void } | null = null;
-
-  function leave(then: () => void): void {
-    leaving = { looks: recorder.slow, then };
-    if (recorder.slow === 0) settle();
-  }
-  function settle(): void {
-    if (leaving === null) return;
-    if (leaving.looks > 0) {
-      leaving.looks -= 1;
-      return;
-    }
-    const { then } = leaving;
-    leaving = null;
-    then();
-  }
-  function begin(): void {
-    job.pid = 4000 + job.runs;
-    job.runs += 1;
-  }
-
-  function answer(verb: string, [first = ""]: readonly string[]): Ran {
-    switch (verb) {
-      case "print":
-        if (first === domain) return ran({ stdout: `${domain} = {\n\ttype = login\n}\n` });
-        settle();
-        return job.loaded ? ran({ stdout: printed(domain, job) }) : ran(NOT_FOUND);
-      case "print-disabled":
-        return ran({
-          stdout: `disabled services = {\n\t\t"com.keybearer" => ${job.disabled ? "disabled" : "enabled"}\n}\n`,
-        });
-      case "enable":
-        job.disabled = false;
-        return ran({});
-      case "bootstrap":
-        if (job.disabled) return ran({ code: 119, stderr: "Bootstrap failed: 119: Service is disabled\n" });
-        if (leaving !== null)
-          return ran({ code: 37, stderr: "Bootstrap failed: 37: Operation already in progress\n" });
-        if (job.loaded) return ran(LOADED_ALREADY);
-        job.loaded = true;
-        begin();
-        return ran({});
-      case "bootout":
-        if (!job.loaded) return ran({ code: 3, stderr: "Boot-out failed: 3: No such process\n" });
-        leave(() => Object.assign(job, { loaded: false, pid: null }));
-        return leaving === null
-          ? ran({})
-          : ran({ code: 36, stderr: "Boot-out failed: 36: Operation now in progress\n" });
-      case "kill":
-        if (!job.loaded) return ran(NOT_FOUND);
-        if (job.pid === null) return ran({ code: 3, stderr: "No process to signal.\n" });
-        leave(() => Object.assign(job, { pid: null, lastExit: "0" }));
-        return ran({});
-      case "kickstart":
-        if (!job.loaded) return ran(NOT_FOUND);
-        if (job.pid === null) begin();
-        return ran({});
-      case "getenv":
-        return ran({ stdout: variables.has(first) ? `${variables.get(first)}\n` : "" });
-      default:
-        return ran({ code: 64, stderr: `Unrecognized subcommand: ${verb}\n` });
-    }
-  }
-  return recorder;
-}
+const ONLY_LOOKS = ["print", "print-disabled", "getenv"];
 
 const NOT_FOUND = {
   code: 113,
@@ -126,40 +12,113 @@ const LOADED_ALREADY = {
   stderr: "Bootstrap failed: 5: Input/output error\nTry re-running the command as root for richer errors.\n",
 };
 
-function printed(domain: string, job: Launchctl["job"]): string {
-  const process = job.pid === null ? "" : `\tpid = ${job.pid}\n`;
-  return `${domain}/com.keybearer = {
-\tactive count = ${job.pid === null ? 0 : 1}
-\tpath = /Users/you/Library/LaunchAgents/com.keybearer.plist
-\ttype = LaunchAgent
-\tstate = ${job.pid === null ? "not running" : "running"}
+/**
+ * Runs in the place of launchctl. It answers with launchctl's own codes and words, as far as they are known from its
+ * manual and from reports, and keeps what was asked. It is no launchd.
+ */
+export class LaunchctlRecorder {
+  /** What launchd knows of the job. */
+  readonly job = { loaded: false, pid: null as number | null, disabled: false, runs: 0 };
+  /** Answers to give first to a command, each once. */
+  readonly next = new Map<string, Partial<Ran>[]>();
+  readonly variables = new Map<string, string>();
+  /** After how many looks a job is gone after a bootout, or has ended after a signal. */
+  slow = 0;
+  readonly #domain: string;
+  readonly #asked: string[] = [];
+  #leaving: { looks: number; readonly then: () => void } | null = null;
 
-\tprogram = /usr/local/bin/node
-\targuments = {
-\t\t/usr/local/bin/node
-\t}
+  constructor(uid: number) {
+    this.#domain = `gui/${uid}`;
+  }
 
-\tenvironment = {
-\t\tPATH => /usr/bin:/bin
-\t}
+  readonly run: RunCommand = async ([program, verb = "", ...rest]) => {
+    if (program !== "launchctl") return ran({ missing: true, code: null });
+    this.#asked.push([verb, ...rest].join(" "));
+    return ran(this.next.get(verb)?.shift() ?? this.#answer(verb, rest[0] ?? ""));
+  };
 
-\tdomain = ${domain} [100021]
-\tminimum runtime = 30
-\texit timeout = 20
-\truns = ${job.runs}
-${process}\timmediate reason = speculative
-\tlast exit code = ${job.lastExit}
+  /** Everything that was asked, in order. */
+  asked(): string[] {
+    return this.#asked;
+  }
 
-\tspawn type = adaptive (6)
-\tjetsam priority = 40
-\tendpoints = {
-\t\t"elsewhere" = {
-\t\t\tport = 0xa0403
-\t\t\tstate = idle
-\t\t}
-\t}
-}
-`;
+  /** The same without what only looks. */
+  changes(): string[] {
+    return this.#asked.filter((each) => !ONLY_LOOKS.includes(each.split(" ")[0] ?? ""));
+  }
+
+  #answer(verb: string, name: string): Partial<Ran> {
+    const { job } = this;
+    switch (verb) {
+      case "print":
+        if (name === this.#domain) return { stdout: `${name} = {\n\ttype = login\n}\n` };
+        this.#look();
+        return job.loaded ? { stdout: this.#printed() } : NOT_FOUND;
+      case "print-disabled":
+        return { stdout: `\t\t"com.keybearer" => ${job.disabled ? "disabled" : "enabled"}\n` };
+      case "getenv":
+        return { stdout: this.variables.has(name) ? `${this.variables.get(name)}\n` : "" };
+      case "enable":
+        job.disabled = false;
+        return {};
+      case "bootstrap":
+        if (job.disabled) return { code: 119, stderr: "Bootstrap failed: 119: Service is disabled\n" };
+        if (this.#leaving !== null)
+          return { code: 37, stderr: "Bootstrap failed: 37: Operation already in progress\n" };
+        if (job.loaded) return LOADED_ALREADY;
+        job.loaded = true;
+        this.#begin();
+        return {};
+      case "bootout":
+        if (!job.loaded) return { code: 3, stderr: "Boot-out failed: 3: No such process\n" };
+        this.#leave(() => Object.assign(job, { loaded: false, pid: null }));
+        if (this.#leaving === null) return {};
+        return { code: 36, stderr: "Boot-out failed: 36: Operation now in progress\n" };
+      case "kill":
+        if (!job.loaded) return NOT_FOUND;
+        if (job.pid === null) return { code: 3, stderr: "No process to signal.\n" };
+        this.#leave(() => Object.assign(job, { pid: null }));
+        return {};
+      case "kickstart":
+        if (!job.loaded) return NOT_FOUND;
+        if (job.pid === null) this.#begin();
+        return {};
+      default:
+        return { code: 64, stderr: `Unrecognized subcommand: ${verb}\n` };
+    }
+  }
+
+  #begin(): void {
+    this.job.pid = 4000 + this.job.runs;
+    this.job.runs += 1;
+  }
+
+  #leave(then: () => void): void {
+    this.#leaving = { looks: this.slow, then };
+    if (this.slow === 0) this.#look();
+  }
+
+  #look(): void {
+    if (this.#leaving === null) return;
+    if (this.#leaving.looks > 0) {
+      this.#leaving.looks -= 1;
+      return;
+    }
+    this.#leaving.then();
+    this.#leaving = null;
+  }
+
+  #printed(): string {
+    const { pid, runs } = this.job;
+    const lines = [
+      `state = ${pid === null ? "not running" : "running"}`,
+      `runs = ${runs}`,
+      ...(pid === null ? [] : [`pid = ${pid}`]),
+      `last exit code = ${runs > 1 || pid === null ? "0" : "(never exited)"}`,
+    ];
+    return `${this.#domain}/com.keybearer = {\n\t${lines.join("\n\t")}\n}\n`;
+  }
 }
 
 function ran(answer: Partial<Ran>): Ran {

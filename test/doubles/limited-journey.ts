@@ -1,12 +1,17 @@
-import { randomBytes } from "node:crypto";
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import type { Clock } from "../../src/clock.ts";
 import { askDaemon } from "../../src/control/client.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
 
-import { type DaemonUnderTest, freshToken, startUnderTest } from "./daemon-under-test.ts";
+import {
+  canaryKey,
+  type DaemonUnderTest,
+  freshToken,
+  startUnderTest,
+  type UnderTestOptions,
+} from "./daemon-under-test.ts";
+import { listen } from "./listen.ts";
 import { until } from "./until.ts";
 
 /** One request as it reached the gateway. */
@@ -59,13 +64,7 @@ export async function startPlayGateway(t: Test): Promise<PlayGateway> {
     if (play === "early") refuse(res, 400);
     else req.once("end", () => playOut(play, res));
   });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const { port } = server.address() as AddressInfo;
-  const origin = `http://127.0.0.1:${port}`;
+  const { origin } = await listen(t, server);
   const release = () => {
     for (const { ended, play, res } of book) if (!ended && play === "hang") finish(res);
   };
@@ -166,9 +165,12 @@ export function caller(url: string, token: string): (asking?: Asking) => Promise
       body,
       ...(signal === undefined ? {} : { signal }),
     });
-    const text = await answer.text();
-    const { status } = answer;
-    return { status, refusal: answer.headers.get("x-keybearer-refusal"), headers: answer.headers, text };
+    return {
+      status: answer.status,
+      refusal: answer.headers.get("x-keybearer-refusal"),
+      headers: answer.headers,
+      text: await answer.text(),
+    };
   };
 }
 
@@ -192,9 +194,7 @@ export interface Journey extends DaemonUnderTest {
   quiet(): Promise<void>;
 }
 
-export interface JourneyOptions {
-  readonly clock?: Clock;
-  readonly home?: string;
+interface JourneyOptions extends UnderTestOptions {
   readonly gateway?: PlayGateway;
   readonly credentials?: { readonly key: string; readonly token: string; readonly hash: string };
   /** Lines of the gateway in config.yaml, such as `timeouts: { first_byte: 1s }`. */
@@ -202,7 +202,7 @@ export interface JourneyOptions {
 }
 
 export function credentials() {
-  return { key: `sk-canary-${randomBytes(12).toString("hex")}`, ...freshToken() };
+  return { key: canaryKey(), ...freshToken() };
 }
 
 /** A daemon with one tool, codex, before a gateway that keeps a book. `settings` are the tool's, in flow style. */
@@ -217,11 +217,7 @@ export async function startLimited(
   const text = (own: string) =>
     `gateways: { main: { base_url: "${gateway.baseUrl}"${lines} } }\n${PRICES}tools:\n` +
     `  codex: { key: ${key}, token: "${hash}"${own === "" ? "" : `, ${own}`} }\n`;
-  const { clock, home } = options;
-  const under = await startUnderTest(t, text(settings), {
-    ...(clock === undefined ? {} : { clock }),
-    ...(home === undefined ? {} : { home }),
-  });
+  const under = await startUnderTest(t, text(settings), options);
   t.teardown(() => gateway.release());
   const codex = async () => {
     const found = (await under.daemon.status()).tools.find(({ name }) => name === "codex");

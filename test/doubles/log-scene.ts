@@ -1,34 +1,20 @@
 import type { Test } from "tap";
-import { type OneTool, startWithOneTool } from "./canary.ts";
-import { type GatewayCall, type RawGateway, startRawGateway } from "./raw-gateway.ts";
+import { type OneTool, startWithOneTool } from "./daemon-under-test.ts";
+import { type PacedGateway, startPacedGateway, WHOLE_STREAM } from "./paced-gateway.ts";
 import { until } from "./until.ts";
 import { faultsIn, recordsIn } from "./usage-file.ts";
 
-const SSE = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
-const chunk = (text: string) => `${Buffer.byteLength(text).toString(16)}\r\n${text}\r\n`;
-const event = (data: object) =>
-  `data: ${JSON.stringify({ id: "c-1", object: "chat.completion.chunk", ...data })}\n\n`;
-const BEGIN = event({ choices: [{ index: 0, delta: { content: "begin" }, finish_reason: null }] });
-const USAGE = { prompt_tokens: 11, completion_tokens: 5 };
-const END = `${event({ choices: [{ index: 0, delta: {}, finish_reason: "stop" }] })}${event({ choices: [], usage: USAGE })}data: [DONE]\n\n`;
-
 export interface LogScene extends OneTool {
-  readonly gateway: RawGateway;
+  readonly gateway: PacedGateway;
   readonly file: string;
 }
 
-/** A gateway whose streams wait in the middle, and that answers everything else at once. */
+/** A daemon with one tool before a gateway whose streams stop in the middle. */
 export async function startLogScene(t: Test, home?: string): Promise<LogScene> {
-  const gateway = await startRawGateway(t, async (call) => {
-    await call.whole;
-    if (isStream(call)) call.send(SSE + chunk(BEGIN));
-    else call.ok(JSON.stringify({ id: "j-1", usage: USAGE }));
-  });
+  const gateway = await startPacedGateway(t);
   const one = await startWithOneTool(t, gateway.origin, home === undefined ? {} : { home });
   return { ...one, gateway, file: one.places.usage };
 }
-
-const isStream = (call: GatewayCall) => call.body().includes('"stream":true');
 
 export function chat(
   it: LogScene,
@@ -50,8 +36,8 @@ export async function startStreams(it: LogScene, models: readonly string[]) {
   return {
     /** Lets the gateway end them, and looks whether every byte came. */
     async end(t: Test) {
-      for (const call of it.gateway.calls.filter(isStream)) call.send(`${chunk(END)}0\r\n\r\n`);
-      for (const { model, text } of answers) t.equal(await text, BEGIN + END, `${model} came whole`);
+      it.gateway.release();
+      for (const { model, text } of answers) t.equal(await text, WHOLE_STREAM, `${model} came whole`);
     },
   };
 }

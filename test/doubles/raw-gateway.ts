@@ -1,6 +1,6 @@
-import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 import type { Test } from "tap";
+import { listen } from "./listen.ts";
 
 /** One request as it reached the gateway, and the connection to answer it on with whatever bytes the test likes. */
 export class GatewayCall {
@@ -14,16 +14,19 @@ export class GatewayCall {
   /** Whether keybearer's side of the connection was seen to end, and the promise of it. */
   isClosed = false;
   readonly closed: Promise<void>;
+  /** Set it when the call was answered with 101: what follows on the connection is no request. */
+  isTunnel = false;
   bodyBytes = 0;
   #body: Buffer[] = [];
-  #finish: () => void = () => {};
+  /** Resolves `whole`. */
+  finish: () => void = () => {};
 
   constructor(socket: Socket, connection: number, head: string) {
     this.socket = socket;
     this.connection = connection;
     this.head = head;
     this.whole = new Promise((resolve) => {
-      this.#finish = resolve;
+      this.finish = resolve;
     });
     this.closed = new Promise((resolve) => {
       const closed = () => {
@@ -63,10 +66,9 @@ export class GatewayCall {
     return `${this.head}\r\n\r\n${this.body().toString("latin1")}`;
   }
 
-  take(chunk: Buffer, ended: boolean, keep: boolean): void {
-    this.bodyBytes += chunk.length;
-    if (keep && chunk.length > 0) this.#body.push(chunk);
-    if (ended) this.#finish();
+  take(bytes: Buffer, keep: boolean): void {
+    this.bodyBytes += bytes.length;
+    if (keep) this.#body.push(bytes);
   }
 
   send(bytes: string | Buffer): void {
@@ -89,6 +91,8 @@ export class GatewayCall {
 export interface RawGateway {
   readonly port: number;
   readonly origin: string;
+  /** The origin and /v1. */
+  readonly baseUrl: string;
   readonly calls: readonly GatewayCall[];
   /** Connections ever accepted. */
   connections(): number;
@@ -102,45 +106,53 @@ export interface RawGatewayOptions {
   /** false: bodies are counted, not kept. */
   readonly keepBodies?: boolean;
   readonly onConnection?: (socket: Socket) => void;
+  /** Called when a chunked body has broken framing. The connection is cut. */
+  readonly onBroken?: (why: string) => void;
 }
 
-/** A gateway of bare TCP: it understands as little HTTP as it needs to tell one request from the next. */
+/**
+ * A gateway on bare TCP. It reads each request by its own framing to the last byte, chunk by chunk, so it sees the same
+ * requests as any careful server.
+ */
 export async function startRawGateway(
   t: Test,
   onCall: (call: GatewayCall) => void | Promise<void>,
   options: RawGatewayOptions = {},
 ): Promise<RawGateway> {
+  const keep = options.keepBodies !== false;
   const calls: GatewayCall[] = [];
-  const sockets = new Set<Socket>();
   const received: Buffer[] = [];
   let connections = 0;
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     connections += 1;
-    sockets.add(socket);
+    const connection = connections;
     // Every request on a kept connection listens for its end.
     socket.setMaxListeners(0);
-    socket.on("error", () => {});
-    socket.on("close", () => sockets.delete(socket));
     socket.on("end", () => socket.end());
     options.onConnection?.(socket);
-    const keep = options.keepBodies !== false;
-    if (keep) socket.on("data", (chunk: Buffer) => void received.push(chunk));
-    readRequests(socket, connections, keep, (call) => {
-      calls.push(call);
-      void onCall(call);
+    const reader = new RequestReader({
+      keep,
+      onHead(head) {
+        const call = new GatewayCall(socket, connection, head);
+        calls.push(call);
+        return call;
+      },
+      onCall: (call) => void onCall(call),
+      onBroken(why) {
+        options.onBroken?.(why);
+        socket.destroy();
+      },
+    });
+    socket.on("data", (chunk: Buffer) => {
+      if (keep) received.push(chunk);
+      reader.read(chunk);
     });
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  const address = server.address();
-  const port = typeof address === "object" && address !== null ? address.port : 0;
+  const { port, origin, sockets } = await listen(t, server);
   return {
     port,
-    origin: `http://127.0.0.1:${port}`,
+    origin,
+    baseUrl: `${origin}/v1`,
     calls,
     connections: () => connections,
     open: () => sockets.size,
@@ -148,43 +160,97 @@ export async function startRawGateway(
   };
 }
 
-function readRequests(
-  socket: Socket,
-  connection: number,
-  keep: boolean,
-  onCall: (call: GatewayCall) => void,
-): void {
-  let waiting = Buffer.alloc(0);
-  let call: GatewayCall | null = null;
-  let left = 0;
-  let chunked = false;
-  let tail = "";
-  socket.on("data", (arrived: Buffer) => {
-    let data = arrived;
-    while (data.length > 0) {
-      if (call === null) {
-        waiting = Buffer.concat([waiting, data]);
-        const at = waiting.indexOf("\r\n\r\n");
-        if (at === -1) return;
-        call = new GatewayCall(socket, connection, waiting.subarray(0, at).toString("latin1"));
-        data = waiting.subarray(at + 4);
-        waiting = Buffer.alloc(0);
-        chunked = call.header("transfer-encoding").length > 0;
-        left = chunked ? Number.POSITIVE_INFINITY : Number(call.header("content-length")[0] ?? 0);
-        tail = "";
-        const current = call;
-        if (left === 0) call = null;
-        onCall(current);
-        if (left === 0) current.take(Buffer.alloc(0), true, keep);
-        continue;
-      }
-      const part = data.subarray(0, Math.min(left, data.length));
-      data = data.subarray(part.length);
-      left -= part.length;
-      tail = chunked ? (tail + part.subarray(-7).toString("latin1")).slice(-7) : "";
-      const ended = left === 0 || tail === "\r\n0\r\n\r\n" || tail === "0\r\n\r\n";
-      call.take(part, ended, keep);
-      if (ended) call = null;
+interface ReaderDeps {
+  readonly keep: boolean;
+  onHead(head: string): GatewayCall;
+  onCall(call: GatewayCall): void;
+  onBroken(why: string): void;
+}
+
+/** Splits the bytes of one connection into requests. */
+class RequestReader {
+  readonly #deps: ReaderDeps;
+  #pending: Buffer = Buffer.alloc(0);
+  #state: "head" | "body" | "chunk size" | "chunk" | "chunk end" | "trailers" | "stopped" = "head";
+  #call: GatewayCall | null = null;
+  /** Bytes of the body or of the chunk that have not come yet. */
+  #left = 0;
+
+  constructor(deps: ReaderDeps) {
+    this.#deps = deps;
+  }
+
+  read(arrived: Buffer): void {
+    this.#pending = this.#pending.length === 0 ? arrived : Buffer.concat([this.#pending, arrived]);
+    let more = true;
+    while (more && this.#pending.length > 0 && this.#state !== "stopped") {
+      more = this.#state === "body" || this.#state === "chunk" ? this.#readBytes() : this.#readLine();
     }
-  });
+  }
+
+  #readBytes(): boolean {
+    const bytes = this.#take(Math.min(this.#left, this.#pending.length));
+    this.#left -= bytes.length;
+    this.#call?.take(bytes, this.#deps.keep);
+    if (this.#left > 0) return false;
+    if (this.#state === "chunk") this.#state = "chunk end";
+    else this.#finish();
+    return true;
+  }
+
+  #readLine(): boolean {
+    const ending = this.#state === "head" ? "\r\n\r\n" : "\r\n";
+    const at = this.#pending.indexOf(ending);
+    if (at === -1) return false;
+    const bytes = this.#take(at + ending.length);
+    const line = bytes.toString("latin1", 0, at);
+    if (this.#state === "head") {
+      this.#readHead(line);
+      return true;
+    }
+    this.#call?.take(bytes, this.#deps.keep);
+    if (this.#state === "chunk size") this.#readChunkSize(line);
+    else if (this.#state === "chunk end") {
+      if (line !== "") this.#break(`after a chunk comes ${JSON.stringify(line)}`);
+      else this.#state = "chunk size";
+    } else if (line === "") this.#finish();
+    return true;
+  }
+
+  #readHead(head: string): void {
+    const call = this.#deps.onHead(head);
+    this.#call = call;
+    this.#left = Number(call.header("content-length")[0] ?? 0);
+    if (call.header("transfer-encoding").length > 0) this.#state = "chunk size";
+    else if (this.#left > 0) this.#state = "body";
+    this.#deps.onCall(call);
+    if (call.isTunnel) this.#state = "stopped";
+    else if (this.#state === "head") this.#finish();
+  }
+
+  #readChunkSize(line: string): void {
+    if (!/^[0-9a-f]+$/i.test(line)) {
+      this.#break(`${JSON.stringify(line)} is no size of a chunk`);
+      return;
+    }
+    this.#left = Number.parseInt(line, 16);
+    this.#state = this.#left === 0 ? "trailers" : "chunk";
+  }
+
+  #take(length: number): Buffer {
+    const bytes = this.#pending.subarray(0, length);
+    this.#pending = this.#pending.subarray(length);
+    return bytes;
+  }
+
+  #finish(): void {
+    this.#call?.finish();
+    this.#call = null;
+    this.#state = "head";
+  }
+
+  #break(why: string): void {
+    this.#state = "stopped";
+    this.#deps.onBroken(why);
+  }
 }

@@ -4,6 +4,7 @@ import { createRows, transact } from "../../src/usage/ledger/rows.ts";
 import { SlipText } from "../../src/usage/ledger/writing/slip-text.ts";
 import type { Opening, RecordEnd, UsageRecord } from "../../src/usage/record.ts";
 import { firstIdAt } from "../../src/usage/report/ids.ts";
+import { createRandom } from "./random.ts";
 
 /** A record that says nothing special, but for what is given. Its id tells its time, and `number` makes it unique. */
 export function record(number: number, given: Partial<UsageRecord> = {}): UsageRecord {
@@ -60,30 +61,18 @@ export function slipOf(opening: Opening): string {
 }
 
 /** Writes them as the daemon does: each record, and what it adds to its cell where it is finished. */
-export function writeRecords(file: string, records: Iterable<UsageRecord>, atOnce = 5000): number {
+export function writeRecords(file: string, records: Iterable<UsageRecord>): void {
   const { db, close } = openForWriting(file, { sync: "normal" });
   const rows = createRows(db);
-  let written = 0;
-  const write = (batch: readonly UsageRecord[]) =>
-    transact(db, () => {
-      const tally = createTally();
-      for (const one of batch) {
-        rows.insert(one);
-        if (one.end !== null) tally.count(one);
-      }
-      rows.count(tally);
-      written += batch.length;
-    });
-  let batch: UsageRecord[] = [];
-  for (const one of records) {
-    batch.push(one);
-    if (batch.length < atOnce) continue;
-    write(batch);
-    batch = [];
-  }
-  if (batch.length > 0) write(batch);
+  transact(db, () => {
+    const tally = createTally();
+    for (const one of records) {
+      rows.insert(one);
+      if (one.end !== null) tally.count(one);
+    }
+    rows.count(tally);
+  });
   close();
-  return written;
 }
 
 const TOOLS = ["claude-code", "codex", "opencode", "scripts", "chat"];
@@ -159,15 +148,4 @@ function one(number: number, at: number, tool: string, model: string, random: ()
     list_microdollars: priced ? list : null,
     cost_microdollars: priced ? Math.round(list * 1.5) : null,
   });
-}
-
-/** Numbers from 0 to 1, the same for the same seed (mulberry32). */
-export function createRandom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
-  };
 }

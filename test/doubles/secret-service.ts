@@ -1,11 +1,10 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Test } from "tap";
-import { notedPids } from "./noted-pids.ts";
 import { until } from "./until.ts";
 
 const BUS = "/usr/bin/dbus-daemon";
@@ -130,6 +129,14 @@ function send(env: NodeJS.ProcessEnv, path: string, method: string | null, ...ar
   const name = method === null ? "org.freedesktop.DBus.Properties.Get" : `org.freedesktop.Secret.${method}`;
   const words = ["--session", "--print-reply", "--dest=org.freedesktop.secrets", path, name, ...args];
   return execFileSync(SEND, words, { env, stdio: "pipe", encoding: "utf8" });
+}
+
+/**
+ * The processes that appended a line each to the file. Only whole lines count: a shell makes the file before it writes to
+ * it, and an empty line would be process 0, which stands for a whole process group.
+ */
+export function notedPids(file: string): number[] {
+  return existsSync(file) ? readFileSync(file, "utf8").split("\n").slice(0, -1).map(Number) : [];
 }
 
 function endPrompters(file: string): void {

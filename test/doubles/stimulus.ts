@@ -41,10 +41,6 @@ export interface Refused {
   readonly code: RefusalCode;
   /** How the body is written. Default openai. */
   readonly protocol?: "openai" | "messages" | "gemini";
-  /**
-   * false: Node's parser refused it, so it never became a request with a log line. Default true. "either": some lines
-   * of Node let the guard do that.
-   */
 }
 
 /** The whole of a refusal: status, header, body, one line in the log, and nothing at the gateway. */

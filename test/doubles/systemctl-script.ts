@@ -54,13 +54,10 @@ export async function createSystemctl(folder: string): Promise<SystemctlScript> 
       put("calls", "");
       return lines;
     },
-    state: (properties) =>
-      put(
-        "state",
-        Object.entries(properties)
-          .map(([name, value]) => `${name}=${value}\n`)
-          .join(""),
-      ),
+    state(properties) {
+      const lines = Object.entries(properties).map(([name, value]) => `${name}=${value}\n`);
+      put("state", lines.join(""));
+    },
     silence: () => put("silent", ""),
     failStarts: () => put("fails", ""),
     variables: (lines) => put("variables", lines.map((line) => `${line}\n`).join("")),

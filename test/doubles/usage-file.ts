@@ -117,14 +117,18 @@ export function finishedModel(file: string, model: string): Promise<StoredRecord
   return finishedWhere(file, `model ${model}`, (record) => record.model === model);
 }
 
-async function finishedWhere(
+/** The one record that `isMine` accepts, once it is finished. Fails where there are two. */
+export async function finishedWhere(
   file: string,
   what: string,
   isMine: (record: StoredRecord) => boolean,
 ): Promise<StoredRecord> {
-  const mine = () => recordsIn(file).filter(isMine);
-  await until(`${what} has a finished record`, () => mine().some(({ end }) => end !== null));
-  const [record, ...more] = mine();
+  let mine: StoredRecord[] = [];
+  await until(`${what} has a finished record`, () => {
+    mine = recordsIn(file).filter(isMine);
+    return mine.some(({ end }) => end !== null);
+  });
+  const [record, ...more] = mine;
   if (record === undefined || more.length > 0) throw new Error(`${what} has ${more.length + 1} records`);
   return record;
 }

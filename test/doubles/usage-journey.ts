@@ -10,29 +10,21 @@ import {
   startUnderTest,
   type UnderTestOptions,
 } from "./daemon-under-test.ts";
-import { until } from "./until.ts";
-import { recordsIn } from "./usage-file.ts";
+import { finished, finishedWhere } from "./usage-file.ts";
 
-/** The record of an answer, once it is complete. Fails where there are two. */
-export async function recordFor(under: DaemonUnderTest, answer: Response | string): Promise<UsageRecord> {
-  const id = typeof answer === "string" ? answer : (answer.headers.get("x-keybearer-request-id") ?? "");
-  return recordWhere(under, `${id} is complete`, (record) => record.id === id && record.end !== null);
+/** The record of an answer, or of a request with this id, once it is finished. */
+export function recordFor(under: DaemonUnderTest, answer: Response | string): Promise<UsageRecord> {
+  const id = typeof answer === "string" ? answer : answer.headers.get("x-keybearer-request-id");
+  return finished(under.places.usage, id);
 }
 
-/** The one record of which this holds, once there is one. */
-export async function recordWhere(
+/** The one record of which this holds, once it is finished. */
+export function recordWhere(
   under: DaemonUnderTest,
   what: string,
   holds: (record: UsageRecord) => boolean,
 ): Promise<UsageRecord> {
-  let found: UsageRecord[] = [];
-  await until(`a record: ${what}`, () => {
-    found = recordsIn(under.places.usage).filter(holds);
-    return found.length > 0;
-  });
-  const [record] = found;
-  if (record === undefined || found.length > 1) throw new Error(`${found.length} records: ${what}`);
-  return record;
+  return finishedWhere(under.places.usage, what, holds);
 }
 
 /** The tokens of a record, as one thing to compare; null: it has none. */

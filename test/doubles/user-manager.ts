@@ -5,7 +5,7 @@ import { chown, mkdir, mkdtemp, readdir, rm, rmdir, writeFile } from "node:fs/pr
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import type { Test } from "tap";
-import { type Ended, type Running, startProgram } from "./command.ts";
+import { type Ended, startProgram } from "./command.ts";
 import { ROOT } from "./paths.ts";
 import { until } from "./until.ts";
 
@@ -23,14 +23,11 @@ export const PACKAGE = "/opt/keybearer";
  */
 export interface UserManager {
   readonly uid: number;
-  /** What the person's shell would have, and no more. */
-  readonly env: Readonly<Record<string, string>>;
   /** The person's home folder, as seen in there. */
   readonly home: string;
   /** The same folder, as this process sees it. */
   readonly homeOutside: string;
-  /** Starts a program as the person would. */
-  start(argv: readonly string[], env?: NodeJS.ProcessEnv): Running;
+  /** Runs a program as the person would. */
   run(argv: readonly string[], env?: NodeJS.ProcessEnv): Promise<Ended>;
   /** `systemctl --user …`; what it printed. */
   systemctl(...args: readonly string[]): Promise<Ended>;
@@ -210,16 +207,13 @@ const ENV = {
 function createManager(t: Test, folder: string, world: World): UserManager {
   const homeOutside = join(folder, "home");
   const enter = () => ["--target", world.inside(), "--mount", "--pid", "env", `--chdir=/home/${PERSON}`];
-  const start = (argv: readonly string[], env: NodeJS.ProcessEnv = {}) =>
-    startProgram(t, "nsenter", [...enter(), "setpriv", ...AS_PERSON, ...argv], { ...ENV, ...env });
-  const run = (argv: readonly string[], env?: NodeJS.ProcessEnv) => start(argv, env).ended;
+  const run = (argv: readonly string[], env: NodeJS.ProcessEnv = {}) =>
+    startProgram(t, "nsenter", [...enter(), "setpriv", ...AS_PERSON, ...argv], { ...ENV, ...env }).ended;
   const systemctl = (...args: readonly string[]) => run(["systemctl", "--user", "--no-pager", ...args]);
   return {
     uid: UID,
-    env: ENV,
     home: ENV.HOME,
     homeOutside,
-    start,
     run,
     systemctl,
     async show(unit, ...names) {
@@ -231,28 +225,16 @@ function createManager(t: Test, folder: string, world: World): UserManager {
       return Object.fromEntries(pairs.map(([name = "", value = ""]) => [name, value]));
     },
     async journal(unit) {
-      const words = [
-        "journalctl",
-        "--quiet",
-        `_UID=${UID}`,
-        `_SYSTEMD_USER_UNIT=${unit}`,
-        "+",
-        `USER_UNIT=${unit}`,
-        "-o",
-        "cat",
-      ];
-      return (await startProgram(t, "nsenter", [...enter(), ...words], { PATH: ENV.PATH }).ended).stdout;
+      const words = `journalctl --quiet _UID=${UID} _SYSTEMD_USER_UNIT=${unit} + USER_UNIT=${unit} -o cat`;
+      const args = [...enter(), ...words.split(" ")];
+      return (await startProgram(t, "nsenter", args, { PATH: ENV.PATH }).ended).stdout;
     },
     async write(path, text) {
       const file = join(homeOutside, path);
-      let made = await mkdir(dirname(file), { recursive: true, mode: 0o700 });
-      // What was made is root's until it is given away.
-      for (let at = dirname(file); made !== undefined; at = dirname(at)) {
-        await chown(at, UID, UID);
-        if (at === made) made = undefined;
-      }
+      await mkdir(dirname(file), { recursive: true, mode: 0o700 });
       await writeFile(file, text, { mode: 0o600 });
-      await chown(file, UID, UID);
+      // What root made belongs to root until it is given away.
+      for (let at = file; at !== homeOutside; at = dirname(at)) await chown(at, UID, UID);
     },
   };
 }

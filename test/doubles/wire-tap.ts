@@ -1,14 +1,21 @@
-import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import type { Test } from "tap";
+import { listen } from "./listen.ts";
 
 /** Stands between a client and a port, passes every byte on, and keeps both directions. */
 export interface WireTap {
   readonly port: number;
+  /** http://127.0.0.1:port */
+  readonly origin: string;
   readonly connections: readonly TappedConnection[];
+  /** From now on an event stream stops after its first piece. */
+  hold(): void;
+  /** How many streams are stopped. */
+  held(): number;
+  release(): void;
 }
 
-export interface TappedConnection {
+interface TappedConnection {
   /** What the client sent, byte for character. */
   sent(): string;
   /** What came back. */
@@ -22,39 +29,52 @@ export async function startWireTap(
   answerInstead: (firstBytes: string) => string | null = () => null,
 ): Promise<WireTap> {
   const connections: TappedConnection[] = [];
-  const sockets = new Set<Socket>();
+  const stopped = new Set<Socket>();
+  let holding = false;
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
-    sockets.add(client);
-    client.on("error", () => {});
-    client.on("close", () => sockets.delete(client));
     client.once("data", (first: Buffer) => {
       const instead = answerInstead(first.toString("latin1"));
       if (instead !== null) return void client.end(instead);
-      connections.push(passOn(client, first, toPort));
+      const onward = connect({ port: toPort, host: "127.0.0.1", noDelay: true, allowHalfOpen: true });
+      connections.push(passOn(client, first, onward));
+      onward.on("data", (chunk: Buffer) => {
+        if (!holding || !chunk.includes("\ndata: ")) return;
+        onward.pause();
+        stopped.add(onward);
+      });
     });
   });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  const address = server.address();
-  return { port: typeof address === "object" && address !== null ? address.port : 0, connections };
+  const { port, origin } = await listen(t, server);
+  return {
+    port,
+    origin,
+    connections,
+    hold() {
+      holding = true;
+    },
+    held: () => stopped.size,
+    release() {
+      holding = false;
+      for (const socket of stopped) socket.resume();
+      stopped.clear();
+    },
+  };
 }
 
-function passOn(client: Socket, first: Buffer, toPort: number): TappedConnection {
+function passOn(client: Socket, first: Buffer, onward: Socket): TappedConnection {
   const sent: Buffer[] = [first];
   const received: Buffer[] = [];
-  const onward = connect({ port: toPort, host: "127.0.0.1", noDelay: true, allowHalfOpen: true });
-  onward.on("error", () => client.destroy());
-  onward.on("data", (chunk: Buffer) => void received.push(chunk));
   client.on("data", (chunk: Buffer) => void sent.push(chunk));
   client.on("close", () => onward.destroy());
+  onward.on("data", (chunk: Buffer) => {
+    received.push(chunk);
+    client.write(chunk);
+  });
+  onward.on("end", () => client.end());
+  onward.on("error", () => client.destroy());
   onward.on("close", () => client.destroySoon());
   onward.write(first);
   client.pipe(onward);
-  onward.pipe(client);
   return {
     sent: () => Buffer.concat(sent).toString("latin1"),
     received: () => Buffer.concat(received).toString("latin1"),

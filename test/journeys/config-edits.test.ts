@@ -2,16 +2,17 @@ import { chmod, mkdir, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import t from "tap";
-import { ask, holdsNone, lastKey, messages, newKey, startGateway } from "../doubles/config-journey.ts";
+import { ask, holdsNone, lastKey, messages } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { until } from "../doubles/until.ts";
+import { newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 function configOf(baseUrl: string, key: string, hash: string, more = ""): string {
   return `gateway: ${baseUrl}\ntools:\n  codex:\n    key: ${key}\n    token: ${hash}\n${more}`;
 }
 
 t.test("an edit goes live, and a stream that began before it finishes on its own key", async (t) => {
-  const gateway = await startGateway(t);
+  const gateway = await startSandbox(t);
   const [old, fresh] = [newKey(gateway), newKey(gateway)];
   const { token, hash } = freshToken();
   const under = await startUnderTest(t, configOf(gateway.baseUrl, old.text, hash));
@@ -52,7 +53,7 @@ t.test("an edit goes live, and a stream that began before it finishes on its own
 t.test(
   "broken saves while requests flow fail not one of them, and the problems show until they are mended",
   async (t) => {
-    const gateway = await startGateway(t);
+    const gateway = await startSandbox(t);
     const key = newKey(gateway);
     const { token, hash } = freshToken();
     const good = configOf(gateway.baseUrl, key.text, hash);
@@ -100,7 +101,7 @@ t.test(
 t.test(
   "an empty, half-written or vanished file changes nothing, and a recreated one is taken up",
   async (t) => {
-    const gateway = await startGateway(t);
+    const gateway = await startSandbox(t);
     const [key, next] = [newKey(gateway), newKey(gateway)];
     const { token, hash } = freshToken();
     const good = configOf(gateway.baseUrl, key.text, hash);
@@ -131,7 +132,7 @@ t.test(
 );
 
 t.test("of eight saves, in whichever way and however far apart, the last one wins", async (t) => {
-  const gateway = await startGateway(t);
+  const gateway = await startSandbox(t);
   const key = newKey(gateway);
   const { token, hash } = freshToken();
   const text = (model: string) =>
@@ -152,7 +153,7 @@ t.test("of eight saves, in whichever way and however far apart, the last one win
 });
 
 t.test("a linked config.yaml is followed when its target is replaced", async (t) => {
-  const gateway = await startGateway(t);
+  const gateway = await startSandbox(t);
   const [key, next, third] = [newKey(gateway), newKey(gateway), newKey(gateway)];
   const { token, hash } = freshToken();
   const under = await startUnderTest(t, configOf(gateway.baseUrl, key.text, hash));
@@ -176,7 +177,7 @@ t.test("a linked config.yaml is followed when its target is replaced", async (t)
 t.test(
   "a file with a key in it that becomes readable to others is a problem while the last good one serves",
   async (t) => {
-    const gateway = await startGateway(t);
+    const gateway = await startSandbox(t);
     const [key, next] = [newKey(gateway), newKey(gateway)];
     const { token, hash } = freshToken();
     const good = configOf(gateway.baseUrl, key.text, hash);

@@ -2,21 +2,13 @@ import { randomBytes } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import t from "tap";
-import {
-  ask,
-  holdsNone,
-  lastKey,
-  messages,
-  newKey,
-  startGateway,
-  toolState,
-} from "../doubles/config-journey.ts";
+import { ask, holdsNone, lastKey, messages, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { until } from "../doubles/until.ts";
-import { heldClock } from "../sandbox/sandbox-under-test.ts";
+import { heldClock, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 t.test("a reload reads env:, file: and command: keys again, though the text is the same", async (t) => {
-  const gateway = await startGateway(t);
+  const gateway = await startSandbox(t);
   const keys = Array.from({ length: 6 }, () => newKey(gateway));
   const [e1, e2, f1, f2, c1, c2] = keys;
   if (!e1 || !e2 || !f1 || !f2 || !c1 || !c2) return t.fail("six keys");
@@ -57,7 +49,7 @@ tools:
 });
 
 t.test("a file: key that changes is picked up by itself", async (t) => {
-  const gateway = await startGateway(t);
+  const gateway = await startSandbox(t);
   const [old, fresh] = [newKey(gateway), newKey(gateway)];
   const { token, hash } = freshToken();
   const file = join(t.testdir({ key: old.text }), "key");
@@ -83,7 +75,7 @@ t.test("a file: key that changes is picked up by itself", async (t) => {
 });
 
 t.test("after the gateway's 401 the key is read again, at most once a minute", async (t) => {
-  const gateway = await startGateway(t);
+  const gateway = await startSandbox(t);
   const [first, second, third] = [newKey(gateway), newKey(gateway), newKey(gateway)];
   for (const { id } of [first, second])
     gateway.order(id, { kind: "refuse", status: 401, body: { error: { message: "invalid api key" } } });
@@ -123,7 +115,7 @@ t.test("after the gateway's 401 the key is read again, at most once a minute", a
 });
 
 t.test("a key that cannot be had makes its own tool unavailable, says why, and no other", async (t) => {
-  const gateway = await startGateway(t);
+  const gateway = await startSandbox(t);
   const key = newKey(gateway);
   const secret = `half-${randomBytes(12).toString("hex")}`;
   const folder = t.testdir({

@@ -1,13 +1,13 @@
 import t from "tap";
-import { ask, holdsNone, messages, newKey, startGateway, toolState } from "../doubles/config-journey.ts";
+import { ask, holdsNone, messages, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { until } from "../doubles/until.ts";
-import { heldClock } from "../sandbox/sandbox-under-test.ts";
+import { heldClock, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 t.test(
   "a tool that is removed, disabled, expired or of a disabled group is refused at once, and comes back",
   async (t) => {
-    const gateway = await startGateway(t);
+    const gateway = await startSandbox(t);
     const key = newKey(gateway);
     const { token, hash } = freshToken();
     const text = (settings: string, group = "enabled: true", name = "codex") =>
@@ -53,7 +53,7 @@ t.test(
 );
 
 t.test("a tool expires while keybearer runs, without an edit", async (t) => {
-  const gateway = await startGateway(t);
+  const gateway = await startSandbox(t);
   const key = newKey(gateway);
   const { token, hash } = freshToken();
   const clock = heldClock();
@@ -72,7 +72,7 @@ t.test("a tool expires while keybearer runs, without an edit", async (t) => {
 });
 
 t.test("the log level changes with the file, and what needs a restart is said so", async (t) => {
-  const gateway = await startGateway(t);
+  const gateway = await startSandbox(t);
   const key = newKey(gateway);
   const { token, hash } = freshToken();
   const text = (more: string) =>
@@ -97,7 +97,7 @@ t.test("the log level changes with the file, and what needs a restart is said so
 t.test(
   "each change is logged in words with its revision, and a save that changes nothing says nothing",
   async (t) => {
-    const gateway = await startGateway(t);
+    const gateway = await startSandbox(t);
     const [old, fresh] = [newKey(gateway), newKey(gateway)];
     const [a, b] = [freshToken(), freshToken()];
     const under = await startUnderTest(

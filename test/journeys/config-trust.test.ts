@@ -1,15 +1,8 @@
 import t from "tap";
-import {
-  ask,
-  holdsNone,
-  lastKey,
-  messages,
-  newKey,
-  startGateway,
-  toolState,
-} from "../doubles/config-journey.ts";
+import { ask, holdsNone, lastKey, messages, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { until } from "../doubles/until.ts";
+import { newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 function configOf(baseUrl: string, key: string, hash: string): string {
   return `gateway: ${baseUrl}\ntools:\n  codex:\n    key: ${key}\n    token: ${hash}\n`;
@@ -18,7 +11,7 @@ function configOf(baseUrl: string, key: string, hash: string): string {
 t.test(
   "a known key that an edit pairs with another origin is held, over a restart too, and nothing reaches either",
   async (t) => {
-    const [home, elsewhere] = [await startGateway(t), await startGateway(t)];
+    const [home, elsewhere] = [await startSandbox(t), await startSandbox(t)];
     const key = newKey(home);
     const { token, hash } = freshToken();
     const under = await startUnderTest(t, configOf(home.baseUrl, key.text, hash));
@@ -52,7 +45,7 @@ t.test(
 );
 
 t.test("rotating a key by an edit is not held, and the old one is still known", async (t) => {
-  const [home, elsewhere] = [await startGateway(t), await startGateway(t)];
+  const [home, elsewhere] = [await startSandbox(t), await startSandbox(t)];
   const [old, fresh] = [newKey(home), newKey(home)];
   const { token, hash } = freshToken();
   const under = await startUnderTest(t, configOf(home.baseUrl, old.text, hash));
@@ -70,7 +63,7 @@ t.test("rotating a key by an edit is not held, and the old one is still known", 
 });
 
 t.test("moving only the messages address holds the key as well", async (t) => {
-  const [home, elsewhere] = [await startGateway(t), await startGateway(t)];
+  const [home, elsewhere] = [await startSandbox(t), await startSandbox(t)];
   const key = newKey(home);
   const { token, hash } = freshToken();
   const text = (messages: string) =>
@@ -83,7 +76,7 @@ t.test("moving only the messages address holds the key as well", async (t) => {
 });
 
 t.test("a command or a file outside keybearer's home that an edit brings is held and not run", async (t) => {
-  const home = await startGateway(t);
+  const home = await startSandbox(t);
   const key = newKey(home);
   const { token, hash } = freshToken();
   const under = await startUnderTest(t, configOf(home.baseUrl, key.text, hash));
@@ -102,7 +95,7 @@ t.test("a command or a file outside keybearer's home that an edit brings is held
 });
 
 t.test("a tool that borrows another tool's known key for its own gateway is held", async (t) => {
-  const [home, elsewhere] = [await startGateway(t), await startGateway(t)];
+  const [home, elsewhere] = [await startSandbox(t), await startSandbox(t)];
   const key = newKey(home);
   const [mine, thief] = [freshToken(), freshToken()];
   const base = `gateways: { home: { base_url: "${home.baseUrl}" }, elsewhere: { base_url: "${elsewhere.baseUrl}" } }\ntools:\n  codex: { gateway: home, key: env:KEY, token: ${mine.hash} }\n`;
@@ -115,7 +108,7 @@ t.test("a tool that borrows another tool's known key for its own gateway is held
 });
 
 t.test("a rotation does not let go of a tool that is held", async (t) => {
-  const [home, elsewhere] = [await startGateway(t), await startGateway(t)];
+  const [home, elsewhere] = [await startSandbox(t), await startSandbox(t)];
   const [old, fresh] = [newKey(home), newKey(home)];
   const { token, hash } = freshToken();
   const under = await startUnderTest(t, configOf(home.baseUrl, old.text, hash));
@@ -133,7 +126,7 @@ t.test("a rotation does not let go of a tool that is held", async (t) => {
 t.test(
   "an outbound proxy that an edit puts before a gateway without TLS is held like another origin",
   async (t) => {
-    const home = await startGateway(t);
+    const home = await startSandbox(t);
     const key = newKey(home);
     const { token, hash } = freshToken();
     const under = await startUnderTest(t, configOf(home.baseUrl, key.text, hash));

@@ -1,5 +1,4 @@
 import t from "tap";
-import { CLOSED_PORT } from "../doubles/free-port.ts";
 import {
   type Asking,
   heldWall,
@@ -8,6 +7,7 @@ import {
   REPORTED,
   startLimited,
 } from "../doubles/limited-journey.ts";
+import { CLOSED_PORT } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
 
 const NOON = Date.UTC(2026, 10, 15, 12);

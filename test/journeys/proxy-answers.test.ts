@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer } from "node:net";
 import { brotliCompressSync, deflateSync, gunzipSync, gzipSync } from "node:zlib";
 import t from "tap";
-import { startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { head, openRaw, parsed, type RawClient } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";

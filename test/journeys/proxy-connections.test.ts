@@ -1,6 +1,11 @@
 import t from "tap";
-import { canaryKey, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
-import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import {
+  canaryKey,
+  freshToken,
+  startUnderTest,
+  startWithOneTool,
+  stillHealthy,
+} from "../doubles/daemon-under-test.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";

@@ -1,6 +1,11 @@
 import t from "tap";
-import { canaryKey, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
-import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import {
+  canaryKey,
+  freshToken,
+  startUnderTest,
+  startWithOneTool,
+  stillHealthy,
+} from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 
 const SLOTS = ["authorization", "x-api-key", "api-key", "x-goog-api-key"] as const;

@@ -1,5 +1,5 @@
 import t, { type Test } from "tap";
-import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";

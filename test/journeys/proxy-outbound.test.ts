@@ -1,11 +1,10 @@
 import { once } from "node:events";
 import { createServer } from "node:tls";
 import t, { type Test } from "tap";
-import { canaryKey, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
 import { type Certificate, makeCertificates } from "../doubles/certificates.ts";
 import { newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import { canaryKey, freshToken, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 

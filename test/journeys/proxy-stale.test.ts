@@ -4,8 +4,8 @@ import t from "tap";
 import { systemClock } from "../../src/clock.ts";
 import { gatewayFromUrl } from "../../src/config/fields/gateway.ts";
 import { createAgents } from "../../src/proxy/agents.ts";
-import { startWithOneTool, stillHealthy } from "../doubles/canary.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
+import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 
 /** Answers the first request of a connection, and resets the connection when the second one comes. */

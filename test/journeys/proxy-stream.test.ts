@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { request } from "node:http";
 import { gzipSync } from "node:zlib";
 import t from "tap";
-import { startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";

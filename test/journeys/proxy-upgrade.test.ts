@@ -1,6 +1,6 @@
 import { gzipSync } from "node:zlib";
 import t from "tap";
-import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { gzipSync } from "node:zlib";
 import OpenAI from "openai";
 import t, { type Test } from "tap";
-import { startWithOneTool } from "../doubles/canary.ts";
+import { startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";

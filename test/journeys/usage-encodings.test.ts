@@ -4,7 +4,7 @@ import { type IncomingMessage, request } from "node:http";
 import type { Transform } from "node:stream";
 import zlib from "node:zlib";
 import t from "tap";
-import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 import { recordFor, tokensIn } from "../doubles/usage-journey.ts";

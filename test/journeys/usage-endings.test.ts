@@ -1,7 +1,12 @@
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { type OneTool, type OneToolOptions, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import {
+  type OneTool,
+  type OneToolOptions,
+  startWithOneTool,
+  stillHealthy,
+} from "../doubles/daemon-under-test.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
 import { post } from "../doubles/stimulus.ts";

@@ -2,8 +2,8 @@ import { readFile } from "node:fs/promises";
 import t from "tap";
 import { MODELS } from "../../src/sandbox/models.ts";
 import type { Tokens } from "../../src/usage/record.ts";
-import { startWithOneTool } from "../doubles/canary.ts";
 import { command } from "../doubles/command.ts";
+import { startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 import {

@@ -2,8 +2,13 @@ import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import type { RefusalCode } from "../../src/refusal.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { canaryKey, stillHealthy } from "../doubles/canary.ts";
-import { type DaemonUnderTest, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import {
+  canaryKey,
+  type DaemonUnderTest,
+  freshToken,
+  startUnderTest,
+  stillHealthy,
+} from "../doubles/daemon-under-test.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
 import { post, say } from "../doubles/stimulus.ts";

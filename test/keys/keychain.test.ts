@@ -9,10 +9,11 @@ import { type Reading, readKey } from "../../src/keys/read.ts";
 import { askKeychain } from "../../src/keys/sources/keychain.ts";
 import { forgetKey, keychainThere, storeKey, whyNotStored } from "../../src/keys/store.ts";
 import { Secret } from "../../src/secret.ts";
-import { ask, holdsNone, lastKey, newKey, startGateway, toolState } from "../doubles/config-journey.ts";
+import { ask, holdsNone, lastKey, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { missingForSecrets, startBus, startSecretService } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
+import { newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 const ONE = "sk-canary-one-8f3a1c9d2b7e";
 const TWO = "sk-canary-two-5d1e7a9c3f60";
@@ -220,7 +221,7 @@ t.test("in a real keychain", { skip: missing ?? false }, async (t) => {
   });
 
   await t.test("a daemon serves with keys from it, and with the next one after a rotation", async (t) => {
-    const gateway = await startGateway(t);
+    const gateway = await startSandbox(t);
     const [first, second] = [newKey(gateway), newKey(gateway)];
     const { token, hash } = freshToken();
     const config = (account: string) =>

@@ -2,7 +2,7 @@ import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { Secret } from "../../src/secret.ts";
-import { notedPids } from "../doubles/noted-pids.ts";
+import { notedPids } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
 import { isAlive } from "./is-alive.ts";
 import { A, B, EVIL, keyringIn, ONE, script, TWO, told, waiting, want } from "./keyring-under-test.ts";

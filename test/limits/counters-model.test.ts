@@ -4,7 +4,7 @@ import type { Period } from "../../src/config/shape.ts";
 import { Counters, type Reservation } from "../../src/limits/counters.ts";
 import type { Terms } from "../../src/limits/gauges.ts";
 import { PERIODS } from "../../src/limits/windows.ts";
-import { runs } from "../doubles/runs.ts";
+import { runs } from "../doubles/random.ts";
 import { at, counters, DAY, FREE, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
 
 /**

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
 import { isInGroup } from "../../src/limits/model-rule.ts";
-import { runs } from "../doubles/runs.ts";
+import { runs } from "../doubles/random.ts";
 
 t.test("a group has the models that one of its patterns names", async (t) => {
   const rows: [model: string, patterns: string[], has: boolean][] = [

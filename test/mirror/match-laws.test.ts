@@ -5,7 +5,7 @@ import { judge } from "../../src/mirror/match/judge.ts";
 import { FARTHEST_MS, type OurRequest, type Scene, type TheirRow } from "../../src/mirror/match/scene.ts";
 import type { JudgedRecord, JudgedRow } from "../../src/mirror/verdict.ts";
 import { makeDay, sceneOf, theirsOf } from "../doubles/mirror-day.ts";
-import { runs } from "../doubles/runs.ts";
+import { runs } from "../doubles/random.ts";
 import { HOUR, left, MINUTE, NOW, request, row, scene, THEN } from "./match-scene.ts";
 
 /** So few values of everything that they meet all the time. */

@@ -4,8 +4,8 @@ import type { AddressInfo } from "node:net";
 import fc from "fast-check";
 import t from "tap";
 import { askForUsage, readWhole } from "../../src/proxy/ask-usage.ts";
+import { runs } from "../doubles/random.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
-import { runs } from "../doubles/runs.ts";
 import { until } from "../doubles/until.ts";
 
 function asked(text: string): string | null {

@@ -6,8 +6,8 @@ import { gzipSync } from "node:zlib";
 import fc from "fast-check";
 import t, { type Test } from "tap";
 import { type BodyHead, type HeadOptions, putBackHeld, readHead } from "../../src/proxy/body-head.ts";
+import { runs } from "../doubles/random.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
-import { runs } from "../doubles/runs.ts";
 import { until } from "../doubles/until.ts";
 
 interface Seen {

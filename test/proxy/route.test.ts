@@ -4,7 +4,7 @@ import type { Gateway } from "../../src/config/shape.ts";
 import { guard } from "../../src/proxy/guard.ts";
 import { addressesOf, addressFor, endpointOf, pathBehind, protocolOf, route } from "../../src/proxy/route.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
-import { runs } from "../doubles/runs.ts";
+import { runs } from "../doubles/random.ts";
 
 const HOST = "localhost:5397";
 const TOKEN = "kb_0123456789012345678901234567890123456789012345678";

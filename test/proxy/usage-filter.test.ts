@@ -2,7 +2,7 @@ import { once } from "node:events";
 import fc from "fast-check";
 import t from "tap";
 import { createUsageFilter } from "../../src/proxy/usage-filter.ts";
-import { runs } from "../doubles/runs.ts";
+import { runs } from "../doubles/random.ts";
 
 const DELTA =
   'data: {"id":"c1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"hé"}}],"usage":null}\n\n';

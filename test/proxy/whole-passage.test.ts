@@ -5,7 +5,7 @@ import type { Call } from "../../src/proxy/call.ts";
 import type { Exchange } from "../../src/proxy/exchange.ts";
 import { Lines } from "../../src/proxy/lines.ts";
 import { WholePassage } from "../../src/proxy/whole-passage.ts";
-import { startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { say, settledAs } from "../doubles/stimulus.ts";

@@ -11,10 +11,17 @@ export async function startSandbox(t: Test, options: SandboxOptions = {}): Promi
   return sandbox;
 }
 
-/** A key of the default group, as the string that goes into a header. */
-export function newKey(sandbox: Sandbox, group = "default"): { id: number; text: string } {
+export interface SandboxKey {
+  readonly id: number;
+  /** The key itself, as it goes into a header. */
+  readonly text: string;
+  /** As keybearer may show it. */
+  readonly fingerprint: string;
+}
+
+export function newKey(sandbox: Sandbox, group = "default"): SandboxKey {
   const { id, key } = sandbox.createKey({ name: "test", group });
-  return { id, text: key.reveal() };
+  return { id, text: key.reveal(), fingerprint: key.fingerprint };
 }
 
 export interface Answer {

@@ -3,7 +3,7 @@ import { createServer } from "node:http";
 import type { Browser } from "playwright-core";
 import t, { type Test } from "tap";
 import { findBrowser, startBrowser } from "../doubles/browser.ts";
-import { startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 import { startWireTap, type WireTap } from "../doubles/wire-tap.ts";

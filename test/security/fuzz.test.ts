@@ -4,11 +4,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { canaryKey } from "../doubles/canary.ts";
 import { newHome, type Running, saveConfig, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
-import type { GatewayCall } from "../doubles/raw-gateway.ts";
-import { type StrictGateway, startStrictGateway } from "../doubles/strict-gateway.ts";
+import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
+import { type GatewayCall, type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 import { diceOf, findMarkers, makeSession, type Place, type Session } from "./fuzz-grammar.ts";
 
@@ -23,14 +21,14 @@ const keys = [canaryKey(), canaryKey()];
 const tokens = [freshToken(), freshToken()];
 
 /** Answers by what the marker in the path says, so that a repeated run gets the same answers. */
-function answerCall(call: GatewayCall, tunnel: () => void): void {
+function answerCall(call: GatewayCall): void {
   const marker = findMarkers(call.target)[0]?.marker ?? "";
   const dice = diceOf(marker);
   const key = SLOTS.flatMap((slot) => call.header(slot)).join();
   const echo = { "x-echo": key, "x-marker": marker };
   const kind = dice.below(12);
   if (call.header("upgrade").length > 0 && dice.chance(0.5)) {
-    tunnel();
+    call.isTunnel = true;
     call.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
   } else if (kind === 0 && call.method === "POST") {
     // Not of a GET: to repeat that would be rightful, and must not look like a request that became two.
@@ -136,7 +134,7 @@ function handles(pid: number): number {
   return process.platform === "linux" ? readdirSync(`/proc/${pid}/fd`).length : 0;
 }
 
-async function startFuzzed(t: Test, gateway: StrictGateway) {
+async function startFuzzed(t: Test, gateway: RawGateway) {
   const home = await newHome(t);
   await saveConfig(
     home,
@@ -184,14 +182,14 @@ t.test(
   async (t) => {
     const book: Book = { sessions: new Map(), faults: [] };
     const seen = new Map<string, number>();
-    const gateway = await startStrictGateway(
+    const gateway = await startRawGateway(
       t,
-      (call, tunnel) => {
+      (call) => {
         const fault = faultOf(book, call, seen);
         if (fault !== null) book.faults.push(`${fault}\n${JSON.stringify(call.head)}`);
-        answerCall(call, tunnel);
+        answerCall(call);
       },
-      (why) => void book.faults.push(why),
+      { keepBodies: false, onBroken: (why) => void book.faults.push(why) },
     );
     const running = await startFuzzed(t, gateway);
     const before = handles(running.pid);

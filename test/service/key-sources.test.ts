@@ -12,7 +12,7 @@ import { findPlaces } from "../../src/places.ts";
 import { serviceEnvironment, startedNotes } from "../../src/service/key-sources.ts";
 import { readEnvironment } from "../../src/service/systemd/systemd-answers.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
-import { createLaunchctl } from "../doubles/launchctl-recorder.ts";
+import { LaunchctlRecorder } from "../doubles/launchctl-recorder.ts";
 import { PACKAGE, startUserManager } from "../doubles/user-manager.ts";
 
 const CANARY = "sk-canary-sources-0123456789abcdef";
@@ -25,7 +25,7 @@ async function tried(
   more: { shell?: NodeJS.ProcessEnv; set?: string[] } = {},
 ) {
   await saveConfig(home, `gateway: http://127.0.0.1:9/v1\ntools:\n${tools}`);
-  const launchctl = createLaunchctl(501);
+  const launchctl = new LaunchctlRecorder(501);
   for (const name of more.set ?? []) launchctl.variables.set(name, CANARY);
   const env = { HOME: home, KEYBEARER_HOME: home, PATH: "/usr/bin:/bin", ...more.shell };
   const scene = await createScene({ env, home, platform: "darwin", run: launchctl.run });

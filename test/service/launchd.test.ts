@@ -10,7 +10,7 @@ import { createServiceFiles } from "../../src/service/service-file.ts";
 import type { ServiceSpec } from "../../src/service/spec.ts";
 import { template } from "../../src/service/template.ts";
 import { newHome } from "../doubles/command.ts";
-import { createLaunchctl } from "../doubles/launchctl-recorder.ts";
+import { LaunchctlRecorder } from "../doubles/launchctl-recorder.ts";
 
 /** Against a recorder that answers as launchctl does: nothing here has seen a real launchd. */
 
@@ -20,7 +20,7 @@ const JOB = `gui/${UID}/com.keybearer`;
 async function scene(t: Test) {
   const home = await newHome(t);
   const logFile = join(home, "state", "keybearer.log");
-  const launchctl = createLaunchctl(UID);
+  const launchctl = new LaunchctlRecorder(UID);
   const manager = createLaunchd({
     ...{ run: launchctl.run, files: createServiceFiles(), home, uid: UID, logFile },
     ...{ template: template("com.keybearer.plist"), looks: 5, betweenMs: 1 },

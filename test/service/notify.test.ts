@@ -1,15 +1,67 @@
-import { execFileSync, spawnSync } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer as createHttp, get } from "node:http";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import t, { type Test } from "tap";
 import { answersAt, askAt, hangs } from "../../src/service/answers.ts";
 import { createNotify, notifyFault } from "../../src/service/systemd/notify.ts";
 import { bareEnv, builtProgram, newHome, saveConfig, start, startProgram } from "../doubles/command.ts";
-import { cannotNotify, openNotifySocket } from "../doubles/notify-socket.ts";
 import { until } from "../doubles/until.ts";
+
+/**
+ * The service manager's end of NOTIFY_SOCKET: a real datagram socket. Node has none of that kind, perl does, and is
+ * part of every Debian and of macOS.
+ */
+interface NotifySocket {
+  /** For NOTIFY_SOCKET. */
+  readonly address: string;
+  /** What came, one datagram each, without the barriers that a sender waits for. */
+  messages(): string[];
+  /** Waits for a message like this at or after the given index; resolves with its index. */
+  came(what: RegExp, from?: number): Promise<number>;
+}
+
+/** Prints one line of hexadecimal digits for each datagram. The first, empty one says that it listens. */
+const RECEIVER = `
+  use Socket; $| = 1;
+  my $name = $ARGV[0]; $name =~ s/^@/\\0/;
+  socket(my $socket, PF_UNIX, SOCK_DGRAM, 0) or die "socket: $!";
+  bind($socket, pack_sockaddr_un($name)) or die "bind: $!";
+  print "\\n";
+  while (defined(recv($socket, my $text, 65536, 0))) { print unpack("H*", $text), "\\n"; }
+`;
+
+/** What is missing here for a real message to a real socket, in words; null when nothing is. */
+function cannotNotify(): string | null {
+  if (!existsSync("/usr/bin/systemd-notify")) return "there is no systemd-notify";
+  return spawnSync("perl", ["-e", "use Socket"]).status === 0 ? null : "there is no perl";
+}
+
+async function openNotifySocket(t: Test, home: string, abstract = false): Promise<NotifySocket> {
+  const address = abstract ? `@keybearer-test-${process.pid}` : join(home, "notify");
+  const child = spawn("perl", ["-e", RECEIVER, address], { stdio: ["ignore", "pipe", "inherit"] });
+  t.teardown(() => child.kill("SIGKILL"));
+  const lines: string[] = [];
+  createInterface({ input: child.stdout }).on("line", (line) =>
+    lines.push(Buffer.from(line, "hex").toString()),
+  );
+  await until("the receiver listens", () => lines.length > 0);
+  lines.length = 0;
+  const messages = () => lines.filter((line) => line !== "BARRIER=1");
+  const find = (what: RegExp, from: number) =>
+    messages().findIndex((line, index) => index >= from && what.test(line));
+  return {
+    address,
+    messages,
+    async came(what, from = 0) {
+      await until(`${what} on the notify socket`, () => find(what, from) !== -1);
+      return find(what, from);
+    },
+  };
+}
 
 const CANNOT = cannotNotify();
 const LIVE = { skip: CANNOT ?? false };
@@ -34,7 +86,7 @@ t.test("messages come whole and in their order, to a path and to an abstract nam
     // A reload that ends after the stop has nothing more to say.
     void notify.ready("late");
     await notify.failed("x".repeat(500));
-    t.same(socket.messages, [
+    t.same(socket.messages(), [
       "READY=1\nSTATUS=serving",
       "RELOADING=1\nSTATUS=reading config.yaml and every key again",
       "READY=1\nSTATUS=serving READY=0 again",
@@ -103,7 +155,7 @@ t.test("in the middle of a reload, a beat does not end it", LIVE, async (t) => {
   notify.watch(async () => "fine");
   const beat = await socket.came(/WATCHDOG=1/);
   await socket.came(/WATCHDOG=1/, beat + 1);
-  t.same([...new Set(socket.messages.slice(1))], ["WATCHDOG=1"]);
+  t.same([...new Set(socket.messages().slice(1))], ["WATCHDOG=1"]);
   await notify.ready("again");
   await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/);
   await notify.stopping("");
@@ -183,17 +235,17 @@ t.test("the watchdog hears of it only while the daemon answers", LIVE, async (t)
     alive = state;
     const before = troubles.length;
     await until("a look that found nothing", () => troubles.length > before);
-    const [count, seen] = [socket.messages.length, looks];
+    const [count, seen] = [socket.messages().length, looks];
     await until("two more", () => looks >= seen + 3);
-    t.equal(socket.messages.length, count, `${state}: not a word`);
+    t.equal(socket.messages().length, count, `${state}: not a word`);
     t.equal(troubles.length, before + 1, "which is said once");
     alive = "well";
     await socket.came(/^READY=1\nWATCHDOG=1/, count);
   }
   t.match(troubles[0], /watchdog of the service is not told/);
   await notify.stopping("");
-  const end = socket.messages.length;
-  t.match(socket.messages[end - 1], /^STOPPING=1/);
+  const end = socket.messages().length;
+  t.match(socket.messages()[end - 1], /^STOPPING=1/);
   alive = "silent";
   const said = troubles.length;
   const other = createNotify(
@@ -202,7 +254,7 @@ t.test("the watchdog hears of it only while the daemon answers", LIVE, async (t)
   );
   other.watch(async () => t.fail("meant for another process") as never);
   await other.failed("the last word");
-  t.equal(socket.messages.length, end + 1, "nothing after the stop");
+  t.equal(socket.messages().length, end + 1, "nothing after the stop");
   t.equal(troubles.length, said);
 });
 
@@ -225,7 +277,7 @@ t.test("the program tells its life from READY to STOPPING, and its children cann
     `tools: { codex: { key: { command: [/bin/sh, -c, 'env > "$HOME/seen"; echo sk-0123456789abcdef'] } } }\n`,
   );
   const ready = await socket.came(/^READY=1/);
-  const port = /localhost:(\d+), 1 tool$/.exec(socket.messages[ready] ?? "")?.[1] ?? "";
+  const port = /localhost:(\d+), 1 tool$/.exec(socket.messages()[ready] ?? "")?.[1] ?? "";
   t.ok(await healthy(port), "at READY both addresses answer");
   t.equal(await controlStatus(join(home, "run", "control.sock")), 200, "and so does the control socket");
   t.equal(ready, 0, "nothing was said before");
@@ -247,7 +299,7 @@ t.test("the program tells its life from READY to STOPPING, and its children cann
   running.child.kill("SIGTERM");
   const stopping = await socket.came(/^STOPPING=1/);
   t.match(await running.ended, { code: 0, signal: null });
-  t.same(socket.messages.slice(stopping + 1), [], "STOPPING was the last word");
+  t.same(socket.messages().slice(stopping + 1), [], "STOPPING was the last word");
 });
 
 /** Every connection that the daemon takes, at both addresses: anybody on the machine can. */
@@ -281,9 +333,9 @@ t.test("IPv6 that is switched off while it runs is no hang", { skip: LIVE.skip |
 t.test("a start that fails says why, is never READY and keeps its exit code", LIVE, async (t) => {
   const { socket, running } = await scene(t, "tools: { codex: { key: sk-0123456789abcdef, nonsense: 1 } }\n");
   t.match(await running.ended, { code: 78 });
-  t.equal(socket.messages.length, 1);
-  t.match(socket.messages[0], /^STATUS=did not start: .*config\.yaml.*nonsense/);
-  t.notMatch(socket.messages[0], /sk-0/);
+  t.equal(socket.messages().length, 1);
+  t.match(socket.messages()[0], /^STATUS=did not start: .*config\.yaml.*nonsense/);
+  t.notMatch(socket.messages()[0], /sk-0/);
 });
 
 function controlStatus(socketPath: string): Promise<number | undefined> {

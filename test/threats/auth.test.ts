@@ -9,9 +9,14 @@ import t, { type Test } from "tap";
 import { tokenShape } from "../../src/identity/token.ts";
 import { looksLikeCredential } from "../../src/secret.ts";
 import { StartFailure } from "../../src/start-failure.ts";
-import { canaryKey, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
 import { newHome } from "../doubles/command.ts";
-import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import {
+  canaryKey,
+  freshToken,
+  startUnderTest,
+  startWithOneTool,
+  stillHealthy,
+} from "../doubles/daemon-under-test.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect } from "node:net";
 import { hostname } from "node:os";
 import t, { type Test } from "tap";
-import { startWithOneTool, stillHealthy } from "../doubles/canary.ts";
+import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { post, type Refused, refuses, say } from "../doubles/stimulus.ts";

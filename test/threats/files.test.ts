@@ -2,9 +2,8 @@ import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync 
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { StartFailure } from "../../src/start-failure.ts";
-import { canaryKey } from "../doubles/canary.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { startUnderTest } from "../doubles/daemon-under-test.ts";
+import { canaryKey, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 
 const REST = 'listen: "localhost:0"\ngateway: http://127.0.0.1:9/v1\n';

@@ -6,12 +6,16 @@ import { createServer as createSecureServer, type TlsOptions } from "node:tls";
 import { brotliCompressSync, gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { gatewayFailure } from "../../src/proxy/failure.ts";
-import { canaryKey, type OneToolOptions, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
 import { newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
-import { expiredCertificate } from "../doubles/expired-certificate.ts";
-import { CLOSED_PORT } from "../doubles/free-port.ts";
+import {
+  canaryKey,
+  freshToken,
+  type OneToolOptions,
+  startWithOneTool,
+  stillHealthy,
+} from "../doubles/daemon-under-test.ts";
+import { CLOSED_PORT } from "../doubles/listen.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { dechunked, post, say, settledAs } from "../doubles/stimulus.ts";
@@ -353,7 +357,7 @@ t.test(
     const made = makeCertificates(t);
     if (made === null) return;
     const old = { minVersion: "TLSv1", maxVersion: "TLSv1", ciphers: "DEFAULT@SECLEVEL=0" } as const;
-    const expired = expiredCertificate(made.authority);
+    const expired = made.expired();
     const rows: [string, TlsOptions, number, string | RegExp][] = [
       ["good", made.good, 200, "{}"],
       ["other-name", made.otherName, 502, "its certificate is for another name"],

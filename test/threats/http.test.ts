@@ -1,8 +1,13 @@
 import { once } from "node:events";
 import { connect, createServer } from "node:net";
 import t, { type Test } from "tap";
-import { canaryKey, startWithOneTool, stillHealthy } from "../doubles/canary.ts";
-import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import {
+  canaryKey,
+  freshToken,
+  startUnderTest,
+  startWithOneTool,
+  stillHealthy,
+} from "../doubles/daemon-under-test.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { dechunked, post, type Refused, refuses, say, settledAs } from "../doubles/stimulus.ts";

@@ -12,8 +12,8 @@ import {
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
-import { type OneTool, startWithOneTool } from "../doubles/canary.ts";
 import { newHome } from "../doubles/command.ts";
+import { type OneTool, startWithOneTool } from "../doubles/daemon-under-test.ts";
 import {
   chat,
   oneRecordEach,
@@ -89,7 +89,7 @@ t.test("LOG-07 a damaged log is kept aside, and keybearer serves", async (t) => 
       const answer = await chat(it, "new");
       await answer.text();
       t.equal(answer.status, 200, "it serves");
-      t.match(await finishedModel(it.file, "new"), { end: "complete", input_tokens: 11 });
+      t.match(await finishedModel(it.file, "new"), { end: "complete", input_tokens: 12 });
       const kept = () => readdirSync(state).filter((name) => name.startsWith("usage.db.corrupt-"));
       const { usage } = await it.daemon.status();
       t.equal(usage.state, "ok");

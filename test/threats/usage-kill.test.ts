@@ -7,10 +7,9 @@ import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { type Booked, startBookedGateway } from "../doubles/booked-gateway.ts";
-import { canaryKey } from "../doubles/canary.ts";
 import { newHome, type Running, saveConfig, start, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
-import { createRandom } from "../doubles/records.ts";
+import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
+import { createRandom } from "../doubles/random.ts";
 import { until } from "../doubles/until.ts";
 import { faultsIn, recordsIn, type StoredRecord } from "../doubles/usage-file.ts";
 
@@ -151,7 +150,7 @@ t.test(
   async (t) => {
     const random = createRandom(SEED);
     const gateway = await startBookedGateway(t, {
-      pause: () => 2 + random() * 60,
+      pause: () => wait(2 + random() * 60),
       events: () => 1 + Math.floor(random() * 20),
     });
     const { home, file, token } = await scene(t, `${gateway.origin}/v1`);
@@ -251,7 +250,7 @@ t.test(
   "LOG-03 killed between the gateway's last byte and the record's completion, it has it once",
   async (t) => {
     let held: Promise<void> | null = null;
-    const gateway = await startBookedGateway(t, { pause: () => held ?? 5, events: () => 3 });
+    const gateway = await startBookedGateway(t, { pause: () => held ?? wait(5), events: () => 3 });
     const { home, file, token } = await scene(t, `${gateway.origin}/v1`);
     const running = await startServing(t, home);
     const ask = async (marker: string) => {
@@ -307,7 +306,7 @@ t.test(
   async (t) => {
     let short = 0;
     const gateway = await startBookedGateway(t, {
-      pause: () => 100,
+      pause: () => wait(100),
       // Half of them end soon, the others not within the test.
       events: () => {
         short += 1;

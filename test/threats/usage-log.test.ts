@@ -1,12 +1,12 @@
 import { execFileSync } from "node:child_process";
 import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { startBookedGateway } from "../doubles/booked-gateway.ts";
-import { canaryKey } from "../doubles/canary.ts";
 import { newHome, saveConfig, startServing } from "../doubles/command.ts";
-import { freshToken } from "../doubles/daemon-under-test.ts";
+import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
 import {
   chat,
   type LogScene,
@@ -75,7 +75,7 @@ t.test(
       await servesAgain(t, it, `${round}-again`);
       for (const n of [1, 2, 3]) {
         const record = await finishedModel(it.file, `${round}-stream-${n}`);
-        t.match(record, { end: "complete", status: 200, input_tokens: 11, output_tokens: 5, stream: true });
+        t.match(record, { end: "complete", status: 200, input_tokens: 12, output_tokens: 3, stream: true });
       }
       await oneRecordEach(t, it);
     }
@@ -154,7 +154,7 @@ function copyFileOutside(from: string, to: string): void {
 }
 
 t.test("LOG-13 while another process holds the lock, nothing waits for it but the log", async (t) => {
-  const gateway = await startBookedGateway(t, { pause: () => 40, events: () => 10 });
+  const gateway = await startBookedGateway(t, { pause: () => wait(40), events: () => 10 });
   const home = await newHome(t);
   const { token, hash } = freshToken();
   await saveConfig(

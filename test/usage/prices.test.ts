@@ -10,7 +10,7 @@ import { tableOf } from "../../src/usage/price-table.ts";
 import { createPrices, microdollars } from "../../src/usage/prices.ts";
 import type { Tokens } from "../../src/usage/record.ts";
 import { ROOT } from "../doubles/paths.ts";
-import { runs } from "../doubles/runs.ts";
+import { runs } from "../doubles/random.ts";
 
 const library: typeof import("@pydantic/genai-prices") = createRequire(import.meta.url)(
   "@pydantic/genai-prices",

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t from "tap";
 import { FieldScan } from "../../../src/usage/meters/field-scan.ts";
-import { runs } from "../../doubles/runs.ts";
+import { runs } from "../../doubles/random.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 
 const WANTED = ["model", "usage", "response.usage", "response.id", "message.usage"];

@@ -15,7 +15,8 @@ import { readReport } from "../../../src/usage/report/read.ts";
 import { LANE_NAMES, type Selection } from "../../../src/usage/report/selection.ts";
 import { reportJson } from "../../../src/usage/report/shape.ts";
 import { readToday } from "../../../src/usage/report/today.ts";
-import { createRandom, plausible, writeRecords } from "../../doubles/records.ts";
+import { createRandom } from "../../doubles/random.ts";
+import { plausible, writeRecords } from "../../doubles/records.ts";
 
 const DAY = 86_400_000;
 const now = Date.UTC(2026, 10, 15, 12, 34, 56, 789);

@@ -10,8 +10,8 @@ import type { UsageRecord } from "../../../src/usage/record.ts";
 import type { Period } from "../../../src/usage/report/period.ts";
 import { readReport } from "../../../src/usage/report/read.ts";
 import { DIMENSIONS, type Dimension, type Question } from "../../../src/usage/report/report.ts";
-import { createRandom, plausible, record, writeRecords } from "../../doubles/records.ts";
-import { runs } from "../../doubles/runs.ts";
+import { createRandom, runs } from "../../doubles/random.ts";
+import { plausible, record, writeRecords } from "../../doubles/records.ts";
 
 const DAY = 86_400_000;
 

@@ -1,0 +1,48 @@
+import { once } from "node:events";
+import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import type { Test } from "tap";
+
+export interface Listening {
+  readonly port: number;
+  /** http://127.0.0.1:port */
+  readonly origin: string;
+  /** The connections that are open now. */
+  readonly sockets: ReadonlySet<Socket>;
+}
+
+/** Starts a TCP or HTTP server on a free port. It stops, and cuts its connections, when the test ends. */
+export async function listen(t: Test, server: Server): Promise<Listening> {
+  const sockets = new Set<Socket>();
+  server.on("connection", (socket: Socket) => {
+    sockets.add(socket);
+    socket.on("close", () => sockets.delete(socket));
+    // Tests cut connections on purpose.
+    socket.on("error", () => {});
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  });
+  const { port } = server.address() as AddressInfo;
+  return { port, origin: `http://127.0.0.1:${port}`, sockets };
+}
+
+/** The port of the discard protocol: no program listens on it, and the system hands it out to none. */
+export const CLOSED_PORT = 9;
+
+/** Below the range that the system hands out by itself, so that no other program is given it meanwhile. */
+export async function freePort(): Promise<number> {
+  for (let port = 10_000 + ((process.pid * 7) % 20_000); ; port += 1) {
+    const server = createServer().listen(port, "127.0.0.1");
+    const isFree = await once(server, "listening").then(
+      () => true,
+      () => false,
+    );
+    if (!isFree) continue;
+    server.close();
+    await once(server, "close");
+    return port;
+  }
+}
