@@ -1,17 +1,20 @@
 // Runs the compiled tests with tap: `npm run tap` all of them, `npm run tap -- test/identity/token.test.ts` one file,
 // `npm run tap -- test/identity` a folder. Options of tap may follow.
 //
-// Starting a process and loading tap takes longer than most test files need. So up to sixteen files of a folder share one
-// process, which runs them one after the other (run-files.mjs).
+// Starting a process and loading tap takes longer than most test files need. So up to sixteen files share one process, which
+// runs them one after the other (run-files.mjs).
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { dirname, join, relative, resolve } from "node:path";
+import { join, relative, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const FILES_PER_PROCESS = 16;
 
-/** The folders with the longest files come first, so that no long file runs alone at the end. */
+/**
+ * The folders with the longest files come first, so that no long file runs alone at the end. Their files have processes of
+ * their own; those of all other folders share.
+ */
 const FIRST = [
   "test/threats",
   "test/journeys",
@@ -49,7 +52,7 @@ function groupsOf(files) {
   const groups = [];
   const shared = new Map();
   for (const file of files) {
-    const folder = dirname(file);
+    const folder = FIRST.find((first) => file.startsWith(`${first}/`)) ?? "others";
     const open = shared.get(folder);
     if (needsOwnProcess(file)) {
       groups.push([file]);

@@ -266,25 +266,25 @@ function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<
 }
 
 t.test("a day is judged in slices, and exactly what is foreign is foreign", async (t) => {
-  const day = makeDay({ ...DAY, requests: 3000 });
+  const day = makeDay({ ...DAY, requests: 1500 });
   const { db, file } = dayFile(t, day.records, day.keys);
   for (let at = 0; at < day.rows.length; at += 1000) page(db, day.rows.slice(at, at + 1000));
   const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
   const means = { now: day.to + HOUR, skew: DAY.skew, idNames };
-  const { steps } = judgeAll(db, { ...means, most: 100 });
+  const { steps } = judgeAll(db, { ...means, most: 50 });
   t.ok(steps > 20, `${steps} steps`);
   const foreign = all(db, "SELECT identity, certain FROM log.console_rows WHERE verdict = 'foreign'");
   t.same(new Set(foreign.map(([identity]) => identity)), day.foreign);
   t.ok(foreign.every(([, certain]) => certain === 1));
   const linked = all(db, "SELECT identity, record FROM log.console_rows WHERE record IS NOT NULL");
-  t.ok(linked.length > 2000);
+  t.ok(linked.length > 1000);
   t.same(
     linked.filter(([identity, id]) => day.truth.get(String(identity)) !== id),
     [],
   );
   t.same(faultsIn(file), []);
   page(db, [row(1, { identity: "new", request_id: "new", created_at: day.to + DAY.skew })]);
-  const next = judgeAll(db, { ...means, most: 100 });
+  const next = judgeAll(db, { ...means, most: 50 });
   t.ok(next.steps < 10, `what is settled is not looked at again: ${next.steps} steps`);
 });
 
