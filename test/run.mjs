@@ -16,13 +16,13 @@ const FILES_PER_PROCESS = 16;
  * their own; those of all other folders share.
  */
 const FIRST = [
-  "test/threats",
-  "test/journeys",
   "test/cli",
+  "test/journeys",
   "test/service",
   "test/dashboard",
-  "test/config",
+  "test/threats",
   "test/security",
+  "test/config",
 ];
 
 /** What a file does to the root test holds for all files in its process, so such a file has a process of its own. */
