@@ -12,8 +12,8 @@ const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const FILES_PER_PROCESS = 16;
 
 /**
- * The folders with the longest files come first, so that no long file runs alone at the end. Their files have processes of
- * their own; those of all other folders share.
+ * The folders with the longest files come first, so that no long file runs alone at the end. In each of them only its own
+ * files share a process; the files of all other folders share processes with each other.
  */
 const FIRST = [
   "test/cli",

@@ -2,13 +2,14 @@ import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer as createHttp, get } from "node:http";
-import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
+import { connect, createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import t, { type Test } from "tap";
 import { answersAt, askAt, hangs } from "../../src/service/answers.ts";
 import { createNotify, notifyFault } from "../../src/service/systemd/notify.ts";
 import { bareEnv, builtProgram, newHome, saveConfig, start, startProgram } from "../doubles/command.ts";
+import { listen } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
 
 /**
@@ -162,18 +163,8 @@ t.test("in the middle of a reload, a beat does not end it", LIVE, async (t) => {
 });
 
 async function listening(t: Test, server: Server): Promise<string> {
-  const sockets = new Set<Socket>();
-  server.on("connection", (socket: Socket) => {
-    sockets.add(socket);
-    socket.on("error", () => {});
-  });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    for (const socket of sockets) socket.destroy();
-    server.close();
-  });
-  return `127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const { port } = await listen(t, server);
+  return `127.0.0.1:${port}`;
 }
 
 t.test("one that hangs is told from one that cannot be reached", async (t) => {
