@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { readdirSync, statSync } from "node:fs";
+import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 
 /** A secret that nobody else has, with the look of a key. */
@@ -55,5 +55,21 @@ export function scan(
 export function filesBelow(folder: string): string[] {
   return readdirSync(folder, { recursive: true, encoding: "utf8" })
     .map((name) => join(folder, name))
-    .filter((path) => statSync(path).isFile());
+    .filter((path) => statSync(path, { throwIfNoEntry: false })?.isFile());
+}
+
+/**
+ * What each of these files holds, by its path. A file may go while one looks: a temporary one gets its real name, and
+ * SQLite takes its WAL away.
+ */
+export function textsOf(files: readonly string[]): Record<string, string> {
+  const texts: Record<string, string> = {};
+  for (const file of files) {
+    try {
+      texts[file] = readFileSync(file, "latin1");
+    } catch (error) {
+      if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
+    }
+  }
+  return texts;
 }

@@ -5,7 +5,7 @@ import OpenAI, { APIError } from "openai";
 import t, { type Test } from "tap";
 import { cellsOf } from "../../src/cli/columns.ts";
 import { newHome } from "../doubles/command.ts";
-import { filesBelow, scan } from "../doubles/secret-scan.ts";
+import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { hasShell, openShell } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
 import { startWireTap } from "../doubles/wire-tap.ts";
@@ -66,8 +66,8 @@ function processes(): Record<string, string> {
 
 /** By where they lie, and byte for character. */
 function filesOf({ home }: Walk): Record<string, string> {
-  const paths = filesBelow(home);
-  return Object.fromEntries(paths.map((path) => [relative(home, path), readFileSync(path, "latin1")]));
+  const texts = Object.entries(textsOf(filesBelow(home)));
+  return Object.fromEntries(texts.map(([path, text]) => [relative(home, path), text]));
 }
 
 /** Lines of more than 80 cells, beside what is typed and what is to be copied whole. */

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import t from "tap";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
-import { canary, filesBelow, scan } from "../doubles/secret-scan.ts";
+import { canary, filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
 import { ask, get, hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
@@ -101,7 +101,7 @@ log: { level: trace }
       stdout: running.stdout(),
       stderr: running.stderr(),
       answers: answers.join("\n"),
-      ...Object.fromEntries(files.map((path) => [path, readFileSync(path, "latin1")])),
+      ...textsOf(files),
       ...(process.platform === "linux"
         ? { cmdline: readFileSync(`/proc/${running.pid}/cmdline`, "latin1") }
         : {}),
@@ -112,6 +112,9 @@ log: { level: trace }
       Object.entries(tokens).map(([name, { token }]) => [`token ${name}`, token]),
     );
     t.same(scan(places, { ...keys, ...plain, ...stray }), []);
-    for (const path of filesBelow(home)) t.equal(statSync(path).mode & 0o077, 0, `${path} is nobody else's`);
+    for (const path of filesBelow(home)) {
+      const mode = statSync(path, { throwIfNoEntry: false })?.mode ?? 0;
+      t.equal(mode & 0o077, 0, `${path} is nobody else's`);
+    }
   },
 );

@@ -5,7 +5,7 @@ import type { Fault } from "../doubles/consoles/console-double.ts";
 import { EVERY_CONSOLE, startConsole } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
 import { consoleKey, HOUR, MINUTE, type MirrorJourney, startBeside } from "../doubles/mirror-journey.ts";
-import { filesBelow, scan } from "../doubles/secret-scan.ts";
+import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { heldClock } from "../keys/held-clock.ts";
 
 const FAULTS: readonly Fault[] = ["html", "401", "429", "shape", "data", "redirect", "cut"];
@@ -27,11 +27,7 @@ async function readable(journey: MirrorJourney, except: readonly string[]): Prom
     ...Object.fromEntries(asked),
     "/compared": JSON.stringify(shown),
     log: journey.logText(),
-    ...Object.fromEntries(
-      files
-        .filter((file) => !file.endsWith(".sock"))
-        .map((file) => [relative(journey.home, file), readFileSync(file, "latin1")]),
-    ),
+    ...textsOf(files),
   };
 }
 
@@ -69,7 +65,7 @@ for (const name of EVERY_CONSOLE) {
       accessToken,
     };
     const places = await readable(journey, ["config.yaml"]);
-    t.ok(places[join("state", "usage.db")]);
+    t.ok(places[join(journey.home, "state", "usage.db")]);
     t.strictSame(scan(places, secrets), []);
     t.strictSame(
       double.asked.filter(({ path }) => Object.values(secrets).some((one) => path.includes(one))),

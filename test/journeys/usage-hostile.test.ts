@@ -1,13 +1,13 @@
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { mkdtempSync, readFileSync } from "node:fs";
+import { mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import t from "tap";
 import { command } from "../doubles/command.ts";
 import { freshToken, startUnderTest, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
-import { canary, filesBelow, scan } from "../doubles/secret-scan.ts";
+import { canary, filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
 import { faultsIn, finished, recordsIn } from "../doubles/usage-file.ts";
 
@@ -16,10 +16,11 @@ import { faultsIn, finished, recordsIn } from "../doubles/usage-file.ts";
 /** The bytes of every file, by a process of its own: to close a descriptor here would drop the log's locks. */
 function bytesOf(folder: string): Record<string, string> {
   const copy = mkdtempSync(join(tmpdir(), "kb-copy-"));
-  execFileSync("cp", ["-r", folder, copy]);
-  const files = filesBelow(copy).map((path) => [basename(path), readFileSync(path, "latin1")]);
+  // It fails if a temporary file goes meanwhile, and copies the others.
+  spawnSync("cp", ["-r", folder, copy]);
+  const texts = Object.entries(textsOf(filesBelow(copy))).map(([path, text]) => [basename(path), text]);
   execFileSync("rm", ["-r", copy]);
-  return Object.fromEntries(files);
+  return Object.fromEntries(texts);
 }
 
 /** Without any of the beginnings by which keys are known. */

@@ -14,7 +14,7 @@ import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 import { head, openRaw } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
-import { canary, filesBelow, oddCanary, scan, shapesOf } from "../doubles/secret-scan.ts";
+import { canary, filesBelow, oddCanary, scan, shapesOf, textsOf } from "../doubles/secret-scan.ts";
 import { until } from "../doubles/until.ts";
 
 t.test("the scan finds a secret in each of its shapes, so that finding none means something", async (t) => {
@@ -372,7 +372,7 @@ t.test("no secret is in any output, whatever goes wrong", { timeout: 110_000 }, 
   const placed = [join(home, "config.yaml"), join(home, "keys", "file"), join(home, "keys", "command")];
   const files = filesBelow(home).filter((path) => !placed.includes(path));
   t.ok(files.length > 0, "there are files to look into");
-  for (const path of files) outputs[path] = readFileSync(path, "latin1");
+  Object.assign(outputs, textsOf(files));
   const plain = Object.fromEntries(
     Object.entries(tokens).map(([name, { token }]) => [`token ${name}`, token]),
   );
@@ -389,7 +389,7 @@ t.test("the sandbox's token and key are nowhere but in its greeting", async (t) 
     answer: (await answer.text()) + JSON.stringify([...answer.headers]),
     status: JSON.stringify(await under.daemon.status()),
     log: under.logText(),
-    ...Object.fromEntries(filesBelow(under.home).map((path) => [path, readFileSync(path, "latin1")])),
+    ...textsOf(filesBelow(under.home)),
   };
   t.equal(key?.state, "ready");
   t.same(scan(places, { token, key: key?.state === "ready" ? key.key.reveal() : "" }), []);
