@@ -133,7 +133,7 @@ t.test("a setting comes in or changes, and no other byte does, in whatever hand 
       if (!empty && nodeAt(text, ["env"]) !== undefined && back !== text)
         throw new Error("out again is not as before");
     }),
-    { numRuns: runs(100) },
+    { numRuns: runs(50) },
   );
   t.end();
 });
@@ -150,7 +150,7 @@ t.test("a setting goes, and what is left is what was there", (t) => {
       if (done(removeJson(text, ["nowhere", "there"], flavour)) !== text)
         throw new Error("changed for nothing");
     }),
-    { numRuns: runs(60) },
+    { numRuns: runs(30) },
   );
   t.end();
 });
@@ -224,7 +224,7 @@ t.test("what the language itself reads as JSON, and only that, is read in a stri
       }
       if (readJson(text, "strict").ok !== valid) throw new Error(`${valid ? "refused" : "read"}: ${text}`);
     }),
-    { numRuns: runs(200) },
+    { numRuns: runs(100) },
   );
   t.end();
 });

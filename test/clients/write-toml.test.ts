@@ -90,7 +90,7 @@ t.test("texts come in or change below their header, and no other byte does", (t)
         if (!touched && !after.includes(line)) throw new Error(`gone: ${line}`);
       }
     }),
-    { numRuns: runs(100) },
+    { numRuns: runs(50) },
   );
   t.end();
 });

@@ -78,7 +78,7 @@ t.test("whatever hand has written the file, only something is put in", (t) => {
         : [];
       if (names.length > 0 && names.length !== tools + 1) throw new Error(names.join());
     }),
-    { numRuns: runs(60) },
+    { numRuns: runs(30) },
   );
   t.end();
 });

@@ -148,7 +148,7 @@ t.test("no text whatever makes the parser throw, hang or touch the prototype", a
       const failed = problems.some((problem) => problem.severity === "error");
       return (config === null) === failed && Object.getOwnPropertyNames(Object.prototype).length === keys;
     }),
-    { numRuns: runs(300) },
+    { numRuns: runs(150) },
   );
 });
 
@@ -278,7 +278,7 @@ t.test("no problem shows a secret that stands in its place, however broken the f
         );
       },
     ),
-    { numRuns: runs(500) },
+    { numRuns: runs(250) },
   );
   t.ok(seen > 100, `${seen} files had a whole secret in them`);
 });

@@ -160,6 +160,6 @@ t.test("whatever the file looks like, one tool goes, in one piece, and nothing e
       equal(outcome.text.endsWith(eol), text.endsWith(eol), "the end of the file");
       equal(outcome.text.startsWith("\uFEFF"), text.startsWith("\uFEFF"), "the byte order mark");
     }),
-    { numRuns: runs(100) },
+    { numRuns: runs(50) },
   );
 });

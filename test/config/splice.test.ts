@@ -296,7 +296,7 @@ t.test("whatever the file looks like, the token is set and nothing else is touch
       equal(outcome.text.endsWith(eol), text.endsWith(eol), "the end of the file");
       equal(outcome.text.startsWith("\uFEFF"), text.startsWith("\uFEFF"), "the byte order mark");
     }),
-    { numRuns: runs(100) },
+    { numRuns: runs(50) },
   );
 });
 
@@ -310,7 +310,7 @@ t.test("a token that was added once is there to be replaced again", async () => 
       if (!last.ok) throw new Error(last.reason);
       equal(parse(last.text, { schema: "failsafe" }).tools[tool].token, A);
     }),
-    { numRuns: runs(60) },
+    { numRuns: runs(30) },
   );
 });
 
@@ -382,6 +382,6 @@ t.test("whatever the file looks like, disabling is seen and enabling takes it ba
       const notes = (of: string) => of.split(eol).filter((line) => /^ *#/.test(line));
       deepStrictEqual(notes(off.text), notes(text), "no comment went");
     }),
-    { numRuns: runs(50) },
+    { numRuns: runs(25) },
   );
 });

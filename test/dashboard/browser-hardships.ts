@@ -51,10 +51,11 @@ export async function isAccessible(t: Test, scene: DashboardScene, watch: Watch)
   await Promise.all(["en-US", "zh-CN"].map((locale) => isAccessibleIn(t, scene, watch, locale)));
 }
 
-/** Each theme with each language and each width; all three of each together with KEYBEARER_EVERY_LOOK=1. */
+/** English wide and light and narrow and dark, Chinese narrow and light; every combination with KEYBEARER_EVERY_LOOK=1. */
 function schemesFor(locale: string, size: typeof WIDE): readonly ("light" | "dark")[] {
   if (process.env.KEYBEARER_EVERY_LOOK === "1") return ["light", "dark"];
-  return [(locale === "en-US") === (size === WIDE) ? "light" : "dark"];
+  if (locale === "en-US") return [size === WIDE ? "light" : "dark"];
+  return size === WIDE ? [] : ["light"];
 }
 
 async function isAccessibleIn(t: Test, scene: DashboardScene, watch: Watch, locale: string): Promise<void> {

@@ -215,7 +215,7 @@ function hostile(): Hostile[] {
   const br = zlib.brotliCompressSync(
     Buffer.from(`${json.slice(0, -1)},"tail":"${"0123456789".repeat(3000)}"}`),
   );
-  const zeros = Buffer.alloc(64 * 1024 * 1024, 0x30);
+  const zeros = Buffer.alloc(32 * 1024 * 1024, 0x30);
   const bomb = zlib.gzipSync(Buffer.concat([Buffer.from('{"pad":"'), zeros, Buffer.from('"}')]), {
     level: 1,
   });
@@ -259,10 +259,10 @@ function hostile(): Hostile[] {
     { what: "gzip not said to be anything", encoding: null, type: jsonType, bytes: gzip, tokens: none },
     { what: "an encoding nobody knows", encoding: "exi", type: jsonType, bytes: gzip, tokens: none },
     {
-      what: "30 MB of JSON",
+      what: "15 MB of JSON",
       encoding: null,
       type: jsonType,
-      bytes: Buffer.from(chatJson(big.repeat(6))),
+      bytes: Buffer.from(chatJson(big.repeat(3))),
       tokens: either,
     },
     {

@@ -244,7 +244,7 @@ t.test(
           "nothing is held",
         );
       }),
-      { numRuns: runs(200), seed: 20261115 },
+      { numRuns: runs(100), seed: 20261115 },
     );
   },
 );
@@ -274,7 +274,7 @@ t.test("however the clock is set, no window's allowance is given twice", async (
         }
       },
     ),
-    { numRuns: runs(100), seed: 20261115 },
+    { numRuns: runs(50), seed: 20261115 },
   );
 });
 

@@ -315,7 +315,7 @@ t.test(
             holds(used + held <= most, "never above");
         }
       }),
-      { numRuns: runs(100), seed: 20261115 },
+      { numRuns: runs(50), seed: 20261115 },
     );
   },
 );

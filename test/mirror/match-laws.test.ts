@@ -71,7 +71,7 @@ const someLogs = fc
     theirs: rows.map((given, index) => row(`w${index}`, given)),
   }));
 
-const RUNS = { numRuns: runs(60) };
+const RUNS = { numRuns: runs(30) };
 
 t.test("the order of the two lists does not matter", (t) => {
   const shuffled = someLogs.chain(({ ours, theirs }) =>

@@ -403,9 +403,9 @@ t.test(
 
 t.test("UP-14 compressed answers pass byte for byte, and a bomb is not unpacked", ALONE, async (t) => {
   const text = JSON.stringify({ text: "keybearer ".repeat(500) });
-  // 2.5 GB in 2.5 MB: more than a Buffer may hold.
-  const member = gzipSync(Buffer.alloc(64 * 1024 * 1024));
-  const bomb = Buffer.concat(Array.from({ length: 40 }, () => member));
+  // 1 GB in 1 MB.
+  const member = gzipSync(Buffer.alloc(64 * 1024 * 1024), { level: 1 });
+  const bomb = Buffer.concat(Array.from({ length: 16 }, () => member));
   const rows: Record<string, [string, string, Buffer]> = {
     gzip: ["200 OK", "gzip", gzipSync(text)],
     br: ["200 OK", "br", brotliCompressSync(text)],
@@ -587,7 +587,13 @@ t.test(
       call.send("0\r\n\r\n");
     });
     // A cut at every place of the multi-byte letters and of the last word, and one byte at a time.
-    const places = [...range(1, 24), ...range(80, 110), ...range(bytes.length - 20, bytes.length - 1)];
+    const places = [
+      1,
+      ...range(7, 11),
+      ...range(82, 94),
+      ...range(106, 118),
+      ...range(bytes.length - 16, bytes.length - 1),
+    ];
     for (const at of places) {
       const { body } = await say(t, it.port, head(`GET /v1/at-${at}`, it.auth));
       t.ok(dechunked(Buffer.from(body, "latin1")).equals(bytes), `cut at ${at}`);

@@ -69,13 +69,13 @@ const DAMAGE: Readonly<Record<string, (file: string) => void>> = {
 t.test("LOG-07 a damaged log is kept aside, and keybearer serves", async (t) => {
   const first = await startLogScene(t);
   const old = Array.from({ length: 10 }, async (_, lane) => {
-    for (let n = 0; n < 50; n += 1) await (await chat(first, `old-${lane}-${n}`)).text();
+    for (let n = 0; n < 30; n += 1) await (await chat(first, `old-${lane}-${n}`)).text();
   });
   await Promise.all(old);
   await first.daemon.stop();
   const good = readFileSync(first.file);
   const before = recordsIn(first.file).length;
-  t.equal(before, 500);
+  t.equal(before, 300);
   for (const side of ["-wal", "-shm"]) rmSync(first.file + side, { force: true });
 
   for (const [what, damage] of Object.entries(DAMAGE)) {
@@ -111,7 +111,13 @@ t.test("LOG-07 a damaged log is kept aside, and keybearer serves", async (t) => 
     });
   }
 
-  for (const [what, damage] of Object.entries(DAMAGE).slice(0, 7)) {
+  for (const what of [
+    "noise in the middle",
+    "half of it missing",
+    "a part of a page missing",
+    "nothing in it",
+  ]) {
+    const damage = DAMAGE[what] ?? t.fail;
     await t.test(`while it runs: ${what}`, async (t) => {
       const it = await startLogScene(t, await homeWith(t, good));
       await (await chat(it, "before")).text();

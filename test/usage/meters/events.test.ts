@@ -104,7 +104,7 @@ t.test("any text in any pieces is read as the whole is by a simpler reader", asy
       const text = words.join("");
       return JSON.stringify(events(text, cuts)) === JSON.stringify(slowly(text));
     }),
-    { numRuns: runs(300) },
+    { numRuns: runs(150) },
   );
 });
 

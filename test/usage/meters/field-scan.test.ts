@@ -72,7 +72,7 @@ t.test("a field is what JSON.parse says it is, wherever the text is cut", async 
       const fields = scan(before + text, cuts);
       return fields.done && isDeepStrictEqual(found(fields), expected(text));
     }),
-    { numRuns: runs(300) },
+    { numRuns: runs(150) },
   );
 });
 

@@ -28,7 +28,7 @@ t.test("wherever an answer is cut into pieces, it reads as the whole", async (t)
       const [pieces, whole] = [await read(head, cutAt(body, cuts)), await read(head, [body])];
       return JSON.stringify(pieces) === JSON.stringify(whole);
     }),
-    { numRuns: runs(100) },
+    { numRuns: runs(50) },
   );
 });
 
@@ -74,7 +74,7 @@ t.test("whatever the bytes, a meter neither throws nor keeps silent", async () =
       const reading = await read(head, cutAt(Buffer.from(bytes), cuts));
       return reading.trouble !== "the meter failed";
     }),
-    { numRuns: runs(80) },
+    { numRuns: runs(40) },
   );
   const changes = fc.array(fc.tuple(fc.nat(5000), fc.nat(255)), { minLength: 1, maxLength: 12 });
   const encoding = fc.constantFrom(["", (bytes: Buffer) => Buffer.from(bytes)] as const, ...encodings);
@@ -92,7 +92,7 @@ t.test("whatever the bytes, a meter neither throws nor keeps silent", async () =
         return reading.trouble !== "the meter failed" && input >= 0 && output >= 0;
       },
     ),
-    { numRuns: runs(100) },
+    { numRuns: runs(50) },
   );
 });
 
@@ -104,7 +104,7 @@ t.test("an answer that is cut anywhere reports no more than the whole", async ()
       if (expected.reached !== true && reached === true) return false;
       return (tokens?.output ?? 0) <= expected.tokens.output;
     }),
-    { numRuns: runs(80) },
+    { numRuns: runs(40) },
   );
 });
 

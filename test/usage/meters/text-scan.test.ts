@@ -35,7 +35,7 @@ t.test("what a model wrote is counted by its bytes, however it is escaped and cu
       });
       return isDeepStrictEqual(seen(ascii ? inAscii(json) : json, cuts), bytesOf(one, two));
     }),
-    { numRuns: runs(100) },
+    { numRuns: runs(50) },
   );
 });
 

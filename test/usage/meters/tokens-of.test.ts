@@ -153,7 +153,7 @@ t.test("whatever a usage object holds, the counts are whole, not negative and ha
       const counts = [input, cacheRead, cacheWrite, output, reasoning];
       return counts.every((n) => Number.isSafeInteger(n) && n >= 0 && n <= 4e9) && reasoning <= output;
     }),
-    { numRuns: runs(200) },
+    { numRuns: runs(100) },
   );
 });
 
