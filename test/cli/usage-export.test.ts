@@ -219,8 +219,8 @@ t.test("a disk that fills up under an export is said in words, and leaves no fil
 });
 
 t.test("many records pass through little memory, and a reader that has enough ends it quietly", async (t) => {
-  const count = 6000;
-  const long = `/v1/${"x".repeat(4000)}`;
+  const count = 10_000;
+  const long = `/v1/${"x".repeat(1400)}`;
   const records = [...plausible(count, AT, 30)].map((one) => ({ ...one, endpoint: long }));
   const { home, file } = await homeWith(t, records);
   // All of them together are more than this; a page is not.
