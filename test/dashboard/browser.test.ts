@@ -25,11 +25,11 @@ import {
 const browserPath = findBrowser();
 const skip =
   browserPath === null
-    ? "there is no chromium here to look at the dashboard with (apt-get install chromium)"
+    ? "there is no chromium here to look at the dashboard with (apt-get install chromium-headless-shell)"
     : false;
 if (browserPath === null)
   t.comment(
-    "!!! no chromium on this machine (apt-get install chromium): the dashboard's page is NOT LOOKED AT",
+    "!!! no chromium on this machine (apt-get install chromium-headless-shell): the dashboard's page is NOT LOOKED AT",
   );
 
 t.test("the dashboard, as a person sees it", { skip }, async (t) => {

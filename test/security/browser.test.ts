@@ -15,7 +15,9 @@ import { type Attack, attackScript, PREFLIGHTED_ATTACKS, SIMPLE_ATTACKS } from "
  */
 const browserPath = findBrowser();
 const skip =
-  browserPath === null ? "there is no chromium here to attack with (apt-get install chromium)" : false;
+  browserPath === null
+    ? "there is no chromium here to attack with (apt-get install chromium-headless-shell)"
+    : false;
 
 const ANSWER = "what the key paid for";
 const PAGE = "<!doctype html><title>a page</title><body>hello</body>";
