@@ -218,6 +218,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     "stop watching the control socket",
     beat.every(1, () => background(control.check(), log, "checking the control socket")),
   );
+  // The first step of a stop: who connects from then on is not let in.
+  shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
   whenLate(() => background(reload.takeKeys(), log, "taking a key that came late"));
   mirror.change(reload.snapshot);
   await dashboard.follow();

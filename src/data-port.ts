@@ -55,20 +55,25 @@ export async function bindDataPort(listen: Listen, log: Logger): Promise<DataPor
   }).catch(async (error) => {
     throw error instanceof PortTaken ? await portTakenFailure(error) : error;
   });
+  const drain = async () => {
+    await port.drain();
+    // A connection is gone before its request hears of it. Until then the gateway's side must not be closed: the
+    // record would blame the gateway for an end of our own.
+    await new Promise<void>((resolve) => {
+      allDone = resolve;
+      if (inFlight === 0) resolve();
+    });
+  };
+  let drained: Promise<void> | null = null;
   return {
     ...port,
     serve(ready) {
       means = ready;
       for (const work of early.splice(0)) work(ready);
     },
-    async drain() {
-      await port.drain();
-      // A connection is gone before its request hears of it. Until then the gateway's side must not be closed: the
-      // record would blame the gateway for an end of our own.
-      await new Promise<void>((resolve) => {
-        allDone = resolve;
-        if (inFlight === 0) resolve();
-      });
+    drain() {
+      drained ??= drain();
+      return drained;
     },
   };
 }

@@ -336,7 +336,7 @@ t.test(
         () => true,
         () => false,
       );
-    await until("nobody else is let in", async () => !(await letIn()));
+    t.notOk(await letIn(), "nobody else is let in");
     await until("the short ones finish", () => ended === 25);
     running.child.kill("SIGTERM");
     const { code } = await running.ended;
