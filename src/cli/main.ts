@@ -15,6 +15,8 @@ function isCommanderError(error: unknown): error is CommanderError {
   return error instanceof Error && "code" in error && String(error.code).startsWith("commander.");
 }
 
+// Without a listener it opens a debugger on a port that every user of this machine can connect to.
+process.on("SIGUSR1", () => {});
 outliveReaders();
 /** Everything a command prints goes through here, so that nothing else touches the process. */
 try {

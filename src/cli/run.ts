@@ -1,4 +1,5 @@
 import { closeSync, openSync } from "node:fs";
+import { url as inspectorUrl } from "node:inspector";
 import { Command } from "commander";
 import { background } from "../background.ts";
 import type { Daemon } from "../daemon.ts";
@@ -7,6 +8,7 @@ import { findPlaces } from "../places.ts";
 import type * as Answers from "../service/answers.ts";
 import { createNotify, type Notify } from "../service/systemd/notify.ts";
 import { EXIT, type StartFailure } from "../start-failure.ts";
+import { unsafeStart } from "../unsafe-start.ts";
 import { version } from "../version.ts";
 import { giveBackSoon } from "./give-back.ts";
 import { visibleLines } from "./table.ts";
@@ -24,12 +26,10 @@ export function runCommand(): Command {
 }
 
 async function run(options: { config?: string }): Promise<void> {
-  // Node read it before our first line ran and cannot be told otherwise: it prints what passes through its streams, and
-  // so a key on its way from a command.
-  if (process.env.NODE_DEBUG) {
-    process.stderr.write(
-      "NODE_DEBUG makes node print keys. start without it: env -u NODE_DEBUG keybearer run\n",
-    );
+  const { env, execArgv } = process;
+  const unsafe = unsafeStart({ env, execArgv, inspected: inspectorUrl() !== undefined });
+  if (unsafe !== null) {
+    process.stderr.write(`${visibleLines(unsafe)}\n`);
     process.exitCode = EXIT.badConfig;
     return;
   }

@@ -1,0 +1,101 @@
+/**
+ * Options of Node that can neither show nor redirect a key. Everything else is refused, options of later versions too:
+ * among them are those that open a debugger (--inspect), load other code (--require, --import), write memory, keys of TLS
+ * or the environment to files (--heapsnapshot-signal, --tls-keylog, --report-on-signal), and trust other authorities.
+ */
+const HARMLESS = new Set([
+  "--disable-sigusr1",
+  "--disable-warning",
+  "--dns-result-order",
+  "--enable-source-maps",
+  "--experimental-vm-modules",
+  "--force-fips",
+  "--enable-fips",
+  "--max-http-header-size",
+  "--max-old-space-size",
+  "--max-old-space-size-percentage",
+  "--max-semi-space-size",
+  "--network-family-autoselection",
+  "--network-family-autoselection-attempt-timeout",
+  "--no-deprecation",
+  "--no-network-family-autoselection",
+  "--no-warnings",
+  "--pending-deprecation",
+  "--report-exclude-env",
+  "--report-exclude-network",
+  "--secure-heap",
+  "--secure-heap-min",
+  "--stack-trace-limit",
+  "--throw-deprecation",
+  "--title",
+  "--trace-deprecation",
+  "--trace-warnings",
+  "--unhandled-rejections",
+  "--v8-pool-size",
+  "--zero-fill-buffers",
+]);
+
+/** Variables that Node or a package reads before or behind our back, and what they would do. */
+const UNSAFE_VARIABLES: Readonly<Record<string, string>> = {
+  NODE_DEBUG: "makes node print keys",
+  NODE_DEBUG_NATIVE: "makes node print what it sends",
+  NODE_EXTRA_CA_CERTS:
+    "adds a certificate authority for every gateway. write ca_file: at the gateway instead",
+  NODE_USE_SYSTEM_CA: "adds certificate authorities for every gateway. write ca_file: at the gateway instead",
+  NODE_TLS_REJECT_UNAUTHORIZED:
+    "switches the check of certificates off. write ca_file: at the gateway instead",
+  NODE_USE_ENV_PROXY: "sends requests through another proxy. write proxy: at the gateway instead",
+  NODE_PATH: "makes node load code from other folders",
+  OPENSSL_CONF: "makes node load code and settings from another file",
+  OPENSSL_MODULES: "makes node load code from another folder",
+  OPENSSL_ENGINES: "makes node load code from another folder",
+};
+
+export interface StartedWith {
+  readonly env: NodeJS.ProcessEnv;
+  /** The options of Node in front of the program. */
+  readonly execArgv: readonly string[];
+  /** A debugger can connect. */
+  readonly inspected: boolean;
+}
+
+/**
+ * Why a process that was started like this must hold no key, and how to start it otherwise; null: it may.
+ *
+ * Node obeys its options before our first line runs, so this does not undo what they did. It keeps somebody who has them
+ * in a shell profile from running for months with a key in reach of others.
+ */
+export function unsafeStart({ env, execArgv, inspected }: StartedWith): string | null {
+  for (const [name, does] of Object.entries(UNSAFE_VARIABLES)) {
+    if (isSet(name, env[name])) return `${name} ${does}. ${startWithout(name)}`;
+  }
+  const inVariable = (env.NODE_OPTIONS ?? "").split(/[\s"]+/).find(isUnsafe);
+  if (inVariable !== undefined)
+    return `NODE_OPTIONS holds ${nameOf(inVariable)}, which can reveal or redirect keys. ${startWithout("NODE_OPTIONS")}`;
+  const inArguments = execArgv.find(isUnsafe);
+  if (inArguments !== undefined)
+    return `node was started with ${nameOf(inArguments)}, which can reveal or redirect keys. start without it: keybearer run`;
+  if (inspected) return "a debugger is open, and whoever connects to it reads every key. start again";
+  return null;
+}
+
+function startWithout(variable: string): string {
+  return `start without it: env -u ${variable} keybearer run`;
+}
+
+/** An empty variable does nothing; the launchd agent sets some so. These do something with one value only. */
+function isSet(name: string, value: string | undefined): boolean {
+  if (name === "NODE_TLS_REJECT_UNAUTHORIZED") return value === "0";
+  if (name === "NODE_USE_SYSTEM_CA" || name === "NODE_USE_ENV_PROXY") return value === "1";
+  return value !== undefined && value !== "";
+}
+
+/** Node takes an underscore for a dash. Words that do not begin with a dash are values of the option before them. */
+function isUnsafe(word: string): boolean {
+  return word.startsWith("-") && !HARMLESS.has(nameOf(word).replaceAll("_", "-"));
+}
+
+/** Without its value, which may be anything. */
+function nameOf(option: string): string {
+  return option.split("=", 1)[0] ?? "";
+}
