@@ -65,6 +65,7 @@ function gatewayChanges(from: Gateway, to: Gateway): string[] {
     ...differ("key_header", from.keyHeader, to.keyHeader),
     ...differ("websockets", from.websockets, to.websockets),
     ...differ("proxy", from.proxy, to.proxy),
+    ...differ("ca_file", from.authority?.file ?? null, to.authority?.file ?? null),
     ...differ("timeouts", from.timeouts, to.timeouts),
     // The login may hold a secret: only that it changed is said.
     ...(same(from.console, to.console) ? [] : ["console changed"]),

@@ -1,12 +1,13 @@
 import { constants, existsSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { dirname } from "node:path";
+import { createSecureContext } from "node:tls";
 import { configModeFault } from "../places.ts";
 import { reason } from "../reason.ts";
 import { notYetHeld } from "./not-yet.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
 import { type Problem, warning } from "./problem.ts";
-import type { Config } from "./shape.ts";
+import type { CertificateAuthority, Config, Gateway } from "./shape.ts";
 
 export interface Loaded {
   /** false: there is no such file. */
@@ -40,11 +41,53 @@ export async function loadConfig(file: string, options: LoadOptions): Promise<Lo
   const { home, strict, before } = options;
   const known = before?.text === text ? before.parsed : null;
   const parsed = known ?? parseConfig(text, home);
-  const { config, problems } = parsed;
-  if (config === null) return { found: true, text, config, problems, parsed };
-  const around = [...modeProblems(file, config, strict), ...gitProblems(file, config), ...notYet(config)];
+  if (parsed.config === null) return { found: true, text, config: null, problems: parsed.problems, parsed };
+  const { config, problems } = await withAuthorities(parsed.config);
+  const around = [
+    ...problems,
+    ...modeProblems(file, config, strict),
+    ...gitProblems(file, config),
+    ...notYet(config),
+  ];
   const usable = around.every((problem) => problem.severity === "warning");
-  return { found: true, text, config: usable ? config : null, problems: [...problems, ...around], parsed };
+  return {
+    found: true,
+    text,
+    config: usable ? config : null,
+    problems: [...parsed.problems, ...around],
+    parsed,
+  };
+}
+
+/** The configuration with what its ca_files hold. */
+async function withAuthorities(
+  config: Config,
+): Promise<{ readonly config: Config; readonly problems: readonly Problem[] }> {
+  const problems: Problem[] = [];
+  const gateways: Record<string, Gateway> = Object.create(null);
+  for (const [name, gateway] of Object.entries(config.gateways)) {
+    gateways[name] = gateway;
+    if (gateway.authority === null) continue;
+    const read = await readAuthority(gateway.authority);
+    if (typeof read === "string")
+      problems.push({ ...warning(`gateways.${name}.ca_file`, read), severity: "error" });
+    else gateways[name] = Object.freeze({ ...gateway, authority: read });
+  }
+  return { config: Object.freeze({ ...config, gateways: Object.freeze(gateways) }), problems };
+}
+
+/** Or why it cannot be used. */
+async function readAuthority({ file }: CertificateAuthority): Promise<CertificateAuthority | string> {
+  const read = await readText(file);
+  if (read.text === null) return read.fault;
+  const pem = read.text;
+  try {
+    createSecureContext({ ca: pem });
+  } catch (error) {
+    return `${file} holds a certificate that cannot be read: ${reason(error)}`;
+  }
+  if (!pem.includes("-----BEGIN CERTIFICATE-----")) return `${file} holds no certificate in PEM format`;
+  return Object.freeze({ file, pem });
 }
 
 export type Read = { found: boolean; text: null; fault: string } | { found: true; text: string };

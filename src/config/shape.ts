@@ -54,11 +54,20 @@ export interface Gateway {
    * gateway that is called by http, only one on this machine.
    */
   readonly proxy: string | null;
+  /** An authority whose certificates are accepted besides those Node brings along. Default none. */
+  readonly authority: CertificateAuthority | null;
   readonly timeouts: Timeouts;
   /** Plan groups as the console shows them. Default none. */
   readonly groups: Named<Group>;
   /** The console whose usage log is mirrored. Default none. */
   readonly console: Console | null;
+}
+
+export interface CertificateAuthority {
+  /** Absolute. */
+  readonly file: string;
+  /** What the file holds. Empty until load.ts has read it. */
+  readonly pem: string;
 }
 
 export interface Timeouts {

@@ -44,7 +44,7 @@ export function outOfReach(gateway: Gateway, error: NodeJS.ErrnoException): Fail
     return failed("tls", why, "check this machine's clock with: date; if it is right, tell the operator");
   }
   if (isTlsError(code)) {
-    const next = `check base_url of gateway ${name}; an authority of your own goes into NODE_EXTRA_CA_CERTS`;
+    const next = `check base_url of gateway ${name}; an authority of your own goes into gateways.${name}.ca_file`;
     return failed("tls", why, next);
   }
   if (code === "ETIMEDOUT") return failed("timeout", why, "check base_url and the network");

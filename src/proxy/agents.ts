@@ -1,10 +1,11 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
+import { createSecureContext, rootCertificates } from "node:tls";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
 import { keepConnections } from "./keeping.ts";
 import { sleepWatch } from "./slept.ts";
-import { type ConnectOptions, connectThrough, type Done, type Tunnel } from "./tunnel.ts";
+import { type ConnectOptions, connectThrough, type Done, type TlsOptions, type Tunnel } from "./tunnel.ts";
 
 /** One keep-alive agent per gateway and scheme: without one, every call would pay for a new TLS handshake. */
 export interface Agents {
@@ -50,8 +51,8 @@ export function createAgents(clock: Clock): Agents {
 }
 
 /** Two gateways of the same share their connections, also from one configuration to the next. */
-export function connectionIdentity({ name, proxy, timeouts }: Gateway, scheme: Scheme): string {
-  return JSON.stringify([name, proxy, timeouts.connect, scheme]);
+export function connectionIdentity({ name, proxy, authority, timeouts }: Gateway, scheme: Scheme): string {
+  return JSON.stringify([name, proxy, authority, timeouts.connect, scheme]);
 }
 
 export function wantedIdentities(gateways: readonly Gateway[]): Set<string> {
@@ -71,9 +72,20 @@ export function closeIdleOf(agent: HttpAgent): void {
 }
 
 /** null: the gateway is connected to directly. */
-export function tunnelOf({ proxy, timeouts }: Gateway, scheme: Scheme): Tunnel | null {
+export function tunnelOf(gateway: Gateway, scheme: Scheme): Tunnel | null {
+  const { proxy, timeouts } = gateway;
   if (proxy === null) return null;
-  return { proxy, tls: scheme === "https:", patience: timeouts.connect + AFTER_THE_CALL_MS };
+  const tls = scheme === "https:" ? tlsOptions(gateway) : null;
+  return { proxy, tls, patience: timeouts.connect + AFTER_THE_CALL_MS };
+}
+
+/** How the certificate of a gateway is checked. */
+export function tlsOptions({ authority }: Gateway): TlsOptions {
+  // Whatever the environment says about it (NODE_TLS_REJECT_UNAUTHORIZED), and whoever asks: what a reader of the console
+  // connected to, a call with a key may be sent over next.
+  if (authority === null) return { rejectUnauthorized: true };
+  const ca = [...rootCertificates, authority.pem];
+  return { rejectUnauthorized: true, secureContext: createSecureContext({ ca }) };
 }
 
 function createAgent(scheme: Scheme, gateway: Gateway, clock: Clock): HttpAgent {
@@ -82,10 +94,8 @@ function createAgent(scheme: Scheme, gateway: Gateway, clock: Clock): HttpAgent 
     maxFreeSockets: 32,
     scheduling: "lifo" as const,
   };
-  // Whatever the environment says about it (NODE_TLS_REJECT_UNAUTHORIZED), and whoever asks: what a reader of the console
-  // connected to, a call with a key may be sent over next.
   const agent =
-    scheme === "https:" ? new HttpsAgent({ ...options, rejectUnauthorized: true }) : new HttpAgent(options);
+    scheme === "https:" ? new HttpsAgent({ ...options, ...tlsOptions(gateway) }) : new HttpAgent(options);
   keepConnections(agent, clock);
   const tunnel = tunnelOf(gateway, scheme);
   if (tunnel !== null) {

@@ -12,7 +12,7 @@ import {
   UNANNOUNCED_IDLE_MS,
 } from "./kept-connection.ts";
 import type { Address } from "./route.ts";
-import { connectThrough, type Tunnel } from "./tunnel.ts";
+import { connectThrough, type TlsOptions, type Tunnel } from "./tunnel.ts";
 
 /** As many as node:http's agents keep: one that is closed and made again costs more than a request. */
 const MOST_KEPT = 256;
@@ -39,15 +39,17 @@ export class Lines {
   readonly #clock: Clock;
   readonly #address: Address;
   readonly #tunnel: Tunnel | null;
+  readonly #tls: TlsOptions;
   /** The one that was used last is taken first. */
   readonly #idle: Line[] = [];
   /** With which the next TLS connection is made in half the time. */
   #session: Buffer | undefined;
 
   /** @param tunnel null: connected to directly. */
-  constructor(clock: Clock, address: Address, tunnel: Tunnel | null) {
+  constructor(clock: Clock, address: Address, tls: TlsOptions, tunnel: Tunnel | null) {
     this.#clock = clock;
     this.#address = address;
+    this.#tls = tls;
     this.#tunnel = tunnel;
   }
 
@@ -158,8 +160,7 @@ export class Lines {
       host,
       port,
       ...serverName(host),
-      // Whatever the environment says about it (NODE_TLS_REJECT_UNAUTHORIZED).
-      rejectUnauthorized: true,
+      ...this.#tls,
       ALPNProtocols: ["http/1.1"],
       ...(this.#session === undefined ? {} : { session: this.#session }),
     });

@@ -1,6 +1,6 @@
 import { request } from "node:http";
 import type { Socket } from "node:net";
-import { connect as tlsConnect } from "node:tls";
+import { type SecureContext, connect as tlsConnect } from "node:tls";
 
 export interface ConnectOptions {
   readonly host?: string;
@@ -8,10 +8,16 @@ export interface ConnectOptions {
   readonly servername?: string;
 }
 
+export interface TlsOptions {
+  readonly rejectUnauthorized: true;
+  readonly secureContext?: SecureContext;
+}
+
 /** A way out of a network that lets nothing out but through its proxy. */
 export interface Tunnel {
   readonly proxy: string;
-  readonly tls: boolean;
+  /** null: the gateway is called by http. */
+  readonly tls: TlsOptions | null;
   /** Milliseconds for the proxy's answer and TLS behind it together. */
   readonly patience: number;
 }
@@ -50,16 +56,21 @@ export function connectThrough({ proxy, tls, patience }: Tunnel, options: Connec
     if (answer.statusCode !== 200 || head.length > 0) {
       return finish(new Error(`the outbound proxy ${proxy} answered ${answer.statusCode} to CONNECT`));
     }
-    if (tls) secure(socket, options, finish);
+    if (tls !== null) secure(socket, tls, options, finish);
     else finish(null, socket);
   });
   asking.end();
 }
 
-function secure(socket: Socket, { host = "", servername = "" }: ConnectOptions, finish: Done): void {
+function secure(
+  socket: Socket,
+  tls: TlsOptions,
+  { host = "", servername = "" }: ConnectOptions,
+  finish: Done,
+): void {
   // An address has no server name, but its certificate is held against it all the same.
   const name = servername === "" ? { host } : { host, servername };
-  const secured = tlsConnect({ socket, ...name, rejectUnauthorized: true, ALPNProtocols: ["http/1.1"] });
+  const secured = tlsConnect({ socket, ...name, ...tls, ALPNProtocols: ["http/1.1"] });
   secured.once("error", finish);
   secured.once("secureConnect", () => {
     secured.off("error", finish);

@@ -6,6 +6,7 @@ import {
   closeIdleOf,
   connectionIdentity,
   createAgents,
+  tlsOptions,
   tunnelOf,
   wantedIdentities,
 } from "./agents.ts";
@@ -58,7 +59,7 @@ export function createWays(clock: Clock): Ways {
     const identity = connectionIdentity(gateway, scheme);
     const agent = agents.agentFor(gateway, address.origin);
     const before = kept.find((one) => one.identity === identity && one.address.host === address.host);
-    const lines = before?.lines ?? new Lines(clock, address, tunnelOf(gateway, scheme));
+    const lines = before?.lines ?? new Lines(clock, address, tlsOptions(gateway), tunnelOf(gateway, scheme));
     if (before === undefined) kept.push({ identity, address, agent, lines });
     return { address, agent, lines };
   };

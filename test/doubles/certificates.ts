@@ -10,7 +10,7 @@ export interface Certificate {
 }
 
 interface Certificates {
-  /** The file with the authority's certificate, for NODE_EXTRA_CA_CERTS. */
+  /** The file with the authority's certificate, for ca_file. */
   readonly authority: string;
   /** From that authority, for 127.0.0.1 and localhost. */
   readonly good: Certificate;

@@ -32,7 +32,10 @@ t.test("a gateway that ends or resets while a slow client is waited for harms no
         over = "broken";
       },
     };
-    const passage = new WholePassage(new Lines(systemClock, to, null), told as Call);
+    const passage = new WholePassage(
+      new Lines(systemClock, to, { rejectUnauthorized: true }, null),
+      told as Call,
+    );
     passage.send({
       req: { method: "GET" },
       path: "/",

@@ -1,7 +1,8 @@
+import { isAbsolute, join } from "node:path";
 import { validate as isSchedule } from "node-cron";
 import type { KeySource } from "../../key-source.ts";
 import { DEFAULT_SCHEDULE, DEFAULT_TIMEOUTS } from "../defaults.ts";
-import type { Console, ConsoleLogin, Gateway, Group, Timeouts } from "../shape.ts";
+import type { CertificateAuthority, Console, ConsoleLogin, Gateway, Group, Timeouts } from "../shape.ts";
 import { asSection, quoted, type Read, type Section } from "../text/section.ts";
 import type { Entry, Report } from "../text/tree.ts";
 import { baseUrl, consoleUrl, isLoopback, messagesUrl, proxyUrl, withoutVersion } from "./address.ts";
@@ -29,6 +30,7 @@ export function readGateway(
     keyHeader: section.scalar("key_header", oneOf("auto", "bearer", "x-api-key"), "auto" as const),
     websockets: section.scalar("websockets", flag, false),
     proxy: section.scalar("proxy", proxyUrl, null),
+    authority: readAuthority(section, home),
     timeouts: readTimeouts(section.section("timeouts")),
     groups: section.named("groups", (group, _key, groupPath) => readGroup(group, groupPath, report)),
     console: readConsole(section.section("console"), base ?? "", home),
@@ -36,6 +38,16 @@ export function readGateway(
   section.finish();
   checkProxy(gateway, section);
   return base === null ? null : Object.freeze(gateway);
+}
+
+function readAuthority(section: Section, home: string): CertificateAuthority | null {
+  const path: Read<string> = (text) => {
+    const file = text.startsWith("~/") ? join(home, text.slice(2)) : text;
+    if (isAbsolute(file) && !file.includes("\0")) return { value: file };
+    return { fault: "the path of a ca_file is not absolute", hint: "such as ca_file: /etc/ssl/company.pem" };
+  };
+  const file = section.scalar("ca_file", path, null);
+  return file === null ? null : Object.freeze({ file, pem: "" });
 }
 
 type Addresses = Pick<Gateway, "proxy" | "baseUrl" | "messagesUrl">;
@@ -58,6 +70,7 @@ export function gatewayFromUrl(name: string, base: string): Gateway {
     keyHeader: "auto",
     websockets: false,
     proxy: null,
+    authority: null,
     timeouts: DEFAULT_TIMEOUTS,
     groups: Object.freeze(Object.create(null)),
     console: null,

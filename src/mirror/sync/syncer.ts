@@ -215,7 +215,7 @@ export class Syncer {
 
 /** Whether two configurations of a gateway are read by the same adapter. */
 export function sameConsole(one: Gateway, other: Gateway): boolean {
-  const shape = ({ console, proxy, baseUrl }: Gateway) =>
-    JSON.stringify([console?.kind, console?.url, console?.login, proxy, baseUrl]);
+  const shape = ({ console, proxy, authority, baseUrl }: Gateway) =>
+    JSON.stringify([console?.kind, console?.url, console?.login, proxy, authority, baseUrl]);
   return shape(one) === shape(other);
 }
