@@ -22,6 +22,8 @@ export interface Places {
   readonly consoles: string;
   /** Folders that belong to keybearer alone. The folder of a file named with --config does not. */
   readonly own: readonly string[];
+  /** What keybearer itself writes: no key is read from there. */
+  readonly notKeys: readonly string[];
   /** The person's home folder, for `~/` in the configuration. */
   readonly home: string;
 }
@@ -47,8 +49,9 @@ export function findPlaces(options: PlaceOptions = {}): Places {
     : join(xdg("XDG_STATE_HOME", join(home, ".local", "state")), "keybearer");
   const runtime = xdg("XDG_RUNTIME_DIR", "");
   const run = own ? join(own, "run") : runtime === "" ? join(state, "run") : join(runtime, "keybearer");
+  const config = options.config === undefined ? join(folder, "config.yaml") : resolve(options.config);
   return {
-    config: options.config === undefined ? join(folder, "config.yaml") : resolve(options.config),
+    config,
     explicit: options.config !== undefined,
     state,
     run,
@@ -59,6 +62,7 @@ export function findPlaces(options: PlaceOptions = {}): Places {
     logEnd: join(state, "log-end.json"),
     consoles: join(state, "consoles.json"),
     own: [folder, state],
+    notKeys: [config, state, run],
     home,
   };
 }

@@ -12,6 +12,8 @@ import { plain } from "./words.ts";
 export interface Want extends Subject {
   /** Names of variables that a command must not see: they hold keys of other tools. Default none. */
   readonly withhold?: readonly string[] | undefined;
+  /** Where keybearer keeps its state: no file: there is a key. Default nowhere. */
+  readonly notKeys?: readonly string[] | undefined;
   /** It is a password and not a key. Default false. */
   readonly password?: boolean | undefined;
 }

@@ -12,6 +12,8 @@ export interface ReadMeans {
   readonly withhold?: readonly string[] | undefined;
   /** keybearer's own folders: a file: written as inside them must really lie there. Default none. */
   readonly home?: readonly string[] | undefined;
+  /** Where keybearer keeps its state: no file: there is a key. Default nowhere. */
+  readonly notKeys?: readonly string[] | undefined;
   /** Ends a command, or a look into the keychain, that nobody waits for any more. */
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds a command, a file or the keychain may take. Default 10 s. */
@@ -31,7 +33,7 @@ const DEFAULT_LIMIT = 10_000;
 
 /** Reads a key from its source. Never throws, and never says the key in a reason. */
 export async function readKey(source: KeySource, means: ReadMeans): Promise<Reading> {
-  const { env, withhold = [], home = [], signal, limit = DEFAULT_LIMIT, as } = means;
+  const { env, withhold = [], home = [], notKeys = [], signal, limit = DEFAULT_LIMIT, as } = means;
   const checked = means.password === true ? asPassword : asKey;
   switch (source.kind) {
     case "literal":
@@ -40,7 +42,7 @@ export async function readKey(source: KeySource, means: ReadMeans): Promise<Read
     case "env":
       return checked(source, variable(source.name, env));
     case "file":
-      return checked(source, await readKeyFile(source.path, home, limit));
+      return checked(source, await readKeyFile(source.path, { home, notKeys }, limit));
     case "command":
       return checked(source, await runKeyCommand(source.argv, { env, withhold, signal, limit, as }));
     case "keychain":

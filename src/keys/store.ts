@@ -120,7 +120,7 @@ async function linked(from: string, to: string): Promise<boolean> {
 }
 
 async function sameAlready(path: string, key: Secret): Promise<Stored> {
-  const found = await readKeyFile(path, [], FILE_LIMIT);
+  const found = await readKeyFile(path, { home: [], notKeys: [] }, FILE_LIMIT);
   if (found.ok && found.warning === null && new Secret(found.text).equals(key))
     return { ok: true, made: false };
   return refuse(`${plain(path)} is there already, with something else in it: it was left alone`);

@@ -48,5 +48,5 @@ export async function readOwn(source: KeySource, places: Places): Promise<Readin
 
 /** The same for one that the person names in this very command. */
 export function readNamed(source: KeySource, places: Places): Promise<Reading> {
-  return readKey(source, { env: process.env, home: places.own });
+  return readKey(source, { env: process.env, home: places.own, notKeys: places.notKeys });
 }

@@ -11,11 +11,15 @@ export type SourceText =
 /** No key is longer; whatever is longer is the wrong file, or a program gone wild. */
 export const MOST_BYTES = 64 * 1024;
 
-/**
- * Reads a key file. `home` are keybearer's own folders: a file that is written as lying in them was not asked
- * about, so it must really lie there.
- */
-export async function readKeyFile(path: string, home: readonly string[], limit: number): Promise<SourceText> {
+export interface FileRules {
+  /** keybearer's own folders: a file that is written as lying in them was not asked about, so it must really lie there. */
+  readonly home: readonly string[];
+  /** Files and folders in which keybearer keeps its state: what is in them is no key, but may hold secrets. */
+  readonly notKeys: readonly string[];
+}
+
+/** Reads a key file within so many milliseconds. */
+export async function readKeyFile(path: string, rules: FileRules, limit: number): Promise<SourceText> {
   if (!isAbsolute(path)) return refuse(`file:${plain(path)} is not a full path: write it from / on`);
   let timer: NodeJS.Timeout | undefined;
   // A read from a network share that is gone never ends and cannot be called back; only the waiting can.
@@ -26,7 +30,7 @@ export async function readKeyFile(path: string, home: readonly string[], limit: 
     );
   });
   try {
-    return await Promise.race([readNow(path, home), late]);
+    return await Promise.race([readNow(path, rules), late]);
   } finally {
     clearTimeout(timer);
   }
@@ -45,13 +49,18 @@ export function liesIn(path: string, folders: readonly string[]): boolean {
   });
 }
 
-async function readNow(path: string, home: readonly string[]): Promise<SourceText> {
+async function readNow(path: string, { home, notKeys }: FileRules): Promise<SourceText> {
   let handle: FileHandle | null = null;
   try {
     // O_NONBLOCK: opening a fifo would otherwise wait for somebody to write into it.
     handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     const found = await handle.stat({ bigint: true });
     if (!found.isFile()) return refuse(`${plain(path)} is not a regular file`);
+    // A second name could stand for a file that nobody was asked about.
+    if (found.nlink > 1n)
+      return refuse(`${plain(path)} has ${found.nlink} names (hard links): make a copy of it with one`);
+    if (await isReallyIn(path, found, notKeys))
+      return refuse(`${plain(path)} belongs to keybearer's own state: that is no key`);
     if (liesIn(path, home) && !(await isReallyIn(path, found, home))) {
       return refuse(
         `${plain(path)} is a link that leads out of keybearer's folder: write the path it leads to instead`,
@@ -92,7 +101,8 @@ async function isReallyIn(
   const real = await realpath(path);
   const there = await stat(real, { bigint: true });
   const folders = await Promise.all(home.map((folder) => realpath(folder).catch(() => folder)));
-  return liesIn(real, folders) && there.dev === opened.dev && there.ino === opened.ino;
+  const lies = liesIn(real, folders) || folders.includes(real);
+  return lies && there.dev === opened.dev && there.ino === opened.ino;
 }
 
 function warningOf(path: string, mode: bigint): string | null {
