@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { background } from "./background.ts";
 import type { Beat } from "./beat.ts";
@@ -224,18 +225,19 @@ function sourcesOf(config: Config): KeySource[] {
 /** What the keyring must fetch for a configuration. */
 export function wantsOf(config: Config, places: Places): Want[] {
   const variables = sourcesOf(config).flatMap((source) => (source.kind === "env" ? [source.name] : []));
+  const shared = { home: places.own, notKeys: places.notKeys, withhold: variables };
   const tools = Object.values(config.tools).map((tool) => {
     const gateway = config.gateways[tool.gateway];
-    const origins = gateway === undefined ? [] : originsOf(gateway);
-    return { name: tool.name, source: tool.key, origins, home: places.own, withhold: variables };
+    const origins =
+      gateway === undefined ? [] : destinationsOf(gateway, [gateway.baseUrl, gateway.messagesUrl]);
+    return { ...shared, name: tool.name, source: tool.key, origins };
   });
   const consoles = Object.values(config.gateways).flatMap((gateway) =>
     consoleSources(gateway).map(({ secret, source }) => ({
+      ...shared,
       name: consoleSecretName(gateway.name, secret),
       source,
-      origins: [new URL(gateway.console?.url ?? gateway.baseUrl).origin],
-      home: places.own,
-      withhold: variables,
+      origins: destinationsOf(gateway, [gateway.console?.url ?? gateway.baseUrl]),
       password: secret === "password",
       secret: `the console's ${secret.replace("_", " ")} of ${gateway.name}`,
     })),
@@ -243,10 +245,14 @@ export function wantsOf(config: Config, places: Places): Want[] {
   return [...tools, ...consoles];
 }
 
-/** Everything that gets to see a key: both addresses, and a proxy that stands before one without TLS. */
-function originsOf({ baseUrl, messagesUrl, proxy }: Gateway): string[] {
-  const addresses = [baseUrl, messagesUrl];
-  const clear = addresses.some((address) => address.startsWith("http:"));
-  const all = proxy !== null && clear ? [...addresses, proxy] : addresses;
-  return [...new Set(all.map((address) => new URL(address).origin))];
+/** What decides who gets to see a secret: the origins it is sent to, the proxy on the way, and who vouches for them. */
+function destinationsOf({ proxy, authority }: Gateway, addresses: readonly string[]): string[] {
+  const destinations = new Set(addresses.map((address) => new URL(address).origin));
+  // These are no addresses, so that no pin of a proxy is ever taken for one of a gateway.
+  if (proxy !== null) destinations.add(`proxy ${proxy}`);
+  if (authority !== null) {
+    const digest = createHash("sha256").update(authority.pem).digest("hex");
+    destinations.add(`ca_file ${authority.file} (sha256 ${digest.slice(0, 16)})`);
+  }
+  return [...destinations];
 }

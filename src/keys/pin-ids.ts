@@ -10,9 +10,10 @@ interface Pinned {
   readonly home: readonly string[];
 }
 
-/** null: the source needs no yes. The exact argv, or the path as it is written, made straight. */
+/** null: the source needs no yes. The exact argv, the variable, or the path as it is written, made straight. */
 export function sourceId({ source, home }: Pinned, salt: string): string | null {
   if (source.kind === "command") return digest(salt, "command", ...source.argv);
+  if (source.kind === "env") return digest(salt, "env", source.name);
   if (source.kind !== "file" || liesIn(source.path, home)) return null;
   return digest(salt, "file", resolve(source.path));
 }

@@ -14,7 +14,7 @@ export interface Pin {
 }
 
 export interface SourcePin extends Pin {
-  /** The file, or the program without its arguments, for words. */
+  /** The file, the variable, or the program without its arguments, for words. */
   readonly words: string;
 }
 
@@ -27,7 +27,7 @@ export interface Pins {
    */
   readonly lost: boolean;
   readonly keys: Map<string, Pin>;
-  /** Commands and outside files: without a pin they are not even read. */
+  /** Commands, variables and outside files: without a pin they are not even read. */
   readonly sources: Map<string, SourcePin>;
   /** Where tools, and sources that need no yes, were used: a new key of theirs belongs there too. */
   readonly uses: Map<string, Pin>;

@@ -44,7 +44,7 @@ export interface Held {
 export interface Trust {
   /** No file is a first start. A file that cannot be relied on is not: then nothing is trusted. */
   load(): Promise<{ readonly problem: string | null }>;
-  /** Asked before a command runs or a file is read. On the first start it pins instead. */
+  /** Asked before a command runs, or a file or a variable is read. On the first start it pins instead. */
   judgeSource(subject: Subject): Held | null;
   /** Asked before a key is used. The first use of a key pins it to its origins. */
   judgeKey(subject: Subject, key: Secret): Held | null;
@@ -103,9 +103,10 @@ class PinnedTrust implements Trust {
     const id = sourceId(subject, this.#pins.salt);
     if (id === null) return null;
     if (this.#firstStart) this.#pinSource(id, subject);
-    if (this.#pins.sources.has(id)) return null;
+    // A variable that gave a key before variables needed a yes is among the uses.
+    if (this.#pins.sources.has(id) || this.#pins.uses.has(id)) return null;
     const before = [...this.#pins.sources.values()].filter((pin) => pin.name === subject.name).at(-1);
-    const kind = subject.source.kind === "command" ? "command" : "file";
+    const kind = subject.source.kind === "env" ? "variable" : subject.source.kind;
     return {
       what: `the ${kind} that gives ${subject.secret ?? `${plain(subject.name)} its key`}`,
       from: before?.words ?? (this.#pins.lost ? UNKNOWN : `no ${kind}`),
@@ -222,7 +223,8 @@ class PinnedTrust implements Trust {
 
   /** Where a part is hidden, a mark from the digest still tells two commands apart. */
   #words({ source }: Subject, id: string): string {
-    if (source.kind !== "command") return source.kind === "file" ? plain(resolve(source.path)) : "";
+    if (source.kind === "file") return plain(resolve(source.path));
+    if (source.kind !== "command") return plain(describeSource(source));
     const { words, whole } = commandInWords(source.argv);
     return whole ? words : `${words} (hidden parts are in config.yaml; mark ${id.slice(0, 12)})`;
   }

@@ -75,24 +75,30 @@ t.test("moving only the messages address holds the key as well", async (t) => {
   t.equal(elsewhere.requests().length, 0);
 });
 
-t.test("a command or a file outside keybearer's home that an edit brings is held and not run", async (t) => {
-  const home = await startSandbox(t);
-  const key = newKey(home);
-  const { token, hash } = freshToken();
-  const under = await startUnderTest(t, configOf(home.baseUrl, key.text, hash));
-  for (const source of ["{ command: [/bin/echo, correct-horse-battery] }", "file:/etc/hostname"]) {
-    await under.save(configOf(home.baseUrl, source, hash));
-    await until(`${source} is held`, async () => {
-      const state = await toolState(under, "codex");
-      return (
-        state?.state === "needs-trust" &&
-        state.why?.includes(source.startsWith("file") ? "/etc/hostname" : "/bin/echo")
-      );
-    });
-    t.match(await ask(under, token), { status: 400, refusal: "needs-trust" });
-  }
-  t.same(home.requests(), []);
-});
+t.test(
+  "a command, a variable or a file outside keybearer's home that an edit brings is held and not read",
+  async (t) => {
+    const home = await startSandbox(t);
+    const key = newKey(home);
+    const { token, hash } = freshToken();
+    const env = { OP_SERVICE_ACCOUNT_TOKEN: "correct-horse-battery" };
+    const under = await startUnderTest(t, configOf(home.baseUrl, key.text, hash), { env });
+    const sources = [
+      ["{ command: [/bin/echo, correct-horse-battery] }", "/bin/echo"],
+      ["env:OP_SERVICE_ACCOUNT_TOKEN", "env:OP_SERVICE_ACCOUNT_TOKEN"],
+      ["file:/etc/hostname", "/etc/hostname"],
+    ] as const;
+    for (const [source, words] of sources) {
+      await under.save(configOf(home.baseUrl, source, hash));
+      await until(`${source} is held`, async () => {
+        const state = await toolState(under, "codex");
+        return state?.state === "needs-trust" && state.why?.includes(words);
+      });
+      t.match(await ask(under, token), { status: 400, refusal: "needs-trust" });
+    }
+    t.same(home.requests(), []);
+  },
+);
 
 t.test("a tool that borrows another tool's known key for its own gateway is held", async (t) => {
   const [home, elsewhere] = [await startSandbox(t), await startSandbox(t)];

@@ -145,7 +145,12 @@ t.test("a yes after damage is kept, the damaged file too, and the rest stays hel
     "and how to end that is told",
   );
   t.equal(again.judgeKey(use(env, A), ONE), null);
-  t.match(again.judgeKey(use(env, A), TWO), { from: /is lost/ }, "it may be a known key of another origin");
+  const itself: KeySource = { kind: "literal", secret: TWO };
+  t.match(
+    again.judgeKey(use(itself, A), TWO),
+    { from: /is lost/ },
+    "it may be a known key of another origin",
+  );
 });
 
 t.test("a file that others can write, or that is no file, is not relied on", async (t) => {

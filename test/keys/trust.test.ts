@@ -180,9 +180,14 @@ t.test("a file in keybearer's folders needs no pin, unless it only pretends to b
   }
 });
 
-t.test("a variable and the key itself are not held as sources", async (t) => {
-  const trust = await startedWith(t);
+t.test("a variable is known by its name, and the key itself is no source to hold", async (t) => {
+  const trust = await startedWith(t, [use(env, A), ONE]);
   t.equal(trust.judgeSource(use(env, A)), null);
+  t.match(trust.judgeSource(use({ kind: "env", name: "OP_SERVICE_ACCOUNT_TOKEN" }, EVIL)), {
+    what: "the variable that gives codex its key",
+    from: "env:KEY",
+    to: `env:OP_SERVICE_ACCOUNT_TOKEN, for ${EVIL}`,
+  });
   t.equal(trust.judgeSource(use({ kind: "literal", secret: ONE }, A)), null);
 });
 
@@ -229,9 +234,10 @@ t.test("made-up keys cannot push out the pin of a real one", async (t) => {
   }
   t.match(trust.judgeKey(use(env, EVIL), ONE), { from: A, to: EVIL });
   const fresh = new Secret("sk-a-key-of-later");
-  t.match(trust.judgeKey(use(env, A), fresh), { from: /10000 keys are known/, to: A });
+  const itself: KeySource = { kind: "literal", secret: fresh };
+  t.match(trust.judgeKey(use(itself, A), fresh), { from: /10000 keys are known/, to: A });
   t.equal(trust.judgeKey(use(command("/bin/mint"), A), fresh), null, "its source holds it");
   t.ok(trust.judgeKey(use(command("/bin/mint"), EVIL), fresh));
-  trust.grant(use(env, A), fresh);
-  t.equal(trust.judgeKey(use(env, A), fresh), null, "a person can always say yes");
+  trust.grant(use(itself, A), fresh);
+  t.equal(trust.judgeKey(use(itself, A), fresh), null, "a person can always say yes");
 });
