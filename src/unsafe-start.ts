@@ -3,7 +3,7 @@
  * among them are those that open a debugger (--inspect), load other code (--require, --import), write memory, keys of TLS
  * or the environment to files (--heapsnapshot-signal, --tls-keylog, --report-on-signal), and trust other authorities.
  */
-const HARMLESS = new Set([
+const HARMLESS: readonly string[] = [
   "--disable-sigusr1",
   "--disable-warning",
   "--dns-result-order",
@@ -33,7 +33,7 @@ const HARMLESS = new Set([
   "--unhandled-rejections",
   "--v8-pool-size",
   "--zero-fill-buffers",
-]);
+];
 
 /** Variables that Node or a package reads before or behind our back, and what they would do. */
 const UNSAFE_VARIABLES: Readonly<Record<string, string>> = {
@@ -92,7 +92,7 @@ function isSet(name: string, value: string | undefined): boolean {
 
 /** Node takes an underscore for a dash. Words that do not begin with a dash are values of the option before them. */
 function isUnsafe(word: string): boolean {
-  return word.startsWith("-") && !HARMLESS.has(nameOf(word).replaceAll("_", "-"));
+  return word.startsWith("-") && !HARMLESS.includes(nameOf(word).replaceAll("_", "-"));
 }
 
 /** Without its value, which may be anything. */

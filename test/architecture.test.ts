@@ -32,6 +32,7 @@ const RANKS: readonly (readonly string[])[] = [
     "http-error",
     "shutdown",
     "state-lock",
+    "unsafe-start",
   ],
   ["clients/", "config/", "keys/"],
   ["identity/", "limits/", "usage/"],
