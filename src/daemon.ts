@@ -15,6 +15,7 @@ import { createTrusting } from "./control/trusting.ts";
 import { createDashboardPort } from "./dashboard-port.ts";
 import { bindDataPort, type DataPort } from "./data-port.ts";
 import { createProbing } from "./doctor/probing.ts";
+import { createPeers } from "./identity/peer-user.ts";
 import { createOwners } from "./identity/process.ts";
 import { createKeyring, type Keyring } from "./keys/keyring.ts";
 import { createTrust, type Trust } from "./keys/trust.ts";
@@ -104,7 +105,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const owners = createOwners(log);
   await owners.prepare(first.processTools);
 
-  const port = await bindDataPort(first.config.listen, log);
+  const peers = createPeers();
+  const port = await bindDataPort(first.config.listen, peers, log);
   shutdown.add("close the port", () => closePort(port));
   const hosts = hostsOf(port.port);
   const ways = createWays(clock);
@@ -165,6 +167,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     status,
     snapshot,
     port,
+    peers,
     probing,
     reload,
     sandbox: onSandbox,
@@ -200,6 +203,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     ways,
     forwarder: createForwarder(clock),
     owners,
+    peers,
     hosts: () => hosts,
     stopping: () => stopping,
     sandbox: onSandbox,

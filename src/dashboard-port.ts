@@ -8,7 +8,7 @@ import { Dashboard, type DashboardMeans } from "./dashboard/dashboard.ts";
 import { createLogReader } from "./dashboard/log-reader.ts";
 import { readPageFiles } from "./dashboard/page-files.ts";
 import { createSessionFile } from "./dashboard/session-file.ts";
-import { createPeers } from "./identity/peer-user.ts";
+import type { Peers } from "./identity/peer-user.ts";
 import type { Logger } from "./logger.ts";
 import type { Mirror } from "./mirror/mirror.ts";
 import type { Places } from "./places.ts";
@@ -29,12 +29,12 @@ export interface DashboardPortMeans {
   readonly sandbox: () => boolean;
   /** The port that tools call. */
   readonly port: Port;
+  readonly peers: Peers;
 }
 
 /** The page where the owner looks on. Closed, it costs nothing but the memory of its files. */
 export function createDashboardPort(means: DashboardPortMeans): Dashboard {
-  const { places, clock, books, snapshot, port, probing, reload, ...rest } = means;
-  const peers = createPeers();
+  const { places, clock, books, snapshot, port, peers, probing, reload, ...rest } = means;
   return new Dashboard({
     ...{ clock, snapshot, ...rest },
     version: version(),

@@ -1,4 +1,7 @@
+import type { Socket } from "node:net";
+import { background } from "./background.ts";
 import type { Listen } from "./config/shape.ts";
+import type { Peers } from "./identity/peer-user.ts";
 import { portOwner } from "./identity/port-owner.ts";
 import type { Logger } from "./logger.ts";
 import { handle } from "./proxy/handle.ts";
@@ -7,6 +10,9 @@ import { handleUpgrade } from "./proxy/handle-upgrade.ts";
 import type { HandleMeans } from "./proxy/means.ts";
 import { openPort, type Port, PortTaken } from "./proxy/server.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
+
+/** Connections of other users that are kept, to be told so. More would take the places of those that may call. */
+const MOST_STRANGERS = 16;
 
 interface Destroyable {
   destroy(): unknown;
@@ -22,7 +28,7 @@ export interface DataPort extends Port {
  * Takes the port, or says who has it. It is taken before the usage log is opened: a start that fails for want of a port
  * must not have touched a record.
  */
-export async function bindDataPort(listen: Listen, log: Logger): Promise<DataPort> {
+export async function bindDataPort(listen: Listen, peers: Peers, log: Logger): Promise<DataPort> {
   let means: HandleMeans | null = null;
   /** What came on 127.0.0.1 while [::1] was still being bound. */
   const early: ((means: HandleMeans) => void)[] = [];
@@ -46,7 +52,15 @@ export async function bindDataPort(listen: Listen, log: Logger): Promise<DataPor
     if (means === null) early.push(work);
     else work(means);
   };
+  const strangers = new Set<Socket>();
+  const checkPeer = async (socket: Socket) => {
+    if (await peers.isOurs(socket)) return;
+    if (strangers.size >= MOST_STRANGERS) return void socket.destroy();
+    strangers.add(socket);
+    socket.once("close", () => strangers.delete(socket));
+  };
   const port = await openPort(listen, {
+    connection: (socket) => background(checkPeer(socket), log, "looking up whose a connection is"),
     request: (req, res) => whenServing((ready) => run(() => handle(req, res, ready), res)),
     unparsable: (error, socket) => whenServing((ready) => handleUnparsable(error, socket, ready)),
     trouble: (error) => log.error(`a connection could not be accepted: ${error.message}`),

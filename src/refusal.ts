@@ -35,6 +35,7 @@ export const REFUSALS = {
   "wrong-base-url": { status: 400, retry: NEVER },
   "host-not-allowed": { status: 421, retry: NEVER },
   "browser-request": { status: 403, retry: NEVER },
+  "other-user": { status: 403, retry: NEVER },
   "bad-request": { status: 400, retry: NEVER },
   "headers-too-large": { status: 431, retry: NEVER },
   "body-too-large": { status: 413, retry: NEVER },

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { endianness, release } from "node:os";
@@ -6,7 +7,8 @@ import { endianness, release } from "node:os";
 export interface Peers {
   /** Whether the system tells it of every connection. Where it does not, nobody can be turned away for it. */
   readonly tell: boolean;
-  isOurs(socket: Socket): Promise<boolean>;
+  /** Looked up once for each connection. A promise only until that is known. */
+  isOurs(socket: Socket): boolean | Promise<boolean>;
 }
 
 /** The two ends as the other one sees them: its own first. */
@@ -18,15 +20,17 @@ export interface Ends {
 }
 
 export function createPeers(platform: string = process.platform): Peers {
-  if (platform !== "linux") return { tell: false, isOurs: async () => true };
+  if (platform !== "linux" || !TABLES.some((table) => existsSync(table)))
+    return { tell: false, isOurs: () => true };
   const onWindows = /microsoft/i.test(release());
-  const known = new WeakMap<Socket, Promise<boolean>>();
+  const known = new WeakMap<Socket, boolean | Promise<boolean>>();
+  const readTables = createTableReader();
   const look = async (socket: Socket) => {
-    const user = await userOf(socket);
+    const user = await userOf(socket, readTables);
     // Windows' browser comes through a relay of root's, or from outside of this Linux.
-    if (onWindows && (user === null || user === 0)) return true;
-    // Seen from a user namespace, every stranger is the overflow user: not us either.
-    return user !== null && user === process.getuid?.();
+    const ours = onWindows && (user === null || user === 0) ? true : isOwnUser(user);
+    known.set(socket, ours);
+    return ours;
   };
   return {
     tell: !onWindows,
@@ -38,20 +42,42 @@ export function createPeers(platform: string = process.platform): Peers {
   };
 }
 
+/** A connection nobody is found for is nobody's. Seen from a user namespace, every stranger is the overflow user: not us either. */
+function isOwnUser(user: number | null): boolean {
+  return user !== null && user === process.geteuid?.();
+}
+
+/** The kernel's lists of connections. */
+const TABLES = ["/proc/net/tcp", "/proc/net/tcp6"];
+
+/** Connections that come at the same moment are looked up in one reading: many at once would keep the daemon busy. */
+function createTableReader(): () => Promise<readonly string[]> {
+  let next: Promise<readonly string[]> | null = null;
+  const read = async () => {
+    await new Promise((resolve) => setImmediate(resolve));
+    // Who asks from here on may have connected after the reading began.
+    next = null;
+    return Promise.all(TABLES.map((table) => readFile(table, "latin1").catch(() => "")));
+  };
+  return () => {
+    next ??= read();
+    return next;
+  };
+}
+
 /** While other connections come and go, the kernel's list can leave one out. */
 const TRIES = 3;
 
-async function userOf({
-  remoteAddress,
-  remotePort,
-  localAddress,
-  localPort,
-}: Socket): Promise<number | null> {
+/** null: nobody is found to hold it. */
+async function userOf(
+  { remoteAddress, remotePort, localAddress, localPort }: Socket,
+  readTables: () => Promise<readonly string[]>,
+): Promise<number | null> {
   if (!remoteAddress || !remotePort || !localAddress || !localPort) return null;
   const ends = { address: remoteAddress, port: remotePort, toAddress: localAddress, toPort: localPort };
   for (let tried = 0; tried < TRIES; tried += 1) {
-    for (const table of ["/proc/net/tcp", "/proc/net/tcp6"]) {
-      const user = userIn(await readFile(table, "latin1").catch(() => ""), ends);
+    for (const table of await readTables()) {
+      const user = userIn(table, ends);
       if (user !== null) return user;
     }
   }

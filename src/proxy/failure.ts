@@ -131,6 +131,12 @@ export function logUnavailable({ reason }: { readonly reason: string | null }): 
   );
 }
 
+export function otherUser(): Refusal {
+  const message =
+    "this connection belongs to another user of this machine. only the user that runs keybearer may call it: run the tool as that user";
+  return refuse("other-user", message);
+}
+
 function inSeconds(ms: number): string {
   return `${Math.round(ms / 100) / 10} s`;
 }

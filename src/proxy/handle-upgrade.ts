@@ -5,7 +5,7 @@ import { readCredentials } from "../identity/credential.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { answerUpgradeRefusal } from "./answer.ts";
 import { NOTHING_SENT } from "./exchange.ts";
-import { logUnavailable } from "./failure.ts";
+import { logUnavailable, otherUser } from "./failure.ts";
 import { guard } from "./guard.ts";
 import type { HandleMeans } from "./means.ts";
 import { openRecord } from "./recording.ts";
@@ -47,6 +47,7 @@ async function serve({ req, socket, head }: Offer, request: Request, means: Hand
   if (guarded !== null) return end(guarded);
   if (means.stopping())
     return end(refuse("shutting-down", "keybearer is stopping. try again in a moment", 2));
+  if (!(await means.peers.isOurs(req.socket))) return end(otherUser());
   const routed = route(request.method, req.url ?? "", req.headers.host ?? "");
   const websocket = req.method === "GET" && req.headers.upgrade?.toLowerCase() === "websocket";
   const findOwner = () => means.owners.of(req.socket);

@@ -5,7 +5,7 @@ import { type Refusal, refuse } from "../refusal.ts";
 import { answerRefusal } from "./answer.ts";
 import { askingOf, readBody, takeBody } from "./body.ts";
 import { exchangeOf, NOTHING_SENT, type Outcome } from "./exchange.ts";
-import { logUnavailable } from "./failure.ts";
+import { logUnavailable, otherUser } from "./failure.ts";
 import { guard } from "./guard.ts";
 import type { HandleMeans } from "./means.ts";
 import { openRecord } from "./recording.ts";
@@ -43,6 +43,11 @@ async function serve(
   if (routed.kind === "probe") return plain(res, request, 404, "not found\n");
   if (routed.kind === "wrong") return end(routed.refusal);
   request.endpoint = endpointOf(routed.path);
+
+  // Before a token is looked at: whoever took our port while it was free may have been shown one.
+  const peer = means.peers.isOurs(req.socket);
+  const ours = peer instanceof Promise ? await peer : peer;
+  if (!ours) return end(otherUser());
 
   const credentials = readCredentials(req.headers, routed.token);
   const calling = whoCalls(snapshot, credentials, () => means.owners.of(req.socket));

@@ -1,4 +1,5 @@
 import type { Snapshot } from "../config/snapshot.ts";
+import type { Peers } from "../identity/peer-user.ts";
 import type { Owners } from "../identity/process.ts";
 import type { Forwarder } from "./forward.ts";
 import type { SettleMeans } from "./settle.ts";
@@ -10,6 +11,7 @@ export interface HandleMeans extends SettleMeans {
   readonly forwarder: Forwarder;
   readonly ways: Ways;
   readonly owners: Pick<Owners, "of">;
+  readonly peers: Peers;
   /** Every `host:port` under which tools may call. */
   readonly hosts: () => readonly string[];
   readonly stopping: () => boolean;

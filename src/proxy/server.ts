@@ -1,4 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Listen } from "../config/shape.ts";
 import { UnderWay } from "../under-way.ts";
@@ -17,6 +18,8 @@ export interface Port {
 }
 
 export interface PortHandlers {
+  /** A connection was made; nothing has come on it yet. */
+  connection?(socket: Socket): void;
   request(req: IncomingMessage, res: ServerResponse): void;
   upgrade(req: IncomingMessage, socket: Duplex, head: Buffer): void;
   /** What Node's parser refuses never becomes a request. */
@@ -124,6 +127,7 @@ function createDataServer(handlers: PortHandlers, { upgraded, silent }: Connecti
     socket.setMaxListeners(0);
     // Node counts a connection without a request as busy: closeIdleConnections() does not close it.
     silent.add(socket);
+    handlers.connection?.(socket);
     socket.once("close", () => silent.delete(socket));
   });
   const answers = new WeakMap<Duplex, UnderWay<ServerResponse>>();

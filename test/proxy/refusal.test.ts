@@ -16,7 +16,7 @@ const NO_RETRY: Record<number, RefusalCode[]> = {
     "bad-request",
   ],
   421: ["host-not-allowed"],
-  403: ["browser-request"],
+  403: ["browser-request", "other-user"],
   431: ["headers-too-large"],
   413: ["body-too-large"],
   508: ["loop"],

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import { createSnapshot } from "../../src/config/snapshot.ts";
+import { createPeers } from "../../src/identity/peer-user.ts";
 import type { Owner } from "../../src/identity/process.ts";
 import { createLimiter } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
@@ -159,6 +160,7 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
           found = resolve;
         }),
     },
+    peers: createPeers(),
     hosts: () => hostsOf(port.port),
     stopping: () => false,
     sandbox: () => false,

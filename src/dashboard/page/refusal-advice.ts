@@ -22,6 +22,7 @@ const NEXT: Readonly<Record<RefusalCode, MessageId | null>> = {
   "wrong-base-url": "refusal-next.base-url",
   "host-not-allowed": "refusal-next.host",
   "browser-request": "refusal-next.browser",
+  "other-user": "refusal-next.other-user",
   "bad-request": null,
   "headers-too-large": null,
   "body-too-large": null,

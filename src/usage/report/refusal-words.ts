@@ -21,6 +21,7 @@ const WORDS: Readonly<Record<RefusalCode, string>> = {
   "wrong-base-url": "the tool's base URL is wrong",
   "host-not-allowed": "it was sent to another name than localhost",
   "browser-request": "it came from a web page",
+  "other-user": "it came from another user of this machine",
   "bad-request": "it was no proper request",
   "headers-too-large": "its headers were too large",
   "body-too-large": "its body was too large",
