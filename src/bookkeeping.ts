@@ -11,6 +11,7 @@ import { createLogEnd, type LogEnd } from "./mirror/log-end.ts";
 import { createMirror, type Mirror } from "./mirror/mirror.ts";
 import type { WatchMeans as MirrorMeans } from "./mirror/watch.ts";
 import type { Places } from "./places.ts";
+import { BodyBudget } from "./proxy/body-budget.ts";
 import { createRunning, type Running } from "./proxy/running.ts";
 import { createLedger, type Ledger } from "./usage/ledger/ledger.ts";
 import { readSpent, writeLift } from "./usage/ledger/spent.ts";
@@ -25,6 +26,7 @@ export interface Books {
   readonly strangers: Strangers;
   readonly limiter: Limiter;
   readonly running: Running;
+  readonly bodies: BodyBudget;
 }
 
 export interface BooksMeans {
@@ -62,7 +64,8 @@ export function openBooks({ places, clock, beat, log, config, onSaved }: BooksMe
     spent: ({ name }, spans) => ledger.ask((db) => readSpent(db, name, spans)),
   });
   const [prices, strangers, running] = [createPrices(), createStrangers(), createRunning()];
-  return { ledger, logEnd, limiter, prices, strangers, running };
+  const bodies = new BodyBudget();
+  return { ledger, logEnd, limiter, prices, strangers, running, bodies };
 }
 
 /** Our log beside the consoles' own: what they know better counts under the limits, too. */

@@ -131,6 +131,14 @@ export function logUnavailable({ reason }: { readonly reason: string | null }): 
   );
 }
 
+/** Long enough for some of the requests in memory to be sent on. */
+const OVERLOADED_RETRY_S = 2;
+
+export function overloaded(): Refusal {
+  const message = "too many large requests are in memory at once. nothing was sent to the gateway";
+  return refuse("overloaded", message, OVERLOADED_RETRY_S);
+}
+
 export function otherUser(): Refusal {
   const message =
     "this connection belongs to another user of this machine. only the user that runs keybearer may call it: run the tool as that user";

@@ -4,8 +4,9 @@ import { readCredentials } from "../identity/credential.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { answerRefusal } from "./answer.ts";
 import { askingOf, readBody, takeBody } from "./body.ts";
+import { bytesToBuffer } from "./body-budget.ts";
 import { exchangeOf, NOTHING_SENT, type Outcome } from "./exchange.ts";
-import { logUnavailable, otherUser } from "./failure.ts";
+import { logUnavailable, otherUser, overloaded } from "./failure.ts";
 import { guard } from "./guard.ts";
 import type { HandleMeans } from "./means.ts";
 import { openRecord } from "./recording.ts";
@@ -57,6 +58,9 @@ async function serve(
   if (notLetIn !== null) return end(notLetIn);
   means.running.add(request, req.socket);
 
+  const bytes = bytesToBuffer(req, identified.tool);
+  if (!means.bodies.take(bytes)) return end(overloaded());
+  request.bufferedBytes = bytes;
   if (req.headers.expect?.toLowerCase() === "100-continue") res.writeContinue();
   const reading = readBody(req, request);
   const unread = reading instanceof Promise ? await reading : reading;

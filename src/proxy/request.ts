@@ -35,6 +35,8 @@ export interface Request {
   program: string | null;
   /** What its body told so far; null until the body is looked at. */
   body: BodyHead | null;
+  /** What it holds of the memory for bodies. */
+  bufferedBytes: number;
   /** Its text, counted for a tool with `estimate`; else null. */
   text: RequestText | null;
   /** What is held for it under the tool's limits. */
@@ -77,6 +79,7 @@ export function openRequest(req: Arrival, snapshot: Snapshot, clock: Clock): Req
     key: null,
     program: null,
     body: null,
+    bufferedBytes: 0,
     text: null,
     lease: null,
     waitedMs: 0,

@@ -5,6 +5,7 @@ import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Prices } from "../usage/prices.ts";
 import { type Closing, type UsageRecord, wholeRecord } from "../usage/record.ts";
 import type { Strangers } from "../usage/strangers.ts";
+import type { BodyBudget } from "./body-budget.ts";
 import { callOf } from "./counting.ts";
 import { NOTHING_SENT, type Outcome } from "./exchange.ts";
 import type { GatewayHealth } from "./gateway-health.ts";
@@ -23,6 +24,7 @@ export interface SettleMeans {
   readonly strangers: Strangers;
   readonly limiter: Limiter;
   readonly running: Running;
+  readonly bodies: BodyBudget;
   /** Whether somebody follows live, and how they are told. */
   readonly followed: () => boolean;
   readonly tell: (record: UsageRecord) => void;
@@ -64,6 +66,7 @@ export function settle(request: Request, ended: Outcome, means: SettleMeans): vo
     attempt("its tokens and cost are unknown", () => closingOf(request, outcome, endedAt, means.prices)) ??
     closingWithoutUsage(request, outcome, endedAt);
   attempt("it is still listed as in flight", () => means.running.remove(request));
+  attempt("the memory of its body is still taken", () => means.bodies.giveBack(request.bufferedBytes));
   attempt("its gateway's and its key's health are not noted", () => noteHealth(request, outcome, means));
   attempt("its record is not complete", () => record(request, closing, means));
   attempt("its limits are not settled", () => settleLease(request, closing, means.limiter));

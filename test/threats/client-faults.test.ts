@@ -9,6 +9,7 @@ import type { Owner } from "../../src/identity/process.ts";
 import { createLimiter } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
 import { createLogger } from "../../src/logger.ts";
+import { BodyBudget } from "../../src/proxy/body-budget.ts";
 import { createForwarder } from "../../src/proxy/forward.ts";
 import { GatewayHealth } from "../../src/proxy/gateway-health.ts";
 import { handle } from "../../src/proxy/handle.ts";
@@ -147,6 +148,7 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
     strangers: createStrangers(),
     limiter: createLimiter({ clock: systemClock, calendar: systemCalendar, spent: () => null }),
     running: createRunning(),
+    bodies: new BodyBudget(),
     followed: () => false,
     tell: () => {},
     rereadKey: () => {},

@@ -31,6 +31,7 @@ const WORDS: Readonly<Record<RefusalCode, string>> = {
   "gateway-timeout": "the gateway did not answer in time",
   "gateway-broken": "the gateway's answer was broken",
   "log-unavailable": "the usage log could not be written",
+  overloaded: "too many large requests were in memory at once",
   "shutting-down": "keybearer was stopping",
 };
 

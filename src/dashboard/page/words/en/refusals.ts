@@ -29,6 +29,7 @@ export const REFUSALS = {
   "refusal.gateway-timeout": "the gateway did not answer in time",
   "refusal.gateway-broken": "the gateway's answer was broken",
   "refusal.log-unavailable": "the usage log could not be written",
+  "refusal.overloaded": "too many large requests were in memory at once",
   "refusal.shutting-down": "keybearer was stopping",
   "refusal.none": "no reason was noted",
   "refusal-next.token": "Give the program its token: `keybearer use <tool>`",

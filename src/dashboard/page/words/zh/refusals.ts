@@ -30,6 +30,7 @@ export const REFUSALS: Readonly<Record<keyof typeof IN_ENGLISH, string>> = {
   "refusal.gateway-timeout": "网关没有及时响应",
   "refusal.gateway-broken": "网关的响应不完整",
   "refusal.log-unavailable": "用量日志无法写入",
+  "refusal.overloaded": "同时占用内存的大请求过多",
   "refusal.shutting-down": "keybearer 正在停止",
   "refusal.none": "没有记下原因",
   "refusal-next.token": "把令牌填进程序：`keybearer use <tool>`",
