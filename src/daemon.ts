@@ -8,6 +8,7 @@ import { type Loaded, loadConfig } from "./config/load.ts";
 import { problemsInWords } from "./config/problem.ts";
 import type { Listen } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
+import { Actions } from "./control/actions.ts";
 import { ControlServer } from "./control/server.ts";
 import { type Status, statusOf } from "./control/status.ts";
 import { createTail } from "./control/tail.ts";
@@ -147,6 +148,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       listen: port.addresses,
       sandbox: onSandbox(),
       dashboard: dashboard.status(),
+      actions: actions.last(),
       configPath: places.config,
       reload,
       keyHealth,
@@ -156,6 +158,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       startedAt,
       clock,
     });
+  const actions = new Actions(clock);
   const probing = createProbing({ clock, snapshot, agentFor: ways.agentFor, ...books });
   const dashboard = createDashboardPort({
     places,
@@ -211,6 +214,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   });
   control.serve({
     status,
+    actions,
     ...createTrusting({ reload, keyring, log }),
     ...createAllowances(books, booksMeans),
     tail,

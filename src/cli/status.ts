@@ -1,5 +1,6 @@
 import { Command } from "commander";
 import { problemsInWords } from "../config/problem.ts";
+import type { Action } from "../control/actions.ts";
 import { askDaemon } from "../control/client.ts";
 import type { DashboardStatus, Status, UsageStatus } from "../control/status.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
@@ -60,6 +61,7 @@ export function inWords(status: Status, now: number, width: number): string {
   }
   if (consoles.length > 0) lines.push("", ...consoles.flatMap((console) => consoleInWords(console, now)));
   lines.push("", ...usageInWords(status.usage, now), ...dashboardInWords(status.dashboard));
+  lines.push(...actionsInWords(status.actions, now, width));
   if (problems.length > 0) {
     const bad = problems.some(({ severity }) => severity === "error");
     if (bad) lines.push("", "config.yaml cannot be used as it is; the last good one serves:");
@@ -74,6 +76,13 @@ function consoleInWords(console: ConsoleStatus, now: number): string[] {
   const name = `mirror ${console.gateway}  ${kindInWords(console)}, `;
   if (problem === null) return [`${name}${lastSync(console, now)}`];
   return [`${name}${problem.what}`, ...(problem.next === null ? [] : [`  → ${problem.next}`])];
+}
+
+/** undefined: from a daemon before an update. */
+function actionsInWords(actions: readonly Action[] | undefined, now: number, width: number): string[] {
+  if (actions === undefined || actions.length === 0) return [];
+  const lines = actions.map(({ at, what }) => wrapped(`  ${ago(now - at)} ago: ${what}`, width));
+  return ["", "allowed through the control socket, by you or a program of yours:", ...lines];
 }
 
 /** Nothing for one that is closed because nobody asked. undefined: from a daemon before an update. */

@@ -23,10 +23,13 @@ export const MIRROR_ROUTES: Readonly<Record<string, Route>> = {
     if (asked === null) throw new HttpError(400, LOGIN_BODY);
     return (await mirror.login(name, asked)) ?? NOT_FOUND;
   },
-  "POST /ack": ({ mirror }, { body, peer }) => {
+  "POST /ack": ({ mirror, actions }, { body, peer }) => {
     const heard = heardIn(body);
     if (heard === null) throw new HttpError(400, ACK_BODY);
-    return { acknowledged: mirror.acknowledge(heard, peer) };
+    const acknowledged = mirror.acknowledge(heard, peer);
+    if (acknowledged !== null && acknowledged > 0)
+      actions.note(`acknowledged ${acknowledged} foreign ${acknowledged === 1 ? "row" : "rows"}`);
+    return { acknowledged };
   },
 };
 

@@ -3,6 +3,7 @@ import { HttpError } from "../http-error.ts";
 import type { Kind } from "../limits/shortage.ts";
 import type { Logger } from "../logger.ts";
 import type { Mirror } from "../mirror/mirror.ts";
+import type { Actions } from "./actions.ts";
 import { MIRROR_ROUTES } from "./mirror-routes.ts";
 import { PROBE_ROUTES, type Probing } from "./probe-routes.ts";
 import { hasOnly, NOT_FOUND, type Route, TAKEN } from "./route.ts";
@@ -22,6 +23,7 @@ export interface Controls {
   cut(name: string, peer: string): CutAnswer | null;
   /** Opens the dashboard's port, and lets whoever comes with this code in. Throws where it cannot. */
   open(peer: string): Promise<OpenAnswer>;
+  readonly actions: Actions;
   readonly tail: Tail;
   readonly mirror: Mirror;
   readonly probing: Probing;
@@ -76,13 +78,19 @@ const ROUTES: Readonly<Record<string, Route>> = {
   ...PROBE_ROUTES,
   "GET /status": (controls) => controls.status(),
   "GET /held/:name": (controls, { name }) => controls.held(name) ?? NOT_FOUND,
-  "POST /trust/:name": (controls, { name, body, peer }) => {
+  "POST /trust/:name": async (controls, { name, body, peer }) => {
     if (!isSeen(body)) throw new HttpError(400, "say what was seen: a list of tool, what, from and to");
-    return controls.trust(name, body, peer);
+    const answer = await controls.trust(name, body, peer);
+    for (const granted of answer.granted) controls.actions.note(`trusted ${granted}`);
+    return answer;
   },
   "POST /lift/:name": (controls, { name, body, peer }) => {
     if (!isLift(body)) throw new HttpError(400, LIFT_BODY);
-    return controls.lift(name, body, peer) ?? NOT_FOUND;
+    const answer = controls.lift(name, body, peer);
+    if (answer === null) return NOT_FOUND;
+    if (answer.problem === null)
+      controls.actions.note(`gave tool ${name} an extra allowance of ${body.amount} ${body.kind}`);
+    return answer;
   },
   "POST /cut/:name": (controls, { name, body, peer }) => {
     if (!hasOnly(body, [])) throw new HttpError(400, "cut takes no settings: send {}");

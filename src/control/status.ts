@@ -11,6 +11,7 @@ import type { KeyHealth } from "../proxy/key-health.ts";
 import type { Ledger } from "../usage/ledger/ledger.ts";
 import type { Aside, Work } from "../usage/ledger/state.ts";
 import type { Strangers } from "../usage/strangers.ts";
+import type { Action } from "./actions.ts";
 import { type ToolStatus, toolStatus } from "./tool-status.ts";
 
 /** What `keybearer status --json` prints. Keys appear as fingerprints, times in milliseconds UTC. */
@@ -33,6 +34,8 @@ export interface Status {
   /** How the consoles of those gateways that have one are read. */
   readonly consoles: readonly ConsoleStatus[];
   readonly dashboard: DashboardStatus;
+  /** What was trusted, lifted or acknowledged since the start, the latest first. */
+  readonly actions: readonly Action[];
   readonly machine: {
     readonly node: string;
     readonly platform: string;
@@ -104,6 +107,7 @@ export interface StatusMeans {
   readonly strangers: Strangers;
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
   readonly dashboard: DashboardStatus;
+  readonly actions: readonly Action[];
 }
 
 export async function statusOf(means: StatusMeans): Promise<Status> {
@@ -126,6 +130,7 @@ export async function statusOf(means: StatusMeans): Promise<Status> {
     usage: usageStatus(means),
     consoles: means.mirror.status(),
     dashboard: means.dashboard,
+    actions: means.actions,
     machine: await machine(),
   };
 }

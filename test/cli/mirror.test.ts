@@ -250,6 +250,7 @@ t.test("status has a line for each console, and alarms at its very top", async (
     sandbox: false,
     config: { path: "/home/me/config.yaml", revision: 1, loaded_at: NOW },
     problems: [],
+    actions: [],
     tools: [],
     gateways: [],
     usage: {

@@ -2,6 +2,8 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { readLift } from "../../src/cli/tools/lift.ts";
+import { systemClock } from "../../src/clock.ts";
+import { Actions } from "../../src/control/actions.ts";
 import type { AskedLift, LiftAnswer } from "../../src/control/routes.ts";
 import { ControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
@@ -84,6 +86,7 @@ async function startControl(t: Test, answer: (lift: AskedLift) => LiftAnswer) {
   const asked: AskedLift[] = [];
   server.serve({
     status: () => Promise.reject(new Error("not asked for here")),
+    actions: new Actions(systemClock),
     held: () => null,
     trust: () => Promise.reject(new Error("not asked for here")),
     cut: () => null,

@@ -1,6 +1,8 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { systemClock } from "../../src/clock.ts";
+import { Actions } from "../../src/control/actions.ts";
 import { followTail } from "../../src/control/follow.ts";
 import { ControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
@@ -36,6 +38,7 @@ async function serveTail(t: Test, home: string) {
   t.teardown(() => control.close());
   const records = createTail();
   const nobody = {
+    actions: new Actions(systemClock),
     held: () => null,
     trust: async () => ({ granted: [], problems: [] }),
     lift: () => null,

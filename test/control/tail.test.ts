@@ -2,6 +2,8 @@ import { createServer, request } from "node:http";
 import { connect } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { systemClock } from "../../src/clock.ts";
+import { Actions } from "../../src/control/actions.ts";
 import { followTail } from "../../src/control/follow.ts";
 import { ControlServer } from "../../src/control/server.ts";
 import { createTail, type Tail, type TailLine } from "../../src/control/tail.ts";
@@ -19,6 +21,7 @@ async function startTail(t: Test): Promise<{ tail: Tail; socket: string; stop: (
   t.equal(await server.listen(), "listening");
   const tail = createTail();
   const nobody = {
+    actions: new Actions(systemClock),
     held: () => null,
     trust: async () => ({ granted: [], problems: [] }),
     lift: () => null,

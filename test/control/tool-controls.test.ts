@@ -1,6 +1,8 @@
 import { request } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { systemClock } from "../../src/clock.ts";
+import { Actions } from "../../src/control/actions.ts";
 import { askDaemon } from "../../src/control/client.ts";
 import type { AskedLift, Controls, LiftAnswer } from "../../src/control/routes.ts";
 import { ControlServer } from "../../src/control/server.ts";
@@ -29,6 +31,7 @@ async function start(t: Test) {
   };
   const controls: Controls = {
     status: () => Promise.reject(new Error("not asked for here")),
+    actions: new Actions(systemClock),
     held: () => null,
     trust: () => Promise.reject(new Error("not asked for here")),
     lift(name, lift, peer) {
