@@ -5,7 +5,7 @@ import { closeBooks, createAllowances, openBooks, openMirror } from "./bookkeepi
 import { type Clock, systemClock } from "./clock.ts";
 import { SANDBOX } from "./config/defaults.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
-import { problemsInWords } from "./config/problem.ts";
+import { type Problem, problemsInWords, warning } from "./config/problem.ts";
 import type { Listen } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { Actions } from "./control/actions.ts";
@@ -19,7 +19,7 @@ import { createProbing } from "./doctor/probing.ts";
 import { createPeers } from "./identity/peer-user.ts";
 import { createOwners } from "./identity/process.ts";
 import { createKeyring, type Keyring } from "./keys/keyring.ts";
-import { createTrust, type Trust } from "./keys/trust.ts";
+import { createTrust, type Settled, type Trust } from "./keys/trust.ts";
 import { createLogger, type LineLogger, type Logger } from "./logger.ts";
 import type { Mirror } from "./mirror/mirror.ts";
 import { createVault, type Vault } from "./mirror/vault.ts";
@@ -31,7 +31,7 @@ import { createKeyHealth } from "./proxy/key-health.ts";
 import { hostsOf } from "./proxy/server.ts";
 import { createWays } from "./proxy/ways.ts";
 import { reason } from "./reason.ts";
-import { keyWarnings, Reload, wantsOf } from "./reload.ts";
+import { keyWarnings, Reload, usableKeys, wantsOf } from "./reload.ts";
 import { joined } from "./secret-set.ts";
 import { endsWithin, Shutdown } from "./shutdown.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
@@ -98,10 +98,13 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   takeLock(places, shutdown);
   const loaded = await firstLoad(places);
   const control = await openControl(places, log, shutdown);
-  await loadTrust(keys);
+  const standing = await loadTrust(keys);
   const newcomer = loaded.config === null ? await welcome(options, clock) : null;
   shutdown.add("stop the sandbox", () => newcomer?.stop());
-  const first = newcomer?.snapshot ?? (await firstSnapshot(loaded, places, keys));
+  const { first, settled } =
+    newcomer === null
+      ? await firstSnapshot(loaded, places, keys, standing)
+      : { first: newcomer.snapshot, settled: { problem: null, hold: false } };
   log.level = first.config.log.level;
   const owners = createOwners(log);
   await owners.prepare(first.processTools);
@@ -127,7 +130,13 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     background(dashboard.follow(), log, "applying the configuration to the dashboard");
     background(owners.prepare(to.processTools), log, "preparing to look up programs");
   };
-  const begin = { loaded, snapshot: first, warnings: newcomer === null ? loaded.problems : [] };
+  const begin = {
+    loaded,
+    snapshot: first,
+    warnings: newcomer === null ? loaded.problems : [],
+    settled,
+    standing,
+  };
   const reload = new Reload({ places, clock, beat, log, keyring, trust, first: begin, onSwap });
   const config = () => reload.snapshot.config;
   const snapshot = () => reload.snapshot;
@@ -335,7 +344,8 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
   let tellLate = (): void => {
     late = true;
   };
-  const trust = createTrust({ file: options.places.trust, clock });
+  const { trust: file, usage, consoles } = options.places;
+  const trust = createTrust({ file, clock, stateFiles: [usage, consoles] });
   const vault = createVault({ file: options.places.consoles, clock });
   const keyring = createKeyring({ trust, env: options.env, clock, onLate: () => tellLate() });
   const log = createLogger({
@@ -354,18 +364,25 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
   return { trust, keyring, vault, log, whenLate };
 }
 
-async function loadTrust({ trust, vault, log }: Keys): Promise<void> {
-  for (const { problem } of [await trust.load(), await vault.load()]) {
-    if (problem !== null) log.error(problem);
-  }
+/** Answers what `status` warns of until the next start. */
+async function loadTrust({ trust, vault, log }: Keys): Promise<Problem[]> {
+  const problems = [await trust.load(), await vault.load()].flatMap(({ problem }) => problem ?? []);
+  for (const problem of problems) log.error(problem);
+  return problems.map((problem) => warning("", problem));
 }
 
-async function firstSnapshot({ config, problems }: Loaded, places: Places, keys: Keys): Promise<Snapshot> {
+async function firstSnapshot(
+  { config, problems }: Loaded,
+  places: Places,
+  keys: Keys,
+  standing: readonly Problem[],
+): Promise<{ readonly first: Snapshot; readonly settled: Settled }> {
   if (config === null) throw new StartFailure(EXIT.badConfig, problemsInWords(places.config, problems));
   const states = await keys.keyring.resolve(wantsOf(config, places), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);
   const warnings = [...problems, ...keyWarnings(keys.keyring)];
   for (const { path, message } of warnings) keys.log.warn({ path }, message);
-  return createSnapshot(1, config, states, warnings);
+  const usable = usableKeys(states, settled);
+  return { first: createSnapshot(1, config, usable, [...standing, ...warnings]), settled };
 }

@@ -11,7 +11,7 @@ import { consoleSecretName, consoleSources, createSnapshot, type Snapshot } from
 import { createFileWatch, type FileWatch } from "./config/watch/watch.ts";
 import type { KeySource } from "./key-source.ts";
 import type { Keyring, Want } from "./keys/keyring.ts";
-import type { Trust } from "./keys/trust.ts";
+import type { Settled, Trust } from "./keys/trust.ts";
 import type { Logger } from "./logger.ts";
 import type { Places } from "./places.ts";
 
@@ -27,9 +27,14 @@ export interface ReloadMeans {
     readonly loaded: Loaded;
     readonly snapshot: Snapshot;
     readonly warnings: readonly Problem[];
+    readonly settled: Settled;
+    /** What is warned of until the next start. */
+    readonly standing: readonly Problem[];
   };
   readonly onSwap: (from: Snapshot, to: Snapshot) => void;
 }
+
+type KeyStates = ReturnType<Keyring["current"]>;
 
 /** A save must be in force within a second; a key that takes longer to fetch follows by itself. */
 const KEY_PATIENCE_MS = 400;
@@ -49,6 +54,9 @@ export class Reload {
   #loaded: Loaded;
   #problems: readonly Problem[] = [];
   #fileWarnings: readonly Problem[];
+  #trustProblem: string | null;
+  /** No key is used until what is trusted can be written down. */
+  #trustHolds: boolean;
   #queue: Promise<void> = Promise.resolve();
 
   constructor(means: ReloadMeans) {
@@ -59,6 +67,8 @@ export class Reload {
     this.#seenText = means.first.loaded.text;
     this.#fileWarnings = means.first.warnings;
     this.#loadedAt = means.clock.now();
+    this.#trustProblem = means.first.settled.problem;
+    this.#trustHolds = means.first.settled.hold;
     this.#watch = createFileWatch({
       beat: means.beat,
       onChange: (path) => {
@@ -92,8 +102,8 @@ export class Reload {
   takeKeys(): Promise<void> {
     return this.#inTurn(async () => {
       if (this.#activeText === null) return;
-      await this.#settleTrust();
-      this.#swap(this.#snapshot.config, this.#means.keyring.current());
+      const keys = await this.#settleTrust(this.#means.keyring.current());
+      this.#swap(this.#snapshot.config, keys);
     });
   }
 
@@ -103,6 +113,9 @@ export class Reload {
   }
 
   async watch(): Promise<void> {
+    this.#means.beat.every(1, () => {
+      if (this.#trustHolds) background(this.takeKeys(), this.#means.log, "writing down what is trusted");
+    });
     this.#follow(this.#snapshot.config);
     await this.#watch.ready();
     // Whatever was saved while the watch was set up.
@@ -136,7 +149,7 @@ export class Reload {
     const warnings = this.#fileWarnings;
     this.#fileWarnings = loaded.problems;
     if (!isDeepStrictEqual(warnings, loaded.problems))
-      this.#swap(this.#snapshot.config, this.#means.keyring.current());
+      this.#swap(this.#snapshot.config, await this.#settleTrust(this.#means.keyring.current()));
   }
 
   #keepLastGood(loaded: Loaded): void {
@@ -150,8 +163,8 @@ export class Reload {
 
   async #apply(text: string | null, config: Config, warnings: readonly Problem[]): Promise<void> {
     const { keyring, log, places } = this.#means;
-    const keys = await keyring.resolve(wantsOf(config, places), KEY_PATIENCE_MS);
-    await this.#settleTrust();
+    const found = await keyring.resolve(wantsOf(config, places), KEY_PATIENCE_MS);
+    const keys = await this.#settleTrust(found);
     this.#problems = [];
     this.#fileWarnings = warnings;
     this.#activeText = text;
@@ -160,20 +173,25 @@ export class Reload {
     log.info({ revision: this.#snapshot.revision }, "configuration loaded");
   }
 
-  /** Pins are written down before the keys they let through are used. */
-  async #settleTrust(): Promise<void> {
-    const { problem } = await this.#means.trust.settle();
-    if (problem !== null) this.#means.log.error(problem);
+  /** Pins are written down before the keys they let through are used. Answers what may be used of these keys. */
+  async #settleTrust(keys: KeyStates): Promise<KeyStates> {
+    const settled = await this.#means.trust.settle();
+    if (settled.problem !== null && settled.problem !== this.#trustProblem)
+      this.#means.log.error(settled.problem);
+    this.#trustProblem = settled.problem;
+    this.#trustHolds = settled.hold;
+    return usableKeys(keys, settled);
   }
 
-  #swap(config: Config, keys: ReturnType<Keyring["current"]>): void {
+  #swap(config: Config, keys: KeyStates): void {
     const { log, clock, keyring } = this.#means;
     const from = this.#snapshot;
     // Held against what was bound at the start, not against the last save: it stays said until the restart.
     const restart = needsRestart(this.#means.first.snapshot.config, config).map(({ path, message }) =>
       warning(path, message),
     );
-    const warnings = [...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
+    const { standing } = this.#means.first;
+    const warnings = [...standing, ...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
     const to = createSnapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
     this.#loadedAt = clock.now();
@@ -188,6 +206,13 @@ export class Reload {
     const files = sourcesOf(config).flatMap((source) => (source.kind === "file" ? [source.path] : []));
     this.#watch.follow([this.#means.places.config, ...files]);
   }
+}
+
+/** The keys, or why they cannot be used yet. */
+export function usableKeys(keys: KeyStates, { problem, hold }: Settled): KeyStates {
+  if (!hold || problem === null) return keys;
+  const held = { state: "unavailable", reason: problem } as const;
+  return new Map([...keys].map(([name, key]) => [name, key.state === "ready" ? held : key]));
 }
 
 function tellChanges(from: Snapshot, to: Snapshot, log: Logger): void {

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Clock } from "../clock.ts";
 import { describeSource, type KeySource } from "../key-source.ts";
@@ -37,6 +38,12 @@ export interface Held {
   readonly to: string;
 }
 
+export interface Settled {
+  readonly problem: string | null;
+  /** There is no file yet and none could be written: the next start would trust anything, so no key may be used. */
+  readonly hold: boolean;
+}
+
 /**
  * Remembers which key belongs where, so that whoever may edit config.yaml cannot send a known key to somewhere new,
  * run a new command, or read a file of their choice. Whoever hands out what was judged settles first.
@@ -51,7 +58,7 @@ export interface Trust {
   /** A person said yes: to the source, and to the key at these origins if there is one already. */
   grant(subject: Subject, key: Secret | null): void;
   /** Writes what changed, or what vanished, and ends the first start. A failed write is tried again next time. */
-  settle(): Promise<{ readonly problem: string | null }>;
+  settle(): Promise<Settled>;
 }
 
 /**
@@ -60,37 +67,53 @@ export interface Trust {
  */
 const MOST_KEYS = 10_000;
 
-export function createTrust(options: { readonly file: string; readonly clock: Clock }): Trust {
-  return new PinnedTrust(options.file, options.clock);
+export interface TrustOptions {
+  readonly file: string;
+  readonly clock: Clock;
+  /** What keybearer leaves behind besides that file: where one of these is, a missing file is no first start. Default none. */
+  readonly stateFiles?: readonly string[];
+}
+
+export function createTrust({ file, clock, stateFiles = [] }: TrustOptions): Trust {
+  return new PinnedTrust(file, clock, stateFiles);
 }
 
 class PinnedTrust implements Trust {
   readonly #file: string;
   readonly #clock: Clock;
+  readonly #stateFiles: readonly string[];
   // Until load() has looked, nothing is known, so nothing is trusted.
   #pins: Pins = emptyPins(true);
   #firstStart = false;
   /** The file on disk is one that could not be relied on, and must be kept aside before it is replaced. */
   #broken = false;
+  /** There was no file at the start, and none was written since. */
+  #neverWritten = false;
   #loaded = false;
   #changes = 0;
   #saved: { readonly changes: number; readonly identity: string | null } = { changes: 0, identity: null };
   #writing: Promise<unknown> = Promise.resolve();
 
-  constructor(file: string, clock: Clock) {
+  constructor(file: string, clock: Clock, stateFiles: readonly string[]) {
     this.#file = file;
     this.#clock = clock;
+    this.#stateFiles = stateFiles;
   }
 
   async load(): Promise<{ readonly problem: string | null }> {
     const found = await readPins(this.#file);
     this.#loaded = true;
     this.#firstStart = found.state === "missing";
+    this.#neverWritten = this.#firstStart;
     this.#broken = found.state === "broken";
     this.#pins = found.state === "found" ? found.pins : emptyPins(this.#broken);
     // The end of a first start is worth a file even when nothing was pinned.
     this.#changes = this.#firstStart ? 1 : 0;
     this.#saved = { changes: 0, identity: found.state === "missing" ? null : found.identity };
+    if (this.#firstStart && this.#stateFiles.some((file) => existsSync(file))) {
+      const problem = `${plain(this.#file)} is missing, though keybearer ran here before: config.yaml is trusted as it stands. if you did not remove it, look at where config.yaml sends your keys`;
+      return { problem };
+    }
     if (!this.#pins.lost) return { problem: null };
     const why = found.state === "broken" ? ` (${plain(this.#file)} cannot be relied on: ${found.why})` : "";
     const afresh = `stop keybearer, rm ${plain(shellWord(this.#file))}, and start it`;
@@ -163,29 +186,30 @@ class PinnedTrust implements Trust {
     return id === null ? undefined : this.#pins.sources.get(id);
   }
 
-  settle(): Promise<{ readonly problem: string | null }> {
+  settle(): Promise<Settled> {
     this.#firstStart = false;
     const written = this.#writing.then(() => this.#write());
     this.#writing = written;
     return written;
   }
 
-  async #write(): Promise<{ readonly problem: string | null }> {
+  async #write(): Promise<Settled> {
     // Not looked yet: writing now would take what is on disk for nothing.
-    if (!this.#loaded) return { problem: null };
+    if (!this.#loaded) return SETTLED;
     const changes = this.#changes;
     const identity = await pinsIdentity(this.#file);
-    if (changes === this.#saved.changes && identity === this.#saved.identity) return { problem: null };
+    if (changes === this.#saved.changes && identity === this.#saved.identity) return SETTLED;
     try {
       if (this.#broken) await keepAside(this.#file, this.#clock.now());
       this.#saved = { changes, identity: await writePins(this.#file, this.#pins) };
       this.#broken = false;
-      return { problem: null };
+      this.#neverWritten = false;
+      return SETTLED;
     } catch (error) {
       const why = `${plain(this.#file)} could not be written (${codeOf(error)})`;
-      return {
-        problem: `${why}: what is trusted now is forgotten when keybearer stops, unless that is mended before`,
-      };
+      if (this.#neverWritten) return { problem: `${why}: no key is used until it can be`, hold: true };
+      const problem = `${why}: what is trusted now is forgotten when keybearer stops, unless that is mended before`;
+      return { problem, hold: false };
     }
   }
 
@@ -229,6 +253,8 @@ class PinnedTrust implements Trust {
     return whole ? words : `${words} (hidden parts are in config.yaml; mark ${id.slice(0, 12)})`;
   }
 }
+
+const SETTLED: Settled = Object.freeze({ problem: null, hold: false });
 
 const UNKNOWN = "not known: what was trusted before is lost";
 

@@ -1,4 +1,8 @@
+import { existsSync } from "node:fs";
+import { mkdir, rm, rmdir } from "node:fs/promises";
+import { join } from "node:path";
 import t from "tap";
+import { newHome } from "../doubles/command.ts";
 import { ask, holdsNone, lastKey, messages, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { until } from "../doubles/until.ts";
@@ -144,3 +148,37 @@ t.test(
     t.match((await toolState(under, "codex"))?.why, "http://127.0.0.1:9");
   },
 );
+
+t.test("a first start that cannot write down what it trusts uses no key until it can", async (t) => {
+  const gateway = await startSandbox(t);
+  const key = newKey(gateway);
+  const { token, hash } = freshToken();
+  const home = await newHome(t);
+  // Where the file is written first, before it gets its name.
+  const obstacle = join(home, "state", "trust.json.tmp");
+  await mkdir(obstacle, { recursive: true, mode: 0o700 });
+  const under = await startUnderTest(t, configOf(gateway.baseUrl, key.text, hash), { home });
+  const refused = await ask(under, token);
+  t.match(refused, { status: 400, refusal: "key-unavailable" });
+  t.match(refused.text, /trust\.json could not be written \(\w+\): no key is used until it can be/);
+  t.strictSame(gateway.requests(), []);
+  await rmdir(obstacle);
+  await until("it serves by itself", async () => (await ask(under, token)).status === 200);
+  t.ok(existsSync(under.places.trust));
+});
+
+t.test("a trust.json that is missing beside other state is told as a warning", async (t) => {
+  const gateway = await startSandbox(t);
+  const key = newKey(gateway);
+  const { token, hash } = freshToken();
+  const under = await startUnderTest(t, configOf(gateway.baseUrl, key.text, hash));
+  t.strictSame((await under.daemon.status()).problems, [], "a first start is no reason to warn");
+  t.equal((await ask(under, token)).status, 200);
+  await under.daemon.stop(0);
+  await rm(under.places.trust);
+  const again = await startUnderTest(t, null, { home: under.home });
+  const warned = async () => (await again.daemon.status()).problems.map(({ message }) => message).join();
+  t.match(await warned(), /trust\.json is missing, though keybearer ran here before/);
+  await again.daemon.reload();
+  t.match(await warned(), /trust\.json is missing/, "until the next start");
+});
