@@ -54,7 +54,7 @@ export async function bindDataPort(listen: Listen, peers: Peers, log: Logger): P
   };
   const strangers = new Set<Socket>();
   const checkPeer = async (socket: Socket) => {
-    if (await peers.isOurs(socket)) return;
+    if ((await peers.of(socket)) !== "other-user") return;
     if (strangers.size >= MOST_STRANGERS) return void socket.destroy();
     strangers.add(socket);
     socket.once("close", () => strangers.delete(socket));

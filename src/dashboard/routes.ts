@@ -115,7 +115,7 @@ export async function answerApi(
   const input = { req, res, name: name ?? "", query: new URLSearchParams(search), signal: leaving.signal };
   // Before a code is looked at, so that a stranger who read it cannot even use it up; and for what comes with a token as
   // well: while the daemon restarts its port is free, and a page may show its token to whoever sits there.
-  if (!(await means.peers.isOurs(req.socket))) {
+  if ((await means.peers.of(req.socket)) !== "ours") {
     means.oddities.stranger();
     return new No(403, "another user of this machine cannot look here: the connection is not of this user's");
   }

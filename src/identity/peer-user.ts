@@ -3,12 +3,14 @@ import { readFile } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { endianness, release } from "node:os";
 
-/** Whether the other end of a loopback connection belongs to the user that keybearer runs as. */
+/** Whose program holds the other end of a connection: the user's that keybearer runs as, another's, or it has closed it. */
+export type Peer = "ours" | "other-user" | "gone";
+
 export interface Peers {
   /** Whether the system tells it of every connection. Where it does not, nobody can be turned away for it. */
   readonly tell: boolean;
   /** Looked up once for each connection. A promise only until that is known. */
-  isOurs(socket: Socket): boolean | Promise<boolean>;
+  of(socket: Socket): Peer | Promise<Peer>;
 }
 
 /** The two ends as the other one sees them: its own first. */
@@ -21,20 +23,18 @@ export interface Ends {
 
 export function createPeers(platform: string = process.platform): Peers {
   if (platform !== "linux" || !TABLES.some((table) => existsSync(table)))
-    return { tell: false, isOurs: () => true };
+    return { tell: false, of: () => "ours" };
   const onWindows = /microsoft/i.test(release());
-  const known = new WeakMap<Socket, boolean | Promise<boolean>>();
+  const known = new WeakMap<Socket, Peer | Promise<Peer>>();
   const readTables = createTableReader();
-  const look = async (socket: Socket) => {
-    const user = await userOf(socket, readTables);
-    // Windows' browser comes through a relay of root's, or from outside of this Linux.
-    const ours = onWindows && (user === null || user === 0) ? true : isOwnUser(user);
-    known.set(socket, ours);
-    return ours;
+  const look = async (socket: Socket): Promise<Peer> => {
+    const peer = peerOf(await userOf(socket, readTables), onWindows);
+    known.set(socket, peer);
+    return peer;
   };
   return {
     tell: !onWindows,
-    isOurs(socket) {
+    of(socket) {
       const found = known.get(socket) ?? look(socket);
       known.set(socket, found);
       return found;
@@ -42,25 +42,37 @@ export function createPeers(platform: string = process.platform): Peers {
   };
 }
 
-/** A connection nobody is found for is nobody's. Seen from a user namespace, every stranger is the overflow user: not us either. */
-function isOwnUser(user: number | null): boolean {
-  return user !== null && user === process.geteuid?.();
+function peerOf(user: number | null, onWindows: boolean): Peer {
+  // Windows' browser comes through a relay of root's, or from outside of this Linux.
+  if (onWindows && (user === null || user === 0)) return "ours";
+  if (user === null) return "gone";
+  // Seen from a user namespace, every other user is the overflow user.
+  return user === process.geteuid?.() ? "ours" : "other-user";
 }
 
 /** The kernel's lists of connections. */
 const TABLES = ["/proc/net/tcp", "/proc/net/tcp6"];
 
-/** Connections that come at the same moment are looked up in one reading: many at once would keep the daemon busy. */
-function createTableReader(): () => Promise<readonly string[]> {
-  let next: Promise<readonly string[]> | null = null;
+/** Users by the two ends of their connections, as the kernel writes them. */
+type Users = ReadonlyMap<string, number>;
+
+/**
+ * Reads one at a time, for all who ask meanwhile: many connections at once must not keep the daemon busy. Who asks during
+ * a reading waits for the next one, since its connection may be younger than what is being read.
+ */
+function createTableReader(): () => Promise<readonly Users[]> {
+  let last: Promise<readonly Users[]> = Promise.resolve([]);
+  let next: Promise<readonly Users[]> | null = null;
   const read = async () => {
-    await new Promise((resolve) => setImmediate(resolve));
-    // Who asks from here on may have connected after the reading began.
     next = null;
-    return Promise.all(TABLES.map((table) => readFile(table, "latin1").catch(() => "")));
+    const texts = await Promise.all(TABLES.map((table) => readFile(table, "latin1").catch(() => "")));
+    return texts.map(usersIn);
   };
   return () => {
-    next ??= read();
+    if (next === null) {
+      next = last.then(read);
+      last = next;
+    }
     return next;
   };
 }
@@ -71,31 +83,37 @@ const TRIES = 3;
 /** null: nobody is found to hold it. */
 async function userOf(
   { remoteAddress, remotePort, localAddress, localPort }: Socket,
-  readTables: () => Promise<readonly string[]>,
+  readTables: () => Promise<readonly Users[]>,
 ): Promise<number | null> {
   if (!remoteAddress || !remotePort || !localAddress || !localPort) return null;
   const ends = { address: remoteAddress, port: remotePort, toAddress: localAddress, toPort: localPort };
   for (let tried = 0; tried < TRIES; tried += 1) {
-    for (const table of await readTables()) {
-      const user = userIn(table, ends);
+    for (const users of await readTables()) {
+      const user = userAt(users, ends);
       if (user !== null) return user;
     }
   }
   return null;
 }
 
-const ROW = /^ \w\w \w+:\w+ \w+:\w+ \w+ +(\d+) +\d+ +(\d+) /;
+const ROW = /: (\w+:\w+ \w+:\w+) \w\w \w+:\w+ \w+:\w+ \w+ +(\d+) +\d+ +(\d+) /g;
 
-/** Of the connection with these ends, in a table as /proc/net/tcp and tcp6 are. */
-export function userIn(table: string, { address, port, toAddress, toPort }: Ends): number | null {
+/** In a table as /proc/net/tcp and tcp6 are. A connection that nobody holds any more is shown as root's, without an inode. */
+export function usersIn(table: string): Users {
+  const users = new Map<string, number>();
+  for (const [, ends = "", user, inode] of table.matchAll(ROW)) {
+    if (inode !== "0") users.set(ends, Number(user));
+  }
+  return users;
+}
+
+/** Of the connection with these ends. */
+export function userAt(users: Users, { address, port, toAddress, toPort }: Ends): number | null {
   for (const inHex of [hexOfV4, hexOfMapped, hexOfV6]) {
     const [from, to] = [inHex(address), inHex(toAddress)];
     if (from === null || to === null) continue;
-    const ends = `: ${from}:${hexOf(port, 4)} ${to}:${hexOf(toPort, 4)}`;
-    const at = table.indexOf(ends);
-    const [, user, inode] = at === -1 ? [] : (ROW.exec(table.slice(at + ends.length, at + 300)) ?? []);
-    // One that nobody holds any more is shown as root's, without an inode.
-    if (user !== undefined && inode !== "0") return Number(user);
+    const user = users.get(`${from}:${hexOf(port, 4)} ${to}:${hexOf(toPort, 4)}`);
+    if (user !== undefined) return user;
   }
   return null;
 }

@@ -47,7 +47,10 @@ async function serve({ req, socket, head }: Offer, request: Request, means: Hand
   if (guarded !== null) return end(guarded);
   if (means.stopping())
     return end(refuse("shutting-down", "keybearer is stopping. try again in a moment", 2));
-  if (!(await means.peers.isOurs(req.socket))) return end(otherUser());
+  const peer = await means.peers.of(req.socket);
+  if (peer === "other-user") return end(otherUser());
+  const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  if (peer === "gone") return left();
   const routed = route(request.method, req.url ?? "", req.headers.host ?? "");
   const websocket = req.method === "GET" && req.headers.upgrade?.toLowerCase() === "websocket";
   const findOwner = () => means.owners.of(req.socket);
@@ -77,7 +80,6 @@ async function serve({ req, socket, head }: Offer, request: Request, means: Hand
   const notLetIn = letIn(request, identified, req.headers.origin);
   if (notLetIn !== null) return end(notLetIn);
   means.running.add(request, socket);
-  const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
   // The server no longer looks after this connection, and one that only its client has ended would stay in the queue.
   const onEnd = () => socket.destroy();
   socket.once("end", onEnd).read(0);

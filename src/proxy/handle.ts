@@ -46,9 +46,12 @@ async function serve(
   request.endpoint = endpointOf(routed.path);
 
   // Before a token is looked at: whoever took our port while it was free may have been shown one.
-  const peer = means.peers.isOurs(req.socket);
-  const ours = peer instanceof Promise ? await peer : peer;
-  if (!ours) return end(otherUser());
+  const looking = means.peers.of(req.socket);
+  const peer = looking instanceof Promise ? await looking : looking;
+  if (peer === "other-user") return end(otherUser());
+  // It may leave whenever something is waited for, and nobody would hear of that any more.
+  const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
+  if (peer === "gone") return left();
 
   const credentials = readCredentials(req.headers, routed.token);
   const calling = whoCalls(snapshot, credentials, () => means.owners.of(req.socket));
@@ -65,8 +68,6 @@ async function serve(
   const reading = readBody(req, request);
   const unread = reading instanceof Promise ? await reading : reading;
   if (unread !== null) return end(unread);
-  // It may leave whenever something is waited for, and nobody would hear of that any more.
-  const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
   if (hasLeft(req, request)) return left();
   const finding = findRoom(req, request, means);
   const noRoom = finding instanceof Promise ? await finding : finding;

@@ -17,7 +17,7 @@ import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-fil
 import { adviceFor } from "../../src/dashboard/refusal-advice.ts";
 import { createSessionFile } from "../../src/dashboard/session-file.ts";
 import { sparsely } from "../../src/dashboard/sparsely.ts";
-import { createPeers, userIn } from "../../src/identity/peer-user.ts";
+import { createPeers, type Ends, userAt, usersIn } from "../../src/identity/peer-user.ts";
 import { createLogger } from "../../src/logger.ts";
 import { createRunning } from "../../src/proxy/running.ts";
 import { REFUSALS } from "../../src/refusal.ts";
@@ -240,6 +240,7 @@ t.test("the kernel's list tells whose a connection is", async (t) => {
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
   const row = (from: string, to: string, uid: number, inode: number) =>
     `   1: ${from} ${to} 01 00000000:00000000 00:00000000 00000000 ${String(uid).padStart(5)}        0 ${inode} 1 0000000000000000 20 4 30 10 -1\n`;
+  const userIn = (table: string, ends: Ends) => userAt(usersIn(table), ends);
   const ends = { address: "127.0.0.1", port: 0xd2ec, toAddress: "127.0.0.1", toPort: 5398 };
   const [theirs, ours] = ["0100007F:D2EC", "0100007F:1516"];
   t.equal(userIn(head + row(ours, theirs, 1, 9) + row(theirs, ours, 1000, 8), ends), 1000, "their own end");

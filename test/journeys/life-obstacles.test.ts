@@ -84,15 +84,11 @@ t.test("a rejection that nothing handles is logged, requests in flight finish, a
   // The program as it is, in a process where something else goes wrong.
   const script = `
     process.on("SIGUSR2", () => void Promise.reject(new Error("injected")));
-    process.argv.splice(1, 0, ${JSON.stringify(builtProgram())});
+    process.argv[1] = ${JSON.stringify(builtProgram())};
     await import(${JSON.stringify(builtProgram())});
   `;
-  const running = startProgram(
-    t,
-    process.execPath,
-    ["--input-type=module", "-e", script, "--", "run"],
-    bareEnv(home),
-  );
+  const program = join(t.testdir({ "program.mjs": script }), "program.mjs");
+  const running = startProgram(t, process.execPath, [program, "run"], bareEnv(home));
   const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
   const asking = ask(`http://127.0.0.1:${port}`, "hang");
   await until("the gateway has the request", () => gateway.running() === 1);
@@ -108,17 +104,13 @@ t.test("a third signal exits at once, with 1, where even a cut does not end the 
   const { home } = await scene(t);
   // A stop that waits for something that never comes.
   const script = `
-    process.argv.splice(1, 0, ${JSON.stringify(builtProgram())});
+    process.argv[1] = ${JSON.stringify(builtProgram())};
     const { Server } = await import("node:http");
     Server.prototype.close = () => {};
     await import(${JSON.stringify(builtProgram())});
   `;
-  const running = startProgram(
-    t,
-    process.execPath,
-    ["--input-type=module", "-e", script, "--", "run"],
-    bareEnv(home),
-  );
+  const program = join(t.testdir({ "program.mjs": script }), "program.mjs");
+  const running = startProgram(t, process.execPath, [program, "run"], bareEnv(home));
   await running.says(/serves http/);
   running.child.kill("SIGTERM");
   await running.logs(/SIGTERM: stopping/);

@@ -39,6 +39,13 @@ async function startGateway(t: Test) {
   return { origin: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, keys, letGo };
 }
 
+/** Run as the person, since nobody else is served. */
+const ASK = `
+  const [url, token] = process.argv.slice(1);
+  const answer = await fetch(url, { headers: { authorization: "Bearer " + token } });
+  console.log(JSON.stringify({ status: answer.status, text: await answer.text() }));
+`;
+
 async function scene(t: Test) {
   const manager = await startUserManager(t);
   if (manager === null) return null;
@@ -68,7 +75,10 @@ async function scene(t: Test) {
         ({ status }) => status === 200,
         () => false,
       ),
-    ask: (path = "/v1/models") => fetch(`${url}${path}`, { headers: { authorization: `Bearer ${token}` } }),
+    ask: async (path = "/v1/models"): Promise<{ status: number; text: string }> => {
+      const asking = [process.execPath, "--input-type=module", "-e", ASK, `${url}${path}`, token];
+      return JSON.parse((await manager.run(asking)).stdout);
+    },
   };
 }
 
@@ -162,12 +172,14 @@ t.test("against a real user manager, as a person without privileges", async (t) 
 
   await t.test("restart lets a stream finish to its last byte", async (t) => {
     const before = await pid();
-    const response = await ask("/v1/slow");
-    const [reading, restarting] = [response.text(), service("restart")];
+    const asked = gateway.keys.length;
+    const asking = ask("/v1/slow");
+    await until("the gateway has it", () => gateway.keys.length > asked);
+    const restarting = service("restart");
     await until("it takes no new requests", async () => !(await answers()));
     t.equal(await pid(), before, "it is still there, for the stream");
     gateway.letGo();
-    t.equal(await reading, STREAM);
+    t.equal((await asking).text, STREAM);
     const restarted = await restarting;
     t.equal(restarted.code, 0, restarted.stdout + restarted.stderr);
     t.not(await pid(), before);

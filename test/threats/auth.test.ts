@@ -407,7 +407,7 @@ call({ host: "127.0.0.1", port: Number(port) }, "GET /v1/models HTTP/1.1\\r\\n" 
 const NOBODY = 65_534;
 const notRoot = process.getuid?.() === 0 ? false : "only root can become another user";
 
-t.test("AUTH-13 another user gets 401 from the port and nothing else", { skip: notRoot }, async (t) => {
+t.test("AUTH-13 another user gets 403 from the port and nothing else", { skip: notRoot }, async (t) => {
   const it = await scene(t);
   const { places, home } = it.under;
   // As a home folder often is: open to look into, so that what lies inside must defend itself.
@@ -430,7 +430,7 @@ t.test("AUTH-13 another user gets 401 from the port and nothing else", { skip: n
   t.strictSame(JSON.parse(text), {
     uid: NOBODY,
     ...Object.fromEntries(paths.map((path) => [path, "EACCES"])),
-    tcp: "HTTP/1.1 401 Unauthorized",
+    tcp: "HTTP/1.1 403 Forbidden",
     socket: "EACCES",
   });
   t.equal(it.gateway.connections(), 0);

@@ -8,6 +8,7 @@ import {
   startWithOneTool,
   stillHealthy,
 } from "../doubles/daemon-under-test.ts";
+import { freePort } from "../doubles/listen.ts";
 import { head, openRaw, parsed } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { dechunked, post, type Refused, refuses, say, settledAs } from "../doubles/stimulus.ts";
@@ -682,13 +683,13 @@ t.test("HTTP-21 a ring of daemons ends as a loop after at most four requests", a
   const [first, second] = [freshToken(), freshToken()];
   const config = (origin: string, { hash }: { hash: string }) =>
     `gateway: ${origin}/v1\ntools: { ring: { key: env:NEXT, token: "${hash}" } }\n`;
-  // Not there at first, so that it is not yet known as the key of another address.
-  const env: NodeJS.ProcessEnv = {};
-  const a = await startUnderTest(t, config("http://127.0.0.1:9", first), { env });
-  const b = await startUnderTest(t, config(a.url, second), { env: { NEXT: first.token } });
-  env.NEXT = second.token;
-  await a.save(config(b.url, first));
-  await a.daemon.reload();
+  const port = await freePort();
+  const a = await startUnderTest(t, config(`http://127.0.0.1:${port}`, first), {
+    env: { NEXT: second.token },
+  });
+  const b = await startUnderTest(t, `listen: localhost:${port}\n${config(a.url, second)}`, {
+    env: { NEXT: first.token },
+  });
   const answer = await fetch(`${a.url}/v1/models`, { headers: { authorization: `Bearer ${first.token}` } });
   t.equal(answer.status, 508);
   t.equal(answer.headers.get("x-keybearer-refusal"), null, "another's refusal is not made one's own");
