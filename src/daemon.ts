@@ -122,7 +122,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
     const gateways = Object.values(to.config.gateways);
-    ways.keepOnly(gateways);
+    ways.keepOnly(gateways, Object.keys(to.config.tools));
     gatewayHealth.keepOnly(gateways);
     books.limiter.change(to.config);
     if (onSandbox()) endSandbox(newcomer, mirror, log);

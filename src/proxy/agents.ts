@@ -7,11 +7,15 @@ import { keepConnections } from "./keeping.ts";
 import { sleepWatch } from "./slept.ts";
 import { type ConnectOptions, connectThrough, type Done, type TlsOptions, type Tunnel } from "./tunnel.ts";
 
-/** One keep-alive agent per gateway and scheme: without one, every call would pay for a new TLS handshake. */
+/**
+ * One keep-alive agent per gateway, scheme and tool: without one, every call would pay for a new TLS handshake. Tools do
+ * not share connections: what a gateway sends too late on one would be the next tool's answer.
+ */
 export interface Agents {
-  agentFor(gateway: Gateway, origin: string): HttpAgent;
-  /** Lets go of the agents of gateways that are no longer configured as they were. */
-  keepOnly(gateways: readonly Gateway[]): void;
+  /** @param tool Its name; without one keybearer asks for itself. */
+  agentFor(gateway: Gateway, origin: string, tool?: string): HttpAgent;
+  /** Lets go of the agents of tools that are gone, and of gateways that are no longer configured as they were. */
+  keepOnly(gateways: readonly Gateway[], tools: readonly string[]): void;
   close(): void;
 }
 
@@ -24,10 +28,10 @@ export function createAgents(clock: Clock): Agents {
   const agents = new Map<string, HttpAgent>();
   const hasSlept = sleepWatch(clock);
   return {
-    agentFor(gateway, origin) {
+    agentFor(gateway, origin, tool) {
       if (hasSlept()) for (const agent of agents.values()) closeIdleOf(agent);
       const scheme = origin.startsWith("https:") ? "https:" : "http:";
-      const id = connectionIdentity(gateway, scheme);
+      const id = connectionIdentity(gateway, scheme, tool ?? null);
       let agent = agents.get(id);
       if (agent === undefined) {
         agent = createAgent(scheme, gateway, clock);
@@ -35,8 +39,8 @@ export function createAgents(clock: Clock): Agents {
       }
       return agent;
     },
-    keepOnly(gateways) {
-      const wanted = wantedIdentities(gateways);
+    keepOnly(gateways, tools) {
+      const wanted = wantedIdentities(gateways, tools);
       for (const [id, agent] of agents) {
         if (wanted.has(id)) continue;
         agents.delete(id);
@@ -50,18 +54,24 @@ export function createAgents(clock: Clock): Agents {
   };
 }
 
-/** Two gateways of the same share their connections, also from one configuration to the next. */
-export function connectionIdentity({ name, proxy, authority, timeouts }: Gateway, scheme: Scheme): string {
-  return JSON.stringify([name, proxy, authority, timeouts.connect, scheme]);
+/** Requests of the same share their connections, also from one configuration to the next. */
+export function connectionIdentity(
+  { name, proxy, authority, timeouts }: Gateway,
+  scheme: Scheme,
+  tool: string | null,
+): string {
+  return JSON.stringify([name, proxy, authority, timeouts.connect, scheme, tool]);
 }
 
-export function wantedIdentities(gateways: readonly Gateway[]): Set<string> {
-  return new Set(
-    gateways.flatMap((gateway) => [
-      connectionIdentity(gateway, "http:"),
-      connectionIdentity(gateway, "https:"),
-    ]),
-  );
+export function wantedIdentities(gateways: readonly Gateway[], tools: readonly string[]): Set<string> {
+  const wanted = new Set<string>();
+  for (const gateway of gateways) {
+    for (const tool of [null, ...tools]) {
+      wanted.add(connectionIdentity(gateway, "http:", tool));
+      wanted.add(connectionIdentity(gateway, "https:", tool));
+    }
+  }
+  return wanted;
 }
 
 /** Requests under way finish on the agent they started with; only what nobody uses is closed. */

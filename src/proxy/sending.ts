@@ -16,8 +16,9 @@ export function sending(
   asking: Asking | null = null,
 ): Sending {
   const { tool, gateway, key, protocol, id } = request;
-  if (gateway === null || key === null) throw new Error("a request is forwarded only once it was let in");
-  const way = means.ways.wayFor(gateway, path);
+  if (tool === null || gateway === null || key === null)
+    throw new Error("a request is forwarded only once it was let in");
+  const way = means.ways.wayFor(gateway, tool, path);
   const slot = keySlot(protocol, gateway, req.headers);
   const metering = meteringFor(request);
   // What is taken out of an answer again must be there in plain.
@@ -39,17 +40,16 @@ export function sending(
     headers,
     key,
     metering,
-    countText: tool?.estimate ?? false,
+    countText: tool.estimate,
     seeBody: seeBody(request),
     heardIn: request,
     ownHeaders: ownHeaders(id, tool, means),
   };
 }
 
-function ownHeaders(id: string, tool: Tool | null, { sandbox, limiter }: HandleMeans): string[] {
+function ownHeaders(id: string, tool: Tool, { sandbox, limiter }: HandleMeans): string[] {
   const own = ["x-keybearer-request-id", id];
   if (sandbox()) own.push("x-keybearer-sandbox", "1");
-  if (tool === null) return own;
   limiter.rateHeaders(tool, own);
   return own;
 }

@@ -1,6 +1,6 @@
 import type { Agent } from "node:http";
 import type { Clock } from "../clock.ts";
-import type { Gateway } from "../config/shape.ts";
+import type { Gateway, Tool } from "../config/shape.ts";
 import {
   type Agents,
   closeIdleOf,
@@ -24,13 +24,13 @@ export interface Way {
 }
 
 export interface Ways extends Pick<Agents, "agentFor"> {
-  wayFor(gateway: Gateway, path: string): Way;
-  /** Lets go of the connections to gateways that are no longer configured as they were. */
-  keepOnly(gateways: readonly Gateway[]): void;
+  wayFor(gateway: Gateway, tool: Tool, path: string): Way;
+  /** Lets go of the connections of tools that are gone, and to gateways that are no longer configured as they were. */
+  keepOnly(gateways: readonly Gateway[], tools: readonly string[]): void;
   close(): void;
 }
 
-interface KnownGateway {
+interface KnownTool {
   readonly addresses: Addresses;
   readonly ways: Map<Address, Way>;
 }
@@ -41,23 +41,23 @@ interface KeptWay extends Way {
 
 export function createWays(clock: Clock): Ways {
   const agents = createAgents(clock);
-  /** What is known of a gateway as one snapshot holds it, for every request but its first. */
-  let known = new WeakMap<Gateway, KnownGateway>();
+  /** Of a tool as one snapshot holds it, where its gateway is, for every request but its first. */
+  let known = new WeakMap<Tool, KnownTool>();
   /** These outlive a change of the configuration. */
   let kept: KeptWay[] = [];
   const hasSlept = sleepWatch(clock);
-  const knownOf = (gateway: Gateway) => {
-    let found = known.get(gateway);
+  const knownOf = (gateway: Gateway, tool: Tool) => {
+    let found = known.get(tool);
     if (found === undefined) {
       found = { addresses: addressesOf(gateway), ways: new Map() };
-      known.set(gateway, found);
+      known.set(tool, found);
     }
     return found;
   };
-  const wayTo = (gateway: Gateway, address: Address): Way => {
+  const wayTo = (gateway: Gateway, tool: string, address: Address): Way => {
     const scheme = address.secure ? "https:" : "http:";
-    const identity = connectionIdentity(gateway, scheme);
-    const agent = agents.agentFor(gateway, address.origin);
+    const identity = connectionIdentity(gateway, scheme, tool);
+    const agent = agents.agentFor(gateway, address.origin, tool);
     const before = kept.find((one) => one.identity === identity && one.address.host === address.host);
     const lines = before?.lines ?? new Lines(clock, address, tlsOptions(gateway), tunnelOf(gateway, scheme));
     if (before === undefined) kept.push({ identity, address, agent, lines });
@@ -65,24 +65,24 @@ export function createWays(clock: Clock): Ways {
   };
   return {
     agentFor: agents.agentFor,
-    wayFor(gateway, path) {
-      const { addresses, ways } = knownOf(gateway);
+    wayFor(gateway, tool, path) {
+      const { addresses, ways } = knownOf(gateway, tool);
       const address = addressFor(path, addresses);
       if (hasSlept()) for (const one of kept) closeIdle(one);
       let way = ways.get(address);
       if (way === undefined) {
-        way = wayTo(gateway, address);
+        way = wayTo(gateway, tool.name, address);
         ways.set(address, way);
       }
       return way;
     },
-    keepOnly(gateways) {
-      const wanted = wantedIdentities(gateways);
+    keepOnly(gateways, tools) {
+      const wanted = wantedIdentities(gateways, tools);
       known = new WeakMap();
       const dropped = kept.filter(({ identity }) => !wanted.has(identity));
       kept = kept.filter(({ identity }) => wanted.has(identity));
       for (const one of dropped) closeIdle(one);
-      agents.keepOnly(gateways);
+      agents.keepOnly(gateways, tools);
     },
     close() {
       for (const one of kept) closeIdle(one);

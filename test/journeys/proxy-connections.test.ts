@@ -26,6 +26,30 @@ t.test("one connection to the gateway serves one call after the other, errors in
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
+t.test("tools of one gateway and key share no connection to it, each keeps its own", async (t) => {
+  const gateway = await startRawGateway(t, async (call) => {
+    await call.whole;
+    call.ok();
+  });
+  const [a, b] = [freshToken(), freshToken()];
+  const key = canaryKey();
+  const under = await startUnderTest(
+    t,
+    `gateway: ${gateway.origin}/v1\ntools:\n  a: { key: ${key}, token: ${a.hash} }\n  b: { key: ${key}, token: ${b.hash} }\n`,
+  );
+  // Both ways to send: what is here whole, and what is sent while it comes.
+  for (const path of ["/v1/messages", "/v1/files"]) {
+    const before = gateway.calls.length;
+    for (const { token } of [a, b, a, b]) {
+      const headers = { authorization: `Bearer ${token}` };
+      await (await fetch(under.url + path, { method: "POST", headers, body: "{}" })).text();
+    }
+    const [first, second, third, fourth] = gateway.calls.slice(before).map(({ connection }) => connection);
+    t.not(first, second);
+    t.strictSame([third, fourth], [first, second]);
+  }
+});
+
 t.test("a connection that the gateway closed behind its answer is not used again", async (t) => {
   const gateway = await startRawGateway(t, (call) => {
     call.answer("200 OK", { Connection: "close" }, "{}");
