@@ -70,6 +70,16 @@ export class Secret {
     return this.#spellings[0]?.length ?? 0;
   }
 
+  /** How many bytes at the end of these may be the beginning of it. */
+  begunAtEndOf(bytes: Buffer): number {
+    const tail = bytes.toString("latin1", Math.max(0, bytes.length - this.longest + 1));
+    for (let at = 0; at < tail.length; at += 1) {
+      const end = tail.slice(at);
+      if (this.#spellings.some((one) => one.startsWith(end))) return end.length;
+    }
+    return 0;
+  }
+
   isIn(text: string | Buffer): boolean {
     for (const spelling of this.#spellings) if (text.includes(spelling)) return true;
     return false;

@@ -1,10 +1,12 @@
 import { pipeline, type Transform } from "node:stream";
+import { contentKind } from "../usage/meters/content-kind.ts";
 import type { AnswerHead } from "./answer-head.ts";
 import { filterFor } from "./ask-usage.ts";
 import { Gathering, readError } from "./error-body.ts";
 import type { Exchange } from "./exchange.ts";
 import { addOwn, incomingHeaders, reasonPhrase, reframe, withCause } from "./headers.ts";
 import type { Hearing } from "./hearing.ts";
+import { KeyMask } from "./key-mask.ts";
 import type { Passage } from "./passage.ts";
 
 /** A gateway's answer on its way to the client, at the client's pace. */
@@ -17,6 +19,8 @@ export class Delivery {
   #error: Gathering | null = null;
   /** What the answer goes through before it is sent. */
   #filter: Transform | null = null;
+  /** Takes the key out of what comes in pieces; null: nobody looks for it there. */
+  #mask: KeyMask | null = null;
   /** Some of the body is sent. */
   #begun = false;
   /** The client has to catch up. */
@@ -38,6 +42,8 @@ export class Delivery {
     const filter = filterFor(this.#answer, this.#exchange.asking);
     // Of a stream out of which something is taken, the length would be wrong.
     if (filter !== null) reframe(headers, null);
+    // A stream may tell of a refusal, too, and name the key in it.
+    if (contentKind(this.#answer.contentType) === "events") this.#mask = new KeyMask(this.#exchange.key);
     this.#writeHead(withCause(headers, this.#hearing.cause));
     if (filter !== null) this.#passThrough(filter);
     // Bytes that came together with the head are told of before that, and leave in one write with it. Otherwise it goes
@@ -48,6 +54,8 @@ export class Delivery {
   /** False: the client is not that fast, and the passage is told when it is. */
   piece(chunk: Buffer, isLast: boolean): boolean {
     if (this.#error !== null) return !this.#error.add(chunk) || this.#passError(this.#error, false);
+    // The rest of an error that was cut.
+    if (this.#exchange.res.writableEnded) return true;
     this.#hearing.see(chunk);
     return this.#write(chunk, isLast);
   }
@@ -56,7 +64,7 @@ export class Delivery {
   end(): void {
     const to = this.#filter ?? this.#exchange.res;
     if (this.#error !== null) this.#passError(this.#error, true);
-    else if (!to.writableEnded) to.end();
+    else if (!to.writableEnded) to.end(this.#mask?.end());
   }
 
   async #flushUnlessBegun(): Promise<void> {
@@ -76,15 +84,21 @@ export class Delivery {
     const to = this.#filter ?? res;
     this.#begun = true;
     if (res.destroyed || to.writableEnded) return true;
+    const clean = this.#mask === null ? chunk : this.#withoutKey(this.#mask, chunk, isLast);
     // The last one goes out with the end, in one write.
-    if (isLast) to.end(chunk);
-    else if (!to.write(chunk)) {
+    if (isLast) to.end(clean);
+    else if (!to.write(clean)) {
       // More of what was read by then may follow.
       if (!this.#waiting) to.once("drain", this.#onDrain);
       this.#waiting = true;
       return false;
     }
     return true;
+  }
+
+  #withoutKey(mask: KeyMask, chunk: Buffer, isLast: boolean): Buffer {
+    const clean = mask.pass(chunk);
+    return isLast ? Buffer.concat([clean, mask.end()]) : clean;
   }
 
   /** Sends what was held back of an error; what follows it goes as it comes. */
@@ -94,8 +108,9 @@ export class Delivery {
     const error = readError(this.#answer, gathered, this.#exchange.key);
     this.#hearing.readAsError(error, gathered.bytes);
     this.#writeHead(error.headers);
-    if (error.rest !== null) this.#passThrough(error.rest);
-    return this.#write(error.body, whole);
+    const isAll = whole || error.isCut;
+    if (!isAll) this.#mask = new KeyMask(this.#exchange.key);
+    return this.#write(error.body, isAll);
   }
 
   #passThrough(filter: Transform): void {

@@ -1,9 +1,7 @@
 import type { IncomingMessage } from "node:http";
-import type { Transform } from "node:stream";
-import { brotliDecompressSync, gunzipSync, inflateSync } from "node:zlib";
+import { brotliDecompressSync, constants, gunzipSync, inflateSync } from "node:zlib";
 import type { Secret } from "../secret.ts";
 import type { AnswerHead } from "./answer-head.ts";
-import { createBlotting } from "./blotting.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import { incomingHeaders, reframe, withCause } from "./headers.ts";
 
@@ -50,31 +48,30 @@ export function gather(stream: IncomingMessage, done: (gathered: Gathered) => vo
   stream.on("end", onEnd);
 }
 
-/** An error body without its compression; empty where it cannot be decoded. */
-function decoded(bytes: Buffer, encoding: string | undefined): Buffer {
+/** An error body without its compression, as far as it came; null: it is in an encoding that is not known here, or lies. */
+function decoded(bytes: Buffer, encoding: string): Buffer | null {
   try {
     return decode(bytes, encoding);
-  } catch {
-    return Buffer.alloc(0);
+  } catch (error) {
+    // It is compressed indeed, and made to fill memory.
+    const isBomb = error instanceof Error && "code" in error && error.code === "ERR_BUFFER_TOO_LARGE";
+    return isBomb ? Buffer.alloc(0) : null;
   }
 }
 
-function decode(bytes: Buffer, encoding: string | undefined): Buffer {
-  const bound = { maxOutputLength: MOST_BYTES * 4 };
-  switch (encoding?.trim().toLowerCase()) {
-    case undefined:
-    case "":
-    case "identity":
-      return bytes;
+function decode(bytes: Buffer, encoding: string): Buffer | null {
+  const { Z_SYNC_FLUSH, BROTLI_OPERATION_FLUSH } = constants;
+  const options = { maxOutputLength: MOST_BYTES * 4, finishFlush: Z_SYNC_FLUSH };
+  switch (encoding.trim().toLowerCase()) {
     case "gzip":
     case "x-gzip":
-      return gunzipSync(bytes, bound);
+      return gunzipSync(bytes, options);
     case "deflate":
-      return inflateSync(bytes, bound);
+      return inflateSync(bytes, options);
     case "br":
-      return brotliDecompressSync(bytes, bound);
+      return brotliDecompressSync(bytes, { ...options, finishFlush: BROTLI_OPERATION_FLUSH });
     default:
-      return Buffer.alloc(0);
+      return null;
   }
 }
 
@@ -84,12 +81,18 @@ function withoutKey(body: Buffer, key: Secret): Buffer | null {
   return key.isIn(body) ? Buffer.from(key.blotFrom(body.toString("latin1")), "latin1") : null;
 }
 
+/** The same of a body that was cut, maybe in the middle of the key. */
+function cutWithoutKey(body: Buffer, key: Secret): Buffer {
+  const clean = withoutKey(body, key) ?? body;
+  return clean.subarray(0, clean.length - key.begunAtEndOf(clean));
+}
+
 /** A gateway's refusal as the client gets it: byte for byte, but with its cause named and without the key. */
 export interface ReadError {
   readonly headers: string[];
   readonly body: Buffer;
-  /** What it and the rest must go through, where there is more of it and that can be read; null: they go as they are. */
-  readonly rest: Transform | null;
+  /** More of it comes, which is not passed on. */
+  readonly isCut: boolean;
   readonly cause: Cause | null;
   /** What could be read of it, without the key. */
   readonly text: string;
@@ -100,16 +103,19 @@ export interface ReadError {
 const LONGEST_WORDS = 300;
 
 export function readError(answer: AnswerHead, { bytes, whole }: Gathered, key: Secret): ReadError {
-  const { status, contentType, contentEncoding: encoding } = answer;
-  const plain = decoded(bytes, encoding);
-  const said = plain.toString("utf8");
+  const { status, contentType, contentEncoding = "" } = answer;
+  const isPlain = /^\s*(?:identity)?\s*$/i.test(contentEncoding);
+  const unpacked = isPlain ? null : decoded(bytes, contentEncoding);
+  const said = isPlain ? bytes.toString("utf8") : (unpacked?.toString("utf8") ?? "");
   const cause = causeOf({ status, contentType, body: said });
-  const blotted = whole ? withoutKey(plain, key) : null;
-  // Of what is compressed no part can be changed. Nobody was seen to compress an error of this length, and a key into it.
-  const rest = whole || encoding !== undefined ? null : createBlotting(key);
+  // Of what is compressed no part can be changed. So a long one is cut, and so is one that unpacks to far too much.
+  const isCut = unpacked !== null && (!whole || unpacked.length === 0);
+  let changed: Buffer | null = null;
+  if (isCut) changed = cutWithoutKey(unpacked, key);
+  else if (whole) changed = withoutKey(unpacked ?? bytes, key);
   const headers = incomingHeaders(answer.rawHeaders, key);
-  if (blotted !== null) reframe(headers, blotted.length);
+  if (changed !== null) reframe(headers, changed.length);
   const text = key.blotFrom(said);
   const words = text.slice(0, LONGEST_WORDS) || null;
-  return { headers: withCause(headers, cause), body: blotted ?? bytes, rest, cause, text, words };
+  return { headers: withCause(headers, cause), body: changed ?? bytes, isCut, cause, text, words };
 }

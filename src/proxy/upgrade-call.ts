@@ -1,5 +1,5 @@
 import type { ClientRequest, IncomingMessage } from "node:http";
-import { type Duplex, pipeline, type Transform } from "node:stream";
+import { type Duplex, pipeline } from "node:stream";
 import type { Clock } from "../clock.ts";
 import type { Refusal } from "../refusal.ts";
 import { headOf } from "./answer-head.ts";
@@ -15,6 +15,7 @@ import {
 } from "./failure.ts";
 import { addOwn, incomingHeaders, reasonPhrase } from "./headers.ts";
 import { type Heard, Hearing, NOTHING_HEARD } from "./hearing.ts";
+import { createKeyMask } from "./key-mask.ts";
 
 /** How long one side of a WebSocket may go on once the other has ended. */
 const LAST_WORDS_MS = 1000;
@@ -123,7 +124,8 @@ export class UpgradeCall {
     gather(answer, (gathered) => {
       const error = readError(headOf(answer), gathered, key);
       hearing.readAsError(error, gathered.bytes);
-      this.#pass(answer, hearing, error.headers, { ...gathered, bytes: error.body }, error.rest);
+      const whole = gathered.whole || error.isCut;
+      this.#pass(answer, hearing, error.headers, { bytes: error.body, whole });
     });
   }
 
@@ -133,7 +135,6 @@ export class UpgradeCall {
     hearing: Hearing,
     headers: string[],
     gathered: Gathered | null,
-    rest: Transform | null = null,
   ): void {
     const { socket, key, ownHeaders } = this.#exchange;
     addOwn(headers, ownHeaders);
@@ -143,11 +144,15 @@ export class UpgradeCall {
     for (let i = 0; i + 1 < headers.length; i += 2) head += `${headers[i]}: ${headers[i + 1]}\r\n`;
     socket.resume();
     socket.write(Buffer.from(`${head}\r\n`, "latin1"));
-    if (gathered !== null) (rest ?? socket).write(gathered.bytes);
-    if (gathered?.whole) return void socket.end();
+    if (gathered?.whole) return void socket.end(gathered.bytes);
     answer.on("data", (chunk: Buffer) => hearing.see(chunk));
-    if (rest === null) pipeline(answer, socket, () => {});
-    else pipeline(answer, rest, socket, () => {});
+    if (gathered === null) {
+      pipeline(answer, socket, () => {});
+      return;
+    }
+    const mask = createKeyMask(key);
+    mask.write(gathered.bytes);
+    pipeline(answer, mask, socket, () => {});
   }
 
   #hear(answer: IncomingMessage): Hearing {
