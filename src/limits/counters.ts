@@ -162,15 +162,20 @@ export class Counters {
 
   /**
    * Takes in what the usage log says where that is more than was counted: a log that was damaged, or is being saved
-   * from one that was, knows less than this process does. What is held for calls under way stays held, and those that
-   * the log does not know of yet stay counted.
+   * from one that was, knows less than this process does. Of a window that the clock was set back to, only the log knows.
+   * What is held for calls under way stays held, and those that the log does not know of yet stay counted.
    */
   restore(sums: Readonly<Partial<Record<Period, Sums>>>, everSpent: number | null, now: number): void {
-    for (const { per, counts } of Object.values(this.#roll(now))) {
-      const sum = sums[per];
+    for (const frame of Object.values(this.#roll(now))) {
+      const { counts, moved } = frame;
+      const sum = sums[frame.per];
       if (sum === undefined) continue;
       const known = { ...sum, requests: sum.requests + this.#unloggedIn(counts) };
-      for (const kind of KINDS) counts[kind].used = Math.max(counts[kind].used, told(known[kind]) ?? 0);
+      for (const kind of KINDS) {
+        const before = moved ? 0 : counts[kind].used;
+        counts[kind].used = Math.max(before, told(known[kind]) ?? 0);
+      }
+      frame.moved = false;
     }
     this.#ever.spend.used = Math.max(this.#ever.spend.used, told(everSpent) ?? 0);
   }

@@ -28,6 +28,8 @@ export interface Frame {
   window: Window;
   readonly counts: Counts;
   lifts: readonly Lift[];
+  /** What is counted here was counted in another window, before the clock was set back. */
+  moved: boolean;
 }
 
 export type Frames = Readonly<Record<Period, Frame>>;
@@ -65,6 +67,7 @@ function next(current: Frame, now: number, calendar: Calendar): Frame {
       return current;
     case "astray":
       current.window = windowOf(current.per, now, calendar);
+      current.moved = true;
       return current;
     case "over": {
       const lifts = current.lifts.filter(({ until }) => until !== null && now < until);
@@ -99,5 +102,5 @@ export function each<T>(make: (per: Period) => T): Readonly<Record<Period, T>> {
 }
 
 function frame(per: Period, window: Window, lifts: readonly Lift[]): Frame {
-  return { per, window, counts: emptyCounts(), lifts };
+  return { per, window, counts: emptyCounts(), lifts, moved: false };
 }

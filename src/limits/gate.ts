@@ -24,23 +24,32 @@ export type ReadSpent = (tool: Tool, spans: ReturnType<Counters["spans"]>) => Sp
 
 /** Nobody looks less often than this while somebody waits: the clock on the wall may be set. */
 const LONGEST_SLEEP_MS = 10_000;
+/** While the log cannot be read, it is asked again this often for those who wait. */
+const UNKNOWN_SLEEP_MS = 1000;
+/** The clock on the wall and the one that only goes forward differ by this much more or less than before: it was set. */
+const SET_MS = 1000;
 
 /** One tool's counters and its queue, and the timer that the queue needs. */
 export class Gate {
   readonly recent = new RecentCalls();
   readonly #clock: Clock;
+  readonly #read: ReadSpent;
   readonly #counters: Counters;
   readonly #queue: WaitingQueue;
   readonly #waiting = new Map<Waiter, (admission: Admission) => void>();
   #tool: Tool;
   #timer: NodeJS.Timeout | null = null;
   #restored = false;
+  /** By how much the clock on the wall was ahead of the other one when it was last looked at. */
+  #ahead: number;
   /** The allowances counted by now: read a second time from the log, they are not given a second time. */
   readonly #given = new Set<string>();
 
-  constructor(tool: Tool, calendar: Calendar, clock: Clock) {
+  constructor(tool: Tool, calendar: Calendar, clock: Clock, read: ReadSpent) {
     this.#tool = tool;
     this.#clock = clock;
+    this.#read = read;
+    this.#ahead = clock.now() - clock.elapsed();
     this.#counters = new Counters(tool, calendar, clock.now());
     this.#queue = new WaitingQueue(this.#counters);
   }
@@ -117,10 +126,10 @@ export class Gate {
   }
 
   /** Nobody who waits is let in before what a new limit has to count is known. */
-  change(tool: Tool, read: ReadSpent): void {
+  change(tool: Tool): void {
     this.#tool = tool;
     this.#counters.change(tool);
-    if (!this.restore(read)) this.#look();
+    if (!this.restore()) this.#look();
   }
 
   /** Whoever waits is told no. */
@@ -130,33 +139,51 @@ export class Gate {
   }
 
   /**
-   * Takes in what was used before this process began, once: as soon as a limit asks for it and the log can tell. True
-   * when that was now.
+   * Takes in what the log says was used: before this process began, as soon as a limit asks for it and the log can tell,
+   * and again whenever the clock was set. True when that was now.
    */
-  restore(read: ReadSpent): boolean {
+  restore(): boolean {
+    if (!this.#takeIn()) return false;
+    this.#look();
+    return true;
+  }
+
+  /** The log knows more of the past than it did. */
+  restoreAgain(): void {
+    this.#restored = false;
+    this.restore();
+  }
+
+  #takeIn(): boolean {
+    if (this.#clockWasSet()) this.#restored = false;
     if (this.known) return false;
     const now = this.#clock.now();
-    const spent = read(this.#tool, this.#counters.spans(now));
+    const spent = this.#read(this.#tool, this.#counters.spans(now));
     if (spent === null) return false;
     this.#counters.restore(spent.sums, spent.ever, now);
     const lifts = spent.lifts.filter((lift) => !this.#given.has(identityOf(lift)));
     for (const lift of lifts) this.#counters.lift(lift, now);
     for (const lift of lifts) this.#given.add(identityOf(lift));
     this.#restored = true;
-    this.#look();
     return true;
   }
 
-  /** The log knows more of the past than it did. */
-  restoreAgain(read: ReadSpent): void {
-    this.#restored = false;
-    this.restore(read);
+  #clockWasSet(): boolean {
+    const ahead = this.#clock.now() - this.#clock.elapsed();
+    const wasSet = Math.abs(ahead - this.#ahead) > SET_MS;
+    this.#ahead = ahead;
+    return wasSet;
   }
 
   #look(): void {
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = null;
     if (this.#queue.length === 0) return;
+    this.#takeIn();
+    if (!this.known) {
+      this.#timer = setTimeout(() => this.#look(), UNKNOWN_SLEEP_MS);
+      return;
+    }
     const { go, refused, againIn } = this.#queue.look(this.#moment());
     for (const { waiter, reservation } of go) this.#answer(waiter, { kind: "go", reservation });
     for (const { waiter, shortage } of refused) this.#answer(waiter, { kind: "short", shortage });

@@ -99,13 +99,13 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
   const gateFor = (tool: Tool): Gate => {
     const known = gates.get(tool.name);
     if (known !== undefined) return known;
-    const gate = new Gate(latest?.[tool.name] ?? tool, calendar, clock);
+    const gate = new Gate(latest?.[tool.name] ?? tool, calendar, clock, spent);
     gates.set(tool.name, gate);
     return gate;
   };
   const gateOf = (tool: Tool): Gate => {
     const gate = gateFor(tool);
-    gate.restore(spent);
+    gate.restore();
     return gate;
   };
 
@@ -150,18 +150,18 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
     lift(tool, lift) {
       const gate = gateFor(tool);
       // It stands in the log already: where that is read only now, it is among those that were given.
-      if (!gate.restore(spent)) gate.lift(lift);
+      if (!gate.restore()) gate.lift(lift);
     },
     change(config) {
       latest = config.tools;
       for (const [name, gate] of gates) {
         const tool = config.tools[name];
         if (!tool?.enabled) gate.turnAway(gone(name, tool !== undefined));
-        if (tool !== undefined) gate.change(tool, spent);
+        if (tool !== undefined) gate.change(tool);
       }
     },
     restoreAgain() {
-      for (const gate of gates.values()) gate.restoreAgain(spent);
+      for (const gate of gates.values()) gate.restoreAgain();
     },
     stop() {
       const refusal = refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);

@@ -91,11 +91,13 @@ function containing(now: number, startOf: (step: number) => number): Window {
  * Where a moment stands to the window that is being counted in.
  *
  * inside: it counts there. So does a moment before it: a clock that was set back must not open a window that was spent
- * already. over: the next window begins, empty. A clock set forward brings that about too, once.
+ * already. over: the next window begins, empty.
  *
  * astray: the window lies more than its own length ahead, so the clock was wrong then, or is now. To wait for it would
  * keep a limit of 60/minute shut for the hours that a clock can be wrong by, so what was counted moves to the
- * window of the moment: nothing is given away, and room returns at that one's end.
+ * window of the moment: nothing is given away.
+ *
+ * Whenever the clock was set, gate.ts counts the windows anew from the usage log.
  */
 export function standing(window: Window, now: number): "inside" | "over" | "astray" {
   if (now >= window.end) return "over";

@@ -7,9 +7,11 @@ import { newHome, saveConfig, startServing } from "../doubles/command.ts";
 import {
   caller,
   credentials,
+  heldWall,
   PENNY,
   PRICES,
   REPORTED,
+  startLimited,
   startPlayGateway,
   tally,
 } from "../doubles/limited-journey.ts";
@@ -130,4 +132,41 @@ t.test("a log that is deleted under it gives no allowance back, now or after kil
   t.strictSame(await second.used(), spent);
   t.equal((await second.call()).refusal, "rate-limited");
   t.equal(gateway.book.length, 5);
+});
+
+const HOUR = 3_600_000;
+
+t.test("a start with the clock set back, and then right again, gives no day twice", async (t) => {
+  const settings = "limits: { requests: 5/day }";
+  const noon = Date.UTC(2026, 10, 15, 12);
+  const first = await startLimited(t, settings, { clock: heldWall(noon) });
+  for (let n = 0; n < 5; n += 1) t.equal((await first.call()).status, 200);
+  t.equal((await first.call()).refusal, "rate-limited");
+  await first.daemon.stop();
+  const clock = heldWall(noon - 20 * HOUR);
+  const again = await startLimited(t, settings, {
+    clock,
+    home: first.home,
+    gateway: first.gateway,
+    credentials: first,
+  });
+  t.equal((await again.call()).refusal, "rate-limited", "nothing is given while it is wrong");
+  clock.pass(20 * HOUR);
+  t.equal((await again.call()).refusal, "rate-limited");
+  t.strictSame(await again.level("requests", "day"), [5, 0, 5]);
+  clock.pass(24 * HOUR);
+  t.equal((await again.call()).status, 200, "the next day");
+});
+
+t.test("a clock that was a day ahead leaves the minute it comes back to as it is", async (t) => {
+  const clock = heldWall(Date.UTC(2026, 10, 15, 12));
+  const { call, level } = await startLimited(t, "limits: { requests: 5/minute }", { clock });
+  t.equal((await call()).status, 200);
+  clock.pass(24 * HOUR);
+  for (let n = 0; n < 5; n += 1) t.equal((await call()).status, 200);
+  t.equal((await call()).refusal, "rate-limited");
+  clock.pass(-24 * HOUR);
+  t.strictSame(await level("requests", "minute"), [1, 0, 5], "as the log tells it");
+  for (let n = 0; n < 4; n += 1) t.equal((await call()).status, 200);
+  t.equal((await call()).refusal, "rate-limited");
 });
