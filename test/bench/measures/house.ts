@@ -2,6 +2,7 @@ import { join } from "node:path";
 import type { LedgerWrites } from "../house/ledger-writes.ts";
 import type { MatchTimes } from "../house/mirror-match.ts";
 import type { SyncTimes } from "../house/mirror-sync.ts";
+import type { LookupTimes } from "../house/peer-lookup.ts";
 import type { ReportTimes } from "../house/usage-reports.ts";
 import { runScript } from "../load/scripts.ts";
 import type { Plan } from "../plan.ts";
@@ -13,6 +14,7 @@ export interface House {
   readonly ledger: readonly LedgerWrites[];
   readonly sync: SyncTimes | null;
   readonly match: readonly MatchTimes[];
+  readonly lookups: readonly LookupTimes[];
 }
 
 export async function measureHouse(scene: Scene, { records, consoleRows }: Plan): Promise<House> {
@@ -37,6 +39,10 @@ export async function measureHouse(scene: Scene, { records, consoleRows }: Plan)
     match:
       (await told(`comparing ${consoleRows} console rows`, consoleRows, () =>
         runScript<MatchTimes[]>(scene, "house/mirror-match.js", [size], ["--expose-gc"]),
+      )) ?? [],
+    lookups:
+      (await told("looking up whose a connection is", records, () =>
+        runScript<LookupTimes[]>(scene, "house/peer-lookup.js", []),
       )) ?? [],
   };
 }

@@ -3,7 +3,7 @@ import { median } from "./statistics.ts";
 
 /** What keybearer does besides passing requests on. */
 export function houseLines({ flat, reload, house }: Measured): string[] {
-  const { reports, ledger, sync, match } = house;
+  const { reports, ledger, sync, match, lookups } = house;
   const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(0)} MB`;
   const whole = (value: number) => value.toFixed(0);
   return [
@@ -34,6 +34,10 @@ export function houseLines({ flat, reload, house }: Measured): string[] {
     ...match.map(
       ({ ids, rows, cpuMs }) =>
         `comparing ${rows} console rows ${ids ? "with" : "without"} ids: ${whole(cpuMs)} ms`,
+    ),
+    ...lookups.map(
+      ({ others, ms, cpuMs }) =>
+        `whose a new connection is, beside ${others} others: ${ms.toFixed(1)} ms, ${cpuMs.toFixed(1)} ms of the processor`,
     ),
   ].map((line, at) => (at === 0 ? `\n${line}` : line));
 }
