@@ -45,6 +45,7 @@ const UNSAFE_VARIABLES: Readonly<Record<string, string>> = {
   NODE_TLS_REJECT_UNAUTHORIZED:
     "switches the check of certificates off. write ca_file: at the gateway instead",
   NODE_USE_ENV_PROXY: "sends requests through another proxy. write proxy: at the gateway instead",
+  NODE_COMPILE_CACHE: "makes node run code from another folder",
   NODE_PATH: "makes node load code from other folders",
   OPENSSL_CONF: "makes node load code and settings from another file",
   OPENSSL_MODULES: "makes node load code from another folder",

@@ -45,6 +45,7 @@ t.test("with what can reveal or redirect a key in the environment, it does not s
     [{ NODE_EXTRA_CA_CERTS: "/nowhere.pem" }, "write ca_file: at the gateway instead"],
     [{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, "write ca_file: at the gateway instead"],
     [{ NODE_USE_ENV_PROXY: "1" }, "write proxy: at the gateway instead"],
+    [{ NODE_COMPILE_CACHE: "/tmp/cache" }, "env -u NODE_COMPILE_CACHE keybearer run"],
     [{ NODE_PATH: "/tmp" }, "env -u NODE_PATH keybearer run"],
     [{ OPENSSL_CONF: "/dev/null" }, "env -u OPENSSL_CONF keybearer run"],
   ];
