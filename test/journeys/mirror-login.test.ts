@@ -1,6 +1,7 @@
 import { readFileSync, statSync } from "node:fs";
 import t from "tap";
 import type { LoginAnswer } from "../../src/mirror/sign-in.ts";
+import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
@@ -84,6 +85,17 @@ t.test("who logs in although config.yaml has a token that is dead is logged in",
   t.match(await journey.control("POST", "/login/main", { email, password }), { state: "done" });
   const status = await journey.idle();
   t.equal(status.state, "ok", status.why ?? "");
+});
+
+t.test("an outbound proxy that config.yaml newly puts before a console waits for trust", async (t) => {
+  const journey = await startJourney(t, "one-api");
+  t.equal((await journey.idle()).state, "ok");
+  const proxy = await startConnectProxy(t);
+  await journey.edit(journey.config({ gateway: [`proxy: "${proxy.url}"`] }));
+  const held = await journey.sync();
+  t.match(held, { state: "needs-trust", next: "keybearer trust main" }, `${held.state} ${held.why}`);
+  t.match(held.why, `proxy ${proxy.url}`);
+  t.strictSame(proxy.heads, [], "nothing was sent through it");
 });
 
 for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
