@@ -130,12 +130,7 @@ export class UpgradeCall {
   }
 
   /** There is no response object: head and body go to the bare connection, whose end is the answer's. */
-  #pass(
-    answer: IncomingMessage,
-    hearing: Hearing,
-    headers: string[],
-    gathered: Gathered | null,
-  ): void {
+  #pass(answer: IncomingMessage, hearing: Hearing, headers: string[], gathered: Gathered | null): void {
     const { socket, key, ownHeaders } = this.#exchange;
     addOwn(headers, ownHeaders);
     headers.push("connection", "close");
