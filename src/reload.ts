@@ -1,12 +1,12 @@
-import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { background } from "./background.ts";
 import type { Beat } from "./beat.ts";
 import type { Clock } from "./clock.ts";
 import { changesInWords, needsRestart } from "./config/changes.ts";
+import { destinationsOf } from "./config/destinations.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
 import { type Problem, warning } from "./config/problem.ts";
-import type { Config, Gateway } from "./config/shape.ts";
+import type { Config } from "./config/shape.ts";
 import { consoleSecretName, consoleSources, createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { createFileWatch, type FileWatch } from "./config/watch/watch.ts";
 import type { KeySource } from "./key-source.ts";
@@ -268,16 +268,4 @@ export function wantsOf(config: Config, places: Places): Want[] {
     })),
   );
   return [...tools, ...consoles];
-}
-
-/** What decides who gets to see a secret: the origins it is sent to, the proxy on the way, and who vouches for them. */
-function destinationsOf({ proxy, authority }: Gateway, addresses: readonly string[]): string[] {
-  const destinations = new Set(addresses.map((address) => new URL(address).origin));
-  // These are no addresses, so that no pin of a proxy is ever taken for one of a gateway.
-  if (proxy !== null) destinations.add(`proxy ${proxy}`);
-  if (authority !== null) {
-    const digest = createHash("sha256").update(authority.pem).digest("hex");
-    destinations.add(`ca_file ${authority.file} (sha256 ${digest.slice(0, 16)})`);
-  }
-  return [...destinations];
 }

@@ -7,7 +7,7 @@ import { createOneApi } from "./consoles/one-api/one-api.ts";
 import { loginSub2api, secondFactor, type Tokens } from "./consoles/sub2api/login.ts";
 import { createSub2apiSession } from "./consoles/sub2api/session.ts";
 import { createSub2api } from "./consoles/sub2api/sub2api.ts";
-import { type ConnectMeans, kindOf, originOf, seedOf, type Watched, wireFor } from "./sync/connect.ts";
+import { type ConnectMeans, kindOf, loginPlaceOf, seedOf, type Watched, wireFor } from "./sync/connect.ts";
 import type { Kept } from "./vault.ts";
 
 /** What a person types, by what their console needs. */
@@ -140,7 +140,7 @@ class ConsoleSignIn implements SignIn {
     const name = kept.accessToken === undefined ? "refresh_token" : "access_token";
     const seed = seedOf(gateway, name, this.#means);
     try {
-      await this.#means.vault.put(gateway.name, originOf(gateway), { ...kept, seed });
+      await this.#means.vault.put(gateway.name, loginPlaceOf(gateway), { ...kept, seed });
     } catch (error) {
       const why = `let you in, but that could not be written down here: ${reason(error)}`;
       throw new ConsoleFault("failing", why);

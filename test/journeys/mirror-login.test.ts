@@ -98,6 +98,25 @@ t.test("an outbound proxy that config.yaml newly puts before a console waits for
   t.strictSame(proxy.heads, [], "nothing was sent through it");
 });
 
+t.test("nor does what a login left behind go through such a proxy", async (t) => {
+  const clock = heldClock();
+  const double = await startSub2api(t, { now: clock.now });
+  const { email, password } = double.login;
+  const journey = await startBeside(t, double, clock, { console: bare(double) });
+  await journey.idle();
+  t.match(await journey.control("POST", "/login/main", { email, password }), { state: "done" });
+  t.equal((await journey.idle()).state, "ok");
+  const proxy = await startConnectProxy(t);
+  await journey.edit(journey.config({ console: bare(double), gateway: [`proxy: "${proxy.url}"`] }));
+  const status = await journey.sync();
+  t.equal(status.state, "login-needed", `${status.state} ${status.why}`);
+  t.match(status.why, `config.yaml now says ${double.url} → proxy ${proxy.url}`);
+  t.notOk(
+    proxy.heads.some((head) => /authorization|token/i.test(head)),
+    "no secret was sent through it",
+  );
+});
+
 for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
   t.test(`${name}: an access token that config.yaml newly sends elsewhere waits for trust`, async (t) => {
     const journey = await startJourney(t, name);

@@ -1,5 +1,6 @@
 import type { Agent } from "node:http";
 import type { Clock } from "../../clock.ts";
+import { destinationsOf } from "../../config/destinations.ts";
 import type { Console, ConsoleKind, Gateway } from "../../config/shape.ts";
 import type { ConsoleSecret, Snapshot } from "../../config/snapshot.ts";
 import type { Secret } from "../../secret.ts";
@@ -53,7 +54,7 @@ export async function connect(gateway: Watched, means: ConnectMeans): Promise<Co
   const kind = await kindOf(gateway, wire);
   const { url } = gateway.console;
   const shared: AdapterMeans = { url, wire, pause: means.pause, now: () => means.clock.now() };
-  const kept = means.vault.get(gateway.name, originOf(gateway));
+  const kept = means.vault.get(gateway.name, loginPlaceOf(gateway));
   switch (kind) {
     case "sub2api":
       return sub2api(gateway, kept, shared, means);
@@ -95,7 +96,7 @@ function sub2api(
     // With the password at hand there is nothing to keep: it logs in again.
     onRefreshToken: async (next) => {
       if (credentials === null)
-        await means.vault.put(gateway.name, originOf(gateway), { ...kept, refreshToken: next, seed });
+        await means.vault.put(gateway.name, loginPlaceOf(gateway), { ...kept, refreshToken: next, seed });
     },
   });
   return createSub2api({ ...shared, session });
@@ -155,10 +156,15 @@ function ownKeys(gateway: Watched, { snapshot }: ConnectMeans): { fingerprint: s
 function nobody(gateway: Watched, { vault }: ConnectMeans): ConsoleFault {
   const before = vault.otherOrigin(gateway.name);
   const moved =
-    before === null ? "" : `: the login was at ${before}, and config.yaml now says ${originOf(gateway)}`;
+    before === null ? "" : `: the login was at ${before}, and config.yaml now says ${loginPlaceOf(gateway)}`;
   return new ConsoleFault("login-needed", `knows nobody yet${moved}`);
 }
 
-export function originOf({ console }: Watched): string {
+/** Where the secrets of a login go to: they are used nowhere else, and over no other proxy or certificate authority. */
+export function loginPlaceOf(gateway: Watched): string {
+  return destinationsOf(gateway, [gateway.console.url]).join(" → ");
+}
+
+function originOf({ console }: Watched): string {
   return new URL(console.url).origin;
 }
