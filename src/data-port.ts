@@ -54,8 +54,9 @@ export async function bindDataPort(listen: Listen, peers: Peers, log: Logger): P
   };
   const strangers = new Set<Socket>();
   const checkPeer = async (socket: Socket) => {
-    if ((await peers.of(socket)) !== "other-user") return;
-    if (strangers.size >= MOST_STRANGERS) return void socket.destroy();
+    const peer = await peers.of(socket);
+    if (peer === "ours") return;
+    if (peer === "gone" || strangers.size >= MOST_STRANGERS) return void socket.destroy();
     strangers.add(socket);
     socket.once("close", () => strangers.delete(socket));
   };

@@ -50,7 +50,10 @@ async function serve({ req, socket, head }: Offer, request: Request, means: Hand
   const peer = await means.peers.of(req.socket);
   if (peer === "other-user") return end(otherUser());
   const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
-  if (peer === "gone") return left();
+  if (peer === "gone") {
+    socket.destroy();
+    return left();
+  }
   const routed = route(request.method, req.url ?? "", req.headers.host ?? "");
   const websocket = req.method === "GET" && req.headers.upgrade?.toLowerCase() === "websocket";
   const findOwner = () => means.owners.of(req.socket);

@@ -51,7 +51,10 @@ async function serve(
   if (peer === "other-user") return end(otherUser());
   // It may leave whenever something is waited for, and nobody would hear of that any more.
   const left = () => settle(request, { ...NOTHING_SENT, end: "client-left" }, means);
-  if (peer === "gone") return left();
+  if (peer === "gone") {
+    req.socket.destroy();
+    return left();
+  }
 
   const credentials = readCredentials(req.headers, routed.token);
   const calling = whoCalls(snapshot, credentials, () => means.owners.of(req.socket));
