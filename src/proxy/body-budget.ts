@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Tool } from "../config/shape.ts";
+import { isFileUpload } from "./body.ts";
 
 /** So many bytes of bodies are in memory at most, of all requests together. */
 const MOST_BUFFERED = 256 * 1024 * 1024;
@@ -8,7 +9,7 @@ const MOST_LOOKED_INTO = 1024 * 1024;
 /** One that waits for room, or is asked for its usage, is read whole up to this length. */
 const MOST_READ = 16 * 1024 * 1024;
 
-/** The memory that the bodies of all requests share. It is taken before a body's first byte is read. */
+/** The memory that the bodies of all requests share: taken before a body's first byte is read, given back when it is over. */
 export class BodyBudget {
   #free: number;
 
@@ -17,19 +18,32 @@ export class BodyBudget {
   }
 
   /** false: there is not that much left. */
-  take(bytes: number): boolean {
+  reserve(request: Buffering, bytes: number): boolean {
     if (bytes > this.#free) return false;
     this.#free -= bytes;
+    request.bufferedBytes = bytes;
     return true;
   }
 
-  giveBack(bytes: number): void {
-    this.#free += bytes;
+  /** It needs no more than this. */
+  shrink(request: Buffering, bytes: number): void {
+    this.#free += request.bufferedBytes - bytes;
+    request.bufferedBytes = bytes;
   }
 }
 
+/** A request, with what it has of that memory. */
+interface Buffering {
+  bufferedBytes: number;
+}
+
 /** How much of a request's body may come to be in memory. A body that does not tell its length is taken for a long one. */
-export function bytesToBuffer({ headers }: Pick<IncomingMessage, "headers">, tool: Tool): number {
+export function bytesToBuffer(
+  { headers }: Pick<IncomingMessage, "headers">,
+  tool: Tool,
+  endpoint: string,
+): number {
+  if (isFileUpload(endpoint)) return 0;
   const most = tool.askUsage || tool.limits.wait > 0 ? MOST_READ : MOST_LOOKED_INTO;
   if (headers["transfer-encoding"] !== undefined) return most;
   return Math.min(Number(headers["content-length"] ?? 0), most);

@@ -46,6 +46,10 @@ export class BodyHead {
     this.#known = ahead?.size ?? 0;
   }
 
+  get bytesHeld(): number {
+    return (this.held ?? []).reduce((sum, chunk) => sum + chunk.length, 0);
+  }
+
   /** The model asked for, as far as it was seen by now; null: none. */
   get model(): string | null {
     return this.#named ?? this.#scan?.model ?? null;

@@ -8,15 +8,19 @@ import { meteringFor, type Request } from "./request.ts";
 import { isJudged } from "./room.ts";
 import { createUsageFilter } from "./usage-filter.ts";
 
-/** Uploads whose parts name no model, and may be large. */
 const FILES = /^\/v1\/(?:files|uploads)(?:\/|$)/;
 /** A longer request is sent as it is, without being asked for its usage. */
 const MOST_ASKED = 16 * 1024 * 1024;
 
+/** An upload whose parts name no model, and may be large. Nothing of it is read here. */
+export function isFileUpload(endpoint: string): boolean {
+  return FILES.test(endpoint);
+}
+
 /** Looks at the beginning of the body, so that the record can say which model was asked for. At once where it is there. */
 export function readBody(req: IncomingMessage, request: Request): Refusal | null | Promise<Refusal | null> {
   const { endpoint, gateway, tool } = request;
-  if (gateway === null || tool === null || FILES.test(endpoint)) return null;
+  if (gateway === null || tool === null || isFileUpload(endpoint)) return null;
   const patience = gateway.timeouts.firstByte;
   const head = readHead(req, endpoint, { patience, toEnd: isJudged(tool, gateway.groups) });
   if (head instanceof Promise) return head.then((later) => noteHead(req, request, later, patience));

@@ -64,19 +64,22 @@ async function serve(
   if (notLetIn !== null) return end(notLetIn);
   means.running.add(request, req.socket);
 
-  const bytes = bytesToBuffer(req, identified.tool);
-  if (!means.bodies.take(bytes)) return end(overloaded());
-  request.bufferedBytes = bytes;
+  const most = bytesToBuffer(req, identified.tool, request.endpoint);
+  if (!means.bodies.reserve(request, most)) return end(overloaded());
   if (req.headers.expect?.toLowerCase() === "100-continue") res.writeContinue();
   const reading = readBody(req, request);
   const unread = reading instanceof Promise ? await reading : reading;
   if (unread !== null) return end(unread);
+  // What follows of a body that is not asked for its usage is not held.
+  if (request.body?.over || !identified.tool.askUsage)
+    means.bodies.shrink(request, request.body?.bytesHeld ?? 0);
   if (hasLeft(req, request)) return left();
   const finding = findRoom(req, request, means);
   const noRoom = finding instanceof Promise ? await finding : finding;
   if (noRoom === "left") return left();
   if (noRoom !== null) return end(noRoom);
   const asking = request.tool?.askUsage ? await askingOf(req, request) : null;
+  means.bodies.shrink(request, asking?.body.length ?? request.body?.bytesHeld ?? 0);
   if (hasLeft(req, request)) return left();
   const opening = openRecord(request, means.ledger);
   request.recorded = opening instanceof Promise ? await opening : opening;

@@ -66,7 +66,7 @@ export function settle(request: Request, ended: Outcome, means: SettleMeans): vo
     attempt("its tokens and cost are unknown", () => closingOf(request, outcome, endedAt, means.prices)) ??
     closingWithoutUsage(request, outcome, endedAt);
   attempt("it is still listed as in flight", () => means.running.remove(request));
-  attempt("the memory of its body is still taken", () => means.bodies.giveBack(request.bufferedBytes));
+  attempt("the memory of its body is still taken", () => means.bodies.shrink(request, 0));
   attempt("its gateway's and its key's health are not noted", () => noteHealth(request, outcome, means));
   attempt("its record is not complete", () => record(request, closing, means));
   attempt("its limits are not settled", () => settleLease(request, closing, means.limiter));
