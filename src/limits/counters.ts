@@ -161,6 +161,18 @@ export class Counters {
   }
 
   /**
+   * The clock was set. One that was set back by less than a window's length goes on counting in that window until then;
+   * from now on it counts in the one of the moment, of which only the log knows.
+   */
+  realign(now: number): void {
+    for (const frame of Object.values(this.#roll(now))) {
+      if (now >= frame.window.start) continue;
+      frame.window = windowOf(frame.per, now, this.#calendar);
+      frame.moved = true;
+    }
+  }
+
+  /**
    * Takes in what the usage log says where that is more than was counted: a log that was damaged, or is being saved
    * from one that was, knows less than this process does. Of a window that the clock was set back to, only the log knows.
    * What is held for calls under way stays held, and those that the log does not know of yet stay counted.

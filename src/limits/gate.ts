@@ -5,7 +5,7 @@ import type { Correction } from "./correction.ts";
 import { type Ask, Counters, type Reservation, type Used } from "./counters.ts";
 import type { Lift } from "./frames.ts";
 import type { Spent, Standing } from "./limiter.ts";
-import { addRateHeaders, TOLD_IN_HEADERS } from "./refusals.ts";
+import { addRateHeaders, TOLD_IN_HEADERS, unknownSpent } from "./refusals.ts";
 import { RecentCalls } from "./reservation.ts";
 import type { Shortage } from "./shortage.ts";
 import { type Moment, type Waiter, WaitingQueue } from "./waiting.ts";
@@ -24,8 +24,6 @@ export type ReadSpent = (tool: Tool, spans: ReturnType<Counters["spans"]>) => Sp
 
 /** Nobody looks less often than this while somebody waits: the clock on the wall may be set. */
 const LONGEST_SLEEP_MS = 10_000;
-/** While the log cannot be read, it is asked again this often for those who wait. */
-const UNKNOWN_SLEEP_MS = 1000;
 /** The clock on the wall and the one that only goes forward differ by this much more or less than before: it was set. */
 const SET_MS = 1000;
 
@@ -155,9 +153,12 @@ export class Gate {
   }
 
   #takeIn(): boolean {
-    if (this.#clockWasSet()) this.#restored = false;
-    if (this.known) return false;
     const now = this.#clock.now();
+    if (this.#clockWasSet()) {
+      this.#counters.realign(now);
+      this.#restored = false;
+    }
+    if (this.known) return false;
     const spent = this.#read(this.#tool, this.#counters.spans(now));
     if (spent === null) return false;
     this.#counters.restore(spent.sums, spent.ever, now);
@@ -181,7 +182,8 @@ export class Gate {
     if (this.#queue.length === 0) return;
     this.#takeIn();
     if (!this.known) {
-      this.#timer = setTimeout(() => this.#look(), UNKNOWN_SLEEP_MS);
+      for (const waiter of this.#queue.empty())
+        this.#answer(waiter, { kind: "told", refusal: unknownSpent(this.#tool.name) });
       return;
     }
     const { go, refused, againIn } = this.#queue.look(this.#moment());

@@ -5,7 +5,7 @@ import type { Correction } from "./correction.ts";
 import type { Ask, Reservation, Span, Sums, Used } from "./counters.ts";
 import type { Lift } from "./frames.ts";
 import { Gate } from "./gate.ts";
-import { limitRefusal, type Unseen } from "./refusals.ts";
+import { limitRefusal, type Unseen, unknownSpent } from "./refusals.ts";
 import type { CallTokens } from "./reservation.ts";
 import type { Level } from "./shortage.ts";
 import type { Calendar } from "./windows.ts";
@@ -172,12 +172,6 @@ export function createLimiter({ clock, calendar, spent }: LimiterMeans): Limiter
 
 function waitOf({ limits }: Tool): number {
   return Math.min(limits.wait, LONGEST_WAIT);
-}
-
-/** The disk is tried every second. */
-function unknownSpent(tool: string): Refusal {
-  const message = `the usage log cannot be read yet, so that nobody knows what tool ${tool} has used. see: keybearer status`;
-  return refuse("log-unavailable", message, 2);
 }
 
 function gone(tool: string, there: boolean): Refusal {

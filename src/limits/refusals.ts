@@ -171,3 +171,9 @@ export function addRateHeaders(
     headers.push("x-ratelimit-reset-tokens", reset);
   }
 }
+
+/** The disk is tried every second. */
+export function unknownSpent(tool: string): Refusal {
+  const message = `the usage log cannot be read yet, so that nobody knows what tool ${tool} has used. see: keybearer status`;
+  return refuse("log-unavailable", message, 2);
+}

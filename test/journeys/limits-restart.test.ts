@@ -158,6 +158,17 @@ t.test("a start with the clock set back, and then right again, gives no day twic
   t.equal((await again.call()).status, 200, "the next day");
 });
 
+t.test("nor does a clock that goes a day forward and back", async (t) => {
+  const clock = heldWall(Date.UTC(2026, 10, 15, 12));
+  const { call, level } = await startLimited(t, "limits: { requests: 5/day }", { clock });
+  for (let n = 0; n < 5; n += 1) t.equal((await call()).status, 200);
+  clock.pass(24 * HOUR);
+  t.strictSame(await level("requests", "day"), [0, 0, 5]);
+  clock.pass(-24 * HOUR);
+  t.equal((await call()).refusal, "rate-limited");
+  t.strictSame(await level("requests", "day"), [5, 0, 5]);
+});
+
 t.test("a clock that was a day ahead leaves the minute it comes back to as it is", async (t) => {
   const clock = heldWall(Date.UTC(2026, 10, 15, 12));
   const { call, level } = await startLimited(t, "limits: { requests: 5/minute }", { clock });
