@@ -1,6 +1,6 @@
 import { Agent as HttpAgent } from "node:http";
 import { Agent as HttpsAgent } from "node:https";
-import { createSecureContext, rootCertificates } from "node:tls";
+import { createSecureContext, rootCertificates, type SecureContext } from "node:tls";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
 import { keepConnections } from "./keeping.ts";
@@ -14,6 +14,8 @@ import { type ConnectOptions, connectThrough, type Done, type TlsOptions, type T
 export interface Agents {
   /** @param tool Its name; without one keybearer asks for itself. */
   agentFor(gateway: Gateway, origin: string, tool?: string): HttpAgent;
+  /** null: the gateway is called without TLS. */
+  tlsFor(gateway: Gateway, scheme: Scheme): TlsOptions | null;
   /** Lets go of the agents of tools that are gone, and of gateways that are no longer configured as they were. */
   keepOnly(gateways: readonly Gateway[], tools: readonly string[]): void;
   close(): void;
@@ -27,14 +29,17 @@ export type Scheme = "http:" | "https:";
 export function createAgents(clock: Clock): Agents {
   const agents = new Map<string, HttpAgent>();
   const hasSlept = sleepWatch(clock);
+  const tlsOf = createTls();
+  const tlsFor = (gateway: Gateway, scheme: Scheme) => (scheme === "https:" ? tlsOf(gateway) : null);
   return {
+    tlsFor,
     agentFor(gateway, origin, tool) {
       if (hasSlept()) for (const agent of agents.values()) closeIdleOf(agent);
       const scheme = origin.startsWith("https:") ? "https:" : "http:";
       const id = connectionIdentity(gateway, scheme, tool ?? null);
       let agent = agents.get(id);
       if (agent === undefined) {
-        agent = createAgent(scheme, gateway, clock);
+        agent = createAgent(gateway, tlsFor(gateway, scheme), clock);
         agents.set(id, agent);
       }
       return agent;
@@ -82,32 +87,35 @@ export function closeIdleOf(agent: HttpAgent): void {
 }
 
 /** null: the gateway is connected to directly. */
-export function tunnelOf(gateway: Gateway, scheme: Scheme): Tunnel | null {
-  const { proxy, timeouts } = gateway;
-  if (proxy === null) return null;
-  const tls = scheme === "https:" ? tlsOptions(gateway) : null;
-  return { proxy, tls, patience: timeouts.connect + AFTER_THE_CALL_MS };
+export function tunnelOf({ proxy, timeouts }: Gateway, tls: TlsOptions | null): Tunnel | null {
+  return proxy === null ? null : { proxy, tls, patience: timeouts.connect + AFTER_THE_CALL_MS };
 }
 
-/** How the certificate of a gateway is checked. */
-export function tlsOptions({ authority }: Gateway): TlsOptions {
-  // Whatever the environment says about it (NODE_TLS_REJECT_UNAUTHORIZED), and whoever asks: what a reader of the console
-  // connected to, a call with a key may be sent over next.
-  if (authority === null) return { rejectUnauthorized: true };
-  const ca = [...rootCertificates, authority.pem];
-  return { rejectUnauthorized: true, secureContext: createSecureContext({ ca }) };
+/**
+ * How the certificate of a gateway is checked: by the authorities that Node comes with and the gateway's own, whatever the
+ * environment says (NODE_EXTRA_CA_CERTS, SSL_CERT_FILE, NODE_TLS_REJECT_UNAUTHORIZED) and whichever command asks.
+ */
+function createTls(): (gateway: Gateway) => TlsOptions {
+  // By the gateway's own authority: to read all of Node's takes milliseconds.
+  const contexts = new Map<string, SecureContext>();
+  return ({ authority }) => {
+    const own = authority === null ? [] : [authority.pem];
+    const known = own.join();
+    const secureContext = contexts.get(known) ?? createSecureContext({ ca: [...rootCertificates, ...own] });
+    contexts.set(known, secureContext);
+    return { rejectUnauthorized: true, secureContext };
+  };
 }
 
-function createAgent(scheme: Scheme, gateway: Gateway, clock: Clock): HttpAgent {
+function createAgent(gateway: Gateway, tls: TlsOptions | null, clock: Clock): HttpAgent {
   const options = {
     keepAlive: true,
     maxFreeSockets: 32,
     scheduling: "lifo" as const,
   };
-  const agent =
-    scheme === "https:" ? new HttpsAgent({ ...options, ...tlsOptions(gateway) }) : new HttpAgent(options);
+  const agent = tls === null ? new HttpAgent(options) : new HttpsAgent({ ...options, ...tls });
   keepConnections(agent, clock);
-  const tunnel = tunnelOf(gateway, scheme);
+  const tunnel = tunnelOf(gateway, tls);
   if (tunnel !== null) {
     // Node's agents take a connection by callback, which its type leaves out.
     const createConnection = (to: ConnectOptions, done: Done) => connectThrough(tunnel, to, done);

@@ -39,14 +39,14 @@ export class Lines {
   readonly #clock: Clock;
   readonly #address: Address;
   readonly #tunnel: Tunnel | null;
-  readonly #tls: TlsOptions;
+  readonly #tls: TlsOptions | null;
   /** The one that was used last is taken first. */
   readonly #idle: Line[] = [];
   /** With which the next TLS connection is made in half the time. */
   #session: Buffer | undefined;
 
   /** @param tunnel null: connected to directly. */
-  constructor(clock: Clock, address: Address, tls: TlsOptions, tunnel: Tunnel | null) {
+  constructor(clock: Clock, address: Address, tls: TlsOptions | null, tunnel: Tunnel | null) {
     this.#clock = clock;
     this.#address = address;
     this.#tls = tls;

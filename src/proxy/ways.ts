@@ -6,7 +6,6 @@ import {
   closeIdleOf,
   connectionIdentity,
   createAgents,
-  tlsOptions,
   tunnelOf,
   wantedIdentities,
 } from "./agents.ts";
@@ -41,16 +40,21 @@ interface KeptWay extends Way {
 
 export function createWays(clock: Clock): Ways {
   const agents = createAgents(clock);
-  /** Of a tool as one snapshot holds it, where its gateway is, for every request but its first. */
-  let known = new WeakMap<Tool, KnownTool>();
+  /** By tool, where the gateway is as one snapshot holds it, for every request but its first. */
+  let known = new WeakMap<Gateway, Map<string, KnownTool>>();
   /** These outlive a change of the configuration. */
   let kept: KeptWay[] = [];
   const hasSlept = sleepWatch(clock);
   const knownOf = (gateway: Gateway, tool: Tool) => {
-    let found = known.get(tool);
+    let tools = known.get(gateway);
+    if (tools === undefined) {
+      tools = new Map();
+      known.set(gateway, tools);
+    }
+    let found = tools.get(tool.name);
     if (found === undefined) {
       found = { addresses: addressesOf(gateway), ways: new Map() };
-      known.set(tool, found);
+      tools.set(tool.name, found);
     }
     return found;
   };
@@ -59,7 +63,8 @@ export function createWays(clock: Clock): Ways {
     const identity = connectionIdentity(gateway, scheme, tool);
     const agent = agents.agentFor(gateway, address.origin, tool);
     const before = kept.find((one) => one.identity === identity && one.address.host === address.host);
-    const lines = before?.lines ?? new Lines(clock, address, tlsOptions(gateway), tunnelOf(gateway, scheme));
+    const tls = agents.tlsFor(gateway, scheme);
+    const lines = before?.lines ?? new Lines(clock, address, tls, tunnelOf(gateway, tls));
     if (before === undefined) kept.push({ identity, address, agent, lines });
     return { address, agent, lines };
   };
