@@ -163,7 +163,7 @@ export class Call {
 
   readonly #onClosed = (): void => {
     const { req, res } = this.#exchange;
-    if (!res.writableFinished) this.#passage?.destroy();
+    if (!res.writableFinished || this.#delivery?.isCut) this.#passage?.destroy();
     else if (!req.complete) {
       // The gateway had its say before the upload was through, and may never read the rest of it.
       this.#passage?.destroy();

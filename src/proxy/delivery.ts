@@ -25,6 +25,8 @@ export class Delivery {
   #begun = false;
   /** The client has to catch up. */
   #waiting = false;
+  /** It was ended before the gateway's answer was. */
+  #isCut = false;
 
   constructor(exchange: Exchange, answer: AnswerHead, hearing: Hearing, passage: Passage) {
     this.#exchange = exchange;
@@ -54,10 +56,13 @@ export class Delivery {
   /** False: the client is not that fast, and the passage is told when it is. */
   piece(chunk: Buffer, isLast: boolean): boolean {
     if (this.#error !== null) return !this.#error.add(chunk) || this.#passError(this.#error, false);
-    // The rest of an error that was cut.
-    if (this.#exchange.res.writableEnded) return true;
+    if (this.#isCut) return true;
     this.#hearing.see(chunk);
     return this.#write(chunk, isLast);
+  }
+
+  get isCut(): boolean {
+    return this.#isCut;
   }
 
   /** The answer is whole. */
@@ -108,6 +113,7 @@ export class Delivery {
     const error = readError(this.#answer, gathered, this.#exchange.key);
     this.#hearing.readAsError(error, gathered.bytes);
     this.#writeHead(error.headers);
+    this.#isCut = error.isCut;
     const isAll = whole || error.isCut;
     if (!isAll) this.#mask = new KeyMask(this.#exchange.key);
     return this.#write(error.body, isAll);

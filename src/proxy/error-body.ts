@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import { brotliDecompressSync, constants, gunzipSync, inflateSync } from "node:zlib";
+import { brotliDecompressSync, constants, gunzipSync, inflateRawSync, inflateSync } from "node:zlib";
 import type { Secret } from "../secret.ts";
 import type { AnswerHead } from "./answer-head.ts";
 import { type Cause, causeOf } from "./cause.ts";
@@ -7,6 +7,7 @@ import { incomingHeaders, reframe, withCause } from "./headers.ts";
 
 /** How much of a gateway's error is looked at before it goes on. */
 const MOST_BYTES = 64 * 1024;
+const MOST_DECODED = 8 * 1024 * 1024;
 
 export interface Gathered {
   readonly bytes: Buffer;
@@ -48,26 +49,29 @@ export function gather(stream: IncomingMessage, done: (gathered: Gathered) => vo
   stream.on("end", onEnd);
 }
 
-/** An error body without its compression, as far as it came; null: it is in an encoding that is not known here, or lies. */
-function decoded(bytes: Buffer, encoding: string): Buffer | null {
+/**
+ * An error body without its compression, as far as it came. null: it is in an encoding that is not known here, or lies.
+ * "too-large": it is compressed indeed, and made to fill memory.
+ */
+function decoded(bytes: Buffer, encoding: string): Buffer | null | "too-large" {
   try {
     return decode(bytes, encoding);
   } catch (error) {
-    // It is compressed indeed, and made to fill memory.
-    const isBomb = error instanceof Error && "code" in error && error.code === "ERR_BUFFER_TOO_LARGE";
-    return isBomb ? Buffer.alloc(0) : null;
+    const isTooLarge = error instanceof Error && "code" in error && error.code === "ERR_BUFFER_TOO_LARGE";
+    return isTooLarge ? "too-large" : null;
   }
 }
 
 function decode(bytes: Buffer, encoding: string): Buffer | null {
   const { Z_SYNC_FLUSH, BROTLI_OPERATION_FLUSH } = constants;
-  const options = { maxOutputLength: MOST_BYTES * 4, finishFlush: Z_SYNC_FLUSH };
+  const options = { maxOutputLength: MOST_DECODED, finishFlush: Z_SYNC_FLUSH };
   switch (encoding.trim().toLowerCase()) {
     case "gzip":
     case "x-gzip":
       return gunzipSync(bytes, options);
     case "deflate":
-      return inflateSync(bytes, options);
+      // Meant is the zlib format, but some send what is inside of it: the first byte tells (RFC 1950 section 2.2).
+      return ((bytes[0] ?? 0) & 0x0f) === 8 ? inflateSync(bytes, options) : inflateRawSync(bytes, options);
     case "br":
       return brotliDecompressSync(bytes, { ...options, finishFlush: BROTLI_OPERATION_FLUSH });
     default:
@@ -105,14 +109,17 @@ const LONGEST_WORDS = 300;
 export function readError(answer: AnswerHead, { bytes, whole }: Gathered, key: Secret): ReadError {
   const { status, contentType, contentEncoding = "" } = answer;
   const isPlain = /^\s*(?:identity)?\s*$/i.test(contentEncoding);
-  const unpacked = isPlain ? null : decoded(bytes, contentEncoding);
+  const decoding = isPlain ? null : decoded(bytes, contentEncoding);
+  const unpacked = decoding === "too-large" ? Buffer.alloc(0) : decoding;
   const said = isPlain ? bytes.toString("utf8") : (unpacked?.toString("utf8") ?? "");
   const cause = causeOf({ status, contentType, body: said });
   // Of what is compressed no part can be changed. So a long one is cut, and so is one that unpacks to far too much.
-  const isCut = unpacked !== null && (!whole || unpacked.length === 0);
+  const isCut = unpacked !== null && (!whole || decoding === "too-large");
   let changed: Buffer | null = null;
   if (isCut) changed = cutWithoutKey(unpacked, key);
   else if (whole) changed = withoutKey(unpacked ?? bytes, key);
+  // What stands behind the end of compressed bytes is no part of them.
+  if (changed === null && unpacked !== null && key.isIn(bytes)) changed = unpacked;
   const headers = incomingHeaders(answer.rawHeaders, key);
   if (changed !== null) reframe(headers, changed.length);
   const text = key.blotFrom(said);

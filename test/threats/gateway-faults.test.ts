@@ -3,7 +3,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { createServer as createSecureServer, type TlsOptions } from "node:tls";
-import { brotliCompressSync, gzipSync } from "node:zlib";
+import { brotliCompressSync, deflateRawSync, gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { gatewayFailure } from "../../src/proxy/failure.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
@@ -496,6 +496,20 @@ t.test(
         call.answer("401 No", { "Content-Encoding": "gzip" }, `{"message":"no key ${it.key}"}`),
       "long and compressed": (call) =>
         call.answer("401 No", { "Content-Encoding": "gzip" }, gzipSync(`key ${it.key} ${noise()} ${it.key}`)),
+      "behind the end of what is compressed": (call) =>
+        call.answer(
+          "401 No",
+          { "Content-Encoding": "gzip" },
+          Buffer.concat([gzipSync("[redacted]"), Buffer.from(it.key)]),
+        ),
+      "compressed without a head": (call) =>
+        call.answer("401 No", { "Content-Encoding": "deflate" }, deflateRawSync(`key ${it.key}`)),
+      "compressed tenfold": (call) =>
+        call.answer(
+          "401 No",
+          { "Content-Encoding": "br" },
+          brotliCompressSync(`key ${it.key} ${"words ".repeat(200_000)}`),
+        ),
       "long and said to be compressed": (call) =>
         call.answer("401 No", { "Content-Encoding": "br" }, `key ${it.key} ${noise()} ${it.key}`),
       "long and plain": (call) => call.answer("401 No", {}, `key ${it.key} ${noise()} ${it.key}`),
