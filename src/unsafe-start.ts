@@ -70,14 +70,22 @@ export function unsafeStart({ env, execArgv, inspected }: StartedWith): string |
   for (const [name, does] of Object.entries(UNSAFE_VARIABLES)) {
     if (isSet(name, env[name])) return `${name} ${does}. ${startWithout(name)}`;
   }
-  const inVariable = (env.NODE_OPTIONS ?? "").split(/[\s"]+/).find(isUnsafe);
+  const options = env.NODE_OPTIONS ?? "";
+  // Node takes a backslash away before it reads an option.
+  const inVariable = options.includes("\\") ? "a backslash" : options.split(/[\s"]+/).find(isUnsafe);
   if (inVariable !== undefined)
-    return `NODE_OPTIONS holds ${nameOf(inVariable)}, which can reveal or redirect keys. ${startWithout("NODE_OPTIONS")}`;
+    return `NODE_OPTIONS holds ${nameOf(inVariable)}, which ${dangerOf(inVariable)}. ${startWithout("NODE_OPTIONS")}`;
   const inArguments = execArgv.find(isUnsafe);
   if (inArguments !== undefined)
-    return `node was started with ${nameOf(inArguments)}, which can reveal or redirect keys. start without it: keybearer run`;
+    return `node was started with ${nameOf(inArguments)}, which ${dangerOf(inArguments)}. start without it: keybearer run`;
   if (inspected) return "a debugger is open, and whoever connects to it reads every key. start again";
   return null;
+}
+
+function dangerOf(option: string): string {
+  return nameOf(option).endsWith("-ca")
+    ? "changes the certificate authorities of every gateway. write ca_file: at the gateway instead"
+    : "can reveal or redirect keys";
 }
 
 function startWithout(variable: string): string {

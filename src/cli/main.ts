@@ -17,6 +17,9 @@ function isCommanderError(error: unknown): error is CommanderError {
 
 // Without a listener it opens a debugger on a port that every user of this machine can connect to.
 process.on("SIGUSR1", () => {});
+// With these the yaml package prints what it reads, keys in config.yaml too.
+delete process.env.LOG_TOKENS;
+delete process.env.LOG_STREAM;
 outliveReaders();
 /** Everything a command prints goes through here, so that nothing else touches the process. */
 try {

@@ -88,8 +88,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
     if (!isLift(body)) throw new HttpError(400, LIFT_BODY);
     const answer = controls.lift(name, body, peer);
     if (answer === null) return NOT_FOUND;
-    if (answer.problem === null)
-      controls.actions.note(`gave tool ${name} an extra allowance of ${body.amount} ${body.kind}`);
+    if (answer.problem === null) {
+      const amount = body.kind === "spend" ? `$${body.amount / 1e6}` : `${body.amount} ${body.kind}`;
+      controls.actions.note(`gave tool ${name} an extra allowance of ${amount}`);
+    }
     return answer;
   },
   "POST /cut/:name": (controls, { name, body, peer }) => {

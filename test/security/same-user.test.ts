@@ -2,8 +2,17 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { link, mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import t from "tap";
+import { askDaemon } from "../../src/control/client.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
-import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
+import {
+  bareEnv,
+  builtProgram,
+  newHome,
+  saveConfig,
+  start,
+  startProgram,
+  startServing,
+} from "../doubles/command.ts";
 import { ask, toolState } from "../doubles/config-journey.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import { canaryKey, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
@@ -62,6 +71,52 @@ t.test("with what can reveal or redirect a key in the environment, it does not s
     running.child.kill("SIGTERM");
     await running.ended;
   }
+});
+
+t.test("nor with such an option in front of the program", async (t) => {
+  const home = await newHome(t);
+  const running = startProgram(
+    t,
+    process.execPath,
+    ["--inspect=127.0.0.1:0", builtProgram(), "run"],
+    bareEnv(home),
+  );
+  const { code, stderr } = await running.ended;
+  t.equal(code, 78);
+  t.match(stderr, "node was started with --inspect,");
+});
+
+t.test("no package prints the keys it reads, whatever the environment asks of it", async (t) => {
+  const home = await newHome(t);
+  const key = canaryKey();
+  await saveConfig(
+    home,
+    `listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: ${key} } }\n`,
+  );
+  const env = { LOG_TOKENS: "1", LOG_STREAM: "1", DEBUG: "*" };
+  const running = await startServing(t, home, { env });
+  running.child.kill("SIGTERM");
+  const { stdout, stderr } = await running.ended;
+  t.notOk((stdout + stderr).includes(key));
+});
+
+t.test("what is allowed over the control socket is in the log, and in status", async (t) => {
+  const [here, there] = [await startSandbox(t), await startSandbox(t)];
+  const key = newKey(here);
+  const { token, hash } = freshToken();
+  const config = (url: string) => `gateway: ${url}\ntools: { codex: { key: ${key.text}, token: ${hash} } }\n`;
+  const under = await startUnderTest(t, config(here.baseUrl));
+  await under.save(config(there.baseUrl));
+  await until("it is held", async () => (await ask(under, token)).refusal === "needs-trust");
+  const seen = await askDaemon<object[]>(under.places.socket, "GET", "/held/codex");
+  t.ok(seen.ok);
+  await askDaemon(under.places.socket, "POST", "/trust/codex", seen.ok ? seen.value : []);
+  const [action] = (await under.daemon.status()).actions;
+  t.match(action, { at: Number, what: /^trusted .*→/ });
+  t.ok(
+    under.log().some(({ level, msg }) => level === "warn" && /trust/.test(String(msg))),
+    "as a warning",
+  );
 });
 
 t.test("options that do neither are no hindrance", async (t) => {

@@ -47,6 +47,8 @@ type Child = ChildProcessByStdio<Writable, Readable, null>;
  * entry" for every key and forgets what it is given at the next start of the machine.
  */
 const PROGRAM = `
+  // Without a listener it opens a debugger on a port that every user of this machine can connect to.
+  process.on("SIGUSR1", () => {});
   const tell = (answer) => process.stdout.write(JSON.stringify(answer), () => process.exit(0));
   const words = (error) => String(error && error.message);
   async function work({ service, account, operation, key, replace }) {
