@@ -17,12 +17,18 @@ t.test("with two at once and a wait, eight parallel calls of the openai package 
     apiKey: token,
     baseURL: `${url}/v1`,
     maxRetries: 0,
-    defaultHeaders: { "x-play": "slow" },
+    defaultHeaders: { "x-play": "hang" },
   });
   const messages = [{ role: "user" as const, content: "hello" }];
-  const answers = await Promise.all(
-    Array.from({ length: 8 }, () => openai.chat.completions.create({ model: "penny", messages })),
+  const answering = Array.from({ length: 8 }, () =>
+    openai.chat.completions.create({ model: "penny", messages }),
   );
+  await inQueue(journey, 6);
+  await until("all have reached the gateway", () => {
+    gateway.release();
+    return gateway.book.length === 8 && gateway.running() === 0;
+  });
+  const answers = await Promise.all(answering);
   t.strictSame(
     answers.map(({ usage }) => usage?.total_tokens),
     Array(8).fill(12),
