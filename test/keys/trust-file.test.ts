@@ -39,7 +39,7 @@ async function pinned(t: Test): Promise<string> {
   await trust.load();
   trust.judgeSource(use(op, A));
   trust.judgeKey(use(env, A), ONE);
-  t.strictSame(await trust.settle(), { problem: null });
+  t.strictSame(await trust.settle(), { problem: null, hold: false });
   return file;
 }
 
@@ -134,7 +134,7 @@ t.test("a yes after damage is kept, the damaged file too, and the rest stays hel
   const trust = at(file);
   await trust.load();
   trust.grant(use(env, A), ONE);
-  t.strictSame(await trust.settle(), { problem: null });
+  t.strictSame(await trust.settle(), { problem: null, hold: false });
   const aside = readdirSync(join(file, "..")).filter((name) => name.includes(".broken-"));
   t.equal(aside.length, 1);
   t.equal(readFileSync(join(file, "..", aside[0] ?? ""), "utf8"), "{ damaged");
@@ -176,7 +176,7 @@ t.test("a file that vanishes or is changed while keybearer runs is written again
   await trust.load();
   rmSync(file);
   t.ok(trust.judgeKey(use(env, EVIL), ONE));
-  t.strictSame(await trust.settle(), { problem: null });
+  t.strictSame(await trust.settle(), { problem: null, hold: false });
   t.equal(readFileSync(file, "utf8"), before);
   writeFileSync(file, before.replace(A, EVIL));
   await trust.settle();
@@ -193,7 +193,7 @@ t.test("a write that fails is told, held in memory, and made up for next time", 
   t.match((await trust.settle()).problem, /could not be written \((ENOTDIR|EEXIST)\)/);
   t.ok(trust.judgeKey(use(env, EVIL), ONE));
   rmSync(join(file, ".."));
-  t.strictSame(await trust.settle(), { problem: null });
+  t.strictSame(await trust.settle(), { problem: null, hold: false });
   t.ok(existsSync(file));
 });
 
@@ -226,6 +226,10 @@ t.test("kill -9 in the midst of writing leaves the pins whole", async (t) => {
   const trust = at(file);
   await trust.load();
   trust.grant(use(env, A), TWO);
-  t.strictSame(await trust.settle(), { problem: null }, "what the killed one left is not in the way");
+  t.strictSame(
+    await trust.settle(),
+    { problem: null, hold: false },
+    "what the killed one left is not in the way",
+  );
   t.strictSame(readdirSync(join(file, "..")), ["pins.json"]);
 });
