@@ -160,12 +160,12 @@ t.test("a key that the gateway says back is blotted out of headers, reason and e
   }
 });
 
-t.test("a long error passes whole, its beginning looked at, and a bomb is not unpacked", async (t) => {
+t.test("a long error passes whole, and of a bomb nothing is passed or unpacked", async (t) => {
   const long = "e".repeat(300_000);
   const bomb = gzipSync(Buffer.alloc(50 * 1024 * 1024));
-  for (const [headers, body] of [
+  for (const [headers, body, passed = body] of [
     [{}, Buffer.from(long)],
-    [{ "Content-Encoding": "gzip" }, bomb],
+    [{ "Content-Encoding": "gzip" }, bomb, Buffer.alloc(0)],
     [{ "Content-Encoding": "gzip" }, Buffer.from("not gzip at all")],
     [{ "Content-Encoding": "zstd" }, Buffer.from("who knows")],
   ] as const) {
@@ -173,8 +173,8 @@ t.test("a long error passes whole, its beginning looked at, and a bomb is not un
     const one = await startWithOneTool(t, gateway.origin);
     const client = await openRaw(t, one.port);
     await ask(client, one.host, one.token);
-    t.ok(client.bytes().subarray(-body.length).equals(body), "byte for byte");
-    t.equal(parsed(client.text()).headers["content-length"], String(body.length));
+    t.equal(parsed(client.text()).body, passed.toString("latin1"), "byte for byte");
+    t.equal(parsed(client.text()).headers["content-length"], String(passed.length));
     await stillHealthy(t, one, [one.key, one.token]);
   }
   t.equal(gunzipSync(bomb).length, 50 * 1024 * 1024, "the bomb was one");

@@ -83,7 +83,9 @@ function holds(
   state: "dead" | "dead at the start" | "alive" | "ended" = "dead",
 ): StoredRecord[] {
   const records = recordsIn(file);
-  const byMarker = grouped(records);
+  // Of a client that was gone before it was looked up nothing is known, and nothing was sent.
+  const known = records.filter(({ tool }) => tool !== null);
+  const byMarker = grouped(known);
   // Under load the latest are noted beside the log, and put into it when it is next opened.
   const noted = state === "dead" || state === "dead at the start" ? notedIn(file) : "";
   const isNoted = (marker: string) => noted.includes(`"model":"${marker}"`) || noted.includes(`/${marker}"`);
@@ -92,7 +94,7 @@ function holds(
     return count !== 1 && !(count === 0 && isNoted(marker));
   });
   t.strictSame(wrong, [], `each of the ${book.length} requests in the gateway's book has one record`);
-  t.equal(byMarker.size, records.length, "and no other request has two");
+  t.equal(byMarker.size, known.length, "and no other request has two");
   t.equal(new Set(records.map(({ id }) => id)).size, records.length, "no id is there twice");
   t.strictSame(faultsIn(file), [], "the file is sound, and its cells are the sums of its records");
 
