@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import type { Socket } from "node:net";
+import { isIPv6, type Socket } from "node:net";
 import { endianness, release } from "node:os";
 
 /** Whose program holds the other end of a connection: the user's that keybearer runs as, another's, or it has closed it. */
@@ -22,13 +22,12 @@ export interface Ends {
 }
 
 export function createPeers(platform: string = process.platform): Peers {
-  if (platform !== "linux" || !TABLES.some((table) => existsSync(table)))
-    return { tell: false, of: () => "ours" };
+  if (platform !== "linux" || !existsSync(TCP4)) return { tell: false, of: () => "ours" };
   const onWindows = /microsoft/i.test(release());
   const known = new WeakMap<Socket, Peer | Promise<Peer>>();
-  const readTables = createTableReader();
+  const [readTcp4, readTcp6] = [createTableReader(TCP4), createTableReader(TCP6)];
   const look = async (socket: Socket): Promise<Peer> => {
-    const peer = peerOf(await userOf(socket, readTables), onWindows);
+    const peer = peerOf(await userOf(socket, readTcp4, readTcp6), onWindows);
     known.set(socket, peer);
     return peer;
   };
@@ -51,22 +50,23 @@ function peerOf(user: number | null, onWindows: boolean): Peer {
 }
 
 /** The kernel's lists of connections. */
-const TABLES = ["/proc/net/tcp", "/proc/net/tcp6"];
+const TCP4 = "/proc/net/tcp";
+const TCP6 = "/proc/net/tcp6";
 
 /** Users by the two ends of their connections, as the kernel writes them. */
 type Users = ReadonlyMap<string, number>;
+type ReadUsers = () => Promise<Users>;
 
 /**
  * Reads one at a time, for all who ask meanwhile: many connections at once must not keep the daemon busy. Who asks during
  * a reading waits for the next one, since its connection may be younger than what is being read.
  */
-function createTableReader(): () => Promise<readonly Users[]> {
-  let last: Promise<readonly Users[]> = Promise.resolve([]);
-  let next: Promise<readonly Users[]> | null = null;
+function createTableReader(table: string): ReadUsers {
+  let last: Promise<unknown> = Promise.resolve();
+  let next: Promise<Users> | null = null;
   const read = async () => {
     next = null;
-    const texts = await Promise.all(TABLES.map((table) => readFile(table, "latin1").catch(() => "")));
-    return texts.map(usersIn);
+    return usersIn(await readFile(table, "latin1").catch(() => ""));
   };
   return () => {
     if (next === null) {
@@ -83,13 +83,16 @@ const TRIES = 3;
 /** null: nobody is found to hold it. */
 async function userOf(
   { remoteAddress, remotePort, localAddress, localPort }: Socket,
-  readTables: () => Promise<readonly Users[]>,
+  readTcp4: ReadUsers,
+  readTcp6: ReadUsers,
 ): Promise<number | null> {
   if (!remoteAddress || !remotePort || !localAddress || !localPort) return null;
   const ends = { address: remoteAddress, port: remotePort, toAddress: localAddress, toPort: localPort };
+  // To read one takes milliseconds. The second is for sockets for IPv6 that call an IPv4 address.
+  const tables = isIPv6(remoteAddress) ? [readTcp6] : [readTcp4, readTcp6];
   for (let tried = 0; tried < TRIES; tried += 1) {
-    for (const users of await readTables()) {
-      const user = userAt(users, ends);
+    for (const read of tables) {
+      const user = userAt(await read(), ends);
       if (user !== null) return user;
     }
   }
