@@ -39,8 +39,6 @@ const HARMLESS: readonly string[] = [
 const UNSAFE_VARIABLES: Readonly<Record<string, string>> = {
   NODE_DEBUG: "makes node print keys",
   NODE_DEBUG_NATIVE: "makes node print what it sends",
-  NODE_EXTRA_CA_CERTS:
-    "adds a certificate authority for every gateway. write ca_file: at the gateway instead",
   NODE_USE_SYSTEM_CA: "adds certificate authorities for every gateway. write ca_file: at the gateway instead",
   NODE_TLS_REJECT_UNAUTHORIZED:
     "switches the check of certificates off. write ca_file: at the gateway instead",
@@ -52,12 +50,20 @@ const UNSAFE_VARIABLES: Readonly<Record<string, string>> = {
   OPENSSL_ENGINES: "makes node load code from another folder",
 };
 
+/**
+ * Many companies set it for everything. keybearer ignores it (proxy/agents.ts), and says so where there is a gateway that
+ * somebody may want to reach with it.
+ */
+const EXTRA_AUTHORITIES = "NODE_EXTRA_CA_CERTS";
+
 export interface StartedWith {
   readonly env: NodeJS.ProcessEnv;
   /** The options of Node in front of the program. */
   readonly execArgv: readonly string[];
   /** A debugger can connect. */
   readonly inspected: boolean;
+  /** false: only the sandbox is served. */
+  readonly hasConfig: boolean;
 }
 
 /**
@@ -66,10 +72,12 @@ export interface StartedWith {
  * Node obeys its options before our first line runs, so this does not undo what they did. It keeps somebody who has them
  * in a shell profile from running for months with a key in reach of others.
  */
-export function unsafeStart({ env, execArgv, inspected }: StartedWith): string | null {
+export function unsafeStart({ env, execArgv, inspected, hasConfig }: StartedWith): string | null {
   for (const [name, does] of Object.entries(UNSAFE_VARIABLES)) {
     if (isSet(name, env[name])) return `${name} ${does}. ${startWithout(name)}`;
   }
+  if (hasConfig && isSet(EXTRA_AUTHORITIES, env[EXTRA_AUTHORITIES]))
+    return `${EXTRA_AUTHORITIES} has no effect here: a certificate authority belongs to one gateway. write ca_file: at the gateway instead. ${startWithout(EXTRA_AUTHORITIES)}`;
   const options = env.NODE_OPTIONS ?? "";
   // Node takes a backslash away before it reads an option.
   const inVariable = options.includes("\\") ? "a backslash" : options.split(/[\s"]+/).find(isUnsafe);

@@ -1,4 +1,4 @@
-import { closeSync, openSync } from "node:fs";
+import { closeSync, existsSync, openSync } from "node:fs";
 import { url as inspectorUrl } from "node:inspector";
 import { Command } from "commander";
 import { background } from "../background.ts";
@@ -27,7 +27,9 @@ export function runCommand(): Command {
 
 async function run(options: { config?: string }): Promise<void> {
   const { env, execArgv } = process;
-  const unsafe = unsafeStart({ env, execArgv, inspected: inspectorUrl() !== undefined });
+  const places = findPlaces({ config: options.config });
+  const hasConfig = places.explicit || existsSync(places.config);
+  const unsafe = unsafeStart({ env, execArgv, inspected: inspectorUrl() !== undefined, hasConfig });
   if (unsafe !== null) {
     process.stderr.write(`${visibleLines(unsafe)}\n`);
     process.exitCode = EXIT.badConfig;
@@ -42,7 +44,6 @@ async function run(options: { config?: string }): Promise<void> {
   delete process.env.FORCE_FETCH_PATH;
   const onSignal = deferSignals();
   const onTerminal = process.stderr.isTTY === true;
-  const places = findPlaces({ config: options.config });
   let daemon: Daemon | null = null;
   const logTo = createLogStream(process.stderr.fd, (lines) =>
     daemon?.log.error({ lines }, "log lines were dropped: their reader or the disk did not keep up"),

@@ -59,6 +59,7 @@ t.test("with what can reveal or redirect a key in the environment, it does not s
     [{ OPENSSL_CONF: "/dev/null" }, "env -u OPENSSL_CONF keybearer run"],
   ];
   const home = await newHome(t);
+  await saveConfig(home, "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: {} }\n");
   for (const [env, named] of refused) {
     const running = start(t, home, ["run"], { env });
     const serves = running.says(/serves/).then(
@@ -124,6 +125,8 @@ t.test("options that do neither are no hindrance", async (t) => {
   const env = {
     NODE_OPTIONS: "--max-old-space-size=512 --no-warnings --dns-result-order=ipv4first",
     NODE_TLS_REJECT_UNAUTHORIZED: "1",
+    // Ignored, and where only the sandbox is served no reason to stop.
+    NODE_EXTRA_CA_CERTS: "/nowhere.pem",
   };
   const running = await startServing(t, home, { env });
   running.child.kill("SIGTERM");
