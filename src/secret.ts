@@ -73,11 +73,13 @@ export class Secret {
   /** How many bytes at the end of these may be the beginning of it. */
   begunAtEndOf(bytes: Buffer): number {
     const tail = bytes.toString("latin1", Math.max(0, bytes.length - this.longest + 1));
-    for (let at = 0; at < tail.length; at += 1) {
-      const end = tail.slice(at);
-      if (this.#spellings.some((one) => one.startsWith(end))) return end.length;
+    let longest = 0;
+    for (const one of this.#spellings) {
+      for (let at = tail.indexOf(one[0] ?? ""); at !== -1; at = tail.indexOf(one[0] ?? "", at + 1)) {
+        if (one.startsWith(tail.slice(at))) longest = Math.max(longest, tail.length - at);
+      }
     }
-    return 0;
+    return longest;
   }
 
   isIn(text: string | Buffer): boolean {
