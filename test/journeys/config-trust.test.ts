@@ -133,22 +133,6 @@ t.test("a rotation does not let go of a tool that is held", async (t) => {
   t.equal(lastKey(home), fresh.id);
 });
 
-t.test(
-  "an outbound proxy that an edit puts before a gateway without TLS is held like another origin",
-  async (t) => {
-    const home = await startSandbox(t);
-    const key = newKey(home);
-    const { token, hash } = freshToken();
-    const under = await startUnderTest(t, configOf(home.baseUrl, key.text, hash));
-    t.equal((await ask(under, token)).status, 200);
-    const through = `gateways: { main: { base_url: "${home.baseUrl}", proxy: "http://127.0.0.1:9" } }\n`;
-    await under.save(`${through}tools:\n  codex:\n    key: ${key.text}\n    token: ${hash}\n`);
-    await until("it is held", async () => (await toolState(under, "codex"))?.state === "needs-trust");
-    t.match(await ask(under, token), { status: 400, refusal: "needs-trust" });
-    t.match((await toolState(under, "codex"))?.why, "http://127.0.0.1:9");
-  },
-);
-
 t.test("a first start that cannot write down what it trusts uses no key until it can", async (t) => {
   const gateway = await startSandbox(t);
   const key = newKey(gateway);

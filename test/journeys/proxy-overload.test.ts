@@ -41,3 +41,31 @@ t.test(
     t.equal(gateway.calls.length, 1);
   },
 );
+
+t.test("a body that does not tell its length takes no more of it than it has bytes", async (t) => {
+  let release = () => {};
+  const released = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  const gateway = await startRawGateway(t, async (call) => {
+    await call.whole;
+    await released;
+    call.ok();
+  });
+  const one = await startWithOneTool(t, gateway.origin, { tool: ["ask_usage: true"] });
+  const body = JSON.stringify({ model: "m", stream: true, messages: [] });
+  const asking = Array.from({ length: 40 }, () =>
+    fetch(`${one.url}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${one.token}`, "content-type": "application/json" },
+      body: new Blob([body]).stream(),
+      duplex: "half",
+    }),
+  );
+  await until("all are at the gateway", () => gateway.calls.length === 40);
+  release();
+  t.strictSame(
+    (await Promise.all(asking)).map(({ status }) => status),
+    Array(40).fill(200),
+  );
+});

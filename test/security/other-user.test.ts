@@ -3,6 +3,7 @@ import { once } from "node:events";
 import t, { type Test } from "tap";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
+import { until } from "../doubles/until.ts";
 
 /** What another user of this machine can try over loopback. */
 const OTHER_USER = 54_321;
@@ -75,4 +76,32 @@ t.test("of another user's connections all but a few are cut, and those are told 
   t.match(answer, /x-keybearer-refusal: other-user/i);
   const headers = { authorization: `Bearer ${one.token}` };
   t.equal((await fetch(`${one.url}/v1/models`, { headers })).status, 200);
+});
+
+t.test("connections that are closed before they are looked up are cut here as well", { skip }, async (t) => {
+  const gateway = await startRawGateway(t, (call) => call.ok());
+  const one = await startWithOneTool(t, gateway.origin, { gateway: ["websockets: true"] });
+  // More than the places there are. An upgrade leaves Node's server, which then looks after it no more.
+  const code = `
+    import { connect } from "node:net";
+    import { once } from "node:events";
+    const [port, host] = process.argv.slice(1);
+    const head = "GET /v1/realtime HTTP/1.1\\r\\nhost: " + host + "\\r\\nconnection: upgrade\\r\\nupgrade: websocket\\r\\n" +
+      "sec-websocket-version: 13\\r\\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n\\r\\n";
+    for (let n = 0; n < 700; n += 1) {
+      const socket = connect(Number(port), "127.0.0.1");
+      socket.on("error", () => {});
+      await once(socket, "connect");
+      socket.write(head, () => socket.destroy());
+      await once(socket, "close");
+    }`;
+  await asOtherUser(t, code, String(one.port), one.host);
+  const headers = { authorization: `Bearer ${one.token}` };
+  // Those that are still being looked up have their places until then.
+  await until("there are places again", () =>
+    fetch(`${one.url}/v1/models`, { headers }).then(
+      ({ status }) => status === 200,
+      () => false,
+    ),
+  );
 });

@@ -46,6 +46,7 @@ t.test("with what can reveal or redirect a key in the environment, it does not s
     [{ NODE_OPTIONS: `--require "${empty}"` }, "NODE_OPTIONS holds --require,"],
     [{ NODE_OPTIONS: `-r ${empty}` }, "NODE_OPTIONS holds -r,"],
     [{ NODE_OPTIONS: `--max-old-space-size=512 --import ${empty}` }, "NODE_OPTIONS holds --import,"],
+    [{ NODE_OPTIONS: `"\\--require" ${empty}` }, "NODE_OPTIONS holds a backslash,"],
     [{ NODE_OPTIONS: "--heapsnapshot-signal=SIGUSR2" }, "NODE_OPTIONS holds --heapsnapshot-signal,"],
     [{ NODE_OPTIONS: "--report_on_signal" }, "NODE_OPTIONS holds --report_on_signal,"],
     [{ NODE_OPTIONS: "--diagnostic-dir=/tmp" }, "NODE_OPTIONS holds --diagnostic-dir,"],

@@ -105,6 +105,10 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     t.same(early, []);
     const expected = { ActiveState: "active", SubState: "running", Type: "notify", UnitFileState: "enabled" };
     t.match(await show(...Object.keys(expected), "StatusText"), { ...expected, StatusText: /serving/ });
+    t.match(await show("MemoryHigh", "MemoryMax"), {
+      MemoryHigh: String(1024 ** 3),
+      MemoryMax: String(1536 * 1024 ** 2),
+    });
     t.equal((await ask()).status, 200);
     t.same(gateway.keys, [`Bearer ${key}`], "its key came from where the unit lets it read");
     t.notOk((await show("Environment")).Environment?.includes("NODE_OPTIONS"));
