@@ -66,7 +66,13 @@ export const COLUMNS: readonly Column[] = [
   internal("counted_microdollars", "integer"),
 ];
 
-const SQL_TYPES = { text: "TEXT", integer: "INTEGER", real: "REAL", boolean: "INTEGER", json: "TEXT" } as const;
+const SQL_TYPES = {
+  text: "TEXT",
+  integer: "INTEGER",
+  real: "REAL",
+  boolean: "INTEGER",
+  json: "TEXT",
+} as const;
 
 /** The columns of `CREATE TABLE records`, without its key. */
 export const COLUMN_DEFINITIONS: string = COLUMNS.map(

@@ -202,3 +202,26 @@ export function plainPath(endpoint: string): string {
   }
   return path.replace(/\/{2,}/g, "/").replace(/\/$/, "");
 }
+
+/** It asked for something that is billed, and reached a gateway, or may have. */
+export function mayHaveArrived(record: Costing): boolean {
+  const { status, end, refusal } = record;
+  // What a WebSocket carries is not read.
+  const billable = meteringOf(record.method, record.endpoint) !== null || status === 101;
+  if (!billable || end === "refused" || refusal === "gateway-unreachable") return false;
+  // The client left before anything was sent.
+  return end !== "client-left" || record.bytes_in > 0 || record.first_byte_at !== null;
+}
+
+/** The same, and the gateway did not refuse it. */
+export function mayCost(record: Costing): boolean {
+  const { status, refusal } = record;
+  // A status beside a refusal of ours is ours: nobody knows what the gateway did.
+  return mayHaveArrived(record) && (refusal !== null || status === null || status < 400);
+}
+
+/** What tells whether a request may have cost something. */
+export type Costing = Pick<
+  UsageRecord,
+  "method" | "endpoint" | "status" | "end" | "refusal" | "bytes_in" | "first_byte_at"
+>;

@@ -1,6 +1,6 @@
 import type { Period } from "../../config/shape.ts";
 import { recordOfFields, wholeNumber } from "../columns.ts";
-import type { Opening, UsageRecord } from "../record.ts";
+import type { UsageRecord } from "../record.ts";
 
 /*
  * The lines of the journal. Each is one JSON object on one line; docs/usage-log.md describes them for other programs.
@@ -8,9 +8,10 @@ import type { Opening, UsageRecord } from "../record.ts";
  * changes nothing.
  */
 
-/** Written before the request's first byte goes to the gateway. */
-export interface OpenLine extends Opening {
+/** Written before the request's first byte goes to the gateway: of the record, the fields of an Opening. */
+export interface OpenLine extends UsageRecord {
   readonly kind: "open";
+  readonly end: null;
 }
 
 /** Written when the head of the gateway's response arrives: after a crash, the ids still name the request. */
@@ -182,8 +183,8 @@ export function parseLine(text: string): Line | null {
 function recordLine(kind: "open" | "close", fields: Record<string, unknown>): Line | null {
   if (typeof fields.id !== "string" || fields.id === "" || typeof fields.started_at !== "number") return null;
   const record = recordOfFields(fields);
-  if (kind === "open") return { ...record, kind, end: null };
-  return record.end === null ? null : { ...record, kind };
+  if (kind === "open") return Object.assign(record, { kind, end: null });
+  return record.end === null ? null : Object.assign(record, { kind });
 }
 
 function aboutRecord(kind: "head" | "amend", fields: Record<string, unknown>): Line | null {
@@ -271,7 +272,9 @@ function windowOf(fields: Record<string, unknown>): CarriedWindow[] {
 function carriedRequest(fields: Record<string, unknown>): CarriedRequest[] {
   const { id, admitted_at } = fields;
   if (typeof id !== "string" || typeof admitted_at !== "number") return [];
-  return [{ id, admitted_at, tokens: wholeNumber(fields.tokens) ?? 0, spend: wholeNumber(fields.spend) ?? 0 }];
+  return [
+    { id, admitted_at, tokens: wholeNumber(fields.tokens) ?? 0, spend: wholeNumber(fields.spend) ?? 0 },
+  ];
 }
 
 function objectOf(value: unknown): Record<string, unknown> {

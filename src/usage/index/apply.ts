@@ -1,0 +1,236 @@
+import type Database from "libsql";
+import { COLUMN_NAMES, COLUMNS, recordOfRow, rowOfRecord } from "../columns.ts";
+import { AMENDED, type AmendLine, type Line, parseLine } from "../journal/lines.ts";
+import type { UsageRecord } from "../record.ts";
+import {
+  addRecord,
+  addToBucket,
+  emptyRollup,
+  histogramText,
+  parseHistogram,
+  type Rollup,
+  SERIES,
+  SUMS,
+} from "../rollups.ts";
+
+/** Where the index stands in the journal: everything before it is applied. */
+export interface Position {
+  readonly day: string;
+  readonly offset: number;
+  /** The file has ended, and a newer one follows. */
+  readonly passed: boolean;
+  /** Of the file, so that another one in its place is read from its beginning. */
+  readonly identity: string;
+}
+
+/**
+ * position: see Position · damaged_lines: how many lines could not be read, of all that were applied · kept_from: when
+ * the oldest day of the journal begins · folder: the identity of the journal's folder.
+ */
+export type MetaName = "position" | "damaged_lines" | "kept_from" | "folder";
+
+/** A record as a batch leaves it, and as the index has it. */
+interface Entry {
+  readonly stored: UsageRecord | null;
+  record: UsageRecord;
+  day: string;
+}
+
+/**
+ * Applies journal lines to an open index, inside the caller's transaction. Lines apply by id and say how things are, so
+ * reading some twice changes nothing. Within a batch a record is written once, however many lines tell of it.
+ */
+export class IndexWriter {
+  readonly #db: Database.Database;
+  readonly #read: Database.Statement;
+  readonly #write: Database.Statement;
+  readonly #readRollup: Database.Statement;
+  readonly #writeRollup: Database.Statement;
+  readonly #readEarlyAmend: Database.Statement;
+  readonly #writeEarlyAmend: Database.Statement;
+  readonly #dropEarlyAmend: Database.Statement;
+  readonly #writeAck: Database.Statement;
+  readonly #writeHeldKey: Database.Statement;
+  readonly #readMeta: Database.Statement;
+  readonly #writeMeta: Database.Statement;
+
+  constructor(db: Database.Database) {
+    this.#db = db;
+    this.#read = db.prepare(`SELECT ${COLUMN_NAMES}, day FROM usage.records WHERE id = ?`).raw();
+    this.#write = db.prepare(
+      `INSERT OR REPLACE INTO usage.records (${COLUMN_NAMES}, day) VALUES (${marks(COLUMNS.length + 1)})`,
+    );
+    const series = SERIES.map((name) => `"${name}"`);
+    this.#readRollup = db
+      .prepare(
+        `SELECT ${SUMS.join(", ")}, first_bytes FROM usage.rollups
+         WHERE quarter = ? AND ${series.map((name) => `${name} = ?`).join(" AND ")}`,
+      )
+      .raw();
+    this.#writeRollup = db.prepare(
+      `INSERT OR REPLACE INTO usage.rollups (quarter, ${series.join(", ")}, ${SUMS.join(", ")}, first_bytes)
+       VALUES (${marks(1 + SERIES.length + SUMS.length + 1)})`,
+    );
+    this.#readEarlyAmend = db.prepare("SELECT line FROM usage.early_amends WHERE id = ?").raw();
+    this.#writeEarlyAmend = db.prepare("INSERT OR REPLACE INTO usage.early_amends (id, line) VALUES (?, ?)");
+    this.#dropEarlyAmend = db.prepare("DELETE FROM usage.early_amends WHERE id = ?");
+    this.#writeAck = db.prepare("INSERT OR REPLACE INTO usage.acks (gateway, row, at) VALUES (?, ?, ?)");
+    this.#writeHeldKey = db.prepare(
+      "INSERT OR REPLACE INTO usage.held_keys (gateway, key, tool, since, until) VALUES (?, ?, ?, ?, ?)",
+    );
+    this.#readMeta = db.prepare("SELECT value FROM usage.meta WHERE name = ?").raw();
+    this.#writeMeta = db.prepare("INSERT OR REPLACE INTO usage.meta (name, value) VALUES (?, ?)");
+  }
+
+  /** Returns how many of the lines are damaged. */
+  apply(texts: readonly string[], day: string): number {
+    let damaged = 0;
+    const batch = new Map<string, Entry>();
+    for (const text of texts) {
+      const line = parseLine(text);
+      if (line === null) damaged += 1;
+      else this.#applyLine(line, day, batch);
+    }
+    const rollups = new Rollups();
+    for (const { stored, record, day } of batch.values()) {
+      this.#write.run([...rowOfRecord(record), day]);
+      rollups.change(stored, record);
+    }
+    for (const rollup of rollups.all()) this.#addRollup(rollup);
+    return damaged;
+  }
+
+  /** Removes the records of all days before this one, as if their lines had never been. Returns how many. */
+  removeBefore(day: string): number {
+    const gone = this.#db.prepare(`SELECT ${COLUMN_NAMES} FROM usage.records WHERE day < ?`).raw().all(day);
+    const rollups = new Rollups();
+    for (const row of gone) rollups.change(recordOfRow(row), null);
+    for (const rollup of rollups.all()) this.#addRollup(rollup);
+    this.#db.prepare("DELETE FROM usage.records WHERE day < ?").run(day);
+    this.#db.exec("DELETE FROM usage.rollups WHERE requests = 0");
+    return gone.length;
+  }
+
+  position(): Position | null {
+    const text = this.meta("position");
+    return text === null ? null : JSON.parse(text);
+  }
+
+  setPosition(position: Position): void {
+    this.setMeta("position", JSON.stringify(position));
+  }
+
+  meta(name: MetaName): string | null {
+    const row = this.#readMeta.get(name) as [string] | undefined;
+    return row?.[0] ?? null;
+  }
+
+  setMeta(name: MetaName, value: string): void {
+    this.#writeMeta.run(name, value);
+  }
+
+  #applyLine(line: Line, day: string, batch: Map<string, Entry>): void {
+    switch (line.kind) {
+      case "open": {
+        const entry = this.#find(line.id, batch);
+        if (entry === null) batch.set(line.id, { stored: null, record: line, day });
+        else if (entry.record.end === null) entry.day = day;
+        return;
+      }
+      case "head": {
+        const entry = this.#find(line.id, batch);
+        if (entry === null || entry.record.end !== null || entry.record.status !== null) return;
+        const { status, first_byte_at, gateway_ids } = line;
+        entry.record = { ...entry.record, status, first_byte_at, gateway_ids };
+        return;
+      }
+      case "close": {
+        const entry = this.#find(line.id, batch);
+        // A finished record does not change.
+        if (entry !== null && entry.record.end !== null) return;
+        const amend = this.#takeEarlyAmend(line.id);
+        const record = amend === null ? line : amended(line, amend);
+        batch.set(line.id, { stored: entry?.stored ?? null, record, day });
+        return;
+      }
+      case "amend": {
+        const entry = this.#find(line.id, batch);
+        if (entry === null || entry.record.end === null) this.#keepEarlyAmend(line);
+        else entry.record = amended(entry.record, line);
+        return;
+      }
+      case "ack":
+        this.#writeAck.run(line.gateway, line.row, line.at);
+        return;
+      case "key-held":
+        this.#writeHeldKey.run(line.gateway, line.key, line.tool, line.since, line.until);
+        return;
+      case "lift":
+      case "carry":
+        // Only the limits need them.
+        return;
+    }
+  }
+
+  #find(id: string, batch: Map<string, Entry>): Entry | null {
+    const known = batch.get(id);
+    if (known !== undefined) return known;
+    const row = this.#read.get(id) as unknown[] | undefined;
+    if (row === undefined) return null;
+    const stored = recordOfRow(row);
+    const entry = { stored, record: stored, day: String(row[COLUMNS.length]) };
+    batch.set(id, entry);
+    return entry;
+  }
+
+  #keepEarlyAmend(line: AmendLine): void {
+    this.#writeEarlyAmend.run(line.id, JSON.stringify(line));
+  }
+
+  #takeEarlyAmend(id: string): AmendLine | null {
+    const row = this.#readEarlyAmend.get(id) as [string] | undefined;
+    if (row === undefined) return null;
+    this.#dropEarlyAmend.run(id);
+    return JSON.parse(row[0]);
+  }
+
+  #addRollup(added: Rollup): void {
+    const place = [added.quarter, ...SERIES.map((name) => added[name])];
+    const row = this.#readRollup.get(place) as unknown[] | undefined;
+    const sums = SUMS.map((name, at) => Number(row?.[at] ?? 0) + added.sums[name]);
+    const histogram = parseHistogram(String(row?.[SUMS.length] ?? ""));
+    for (const [bucket, count] of added.firstBytes) addToBucket(histogram, bucket, count);
+    this.#writeRollup.run([...place, ...sums, histogramText(histogram)]);
+  }
+}
+
+/** What a batch adds to the rollups, so that each of them is written once. */
+class Rollups {
+  readonly #rollups = new Map<string, Rollup>();
+
+  change(before: UsageRecord | null, after: UsageRecord | null): void {
+    if (before !== null && before.end !== null) this.#add(before, -1);
+    if (after !== null && after.end !== null) this.#add(after, 1);
+  }
+
+  all(): Iterable<Rollup> {
+    return this.#rollups.values();
+  }
+
+  #add(record: UsageRecord, times: 1 | -1): void {
+    const empty = emptyRollup(record);
+    const name = JSON.stringify([empty.quarter, ...SERIES.map((part) => empty[part])]);
+    const rollup = this.#rollups.get(name) ?? empty;
+    addRecord(rollup, record, times);
+    this.#rollups.set(name, rollup);
+  }
+}
+
+function amended(record: UsageRecord, line: AmendLine): UsageRecord {
+  const fields = Object.fromEntries(AMENDED.map((name) => [name, line[name]]));
+  return { ...record, ...fields };
+}
+
+function marks(count: number): string {
+  return Array(count).fill("?").join(", ");
+}

@@ -1,0 +1,206 @@
+import { chmodSync, closeSync, fchmodSync, openSync, rmSync, statSync } from "node:fs";
+import Database from "libsql";
+import { reason } from "../../reason.ts";
+import { COLUMN_DEFINITIONS } from "../columns.ts";
+import { SERIES, SUMS } from "../rollups.ts";
+
+/** Of the tables below. An index of another version is rebuilt. */
+const VERSION = 1;
+/** "kbix" in SQLite's header: tells an index from another program's database. */
+const APPLICATION_ID = 0x6b626978;
+
+/**
+ * records: one row per request. `day` is the journal file of the line that opened or closed it, so that retention removes
+ * the same rows a rebuild would leave out.
+ * rollups: the finished records, added up by quarter hour.
+ * early_amends: amend lines that came before their record.
+ * acks, held_keys: what the mirror keeps in the journal.
+ * meta: the position in the journal, and how many damaged lines were skipped before it.
+ */
+const SCHEMA = `
+  CREATE TABLE usage.records (${COLUMN_DEFINITIONS}, day TEXT NOT NULL, PRIMARY KEY (id)) STRICT, WITHOUT ROWID;
+  CREATE INDEX usage.records_in_flight ON records (id) WHERE "end" IS NULL;
+  CREATE INDEX usage.records_by_gateway ON records (gateway, started_at, ended_at, "end") WHERE "end" IS NOT NULL;
+  CREATE TABLE usage.rollups (
+    quarter INTEGER NOT NULL,
+    ${SERIES.map((name) => `"${name}" TEXT NOT NULL`).join(", ")},
+    ${SUMS.map((name) => `${name} INTEGER NOT NULL`).join(", ")},
+    first_bytes TEXT NOT NULL,
+    PRIMARY KEY (quarter, ${SERIES.map((name) => `"${name}"`).join(", ")})
+  ) STRICT, WITHOUT ROWID;
+  CREATE TABLE usage.early_amends (id TEXT PRIMARY KEY, line TEXT NOT NULL) STRICT, WITHOUT ROWID;
+  CREATE TABLE usage.acks (
+    gateway TEXT NOT NULL, row TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (gateway, row)
+  ) STRICT, WITHOUT ROWID;
+  CREATE TABLE usage.held_keys (
+    gateway TEXT NOT NULL, key TEXT NOT NULL, tool TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER,
+    PRIMARY KEY (gateway, key, tool)
+  ) STRICT, WITHOUT ROWID;
+  CREATE TABLE usage.meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+  PRAGMA usage.application_id = ${APPLICATION_ID};
+  PRAGMA usage.user_version = ${VERSION};
+`;
+
+/** A database attached as `usage` to one in memory. */
+export interface Connection {
+  readonly db: Database.Database;
+  /** Closes at once and never throws. The last writer to close also removes the WAL. */
+  close(): void;
+}
+
+/** Why an index cannot be used. missing, outdated, corrupt: rebuild it. busy, disk: try again later. */
+export type IndexFaultKind = "missing" | "outdated" | "corrupt" | "busy" | "disk";
+
+export class IndexFault extends Error {
+  readonly kind: IndexFaultKind;
+
+  constructor(kind: IndexFaultKind, message: string) {
+    super(message);
+    this.name = "IndexFault";
+    this.kind = kind;
+  }
+}
+
+/** Opens the index to write to it. Throws an IndexFault. */
+export function openIndex(file: string): Connection {
+  const connection = attach(file, "rw", 0);
+  try {
+    checkVersion(connection.db);
+    connection.db.exec("PRAGMA usage.synchronous = normal; PRAGMA usage.journal_size_limit = 20000000");
+    return connection;
+  } catch (error) {
+    connection.close();
+    throw indexFault(error);
+  }
+}
+
+/** Opens it to read; `patience` is how long, in milliseconds, this thread may wait for a lock. Throws an IndexFault. */
+export function openIndexForReading(file: string, patience = 1000): Connection {
+  const connection = attach(file, "ro", patience);
+  try {
+    connection.db.exec("PRAGMA query_only = on");
+    checkVersion(connection.db);
+    return connection;
+  } catch (error) {
+    connection.close();
+    throw indexFault(error);
+  }
+}
+
+/** Puts an empty index in the place of whatever is there. */
+export function createIndex(file: string): Connection {
+  try {
+    removeIndex(file);
+    // The WAL takes its mode from the file, so the file's must be right before SQLite opens it.
+    const descriptor = openSync(file, "wx", 0o600);
+    fchmodSync(descriptor, 0o600);
+    closeSync(descriptor);
+  } catch (error) {
+    throw new IndexFault("disk", reason(error));
+  }
+  const connection = attach(file, "rw", 0);
+  try {
+    connection.db.exec("PRAGMA usage.journal_mode = wal");
+    connection.db.exec(`BEGIN IMMEDIATE; ${SCHEMA} COMMIT`);
+    connection.db.exec("PRAGMA usage.synchronous = normal; PRAGMA usage.journal_size_limit = 20000000");
+    return connection;
+  } catch (error) {
+    connection.close();
+    throw indexFault(error);
+  }
+}
+
+/** The index and what SQLite puts beside it. */
+export const INDEX_SUFFIXES = ["", "-wal", "-shm", "-journal"] as const;
+
+function removeIndex(file: string): void {
+  for (const suffix of INDEX_SUFFIXES) rmSync(file + suffix, { force: true, recursive: true });
+}
+
+/** Reads the whole file; null: it is sound. */
+export function findDamage(db: Database.Database): string | null {
+  const [found] = db.prepare("PRAGMA usage.quick_check(1)").raw().get() as [string];
+  return found === "ok" ? null : (found.split("\n", 1)[0] ?? found);
+}
+
+/** All or nothing. (libsql's transaction() loses the first error when the rollback fails, too.) */
+export function transact<T>(db: Database.Database, work: () => T): T {
+  db.exec("BEGIN IMMEDIATE");
+  try {
+    const result = work();
+    db.exec("COMMIT");
+    return result;
+  } catch (error) {
+    rollBack(db);
+    throw error;
+  }
+}
+
+function rollBack(db: Database.Database): void {
+  try {
+    // After a full disk SQLite may have rolled back by itself.
+    if (db.inTransaction) db.exec("ROLLBACK");
+  } catch {
+    // The first error says what happened; the caller closes the connection.
+  }
+}
+
+/**
+ * The file is attached to a database in memory, because libsql closes a connection only once its last statement was
+ * garbage-collected, and keeps its locks until then. DETACH closes at once.
+ */
+function attach(file: string, mode: "rw" | "ro", patience: number): Connection {
+  const found = statSync(file, { throwIfNoEntry: false });
+  if (found === undefined) throw new IndexFault("missing", `there is no ${file}`);
+  // SQLite would wait forever on a pipe.
+  if (!found.isFile()) throw new IndexFault("corrupt", `${file} is not a file`);
+  if (mode === "rw" && (found.mode & 0o077) !== 0) chmodSync(file, 0o600);
+  const db = new Database(":memory:", { timeout: patience });
+  const connection = {
+    db,
+    close() {
+      if (!db.open) return;
+      rollBack(db);
+      try {
+        db.exec("DETACH usage");
+      } catch {
+        // It was never attached, or its disk is gone.
+      }
+      db.close();
+    },
+  };
+  try {
+    const address = `file:${file.replace(/[%?#]/g, encodeURIComponent)}?mode=${mode}`;
+    db.exec(`ATTACH '${address.replaceAll("'", "''")}' AS usage`);
+    return connection;
+  } catch (error) {
+    connection.close();
+    throw indexFault(error);
+  }
+}
+
+function checkVersion(db: Database.Database): void {
+  const [application] = db.prepare("PRAGMA usage.application_id").raw().get() as [number];
+  const [version] = db.prepare("PRAGMA usage.user_version").raw().get() as [number];
+  if (application !== APPLICATION_ID || version !== VERSION)
+    throw new IndexFault("outdated", "it is from another version of keybearer");
+}
+
+/** SQLite's primary result codes. */
+const BUSY = [5, 6, 15];
+const CORRUPT = [11, 26];
+/** A page is missing at the end of the file. SQLite calls that an I/O error. */
+const SHORT_READ = 522;
+
+/** What a failure of SQLite means for the index. Anything else is a bug and stays as it is. */
+export function indexFault(error: unknown): unknown {
+  if (error instanceof IndexFault) return error;
+  const { rawCode, code } = error as { rawCode?: unknown; code?: unknown };
+  if (typeof rawCode !== "number" || typeof code !== "string" || !code.startsWith("SQLITE")) return error;
+  const primary = rawCode & 0xff;
+  if (BUSY.includes(primary)) return new IndexFault("busy", "another program has locked it");
+  if (CORRUPT.includes(primary) || rawCode === SHORT_READ) return new IndexFault("corrupt", "it is damaged");
+  if (/^no such (?:table|column)/.test(reason(error)))
+    return new IndexFault("corrupt", "its tables are not ours");
+  return new IndexFault("disk", reason(error));
+}

@@ -1,0 +1,246 @@
+import { statSync } from "node:fs";
+import {
+  identityOf,
+  type JournalFile,
+  journalFiles,
+  readLines,
+  startOfDay,
+  statOf,
+} from "../journal/files.ts";
+import { IndexWriter, type Position } from "./apply.ts";
+import {
+  type Connection,
+  createIndex,
+  findDamage,
+  IndexFault,
+  indexFault,
+  openIndex,
+  transact,
+} from "./database.ts";
+
+/** How far the index is. */
+export interface Progress {
+  /** Of the journal, from 0 to 1. */
+  readonly share: number;
+  /** It was made anew since it was opened. */
+  readonly rebuilding: boolean;
+  /** Lines of the journal that could not be read. */
+  readonly damagedLines: number;
+  readonly position: Position | null;
+}
+
+export interface IndexOptions {
+  /** index.db */
+  readonly file: string;
+  /** The journal's. */
+  readonly folder: string;
+}
+
+/**
+ * The index as its one writer sees it: the worker thread, or a command while no daemon runs. It reads the journal
+ * itself. Each batch of lines is applied in one transaction together with the position behind it, so every line is applied
+ * once, wherever a crash comes.
+ */
+export class UsageIndex {
+  readonly #options: IndexOptions;
+  #connection: Connection | null = null;
+  #writer: IndexWriter | null = null;
+  /** Size and time of the file as this writer left it: if it is another now, somebody else wrote to it. */
+  #stamp: string | null;
+  #rebuilding = false;
+
+  /** `stamp`: what stamp() returned in an earlier run; null: the file is checked for damage first. */
+  constructor(options: IndexOptions, stamp: string | null) {
+    this.#options = options;
+    this.#stamp = stamp;
+  }
+
+  get stamp(): string | null {
+    return this.#stamp;
+  }
+
+  /**
+   * Applies what the journal has and the index has not, a batch at each step. Makes the index anew where it is missing,
+   * damaged or of another version. Throws an IndexFault (busy, disk) where it has to wait.
+   */
+  *catchUp(): Generator<void> {
+    try {
+      const writer = this.#open();
+      this.#removeOldDays(writer);
+      for (;;) {
+        const next = this.#next(writer.position());
+        if (next === null) return;
+        const { file, offset, finished } = next;
+        for (const { texts, end, last } of readLines(file, offset, finished)) {
+          const identity = statOf(file.path)?.identity ?? "";
+          const position = { day: file.day, offset: end, passed: last && finished, identity };
+          transact(this.#db(), () => {
+            const damaged = writer.apply(texts, file.day);
+            const before = Number(writer.meta("damaged_lines") ?? 0);
+            if (damaged > 0) writer.setMeta("damaged_lines", String(before + damaged));
+            writer.setPosition(position);
+          });
+          this.#stamp = stampOf(this.#options.file);
+          yield;
+        }
+        if (!finished) return;
+      }
+    } catch (error) {
+      throw this.#failed(error);
+    }
+  }
+
+  /** Everything from the beginning. */
+  *rebuild(): Generator<void> {
+    try {
+      this.#create();
+    } catch (error) {
+      throw this.#failed(error);
+    }
+    yield* this.catchUp();
+  }
+
+  progress(): Progress {
+    const position = this.#writer?.position() ?? null;
+    return {
+      share: shareOf(this.#options.folder, position),
+      rebuilding: this.#rebuilding,
+      damagedLines: Number(this.#writer?.meta("damaged_lines") ?? 0),
+      position,
+    };
+  }
+
+  close(): void {
+    this.#connection?.close();
+    this.#connection = null;
+    this.#writer = null;
+    this.#stamp = stampOf(this.#options.file);
+  }
+
+  #db() {
+    if (this.#connection === null) throw new Error("the index is not open");
+    return this.#connection.db;
+  }
+
+  #open(): IndexWriter {
+    const { file } = this.#options;
+    const isKnown = this.#stamp !== null && stampOf(file) === this.#stamp;
+    if (this.#writer !== null && isKnown) return this.#writer;
+    this.#connection?.close();
+    this.#connection = null;
+    try {
+      this.#use(openIndex(file));
+      const damage = isKnown ? null : findDamage(this.#db());
+      if (damage !== null) throw new IndexFault("corrupt", damage);
+      if (this.#writer?.meta("folder") !== folderIdentity(this.#options.folder))
+        throw new IndexFault("outdated", "it belongs to another journal");
+    } catch (error) {
+      const fault = indexFault(error);
+      const isUseless =
+        fault instanceof IndexFault && ["missing", "outdated", "corrupt"].includes(fault.kind);
+      if (!isUseless) throw fault;
+      this.#create();
+    }
+    return this.#writer as unknown as IndexWriter;
+  }
+
+  #create(): void {
+    this.#connection?.close();
+    this.#use(createIndex(this.#options.file));
+    this.#writer?.setMeta("folder", folderIdentity(this.#options.folder));
+    this.#rebuilding = true;
+    this.#stamp = stampOf(this.#options.file);
+  }
+
+  #use(connection: Connection): void {
+    this.#connection = connection;
+    this.#writer = new IndexWriter(connection.db);
+    this.#rebuilding = false;
+  }
+
+  #failed(error: unknown): unknown {
+    const fault = indexFault(error);
+    this.#connection?.close();
+    this.#connection = null;
+    this.#writer = null;
+    // Damage that shows only now is found again, and mended, by the next run.
+    this.#stamp = null;
+    return fault;
+  }
+
+  #removeOldDays(writer: IndexWriter): void {
+    const oldest = journalFiles(this.#options.folder)[0];
+    // No file at all is a folder that went missing, not a journal without days.
+    if (oldest === undefined) return;
+    const keptFrom = String(startOfDay(oldest.day));
+    if (writer.meta("kept_from") === keptFrom) return;
+    transact(this.#db(), () => {
+      writer.removeBefore(oldest.day);
+      writer.setMeta("kept_from", keptFrom);
+    });
+    this.#stamp = stampOf(this.#options.file);
+  }
+
+  /** Where to read on; null: there is nothing. */
+  #next(position: Position | null): NextLines | null {
+    const files = journalFiles(this.#options.folder);
+    const at = files.findIndex(({ day }) =>
+      position === null ? true : position.passed ? day > position.day : day >= position.day,
+    );
+    const file = files[at];
+    if (file === undefined) return null;
+    return { file, offset: offsetIn(file, position), finished: at < files.length - 1 };
+  }
+}
+
+interface NextLines {
+  readonly file: JournalFile;
+  readonly offset: number;
+  /** A newer file follows: nothing is appended to this one any more. */
+  readonly finished: boolean;
+}
+
+/** 0 where the file is not the one that was read, or was cut off before that place. */
+function offsetIn(file: JournalFile, position: Position | null): number {
+  if (position === null || position.day !== file.day) return 0;
+  if (file.gzipped) return position.offset;
+  const found = statOf(file.path);
+  return found?.identity === position.identity && found.size >= position.offset ? position.offset : 0;
+}
+
+/** How much of the journal is before a position, by the sizes of its files. */
+export function shareOf(folder: string, position: Position | null): number {
+  let done = 0;
+  let total = 0;
+  for (const file of journalFiles(folder)) {
+    const size = statOf(file.path)?.size ?? 0;
+    total += size;
+    if (position === null) continue;
+    if (file.day < position.day || (file.day === position.day && position.passed)) done += size;
+    else if (file.day === position.day) done += Math.min(size, position.offset);
+  }
+  return total === 0 ? 1 : done / total;
+}
+
+/** Journal bytes the index has not seen yet. 0: it is current. */
+export function bytesBehind(folder: string, position: Position | null): number {
+  let behind = 0;
+  for (const file of journalFiles(folder)) {
+    const size = statOf(file.path)?.size ?? 0;
+    if (position === null || file.day > position.day) behind += size;
+    else if (file.day === position.day && !position.passed && !file.gzipped)
+      behind += Math.max(0, size - position.offset);
+  }
+  return behind;
+}
+
+/** Changes whenever the file is written to, or another one takes its place. */
+function stampOf(file: string): string | null {
+  const found = statSync(file, { throwIfNoEntry: false });
+  return found === undefined ? null : [found.dev, found.ino, found.size, found.mtimeMs].join(" ");
+}
+
+function folderIdentity(folder: string): string {
+  const found = statSync(folder, { throwIfNoEntry: false });
+  return found === undefined ? "" : identityOf(found);
+}

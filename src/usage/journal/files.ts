@@ -1,0 +1,124 @@
+import { closeSync, fstatSync, openSync, readdirSync, readFileSync, readSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { gunzipSync } from "node:zlib";
+
+/** 2026-11-16: the UTC day that names a file of the journal. */
+export function dayOf(time: number): string {
+  return new Date(time).toISOString().slice(0, 10);
+}
+
+/** When the day begins, milliseconds UTC. */
+export function startOfDay(day: string): number {
+  return Date.parse(`${day}T00:00:00.000Z`);
+}
+
+export interface JournalFile {
+  readonly day: string;
+  readonly path: string;
+  readonly gzipped: boolean;
+}
+
+const NAME = /^(\d{4}-\d\d-\d\d)\.jsonl(\.gz)?$/;
+
+/** The files of a journal, oldest first. Where a day is there both plain and gzipped, the plain file counts. */
+export function journalFiles(folder: string): JournalFile[] {
+  const files = new Map<string, JournalFile>();
+  for (const name of namesIn(folder)) {
+    const [, day, gzipped] = NAME.exec(name) ?? [];
+    if (day === undefined || Number.isNaN(startOfDay(day))) continue;
+    if (gzipped !== undefined && files.has(day)) continue;
+    files.set(day, { day, path: join(folder, name), gzipped: gzipped !== undefined });
+  }
+  return [...files.values()].sort((a, b) => (a.day < b.day ? -1 : 1));
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    throw error;
+  }
+}
+
+/** Tells a file from another one that is put in its place. */
+export function identityOf({ dev, ino }: { readonly dev: number; readonly ino: number }): string {
+  return `${dev}:${ino}`;
+}
+
+/** A part of a file: whole lines, and where they end. */
+export interface Lines {
+  readonly texts: readonly string[];
+  /** The offset after the last of them, in the plain file. */
+  readonly end: number;
+  /** Nothing follows in this file now. */
+  readonly last: boolean;
+}
+
+/** Bytes read at a time: about a thousand lines. */
+const CHUNK_BYTES = 1024 * 1024;
+const NEWLINE = 0x0a;
+
+/**
+ * Reads lines from an offset on, a chunk at a time. `finished`: nothing is appended to this file any more, so what stands
+ * behind its last line break was cut off, and is returned as a line for the reader to count.
+ */
+export function* readLines(file: JournalFile, offset: number, finished: boolean): Generator<Lines> {
+  if (file.gzipped) {
+    yield* linesOf(gunzipSync(readFileSync(file.path)), offset);
+    return;
+  }
+  const descriptor = openSync(file.path, "r");
+  try {
+    yield* plainLines(descriptor, offset, finished);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function* plainLines(descriptor: number, offset: number, finished: boolean): Generator<Lines> {
+  let position = offset;
+  let size = CHUNK_BYTES;
+  for (;;) {
+    const buffer = Buffer.allocUnsafe(size);
+    const length = readSync(descriptor, buffer, 0, size, position);
+    const atEnd = length < size;
+    const lineEnd = buffer.subarray(0, length).lastIndexOf(NEWLINE) + 1;
+    if (lineEnd === 0 && !atEnd) {
+      // A line longer than the buffer.
+      size *= 2;
+      continue;
+    }
+    const end = atEnd && finished ? length : lineEnd;
+    position += end;
+    if (end > 0 || atEnd) yield { texts: splitLines(buffer.subarray(0, end)), end: position, last: atEnd };
+    if (atEnd) return;
+    size = CHUNK_BYTES;
+  }
+}
+
+function* linesOf(content: Buffer, offset: number): Generator<Lines> {
+  let position = offset;
+  while (position < content.length) {
+    const lineEnd = content.indexOf(NEWLINE, Math.min(position + CHUNK_BYTES, content.length - 1)) + 1;
+    const end = lineEnd === 0 ? content.length : lineEnd;
+    yield { texts: splitLines(content.subarray(position, end)), end, last: end === content.length };
+    position = end;
+  }
+  if (offset >= content.length) yield { texts: [], end: offset, last: true };
+}
+
+function splitLines(bytes: Buffer): string[] {
+  const texts = bytes.toString("utf8").split("\n");
+  return texts.filter((text) => text !== "");
+}
+
+/** How large a plain file is and whether it is still the one with this identity; null: it is not there. */
+export function statOf(path: string): { readonly size: number; readonly identity: string } | null {
+  const found = statSync(path, { throwIfNoEntry: false });
+  return found === undefined ? null : { size: found.size, identity: identityOf(found) };
+}
+
+export function identityOfDescriptor(descriptor: number): string {
+  return identityOf(fstatSync(descriptor));
+}

@@ -1,0 +1,161 @@
+import { mayCost, type UsageRecord } from "./record.ts";
+
+/** A quarter of an hour: every time zone is a multiple of that away from UTC. */
+export const QUARTER_MS = 900_000;
+
+/** The quarter hours since 1970 at a time. */
+export function quarterOf(time: number): number {
+  return Math.floor(time / QUARTER_MS);
+}
+
+/** What is added up, in the order of the table's columns. */
+export const SUMS = [
+  "requests",
+  "refused",
+  "failed",
+  "client_left",
+  "interrupted",
+  "unmetered",
+  "unpriced",
+  "input_tokens",
+  "cache_read_tokens",
+  "cache_write_tokens",
+  "output_tokens",
+  "reasoning_tokens",
+  "list_microdollars",
+  "cost_microdollars",
+  "billed_microdollars",
+  "billed_requests",
+] as const;
+
+export type Sums = Record<(typeof SUMS)[number], number>;
+
+/** What sums are kept apart by. An empty text stands for null: a primary key has no nulls. */
+export interface Series {
+  readonly tool: string;
+  readonly gateway: string;
+  readonly group: string;
+  readonly key: string;
+  readonly model: string;
+}
+
+export const SERIES = [
+  "tool",
+  "gateway",
+  "group",
+  "key",
+  "model",
+] as const satisfies readonly (keyof Series)[];
+
+/** The finished records of one series in one quarter hour, added up. */
+export interface Rollup extends Series {
+  readonly quarter: number;
+  readonly sums: Sums;
+  readonly firstBytes: Histogram;
+}
+
+/** The rollup a finished record belongs to, with nothing in it. */
+export function emptyRollup(record: UsageRecord): Rollup {
+  return {
+    quarter: quarterOf(record.started_at),
+    tool: record.tool ?? "",
+    gateway: record.gateway ?? "",
+    group: record.group ?? "",
+    key: record.key ?? "",
+    model: record.model ?? record.model_answered ?? "",
+    sums: emptySums(),
+    firstBytes: new Map(),
+  };
+}
+
+/** What one record adds up to. */
+export function rollupOf(record: UsageRecord): Rollup {
+  const rollup = emptyRollup(record);
+  addRecord(rollup, record, 1);
+  return rollup;
+}
+
+/** Adds a finished record; `times` -1 takes it out again. */
+export function addRecord({ sums, firstBytes }: Rollup, record: UsageRecord, times: 1 | -1): void {
+  const { end, status } = record;
+  const metered = record.input_tokens !== null && record.output_tokens !== null;
+  sums.requests += times;
+  if (end === "refused") sums.refused += times;
+  if (end === "gateway-failed" || (end === "complete" && status !== null && status >= 400))
+    sums.failed += times;
+  if (end === "client-left") sums.client_left += times;
+  if (end === "interrupted") sums.interrupted += times;
+  if (!metered && mayCost(record)) sums.unmetered += times;
+  if (metered && record.list_microdollars === null) sums.unpriced += times;
+  sums.input_tokens += (record.input_tokens ?? 0) * times;
+  sums.cache_read_tokens += (record.cache_read_tokens ?? 0) * times;
+  sums.cache_write_tokens += (record.cache_write_tokens ?? 0) * times;
+  sums.output_tokens += (record.output_tokens ?? 0) * times;
+  sums.reasoning_tokens += (record.reasoning_tokens ?? 0) * times;
+  sums.list_microdollars += (record.list_microdollars ?? 0) * times;
+  sums.cost_microdollars += (record.cost_microdollars ?? 0) * times;
+  sums.billed_microdollars += (record.billed_microdollars ?? 0) * times;
+  if (record.billed_microdollars !== null) sums.billed_requests += times;
+  if (record.first_byte_at !== null)
+    addToBucket(firstBytes, bucketOf(record.first_byte_at - record.started_at), times);
+}
+
+export function emptySums(): Sums {
+  return {
+    requests: 0,
+    refused: 0,
+    failed: 0,
+    client_left: 0,
+    interrupted: 0,
+    unmetered: 0,
+    unpriced: 0,
+    input_tokens: 0,
+    cache_read_tokens: 0,
+    cache_write_tokens: 0,
+    output_tokens: 0,
+    reasoning_tokens: 0,
+    list_microdollars: 0,
+    cost_microdollars: 0,
+    billed_microdollars: 0,
+    billed_requests: 0,
+  };
+}
+
+/**
+ * How long first bytes took: a count per bucket. Buckets are 5 % apart, which is exact enough for a percentile. Stored as
+ * text, `bucket:count bucket:count …`, smallest first.
+ */
+export type Histogram = Map<number, number>;
+
+const BUCKET_STEP = Math.log(1.05);
+/** Longer than a day counts as a day: a wrong clock must not make more buckets. */
+const MAX_FIRST_BYTE_MS = 86_400_000;
+
+export function bucketOf(milliseconds: number): number {
+  if (!(milliseconds >= 1)) return 0;
+  return 1 + Math.round(Math.log(Math.min(milliseconds, MAX_FIRST_BYTE_MS)) / BUCKET_STEP);
+}
+
+/** The middle of a bucket. */
+export function millisecondsOf(bucket: number): number {
+  return bucket <= 0 ? 0 : Math.exp((bucket - 1) * BUCKET_STEP);
+}
+
+export function parseHistogram(text: string): Histogram {
+  const histogram: Histogram = new Map();
+  for (const [, bucket, count] of text.matchAll(/(\d{1,4}):(\d{1,15})/g))
+    addToBucket(histogram, Number(bucket), Number(count));
+  return histogram;
+}
+
+export function histogramText(histogram: Histogram): string {
+  return [...histogram]
+    .filter(([, count]) => count > 0)
+    .sort(([a], [b]) => a - b)
+    .map(([bucket, count]) => `${bucket}:${count}`)
+    .join(" ");
+}
+
+export function addToBucket(histogram: Histogram, bucket: number, count: number): void {
+  histogram.set(bucket, (histogram.get(bucket) ?? 0) + count);
+}
