@@ -88,7 +88,7 @@ async function buildProgram() {
   const daemon = build({
     ...program,
     plugins: [withoutUnused, undiciClient],
-    entryPoints: ["src/daemon.ts"],
+    entryPoints: ["src/daemon.ts", { in: "src/usage/index/index-worker.ts", out: "index-worker" }],
   });
   const built = await Promise.all([main, commands, daemon]);
   for (const path of built.flatMap(({ metafile }) => Object.keys(metafile.outputs)))

@@ -1,7 +1,6 @@
 import type { DestinationStream } from "pino";
 import { background } from "./background.ts";
 import { createBeat } from "./beat.ts";
-import { closeBooks, createAllowances, openBooks, openMirror } from "./bookkeeping.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { SANDBOX } from "./config/defaults.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
@@ -36,7 +35,7 @@ import { joined } from "./secret-set.ts";
 import { endsWithin, Shutdown } from "./shutdown.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 import { StateLock } from "./state-lock.ts";
-import { readLastUses } from "./usage/ledger/spent.ts";
+import { closeUsageServices, createAllowances, openMirror, openUsageServices } from "./usage-services.ts";
 import { version } from "./version.ts";
 
 export interface DaemonOptions {
@@ -124,7 +123,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     const gateways = Object.values(to.config.gateways);
     ways.keepOnly(gateways, Object.keys(to.config.tools));
     gatewayHealth.keepOnly(gateways);
-    books.limiter.change(to.config);
+    services.limiter.change(to.config);
     if (onSandbox()) endSandbox(newcomer, mirror, log);
     mirror.change(to);
     background(dashboard.follow(), log, "applying the configuration to the dashboard");
@@ -140,16 +139,16 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const reload = new Reload({ places, clock, beat, log, keyring, trust, first: begin, onSwap });
   const config = () => reload.snapshot.config;
   const snapshot = () => reload.snapshot;
-  const booksMeans = { places, clock, beat, log, config, onSaved: () => mirror.compareAgain() };
-  const books = openBooks(booksMeans);
-  shutdown.add("close the usage log", () => closeBooks(books));
-  const tail = createTail(() => books.ledger.ask(() => null));
-  const mirror = openMirror(books, { clock, log, vault, snapshot, agentFor: ways.agentFor });
+  const servicesDeps = { places, clock, beat, log, config };
+  const services = openUsageServices(servicesDeps);
+  shutdown.add("close the usage log", () => closeUsageServices(services));
+  const tail = createTail();
+  const mirror = openMirror(services, { clock, log, vault, snapshot, agentFor: ways.agentFor });
   // It writes into the usage log, so it stops first.
   shutdown.add("stop the mirror", () => mirror.stop());
   // The sandbox is another one each time, and gone once there is a config.yaml.
   if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
-  const keyHealth = createKeyHealth(clock, books.ledger.ask(readLastUses) ?? new Map());
+  const keyHealth = createKeyHealth(clock, (tool) => services.journal.lastUse(tool));
 
   const status = () =>
     statusOf({
@@ -162,18 +161,18 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       reload,
       keyHealth,
       gatewayHealth,
-      ...books,
+      ...services,
       mirror,
       startedAt,
       clock,
     });
   const actions = new Actions(clock);
-  const probing = createProbing({ clock, snapshot, agentFor: ways.agentFor, ...books });
+  const probing = createProbing({ clock, snapshot, agentFor: ways.agentFor, ...services });
   const dashboard = createDashboardPort({
     places,
     clock,
     log,
-    books,
+    services,
     mirror,
     tail,
     status,
@@ -189,7 +188,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   let stopping = false;
   let drainMs = 0;
   const cut = () => {
-    books.running.cutAll();
+    services.running.cutAll();
     port.cut();
   };
   // In the order of a stop, from the last line up: no key is fetched and no request waits any more, the dashboard closes, and
@@ -197,7 +196,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("finish the requests in flight", () => drain(port, cut, drainMs), NO_LIMIT);
   shutdown.add("stop watching the configuration", () => reload.close());
   shutdown.add("stop the dashboard", () => dashboard.stop());
-  shutdown.add("refuse the requests that wait", () => books.limiter.stop());
+  shutdown.add("refuse the requests that wait", () => services.limiter.stop());
   shutdown.add("end the commands that fetch keys", () => keyring.close());
 
   const rereadKey = async (tool: string) => {
@@ -210,7 +209,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     gatewayHealth,
     followed: tail.followed,
     tell: tail.tell,
-    ...books,
+    ...services,
     snapshot,
     ways,
     forwarder: createForwarder(clock),
@@ -225,7 +224,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     status,
     actions,
     ...createTrusting({ reload, keyring, log }),
-    ...createAllowances(books, booksMeans),
+    ...createAllowances(services, servicesDeps),
+    usage: services.usage,
     tail,
     mirror,
     probing,
@@ -241,7 +241,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   mirror.change(reload.snapshot);
   await dashboard.follow();
   await reload.watch();
-  background(books.prices.load(), log, "loading the price list");
+  background(services.prices.load(), log, "loading the price list");
 
   let stopped: Promise<void> | null = null;
   const stop = (patienceMs = DRAIN_MS) => {
@@ -344,8 +344,8 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
   let tellLate = (): void => {
     late = true;
   };
-  const { trust: file, usage, consoles } = options.places;
-  const trust = createTrust({ file, clock, stateFiles: [usage, consoles] });
+  const { trust: file, usage, oldUsage, consoles } = options.places;
+  const trust = createTrust({ file, clock, stateFiles: [usage, oldUsage, consoles] });
   const vault = createVault({ file: options.places.consoles, clock });
   const keyring = createKeyring({ trust, env: options.env, clock, onLate: () => tellLate() });
   const log = createLogger({

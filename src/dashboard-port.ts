@@ -1,5 +1,4 @@
 import { join } from "node:path";
-import type { Books } from "./bookkeeping.ts";
 import type { Clock } from "./clock.ts";
 import type { Snapshot } from "./config/snapshot.ts";
 import type { Status } from "./control/status.ts";
@@ -13,13 +12,14 @@ import type { Logger } from "./logger.ts";
 import type { Mirror } from "./mirror/mirror.ts";
 import type { Places } from "./places.ts";
 import { authority, type Port } from "./proxy/server.ts";
+import type { UsageServices } from "./usage-services.ts";
 import { version } from "./version.ts";
 
 export interface DashboardPortMeans {
   readonly places: Places;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly books: Books;
+  readonly services: UsageServices;
   readonly mirror: Mirror;
   readonly tail: Tail;
   readonly probing: { models: DashboardMeans["models"] };
@@ -34,13 +34,13 @@ export interface DashboardPortMeans {
 
 /** The page where the owner looks on. Closed, it costs nothing but the memory of its files. */
 export function createDashboardPort(means: DashboardPortMeans): Dashboard {
-  const { places, clock, books, snapshot, port, peers, probing, reload, ...rest } = means;
+  const { places, clock, services, snapshot, port, peers, probing, reload, ...rest } = means;
   return new Dashboard({
     ...{ clock, snapshot, ...rest },
     version: version(),
     files: readPageFiles(),
-    reader: createLogReader(places.usage, clock),
-    running: books.running,
+    reader: createLogReader(places.index, services.usage, clock),
+    running: services.running,
     models: (tool) => probing.models(tool),
     refresh: () => reload.refresh(false),
     config: places.config,

@@ -14,8 +14,14 @@ export interface Places {
   /** Held by the daemon that owns the state folder. */
   readonly lock: string;
   readonly trust: string;
-  /** The usage log. */
+  /** The folder of the usage journal. */
   readonly usage: string;
+  /** What reports read; made from the journal. */
+  readonly index: string;
+  /** Console rows and verdicts. */
+  readonly mirror: string;
+  /** The usage log of versions before the journal. */
+  readonly oldUsage: string;
   /** Where it ended when it was last looked at. */
   readonly logEnd: string;
   /** What lasts of a login at a console. */
@@ -58,7 +64,10 @@ export function findPlaces(options: PlaceOptions = {}): Places {
     socket: join(run, "control.sock"),
     lock: join(state, "lock.db"),
     trust: join(state, "trust.json"),
-    usage: join(state, "usage.db"),
+    usage: join(state, "usage"),
+    index: join(state, "index.db"),
+    mirror: join(state, "mirror.db"),
+    oldUsage: join(state, "usage.db"),
     logEnd: join(state, "log-end.json"),
     consoles: join(state, "consoles.json"),
     own: [folder, state],

@@ -96,7 +96,7 @@ function usageInWords(usage: UsageStatus, now: number): string[] {
   const size = `${(usage.bytes / 1e6).toFixed(1)} MB`;
   const lines =
     usage.state === "ok"
-      ? [`usage log: ${usage.file}, ${size}`]
+      ? [`usage log: ${usage.folder}, ${size}`]
       : [
           `usage log: requests are refused, for ${ago(now - (usage.since ?? now))} now. ${usage.why}`,
           `  → ${usage.next}`,
@@ -105,16 +105,14 @@ function usageInWords(usage: UsageStatus, now: number): string[] {
   if (usage.lost > 0) lines.push(`  ${usage.lost} records found no room while the disk said no`);
   if (usage.refusals_not_recorded > 0)
     lines.push(`  ${usage.refusals_not_recorded} refusals were only counted, not recorded`);
-  if (usage.work !== null) lines.push(`  ${workInWords(usage.work)}`);
-  for (const { file, salvage, saved, unreadable } of usage.aside) {
-    lines.push(`  damaged, kept aside: ${file}. saving what can be read: ${salvage}, ${saved} records`);
-    if (unreadable > 0) lines.push(`  ${unreadable} places in it could not be read`);
-  }
+  const behind = indexInWords(usage.index);
+  if (behind !== null) lines.push(`  ${behind}`);
   for (const words of usage.warnings) lines.push(`  ${words}`);
   return lines;
 }
 
-function workInWords({ what, done, total }: NonNullable<UsageStatus["work"]>): string {
-  if (total === 0) return `${what}: under way`;
-  return `${what}: ${done} of ${total} (${Math.floor((100 * done) / total)} %)`;
+/** null: nothing to say. An index that waits for its next turn is as it should be. */
+function indexInWords({ share, rebuilding, waiting_for }: UsageStatus["index"]): string | null {
+  if (waiting_for !== null) return `the index waits: ${waiting_for}`;
+  return rebuilding ? `the index is being rebuilt: ${Math.floor(share * 100)} %` : null;
 }

@@ -3,11 +3,12 @@ import { HttpError } from "../http-error.ts";
 import type { Kind } from "../limits/shortage.ts";
 import type { Logger } from "../logger.ts";
 import type { Mirror } from "../mirror/mirror.ts";
+import type { UsageLog } from "../usage/usage-log.ts";
 import type { Actions } from "./actions.ts";
 import { MIRROR_ROUTES } from "./mirror-routes.ts";
 import { PROBE_ROUTES, type Probing } from "./probe-routes.ts";
 import { hasOnly, NOT_FOUND, type Route, TAKEN } from "./route.ts";
-import type { Status } from "./status.ts";
+import { indexStatus, type Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
 import type { LimitStatus } from "./tool-status.ts";
 
@@ -23,6 +24,7 @@ export interface Controls {
   cut(name: string, peer: string): CutAnswer | null;
   /** Opens the dashboard's port, and lets whoever comes with this code in. Throws where it cannot. */
   open(peer: string): Promise<OpenAnswer>;
+  readonly usage: Pick<UsageLog, "catchUp" | "rebuild">;
   readonly actions: Actions;
   readonly tail: Tail;
   readonly mirror: Mirror;
@@ -102,6 +104,14 @@ const ROUTES: Readonly<Record<string, Route>> = {
   "POST /open": (controls, { body, peer }) => {
     if (!hasOnly(body, [])) throw new HttpError(400, "open takes no settings: send {}");
     return controls.open(peer);
+  },
+  "POST /index": async (controls, { body }) => {
+    if (!hasOnly(body, [])) throw new HttpError(400, "index takes no settings: send {}");
+    return indexStatus(await controls.usage.catchUp());
+  },
+  "POST /rebuild": async (controls, { body }) => {
+    if (!hasOnly(body, [])) throw new HttpError(400, "rebuild takes no settings: send {}");
+    return indexStatus(await controls.usage.rebuild());
   },
   "GET /tail": (controls, { res }) => {
     controls.tail.follow(res);

@@ -8,9 +8,9 @@ import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth } from "../proxy/gateway-health.ts";
 import type { KeyHealth } from "../proxy/key-health.ts";
-import type { Ledger } from "../usage/ledger/ledger.ts";
-import type { Aside, Work } from "../usage/ledger/state.ts";
+import type { IndexState } from "../usage/index/indexer.ts";
 import type { Strangers } from "../usage/strangers.ts";
+import type { UsageLog } from "../usage/usage-log.ts";
 import type { Action } from "./actions.ts";
 import { type ToolStatus, toolStatus } from "./tool-status.ts";
 
@@ -71,7 +71,9 @@ export interface UsageStatus {
   readonly since: number | null;
   readonly why: string | null;
   readonly next: string | null;
-  readonly file: string;
+  /** The journal's. */
+  readonly folder: string;
+  /** Of the journal and the index together. */
   readonly bytes: number;
   /** Finished records that wait for the disk. */
   readonly waiting: number;
@@ -80,11 +82,21 @@ export interface UsageStatus {
   /** Refusals that were not recorded: of unknown callers beyond so many a minute, or for want of room on a full disk. */
   readonly refusals_not_recorded: number;
   readonly warnings: readonly string[];
-  /** Damaged files that were kept aside, and what was saved of them. */
-  readonly aside: readonly Aside[];
-  /** What takes longer than a moment and is under way. */
-  readonly work: Work | null;
-  readonly upkept_at: number | null;
+  readonly index: UsageIndexStatus;
+  /** When old days were last deleted and compressed; null: not since the start. */
+  readonly maintained_at: number | null;
+}
+
+/** How far the index, which reports read, has followed the journal. */
+export interface UsageIndexStatus {
+  readonly current: boolean;
+  /** From 0 to 1. */
+  readonly share: number;
+  readonly rebuilding: boolean;
+  /** Why it does not go on; null: it does. */
+  readonly waiting_for: string | null;
+  /** Lines of the journal that cannot be read; null: not counted yet. */
+  readonly damaged_lines: number | null;
 }
 
 export interface StatusMeans {
@@ -103,7 +115,7 @@ export interface StatusMeans {
   readonly keyHealth: KeyHealth;
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
-  readonly ledger: Ledger;
+  readonly usage: Pick<UsageLog, "state">;
   readonly strangers: Strangers;
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
   readonly dashboard: DashboardStatus;
@@ -154,14 +166,32 @@ function gatewayStatus(
   };
 }
 
-function usageStatus({ ledger, strangers }: StatusMeans): UsageStatus {
-  const { condition, reason, refusalsLost, upkeptAt, ...rest } = ledger.state();
+function usageStatus({ usage, strangers }: StatusMeans): UsageStatus {
+  const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index } = usage.state();
+  const damaged = index.damagedLines ?? 0;
   return {
-    state: condition,
-    why: reason,
-    ...rest,
+    state: trouble === null ? "ok" : "unavailable",
+    since: trouble?.since ?? null,
+    why: trouble === null ? null : `${folder} cannot be written: ${trouble.message}`,
+    next: trouble === null ? null : `make room, or look at ${folder}; it goes on by itself then`,
+    folder,
+    bytes,
+    waiting,
+    lost,
     refusals_not_recorded: strangers.passedOver + refusalsLost,
-    upkept_at: upkeptAt,
+    warnings: damaged === 0 ? [] : [`${damaged} lines of the usage log cannot be read and were skipped`],
+    index: indexStatus(index),
+    maintained_at: maintainedAt,
+  };
+}
+
+export function indexStatus(index: IndexState): UsageIndexStatus {
+  return {
+    current: index.current,
+    share: index.share,
+    rebuilding: index.rebuilding,
+    waiting_for: index.waitingFor,
+    damaged_lines: index.damagedLines,
   };
 }
 

@@ -29,8 +29,7 @@ interface Reader {
   lost: number;
 }
 
-/** @param writeDown what is finished but not yet in the database, where a follower looks for all that was before. */
-export function createTail(writeDown: () => void = () => {}): Tail {
+export function createTail(): Tail {
   const readers = new Set<Reader>();
   const listeners = new Set<(record: UsageRecord) => void>();
 
@@ -62,7 +61,6 @@ export function createTail(writeDown: () => void = () => {}): Tail {
       // Also where no record comes after: the reader is not left believing that it saw everything.
       answer.on("drain", () => tellLost(reader));
       answer.writeHead(200, { "content-type": "application/x-ndjson" });
-      writeDown();
       answer.write(lineOf({ following: true }));
     },
     listen(listener) {

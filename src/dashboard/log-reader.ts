@@ -1,7 +1,7 @@
 import type { Database } from "libsql";
 import type { Clock } from "../clock.ts";
-import { reason } from "../reason.ts";
-import { openForReading } from "../usage/ledger/connect.ts";
+import { type Connection, IndexFault, indexFault, openIndexForReading } from "../usage/index/database.ts";
+import type { UsageLog } from "../usage/usage-log.ts";
 import { No } from "./answer.ts";
 
 /** Work on the usage log that gives way after each step. */
@@ -29,7 +29,8 @@ const MOST_WAITING = 32;
 /** Each takes its turn after every piece, and so everybody else waits for as many pieces. */
 const MOST_STREAMS = 2;
 
-export function createLogReader(file: string, clock: Clock): LogReader {
+/** @param usage brings the index up to date before it is read. */
+export function createLogReader(file: string, usage: Pick<UsageLog, "catchUp">, clock: Clock): LogReader {
   let turn: Promise<unknown> = Promise.resolve();
   let waiting = 0;
   let streams = 0;
@@ -49,7 +50,7 @@ export function createLogReader(file: string, clock: Clock): LogReader {
   return {
     read: (steps, signal) =>
       inTurn(() =>
-        withLog(file, async (db) => {
+        withIndex(file, usage, async (db) => {
           if (signal?.aborted) return gone();
           db.exec("BEGIN");
           // What is still open when the connection closes is rolled back there.
@@ -70,7 +71,7 @@ export function createLogReader(file: string, clock: Clock): LogReader {
         return new No(503, `${MOST_STREAMS} downloads are under way. try again when one of them is done`);
       streams += 1;
       try {
-        return await withLog(file, async (db) => {
+        return await withIndex(file, usage, async (db) => {
           for (const part of steps(db)) {
             await take(part);
             await othersTurn();
@@ -84,19 +85,23 @@ export function createLogReader(file: string, clock: Clock): LogReader {
   };
 }
 
-async function withLog<T>(file: string, work: (db: Database) => Promise<T>): Promise<T | No> {
-  const opened = openForReading(file, LOCK_PATIENCE_MS);
-  if (!opened.ok) return new No(503, opened.words);
-  const { db, close } = opened.connection;
+async function withIndex<T>(
+  file: string,
+  usage: Pick<UsageLog, "catchUp">,
+  work: (db: Database) => Promise<T>,
+): Promise<T | No> {
+  await usage.catchUp();
+  let connection: Connection | null = null;
   try {
-    return await work(db);
+    connection = openIndexForReading(file, LOCK_PATIENCE_MS);
+    return await work(connection.db);
   } catch (error) {
-    // SQLite's codes say what is wrong with the file; everything else is a mistake of ours and must not hide.
-    const { code } = error as { code?: unknown };
-    if (typeof code !== "string" || !code.startsWith("SQLITE_")) throw error;
-    return new No(503, `the usage log cannot be read: ${reason(error)} → keybearer status`);
+    const fault = indexFault(error);
+    // Anything else is a bug and must not hide.
+    if (!(fault instanceof IndexFault)) throw error;
+    return new No(503, `the usage index cannot be read: ${fault.message} → keybearer status`);
   } finally {
-    close();
+    connection?.close();
   }
 }
 

@@ -1,6 +1,6 @@
 import type Database from "libsql";
-import { slotOf } from "../usage/ledger/cells.ts";
-import { openForReading } from "../usage/ledger/connect.ts";
+import { type Connection, IndexFault, indexFault, openIndexForReading } from "../usage/index/database.ts";
+import { quarterOf } from "../usage/rollups.ts";
 
 /** How a tool used one model with one key. */
 export interface ModelUse {
@@ -18,7 +18,7 @@ const THIRTY_DAYS_MS = 30 * 86_400_000;
 
 /** What tools asked for lately. From the log's sums, so that no log is too long for it. */
 export function readUses(db: Database.Database, now: number): ModelUse[] {
-  return uses(db, slotOf(now - THIRTY_DAYS_MS));
+  return uses(db, quarterOf(now - THIRTY_DAYS_MS));
 }
 
 /** The keys that a tool's requests were ever answered with, each as tool and fingerprint. */
@@ -35,7 +35,7 @@ function uses(db: Database.Database, from: number): ModelUse[] {
   const rows = db
     .prepare(
       `SELECT tool, key, model, sum(requests), sum(requests - refused - failed - client_left - interrupted)
-       FROM log.cells WHERE slot >= ? GROUP BY tool, key, model`,
+       FROM usage.rollups WHERE quarter >= ? GROUP BY tool, key, model`,
     )
     .raw()
     .all(from);
@@ -58,17 +58,21 @@ export interface History {
   readonly problem: string | null;
 }
 
-/** The same from the file, daemon or not. */
+/** The same from the index file, daemon or not. */
 export function readHistory(file: string, now: number): History {
   const nothing = { uses: [], worked: new Set<string>() };
-  const opened = openForReading(file);
-  if (!opened.ok) return { ...nothing, problem: opened.why === "missing" ? null : opened.words };
-  const { db, close } = opened.connection;
+  let connection: Connection | null = null;
   try {
-    return { uses: readUses(db, now), worked: readWorked(db), problem: null };
+    connection = openIndexForReading(file);
+    return { uses: readUses(connection.db, now), worked: readWorked(connection.db), problem: null };
   } catch (error) {
-    return { ...nothing, problem: error instanceof Error ? error.message : String(error) };
+    const fault = indexFault(error);
+    if (!(fault instanceof IndexFault)) throw error;
+    return {
+      ...nothing,
+      problem: fault.kind === "missing" ? null : `the usage index cannot be read: ${fault.message}`,
+    };
   } finally {
-    close();
+    connection?.close();
   }
 }

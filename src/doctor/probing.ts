@@ -1,9 +1,9 @@
 import type { Agent } from "node:http";
-import type Database from "libsql";
 import type { Clock } from "../clock.ts";
 import type { Gateway, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Prices } from "../usage/prices.ts";
+import type { UsageLog } from "../usage/usage-log.ts";
 import { readUses, readWorked } from "./history.ts";
 import { modelsFor, type ToolModels } from "./models.ts";
 import { probeTools, type ToolProbe } from "./probe-tools.ts";
@@ -13,17 +13,19 @@ export interface ProbingMeans {
   readonly snapshot: () => Snapshot;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
   readonly prices: Prices;
-  readonly ledger: { ask<T>(question: (db: Database.Database) => T): T | null };
+  readonly usage: Pick<UsageLog, "read">;
 }
 
 /** What the running daemon can be asked about its gateways. */
 export function createProbing(means: ProbingMeans) {
-  const { clock, agentFor, prices, ledger } = means;
-  const meansNow = (snapshot: Snapshot) => ({
-    ...{ clock, agentFor, prices },
+  const { clock, agentFor, prices, usage } = means;
+  const meansNow = async (snapshot: Snapshot) => ({
+    clock,
+    agentFor,
+    prices,
     config: snapshot.config,
     keyOf: (tool: Tool) => snapshot.keyOf(tool),
-    worked: ledger.ask(readWorked) ?? new Set<string>(),
+    worked: (await usage.read(readWorked)) ?? new Set<string>(),
   });
   const enabled = ({ config }: Snapshot) => Object.values(config.tools).filter((tool) => tool.enabled);
   return {
@@ -31,12 +33,15 @@ export function createProbing(means: ProbingMeans) {
       const snapshot = means.snapshot();
       const tool = name === null ? undefined : snapshot.config.tools[name];
       if (name !== null && tool === undefined) return null;
-      const uses = ledger.ask((db) => readUses(db, clock.now())) ?? [];
-      return modelsFor(tool === undefined ? enabled(snapshot) : [tool], { ...meansNow(snapshot), uses });
+      const tools = tool === undefined ? enabled(snapshot) : [tool];
+      return meansNow(snapshot).then(async (now) => {
+        const uses = (await usage.read((db) => readUses(db, clock.now()))) ?? [];
+        return modelsFor(tools, { ...now, uses });
+      });
     },
-    probes(): Promise<ToolProbe[]> {
+    async probes(): Promise<ToolProbe[]> {
       const snapshot = means.snapshot();
-      return probeTools(enabled(snapshot), meansNow(snapshot));
+      return probeTools(enabled(snapshot), await meansNow(snapshot));
     },
   };
 }

@@ -96,6 +96,7 @@ export class Call {
       const hearing = new Hearing(answer, { key, metering, countText, firstByteElapsed });
       this.#hearing = hearing;
       this.#exchange.heardIn.hearing = hearing;
+      this.#exchange.onHead(answer.status, hearing.headIds());
       this.#delivery = new Delivery(this.#exchange, answer, hearing, passage);
       this.#delivery.begin();
     } catch (error) {

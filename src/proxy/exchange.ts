@@ -34,6 +34,7 @@ export function exchangeOf(
     countText: sending.countText,
     seeBody: sending.seeBody,
     heardIn: sending.heardIn,
+    onHead: sending.onHead,
     ownHeaders: sending.ownHeaders,
     res,
     asking,
@@ -71,6 +72,8 @@ export interface Sending {
   readonly seeBody: ((chunk: Buffer) => void) | null;
   /** Where whoever looks at the call while it runs finds what listens to its answer. */
   readonly heardIn: { hearing: Hearing | null };
+  /** Called when the head of the gateway's answer has arrived. */
+  readonly onHead: (status: number, ids: Readonly<Record<string, string>>) => void;
   /** keybearer's own headers on the answer: name, value, name, value. */
   readonly ownHeaders: readonly string[];
 }

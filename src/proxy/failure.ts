@@ -1,4 +1,5 @@
 import { type Refusal, refuse } from "../refusal.ts";
+import type { JournalState } from "../usage/journal/journal.ts";
 import { contentKind } from "../usage/meters/content-kind.ts";
 import type { AnswerHead } from "./answer-head.ts";
 import type { Phase } from "./deadline.ts";
@@ -122,11 +123,11 @@ export function uploadStopped(ms: number): Refusal {
 }
 
 /** What cannot be written down is not sent: nobody could hold it against the bill. */
-export function logUnavailable({ reason }: { readonly reason: string | null }): Refusal {
-  const why = reason ?? "the usage log was busy for too long";
+export function logUnavailable({ trouble }: Pick<JournalState, "trouble">): Refusal {
+  const why = trouble === null ? "" : `: ${trouble.message}`;
   return refuse(
     "log-unavailable",
-    `${why}. nothing was sent to the gateway. see: keybearer status`,
+    `the usage log cannot be written${why}. nothing was sent to the gateway. see: keybearer status`,
     LOG_RETRY_S,
   );
 }

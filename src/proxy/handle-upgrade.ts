@@ -91,9 +91,9 @@ async function serve({ req, socket, head }: Offer, request: Request, means: Hand
   if (noRoom === "left") return left();
   if (noRoom !== null) return end(noRoom);
   if (socket.destroyed) return left();
-  request.recorded = await openRecord(request, means.ledger);
-  if (!request.recorded) return end(logUnavailable(means.ledger.state()));
-  means.limiter.recorded(request.lease);
+  request.recorded = await openRecord(request, means.journal);
+  if (!request.recorded) return end(logUnavailable(means.journal.state()));
+  means.limiter.recorded(request.lease, request.id);
   if (socket.destroyed) return left();
   const way = sending(req, request, routed.path, means);
   settle(request, await means.forwarder.forwardUpgrade({ ...way, socket, head, answer }), means);

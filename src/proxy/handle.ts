@@ -81,10 +81,10 @@ async function serve(
   const asking = request.tool?.askUsage ? await askingOf(req, request) : null;
   means.bodies.shrink(request, asking?.body.length ?? request.body?.bytesHeld ?? 0);
   if (hasLeft(req, request)) return left();
-  const opening = openRecord(request, means.ledger);
+  const opening = openRecord(request, means.journal);
   request.recorded = opening instanceof Promise ? await opening : opening;
-  if (!request.recorded) return end(logUnavailable(means.ledger.state()));
-  means.limiter.recorded(request.lease);
+  if (!request.recorded) return end(logUnavailable(means.journal.state()));
+  means.limiter.recorded(request.lease, request.id);
   if (hasLeft(req, request)) return left();
   const way = sending(req, request, routed.path, means, asking);
   const outcome = await means.forwarder.forward(exchangeOf(way, res, asking, takeBody(request)));

@@ -75,6 +75,11 @@ export class Hearing {
     return this.#cause;
   }
 
+  /** The ids that the head alone tells. */
+  headIds(): Readonly<Record<string, string>> {
+    return idsWithout(this.#options.key, gatewayIds(this.#answer.rawHeaders, null, null));
+  }
+
   /** Bytes of the gateway's, on their way to the client. */
   see(chunk: Buffer): void {
     this.#bytesOut += chunk.length;

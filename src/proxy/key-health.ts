@@ -23,10 +23,13 @@ export interface KeyHealth {
   lastUse(tool: string): number | null;
 }
 
-/** @param before when each tool was last used before this process began. */
-export function createKeyHealth(clock: Clock, before: ReadonlyMap<string, number> = new Map()): KeyHealth {
+/** @param usedBefore when a tool was last used before this process began. */
+export function createKeyHealth(
+  clock: Clock,
+  usedBefore: (tool: string) => number | null = () => null,
+): KeyHealth {
   const refused = new Map<string, KeyRefusal>();
-  const uses = new Map(before);
+  const uses = new Map<string, number>();
   return {
     note(tool, key, outcome) {
       uses.set(tool, clock.now());
@@ -51,6 +54,6 @@ export function createKeyHealth(clock: Clock, before: ReadonlyMap<string, number
       });
     },
     of: (tool) => refused.get(tool) ?? null,
-    lastUse: (tool) => uses.get(tool) ?? null,
+    lastUse: (tool) => uses.get(tool) ?? usedBefore(tool),
   };
 }

@@ -1,5 +1,6 @@
+import type { Clock } from "../clock.ts";
 import { estimateTokens } from "../usage/estimate.ts";
-import type { Ledger } from "../usage/ledger/ledger.ts";
+import type { Journal } from "../usage/journal/journal.ts";
 import { microdollars, type Prices } from "../usage/prices.ts";
 import type { Closing, Opening, Tokens, TokensFrom } from "../usage/record.ts";
 import { countedBy } from "./counting.ts";
@@ -33,9 +34,23 @@ function idsOf({ snapshot }: Request, ids: Outcome["gatewayIds"]): Outcome["gate
 }
 
 /** Whether it has its record, which is for `recorded`; false: none can be written, and so it must not be sent. */
-export function openRecord(request: Request, ledger: Ledger): boolean | Promise<boolean> {
+export function openRecord(request: Request, journal: Pick<Journal, "open">): boolean | Promise<boolean> {
   request.opening = openingOf(request);
-  return ledger.open(request.opening);
+  return journal.open(request.opening);
+}
+
+/** Should this process end before the answer does, its record still has the status and the gateway's ids. */
+export function recordHead(
+  request: Request,
+  status: number,
+  ids: Outcome["gatewayIds"],
+  { journal, clock }: { readonly journal: Pick<Journal, "head">; readonly clock: Clock },
+): void {
+  journal.head(request.id, {
+    status,
+    first_byte_at: Math.round(request.startedAt + clock.elapsed() - request.startedElapsed),
+    gateway_ids: idsOf(request, ids),
+  });
 }
 
 /** What is written down before the first byte goes to the gateway. */

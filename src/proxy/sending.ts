@@ -4,6 +4,7 @@ import { decodes } from "../usage/meters/decode.ts";
 import type { Asking, Sending } from "./exchange.ts";
 import { keySlot, outgoingHeaders } from "./headers.ts";
 import type { HandleMeans } from "./means.ts";
+import { recordHead } from "./recording.ts";
 import { meteringFor, type Request } from "./request.ts";
 import { pathBehind } from "./route.ts";
 
@@ -43,6 +44,7 @@ export function sending(
     countText: tool.estimate,
     seeBody: seeBody(request),
     heardIn: request,
+    onHead: (status, ids) => recordHead(request, status, ids, means),
     ownHeaders: ownHeaders(id, tool, means),
   };
 }

@@ -1,7 +1,7 @@
 import type { Clock } from "../clock.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { jsonText, type LineLogger } from "../logger.ts";
-import type { Ledger } from "../usage/ledger/ledger.ts";
+import type { Journal } from "../usage/journal/journal.ts";
 import type { Prices } from "../usage/prices.ts";
 import { type Closing, type UsageRecord, wholeRecord } from "../usage/record.ts";
 import type { Strangers } from "../usage/strangers.ts";
@@ -19,7 +19,7 @@ export interface SettleMeans {
   readonly log: LineLogger;
   readonly keyHealth: KeyHealth;
   readonly gatewayHealth: GatewayHealth;
-  readonly ledger: Ledger;
+  readonly journal: Pick<Journal, "open" | "head" | "close" | "add" | "state">;
   readonly prices: Prices;
   readonly strangers: Strangers;
   readonly limiter: Limiter;
@@ -92,11 +92,11 @@ function settleLease({ lease }: Request, closing: Closing, limiter: Limiter): vo
 }
 
 function record(request: Request, closing: Closing, means: SettleMeans): void {
-  const { clock, ledger, strangers } = means;
+  const { clock, journal, strangers } = means;
   request.opening ??= openingOf(request);
   const { opening } = request;
-  if (request.recorded) ledger.close(request.id, closing);
-  else if (request.tool !== null || strangers.admit(clock.now())) ledger.add(opening, closing);
+  if (request.recorded) journal.close(request.id, closing);
+  else if (request.tool !== null || strangers.admit(clock.now())) journal.add(opening, closing);
   if (means.followed()) means.tell(wholeRecord(opening, closing));
 }
 

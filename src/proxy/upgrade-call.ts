@@ -159,6 +159,7 @@ export class UpgradeCall {
     const hearing = new Hearing(head, { key, metering, countText, firstByteElapsed });
     this.#hearing = hearing;
     this.#exchange.heardIn.hearing = hearing;
+    this.#exchange.onHead(head.status, hearing.headIds());
     return hearing;
   }
 

@@ -14,6 +14,7 @@ import type { Places } from "../../places.ts";
 import { createAgents } from "../../proxy/agents.ts";
 import type { Secret } from "../../secret.ts";
 import { version } from "../../version.ts";
+import { bringUpToDate } from "../usage/log-file.ts";
 import { daemonFindings } from "./daemon-findings.ts";
 import { type KeysHere, readKeysHere } from "./keys-here.ts";
 import { statusFindings } from "./status-findings.ts";
@@ -94,7 +95,8 @@ async function atGateways(
   asked: Asked<Status>,
   { places, now }: ExamineMeans,
 ): Promise<Finding[]> {
-  const history = readHistory(places.usage, now);
+  await bringUpToDate(places);
+  const history = readHistory(places.index, now);
   const sameFile = asked.ok && asked.value.config.path === places.config && !asked.value.sandbox;
   const probes = (sameFile ? await askProbes(places) : null) ?? (await probeHere(config, keys, history));
   const tools = Object.values(config.tools);

@@ -53,7 +53,7 @@ function usageFindings(usage: UsageStatus): Finding[] {
     (what): Finding => ({ id: "usage", level: "warning", about, what, next: null }),
   );
   if (usage.state === "ok") {
-    const what = `${usage.file}, ${(usage.bytes / 1e6).toFixed(1)} MB`;
+    const what = `${usage.folder}, ${(usage.bytes / 1e6).toFixed(1)} MB`;
     return [{ id: "usage", level: "ok", about, what, next: null }, ...warnings];
   }
   const what = `requests are refused: ${usage.why ?? "it cannot be written"}`;

@@ -38,6 +38,10 @@ export function usageCommand(): Command {
     .addOption(new Option("-n, --lines <count>", "begin with so many that have ended").default("10"))
     .option("--json", "one record a line")
     .action(async (options: { lines: string; json?: boolean }) => (await import("./tail.ts")).tail(options));
+  usage
+    .command("rebuild")
+    .description("make the index that reports read anew, from the usage log")
+    .action(async () => (await import("./rebuild.ts")).rebuild());
   return usage;
 }
 

@@ -1,36 +1,146 @@
-import { findPlaces } from "../../places.ts";
+import { setTimeout as pause } from "node:timers/promises";
+import { askDaemon } from "../../control/client.ts";
+import type { UsageIndexStatus } from "../../control/status.ts";
+import { findPlaces, type Places } from "../../places.ts";
 import { reason } from "../../reason.ts";
 import { EXIT } from "../../start-failure.ts";
-import { type Connection, openForReading } from "../../usage/ledger/connect.ts";
+import { StateLock } from "../../state-lock.ts";
+import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
+import { UsageIndex } from "../../usage/index/usage-index.ts";
+import { journalFiles } from "../../usage/journal/files.ts";
 import { fail } from "../fail.ts";
 
 /**
- * The log is read from its file, daemon or not: a report never holds up a request. Nothing recorded yet is an answer;
- * a file that cannot be read is a failure, and said so.
+ * Reads the index, brought up to date first. Nothing recorded yet is an answer; an index that cannot be read is a
+ * failure, and said so.
  */
 export async function withLog(
   read: (db: Connection["db"]) => Promise<void> | void,
   nothingYet: (words: string) => void,
 ): Promise<void> {
-  const opened = openForReading(findPlaces().usage);
-  if (!opened.ok) {
-    if (opened.why === "missing")
-      return nothingYet(`${opened.words}; it begins with the first request → keybearer run`);
-    return fail(opened.words, EXIT.failed);
-  }
-  const { db, close } = opened.connection;
+  const places = findPlaces();
+  if (journalFiles(places.usage).length === 0)
+    return nothingYet(
+      `there is no usage log yet in ${places.usage}; it begins with the first request → keybearer run`,
+    );
+  const behind = await bringUpToDate(places);
+  if (behind !== null) process.stderr.write(`${behind}\n`);
+  const fault = await readIndex(places, read);
+  if (fault === null) return;
+  const next = fault.kind === "busy" ? "close the program that has it open" : "keybearer usage rebuild";
+  fail(`the usage index ${places.index} cannot be read: ${fault.message} → ${next}`, EXIT.failed);
+}
+
+async function readIndex(
+  places: Places,
+  read: (db: Connection["db"]) => Promise<void> | void,
+): Promise<IndexFault | null> {
+  let connection: Connection | null = null;
   try {
-    await read(db);
+    connection = openIndexForReading(places.index);
+    await read(connection.db);
+    return null;
   } catch (error) {
-    // SQLite's codes say what is wrong with the file; everything else is a mistake of ours and must not hide.
-    if (!isSqlite(error)) throw error;
-    fail(`the usage log cannot be read: ${reason(error)}`, EXIT.failed);
+    const fault = indexFault(error);
+    // Anything else is a bug and must not hide.
+    if (!(fault instanceof IndexFault)) throw error;
+    return fault;
   } finally {
-    close();
+    connection?.close();
   }
 }
 
-function isSqlite(error: unknown): boolean {
-  const code = (error as { code?: unknown } | null)?.code;
-  return typeof code === "string" && code.startsWith("SQLITE_");
+/** A command that finds no daemon works on the index this long before it lets a daemon start. */
+const SLICE_MS = 100;
+const BETWEEN_SLICES_MS = 20;
+/** Another program may hold the index. */
+const MAX_WAIT_MS = 3000;
+
+/** Brings the index up to date: the daemon does it if one runs. What is missing, in words; null: nothing. */
+export async function bringUpToDate(places: Places): Promise<string | null> {
+  const asked = await askDaemon<UsageIndexStatus>(places.socket, "POST", "/index", {});
+  if (asked.ok) return behindInWords(asked.value);
+  if (asked.running) return `the index may be behind: ${asked.reason}`;
+  const index = new UsageIndex({ file: places.index, folder: places.usage }, null);
+  return await finish(index, () => index.catchUp(), places);
+}
+
+/** Makes the index anew. What is missing, in words; null: nothing. */
+export async function rebuildIndex(places: Places): Promise<string | null> {
+  const asked = await askDaemon<UsageIndexStatus>(places.socket, "POST", "/rebuild", {});
+  if (asked.ok) return await followDaemon(places);
+  if (asked.running) return asked.reason;
+  const index = new UsageIndex({ file: places.index, folder: places.usage }, null);
+  return await finish(index, () => index.rebuild(), places);
+}
+
+export function behindInWords({ current, share, rebuilding, waiting_for }: UsageIndexStatus): string | null {
+  if (current) return null;
+  const percent = `${Math.floor(share * 100)} % of the usage log is in it`;
+  if (waiting_for !== null) return `the index is behind (${percent}): ${waiting_for}`;
+  return `the index is ${rebuilding ? "being rebuilt" : "catching up"}: ${percent}`;
+}
+
+/** In slices, each under the lock: a daemon that starts meanwhile gets it, and goes on by itself. */
+async function finish(
+  index: UsageIndex,
+  begin: () => Generator<void>,
+  places: Places,
+): Promise<string | null> {
+  const deadline = performance.now() + MAX_WAIT_MS;
+  let steps = begin();
+  try {
+    for (;;) {
+      const lock = StateLock.take(places.lock);
+      if (lock === null) return "the index may be behind: keybearer is starting or stopping";
+      try {
+        if (runSlice(steps)) return null;
+      } catch (error) {
+        if (!(error instanceof IndexFault)) throw error;
+        if (performance.now() > deadline) return `the index is behind: ${error.message}`;
+        steps = index.catchUp();
+      } finally {
+        lock.release();
+      }
+      showProgress(index.progress().share);
+      await pause(BETWEEN_SLICES_MS);
+    }
+  } catch (error) {
+    return `the index could not be brought up to date: ${reason(error)}`;
+  } finally {
+    index.close();
+    endProgress();
+  }
+}
+
+/** True: everything is done. */
+function runSlice(steps: Generator<void>): boolean {
+  const end = performance.now() + SLICE_MS;
+  while (performance.now() < end) if (steps.next().done === true) return true;
+  return false;
+}
+
+async function followDaemon(places: Places): Promise<string | null> {
+  for (;;) {
+    const asked = await askDaemon<UsageIndexStatus>(places.socket, "POST", "/index", {});
+    if (!asked.ok) return asked.reason;
+    if (asked.value.current) break;
+    if (asked.value.waiting_for !== null) return behindInWords(asked.value);
+    showProgress(asked.value.share);
+  }
+  endProgress();
+  return null;
+}
+
+const BAR_WIDTH = 30;
+
+function showProgress(share: number): void {
+  if (!process.stderr.isTTY) return;
+  const done = Math.round(share * BAR_WIDTH);
+  const bar = "#".repeat(done) + "-".repeat(BAR_WIDTH - done);
+  process.stderr.write(`\rreading the usage log [${bar}] ${Math.floor(share * 100)} %`);
+}
+
+function endProgress(): void {
+  if (process.stderr.isTTY) process.stderr.write("\r\x1b[K");
 }

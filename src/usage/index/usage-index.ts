@@ -235,7 +235,7 @@ export function bytesBehind(folder: string, position: Position | null): number {
 }
 
 /** Changes whenever the file is written to, or another one takes its place. */
-function stampOf(file: string): string | null {
+export function stampOf(file: string): string | null {
   const found = statSync(file, { throwIfNoEntry: false });
   return found === undefined ? null : [found.dev, found.ino, found.size, found.mtimeMs].join(" ");
 }

@@ -110,6 +110,8 @@ export interface CarryLine {
 /** Everything the limits know of one tool, so that a start reads the newest file only. */
 export interface ToolCarryLine extends ToolCarry {
   readonly kind: "carry";
+  /** When it last sent a request. */
+  readonly last_use: number | null;
 }
 
 export interface ToolCarry {
@@ -249,6 +251,7 @@ function carryLine(fields: Record<string, unknown>): CarryLine | ToolCarryLine |
     windows: objectsIn(fields.windows).flatMap(windowOf),
     allowances: objectsIn(fields.allowances).flatMap((one) => allowanceOf(one) ?? []),
     open: objectsIn(fields.open).flatMap(carriedRequest),
+    last_use: wholeNumber(fields.last_use),
   };
 }
 

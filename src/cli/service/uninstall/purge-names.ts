@@ -15,7 +15,10 @@ const HEX = "[0-9a-f]{24}";
 const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
 const CONFIG = new RegExp(`^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp)$`);
 const FACTS = /^(?:trust|log-end|consoles)\.json(?:\.tmp|\.broken-[\dTZ-]+)?$/;
-const LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal|-slips)?$/;
+const DAYS = /^\d{4}-\d\d-\d\d\.jsonl(?:\.gz)?(?:\.tmp)?$/;
+const DATABASES = /^(?:index|mirror)\.db(?:\.damaged-[\dTZ]+)?(?:-wal|-shm|-journal)?$/;
+/** Of versions before the journal. */
+const OLD_LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal|-slips)?$/;
 const SOCKET = /^control\.sock$/;
 const OTHERS = /^(?:lock\.db(?:-journal)?|keybearer\.log)$/;
 const UNDO = new RegExp(`^(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:\\.tmp)?$`);
@@ -27,11 +30,13 @@ const UNDO = new RegExp(`^(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?
 export function purgeFolders(places: Places, config: Config | null): PurgeFolder[] {
   const { state, run } = places;
   const folder = places.own[0] ?? state;
-  const inState = (name: string) => FACTS.test(name) || LOG.test(name) || OTHERS.test(name);
+  const inState = (name: string) =>
+    FACTS.test(name) || DATABASES.test(name) || OLD_LOG.test(name) || OTHERS.test(name);
   const keys = join(folder, "keys");
   const sockets = [...new Set([run, join(state, "run")])];
   return [
     ...sockets.map((path) => ({ path, writes: (name: string) => SOCKET.test(name) })),
+    { path: places.usage, writes: (name) => DAYS.test(name) },
     { path: join(state, "undo"), writes: (name) => UNDO.test(name) },
     { path: keys, writes: keyNames(keys, config) },
     { path: state, writes: inState },

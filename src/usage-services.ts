@@ -1,0 +1,157 @@
+import { existsSync } from "node:fs";
+import { uptime } from "node:os";
+import type { Beat } from "./beat.ts";
+import type { Clock } from "./clock.ts";
+import type { Config } from "./config/shape.ts";
+import type { AskedLift, CutAnswer, LiftAnswer } from "./control/routes.ts";
+import { limitStatuses } from "./control/tool-status.ts";
+import { createLimiter, type Limiter } from "./limits/limiter.ts";
+import { systemCalendar } from "./limits/windows.ts";
+import type { Logger } from "./logger.ts";
+import { createLogEnd, type LogEnd } from "./mirror/log-end.ts";
+import { createMirror, type Mirror } from "./mirror/mirror.ts";
+import { MirrorDatabase } from "./mirror/store/database.ts";
+import type { WatchMeans as MirrorMeans } from "./mirror/watch.ts";
+import type { Places } from "./places.ts";
+import { BodyBudget } from "./proxy/body-budget.ts";
+import { createRunning, type Running } from "./proxy/running.ts";
+import type { Journal } from "./usage/journal/journal.ts";
+import { createPrices, type Prices } from "./usage/prices.ts";
+import { createStrangers, type Strangers } from "./usage/strangers.ts";
+import { UsageLog } from "./usage/usage-log.ts";
+
+/** What is used, what it cost, and what may still be. */
+export interface UsageServices {
+  readonly usage: UsageLog;
+  readonly journal: Journal;
+  readonly limiter: Limiter;
+  readonly prices: Prices;
+  readonly strangers: Strangers;
+  readonly running: Running;
+  readonly bodies: BodyBudget;
+  readonly mirrorDatabase: MirrorDatabase;
+  readonly logEnd: LogEnd;
+}
+
+export interface UsageServicesDeps {
+  readonly places: Places;
+  readonly clock: Clock;
+  readonly beat: Beat;
+  readonly log: Logger;
+  readonly config: () => Config;
+}
+
+export function openUsageServices(deps: UsageServicesDeps): UsageServices {
+  const { places, clock, beat, log, config } = deps;
+  const { sync } = config().usage;
+  if (existsSync(places.oldUsage) && !existsSync(places.usage))
+    log.warn(
+      { file: places.oldUsage },
+      "the usage log is a journal now: history and quota totals start over, and the old file is left as it is",
+    );
+  const limiter = createLimiter({ clock, calendar: systemCalendar });
+  const usage = new UsageLog({
+    folder: places.usage,
+    index: places.index,
+    clock,
+    beat,
+    log,
+    sync,
+    keep: () => config().usage.keep,
+    limits: {
+      carry: () => limiter.carry(),
+      replay: (line) => limiter.replay(line),
+      replayed: () => limiter.replayed(),
+    },
+  });
+  const { journal } = usage;
+  const logEnd = createLogEnd({
+    file: places.logEnd,
+    clock,
+    beat,
+    log,
+    last: () => journal.last(),
+    sync,
+    bootedAt: clock.now() - uptime() * 1000,
+  });
+  return {
+    usage,
+    journal,
+    limiter,
+    prices: createPrices(),
+    strangers: createStrangers(),
+    running: createRunning(),
+    bodies: new BodyBudget(),
+    mirrorDatabase: new MirrorDatabase({ file: places.mirror, index: places.index, log }),
+    logEnd,
+  };
+}
+
+/** Our log beside the consoles' own: what a console knows better counts under the limits, too. */
+export function openMirror(
+  { usage, journal, logEnd, prices, limiter, mirrorDatabase }: UsageServices,
+  deps: Omit<MirrorMeans, "database" | "usage" | "logEnd" | "prices" | "onCorrected">,
+): Mirror {
+  return createMirror({
+    ...deps,
+    database: mirrorDatabase,
+    usage: {
+      catchUp: async () => {
+        await usage.catchUp();
+      },
+      amend: (lines) => lines.every((line) => journal.append(line)),
+      append: (line) => {
+        journal.append(line);
+      },
+      last: () => journal.last(),
+    },
+    logEnd,
+    prices,
+    onCorrected: (correction) => limiter.correct(correction.tool, correction),
+  });
+}
+
+/** Where the journal does not close, its end is not stamped either: the next start then checks whether something is missing. */
+export async function closeUsageServices({ usage, logEnd, mirrorDatabase }: UsageServices): Promise<void> {
+  const stamp = logEnd.stop();
+  mirrorDatabase.close();
+  await usage.stop();
+  await stamp();
+}
+
+/** What the owner may do to a tool's running window and its requests in flight. */
+export interface Allowances {
+  lift(name: string, asked: AskedLift, peer: string): LiftAnswer | null;
+  cut(name: string, peer: string): CutAnswer | null;
+}
+
+export function createAllowances(
+  { journal, limiter, running }: UsageServices,
+  { clock, log, config }: UsageServicesDeps,
+): Allowances {
+  return {
+    lift(name, { kind, amount, until }, peer) {
+      const tool = config().tools[name];
+      if (tool === undefined) return null;
+      const answer = (problem: string | null) => ({
+        tool: name,
+        levels: limitStatuses(tool, limiter.levels(tool)),
+        problem,
+      });
+      if (tool.limits[kind].length === 0) return answer(`tool ${name} has no limit on ${kind}`);
+      const allowance = { limit: kind, amount, given_at: clock.now(), until };
+      // Written first: it must not be forgotten at the next start.
+      if (!journal.append({ kind: "lift", tool: name, ...allowance, given_by: peer }))
+        return answer("the usage log cannot be written → keybearer status");
+      limiter.allow(name, allowance);
+      log.warn({ tool: name, kind, amount, until, peer }, `tool ${name}: one extra allowance of ${kind}`);
+      return answer(null);
+    },
+    cut(name, peer) {
+      const cut = running.cut(name);
+      if (cut === 0 && config().tools[name] === undefined) return null;
+      if (cut > 0) log.warn({ tool: name, cut, peer }, `tool ${name}: requests in flight were cut`);
+      return { cut };
+    },
+  };
+}

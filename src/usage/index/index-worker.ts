@@ -1,0 +1,88 @@
+import { setTimeout as pause } from "node:timers/promises";
+import { parentPort, workerData } from "node:worker_threads";
+import { reason } from "../../reason.ts";
+import { IndexFault } from "./database.ts";
+import { type IndexOptions, type Progress, UsageIndex } from "./usage-index.ts";
+
+/** What the daemon asks the thread for. */
+export type Request =
+  | { readonly kind: "catch-up" | "rebuild"; readonly number: number }
+  | { readonly kind: "stop" };
+
+/** What it answers: how far it is, then that the request with this number is done, or what it waits for. */
+export type Answer =
+  | { readonly kind: "progress"; readonly progress: Progress }
+  | {
+      readonly kind: "done";
+      readonly number: number;
+      readonly progress: Progress;
+      readonly stamp: string | null;
+    }
+  | { readonly kind: "waiting"; readonly message: string };
+
+export interface WorkerData extends IndexOptions {
+  readonly stamp: string | null;
+}
+
+/** While another program has the index locked, or the disk is full, it tries again this often. */
+const RETRY_MS = 200;
+const REPORT_MS = 200;
+
+/** The thread that writes the index. It has nothing else to do, so it works in long steps. */
+async function serve(): Promise<void> {
+  const port = parentPort;
+  if (port === null) return;
+  const index = new UsageIndex(workerData, workerData.stamp);
+  const requests: Request[] = [];
+  let wake = (): void => {};
+  port.on("message", (request: Request) => {
+    requests.push(request);
+    wake();
+  });
+  const answer = (message: Answer): void => port.postMessage(message);
+  for (;;) {
+    const request = requests.shift();
+    if (request === undefined) {
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+      continue;
+    }
+    if (request.kind === "stop") break;
+    await run(index, request.kind, () => requests.some(({ kind }) => kind === "stop"), answer);
+    answer({ kind: "done", number: request.number, progress: index.progress(), stamp: index.stamp });
+  }
+  index.close();
+  port.close();
+}
+
+async function run(
+  index: UsageIndex,
+  kind: "catch-up" | "rebuild",
+  isStopped: () => boolean,
+  answer: (message: Answer) => void,
+): Promise<void> {
+  let reported = performance.now();
+  let steps = kind === "rebuild" ? index.rebuild() : index.catchUp();
+  while (!isStopped()) {
+    try {
+      for (const _ of steps) {
+        if (performance.now() - reported < REPORT_MS) continue;
+        reported = performance.now();
+        answer({ kind: "progress", progress: index.progress() });
+        // Lets messages in.
+        await pause(0);
+        if (isStopped()) return;
+      }
+      return;
+    } catch (error) {
+      if (!(error instanceof IndexFault)) throw error;
+      // What is damaged is made anew by the next attempt.
+      if (error.kind !== "corrupt") answer({ kind: "waiting", message: reason(error) });
+      await pause(RETRY_MS);
+      steps = index.catchUp();
+    }
+  }
+}
+
+await serve();

@@ -1,0 +1,89 @@
+import type { Opening } from "../record.ts";
+import { type JournalFile, journalFiles, readLines } from "./files.ts";
+import { type HeadLine, type Line, parseLine, type ToolCarryLine } from "./lines.ts";
+
+export interface Restored {
+  /** Records that were opened and never closed. */
+  readonly inFlight: readonly { readonly opening: Opening; readonly head: HeadLine | null }[];
+  /** False: the newest file has no whole group of carry lines, so that the next start would read older files, too. */
+  readonly carryIsWhole: boolean;
+}
+
+/**
+ * Reads the newest file of the journal and hands its lines to `replay`. A file starts with carry lines, which hold all that
+ * is needed of the files before it. Where they are damaged or were never finished, reading starts with an older file.
+ */
+export function restoreFrom(folder: string, replay: (line: Line) => void): Restored {
+  const files = journalFiles(folder);
+  const whole = files.findLastIndex((file, at) => at === 0 || hasWholeCarry(file));
+  const inFlight = new Map<string, { opening: Opening; head: HeadLine | null }>();
+  for (const file of files.slice(Math.max(0, whole))) {
+    for (const line of withWholeCarries(linesIn(file))) {
+      replay(line);
+      if (line.kind === "open") inFlight.set(line.id, { opening: openingOf(line), head: null });
+      if (line.kind === "close") inFlight.delete(line.id);
+      const request = line.kind === "head" ? inFlight.get(line.id) : undefined;
+      if (request !== undefined && line.kind === "head") request.head = line;
+    }
+  }
+  return { inFlight: [...inFlight.values()], carryIsWhole: whole >= files.length - 1 };
+}
+
+function* linesIn(file: JournalFile): Generator<Line> {
+  for (const { texts } of readLines(file, 0, true)) {
+    for (const text of texts) {
+      const line = parseLine(text);
+      if (line !== null) yield line;
+    }
+  }
+}
+
+function hasWholeCarry(file: JournalFile): boolean {
+  for (const line of withWholeCarries(linesIn(file))) if (line.kind === "carry") return true;
+  return false;
+}
+
+/** Leaves out groups of carry lines that are cut off. */
+function* withWholeCarries(lines: Iterable<Line>): Generator<Line> {
+  let group: Line[] = [];
+  let missing = 0;
+  for (const line of lines) {
+    if (line.kind !== "carry") {
+      group = [];
+      missing = 0;
+      yield line;
+    } else if ("tools" in line) {
+      group = [line];
+      missing = line.tools;
+    } else if (missing > 0) {
+      group.push(line satisfies ToolCarryLine);
+      missing -= 1;
+    }
+    if (group.length > 0 && missing === 0) {
+      yield* group;
+      group = [];
+    }
+  }
+}
+
+/** Of a line, only what was known when the request was admitted. */
+function openingOf(line: Opening): Opening {
+  return {
+    id: line.id,
+    started_at: line.started_at,
+    tool: line.tool,
+    gateway: line.gateway,
+    group: line.group,
+    multiplier: line.multiplier,
+    key: line.key,
+    protocol: line.protocol,
+    method: line.method,
+    endpoint: line.endpoint,
+    model: line.model,
+    process: line.process,
+    waited_ms: line.waited_ms,
+    held_tokens: line.held_tokens,
+    held_microdollars: line.held_microdollars,
+    admitted_at: line.admitted_at,
+  };
+}

@@ -1,0 +1,117 @@
+import { createReadStream, createWriteStream } from "node:fs";
+import { open, rename, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { createGzip } from "node:zlib";
+import { background } from "../background.ts";
+import type { Beat } from "../beat.ts";
+import type { Clock } from "../clock.ts";
+import type { Logger } from "../logger.ts";
+import { journalFiles, startOfDay } from "./journal/files.ts";
+
+export interface MaintenanceDeps {
+  readonly folder: string;
+  readonly clock: Clock;
+  readonly beat: Beat;
+  readonly log: Logger;
+  /** How long records are kept, milliseconds. */
+  readonly keep: () => number;
+  /** The day whose file lines go to now. */
+  readonly currentDay: () => string | null;
+  /** Brings the index up to date, and says whether it has everything of a day. */
+  readonly catchUp: () => Promise<unknown>;
+  readonly hasPassed: (day: string) => boolean;
+}
+
+const DAY_MS = 86_400_000;
+const FIRST_RUN_MS = 10 * 60_000;
+const CHECK_SECONDS = 60;
+/** A wrong clock must not empty the log: a run deletes no more days than this. */
+const MAX_DELETED_DAYS = 2;
+
+/** Once a day: deletes the days that are no longer kept, and compresses those that the index has passed. */
+export class Maintenance {
+  readonly #deps: MaintenanceDeps;
+  readonly #endTicks: () => void;
+  #nextRun: number;
+  #running: Promise<void> | null = null;
+  #stopped = false;
+  #lastRun: number | null = null;
+
+  constructor(deps: MaintenanceDeps) {
+    this.#deps = deps;
+    this.#nextRun = deps.clock.elapsed() + FIRST_RUN_MS;
+    this.#endTicks = deps.beat.every(CHECK_SECONDS, () => {
+      if (deps.clock.elapsed() >= this.#nextRun) background(this.run(), deps.log, "usage maintenance");
+    });
+  }
+
+  /** Wall time of the last run; null: there was none since the start. */
+  get lastRun(): number | null {
+    return this.#lastRun;
+  }
+
+  run(): Promise<void> {
+    this.#running ??= this.#run().finally(() => {
+      this.#running = null;
+    });
+    return this.#running;
+  }
+
+  async stop(): Promise<void> {
+    this.#endTicks();
+    this.#stopped = true;
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    const { clock, log } = this.#deps;
+    this.#nextRun = clock.elapsed() + DAY_MS;
+    const deleted = await this.#deleteOldDays();
+    await this.#deps.catchUp();
+    const compressed = await this.#compress();
+    this.#lastRun = clock.now();
+    log.info({ deleted, compressed }, "usage maintenance finished");
+  }
+
+  async #deleteOldDays(): Promise<number> {
+    const oldest = this.#deps.clock.now() - this.#deps.keep();
+    const old = this.#finishedFiles().filter(({ day }) => startOfDay(day) + DAY_MS <= oldest);
+    const deleted = old.slice(0, MAX_DELETED_DAYS);
+    for (const { day } of deleted) {
+      await rm(join(this.#deps.folder, `${day}.jsonl.gz`), { force: true });
+      await rm(join(this.#deps.folder, `${day}.jsonl`), { force: true });
+    }
+    return deleted.length;
+  }
+
+  async #compress(): Promise<number> {
+    let count = 0;
+    for (const { day, path, gzipped } of this.#finishedFiles()) {
+      if (gzipped || this.#stopped || !this.#deps.hasPassed(day)) continue;
+      await compress(path);
+      count += 1;
+    }
+    return count;
+  }
+
+  #finishedFiles() {
+    const { folder, currentDay } = this.#deps;
+    const current = currentDay() ?? "";
+    return journalFiles(folder).filter(({ day }) => day < current);
+  }
+}
+
+/** Whenever it is cut off, one whole file is there under one of the two names; if both are, the plain one counts. */
+async function compress(path: string): Promise<void> {
+  const temporary = `${path}.gz.tmp`;
+  await pipeline(createReadStream(path), createGzip(), createWriteStream(temporary, { mode: 0o600 }));
+  const handle = await open(temporary, "r");
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+  await rename(temporary, `${path}.gz`);
+  await rm(path);
+}

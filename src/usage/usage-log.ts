@@ -1,0 +1,124 @@
+import type Database from "libsql";
+import type { Beat } from "../beat.ts";
+import type { Clock } from "../clock.ts";
+import type { Logger } from "../logger.ts";
+import {
+  type Connection,
+  INDEX_SUFFIXES,
+  IndexFault,
+  indexFault,
+  openIndexForReading,
+} from "./index/database.ts";
+import { Indexer, type IndexState } from "./index/indexer.ts";
+import { journalFiles, statOf } from "./journal/files.ts";
+import { Journal, type JournalDeps, type JournalState } from "./journal/journal.ts";
+import { Maintenance } from "./maintenance.ts";
+
+export interface UsageLogDeps {
+  /** The journal's. */
+  readonly folder: string;
+  /** index.db */
+  readonly index: string;
+  readonly clock: Clock;
+  readonly beat: Beat;
+  readonly log: Logger;
+  readonly sync: "normal" | "full";
+  /** How long records are kept, milliseconds. */
+  readonly keep: () => number;
+  readonly limits: Pick<JournalDeps, "carry" | "replay" | "replayed">;
+}
+
+export interface UsageLogState extends JournalState {
+  readonly folder: string;
+  /** Of the journal and the index together. */
+  readonly bytes: number;
+  readonly index: IndexState;
+  readonly maintainedAt: number | null;
+}
+
+/** The usage log: the journal, which is the truth, and the index, which reports read. */
+export class UsageLog {
+  readonly journal: Journal;
+  readonly #deps: UsageLogDeps;
+  readonly #indexer: Indexer;
+  readonly #maintenance: Maintenance;
+
+  constructor(deps: UsageLogDeps) {
+    this.#deps = deps;
+    const { folder, index, clock, beat, log, sync, keep, limits } = deps;
+    this.#indexer = new Indexer({ file: index, folder, log });
+    this.journal = new Journal({
+      folder,
+      clock,
+      beat,
+      log,
+      sync,
+      ...limits,
+      onAppend: () => this.#indexer.noteAppend(),
+    });
+    this.#maintenance = new Maintenance({
+      folder,
+      clock,
+      beat,
+      log,
+      keep,
+      currentDay: () => this.journal.day,
+      catchUp: () => this.catchUp(),
+      hasPassed: (day) => this.#indexer.hasPassed(day),
+    });
+  }
+
+  /** Brings the index up to date, and says how far it is if that takes longer. */
+  catchUp(patienceMs = CATCH_UP_MS): Promise<IndexState> {
+    return this.#indexer.catchUp(patienceMs);
+  }
+
+  /** Makes the index anew; it goes on after this returns. */
+  rebuild(): Promise<IndexState> {
+    return this.#indexer.rebuild(REBUILD_MS);
+  }
+
+  /** Asks the index, once it is up to date. null: it cannot be read now. */
+  async read<T>(question: (db: Database.Database) => T): Promise<T | null> {
+    await this.catchUp();
+    let connection: Connection | null = null;
+    try {
+      connection = openIndexForReading(this.#deps.index);
+      return question(connection.db);
+    } catch (error) {
+      if (indexFault(error) instanceof IndexFault) return null;
+      throw error;
+    } finally {
+      connection?.close();
+    }
+  }
+
+  state(): UsageLogState {
+    return {
+      ...this.journal.state(),
+      folder: this.#deps.folder,
+      bytes: this.#bytes(),
+      index: this.#indexer.state(),
+      maintainedAt: this.#maintenance.lastRun,
+    };
+  }
+
+  #bytes(): number {
+    const { folder, index } = this.#deps;
+    const paths = [
+      ...journalFiles(folder).map(({ path }) => path),
+      ...INDEX_SUFFIXES.map((suffix) => index + suffix),
+    ];
+    return paths.reduce((sum, path) => sum + (statOf(path)?.size ?? 0), 0);
+  }
+
+  async stop(): Promise<void> {
+    this.journal.stop();
+    await this.#maintenance.stop();
+    await this.#indexer.stop();
+  }
+}
+
+/** How long a reader waits for the index. */
+const CATCH_UP_MS = 3000;
+const REBUILD_MS = 1000;
