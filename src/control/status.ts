@@ -167,8 +167,10 @@ function gatewayStatus(
 }
 
 function usageStatus({ usage, strangers }: StatusMeans): UsageStatus {
-  const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index } = usage.state();
-  const damaged = index.damagedLines ?? 0;
+  const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index, incident } = usage.state();
+  const warnings: string[] = incident === null ? [] : [incident];
+  if (index.damagedLines !== null && index.damagedLines > 0)
+    warnings.push(`${index.damagedLines} lines of the usage log cannot be read and were skipped`);
   return {
     state: trouble === null ? "ok" : "unavailable",
     since: trouble?.since ?? null,
@@ -179,7 +181,7 @@ function usageStatus({ usage, strangers }: StatusMeans): UsageStatus {
     waiting,
     lost,
     refusals_not_recorded: strangers.passedOver + refusalsLost,
-    warnings: damaged === 0 ? [] : [`${damaged} lines of the usage log cannot be read and were skipped`],
+    warnings,
     index: indexStatus(index),
     maintained_at: maintainedAt,
   };

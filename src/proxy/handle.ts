@@ -81,8 +81,7 @@ async function serve(
   const asking = request.tool?.askUsage ? await askingOf(req, request) : null;
   means.bodies.shrink(request, asking?.body.length ?? request.body?.bytesHeld ?? 0);
   if (hasLeft(req, request)) return left();
-  const opening = openRecord(request, means.journal);
-  request.recorded = opening instanceof Promise ? await opening : opening;
+  request.recorded = await openRecord(request, means.journal);
   if (!request.recorded) return end(logUnavailable(means.journal.state()));
   means.limiter.recorded(request.lease, request.id);
   if (hasLeft(req, request)) return left();

@@ -34,7 +34,7 @@ function idsOf({ snapshot }: Request, ids: Outcome["gatewayIds"]): Outcome["gate
 }
 
 /** Whether it has its record, which is for `recorded`; false: none can be written, and so it must not be sent. */
-export function openRecord(request: Request, journal: Pick<Journal, "open">): boolean | Promise<boolean> {
+export function openRecord(request: Request, journal: Pick<Journal, "open">): Promise<boolean> {
   request.opening = openingOf(request);
   return journal.open(request.opening);
 }

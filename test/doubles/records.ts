@@ -1,8 +1,4 @@
-import { createTally } from "../../src/usage/ledger/cells.ts";
-import { openForWriting } from "../../src/usage/ledger/connect.ts";
-import { createRows, transact } from "../../src/usage/ledger/rows.ts";
-import { SlipText } from "../../src/usage/ledger/writing/slip-text.ts";
-import type { Opening, RecordEnd, UsageRecord } from "../../src/usage/record.ts";
+import type { RecordEnd, UsageRecord } from "../../src/usage/record.ts";
 import { firstIdAt } from "../../src/usage/report/ids.ts";
 import { createRandom } from "./random.ts";
 
@@ -51,28 +47,6 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     gateway_ids: { "x-client-request-id": `id-${number}` },
     ...given,
   };
-}
-
-/** The line by which an opening is noted. */
-export function slipOf(opening: Opening): string {
-  const text = new SlipText();
-  const length = text.write(opening);
-  return Buffer.from(text.bytes).toString("utf8", 0, length);
-}
-
-/** Writes them as the daemon does: each record, and what it adds to its cell where it is finished. */
-export function writeRecords(file: string, records: Iterable<UsageRecord>): void {
-  const { db, close } = openForWriting(file, { sync: "normal" });
-  const rows = createRows(db);
-  transact(db, () => {
-    const tally = createTally();
-    for (const one of records) {
-      rows.insert(one);
-      if (one.end !== null) tally.count(one);
-    }
-    rows.count(tally);
-  });
-  close();
 }
 
 const TOOLS = ["claude-code", "codex", "opencode", "scripts", "chat"];

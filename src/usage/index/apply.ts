@@ -19,8 +19,8 @@ export interface Position {
   readonly offset: number;
   /** The file has ended, and a newer one follows. */
   readonly passed: boolean;
-  /** Of the file, so that another one in its place is read from its beginning. */
-  readonly identity: string;
+  /** A hash of what stands before it, so that another file in its place is read from its beginning. */
+  readonly mark: string;
 }
 
 /**

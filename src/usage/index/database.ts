@@ -118,7 +118,10 @@ function removeIndex(file: string): void {
 }
 
 /** Reads the whole file; null: it is sound. */
-export function findDamage(db: Database.Database): string | null {
+export function findDamage(db: Database.Database, file: string): string | null {
+  const [pageSize] = db.prepare("PRAGMA usage.page_size").raw().get() as [number];
+  // SQLite takes a page that is cut off for one that ends in zeroes.
+  if (statSync(file).size % pageSize !== 0) return "a part of a page is missing";
   const [found] = db.prepare("PRAGMA usage.quick_check(1)").raw().get() as [string];
   return found === "ok" ? null : (found.split("\n", 1)[0] ?? found);
 }

@@ -1,4 +1,5 @@
-import { statSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { closeSync, openSync, readSync, statSync } from "node:fs";
 import {
   identityOf,
   type JournalFile,
@@ -72,8 +73,12 @@ export class UsageIndex {
         if (next === null) return;
         const { file, offset, finished } = next;
         for (const { texts, end, last } of readLines(file, offset, finished)) {
-          const identity = statOf(file.path)?.identity ?? "";
-          const position = { day: file.day, offset: end, passed: last && finished, identity };
+          const position = {
+            day: file.day,
+            offset: end,
+            passed: last && finished,
+            mark: file.gzipped ? "" : markAt(file.path, end),
+          };
           transact(this.#db(), () => {
             const damaged = writer.apply(texts, file.day);
             const before = Number(writer.meta("damaged_lines") ?? 0);
@@ -130,7 +135,7 @@ export class UsageIndex {
     this.#connection = null;
     try {
       this.#use(openIndex(file));
-      const damage = isKnown ? null : findDamage(this.#db());
+      const damage = isKnown ? null : findDamage(this.#db(), file);
       if (damage !== null) throw new IndexFault("corrupt", damage);
       if (this.#writer?.meta("folder") !== folderIdentity(this.#options.folder))
         throw new IndexFault("outdated", "it belongs to another journal");
@@ -203,9 +208,25 @@ interface NextLines {
 /** 0 where the file is not the one that was read, or was cut off before that place. */
 function offsetIn(file: JournalFile, position: Position | null): number {
   if (position === null || position.day !== file.day) return 0;
+  // A day is gzipped only after all of it was read: where this is not the end, a rebuild was cut off.
   if (file.gzipped) return position.offset;
-  const found = statOf(file.path);
-  return found?.identity === position.identity && found.size >= position.offset ? position.offset : 0;
+  return markAt(file.path, position.offset) === position.mark ? position.offset : 0;
+}
+
+/** Long enough to hold the id of the last record. */
+const MARK_BYTES = 1024;
+
+/** (The inode does not tell: a file that replaces a deleted one often gets its number.) */
+function markAt(path: string, offset: number): string {
+  const length = Math.min(MARK_BYTES, offset);
+  const bytes = Buffer.alloc(length);
+  const descriptor = openSync(path, "r");
+  try {
+    if (readSync(descriptor, bytes, 0, length, offset - length) !== length) return "too short";
+  } finally {
+    closeSync(descriptor);
+  }
+  return createHash("sha256").update(bytes).digest("hex").slice(0, 16);
 }
 
 /** How much of the journal is before a position, by the sizes of its files. */

@@ -48,6 +48,8 @@ export interface JournalState {
   readonly lost: number;
   /** Refusals that found none. */
   readonly refusalsLost: number;
+  /** What last happened to the file while it was open; null: nothing. */
+  readonly incident: string | null;
 }
 
 export type ResponseHead = Omit<HeadLine, "kind" | "id">;
@@ -96,6 +98,7 @@ export class Journal {
   /** The fdatasync that runs, and the one that starts after it. */
   #syncing: Promise<boolean> | null = null;
   #nextSync: Promise<boolean> | null = null;
+  #incident: string | null = null;
   #stopped = false;
 
   constructor(deps: JournalDeps) {
@@ -110,12 +113,12 @@ export class Journal {
   }
 
   /** True once the line is written, with `sync: full` on the disk: only then may the request be sent. */
-  open(opening: Opening): boolean | Promise<boolean> {
+  async open(opening: Opening): Promise<boolean> {
     if (!this.available() || this.#inFlight.has(opening.id)) return false;
     if (!this.#append({ kind: "open", ...opening })) return false;
     this.#inFlight.set(opening.id, { opening, head: null });
     this.#noteUse(opening);
-    return this.#deps.sync === "full" ? this.#synced(opening.id) : true;
+    return this.#deps.sync === "normal" || (await this.#synced(opening.id));
   }
 
   /** The head of the gateway's response arrived. */
@@ -166,7 +169,7 @@ export class Journal {
 
   state(): JournalState {
     const { size, lost, refusalsLost } = this.#pending;
-    return { trouble: this.#trouble, waiting: size, lost, refusalsLost };
+    return { trouble: this.#trouble, waiting: size, lost, refusalsLost, incident: this.#incident };
   }
 
   stop(): void {
@@ -200,7 +203,7 @@ export class Journal {
   /** Reads what earlier runs left, and completes what they could not. */
   #restore(): void {
     const { folder, replay, replayed } = this.#deps;
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    makeFolder(folder);
     const { inFlight, carryIsWhole } = restoreFrom(folder, (line) => {
       replay(line);
       if (line.kind === "open" || line.kind === "close") this.#noteUse(line);
@@ -308,7 +311,9 @@ export class Journal {
       return;
     }
     const what = found === null ? "deleted" : found.identity === file.identity ? "cut off" : "replaced";
-    this.#deps.log.error({ file: file.path }, `the usage log was ${what} while it was open`);
+    const incident = `${file.path} was ${what} while it was open`;
+    if (this.#incident !== incident) this.#deps.log.error(incident);
+    this.#incident = incident;
     this.#openFile();
     this.#again = (this.#again ?? "") + this.#recent.join("");
     this.#recent = [];
@@ -324,7 +329,7 @@ export class Journal {
 
   #openFile(): OpenFile {
     const { folder, clock, sync } = this.#deps;
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    makeFolder(folder);
     const newest = journalFiles(folder).at(-1)?.day ?? "";
     const today = dayOf(clock.now());
     const day = newest > today ? newest : today;
@@ -406,6 +411,15 @@ function endsWithNewline(descriptor: number, size: number): boolean {
   return last[0] === NEWLINE;
 }
 
+/** Not the folder it lies in: where that is gone, it may come back. */
+function makeFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  }
+}
+
 /** A new file's name is on the disk, too. */
 function syncFolder(folder: string): void {
   const descriptor = openSync(folder, "r");
@@ -456,6 +470,11 @@ function diskMessage(error: unknown, folder: string): string {
     case "EACCES":
     case "EPERM":
       return `${folder} cannot be written to`;
+    case "ENOENT":
+      return `the folder of ${folder} is gone`;
+    case "ENOTDIR":
+    case "EISDIR":
+      return `there is something else in the place of ${folder}`;
     case undefined:
       // No error of the system: a bug, which must not hide.
       throw error;

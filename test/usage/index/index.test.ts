@@ -1,0 +1,315 @@
+import {
+  appendFileSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import { gzipSync } from "node:zlib";
+import fc from "fast-check";
+import Database from "libsql";
+import t, { type Test } from "tap";
+import { createIndex, IndexFault, openIndexForReading } from "../../../src/usage/index/database.ts";
+import { UsageIndex } from "../../../src/usage/index/usage-index.ts";
+import { AMENDED } from "../../../src/usage/journal/lines.ts";
+import type { UsageRecord } from "../../../src/usage/record.ts";
+import { lineOf, writeJournal } from "../../doubles/journal.ts";
+import { record } from "../../doubles/records.ts";
+import { faultsIn, indexFaults } from "../../doubles/usage-file.ts";
+import { newFolder } from "../journal/journal-under-test.ts";
+
+const RUNS = Number(process.env.KEYBEARER_PROPERTY_RUNS ?? 60);
+const DAYS = ["2026-11-14", "2026-11-15", "2026-11-16"];
+
+interface Scene {
+  readonly folder: string;
+  readonly file: string;
+}
+
+function scene(t: Test): Scene {
+  const state = newFolder(t);
+  mkdirSync(join(state, "usage"));
+  return { folder: join(state, "usage"), file: join(state, "index.db") };
+}
+
+function append({ folder }: Scene, day: string, text: string): void {
+  appendFileSync(join(folder, `${day}.jsonl`), text);
+}
+
+function catchUp(scene: Scene): UsageIndex {
+  const index = new UsageIndex(scene, null);
+  for (const _ of index.catchUp());
+  index.close();
+  return index;
+}
+
+function rebuild(scene: Scene): void {
+  const index = new UsageIndex(scene, null);
+  for (const _ of index.rebuild());
+  index.close();
+}
+
+/** Everything in an index but where it stands in the journal. */
+function contentOf(file: string): unknown {
+  const { db, close } = openIndexForReading(file);
+  const all = (table: string) => db.prepare(`SELECT * FROM usage.${table}`).raw().all();
+  try {
+    return ["records", "rollups", "early_amends", "acks", "held_keys"].map(all);
+  } finally {
+    close();
+  }
+}
+
+/** A few ids, so that lines meet, in any order, whole and damaged. */
+const anyLine: fc.Arbitrary<string> = fc
+  .record({
+    kind: fc.constantFrom(
+      "open",
+      "head",
+      "close",
+      "close",
+      "amend",
+      "ack",
+      "key-held",
+      "lift",
+      "carry",
+      "damaged",
+    ),
+    number: fc.nat(5),
+    tokens: fc.nat(1000),
+    model: fc.constantFrom("gpt-5.1", "claude", null),
+    end: fc.constantFrom("complete", "client-left", "interrupted", "refused"),
+    first: fc.option(fc.nat(5000)),
+  })
+  .map(({ kind, number, tokens, model, end, first }) => {
+    const whole = record(number, {
+      started_at: Date.parse(`${DAYS[number % 3]}T10:00:00Z`) + number,
+      model,
+      end: end as UsageRecord["end"],
+      input_tokens: tokens,
+    });
+    const about = { kind, id: whole.id };
+    switch (kind) {
+      case "open":
+        return lineOf({ ...whole, end: null });
+      case "close":
+        return lineOf(whole);
+      case "head":
+        return `${JSON.stringify({ ...about, status: 200 + (tokens % 2), first_byte_at: first, gateway_ids: { a: "1" } })}\n`;
+      case "amend": {
+        const fields = Object.fromEntries(AMENDED.map((name) => [name, whole[name]]));
+        return `${JSON.stringify({ ...about, ...fields, billed_microdollars: tokens, limits: null })}\n`;
+      }
+      case "ack":
+        return `${JSON.stringify({ kind, gateway: "main", row: `r${number}`, at: tokens })}\n`;
+      case "key-held":
+        return `${JSON.stringify({ kind, gateway: "main", key: `k${number}`, tool: "codex", since: tokens, until: first })}\n`;
+      case "lift":
+      case "carry":
+        return `${JSON.stringify({ kind, tool: "codex", limit: "spend", amount: 1, given_at: 1, tools: 0 })}\n`;
+      default:
+        return lineOf(whole)
+          .slice(0, 20 + (tokens % 100))
+          .concat("\n");
+    }
+  });
+
+t.test("any lines give the same index: in one batch, in many, twice, or by a rebuild", async (t) => {
+  const days = fc.array(fc.tuple(fc.constantFrom(...DAYS), anyLine), { maxLength: 30 });
+  fc.assert(
+    fc.property(days, (lines) => {
+      // Lines are appended to the newest file only.
+      const inOrder = lines.toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+      const [once, bit, twice] = [scene(t), scene(t), scene(t)];
+      for (const one of [once, bit, twice]) append(one, DAYS[0] ?? "", "");
+      catchUp(bit);
+      for (const [day, text] of inOrder) {
+        append(once, day, text);
+        append(bit, day, text.slice(0, 10));
+        catchUp(bit);
+        append(bit, day, text.slice(10));
+        catchUp(bit);
+        append(twice, day, text + text);
+      }
+      catchUp(once);
+      catchUp(twice);
+      const content = JSON.stringify(contentOf(once.file));
+      const found = [JSON.stringify(contentOf(bit.file))];
+      rebuild(once);
+      found.push(JSON.stringify(contentOf(once.file)));
+      catchUp(once);
+      found.push(JSON.stringify(contentOf(once.file)));
+      found.push(JSON.stringify(contentOf(twice.file)));
+      return found.every((other) => other === content) && indexFaults(once.file).length === 0;
+    }),
+    { numRuns: RUNS },
+  );
+  t.pass(`${RUNS} sequences`);
+});
+
+t.test(
+  "an index that is missing, empty, damaged, another program's or of another version is made anew",
+  async (t) => {
+    const there = scene(t);
+    writeJournal(
+      there.folder,
+      Array.from({ length: 300 }, (_, n) => record(n)),
+    );
+    catchUp(there);
+    const content = JSON.stringify(contentOf(there.file));
+    const good = readFileSync(there.file);
+    const noise = Buffer.from(Array.from({ length: 4096 }, (_, n) => (n * 7919 + 13) % 251));
+    const damages: Readonly<Record<string, () => void>> = {
+      missing: () => rmSync(there.file),
+      empty: () => truncateSync(there.file, 0),
+      "half of it missing": () => truncateSync(there.file, Math.floor(good.length / 8192) * 4096),
+      "a part of a page missing": () => truncateSync(there.file, good.length - 100),
+      "noise in its header": () =>
+        writeFileSync(there.file, Buffer.concat([noise.subarray(0, 100), good.subarray(100)])),
+      "noise in the middle": () => {
+        const at = Math.floor(good.length / 8192) * 4096;
+        writeFileSync(there.file, Buffer.concat([good.subarray(0, at), noise, good.subarray(at + 4096)]));
+      },
+      "no database": () => writeFileSync(there.file, "hello\n".repeat(2000)),
+      "a folder in its place": () => {
+        rmSync(there.file);
+        mkdirSync(there.file);
+      },
+      "another program's": () => otherDatabase(there.file),
+      "a newer version": () => {
+        writeFileSync(there.file, good);
+        const db = new Database(there.file);
+        db.exec("PRAGMA user_version = 99");
+        db.close();
+      },
+    };
+    for (const [what, damage] of Object.entries(damages)) {
+      damage();
+      catchUp(there);
+      t.equal(JSON.stringify(contentOf(there.file)), content, what);
+      t.equal(statSync(there.file).mode & 0o777, 0o600, "and private");
+    }
+  },
+);
+
+function otherDatabase(file: string): void {
+  rmSync(file);
+  const db = new Database(file);
+  db.exec("CREATE TABLE theirs (a); PRAGMA application_id = 7");
+  db.close();
+}
+
+t.test("the index of another journal is made anew", async (t) => {
+  const [mine, theirs] = [scene(t), scene(t)];
+  writeJournal(mine.folder, [record(1)]);
+  writeJournal(theirs.folder, [record(2), record(3)]);
+  catchUp(mine);
+  catchUp(theirs);
+  const content = JSON.stringify(contentOf(mine.file));
+  writeFileSync(mine.file, readFileSync(theirs.file));
+  catchUp(mine);
+  t.equal(JSON.stringify(contentOf(mine.file)), content);
+});
+
+t.test(
+  "a journal file that is replaced or shortened is read again, and nothing is there twice",
+  async (t) => {
+    const it = scene(t);
+    const day = "2025-11-15";
+    append(it, day, lineOf(record(1)) + lineOf(record(2)));
+    catchUp(it);
+    rmSync(join(it.folder, `${day}.jsonl`));
+    append(it, day, lineOf(record(2)) + lineOf(record(3)));
+    catchUp(it);
+    t.equal(idsIn(it.file).length, 3, "what was read stays");
+    t.strictSame(indexFaults(it.file), []);
+  },
+);
+
+t.test("gzipped days are read like plain ones, and a plain file goes before its gzipped copy", async (t) => {
+  const it = scene(t);
+  writeFileSync(join(it.folder, "2026-11-14.jsonl.gz"), gzipSync(lineOf(record(1)) + lineOf(record(2))));
+  append(it, "2026-11-15", lineOf(record(3)));
+  writeFileSync(join(it.folder, "2026-11-15.jsonl.gz"), gzipSync(lineOf(record(9))));
+  append(it, "2026-11-16", lineOf(record(4)));
+  catchUp(it);
+  const numbers = idsIn(it.file).map((id) => Number(id.slice(-3)));
+  t.strictSame(numbers, [1, 2, 3, 4]);
+});
+
+t.test("a day that is deleted takes its records and their sums with it", async (t) => {
+  const it = scene(t);
+  append(it, "2026-11-14", lineOf(record(1)) + lineOf(record(2)));
+  // Opened on one day, closed on the next: its record belongs to the day of its close line.
+  append(it, "2026-11-14", lineOf({ ...record(3), end: null }));
+  append(it, "2026-11-15", lineOf(record(3)) + lineOf(record(4)));
+  catchUp(it);
+  rmSync(join(it.folder, "2026-11-14.jsonl"));
+  catchUp(it);
+  t.strictSame(
+    idsIn(it.file).map((id) => Number(id.slice(-3))),
+    [3, 4],
+  );
+  t.strictSame(indexFaults(it.file), []);
+  const content = JSON.stringify(contentOf(it.file));
+  rebuild(it);
+  t.equal(JSON.stringify(contentOf(it.file)), content, "as a rebuild has it");
+});
+
+t.test("damaged lines are counted, and a line without its end is read once it is whole", async (t) => {
+  const it = scene(t);
+  const [first, second] = [lineOf(record(1)), lineOf(record(2))];
+  append(it, "2026-11-15", `${first.slice(0, 50)}\nnoise\n${second}`);
+  append(it, "2026-11-16", first.slice(0, 70));
+  const index = new UsageIndex(it, null);
+  for (const _ of index.catchUp());
+  t.equal(index.progress().damagedLines, 2);
+  append(it, "2026-11-16", first.slice(70));
+  for (const _ of index.catchUp());
+  t.equal(index.progress().damagedLines, 2);
+  index.close();
+  t.strictSame(
+    idsIn(it.file).map((id) => Number(id.slice(-3))),
+    [1, 2],
+  );
+  t.match(faultsIn(it.folder), [/2 lines are damaged/]);
+});
+
+t.test("an index that another program has locked waits, and goes on where it was", async (t) => {
+  const it = scene(t);
+  append(it, "2026-11-16", lineOf(record(1)));
+  catchUp(it);
+  append(it, "2026-11-16", lineOf(record(2)));
+  const other = new Database(it.file);
+  other.exec("BEGIN EXCLUSIVE");
+  const index = new UsageIndex(it, null);
+  t.throws(() => [...index.catchUp()], IndexFault);
+  t.throws(() => [...index.catchUp()], { kind: "busy" } as unknown as Error);
+  other.exec("ROLLBACK");
+  other.close();
+  for (const _ of index.catchUp());
+  index.close();
+  t.equal(idsIn(it.file).length, 2);
+});
+
+t.test("an empty index is private from its first moment", async (t) => {
+  const file = join(newFolder(t), "index.db");
+  const before = process.umask(0);
+  t.teardown(() => process.umask(before));
+  createIndex(file).close();
+  t.equal(statSync(file).mode & 0o777, 0o600);
+});
+
+function idsIn(file: string): string[] {
+  const { db, close } = openIndexForReading(file);
+  try {
+    return (db.prepare("SELECT id FROM usage.records ORDER BY id").raw().all() as [string][]).map(
+      ([id]) => id,
+    );
+  } finally {
+    close();
+  }
+}

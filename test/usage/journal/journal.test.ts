@@ -1,0 +1,352 @@
+import {
+  appendFileSync,
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
+import { join } from "node:path";
+import t from "tap";
+import type { ToolCarry } from "../../../src/usage/journal/lines.ts";
+import { mountSmallDisk } from "../../doubles/small-disk.ts";
+import { recordsIn } from "../../doubles/usage-file.ts";
+import {
+  closing,
+  DAY,
+  linesIn,
+  NOON,
+  newFolder,
+  opening,
+  setClock,
+  shapesIn,
+  startJournal,
+  textIn,
+} from "./journal-under-test.ts";
+
+const TODAY = "2026-11-16";
+
+const CARRY: ToolCarry = {
+  tool: "codex",
+  total: 123_456,
+  windows: [{ per: "day", start: NOON - DAY / 2, end: NOON + DAY / 2, requests: 3, tokens: 400, spend: 5 }],
+  allowances: [{ limit: "spend", amount: 7, given_at: NOON, until: null }],
+  open: [],
+};
+
+t.test("a request is one open line before it is sent, one head line, and one close line", async (t) => {
+  const { journal, folder } = startJournal(t);
+  const first = opening({ model: "a" });
+  t.equal(await journal.open(first), true);
+  t.strictSame(shapesIn(folder), ["carry of 0", "open a"], "on disk as soon as it is opened");
+  journal.head(first.id, { status: 200, first_byte_at: NOON + 5, gateway_ids: { "x-request-id": "7" } });
+  journal.close(first.id, closing());
+  journal.close(first.id, closing({ end: "client-left" }));
+  journal.add(opening({ model: "b" }), closing({ end: "refused", refusal: "rate-limited" }));
+  t.strictSame(shapesIn(folder), ["carry of 0", "open a", "head", "close a complete", "close b refused"]);
+  const text = textIn(folder, TODAY);
+  for (const line of text.trimEnd().split("\n")) t.type(JSON.parse(line), "object", "each line is JSON");
+  t.equal(statSync(join(folder, `${TODAY}.jsonl`)).mode & 0o777, 0o600);
+  t.equal(statSync(folder).mode & 0o777, 0o700);
+});
+
+t.test("what a process left open is interrupted at the next start, with what its head told", async (t) => {
+  const { journal, folder } = startJournal(t);
+  const [first, second] = [opening({ model: "a" }), opening({ model: "b" })];
+  await journal.open(first);
+  await journal.open(second);
+  journal.head(second.id, { status: 200, first_byte_at: NOON + 9, gateway_ids: { "x-request-id": "9" } });
+  for (let n = 0; n < 2; n += 1) {
+    startJournal(t, { folder });
+    t.match(recordsIn(folder), [
+      { id: first.id, end: "interrupted", status: null, ended_at: null },
+      { id: second.id, end: "interrupted", status: 200, gateway_ids: { "x-request-id": "9" } },
+    ]);
+    t.equal(linesIn(folder).filter(({ kind }) => kind === "close").length, 2, "once");
+  }
+});
+
+t.test("the next day's file begins with carry lines and with the requests in flight", async (t) => {
+  const clock = setClock();
+  const { journal, folder } = startJournal(t, { clock, carry: () => [CARRY] });
+  const stream = opening({ model: "stream" });
+  await journal.open(stream);
+  journal.head(stream.id, { status: 200, first_byte_at: NOON + 9, gateway_ids: {} });
+  clock.time = NOON + DAY;
+  await journal.open(opening({ model: "next", started_at: clock.time }));
+  journal.close(stream.id, closing());
+  t.strictSame(readdirSync(folder), [`${TODAY}.jsonl`, "2026-11-17.jsonl"]);
+  t.strictSame(
+    textIn(folder, "2026-11-17")
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line).kind),
+    ["carry", "carry", "open", "head", "open", "close"],
+  );
+
+  const next = startJournal(t, { folder, clock });
+  t.match(next.replayed[0], { kind: "carry", tools: 1 }, "only the newest file is read");
+  t.match(next.replayed[1], { ...CARRY, last_use: NOON });
+  t.match(
+    recordsIn(folder).map(({ model, end }) => ({ model, end })),
+    [
+      { model: "stream", end: "complete" },
+      { model: "next", end: "interrupted" },
+    ],
+  );
+});
+
+t.test("a start on a later day writes the carry lines after what it interrupts", async (t) => {
+  const clock = setClock();
+  const first = startJournal(t, { clock, carry: () => [CARRY] });
+  await first.journal.open(opening({ model: "a" }));
+  clock.time = NOON + 3 * DAY;
+  const second = startJournal(t, { folder: first.folder, clock, carry: () => [CARRY] });
+  t.strictSame(
+    shapesIn(first.folder).slice(-3),
+    ["close a interrupted", "carry of 1", "carry codex"],
+    "so that the next start needs no older file",
+  );
+  t.ok(second.journal.available());
+  rmSync(join(first.folder, `${TODAY}.jsonl`));
+  const third = startJournal(t, { folder: first.folder, clock });
+  t.match(third.replayed.at(-1), { kind: "carry", tool: "codex", total: CARRY.total });
+});
+
+t.test(
+  "carry lines that are cut off do not count: the file before is read, and they are written again",
+  async (t) => {
+    const clock = setClock();
+    const first = startJournal(t, { clock });
+    await first.journal.open(opening({ model: "a" }));
+    writeFileSync(
+      join(first.folder, "2026-11-17.jsonl"),
+      `${JSON.stringify({ kind: "carry", tools: 2 })}\n${JSON.stringify({ kind: "carry", ...CARRY })}\n{"kind":"car`,
+    );
+    clock.time = NOON + DAY;
+    const next = startJournal(t, { folder: first.folder, clock, carry: () => [CARRY] });
+    t.match(
+      next.replayed.map(({ kind }) => kind),
+      ["carry", "open", "close"],
+      "the group of two tools is not whole",
+    );
+    const last = startJournal(t, { folder: first.folder, clock });
+    t.match(last.replayed.at(-1), { kind: "carry", tool: "codex" }, "a whole one follows");
+  },
+);
+
+t.test("a clock that is set back or forward loses nothing, and lines stay in order", async (t) => {
+  const clock = setClock();
+  const { journal, folder } = startJournal(t, { clock });
+  const models: string[] = [];
+  for (const [model, time] of [
+    ["noon", NOON],
+    ["a-day-back", NOON - DAY],
+    ["a-day-ahead", NOON + DAY],
+    ["back-again", NOON],
+  ] as const) {
+    clock.time = time;
+    const one = opening({ model, started_at: time });
+    t.equal(await journal.open(one), true);
+    journal.close(one.id, closing());
+    models.push(model);
+  }
+  t.strictSame(
+    recordsIn(folder).map(({ model }) => model),
+    models,
+  );
+  t.strictSame(readdirSync(folder), [`${TODAY}.jsonl`, "2026-11-17.jsonl"], "no file for the day before");
+  const after = startJournal(t, { folder, clock });
+  t.equal(after.journal.day, "2026-11-17", "the newest file stays the current one");
+});
+
+t.test("a line that is cut at any byte is skipped, and every other line is read", async (t) => {
+  const { journal, folder } = startJournal(t);
+  const ids: string[] = [];
+  for (const model of ["a", "b", "c"]) {
+    const one = opening({ model });
+    await journal.open(one);
+    journal.close(one.id, closing());
+    ids.push(one.id);
+  }
+  journal.stop();
+  const file = join(folder, `${TODAY}.jsonl`);
+  const whole = readFileSync(file);
+  const lines = whole.toString().trimEnd().split("\n");
+  const before = Buffer.byteLength(`${lines.slice(0, -1).join("\n")}\n`);
+  for (let end = before; end < whole.length; end += 1) {
+    truncateSync(file, end);
+    const again = startJournal(t, { folder });
+    const last = opening({ model: "after" });
+    await again.journal.open(last);
+    again.journal.close(last.id, closing());
+    again.journal.stop();
+    const found = recordsIn(folder);
+    // Without its line break the last line is still whole.
+    const isWhole = end === whole.length - 1;
+    if (found.length !== 4 || found[2]?.end !== (isWhole ? "complete" : "interrupted"))
+      t.fail(`cut at byte ${end}: ${JSON.stringify(found.map(({ id, end }) => [id, end]))}`);
+    writeFileSync(file, whole);
+  }
+  t.strictSame(
+    recordsIn(folder).map(({ id }) => id),
+    ids,
+  );
+});
+
+t.test(
+  "a file that is deleted, replaced or emptied while it is open is noticed within a second",
+  async (t) => {
+    const changes: Readonly<Record<string, (file: string) => void>> = {
+      deleted: (file) => rmSync(file),
+      replaced: (file) => {
+        writeFileSync(`${file}.new`, "somebody's own\n");
+        renameSync(`${file}.new`, file);
+      },
+      "cut off": (file) => truncateSync(file, 0),
+    };
+    for (const [what, change] of Object.entries(changes)) {
+      const { journal, folder, beat, log } = startJournal(t, { carry: () => [CARRY] });
+      const early = opening({ model: "early" });
+      await journal.open(early);
+      journal.close(early.id, closing());
+      beat.pass();
+      const running = opening({ model: "running" });
+      await journal.open(running);
+      change(join(folder, `${TODAY}.jsonl`));
+      const late = opening({ model: "late" });
+      t.equal(await journal.open(late), true, `${what}: requests go on`);
+      journal.close(late.id, closing());
+      beat.pass();
+      t.match(log(), new RegExp(`was ${what} while it was open`));
+      t.match(journal.state().incident, /2026-11-16\.jsonl was /);
+      journal.close(running.id, closing());
+      t.match(
+        recordsIn(folder)
+          .map(({ model, end }) => `${model} ${end}`)
+          .sort(),
+        ["late complete", "running complete"],
+        `${what}: everything since the last look is in the new file`,
+      );
+      t.match(shapesIn(folder).join(), /carry codex/, "and what the limits know");
+    }
+  },
+);
+
+t.test("a folder that is removed is made again; one that cannot be made refuses requests", async (t) => {
+  const { journal, folder, beat } = startJournal(t);
+  const running = opening({ model: "running" });
+  await journal.open(running);
+  rmSync(folder, { recursive: true });
+  beat.pass();
+  t.ok(journal.available());
+  t.strictSame(
+    recordsIn(folder).map(({ model }) => model),
+    ["running"],
+  );
+  const state = join(folder, "..");
+  renameSync(state, `${state}-away`);
+  beat.pass();
+  t.notOk(journal.available());
+  t.match(journal.state().trouble?.message, /gone/);
+  t.equal(await journal.open(opening()), false);
+  journal.close(running.id, closing());
+  t.equal(journal.state().waiting, 1);
+  renameSync(`${state}-away`, state);
+  beat.pass();
+  t.ok(journal.available());
+  t.match(recordsIn(folder), [{ model: "running", end: "complete" }]);
+});
+
+t.test(
+  "a disk that takes a part of a line takes nothing, and the rest waits until there is room",
+  async (t) => {
+    const disk = mountSmallDisk(t, 1);
+    if (disk === null) return;
+    const folder = join(disk.folder, "usage");
+    const { journal, beat, log } = startJournal(t, { folder });
+    const running = Array.from({ length: 3 }, (_, n) => opening({ model: `running-${n}` }));
+    for (const one of running) t.equal(await journal.open(one), true);
+    // Room for less than a line: the system writes a part of it, and calls that a success.
+    const file = join(folder, `${TODAY}.jsonl`);
+    const pad = 4096 - ((statSync(file).size + 200) % 4096);
+    appendFileSync(file, `${" ".repeat(pad - 1)}\n`);
+    beat.pass();
+    disk.fill();
+    const size = statSync(file).size;
+    t.equal(await journal.open(opening({ model: "refused" })), false, "nothing is sent that is not recorded");
+    t.equal(statSync(file).size, size, "the part that was written is gone again");
+    t.match(journal.state().trouble?.message, /disk is full/);
+    t.match(log(), /disk is full/);
+    for (const one of running) journal.close(one.id, closing());
+    t.equal(journal.state().waiting, 3);
+    beat.pass();
+    t.notOk(journal.available(), "as long as the disk is full");
+    disk.free();
+    beat.pass();
+    t.ok(journal.available());
+    t.strictSame(
+      recordsIn(folder).map(({ model, end }) => `${model} ${end}`),
+      running.map(({ model }) => `${model} complete`),
+    );
+    for (const line of textIn(folder, TODAY).split("\n")) if (line.trim() !== "") t.ok(JSON.parse(line));
+  },
+);
+
+t.test("what waits for the disk is bounded, and refusals go before what was sent", async (t) => {
+  const { journal, folder, beat } = startJournal(t);
+  const running = Array.from({ length: 600 }, () => opening());
+  for (const one of running) await journal.open(one);
+  const state = join(folder, "..");
+  renameSync(state, `${state}-away`);
+  beat.pass();
+  for (let n = 0; n < 900; n += 1) journal.add(opening(), closing({ end: "refused" }));
+  for (const one of running) journal.close(one.id, closing());
+  t.match(journal.state(), { waiting: 1000, lost: 0, refusalsLost: 500 });
+  renameSync(`${state}-away`, state);
+  beat.pass();
+  t.match(journal.state(), { waiting: 0, lost: 0 });
+  t.equal(recordsIn(folder).filter(({ end }) => end === "complete").length, 600);
+});
+
+t.test("with sync: full, requests that arrive together share one fdatasync", async (t) => {
+  const { journal, folder } = startJournal(t, { sync: "full" });
+  const openings = Array.from({ length: 20 }, (_, n) => opening({ model: `m${n}` }));
+  const opened = openings.map((one) => journal.open(one));
+  t.strictSame(
+    await Promise.all(opened),
+    openings.map(() => true),
+  );
+  for (const one of openings) journal.close(one.id, closing());
+  journal.stop();
+  t.equal(recordsIn(folder).filter(({ end }) => end === "complete").length, 20);
+});
+
+t.test("a journal that cannot be read at its start is read as soon as it can be", async (t) => {
+  const folder = newFolder(t);
+  const inTheWay = join(folder, "usage");
+  writeFileSync(inTheWay, "not a folder");
+  const { journal, beat } = startJournal(t, { folder: inTheWay });
+  t.notOk(journal.available());
+  t.equal(await journal.open(opening()), false);
+  rmSync(inTheWay);
+  beat.pass();
+  t.ok(journal.available());
+  t.equal(await journal.open(opening()), true);
+});
+
+t.test("modes are made private again, and unknown names in the folder are left alone", async (t) => {
+  const folder = join(newFolder(t), "usage");
+  mkdirSync(folder, { mode: 0o700 });
+  writeFileSync(join(folder, "notes.txt"), "mine");
+  writeFileSync(join(folder, `${TODAY}.jsonl`), "", { mode: 0o644 });
+  chmodSync(join(folder, `${TODAY}.jsonl`), 0o644);
+  startJournal(t, { folder });
+  t.equal(statSync(join(folder, `${TODAY}.jsonl`)).mode & 0o777, 0o600);
+  t.ok(existsSync(join(folder, "notes.txt")));
+});
