@@ -1,17 +1,17 @@
 import { once } from "node:events";
-import { existsSync, readFileSync } from "node:fs";
+import { renameSync } from "node:fs";
 import { Agent, request } from "node:http";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { openForWriting } from "../../src/usage/ledger/connect.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
 import { type Booked, startBookedGateway } from "../doubles/booked-gateway.ts";
 import { newHome, type Running, saveConfig, start, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
 import { createRandom } from "../doubles/random.ts";
 import { until } from "../doubles/until.ts";
-import { faultsIn, recordsIn, type StoredRecord } from "../doubles/usage-file.ts";
+import { faultsIn, recordsIn } from "../doubles/usage-file.ts";
 
 /** More of it: KEYBEARER_KILL_ROUNDS=200 KEYBEARER_KILL_SEED=7 npm run tap -- test/threats/usage-kill.test.ts --timeout=900 */
 const ROUNDS = Number(process.env.KEYBEARER_KILL_ROUNDS ?? 4);
@@ -22,7 +22,7 @@ const HASTY = "-hasty";
 
 interface Scene {
   readonly home: string;
-  readonly file: string;
+  readonly folder: string;
   readonly token: string;
 }
 
@@ -33,11 +33,11 @@ async function scene(t: Test, baseUrl: string): Promise<Scene> {
     home,
     `listen: localhost:0\ngateway: ${baseUrl}\ntools: { codex: { key: ${canaryKey()}, token: "${hash}" } }\n`,
   );
-  return { home, file: join(home, "state", "usage.db"), token };
+  return { home, folder: join(home, "state", "usage"), token };
 }
 
 /** The record says which request it is by its model, or where there is none by its path. */
-const markerOf = ({ model, endpoint }: StoredRecord): string => model ?? endpoint.split("/").at(-1) ?? "";
+const markerOf = ({ model, endpoint }: UsageRecord): string => model ?? endpoint.split("/").at(-1) ?? "";
 
 type Ask = (marker: string) => { readonly path: string; readonly body: object | null };
 
@@ -47,7 +47,7 @@ const ASKS: readonly Ask[] = [
   (model) => ({ path: "/v1/responses", body: { stream: true, input: "hello", model } }),
   (model) => ({ path: `/v1beta/models/${model}:streamGenerateContent?alt=sse`, body: { contents: [] } }),
   (model) => ({ path: "/v1/embeddings", body: { input: "hello", model } }),
-  // These share one cell, whose sums must hold over all the rounds.
+  // These share one rollup, whose sums must hold over all the rounds.
   (marker) => ({ path: `/v1/responses/${marker}`, body: null }),
 ];
 
@@ -77,26 +77,20 @@ function ask(port: number, agent: Agent, token: string, marker: string, one: Ask
 /** Everything that must be so after a death, whenever it came. */
 function holds(
   t: Test,
-  file: string,
+  folder: string,
   book: readonly Booked[],
-  before: readonly StoredRecord[],
+  before: readonly UsageRecord[],
   state: "dead" | "dead at the start" | "alive" | "ended" = "dead",
-): StoredRecord[] {
-  const records = recordsIn(file);
+): UsageRecord[] {
+  const records = recordsIn(folder);
   // Of a client that was gone before it was looked up nothing is known, and nothing was sent.
   const known = records.filter(({ tool }) => tool !== null);
   const byMarker = grouped(known);
-  // Under load the latest are noted beside the log, and put into it when it is next opened.
-  const noted = state === "dead" || state === "dead at the start" ? notedIn(file) : "";
-  const isNoted = (marker: string) => noted.includes(`"model":"${marker}"`) || noted.includes(`/${marker}"`);
-  const wrong = book.filter(({ marker }) => {
-    const count = byMarker.get(marker)?.length ?? 0;
-    return count !== 1 && !(count === 0 && isNoted(marker));
-  });
+  const wrong = book.filter(({ marker }) => byMarker.get(marker)?.length !== 1);
   t.strictSame(wrong, [], `each of the ${book.length} requests in the gateway's book has one record`);
   t.equal(byMarker.size, known.length, "and no other request has two");
   t.equal(new Set(records.map(({ id }) => id)).size, records.length, "no id is there twice");
-  t.strictSame(faultsIn(file), [], "the file is sound, and its cells are the sums of its records");
+  t.strictSame(faultsIn(folder), [], "its index is sound, and the rollups are the sums of the records");
 
   const byId = new Map(records.map((record) => [record.id, record]));
   const changed = before.filter((record) => {
@@ -124,17 +118,13 @@ function holds(
   return records;
 }
 
-function haveEnded(file: string): boolean {
-  const ends = new Set(recordsIn(file).map(({ end }) => end));
+function haveEnded(folder: string): boolean {
+  const ends = new Set(recordsIn(folder).map(({ end }) => end));
   return ends.has("complete") && ends.has("client-left");
 }
 
-function notedIn(file: string): string {
-  return existsSync(`${file}-slips`) ? readFileSync(`${file}-slips`, "utf8") : "";
-}
-
-function grouped(records: readonly StoredRecord[]): Map<string, StoredRecord[]> {
-  const groups = new Map<string, StoredRecord[]>();
+function grouped(records: readonly UsageRecord[]): Map<string, UsageRecord[]> {
+  const groups = new Map<string, UsageRecord[]>();
   for (const record of records) {
     const marker = markerOf(record);
     groups.set(marker, [...(groups.get(marker) ?? []), record]);
@@ -155,17 +145,17 @@ t.test(
       pause: () => wait(2 + random() * 60),
       events: () => 1 + Math.floor(random() * 20),
     });
-    const { home, file, token } = await scene(t, `${gateway.origin}/v1`);
+    const { home, folder, token } = await scene(t, `${gateway.origin}/v1`);
     let number = 0;
-    let records: StoredRecord[] = [];
+    let records: UsageRecord[] = [];
 
     for (let round = 1; round <= ROUNDS; round += 1) {
       const running = start(t, home, ["run"]);
       if (round % 4 === 0) {
-        // While it starts: the log is made, migrated or taken over in there somewhere.
+        // While it starts: the log is read, and what was in flight is closed.
         await wait(random() * 700);
         await kill(running);
-        records = holds(t, file, gateway.book, records, "dead at the start");
+        records = holds(t, folder, gateway.book, records, "dead at the start");
         continue;
       }
       const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
@@ -184,20 +174,20 @@ t.test(
       const enough = gateway.book.length + 20 + Math.floor(random() * 80);
       await until("enough of them came", () => gateway.book.length >= enough);
       await wait(random() * 60);
-      if (round === 1) await until("some came to their end, and some have left", () => haveEnded(file));
+      if (round === 1) await until("some came to their end, and some have left", () => haveEnded(folder));
       dying = true;
       await kill(running);
       await Promise.all(lanes);
       agent.destroy();
-      records = holds(t, file, gateway.book, records);
+      records = holds(t, folder, gateway.book, records);
     }
 
     const last = await startServing(t, home);
-    records = holds(t, file, gateway.book, records, "alive");
+    records = holds(t, folder, gateway.book, records, "alive");
     t.equal(records.filter(({ end }) => end === null).length, 0, "nothing is left unfinished");
     last.child.kill("SIGTERM");
     t.equal((await last.ended).code, 0);
-    records = holds(t, file, gateway.book, records, "ended");
+    records = holds(t, folder, gateway.book, records, "ended");
     const ends = new Set(records.map(({ end }) => end));
     for (const end of ["complete", "client-left", "interrupted"] as const)
       t.ok(ends.has(end), `some are ${end}`);
@@ -219,7 +209,7 @@ t.test("LOG-02 killed before a byte of the request went out, it has an interrupt
   t.teardown(() => gateway.close());
   const address = gateway.address();
   const port = typeof address === "object" && address !== null ? address.port : 0;
-  const { home, file, token } = await scene(t, `https://127.0.0.1:${port}/v1`);
+  const { home, folder, token } = await scene(t, `https://127.0.0.1:${port}/v1`);
 
   const running = await startServing(t, home);
   const asked = fetch(`${running.url}/v1/chat/completions`, {
@@ -230,20 +220,16 @@ t.test("LOG-02 killed before a byte of the request went out, it has an interrupt
   await until("TLS is asked for", () => heard.length > 0);
   await kill(running);
   await asked;
-  const [open] = recordsIn(file);
+  const [open] = recordsIn(folder);
   t.match(open, { model: "never-sent", end: null, status: null, tool: "codex", bytes_in: 0 });
   t.notOk(Buffer.concat(heard).includes("never-sent"), "the gateway got nothing");
 
   for (let n = 0; n < 2; n += 1) {
     const again = await startServing(t, home);
-    const records = recordsIn(file);
-    t.strictSame(
-      records.map(({ seq, ...record }) => record),
-      [{ ...open, end: "interrupted", seq: undefined }].map(({ seq, ...record }) => record),
-      "interrupted, once, and otherwise as it was",
-    );
+    const records = recordsIn(folder);
+    t.strictSame(records, [{ ...open, end: "interrupted" }], "interrupted, once, and otherwise as it was");
     t.match(records[0], { cost_microdollars: null, input_tokens: null, ended_at: null });
-    t.strictSame(faultsIn(file), []);
+    t.strictSame(faultsIn(folder), []);
     await kill(again);
   }
 });
@@ -253,7 +239,7 @@ t.test(
   async (t) => {
     let held: Promise<void> | null = null;
     const gateway = await startBookedGateway(t, { pause: () => held ?? wait(5), events: () => 3 });
-    const { home, file, token } = await scene(t, `${gateway.origin}/v1`);
+    const { home, folder, token } = await scene(t, `${gateway.origin}/v1`);
     const running = await startServing(t, home);
     const ask = async (marker: string) => {
       const answer = await fetch(`${running.url}/v1/chat/completions`, {
@@ -264,25 +250,25 @@ t.test(
       return answer;
     };
     t.match(await (await ask("before")).text(), /\[DONE\]/);
-    await until("it is complete", () => recordsIn(file)[0]?.end === "complete");
+    await until("it is complete", () => recordsIn(folder)[0]?.end === "complete");
 
     let letGo = () => {};
     held = new Promise((resolve) => {
       letGo = resolve;
     });
     const asked = ask("in-between");
-    await until("its opening is in the log", () => recordsIn(file).length === 2);
-    // Somebody else writes, so that the completion has to wait.
-    const { db, close } = openForWriting(file, { sync: "normal" });
-    db.exec("BEGIN IMMEDIATE");
+    await until("its opening is in the log", () => recordsIn(folder).length === 2);
+    // With its folder away the log cannot be written, so that the completion has to wait.
+    const state = join(home, "state");
+    renameSync(state, `${state}-away`);
+    await running.logs(/the usage log cannot be written/);
     letGo();
     t.match(await (await asked).text(), /\[DONE\]/, "the client has all of it");
     await kill(running);
-    db.exec("ROLLBACK");
-    close();
+    renameSync(`${state}-away`, state);
 
     t.strictSame(
-      recordsIn(file).map(({ model, end }) => ({ model, end })),
+      recordsIn(folder).map(({ model, end }) => ({ model, end })),
       [
         { model: "before", end: "complete" },
         { model: "in-between", end: null },
@@ -290,14 +276,14 @@ t.test(
     );
     const again = await startServing(t, home);
     t.strictSame(
-      recordsIn(file).map(({ model, end }) => ({ model, end })),
+      recordsIn(folder).map(({ model, end }) => ({ model, end })),
       [
         { model: "before", end: "complete" },
         { model: "in-between", end: "interrupted" },
       ],
     );
     t.equal(gateway.book.length, 2);
-    t.strictSame(faultsIn(file), []);
+    t.strictSame(faultsIn(folder), []);
     again.child.kill("SIGTERM");
     t.equal((await again.ended).code, 0);
   },
@@ -315,7 +301,7 @@ t.test(
         return short % 2 === 0 ? 20 : 3000;
       },
     });
-    const { home, file, token } = await scene(t, `${gateway.origin}/v1`);
+    const { home, folder, token } = await scene(t, `${gateway.origin}/v1`);
     const running = await startServing(t, home);
     let ended = 0;
     const begin = async (n: number) => {
@@ -346,7 +332,7 @@ t.test(
     const finished = (await Promise.all(answers.map(({ text }) => text))).map(
       (text) => text?.endsWith('"message_stop"}\n\n') ?? false,
     );
-    const records = recordsIn(file);
+    const records = recordsIn(folder);
     t.equal(records.length, 50);
     for (const { model, end, status, output_tokens, ended_at } of records) {
       const done = finished[Number(model?.slice(2))] === true;
@@ -355,6 +341,6 @@ t.test(
       t.type(ended_at, "number");
     }
     t.equal(finished.filter(Boolean).length, 25);
-    t.strictSame(faultsIn(file), []);
+    t.strictSame(faultsIn(folder), []);
   },
 );
