@@ -182,7 +182,7 @@ export function parseLine(text: string): Line | null {
 function recordLine(kind: "open" | "close", fields: Record<string, unknown>): Line | null {
   if (typeof fields.id !== "string" || fields.id === "" || typeof fields.started_at !== "number") return null;
   const record = recordOfFields(fields);
-  if (kind === "open") return { ...record, kind, end: null };
+  if (kind === "open") return { ...record, kind };
   return record.end === null ? null : { ...record, kind };
 }
 
