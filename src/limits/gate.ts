@@ -3,12 +3,12 @@ import type { Tool } from "../config/shape.ts";
 import type { Refusal } from "../refusal.ts";
 import type { Correction } from "./correction.ts";
 import { type Ask, Counters, type Reservation, type Used } from "./counters.ts";
+import { RecentCalls } from "./estimate.ts";
 import type { Lift } from "./frames.ts";
 import type { Spent, Standing } from "./limiter.ts";
+import { type Moment, type Waiter, WaitingQueue } from "./queue.ts";
 import { addRateHeaders, TOLD_IN_HEADERS, unknownSpent } from "./refusals.ts";
-import { RecentCalls } from "./reservation.ts";
 import type { Shortage } from "./shortage.ts";
-import { type Moment, type Waiter, WaitingQueue } from "./waiting.ts";
 import type { Calendar } from "./windows.ts";
 
 /** How asking for room ended. */

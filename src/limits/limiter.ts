@@ -3,10 +3,10 @@ import type { Config, Period, Tool } from "../config/shape.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import type { Correction } from "./correction.ts";
 import type { Ask, Reservation, Span, Sums, Used } from "./counters.ts";
+import type { CallTokens } from "./estimate.ts";
 import type { Lift } from "./frames.ts";
 import { Gate } from "./gate.ts";
 import { limitRefusal, type Unseen, unknownSpent } from "./refusals.ts";
-import type { CallTokens } from "./reservation.ts";
 import type { Level } from "./shortage.ts";
 import type { Calendar } from "./windows.ts";
 

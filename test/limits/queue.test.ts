@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t, { type Test } from "tap";
 import { Counters, type Reservation } from "../../src/limits/counters.ts";
-import { type Joined, type Waiter, WaitingQueue } from "../../src/limits/waiting.ts";
+import { type Joined, type Waiter, WaitingQueue } from "../../src/limits/queue.ts";
 import { runs } from "../doubles/random.ts";
 import { at, counters, DAY, FREE, HOUR, MINUTE, NEVER, SECOND, terms, utc } from "./limits-under-test.ts";
 
