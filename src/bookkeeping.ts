@@ -4,7 +4,7 @@ import type { Clock } from "./clock.ts";
 import type { Config, Tool } from "./config/shape.ts";
 import type { AskedLift, CutAnswer, LiftAnswer } from "./control/routes.ts";
 import { limitStatuses } from "./control/tool-status.ts";
-import { createLimiter, type Limiter } from "./limits/limiter.ts";
+import { Limiter } from "./limits/limiter.ts";
 import { systemCalendar } from "./limits/windows.ts";
 import type { Logger } from "./logger.ts";
 import { createLogEnd, type LogEnd } from "./mirror/log-end.ts";
@@ -14,7 +14,7 @@ import type { Places } from "./places.ts";
 import { BodyBudget } from "./proxy/body-budget.ts";
 import { createRunning, type Running } from "./proxy/running.ts";
 import { createLedger, type Ledger } from "./usage/ledger/ledger.ts";
-import { readSpent, writeLift } from "./usage/ledger/spent.ts";
+import { writeLift } from "./usage/ledger/spent.ts";
 import { createPrices, type Prices } from "./usage/prices.ts";
 import { createStrangers, type Strangers } from "./usage/strangers.ts";
 
@@ -48,21 +48,13 @@ export function openBooks({ places, clock, beat, log, config, onSaved }: BooksMe
     log,
     keep: () => config().usage.keep,
     sync,
-    // What was spent is known only now: counted from what a damaged log had left, an allowance would be given again.
-    onSaved: () => {
-      limiter.restoreAgain();
-      onSaved();
-    },
+    onSaved,
   });
   const logEnd = createLogEnd({
     ...{ file: places.logEnd, clock, beat, log, ledger, sync },
     bootedAt: clock.now() - uptime() * 1000,
   });
-  const limiter = createLimiter({
-    clock,
-    calendar: systemCalendar,
-    spent: ({ name }, spans) => ledger.ask((db) => readSpent(db, name, spans)),
-  });
+  const limiter = new Limiter({ clock, calendar: systemCalendar });
   const [prices, strangers, running] = [createPrices(), createStrangers(), createRunning()];
   const bodies = new BodyBudget();
   return { ledger, logEnd, limiter, prices, strangers, running, bodies };
@@ -107,7 +99,7 @@ export function createAllowances(books: Books, { clock, log, config }: BooksMean
       // Written down first: it must not be forgotten at the next start.
       const written = ledger.ask((db) => writeLift(db, name, lift, peer));
       if (written === null) return answer("the usage log cannot be written → keybearer status");
-      limiter.lift(tool, lift);
+      limiter.allow(name, { limit: kind, amount, given_at: lift.givenAt, until });
       log.warn({ tool: name, kind, amount, until, peer }, `tool ${name}: one extra allowance of ${kind}`);
       return answer(null);
     },

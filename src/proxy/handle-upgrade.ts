@@ -93,7 +93,7 @@ async function serve({ req, socket, head }: Offer, request: Request, means: Hand
   if (socket.destroyed) return left();
   request.recorded = await openRecord(request, means.ledger);
   if (!request.recorded) return end(logUnavailable(means.ledger.state()));
-  means.limiter.recorded(request.lease);
+  means.limiter.recorded(request.lease, request.id);
   if (socket.destroyed) return left();
   const way = sending(req, request, routed.path, means);
   settle(request, await means.forwarder.forwardUpgrade({ ...way, socket, head, answer }), means);

@@ -84,7 +84,7 @@ async function serve(
   const opening = openRecord(request, means.ledger);
   request.recorded = opening instanceof Promise ? await opening : opening;
   if (!request.recorded) return end(logUnavailable(means.ledger.state()));
-  means.limiter.recorded(request.lease);
+  means.limiter.recorded(request.lease, request.id);
   if (hasLeft(req, request)) return left();
   const way = sending(req, request, routed.path, means, asking);
   const outcome = await means.forwarder.forward(exchangeOf(way, res, asking, takeBody(request)));
