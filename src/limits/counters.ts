@@ -325,8 +325,13 @@ export class Counters {
         window.spend = last.spend;
       }
     }
-    const others = windows.filter((other) => other !== window);
-    this.#windows[per] = [...others, window].slice(-KEPT_WINDOWS);
+    let others = windows.filter((other) => other !== window);
+    if (others.length === KEPT_WINDOWS) {
+      // Not the one counted in longest ago: a few requests that get their record late must not drop the newest windows.
+      const oldest = Math.min(...others.map(({ start }) => start));
+      others = others.filter(({ start }) => start !== oldest);
+    }
+    this.#windows[per] = [...others, window];
     if (per === "month") this.#dropOldAllowances();
     return window;
   }

@@ -32,6 +32,11 @@ interface CloseLine {
   readonly billed_microdollars: number | null;
 }
 
+interface LiftLine extends Allowance {
+  readonly kind: "lift";
+  readonly tool: string;
+}
+
 interface AmendLine {
   readonly kind: "amend";
   readonly id: string;
@@ -51,7 +56,7 @@ export type JournalLine =
   | OpenLine
   | CloseLine
   | AmendLine
-  | ({ readonly kind: "lift"; readonly tool: string } & Allowance)
+  | LiftLine
   | ({ readonly kind: "carry" } & ToolCarry)
   | { readonly kind: "carry"; readonly tools: number }
   | { readonly kind: "head" | "ack" | "key-held" };
@@ -63,6 +68,8 @@ export class Replay {
   readonly #closed = new Set<string>();
   /** What counts of the requests that were amended, by id. */
   readonly #amended = new Map<string, Counted>();
+  /** The allowances that were given, as JSON. The counters forget them some time after they have ended. */
+  readonly #allowances = new Set<string>();
 
   constructor(countersOf: (tool: string) => Counters) {
     this.#countersOf = countersOf;
@@ -80,7 +87,7 @@ export class Replay {
         this.#amend(line);
         return;
       case "lift":
-        this.#countersOf(line.tool).allow(line);
+        this.#allow(line);
         return;
       case "carry":
         if ("tool" in line) this.#countersOf(line.tool).restore(line);
@@ -124,5 +131,13 @@ export class Replay {
       tokens: after.tokens - before.tokens,
       spend: after.spend - before.spend,
     });
+  }
+
+  #allow(line: LiftLine): void {
+    const { tool, limit, amount, given_at, until } = line;
+    const key = JSON.stringify([tool, limit, amount, given_at, until]);
+    if (this.#allowances.has(key)) return;
+    this.#allowances.add(key);
+    this.#countersOf(tool).allow(line);
   }
 }

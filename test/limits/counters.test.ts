@@ -434,6 +434,19 @@ t.test("a clock that jumps ahead and back finds every window as it left it", asy
   t.strictSame(used(ahead), [2, 2, 2]);
 });
 
+t.test("requests that get their record late drop no newer window", async (t) => {
+  const limits = counters("requests: 9/second");
+  const late = [0, 1, 2, 3, 4].map((s) => limits.reserve(FREE, NOW + s * SECOND));
+  for (let s = 5; s < 8; s += 1) taken(t, limits, FREE, NOW + s * SECOND);
+  for (const reserved of late) if (reserved.ok) limits.recorded(reserved.reservation, "late");
+  t.strictSame(fill(limits, NOW + 7 * SECOND), [[1, 0]]);
+  t.equal(
+    limits.carry().windows.filter(({ per }) => per === "second").length,
+    3,
+    "no more than three are kept",
+  );
+});
+
 t.test("a look with the clock ahead or behind changes nothing", async (t) => {
   const limits = counters("requests: [5/minute, 9/day]");
   taken(t, limits);

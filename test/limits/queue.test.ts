@@ -276,7 +276,7 @@ t.test(
     );
     const config = terms("requests: 5/minute, tokens: 120/minute, concurrent: 2");
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
+      fc.property(fc.array(step, { maxLength: 80, size: "max" }), (steps) => {
         const limits = countersWith(config);
         const queue = new WaitingQueue(limits, 6);
         const running: Reservation[] = [];

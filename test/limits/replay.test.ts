@@ -245,7 +245,7 @@ function perform(journaled: JournaledLimiter, step: Operation): void {
 
 t.test("from any point on, the carry and the lines after it lead to the same state", async () => {
   fc.assert(
-    fc.property(fc.array(operation, { minLength: 1, maxLength: 80 }), (operations) => {
+    fc.property(fc.array(operation, { minLength: 1, maxLength: 80, size: "max" }), (operations) => {
       const journaled = new JournaledLimiter();
       const points: { carry: string[]; line: number }[] = [];
       for (const step of operations) {
