@@ -10,7 +10,8 @@ import {
   shortageOf,
   tooManyAtOnce,
 } from "./shortage.ts";
-import { type Calendar, contains, PERIODS, type Window, windowOf } from "./windows.ts";
+import { type CountedWindow, WindowCounts } from "./window-counts.ts";
+import { type Calendar, contains, windowOf } from "./windows.ts";
 
 /** What a tool may use, as in config.yaml. */
 export interface Terms {
@@ -62,14 +63,6 @@ export interface Allowance {
   readonly until: number | null;
 }
 
-/** A window with what was used in it by the requests that have a record. */
-export interface CountedWindow extends Window {
-  readonly per: Period;
-  requests: number;
-  tokens: number;
-  spend: number;
-}
-
 /** A request in flight that has a record. The windows include its request, but not its tokens and spend. */
 export interface CarriedRequest {
   readonly id: string;
@@ -88,8 +81,6 @@ export interface Carry {
   readonly open: readonly CarriedRequest[];
 }
 
-/** How many windows of each period are kept. A clock that jumped ahead and back finds the window it left. */
-const KEPT_WINDOWS = 3;
 /** A million dollars, or as many tokens: more than any request uses, and small enough for sums to stay exact. */
 const MAX_AMOUNT = 1e12;
 
@@ -102,32 +93,22 @@ const UNLIMITED: Terms = {
 /**
  * Counts for one tool. Every method is one synchronous step, so no two requests can take the same capacity.
  *
- * Every kind is counted in every period, limited or not, so that a limit added by a reload finds what was used.
- *
- * A request counts in the calendar windows that contain the moment of its admission. What is held is summed over the
- * requests in flight whenever it is needed. The windows themselves change only together with a line of the usage journal
- * (record opened or closed, correction, allowance), so reading those lines again leads to the same state.
+ * Every kind is counted in every period, limited or not, so that a limit added by a reload finds what was used. What is held
+ * is summed over the requests in flight whenever it is needed. Everything else changes only together with a line of the
+ * usage journal (record opened or closed, correction, allowance), so reading those lines again leads to the same state.
  */
 export class Counters {
   readonly #calendar: Calendar;
-  #terms = UNLIMITED;
-  /** The windows counted in most recently, the last one at the end. */
-  readonly #windows: Record<Period, CountedWindow[]> = {
-    second: [],
-    minute: [],
-    hour: [],
-    day: [],
-    month: [],
-  };
+  readonly #windows: WindowCounts;
   /** What the quota counts: micro-dollars, ever. */
   #total = 0;
   #allowances: readonly Allowance[] = [];
   readonly #inFlight = new Set<Reservation>();
-  /** The window in which it was first seen that the clock was set back; see #countingAt(). */
-  readonly #setBackTo: Partial<Record<Period, Window>> = {};
+  #terms = UNLIMITED;
 
   constructor(calendar: Calendar) {
     this.#calendar = calendar;
+    this.#windows = new WindowCounts(calendar);
   }
 
   get inFlight(): number {
@@ -145,7 +126,7 @@ export class Counters {
     const shortage = this.#shortageFor(ask, need, now);
     if (shortage !== null) return { ok: false, shortage };
     const spend = ask.spend === null ? null : need.spend;
-    return { ok: true, reservation: this.admit(need.tokens, spend, now) };
+    return { ok: true, reservation: this.hold(need.tokens, spend, now) };
   }
 
   /** What would refuse this request now; nothing is taken. */
@@ -154,7 +135,7 @@ export class Counters {
   }
 
   /** Takes without checking the limits. */
-  admit(tokens: number, spend: number | null, at: number): Reservation {
+  hold(tokens: number, spend: number | null, at: number): Reservation {
     const reservation: Reservation = { tokens, spend, at, id: null };
     this.#inFlight.add(reservation);
     return reservation;
@@ -173,22 +154,21 @@ export class Counters {
     if (reservation.id === null) this.#countRequest(reservation.at);
     const tokens = wholeAmount(used.tokens) ?? reservation.tokens;
     const spend = wholeAmount(used.spend) ?? reservation.spend ?? 0;
-    this.#add(reservation.at, tokens, spend);
+    this.correct({ at: reservation.at, tokens, spend });
     return true;
   }
 
   /** Nothing of the request reached the gateway, so nothing counts. False: it was settled or canceled before. */
   cancel(reservation: Reservation): boolean {
     if (!this.#inFlight.delete(reservation)) return false;
-    if (reservation.id === null) return true;
-    for (const window of this.#windowsWith(reservation.at))
-      window.requests = Math.max(0, window.requests - 1);
+    if (reservation.id !== null) this.#windows.uncountRequest(reservation.at);
     return true;
   }
 
-  /** The difference counts wherever the request does. */
+  /** Counts a difference wherever the request counts. */
   correct({ at, tokens, spend }: Correction): void {
-    this.#add(at, tokens, spend);
+    this.#windows.add(at, tokens, spend);
+    this.#total = Math.max(0, this.#total + spend);
   }
 
   /** The same allowance given twice counts once. */
@@ -206,16 +186,14 @@ export class Counters {
     const open: CarriedRequest[] = [];
     for (const { id, at, tokens, spend } of this.#inFlight)
       if (id !== null) open.push({ id, admitted_at: at, tokens, spend: spend ?? 0 });
-    const windows = PERIODS.flatMap((per) => this.#windows[per].map((window) => ({ ...window })));
-    return { total: this.#total, windows, allowances: this.#allowances, open };
+    return { total: this.#total, windows: this.#windows.list(), allowances: this.#allowances, open };
   }
 
   /** Replaces everything that is known. */
   restore({ total, windows, allowances, open }: Carry): void {
     this.#total = total;
     this.#allowances = [...allowances];
-    for (const per of PERIODS)
-      this.#windows[per] = windows.filter((window) => window.per === per).map((window) => ({ ...window }));
+    this.#windows.restore(windows);
     this.#inFlight.clear();
     for (const { id, admitted_at, tokens, spend } of open)
       this.#inFlight.add({ id, at: admitted_at, tokens, spend });
@@ -269,7 +247,7 @@ export class Counters {
   }
 
   #level(kind: Kind, { most, per }: Rate, now: number): Level {
-    const windows = this.#countingAt(per, now);
+    const windows = this.#windows.applyingAt(per, now);
     let used = 0;
     let held = 0;
     for (const window of windows) {
@@ -286,87 +264,15 @@ export class Counters {
     return { limit: { kind, per }, used, held, max: most + extra, extra, resetsAt };
   }
 
-  /**
-   * The windows whose counts apply at a moment. Normally that is the one that contains it.
-   *
-   * A clock that is set back must not bring a fresh window. So in a window that has no counts yet and lies before the one
-   * counted in last, the counts of that one apply as well. If the clock had been far ahead, that would keep a limit shut
-   * until the clock gets there again. So they apply only in the first window in which this is seen.
-   */
-  #countingAt(per: Period, now: number): [CountedWindow, ...CountedWindow[]] {
-    const last = this.#windows[per].at(-1);
-    const known = this.#windowWith(per, now);
-    const current = known ?? this.#emptyWindow(per, now);
-    const isSetBack = last !== undefined && now < last.start;
-    if (!isSetBack) delete this.#setBackTo[per];
-    if (!isSetBack || known !== undefined) return [current];
-    const first = this.#setBackTo[per];
-    if (first !== undefined && now >= first.end) return [current];
-    this.#setBackTo[per] = current;
-    return [current, last];
-  }
-
   #countRequest(at: number): void {
-    for (const per of PERIODS) this.#windowToCountIn(per, at).requests += 1;
-  }
-
-  /** The window that contains a moment becomes the last one of its period; see #countingAt(). */
-  #windowToCountIn(per: Period, at: number): CountedWindow {
-    const windows = this.#windows[per];
-    const last = windows.at(-1);
-    if (last !== undefined && contains(last, at)) return last;
-    let window = this.#windowWith(per, at);
-    if (window === undefined) {
-      window = this.#emptyWindow(per, at);
-      const isSetBack = last !== undefined && at < last.start;
-      if (isSetBack) {
-        window.requests = last.requests;
-        window.tokens = last.tokens;
-        window.spend = last.spend;
-      }
-    }
-    let others = windows.filter((other) => other !== window);
-    if (others.length === KEPT_WINDOWS) {
-      // Not the one counted in longest ago: a few requests that get their record late must not drop the newest windows.
-      const oldest = Math.min(...others.map(({ start }) => start));
-      others = others.filter(({ start }) => start !== oldest);
-    }
-    this.#windows[per] = [...others, window];
-    if (per === "month") this.#dropOldAllowances();
-    return window;
-  }
-
-  /**
-   * A sum that would go below zero does not include the request: its window was dropped and begun again meanwhile, or its
-   * journal was deleted.
-   */
-  #add(at: number, tokens: number, spend: number): void {
-    for (const window of this.#windowsWith(at)) {
-      window.tokens = Math.max(0, window.tokens + tokens);
-      window.spend = Math.max(0, window.spend + spend);
-    }
-    this.#total = Math.max(0, this.#total + spend);
-  }
-
-  #windowsWith(at: number): CountedWindow[] {
-    return PERIODS.flatMap((per) => this.#windowWith(per, at) ?? []);
-  }
-
-  /** Of several the latest: days overlap when the time zone was changed. */
-  #windowWith(per: Period, at: number): CountedWindow | undefined {
-    return this.#windows[per].findLast((window) => contains(window, at));
-  }
-
-  #emptyWindow(per: Period, at: number): CountedWindow {
-    const { start, end } = windowOf(per, at, this.#calendar);
-    return { per, start, end, requests: 0, tokens: 0, spend: 0 };
+    this.#windows.countRequest(at);
+    this.#dropOldAllowances();
   }
 
   /** Drops those that ended before every kept month. Until then a clock that is set back may make them count again. */
   #dropOldAllowances(): void {
-    const months = this.#windows.month;
-    if (months.length < KEPT_WINDOWS) return;
-    const oldest = Math.min(...months.map(({ start }) => start));
+    const oldest = this.#windows.oldestMonth();
+    if (oldest === null || this.#allowances.length === 0) return;
     this.#allowances = this.#allowances.filter(({ given_at, until }) => {
       const end = until ?? windowOf("month", given_at, this.#calendar).end;
       return end > oldest;

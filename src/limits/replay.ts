@@ -103,7 +103,8 @@ export class Replay {
     if (tool === null || admitted_at === null || this.#closed.has(id)) return;
     const counters = this.#countersOf(tool);
     if (counters.find(id) !== null) return;
-    counters.recorded(counters.admit(held_tokens ?? 0, held_microdollars, admitted_at), id);
+    const reservation = counters.hold(held_tokens ?? 0, held_microdollars, admitted_at);
+    counters.recorded(reservation, id);
   }
 
   /** A request that is not in flight was refused, or is included in the carry. */
