@@ -81,6 +81,7 @@ export class ToolLimiter {
   checkQueue(): void {
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = null;
+    if (this.#queue.length === 0) return;
     const { admitted, refused, againIn } = this.#queue.check(this.#moment());
     for (const { waiter, reservation } of admitted) this.#answer(waiter, { kind: "admitted", reservation });
     for (const { waiter, shortage } of refused) this.#answer(waiter, { kind: "short", shortage });
