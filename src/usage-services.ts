@@ -5,7 +5,7 @@ import type { Clock } from "./clock.ts";
 import type { Config } from "./config/shape.ts";
 import type { AskedLift, CutAnswer, LiftAnswer } from "./control/routes.ts";
 import { limitStatuses } from "./control/tool-status.ts";
-import { createLimiter, type Limiter } from "./limits/limiter.ts";
+import { Limiter } from "./limits/limiter.ts";
 import { systemCalendar } from "./limits/windows.ts";
 import type { Logger } from "./logger.ts";
 import { createLogEnd, type LogEnd } from "./mirror/log-end.ts";
@@ -49,7 +49,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
       { file: places.oldUsage },
       "the usage log is a journal now: history and quota totals start over, and the old file is left as it is",
     );
-  const limiter = createLimiter({ clock, calendar: systemCalendar });
+  const limiter = new Limiter({ clock, calendar: systemCalendar });
   const usage = new UsageLog({
     folder: places.usage,
     index: places.index,

@@ -1,7 +1,8 @@
 import type { Config, Period, Tool } from "../config/shape.ts";
 import { describeSource, type KeyState } from "../key-source.ts";
-import type { Limiter, Standing } from "../limits/limiter.ts";
+import type { Limiter } from "../limits/limiter.ts";
 import type { Kind } from "../limits/shortage.ts";
+import type { ToolLevels } from "../limits/tool-limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { endInWords } from "../limits/words.ts";
 import type { Mirror } from "../mirror/mirror.ts";
@@ -87,7 +88,7 @@ export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolSta
     last_use: keyHealth.lastUse(tool.name),
     refused: currentRefusal,
     limits: limitStatuses(tool, standing),
-    running: standing.running,
+    running: standing.inFlight,
     waiting: standing.waiting,
     expires: tool.expires,
     console: means.mirror.factsOf(tool),
@@ -95,15 +96,15 @@ export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolSta
 }
 
 /** Every limit of a tool with how full it is, in the order in which config.yaml explains them. */
-export function limitStatuses(tool: Tool, { levels, running }: Standing): LimitStatus[] {
+export function limitStatuses(tool: Tool, { levels, inFlight }: ToolLevels): LimitStatus[] {
   const rates: LimitStatus[] = [];
   const quota: LimitStatus[] = [];
-  for (const { limit, used, held, most, extra, resetsAt } of levels) {
-    const amounts = { used, held, most, extra, resets_at: resetsAt };
+  for (const { limit, used, held, max, extra, resetsAt } of levels) {
+    const amounts = { used, held, most: max, extra, resets_at: resetsAt };
     if (limit.kind === "quota") quota.push({ limit: "quota", per: null, ...amounts });
     else if ("per" in limit) rates.push({ limit: limit.kind, per: limit.per, ...amounts });
   }
-  return [...rates, ...concurrentStatus(tool, running), ...quota];
+  return [...rates, ...concurrentStatus(tool, inFlight), ...quota];
 }
 
 function concurrentStatus({ limits }: Tool, running: number | null): LimitStatus[] {
@@ -117,7 +118,7 @@ function concurrentStatus({ limits }: Tool, running: number | null): LimitStatus
 export function toolStatusOffline(tool: Tool, config: Config, now: number): ToolStatus {
   const nothing: ToolMeans = {
     keyHealth: { of: () => null, lastUse: () => null },
-    limiter: { levels: () => ({ levels: [], running: 0, waiting: 0 }) },
+    limiter: { levels: () => ({ levels: [], inFlight: 0, waiting: 0 }) },
     mirror: { factsOf: () => null },
     config,
     now,

@@ -9,16 +9,16 @@ export type Admitted =
   | { readonly ok: true; readonly key: Secret }
   | { readonly ok: false; readonly refusal: Refusal };
 
-/** May this tool call now? Only what can be said before its body is read. */
+/** Whether a tool may send a request now, as far as is known before the body is read. */
 export function admit(tool: Tool, gateway: Gateway, key: KeyState, now: number): Admitted {
   if (!tool.enabled) {
-    return no(
+    return refused(
       "tool-disabled",
       `tool ${tool.name} is disabled. the owner can type: keybearer tools enable ${tool.name}`,
     );
   }
   if (tool.expires !== null && now >= tool.expires) {
-    return no(
+    return refused(
       "tool-expired",
       `tool ${tool.name} expired at ${endInWords(tool.expires, systemCalendar)}. ` +
         `the owner can change tools.${tool.name}.expires in config.yaml`,
@@ -26,7 +26,7 @@ export function admit(tool: Tool, gateway: Gateway, key: KeyState, now: number):
   }
   const group = tool.group === null ? undefined : gateway.groups[tool.group];
   if (group !== undefined && !group.enabled) {
-    return no(
+    return refused(
       "group-disabled",
       `group ${tool.group} of tool ${tool.name} is disabled on gateway ${gateway.name}`,
     );
@@ -35,9 +35,9 @@ export function admit(tool: Tool, gateway: Gateway, key: KeyState, now: number):
     case "ready":
       return { ok: true, key: key.key };
     case "unavailable":
-      return no("key-unavailable", `the key of tool ${tool.name} cannot be had: ${key.reason}`);
+      return refused("key-unavailable", `the key of tool ${tool.name} cannot be had: ${key.reason}`);
     case "needs-trust":
-      return no(
+      return refused(
         "needs-trust",
         `tool ${tool.name} is held: ${key.what} changed from ${key.from} to ${key.to}. ` +
           `if you did that, type: keybearer trust ${tool.name}`,
@@ -45,6 +45,6 @@ export function admit(tool: Tool, gateway: Gateway, key: KeyState, now: number):
   }
 }
 
-function no(code: Refusal["code"], message: string): Admitted {
+function refused(code: Refusal["code"], message: string): Admitted {
   return { ok: false, refusal: refuse(code, message) };
 }

@@ -1,275 +1,330 @@
-import type { Period } from "../config/shape.ts";
-import { UnderWay } from "../under-way.ts";
-import { type Correction, correctCounts } from "./correction.ts";
+import type { Limits, Period, Rate } from "../config/shape.ts";
 import {
-  type Counts,
-  each,
-  emptyCounts,
-  type Frames,
-  framesAt,
-  giveLift,
-  type Lift,
-  rolled,
-} from "./frames.ts";
-import { type Amounts, Gauges, KINDS, type Nearest, type Terms } from "./gauges.ts";
-import { kindOf, needOf } from "./need.ts";
-import {
+  type Amounts,
   type Kind,
   type Level,
   longest,
   priceUnknown,
+  remaining,
   type Shortage,
   shortageOf,
   tooManyAtOnce,
 } from "./shortage.ts";
-import { type Calendar, countedSpan, windowOf } from "./windows.ts";
+import { type CountedWindow, WindowCounts } from "./window-counts.ts";
+import { type Calendar, contains, windowOf } from "./windows.ts";
 
-/** What a request may use up, as far as can be said before it is sent; 0 where it uses none. */
+/** What a tool may use, as in config.yaml. */
+export interface Terms {
+  readonly limits: Limits;
+  readonly quota: number | null;
+}
+
+/** What a request may use, as far as is known before it is sent; 0 where it uses none. */
 export interface Ask {
   readonly tokens: number;
-  /** Micro-dollars; null: nobody knows the price. */
+  /** Micro-dollars; null: the price is unknown. */
   readonly spend: number | null;
 }
 
-/** What it really used; null: nobody told. */
+/** What a request really used; null: not reported. */
 export interface Used {
   readonly tokens: number | null;
   readonly spend: number | null;
 }
 
-/** What is held for one call until it is settled or cancelled. */
+/** How much more a finished request used than was counted; negative if it was less. */
+export interface Correction {
+  /** When the request was admitted. */
+  readonly at: number;
+  readonly tokens: number;
+  readonly spend: number;
+}
+
+/** What is held for one request in flight, until it is settled or canceled. */
 export interface Reservation {
   readonly tokens: number;
   readonly spend: number | null;
-  /** When it was let in, which tells the windows it counts in. */
+  /** When the request was admitted. It counts in the windows that contain this moment. */
   readonly at: number;
-  /** The counts of these windows, and the quota's. */
-  readonly counted: readonly Counts[];
-  /** The usage log counts it among its requests. */
-  logged: boolean;
+  /** The id of its record in the usage journal; null: it has none yet. */
+  id: string | null;
 }
 
 export type Reserved =
   | { readonly ok: true; readonly reservation: Reservation }
   | { readonly ok: false; readonly shortage: Shortage };
 
-/** Of the usage log: tokens and spend of the calls that have ended, requests of all. */
-export type Sums = Amounts;
-
-/** Which records are in a sum: those from `from` up to, and without, `to`. */
-export interface Span {
-  readonly from: number;
-  readonly to: number;
+/** One extra allowance that the owner gave. A quota has none: it is changed in config.yaml. */
+export interface Allowance {
+  readonly limit: Kind;
+  readonly amount: number;
+  readonly given_at: number;
+  /** It counts in every window up to this moment; null: in the windows that contain given_at. */
+  readonly until: number | null;
 }
 
+/** A request in flight that has a record. The windows include its request, but not its tokens and spend. */
+export interface CarriedRequest {
+  readonly id: string;
+  readonly admitted_at: number;
+  readonly tokens: number;
+  readonly spend: number;
+}
+
+/** Everything that is known of one tool, as the usage journal carries it from one file to the next. */
+export interface Carry {
+  /** Micro-dollars, ever. */
+  readonly total: number;
+  /** Of each period the window that was counted in last comes last. */
+  readonly windows: readonly Readonly<CountedWindow>[];
+  readonly allowances: readonly Allowance[];
+  readonly open: readonly CarriedRequest[];
+}
+
+/** A million dollars, or as many tokens: more than any request uses, and small enough for sums to stay exact. */
+const MAX_AMOUNT = 1e12;
+
+const KINDS: readonly Kind[] = ["requests", "tokens", "spend"];
+const UNLIMITED: Terms = {
+  limits: { requests: [], tokens: [], spend: [], concurrent: null, wait: 0 },
+  quota: null,
+};
+
 /**
- * Counts for one tool. Each call here is one synchronous step, so that no two requests can see the same room.
+ * Counts for one tool. Every method is one synchronous step, so no two requests can take the same capacity.
  *
- * Every kind is counted in every period, limited or not: a limit that a reload brings in or changes finds what was
- * used, and there is nothing to carry over.
+ * Every kind is counted in every period, limited or not, so that a limit added by a reload finds what was used. What is held
+ * is summed over the requests in flight whenever it is needed. Everything else changes only together with a line of the
+ * usage journal (record opened or closed, correction, allowance), so reading those lines again leads to the same state.
  */
 export class Counters {
   readonly #calendar: Calendar;
-  /** What the quota looks at. */
-  readonly #ever: Counts = emptyCounts();
-  /** The calls under way. A slot is a place among them, so none can be given back twice, or by somebody else. */
-  readonly #open = new UnderWay<Reservation>();
-  readonly #gauges: Gauges;
-  /** Where a call that is let in now is counted: in each frame, and for the quota. */
-  #counted: readonly Counts[];
+  readonly #windows: WindowCounts;
+  /** What the quota counts: micro-dollars, ever. */
+  #total = 0;
+  #allowances: readonly Allowance[] = [];
+  readonly #inFlight = new Set<Reservation>();
+  #terms = UNLIMITED;
 
-  constructor(terms: Terms, calendar: Calendar, now: number) {
+  constructor(calendar: Calendar) {
     this.#calendar = calendar;
-    this.#gauges = new Gauges(terms, framesAt(now, calendar), this.#ever);
-    this.#counted = this.#gauges.counts();
+    this.#windows = new WindowCounts(calendar);
   }
 
-  get running(): number {
-    return this.#open.size;
+  get inFlight(): number {
+    return this.#inFlight.size;
   }
 
-  /** Applies to the next request; those under way finish on what they were given. */
+  /** Applies to the next request. Requests in flight keep what they hold. */
   change(terms: Terms): void {
-    this.#gauges.change(terms);
+    this.#terms = terms;
   }
 
-  /** All limits are looked at, then all of them are taken from, or none is. */
+  /** Checks all limits, then takes from all of them or from none. */
   reserve(ask: Ask, now: number): Reserved {
     const need = this.#needOf(ask, now);
-    const shortage = this.#shortage(ask, need, now);
+    const shortage = this.#shortageFor(ask, need, now);
     if (shortage !== null) return { ok: false, shortage };
-    const held = ask.spend === null ? null : need.spend;
-    const reservation: Reservation = {
-      tokens: need.tokens,
-      spend: held,
-      at: now,
-      counted: this.#counted,
-      logged: false,
-    };
-    for (const { requests, tokens, spend } of this.#counted) {
-      requests.used += need.requests;
-      tokens.held += need.tokens;
-      spend.held += need.spend;
-    }
-    this.#open.add(reservation);
-    return { ok: true, reservation };
+    const spend = ask.spend === null ? null : need.spend;
+    return { ok: true, reservation: this.hold(need.tokens, spend, now) };
   }
 
   /** What would refuse this request now; nothing is taken. */
   check(ask: Ask, now: number): Shortage | null {
-    return this.#shortage(ask, this.#needOf(ask, now), now);
+    return this.#shortageFor(ask, this.#needOf(ask, now), now);
   }
 
-  /** The call stands in the usage log from now on, which counts it among its requests. */
-  logged(reservation: Reservation): void {
-    reservation.logged = true;
+  /** Takes without checking the limits. */
+  hold(tokens: number, spend: number | null, at: number): Reservation {
+    const reservation: Reservation = { tokens, spend, at, id: null };
+    this.#inFlight.add(reservation);
+    return reservation;
   }
 
-  /** The call has ended. What nobody told counts as reserved. False: it was settled or cancelled before. */
+  /** The request has a record in the usage journal from now on. */
+  recorded(reservation: Reservation, id: string): void {
+    if (reservation.id !== null || !this.#inFlight.has(reservation)) return;
+    reservation.id = id;
+    this.#countRequest(reservation.at);
+  }
+
+  /** The request has ended. What was not reported counts as held. False: it was settled or canceled before. */
   settle(reservation: Reservation, used: Used): boolean {
-    const tokens = told(used.tokens) ?? reservation.tokens;
-    const spend = told(used.spend) ?? reservation.spend ?? 0;
-    if (!this.#close(reservation)) return false;
-    for (const counts of reservation.counted) {
-      counts.tokens.used += tokens;
-      counts.spend.used += spend;
-    }
+    if (!this.#inFlight.delete(reservation)) return false;
+    if (reservation.id === null) this.#countRequest(reservation.at);
+    const tokens = wholeAmount(used.tokens) ?? reservation.tokens;
+    const spend = wholeAmount(used.spend) ?? reservation.spend ?? 0;
+    this.correct({ at: reservation.at, tokens, spend });
     return true;
   }
 
-  /** Nothing of it ever reached the gateway: as if it had not been. False: it was settled or cancelled before. */
+  /** Nothing of the request reached the gateway, so nothing counts. False: it was settled or canceled before. */
   cancel(reservation: Reservation): boolean {
-    if (!this.#close(reservation)) return false;
-    for (const { requests } of reservation.counted) requests.used = Math.max(0, requests.used - 1);
+    if (!this.#inFlight.delete(reservation)) return false;
+    if (reservation.id !== null) this.#windows.uncountRequest(reservation.at);
     return true;
   }
 
-  /** What an ended call used turned out to be more, or less: the difference counts wherever the call does. */
-  correct(correction: Correction, now: number): void {
-    correctCounts(this.#roll(now), this.#ever, correction);
+  /** Counts a difference wherever the request counts. */
+  correct({ at, tokens, spend }: Correction): void {
+    this.#windows.add(at, tokens, spend);
+    this.#total = Math.max(0, this.#total + spend);
   }
 
-  /** At a start all lifts there ever were can be given again: those that are over give nothing. */
-  lift(lift: Lift, now: number): void {
-    giveLift(this.#roll(now), { ...lift, amount: told(lift.amount) ?? 0 }, now);
+  /** The same allowance given twice counts once. */
+  allow({ limit, amount, given_at, until }: Allowance): void {
+    const isSame = (other: Allowance) =>
+      other.limit === limit &&
+      other.amount === amount &&
+      other.given_at === given_at &&
+      other.until === until;
+    if (wholeAmount(amount) === null || this.#allowances.some(isSame)) return;
+    this.#allowances = [...this.#allowances, { limit, amount, given_at, until }];
   }
 
-  /** Which records count, by period; for the sums that restore() takes. */
-  spans(now: number): Readonly<Record<Period, Span>> {
-    const frames = this.#roll(now);
-    return each((per) => countedSpan(frames[per].window));
+  carry(): Carry {
+    const open: CarriedRequest[] = [];
+    for (const { id, at, tokens, spend } of this.#inFlight)
+      if (id !== null) open.push({ id, admitted_at: at, tokens, spend: spend ?? 0 });
+    return { total: this.#total, windows: this.#windows.list(), allowances: this.#allowances, open };
   }
 
-  /**
-   * The clock was set. One that was set back by less than a window's length goes on counting in that window until then;
-   * from now on it counts in the one of the moment, of which only the log knows.
-   */
-  realign(now: number): void {
-    for (const frame of Object.values(this.#roll(now))) {
-      if (now >= frame.window.start) continue;
-      frame.window = windowOf(frame.per, now, this.#calendar);
-      frame.moved = true;
-    }
+  /** Replaces everything that is known. */
+  restore({ total, windows, allowances, open }: Carry): void {
+    this.#total = total;
+    this.#allowances = [...allowances];
+    this.#windows.restore(windows);
+    this.#inFlight.clear();
+    for (const { id, admitted_at, tokens, spend } of open)
+      this.#inFlight.add({ id, at: admitted_at, tokens, spend });
   }
 
-  /**
-   * Takes in what the usage log says where that is more than was counted: a log that was damaged, or is being saved
-   * from one that was, knows less than this process does. Of a window that the clock was set back to, only the log knows.
-   * What is held for calls under way stays held, and those that the log does not know of yet stay counted.
-   */
-  restore(sums: Readonly<Partial<Record<Period, Sums>>>, everSpent: number | null, now: number): void {
-    for (const frame of Object.values(this.#roll(now))) {
-      const { counts, moved } = frame;
-      const sum = sums[frame.per];
-      if (sum === undefined) continue;
-      const known = { ...sum, requests: sum.requests + this.#unloggedIn(counts) };
-      for (const kind of KINDS) {
-        const before = moved ? 0 : counts[kind].used;
-        counts[kind].used = Math.max(before, told(known[kind]) ?? 0);
-      }
-      frame.moved = false;
-    }
-    this.#ever.spend.used = Math.max(this.#ever.spend.used, told(everSpent) ?? 0);
+  /** The request in flight with this record. */
+  find(id: string): Reservation | null {
+    for (const reservation of this.#inFlight) if (reservation.id === id) return reservation;
+    return null;
   }
 
-  /** Every limit on requests, tokens and spend with how full it is, the quota last. */
+  /** Every limit on requests, tokens and spend, the quota last. */
   levels(now: number): Level[] {
-    this.#roll(now);
-    return this.#gauges.levels(now);
+    const { limits, quota } = this.#terms;
+    const levels = KINDS.flatMap((kind) => limits[kind].map((rate) => this.#level(kind, rate, now)));
+    if (quota !== null) {
+      let held = 0;
+      for (const { spend } of this.#inFlight) held += spend ?? 0;
+      levels.push({
+        limit: { kind: "quota" },
+        used: this.#total,
+        held,
+        max: quota,
+        extra: 0,
+        resetsAt: null,
+      });
+    }
+    return levels;
   }
 
-  /** null: there is no limit of the kind. */
-  nearest(kind: Kind, now: number): Nearest | null {
-    this.#roll(now);
-    return this.#gauges.nearest(kind, now);
+  /** The limit of a kind that is nearest to being reached; null: the kind has no limit. */
+  nearest(kind: Kind, now: number): Level | null {
+    const levels = this.#terms.limits[kind].map((rate) => this.#level(kind, rate, now));
+    const [first, ...others] = levels;
+    if (first === undefined) return null;
+    return others.reduce((least, next) => (remaining(next) < remaining(least) ? next : least), first);
   }
 
-  /** Whether limits on requests can let in more than `ahead` from now up to, and with, a moment. */
-  reaches(ahead: number, time: number, now: number): boolean {
-    this.#roll(now);
-    return this.#gauges.terms.limits.requests.every((rate) => {
-      const { most, used, resetsAt } = this.#gauges.level("requests", rate, now);
-      let room = Math.max(0, most - used);
-      for (let end = resetsAt ?? time + 1; end <= time && room <= ahead; ) {
-        room += most;
+  /** Whether the limits on requests admit more than `ahead` requests between now and `time`. */
+  canAdmit(ahead: number, time: number, now: number): boolean {
+    return this.#terms.limits.requests.every((rate) => {
+      const level = this.#level("requests", rate, now);
+      let room = remaining(level);
+      let end = level.resetsAt ?? time + 1;
+      while (end <= time && room <= ahead) {
+        room += level.max;
         end = windowOf(rate.per, end, this.#calendar).end;
       }
       return room > ahead;
     });
   }
 
-  /** What the request would hold. */
+  #level(kind: Kind, { most, per }: Rate, now: number): Level {
+    const windows = this.#windows.applyingAt(per, now);
+    let used = 0;
+    let held = 0;
+    for (const window of windows) {
+      used += window[kind];
+      for (const reservation of this.#inFlight) {
+        if (!contains(window, reservation.at)) continue;
+        if (kind !== "requests") held += reservation[kind] ?? 0;
+        // The window includes the requests that have a record.
+        else if (reservation.id === null) used += 1;
+      }
+    }
+    const extra = this.#extra(kind, per, now);
+    const resetsAt = windows[0].end;
+    return { limit: { kind, per }, used, held, max: most + extra, extra, resetsAt };
+  }
+
+  #countRequest(at: number): void {
+    this.#windows.countRequest(at);
+    this.#dropOldAllowances();
+  }
+
+  /** Drops those that ended before every kept month. Until then a clock that is set back may make them count again. */
+  #dropOldAllowances(): void {
+    const oldest = this.#windows.oldestMonth();
+    if (oldest === null || this.#allowances.length === 0) return;
+    this.#allowances = this.#allowances.filter(({ given_at, until }) => {
+      const end = until ?? windowOf("month", given_at, this.#calendar).end;
+      return end > oldest;
+    });
+  }
+
+  #extra(kind: Kind, per: Period, now: number): number {
+    let extra = 0;
+    for (const { limit, amount, given_at, until } of this.#allowances) {
+      if (limit !== kind) continue;
+      const counts = until === null ? contains(windowOf(per, now, this.#calendar), given_at) : now < until;
+      if (counts) extra += amount;
+    }
+    return extra;
+  }
+
+  /**
+   * What a request has to hold. Never more than the tightest limit: a request whose maximum is above that, such as
+   * max_tokens: 128000 under 100k/minute, could never be admitted, while most such requests use a fraction of it. So it
+   * gets an empty window to itself, and may exceed the limit by what this one request uses.
+   */
   #needOf(ask: Ask, now: number): Amounts {
-    this.#roll(now);
-    return {
-      requests: 1,
-      tokens: needOf(ask.tokens, this.#gauges.tightest("tokens", now)),
-      spend: needOf(ask.spend ?? 0, this.#gauges.tightest("spend", now)),
+    const need = (kind: "tokens" | "spend", amount: number): number => {
+      if (!(amount > 0)) return 0;
+      let tightest = kind === "spend" && this.#terms.quota !== null ? this.#terms.quota : MAX_AMOUNT;
+      for (const { most, per } of this.#terms.limits[kind])
+        tightest = Math.min(tightest, most + this.#extra(kind, per, now));
+      // At least 1, or a limit of 0 would admit everything.
+      return Math.min(Math.ceil(amount), MAX_AMOUNT, Math.max(1, tightest));
     };
+    return { requests: 1, tokens: need("tokens", ask.tokens), spend: need("spend", ask.spend ?? 0) };
   }
 
-  /** What stands against that. */
-  #shortage(ask: Ask, need: Amounts, now: number): Shortage | null {
-    const { limits, quota } = this.#gauges.terms;
+  #shortageFor(ask: Ask, need: Amounts, now: number): Shortage | null {
+    const { limits, quota } = this.#terms;
     if (ask.spend === null && (limits.spend.length > 0 || quota !== null)) return priceUnknown();
-    const full = limits.concurrent !== null && this.running >= limits.concurrent;
-    // Nearly always there is room, and that is seen without making a list of anything.
-    if (!full && this.#gauges.haveRoom(need, now)) return null;
-    const found: Shortage[] = [];
-    for (const level of this.#gauges.levels(now)) {
-      const shortage = shortageOf(level, need[kindOf(level)]);
-      if (shortage !== null) found.push(shortage);
+    const shortages: Shortage[] = [];
+    for (const level of this.levels(now)) {
+      const { kind } = level.limit;
+      // The quota counts spend.
+      const amount = kind === "requests" || kind === "tokens" ? need[kind] : need.spend;
+      const shortage = shortageOf(level, amount);
+      if (shortage !== null) shortages.push(shortage);
     }
-    if (full) found.push(tooManyAtOnce(limits.concurrent ?? 0, this.running));
-    return longest(found);
-  }
-
-  #unloggedIn(counts: Counts): number {
-    return this.#open.list().filter(({ logged, counted }) => !logged && counted.includes(counts)).length;
-  }
-
-  /** Gives back what was held. False: it was settled or cancelled before. */
-  #close(reservation: Reservation): boolean {
-    if (!this.#open.delete(reservation)) return false;
-    for (const counts of reservation.counted) {
-      counts.tokens.held -= reservation.tokens;
-      counts.spend.held -= reservation.spend ?? 0;
-    }
-    return true;
-  }
-
-  #roll(now: number): Frames {
-    const frames = rolled(this.#gauges.frames, now, this.#calendar);
-    if (frames !== this.#gauges.frames) {
-      this.#gauges.frames = frames;
-      this.#counted = this.#gauges.counts();
-    }
-    return frames;
+    if (limits.concurrent !== null && this.inFlight >= limits.concurrent)
+      shortages.push(tooManyAtOnce(limits.concurrent, this.inFlight));
+    return longest(shortages);
   }
 }
 
-/** An amount somebody told, in whole units; null for none, and for what is no amount. */
-function told(amount: number | null): number | null {
+/** null: not reported, or not an amount. */
+function wholeAmount(amount: number | null): number | null {
   if (amount === null || !Number.isFinite(amount) || amount < 0) return null;
-  return Math.min(Math.ceil(amount), Number.MAX_SAFE_INTEGER);
+  return Math.min(Math.ceil(amount), MAX_AMOUNT);
 }

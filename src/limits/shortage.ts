@@ -1,66 +1,74 @@
 import type { Period } from "../config/shape.ts";
 
+/** What a limit counts. */
 export type Kind = "requests" | "tokens" | "spend";
+
+/** Requests, tokens and micro-dollars. */
+export type Amounts = Readonly<Record<Kind, number>>;
 
 export type LimitName =
   | { readonly kind: Kind; readonly per: Period }
   | { readonly kind: "concurrent" }
   | { readonly kind: "quota" }
-  /** Money is limited, and what the request costs is unknown. */
+  /** Money is limited, and the price of the request is unknown. */
   | { readonly kind: "price" };
 
 /** How full a limit is. Requests, tokens or micro-dollars. */
 export interface Level {
   readonly limit: LimitName;
-  /** Settled, for good. */
+  /** Used for good. */
   readonly used: number;
-  /** Held for calls under way, which may give some of it back. */
+  /** Held for requests in flight, which may give some of it back. */
   readonly held: number;
-  /** What can be used in all, extra included. */
-  readonly most: number;
-  /** How much of it is an extra allowance. */
+  /** What can be used in total, extra included. */
+  readonly max: number;
+  /** How much of max comes from allowances. */
   readonly extra: number;
-  /** null: it is not a matter of time. */
+  /** When the window ends; null: the limit does not depend on time. */
   readonly resetsAt: number | null;
 }
 
-/** Why there is no room. */
+/** Why a request cannot be admitted now. */
 export interface Shortage extends Omit<Level, "extra" | "resetsAt"> {
   /** What the request would hold. */
   readonly need: number;
-  /** When room returns even if no call ends before; null: never. */
+  /** When there is capacity again even if no request ends before; null: never. */
   readonly roomAt: number | null;
-  /** Whether a call that ends can make room before that. */
+  /** Whether a request that ends can make room before that. */
   readonly mayEndSooner: boolean;
 }
 
-export function shortageOf(level: Level, need: number): Shortage | null {
-  const { limit, used, held, most, extra, resetsAt } = level;
-  // What costs nothing, such as a list of models, passes a limit that is used up.
-  if (need === 0 || used + held + need <= most) return null;
-  // $0/day is a limit too: no window of it ever has room.
-  const roomAt = most - extra > 0 ? resetsAt : null;
-  return { limit, used, held, most, need, roomAt, mayEndSooner: used + need <= most };
+export function remaining({ max, used, held }: Level): number {
+  return Math.max(0, max - used - held);
 }
 
-export function tooManyAtOnce(most: number, running: number): Shortage {
+export function shortageOf(level: Level, need: number): Shortage | null {
+  const { limit, used, held, max, extra, resetsAt } = level;
+  // A request that costs nothing, such as a list of models, passes a limit that is used up.
+  if (need === 0 || used + held + need <= max) return null;
+  // $0/day is a limit too: none of its windows ever has room.
+  const roomAt = max - extra > 0 ? resetsAt : null;
+  return { limit, used, held, max, need, roomAt, mayEndSooner: used + need <= max };
+}
+
+export function tooManyAtOnce(max: number, inFlight: number): Shortage {
   const limit = { kind: "concurrent" } as const;
-  return { limit, used: running, held: 0, most, need: 1, roomAt: null, mayEndSooner: true };
+  return { limit, used: inFlight, held: 0, max, need: 1, roomAt: null, mayEndSooner: true };
 }
 
 export function priceUnknown(): Shortage {
   const limit = { kind: "price" } as const;
-  return { limit, used: 0, held: 0, most: 0, need: 0, roomAt: null, mayEndSooner: false };
+  return { limit, used: 0, held: 0, max: 0, need: 0, roomAt: null, mayEndSooner: false };
 }
 
-/** Of several the one that lasts longest, because to come back before that is in vain. */
+/** The shortage that lasts longest: a retry before its end would be refused again. */
 export function longest(shortages: readonly Shortage[]): Shortage | null {
   const [first, ...others] = shortages;
   if (first === undefined) return null;
-  return others.reduce((worst, next) => (lasts(next) > lasts(worst) ? next : worst), first);
+  return others.reduce((worst, next) => (endOf(next) > endOf(worst) ? next : worst), first);
 }
 
-function lasts({ roomAt, mayEndSooner }: Shortage): number {
+function endOf({ roomAt, mayEndSooner }: Shortage): number {
   if (mayEndSooner) return Number.NEGATIVE_INFINITY;
   return roomAt ?? Number.POSITIVE_INFINITY;
 }

@@ -9,13 +9,13 @@ export function amountInWords(kind: Kind, amount: number, unit = true): string {
   return `${grouped} ${amount === 1 ? kind.slice(0, -1) : kind}`;
 }
 
-/** In cents; below a cent as exactly as it is counted, or a small amount would read as nothing. */
+/** In cents; below a cent with all its digits, or a small amount would read as nothing. */
 function dollars(microdollars: number): string {
   const exact = (microdollars / 1_000_000).toFixed(6).replace(/0{1,4}$/, "");
   return `$${microdollars >= 10_000 || microdollars === 0 ? (microdollars / 1_000_000).toFixed(2) : exact}`;
 }
 
-/** Rounded up: who comes back then finds room. */
+/** Rounded up: a retry after that time finds capacity. */
 export function durationInWords(ms: number): string {
   const seconds = Math.max(1, Math.ceil(ms / 1000));
   if (seconds < 120) return `${seconds} s`;
@@ -28,7 +28,8 @@ export function durationInWords(ms: number): string {
 
 /** Local time, as short as it can be: at 14:05, tomorrow at 00:00, on 2026-12-01 at 00:00. */
 export function momentInWords(time: number, now: number, calendar: Calendar): string {
-  const [then, today] = [calendar.at(time), calendar.at(now)];
+  const then = calendar.at(time);
+  const today = calendar.at(now);
   const clock = `at ${timeInWords(then)}`;
   if (sameDay(then, today)) return clock;
   const tomorrow = calendar.at(calendar.dayStart(today.year, today.month, today.day + 1));
@@ -37,8 +38,8 @@ export function momentInWords(time: number, now: number, calendar: Calendar): st
 }
 
 /**
- * Up to when something holds, local time: 2026-11-15 18:00, or the end of 2026-11-15. A day that is written in the file
- * or typed holds through its end, and the day after would not be recognised as it.
+ * The end of something, local time: 2026-11-15 18:00, or the end of 2026-11-15. A date in config.yaml or on the command line
+ * includes that day, so midnight is shown as the end of the day before.
  */
 export function endInWords(time: number, calendar: Calendar): string {
   const end = calendar.at(time);

@@ -1,4 +1,4 @@
-import type { CallTokens } from "../limits/reservation.ts";
+import type { CallTokens } from "../limits/estimate.ts";
 import type { Closing } from "../usage/record.ts";
 import type { Outcome } from "./exchange.ts";
 

@@ -4,10 +4,10 @@ import type { Group, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { admit } from "../limits/admit.ts";
 import type { Ask } from "../limits/counters.ts";
+import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { isInGroup } from "../limits/model-rule.ts";
 import { modelRefusal, type Unseen } from "../limits/refusals.ts";
-import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits/reservation.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import { microdollars, type Prices } from "../usage/prices.ts";
 import { isBilledLater, type Tokens } from "../usage/record.ts";
@@ -130,7 +130,7 @@ function unseenIn({ body }: Request): Unseen | null {
   return end === "unreadable" || end === "later" || end === "none" ? end : null;
 }
 
-/** What the request may use at most, as far as can be said; see limits/reservation.ts. */
+/** What the request may use at most, as far as can be said; see limits/estimate.ts. */
 function askOf(req: IncomingMessage, request: Request, usual: CallTokens | null, prices: Prices): Ask {
   const metering = meteringFor(request);
   // What a batch will cost is told neither by it nor by its answer: a limit on money cannot hold it.

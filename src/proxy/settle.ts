@@ -85,7 +85,7 @@ function settleLease({ lease }: Request, closing: Closing, limiter: Limiter): vo
   if (lease === null) return;
   if (closing.counts)
     limiter.settle(lease, { tokens: closing.counted_tokens, spend: closing.counted_microdollars });
-  else limiter.giveBack(lease);
+  else limiter.cancel(lease);
   // Only what was reported: a guess must not be learnt from.
   const call = closing.tokens_from === "reported" ? callOf(closing) : null;
   if (call !== null) limiter.note(lease.tool, call);

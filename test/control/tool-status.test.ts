@@ -18,18 +18,18 @@ const LIMITS = `token: ${HASH}, quota: $200, limits: { spend: [$5/day, $60/month
 const ready: KeyState = { state: "ready", key: new Secret("sk-canary-0123456789") };
 
 const levels: readonly Level[] = [
-  { limit: { kind: "requests", per: "minute" }, used: 12, held: 0, most: 60, extra: 0, resetsAt: RESET },
-  { limit: { kind: "tokens", per: "minute" }, used: 7, held: 9, most: 400_000, extra: 0, resetsAt: RESET },
+  { limit: { kind: "requests", per: "minute" }, used: 12, held: 0, max: 60, extra: 0, resetsAt: RESET },
+  { limit: { kind: "tokens", per: "minute" }, used: 7, held: 9, max: 400_000, extra: 0, resetsAt: RESET },
   {
     limit: { kind: "spend", per: "day" },
     used: 1,
     held: 2,
-    most: 10_000_000,
+    max: 10_000_000,
     extra: 5_000_000,
     resetsAt: RESET,
   },
-  { limit: { kind: "spend", per: "month" }, used: 3, held: 2, most: 60_000_000, extra: 0, resetsAt: RESET },
-  { limit: { kind: "quota" }, used: 4, held: 2, most: 200_000_000, extra: 0, resetsAt: null },
+  { limit: { kind: "spend", per: "month" }, used: 3, held: 2, max: 60_000_000, extra: 0, resetsAt: RESET },
+  { limit: { kind: "quota" }, used: 4, held: 2, max: 200_000_000, extra: 0, resetsAt: null },
 ];
 
 const config = configOf(
@@ -39,7 +39,7 @@ const config = configOf(
 function means(more: Partial<ToolMeans> = {}): ToolMeans {
   return {
     keyHealth: { of: () => null, lastUse: () => NOW - 5000 },
-    limiter: { levels: () => ({ levels, running: 3, waiting: 2 }) },
+    limiter: { levels: () => ({ levels, inFlight: 3, waiting: 2 }) },
     mirror: NO_MIRROR,
     config,
     now: NOW,
@@ -64,7 +64,7 @@ t.test(
 );
 
 t.test("a tool without limits has none, however many calls are under way", async (t) => {
-  const standing = { levels: [], running: 9, waiting: 0 };
+  const standing = { levels: [], inFlight: 9, waiting: 0 };
   t.strictSame(limitStatuses(toolOf(`token: ${HASH}`), standing), []);
 });
 

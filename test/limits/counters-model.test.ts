@@ -1,11 +1,20 @@
 import fc from "fast-check";
 import t from "tap";
 import type { Period } from "../../src/config/shape.ts";
-import { Counters, type Reservation } from "../../src/limits/counters.ts";
-import type { Terms } from "../../src/limits/gauges.ts";
+import type { Counters, Reservation, Terms } from "../../src/limits/counters.ts";
 import { PERIODS } from "../../src/limits/windows.ts";
 import { runs } from "../doubles/random.ts";
-import { at, counters, DAY, FREE, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
+import {
+  at,
+  counters,
+  countersWith,
+  DAY,
+  FREE,
+  HOUR,
+  MINUTE,
+  reserveRecorded,
+  SECOND,
+} from "./limits-under-test.ts";
 
 /**
  * The counters against a model that remembers every call there ever was and adds them up anew for each question. It
@@ -162,14 +171,14 @@ function play(model: Model, real: Counters, step: Step): void {
     case "reserve": {
       const { tokens, spend } = step;
       const lets = model.lets(tokens, spend);
-      const reserved = real.reserve({ tokens, spend }, model.now);
+      const reserved = reserveRecorded(real, { tokens, spend }, model.now);
       expect(
         reserved.ok === lets,
         `${lets ? "there was room" : "there was none"}: ${JSON.stringify(reserved)}`,
       );
       if (!reserved.ok) {
-        const { roomAt, limit, used, held, most, need } = reserved.shortage;
-        expect(limit.kind === "concurrent" || used + held + need > most, "a shortage says what is short");
+        const { roomAt, limit, used, held, max, need } = reserved.shortage;
+        expect(limit.kind === "concurrent" || used + held + need > max, "a shortage says what is short");
         if (roomAt !== null && "per" in limit) {
           expect(
             windowName(limit.per, roomAt) !== windowName(limit.per, model.now),
@@ -212,14 +221,14 @@ function play(model: Model, real: Counters, step: Step): void {
 }
 
 function compare(model: Model, real: Counters): void {
-  const levels = real.levels(model.now).map(({ most, used, held }) => [most, used, held]);
+  const levels = real.levels(model.now).map(({ max, used, held }) => [max, used, held]);
   const expected = model.limits().map(([most, used, held]) => [most, used, held]);
   expect(
     JSON.stringify(levels) === JSON.stringify(expected),
     `${JSON.stringify(levels)} is not ${JSON.stringify(expected)}`,
   );
   expect(
-    real.running === model.calls.filter(({ state }) => state === "open").length,
+    real.inFlight === model.calls.filter(({ state }) => state === "open").length,
     "as many run as are open",
   );
 }
@@ -228,9 +237,9 @@ t.test(
   "any schedule counts as if every call were added up anew, and nothing leaks once all have ended",
   async () => {
     fc.assert(
-      fc.property(someTerms, fc.array(step, { minLength: 1, maxLength: 60 }), (terms, steps) => {
+      fc.property(someTerms, fc.array(step, { minLength: 1, maxLength: 60, size: "max" }), (terms, steps) => {
         const model = new Model(terms);
-        const real = new Counters(terms, utc, START);
+        const real = countersWith(terms);
         for (const step of steps) {
           play(model, real, step);
           compare(model, real);
@@ -238,7 +247,7 @@ t.test(
         for (const [which] of model.calls.entries())
           play(model, real, { do: "settle", which, tokens: 1, spend: null });
         compare(model, real);
-        expect(real.running === 0, "no slot is left");
+        expect(real.inFlight === 0, "no slot is left");
         expect(
           real.levels(model.now).every(({ held }) => held === 0),
           "nothing is held",
@@ -255,15 +264,15 @@ t.test("however the clock is set, no window's allowance is given twice", async (
     fc.property(
       fc.constantFrom(...PERIODS),
       fc.integer({ min: 1, max: 4 }),
-      fc.array(jump, { maxLength: 80 }),
+      fc.array(jump, { maxLength: 80, size: "max" }),
       (per, most, jumps) => {
-        const real = counters(`requests: ${most}/${per}`, START);
+        const real = counters(`requests: ${most}/${per}`);
         let [now, letIn, begun] = [START, 0, 1];
         for (const ms of jumps) {
           const before = windowName(per, now);
           now += ms;
           if (windowName(per, now) > before) begun += 1;
-          for (let n = 0; n < most + 1; n += 1) if (real.reserve(FREE, now).ok) letIn += 1;
+          for (let n = 0; n < most + 1; n += 1) if (reserveRecorded(real, FREE, now).ok) letIn += 1;
           expect(letIn <= most * begun, `${letIn} of ${most} in ${begun} windows`);
           const shut = real.check(FREE, now);
           const length = (shut?.roomAt ?? Number.POSITIVE_INFINITY) - now;
@@ -281,7 +290,7 @@ t.test("however the clock is set, no window's allowance is given twice", async (
 t.test("of a hundred calls at once exactly as many get in as may, in any order", async (t) => {
   for (let seed = 1; seed <= 200; seed += 1) {
     const random = mulberry(seed);
-    const real = counters("requests: 10/minute, tokens: 1M/minute, concurrent: 50", START);
+    const real = counters("requests: 10/minute, tokens: 1M/minute, concurrent: 50");
     const open: Reservation[] = [];
     let [letIn, asked] = [0, 0];
     while (asked < 100) {
@@ -306,11 +315,7 @@ t.test(
   async (t) => {
     const random = mulberry(7);
     const every = PERIODS.map((per) => `9M/${per}`).join(", ");
-    const real = counters(
-      `tokens: [${every}], spend: [$900/day, $900/month], concurrent: 40`,
-      START,
-      "$900000",
-    );
+    const real = counters(`tokens: [${every}], spend: [$900/day, $900/month], concurrent: 40`, "$900000");
     const open: Reservation[] = [];
     let [now, ended, tokens, spend] = [START, 0, 0, 0];
     const end = (call: Reservation) => {
@@ -336,7 +341,7 @@ t.test(
         end(...(open.splice(Math.floor(random() * open.length), 1) as [Reservation]));
     }
     for (const call of open) end(call);
-    t.equal(real.running, 0);
+    t.equal(real.inFlight, 0);
     t.same(
       real.levels(now).filter(({ held }) => held !== 0),
       [],

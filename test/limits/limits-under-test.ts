@@ -1,5 +1,10 @@
-import { Counters, type Reservation } from "../../src/limits/counters.ts";
-import type { Terms } from "../../src/limits/gauges.ts";
+import {
+  type Ask,
+  Counters,
+  type Reservation,
+  type Reserved,
+  type Terms,
+} from "../../src/limits/counters.ts";
 import type { Calendar } from "../../src/limits/windows.ts";
 import { toolOf } from "../doubles/parsed-config.ts";
 
@@ -25,8 +30,21 @@ export function terms(limits: string, quota: string | null = null): Terms {
   return { limits: tool.limits, quota: tool.quota };
 }
 
-export function counters(limits: string, now: number, quota: string | null = null): Counters {
-  return new Counters(terms(limits, quota), utc, now);
+export function counters(limits: string, quota: string | null = null): Counters {
+  return countersWith(terms(limits, quota));
+}
+
+export function countersWith(terms: Terms): Counters {
+  const limits = new Counters(utc);
+  limits.change(terms);
+  return limits;
+}
+
+/** The next request gets its record at once, as a daemon writes it. */
+export function reserveRecorded(limits: Counters, ask: Ask, now: number): Reserved {
+  const reserved = limits.reserve(ask, now);
+  if (reserved.ok) limits.recorded(reserved.reservation, "an id");
+  return reserved;
 }
 
 export const at = (iso: string) => Date.parse(iso);
@@ -37,4 +55,4 @@ export const DAY = 24 * HOUR;
 /** What costs neither tokens nor money. */
 export const FREE = { tokens: 0, spend: 0 };
 /** A reservation that nobody made. */
-export const NEVER: Reservation = { ...FREE, at: 0, counted: [], logged: false };
+export const NEVER: Reservation = { ...FREE, at: 0, id: null };

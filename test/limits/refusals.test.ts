@@ -1,12 +1,6 @@
 import t from "tap";
 import type { Counters } from "../../src/limits/counters.ts";
-import {
-  addRateHeaders,
-  limitRefusal,
-  modelRefusal,
-  TOLD_IN_HEADERS,
-  type Unseen,
-} from "../../src/limits/refusals.ts";
+import { addRateHeaders, limitRefusal, modelRefusal, type Unseen } from "../../src/limits/refusals.ts";
 import {
   amountInWords,
   durationInWords,
@@ -32,7 +26,7 @@ function filled(
   held = { tokens: 0, spend: 0 },
   quota: string | null = null,
 ) {
-  const all = counters(limits, NOW, quota);
+  const all = counters(limits, quota);
   const call = all.reserve(used, NOW);
   if (call.ok) all.settle(call.reservation, used);
   if (held.tokens + held.spend > 0) all.reserve(held, NOW);
@@ -40,7 +34,7 @@ function filled(
 }
 
 t.test("room within a minute is a refusal to come back from, in whole seconds rounded up", async (t) => {
-  const limits = counters("requests: 1/minute", NOW);
+  const limits = counters("requests: 1/minute");
   limits.reserve({ tokens: 0, spend: 0 }, NOW);
   t.strictSame(refused(limits, { tokens: 0, spend: 0 }), {
     code: "rate-limited",
@@ -80,7 +74,7 @@ t.test(
 );
 
 t.test("the border between the two lies at sixty seconds", async (t) => {
-  const limits = counters("requests: 1/hour", NOW);
+  const limits = counters("requests: 1/hour");
   limits.reserve({ tokens: 0, spend: 0 }, NOW);
   const shortage = limits.check({ tokens: 0, spend: 0 }, NOW);
   if (shortage === null) return void t.fail();
@@ -115,7 +109,7 @@ t.test(
 );
 
 t.test("too many at once says how many, and to come back", async (t) => {
-  const limits = counters("concurrent: 1", NOW);
+  const limits = counters("concurrent: 1");
   limits.reserve({ tokens: 0, spend: 0 }, NOW);
   t.strictSame(refused(limits, { tokens: 0, spend: 0 }), {
     code: "too-many-at-once",
@@ -137,14 +131,14 @@ t.test("a quota, a limit of nothing and an unknown price are the owner's to chan
         "the owner can raise tools.codex.quota in config.yaml",
     },
   );
-  const never = refused(counters("spend: $0/day", NOW), { tokens: 0, spend: 5 });
+  const never = refused(counters("spend: $0/day"), { tokens: 0, spend: 5 });
   t.equal(never.retryAfter, undefined);
   t.match(
     never.message,
     "room never returns by itself. the owner can raise tools.codex.limits.spend in config.yaml",
   );
   t.notMatch(never.message, "lift");
-  t.strictSame(refused(counters("spend: $1/day", NOW), { tokens: 5, spend: null }), {
+  t.strictSame(refused(counters("spend: $1/day"), { tokens: 5, spend: null }), {
     code: "price-unknown",
     message:
       "tool codex has a limit on money, and the price of model gpt-5.1 is not known. " +
@@ -153,7 +147,7 @@ t.test("a quota, a limit of nothing and an unknown price are the owner's to chan
 });
 
 t.test("a price that is unknown because the body hides its model is the sender's to change", async (t) => {
-  const shortage = counters("spend: $1/day", NOW).check({ tokens: 5, spend: null }, NOW);
+  const shortage = counters("spend: $1/day").check({ tokens: 5, spend: null }, NOW);
   if (shortage === null) return void t.fail();
   const context = { tool: "codex", waited: 0, now: NOW, calendar: utc };
   const reasons: [Unseen, string][] = [
@@ -185,7 +179,7 @@ t.test("a model that is not in the group is named with what the group has, fit f
 /** By name, what the answer to a request at NOW would say. */
 function rates(limits: Counters): Record<string, string | undefined> {
   const headers: string[] = [];
-  for (const kind of TOLD_IN_HEADERS) {
+  for (const kind of ["requests", "tokens"] as const) {
     const nearest = limits.nearest(kind, NOW);
     if (nearest !== null) addRateHeaders(headers, kind, nearest, NOW);
   }
@@ -196,7 +190,6 @@ function rates(limits: Counters): Record<string, string | undefined> {
 t.test("what is left is told in the conventional headers, for the limit nearest to its end", async (t) => {
   const limits = counters(
     "requests: [10/minute, 5/day], tokens: 1k/minute, spend: $1/day, concurrent: 9",
-    NOW,
     "$5",
   );
   t.strictSame(rates(limits), {
@@ -214,7 +207,7 @@ t.test("what is left is told in the conventional headers, for the limit nearest 
   });
   if (call.ok) limits.settle(call.reservation, { tokens: 5000, spend: 1 });
   t.match(rates(limits), { "x-ratelimit-remaining-tokens": "0" });
-  t.strictSame(rates(counters("spend: $1/day, concurrent: 2", NOW)), {});
+  t.strictSame(rates(counters("spend: $1/day, concurrent: 2")), {});
 });
 
 t.test("amounts, durations and moments in words", async (t) => {

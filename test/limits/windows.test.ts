@@ -1,7 +1,7 @@
 import t, { type Test } from "tap";
 import type { Period } from "../../src/config/shape.ts";
-import { countedSpan, PERIODS, standing, systemCalendar, windowOf } from "../../src/limits/windows.ts";
-import { at, DAY, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
+import { systemCalendar, windowOf } from "../../src/limits/windows.ts";
+import { at, MINUTE } from "./limits-under-test.ts";
 
 type Row = [what: string, period: Period, now: string, start: string, end: string];
 
@@ -136,26 +136,6 @@ t.test("in every place, each moment lies in one window, and the windows leave no
       t.same(faults, [], zone);
     });
   }
-});
-
-t.test("a clock set back stays in the window it was in; set forward, the next begins", async (t) => {
-  const now = at("2026-11-15T12:00:30Z");
-  const lengths = { second: SECOND, minute: MINUTE, hour: HOUR, day: DAY, month: 28 * DAY };
-  for (const period of PERIODS) {
-    const window = windowOf(period, now, utc);
-    t.equal(standing(window, window.start), "inside", period);
-    t.equal(standing(window, window.end - 1), "inside", period);
-    t.equal(standing(window, window.start - 1), "inside", `${period}, a moment back`);
-    t.equal(standing(window, window.start - lengths[period]), "inside", `${period}, a whole window back`);
-    t.equal(standing(window, window.end), "over", period);
-    t.equal(standing(window, window.end + 400 * DAY), "over", `${period}, more than a year on`);
-    t.equal(standing(window, window.start - 40 * DAY), "astray", `${period}, 40 days back`);
-  }
-});
-
-t.test("a count from records takes in those that a clock set back left ahead", async (t) => {
-  const window = windowOf("day", at("2026-11-15T12:00Z"), utc);
-  t.strictSame(countedSpan(window), { from: at("2026-11-15T00:00Z"), to: at("2026-11-17T00:00Z") });
 });
 
 /** Node reads the zone anew when it is set here. */

@@ -49,7 +49,7 @@ function scene(means: Partial<Record<"prices" | "running", object>> = {}) {
     limiter: {
       settle: (_lease: Lease, used: unknown) => settled.push(used),
       note: () => {},
-      giveBack: () => {},
+      cancel: () => {},
     },
     running: { remove: () => {} },
     followed: () => false,

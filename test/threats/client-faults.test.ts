@@ -6,7 +6,7 @@ import { systemClock } from "../../src/clock.ts";
 import { createSnapshot } from "../../src/config/snapshot.ts";
 import { createPeers } from "../../src/identity/peer-user.ts";
 import type { Owner } from "../../src/identity/process.ts";
-import { createLimiter } from "../../src/limits/limiter.ts";
+import { Limiter } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
 import { createLogger } from "../../src/logger.ts";
 import { BodyBudget } from "../../src/proxy/body-budget.ts";
@@ -146,7 +146,7 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
     ledger,
     prices: createPrices(),
     strangers: createStrangers(),
-    limiter: createLimiter({ clock: systemClock, calendar: systemCalendar, spent: () => null }),
+    limiter: new Limiter({ clock: systemClock, calendar: systemCalendar }),
     running: createRunning(),
     bodies: new BodyBudget(),
     followed: () => false,

@@ -1,5 +1,5 @@
 import t from "tap";
-import { askFor, expectedTokens, namedMaximum, RecentCalls } from "../../src/limits/reservation.ts";
+import { askFor, expectedTokens, namedMaximum, RecentCalls } from "../../src/limits/estimate.ts";
 
 t.test(
   "a request's own maximum is found in every protocol, the greatest of several, for all its answers",

@@ -1,9 +1,20 @@
 import fc from "fast-check";
 import t, { type Test } from "tap";
-import { Counters, type Reservation } from "../../src/limits/counters.ts";
-import { type Joined, type Waiter, WaitingQueue } from "../../src/limits/waiting.ts";
+import type { Reservation } from "../../src/limits/counters.ts";
+import { type Joined, type Waiter, WaitingQueue } from "../../src/limits/queue.ts";
 import { runs } from "../doubles/random.ts";
-import { at, counters, DAY, FREE, HOUR, MINUTE, NEVER, SECOND, terms, utc } from "./limits-under-test.ts";
+import {
+  at,
+  counters,
+  countersWith,
+  DAY,
+  FREE,
+  HOUR,
+  MINUTE,
+  NEVER,
+  SECOND,
+  terms,
+} from "./limits-under-test.ts";
 
 const NOW = at("2026-11-15T12:00:00Z");
 /** Both clocks, so many milliseconds on. The one that only goes forward began elsewhere. */
@@ -15,14 +26,14 @@ function waits(t: Test, joined: Joined): Waiter {
 }
 
 function goes(t: Test, joined: Joined): Reservation {
-  if (joined.state !== "go") t.fail(`it ${joined.state}: ${JSON.stringify(joined)}`);
-  return joined.state === "go" ? joined.reservation : NEVER;
+  if (joined.state !== "admitted") t.fail(`it ${joined.state}: ${JSON.stringify(joined)}`);
+  return joined.state === "admitted" ? joined.reservation : NEVER;
 }
 
 const END = { tokens: 0, spend: 0 };
 
 t.test("whether a request would wait is what join() then says, and asking takes no place", async (t) => {
-  const queue = new WaitingQueue(counters("requests: 4/minute, concurrent: 2", NOW), 2);
+  const queue = new WaitingQueue(counters("requests: 4/minute, concurrent: 2"), 2);
   const said = (wait: number, ms: number) => {
     const would = queue.wouldWait(FREE, wait, after(ms));
     const { length } = queue;
@@ -32,58 +43,58 @@ t.test("whether a request would wait is what join() then says, and asking takes 
   };
   t.strictSame(
     [said(0, 0), said(SECOND, 0), said(0, 0), said(SECOND, 0), said(SECOND, 1), said(SECOND, 2)],
-    ["go", "go", "refused", "waits", "waits", "refused"],
+    ["admitted", "admitted", "refused", "waits", "waits", "refused"],
   );
 });
 
 t.test("who finds room goes at once, whatever the wait", async (t) => {
-  const queue = new WaitingQueue(counters("concurrent: 2", NOW));
+  const queue = new WaitingQueue(counters("concurrent: 2"));
   goes(t, queue.join(FREE, 0, after(0)));
   goes(t, queue.join(FREE, 9 * SECOND, after(0)));
   t.equal(queue.length, 0);
-  t.strictSame(queue.look(after(0)), { go: [], refused: [], againIn: null });
+  t.strictSame(queue.check(after(0)), { admitted: [], refused: [], againIn: null });
 });
 
 t.test("without a wait a request is refused at once", async (t) => {
-  const queue = new WaitingQueue(counters("concurrent: 1", NOW));
+  const queue = new WaitingQueue(counters("concurrent: 1"));
   goes(t, queue.join(FREE, 0, after(0)));
   t.match(queue.join(FREE, 0, after(0)), { state: "refused", shortage: { limit: { kind: "concurrent" } } });
   t.equal(queue.length, 0);
 });
 
 t.test("those who wait go in the order they came, one for each call that ends", async (t) => {
-  const limits = counters("concurrent: 2", NOW);
+  const limits = counters("concurrent: 2");
   const queue = new WaitingQueue(limits);
   const calls = [goes(t, queue.join(FREE, 0, after(0))), goes(t, queue.join(FREE, 0, after(0)))];
   const waiters = [1, 2, 3].map((ms) => waits(t, queue.join(FREE, 5 * SECOND, after(ms))));
   t.strictSame(
-    queue.look(after(10)),
-    { go: [], refused: [], againIn: 4991 },
+    queue.check(after(10)),
+    { admitted: [], refused: [], againIn: 4991 },
     "until the first one's time is up",
   );
   for (const waiter of waiters) {
     const call = calls.shift();
     if (call === undefined) return void t.fail();
     limits.settle(call, END);
-    const { go } = queue.look(after(100));
-    t.equal(go.length, 1);
-    t.equal(go[0]?.waiter, waiter);
-    if (go[0]) calls.push(go[0].reservation);
-    t.equal(limits.running, 2);
+    const { admitted } = queue.check(after(100));
+    t.equal(admitted.length, 1);
+    t.equal(admitted[0]?.waiter, waiter);
+    if (admitted[0]) calls.push(admitted[0].reservation);
+    t.equal(limits.inFlight, 2);
   }
   t.equal(queue.length, 0);
 });
 
 t.test("nobody overtakes: what would fit waits behind what does not fit yet", async (t) => {
-  const limits = counters("tokens: 100/minute, concurrent: 9", NOW);
+  const limits = counters("tokens: 100/minute, concurrent: 9");
   const queue = new WaitingQueue(limits);
   const call = goes(t, queue.join({ tokens: 60, spend: 0 }, 0, after(0)));
   const large = waits(t, queue.join({ tokens: 90, spend: 0 }, 70 * SECOND, after(1)));
   const small = waits(t, queue.join({ tokens: 5, spend: 0 }, 70 * SECOND, after(2)));
-  t.same(queue.look(after(3)).go, []);
+  t.same(queue.check(after(3)).admitted, []);
   limits.settle(call, { tokens: 0, spend: 0 });
   t.strictSame(
-    queue.look(after(4)).go.map(({ waiter }) => waiter),
+    queue.check(after(4)).admitted.map(({ waiter }) => waiter),
     [large, small],
   );
 });
@@ -91,14 +102,14 @@ t.test("nobody overtakes: what would fit waits behind what does not fit yet", as
 t.test(
   "a wait for the next window is looked at again when it begins, and the allowance is shared in order",
   async (t) => {
-    const queue = new WaitingQueue(counters("requests: 2/minute", NOW));
+    const queue = new WaitingQueue(counters("requests: 2/minute"));
     goes(t, queue.join(FREE, 0, after(0)));
     goes(t, queue.join(FREE, 0, after(0)));
     const waiters = [1, 2].map(() => waits(t, queue.join(FREE, MINUTE, after(50 * SECOND))));
-    t.equal(queue.look(after(50 * SECOND)).againIn, 10 * SECOND);
-    t.equal(queue.look(after(59_999.5)).againIn, 1, "a timer that fires early comes back");
+    t.equal(queue.check(after(50 * SECOND)).againIn, 10 * SECOND);
+    t.equal(queue.check(after(59_999.5)).againIn, 1, "a timer that fires early comes back");
     t.strictSame(
-      queue.look(after(MINUTE)).go.map(({ waiter }) => waiter),
+      queue.check(after(MINUTE)).admitted.map(({ waiter }) => waiter),
       waiters,
     );
   },
@@ -113,13 +124,13 @@ t.test("a wait that cannot end in time is refused at once", async (t) => {
     ["a call under way may end", "concurrent: 1", null, 1, "waits"],
   ];
   for (const [what, words, quota, wait, state] of rows) {
-    const limits = counters(words, NOW, quota);
+    const limits = counters(words, quota);
     const queue = new WaitingQueue(limits);
     const first = goes(t, queue.join({ tokens: 1, spend: 1_000_000 }, 0, after(0)));
     if (!words.startsWith("concurrent")) limits.settle(first, { tokens: null, spend: null });
     t.equal(queue.join({ tokens: 1, spend: 1 }, wait, after(0)).state, state, what);
   }
-  const unpriced = new WaitingQueue(counters("spend: $1/day", NOW));
+  const unpriced = new WaitingQueue(counters("spend: $1/day"));
   t.match(
     unpriced.join({ tokens: 1, spend: null }, 40 * DAY, after(0)),
     { state: "refused" },
@@ -128,7 +139,7 @@ t.test("a wait that cannot end in time is refused at once", async (t) => {
 });
 
 t.test("a wait in vain is refused at once behind others who wait, too", async (t) => {
-  const limits = counters("concurrent: 1, spend: $1/day", NOW);
+  const limits = counters("concurrent: 1, spend: $1/day");
   const queue = new WaitingQueue(limits);
   goes(t, queue.join(FREE, 0, after(0)));
   waits(t, queue.join(FREE, MINUTE, after(0)));
@@ -138,7 +149,7 @@ t.test("a wait in vain is refused at once behind others who wait, too", async (t
 });
 
 t.test("who would be too far back in the queue for its time is refused at once", async (t) => {
-  const queue = new WaitingQueue(counters("requests: 2/minute", NOW));
+  const queue = new WaitingQueue(counters("requests: 2/minute"));
   for (let n = 0; n < 2; n += 1) goes(t, queue.join(FREE, 0, after(0)));
   for (let n = 0; n < 2; n += 1) waits(t, queue.join(FREE, 70 * SECOND, after(0)));
   t.match(queue.join(FREE, 70 * SECOND, after(0)), { state: "refused" }, "the next minute is given away");
@@ -146,37 +157,37 @@ t.test("who would be too far back in the queue for its time is refused at once",
 });
 
 t.test("whose time is up is refused, wherever it stands, and those behind move up", async (t) => {
-  const limits = counters("concurrent: 1", NOW);
+  const limits = counters("concurrent: 1");
   const queue = new WaitingQueue(limits);
   const call = goes(t, queue.join(FREE, 0, after(0)));
   const [a, b, c] = [5, 1, 9].map((s) => waits(t, queue.join(FREE, s * SECOND, after(0))));
-  const early = queue.look(after(SECOND));
+  const early = queue.check(after(SECOND));
   t.strictSame(
     early.refused.map(({ waiter }) => waiter),
     [b],
   );
-  t.match(early.refused[0]?.shortage, { limit: { kind: "concurrent" }, used: 1, most: 1 });
+  t.match(early.refused[0]?.shortage, { limit: { kind: "concurrent" }, used: 1, max: 1 });
   t.equal(early.againIn, 4 * SECOND);
   t.strictSame(
-    queue.look(after(5 * SECOND)).refused.map(({ waiter }) => waiter),
+    queue.check(after(5 * SECOND)).refused.map(({ waiter }) => waiter),
     [a],
   );
   limits.settle(call, END);
   t.strictSame(
-    queue.look(after(6 * SECOND)).go.map(({ waiter }) => waiter),
+    queue.check(after(6 * SECOND)).admitted.map(({ waiter }) => waiter),
     [c],
   );
 });
 
 t.test("room that comes at the very end of a wait is taken", async (t) => {
-  const queue = new WaitingQueue(counters("requests: 1/minute", NOW));
+  const queue = new WaitingQueue(counters("requests: 1/minute"));
   goes(t, queue.join(FREE, 0, after(0)));
   const waiter = waits(t, queue.join(FREE, MINUTE, after(0)));
-  t.match(queue.look(after(MINUTE)), { go: [{ waiter }], refused: [], againIn: null });
+  t.match(queue.check(after(MINUTE)), { admitted: [{ waiter }], refused: [], againIn: null });
 });
 
 t.test("who leaves the queue holds nobody up and takes nothing", async (t) => {
-  const limits = counters("tokens: 100/minute", NOW);
+  const limits = counters("tokens: 100/minute");
   const queue = new WaitingQueue(limits);
   goes(t, queue.join({ tokens: 90, spend: 0 }, 0, after(0)));
   const large = waits(t, queue.join({ tokens: 90, spend: 0 }, MINUTE, after(0)));
@@ -184,7 +195,7 @@ t.test("who leaves the queue holds nobody up and takes nothing", async (t) => {
   t.equal(queue.leave(large), true);
   t.equal(queue.leave(large), false);
   t.strictSame(
-    queue.look(after(1)).go.map(({ waiter }) => waiter),
+    queue.check(after(1)).admitted.map(({ waiter }) => waiter),
     [small],
   );
   t.equal(queue.leave(small), false, "it is not waiting any more");
@@ -192,7 +203,7 @@ t.test("who leaves the queue holds nobody up and takes nothing", async (t) => {
 });
 
 t.test("the queue is bounded", async (t) => {
-  const queue = new WaitingQueue(counters("concurrent: 1", NOW), 3);
+  const queue = new WaitingQueue(counters("concurrent: 1"), 3);
   goes(t, queue.join(FREE, 0, after(0)));
   for (let n = 0; n < 3; n += 1) waits(t, queue.join(FREE, MINUTE, after(0)));
   t.equal(queue.join(FREE, MINUTE, after(0)).state, "refused");
@@ -202,7 +213,7 @@ t.test("the queue is bounded", async (t) => {
 t.test(
   "nobody slips in before those who wait, even while there is room that they have not been told of",
   async (t) => {
-    const limits = counters("concurrent: 1", NOW);
+    const limits = counters("concurrent: 1");
     const queue = new WaitingQueue(limits, 2);
     limits.settle(goes(t, queue.join(FREE, 0, after(0))), END);
     const call = goes(t, queue.join(FREE, 0, after(0)));
@@ -211,42 +222,43 @@ t.test(
     t.equal(queue.join(FREE, 0, after(1)).state, "refused", "without a wait");
     const second = waits(t, queue.join(FREE, MINUTE, after(1)));
     t.equal(queue.join(FREE, MINUTE, after(1)).state, "refused", "the queue is full all the same");
-    t.match(queue.look(after(2)).go, [{ waiter: first }]);
+    t.match(queue.check(after(2)).admitted, [{ waiter: first }]);
     t.equal(queue.leave(second), true);
   },
 );
 
 t.test("a reload applies to those who wait", async (t) => {
-  const limits = counters("requests: 1/hour", NOW);
+  const limits = counters("requests: 1/hour");
   const queue = new WaitingQueue(limits);
   goes(t, queue.join(FREE, 0, after(0)));
   const waiter = waits(t, queue.join(FREE, 2 * HOUR, after(0)));
   limits.change(terms("requests: 2/hour"));
-  t.match(queue.look(after(1)).go, [{ waiter }]);
+  t.match(queue.check(after(1)).admitted, [{ waiter }]);
   const other = waits(t, queue.join(FREE, 2 * HOUR, after(2)));
   limits.change(terms("requests: 1/month"));
   t.match(
-    queue.look(after(3)).refused,
+    queue.check(after(3)).refused,
     [{ waiter: other, shortage: { limit: { per: "month" } } }],
     "now it is in vain",
   );
 });
 
 t.test("all can be sent away at once", async (t) => {
-  const queue = new WaitingQueue(counters("concurrent: 1", NOW));
+  const queue = new WaitingQueue(counters("concurrent: 1"));
   goes(t, queue.join(FREE, 0, after(0)));
   const waiters = [1, 2].map(() => waits(t, queue.join(FREE, MINUTE, after(0))));
-  t.strictSame(queue.empty(), waiters);
+  t.strictSame(queue.clear(), waiters);
   t.equal(queue.length, 0);
-  t.strictSame(queue.empty(), []);
+  t.strictSame(queue.clear(), []);
 });
 
 t.test("a clock on the wall that is set does not make anybody wait longer than it may", async (t) => {
-  const queue = new WaitingQueue(counters("requests: 1/minute", NOW));
-  goes(t, queue.join(FREE, 0, after(0)));
+  const limits = counters("requests: 1/minute");
+  const queue = new WaitingQueue(limits);
+  limits.recorded(goes(t, queue.join(FREE, 0, after(0))), "an id");
   const waiter = waits(t, queue.join(FREE, MINUTE, after(0)));
   const setBack = { now: NOW - 30 * SECOND, elapsed: after(MINUTE).elapsed };
-  t.match(queue.look(setBack), { go: [], refused: [{ waiter }], againIn: null });
+  t.match(queue.check(setBack), { admitted: [], refused: [{ waiter }], againIn: null });
 });
 
 t.test(
@@ -264,8 +276,8 @@ t.test(
     );
     const config = terms("requests: 5/minute, tokens: 120/minute, concurrent: 2");
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 80 }), (steps) => {
-        const limits = new Counters(config, utc, NOW);
+      fc.property(fc.array(step, { maxLength: 80, size: "max" }), (steps) => {
+        const limits = countersWith(config);
         const queue = new WaitingQueue(limits, 6);
         const running: Reservation[] = [];
         let waiting: Waiter[] = [];
@@ -274,8 +286,8 @@ t.test(
           if (!fact) throw new Error(words);
         };
         const look = () => {
-          const { go, refused, againIn } = queue.look(after(ms));
-          const gone = go.map(({ waiter }) => waiter);
+          const { admitted, refused, againIn } = queue.check(after(ms));
+          const gone = admitted.map(({ waiter }) => waiter);
           const told = new Set([...gone, ...refused.map(({ waiter }) => waiter)]);
           holds(
             gone.every(
@@ -284,7 +296,7 @@ t.test(
             "in order",
           );
           waiting = waiting.filter((waiter) => !told.has(waiter));
-          running.push(...go.map(({ reservation }) => reservation));
+          running.push(...admitted.map(({ reservation }) => reservation));
           holds(
             waiting.every(({ deadline }) => deadline > after(ms).elapsed),
             "nobody waits beyond its time",
@@ -299,7 +311,7 @@ t.test(
           if (each.do === "pass") ms += each.ms;
           else if (each.do === "join") {
             const joined = queue.join({ tokens: each.tokens, spend: 0 }, each.wait, after(ms));
-            if (joined.state === "go") running.push(joined.reservation);
+            if (joined.state === "admitted") running.push(joined.reservation);
             else if (joined.state === "waits") waiting.push(joined.waiter);
             else continue;
           } else if (each.do === "end") {
@@ -310,9 +322,9 @@ t.test(
             if (waiter) holds(queue.leave(waiter), "it was waiting");
           }
           look();
-          holds(limits.running === running.length && running.length <= 2, "no more at once than may");
-          for (const { used, held, most } of limits.levels(after(ms).now))
-            holds(used + held <= most, "never above");
+          holds(limits.inFlight === running.length && running.length <= 2, "no more at once than may");
+          for (const { used, held, max } of limits.levels(after(ms).now))
+            holds(used + held <= max, "never above");
         }
       }),
       { numRuns: runs(50), seed: 20261115 },

@@ -1,0 +1,163 @@
+import type { Ask, Counters, Reservation } from "./counters.ts";
+import type { Shortage } from "./shortage.ts";
+
+/** Both clocks: windows follow the wall clock, waiting follows the clock that cannot be set. */
+export interface Moment {
+  /** Milliseconds UTC. */
+  readonly now: number;
+  /** Milliseconds on a clock that only goes forward. */
+  readonly elapsed: number;
+}
+
+/** A request that waits. */
+export interface Waiter {
+  readonly ask: Ask;
+  /** On the clock that only goes forward. */
+  readonly deadline: number;
+}
+
+export type Joined =
+  | { readonly state: "admitted"; readonly reservation: Reservation }
+  | { readonly state: "refused"; readonly shortage: Shortage }
+  | { readonly state: "waits"; readonly waiter: Waiter };
+
+/** What is to be done now. */
+export interface Decisions {
+  readonly admitted: readonly { readonly waiter: Waiter; readonly reservation: Reservation }[];
+  readonly refused: readonly { readonly waiter: Waiter; readonly shortage: Shortage }[];
+  /** Milliseconds after which to check again if nothing happens before; null: nobody waits. */
+  readonly againIn: number | null;
+}
+
+interface Line {
+  /** Never empty. */
+  readonly waiters: readonly Waiter[];
+  /** What the first of them lacked at the last check. */
+  readonly shortage: Shortage;
+}
+
+/** Each request that waits holds a connection and a body. */
+const MAX_WAITING = 128;
+
+/**
+ * The requests of one tool that wait for capacity: first come, first served. A request that does not fit yet holds up those
+ * behind it; otherwise small requests would overtake a large one forever.
+ *
+ * The queue only decides. Its owner sets the timer, and calls check() when a request ended, a waiter left, or the limits
+ * changed.
+ */
+export class WaitingQueue {
+  readonly #counters: Counters;
+  readonly #max: number;
+  /** null: nobody waits. */
+  #line: Line | null = null;
+
+  constructor(counters: Counters, max = MAX_WAITING) {
+    this.#counters = counters;
+    this.#max = max;
+  }
+
+  get length(): number {
+    return this.#line?.waiters.length ?? 0;
+  }
+
+  /** Admits at once, waits, or refuses at once: if `wait` is 0, the queue is full, or waiting is of no use. */
+  join(ask: Ask, wait: number, moment: Moment): Joined {
+    if (this.#line === null) {
+      const reserved = this.#counters.reserve(ask, moment.now);
+      if (reserved.ok) return { state: "admitted", reservation: reserved.reservation };
+      return this.#enqueue(ask, wait, moment, reserved.shortage);
+    }
+    // A request that fits, but not before those in front, lacks what they lack.
+    const shortage = this.#counters.check(ask, moment.now) ?? this.#line.shortage;
+    return this.#enqueue(ask, wait, moment, shortage);
+  }
+
+  /** null: there is no capacity now, or others wait for it. */
+  joinNow(ask: Ask, now: number): Reservation | null {
+    if (this.#line !== null) return null;
+    const reserved = this.#counters.reserve(ask, now);
+    return reserved.ok ? reserved.reservation : null;
+  }
+
+  /** Whether join() would let it wait now. */
+  wouldWait(ask: Ask, wait: number, moment: Moment): boolean {
+    const shortage = this.#counters.check(ask, moment.now) ?? this.#line?.shortage ?? null;
+    return shortage !== null && this.#mayWait(waiterOf(ask, wait, moment), shortage, moment);
+  }
+
+  /** False: it was not waiting any more. */
+  leave(waiter: Waiter): boolean {
+    if (this.#line === null || !this.#line.waiters.includes(waiter)) return false;
+    const { waiters, shortage } = this.#line;
+    const others = waiters.filter((other) => other !== waiter);
+    this.#line = others.length === 0 ? null : { waiters: others, shortage };
+    return true;
+  }
+
+  /** Removes everybody: the tool is gone or disabled, or the daemon stops. */
+  clear(): readonly Waiter[] {
+    const all = this.#line?.waiters ?? [];
+    this.#line = null;
+    return all;
+  }
+
+  check(moment: Moment): Decisions {
+    const admitted: Decisions["admitted"][number][] = [];
+    const refused: Decisions["refused"][number][] = [];
+    const waiting: Waiter[] = [];
+    let shortage: Shortage | null = null;
+    for (const waiter of this.#line?.waiters ?? []) {
+      if (shortage !== null) {
+        // Somebody in front does not fit yet.
+        if (moment.elapsed >= waiter.deadline) refused.push({ waiter, shortage });
+        else waiting.push(waiter);
+        continue;
+      }
+      const reserved = this.#counters.reserve(waiter.ask, moment.now);
+      if (reserved.ok) {
+        admitted.push({ waiter, reservation: reserved.reservation });
+      } else if (this.#canSucceed(waiter, reserved.shortage, 0, moment)) {
+        shortage = reserved.shortage;
+        waiting.push(waiter);
+      } else {
+        refused.push({ waiter, shortage: reserved.shortage });
+      }
+    }
+    this.#line = shortage === null ? null : { waiters: waiting, shortage };
+    return { admitted, refused, againIn: this.#line === null ? null : againIn(this.#line, moment) };
+  }
+
+  #enqueue(ask: Ask, wait: number, moment: Moment, shortage: Shortage): Joined {
+    const waiter = waiterOf(ask, wait, moment);
+    if (!this.#mayWait(waiter, shortage, moment)) return { state: "refused", shortage };
+    const waiters = [...(this.#line?.waiters ?? []), waiter];
+    this.#line = { waiters, shortage: this.#line?.shortage ?? shortage };
+    return { state: "waits", waiter };
+  }
+
+  #mayWait(waiter: Waiter, shortage: Shortage, moment: Moment): boolean {
+    return this.length < this.#max && this.#canSucceed(waiter, shortage, this.length, moment);
+  }
+
+  /** As far as is known, and if those in front are admitted rather than give up. */
+  #canSucceed(waiter: Waiter, shortage: Shortage, ahead: number, { now, elapsed }: Moment): boolean {
+    const left = waiter.deadline - elapsed;
+    if (left <= 0) return false;
+    const { roomAt, mayEndSooner } = shortage;
+    if (!mayEndSooner && (roomAt === null || roomAt - now > left)) return false;
+    return this.#counters.canAdmit(ahead, now + left, now);
+  }
+}
+
+function waiterOf(ask: Ask, wait: number, { elapsed }: Moment): Waiter {
+  return { ask, deadline: elapsed + wait };
+}
+
+/** When the first waiter gets capacity by time alone, or somebody's time is up. */
+function againIn({ waiters, shortage }: Line, { now, elapsed }: Moment): number {
+  const deadlines = waiters.map(({ deadline }) => deadline - elapsed);
+  const room = shortage.roomAt === null ? Number.POSITIVE_INFINITY : shortage.roomAt - now;
+  // Rounded up: a check that comes a little early finds nothing.
+  return Math.ceil(Math.min(room, ...deadlines));
+}

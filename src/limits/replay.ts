@@ -1,0 +1,144 @@
+import type { Allowance, Carry, Counters } from "./counters.ts";
+
+/** Everything the limits know of one tool. A new journal file begins with these, so that a start reads only that file. */
+export interface ToolCarry extends Carry {
+  readonly tool: string;
+}
+
+/** What counts of one request. */
+interface Counted {
+  readonly tokens: number;
+  readonly spend: number;
+}
+
+interface OpenLine {
+  readonly kind: "open";
+  readonly id: string;
+  readonly tool: string | null;
+  readonly held_tokens: number | null;
+  readonly held_microdollars: number | null;
+  readonly admitted_at: number | null;
+}
+
+interface CloseLine {
+  readonly kind: "close";
+  readonly id: string;
+  readonly tool: string | null;
+  /** false: nothing of the request reached the gateway. */
+  readonly counts: boolean | null;
+  /** null: what was held. */
+  readonly counted_tokens: number | null;
+  readonly counted_microdollars: number | null;
+  readonly billed_microdollars: number | null;
+}
+
+interface LiftLine extends Allowance {
+  readonly kind: "lift";
+  readonly tool: string;
+}
+
+interface AmendLine {
+  readonly kind: "amend";
+  readonly id: string;
+  readonly limits: {
+    readonly tool: string;
+    readonly admitted_at: number;
+    readonly before: Counted;
+    readonly after: Counted;
+  } | null;
+}
+
+/**
+ * The lines of the usage journal, as far as the limits read them. usage/journal/lines.ts defines them in full; this folder
+ * does not import usage/, so the compiler compares the two where the journal calls Limiter.replay().
+ */
+export type JournalLine =
+  | OpenLine
+  | CloseLine
+  | AmendLine
+  | LiftLine
+  | ({ readonly kind: "carry" } & ToolCarry)
+  | { readonly kind: "carry"; readonly tools: number }
+  | { readonly kind: "head" | "ack" | "key-held" };
+
+/** Restores the counters at start from the lines of the newest journal file. A line that is read twice counts once. */
+export class Replay {
+  readonly #countersOf: (tool: string) => Counters;
+  /** The requests that were opened and closed, by id. */
+  readonly #closed = new Set<string>();
+  /** What counts of the requests that were amended, by id. */
+  readonly #amended = new Map<string, Counted>();
+  /** The allowances that were given, as JSON. The counters forget them some time after they have ended. */
+  readonly #allowances = new Set<string>();
+
+  constructor(countersOf: (tool: string) => Counters) {
+    this.#countersOf = countersOf;
+  }
+
+  read(line: JournalLine): void {
+    switch (line.kind) {
+      case "open":
+        this.#open(line);
+        return;
+      case "close":
+        this.#close(line);
+        return;
+      case "amend":
+        this.#amend(line);
+        return;
+      case "lift":
+        this.#allow(line);
+        return;
+      case "carry":
+        if ("tool" in line) this.#countersOf(line.tool).restore(line);
+        return;
+      case "head":
+      case "ack":
+      case "key-held":
+        return;
+    }
+  }
+
+  #open({ id, tool, admitted_at, held_tokens, held_microdollars }: OpenLine): void {
+    if (tool === null || admitted_at === null || this.#closed.has(id)) return;
+    const counters = this.#countersOf(tool);
+    if (counters.find(id) !== null) return;
+    const reservation = counters.hold(held_tokens ?? 0, held_microdollars, admitted_at);
+    counters.recorded(reservation, id);
+  }
+
+  /** A request that is not in flight was refused, or is included in the carry. */
+  #close(line: CloseLine): void {
+    if (line.tool === null) return;
+    const counters = this.#countersOf(line.tool);
+    const reservation = counters.find(line.id);
+    if (reservation === null) return;
+    this.#closed.add(line.id);
+    if (line.counts === false) {
+      counters.cancel(reservation);
+      return;
+    }
+    const spend = line.billed_microdollars ?? line.counted_microdollars;
+    counters.settle(reservation, { tokens: line.counted_tokens, spend });
+  }
+
+  #amend({ id, limits }: AmendLine): void {
+    if (limits === null) return;
+    const { tool, admitted_at, after } = limits;
+    const before = this.#amended.get(id) ?? limits.before;
+    this.#amended.set(id, after);
+    this.#countersOf(tool).correct({
+      at: admitted_at,
+      tokens: after.tokens - before.tokens,
+      spend: after.spend - before.spend,
+    });
+  }
+
+  #allow(line: LiftLine): void {
+    const { tool, limit, amount, given_at, until } = line;
+    const key = JSON.stringify([tool, limit, amount, given_at, until]);
+    if (this.#allowances.has(key)) return;
+    this.#allowances.add(key);
+    this.#countersOf(tool).allow(line);
+  }
+}

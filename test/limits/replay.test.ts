@@ -1,0 +1,369 @@
+import fc from "fast-check";
+import t from "tap";
+import { type Lease, Limiter } from "../../src/limits/limiter.ts";
+import type { ToolCarry } from "../../src/limits/replay.ts";
+import { type Line, parseLine } from "../../src/usage/journal/lines.ts";
+import { configOf } from "../doubles/parsed-config.ts";
+import { runs } from "../doubles/random.ts";
+import { at, DAY, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
+
+const START = at("2026-11-15T12:00:05Z");
+const { tools } = configOf(
+  `gateway: https://gateway.example.com/v1
+tools:
+  codex: { limits: { requests: [4/minute, 9/hour], tokens: 2k/day, spend: $0.005/month }, quota: $0.02 }
+  other: {}
+`,
+);
+const TOOLS = ["codex", "other"] as const;
+
+function settableClock() {
+  const clock = { wall: START, now: () => clock.wall, elapsed: () => 0 };
+  return clock;
+}
+
+/** A request with its record, or before it has one. */
+interface Call {
+  readonly id: string;
+  readonly lease: Lease;
+  counted: { readonly tokens: number; readonly spend: number };
+}
+
+/** A limiter, and the journal that is written as the daemon writes it. */
+class JournaledLimiter {
+  readonly clock = settableClock();
+  readonly limiter = new Limiter({ clock: this.clock, calendar: utc });
+  readonly lines: string[] = [];
+  readonly pending: Call[] = [];
+  readonly open: Call[] = [];
+  readonly closed: Call[] = [];
+  #requests = 0;
+
+  reserve(name: (typeof TOOLS)[number], tokens: number, spend: number | null): Call | null {
+    const tool = tools[name];
+    const lease = tool === undefined ? null : this.limiter.takeNow(tool, { tokens, spend });
+    if (lease === null) return null;
+    this.#requests += 1;
+    const call = { id: `r${this.#requests}`, lease, counted: { tokens: 0, spend: 0 } };
+    this.pending.push(call);
+    return call;
+  }
+
+  record(call: Call): void {
+    const { tool, reservation } = call.lease;
+    move(call, this.pending, this.open);
+    this.#write({
+      kind: "open",
+      id: call.id,
+      started_at: reservation.at - 3,
+      tool,
+      held_tokens: reservation.tokens,
+      held_microdollars: reservation.spend,
+      admitted_at: reservation.at,
+    });
+    this.limiter.recorded(call.lease, call.id);
+  }
+
+  /** Refused after it was admitted, such as by a journal that cannot be written. */
+  drop(call: Call): void {
+    move(call, this.pending, []);
+    this.limiter.cancel(call.lease);
+    this.#close(call, { end: "refused", counts: false });
+  }
+
+  cancel(call: Call): void {
+    move(call, this.open, []);
+    this.limiter.cancel(call.lease);
+    this.#close(call, { end: "client-left", counts: false });
+  }
+
+  settle(call: Call, tokens: number | null, spend: number | null): void {
+    const { reservation } = call.lease;
+    move(call, this.open, this.closed);
+    call.counted = { tokens: tokens ?? reservation.tokens, spend: spend ?? reservation.spend ?? 0 };
+    this.limiter.settle(call.lease, { tokens, spend });
+    this.#close(call, { end: "complete", counts: true, counted_tokens: tokens, counted_microdollars: spend });
+  }
+
+  amend(call: Call, after: Call["counted"]): void {
+    const { tool, reservation } = call.lease;
+    const before = call.counted;
+    call.counted = after;
+    this.limiter.correct(tool, {
+      at: reservation.at,
+      tokens: after.tokens - before.tokens,
+      spend: after.spend - before.spend,
+    });
+    this.#write({ kind: "amend", id: call.id, limits: { tool, admitted_at: reservation.at, before, after } });
+  }
+
+  allow(tool: (typeof TOOLS)[number], amount: number, until: number | null): void {
+    const allowance = { limit: "requests", amount, given_at: this.clock.wall, until } as const;
+    this.limiter.allow(tool, allowance);
+    this.#write({ kind: "lift", tool, ...allowance, given_by: "me" });
+  }
+
+  #close({ id, lease }: Call, fields: object): void {
+    const { tool, reservation } = lease;
+    this.#write({
+      kind: "close",
+      id,
+      started_at: reservation.at - 3,
+      tool,
+      admitted_at: reservation.at,
+      ...fields,
+    });
+  }
+
+  #write(line: object): void {
+    this.lines.push(JSON.stringify(line));
+  }
+}
+
+function move(call: Call, from: Call[], to: Call[]): void {
+  from.splice(from.indexOf(call), 1);
+  to.push(call);
+}
+
+/** As a new journal file begins. */
+function carryLines(carries: readonly ToolCarry[]): string[] {
+  const lines = carries.map((carry) => JSON.stringify({ kind: "carry", ...carry }));
+  return [JSON.stringify({ kind: "carry", tools: carries.length }), ...lines];
+}
+
+function parsed(text: string): Line {
+  const line = parseLine(text);
+  if (line === null) throw new Error(`not a line: ${text}`);
+  return line;
+}
+
+function restored(lines: readonly string[], clock = settableClock()): Limiter {
+  const limiter = new Limiter({ clock, calendar: utc });
+  for (const line of lines) limiter.replay(parsed(line));
+  return limiter;
+}
+
+/** In the order of the tools' names, as text. */
+function carried(limiter: Limiter): string {
+  const carries = limiter.carry().sort((a, b) => a.tool.localeCompare(b.tool));
+  return JSON.stringify(carries.map(sorted), null, 1);
+}
+
+/** Requests in flight are a set. */
+function sorted(carry: ToolCarry): ToolCarry {
+  return { ...carry, open: [...carry.open].sort((a, b) => a.id.localeCompare(b.id)) };
+}
+
+const jump = fc.oneof(
+  fc.constantFrom(1, 400, SECOND, 7 * SECOND, MINUTE, HOUR, DAY, 31 * DAY),
+  fc.constantFrom(-1, -SECOND, -MINUTE, -HOUR, -DAY, -31 * DAY, -365 * DAY, 365 * DAY),
+);
+const amount = fc.option(fc.nat(900));
+const operation = fc.oneof(
+  {
+    weight: 5,
+    arbitrary: fc.record({
+      do: fc.constant("reserve" as const),
+      tool: fc.constantFrom(...TOOLS),
+      tokens: fc.nat(900),
+      spend: amount,
+    }),
+  },
+  { weight: 5, arbitrary: fc.record({ do: fc.constant("record" as const), which: fc.nat(9) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("drop" as const), which: fc.nat(9) }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      do: fc.constant("settle" as const),
+      which: fc.nat(9),
+      tokens: amount,
+      spend: amount,
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("cancel" as const), which: fc.nat(9) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      do: fc.constant("amend" as const),
+      which: fc.nat(9),
+      tokens: fc.nat(900),
+      spend: fc.nat(900),
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      do: fc.constant("allow" as const),
+      tool: fc.constantFrom(...TOOLS),
+      amount: fc.nat(3),
+      until: fc.option(fc.constantFrom(MINUTE, DAY)),
+    }),
+  },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant("jump" as const), ms: jump }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("look" as const) }) },
+);
+type Operation = typeof operation extends fc.Arbitrary<infer T> ? T : never;
+
+function perform(journaled: JournaledLimiter, step: Operation): void {
+  const pick = (calls: readonly Call[], which: number) => calls[which % Math.max(1, calls.length)];
+  switch (step.do) {
+    case "reserve":
+      journaled.reserve(step.tool, step.tokens, step.spend);
+      return;
+    case "record":
+    case "drop": {
+      const call = pick(journaled.pending, step.which);
+      if (call !== undefined) journaled[step.do](call);
+      return;
+    }
+    case "settle": {
+      const call = pick(journaled.open, step.which);
+      if (call !== undefined) journaled.settle(call, step.tokens, step.spend);
+      return;
+    }
+    case "cancel": {
+      const call = pick(journaled.open, step.which);
+      if (call !== undefined) journaled.cancel(call);
+      return;
+    }
+    case "amend": {
+      const call = pick(journaled.closed, step.which);
+      if (call !== undefined) journaled.amend(call, { tokens: step.tokens, spend: step.spend });
+      return;
+    }
+    case "allow":
+      journaled.allow(step.tool, step.amount, step.until === null ? null : journaled.clock.wall + step.until);
+      return;
+    case "jump":
+      journaled.clock.wall += step.ms;
+      return;
+    case "look":
+      for (const tool of Object.values(tools)) journaled.limiter.levels(tool);
+      return;
+  }
+}
+
+t.test("from any point on, the carry and the lines after it lead to the same state", async () => {
+  fc.assert(
+    fc.property(fc.array(operation, { minLength: 1, maxLength: 80, size: "max" }), (operations) => {
+      const journaled = new JournaledLimiter();
+      const points: { carry: string[]; line: number }[] = [];
+      for (const step of operations) {
+        perform(journaled, step);
+        points.push({ carry: carryLines(journaled.limiter.carry()), line: journaled.lines.length });
+      }
+      const expected = carried(journaled.limiter);
+      const compare = (lines: readonly string[], what: string) => {
+        const found = carried(restored(lines));
+        if (found !== expected) throw new Error(`${what}: ${found} is not ${expected}`);
+      };
+      compare(journaled.lines, "from the beginning");
+      for (const { carry, line } of points) {
+        const after = journaled.lines.slice(line);
+        compare([...carry, ...after], `from line ${line}`);
+      }
+      const twice = journaled.lines.flatMap((line) => [line, line]);
+      compare(twice, "every line twice");
+      compare([...journaled.lines, ...journaled.lines], "the whole file twice");
+    }),
+    { numRuns: runs(150), seed: 20261115 },
+  );
+});
+
+/** Used and held of each limit. */
+function levels(limiter: Limiter): number[][] {
+  const { codex } = tools;
+  if (codex === undefined) throw new Error("there is no tool codex");
+  return limiter.levels(codex).levels.map(({ used, held }) => [used, held]);
+}
+
+t.test("a restart finds what was used, and what is in flight holds what it held", async (t) => {
+  const journaled = new JournaledLimiter();
+  const calls = [1, 2, 3].map(() => journaled.reserve("codex", 100, 50));
+  const [first, second, third] = calls;
+  if (!first || !second || !third) return void t.fail("a request was refused");
+  journaled.record(first);
+  journaled.record(second);
+  journaled.settle(first, 30, 20);
+  const again = restored(journaled.lines);
+  t.strictSame(levels(again), [
+    [2, 0],
+    [2, 0],
+    [30, 100],
+    [20, 50],
+    [20, 50],
+  ]);
+  t.match(again.carry(), [{ tool: "codex", open: [{ id: second.id, tokens: 100, spend: 50 }] }]);
+  t.equal(levels(journaled.limiter)[0]?.[0], 3, "the third is in flight, but has no record");
+});
+
+t.test("a request that a crash interrupted counts what was held for it", async (t) => {
+  const journaled = new JournaledLimiter();
+  const call = journaled.reserve("codex", 100, 50);
+  if (call === null) return void t.fail("the request was refused");
+  journaled.record(call);
+  const again = restored(journaled.lines);
+  const { at: admitted_at } = call.lease.reservation;
+  const fields = { id: call.id, tool: "codex", started_at: admitted_at, admitted_at };
+  again.replay(parsed(JSON.stringify({ kind: "close", ...fields, end: "interrupted" })));
+  again.replayed();
+  t.strictSame(levels(again), [
+    [1, 0],
+    [1, 0],
+    [100, 0],
+    [50, 0],
+    [50, 0],
+  ]);
+});
+
+t.test("what the console billed counts as spend", async (t) => {
+  const open = { id: "r1", tool: "codex", started_at: START, admitted_at: START, held_microdollars: 50 };
+  const close = { ...open, end: "complete", counted_microdollars: 20, billed_microdollars: 35 };
+  const lines = [JSON.stringify({ kind: "open", ...open }), JSON.stringify({ kind: "close", ...close })];
+  t.match(restored(lines).carry(), [{ total: 35 }]);
+});
+
+t.test("records of nobody, refusals and other lines count nothing", async (t) => {
+  const lines = [
+    { kind: "open", id: "r1", tool: null, started_at: START, admitted_at: START },
+    { kind: "open", id: "r2", tool: "codex", started_at: START, admitted_at: null },
+    { kind: "close", id: "r3", tool: "codex", started_at: START, end: "refused" },
+    { kind: "head", id: "r1", status: 200 },
+    { kind: "ack", gateway: "main", row: "7", at: START },
+    { kind: "key-held", gateway: "main", key: "…6789", tool: "codex", since: START },
+    { kind: "carry", tools: 0 },
+  ];
+  t.strictSame(restored(lines.map((line) => JSON.stringify(line))).carry(), []);
+});
+
+t.test("a carry replaces everything that was known of its tool", async (t) => {
+  const journaled = new JournaledLimiter();
+  const call = journaled.reserve("codex", 100, 50);
+  if (call === null) return void t.fail("the request was refused");
+  journaled.record(call);
+  journaled.allow("codex", 2, null);
+  const empty = { tool: "codex", total: 7, windows: [], allowances: [], open: [] };
+  const again = restored([...journaled.lines, ...carryLines([empty])]);
+  t.strictSame(again.carry(), [empty]);
+});
+
+t.test("an allowance is carried until its month lies before all that are kept", async (t) => {
+  const journaled = new JournaledLimiter();
+  journaled.allow("codex", 2, null);
+  const kept: number[] = [];
+  for (let month = 0; month < 4; month += 1) {
+    const call = journaled.reserve("other", 1, 1);
+    const own = journaled.reserve("codex", 1, 1);
+    if (call === null || own === null) return void t.fail("a request was refused");
+    journaled.settle(recordedIn(journaled, own), 1, 1);
+    const carry = journaled.limiter.carry().find(({ tool }) => tool === "codex");
+    kept.push(carry?.allowances.length ?? -1);
+    journaled.clock.wall += 31 * DAY;
+  }
+  t.strictSame(kept, [1, 1, 1, 0]);
+});
+
+function recordedIn(journaled: JournaledLimiter, call: Call): Call {
+  journaled.record(call);
+  return call;
+}
