@@ -15,10 +15,11 @@ import { promisify } from "node:util";
 import { background } from "../../background.ts";
 import type { Beat } from "../../beat.ts";
 import type { Clock } from "../../clock.ts";
+import type { ToolCarry } from "../../limits/replay.ts";
 import type { Logger } from "../../logger.ts";
 import { type Closing, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
 import { dayOf, identityOf, journalFiles, startOfDay, statOf } from "./files.ts";
-import type { AckLine, AmendLine, HeadLine, KeyHeldLine, LiftLine, Line, ToolCarry } from "./lines.ts";
+import type { AckLine, AmendLine, HeadLine, KeyHeldLine, LiftLine, Line } from "./lines.ts";
 import { PendingLines } from "./pending.ts";
 import { restoreFrom } from "./restore.ts";
 

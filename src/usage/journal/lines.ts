@@ -1,4 +1,8 @@
 import type { Period } from "../../config/shape.ts";
+import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
+import type { ToolCarry } from "../../limits/replay.ts";
+import type { CountedWindow } from "../../limits/window-counts.ts";
+import { PERIODS } from "../../limits/windows.ts";
 import { recordOfFields, wholeNumber } from "../columns.ts";
 import type { UsageRecord } from "../record.ts";
 
@@ -66,17 +70,6 @@ export interface Counted {
   readonly spend: number;
 }
 
-export type LimitKind = "requests" | "tokens" | "spend";
-
-/** One extra allowance that the owner gave a tool. */
-export interface Allowance {
-  readonly limit: LimitKind;
-  readonly amount: number;
-  readonly given_at: number;
-  /** null: it ends with the windows that it was given in. */
-  readonly until: number | null;
-}
-
 export interface LiftLine extends Allowance {
   readonly kind: "lift";
   readonly tool: string;
@@ -112,32 +105,6 @@ export interface ToolCarryLine extends ToolCarry {
   readonly kind: "carry";
   /** When it last sent a request. */
   readonly last_use: number | null;
-}
-
-export interface ToolCarry {
-  readonly tool: string;
-  /** What the quota counts: micro-dollars, ever. */
-  readonly total: number;
-  readonly windows: readonly CarriedWindow[];
-  readonly allowances: readonly Allowance[];
-  /** The requests in flight. Their count is in the windows, their tokens and money are not. */
-  readonly open: readonly CarriedRequest[];
-}
-
-export interface CarriedWindow {
-  readonly per: Period;
-  readonly start: number;
-  readonly end: number;
-  readonly requests: number;
-  readonly tokens: number;
-  readonly spend: number;
-}
-
-export interface CarriedRequest {
-  readonly id: string;
-  readonly admitted_at: number;
-  readonly tokens: number;
-  readonly spend: number;
 }
 
 export type Line =
@@ -255,14 +222,12 @@ function carryLine(fields: Record<string, unknown>): CarryLine | ToolCarryLine |
   };
 }
 
-const PERIODS: ReadonlySet<unknown> = new Set<Period>(["second", "minute", "hour", "day", "month"]);
-
-function windowOf(fields: Record<string, unknown>): CarriedWindow[] {
+function windowOf(fields: Record<string, unknown>): CountedWindow[] {
   const { per, start, end } = fields;
-  if (!PERIODS.has(per) || typeof start !== "number" || typeof end !== "number") return [];
+  if (!isPeriod(per) || typeof start !== "number" || typeof end !== "number") return [];
   return [
     {
-      per: per as Period,
+      per,
       start,
       end,
       requests: wholeNumber(fields.requests) ?? 0,
@@ -270,6 +235,10 @@ function windowOf(fields: Record<string, unknown>): CarriedWindow[] {
       spend: wholeNumber(fields.spend) ?? 0,
     },
   ];
+}
+
+function isPeriod(value: unknown): value is Period {
+  return PERIODS.includes(value as Period);
 }
 
 function carriedRequest(fields: Record<string, unknown>): CarriedRequest[] {

@@ -5,10 +5,11 @@ import { pino } from "pino";
 import type { Test } from "tap";
 import type { Beat } from "../../../src/beat.ts";
 import type { Clock } from "../../../src/clock.ts";
+import type { ToolCarry } from "../../../src/limits/replay.ts";
 import { requestId } from "../../../src/request-id.ts";
 import { journalFiles, readLines } from "../../../src/usage/journal/files.ts";
 import { Journal } from "../../../src/usage/journal/journal.ts";
-import { type Line, parseLine, type ToolCarry } from "../../../src/usage/journal/lines.ts";
+import { type Line, parseLine } from "../../../src/usage/journal/lines.ts";
 import type { Closing, Opening } from "../../../src/usage/record.ts";
 
 export const DAY = 86_400_000;

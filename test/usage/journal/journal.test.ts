@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import type { ToolCarry } from "../../../src/usage/journal/lines.ts";
+import type { ToolCarry } from "../../../src/limits/replay.ts";
 import { mountSmallDisk } from "../../doubles/small-disk.ts";
 import { recordsIn } from "../../doubles/usage-file.ts";
 import {
