@@ -11,10 +11,10 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { EXPORTED } from "../../src/usage/columns.ts";
 import { openForReading, openForWriting } from "../../src/usage/ledger/connect.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { FIELDS, inOrder } from "../../src/usage/report/fields.ts";
-import { pagesOf } from "../../src/usage/report/records.ts";
+import { exportedRecord, pagesOf } from "../../src/usage/reports/records.ts";
 import { startBookedGateway } from "../doubles/booked-gateway.ts";
 import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
@@ -51,7 +51,7 @@ t.test("every record is exported whole, under its names, in their order", async 
   const json = await command(t, home, ["usage", "export"]);
   t.same([json.code, json.stderr], [0, ""]);
   const exported = JSON.parse(json.stdout);
-  const [first0, second, third, fourth] = records.map(inOrder);
+  const [first0, second, third, fourth] = records.map(exportedRecord);
   t.same(exported, [fourth, first0, second, third], "oldest first, all times");
   for (const one of exported) t.equal(Object.keys(one).join(" "), NAMES);
 
@@ -65,7 +65,7 @@ t.test("every record is exported whole, under its names, in their order", async 
   );
   const csv = await command(t, home, ["usage", "export", "--csv"]);
   const [head, oldest, first] = csv.stdout.split("\r\n");
-  t.equal(head, FIELDS.join(","));
+  t.equal(head, EXPORTED.join(","));
   t.match(oldest, ',"a,""b""?=1",');
   t.match(
     first,
@@ -177,7 +177,7 @@ t.test("a file is made for its owner alone, and one that is there is left as it 
   const first = await command(t, home, ["usage", "export", "-o", file]);
   t.same([first.code, first.stdout, first.stderr], [0, "", ""]);
   t.equal(statSync(file).mode & 0o777, 0o600);
-  t.same(JSON.parse(readFileSync(file, "utf8")), [inOrder(record(1))]);
+  t.same(JSON.parse(readFileSync(file, "utf8")), [exportedRecord(record(1))]);
   writeFileSync(file, "mine");
   const again = await command(t, home, ["usage", "export", "-o", file]);
   t.equal(again.code, 1);

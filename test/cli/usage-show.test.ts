@@ -4,10 +4,10 @@ import t, { type Test } from "tap";
 import { recordInWords } from "../../src/cli/usage/record-words.ts";
 import { tailLine } from "../../src/cli/usage/tail-line.ts";
 import { REFUSALS } from "../../src/refusal.ts";
+import { EXPORTED } from "../../src/usage/columns.ts";
 import { openForReading } from "../../src/usage/ledger/connect.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { FIELDS, inOrder } from "../../src/usage/report/fields.ts";
-import { findRecords } from "../../src/usage/report/records.ts";
+import { exportedRecord, findRecords } from "../../src/usage/reports/records.ts";
 import { command, newHome } from "../doubles/command.ts";
 import { record, writeRecords } from "../doubles/records.ts";
 
@@ -140,8 +140,8 @@ t.test("a record is found by its id, how that begins, the gateway's id, or as th
   const show = (...args: string[]) => command(t, home, ["usage", "show", ...args]);
   const whole = await show("last", "--json");
   t.equal(whole.code, 0);
-  t.same(JSON.parse(whole.stdout), inOrder(last));
-  t.same(Object.keys(JSON.parse(whole.stdout)), FIELDS);
+  t.same(JSON.parse(whole.stdout), exportedRecord(last));
+  t.same(Object.keys(JSON.parse(whole.stdout)), EXPORTED);
   const several = await show(first.id.slice(0, 6));
   t.same([several.code, several.stdout], [1, ""]);
   t.match(several.stderr, /fits several records; write more of the id:\n01.* codex .*\n01/);

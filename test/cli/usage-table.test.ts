@@ -7,8 +7,8 @@ import { bar, cellsOf, cut, fitted, screenOf, sparkline, wrapped } from "../../s
 import { reportInWords } from "../../src/cli/usage/report-words.ts";
 import { openForReading } from "../../src/usage/ledger/connect.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { readReport } from "../../src/usage/report/read.ts";
-import type { Dimension, Report } from "../../src/usage/report/report.ts";
+import type { Dimension, Report } from "../../src/usage/reports/report.ts";
+import { readReport } from "../../src/usage/reports/report.ts";
 import { record, writeRecords } from "../doubles/records.ts";
 
 process.env.TZ = "UTC";

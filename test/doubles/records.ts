@@ -3,7 +3,7 @@ import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { createRows, transact } from "../../src/usage/ledger/rows.ts";
 import { SlipText } from "../../src/usage/ledger/writing/slip-text.ts";
 import type { Opening, RecordEnd, UsageRecord } from "../../src/usage/record.ts";
-import { firstIdAt } from "../../src/usage/report/ids.ts";
+import { firstIdAt } from "../../src/usage/reports/filter.ts";
 import { createRandom } from "./random.ts";
 
 /** A record that says nothing special, but for what is given. Its id tells its time, and `number` makes it unique. */

@@ -1,8 +1,8 @@
 import { existsSync, statSync } from "node:fs";
 import type Database from "libsql";
 import { openForReading } from "../../../src/usage/ledger/connect.ts";
-import { readReport } from "../../../src/usage/report/read.ts";
-import type { Dimension } from "../../../src/usage/report/report.ts";
+import { readReport } from "../../../src/usage/reports/report.ts";
+import type { Dimension } from "../../../src/usage/reports/report.ts";
 import { plausible, writeRecords } from "../../doubles/records.ts";
 import { median } from "../report/statistics.ts";
 
