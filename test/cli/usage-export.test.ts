@@ -12,9 +12,9 @@ import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { EXPORTED } from "../../src/usage/columns.ts";
-import { openForReading, openForWriting } from "../../src/usage/ledger/connect.ts";
+import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { exportedRecord, pagesOf } from "../../src/usage/reports/records.ts";
+import { exportedRecord } from "../../src/usage/reports/records.ts";
 import { startBookedGateway } from "../doubles/booked-gateway.ts";
 import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
@@ -130,37 +130,6 @@ function isInStartOrder(records: readonly UsageRecord[]): boolean {
     return last.started_at === record.started_at && last.id < record.id;
   });
 }
-
-t.test("a period, tools and models narrow an export", async (t) => {
-  const { file } = await homeWith(t, [
-    record(1, { started_at: AT - 1 }),
-    record(2, { started_at: AT, tool: "c[o]dex?" }),
-    record(3, { started_at: AT + 5, model: null, model_answered: "claude-x" }),
-    record(4, { started_at: AT + 10, tool: null }),
-  ]);
-  const opened = openForReading(file);
-  if (!opened.ok) throw new Error(opened.words);
-  t.teardown(() => opened.connection.close());
-  const numbers = (given: { since?: number; until?: number; tools?: string[]; models?: string[] }) =>
-    [
-      ...pagesOf(opened.connection.db, {
-        period: { since: given.since ?? null, until: given.until ?? null },
-        tools: given.tools ?? [],
-        models: given.models ?? [],
-      }),
-    ]
-      .flat()
-      .map(({ id }) => Number(id.slice(10)));
-  t.same(numbers({}), [1, 2, 3, 4]);
-  t.same(numbers({ since: AT }), [2, 3, 4]);
-  t.same(numbers({ since: AT, until: AT + 10 }), [2, 3]);
-  t.same(numbers({ tools: ["c[o]dex?"] }), [2], "what has a meaning for SQLite has none here");
-  t.same(numbers({ tools: ["c*"] }), [1, 2, 3]);
-  t.same(numbers({ tools: ["code?"] }), []);
-  t.same(numbers({ tools: [""] }), [4], "nobody known");
-  t.same(numbers({ models: ["claude-*"] }), [3], "where none was asked for, the one that answered");
-  t.same(numbers({ models: ["CLAUDE-*"] }), []);
-});
 
 t.test("where nothing was recorded yet, the export is empty and valid", async (t) => {
   const home = await newHome(t);

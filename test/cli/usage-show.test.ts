@@ -5,9 +5,8 @@ import { recordInWords } from "../../src/cli/usage/record-words.ts";
 import { tailLine } from "../../src/cli/usage/tail-line.ts";
 import { REFUSALS } from "../../src/refusal.ts";
 import { EXPORTED } from "../../src/usage/columns.ts";
-import { openForReading } from "../../src/usage/ledger/connect.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { exportedRecord, findRecords } from "../../src/usage/reports/records.ts";
+import { exportedRecord } from "../../src/usage/reports/records.ts";
 import { command, newHome } from "../doubles/command.ts";
 import { record, writeRecords } from "../doubles/records.ts";
 
@@ -123,20 +122,6 @@ t.test("a record is found by its id, how that begins, the gateway's id, or as th
     record(3, { started_at: at + 86_400_000 }),
   ];
   const home = await homeWith(t, [first, second, last]);
-  const opened = openForReading(join(home, "state", "usage.db"));
-  if (!opened.ok) throw new Error(opened.words);
-  t.teardown(() => opened.connection.close());
-  const find = (text: string) => findRecords(opened.connection.db, text, 10).map(({ id }) => id);
-  t.same(find(first.id), [first.id]);
-  t.same(find(first.id.toLowerCase()), [first.id]);
-  t.same(find(last.id.slice(0, 7)), [last.id]);
-  t.same(find("last"), [last.id]);
-  t.same(find("chatcmpl-AbC123"), [first.id]);
-  t.same(find("chatcmpl-AbC12"), [], "an id of the gateway's is looked for whole");
-  t.same(find(first.id.slice(0, 6)), [first.id, second.id]);
-  t.same(find("01ZZZZZZ"), []);
-  t.same(find("%"), []);
-
   const show = (...args: string[]) => command(t, home, ["usage", "show", ...args]);
   const whole = await show("last", "--json");
   t.equal(whole.code, 0);

@@ -4,7 +4,7 @@ import { QUARTER_MS, quarterOf, type Sums } from "../rollups.ts";
 import { type Interval, intervalsOf, type Quarters, startOfDay, type Unit } from "./calendar.ts";
 import { SELECTED_NAMES, type SelectedName, type Selection } from "./filter.ts";
 import { ALL_TIME, type Period, rangeOf } from "./period.ts";
-import { addUp, extentOf, isExact, stepsOf, type Usage, wholeExtent } from "./sums.ts";
+import { addUp, extentOf, hasFewRecords, stepsOf, type Usage, wholeExtent } from "./sums.ts";
 
 /* What the dashboard shows of usage. Everything is read in steps of a few milliseconds: see sums.ts. */
 
@@ -34,7 +34,7 @@ export function* readChart(
   const extent = yield* extentOf(db, filter);
   const intervals = chartIntervals(unit, selection.period, extent, now);
   if (intervals === null) return null;
-  const firstByteExact = isExact(db, filter);
+  const firstByteExact = hasFewRecords(db, filter);
   const usage = yield* addUp(db, {
     filter,
     range: rangeOf(extent, selection.period, now),

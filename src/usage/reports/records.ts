@@ -139,25 +139,28 @@ export function lastEnded(db: Database, max: number): UsageRecord[] {
   return rows.map(recordOfRow).reverse();
 }
 
-/** What had ended at some time, as far as records may still end or arrive in the index. */
+/** What a follower knew at some time: records that are not in it may have ended since. */
 export interface Mark {
-  /** Every record with a smaller id had ended. */
+  /** Those that had begun and not ended. */
+  readonly inFlight: readonly string[];
+  /** Every record with a smaller id was in the index by then. */
   readonly from: string;
-  /** The ids from there on that had ended. */
+  /** Those from there on that had ended. */
   readonly ended: ReadonlySet<string>;
 }
 
-/** A record is written before it is sent, not when it began: it may have waited that long for a limit. */
+/** A record is written when it is sent, not when it began: it may have waited for a limit for some time. */
 const MAX_LATE_MS = 3_600_000;
 
 export function markOf(db: Database): Mark {
+  const inFlight = db.prepare(`SELECT id FROM records WHERE "end" IS NULL`).raw().all() as [string][];
   const newest = db.prepare("SELECT started_at FROM records ORDER BY id DESC LIMIT 1").raw().get();
-  const late = newest === undefined ? "" : firstIdAt((newest as [number])[0] - MAX_LATE_MS);
-  const inFlight = `SELECT min(id) FROM records WHERE "end" IS NULL`;
-  const [oldest] = db.prepare(inFlight).raw().get() as [string | null];
-  const from = oldest !== null && oldest < late ? oldest : late;
-  const ended = endedFrom(db, from).map(([id]) => id);
-  return { from, ended: new Set(ended) };
+  const from = newest === undefined ? "" : firstIdAt((newest as [number])[0] - MAX_LATE_MS);
+  return {
+    inFlight: inFlight.map(([id]) => id),
+    from,
+    ended: new Set(endedFrom(db, from).map(({ id }) => id)),
+  };
 }
 
 /** What a follower has not seen. */
@@ -168,25 +171,34 @@ export interface Missed {
   readonly more: { readonly count: number; readonly since: number } | null;
 }
 
-/** What has ended since a mark, except for ids in `seen`: the newest `max`, and how many more there are. */
+/**
+ * What has ended since a mark, except for ids in `seen`: all that were in flight then, of the others the newest `max`, and
+ * how many more there are.
+ */
 export function endedSince(
   db: Database,
   mark: Mark,
   max: number,
   seen: { has(id: string): boolean },
 ): Missed {
-  const missed = endedFrom(db, mark.from).filter(([id]) => !mark.ended.has(id) && !seen.has(id));
-  const older = missed.slice(0, -max);
+  const wereInFlight = new Set(mark.inFlight);
+  const isNew = (id: string) => !mark.ended.has(id) && !wereInFlight.has(id) && !seen.has(id);
+  const begun = endedFrom(db, mark.from).filter(({ id }) => isNew(id));
+  const shown = begun.slice(-max).map(({ id }) => id);
+  const older = begun.slice(0, -max);
   const [first] = older;
+  const ids = [...mark.inFlight.filter((id) => !seen.has(id)), ...shown].sort();
+  const records = ids.flatMap((id) => recordById(db, id) ?? []);
   return {
-    records: missed.slice(-max).flatMap(([id]) => recordById(db, id) ?? []),
-    more: first === undefined ? null : { count: older.length, since: first[1] },
+    records: records.filter(({ end }) => end !== null),
+    more: first === undefined ? null : { count: older.length, since: first.startedAt },
   };
 }
 
-function endedFrom(db: Database, from: string): [id: string, startedAt: number][] {
+function endedFrom(db: Database, from: string): { readonly id: string; readonly startedAt: number }[] {
   const statement = db.prepare(
     `SELECT id, started_at FROM records WHERE id >= ? AND "end" IS NOT NULL ORDER BY id`,
   );
-  return statement.raw().all(from) as [string, number][];
+  const rows = statement.raw().all(from) as [string, number][];
+  return rows.map(([id, startedAt]) => ({ id, startedAt }));
 }

@@ -4,7 +4,7 @@ import { combined, type Interval, intervalsOf, type Quarters } from "./calendar.
 import { conditionsOf, type Filter, type SeriesName } from "./filter.ts";
 import { csvLine } from "./format.ts";
 import { rangeOf } from "./period.ts";
-import { addUp, cacheShare, extentOf, isExact, type Usage, type UsageRow } from "./sums.ts";
+import { addUp, cacheShare, extentOf, hasFewRecords, type Usage, type UsageRow } from "./sums.ts";
 
 /* The report of `keybearer usage`. */
 
@@ -50,7 +50,7 @@ function read(db: Database, question: Question, now: number): Report {
   const range = rangeOf(extent, question.period, now);
   const rowPerInterval = by.some(isTime);
   const intervals = intervalsFor(by, range.outer);
-  const firstByteExact = isExact(db, question);
+  const firstByteExact = hasFewRecords(db, question);
   const usage = finish(
     addUp(db, {
       filter: question,

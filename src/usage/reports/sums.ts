@@ -3,7 +3,6 @@ import {
   addToBucket,
   emptySums,
   type Histogram,
-  histogramText,
   millisecondsOf,
   parseHistogram,
   quarterOf,
@@ -20,7 +19,7 @@ import {
   type Selection,
   type SeriesName,
 } from "./filter.ts";
-import { ALL_TIME, type Range } from "./period.ts";
+import type { Range } from "./period.ts";
 import { oldestFirst } from "./records.ts";
 
 /*
@@ -58,7 +57,7 @@ export interface UsageRow {
   readonly interval: number;
   readonly sums: Sums;
   readonly firstByte: FirstByte;
-  /** The sums of every interval, by its number. Those without requests are missing. */
+  /** The sums of every interval, by its number. Those without requests are missing. Empty if it stands for one interval. */
   readonly parts: ReadonlyMap<number, Sums>;
 }
 
@@ -112,7 +111,7 @@ function* addRollups(
     const within = JSON.stringify(numberedWithin(intervals, step));
     for (const row of sums.all(within, ...conditions.values) as unknown[][]) {
       const names = row.slice(2 + SUMS.length) as string[];
-      rows.add(names, Number(row[0]), sumsOfColumns(row, 2), String(row[1]));
+      rows.add(names, Number(row[0]), sumsOfColumns(row, 2), parseHistogram(String(row[1])));
     }
     const found = models.all(step.from, step.to, ...conditions.values) as [string, number][];
     for (const [model, requests] of found) unpriced.set(model, (unpriced.get(model) ?? 0) + requests);
@@ -132,7 +131,7 @@ function* addEdges(
       for (const record of records) {
         const rollup = rollupOf(record);
         const names = by.map((name) => rollup[name]);
-        const histogram = firstBytes === "histograms" ? histogramText(rollup.firstBytes) : "";
+        const histogram: Histogram = firstBytes === "histograms" ? rollup.firstBytes : new Map();
         rows.add(names, intervalAt(intervals, rollup.quarter), rollup.sums, histogram);
         if (rollup.sums.unpriced > 0) unpriced.set(rollup.model, (unpriced.get(rollup.model) ?? 0) + 1);
       }
@@ -146,7 +145,7 @@ const MAX_EXACT = 20_000;
 const STEP_RECORDS = 1000;
 
 /** Whether a period has so few records that every single one can be read. */
-export function isExact(db: Database, filter: Filter | Selection): boolean {
+export function hasFewRecords(db: Database, filter: Filter | Selection): boolean {
   const [count] = db
     .prepare(`SELECT count(*) FROM (SELECT 1 FROM records WHERE id >= ? AND id < ? LIMIT ${MAX_EXACT + 1})`)
     .raw()
@@ -205,7 +204,7 @@ export function wholeExtent(db: Database): Quarters {
 
 /** Where the rollups are that a filter finds, at any time; 0 to 0: there are none. */
 export function* extentOf(db: Database, filter: Filter | Selection): Generator<undefined, Quarters> {
-  const { sql, values } = conditionsOf({ ...filter, period: ALL_TIME }, "rollups");
+  const { sql, values } = conditionsOf(filter, "rollups");
   if (sql === "") return wholeExtent(db);
   const statement = db
     .prepare(`SELECT min(quarter), max(quarter) FROM rollups WHERE quarter >= ? AND quarter < ?${sql}`)
@@ -243,8 +242,7 @@ interface GrowingRow {
   readonly interval: number;
   readonly sums: Sums;
   readonly parts: Map<number, Sums>;
-  /** Histograms as text: parsed once, at the end. */
-  readonly histograms: string[];
+  histogram: Histogram;
   readonly times: number[];
 }
 
@@ -256,12 +254,13 @@ class Rows {
     this.#query = query;
   }
 
-  add(names: readonly string[], interval: number, sums: Readonly<Sums>, histogram: string): void {
+  add(names: readonly string[], interval: number, sums: Readonly<Sums>, histogram: Histogram): void {
     const row = this.#rowOf(names, interval);
     if (row === null) return;
     addSums(row.sums, sums);
-    addPart(row.parts, interval, sums);
-    if (histogram !== "") row.histograms.push(histogram);
+    if (!this.#query.rowPerInterval) addPart(row.parts, interval, sums);
+    if (row.histogram.size === 0) row.histogram = histogram;
+    else addHistogram(row.histogram, histogram);
   }
 
   addFirstByte(names: readonly string[], interval: number, milliseconds: number): void {
@@ -274,13 +273,12 @@ class Rows {
     const allTimes: number[] = [];
     const wholeHistogram: Histogram = new Map();
     for (const row of this.#rows.values()) {
-      const histogram = parseHistogram(row.histograms.join(" "));
       const names = row.names.map((name) => (name === "" ? null : name));
-      const firstByte = percentiles(row.times, histogram);
+      const firstByte = percentiles(row.times, row.histogram);
       rows.push({ names, interval: row.interval, sums: row.sums, parts: row.parts, firstByte });
       addSums(sums, row.sums);
       for (const time of row.times) allTimes.push(time);
-      for (const [bucket, count] of histogram) addToBucket(wholeHistogram, bucket, count);
+      addHistogram(wholeHistogram, row.histogram);
     }
     const firstByte = percentiles(allTimes, wholeHistogram);
     const total = { names: [], interval: 0, sums, parts: combinedParts(rows), firstByte };
@@ -294,7 +292,7 @@ class Rows {
     const key = JSON.stringify([interval, ...names]);
     let row = this.#rows.get(key);
     if (row === undefined) {
-      row = { names, interval, sums: emptySums(), parts: new Map(), histograms: [], times: [] };
+      row = { names, interval, sums: emptySums(), parts: new Map(), histogram: new Map(), times: [] };
       this.#rows.set(key, row);
     }
     return row;
@@ -314,6 +312,10 @@ function addPart(parts: Map<number, Sums>, interval: number, sums: Readonly<Sums
   else addSums(part, sums);
 }
 
+function addHistogram(to: Histogram, more: Histogram): void {
+  for (const [bucket, count] of more) addToBucket(to, bucket, count);
+}
+
 function compareRows(a: UsageRow, b: UsageRow): number {
   return (
     a.interval - b.interval ||
@@ -331,12 +333,13 @@ function percentiles(times: number[], histogram: Histogram): FirstByte {
     const at = (share: number) => times[Math.ceil(times.length * share) - 1] ?? null;
     return { p50: at(0.5), p95: at(0.95) };
   }
-  const buckets = [...histogram].sort(([a], [b]) => a - b);
-  const total = buckets.reduce((sum, [, count]) => sum + count, 0);
+  const buckets = Uint16Array.from(histogram.keys()).sort();
+  let total = 0;
+  for (const count of histogram.values()) total += count;
   const at = (share: number) => {
     let missing = Math.ceil(total * share);
-    for (const [bucket, count] of buckets) {
-      missing -= count;
+    for (const bucket of buckets) {
+      missing -= histogram.get(bucket) ?? 0;
       if (missing <= 0) return Math.round(millisecondsOf(bucket));
     }
     return null;
