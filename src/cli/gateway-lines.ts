@@ -1,5 +1,5 @@
 import type { GatewayStatus } from "../control/status.ts";
-import { count } from "../usage/report/amounts.ts";
+import { count } from "../usage/reports/format.ts";
 import { type Column, cut, fitted } from "./columns.ts";
 import { visible } from "./table.ts";
 

@@ -4,7 +4,7 @@ import type { KeysAnswer } from "../mirror/report/console-keys.ts";
 import type { KeyReport } from "../mirror/report/shape.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
-import { dayName } from "../usage/report/calendar.ts";
+import { dayName } from "../usage/reports/calendar.ts";
 import { type Column, cut, fitted, type Screen, screenOf } from "./columns.ts";
 import { fail } from "./fail.ts";
 import { factor, listed, money } from "./mirror/amounts.ts";

@@ -4,7 +4,7 @@ import type { FailingName } from "../doctor/model-use.ts";
 import type { ListedModel, ToolModels } from "../doctor/models.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
-import { count } from "../usage/report/amounts.ts";
+import { count } from "../usage/reports/format.ts";
 import { type Column, fitted, type Screen, screenOf, wrapped } from "./columns.ts";
 import { fail } from "./fail.ts";
 import { factor, listed, money } from "./mirror/amounts.ts";

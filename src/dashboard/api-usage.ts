@@ -1,11 +1,10 @@
 import type { ComparedRow } from "../mirror/report/shape.ts";
-import type { UsageRecord } from "../usage/record.ts";
-import type { FIELDS } from "../usage/report/fields.ts";
+import type { ExportedRecord } from "../usage/reports/records.ts";
 
 /* What the page asks of the usage log; the rest of what crosses the port, and how, is in api.ts. */
 
 /** A record as it is exported. */
-export type ShownRecord = Pick<UsageRecord, (typeof FIELDS)[number]>;
+export type ShownRecord = ExportedRecord;
 
 /** A refusal in a few words, and what to do about it. */
 export interface RefusalWords {
@@ -53,11 +52,6 @@ export interface UsageChart {
   /** Every name, in the order of `series`; at most 1,000. */
   readonly rows: readonly UsageRow[];
   readonly unpriced: readonly { readonly model: string; readonly requests: number }[];
-  /**
-   * Where in the period, at its beginning, only one sum is left, because records are kept for so long only; null: nowhere.
-   * Without a `since` that sum is in `total` and `rows`, but in no bin.
-   */
-  readonly pruned_before: number | null;
   /** The daemon's time zone, as Asia/Shanghai. */
   readonly zone: string;
   /** exact: percentiles from each record; else from sums, within 5 %. */

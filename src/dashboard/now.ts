@@ -1,11 +1,10 @@
 import type { Clock } from "../clock.ts";
 import type { Status } from "../control/status.ts";
 import type { Running, RunningRequest } from "../proxy/running.ts";
-import type { Sums } from "../usage/ledger/cells.ts";
-import { emptySums } from "../usage/ledger/cells.ts";
-import { inOrder } from "../usage/report/fields.ts";
-import { addSums, tokensOf, unknownCost } from "../usage/report/sums.ts";
-import { type DayOfTools, readToday } from "../usage/report/today.ts";
+import { readToday, type TodayUsage } from "../usage/reports/chart.ts";
+import { exportedRecord } from "../usage/reports/records.ts";
+import { tokensOf, unknownCost } from "../usage/reports/sums.ts";
+import type { Sums } from "../usage/rollups.ts";
 import { No } from "./answer.ts";
 import type { DaySums, Now, RefusedRecord, RunningCall, ShownRecord, Today } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
@@ -113,14 +112,12 @@ function isToday(today: Today | null, now: number): boolean {
   return today !== null && new Date(now).toDateString() === new Date(today.since).toDateString();
 }
 
-function todayOf({ since, tools }: DayOfTools): Today {
-  const whole = emptySums();
-  for (const sums of tools.values()) addSums(whole, sums);
+function todayOf({ since, tools, total }: TodayUsage): Today {
   return {
     since,
-    total: daySums(whole),
+    total: daySums(total),
     tools: [...tools]
-      .map(([tool, sums]) => ({ tool: tool === "" ? null : tool, ...daySums(sums) }))
+      .map(([tool, sums]) => ({ tool, ...daySums(sums) }))
       .sort((a, b) => b.cost_microdollars - a.cost_microdollars || b.requests - a.requests),
   };
 }
@@ -151,6 +148,6 @@ function runningCall({ heard, ...request }: RunningRequest): RunningCall {
 }
 
 /** As it is exported: what the log keeps for itself stays there. */
-export function shownRecord(record: Parameters<typeof inOrder>[0]): ShownRecord {
-  return inOrder(record);
+export function shownRecord(record: ShownRecord): ShownRecord {
+  return exportedRecord(record);
 }

@@ -1,11 +1,12 @@
 import type { RecordEnd } from "../usage/record.ts";
-import { LANE_NAMES, type Selection } from "../usage/report/selection.ts";
+import type { ChartQuestion } from "../usage/reports/chart.ts";
+import { SELECTED_NAMES, type Selection } from "../usage/reports/filter.ts";
 import { No } from "./answer.ts";
 import type { Bin, By } from "./api.ts";
 
 /** What a question's address says. Whatever it should not say is told, and nothing is answered. */
 
-const SELECTING = ["since", "until", ...LANE_NAMES];
+const SELECTING = ["since", "until", ...SELECTED_NAMES];
 const ENDS: readonly RecordEnd[] = ["complete", "client-left", "gateway-failed", "refused", "interrupted"];
 const BINS: readonly Bin[] = ["hour", "day", "month"];
 const BYS: readonly By[] = ["tool", "model", "group", "key"];
@@ -15,25 +16,19 @@ const LONGEST_NAME = 300;
 const MOST_RECORDS = 500;
 const USUAL_RECORDS = 100;
 
-export interface ChartQuery {
-  readonly selection: Selection;
-  readonly bin: Bin;
-  readonly by: By;
-}
-
 export interface RecordsQuery {
   readonly selection: Selection;
   readonly before: string | null;
   readonly limit: number;
 }
 
-export function chartQuery(query: URLSearchParams): ChartQuery | No {
+export function chartQuery(query: URLSearchParams): ChartQuestion | No {
   const selection = selectionIn(query, ["bin", "by"]);
   if (selection instanceof No) return selection;
   const [bin, by] = [query.get("bin") ?? "day", query.get("by") ?? "tool"];
   if (!isOneOf(BINS, bin)) return new No(400, `bin is one of ${BINS.join(", ")}`);
   if (!isOneOf(BYS, by)) return new No(400, `by is one of ${BYS.join(", ")}`);
-  return { selection, bin, by };
+  return { selection, unit: bin, by };
 }
 
 export function recordsQuery(query: URLSearchParams): RecordsQuery | No {

@@ -1,10 +1,10 @@
 import type { ServerResponse } from "node:http";
+import { EXPORTED } from "../usage/columns.ts";
 import type { UsageRecord } from "../usage/record.ts";
-import { countSelected } from "../usage/report/count.ts";
-import { COLUMNS, FIELDS, recordOf } from "../usage/report/fields.ts";
-import { newestFirst, oldestFirst } from "../usage/report/pieces.ts";
-import type { Selection } from "../usage/report/selection.ts";
-import { csvLine } from "../usage/report/text.ts";
+import { countSelected, everythingIn } from "../usage/reports/chart.ts";
+import type { Selection } from "../usage/reports/filter.ts";
+import { csvLine } from "../usage/reports/format.ts";
+import { exportedRecord, newestFirst, oldestFirst, recordById } from "../usage/reports/records.ts";
 import { No, PAGE_HEADERS } from "./answer.ts";
 import type { RecordsPage, ShownRecord } from "./api.ts";
 import type { LogReader, Steps } from "./log-reader.ts";
@@ -20,7 +20,7 @@ export function recordsPage({ selection, before, limit }: RecordsQuery, now: num
       if (records.length > limit) break;
       yield;
     }
-    const page = records.slice(0, limit);
+    const page = records.slice(0, limit).map(exportedRecord);
     const next = records.length > limit ? (page.at(-1)?.id ?? null) : null;
     return { records: page, next, count: yield* countSelected(db, selection, now) };
   };
@@ -28,11 +28,9 @@ export function recordsPage({ selection, before, limit }: RecordsQuery, now: num
 
 export function oneRecord(id: string): Steps<ShownRecord | No> {
   return function* (db) {
-    const row = db.prepare(`SELECT ${COLUMNS} FROM records WHERE id = ?`).raw().get(id) as
-      | unknown[]
-      | undefined;
+    const record = recordById(db, id);
     yield;
-    return row === undefined ? new No(404, `there is no record ${id}`) : recordOf(row);
+    return record === null ? new No(404, `there is no record ${id}`) : exportedRecord(record);
   };
 }
 
@@ -42,21 +40,16 @@ const MOST_LOOKED_AT = 20_000;
 
 /** The last ones, newest first. */
 export function lastRefusals(): Steps<ShownRecord[]> {
-  const all: Selection = {
-    period: { since: null, until: null },
-    names: { tool: [], model: [], group: [], key: [] },
-    ends: [],
-  };
   return function* (db) {
     const found: UsageRecord[] = [];
     let looked = 0;
-    for (const piece of newestFirst(db, all, null)) {
+    for (const piece of newestFirst(db, everythingIn(), null)) {
       found.push(...piece.filter(({ refusal }) => refusal !== null));
       looked += piece.length;
       if (found.length >= MOST_REFUSALS || looked >= MOST_LOOKED_AT) break;
       yield;
     }
-    return found.slice(0, MOST_REFUSALS);
+    return found.slice(0, MOST_REFUSALS).map(exportedRecord);
   };
 }
 
@@ -77,7 +70,7 @@ export async function sendCsv(
       "content-type": "text/csv; charset=utf-8",
       "content-disposition": 'attachment; filename="keybearer-usage.csv"',
     });
-    res.write(csvLine(FIELDS));
+    res.write(csvLine(EXPORTED));
   };
   const failed = await reader
     .stream(
@@ -85,7 +78,7 @@ export async function sendCsv(
       async (piece) => {
         if (res.destroyed) throw new Left();
         begin();
-        const text = piece.map((record) => csvLine(FIELDS.map((name) => record[name]))).join("");
+        const text = piece.map((record) => csvLine(EXPORTED.map((name) => record[name]))).join("");
         if (text !== "" && !res.write(text)) await drained(res, patienceMs);
       },
     )

@@ -1,5 +1,5 @@
 import type { RefusalCode } from "../refusal.ts";
-import { refusalInWords } from "../usage/report/refusal-words.ts";
+import { refusalInWords } from "../usage/reports/format.ts";
 import type { RefusalWords, RefusedRecord, ShownRecord } from "./api.ts";
 
 type Advice = (names: { readonly tool: string; readonly record: ShownRecord }) => string;

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { ToolModels } from "../doctor/models.ts";
 import type { Peers } from "../identity/peer-user.ts";
-import { readChart } from "../usage/report/chart.ts";
+import { readChart } from "../usage/reports/chart.ts";
 import type { Access } from "./access.ts";
 import { No, TAKEN } from "./answer.ts";
 import type { ModelsAnswer, RecordAnswer, SessionAnswer } from "./api.ts";
@@ -74,7 +74,7 @@ async function usage({ reader, clock }: ApiMeans, { query, signal }: Input): Pro
   if (asked instanceof No) return asked;
   const chart = await reader.read((db) => readChart(db, asked, clock.now()), signal);
   if (chart === null)
-    return new No(400, `so many ${asked.bin}s fit into no chart. choose a shorter period, or a longer unit`);
+    return new No(400, `so many ${asked.unit}s fit into no chart. choose a shorter period, or a longer unit`);
   if (chart instanceof No) return chart;
   return usageAnswer(asked, chart, Intl.DateTimeFormat().resolvedOptions().timeZone);
 }

@@ -1,32 +1,30 @@
-import type { Sums } from "../usage/ledger/cells.ts";
-import { SLOT_MS } from "../usage/ledger/cells.ts";
-import type { Chart } from "../usage/report/chart.ts";
-import { binsTogether, type ChartLine } from "../usage/report/chart-lines.ts";
-import { cacheShare, tokensOf } from "../usage/report/sums.ts";
+import type { Chart, ChartQuestion } from "../usage/reports/chart.ts";
+import { cacheShare, combinedParts, type UsageRow as Row, tokensOf } from "../usage/reports/sums.ts";
+import { QUARTER_MS, type Sums } from "../usage/rollups.ts";
 import type { By, UsageChart, UsageRow, UsageSeries, UsageSums } from "./api.ts";
-import type { ChartQuery } from "./query.ts";
 
 const MOST_SERIES = 60;
 const MOST_NAMES = 1000;
 
 /** The chart as it crosses the port: lists of numbers, and an empty name for what it is: unknown. */
-export function usageAnswer({ selection, bin, by }: ChartQuery, chart: Chart, zone: string): UsageChart {
-  const { bins, lines } = chart;
-  const last = bins.at(-1);
-  const others = lines.slice(MOST_SERIES);
+export function usageAnswer({ selection, unit, by }: ChartQuestion, chart: Chart, zone: string): UsageChart {
+  const { intervals, rows } = chart;
+  const last = intervals.at(-1);
+  const others = rows.slice(MOST_SERIES);
   return {
     since: selection.period.since,
     until: selection.period.until,
-    ...{ bin, by, zone },
-    bins: bins.map(({ from }) => from * SLOT_MS),
-    bins_end: last === undefined ? null : last.to * SLOT_MS,
-    series: lines.slice(0, MOST_SERIES).map((line) => seriesOf(known(line.name), line.bins, bins.length)),
-    others: others.length === 0 ? null : seriesOf(null, binsTogether(others), bins.length),
+    bin: unit,
+    by,
+    zone,
+    bins: intervals.map(({ from }) => from * QUARTER_MS),
+    bins_end: last === undefined ? null : last.to * QUARTER_MS,
+    series: rows.slice(0, MOST_SERIES).map((row) => seriesOf(nameOf(row), row.parts, intervals.length)),
+    others: others.length === 0 ? null : seriesOf(null, combinedParts(others), intervals.length),
     total: sumsOf(chart.total),
-    rows: lines.slice(0, MOST_NAMES).map((line): UsageRow => ({ name: known(line.name), ...sumsOf(line) })),
+    rows: rows.slice(0, MOST_NAMES).map((row): UsageRow => ({ name: nameOf(row), ...sumsOf(row) })),
     unpriced: chart.unpriced.slice(0, MOST_NAMES),
-    pruned_before: chart.prunedBefore,
-    first_byte_exact: chart.exact,
+    first_byte_exact: chart.firstByteExact,
     names: namesOf(chart),
   };
 }
@@ -36,10 +34,10 @@ function namesOf({ names }: Chart): UsageChart["names"] {
   return { tool: of("tool"), model: of("model"), group: of("group"), key: of("key") };
 }
 
-function seriesOf(name: string | null, bins: ReadonlyMap<number, Sums>, count: number): UsageSeries {
+function seriesOf(name: string | null, parts: ReadonlyMap<number, Sums>, count: number): UsageSeries {
   const list = (value: (sums: Sums) => number) =>
     Array.from({ length: count }, (_, at) => {
-      const sums = bins.get(at);
+      const sums = parts.get(at);
       return sums === undefined ? 0 : value(sums);
     });
   return {
@@ -54,10 +52,9 @@ function seriesOf(name: string | null, bins: ReadonlyMap<number, Sums>, count: n
   };
 }
 
-function sumsOf({ sums, firstByte }: ChartLine): UsageSums {
-  const { counted_microdollars: _, ...shown } = sums;
+function sumsOf({ sums, firstByte }: Row): UsageSums {
   return {
-    ...shown,
+    ...sums,
     tokens: tokensOf(sums),
     // Nobody compared yet: then no console has said a number, which is not the same as zero.
     billed_microdollars: sums.billed_requests === 0 ? null : sums.billed_microdollars,
@@ -65,6 +62,10 @@ function sumsOf({ sums, firstByte }: ChartLine): UsageSums {
     first_byte_p50_ms: firstByte.p50,
     first_byte_p95_ms: firstByte.p95,
   };
+}
+
+function nameOf({ names }: Row): string | null {
+  return names[0] ?? null;
 }
 
 function known(name: string): string | null {

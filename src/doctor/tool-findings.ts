@@ -1,7 +1,7 @@
 import type { Config, Tool } from "../config/shape.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { endInWords } from "../limits/words.ts";
-import { count } from "../usage/report/amounts.ts";
+import { count } from "../usage/reports/format.ts";
 import type { Finding } from "./finding.ts";
 import type { ModelUse } from "./history.ts";
 import { keyStep } from "./key-step.ts";

@@ -141,12 +141,29 @@ export function millisecondsOf(bucket: number): number {
   return bucket <= 0 ? 0 : Math.exp((bucket - 1) * BUCKET_STEP);
 }
 
+/** A loop, because a report parses five million characters, for which a regular expression takes four times as long. */
 export function parseHistogram(text: string): Histogram {
   const histogram: Histogram = new Map();
-  for (const [, bucket, count] of text.matchAll(/(\d{1,4}):(\d{1,15})/g))
-    addToBucket(histogram, Number(bucket), Number(count));
+  let bucket = 0;
+  let number = 0;
+  for (let at = 0; at <= text.length; at += 1) {
+    const character = text.charCodeAt(at);
+    if (character >= ZERO && character <= NINE) {
+      number = number * 10 + character - ZERO;
+    } else if (character === COLON) {
+      bucket = number;
+      number = 0;
+    } else {
+      if (number > 0) addToBucket(histogram, bucket, number);
+      number = 0;
+    }
+  }
   return histogram;
 }
+
+const ZERO = 48;
+const NINE = 57;
+const COLON = 58;
 
 export function histogramText(histogram: Histogram): string {
   return [...histogram]

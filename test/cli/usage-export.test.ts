@@ -11,10 +11,10 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { openForReading, openForWriting } from "../../src/usage/ledger/connect.ts";
+import { EXPORTED } from "../../src/usage/columns.ts";
+import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { FIELDS, inOrder } from "../../src/usage/report/fields.ts";
-import { pagesOf } from "../../src/usage/report/records.ts";
+import { exportedRecord } from "../../src/usage/reports/records.ts";
 import { startBookedGateway } from "../doubles/booked-gateway.ts";
 import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
@@ -51,7 +51,7 @@ t.test("every record is exported whole, under its names, in their order", async 
   const json = await command(t, home, ["usage", "export"]);
   t.same([json.code, json.stderr], [0, ""]);
   const exported = JSON.parse(json.stdout);
-  const [first0, second, third, fourth] = records.map(inOrder);
+  const [first0, second, third, fourth] = records.map(exportedRecord);
   t.same(exported, [fourth, first0, second, third], "oldest first, all times");
   for (const one of exported) t.equal(Object.keys(one).join(" "), NAMES);
 
@@ -65,7 +65,7 @@ t.test("every record is exported whole, under its names, in their order", async 
   );
   const csv = await command(t, home, ["usage", "export", "--csv"]);
   const [head, oldest, first] = csv.stdout.split("\r\n");
-  t.equal(head, FIELDS.join(","));
+  t.equal(head, EXPORTED.join(","));
   t.match(oldest, ',"a,""b""?=1",');
   t.match(
     first,
@@ -131,37 +131,6 @@ function isInStartOrder(records: readonly UsageRecord[]): boolean {
   });
 }
 
-t.test("a period, tools and models narrow an export", async (t) => {
-  const { file } = await homeWith(t, [
-    record(1, { started_at: AT - 1 }),
-    record(2, { started_at: AT, tool: "c[o]dex?" }),
-    record(3, { started_at: AT + 5, model: null, model_answered: "claude-x" }),
-    record(4, { started_at: AT + 10, tool: null }),
-  ]);
-  const opened = openForReading(file);
-  if (!opened.ok) throw new Error(opened.words);
-  t.teardown(() => opened.connection.close());
-  const numbers = (given: { since?: number; until?: number; tools?: string[]; models?: string[] }) =>
-    [
-      ...pagesOf(opened.connection.db, {
-        period: { since: given.since ?? null, until: given.until ?? null },
-        tools: given.tools ?? [],
-        models: given.models ?? [],
-      }),
-    ]
-      .flat()
-      .map(({ id }) => Number(id.slice(10)));
-  t.same(numbers({}), [1, 2, 3, 4]);
-  t.same(numbers({ since: AT }), [2, 3, 4]);
-  t.same(numbers({ since: AT, until: AT + 10 }), [2, 3]);
-  t.same(numbers({ tools: ["c[o]dex?"] }), [2], "what has a meaning for SQLite has none here");
-  t.same(numbers({ tools: ["c*"] }), [1, 2, 3]);
-  t.same(numbers({ tools: ["code?"] }), []);
-  t.same(numbers({ tools: [""] }), [4], "nobody known");
-  t.same(numbers({ models: ["claude-*"] }), [3], "where none was asked for, the one that answered");
-  t.same(numbers({ models: ["CLAUDE-*"] }), []);
-});
-
 t.test("where nothing was recorded yet, the export is empty and valid", async (t) => {
   const home = await newHome(t);
   const json = await command(t, home, ["usage", "export"]);
@@ -177,7 +146,7 @@ t.test("a file is made for its owner alone, and one that is there is left as it 
   const first = await command(t, home, ["usage", "export", "-o", file]);
   t.same([first.code, first.stdout, first.stderr], [0, "", ""]);
   t.equal(statSync(file).mode & 0o777, 0o600);
-  t.same(JSON.parse(readFileSync(file, "utf8")), [inOrder(record(1))]);
+  t.same(JSON.parse(readFileSync(file, "utf8")), [exportedRecord(record(1))]);
   writeFileSync(file, "mine");
   const again = await command(t, home, ["usage", "export", "-o", file]);
   t.equal(again.code, 1);

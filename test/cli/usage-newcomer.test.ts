@@ -1,13 +1,13 @@
 import t from "tap";
+import { EXPORTED } from "../../src/usage/columns.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { FIELDS } from "../../src/usage/report/fields.ts";
 import { command, start } from "../doubles/command.ts";
 import { startUnderTest } from "../doubles/daemon-under-test.ts";
 import { recordFor } from "../doubles/usage-journey.ts";
 
 /** The fields that the command line shows. */
 function exportedFields(record: UsageRecord): UsageRecord {
-  return Object.fromEntries(FIELDS.map((name) => [name, record[name]])) as unknown as UsageRecord;
+  return Object.fromEntries(EXPORTED.map((name) => [name, record[name]])) as unknown as UsageRecord;
 }
 
 t.test("a newcomer sees in a second terminal what the first requests used and cost", async (t) => {
@@ -75,13 +75,13 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
     t.match(json, { code: 0, stderr: "" });
     const records: UsageRecord[] = JSON.parse(json?.stdout ?? "");
     t.same(records, [list, chat, stream]);
-    for (const record of records) t.strictSame(Object.keys(record), [...FIELDS]);
+    for (const record of records) t.strictSame(Object.keys(record), [...EXPORTED]);
     t.match(records[2], { tokens_from: "none", cost_microdollars: null, stream: true });
     t.same(
       linesOf(jsonl?.stdout ?? "").map((line) => JSON.parse(line)),
       records,
     );
-    t.equal(linesOf(csv?.stdout ?? "")[0], FIELDS.join(","));
+    t.equal(linesOf(csv?.stdout ?? "")[0], EXPORTED.join(","));
     t.equal(linesOf(csv?.stdout ?? "").length, 4);
   });
 

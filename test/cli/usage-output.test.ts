@@ -1,12 +1,9 @@
 import { existsSync, mkdirSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { bareEnv, builtProgram, command, newHome, startProgram } from "../doubles/command.ts";
+import { bareEnv, builtProgram, newHome, startProgram } from "../doubles/command.ts";
 import { record, writeRecords } from "../doubles/records.ts";
-
-const DAY = 86_400_000;
 
 async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<string> {
   const home = await newHome(t);
@@ -14,29 +11,6 @@ async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<strin
   writeRecords(join(home, "state", "usage.db"), records);
   return home;
 }
-
-t.test("what was pruned is told of where a report leaves it out", async (t) => {
-  const home = await homeWith(t, [record(1, { started_at: 5 })]);
-  const now = Date.now();
-  const kept = now - (now % DAY);
-  const { db, close } = openForWriting(join(home, "state", "usage.db"), { sync: "normal" });
-  db.exec(`DELETE FROM log.records; INSERT INTO log.facts VALUES ('kept_from', '${kept}')`);
-  close();
-  const usage = (...args: string[]) => command(t, home, ["usage", ...args], { env: { TZ: "UTC" } });
-  const [words, whole, part] = await Promise.all([
-    usage("--until", "2020-01-01"),
-    usage("--since", "all", "--json"),
-    usage("--until", "2020-01-01", "--json"),
-  ]);
-  t.match(
-    words.stdout.replace(/\n +/g, " "),
-    /^nothing was recorded in it\nbefore .* 00:00 only sums are kept \(usage\.keep\): keybearer usage --since all/m,
-  );
-  const found = JSON.parse(whole.stdout);
-  t.match(found, { total: { requests: 1, first_byte_p50_ms: Number }, first_byte_exact: false });
-  t.equal(found.only_sums_before, null);
-  t.match(JSON.parse(part.stdout), { total: { requests: 0 }, only_sums_before: kept });
-});
 
 t.test(
   "output that cannot be written is said in words, and a reader that went away not at all",

@@ -83,7 +83,7 @@ t.test("--json has a shape that programs can rely on, and exact numbers", async 
   };
   t.same(Object.keys(report), [
     ...["since", "until", "zone", "by", "rows", "total", "running"],
-    ...["first_byte_exact", "models_without_price", "only_sums_before"],
+    ...["first_byte_exact", "models_without_price"],
   ]);
   t.same(report.rows[0], { tool: "codex", day: "2026-11-01", ...numbers });
   t.match(report.rows[1], { tool: null, requests: 1, refused: 1 });
@@ -95,7 +95,6 @@ t.test("--json has a shape that programs can rely on, and exact numbers", async 
     running: 0,
     first_byte_exact: true,
     models_without_price: [],
-    only_sums_before: null,
   });
   t.equal(report.total.requests, 3);
 });

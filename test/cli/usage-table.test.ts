@@ -5,11 +5,12 @@ import fc from "fast-check";
 import t, { type Test } from "tap";
 import { bar, cellsOf, cut, fitted, screenOf, sparkline, wrapped } from "../../src/cli/columns.ts";
 import { reportInWords } from "../../src/cli/usage/report-words.ts";
-import { openForReading } from "../../src/usage/ledger/connect.ts";
+import { openIndexForReading } from "../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { readReport } from "../../src/usage/report/read.ts";
-import type { Dimension, Report } from "../../src/usage/report/report.ts";
-import { record, writeRecords } from "../doubles/records.ts";
+import type { Dimension, Report } from "../../src/usage/reports/report.ts";
+import { readReport } from "../../src/usage/reports/report.ts";
+import { makeIndex } from "../doubles/journal.ts";
+import { record } from "../doubles/records.ts";
 
 process.env.TZ = "UTC";
 
@@ -20,12 +21,9 @@ const WEEK = { since: Date.UTC(2026, 10, 9), until: null };
 function reportOf(t: Test, records: readonly UsageRecord[], by: Dimension[], period = WEEK): Report {
   const folder = mkdtempSync(join(tmpdir(), "kb-table-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const file = join(folder, "usage.db");
-  writeRecords(file, records);
-  const opened = openForReading(file);
-  if (!opened.ok) throw new Error(opened.words);
-  const report = readReport(opened.connection.db, { by, period, tools: [], models: [] }, NOW);
-  opened.connection.close();
+  const { db, close } = openIndexForReading(makeIndex(folder, records));
+  const report = readReport(db, { by, period, tools: [], models: [] }, NOW);
+  close();
   return report;
 }
 

@@ -6,8 +6,8 @@ import { Actions } from "../../src/control/actions.ts";
 import { followTail } from "../../src/control/follow.ts";
 import { ControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
+import { EXPORTED } from "../../src/usage/columns.ts";
 import { openForWriting } from "../../src/usage/ledger/connect.ts";
-import { FIELDS } from "../../src/usage/report/fields.ts";
 import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
@@ -75,7 +75,7 @@ t.test("tail begins with the last records, then follows live, and Ctrl-C ends it
     .split("\n")
     .map((line) => JSON.parse(line));
   t.equal(new Set(shown.map(({ id }) => id)).size, 4, "each once");
-  for (const one of shown) t.same(Object.keys(one), FIELDS);
+  for (const one of shown) t.same(Object.keys(one), EXPORTED);
   t.match(shown[2], { tool: "codex", end: "complete", status: 200, model: "sandbox-small" });
   t.match(shown[3], { tool: null, end: "refused", status: 401 });
   await words.says(/^\d\d:\d\d:\d\d codex +sandbox-small +200 +\d+ in.*, \d+ out .* first \d+.*, all \d/m);

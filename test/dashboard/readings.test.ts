@@ -9,7 +9,7 @@ import { systemClock } from "../../src/clock.ts";
 import { No } from "../../src/dashboard/answer.ts";
 import { createLogReader } from "../../src/dashboard/log-reader.ts";
 import { sendCsv } from "../../src/dashboard/records.ts";
-import type { Selection } from "../../src/usage/report/selection.ts";
+import type { Selection } from "../../src/usage/reports/filter.ts";
 import { plausible, writeRecords } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 

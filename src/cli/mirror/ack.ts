@@ -1,7 +1,7 @@
 import { askDaemon } from "../../control/client.ts";
 import { findPlaces } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
-import { count } from "../../usage/report/amounts.ts";
+import { count } from "../../usage/reports/format.ts";
 import { atTerminal, saysYes } from "../ask.ts";
 import { screenOf, wrapped } from "../columns.ts";
 import { fail } from "../fail.ts";

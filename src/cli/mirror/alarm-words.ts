@@ -1,5 +1,5 @@
 import type { Alarm } from "../../mirror/report/shape.ts";
-import { count } from "../../usage/report/amounts.ts";
+import { count } from "../../usage/reports/format.ts";
 import { wrapped } from "../columns.ts";
 import { noteBelow } from "../note.ts";
 import { visible } from "../table.ts";

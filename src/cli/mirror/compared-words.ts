@@ -1,6 +1,6 @@
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
-import { dollars, exact } from "../../usage/report/amounts.ts";
-import { localTime, offsetName } from "../../usage/report/calendar.ts";
+import { localTime, offsetName } from "../../usage/reports/calendar.ts";
+import { dollars, exact } from "../../usage/reports/format.ts";
 import { type Column, fitted, type Screen } from "../columns.ts";
 import { noteBelow } from "../note.ts";
 import { table, visible } from "../table.ts";

@@ -1,5 +1,5 @@
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
-import { count, exact } from "../../usage/report/amounts.ts";
+import { count, exact } from "../../usage/reports/format.ts";
 import type { Note } from "../note.ts";
 import { ago } from "../table.ts";
 import { whenInWords } from "../tools/limit-lines.ts";

@@ -1,5 +1,5 @@
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
-import { count, dollars, duration, exact } from "../../usage/report/amounts.ts";
+import { count, dollars, duration, exact } from "../../usage/reports/format.ts";
 import { type Column, fitted, type Screen, wrapped } from "../columns.ts";
 import { type Note, noteBelow, noteInWords } from "../note.ts";
 import { ago, visible } from "../table.ts";

@@ -1,5 +1,5 @@
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
-import { dayName } from "../../usage/report/calendar.ts";
+import { dayName } from "../../usage/reports/calendar.ts";
 import { wrapped } from "../columns.ts";
 import { windowOf } from "../keys.ts";
 import { factor, money } from "../mirror/amounts.ts";

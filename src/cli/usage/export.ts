@@ -4,12 +4,12 @@ import type { Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import { reason } from "../../reason.ts";
 import { EXIT } from "../../start-failure.ts";
+import { EXPORTED } from "../../usage/columns.ts";
 import type { Connection } from "../../usage/ledger/connect.ts";
 import type { UsageRecord } from "../../usage/record.ts";
-import { exact } from "../../usage/report/amounts.ts";
-import { FIELDS } from "../../usage/report/fields.ts";
-import { countOf, type Filter, pagesOf } from "../../usage/report/records.ts";
-import { csvLine, jsonText } from "../../usage/report/text.ts";
+import type { Filter } from "../../usage/reports/filter.ts";
+import { csvLine, exact, jsonText } from "../../usage/reports/format.ts";
+import { countRecords, exportedRecord, pagesOf } from "../../usage/reports/records.ts";
 import { fail } from "../fail.ts";
 import { endWithOutput } from "../output.ts";
 import { visible } from "../table.ts";
@@ -61,19 +61,24 @@ const JSON_ARRAY: Form = {
   begin: "[",
   between: ",",
   end: "\n]\n",
-  record: (record) => `\n${jsonText(record)}`,
+  record: (record) => `\n${jsonText(exportedRecord(record))}`,
 };
-const JSONL: Form = { begin: "", between: "", end: "", record: (record) => `${jsonText(record)}\n` };
-const CSV: Form = {
-  begin: csvLine(FIELDS),
+const JSONL: Form = {
+  begin: "",
   between: "",
   end: "",
-  record: (record) => csvLine(FIELDS.map((name) => record[name])),
+  record: (record) => `${jsonText(exportedRecord(record))}\n`,
+};
+const CSV: Form = {
+  begin: csvLine(EXPORTED),
+  between: "",
+  end: "",
+  record: (record) => csvLine(EXPORTED.map((name) => record[name])),
 };
 
 /** A page at a time, and not the next before the reader has taken this one: memory stays the same for a million. */
 async function write(db: Connection["db"], filter: Filter, form: Form, stream: Writable): Promise<void> {
-  const progress = createProgress(() => countOf(db, filter));
+  const progress = createProgress(() => countRecords(db, filter));
   let written = 0;
   stream.write(form.begin);
   for (const page of pagesOf(db, filter)) {

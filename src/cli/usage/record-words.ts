@@ -1,9 +1,8 @@
 import type { CauseName } from "../../proxy/cause.ts";
 import { cellOf } from "../../usage/ledger/cells.ts";
 import { meteringOf, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
-import { dollars, duration, exact } from "../../usage/report/amounts.ts";
-import { localTime, offsetName } from "../../usage/report/calendar.ts";
-import { refusalInWords } from "../../usage/report/refusal-words.ts";
+import { localTime, offsetName } from "../../usage/reports/calendar.ts";
+import { dollars, duration, exact, refusalInWords } from "../../usage/reports/format.ts";
 import { visible } from "../table.ts";
 
 /** One record whole: what was noted, then what it means. */

@@ -1,12 +1,13 @@
-import { dollars, duration, exact, percent, short } from "../../usage/report/amounts.ts";
-import { dayName, offsetName } from "../../usage/report/calendar.ts";
-import { type Dimension, isTime, type Report, type ReportRow } from "../../usage/report/report.ts";
-import { cacheShare, tokensOf, unknownCost } from "../../usage/report/sums.ts";
+import { dayName, offsetName } from "../../usage/reports/calendar.ts";
+import { dollars, duration, exact, percent, short } from "../../usage/reports/format.ts";
+import { type Dimension, isTime, type Report } from "../../usage/reports/report.ts";
+import { cacheShare, tokensOf, type UsageRow, unknownCost } from "../../usage/reports/sums.ts";
+import { emptySums, type Sums } from "../../usage/rollups.ts";
 import { bar, type Column, fitted, largest, type Screen, sparkline } from "../columns.ts";
 
 const BAR_CELLS = 12;
-const HOUR_SLOTS = 4;
-const LONGEST_DAY_SLOTS = 25 * HOUR_SLOTS;
+const QUARTERS_PER_HOUR = 4;
+const LONGEST_DAY = 25 * QUARTERS_PER_HOUR;
 const DAY_NAME = "2026-11-01".length;
 const CLOCK_NAME = "2026-11-01T02:00".length;
 const NOBODY: Readonly<Record<Dimension, string>> = {
@@ -49,7 +50,7 @@ function nameOf(dimension: Dimension, name: string | null, twice: ReadonlySet<st
 }
 
 /** Where the clocks went back, the same hour is there twice. */
-function hoursThereTwice(rows: readonly ReportRow[], at: number): ReadonlySet<string> {
+function hoursThereTwice(rows: readonly UsageRow[], at: number): ReadonlySet<string> {
   const seen = new Map<string, string>();
   const twice = new Set<string>();
   for (const { names } of rows) {
@@ -68,10 +69,10 @@ function clockOf(hour: string): string {
   return hour.slice(0, CLOCK_NAME);
 }
 
-function amountColumns(report: Report, lines: readonly ReportRow[]): Column[] {
+function amountColumns(report: Report, lines: readonly UsageRow[]): Column[] {
   const { sums: all } = report.total;
   const unknown = unknownCost(all) > 0;
-  const amount = (head: string, goes: number, text: (row: ReportRow) => string): Column => ({
+  const amount = (head: string, goes: number, text: (row: UsageRow) => string): Column => ({
     head,
     goes,
     right: true,
@@ -107,19 +108,19 @@ function amountColumns(report: Report, lines: readonly ReportRow[]): Column[] {
 }
 
 /** They cost more than input does: where they are many, they stay as long as that. */
-function writtenGoes({ input_tokens: input, cache_write_tokens: written }: ReportRow["sums"]): number {
+function writtenGoes({ input_tokens: input, cache_write_tokens: written }: UsageRow["sums"]): number {
   return written * 10 >= input ? 4 : 15;
 }
 
 /** Never a sum that looks complete and is not. `some`: other lines have a sign behind, which this one makes room for. */
-function costOf(sums: ReportRow["sums"], some: boolean): string {
+function costOf(sums: UsageRow["sums"], some: boolean): string {
   const known = dollars(sums.cost_microdollars);
   if (unknownCost(sums) === 0) return some ? `${known} ` : known;
   return sums.cost_microdollars === 0 ? "$? " : `${known}+`;
 }
 
 /** What did not end well, where there is any. */
-function outcomeColumns(lines: readonly ReportRow[]): Column[] {
+function outcomeColumns(lines: readonly UsageRow[]): Column[] {
   const outcomes = [
     ["refused", "refused", 11],
     ["failed", "failed", 12],
@@ -137,7 +138,7 @@ function outcomeColumns(lines: readonly ReportRow[]): Column[] {
 }
 
 /** How it went over time: a line for each row, or where the rows are the time, a bar in each. */
-function shapeColumn(report: Report, lines: readonly ReportRow[], screen: Screen): Column {
+function shapeColumn(report: Report, lines: readonly UsageRow[], screen: Screen): Column {
   const size = measureOf(report);
   if (report.question.by.some(isTime)) {
     const most = largest(report.rows.map(({ sums }) => size(sums)));
@@ -146,30 +147,35 @@ function shapeColumn(report: Report, lines: readonly ReportRow[], screen: Screen
     );
     return { head: "", cells, goes: 7 };
   }
-  const cells = lines.map(({ trend }) => sparkline(trend.map(size), screen.utf8));
+  const cells = lines.map((row) => sparkline(trendOf(report, row).map(size), screen.utf8));
   return { head: trendName(report), cells, goes: 7 };
 }
 
+/** The sums of each interval of the trend. */
+function trendOf({ trend }: Report, { parts }: UsageRow): Sums[] {
+  return trend.map((_, interval) => parts.get(interval) ?? emptySums());
+}
+
 /** What one character of a trend stands for. */
-function trendName({ bins }: Report): string {
-  const longest = Math.max(...bins.map(({ from, to }) => to - from));
-  if (longest <= HOUR_SLOTS) return "by hour";
-  return bins.some(({ name }) => name.length > DAY_NAME) || longest > LONGEST_DAY_SLOTS ? "trend" : "by day";
+function trendName({ trend }: Report): string {
+  const longest = Math.max(...trend.map(({ from, to }) => to - from));
+  if (longest <= QUARTERS_PER_HOUR) return "by hour";
+  return trend.some(({ name }) => name.length > DAY_NAME) || longest > LONGEST_DAY ? "trend" : "by day";
 }
 
 /** Money where it is known, else tokens, else requests. */
-function measureOf({ total }: Report): (sums: ReportRow["sums"]) => number {
+function measureOf({ total }: Report): (sums: UsageRow["sums"]) => number {
   if (total.sums.cost_microdollars > 0) return (sums) => sums.cost_microdollars;
   return tokensOf(total.sums) > 0 ? tokensOf : (sums) => sums.requests;
 }
 
 /** Beside a week's sum, what today took of it. */
-function todayColumn({ bins }: Report, lines: readonly ReportRow[], now: number): Column[] {
-  const today = bins.findIndex(({ name }) => name === dayName(now));
-  const last = bins[today];
+function todayColumn({ trend }: Report, lines: readonly UsageRow[], now: number): Column[] {
+  const today = trend.findIndex(({ name }) => name === dayName(now));
+  const last = trend[today];
   // A stretch of several days that begins today is none: it would reach into the future.
-  if (last === undefined || bins.length < 2 || today !== bins.length - 1) return [];
-  const shares = lines.flatMap(({ trend }) => trend[today] ?? []);
+  if (last === undefined || trend.length < 2 || today !== trend.length - 1) return [];
+  const shares = lines.map(({ parts }) => parts.get(today) ?? emptySums());
   const unknown = shares.some((sums) => unknownCost(sums) > 0);
   const cells = shares.map((sums) => costOf(sums, unknown));
   return [{ head: "today", cells, goes: 7, right: true }];

@@ -1,7 +1,7 @@
-import type { Sums } from "../../usage/ledger/cells.ts";
-import { count, dollars, exact, short } from "../../usage/report/amounts.ts";
-import type { Report } from "../../usage/report/report.ts";
-import { tokensOf, unknownCost } from "../../usage/report/sums.ts";
+import { count, dollars, exact, short } from "../../usage/reports/format.ts";
+import type { Report } from "../../usage/reports/report.ts";
+import { tokensOf, unknownCost } from "../../usage/reports/sums.ts";
+import type { Sums } from "../../usage/rollups.ts";
 import { type Screen, wrapped } from "../columns.ts";
 import { visible } from "../table.ts";
 import { reportTable, timeInWords } from "./report-table.ts";
@@ -20,8 +20,8 @@ export function reportInWords(report: Report, around: Around): string {
   const { screen, now } = around;
   const empty = report.rows.length === 0;
   const notes = empty
-    ? [nothingOf(report), ...runningOf(report, around), ...prunedOf(report)]
-    : [...totalOf(report), ...outcomesOf(report), ...runningOf(report, around), ...prunedOf(report)];
+    ? [nothingOf(report), ...inFlightOf(report, around)]
+    : [...totalOf(report), ...outcomesOf(report), ...inFlightOf(report, around)];
   const parts = [
     wrapped(titleOf(report), screen.width),
     ...(empty ? [] : [reportTable(report, screen, now)]),
@@ -43,9 +43,8 @@ function titleOf({ question }: Report): string {
   return visible(parts.join(", "));
 }
 
-function nothingOf({ lastRecord, prunedBefore }: Report): string {
-  if (lastRecord === null)
-    return prunedBefore === null ? "nothing was recorded yet" : "nothing was recorded in it";
+function nothingOf({ lastRecord }: Report): string {
+  if (lastRecord === null) return "nothing was recorded yet";
   return `nothing was recorded in it; the last record of all is of ${timeInWords(lastRecord)}`;
 }
 
@@ -108,17 +107,10 @@ function outcomesOf({ total: { sums } }: Report): string[] {
   return parts.length === 0 ? [] : [parts.join(", ")];
 }
 
-function runningOf({ running }: Report, { served }: Around): string[] {
-  if (running === 0) return [];
-  if (served) return [`${running} running now, in no sum yet`];
-  return [`${running} cut off with keybearer, in no sum yet; its next start counts them as interrupted`];
-}
-
-function prunedOf({ prunedBefore }: Report): string[] {
-  if (prunedBefore === null) return [];
-  return [
-    `before ${timeInWords(prunedBefore)} only sums are kept (usage.keep): keybearer usage --since all has them`,
-  ];
+function inFlightOf({ inFlight }: Report, { served }: Around): string[] {
+  if (inFlight === 0) return [];
+  if (served) return [`${inFlight} running now, in no sum yet`];
+  return [`${inFlight} cut off with keybearer, in no sum yet; its next start counts them as interrupted`];
 }
 
 /** What to write where. A price of our invention would be worse than none. */

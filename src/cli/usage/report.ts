@@ -1,17 +1,18 @@
 import { isDaemonListening } from "../../control/client.ts";
 import { findPlaces } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
-import { type Period, parseSince, parseUntil } from "../../usage/report/period.ts";
-import { readReport } from "../../usage/report/read.ts";
+import { jsonText } from "../../usage/reports/format.ts";
+import { type Period, parseSince, parseUntil } from "../../usage/reports/period.ts";
 import {
   DIMENSIONS,
   type Dimension,
   emptyReport,
   type Question,
   type Report,
-} from "../../usage/report/report.ts";
-import { reportCsv, reportJson } from "../../usage/report/shape.ts";
-import { jsonText } from "../../usage/report/text.ts";
+  readReport,
+  reportCsv,
+  reportJson,
+} from "../../usage/reports/report.ts";
 import { screenOf } from "../columns.ts";
 import { fail } from "../fail.ts";
 import { endWithOutput } from "../output.ts";
@@ -42,7 +43,7 @@ export async function report(options: ReportOptions): Promise<void> {
   await withLog(
     async (db) => {
       const found = readReport(db, asked.question, now);
-      print(found, options, now, found.running > 0 && (await isDaemonListening(socket)));
+      print(found, options, now, found.inFlight > 0 && (await isDaemonListening(socket)));
     },
     (words) => {
       if (options.json || options.csv) print(emptyReport(asked.question), options, now, false);

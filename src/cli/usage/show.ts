@@ -1,7 +1,7 @@
 import { EXIT } from "../../start-failure.ts";
 import type { Connection } from "../../usage/ledger/connect.ts";
-import { findRecords } from "../../usage/report/records.ts";
-import { jsonText } from "../../usage/report/text.ts";
+import { jsonText } from "../../usage/reports/format.ts";
+import { exportedRecord, findRecords } from "../../usage/reports/records.ts";
 import { fail } from "../fail.ts";
 import { endWithOutput } from "../output.ts";
 import { withLog } from "./log-file.ts";
@@ -29,7 +29,7 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
           EXIT.failed,
         );
       }
-      process.stdout.write(options.json ? `${jsonText(record, 2)}\n` : recordInWords(record));
+      process.stdout.write(options.json ? `${jsonText(exportedRecord(record), 2)}\n` : recordInWords(record));
     },
     (words) => fail(words, EXIT.failed),
   );

@@ -1,8 +1,8 @@
-import { cellOf } from "../../usage/ledger/cells.ts";
 import type { UsageRecord } from "../../usage/record.ts";
-import { dollars, duration, short } from "../../usage/report/amounts.ts";
-import { localTime } from "../../usage/report/calendar.ts";
-import { unknownCost } from "../../usage/report/sums.ts";
+import { localTime } from "../../usage/reports/calendar.ts";
+import { dollars, duration, short } from "../../usage/reports/format.ts";
+import { unknownCost } from "../../usage/reports/sums.ts";
+import { rollupOf } from "../../usage/rollups.ts";
 import { cellsOf, cut } from "../columns.ts";
 import { visible } from "../table.ts";
 
@@ -45,7 +45,7 @@ function amountsOf(record: UsageRecord): string[] {
 function tokensOf(record: UsageRecord): string {
   const { input_tokens: input, output_tokens: output } = record;
   if (input === null && output === null)
-    return cellOf(record).sums.unmetered === 0 ? "" : "no usage reported";
+    return rollupOf(record).sums.unmetered === 0 ? "" : "no usage reported";
   const parts = [
     `${amount(input)} in`,
     ...caches([record.cache_read_tokens, "cached"], [record.cache_write_tokens, "written"]),
@@ -67,7 +67,7 @@ function amount(tokens: number | null): string {
 /** Unknown where the reports count it so. */
 function costOf(record: UsageRecord): string {
   if (record.cost_microdollars !== null) return dollars(record.cost_microdollars);
-  return unknownCost(cellOf(record).sums) === 0 ? "" : "$?";
+  return unknownCost(rollupOf(record).sums) === 0 ? "" : "$?";
 }
 
 function timesOf({ started_at, first_byte_at, ended_at }: UsageRecord): string {

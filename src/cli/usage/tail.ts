@@ -5,10 +5,15 @@ import { EXIT } from "../../start-failure.ts";
 import type { Connection } from "../../usage/ledger/connect.ts";
 import { openForReading } from "../../usage/ledger/connect.ts";
 import type { UsageRecord } from "../../usage/record.ts";
-import { exact } from "../../usage/report/amounts.ts";
-import { inOrder } from "../../usage/report/fields.ts";
-import { endedSince, lastEnded, type Mark, type Missed, markOf } from "../../usage/report/records.ts";
-import { jsonText } from "../../usage/report/text.ts";
+import { exact, jsonText } from "../../usage/reports/format.ts";
+import {
+  endedSince,
+  exportedRecord,
+  lastEnded,
+  type Mark,
+  type Missed,
+  markOf,
+} from "../../usage/reports/records.ts";
 import { cut, screenOf } from "../columns.ts";
 import { fail } from "../fail.ts";
 import { endWithOutput } from "../output.ts";
@@ -87,7 +92,7 @@ function createPrinter(file: string, first: number, json: boolean): Printer {
     printed.add(record.id);
     const [oldest] = printed;
     if (printed.size > MOST_REMEMBERED && oldest !== undefined) printed.delete(oldest);
-    if (json) process.stdout.write(`${jsonText(inOrder(record))}\n`);
+    if (json) process.stdout.write(`${jsonText(exportedRecord(record))}\n`);
     else process.stdout.write(`${fit(tailLine(record))}\n`);
     // Before ids are forgotten that the database would be asked for again.
     sinceMark += 1;

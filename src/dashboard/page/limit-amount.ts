@@ -1,5 +1,5 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
-import { exact } from "../../usage/report/amounts.ts";
+import { exact } from "../../usage/reports/format.ts";
 import type { Translate } from "./words/words.ts";
 
 type Limit = LimitStatus["limit"];

@@ -1,4 +1,4 @@
-import { exact } from "../../usage/report/amounts.ts";
+import { exact } from "../../usage/reports/format.ts";
 import type { Theirs } from "../verdict.ts";
 import type { OurRequest, TheirRow } from "./scene.ts";
 import { rowTokens, wholeInput } from "./tokens.ts";

@@ -1,4 +1,4 @@
-import { localTime } from "../../usage/report/calendar.ts";
+import { localTime } from "../../usage/reports/calendar.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import type { ConsoleFault } from "../consoles/fault.ts";
 import type { Gap } from "../store/facts.ts";

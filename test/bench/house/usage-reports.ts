@@ -1,22 +1,24 @@
 import { existsSync, statSync } from "node:fs";
+import { join } from "node:path";
 import type Database from "libsql";
-import { openForReading } from "../../../src/usage/ledger/connect.ts";
-import { readReport } from "../../../src/usage/report/read.ts";
-import type { Dimension } from "../../../src/usage/report/report.ts";
-import { plausible, writeRecords } from "../../doubles/records.ts";
+import { openIndexForReading } from "../../../src/usage/index/database.ts";
+import type { Dimension } from "../../../src/usage/reports/report.ts";
+import { readReport } from "../../../src/usage/reports/report.ts";
+import { catchUp, writeJournal } from "../../doubles/journal.ts";
+import { plausible } from "../../doubles/records.ts";
 import { median } from "../report/statistics.ts";
 
 /*
  * What each report takes over so many records of 400 days: the query and what is made of it, without the start of the
- * program. The log is made where there is none, and kept.
- *   node usage-reports.js <usage.db> <records>
+ * program. The index is made where there is none, and kept.
+ *   node usage-reports.js <state folder> <records>
  */
 
 export interface ReportTimes {
   readonly records: number;
-  readonly cells: number;
+  readonly rollups: number;
   readonly megabytes: number;
-  /** null: the log was there already. */
+  /** null: the index was there already. */
   readonly writtenMs: number | null;
   readonly reports: readonly {
     readonly name: string;
@@ -69,19 +71,28 @@ function timed(db: Database.Database, [name, by, period, tools = []]: Wish) {
   return { name, rows, ms: median(times), cpuMs: median(cpu) };
 }
 
-const [file = "", count = "1000000"] = process.argv.slice(2);
+/** In parts: the lines of a million records do not fit into memory. */
+function makeYear(state: string, count: number): void {
+  const days = 40;
+  for (let day = 0; day < 400; day += days) {
+    const records = plausible(Math.round((count / 400) * days), NOW - (400 - day) * DAY, days, day + 1);
+    writeJournal(join(state, "usage"), records);
+  }
+  catchUp(state);
+}
+
+const [state = "", count = "1000000"] = process.argv.slice(2);
+const file = join(state, "index.db");
 const began = performance.now();
 const made = !existsSync(file);
-if (made) writeRecords(file, plausible(Number(count), NOW - 400 * DAY, 400));
+if (made) makeYear(state, Number(count));
 const writtenMs = made ? performance.now() - began : null;
-const opened = openForReading(file);
-if (!opened.ok) throw new Error(opened.words);
-const { db, close } = opened.connection;
+const { db, close } = openIndexForReading(file);
 const counted = (table: string) =>
   Number((db.prepare(`SELECT count(*) FROM ${table}`).raw().get() as number[])[0]);
 const result: ReportTimes = {
   records: counted("records"),
-  cells: counted("cells"),
+  rollups: counted("rollups"),
   megabytes: statSync(file).size / 1e6,
   writtenMs,
   reports: wishes().map((wish) => timed(db, wish)),

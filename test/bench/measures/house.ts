@@ -27,7 +27,10 @@ export async function measureHouse(scene: Scene, { records, consoleRows }: Plan)
   };
   return {
     reports: await told(`reports over ${records} records`, records, () =>
-      runScript<ReportTimes>(scene, "house/usage-reports.js", [log, String(records)]),
+      runScript<ReportTimes>(scene, "house/usage-reports.js", [
+        join(scene.folder, "reports"),
+        String(records),
+      ]),
     ),
     ledger:
       (await told("writing records", records, () =>

@@ -23,7 +23,7 @@ export function houseLines({ flat, reload, house }: Measured): string[] {
     ...(reports === null
       ? []
       : [
-          `reports over ${reports.records} records (${whole(reports.megabytes)} MB, ${reports.cells} cells), median ms:`,
+          `reports over ${reports.records} records (${whole(reports.megabytes)} MB, ${reports.rollups} rollups), median ms:`,
           ...reports.reports.map(({ name, rows, ms }) => `  ${name}: ${whole(ms)} (${rows} rows)`),
         ]),
     ...(sync === null

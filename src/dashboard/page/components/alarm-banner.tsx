@@ -1,5 +1,5 @@
 import type { Alarm } from "../../../mirror/report/shape.ts";
-import { dollars } from "../../../usage/report/amounts.ts";
+import { dollars } from "../../../usage/reports/format.ts";
 import { timeInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";
 import { hrefOf } from "../route.ts";

@@ -1,6 +1,6 @@
 import type { Status } from "../../../control/status.ts";
 import type { ToolStatus } from "../../../control/tool-status.ts";
-import { exact } from "../../../usage/report/amounts.ts";
+import { exact } from "../../../usage/reports/format.ts";
 import type { Now } from "../../api.ts";
 import { spanInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";

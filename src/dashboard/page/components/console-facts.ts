@@ -1,5 +1,5 @@
 import type { ToolConsoleFacts } from "../../../mirror/report/shape.ts";
-import { dollars } from "../../../usage/report/amounts.ts";
+import { dollars } from "../../../usage/reports/format.ts";
 import { agoInWords, dayOf } from "../format.ts";
 import type { Translate } from "../words/words.ts";
 

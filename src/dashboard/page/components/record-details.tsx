@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { dollars, exact } from "../../../usage/report/amounts.ts";
+import { dollars, exact } from "../../../usage/reports/format.ts";
 import type { ShownRecord } from "../../api.ts";
 import { useFrame } from "../frame.tsx";
 import { isFree } from "./record-row.tsx";

@@ -1,6 +1,6 @@
 import { useMemo } from "preact/hooks";
 import { isBilledLater, meteringOf } from "../../../usage/record.ts";
-import { dollars, duration, short } from "../../../usage/report/amounts.ts";
+import { dollars, duration, short } from "../../../usage/reports/format.ts";
 import type { ShownRecord } from "../../api.ts";
 import { clockInWords, dayOf } from "../format.ts";
 import { useFrame } from "../frame.tsx";

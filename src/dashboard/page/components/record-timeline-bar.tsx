@@ -1,4 +1,4 @@
-import { duration } from "../../../usage/report/amounts.ts";
+import { duration } from "../../../usage/reports/format.ts";
 import type { ShownRecord } from "../../api.ts";
 import { useFrame } from "../frame.tsx";
 import { barsOf, type Stretch, stretchesOf } from "./record-timeline.ts";

@@ -1,4 +1,4 @@
-import { dollars, exact, short } from "../../../usage/report/amounts.ts";
+import { dollars, exact, short } from "../../../usage/reports/format.ts";
 import type { DaySums, Now } from "../../api.ts";
 import { timeInWords } from "../format.ts";
 import { useFrame } from "../frame.tsx";

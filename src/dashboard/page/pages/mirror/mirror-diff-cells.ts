@@ -1,5 +1,5 @@
 import type { ComparedRecord, ComparedRow } from "../../../../mirror/report/shape.ts";
-import { dollars, exact } from "../../../../usage/report/amounts.ts";
+import { dollars, exact } from "../../../../usage/reports/format.ts";
 import { clockInWords, dayOf } from "../../format.ts";
 
 /** What one side says, as it is shown. */

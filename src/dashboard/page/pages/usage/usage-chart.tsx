@@ -122,13 +122,6 @@ function Notes({ chart }: { readonly chart: UsageChart }) {
   const models = chart.unpriced.map(({ model }) => model || t("usage.nameless.model"));
   return (
     <div class="usage-notes muted small">
-      {chart.pruned_before === null ? null : (
-        <p>
-          {t("usage.pruned", {
-            day: datesOf({ since: chart.pruned_before, until: chart.pruned_before + 1 }).from,
-          })}
-        </p>
-      )}
       {models.length === 0 ? null : (
         <p>
           <Text id="usage.unpriced" values={{ models: models.join(", ") }} />

@@ -1,4 +1,4 @@
-import { dollars, duration, exact, percent, short } from "../../../../usage/report/amounts.ts";
+import { dollars, duration, exact, percent, short } from "../../../../usage/reports/format.ts";
 import type { UsageSums } from "../../../api.ts";
 import { useFrame } from "../../frame.tsx";
 

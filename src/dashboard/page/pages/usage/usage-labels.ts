@@ -1,4 +1,4 @@
-import { dollars, exact, short } from "../../../../usage/report/amounts.ts";
+import { dollars, exact, short } from "../../../../usage/reports/format.ts";
 import type { UsageSeries } from "../../../api.ts";
 import type { Language, Translate } from "../../words/words.ts";
 import type { BinSize } from "./usage-period.ts";

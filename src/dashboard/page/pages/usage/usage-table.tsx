@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { dollars, duration, exact, percent, short } from "../../../../usage/report/amounts.ts";
+import { dollars, duration, exact, percent, short } from "../../../../usage/reports/format.ts";
 import type { UsageChart, UsageRow, UsageSums } from "../../../api.ts";
 import { OTHER_COLOUR } from "../../components/chart-stack.ts";
 import { Swatch } from "../../components/chart-swatch.tsx";

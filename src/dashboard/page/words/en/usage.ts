@@ -41,8 +41,6 @@ export const USAGE = {
   "usage.chart.empty.filtered": "Nothing in this period fits what is asked for.",
   "usage.chart.numbers": "the same as numbers",
   "usage.chart.zone": "days and hours of {zone}",
-  "usage.pruned":
-    "Before {day} only sums are kept, no single records: they are in the totals below, but in no bar.",
   "usage.unpriced":
     "No price is known for {models}: what it cost is in no sum. Set it below `prices:` in config.yaml.",
   "usage.unmetered":

@@ -43,7 +43,6 @@ export const USAGE: Readonly<Record<keyof typeof IN_ENGLISH, string>> = {
   "usage.chart.empty.filtered": "这段时间没有符合条件的用量。",
   "usage.chart.numbers": "以数字显示",
   "usage.chart.zone": "按 {zone} 的日期和时间",
-  "usage.pruned": "{day} 之前只保留合计，没有单条记录：它们计入下面的合计，但不在任何柱中。",
   "usage.unpriced": "不知道 {models} 的价格：它的费用不在任何合计中。请在 config.yaml 的 `prices:` 下设置。",
   "usage.unmetered": "有 {n} 个请求的 token 数无人知道，费用也就不知道。",
   "usage.table": "按{by}合计",

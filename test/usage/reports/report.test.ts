@@ -3,29 +3,24 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
 import t, { type Test } from "tap";
-import { openForReading } from "../../../src/usage/ledger/connect.ts";
-import { createPruning } from "../../../src/usage/ledger/upkeep/prune.ts";
-import { openBook } from "../../../src/usage/ledger/writing/book.ts";
+import { openIndexForReading } from "../../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../../src/usage/record.ts";
-import type { Period } from "../../../src/usage/report/period.ts";
-import { readReport } from "../../../src/usage/report/read.ts";
-import { DIMENSIONS, type Dimension, type Question } from "../../../src/usage/report/report.ts";
+import type { Period } from "../../../src/usage/reports/period.ts";
+import { DIMENSIONS, type Dimension, type Question, readReport } from "../../../src/usage/reports/report.ts";
+import { makeIndex } from "../../doubles/journal.ts";
 import { createRandom, runs } from "../../doubles/random.ts";
-import { plausible, record, writeRecords } from "../../doubles/records.ts";
+import { plausible, record } from "../../doubles/records.ts";
 
 const DAY = 86_400_000;
 
-function logOf(t: Test, records: Iterable<UsageRecord>) {
+function indexOf(t: Test, records: Iterable<UsageRecord>) {
   const folder = mkdtempSync(join(tmpdir(), "kb-report-"));
-  const file = join(folder, "usage.db");
-  writeRecords(file, records);
-  const opened = openForReading(file);
-  if (!opened.ok) throw new Error(opened.words);
+  const { db, close } = openIndexForReading(makeIndex(folder, records));
   t.teardown(() => {
-    opened.connection.close();
+    close();
     rmSync(folder, { recursive: true, force: true });
   });
-  return opened.connection.db;
+  return db;
 }
 
 const ALL: Period = { since: null, until: null };
@@ -149,7 +144,7 @@ for (const [zone, from] of ZONES) {
       end: random() < 0.01 ? null : one.end,
       ...sometimes(random()),
     }));
-    const db = logOf(t, records);
+    const db = indexOf(t, records);
     const moment = fc.option(fc.integer({ min: from - DAY, max: from + 5 * DAY }), { nil: null });
     const questions = fc
       .record({
@@ -180,10 +175,10 @@ for (const [zone, from] of ZONES) {
         ]);
         const wanted = bruteForce(records, question, zone);
         const all = wanted.reduce((sum, row) => sum + Number(row[1]), 0);
-        const inTrend = report.total.trend.reduce((sum, { requests }) => sum + requests, 0);
+        const parts = [...report.total.parts.values()].reduce((sum, { requests }) => sum + requests, 0);
         t.same(
-          { rows: rows.sort(byName), all: report.total.sums.requests, inTrend },
-          { rows: wanted.sort(byName), all, inTrend: report.bins.length > 0 ? all : 0 },
+          { rows: rows.sort(byName), all: report.total.sums.requests, parts },
+          { rows: wanted.sort(byName), all, parts: report.trend.length > 0 ? all : 0 },
           JSON.stringify(question),
         );
       }),
@@ -196,7 +191,7 @@ t.test("a period that begins and ends in the middle of a quarter is cut to the m
   process.env.TZ = "UTC";
   const at = Date.UTC(2026, 10, 1, 10, 7);
   const times = [at - 1, at, at + 1, at + 60_000, at + 120_000 - 1, at + 120_000];
-  const db = logOf(
+  const db = indexOf(
     t,
     times.map((started_at, number) => record(number, { started_at })),
   );
@@ -217,7 +212,7 @@ t.test(
     const autumn = Date.UTC(2026, 9, 24, 22);
     const every = (from: number, hours: number) =>
       Array.from({ length: hours * 2 }, (_, at) => record(at, { started_at: from + at * 1_800_000 }));
-    const db = logOf(t, every(autumn, 25));
+    const db = indexOf(t, every(autumn, 25));
     const report = readReport(db, ask(["hour"]), autumn + 2 * DAY);
     t.same(
       report.rows.slice(1, 5).map(({ names }) => names[0]),
@@ -237,7 +232,7 @@ t.test(
     );
 
     const spring = Date.UTC(2026, 2, 28, 23);
-    const short = logOf(t, every(spring, 23));
+    const short = indexOf(t, every(spring, 23));
     const rows = readReport(short, ask(["hour"]), spring + 2 * DAY).rows;
     t.equal(rows.length, 23);
     t.notOk(rows.some(({ names }) => names[0]?.startsWith("2026-03-29T02")));
@@ -251,13 +246,13 @@ t.test(
   },
 );
 
-t.test("above 20,000 records, percentiles come from the cells and are within 5 %", async (t) => {
+t.test("above 20,000 records, percentiles come from the rollups and are within 5 %", async (t) => {
   process.env.TZ = "UTC";
   const from = Date.UTC(2026, 9, 1);
   const records = [...plausible(21_000, from, 20)];
-  const db = logOf(t, records);
-  const { rows, firstByte, total } = readReport(db, ask(["tool"]), from + 21 * DAY);
-  t.equal(firstByte, "within 5 %");
+  const db = indexOf(t, records);
+  const { rows, firstByteExact, total } = readReport(db, ask(["tool"]), from + 21 * DAY);
+  t.equal(firstByteExact, false);
   t.equal(total.sums.requests, 21_000);
   const times = (tool: string) =>
     records
@@ -275,22 +270,73 @@ t.test("above 20,000 records, percentiles come from the cells and are within 5 %
     }
   }
   const part = readReport(db, ask(["tool"], { period: { since: from, until: from + DAY } }), from + 21 * DAY);
-  t.equal(part.firstByte, "exact", "of a part with fewer, each is looked at");
+  t.equal(part.firstByteExact, true, "of a part with fewer, each is read");
 });
 
-t.test("what is running is told apart and is in no sum", async (t) => {
+t.test("what is in flight is counted apart and is in no sum", async (t) => {
   process.env.TZ = "UTC";
-  const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
-  const db = logOf(t, [
+  const inFlight = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
+  const db = indexOf(t, [
     record(1),
-    record(2, running),
-    record(3, { ...running, tool: "chat" }),
-    record(4, { ...running, model: null, model_answered: null }),
+    record(2, inFlight),
+    record(3, { ...inFlight, tool: "chat" }),
+    record(4, { ...inFlight, model: null, model_answered: null }),
   ]);
   const now = record(1).started_at + 1000;
-  t.match(readReport(db, ask(["tool"]), now), { running: 3, total: { sums: { requests: 1 } } });
-  t.equal(readReport(db, ask(["tool"], { tools: ["chat"] }), now).running, 1);
-  t.equal(readReport(db, ask(["tool"], { models: ["gpt-*"] }), now).running, 2);
+  t.match(readReport(db, ask(["tool"]), now), { inFlight: 3, total: { sums: { requests: 1 } } });
+  t.equal(readReport(db, ask(["tool"], { tools: ["chat"] }), now).inFlight, 1);
+  t.equal(readReport(db, ask(["tool"], { models: ["gpt-*"] }), now).inFlight, 2);
+});
+
+t.test("a star stands for anything, everything else for itself", async (t) => {
+  process.env.TZ = "UTC";
+  const cases: [string, string, boolean][] = [
+    ["gpt-*", "gpt-5.1", true],
+    ["gpt-*", "xgpt-5.1", false],
+    ["*-mini", "gpt-5.1-mini", true],
+    ["*-mini", "gpt-5.1-minis", false],
+    ["gpt*mini", "gpt-5.1-mini", true],
+    ["gpt*mini", "gptmini", true],
+    ["ab*ba", "aba", false],
+    ["a*b*c", "aXbXbXc", true],
+    ["a*b*c", "acb", false],
+    ["*", "", true],
+    ["", "", true],
+    ["", "x", false],
+    ["gpt-5.1", "gpt-5x1", false],
+    ["[a-z]", "b", false],
+    ["[a-z]", "[a-z]", true],
+    ["?", "a", false],
+    ["what?", "what?", true],
+    // Trying every way to divide the letters would take forever.
+    [`${"*a".repeat(200)}b`, "a".repeat(20_000), false],
+  ];
+  const models = [...new Set(cases.map(([, name]) => name))];
+  const inFlight = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
+  const db = indexOf(
+    t,
+    models.flatMap((name, number) => {
+      const model = { model: name === "" ? null : name, model_answered: null };
+      return [record(number, model), record(1000 + number, { ...model, ...inFlight })];
+    }),
+  );
+  const now = record(1).started_at + 1000;
+  for (const [pattern, name, fits] of cases) {
+    const found = readReport(db, ask(["model"], { models: [pattern] }), now);
+    const names = found.rows.map(({ names }) => names[0] ?? "");
+    t.equal(names.includes(name), fits, `${pattern} ${name.slice(0, 30)}`);
+    t.equal(found.inFlight, names.length, "records and rollups are filtered alike");
+  }
+  t.equal(readReport(db, ask(["model"]), now).rows.length, models.length);
+  const either = readReport(db, ask(["model"], { models: ["x", "gpt*"] }), now);
+  t.same(either.rows.map(({ names }) => names[0]).sort(), [
+    "gpt-5.1",
+    "gpt-5.1-mini",
+    "gpt-5.1-minis",
+    "gpt-5x1",
+    "gptmini",
+    "x",
+  ]);
 });
 
 t.test("models without a price are listed, those that were used most first", async (t) => {
@@ -298,7 +344,7 @@ t.test("models without a price are listed, those that were used most first", asy
   const unpriced = (number: number, model: string, started_at: number) =>
     record(number, { started_at, model, list_microdollars: null, cost_microdollars: null });
   const at = Date.UTC(2026, 10, 1, 10, 0);
-  const db = logOf(t, [
+  const db = indexOf(t, [
     unpriced(1, "one", at),
     unpriced(2, "two", at),
     unpriced(3, "two", at + 20 * 60_000),
@@ -315,80 +361,18 @@ t.test("models without a price are listed, those that were used most first", asy
   ]);
 });
 
-t.test("what is only kept as a sum counts for all time, and is told of before a period", async (t) => {
-  process.env.TZ = "UTC";
-  const at = Date.UTC(2026, 10, 1, 10, 0);
-  // The writer folds what it prunes into slot 0, which is where a record of 1970 lies.
-  const db = logOf(t, [record(1, { started_at: 5 }), record(2, { started_at: at })]);
-  const all = readReport(db, ask(["tool"]), at + DAY);
-  t.equal(all.total.sums.requests, 2);
-  t.equal(all.prunedBefore, null);
-  const byDay = readReport(db, ask(["day"]), at + DAY);
-  t.same(
-    byDay.rows.map(({ names }) => names[0]),
-    [null, "2026-11-01"],
-  );
-  const some = readReport(db, ask(["tool"], { period: { since: at - 10 * DAY, until: null } }), at + DAY);
-  t.match(some, { total: { sums: { requests: 1 } }, prunedBefore: at });
-});
-
-t.test("what was pruned is in no part of time, but in the whole, and its first bytes with it", async (t) => {
-  process.env.TZ = "UTC";
-  const at = Date.UTC(2026, 10, 1);
-  const many = Array.from({ length: 40 }, (_, day) => {
-    const started_at = at + day * DAY;
-    return record(day, { started_at, first_byte_at: started_at + (day < 30 ? 4000 : 100) });
-  });
-  const folder = mkdtempSync(join(tmpdir(), "kb-report-"));
-  const file = join(folder, "usage.db");
-  writeRecords(file, many);
-  const kept = at + 30 * DAY;
-  const book = openBook(file, "normal");
-  // The same work as the nightly upkeep's. What it is given is taken down to a whole slot.
-  const pruning = createPruning(kept + 5);
-  while (pruning.step(book, 100));
-  book.abandon();
-  const opened = openForReading(file);
-  if (!opened.ok) throw new Error(opened.words);
-  t.teardown(() => {
-    opened.connection.close();
-    rmSync(folder, { recursive: true, force: true });
-  });
-  const asked = (since: number | null, until: number | null, by: Dimension = "tool") => {
-    const { total, prunedBefore, firstByte, rows } = readReport(
-      opened.connection.db,
-      ask([by], { period: { since, until } }),
-      at + 41 * DAY,
-    );
-    const { requests } = total.sums;
-    return { requests, prunedBefore, firstByte, p50: total.firstByte.p50, first: rows[0]?.names[0] };
-  };
-  const within = (p50: number | null) => Math.abs((p50 ?? 0) - 4000) < 200;
-
-  const all = asked(null, null);
-  t.match(all, { requests: 40, prunedBefore: null, firstByte: "within 5 %" });
-  t.ok(within(all.p50), `most took four seconds: ${all.p50}`);
-  t.match(asked(null, kept + 5 * DAY), { requests: 35, prunedBefore: null, firstByte: "within 5 %" });
-  t.match(asked(null, kept), { requests: 30, prunedBefore: null }, "all of it began before");
-  t.match(asked(null, kept, "day"), { requests: 30, first: null });
-  t.match(asked(null, kept - 1), { requests: 0, prunedBefore: kept, p50: null });
-  t.match(asked(null, at + 5 * DAY, "day"), { requests: 0, prunedBefore: kept, first: undefined });
-  t.match(asked(at, null), { requests: 10, prunedBefore: kept, firstByte: "exact", p50: 100 });
-  t.match(asked(kept, null), { requests: 10, prunedBefore: null, firstByte: "exact", p50: 100 });
-});
-
 t.test("an empty log and one that nothing fits answer with nothing", async (t) => {
   process.env.TZ = "UTC";
-  const empty = readReport(logOf(t, []), ask(["day"]), Date.UTC(2026, 10, 1));
-  t.match(empty, { rows: [], total: { sums: { requests: 0 } }, lastRecord: null, running: 0 });
-  const db = logOf(t, [record(1)]);
+  const empty = readReport(indexOf(t, []), ask(["day"]), Date.UTC(2026, 10, 1));
+  t.match(empty, { rows: [], total: { sums: { requests: 0 } }, lastRecord: null, inFlight: 0 });
+  const db = indexOf(t, [record(1)]);
   const none = readReport(db, ask(["hour"], { tools: ["codx"] }), record(1).started_at + DAY);
   t.match(none, { rows: [], lastRecord: record(1).started_at });
 });
 
 t.test("a period of thousands of years is no more work than what was recorded", async (t) => {
   process.env.TZ = "UTC";
-  const db = logOf(t, [record(1)]);
+  const db = indexOf(t, [record(1)]);
   // One step for each hour of it would not end today.
   for (const by of DIMENSIONS) {
     const period = { since: -8e15, until: 8e15 };
@@ -399,7 +383,7 @@ t.test("a period of thousands of years is no more work than what was recorded", 
 t.test("thousands of models, which anybody can invent, are no obstacle", async (t) => {
   process.env.TZ = "UTC";
   const many = Array.from({ length: 2000 }, (_, number) => record(number, { model: `m${number}` }));
-  const db = logOf(t, many);
+  const db = indexOf(t, many);
   const report = readReport(db, ask(["model"]), record(1).started_at + DAY);
   t.equal(report.rows.length, 2000);
 });

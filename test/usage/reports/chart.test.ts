@@ -3,41 +3,35 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
 import { usageAnswer } from "../../../src/dashboard/usage-answer.ts";
-import { SLOT_MS, SUMS } from "../../../src/usage/ledger/cells.ts";
-import { openForReading, openForWriting } from "../../../src/usage/ledger/connect.ts";
-import { createPruning } from "../../../src/usage/ledger/upkeep/prune.ts";
-import { openBook } from "../../../src/usage/ledger/writing/book.ts";
-import { type Chart, type ChartQuestion, readChart } from "../../../src/usage/report/chart.ts";
-import type { ChartBin } from "../../../src/usage/report/chart-bins.ts";
-import { countSelected } from "../../../src/usage/report/count.ts";
-import { newestFirst, oldestFirst } from "../../../src/usage/report/pieces.ts";
-import { readReport } from "../../../src/usage/report/read.ts";
-import { LANE_NAMES, type Selection } from "../../../src/usage/report/selection.ts";
-import { reportJson } from "../../../src/usage/report/shape.ts";
-import { readToday } from "../../../src/usage/report/today.ts";
+import { openIndex, openIndexForReading } from "../../../src/usage/index/database.ts";
+import type { Unit } from "../../../src/usage/reports/calendar.ts";
+import {
+  type Chart,
+  type ChartQuestion,
+  countSelected,
+  everythingIn,
+  readChart,
+  readToday,
+} from "../../../src/usage/reports/chart.ts";
+import { SELECTED_NAMES, type Selection } from "../../../src/usage/reports/filter.ts";
+import { newestFirst, oldestFirst } from "../../../src/usage/reports/records.ts";
+import { readReport, reportJson } from "../../../src/usage/reports/report.ts";
+import { QUARTER_MS, SUMS } from "../../../src/usage/rollups.ts";
+import { makeIndex } from "../../doubles/journal.ts";
 import { createRandom } from "../../doubles/random.ts";
-import { plausible, writeRecords } from "../../doubles/records.ts";
+import { plausible } from "../../doubles/records.ts";
 
 const DAY = 86_400_000;
 const now = Date.UTC(2026, 10, 15, 12, 34, 56, 789);
 const folder = mkdtempSync(join(tmpdir(), "kb-"));
-const file = join(folder, "usage.db");
-writeRecords(file, plausible(1500, now - 60 * DAY, 60));
-const opened = openForReading(file);
-if (!opened.ok) throw new Error(opened.words);
-const { db, close } = opened.connection;
+const { db, close } = openIndexForReading(makeIndex(folder, plausible(1500, now - 60 * DAY, 60)));
 t.teardown(() => {
   close();
   rmSync(folder, { recursive: true, force: true });
 });
 
 function select(given: Partial<Selection> = {}): Selection {
-  return {
-    period: { since: null, until: null },
-    names: { tool: [], model: [], group: [], key: [] },
-    ends: [],
-    ...given,
-  };
+  return { ...everythingIn(), ...given };
 }
 
 function toEnd<T>(steps: Generator<unknown, T>): T {
@@ -48,8 +42,8 @@ function toEnd<T>(steps: Generator<unknown, T>): T {
 }
 
 function chart(given: Partial<ChartQuestion> = {}): Chart {
-  const made = toEnd(readChart(db, { selection: select(), bin: "day", by: "tool", ...given }, now));
-  if (made === null) throw new Error("too many bins");
+  const made = toEnd(readChart(db, { selection: select(), unit: "day", by: "tool", ...given }, now));
+  if (made === null) throw new Error("too many intervals");
   return made;
 }
 
@@ -64,50 +58,50 @@ const PERIODS = [
 
 t.test("a chart says the same as a report of that period, whichever way it is cut", (t) => {
   for (const period of PERIODS) {
-    for (const by of LANE_NAMES) {
+    for (const by of SELECTED_NAMES) {
       const report = readReport(db, { by: [by], period, tools: [], models: [] }, now);
-      for (const bin of ["hour", "day", "month"] as ChartBin[]) {
-        const made = chart({ selection: select({ period }), bin, by });
-        const what = `${JSON.stringify(period)} by ${by}, ${bin}`;
+      for (const unit of ["hour", "day", "month"] as Unit[]) {
+        const made = chart({ selection: select({ period }), unit, by });
+        const what = `${JSON.stringify(period)} by ${by}, ${unit}`;
         t.same(made.total.sums, report.total.sums, what);
         t.same(made.total.firstByte, report.total.firstByte, what);
         t.same(
-          made.lines.map(({ name, sums, firstByte }) => [name, sums, firstByte]),
-          report.rows.map(({ names, sums, firstByte }) => [names[0] ?? "", sums, firstByte]),
+          made.rows.map(({ names, sums, firstByte }) => [names, sums, firstByte]),
+          report.rows.map(({ names, sums, firstByte }) => [names, sums, firstByte]),
           what,
         );
-        const binned = made.lines.flatMap(({ bins }) => [...bins.values()]);
-        const requests = binned.reduce((sum, sums) => sum + sums.requests, 0);
-        t.equal(requests, report.total.sums.requests, `${what}: nothing is in no bin`);
+        const parts = made.rows.flatMap(({ parts }) => [...parts.values()]);
+        const requests = parts.reduce((sum, sums) => sum + sums.requests, 0);
+        t.equal(requests, report.total.sums.requests, `${what}: everything is in an interval`);
       }
     }
   }
   t.end();
 });
 
-t.test("each bin holds what a report of that bin finds", (t) => {
+t.test("each interval has what a report of that interval finds", (t) => {
   const made = chart({
     selection: select({ period: { since: now - 9 * DAY + 5, until: null } }),
     by: "model",
   });
-  for (const [at, bin] of made.bins.entries()) {
-    const period = { since: Math.max(bin.from * SLOT_MS, now - 9 * DAY + 5), until: bin.to * SLOT_MS };
+  for (const [at, { name, from, to }] of made.intervals.entries()) {
+    const period = { since: Math.max(from * QUARTER_MS, now - 9 * DAY + 5), until: to * QUARTER_MS };
     const report = readReport(db, { by: ["model"], period, tools: [], models: [] }, now);
     for (const { names, sums } of report.rows) {
-      const line = made.lines.find(({ name }) => name === (names[0] ?? ""));
-      t.same(line?.bins.get(at), sums, `${bin.name} ${names[0]}`);
+      const row = made.rows.find((one) => one.names[0] === names[0]);
+      t.same(row?.parts.get(at), sums, `${name} ${names[0]}`);
     }
   }
   t.end();
 });
 
 t.test("names select, and an empty one those that have none", (t) => {
-  const [tool = ""] = chart().lines.map(({ name }) => name);
+  const tool = chart().rows[0]?.names[0] ?? "";
   const names = { tool: [tool], model: [], group: [], key: [] };
   const made = chart({ selection: select({ names }) });
   t.same(
-    made.lines.map(({ name }) => name),
-    [tool],
+    made.rows.map(({ names }) => names),
+    [[tool]],
   );
   const report = readReport(
     db,
@@ -115,22 +109,22 @@ t.test("names select, and an empty one those that have none", (t) => {
     now,
   );
   t.same(made.total.sums, report.total.sums);
-  t.ok(made.names.tool.length > 1, "all names are told all the same");
-  t.same(chart({ selection: select({ names: { ...names, tool: ["nobody"] } }) }).lines, []);
+  t.ok(made.names.tool.length > 1, "all names are listed");
+  t.same(chart({ selection: select({ names: { ...names, tool: ["nobody"] } }) }).rows, []);
   t.end();
 });
 
 t.test(
-  "too many bins are refused, but not those of a period that begins long before the first record",
+  "too many intervals are refused, but not those of a period that begins long before the first record",
   (t) => {
-    t.equal(toEnd(readChart(db, { selection: select(), bin: "hour", by: "tool" }, now + 100 * DAY)), null);
+    t.equal(toEnd(readChart(db, { selection: select(), unit: "hour", by: "tool" }, now + 100 * DAY)), null);
     const long = chart({ selection: select({ period: { since: 0, until: null } }) });
-    t.ok(long.bins.length >= 60 && long.bins.length <= 62);
+    t.ok(long.intervals.length >= 60 && long.intervals.length <= 62);
     t.end();
   },
 );
 
-t.test("pieces bring every finished record once, in order, and the count agrees", (t) => {
+t.test("steps bring every finished record once, in order, and the count agrees", (t) => {
   for (const period of PERIODS) {
     for (const ends of [[], ["refused"], ["client-left", "interrupted"]] as Selection["ends"][]) {
       const selection = select({ period, ends });
@@ -162,27 +156,21 @@ function inCommon(line: object): object {
 }
 
 t.test(
-  "the dashboard says what keybearer usage says: over changed clocks, pruned days, refusals",
+  "the dashboard says what keybearer usage says: over changed clocks, unknown tools, refusals",
   async (t) => {
     const zone = process.env.TZ;
     t.teardown(() => {
       if (zone === undefined) delete process.env.TZ;
       else process.env.TZ = zone;
     });
-    const log = join(folder, "pruned.db");
     const records = [...plausible(2000, now - 60 * DAY, 60, 7)].map((one, at) => ({
       ...one,
       tool: at % 50 === 0 ? null : one.tool,
       billed_microdollars: at % 3 === 0 ? one.cost_microdollars : null,
     }));
-    writeRecords(log, records);
-    const book = openBook(log, "normal");
-    const pruning = createPruning(now - 45 * DAY);
-    while (pruning.step(book, 500));
-    book.abandon();
-    const read = openForReading(log);
-    if (!read.ok) throw new Error(read.words);
-    t.teardown(() => read.connection.close());
+    const state = join(folder, "unknown-tools");
+    const { db, close } = openIndexForReading(makeIndex(state, records));
+    t.teardown(close);
     const random = createRandom(3);
     // In the first the clocks were set back on October 25; in the others they change by half an hour, or not.
     for (const name of ["Europe/Berlin", "Australia/Lord_Howe", "Asia/Kolkata"]) {
@@ -190,21 +178,21 @@ t.test(
       const change = new Date(2026, 9, 25).getTime();
       const month = new Date(2026, 9, 1).getTime();
       const free = now - Math.floor(random() * 60) * DAY - Math.floor(random() * DAY);
-      const cuts: [Selection["period"], ChartBin][] = [
+      const cuts: [Selection["period"], Unit][] = [
         [{ since: null, until: null }, "day"],
         [{ since: change, until: new Date(2026, 9, 26).getTime() }, "hour"],
         [{ since: month, until: new Date(2026, 10, 1).getTime() }, "month"],
         [{ since: free, until: null }, "day"],
         [{ since: null, until: free }, "month"],
       ];
-      for (const [period, bin] of cuts) {
-        const asked = { selection: select({ period }), bin, by: "tool" as const };
-        const made = toEnd(readChart(read.connection.db, asked, now));
-        if (made === null) throw new Error("too many bins");
+      for (const [period, unit] of cuts) {
+        const asked = { selection: select({ period }), unit, by: "tool" as const };
+        const made = toEnd(readChart(db, asked, now));
+        if (made === null) throw new Error("too many intervals");
         const shown = usageAnswer(asked, made, name);
         const question = { by: ["tool" as const], period, tools: [], models: [] };
-        const said = reportJson(readReport(read.connection.db, question, now), name) as ReportJson;
-        const what = `${name} ${JSON.stringify(period)} ${bin}`;
+        const said = reportJson(readReport(db, question, now), name) as ReportJson;
+        const what = `${name} ${JSON.stringify(period)} ${unit}`;
         t.same(inCommon(shown.total), inCommon(said.total), what);
         t.same(
           shown.rows.map((row) => [row.name, inCommon(row)]),
@@ -214,24 +202,24 @@ t.test(
         t.same(shown.unpriced, said.models_without_price, what);
       }
       const days = readReport(
-        read.connection.db,
+        db,
         { by: ["day"], period: { since: change - 3 * DAY, until: null }, tools: [], models: [] },
         now,
       );
       const drawn = toEnd(
         readChart(
-          read.connection.db,
+          db,
           {
             selection: select({ period: { since: change - 3 * DAY, until: null } }),
-            bin: "day",
+            unit: "day",
             by: "tool",
           },
           now,
         ),
       );
       t.same(
-        drawn?.bins.flatMap((day, at) => {
-          const sums = drawn.total.bins.get(at);
+        drawn?.intervals.flatMap((day, at) => {
+          const sums = drawn.total.parts.get(at);
           return sums === undefined ? [] : [[day.name, sums]];
         }),
         days.rows.map(({ names, sums }) => [names[0], sums]),
@@ -239,58 +227,51 @@ t.test(
       );
       const moments = [change + 0.5 * DAY, change + 1.03 * DAY, change + 5 * DAY];
       for (const moment of moments.filter((one) => one < now)) {
-        const { since, tools } = toEnd(readToday(read.connection.db, moment));
+        const { since, tools } = toEnd(readToday(db, moment));
         const until = moment + DAY;
         const report = readReport(
-          read.connection.db,
-          // Beside what comes after `moment`, which nothing in a log does: the same slots.
+          db,
+          // Beside what comes after `moment`, which nothing in a log does: the same quarters.
           {
             by: ["tool"],
-            period: { since, until: Math.floor(until / SLOT_MS) * SLOT_MS },
+            period: { since, until: Math.floor(until / QUARTER_MS) * QUARTER_MS },
             tools: [],
             models: [],
           },
           until,
         );
         for (const { names, sums } of report.rows)
-          t.same(tools.get(names[0] ?? ""), sums, `${name}: ${moment}`);
+          t.same(tools.get(names[0] ?? null), sums, `${name}: ${moment}`);
         t.equal(tools.size, report.rows.length);
       }
     }
   },
 );
 
-t.test(
-  "a reading is done in many small steps, however many cells a tool has and however many lanes there are",
-  async (t) => {
-    const log = join(folder, "wide.db");
-    const writing = openForWriting(log, { sync: "normal" });
-    const first = Math.floor(now / SLOT_MS) - 200_000;
-    const columns = SUMS.map((name) => `"${name}"`).join(", ");
-    // One lane with a cell in each of many slots, and many lanes with one cell each, all idle today.
-    const fill = (count: number, slot: string, model: string) =>
-      writing.db.exec(
-        `INSERT INTO log.cells (slot, tool, gateway, "group", key, model, first_bytes, ${columns})
+t.test("a reading is done in many small steps, however many rollups and series there are", async (t) => {
+  const file = makeIndex(join(folder, "many"), []);
+  const writing = openIndex(file);
+  const first = Math.floor(now / QUARTER_MS) - 60_000;
+  // One series with a rollup in every quarter hour, and many series with one rollup each.
+  const fill = (count: number, quarter: string, model: string) =>
+    writing.db.exec(
+      `INSERT INTO usage.rollups (quarter, tool, gateway, "group", key, model, first_bytes, ${SUMS.join(", ")})
        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${count})
-       SELECT ${slot}, 'codex', 'main', 'coding', 'key', ${model}, '', ${SUMS.map(() => "1").join(", ")} FROM n`,
-      );
-    fill(60_000, `${first} + i`, "'busy'");
-    fill(500, String(first), "'model-' || i");
-    writing.close();
-    const read = openForReading(log);
-    if (!read.ok) throw new Error(read.words);
-    t.teardown(() => read.connection.close());
-    const period = { since: now - 2 * DAY, until: null };
-    const readings: Record<string, () => Generator<unknown, unknown>> = {
-      today: () => readToday(read.connection.db, now),
-      chart: () =>
-        readChart(read.connection.db, { selection: select({ period }), bin: "day", by: "tool" }, now),
-      count: () => countSelected(read.connection.db, select({ period }), now),
-    };
-    for (const [name, make] of Object.entries(readings)) {
-      let count = 0;
-      for (const steps = make(); steps.next().done !== true; ) count += 1;
-      t.ok(count > 40, `${name}: ${count} steps`);
-    }
-  },
-);
+       SELECT ${quarter}, 'codex', 'main', 'coding', 'key', ${model}, '', ${SUMS.map(() => "1").join(", ")} FROM n`,
+    );
+  fill(60_000, `${first} + i`, "'busy'");
+  fill(500, String(first), "'model-' || i");
+  writing.close();
+  const { db, close } = openIndexForReading(file);
+  t.teardown(close);
+  const readings: Record<string, () => Generator<unknown, unknown>> = {
+    chart: () => readChart(db, { selection: select(), unit: "day", by: "model" }, now),
+    count: () => countSelected(db, select(), now),
+  };
+  for (const [name, start] of Object.entries(readings)) {
+    let count = 0;
+    for (const steps = start(); steps.next().done !== true; ) count += 1;
+    t.ok(count > 50, `${name}: ${count} steps`);
+  }
+  t.equal(toEnd(countSelected(db, select(), now)), 60_500);
+});

@@ -1,0 +1,130 @@
+import type { RefusalCode } from "../../refusal.ts";
+
+/* How numbers, refusals, JSON and CSV are written. */
+
+/** $1,234.56, $0.12, $0.0081: below a dollar two significant digits, and never $0.00 for something. */
+export function dollars(microdollars: number): string {
+  const sign = microdollars < 0 ? "-" : "";
+  const value = Math.abs(microdollars) / 1_000_000;
+  if (value === 0) return "$0";
+  // Rounding first, because it may carry: 0.000999 is $0.0010.
+  const digits = value >= 0.995 ? 2 : Math.min(6, 1 - Math.floor(Math.log10(Number(value.toPrecision(2)))));
+  return `${sign}$${grouped(value.toFixed(digits))}`;
+}
+
+/** 1,234,567 */
+export function exact(number: number): string {
+  return grouped(String(number));
+}
+
+function grouped(digits: string): string {
+  const [whole = "", ...fraction] = digits.split(".");
+  return [whole.replace(/\B(?=(?:\d{3})+$)/g, ","), ...fraction].join(".");
+}
+
+/** 1 request, 2,000 requests */
+export function count(number: number, noun: string): string {
+  return `${exact(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+const UNITS: readonly (readonly [number, string])[] = [
+  [1e12, "T"],
+  [1e9, "B"],
+  [1e6, "M"],
+  [1e3, "k"],
+];
+
+/** 999, 1.2k, 45k, 3.4M */
+export function short(number: number): string {
+  if (number < 1000) return String(Math.round(number));
+  for (const [size, unit] of UNITS) {
+    // 999,500 is 1.0M, not 1000k.
+    if (number < size * 0.9995) continue;
+    const value = number / size;
+    return `${value < 9.95 ? value.toFixed(1) : Math.round(value)}${unit}`;
+  }
+  return String(Math.round(number));
+}
+
+/** 878 ms, 2.3 s, 75 s, 12 min */
+export function duration(ms: number): string {
+  if (ms < 999.5) return `${Math.round(ms)} ms`;
+  if (ms < 9950) return `${(ms / 1000).toFixed(1)} s`;
+  return ms < 599_500 ? `${Math.round(ms / 1000)} s` : `${Math.round(ms / 60_000)} min`;
+}
+
+/** 0.4%, 87% */
+export function percent(share: number): string {
+  return share > 0 && share < 0.0095 ? `${(share * 100).toFixed(1)}%` : `${Math.round(share * 100)}%`;
+}
+
+/** Each refusal in a few words. What to do about it was said when it happened. */
+const REFUSALS: Readonly<Record<RefusalCode, string>> = {
+  "token-missing": "it showed no token",
+  "token-incomplete": "its token was copied incompletely",
+  "token-unknown": "no tool has the token it showed",
+  "foreign-key": "it showed a real key, or a second credential, where the token belongs",
+  "tool-disabled": "the tool is disabled in config.yaml",
+  "tool-expired": "the tool's time has expired",
+  "key-unavailable": "the tool's key could not be had",
+  "needs-trust": "an edit sends the key somewhere new, and nobody has said yes to it",
+  "group-disabled": "the tool's group is disabled",
+  "model-not-in-group": "the tool's group does not have this model",
+  "price-unknown": "a money limit needs a price, and none is known for this model",
+  "quota-exhausted": "the tool's total is spent",
+  "rate-limited": "the tool's limit of requests was reached",
+  "tokens-limited": "the tool's limit of tokens was reached",
+  "spend-limited": "the tool's limit of money was reached",
+  "too-many-at-once": "the tool had as many requests under way as it may",
+  "wrong-base-url": "the tool's base URL is wrong",
+  "host-not-allowed": "it was sent to another name than localhost",
+  "browser-request": "it came from a web page",
+  "other-user": "it came from another user of this machine",
+  "bad-request": "it was no proper request",
+  "headers-too-large": "its headers were too large",
+  "body-too-large": "its body was too large",
+  loop: "it had passed through keybearer before",
+  "websockets-off": "it asked for a WebSocket, which is off for this gateway",
+  "gateway-unreachable": "the gateway could not be reached",
+  "gateway-timeout": "the gateway did not answer in time",
+  "gateway-broken": "the gateway's answer was broken",
+  "log-unavailable": "the usage log could not be written",
+  overloaded: "too many large requests were in memory at once",
+  "shutting-down": "keybearer was stopping",
+};
+
+export function refusalInWords(code: string | null): string {
+  return REFUSALS[code as RefusalCode] ?? code ?? "no reason was noted";
+}
+
+/** Control characters, line separators and changes of text direction that JSON allows as they are. */
+const TERMINAL_CONTROLS = /[\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g;
+
+/** JSON that is safe to print on a terminal. */
+export function jsonText(value: unknown, indent?: number): string {
+  return JSON.stringify(value, null, indent).replace(
+    TERMINAL_CONTROLS,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+/** RFC 4180: CRLF and doubled quotes. Control characters become "?". */
+export function csvLine(cells: readonly unknown[]): string {
+  return `${cells.map(csvCell).join(",")}\r\n`;
+}
+
+/**
+ * A spreadsheet runs a cell that begins like a formula, so an apostrophe makes it text. Excel in East Asian settings also
+ * reads the fullwidth forms of these signs. If a spreadsheet separates cells by `;` or `|`, a cell also begins behind
+ * those, and quotes do not prevent that.
+ */
+function csvCell(value: unknown): string {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "number" || typeof value === "boolean") return String(value);
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  const isNumber = /^-?\d+(?:\.\d+)?$/.test(text);
+  const isFormula = /^\s*[=+\-@\t\r\n＝＋－＠]/u.test(text) && !isNumber;
+  const escaped = (isFormula ? `'${text}` : text).replace(/[;|](?=[\s"]*[=+\-@＝＋－＠])/gu, "$&'");
+  const shown = escaped.replace(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "?");
+  return /[",;|]|^\s|\s$/.test(shown) ? `"${shown.replaceAll('"', '""')}"` : shown;
+}

@@ -1,0 +1,204 @@
+import type { Database } from "libsql";
+import { COLUMN_NAMES, EXPORTED, recordOfRow } from "../columns.ts";
+import type { UsageRecord } from "../record.ts";
+import { conditionsOf, type Filter, firstIdAt, idsOf, type Selection } from "./filter.ts";
+
+/* Single records: `usage export`, `show` and `tail`, and the dashboard's list. */
+
+/** A record without what only the limits need. */
+export type ExportedRecord = Omit<
+  UsageRecord,
+  "held_tokens" | "held_microdollars" | "admitted_at" | "counts" | "counted_tokens" | "counted_microdollars"
+>;
+
+/** Its fields in the order of an export. */
+export function exportedRecord(record: ExportedRecord): ExportedRecord {
+  const exported: Record<string, unknown> = {};
+  for (const name of EXPORTED) exported[name] = record[name as keyof ExportedRecord];
+  return exported as unknown as ExportedRecord;
+}
+
+const PAGE = 2000;
+
+/**
+ * Every record, oldest first, page by page. Ends with the record that was the last one at the beginning. Between two pages
+ * nothing is locked, so a slow reader does not keep the WAL from being checkpointed.
+ */
+export function* pagesOf(db: Database, filter: Filter): Generator<UsageRecord[]> {
+  const [from, before] = idsOf(filter.period);
+  const [last] = db.prepare("SELECT max(id) FROM records").raw().get() as [string | null];
+  if (last === null) return;
+  const { sql, values } = conditionsOf(filter, "records");
+  const statement = db
+    .prepare(
+      `SELECT ${COLUMN_NAMES} FROM records WHERE id > ? AND id < ? AND id <= ?${sql} ORDER BY id LIMIT ${PAGE}`,
+    )
+    .raw();
+  let after = from;
+  for (;;) {
+    const page = statement.all(after, before, last, ...values).map(recordOfRow);
+    if (page.length > 0) yield page;
+    if (page.length < PAGE) return;
+    after = page.at(-1)?.id ?? last;
+  }
+}
+
+export function countRecords(db: Database, filter: Filter): number {
+  const { sql, values } = conditionsOf(filter, "records");
+  const statement = db.prepare(`SELECT count(*) FROM records WHERE id > ? AND id < ?${sql}`).raw();
+  const [count] = statement.get(...idsOf(filter.period), ...values) as [number];
+  return count;
+}
+
+/** How many records are read in one step: with their lines of CSV, that takes two or three milliseconds. */
+const STEP = 100;
+
+/**
+ * Finished records, in steps. Each step reads the next hundred records and returns those that fit, perhaps none. So a
+ * filter that finds little in a million records does not block this thread.
+ */
+export function oldestFirst(db: Database, filter: Filter | Selection): Generator<UsageRecord[]> {
+  const [from, before] = idsOf(filter.period);
+  return inSteps(db, filter, from, before, "ASC");
+}
+
+/** The same, newest first; `beforeId`: only records before this one. */
+export function newestFirst(
+  db: Database,
+  filter: Filter | Selection,
+  beforeId: string | null,
+): Generator<UsageRecord[]> {
+  const [from, before] = idsOf(filter.period);
+  const end = beforeId !== null && beforeId < before ? beforeId : before;
+  return inSteps(db, filter, from, end, "DESC");
+}
+
+function* inSteps(
+  db: Database,
+  filter: Filter | Selection,
+  from: string,
+  before: string,
+  order: "ASC" | "DESC",
+): Generator<UsageRecord[]> {
+  const { sql, values } = conditionsOf(filter, "records");
+  const stepEnd = db
+    .prepare(
+      `SELECT id FROM records WHERE id >= ? AND id < ? ORDER BY id ${order} LIMIT 1 OFFSET ${STEP - 1}`,
+    )
+    .raw();
+  const records = db
+    .prepare(
+      `SELECT ${COLUMN_NAMES} FROM records WHERE id >= ? AND id < ? AND "end" IS NOT NULL${sql} ORDER BY id ${order}`,
+    )
+    .raw();
+  let low = from;
+  let high = before;
+  for (;;) {
+    const row = stepEnd.get(low, high) as [string] | undefined;
+    if (row === undefined) {
+      yield records.all(low, high, ...values).map(recordOfRow);
+      return;
+    }
+    const [last] = row;
+    if (order === "DESC") {
+      yield records.all(last, high, ...values).map(recordOfRow);
+      high = last;
+    } else {
+      // The smallest text behind the last id.
+      const next = `${last}!`;
+      yield records.all(low, next, ...values).map(recordOfRow);
+      low = next;
+    }
+  }
+}
+
+export function recordById(db: Database, id: string): UsageRecord | null {
+  const row = db.prepare(`SELECT ${COLUMN_NAMES} FROM records WHERE id = ?`).raw().get(id);
+  return row === undefined ? null : recordOfRow(row);
+}
+
+/** By its id, the beginning of its id, an id the gateway gave it, or `last`. At most `max`, oldest first. */
+export function findRecords(db: Database, text: string, max: number): UsageRecord[] {
+  const find = (condition: string, ...values: string[]) => {
+    const statement = db.prepare(`SELECT ${COLUMN_NAMES} FROM records ${condition} LIMIT ${max}`).raw();
+    return statement.all(...values).map(recordOfRow);
+  };
+  if (text.toLowerCase() === "last") return find("ORDER BY id DESC").slice(0, 1);
+  const id = text.toUpperCase();
+  const byId = /^[0-9A-Z]{4,26}$/.test(id) ? find("WHERE id >= ? AND id < ? ORDER BY id", id, `${id}~`) : [];
+  if (byId.length > 0) return byId;
+  return find("WHERE instr(gateway_ids, ?) > 0 ORDER BY id", JSON.stringify(text));
+}
+
+/** The last ones that have ended, oldest first. */
+export function lastEnded(db: Database, max: number): UsageRecord[] {
+  const rows = db
+    .prepare(`SELECT ${COLUMN_NAMES} FROM records WHERE "end" IS NOT NULL ORDER BY id DESC LIMIT ?`)
+    .raw()
+    .all(max);
+  return rows.map(recordOfRow).reverse();
+}
+
+/** What a follower knew at some time: records that are not in it may have ended since. */
+export interface Mark {
+  /** Those that had begun and not ended. */
+  readonly inFlight: readonly string[];
+  /** Every record with a smaller id was in the index by then. */
+  readonly from: string;
+  /** Those from there on that had ended. */
+  readonly ended: ReadonlySet<string>;
+}
+
+/** A record is written when it is sent, not when it began: it may have waited for a limit for some time. */
+const MAX_LATE_MS = 3_600_000;
+
+export function markOf(db: Database): Mark {
+  const inFlight = db.prepare(`SELECT id FROM records WHERE "end" IS NULL`).raw().all() as [string][];
+  const newest = db.prepare("SELECT started_at FROM records ORDER BY id DESC LIMIT 1").raw().get();
+  const from = newest === undefined ? "" : firstIdAt((newest as [number])[0] - MAX_LATE_MS);
+  return {
+    inFlight: inFlight.map(([id]) => id),
+    from,
+    ended: new Set(endedFrom(db, from).map(({ id }) => id)),
+  };
+}
+
+/** What a follower has not seen. */
+export interface Missed {
+  /** In the order in which they began. */
+  readonly records: readonly UsageRecord[];
+  /** How many older ones there are, and when the first of them began; null: none. */
+  readonly more: { readonly count: number; readonly since: number } | null;
+}
+
+/**
+ * What has ended since a mark, except for ids in `seen`: all that were in flight then, of the others the newest `max`, and
+ * how many more there are.
+ */
+export function endedSince(
+  db: Database,
+  mark: Mark,
+  max: number,
+  seen: { has(id: string): boolean },
+): Missed {
+  const wereInFlight = new Set(mark.inFlight);
+  const isNew = (id: string) => !mark.ended.has(id) && !wereInFlight.has(id) && !seen.has(id);
+  const begun = endedFrom(db, mark.from).filter(({ id }) => isNew(id));
+  const shown = begun.slice(-max).map(({ id }) => id);
+  const older = begun.slice(0, -max);
+  const [first] = older;
+  const ids = [...mark.inFlight.filter((id) => !seen.has(id)), ...shown].sort();
+  const records = ids.flatMap((id) => recordById(db, id) ?? []);
+  return {
+    records: records.filter(({ end }) => end !== null),
+    more: first === undefined ? null : { count: older.length, since: first.startedAt },
+  };
+}
+
+function endedFrom(db: Database, from: string): { readonly id: string; readonly startedAt: number }[] {
+  const statement = db.prepare(
+    `SELECT id, started_at FROM records WHERE id >= ? AND "end" IS NOT NULL ORDER BY id`,
+  );
+  const rows = statement.raw().all(from) as [string, number][];
+  return rows.map(([id, startedAt]) => ({ id, startedAt }));
+}

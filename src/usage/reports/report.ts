@@ -1,0 +1,168 @@
+import type { Database } from "libsql";
+import { emptySums, SUMS } from "../rollups.ts";
+import { combined, type Interval, intervalsOf, type Quarters } from "./calendar.ts";
+import { conditionsOf, type Filter, type SeriesName } from "./filter.ts";
+import { csvLine } from "./format.ts";
+import { rangeOf } from "./period.ts";
+import { addUp, cacheShare, extentOf, hasFewRecords, type Usage, type UsageRow } from "./sums.ts";
+
+/* The report of `keybearer usage`. */
+
+export const DIMENSIONS = ["tool", "model", "day", "hour", "key", "group", "gateway"] as const;
+export type Dimension = (typeof DIMENSIONS)[number];
+
+export interface Question extends Filter {
+  /** What each row stands for. */
+  readonly by: readonly Dimension[];
+}
+
+export interface Report extends Usage {
+  readonly question: Question;
+  /** Their rows have one name for each dimension of the question; null: unknown. */
+  readonly rows: readonly UsageRow[];
+  /** What a row's trend consists of; empty if the rows themselves are days or hours. */
+  readonly trend: readonly Interval[];
+  /** Requests that have not ended, or had not when keybearer was killed. They are in no row. */
+  readonly inFlight: number;
+  /** Whether first bytes are exact, or within 5 %. */
+  readonly firstByteExact: boolean;
+  /** When the last record of all began, for a report without rows; null: there is none. */
+  readonly lastRecord: number | null;
+}
+
+const MAX_TREND = 16;
+/** In quarter hours: the trend of a longer period is by day. */
+const MAX_TREND_BY_HOUR = 2 * 24 * 4;
+
+/** Reads everything from one state of the index: a transaction keeps others from changing it meanwhile. */
+export function readReport(db: Database, question: Question, now: number): Report {
+  db.exec("BEGIN");
+  try {
+    return read(db, question, now);
+  } finally {
+    db.exec("COMMIT");
+  }
+}
+
+function read(db: Database, question: Question, now: number): Report {
+  const { by } = question;
+  const extent = finish(extentOf(db, question));
+  const range = rangeOf(extent, question.period, now);
+  const rowPerInterval = by.some(isTime);
+  const intervals = intervalsFor(by, range.outer);
+  const firstByteExact = hasFewRecords(db, question);
+  const usage = finish(
+    addUp(db, {
+      filter: question,
+      range,
+      by: by.filter(isSeries),
+      intervals,
+      rowPerInterval,
+      firstBytes: firstByteExact ? "exact" : "histograms",
+    }),
+  );
+  return {
+    ...usage,
+    question,
+    rows: usage.rows.map((row) => ({ ...row, names: namesOf(row, by, intervals) })),
+    trend: rowPerInterval ? [] : intervals,
+    inFlight: countInFlight(db, question),
+    firstByteExact,
+    lastRecord: lastRecordTime(db),
+  };
+}
+
+/** For a log without any record. */
+export function emptyReport(question: Question): Report {
+  const firstByte = { p50: null, p95: null };
+  return {
+    question,
+    rows: [],
+    total: { names: [], interval: 0, sums: emptySums(), parts: new Map(), firstByte },
+    unpriced: [],
+    trend: [],
+    inFlight: 0,
+    firstByteExact: true,
+    lastRecord: null,
+  };
+}
+
+export function isTime(dimension: Dimension): boolean {
+  return !isSeries(dimension);
+}
+
+function isSeries(dimension: Dimension): dimension is SeriesName & Dimension {
+  return dimension !== "day" && dimension !== "hour";
+}
+
+function intervalsFor(by: readonly Dimension[], quarters: Quarters): Interval[] {
+  if (by.includes("hour")) return intervalsOf("hour", quarters);
+  if (by.includes("day")) return intervalsOf("day", quarters);
+  const isLong = quarters.to - quarters.from > MAX_TREND_BY_HOUR;
+  return combined(intervalsOf(isLong ? "day" : "hour", quarters), MAX_TREND);
+}
+
+function namesOf(row: UsageRow, by: readonly Dimension[], intervals: readonly Interval[]) {
+  const series = by.filter(isSeries);
+  return by.map((dimension) => {
+    if (isSeries(dimension)) return row.names[series.indexOf(dimension)] ?? null;
+    return intervals[row.interval]?.name ?? null;
+  });
+}
+
+function countInFlight(db: Database, question: Question): number {
+  const { sql, values } = conditionsOf(question, "records");
+  const statement = db.prepare(`SELECT count(*) FROM records WHERE "end" IS NULL${sql}`).raw();
+  const [count] = statement.get(...values) as [number];
+  return count;
+}
+
+function lastRecordTime(db: Database): number | null {
+  const row = db.prepare("SELECT started_at FROM records ORDER BY id DESC LIMIT 1").raw().get();
+  return row === undefined ? null : (row as [number])[0];
+}
+
+function finish<T>(steps: Generator<undefined, T>): T {
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+  }
+}
+
+/** `keybearer usage --json`. Unknown numbers are in no sum, but counted. */
+export function reportJson(report: Report, zone: string): object {
+  const { by, period } = report.question;
+  return {
+    since: period.since,
+    until: period.until,
+    zone,
+    by,
+    rows: report.rows.map((row) => ({
+      ...Object.fromEntries(by.map((dimension, at) => [dimension, row.names[at] ?? null])),
+      ...numbersOf(row),
+    })),
+    total: numbersOf(report.total),
+    running: report.inFlight,
+    first_byte_exact: report.firstByteExact,
+    models_without_price: report.unpriced,
+  };
+}
+
+/** `keybearer usage --csv` */
+export function reportCsv(report: Report): string {
+  const head = csvLine([...report.question.by, ...Object.keys(numbersOf(report.total))]);
+  const lines = report.rows.map((row) => csvLine([...row.names, ...Object.values(numbersOf(row))]));
+  return head + lines.join("");
+}
+
+function numbersOf({ sums, firstByte }: UsageRow): Record<string, number | null> {
+  const share = cacheShare(sums);
+  const numbers: Record<string, number | null> = {};
+  for (const name of SUMS) numbers[name] = sums[name];
+  // No console has reported a price yet, which is not the same as zero.
+  if (sums.billed_requests === 0) numbers.billed_microdollars = null;
+  numbers.cache_share = share === null ? null : Math.round(share * 10_000) / 10_000;
+  numbers.first_byte_p50_ms = firstByte.p50;
+  numbers.first_byte_p95_ms = firstByte.p95;
+  return numbers;
+}

@@ -1,0 +1,368 @@
+import type { Database } from "libsql";
+import {
+  addToBucket,
+  emptySums,
+  type Histogram,
+  millisecondsOf,
+  parseHistogram,
+  quarterOf,
+  rollupOf,
+  SUMS,
+  type Sums,
+} from "../rollups.ts";
+import { type Interval, intervalAt, type Quarters } from "./calendar.ts";
+import {
+  conditionsOf,
+  type Filter,
+  idsOf,
+  RECORD_SERIES,
+  type Selection,
+  type SeriesName,
+} from "./filter.ts";
+import type { Range } from "./period.ts";
+import { oldestFirst } from "./records.ts";
+
+/*
+ * Adds up the index's rollups and, at the ends of a period, its records. Reports, charts and today's sums are all made
+ * of it. Everything here is a generator that yields after a few milliseconds of work, because the dashboard reads on the
+ * daemon's main thread.
+ */
+
+/** What is to be added up. */
+export interface SumsQuery {
+  readonly filter: Filter | Selection;
+  readonly range: Range;
+  /** What rows stand for. */
+  readonly by: readonly SeriesName[];
+  /** They cover the range. */
+  readonly intervals: readonly Interval[];
+  /** Every interval has rows of its own. */
+  readonly rowPerInterval: boolean;
+  /** exact: from every record. histograms: within 5 %, from the rollups. */
+  readonly firstBytes: "exact" | "histograms" | "none";
+}
+
+export interface Usage {
+  /** By time, then those that cost most first. */
+  readonly rows: readonly UsageRow[];
+  readonly total: UsageRow;
+  /** Models without a known price, those with the most requests first. */
+  readonly unpriced: readonly { readonly model: string; readonly requests: number }[];
+}
+
+export interface UsageRow {
+  /** One for each column it is `by`; null: unknown. */
+  readonly names: readonly (string | null)[];
+  /** The number of the interval it stands for; 0 if it stands for all of them. */
+  readonly interval: number;
+  readonly sums: Sums;
+  readonly firstByte: FirstByte;
+  /** The sums of every interval, by its number. Those without requests are missing. Empty if it stands for one interval. */
+  readonly parts: ReadonlyMap<number, Sums>;
+}
+
+/** How long the first byte took, in milliseconds: half and 95 % of the requests took no longer. null: there were none. */
+export interface FirstByte {
+  readonly p50: number | null;
+  readonly p95: number | null;
+}
+
+export function* addUp(db: Database, query: SumsQuery): Generator<undefined, Usage> {
+  const rows = new Rows(query);
+  const unpriced = new Map<string, number>();
+  yield* addRollups(db, query, rows, unpriced);
+  yield* addEdges(db, query, rows, unpriced);
+  if (query.firstBytes === "exact") yield* addFirstBytes(db, query, rows);
+  return {
+    ...rows.result(),
+    unpriced: [...unpriced]
+      .map(([model, requests]) => ({ model, requests }))
+      .sort((a, b) => b.requests - a.requests || (a.model < b.model ? -1 : 1)),
+  };
+}
+
+/** The quarter hours that are in the period as a whole. */
+function* addRollups(
+  db: Database,
+  { filter, range, by, intervals, firstBytes }: SumsQuery,
+  rows: Rows,
+  unpriced: Map<string, number>,
+): Generator<undefined> {
+  const conditions = conditionsOf(filter, "rollups");
+  const columns = by.map((name) => `, "${name}"`).join("");
+  const sums = db
+    .prepare(
+      `WITH intervals AS MATERIALIZED (
+         SELECT value ->> 0 AS number, value ->> 1 AS first, value ->> 2 AS after FROM json_each(?)
+       )
+       SELECT number, ${firstBytes === "histograms" ? "group_concat(first_bytes, ' ')" : "''"},
+         ${SUMS.map((name) => `sum(${name})`).join(", ")}${columns}
+       FROM intervals CROSS JOIN rollups ON quarter >= first AND quarter < after${conditions.sql}
+       GROUP BY number${columns}`,
+    )
+    .raw();
+  const models = db
+    .prepare(
+      `SELECT model, sum(unpriced) FROM rollups
+       WHERE quarter >= ? AND quarter < ? AND unpriced > 0${conditions.sql} GROUP BY model`,
+    )
+    .raw();
+  for (const step of stepsOf(db, range.inner)) {
+    const within = JSON.stringify(numberedWithin(intervals, step));
+    for (const row of sums.all(within, ...conditions.values) as unknown[][]) {
+      const names = row.slice(2 + SUMS.length) as string[];
+      rows.add(names, Number(row[0]), sumsOfColumns(row, 2), parseHistogram(String(row[1])));
+    }
+    const found = models.all(step.from, step.to, ...conditions.values) as [string, number][];
+    for (const [model, requests] of found) unpriced.set(model, (unpriced.get(model) ?? 0) + requests);
+    yield;
+  }
+}
+
+/** What remains at the ends of the period, from the records. */
+function* addEdges(
+  db: Database,
+  { filter, range, by, intervals, firstBytes }: SumsQuery,
+  rows: Rows,
+  unpriced: Map<string, number>,
+): Generator<undefined> {
+  for (const period of range.edges) {
+    for (const records of oldestFirst(db, { ...filter, period })) {
+      for (const record of records) {
+        const rollup = rollupOf(record);
+        const names = by.map((name) => rollup[name]);
+        const histogram: Histogram = firstBytes === "histograms" ? rollup.firstBytes : new Map();
+        rows.add(names, intervalAt(intervals, rollup.quarter), rollup.sums, histogram);
+        if (rollup.sums.unpriced > 0) unpriced.set(rollup.model, (unpriced.get(rollup.model) ?? 0) + 1);
+      }
+      yield;
+    }
+  }
+}
+
+/** Up to this many records, percentiles are exact. */
+const MAX_EXACT = 20_000;
+const STEP_RECORDS = 1000;
+
+/** Whether a period has so few records that every single one can be read. */
+export function hasFewRecords(db: Database, filter: Filter | Selection): boolean {
+  const [count] = db
+    .prepare(`SELECT count(*) FROM (SELECT 1 FROM records WHERE id >= ? AND id < ? LIMIT ${MAX_EXACT + 1})`)
+    .raw()
+    .get(...idsOf(filter.period)) as [number];
+  return count <= MAX_EXACT;
+}
+
+function* addFirstBytes(
+  db: Database,
+  { filter, by, intervals }: SumsQuery,
+  rows: Rows,
+): Generator<undefined> {
+  const { sql, values } = conditionsOf(filter, "records");
+  const statement = db
+    .prepare(
+      `SELECT id, started_at, first_byte_at${by.map((name) => `, ${RECORD_SERIES[name]}`).join("")}
+       FROM records WHERE id > ? AND id < ? AND "end" IS NOT NULL AND first_byte_at IS NOT NULL${sql}
+       ORDER BY id LIMIT ${STEP_RECORDS}`,
+    )
+    .raw();
+  let [after, before] = idsOf(filter.period);
+  for (;;) {
+    const found = statement.all(after, before, ...values) as [string, number, number, ...string[]][];
+    for (const [id, startedAt, firstByteAt, ...names] of found) {
+      rows.addFirstByte(names, intervalAt(intervals, quarterOf(startedAt)), firstByteAt - startedAt);
+      after = id;
+    }
+    if (found.length < STEP_RECORDS) return;
+    yield;
+  }
+}
+
+const STEP_ROLLUPS = 1000;
+
+/** Parts of a range with few rollups each. */
+export function* stepsOf(db: Database, { from, to }: Quarters): Generator<Quarters> {
+  const statement = db
+    .prepare(
+      `SELECT quarter FROM rollups WHERE quarter >= ? AND quarter < ? ORDER BY quarter LIMIT 1 OFFSET ${STEP_ROLLUPS}`,
+    )
+    .raw();
+  for (let at = from; at < to; ) {
+    const row = statement.get(at, to) as [number] | undefined;
+    const end = row === undefined ? to : Math.max(at + 1, row[0]);
+    yield { from: at, to: end };
+    at = end;
+  }
+}
+
+/** Where all rollups are; 0 to 0: there are none. */
+export function wholeExtent(db: Database): Quarters {
+  const first = db.prepare("SELECT min(quarter) FROM rollups").raw().get() as [number | null];
+  const last = db.prepare("SELECT max(quarter) FROM rollups").raw().get() as [number | null];
+  return first[0] === null || last[0] === null ? { from: 0, to: 0 } : { from: first[0], to: last[0] + 1 };
+}
+
+/** Where the rollups are that a filter finds, at any time; 0 to 0: there are none. */
+export function* extentOf(db: Database, filter: Filter | Selection): Generator<undefined, Quarters> {
+  const { sql, values } = conditionsOf(filter, "rollups");
+  if (sql === "") return wholeExtent(db);
+  const statement = db
+    .prepare(`SELECT min(quarter), max(quarter) FROM rollups WHERE quarter >= ? AND quarter < ?${sql}`)
+    .raw();
+  let extent: Quarters = { from: 0, to: 0 };
+  for (const { from, to } of stepsOf(db, wholeExtent(db))) {
+    const [first, last] = statement.get(from, to, ...values) as [number | null, number | null];
+    if (first !== null && last !== null)
+      extent = { from: extent.to === 0 ? first : extent.from, to: last + 1 };
+    yield;
+  }
+  return extent;
+}
+
+/** The intervals that a range touches, cut to it, each with its number. */
+function numberedWithin(intervals: readonly Interval[], { from, to }: Quarters): [number, number, number][] {
+  const found: [number, number, number][] = [];
+  for (let number = intervalAt(intervals, from); number < intervals.length; number += 1) {
+    const interval = intervals[number];
+    if (interval === undefined || interval.from >= to) break;
+    found.push([number, Math.max(from, interval.from), Math.min(to, interval.to)]);
+  }
+  return found;
+}
+
+function sumsOfColumns(row: readonly unknown[], first: number): Sums {
+  const sums = emptySums();
+  for (const [at, name] of SUMS.entries()) sums[name] = Number(row[first + at]);
+  return sums;
+}
+
+/** A row that still grows. */
+interface GrowingRow {
+  readonly names: readonly string[];
+  readonly interval: number;
+  readonly sums: Sums;
+  readonly parts: Map<number, Sums>;
+  histogram: Histogram;
+  readonly times: number[];
+}
+
+class Rows {
+  readonly #query: SumsQuery;
+  readonly #rows = new Map<string, GrowingRow>();
+
+  constructor(query: SumsQuery) {
+    this.#query = query;
+  }
+
+  add(names: readonly string[], interval: number, sums: Readonly<Sums>, histogram: Histogram): void {
+    const row = this.#rowOf(names, interval);
+    if (row === null) return;
+    addSums(row.sums, sums);
+    if (!this.#query.rowPerInterval) addPart(row.parts, interval, sums);
+    if (row.histogram.size === 0) row.histogram = histogram;
+    else addHistogram(row.histogram, histogram);
+  }
+
+  addFirstByte(names: readonly string[], interval: number, milliseconds: number): void {
+    this.#rowOf(names, interval)?.times.push(milliseconds);
+  }
+
+  result(): Pick<Usage, "rows" | "total"> {
+    const rows: UsageRow[] = [];
+    const sums = emptySums();
+    const allTimes: number[] = [];
+    const wholeHistogram: Histogram = new Map();
+    for (const row of this.#rows.values()) {
+      const names = row.names.map((name) => (name === "" ? null : name));
+      const firstByte = percentiles(row.times, row.histogram);
+      rows.push({ names, interval: row.interval, sums: row.sums, parts: row.parts, firstByte });
+      addSums(sums, row.sums);
+      for (const time of row.times) allTimes.push(time);
+      addHistogram(wholeHistogram, row.histogram);
+    }
+    const firstByte = percentiles(allTimes, wholeHistogram);
+    const total = { names: [], interval: 0, sums, parts: combinedParts(rows), firstByte };
+    return { rows: rows.sort(compareRows), total };
+  }
+
+  /** null: a record whose time is not the one in its id, and outside of the period. */
+  #rowOf(names: readonly string[], at: number): GrowingRow | null {
+    if (at >= this.#query.intervals.length) return null;
+    const interval = this.#query.rowPerInterval ? at : 0;
+    const key = JSON.stringify([interval, ...names]);
+    let row = this.#rows.get(key);
+    if (row === undefined) {
+      row = { names, interval, sums: emptySums(), parts: new Map(), histogram: new Map(), times: [] };
+      this.#rows.set(key, row);
+    }
+    return row;
+  }
+}
+
+/** The parts of several rows as if they were one row. */
+export function combinedParts(rows: Iterable<Pick<UsageRow, "parts">>): Map<number, Sums> {
+  const combined = new Map<number, Sums>();
+  for (const { parts } of rows) for (const [interval, sums] of parts) addPart(combined, interval, sums);
+  return combined;
+}
+
+function addPart(parts: Map<number, Sums>, interval: number, sums: Readonly<Sums>): void {
+  const part = parts.get(interval);
+  if (part === undefined) parts.set(interval, { ...sums });
+  else addSums(part, sums);
+}
+
+function addHistogram(to: Histogram, more: Histogram): void {
+  for (const [bucket, count] of more) addToBucket(to, bucket, count);
+}
+
+function compareRows(a: UsageRow, b: UsageRow): number {
+  return (
+    a.interval - b.interval ||
+    b.sums.cost_microdollars - a.sums.cost_microdollars ||
+    tokensOf(b.sums) - tokensOf(a.sums) ||
+    b.sums.requests - a.sums.requests ||
+    (JSON.stringify(a.names) < JSON.stringify(b.names) ? -1 : 1)
+  );
+}
+
+/** From single times if there are any, else from a histogram. */
+function percentiles(times: number[], histogram: Histogram): FirstByte {
+  if (times.length > 0) {
+    times.sort((a, b) => a - b);
+    const at = (share: number) => times[Math.ceil(times.length * share) - 1] ?? null;
+    return { p50: at(0.5), p95: at(0.95) };
+  }
+  const buckets = Uint16Array.from(histogram.keys()).sort();
+  let total = 0;
+  for (const count of histogram.values()) total += count;
+  const at = (share: number) => {
+    let missing = Math.ceil(total * share);
+    for (const bucket of buckets) {
+      missing -= histogram.get(bucket) ?? 0;
+      if (missing <= 0) return Math.round(millisecondsOf(bucket));
+    }
+    return null;
+  };
+  return { p50: at(0.5), p95: at(0.95) };
+}
+
+export function addSums(to: Sums, more: Readonly<Sums>): void {
+  for (const name of SUMS) to[name] += more[name];
+}
+
+/** All tokens; reasoning is part of the output. */
+export function tokensOf(sums: Readonly<Sums>): number {
+  return sums.input_tokens + sums.cache_read_tokens + sums.cache_write_tokens + sums.output_tokens;
+}
+
+/** How much of the input came out of a cache; null: there was no input. */
+export function cacheShare(sums: Readonly<Sums>): number | null {
+  const all = sums.input_tokens + sums.cache_read_tokens + sums.cache_write_tokens;
+  return all === 0 ? null : sums.cache_read_tokens / all;
+}
+
+/** Requests whose cost is not known, which is not the same as none. */
+export function unknownCost(sums: Readonly<Sums>): number {
+  return sums.unmetered + sums.unpriced;
+}
