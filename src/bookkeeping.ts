@@ -1,4 +1,5 @@
 import { uptime } from "node:os";
+import { join } from "node:path";
 import type { Beat } from "./beat.ts";
 import type { Clock } from "./clock.ts";
 import type { Config, Tool } from "./config/shape.ts";
@@ -9,6 +10,8 @@ import { systemCalendar } from "./limits/windows.ts";
 import type { Logger } from "./logger.ts";
 import { createLogEnd, type LogEnd } from "./mirror/log-end.ts";
 import { createMirror, type Mirror } from "./mirror/mirror.ts";
+import { MirrorDatabase } from "./mirror/store/database.ts";
+import type { MirrorUsage } from "./mirror/usage.ts";
 import type { WatchMeans as MirrorMeans } from "./mirror/watch.ts";
 import type { Places } from "./places.ts";
 import { BodyBudget } from "./proxy/body-budget.ts";
@@ -21,6 +24,7 @@ import { createStrangers, type Strangers } from "./usage/strangers.ts";
 /** What is used, what it cost, and what may still be. */
 export interface Books {
   readonly ledger: Ledger;
+  readonly mirrorDatabase: MirrorDatabase;
   readonly logEnd: LogEnd;
   readonly prices: Prices;
   readonly strangers: Strangers;
@@ -54,8 +58,13 @@ export function openBooks({ places, clock, beat, log, config, onSaved }: BooksMe
       onSaved();
     },
   });
+  const mirrorDatabase = new MirrorDatabase({
+    file: join(places.state, "mirror.db"),
+    index: join(places.state, "index.db"),
+    log,
+  });
   const logEnd = createLogEnd({
-    ...{ file: places.logEnd, clock, beat, log, ledger, sync },
+    ...{ file: places.logEnd, clock, beat, log, database: mirrorDatabase, usage: NO_JOURNAL, sync },
     bootedAt: clock.now() - uptime() * 1000,
   });
   const limiter = createLimiter({
@@ -65,24 +74,33 @@ export function openBooks({ places, clock, beat, log, config, onSaved }: BooksMe
   });
   const [prices, strangers, running] = [createPrices(), createStrangers(), createRunning()];
   const bodies = new BodyBudget();
-  return { ledger, logEnd, limiter, prices, strangers, running, bodies };
+  return { ledger, mirrorDatabase, logEnd, limiter, prices, strangers, running, bodies };
 }
+
+/** TO BE REPLACED when the journal is wired in: see MirrorUsage for what the composition root must pass instead. */
+const NO_JOURNAL: MirrorUsage = {
+  catchUp: () => Promise.reject(new Error("there is no journal yet")),
+  amend: () => false,
+  append: () => {},
+  last: () => null,
+};
 
 /** Our log beside the consoles' own: what they know better counts under the limits, too. */
 export function openMirror(
-  { ledger, logEnd, prices, limiter }: Books,
-  means: Omit<MirrorMeans, "ledger" | "logEnd" | "prices" | "onCorrected">,
+  { mirrorDatabase: database, logEnd, prices, limiter }: Books,
+  means: Omit<MirrorMeans, "database" | "usage" | "logEnd" | "prices" | "onCorrected">,
 ): Mirror {
   const onCorrected: MirrorMeans["onCorrected"] = (correction) =>
     limiter.correct(correction.tool, correction);
-  return createMirror({ ...means, ledger, logEnd, prices, onCorrected });
+  return createMirror({ ...means, database, usage: NO_JOURNAL, logEnd, prices, onCorrected });
 }
 
 /** Where the ledger does not close, its end is not sealed either: the next start then looks whether something is missing. */
-export async function closeBooks({ ledger, logEnd }: Books): Promise<void> {
+export async function closeBooks({ ledger, mirrorDatabase, logEnd }: Books): Promise<void> {
   const seal = logEnd.stop();
   await ledger.stop();
   await seal();
+  mirrorDatabase.close();
 }
 
 /** What the owner may do to a tool's running window and its requests under way. */
