@@ -274,6 +274,8 @@ function connect(index: string, patience: number): Connection {
     // Compared with half an index, every request of ours that is not in it yet would be foreign.
     if (answerOf(db, "SELECT value FROM usage.meta WHERE name = 'complete'") === undefined)
       throw new IndexFault("busy", "it is being rebuilt");
+    // A new mirror.db begins with these. Damage here must not be taken for damage there.
+    db.prepare("SELECT * FROM usage.held_keys").raw().all();
     return connection;
   } catch (error) {
     connection.close();
