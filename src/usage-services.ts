@@ -11,6 +11,7 @@ import type { Logger } from "./logger.ts";
 import { createLogEnd, type LogEnd } from "./mirror/log-end.ts";
 import { createMirror, type Mirror } from "./mirror/mirror.ts";
 import { MirrorDatabase } from "./mirror/store/database.ts";
+import type { MirrorUsage } from "./mirror/usage.ts";
 import type { WatchMeans as MirrorMeans } from "./mirror/watch.ts";
 import type { Places } from "./places.ts";
 import { BodyBudget } from "./proxy/body-budget.ts";
@@ -30,6 +31,7 @@ export interface UsageServices {
   readonly running: Running;
   readonly bodies: BodyBudget;
   readonly mirrorDatabase: MirrorDatabase;
+  readonly mirrorUsage: MirrorUsage;
   readonly logEnd: LogEnd;
 }
 
@@ -65,12 +67,15 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     },
   });
   const { journal } = usage;
+  const mirrorDatabase = new MirrorDatabase({ file: places.mirror, index: places.index, log });
+  const mirrorUsage = mirrorUsageOf(usage);
   const logEnd = createLogEnd({
     file: places.logEnd,
     clock,
     beat,
     log,
-    last: () => journal.last(),
+    database: mirrorDatabase,
+    usage: mirrorUsage,
     sync,
     bootedAt: clock.now() - uptime() * 1000,
   });
@@ -82,29 +87,39 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     strangers: createStrangers(),
     running: createRunning(),
     bodies: new BodyBudget(),
-    mirrorDatabase: new MirrorDatabase({ file: places.mirror, index: places.index, log }),
+    mirrorDatabase,
+    mirrorUsage,
     logEnd,
+  };
+}
+
+/** A comparison waits for the index this long. A rebuild may take longer: the next comparison tries again. */
+const MIRROR_CATCH_UP_MS = 60_000;
+
+function mirrorUsageOf(usage: UsageLog): MirrorUsage {
+  const { journal } = usage;
+  return {
+    async catchUp() {
+      const { current, waitingFor } = await usage.catchUp(MIRROR_CATCH_UP_MS);
+      if (!current) throw new Error(waitingFor ?? "the index is behind");
+    },
+    amend: (lines) => journal.append(...lines),
+    append: (line) => {
+      journal.append(line);
+    },
+    last: () => journal.last(),
   };
 }
 
 /** Our log beside the consoles' own: what a console knows better counts under the limits, too. */
 export function openMirror(
-  { usage, journal, logEnd, prices, limiter, mirrorDatabase }: UsageServices,
+  { mirrorUsage, logEnd, prices, limiter, mirrorDatabase }: UsageServices,
   deps: Omit<MirrorMeans, "database" | "usage" | "logEnd" | "prices" | "onCorrected">,
 ): Mirror {
   return createMirror({
     ...deps,
     database: mirrorDatabase,
-    usage: {
-      catchUp: async () => {
-        await usage.catchUp();
-      },
-      amend: (lines) => lines.every((line) => journal.append(line)),
-      append: (line) => {
-        journal.append(line);
-      },
-      last: () => journal.last(),
-    },
+    usage: mirrorUsage,
     logEnd,
     prices,
     onCorrected: (correction) => limiter.correct(correction.tool, correction),
@@ -114,9 +129,9 @@ export function openMirror(
 /** Where the journal does not close, its end is not stamped either: the next start then checks whether something is missing. */
 export async function closeUsageServices({ usage, logEnd, mirrorDatabase }: UsageServices): Promise<void> {
   const stamp = logEnd.stop();
-  mirrorDatabase.close();
   await usage.stop();
   await stamp();
+  mirrorDatabase.close();
 }
 
 /** What the owner may do to a tool's running window and its requests in flight. */

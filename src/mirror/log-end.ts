@@ -1,22 +1,27 @@
 import type Database from "libsql";
+import { background } from "../background.ts";
 import { type Beat, createBeat } from "../beat.ts";
 import type { Clock } from "../clock.ts";
 import { codeOf, writePrivate } from "../keys/pins.ts";
 import type { Logger } from "../logger.ts";
-import type { Ledger } from "../usage/ledger/ledger.ts";
-import { columnsOf, firstOf, numberIn } from "../usage/ledger/raw-row.ts";
 import { type LogStamp, readStamp, stampText } from "./log-stamp.ts";
+import type { MirrorDatabase } from "./store/database.ts";
 import type { Gap } from "./store/facts.ts";
+import { numberIn } from "./store/raw-row.ts";
 import { addUnwatched, keptFrom, readUnwatched } from "./store/unwatched.ts";
+import type { LastRecord, MirrorUsage } from "./usage.ts";
 
 /**
  * Notices that the usage log lost its end: an older copy was put back, or a power cut took what was not on the disk yet.
  * Requests of ours from that time are in the console's log only, and must not be taken for somebody else's.
  */
 export interface LogEnd {
-  /** Times, by our clock, in which something of ours may not have been recorded. Looks first whether there are new ones. */
-  unwatched(db: Database.Database): readonly Gap[];
-  /** Looks for the last time. What it answers is to be called once the log is closed. */
+  /**
+   * Times, by our clock, in which something of ours may not have been recorded. Checks first whether there are new ones, so
+   * the index must have caught up. `newest`: the newest record from before it did, see catchUp.
+   */
+  unwatched(db: Database.Database, newest: LastRecord | null): readonly Gap[];
+  /** Looks for the last time. What it returns is to be called once the journal is closed. */
   stop(): () => Promise<void>;
 }
 
@@ -27,7 +32,8 @@ export interface LogEndMeans {
   /** Default one of its own. */
   readonly beat?: Beat;
   readonly log: Logger;
-  readonly ledger: Pick<Ledger, "ask">;
+  readonly database: Pick<MirrorDatabase, "ask">;
+  readonly usage: Pick<MirrorUsage, "catchUp" | "last">;
   readonly sync: "normal" | "full";
   /** When the machine was started, wall time. */
   readonly bootedAt: number;
@@ -39,7 +45,7 @@ const WRITE_MS = 30_000;
 /** The system itself writes within half a minute what it was given; a slow disk may need longer. */
 const UNWRITTEN_MS = 10 * MINUTE_MS;
 
-/** Reads the stamp and looks at once, so that nothing new is in the log by then. */
+/** Reads the stamp at once, and checks it in the background. */
 export function createLogEnd(means: LogEndMeans): LogEnd {
   return new StampedLogEnd(means);
 }
@@ -47,79 +53,125 @@ export function createLogEnd(means: LogEndMeans): LogEnd {
 class StampedLogEnd implements LogEnd {
   readonly #means: LogEndMeans;
   readonly #endLooks: () => void;
-  #known: LogStamp | null;
-  /** What is known is from an earlier run. */
-  #first = true;
-  #unsaved = false;
-  #savedAt = Number.NEGATIVE_INFINITY;
+  /** Of an earlier run, until it is compared with the index. Its file is not overwritten before that. */
+  #earlier: LogStamp | null;
+  #stamp: LogStamp;
+  /** The record whose loss was noted already. */
+  #lost: string | null = null;
+  #checking: Promise<void> | null = null;
+  #unsaved = true;
+  #triedAt = Number.NEGATIVE_INFINITY;
   #saving: Promise<void> = Promise.resolve();
   #failed = false;
 
   constructor(means: LogEndMeans) {
     this.#means = means;
-    this.#known = readStamp(means.file);
-    this.#look();
+    this.#earlier = readStamp(means.file);
+    this.#stamp = this.#stampOf(means.usage.last());
+    this.#tryWhenDue();
     const { beat = createBeat() } = means;
     this.#endLooks = beat.every(LOOK_BEATS, () => this.#look());
   }
 
-  unwatched(db: Database.Database): readonly Gap[] {
-    this.#lookAt(db);
+  unwatched(db: Database.Database, newest: LastRecord | null): readonly Gap[] {
+    this.#check(db, newest);
+    this.#look();
     return readUnwatched(db);
   }
 
   stop(): () => Promise<void> {
     this.#endLooks();
-    const looked = this.#look();
+    this.#look();
     return async () => {
-      // What was not looked at may have an end that nobody knows.
-      if (looked && this.#known !== null) this.#save({ ...this.#known, clean: true });
+      await this.#checking;
+      if (this.#earlier === null) this.#save({ ...this.#stamp, clean: true });
       await this.#saving;
     };
   }
 
-  #look(): boolean {
-    return this.#means.ledger.ask((db) => this.#lookAt(db)) ?? false;
+  #look(): void {
+    const last = this.#means.usage.last();
+    if ((last?.id ?? null) !== this.#stamp.record) {
+      this.#stamp = this.#stampOf(last);
+      this.#unsaved = true;
+    }
+    this.#tryWhenDue();
   }
 
-  #lookAt(db: Database.Database): true {
-    const { clock, log, sync } = this.#means;
-    const now = clock.now();
-    for (const gap of this.#newGaps(db, now)) {
+  #stampOf(last: LastRecord | null): LogStamp {
+    const { clock, sync } = this.#means;
+    return {
+      record: last?.id ?? null,
+      started_at: last?.started_at ?? 0,
+      at: clock.now(),
+      clean: false,
+      synced: sync === "full",
+    };
+  }
+
+  #check(db: Database.Database, newest: LastRecord | null): void {
+    const lost = this.#newGap(db, newest);
+    const gaps = lost === null ? this.#earlierGaps(db) : [...this.#earlierGaps(db), lost];
+    for (const gap of gaps) {
       addUnwatched(db, gap);
       const fields = { from: new Date(gap.from).toISOString(), to: new Date(gap.to).toISOString() };
-      log.warn(
+      this.#means.log.warn(
         fields,
         "the usage log lost its end: requests of that time cannot be compared with the console's",
       );
     }
-    const end = endOf(db);
-    const before = this.#known;
-    if (this.#first || before?.newest !== end.newest || before.record !== end.record) {
-      this.#known = { ...end, at: now, clean: false, synced: sync === "full" };
-      this.#unsaved = true;
+    this.#earlier = null;
+    // Until there is a newer record, the journal goes on naming this one.
+    if (lost !== null && newest !== null) this.#lost = newest.id;
+  }
+
+  #earlierGaps(db: Database.Database): Gap[] {
+    const earlier = this.#earlier;
+    if (earlier === null) return [];
+    const { clock, bootedAt } = this.#means;
+    // Records later than the last that was seen may be lost with it, but none is much later.
+    const lost = lostEnd(db, earlier, Math.min(clock.now(), earlier.at + MINUTE_MS));
+    const cut = powerCut(earlier, bootedAt);
+    return [lost, cut === null ? null : watchedPart(db, cut)].filter((gap) => gap !== null);
+  }
+
+  /** The journal was replaced while this process runs. */
+  #newGap(db: Database.Database, newest: LastRecord | null): Gap | null {
+    if (newest === null || newest.id === this.#lost) return null;
+    const known = { record: newest.id, started_at: newest.started_at, at: newest.started_at };
+    return lostEnd(db, known, this.#means.clock.now());
+  }
+
+  #tryWhenDue(): void {
+    const { clock, log } = this.#means;
+    const isDue = clock.elapsed() - this.#triedAt >= WRITE_MS;
+    if (!isDue) return;
+    if (this.#earlier !== null) {
+      this.#triedAt = clock.elapsed();
+      this.#checking ??= this.#checkEarlier().finally(() => {
+        this.#checking = null;
+      });
+      background(this.#checking, log, "checking the end of the usage log");
+    } else if (this.#unsaved) {
+      this.#triedAt = clock.elapsed();
+      this.#unsaved = false;
+      this.#save(this.#stamp);
     }
-    this.#first = false;
-    this.#saveWhenDue();
-    return true;
   }
 
-  #newGaps(db: Database.Database, now: number): Gap[] {
-    const known = this.#known;
-    if (known === null) return [];
-    // Later ones than the last that was seen may be lost with it: none of an earlier run is much later.
-    const until = this.#first ? Math.min(now, known.at + MINUTE_MS) : now;
-    const cut = this.#first ? powerCut(known, this.#means.bootedAt) : null;
-    const gaps = [lostEnd(db, known, until), cut === null ? null : watchedPart(db, cut)];
-    return gaps.filter((gap) => gap !== null);
-  }
-
-  #saveWhenDue(): void {
-    const { clock } = this.#means;
-    if (!this.#unsaved || this.#known === null || clock.elapsed() - this.#savedAt < WRITE_MS) return;
-    this.#savedAt = clock.elapsed();
-    this.#unsaved = false;
-    this.#save(this.#known);
+  /** Also where no console is ever read: the stamp of this run takes the place of the earlier one. */
+  async #checkEarlier(): Promise<void> {
+    const { database, usage } = this.#means;
+    const newest = usage.last();
+    try {
+      await usage.catchUp();
+    } catch {
+      // Tried again when it is due.
+      return;
+    }
+    database.ask((db) => this.#check(db, newest));
+    if (this.#earlier === null) this.#triedAt = Number.NEGATIVE_INFINITY;
+    this.#tryWhenDue();
   }
 
   #save(stamp: LogStamp): void {
@@ -140,10 +192,14 @@ class StampedLogEnd implements LogEnd {
 }
 
 /** null: what was last in the log is still there, or was pruned. */
-function lostEnd(db: Database.Database, known: LogStamp, until: number): Gap | null {
+function lostEnd(
+  db: Database.Database,
+  known: Pick<LogStamp, "record" | "started_at" | "at">,
+  until: number,
+): Gap | null {
   if (known.record === null || known.started_at < keptFrom(db)) return null;
-  const there = db.prepare("SELECT id FROM log.records WHERE seq = ?").raw().get(known.newest);
-  if (firstOf(there) === known.record) return null;
+  const there = db.prepare("SELECT 1 FROM usage.records WHERE id = ?").raw().get(known.record);
+  if (there !== undefined) return null;
   // A log that was begun later, after a damage or a deletion, holds every key only since then.
   const held = heldSince(db);
   if (held === null || held >= known.at) return null;
@@ -163,30 +219,19 @@ function watchedPart(db: Database.Database, { from, to }: Gap): Gap | null {
 }
 
 function heldSince(db: Database.Database): number | null {
-  return numberIn(db.prepare("SELECT min(since) FROM log.held_keys").raw().get());
+  return numberIn(db.prepare("SELECT min(since) FROM mirror.held_keys").raw().get());
 }
 
 /**
- * When the last one began that is still there. Not one that runs, nor one that was cut off: put into the copy by the process
- * that runs it, or out of what an earlier one noted beside the log, it says nothing about those before it.
+ * When the last one began that is still there. Not one that runs, nor one that was cut off: the process that runs it may have
+ * appended it to the older copy, so it says nothing about those before it.
  */
 function lastBefore(db: Database.Database, time: number): number {
   const last = db
     .prepare(
-      // By seq, from its end: with the + no index draws SQLite into sorting the whole log.
-      "SELECT started_at FROM log.records WHERE +started_at <= ? AND +end <> 'interrupted' ORDER BY seq DESC LIMIT 1",
+      // By id, from the end: with the + no index draws SQLite into sorting the whole log.
+      "SELECT started_at FROM usage.records WHERE +started_at <= ? AND +end <> 'interrupted' ORDER BY id DESC LIMIT 1",
     )
     .raw();
   return numberIn(last.get(time)) ?? 0;
-}
-
-function endOf(db: Database.Database): Pick<LogStamp, "newest" | "record" | "started_at"> {
-  const [newest, record, startedAt] = columnsOf(
-    db.prepare("SELECT seq, id, started_at FROM log.records ORDER BY seq DESC LIMIT 1").raw().get(),
-  );
-  return {
-    newest: Number(newest ?? 0),
-    record: typeof record === "string" ? record : null,
-    started_at: Number(startedAt ?? 0),
-  };
 }

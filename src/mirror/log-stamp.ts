@@ -3,9 +3,7 @@ import { asObject, flagAt, textAt, wholeAt } from "./consoles/json.ts";
 
 /** Where the usage log ended when somebody last looked. It lies beside the log, so that it outlives the log's own end. */
 export interface LogStamp {
-  /** The highest seq, and the id of the record there: in another log, or an older copy of this one, another record is. */
-  readonly newest: number;
-  /** null: there was no record. */
+  /** The id of the newest record; null: there was none. */
   readonly record: string | null;
   readonly started_at: number;
   /** When it was seen, wall time. */
@@ -41,12 +39,10 @@ export function stampText(stamp: LogStamp): string {
 function stampIn(text: string): LogStamp | null {
   const whole = asObject(JSON.parse(text));
   if (whole === null) return null;
-  const [newest, started_at, at] = [
-    wholeAt(whole, "newest"),
-    wholeAt(whole, "started_at"),
-    wholeAt(whole, "at"),
-  ];
-  const [clean, synced] = [flagAt(whole, "clean"), flagAt(whole, "synced")];
-  if (newest === null || started_at === null || at === null || clean === null || synced === null) return null;
-  return { newest, record: textAt(whole, "record"), started_at, at, clean, synced };
+  const started_at = wholeAt(whole, "started_at");
+  const at = wholeAt(whole, "at");
+  const clean = flagAt(whole, "clean");
+  const synced = flagAt(whole, "synced");
+  if (started_at === null || at === null || clean === null || synced === null) return null;
+  return { record: textAt(whole, "record"), started_at, at, clean, synced };
 }

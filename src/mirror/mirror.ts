@@ -1,6 +1,8 @@
 import type Database from "libsql";
+import { background } from "../background.ts";
 import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import type { KeyHeldLine } from "../usage/journal/lines.ts";
 import { consoleSecrets } from "./console-secrets.ts";
 import { heldNow, holdersOf } from "./held-here.ts";
 import { readAlarms } from "./report/alarms.ts";
@@ -30,7 +32,7 @@ export interface Mirror {
   /** Begins to read the console now. null: there is no such gateway, or it has no console. */
   sync(gateway: string): ConsoleStatus | null;
   diff(): ComparedRow[];
-  /** The same in steps, for whoever has a connection of their own to the log. */
+  /** The same in steps, for whoever has a connection of their own (see openMirrorForReading). */
   diffSteps(db: Database.Database): Generator<undefined, ComparedRow[]>;
   compared(what: string): ComparedRow[];
   /** What comparing came to, day by day; likewise. */
@@ -71,6 +73,8 @@ class ConsoleMirror implements Mirror {
   readonly #stop = new AbortController();
   readonly #watches = new Map<string, Entry>();
   readonly #signIn: SignIn;
+  /** Gateways that are to be forgotten as soon as the database can be written. */
+  readonly #forgotten = new Set<string>();
 
   constructor(means: WatchMeans) {
     this.#means = means;
@@ -79,7 +83,7 @@ class ConsoleMirror implements Mirror {
   }
 
   change(to: Snapshot): void {
-    this.#hold(to);
+    if (!this.#hold(to)) background(this.#holdLater(), this.#means.log, "recording which keys are held");
     const watched = Object.values(to.config.gateways).filter(hasConsole);
     for (const [name, { watch }] of this.#watches) {
       if (watched.some((gateway) => gateway.name === name)) continue;
@@ -102,10 +106,34 @@ class ConsoleMirror implements Mirror {
     void watch.sync();
   }
 
-  /** From when on a key is held here is what tells a leak from history. */
-  #hold(to: Snapshot): void {
-    const { ledger, clock } = this.#means;
-    ledger.ask((db) => holdKeys(db, heldNow(to), clock.now()));
+  /** From when on a key is held here is what tells a leak from history. false: it could not be written now. */
+  #hold(to: Snapshot): boolean {
+    return this.#write((db) => holdKeys(db, heldNow(to), this.#means.clock.now()));
+  }
+
+  /** At a start there may be no complete index yet. */
+  async #holdLater(): Promise<void> {
+    try {
+      await this.#means.usage.catchUp();
+    } catch {
+      // The next walk tries again, and so does whoever asks for the status.
+      return;
+    }
+    this.#hold(this.#means.snapshot());
+  }
+
+  /** Writes what changes about held keys, to the journal too, after what is to be forgotten. */
+  #write(hold: (db: Database.Database) => KeyHeldLine[]): boolean {
+    const { database, usage, clock } = this.#means;
+    const changed = database.ask((db) => {
+      const names = [...this.#forgotten];
+      const forgotten = names.flatMap((gateway) => forgetConsole(db, gateway, clock.now(), false));
+      return [...forgotten, ...hold(db)];
+    });
+    if (changed === null) return false;
+    this.#forgotten.clear();
+    for (const line of changed) usage.append(line);
+    return true;
   }
 
   status(): ConsoleStatus[] {
@@ -127,7 +155,7 @@ class ConsoleMirror implements Mirror {
   /** An alarm does not end because its console is taken out of config.yaml. */
   #forsaken(): ConsoleStatus[] {
     const loud = { skew: 0, quiet: () => false };
-    const found = this.#means.ledger.ask((db) =>
+    const found = this.#means.database.ask((db) =>
       gatewaysIn(db)
         .filter((name) => !this.#watches.has(name))
         .map((name) => ({ name, alarms: readAlarms(db, name, loud) })),
@@ -162,9 +190,9 @@ class ConsoleMirror implements Mirror {
   }
 
   diff(): ComparedRow[] {
-    const { ledger } = this.#means;
+    const { database } = this.#means;
     return this.#all().flatMap(
-      (watch) => ledger.ask((db) => readDiff(db, watch.gateway.name, diffMeans(watch))) ?? [],
+      (watch) => database.ask((db) => readDiff(db, watch.gateway.name, diffMeans(watch))) ?? [],
     );
   }
 
@@ -177,7 +205,7 @@ class ConsoleMirror implements Mirror {
 
   compared(what: string): ComparedRow[] {
     const skewOf = (gateway: string) => this.#watches.get(gateway)?.watch.skew ?? 0;
-    return this.#means.ledger.ask((db) => readCompared(db, what, skewOf)) ?? [];
+    return this.#means.database.ask((db) => readCompared(db, what, skewOf)) ?? [];
   }
 
   *days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]> {
@@ -201,24 +229,27 @@ class ConsoleMirror implements Mirror {
   }
 
   acknowledge({ gateway, key, last_at, count: seen }: Heard, peer: string): number | null {
-    const { ledger, clock, log } = this.#means;
+    const { database, usage, clock, log } = this.#means;
     // Told by our clock, kept by the console's.
     const skew = gateway === null ? 0 : (this.#watches.get(gateway)?.watch.skew ?? 0);
     const until = last_at === null ? null : last_at + skew;
     const shown = { gateway, key, until, count: seen };
-    const count = ledger.ask((db) => acknowledge(db, shown, clock.now()));
-    if (count !== null && count > 0)
-      log.warn({ gateway, fingerprint: key, count, peer }, "the alarm was acknowledged");
+    const lines = database.ask((db) => acknowledge(db, shown, clock.now()));
+    if (lines === null) return null;
+    for (const line of lines) usage.append(line);
+    const count = lines.length;
+    if (count > 0) log.warn({ gateway, fingerprint: key, count, peer }, "the alarm was acknowledged");
     return count;
   }
 
   forget(gateway: string): void {
-    this.#means.ledger.ask((db) => forgetConsole(db, gateway, this.#means.clock.now(), false));
+    this.#forgotten.add(gateway);
+    this.#write(() => []);
   }
 
   compareAgain(): void {
     for (const watch of this.#all()) {
-      this.#means.ledger.ask((db) => judgeAgain(db, watch.gateway.name, 0));
+      this.#means.database.ask((db) => judgeAgain(db, watch.gateway.name, 0));
       void watch.compareAgain();
     }
   }

@@ -1,6 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
 import type { Logger } from "../logger.ts";
-import type { Ledger } from "../usage/ledger/ledger.ts";
 import { microdollars, type Prices } from "../usage/prices.ts";
 import { tellAlarms } from "./alarm.ts";
 import type { ConsoleKey } from "./consoles/console.ts";
@@ -11,10 +10,12 @@ import { readAlarms } from "./report/alarms.ts";
 import { NOTHING_STORED, readMirror } from "./report/mirror.ts";
 import type { Alarm, ConsoleStatus, MirrorReport } from "./report/shape.ts";
 import { blindInWords, stateInWords, UNREADABLE } from "./report/state-words.ts";
+import type { MirrorDatabase } from "./store/database.ts";
 import { readSynced, readTold, writeSynced, writeTold } from "./store/facts.ts";
 import { heldTimes } from "./store/held.ts";
 import { linkKeys } from "./store/keys.ts";
 import { clearMark } from "./store/rows.ts";
+import { readUnwatched } from "./store/unwatched.ts";
 import type { Correction } from "./store/verdicts.ts";
 import { claimFor, firstDay } from "./sync/beginning.ts";
 import { type Comparing, createComparing } from "./sync/comparing.ts";
@@ -22,12 +23,15 @@ import { type ConnectMeans, connect, type Watched } from "./sync/connect.ts";
 import { blindness } from "./sync/sight.ts";
 import { createSkew, type Skew } from "./sync/skew.ts";
 import { type ConsoleFacts, Syncer, sameConsole } from "./sync/syncer.ts";
+import { catchUp, type MirrorUsage } from "./usage.ts";
 
 export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "pause" | "signal"> {
   readonly log: Logger;
-  readonly ledger: Ledger;
+  readonly database: Pick<MirrorDatabase, "ask">;
+  readonly usage: MirrorUsage;
   readonly prices: Prices;
   readonly logEnd: Pick<LogEnd, "unwatched">;
+  /** A record takes more, or less, from its tool's limits. Called once for each amendment, when it is in the journal. */
   readonly onCorrected: (correction: Correction) => void;
 }
 
@@ -50,11 +54,13 @@ export class GatewayWatch {
     this.#means = means;
     this.#gateway = gateway;
     this.#kind = gateway.console.kind;
-    this.#lastSync = means.ledger.ask((db) => readSynced(db, gateway.name));
-    const { clock, log, ledger } = means;
-    const shared = { gateway: gateway.name, clock, log, ledger };
+    this.#lastSync = means.database.ask((db) => readSynced(db, gateway.name));
+    const { clock, log, database, usage, logEnd } = means;
+    const shared = { gateway: gateway.name, clock, log, database };
     this.#comparing = createComparing({
       ...shared,
+      usage,
+      logEnd,
       skew: () => this.skew,
       priceOf: (record, tokens) => {
         const { prices } = means.snapshot().config;
@@ -63,7 +69,6 @@ export class GatewayWatch {
         if (price === null) return null;
         return { list: microdollars(price), cost: microdollars(price, record.multiplier) };
       },
-      unwatched: (db) => means.logEnd.unwatched(db),
       onCorrected: means.onCorrected,
       onJudged: () => this.#judged(),
     });
@@ -76,7 +81,7 @@ export class GatewayWatch {
       },
       onKeys: (keys) => this.#link(keys),
       onRows: async (adapter) => {
-        ledger.ask((db) => writeSynced(db, gateway.name, clock.now()));
+        database.ask((db) => writeSynced(db, gateway.name, clock.now()));
         await this.#comparing.compare(adapter);
       },
       onFailed: () => this.#tell(),
@@ -145,15 +150,17 @@ export class GatewayWatch {
   }
 
   report(): MirrorReport {
-    const { ledger, clock } = this.#means;
+    const { database, clock } = this.#means;
     const { name } = this.#gateway;
     const elsewhere = this.#holders().flatMap(({ tool, key }) =>
       key !== null && this.isQuiet(key.fingerprint) ? [{ tool, key: key.fingerprint }] : [],
     );
-    const stored = ledger.ask((db) => readMirror(db, name, { now: clock.now(), skew: this.skew, elsewhere }));
+    const stored = database.ask((db) =>
+      readMirror(db, name, { now: clock.now(), skew: this.skew, elsewhere }),
+    );
     const status = stored === null ? { ...this.status(), ...UNREADABLE } : this.status();
     const account = this.facts?.account ?? null;
-    const lost = ledger.ask((db) => this.#means.logEnd.unwatched(db)) ?? [];
+    const lost = database.ask(readUnwatched) ?? [];
     const blind = blindInWords(status, this.#syncer.adapter, this.#givenUp(), lost);
     return { ...status, ...(stored ?? NOTHING_STORED), account, blind };
   }
@@ -165,6 +172,8 @@ export class GatewayWatch {
   }
 
   async #connect() {
+    // At a start the index may be incomplete for a while.
+    await catchUp(this.#means.usage);
     claimFor(this.#gateway, this.#means);
     const signal = this.#stop.signal;
     const adapter = await connect(this.#gateway, {
@@ -181,7 +190,7 @@ export class GatewayWatch {
 
   #link(keys: readonly ConsoleKey[]): void {
     const { name } = this.#gateway;
-    this.#means.ledger.ask((db) => {
+    this.#means.database.ask((db) => {
       const newly = linkKeys(db, name, linksOf(keys, this.#holders()));
       // Their rows were passed over as somebody else's: they are read once more.
       if (newly.length > 0) clearMark(db, name);
@@ -189,27 +198,27 @@ export class GatewayWatch {
   }
 
   #judged(): void {
-    const { ledger, clock } = this.#means;
-    this.#blind = ledger.ask((db) => blindness(db, this.#gateway.name, clock.now()));
+    const { database, clock } = this.#means;
+    this.#blind = database.ask((db) => blindness(db, this.#gateway.name, clock.now()));
     this.#tell();
   }
 
   #tell(): void {
-    const { clock, log, ledger } = this.#means;
+    const { clock, log, database } = this.#means;
     const { name } = this.#gateway;
     tellAlarms(this.#alarms(), {
       gateway: name,
       clock,
       log,
-      readTold: () => ledger.ask((db) => readTold(db, name)),
-      writeTold: (told) => void ledger.ask((db) => writeTold(db, name, told)),
+      readTold: () => database.ask((db) => readTold(db, name)),
+      writeTold: (told) => void database.ask((db) => writeTold(db, name, told)),
     });
   }
 
   #alarms(): Alarm[] {
     const { name } = this.#gateway;
     const means = { skew: this.skew, quiet: (key: string) => this.isQuiet(key) };
-    return this.#means.ledger.ask((db) => readAlarms(db, name, means)) ?? [];
+    return this.#means.database.ask((db) => readAlarms(db, name, means)) ?? [];
   }
 
   /** Two keys can end alike: only where all that do are used elsewhere on purpose nobody needs to be told. */
@@ -220,7 +229,7 @@ export class GatewayWatch {
 
   /** Keys that a tool had which is gone: what they do is nobody's business here, and must be said. */
   #givenUp(): string[] {
-    const held = this.#means.ledger.ask((db) => heldTimes(db, this.#gateway.name)) ?? new Map();
+    const held = this.#means.database.ask((db) => heldTimes(db, this.#gateway.name)) ?? new Map();
     return [...held].flatMap(([key, { until, replaced }]) => (until !== null && !replaced ? [key] : []));
   }
 

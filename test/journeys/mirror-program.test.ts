@@ -1,7 +1,7 @@
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
 import type { MirrorReport } from "../../src/mirror/report/shape.ts";
-import { openForReading } from "../../src/usage/ledger/connect.ts";
+import { openMirrorForReading } from "../../src/mirror/store/database.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
@@ -97,10 +97,12 @@ async function startHome(t: Test, console: ConsoleDouble, callers?: Callers) {
 }
 
 function contentOf(file: string): unknown[] {
-  const opened = openForReading(file);
-  if (!opened.ok) throw new Error(opened.words);
-  const { db, close } = opened.connection;
-  const rows = db.prepare("SELECT * FROM log.console_rows ORDER BY identity").raw().all();
+  const state = dirname(file);
+  const { db, close } = openMirrorForReading({
+    file: join(state, "mirror.db"),
+    index: join(state, "index.db"),
+  });
+  const rows = db.prepare("SELECT * FROM mirror.console_rows ORDER BY identity").raw().all();
   close();
   return rows;
 }

@@ -1,60 +1,68 @@
+import { join } from "node:path";
 import t, { type Test } from "tap";
-import { coverFrom, handsOutIds, judgeAgain } from "../../src/mirror/store/facts.ts";
+import { coverFrom, handsOutIds, judgeAgain, writeSynced } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
-import { openForWriting } from "../../src/usage/ledger/connect.ts";
-import { readSpent } from "../../src/usage/ledger/spent.ts";
+import { openIndex } from "../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
+import { writeJournal } from "../doubles/journal.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
 import { random } from "../doubles/random.ts";
 import { record } from "../doubles/records.ts";
-import { faultsIn, recordsIn } from "../doubles/usage-file.ts";
 import {
   AT,
   all,
   content,
+  dbOf,
   HOUR,
   judgeAll,
   judgeOnce,
   MINUTE,
   mirrorFile,
+  openMirror,
   page,
+  recordsIn,
   row,
   unmetered,
   verdicts,
 } from "./mirror-file.ts";
 
-const found = (file: string, number: number): UsageRecord => {
+const found = (db: Parameters<typeof all>[0], number: number): UsageRecord => {
   const { id } = record(number);
-  const one = recordsIn(file).find((each) => each.id === id);
+  const one = recordsIn(db).find((each) => each.id === id);
   if (one === undefined) throw new Error(`there is no record ${number}`);
   return one;
 };
 const recordVerdicts = (db: Parameters<typeof all>[0]) =>
-  all(db, "SELECT record, verdict, how, row FROM log.verdicts ORDER BY record");
+  all(db, "SELECT record, verdict, how, row FROM mirror.verdicts ORDER BY record");
 
-t.test("a record takes the console's money, and both sides stay the sums of their records", async (t) => {
-  const { db, file } = mirrorFile(t, [record(1, { counted_microdollars: 8130 })]);
+t.test("a record takes the console's money, and so do the limits of its tool", async (t) => {
+  const mirror = mirrorFile(t, [record(1, { counted_microdollars: 8130 })]);
+  const { db } = mirror;
   page(db, [row(1)]);
-  const { corrections } = judgeAll(db);
+  const { amendments, corrections } = judgeAll(mirror);
   t.same(verdicts(db), [["row-1", "matched", "id", 0, "…a1b2"]]);
   t.same(recordVerdicts(db), [[record(1).id, "matched", "id", "row-1"]]);
-  t.match(found(file, 1), { billed_microdollars: 9000, cost_microdollars: 8130, tokens_from: "reported" });
+  t.match(found(db, 1), { billed_microdollars: 9000, cost_microdollars: 8130, tokens_from: "reported" });
   t.same(corrections, [{ tool: "codex", at: AT, tokens: 0, spend: 870 }]);
-  const span = { from: 0, to: AT * 2 };
-  const spans = { second: span, minute: span, hour: span, day: span, month: span };
-  t.equal(readSpent(db, "codex", spans).ever, 9000, "the quota counts what was billed");
-  t.same(faultsIn(file), []);
+  t.match(amendments, [
+    {
+      kind: "amend",
+      id: record(1).id,
+      limits: { tool: "codex", admitted_at: AT, before: { spend: 8130 }, after: { spend: 9000 } },
+    },
+  ]);
 });
 
 t.test(
   "a record without tokens takes the console's, and gives them back when its row goes away",
   async (t) => {
-    const { db, file } = mirrorFile(t, [unmetered(1)]);
-    const [before] = recordsIn(file);
+    const mirror = mirrorFile(t, [unmetered(1)]);
+    const { db } = mirror;
+    const [before] = recordsIn(db);
     page(db, [row(1)]);
-    const taken = judgeAll(db);
-    t.match(found(file, 1), {
+    const taken = judgeAll(mirror);
+    t.match(found(db, 1), {
       input_tokens: 1200,
       cache_read_tokens: 800,
       cache_write_tokens: 0,
@@ -66,93 +74,99 @@ t.test(
       counted_tokens: 2342,
     });
     t.same(taken.corrections, [{ tool: "codex", at: AT, tokens: 2342 - 5000, spend: 9000 - 70_000 }]);
-    t.same(faultsIn(file), []);
     const after = content(db);
     judgeAgain(db, "main", 0);
-    judgeAll(db);
+    const again = judgeAll(mirror);
     t.same(content(db), after, "judging again takes nothing twice");
+    t.same(again.amendments, []);
 
     page(db, [row(1, { request_id: "another", model: "another", created_at: AT - HOUR })]);
-    const given = judgeAll(db);
-    t.same(recordsIn(file), [before], "its own numbers are back");
+    const given = judgeAll(mirror);
+    t.same(recordsIn(db), [before], "its own numbers are back");
     t.same(given.corrections, [{ tool: "codex", at: AT, tokens: 5000 - 2342, spend: 70_000 - 9000 }]);
     t.same(recordVerdicts(db), [[record(1).id, "missing", null, null]]);
-    t.same(faultsIn(file), []);
   },
 );
 
 t.test("an error row gives a record no tokens", async (t) => {
   const failed = unmetered(1, { status: 500, counted_tokens: 0, counted_microdollars: 0 });
-  const { db, file } = mirrorFile(t, [failed]);
+  const mirror = mirrorFile(t, [failed]);
+  const { db } = mirror;
   const none = { input_tokens: 0, cache_read_tokens: 0, output_tokens: 0, billed_microdollars: 0 };
   page(db, [row(1, { kind: "error", ...none })]);
-  judgeAll(db);
-  t.match(found(file, 1), { tokens_from: "none", input_tokens: null, billed_microdollars: 0 });
+  judgeAll(mirror);
+  t.match(found(db, 1), { tokens_from: "none", input_tokens: null, billed_microdollars: 0 });
 });
 
-t.test("a record whose own numbers were lost with a damaged log has none of its own", async (t) => {
-  const { db, file } = mirrorFile(t, [record(1, { tokens_from: "console", output_tokens: 999 })]);
+t.test("a record whose own numbers were lost with mirror.db has none of its own", async (t) => {
+  const mirror = mirrorFile(t, [record(1, { tokens_from: "console", output_tokens: 999 })]);
+  const { db } = mirror;
   page(db, [row(1)]);
-  judgeAll(db);
+  judgeAll(mirror);
   t.same(verdicts(db), [["row-1", "matched", "id", 0, "…a1b2"]], "it differs from nothing");
-  t.match(found(file, 1), { tokens_from: "console", output_tokens: 342 });
+  t.match(found(db, 1), { tokens_from: "console", output_tokens: 342 });
 });
 
 t.test("what one of them learns later changes the verdict", async (t) => {
-  const { db } = mirrorFile(t, [record(1)]);
+  const mirror = mirrorFile(t, [record(1)]);
+  const { db } = mirror;
   page(db, [row(1), row(2, { created_at: AT + 58 * MINUTE })]);
-  const young = judgeAll(db, { now: AT + 58 * MINUTE + 10_000 });
+  const young = judgeAll(mirror, { now: AT + 58 * MINUTE + 10_000 });
   t.same(verdicts(db)[1]?.slice(0, 2), ["row-2", "pending"]);
   t.equal(young.again, AT + 58 * MINUTE + 30_001);
-  const due = judgeAll(db, { now: AT + 58 * MINUTE + 30_001 });
+  const due = judgeAll(mirror, { now: AT + 58 * MINUTE + 30_001 });
   t.same(verdicts(db)[1], ["row-2", "foreign", null, 1, "…a1b2"]);
   t.equal(due.again, null);
 });
 
 t.test("a request is missing only where the console was read", async (t) => {
   const at = (number: number, started_at: number) => record(number, { started_at, ended_at: started_at + 1 });
-  const { db } = mirrorFile(t, [at(1, AT - 10 * HOUR), at(2, AT - 5 * HOUR), at(3, AT - HOUR), at(4, AT)]);
+  const mirror = mirrorFile(t, [at(1, AT - 10 * HOUR), at(2, AT - 5 * HOUR), at(3, AT - HOUR), at(4, AT)]);
+  const { db } = mirror;
   coverFrom(db, "main", AT - 8 * HOUR);
   writePage(db, "main", { rows: [], mark: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
-  judgeAll(db, { synced: AT + 5 * MINUTE });
-  const said = () => all(db, "SELECT started_at, verdict FROM log.verdicts ORDER BY started_at");
+  judgeAll(mirror, { synced: AT + 5 * MINUTE });
+  const said = () => all(db, "SELECT started_at, verdict FROM mirror.verdicts ORDER BY started_at");
   t.same(said(), [
     [AT - HOUR, "missing"],
     [AT, "pending"],
   ]);
-  judgeAll(db, { synced: AT + 11 * MINUTE });
+  judgeAll(mirror, { synced: AT + 11 * MINUTE });
   t.same(said()[1], [AT, "missing"]);
 });
 
 t.test("a request that runs for hours is judged where it ended", async (t) => {
   const long = record(1, { started_at: AT, ended_at: AT + 7 * HOUR });
   const running = record(2, { started_at: AT, end: null, ended_at: null, gateway_ids: {} });
-  const { db } = mirrorFile(t, [long, running]);
+  const mirror = mirrorFile(t, [long, running]);
+  const { db } = mirror;
   page(db, [row(1, { created_at: AT + 7 * HOUR })]);
-  judgeAll(db, { now: AT + 8 * HOUR, most: 1 });
+  judgeAll(mirror, { now: AT + 8 * HOUR, most: 1 });
   t.same(recordVerdicts(db), [[long.id, "matched", "id", "row-1"]]);
 });
 
 t.test("what was only suspected is certain once the gateway is seen to hand out ids", async (t) => {
   const silent = record(1, { gateway_ids: { "x-request-id": "p", error: "q" } });
-  const { db } = mirrorFile(t, [silent]);
+  const mirror = mirrorFile(t, [silent]);
+  const { db } = mirror;
   page(db, [row(9, { created_at: AT + 5 * MINUTE, output_tokens: 7 })]);
   const idNames = ["x-client-request-id", "x-request-id", "error"];
-  judgeAll(db, { idNames });
+  judgeAll(mirror, { idNames });
   t.equal(handsOutIds(db, "main"), null);
   t.same(verdicts(db), [["row-9", "foreign", null, 0, "…a1b2"]]);
-  const { id } = record(2);
-  db.exec(`UPDATE log.records SET id = '${id}', gateway_ids = '{"x-client-request-id":"known"}'`);
-  judgeAll(db, { idNames });
+  writeJournal(join(mirror.state, "usage"), [record(2, { gateway_ids: { "x-client-request-id": "known" } })]);
+  mirror.catchUp();
+  judgeAll(mirror, { idNames });
   t.equal(handsOutIds(db, "main"), "x-client-request-id");
   t.same(verdicts(db), [["row-9", "foreign", null, 1, "…a1b2"]]);
 });
 
 t.test("a row that is matched by id tells whose key it was, and so whose the others are", async (t) => {
-  const { db } = mirrorFile(t, [record(1)]);
+  const mirror = mirrorFile(t, [record(1)]);
+  const { db } = mirror;
   const other = { key_ref: "id:77", created_at: AT - 5 * HOUR };
   page(db, [row(1, { key_ref: "id:77" }), row(2, other), row(3, { ...other, key_ref: "id:78" })]);
-  judgeAll(db);
+  judgeAll(mirror);
   t.equal(keyLinks(db, "main").get("id:77"), "…a1b2");
   t.same(verdicts(db), [
     ["row-1", "matched", "id", 0, "…a1b2"],
@@ -163,9 +177,10 @@ t.test("a row that is matched by id tells whose key it was, and so whose the oth
 
 t.test("a console whose clock is ahead is compared by ours", async (t) => {
   const skew = 26 * HOUR;
-  const { db } = mirrorFile(t, [unmetered(1, { gateway_ids: {} }), record(2)]);
+  const mirror = mirrorFile(t, [unmetered(1, { gateway_ids: {} }), record(2)]);
+  const { db } = mirror;
   page(db, [row(1, { created_at: AT + 2333 + skew }), row(2, { created_at: AT + skew })]);
-  judgeAll(db, { skew });
+  judgeAll(mirror, { skew });
   t.same(verdicts(db), [
     ["row-1", "matched", "presumed", 0, "…a1b2"],
     ["row-2", "matched", "id", 0, "…a1b2"],
@@ -174,18 +189,19 @@ t.test("a console whose clock is ahead is compared by ours", async (t) => {
 
 t.test("another row of a request that was settled long ago belongs to it", async (t) => {
   const both = { "x-client-request-id": "id-1", "x-oneapi-request-id": "second" };
-  const { db, file } = mirrorFile(t, [record(1, { gateway_ids: both }), record(2)]);
+  const mirror = mirrorFile(t, [record(1, { gateway_ids: both }), record(2)]);
+  const { db } = mirror;
   const idNames = ["x-client-request-id", "x-oneapi-request-id"];
   page(db, [row(1), row(2)]);
-  judgeAll(db, { idNames });
+  judgeAll(mirror, { idNames });
   page(db, [row(3, { request_id: "id-1", created_at: AT + 80 * HOUR })]);
-  judgeAll(db, { idNames, now: AT + 90 * HOUR });
+  judgeAll(mirror, { idNames, now: AT + 90 * HOUR });
   t.same(verdicts(db)[2], ["row-3", "duplicate", "id", 0, "…a1b2"], "whenever it was written");
   const other = { billed_microdollars: 5, request_id: "second", created_at: AT + 20 * MINUTE };
   page(db, [row(4, other), row(5, { ...other, request_id: "behind", upstream_id: "id-1" })]);
-  judgeAll(db, { idNames, now: AT + 90 * HOUR });
+  judgeAll(mirror, { idNames, now: AT + 90 * HOUR });
   t.same(
-    all(db, "SELECT identity, verdict, how, record FROM log.console_rows"),
+    all(db, "SELECT identity, verdict, how, record FROM mirror.console_rows"),
     [
       ["row-1", "matched", "id", record(1).id],
       ["row-2", "matched", "id", record(2).id],
@@ -195,49 +211,51 @@ t.test("another row of a request that was settled long ago belongs to it", async
     ],
     "and so do those that have another of its ids",
   );
-  t.match(found(file, 1), { billed_microdollars: 18_010 });
-  t.same(faultsIn(file), []);
+  t.match(found(db, 1), { billed_microdollars: 18_010 });
 });
 
 t.test("a settled row that gets another id leaves its request, and what stays is judged anew", async (t) => {
-  const { db, file } = mirrorFile(t, [record(1), record(2)]);
+  const mirror = mirrorFile(t, [record(1), record(2)]);
+  const { db } = mirror;
   page(db, [row(1), row(2), row(3, { request_id: "id-1", kind: "error", created_at: AT - 30 * HOUR })]);
-  judgeAll(db);
+  judgeAll(mirror);
   t.same(
     verdicts(db).map(([, verdict]) => verdict),
     ["matched", "matched", "companion"],
   );
   page(db, [row(1, { request_id: "id-2", billed_microdollars: 1 })]);
-  judgeAll(db);
-  t.same(all(db, "SELECT identity, verdict, how, record FROM log.console_rows"), [
+  judgeAll(mirror);
+  t.same(all(db, "SELECT identity, verdict, how, record FROM mirror.console_rows"), [
     ["row-1", "companion", "id", record(2).id],
     ["row-2", "matched", "id", record(2).id],
     ["row-3", "matched", "id", record(1).id],
   ]);
   page(db, [row(3, { request_id: "nobody's", kind: "error", created_at: AT - 30 * HOUR })]);
-  judgeAll(db);
+  judgeAll(mirror);
   t.same(verdicts(db)[2]?.slice(0, 2), ["row-3", "before"]);
   t.same(recordVerdicts(db), [
     [record(1).id, "missing", null, null],
     [record(2).id, "matched", "id", "row-2"],
   ]);
-  t.match(found(file, 1), { billed_microdollars: null });
-  t.same(faultsIn(file), []);
+  t.match(found(db, 1), { billed_microdollars: null });
 });
 
 t.test("from the beginning means what was settled too", async (t) => {
-  const { db } = mirrorFile(t, [record(1), record(2), record(3)]);
+  const mirror = mirrorFile(t, [record(1), record(2), record(3)]);
+  const { db } = mirror;
   page(db, [row(1), row(2), row(3)]);
-  judgeAll(db);
-  // What a damaged log can lose: a record, a verdict, a row.
-  db.exec(`DELETE FROM log.records WHERE id = '${record(1).id}'`);
-  db.exec(`DELETE FROM log.verdicts WHERE record IN ('${record(1).id}', '${record(2).id}')`);
-  db.exec("DELETE FROM log.console_rows WHERE identity = 'row-3'");
+  judgeAll(mirror);
+  // What can be lost: a record, a verdict, a row.
+  const index = openIndex(join(mirror.state, "index.db"));
+  index.db.exec(`DELETE FROM usage.records WHERE id = '${record(1).id}'`);
+  index.close();
+  db.exec(`DELETE FROM mirror.verdicts WHERE record IN ('${record(1).id}', '${record(2).id}')`);
+  db.exec("DELETE FROM mirror.console_rows WHERE identity = 'row-3'");
   const later = { now: AT + 10 * HOUR };
-  judgeAll(db, later);
+  judgeAll(mirror, later);
   t.same(verdicts(db)[0]?.slice(0, 3), ["row-1", "matched", "id"], "by itself nobody looks again");
   judgeAgain(db, "main", 0);
-  judgeAll(db, later);
+  judgeAll(mirror, later);
   t.same(verdicts(db), [
     ["row-1", "foreign", null, 1, "…a1b2"],
     ["row-2", "matched", "id", 0, "…a1b2"],
@@ -252,10 +270,10 @@ const DAY = { requests: 1500, foreign: 37, seed: 7, from: Date.UTC(2026, 10, 14)
 
 function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<string, string>) {
   const held = mirrorFile(test, records);
-  held.db.exec("DELETE FROM log.held_keys");
+  held.db.exec("DELETE FROM mirror.held_keys");
   for (const [ref, key] of keys)
     held.db.exec(
-      `INSERT INTO log.held_keys VALUES ('main', '${key}', 'tool of ${ref}', ${DAY.from - HOUR}, NULL)`,
+      `INSERT INTO mirror.held_keys VALUES ('main', '${key}', 'tool of ${ref}', ${DAY.from - HOUR}, NULL)`,
     );
   linkKeys(
     held.db,
@@ -267,24 +285,24 @@ function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<
 
 t.test("a day is judged in slices, and exactly what is foreign is foreign", async (t) => {
   const day = makeDay({ ...DAY, requests: 1500 });
-  const { db, file } = dayFile(t, day.records, day.keys);
+  const mirror = dayFile(t, day.records, day.keys);
+  const { db } = mirror;
   for (let at = 0; at < day.rows.length; at += 1000) page(db, day.rows.slice(at, at + 1000));
   const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
   const means = { now: day.to + HOUR, skew: DAY.skew, idNames };
-  const { steps } = judgeAll(db, { ...means, most: 50 });
+  const { steps } = judgeAll(mirror, { ...means, most: 50 });
   t.ok(steps > 20, `${steps} steps`);
-  const foreign = all(db, "SELECT identity, certain FROM log.console_rows WHERE verdict = 'foreign'");
+  const foreign = all(db, "SELECT identity, certain FROM mirror.console_rows WHERE verdict = 'foreign'");
   t.same(new Set(foreign.map(([identity]) => identity)), day.foreign);
   t.ok(foreign.every(([, certain]) => certain === 1));
-  const linked = all(db, "SELECT identity, record FROM log.console_rows WHERE record IS NOT NULL");
+  const linked = all(db, "SELECT identity, record FROM mirror.console_rows WHERE record IS NOT NULL");
   t.ok(linked.length > 1000);
   t.same(
     linked.filter(([identity, id]) => day.truth.get(String(identity)) !== id),
     [],
   );
-  t.same(faultsIn(file), []);
   page(db, [row(1, { identity: "new", request_id: "new", created_at: day.to + DAY.skew })]);
-  const next = judgeAll(db, { ...means, most: 50 });
+  const next = judgeAll(mirror, { ...means, most: 50 });
   t.ok(next.steps < 10, `what is settled is not looked at again: ${next.steps} steps`);
 });
 
@@ -294,17 +312,18 @@ t.test("whatever ends the program between two steps, the next one goes on there"
   const means = { now: day.to + HOUR, skew: DAY.skew, idNames, most: 80 };
   const straight = dayFile(t, day.records, day.keys);
   page(straight.db, day.rows);
-  const { steps } = judgeAll(straight.db, means);
+  const { steps } = judgeAll(straight, means);
   const broken = dayFile(t, day.records, day.keys);
   page(broken.db, day.rows);
+  writeSynced(broken.db, "main", means.now);
   let made = 0;
   for (let done = false; !done; made += 1) {
-    const { db, close } = openForWriting(broken.file, { sync: "normal" });
-    done = judgeOnce(db, means);
-    close();
+    const database = openMirror(broken.state);
+    done = judgeOnce({ ...broken, db: dbOf(database) }, means).done;
+    database.close();
   }
   t.equal(made, steps, "nothing is done twice");
-  for (const [table, rows] of Object.entries(content(straight.db))) t.same(content(broken.db)[table], rows);
+  t.same(content(broken.db), content(straight.db));
 });
 
 t.test("the same pages three times, in any order, leave the same content", async (t) => {
@@ -314,45 +333,96 @@ t.test("the same pages three times, in any order, leave the same content", async
   const pages = Array.from({ length: 9 }, (_, n) => day.rows.filter((_, at) => at % 9 === n));
   const straight = dayFile(t, day.records, day.keys);
   for (const rows of pages) page(straight.db, rows);
-  judgeAll(straight.db, means);
+  judgeAll(straight, means);
   const expected = content(straight.db);
   for (const seed of [1, 2]) {
     const below = random(seed);
     const shuffled = [...pages, ...pages, ...pages]
       .map((rows) => ({ rows, at: below(1e9) }))
       .toSorted((a, b) => a.at - b.at);
-    const { db, file } = dayFile(t, day.records, day.keys);
+    const mirror = dayFile(t, day.records, day.keys);
+    const { db } = mirror;
     for (const { rows } of shuffled) {
       page(db, rows.toReversed());
-      if (below(3) === 0) judgeAll(db, { ...means, most: 50 + below(500) });
+      if (below(3) === 0) judgeAll(mirror, { ...means, most: 50 + below(500) });
     }
-    judgeAll(db, means);
-    for (const [table, rows] of Object.entries(expected)) t.same(content(db)[table], rows, table);
-    t.same(faultsIn(file), []);
+    judgeAll(mirror, means);
+    t.same(content(db), expected);
   }
 });
 
 t.test("a long request that nobody saw the end of has its row, however late it is listed", async (t) => {
   const unseen = { status: null, first_byte_at: null, model_answered: null, stream: null, gateway_ids: {} };
   const killed = unmetered(1, { ...unseen, end: "interrupted", ended_at: null });
-  const { db, file } = mirrorFile(t, [
+  const mirror = mirrorFile(t, [
     killed,
     record(2, { started_at: AT + 40 * MINUTE, ended_at: AT + 41 * MINUTE }),
   ]);
+  const { db } = mirror;
   const at = (minutes: number) => ({ created_at: AT + minutes * MINUTE, duration_ms: minutes * MINUTE });
-  judgeAll(db, { now: AT + 50 * MINUTE });
+  judgeAll(mirror, { now: AT + 50 * MINUTE });
   page(db, [row(2, { created_at: AT + 41 * MINUTE })]);
-  judgeAll(db, { now: AT + 60 * MINUTE });
+  judgeAll(mirror, { now: AT + 60 * MINUTE });
   page(db, [
     row(1, { request_id: "never-seen", ...at(85) }),
     row(3, { request_id: "stolen", ...at(80), duration_ms: 900 }),
   ]);
-  judgeAll(db, { now: AT + 90 * MINUTE, most: 2 });
+  judgeAll(mirror, { now: AT + 90 * MINUTE, most: 2 });
   t.same(verdicts(db), [
     ["row-1", "matched", "presumed", 0, "…a1b2"],
     ["row-2", "matched", "id", 0, "…a1b2"],
     ["row-3", "foreign", null, 1, "…a1b2"],
   ]);
-  t.match(found(file, 1), { tokens_from: "console", billed_microdollars: 9000 });
-  t.same(faultsIn(file), []);
+  t.match(found(db, 1), { tokens_from: "console", billed_microdollars: 9000 });
+});
+
+t.test("nothing of a step is kept where its amendments cannot be written", async (t) => {
+  const mirror = mirrorFile(t, [record(1)]);
+  page(mirror.db, [row(1)]);
+  const before = content(mirror.db);
+  const amend = () => {
+    throw new Error("the disk is full");
+  };
+  t.throws(() => judgeAll(mirror, { amend }), { message: "the disk is full" });
+  t.same(content(mirror.db), before);
+  t.same(judgeAll(mirror).corrections, [{ tool: "codex", at: AT, tokens: 0, spend: 9000 }]);
+});
+
+t.test("amendments whose step was lost are not made a second time", async (t) => {
+  const mirror = mirrorFile(t, [record(1, { counted_microdollars: 8130 }), unmetered(2)]);
+  page(mirror.db, [row(1), row(2)]);
+  const lost = new Error("killed after the journal was written, and before the step was committed");
+  const amend: typeof mirror.append = (lines) => {
+    mirror.append(lines);
+    throw lost;
+  };
+  t.throws(() => judgeAll(mirror, { amend }), lost);
+  mirror.catchUp();
+  t.same(judgeAll(mirror).amendments, []);
+  t.same(
+    recordsIn(mirror.db).map(({ billed_microdollars, tokens_from }) => [billed_microdollars, tokens_from]),
+    [
+      [9000, "reported"],
+      [9000, "console"],
+    ],
+  );
+});
+
+t.test("a new mirror.db takes nothing back that a console does not list any more", async (t) => {
+  const mirror = mirrorFile(t, [record(1), unmetered(2), record(3)]);
+  page(mirror.db, [row(1), row(2), row(3)]);
+  judgeAll(mirror);
+  const before = content(mirror.db)["usage.records"];
+  mirror.db.exec("DELETE FROM mirror.console_rows; DELETE FROM mirror.verdicts; DELETE FROM mirror.facts");
+  linkKeys(mirror.db, "main", [{ ref: "id:1", key: "…a1b2" }]);
+  page(mirror.db, [row(3)]);
+  t.same(judgeAll(mirror).amendments, []);
+  t.same(
+    recordVerdicts(mirror.db).map(([, verdict]) => verdict),
+    ["missing", "missing", "matched"],
+  );
+  judgeAgain(mirror.db, "main", 0);
+  coverFrom(mirror.db, "main", AT + HOUR);
+  t.same(judgeAll(mirror).amendments, []);
+  t.same(content(mirror.db)["usage.records"], before);
 });

@@ -1,45 +1,80 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { appendFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type Database from "libsql";
+import pino from "pino";
 import type { Test } from "tap";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
+import { MirrorDatabase } from "../../src/mirror/store/database.ts";
 import { writeSynced } from "../../src/mirror/store/facts.ts";
 import { holdKeys } from "../../src/mirror/store/held.ts";
-import { type JudgingMeans, judgeStep } from "../../src/mirror/store/judging.ts";
+import { type JudgedStep, type JudgingMeans, judgeStep } from "../../src/mirror/store/judging.ts";
 import { linkKeys } from "../../src/mirror/store/keys.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
-import type { Correction } from "../../src/mirror/store/verdicts.ts";
-import { openForWriting } from "../../src/usage/ledger/connect.ts";
+import { type Correction, correctionOf } from "../../src/mirror/store/verdicts.ts";
+import { COLUMN_NAMES, recordOfRow } from "../../src/usage/columns.ts";
+import { UsageIndex } from "../../src/usage/index/usage-index.ts";
+import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
+import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "../doubles/console-row.ts";
+import { makeIndex } from "../doubles/journal.ts";
 import { UNKNOWN_TOKENS } from "../doubles/mirror-day.ts";
-import { record, writeRecords } from "../doubles/records.ts";
+import { record } from "../doubles/records.ts";
 
-/** A usage log with the mirror's part in it, and what tests ask of it. */
+/** An index of the usage log with the mirror's database beside it, and what tests ask of both. */
 
 export const AT = 1_763_164_800_123;
 export const MINUTE = 60_000;
 export const HOUR = 3_600_000;
 
 export interface MirrorFile {
-  readonly file: string;
+  /** The state folder. */
+  readonly state: string;
   readonly db: Database.Database;
+  /** Appends lines to the journal. The index does not have them before it catches up. */
+  append(lines: readonly AmendLine[]): void;
+  /** Brings the index up to date. */
+  catchUp(): void;
 }
 
 /** The key …a1b2 is the console's id:1, and held by codex for a day before everything else happens. */
 export function mirrorFile(t: Test, records: readonly UsageRecord[] = []): MirrorFile {
-  const folder = mkdtempSync(join(tmpdir(), "kb-mirror-"));
-  const file = join(folder, "usage.db");
-  writeRecords(file, records);
-  const { db, close } = openForWriting(file, { sync: "normal" });
+  const state = mkdtempSync(join(tmpdir(), "kb-mirror-"));
+  t.teardown(() => rmSync(state, { recursive: true, force: true }));
+  const folder = join(state, "usage");
+  mkdirSync(folder);
+  // The log was kept long before the first record.
+  writeFileSync(join(folder, `${dayOf(AT - 90 * 24 * HOUR)}.jsonl`), "");
+  const index = new UsageIndex({ file: makeIndex(state, records), folder }, null);
+  const catchUp = () => {
+    for (const _ of index.catchUp());
+  };
+  catchUp();
+  const database = openMirror(state);
+  const db = dbOf(database);
   t.teardown(() => {
-    close();
-    rmSync(folder, { recursive: true, force: true });
+    database.close();
+    index.close();
   });
   holdKeys(db, [{ gateway: "main", key: "…a1b2", tool: "codex" }], AT - 24 * HOUR);
   linkKeys(db, "main", [{ ref: "id:1", key: "…a1b2" }]);
-  return { file, db };
+  const append = (lines: readonly AmendLine[]) => {
+    const newest = journalFiles(folder).at(-1)?.path ?? "";
+    appendFileSync(newest, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+  };
+  return { state, db, append, catchUp };
+}
+
+export function openMirror(state: string): MirrorDatabase {
+  const log = pino({ level: "silent" });
+  return new MirrorDatabase({ file: join(state, "mirror.db"), index: join(state, "index.db"), log });
+}
+
+export function dbOf(database: MirrorDatabase): Database.Database {
+  const db = database.ask((one) => one);
+  if (db === null) throw new Error("the mirror's database cannot be asked");
+  return db;
 }
 
 /** The row that belongs to the record of this number, as it would be written when that one ended. */
@@ -59,24 +94,38 @@ export function page(db: Database.Database, rows: readonly ConsoleRow[], mark = 
 
 /** Judges until nothing is left to be judged. The console was read completely just now. */
 export function judgeAll(
-  db: Database.Database,
+  mirror: MirrorFile,
   given: Partial<JudgingMeans> & { readonly synced?: number } = {},
-): { readonly steps: number; readonly corrections: Correction[]; readonly again: number | null } {
+): Judged {
+  const { db } = mirror;
   const now = given.now ?? AT + HOUR;
   writeSynced(db, "main", given.synced ?? now);
-  const corrections: Correction[] = [];
+  const amendments: AmendLine[] = [];
   for (let steps = 1; steps < 1000; steps += 1) {
-    const step = judgeStep(db, "main", { ...MEANS, ...given, now });
-    corrections.push(...step.corrections);
-    if (step.done) return { steps, corrections, again: step.again };
+    const step = judgeOnce(mirror, { ...given, now });
+    amendments.push(...step.amendments);
+    if (!step.done) continue;
+    const corrections = amendments.map(correctionOf).filter((one) => one !== null);
+    return { steps, amendments, corrections, again: step.again };
   }
   throw new Error("judging does not end");
 }
 
-/** One step of it; true: it was the last. */
-export function judgeOnce(db: Database.Database, given: Partial<JudgingMeans> & { now: number }): boolean {
-  writeSynced(db, "main", given.now);
-  return judgeStep(db, "main", { ...MEANS, ...given }).done;
+export interface Judged {
+  readonly steps: number;
+  readonly amendments: readonly AmendLine[];
+  readonly corrections: readonly Correction[];
+  readonly again: number | null;
+}
+
+/** One step of it, with what it amends in the index afterwards. */
+export function judgeOnce(
+  { db, append, catchUp }: MirrorFile,
+  given: Partial<JudgingMeans> & { now: number },
+): JudgedStep {
+  const step = judgeStep(db, "main", { ...MEANS, amend: append, ...given });
+  if (step.amendments.length > 0) catchUp();
+  return step;
 }
 
 const MEANS = {
@@ -91,25 +140,29 @@ export function all(db: Database.Database, sql: string): unknown[][] {
 }
 
 export const verdicts = (db: Database.Database) =>
-  all(db, "SELECT identity, verdict, how, certain, key FROM log.console_rows ORDER BY identity");
+  all(db, "SELECT identity, verdict, how, certain, key FROM mirror.console_rows ORDER BY identity");
 
 const TABLES = {
-  console_rows: "gateway, identity",
-  verdicts: "record",
-  held_keys: "gateway, key, tool",
-  console_keys: "gateway, ref",
-  records: "id",
-  cells: 'tool, gateway, "group", key, model, slot',
-};
+  "mirror.console_rows": "gateway, identity",
+  "mirror.verdicts": "record",
+  "mirror.held_keys": "gateway, key, tool",
+  "mirror.console_keys": "gateway, ref",
+  "usage.records": "id",
+  "usage.rollups": 'quarter, tool, gateway, "group", key, model',
+} as const;
 
 /** Everything that must not depend on when, how often and in what order something arrived. */
-export function content(db: Database.Database): Record<string, unknown[][]> {
+export function content(db: Database.Database): Record<keyof typeof TABLES, unknown[][]> {
   return Object.fromEntries(
     Object.entries(TABLES).map(([table, order]) => [
       table,
-      all(db, `SELECT * FROM log.${table} ORDER BY ${order}`),
+      all(db, `SELECT * FROM ${table} ORDER BY ${order}`),
     ]),
-  );
+  ) as Record<keyof typeof TABLES, unknown[][]>;
+}
+
+export function recordsIn(db: Database.Database): UsageRecord[] {
+  return all(db, `SELECT ${COLUMN_NAMES} FROM usage.records ORDER BY id`).map(recordOfRow);
 }
 
 /** One whose tokens nobody reported. */

@@ -26,7 +26,7 @@ function scene(test: Test) {
     row(9, { created_at: LATER + MINUTE + SKEW, billed_microdollars: 30 }),
     row(10, { created_at: AT - 30 * HOUR }),
   ]);
-  judgeAll(mirror.db, { skew: SKEW });
+  judgeAll(mirror, { skew: SKEW });
   return mirror;
 }
 
@@ -109,31 +109,34 @@ t.test("the report counts verdicts, money by tool and factors by model", async (
 });
 
 t.test("rows that nobody has judged yet are pending, and whose key is unknown are not counted", async (t) => {
-  const { db } = mirrorFile(t);
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
   page(db, [row(1, { key_ref: "id:5" })]);
-  judgeAll(db);
+  judgeAll(mirror);
   page(db, [row(2)]);
   const { rows } = readMirror(db, "main", { now: AT, skew: 0, elsewhere: [] });
   t.match(rows, { total: 1, pending: 1, unwatched: 0 });
 });
 
 t.test("a multiplier that is another here is shown", async (t) => {
-  const { db } = mirrorFile(t, [record(1, { multiplier: 2 })]);
+  const mirror = mirrorFile(t, [record(1, { multiplier: 2 })]);
+  const { db } = mirror;
   page(db, [row(1)]);
-  judgeAll(db);
+  judgeAll(mirror);
   const { models } = readMirror(db, "main", { now: AT, skew: 0, elsewhere: [] });
   t.match(models, [{ multiplier: 1.5, multiplier_here: 2 }]);
 });
 
 t.test("use elsewhere stands beside what is usual", async (t) => {
-  const { db } = mirrorFile(t, [record(1)]);
+  const mirror = mirrorFile(t, [record(1)]);
+  const { db } = mirror;
   const now = AT + 48 * HOUR;
   const hours = [1, 2, 3, 30, 31, 47];
   page(
     db,
     hours.map((hour, at) => row(50 + at, { created_at: now - hour * HOUR, billed_microdollars: 10 })),
   );
-  judgeAll(db, { now });
+  judgeAll(mirror, { now });
   const elsewhere = [
     { tool: "codex", key: "…a1b2" },
     { tool: "chat", key: "…none" },
@@ -177,10 +180,11 @@ t.test("what differs, is foreign or missing is listed, the newest first, with bo
 t.test("however much else differs, every foreign row is listed, the certain ones first", async (t) => {
   const many = Array.from({ length: 30 }, (_, at) => 100 + at);
   const at = (number: number) => AT + number * MINUTE;
-  const { db } = mirrorFile(
+  const mirror = mirrorFile(
     t,
     many.map((number) => record(number, { started_at: at(number), ended_at: at(number) + 2333 })),
   );
+  const { db } = mirror;
   linkKeys(db, "main", [
     { ref: "id:1", key: "…a1b2" },
     { ref: "id:7", key: "…else" },
@@ -198,8 +202,8 @@ t.test("however much else differs, every foreign row is listed, the certain ones
     // Used elsewhere on purpose, and newer than all.
     ...many.map((number) => row(1000 + number, { created_at: at(number) + 1000 * MINUTE, key_ref: "id:7" })),
   ]);
-  judgeAll(db, { now: AT + 100 * HOUR });
-  db.exec("UPDATE log.console_rows SET certain = 0 WHERE identity = 'row-3'");
+  judgeAll(mirror, { now: AT + 100 * HOUR });
+  db.exec("UPDATE mirror.console_rows SET certain = 0 WHERE identity = 'row-3'");
   const listed = (most: number) =>
     readDiff(db, "main", { most, skew: 0, quiet: (key) => key === "…else" }).map(
       ({ verdict, row: theirs }) => (verdict === "foreign" ? theirs?.identity : verdict),
@@ -254,9 +258,10 @@ t.test("one is found by its row, its request id or its record, and by how these 
 t.test("a record of which no console says anything is shown with why", async (t) => {
   const free = record(1, { endpoint: "/v1/messages/count_tokens" });
   const running = record(2, { end: null, ended_at: null });
-  const { db } = mirrorFile(t, [free, running]);
+  const mirror = mirrorFile(t, [free, running]);
+  const { db } = mirror;
   linkKeys(db, "main", [{ ref: "id:2", key: null }]);
-  judgeAll(db);
+  judgeAll(mirror);
   t.match(
     readCompared(db, free.id, () => 0),
     [{ verdict: "none", reason: "no console is expected to list it" }],

@@ -1,7 +1,6 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { appendFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { ROW_FIELDS } from "../../src/mirror/console-row.ts";
@@ -9,44 +8,45 @@ import { acknowledge } from "../../src/mirror/store/ack.ts";
 import { coverFrom, forgetConsole, readGaps, readSynced, readTime } from "../../src/mirror/store/facts.ts";
 import { heldTimes, holdKeys } from "../../src/mirror/store/held.ts";
 import { keyLinks, learnKeys, linkKeys } from "../../src/mirror/store/keys.ts";
+import { pruneStep } from "../../src/mirror/store/prune.ts";
 import { clearMark, readMark, writePage, writeRows } from "../../src/mirror/store/rows.ts";
-import { openForWriting } from "../../src/usage/ledger/connect.ts";
-import { MIGRATIONS } from "../../src/usage/ledger/schema.ts";
-import { createPruning, KEPT_FROM } from "../../src/usage/ledger/upkeep/prune.ts";
-import { openBook } from "../../src/usage/ledger/writing/book.ts";
-import { record, writeRecords } from "../doubles/records.ts";
-import { faultsIn } from "../doubles/usage-file.ts";
-import { AT, all, content, HOUR, judgeAll, mirrorFile, page, row } from "./mirror-file.ts";
+import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
+import { lineOf } from "../doubles/journal.ts";
+import { record } from "../doubles/records.ts";
+import { AT, all, content, HOUR, judgeAll, MINUTE, mirrorFile, page, row } from "./mirror-file.ts";
 
 t.test("a page's rows are kept with every allowed field, and nothing else", async (t) => {
-  const { db } = mirrorFile(t);
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
   const whole = row(1, { ip: "192.0.2.7", upstream_id: "up", endpoint: "/v1/x" });
   const more = { ...whole, token: "sk-somebody-elses-whole-key" };
   t.same(page(db, [more]), { added: 1, changed: 0 });
   const names = ROW_FIELDS.map((name) => `"${name}"`).join(", ");
-  const [stored] = all(db, `SELECT ${names} FROM log.console_rows`);
+  const [stored] = all(db, `SELECT ${names} FROM mirror.console_rows`);
   t.same(
     stored,
     ROW_FIELDS.map((name) => (name === "stream" ? 1 : whole[name])),
   );
-  t.notMatch(JSON.stringify(all(db, "SELECT * FROM log.console_rows")), "somebody");
+  t.notMatch(JSON.stringify(all(db, "SELECT * FROM mirror.console_rows")), "somebody");
 });
 
 t.test("the same page again changes nothing, and a row that changed at the console is updated", async (t) => {
-  const { db } = mirrorFile(t);
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
   page(db, [row(1), row(2)]);
   const before = content(db);
   t.same(page(db, [row(2), row(1), row(2)]), { added: 0, changed: 0 });
   t.same(content(db), before);
   t.same(page(db, [row(2, { billed_microdollars: 1, stream: null })]), { added: 0, changed: 1 });
-  t.same(all(db, "SELECT identity, billed_microdollars, stream FROM log.console_rows"), [
+  t.same(all(db, "SELECT identity, billed_microdollars, stream FROM mirror.console_rows"), [
     ["row-1", 9000, 1],
     ["row-2", 1, null],
   ]);
 });
 
 t.test("numbers that are not whole, and texts with a NUL, do not keep a page out", async (t) => {
-  const { db } = mirrorFile(t);
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
   const odd = row(1, {
     billed_microdollars: 12.6,
     input_tokens: Number.NaN,
@@ -54,14 +54,15 @@ t.test("numbers that are not whole, and texts with a NUL, do not keep a page out
     multiplier: 1.25,
   });
   t.same(page(db, [odd, row(2, { created_at: Number.NaN })]), { added: 1, changed: 0 });
-  t.same(all(db, "SELECT billed_microdollars, input_tokens, model, multiplier FROM log.console_rows"), [
+  t.same(all(db, "SELECT billed_microdollars, input_tokens, model, multiplier FROM mirror.console_rows"), [
     [13, null, "a\uFFFDb", 1.25],
   ]);
   t.same(page(db, [odd]), { added: 0, changed: 0 }, "and say the same when they come again");
 });
 
 t.test("the mark is kept together with the rows, and gaps are joined", async (t) => {
-  const { db } = mirrorFile(t);
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
   t.equal(readMark(db, "main"), null);
   writePage(db, "main", { rows: [row(1)], mark: "first", gap: { from: 10, to: 20 } });
   writePage(db, "main", { rows: [], mark: "second", gap: { from: 20, to: 30 } });
@@ -78,7 +79,8 @@ t.test("the mark is kept together with the rows, and gaps are joined", async (t)
 });
 
 t.test("a large page can be written in pieces, and its mark comes with the last one", async (t) => {
-  const { db } = mirrorFile(t);
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
   t.same(writeRows(db, "main", [row(1), row(2)]), { added: 2, changed: 0 });
   t.equal(readMark(db, "main"), null, "whatever ends the program now, the page is read again");
   t.equal(readTime(db, "main", "rows_from"), AT + 2333);
@@ -88,7 +90,8 @@ t.test("a large page can be written in pieces, and its mark comes with the last 
 });
 
 t.test("rows of keys that are known not to be ours are passed over", async (t) => {
-  const { db } = mirrorFile(t);
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
   linkKeys(db, "main", [{ ref: "id:2", key: null }]);
   const given = [row(1), row(2, { key_ref: "id:2" }), row(3, { key_ref: "id:3" }), row(4, { key_ref: null })];
   t.same(page(db, given), { added: 3, changed: 0 });
@@ -97,7 +100,8 @@ t.test("rows of keys that are known not to be ours are passed over", async (t) =
 });
 
 t.test("which key a console means by a name", async (t) => {
-  const { db } = mirrorFile(t);
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
   t.same([...keyLinks(db, "main")], [["id:1", "…a1b2"]]);
   linkKeys(db, "main", [{ ref: "id:1", key: null }]);
   t.same([...keyLinks(db, "main")], [["id:1", "…a1b2"]], "a rotated key is not forgotten");
@@ -119,24 +123,30 @@ t.test("which key a console means by a name", async (t) => {
 });
 
 t.test("a link that is new makes its rows be looked at again", async (t) => {
-  const { db } = mirrorFile(t);
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
   page(db, [row(1, { key_ref: "id:9", created_at: AT - 5 * HOUR })]);
-  judgeAll(db);
+  judgeAll(mirror);
   t.equal(readTime(db, "main", "rows_from"), null);
   linkKeys(db, "main", [{ ref: "id:9", key: "…a1b2" }]);
   t.equal(readTime(db, "main", "rows_from"), AT - 5 * HOUR);
 });
 
 t.test("since when a key is held", async (t) => {
-  const { db } = mirrorFile(t);
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
   const held = (key: string, tool = "codex") => ({ gateway: "main", key, tool });
   const now = () => Object.fromEntries(heldTimes(db, "main"));
   const old = { since: AT - 24 * HOUR, tools: ["codex"] };
-  holdKeys(db, [held("…a1b2")], AT);
+  t.same(holdKeys(db, [held("…a1b2")], AT), []);
   t.same(now(), { "…a1b2": { ...old, until: null, replaced: false } }, "what did not change stays");
   holdKeys(db, [{ ...held(""), key: null }], AT + 1);
   t.equal(now()["…a1b2"]?.until, null, "a key that cannot be had just now is still held");
-  holdKeys(db, [held("…new1")], AT + 2);
+  const line = { kind: "key-held", ...held("…new1"), since: AT + 2, until: null };
+  t.same(holdKeys(db, [held("…new1")], AT + 2), [
+    { ...line, key: "…a1b2", since: AT - 24 * HOUR, until: AT + 2 },
+    line,
+  ]);
   t.same(now(), {
     "…a1b2": { ...old, until: AT + 2, replaced: true },
     "…new1": { since: AT + 2, until: null, replaced: false, tools: ["codex"] },
@@ -148,86 +158,101 @@ t.test("since when a key is held", async (t) => {
   holdKeys(db, [held("…a1b2", "scripts")], AT + 5);
   t.same(now()["…a1b2"], { since: AT + 4, until: null, replaced: false, tools: ["scripts"] });
   t.equal(heldTimes(db, "other").size, 0);
+  const set = holdKeys(db, [held("…a1b2", "scripts")], AT - HOUR);
+  t.match(set, [{ since: AT - HOUR, until: null }], "the clock was ahead");
 });
 
 t.test("a gateway that is another one from now on begins without a past", async (t) => {
-  const { db } = mirrorFile(t, [record(1)]);
+  const mirror = mirrorFile(t, [record(1)]);
+  const { db } = mirror;
   page(db, [row(1)]);
-  judgeAll(db);
-  const billed = () => all(db, "SELECT billed_microdollars FROM log.records");
+  judgeAll(mirror);
+  const billed = () => all(db, "SELECT billed_microdollars FROM usage.records");
   t.same(billed(), [[9000]]);
-  forgetConsole(db, "main", AT + HOUR, false);
+  t.same(forgetConsole(db, "main", AT + HOUR, false), [
+    { kind: "key-held", gateway: "main", key: "…a1b2", tool: "codex", since: AT + HOUR, until: null },
+  ]);
   coverFrom(db, "main", AT - 30 * HOUR);
-  t.same(content(db).console_rows, []);
-  t.same(content(db).verdicts, []);
+  t.same(content(db)["mirror.console_rows"], []);
+  t.same(content(db)["mirror.verdicts"], []);
   t.equal(readSynced(db, "main"), null);
   t.equal(heldTimes(db, "main").get("…a1b2")?.since, AT + HOUR);
   page(db, [row(7, { identity: "new", request_id: "other", created_at: AT })]);
   linkKeys(db, "main", [{ ref: "id:1", key: "…a1b2" }]);
-  judgeAll(db, { now: AT + 2 * HOUR });
+  judgeAll(mirror, { now: AT + 2 * HOUR });
   t.same(billed(), [[9000]], "what it took stays");
-  t.same(all(db, "SELECT verdict FROM log.console_rows"), [["before"]]);
-  t.same(content(db).verdicts, [], "and it is not missing there");
+  t.same(all(db, "SELECT verdict FROM mirror.console_rows"), [["before"]]);
+  t.same(content(db)["mirror.verdicts"], [], "and it is not missing there");
 });
 
 t.test("only certain foreign rows are acknowledged, once", async (t) => {
-  const { db } = mirrorFile(t, [record(1)]);
+  const mirror = mirrorFile(t, [record(1)]);
+  const { db } = mirror;
   page(db, [row(1), row(2), row(3, { created_at: AT - 40 * HOUR })]);
-  judgeAll(db);
+  judgeAll(mirror);
   const shown = { gateway: null, key: null, until: AT + HOUR, count: null };
-  t.equal(acknowledge(db, { ...shown, key: "…0000" }, 5), 0);
-  t.equal(acknowledge(db, { ...shown, gateway: "other" }, 5), 0);
-  t.equal(acknowledge(db, { ...shown, until: AT }, 5), 0, "what came after it was shown was not seen");
+  t.same(acknowledge(db, { ...shown, key: "…0000" }, 5), []);
+  t.same(acknowledge(db, { ...shown, gateway: "other" }, 5), []);
+  t.same(acknowledge(db, { ...shown, until: AT }, 5), [], "what came after it was shown was not seen");
   t.equal(acknowledge(db, { ...shown, count: 2 }, 5), null, "others than those that were shown");
-  t.equal(acknowledge(db, { ...shown, count: 1 }, 5), 1);
-  t.equal(acknowledge(db, { ...shown, gateway: "main", key: "…a1b2" }, 6), 0);
-  t.same(all(db, "SELECT identity, acknowledged_at FROM log.console_rows"), [
+  t.same(acknowledge(db, { ...shown, count: 1 }, 5), [{ kind: "ack", gateway: "main", row: "row-2", at: 5 }]);
+  t.same(acknowledge(db, { ...shown, gateway: "main", key: "…a1b2" }, 6), []);
+  t.same(all(db, "SELECT identity, acknowledged_at FROM mirror.console_rows"), [
     ["row-1", null],
     ["row-2", 5],
     ["row-3", null],
   ]);
 });
 
-t.test("a log of the version before keeps everything and gets the mirror's tables", async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "kb-mirror-"));
-  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const file = join(folder, "usage.db");
-  writeRecords(file, [record(1), record(2, { held_microdollars: 7 })]);
-  const old = openForWriting(file, { sync: "normal" });
-  const kept = () => [content(old.db).records, content(old.db).cells];
-  const before = kept();
-  for (const table of ["console_rows", "verdicts", "held_keys", "console_keys"])
-    old.db.exec(`DROP TABLE log.${table}`);
-  old.db.exec("DROP INDEX log.records_by_gateway; PRAGMA log.user_version = 2");
-  old.close();
-  t.equal(MIGRATIONS.length, 4);
-  const { db, close } = openForWriting(file, { sync: "normal" });
-  t.same([content(db).records, content(db).cells], before);
-  t.same(page(db, [row(1)]), { added: 1, changed: 0 });
-  close();
-  t.same(faultsIn(file), []);
+t.test("what was acknowledged stays so where mirror.db was lost, but for rows that came after", async (t) => {
+  const mirror = mirrorFile(t, [record(1)]);
+  const lines = [
+    { kind: "ack", gateway: "main", row: "row-2", at: AT + HOUR },
+    { kind: "ack", gateway: "main", row: "row-3", at: AT - HOUR },
+    { kind: "ack", gateway: "other", row: "row-4", at: AT + HOUR },
+  ];
+  appendLines(mirror.state, lines);
+  mirror.catchUp();
+  page(mirror.db, [row(1), row(2), row(3), row(4)]);
+  t.same(all(mirror.db, "SELECT identity, acknowledged_at FROM mirror.console_rows"), [
+    ["row-1", null],
+    ["row-2", AT + HOUR],
+    ["row-3", null],
+    ["row-4", null],
+  ]);
 });
 
 t.test("console rows and verdicts go with the records that are no longer kept", async (t) => {
   const old = record(1, { started_at: AT - 48 * HOUR });
-  const { db, file } = mirrorFile(t, [old, record(2)]);
-  const rows = [row(1, { created_at: AT - 48 * HOUR }), row(2), row(3, { created_at: AT - 47 * HOUR })];
+  // It ended after midnight, so it is in the journal as long as that day is.
+  const late = record(2, { started_at: AT - MINUTE, ended_at: AT + MINUTE });
+  const mirror = mirrorFile(t, [old]);
+  const { db, state } = mirror;
+  appendFileSync(join(state, "usage", `${dayOf(AT)}.jsonl`), lineOf(late) + lineOf(record(3)));
+  mirror.catchUp();
+  const rows = [
+    row(1, { created_at: AT - 48 * HOUR }),
+    row(2, { created_at: AT + MINUTE }),
+    row(3),
+    row(4, { created_at: AT - 47 * HOUR }),
+  ];
   page(db, rows);
-  judgeAll(db);
-  t.equal(content(db).verdicts?.length, 2);
-  const book = openBook(file, "normal");
-  const pruning = createPruning(AT - 24 * HOUR);
-  while (pruning.step(book, 1));
-  t.not(book.rows.fact(KEPT_FROM), null);
-  book.abandon();
-  t.same(all(db, "SELECT identity FROM log.console_rows"), [["row-2"]]);
-  t.same(all(db, "SELECT record FROM log.verdicts"), [[record(2).id]]);
+  judgeAll(mirror);
+  t.equal(content(db)["mirror.verdicts"].length, 3);
+  t.notOk(pruneStep(db), "nothing is old yet");
+  for (const { day, path } of journalFiles(join(state, "usage"))) if (day < dayOf(AT)) rmSync(path);
+  mirror.catchUp();
+  let steps = 0;
+  while (pruneStep(db, 1)) steps += 1;
+  t.equal(steps, 3);
+  t.same(all(db, "SELECT identity FROM mirror.console_rows ORDER BY identity"), [["row-2"], ["row-3"]]);
+  t.same(all(db, "SELECT record FROM mirror.verdicts"), [[late.id], [record(3).id]]);
 });
 
 t.test("a program that is killed between pages leaves whole pages, and nothing doubles", async (t) => {
-  const { db, file } = mirrorFile(t);
+  const { db, state } = mirrorFile(t);
   const program = join(import.meta.dirname, "write-pages.js");
-  const child = spawn(process.execPath, [program, file], { stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(process.execPath, [program, state], { stdio: ["ignore", "pipe", "inherit"] });
   let said = "";
   child.stdout.on("data", (chunk) => {
     said += chunk;
@@ -236,7 +261,12 @@ t.test("a program that is killed between pages leaves whole pages, and nothing d
   await once(child, "exit");
   const mark = Number(readMark(db, "main"));
   t.ok(mark >= 3, `${mark} pages were written`);
-  t.same(all(db, "SELECT count(*) FROM log.console_rows"), [[mark * 50]]);
+  t.same(all(db, "SELECT count(*) FROM mirror.console_rows"), [[mark * 50]]);
   const again = Array.from({ length: mark * 50 }, (_, number) => row(number));
   t.same(page(db, again), { added: 0, changed: 0 });
 });
+
+function appendLines(state: string, lines: readonly object[]): void {
+  const newest = journalFiles(join(state, "usage")).at(-1)?.path ?? "";
+  appendFileSync(newest, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+}

@@ -96,7 +96,7 @@ t.test("LOG-10 a console that fails is asked once a minute at most, and less and
     const asked: number[] = [];
     let retryAfter: number | null = null;
     const syncer = new Syncer({
-      ...{ gateway: "main", clock, log, ledger: { ask: () => null } },
+      ...{ gateway: "main", clock, log, database: { ask: () => null } },
       ...{ since: () => 0, onKeys() {}, onRows: async () => {}, onFailed() {} },
       connect: async () => {
         asked.push(clock.now());

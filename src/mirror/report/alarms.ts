@@ -1,6 +1,6 @@
 import type Database from "libsql";
-import { columnsOf, firstOf } from "../../usage/ledger/raw-row.ts";
 import { type HeldBy, heldTimes } from "../store/held.ts";
+import { columnsOf, firstOf } from "../store/raw-row.ts";
 import type { Alarm } from "./shape.ts";
 
 export interface AlarmMeans {
@@ -11,7 +11,7 @@ export interface AlarmMeans {
 }
 
 /** Its index holds nothing else: however many rows there are, only these are looked at. */
-const ALARMS = "FROM log.console_rows INDEXED BY console_rows_alarming";
+const ALARMS = "FROM mirror.console_rows INDEXED BY console_rows_alarming";
 const ALARMING = "gateway = ? AND verdict = 'foreign' AND certain = 1 AND acknowledged_at IS NULL";
 
 /** Keys that somebody else uses, and of which nobody has said that they know; the latest first. */

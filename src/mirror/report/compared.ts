@@ -1,8 +1,8 @@
 import type Database from "libsql";
-import { columnsOf, firstOf } from "../../usage/ledger/raw-row.ts";
-import { RECORD_COLUMNS, recordOf } from "../../usage/ledger/rows.ts";
+import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { gatewaysIn } from "../store/ack.ts";
+import { columnsOf, firstOf } from "../store/raw-row.ts";
 import { STORED, type StoredRow, storedRowOf } from "../store/stored-row.ts";
 import { type OwnNumbers, withoutTheirs } from "../store/take.ts";
 import type { ComparedRecord, ComparedRow } from "./shape.ts";
@@ -29,7 +29,7 @@ function found(db: Database.Database, what: string, beginning: boolean, skewOf: 
   const rows = (column: "identity" | "request_id", gateway: string) =>
     db
       .prepare(
-        `SELECT ${STORED.join(", ")} FROM log.console_rows ${INDEX[column]} WHERE gateway = ? AND ${among(column)} LIMIT ${MOST_FOUND}`,
+        `SELECT ${STORED.join(", ")} FROM mirror.console_rows ${INDEX[column]} WHERE gateway = ? AND ${among(column)} LIMIT ${MOST_FOUND}`,
       )
       .raw()
       .all(gateway, ...values(what))
@@ -42,7 +42,7 @@ function found(db: Database.Database, what: string, beginning: boolean, skewOf: 
   const finder = createFinder(db);
   if (unique.size > 0) return [...unique.values()].map((one) => besideRow(finder, one, skewOf(one.gateway)));
   return db
-    .prepare(`SELECT id FROM log.records WHERE ${among("id")} ORDER BY id LIMIT ${MOST_FOUND}`)
+    .prepare(`SELECT id FROM usage.records WHERE ${among("id")} ORDER BY id LIMIT ${MOST_FOUND}`)
     .raw()
     .all(...values(what.toUpperCase()))
     .flatMap((row) => besideRecord(finder, String(firstOf(row)), skewOf) ?? []);
@@ -96,16 +96,18 @@ export interface Finder {
 }
 
 export function createFinder(db: Database.Database): Finder {
-  const records = db.prepare(`SELECT ${RECORD_COLUMNS} FROM log.records WHERE id = ?`).raw();
-  const verdicts = db.prepare("SELECT verdict, reason, row, ours FROM log.verdicts WHERE record = ?").raw();
+  const records = db.prepare(`SELECT ${COLUMN_NAMES} FROM usage.records WHERE id = ?`).raw();
+  const verdicts = db
+    .prepare("SELECT verdict, reason, row, ours FROM mirror.verdicts WHERE record = ?")
+    .raw();
   const rows = db
-    .prepare(`SELECT ${STORED.join(", ")} FROM log.console_rows WHERE gateway = ? AND identity = ?`)
+    .prepare(`SELECT ${STORED.join(", ")} FROM mirror.console_rows WHERE gateway = ? AND identity = ?`)
     .raw();
   return {
     record(id) {
       const found = records.get(id);
       if (found === undefined) return null;
-      const record = recordOf(found);
+      const record = recordOfRow(found);
       const [verdict, reason, row, ours] = columnsOf(verdicts.get(id)).map((one) =>
         one === null ? null : String(one),
       );

@@ -39,13 +39,13 @@ export function* readDays(
 ): Generator<undefined, VerdictDay[]> {
   const rows = db
     .prepare(
-      `SELECT verdict, certain, key, count(*) FROM log.console_rows
+      `SELECT verdict, certain, key, count(*) FROM mirror.console_rows
        WHERE gateway = ? AND created_at >= ? AND created_at < ? GROUP BY verdict, certain, key`,
     )
     .raw();
   const alone = db
     .prepare(
-      `SELECT verdict, 0, NULL, count(*) FROM log.verdicts
+      `SELECT verdict, 0, NULL, count(*) FROM mirror.verdicts
        WHERE gateway = ? AND verdict IN ('missing', 'pending') AND started_at >= ? AND started_at < ? GROUP BY verdict`,
     )
     .raw();

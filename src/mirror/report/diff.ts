@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { columnsOf } from "../../usage/ledger/raw-row.ts";
+import { columnsOf } from "../store/raw-row.ts";
 import { STORED, storedRowOf } from "../store/stored-row.ts";
 import { besideRecord, besideRow, createFinder, type FoundRow } from "./compared.ts";
 import type { ComparedRow } from "./shape.ts";
@@ -39,7 +39,7 @@ export function* stepDiff(
   const theirs = rowsWith(db, gateway, "verdict = 'differs'", most - foreign.length);
   const missing = db
     .prepare(
-      `SELECT record, started_at FROM log.verdicts WHERE gateway = ? AND verdict = 'missing'
+      `SELECT record, started_at FROM mirror.verdicts WHERE gateway = ? AND verdict = 'missing'
        ORDER BY started_at DESC LIMIT ?`,
     )
     .raw()
@@ -87,7 +87,7 @@ function timeOf({ row, record }: ComparedRow): number {
 function foreignRows(db: Database.Database, gateway: string, { most, quiet }: DiffMeans): FoundRow[] {
   const groups = db
     .prepare(
-      `SELECT certain, key FROM log.console_rows INDEXED BY console_rows_counted
+      `SELECT certain, key FROM mirror.console_rows INDEXED BY console_rows_counted
        WHERE gateway = ? AND verdict = 'foreign' GROUP BY how, certain, key`,
     )
     .raw()
@@ -115,7 +115,7 @@ function rowsWith(
 ): FoundRow[] {
   return db
     .prepare(
-      `SELECT ${STORED.join(", ")} FROM log.console_rows INDEXED BY console_rows_by_verdict
+      `SELECT ${STORED.join(", ")} FROM mirror.console_rows INDEXED BY console_rows_by_verdict
        WHERE gateway = ? AND ${which} ORDER BY created_at DESC LIMIT ?`,
     )
     .raw()

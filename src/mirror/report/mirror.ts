@@ -1,8 +1,8 @@
 import type Database from "libsql";
-import { answerOf, columnsOf, numberIn } from "../../usage/ledger/raw-row.ts";
-import { KEPT_FROM } from "../../usage/ledger/upkeep/prune.ts";
 import { readTime } from "../store/facts.ts";
 import { type HeldBy, heldTimes } from "../store/held.ts";
+import { columnsOf, numberIn } from "../store/raw-row.ts";
+import { keptFrom } from "../store/unwatched.ts";
 import type { How, RecordVerdict, RowVerdict } from "../verdict.ts";
 import { type ComparedSums, modelsOf, recordsOf, toolsOf } from "./compared-sums.ts";
 import type { ElsewhereUse, MirrorReport, VerdictCounts } from "./shape.ts";
@@ -37,7 +37,7 @@ export function readMirror(db: Database.Database, gateway: string, means: Mirror
   const onPurpose = new Set(means.elsewhere.map(({ key }) => key));
   const groups = rowGroups(db, gateway);
   const sums = comparedSums(db, gateway);
-  const newest = db.prepare("SELECT max(created_at) FROM log.console_rows WHERE gateway = ?").raw();
+  const newest = db.prepare("SELECT max(created_at) FROM mirror.console_rows WHERE gateway = ?").raw();
   const newestRow = numberIn(newest.get(gateway));
   return {
     watched_since: watchedSince(db, gateway, held),
@@ -58,8 +58,7 @@ function watchedSince(
 ): number | null {
   const since = [...held.values()].filter(({ until }) => until === null).map((one) => one.since);
   if (since.length === 0) return null;
-  const kept = answerOf(db, `SELECT value FROM log.facts WHERE name = '${KEPT_FROM}'`);
-  return Math.max(Math.min(...since), Number(kept ?? 0), readTime(db, gateway, "covered_from") ?? 0);
+  return Math.max(Math.min(...since), keptFrom(db), readTime(db, gateway, "covered_from") ?? 0);
 }
 
 interface RowGroup {
@@ -76,7 +75,7 @@ interface RowGroup {
 function rowGroups(db: Database.Database, gateway: string): RowGroup[] {
   const rows = db
     .prepare(
-      `SELECT verdict, how, certain, key, count(*), coalesce(sum(billed_microdollars), 0) FROM log.console_rows
+      `SELECT verdict, how, certain, key, count(*), coalesce(sum(billed_microdollars), 0) FROM mirror.console_rows
        WHERE gateway = ? GROUP BY verdict, how, certain, key`,
     )
     .raw();
@@ -144,7 +143,7 @@ function comparedSums(db: Database.Database, gateway: string): ComparedSums[] {
       `SELECT verdict, tool, model, multiplier, their_multiplier, count(*), sum(cost_microdollars),
          sum(their_billed_microdollars), total(iif(their_list_microdollars IS NULL, 0, list_microdollars)),
          total(iif(list_microdollars IS NULL, 0, their_list_microdollars))
-       FROM log.verdicts WHERE gateway = ? GROUP BY verdict, tool, model, multiplier, their_multiplier`,
+       FROM mirror.verdicts WHERE gateway = ? GROUP BY verdict, tool, model, multiplier, their_multiplier`,
     )
     .raw();
   return rows.all(gateway).map((row) => {
@@ -180,7 +179,7 @@ function elsewhereOf(
   const today = now - DAY_MS;
   const rows = db
     .prepare(
-      `SELECT key, created_at >= ?, count(*), coalesce(sum(billed_microdollars), 0) FROM log.console_rows
+      `SELECT key, created_at >= ?, count(*), coalesce(sum(billed_microdollars), 0) FROM mirror.console_rows
        WHERE gateway = ? AND verdict = 'foreign' AND created_at >= ? GROUP BY 1, 2`,
     )
     .raw();

@@ -1,6 +1,7 @@
 import type Database from "libsql";
-import { numberIn } from "../../usage/ledger/raw-row.ts";
-import { transact } from "../../usage/ledger/rows.ts";
+import { transact } from "../../usage/index/database.ts";
+import type { AckLine } from "../../usage/journal/lines.ts";
+import { firstOf } from "./raw-row.ts";
 
 /** What was shown: of every gateway and every key where these are null; `until` is the newest row's time, the console's. */
 export interface Shown {
@@ -11,25 +12,29 @@ export interface Shown {
   readonly count: number | null;
 }
 
-/** The alarm has been heard. Answers how many rows that was; null: there are others now than those that were shown. */
-export function acknowledge(db: Database.Database, shown: Shown, now: number): number | null {
+/** The alarm has been heard. Returns a line for each of its rows; null: there are others now than those that were shown. */
+export function acknowledge(db: Database.Database, shown: Shown, now: number): AckLine[] | null {
   const { gateway, key, until, count } = shown;
   const gateways = gateway === null ? gatewaysIn(db) : [gateway];
   const these = `gateway = ? AND verdict = 'foreign' AND certain = 1 AND acknowledged_at IS NULL
     AND key = coalesce(?, key) AND created_at <= coalesce(?, created_at)`;
   return transact(db, () => {
-    const there = db.prepare(`SELECT count(*) FROM log.console_rows WHERE ${these}`).raw();
-    const found = gateways.reduce((sum, one) => sum + (numberIn(there.get(one, key, until)) ?? 0), 0);
-    if (count !== null && found !== count) return null;
-    const mark = db.prepare(`UPDATE log.console_rows SET acknowledged_at = ? WHERE ${these}`);
+    const there = db.prepare(`SELECT identity FROM mirror.console_rows WHERE ${these}`).raw();
+    const lines = gateways.flatMap((one) =>
+      there
+        .all(one, key, until)
+        .map((row): AckLine => ({ kind: "ack", gateway: one, row: String(firstOf(row)), at: now })),
+    );
+    if (count !== null && lines.length !== count) return null;
+    const mark = db.prepare(`UPDATE mirror.console_rows SET acknowledged_at = ? WHERE ${these}`);
     for (const one of gateways) mark.run(now, one, key, until);
-    return found;
+    return lines;
   });
 }
 
 /** Those with console rows: one step of the primary key each. */
 export function gatewaysIn(db: Database.Database): string[] {
-  const next = db.prepare("SELECT min(gateway) FROM log.console_rows WHERE gateway > ?").raw();
+  const next = db.prepare("SELECT min(gateway) FROM mirror.console_rows WHERE gateway > ?").raw();
   const names: string[] = [];
   for (let last = ""; ; ) {
     const [name] = next.get(last) as [string | null];

@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import type { AmendLine } from "../../usage/journal/lines.ts";
 import { judgeIds } from "../match/judge.ts";
 import { writeChanges } from "./changes.ts";
 import { idsOfRows, withKin } from "./far-apart.ts";
@@ -9,11 +10,10 @@ import { loadSettled, oursWhere, ownersNear, theirsIn } from "./loading.ts";
 import { AMONG } from "./many.ts";
 import type { StoredVerdict } from "./stored-row.ts";
 import { withoutStrangeIds } from "./strange-ids.ts";
-import type { Correction } from "./verdicts.ts";
 import { WITH_IDS, type Window } from "./window.ts";
 
 export interface FoundById {
-  readonly corrections: readonly Correction[];
+  readonly amendments: readonly AmendLine[];
   /** The earliest time, by our clock, of what has lost the one it was matched with. */
   readonly lostAt: number;
 }
@@ -65,7 +65,7 @@ export function settleIds(
     ...decided.ours.flatMap(({ our, next }) => (next === null ? [our.own] : [])),
   ];
   return {
-    corrections: writeChanges(db, gateway, decided, all, means.priceOf),
+    amendments: writeChanges(db, gateway, decided, all, means.priceOf),
     lostAt: Math.min(...lost, Number.POSITIVE_INFINITY),
   };
 }

@@ -1,16 +1,11 @@
 import type Database from "libsql";
+import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import type { Loaded, Their } from "./loading.ts";
 import type { Ours } from "./ours.ts";
 import { judgedValues, type StoredVerdict } from "./stored-row.ts";
 import type { PriceOf } from "./take.ts";
-import {
-  type Correction,
-  type NewVerdict,
-  theirsText,
-  writeRecordVerdicts,
-  writeRowVerdicts,
-} from "./verdicts.ts";
+import { type NewVerdict, theirsText, writeRecordVerdicts, writeRowVerdicts } from "./verdicts.ts";
 
 /** What is said now of those that are decided on. */
 export interface Decided {
@@ -18,14 +13,17 @@ export interface Decided {
   readonly ours: readonly { readonly our: Ours; readonly next: JudgedRecord | null }[];
 }
 
-/** Writes what is other than it was. `loaded`: among these is every row that a verdict names. */
+/**
+ * Writes what is other than it was. `loaded`: among these is every row that a verdict names. Returns what changes in the
+ * records themselves.
+ */
 export function writeChanges(
   db: Database.Database,
   gateway: string,
   { theirs, ours }: Decided,
   loaded: Pick<Loaded, "theirs">,
   priceOf: PriceOf,
-): Correction[] {
+): AmendLine[] {
   const kinds = new Map(loaded.theirs.map(({ row }) => [row.identity, row.kind]));
   const rows = theirs.filter(
     ({ their, next }) => isOtherRow(their.judged, next) && !takesBack(their.judged, next),

@@ -1,6 +1,8 @@
 import type Database from "libsql";
-import { firstOf } from "../../usage/ledger/raw-row.ts";
-import { transact } from "../../usage/ledger/rows.ts";
+import { transact } from "../../usage/index/database.ts";
+import type { KeyHeldLine } from "../../usage/journal/lines.ts";
+import { restartHeld } from "./held.ts";
+import { firstOf } from "./raw-row.ts";
 
 /** A span in which something cannot be seen, from (without) to, milliseconds UTC. */
 export interface Gap {
@@ -9,7 +11,7 @@ export interface Gap {
 }
 
 /*
- * What the mirror of one gateway remembers, in the log's own table of facts.
+ * What the mirror of one gateway remembers, in the table of facts.
  * mark: where the next walk begins. gaps: what of the console can no longer be seen, by its clock.
  * judge_from: the earliest time, by our clock, of which a verdict may change; rows_from: the same by the console's clock,
  * of rows that were written since. covered_from, last_sync: between them the console was read. begun_at: before that,
@@ -32,16 +34,16 @@ type Name =
 
 export function readFact(db: Database.Database, gateway: string, name: Name): string | null {
   const value = firstOf(
-    db.prepare("SELECT value FROM log.facts WHERE name = ?").raw().get(nameOf(gateway, name)),
+    db.prepare("SELECT value FROM mirror.facts WHERE name = ?").raw().get(nameOf(gateway, name)),
   );
   return value === undefined ? null : String(value);
 }
 
 /** null: it is forgotten. */
 export function writeFact(db: Database.Database, gateway: string, name: Name, value: string | null): void {
-  if (value === null) db.prepare("DELETE FROM log.facts WHERE name = ?").run(nameOf(gateway, name));
+  if (value === null) db.prepare("DELETE FROM mirror.facts WHERE name = ?").run(nameOf(gateway, name));
   else
-    db.prepare("INSERT OR REPLACE INTO log.facts (name, value) VALUES (?, ?)").run(
+    db.prepare("INSERT OR REPLACE INTO mirror.facts (name, value) VALUES (?, ?)").run(
       nameOf(gateway, name),
       value,
     );
@@ -134,34 +136,48 @@ export function writeTold(db: Database.Database, gateway: string, told: string):
 
 /**
  * Another gateway, or another console, has this name from now on: nothing that the one before told, or was compared with it,
- * is of this one. What records took from it stays theirs, and an alarm that nobody acknowledged stands.
+ * is of this one. What records took from it stays theirs, and an alarm that nobody acknowledged stands. Returns what changed
+ * about held keys, for the journal.
  */
-export function forgetConsole(db: Database.Database, gateway: string, now: number, alarms: boolean): void {
-  transact(db, () => {
+export function forgetConsole(
+  db: Database.Database,
+  gateway: string,
+  now: number,
+  alarms: boolean,
+): KeyHeldLine[] {
+  return transact(db, () => {
     const standing = alarms ? `AND NOT (${STANDING})` : "";
-    db.prepare(`DELETE FROM log.console_rows WHERE gateway = ? ${standing}`).run(gateway);
+    db.prepare(`DELETE FROM mirror.console_rows WHERE gateway = ? ${standing}`).run(gateway);
     // Under a name that no row of the new console can have, and found by nothing but its key.
     db.prepare(
-      `UPDATE log.console_rows SET identity = ? || identity, request_id = NULL, upstream_id = NULL, key_ref = NULL
+      `UPDATE mirror.console_rows SET identity = ? || identity, request_id = NULL, upstream_id = NULL, key_ref = NULL
        WHERE gateway = ? AND identity NOT LIKE 'earlier:%'`,
     ).run(`earlier:${now}:`, gateway);
     for (const table of ["console_keys", "verdicts"])
-      db.prepare(`DELETE FROM log.${table} WHERE gateway = ?`).run(gateway);
-    db.prepare("DELETE FROM log.held_keys WHERE gateway = ? AND until IS NOT NULL").run(gateway);
-    db.prepare("UPDATE log.held_keys SET since = ? WHERE gateway = ?").run(now, gateway);
+      db.prepare(`DELETE FROM mirror.${table} WHERE gateway = ?`).run(gateway);
+    const held = restartHeld(db, gateway, now);
     const prefix = `mirror:${gateway}:`;
-    db.prepare("DELETE FROM log.facts WHERE name >= ? AND name < ?").run(prefix, `${prefix}\u{10FFFF}`);
+    db.prepare("DELETE FROM mirror.facts WHERE name >= ? AND name < ?").run(prefix, `${prefix}\u{10FFFF}`);
     writeFact(db, gateway, "begun_at", String(now));
+    return held;
   });
 }
 
 const STANDING = "verdict = 'foreign' AND certain = 1 AND acknowledged_at IS NULL";
 
-/** Whose console this is. One of another origin, or of another gateway's, has other rows under the same numbers. */
-export function claimConsole(db: Database.Database, gateway: string, origins: string, now: number): boolean {
+/**
+ * Whose console this is. One of another origin, or of another gateway's, has other rows under the same numbers: then what
+ * was known is forgotten, and this returns what changed about held keys. null: it is no other than before.
+ */
+export function claimConsole(
+  db: Database.Database,
+  gateway: string,
+  origins: string,
+  now: number,
+): KeyHeldLine[] | null {
   const before = readFact(db, gateway, "console");
-  if (before === origins) return false;
-  if (before !== null) forgetConsole(db, gateway, now, true);
+  if (before === origins) return null;
+  const held = before === null ? null : forgetConsole(db, gateway, now, true);
   writeFact(db, gateway, "console", origins);
-  return before !== null;
+  return held;
 }

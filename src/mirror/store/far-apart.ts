@@ -71,7 +71,7 @@ function linksOf(theirs: readonly Their[]): string[] {
 function rowsWith(db: Database.Database, gateway: string, ids: ReadonlySet<string>): string[] {
   if (ids.size === 0) return [];
   // Left to itself, SQLite looks for a request id through all rows of the gateway.
-  const rows = `(SELECT identity FROM log.console_rows INDEXED BY console_rows_by_id
+  const rows = `(SELECT identity FROM mirror.console_rows INDEXED BY console_rows_by_id
     WHERE gateway = ? AND request_id IN ${AMONG} LIMIT ?)`;
   const found = readMany(
     db,
@@ -99,9 +99,9 @@ function rowsBehind(
 /** Which records that were never listed have one of these ids, however long ago. */
 export function missingWith(db: Database.Database, gateway: string, ids: ReadonlySet<string>): string[] {
   if (ids.size === 0) return [];
-  const latest = `(SELECT record FROM log.verdicts WHERE gateway = ? AND verdict = 'missing'
+  const latest = `(SELECT record FROM mirror.verdicts WHERE gateway = ? AND verdict = 'missing'
     ORDER BY started_at DESC LIMIT ${MOST_MISSING})`;
-  const have = `FROM ${latest} m JOIN log.records r ON r.id = m.record, json_each(r.gateway_ids) one
+  const have = `FROM ${latest} m JOIN usage.records r ON r.id = m.record, json_each(r.gateway_ids) one
     WHERE one.value IN ${AMONG}`;
   return readMany(db, ["r.id"], have, gateway, JSON.stringify([...ids])).map(([id]) => String(id));
 }

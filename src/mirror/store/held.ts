@@ -1,7 +1,8 @@
 import type Database from "libsql";
-import { columnsOf } from "../../usage/ledger/raw-row.ts";
-import { transact } from "../../usage/ledger/rows.ts";
+import { transact } from "../../usage/index/database.ts";
+import type { KeyHeldLine } from "../../usage/journal/lines.ts";
 import type { HeldTime } from "../match/scene.ts";
+import { columnsOf } from "./raw-row.ts";
 
 export interface HeldKey {
   readonly gateway: string;
@@ -17,34 +18,57 @@ export interface HeldBy extends HeldTime {
 
 /**
  * `held` is all that is held now, at all gateways. A key that was away begins anew: who used it in between is not known
- * here.
+ * here. Returns what changed, for the journal.
  */
-export function holdKeys(db: Database.Database, held: readonly HeldKey[], now: number): void {
+export function holdKeys(db: Database.Database, held: readonly HeldKey[], now: number): KeyHeldLine[] {
   const known = readHeld(db);
   const open = new Map(known.filter(({ until }) => until === null).map((one) => [nameOf(one), one]));
-  const begun: HeldKey[] = [];
+  const begun: Held[] = [];
   const stays = new Set<string>();
   for (const one of held) {
     if (one.key === null) {
       const mine = [...open].filter(([, { gateway, tool }]) => gateway === one.gateway && tool === one.tool);
       for (const [name] of mine) stays.add(name);
     } else if (open.has(nameOf(one))) stays.add(nameOf(one));
-    else begun.push(one);
+    else begun.push({ ...one, key: one.key, since: now, until: null });
   }
-  const ended = [...open].filter(([name]) => !stays.has(name)).map(([, one]) => one);
+  const ended = [...open]
+    .filter(([name]) => !stays.has(name))
+    .map(([, one]): Held => ({ ...one, until: now }));
   // The clock was ahead: until it has caught up, everything would be from before.
-  const ahead = [...open].filter(([name, { since }]) => stays.has(name) && since > now).map(([, one]) => one);
-  if (begun.length === 0 && ended.length === 0 && ahead.length === 0) return;
-  transact(db, () => {
-    const lower = db.prepare("UPDATE log.held_keys SET since = ? WHERE gateway = ? AND key = ? AND tool = ?");
-    for (const { gateway, key, tool } of ahead) lower.run(now, gateway, key, tool);
-    const end = db.prepare("UPDATE log.held_keys SET until = ? WHERE gateway = ? AND key = ? AND tool = ?");
-    for (const { gateway, key, tool } of ended) end.run(now, gateway, key, tool);
-    const begin = db.prepare(
-      "INSERT OR REPLACE INTO log.held_keys (gateway, key, tool, since, until) VALUES (?, ?, ?, ?, NULL)",
-    );
-    for (const { gateway, key, tool } of begun) begin.run(gateway, key, tool, now);
-  });
+  const lowered = [...open]
+    .filter(([name, { since }]) => stays.has(name) && since > now)
+    .map(([, one]): Held => ({ ...one, since: now }));
+  const changed = [...lowered, ...ended, ...begun];
+  if (changed.length > 0) transact(db, () => writeHeld(db, changed));
+  return changed.map(lineOf);
+}
+
+/**
+ * Another console has this gateway's name from now on: the keys that are held begin again, and the others are forgotten. Runs
+ * in the caller's transaction. Returns what changed, for the journal.
+ */
+export function restartHeld(db: Database.Database, gateway: string, now: number): KeyHeldLine[] {
+  const known = readHeld(db).filter((one) => one.gateway === gateway);
+  db.prepare("DELETE FROM mirror.held_keys WHERE gateway = ?").run(gateway);
+  const held = known.filter(({ until }) => until === null).map((one): Held => ({ ...one, since: now }));
+  writeHeld(db, held);
+  // No line takes a key out of the journal: held for no time at all, it is left out when a new mirror.db begins.
+  const forgotten = known
+    .filter(({ until }) => until !== null)
+    .map((one): Held => ({ ...one, since: now, until: now }));
+  return [...held, ...forgotten].map(lineOf);
+}
+
+function writeHeld(db: Database.Database, held: readonly Held[]): void {
+  const write = db.prepare(
+    "INSERT OR REPLACE INTO mirror.held_keys (gateway, key, tool, since, until) VALUES (?, ?, ?, ?, ?)",
+  );
+  for (const { gateway, key, tool, since, until } of held) write.run(gateway, key, tool, since, until);
+}
+
+function lineOf({ gateway, key, tool, since, until }: Held): KeyHeldLine {
+  return { kind: "key-held", gateway, key, tool, since, until };
 }
 
 /** By fingerprint. */
@@ -84,7 +108,7 @@ interface Held extends HeldKey {
 
 /** There are few: a row for each key that each tool ever had. */
 function readHeld(db: Database.Database): Held[] {
-  const rows = db.prepare("SELECT gateway, key, tool, since, until FROM log.held_keys").raw();
+  const rows = db.prepare("SELECT gateway, key, tool, since, until FROM mirror.held_keys").raw();
   return rows.all().map((row) => {
     const [gateway, key, tool, since, until] = columnsOf(row);
     return {

@@ -1,7 +1,6 @@
 import type Database from "libsql";
-import { answerOf, numberIn } from "../../usage/ledger/raw-row.ts";
-import { transact } from "../../usage/ledger/rows.ts";
-import { KEPT_FROM } from "../../usage/ledger/upkeep/prune.ts";
+import { transact } from "../../usage/index/database.ts";
+import type { AmendLine } from "../../usage/journal/lines.ts";
 import { judge } from "../match/judge.ts";
 import { FARTHEST_MS, FOREIGN_AFTER_MS, MISSING_AFTER_MS, type Scene } from "../match/scene.ts";
 import { settleIds } from "./by-id.ts";
@@ -13,9 +12,10 @@ import { keyLinks } from "./keys.ts";
 import { learnFromRows, learnIds } from "./learning.ts";
 import { type Loaded, loadOurs, loadTheirs } from "./loading.ts";
 import { missingIsKnown } from "./missing.ts";
+import { numberIn } from "./raw-row.ts";
 import { withoutStrangeIds } from "./strange-ids.ts";
 import type { PriceOf } from "./take.ts";
-import type { Correction } from "./verdicts.ts";
+import { keptFrom } from "./unwatched.ts";
 import { END_OF_TIME, idWindowFrom, type Window, windowFrom } from "./window.ts";
 
 export interface JudgingMeans {
@@ -26,19 +26,22 @@ export interface JudgingMeans {
   readonly idNames: readonly string[];
   readonly idsAreOwn: boolean;
   readonly priceOf: PriceOf;
+  /**
+   * Appends to the journal what changes in records. Throws where it cannot: then nothing of the step is kept. Before the
+   * next step the index must have caught up, so that nothing is amended twice.
+   */
+  readonly amend: (lines: readonly AmendLine[]) => void;
   /** Times, by our clock, in which something of ours may not have been recorded. */
   readonly unwatched?: readonly Gap[];
   /** About so many records and rows at a time. */
   readonly most?: number;
 }
 
-export type { Correction };
-
 export interface JudgedStep {
   /** false: there is more, call again. */
   readonly done: boolean;
-  /** What records take more, or less, from their tools' limits, for having taken the console's numbers. */
-  readonly corrections: readonly Correction[];
+  /** Records that took the console's numbers, or gave them back. */
+  readonly amendments: readonly AmendLine[];
   /** When something that is pending is due; null: nothing is that time alone decides. */
   readonly again: number | null;
 }
@@ -50,38 +53,45 @@ const MOST = 600;
 
 /**
  * Judges one slice of what may have changed, the oldest first, and remembers where to go on: all in one transaction, so
- * that a program that ends in between judges the same slice again. First, for everything, what has an id in common: that
+ * that a program that ends in between judges the same slice again. The journal is appended to just before that is
+ * committed: a program that ends between the two finds its amendments in the index, and makes them no second time. First, for everything, what has an id in common: that
  * is settled, and is by far the most. Then the rest, without the settled; both sides are looked at beyond the slice, so
  * that where it begins and ends makes no difference.
  */
 export function judgeStep(db: Database.Database, gateway: string, means: JudgingMeans): JudgedStep {
   return transact(db, () => {
-    const { now, skew, most = MOST } = means;
-    const { from, idsFrom } = beginning(db, gateway, skew);
-    writeFact(db, gateway, "rows_from", null);
-    if (from === null) return NOTHING;
-    if (idsFrom < END_OF_TIME) return idStep(db, gateway, from, idsFrom, means);
-    const window = windowFrom(db, gateway, from, { now, skew, most });
-    if (window === null) {
-      writeFact(db, gateway, "judge_from", String(Math.min(from, now - FARTHEST_MS)));
-      writeFact(db, gateway, "ids_from", null);
-      return NOTHING;
-    }
-    const corrections = judgeWindow(db, gateway, window, means);
-    if (!window.last) {
-      writeFact(db, gateway, "judge_from", String(window.to));
-      return { done: false, corrections, again: null };
-    }
-    const pending = pendingIn(db, gateway, means);
-    writeFact(db, gateway, "judge_from", String(Math.min(now, pending.earliest) - FARTHEST_MS));
-    writeFact(db, gateway, "ids_from", null);
-    // Something that was learnt on the way makes earlier rows worth another look.
-    const learnt = readTime(db, gateway, "rows_from") !== null;
-    return { done: !learnt, corrections, again: pending.due };
+    const step = judgeSlice(db, gateway, means);
+    if (step.amendments.length > 0) means.amend(step.amendments);
+    return step;
   });
 }
 
-const NOTHING: JudgedStep = { done: true, corrections: [], again: null };
+function judgeSlice(db: Database.Database, gateway: string, means: JudgingMeans): JudgedStep {
+  const { now, skew, most = MOST } = means;
+  const { from, idsFrom } = beginning(db, gateway, skew);
+  writeFact(db, gateway, "rows_from", null);
+  if (from === null) return NOTHING;
+  if (idsFrom < END_OF_TIME) return idStep(db, gateway, from, idsFrom, means);
+  const window = windowFrom(db, gateway, from, { now, skew, most });
+  if (window === null) {
+    writeFact(db, gateway, "judge_from", String(Math.min(from, now - FARTHEST_MS)));
+    writeFact(db, gateway, "ids_from", null);
+    return NOTHING;
+  }
+  const amendments = judgeWindow(db, gateway, window, means);
+  if (!window.last) {
+    writeFact(db, gateway, "judge_from", String(window.to));
+    return { done: false, amendments, again: null };
+  }
+  const pending = pendingIn(db, gateway, means);
+  writeFact(db, gateway, "judge_from", String(Math.min(now, pending.earliest) - FARTHEST_MS));
+  writeFact(db, gateway, "ids_from", null);
+  // Something that was learnt on the way makes earlier rows worth another look.
+  const learnt = readTime(db, gateway, "rows_from") !== null;
+  return { done: !learnt, amendments, again: pending.due };
+}
+
+const NOTHING: JudgedStep = { done: true, amendments: [], again: null };
 
 function idStep(
   db: Database.Database,
@@ -94,11 +104,11 @@ function idStep(
   const anewFrom = readTime(db, gateway, "anew");
   const anew = anewFrom !== null && idsFrom >= anewFrom;
   const window = idWindowFrom(db, gateway, idsFrom, { skew, most, anew });
-  const { corrections, lostAt } = settleIds(db, gateway, window, means, anew);
+  const { amendments, lostAt } = settleIds(db, gateway, window, means, anew);
   writeFact(db, gateway, "judge_from", String(Math.min(from, lostAt - FARTHEST_MS)));
   writeFact(db, gateway, "ids_from", String(window.to));
   if (window.last) writeFact(db, gateway, "anew", null);
-  return { done: false, corrections, again: null };
+  return { done: false, amendments, again: null };
 }
 
 /** Whatever changed can change what lies around it. null: there is nothing of theirs, and nothing of ours. */
@@ -120,7 +130,7 @@ function firstRecord(db: Database.Database, gateway: string): number {
   const first = (where: string) =>
     numberIn(
       db
-        .prepare(`SELECT min(started_at) FROM log.records WHERE ${where}`)
+        .prepare(`SELECT min(started_at) FROM usage.records WHERE ${where}`)
         .raw()
         .get(gateway, covered ?? 0),
     ) ?? Number.POSITIVE_INFINITY;
@@ -135,7 +145,7 @@ function judgeWindow(
   gateway: string,
   window: Window,
   means: JudgingMeans,
-): readonly Correction[] {
+): readonly AmendLine[] {
   const all = loadWindow(db, gateway, window, means);
   learnIds(db, gateway, all.ours, means.idNames);
   const judgement = judge(
@@ -182,11 +192,10 @@ function loadWindow(db: Database.Database, gateway: string, window: Window, mean
 
 function sceneOf(db: Database.Database, gateway: string, means: JudgingMeans): Scene {
   const held = heldTimes(db, gateway);
-  const kept = answerOf(db, `SELECT value FROM log.facts WHERE name = '${KEPT_FROM}'`);
   return {
     now: means.now,
     held: (key) => held.get(key) ?? null,
-    kept_from: Number(kept ?? 0),
+    kept_from: keptFrom(db),
     unwatched: means.unwatched ?? [],
     hands_out_ids: handsOutIds(db, gateway) !== null,
     ids_are_own: means.idsAreOwn,
@@ -201,12 +210,12 @@ function pendingIn(
 ): { readonly earliest: number; readonly due: number | null } {
   const row = db
     .prepare(
-      "SELECT min(created_at) FROM log.console_rows WHERE gateway = ? AND verdict = 'pending' AND created_at > ?",
+      "SELECT min(created_at) FROM mirror.console_rows WHERE gateway = ? AND verdict = 'pending' AND created_at > ?",
     )
     .raw();
   const record = db
     .prepare(
-      `SELECT min(coalesce(r.ended_at, r.started_at)) FROM log.verdicts v JOIN log.records r ON r.id = v.record
+      `SELECT min(coalesce(r.ended_at, r.started_at)) FROM mirror.verdicts v JOIN usage.records r ON r.id = v.record
        WHERE v.gateway = ? AND v.verdict = 'pending' AND coalesce(r.ended_at, r.started_at) > ?`,
     )
     .raw();

@@ -1,7 +1,7 @@
 import type Database from "libsql";
-import { columnsOf, numberIn } from "../../usage/ledger/raw-row.ts";
-import { transact } from "../../usage/ledger/rows.ts";
+import { transact } from "../../usage/index/database.ts";
 import { judgeRowsAgain } from "./facts.ts";
+import { columnsOf, numberIn } from "./raw-row.ts";
 
 /** Whose key a console means by a name of its own. */
 export interface KeyLink {
@@ -88,7 +88,7 @@ function same(before: Link | undefined, next: Link): boolean {
 }
 
 function read(db: Database.Database, gateway: string): Map<string, Link> {
-  const rows = db.prepare("SELECT ref, key, learnt FROM log.console_keys WHERE gateway = ?").raw();
+  const rows = db.prepare("SELECT ref, key, learnt FROM mirror.console_keys WHERE gateway = ?").raw();
   return new Map(
     rows.all(gateway).map((row) => {
       const [ref, key, learnt] = columnsOf(row);
@@ -98,14 +98,11 @@ function read(db: Database.Database, gateway: string): Map<string, Link> {
 }
 
 function write(db: Database.Database, gateway: string, ref: string, { key, learnt }: Link): void {
-  db.prepare("INSERT OR REPLACE INTO log.console_keys (gateway, ref, key, learnt) VALUES (?, ?, ?, ?)").run(
-    gateway,
-    ref,
-    key,
-    learnt,
-  );
+  db.prepare(
+    "INSERT OR REPLACE INTO mirror.console_keys (gateway, ref, key, learnt) VALUES (?, ?, ?, ?)",
+  ).run(gateway, ref, key, learnt);
   const first = db
-    .prepare("SELECT min(created_at) FROM log.console_rows WHERE gateway = ? AND key_ref = ?")
+    .prepare("SELECT min(created_at) FROM mirror.console_rows WHERE gateway = ? AND key_ref = ?")
     .raw();
   const from = numberIn(first.get(gateway, ref));
   if (from !== null) judgeRowsAgain(db, gateway, from);

@@ -1,10 +1,10 @@
 import type Database from "libsql";
-import { numberIn } from "../../usage/ledger/raw-row.ts";
 import type { JudgedRow } from "../verdict.ts";
 import { handsOutIds, judgeRowsAgain, writeFact } from "./facts.ts";
 import { learnKeys } from "./keys.ts";
 import type { Their } from "./loading.ts";
 import type { Ours } from "./ours.ts";
+import { numberIn } from "./raw-row.ts";
 
 /** An id in an error text, or one that any server in between can set, does not show that every answer carries the row's. */
 const NO_PROOF = ["error", "x-request-id"];
@@ -21,7 +21,7 @@ export function learnIds(
   if (name === undefined) return;
   writeFact(db, gateway, "hands_out_ids", name);
   const first = db
-    .prepare("SELECT min(created_at) FROM log.console_rows WHERE gateway = ? AND verdict = 'foreign'")
+    .prepare("SELECT min(created_at) FROM mirror.console_rows WHERE gateway = ? AND verdict = 'foreign'")
     .raw();
   const from = numberIn(first.get(gateway));
   // What was only suspected is certain now.

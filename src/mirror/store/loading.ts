@@ -60,7 +60,7 @@ export function ownersNear(
 ): string[] {
   if (ids.size === 0) return [];
   const [first, last] = [from - FARTHEST_MS, to + FARTHEST_MS];
-  const have = `FROM log.records r, json_each(r.gateway_ids) one WHERE ${ENDED} AND one.value IN ${AMONG}`;
+  const have = `FROM usage.records r, json_each(r.gateway_ids) one WHERE ${ENDED} AND one.value IN ${AMONG}`;
   const values = [gateway, first - DAY_MS, last, first, first, JSON.stringify([...ids])];
   return readMany(db, ["r.id"], have, ...values).map(([id]) => String(id));
 }
@@ -73,7 +73,7 @@ export function oursWhere(
   ...values: (string | number)[]
 ): Ours[] {
   const columns = [...RECORD.map((name) => `r."${name}"`), ...VERDICT.map((name) => `v."${name}"`), "v.ours"];
-  const tables = "FROM log.records r LEFT JOIN log.verdicts v ON v.record = r.id";
+  const tables = "FROM usage.records r LEFT JOIN mirror.verdicts v ON v.record = r.id";
   return readMany(db, columns, `${tables} WHERE ${where}`, ...values).map((row) => oursOf(row, idNames));
 }
 
@@ -113,7 +113,7 @@ export function theirsWhere(
   where: string,
   ...values: (string | number)[]
 ): Their[] {
-  return readMany(db, STORED, `FROM log.console_rows WHERE ${where}`, ...values).map((raw) => {
+  return readMany(db, STORED, `FROM mirror.console_rows WHERE ${where}`, ...values).map((raw) => {
     const { row, judged } = storedRowOf(raw);
     const key = row.key_ref === null ? null : (links.get(row.key_ref) ?? null);
     return { row: Object.assign(row, { at: row.created_at - skew, key }), judged };

@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { firstOf } from "../../usage/ledger/raw-row.ts";
+import { firstOf } from "./raw-row.ts";
 
 /** What follows IN: the values of a list that is handed over as JSON. */
 export const AMONG = "(SELECT value FROM json_each(?))";

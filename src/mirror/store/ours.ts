@@ -1,5 +1,4 @@
-import { mayHaveArrived } from "../../usage/ledger/cells.ts";
-import { meteringOf, type RecordEnd, type TokensFrom } from "../../usage/record.ts";
+import { mayHaveArrived, meteringOf, type RecordEnd, type TokensFrom } from "../../usage/record.ts";
 import type { OurRequest, OurTokens } from "../match/scene.ts";
 import { byName } from "./many.ts";
 import { flagOf } from "./stored-row.ts";
@@ -125,7 +124,7 @@ interface OurNumbers {
 
 function tokensOf(own: OurNumbers & { readonly tokens_from: TokensFrom }): OurTokens | null {
   const { input_tokens, output_tokens } = own;
-  // The console's, without what they took the place of: the verdict was lost with a damaged log.
+  // The console's, without what they took the place of: the verdict was lost with mirror.db.
   if (own.tokens_from === "console" || input_tokens === null || output_tokens === null) return null;
   return {
     input: input_tokens,

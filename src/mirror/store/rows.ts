@@ -1,10 +1,10 @@
 import type Database from "libsql";
-import { columnsOf } from "../../usage/ledger/raw-row.ts";
-import { transact } from "../../usage/ledger/rows.ts";
+import { transact } from "../../usage/index/database.ts";
 import { type ConsoleRow, ROW_FIELDS } from "../console-row.ts";
 import type { Page } from "../consoles/console.ts";
 import { addGap, judgeRowsAgain, readFact, writeFact } from "./facts.ts";
 import { keyLinks } from "./keys.ts";
+import { columnsOf } from "./raw-row.ts";
 import { ROW_COLUMNS, type Value, valuesOf } from "./stored-row.ts";
 
 export interface Written {
@@ -74,7 +74,7 @@ function newsIn(db: Database.Database, gateway: string, rows: readonly ConsoleRo
   }
   const known = db
     .prepare(
-      `SELECT ${ROW_COLUMNS} FROM log.console_rows
+      `SELECT ${ROW_COLUMNS} FROM mirror.console_rows
        WHERE gateway = ? AND identity IN (SELECT value FROM json_each(?))`,
     )
     .raw()
@@ -95,15 +95,22 @@ function newsIn(db: Database.Database, gateway: string, rows: readonly ConsoleRo
 
 function insert(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
   const marks = ROW_FIELDS.map(() => "?").join(", ");
-  const add = db.prepare(`INSERT INTO log.console_rows (gateway, ${ROW_COLUMNS}) VALUES (?, ${marks})`);
-  for (const values of rows) add.run(gateway, ...values);
+  // Where mirror.db was lost, the journal still knows what was acknowledged. Only what was there by then: another console
+  // under the same name can have other rows under the same identities.
+  const acknowledged = "(SELECT at FROM usage.acks WHERE gateway = ? AND row = ? AND at >= ?)";
+  const add = db.prepare(
+    `INSERT INTO mirror.console_rows (gateway, ${ROW_COLUMNS}, acknowledged_at)
+     VALUES (?, ${marks}, ${acknowledged})`,
+  );
+  for (const values of rows)
+    add.run(gateway, ...values, gateway, values[IDENTITY] ?? null, values[CREATED_AT] ?? null);
 }
 
 function update(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
   const sets = ROW_FIELDS.map((name) => `"${name}" = ?`).join(", ");
   // It is no longer settled; the record it was matched with stays named, so that judging finds that one too.
   const change = db.prepare(
-    `UPDATE log.console_rows SET ${sets}, how = NULL WHERE gateway = ? AND identity = ?`,
+    `UPDATE mirror.console_rows SET ${sets}, how = NULL WHERE gateway = ? AND identity = ?`,
   );
   for (const values of rows) change.run(...values, gateway, values[IDENTITY] ?? null);
 }

@@ -1,7 +1,7 @@
-import { columnsOf } from "../../usage/ledger/raw-row.ts";
 import { type ConsoleRow, ROW_FIELDS } from "../console-row.ts";
 import type { JudgedRow } from "../verdict.ts";
 import { byName } from "./many.ts";
+import { columnsOf } from "./raw-row.ts";
 
 export type Value = string | number | null;
 

@@ -21,7 +21,7 @@ export function withoutStrangeIds(
     readMany(
       db,
       ["request_id"],
-      `FROM log.console_rows INDEXED BY console_rows_by_id WHERE gateway = ? AND request_id IN ${AMONG}`,
+      `FROM mirror.console_rows INDEXED BY console_rows_by_id WHERE gateway = ? AND request_id IN ${AMONG}`,
       gateway,
       JSON.stringify(unsure),
     ).map(([id]) => id),

@@ -28,7 +28,7 @@ export function withoutTheirs(record: UsageRecord, ours: OwnNumbers | null): Usa
   return { ...record, ...(record.tokens_from === "console" ? UNKNOWN : {}), billed_microdollars: null };
 }
 
-/** Its own numbers were lost together with a damaged log. */
+/** Its own numbers were lost together with mirror.db. */
 const UNKNOWN: OwnNumbers = {
   input_tokens: null,
   cache_read_tokens: null,

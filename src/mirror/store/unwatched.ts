@@ -1,8 +1,7 @@
 import type Database from "libsql";
-import { answerOf, firstOf } from "../../usage/ledger/raw-row.ts";
-import { transact } from "../../usage/ledger/rows.ts";
-import { KEPT_FROM } from "../../usage/ledger/upkeep/prune.ts";
+import { transact } from "../../usage/index/database.ts";
 import { type Gap, judgeAgain } from "./facts.ts";
+import { answerOf, firstOf } from "./raw-row.ts";
 
 /** Of all gateways: it is our own log that knows nothing of these times. */
 const FACT = "mirror:unwatched";
@@ -21,7 +20,7 @@ export function readUnwatched(db: Database.Database): readonly Gap[] {
 export function addUnwatched(db: Database.Database, gap: Gap): void {
   transact(db, () => {
     const gaps = joined([...readUnwatched(db), gap]);
-    db.prepare("INSERT OR REPLACE INTO log.facts (name, value) VALUES (?, ?)").run(
+    db.prepare("INSERT OR REPLACE INTO mirror.facts (name, value) VALUES (?, ?)").run(
       FACT,
       JSON.stringify(gaps),
     );
@@ -29,14 +28,15 @@ export function addUnwatched(db: Database.Database, gap: Gap): void {
   });
 }
 
+/** When the oldest day of the usage log begins; 0: it has none. */
 export function keptFrom(db: Database.Database): number {
-  return Number(answerOf(db, `SELECT value FROM log.facts WHERE name = '${KEPT_FROM}'`) ?? 0);
+  return Number(answerOf(db, "SELECT value FROM usage.meta WHERE name = 'kept_from'") ?? 0);
 }
 
 function listed(db: Database.Database): readonly Gap[] {
   try {
     const gaps: unknown = JSON.parse(
-      String(answerOf(db, `SELECT value FROM log.facts WHERE name = '${FACT}'`) ?? "[]"),
+      String(answerOf(db, `SELECT value FROM mirror.facts WHERE name = '${FACT}'`) ?? "[]"),
     );
     return Array.isArray(gaps) ? gaps.filter(isGap) : [];
   } catch (error) {
@@ -65,7 +65,7 @@ function joined(gaps: readonly Gap[]): Gap[] {
 
 function judgedGateways(db: Database.Database): string[] {
   const [before, after] = ["mirror:", ":judge_from"];
-  const names = db.prepare("SELECT name FROM log.facts WHERE name >= ? AND name < ?").raw();
+  const names = db.prepare("SELECT name FROM mirror.facts WHERE name >= ? AND name < ?").raw();
   return names
     .all(before, `${before}\u{10FFFF}`)
     .map((row) => String(firstOf(row)))

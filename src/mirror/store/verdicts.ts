@@ -1,19 +1,11 @@
 import type Database from "libsql";
-import { cellOf, createTally } from "../../usage/ledger/cells.ts";
-import { createRows, RECORD_COLUMNS, recordOf } from "../../usage/ledger/rows.ts";
+import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
+import { AMENDED, type AmendedFields, type AmendLine, type Counted } from "../../usage/journal/lines.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import { AMONG, readMany } from "./many.ts";
 import { JUDGED, judgedValues, type StoredVerdict, type Value } from "./stored-row.ts";
-import {
-  isAmended,
-  type OwnNumbers,
-  ownNumbers,
-  type PriceOf,
-  TAKEN,
-  withoutTheirs,
-  withTheirs,
-} from "./take.ts";
+import { isAmended, type OwnNumbers, ownNumbers, type PriceOf, withoutTheirs, withTheirs } from "./take.ts";
 
 /** How much more a record takes from its tool's limits than it did; negative where it is less. */
 export interface Correction {
@@ -41,75 +33,95 @@ export function writeRowVerdicts(
   rows: readonly (StoredVerdict & Pick<JudgedRow, "identity">)[],
 ): void {
   const sets = JUDGED.map((name) => `${name} = ?`).join(", ");
-  const write = db.prepare(`UPDATE log.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
+  const write = db.prepare(`UPDATE mirror.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
   for (const row of rows) write.run(...judgedValues(row), gateway, row.identity);
 }
 
-/** Writes what is said of records, and what that means for their numbers and for the cells. */
+/**
+ * Writes what is said of records. Their numbers are in the journal, so what that means for them is returned: corrections
+ * for the journal.
+ */
 export function writeRecordVerdicts(
   db: Database.Database,
   gateway: string,
   verdicts: readonly NewVerdict[],
   priceOf: PriceOf,
-): Correction[] {
+): AmendLine[] {
   if (verdicts.length === 0) return [];
   const ids = JSON.stringify(verdicts.map(({ id }) => id));
   const records = new Map(
-    readMany(db, [RECORD_COLUMNS], `FROM log.records WHERE id IN ${AMONG}`, ids)
-      .map(recordOf)
+    readMany(db, [COLUMN_NAMES], `FROM usage.records WHERE id IN ${AMONG}`, ids)
+      .map(recordOfRow)
       .map((record) => [record.id, record]),
   );
-  const ours = new Map(
-    readMany(
-      db,
-      ["record", "ours"],
-      `FROM log.verdicts WHERE record IN ${AMONG} AND ours IS NOT NULL`,
-      ids,
-    ).map(([id, text]): [unknown, OwnNumbers] => [id, JSON.parse(String(text))]),
-  );
-  const amended: (readonly [before: UsageRecord, after: UsageRecord])[] = [];
+  const stored = readStored(db, ids);
+  const amendments: AmendLine[] = [];
   const put = db.prepare(
-    `INSERT OR REPLACE INTO log.verdicts (${COLUMNS.join(", ")}) VALUES (${COLUMNS.map(() => "?").join(", ")})`,
+    `INSERT OR REPLACE INTO mirror.verdicts (${COLUMNS.join(", ")}) VALUES (${COLUMNS.map(() => "?").join(", ")})`,
   );
-  const drop = db.prepare("DELETE FROM log.verdicts WHERE record = ?");
+  const drop = db.prepare("DELETE FROM mirror.verdicts WHERE record = ?");
   for (const { id, judged, hasTokens } of verdicts) {
     const before = records.get(id);
     if (before === undefined) continue;
-    const own = withoutTheirs(before, ours.get(id) ?? null);
+    const last = stored.get(id);
+    const own = withoutTheirs(before, last?.ours ?? null);
     const theirs = judged?.theirs ?? null;
-    const after = theirs === null ? own : withTheirs(own, theirs, hasTokens, priceOf);
-    if (isAmended(before, after)) amended.push([before, after]);
+    let after = before;
+    if (theirs !== null) after = withTheirs(own, theirs, hasTokens, priceOf);
+    else if (last?.tookTheirs === true) after = own;
+    // Else it took nothing, or did so before mirror.db was lost: a console that has forgotten it since changes nothing.
+    if (isAmended(before, after)) amendments.push(amendLine(before, after));
     if (judged === null) drop.run(id);
     else put.run(...verdictValues(gateway, judged, own, after));
   }
-  amend(db, amended);
-  return amended.flatMap(([before, after]) => correctionOf(before, after));
+  return amendments;
 }
 
-function amend(
-  db: Database.Database,
-  amended: readonly (readonly [before: UsageRecord, after: UsageRecord])[],
-): void {
-  const names = [...TAKEN, "billed_microdollars"] as const;
-  const sets = names.map((name) => `${name} = ?`).join(", ");
-  const write = db.prepare(`UPDATE log.records SET ${sets} WHERE id = ?`);
-  for (const [, after] of amended) write.run(...names.map((name) => after[name]), after.id);
-  // In the same transaction, so that the cells stay the sums of their records.
-  const tally = createTally();
-  for (const [before, after] of amended) tally.change(before, after);
-  createRows(db).count(tally);
+interface Stored {
+  /** Its own numbers, where it took the console's tokens. */
+  readonly ours: OwnNumbers | null;
+  /** It took the console's money, or tokens. */
+  readonly tookTheirs: boolean;
 }
 
-function correctionOf(before: UsageRecord, after: UsageRecord): Correction[] {
-  const { tool, counts, admitted_at, started_at } = after;
-  const tokens = tokensCounted(after) - tokensCounted(before);
-  const spend = cellOf(after).sums.counted_microdollars - cellOf(before).sums.counted_microdollars;
-  if (tool === null || counts === false || (tokens === 0 && spend === 0)) return [];
-  return [{ tool, at: admitted_at ?? started_at, tokens, spend }];
+/** By record: what was said of it so far. */
+function readStored(db: Database.Database, ids: string): Map<unknown, Stored> {
+  const columns = ["record", "ours", "theirs IS NOT NULL"];
+  const rows = readMany(db, columns, `FROM mirror.verdicts WHERE record IN ${AMONG}`, ids);
+  return new Map(
+    rows.map(([id, ours, tookTheirs]) => [
+      id,
+      { ours: ours === null ? null : JSON.parse(String(ours)), tookTheirs: tookTheirs === 1 },
+    ]),
+  );
 }
 
-function tokensCounted({ counted_tokens, held_tokens }: UsageRecord): number {
-  return counted_tokens ?? held_tokens ?? 0;
+function amendLine(before: UsageRecord, after: UsageRecord): AmendLine {
+  const { id, tool, counts, admitted_at, started_at } = after;
+  const fields = Object.fromEntries(AMENDED.map((name) => [name, after[name]])) as unknown as AmendedFields;
+  const limits =
+    tool === null || counts === false
+      ? null
+      : { tool, admitted_at: admitted_at ?? started_at, before: countedOf(before), after: countedOf(after) };
+  return { kind: "amend", id, ...fields, limits };
+}
+
+/** What a record takes from its tool's limits: what the console says, else what we counted, else what was reserved. */
+function countedOf(record: UsageRecord): Counted {
+  const { billed_microdollars, counted_microdollars, held_microdollars } = record;
+  return {
+    tokens: record.counted_tokens ?? record.held_tokens ?? 0,
+    spend: billed_microdollars ?? counted_microdollars ?? held_microdollars ?? 0,
+  };
+}
+
+/** null: nothing changes for the limits. */
+export function correctionOf({ limits }: AmendLine): Correction | null {
+  if (limits === null) return null;
+  const { tool, admitted_at, before, after } = limits;
+  const tokens = after.tokens - before.tokens;
+  const spend = after.spend - before.spend;
+  return tokens === 0 && spend === 0 ? null : { tool, at: admitted_at, tokens, spend };
 }
 
 const COLUMNS = [

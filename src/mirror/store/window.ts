@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { numberIn } from "../../usage/ledger/raw-row.ts";
+import { numberIn } from "./raw-row.ts";
 
 /** What one step of judging decides on: everything whose own time, by our clock, lies from `from` up to, without, `to`. */
 export interface Window {
@@ -70,9 +70,9 @@ export function idWindowFrom(
 
 /** When the one is that follows so many others; infinity: there are not so many. */
 function placesIn(db: Database.Database, gateway: string, skew: number) {
-  const row = "SELECT created_at FROM log.console_rows WHERE gateway = ? AND created_at >= ?";
-  const record = "SELECT r.started_at FROM log.records r";
-  const verdict = "LEFT JOIN log.verdicts v ON v.record = r.id";
+  const row = "SELECT created_at FROM mirror.console_rows WHERE gateway = ? AND created_at >= ?";
+  const record = "SELECT r.started_at FROM usage.records r";
+  const verdict = "LEFT JOIN mirror.verdicts v ON v.record = r.id";
   // Those that run are few, and loaded wherever the window ends.
   const since = "WHERE r.end IS NOT NULL AND r.gateway = ? AND r.started_at >= ?";
   const rowOrder = "ORDER BY created_at LIMIT 1 OFFSET ?";

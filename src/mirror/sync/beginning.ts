@@ -1,14 +1,16 @@
 import type { Clock } from "../../clock.ts";
 import type { Logger } from "../../logger.ts";
-import type { Ledger } from "../../usage/ledger/ledger.ts";
-import { numberIn } from "../../usage/ledger/raw-row.ts";
+import type { MirrorDatabase } from "../store/database.ts";
 import { claimConsole, coverFrom } from "../store/facts.ts";
+import { numberIn } from "../store/raw-row.ts";
+import type { MirrorUsage } from "../usage.ts";
 import type { Watched } from "./connect.ts";
 
 interface BeginningMeans {
   readonly clock: Clock;
   readonly log: Logger;
-  readonly ledger: Pick<Ledger, "ask">;
+  readonly database: Pick<MirrorDatabase, "ask">;
+  readonly usage: Pick<MirrorUsage, "append">;
 }
 
 const DAY_MS = 86_400_000;
@@ -16,22 +18,28 @@ const DAY_MS = 86_400_000;
 const HISTORY_MS = 30 * DAY_MS;
 
 /** Before anything of a console is read: what is known under this name may be another one's. */
-export function claimFor({ name, baseUrl, console }: Watched, { ledger, clock, log }: BeginningMeans): void {
+export function claimFor({ name, baseUrl, console }: Watched, means: BeginningMeans): void {
+  const { database, usage, clock, log } = means;
   const origins = [baseUrl, console.url].map((address) => new URL(address).origin).join(" ");
-  if (ledger.ask((db) => claimConsole(db, name, origins, clock.now())) === true)
-    log.warn(
-      { gateway: name },
-      "the gateway or its console is another one than before: its rows are read anew",
-    );
+  const held = database.ask((db) => claimConsole(db, name, origins, clock.now()));
+  if (held === null) return;
+  for (const line of held) usage.append(line);
+  log.warn(
+    { gateway: name },
+    "the gateway or its console is another one than before: its rows are read anew",
+  );
 }
 
 /** How far back the first walk goes; what is older of ours is never missing. */
-export function firstDay(gateway: string, { ledger, clock }: BeginningMeans): number {
+export function firstDay(
+  gateway: string,
+  { database, clock }: Pick<BeginningMeans, "database" | "clock">,
+): number {
   const now = clock.now();
   return (
-    ledger.ask((db) => {
+    database.ask((db) => {
       const oldest = db
-        .prepare("SELECT min(started_at) FROM log.records WHERE gateway = ? AND end IS NOT NULL")
+        .prepare("SELECT min(started_at) FROM usage.records WHERE gateway = ? AND end IS NOT NULL")
         .raw();
       const since = Math.min(now - HISTORY_MS, (numberIn(oldest.get(gateway)) ?? now) - DAY_MS);
       coverFrom(db, gateway, since, now);

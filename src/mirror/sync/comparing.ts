@@ -1,20 +1,23 @@
 import { setImmediate as turn } from "node:timers/promises";
 import type { Clock } from "../../clock.ts";
-import type { Ledger } from "../../usage/ledger/ledger.ts";
+import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/fault.ts";
 import type { LogEnd } from "../log-end.ts";
+import type { MirrorDatabase } from "../store/database.ts";
 import { type JudgingMeans, judgeStep } from "../store/judging.ts";
-import type { Correction } from "../store/verdicts.ts";
+import { pruneStep } from "../store/prune.ts";
+import { type Correction, correctionOf } from "../store/verdicts.ts";
+import { catchUp, type MirrorUsage } from "../usage.ts";
 
 export interface ComparingMeans {
   readonly gateway: string;
   readonly clock: Clock;
-  readonly ledger: Pick<Ledger, "ask">;
+  readonly database: Pick<MirrorDatabase, "ask">;
+  readonly usage: Pick<MirrorUsage, "catchUp" | "amend" | "last">;
+  readonly logEnd: Pick<LogEnd, "unwatched">;
   readonly skew: () => number;
   readonly priceOf: JudgingMeans["priceOf"];
-  /** See JudgingMeans. */
-  readonly unwatched: LogEnd["unwatched"];
   /** A record took the console's numbers. */
   readonly onCorrected: (correction: Correction) => void;
   /** Everything has its verdict as of now. */
@@ -34,38 +37,53 @@ const SHORTEST_MS = 1000;
 const LONGEST_MS = 10 * 60_000;
 
 export function createComparing(means: ComparingMeans): Comparing {
-  const { gateway, clock, ledger } = means;
+  const { gateway, clock, database, usage, logEnd } = means;
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
   let running: Promise<void> | null = null;
 
   async function judgeAll(adapter: Pick<ConsoleAdapter, "idNames" | "idsAreOwn">): Promise<void> {
-    for (;;) {
-      const { idNames, idsAreOwn } = adapter;
-      const { skew, priceOf } = means;
-      const step = ledger.ask((db) => {
-        const judged = judgeStep(db, gateway, {
+    const { idNames, idsAreOwn } = adapter;
+    let newest = await catchUp(usage);
+    while (!stopped) {
+      const step = database.ask((db) =>
+        judgeStep(db, gateway, {
           now: clock.now(),
-          skew: skew(),
+          skew: means.skew(),
           idNames,
           idsAreOwn,
-          priceOf,
-          unwatched: means.unwatched(db),
-        });
-        return judged;
-      });
-      if (stopped) return;
+          priceOf: means.priceOf,
+          amend,
+          unwatched: logEnd.unwatched(db, newest),
+        }),
+      );
       // What nobody compares must not look as if all were well.
       if (step === null)
         throw new ConsoleFault("failing", "could not be compared: the usage log cannot be read or written");
-      for (const correction of step.corrections) means.onCorrected(correction);
       if (step.done) {
         wait(step.again, adapter);
         means.onJudged();
+        await prune();
         return;
       }
       await turn();
+      // Else the next step would find records as they were, and amend them once more.
+      if (step.amendments.length > 0) newest = await catchUp(usage);
     }
+  }
+
+  /** Limits follow as soon as the lines are in the journal: at the next start they are counted from there. */
+  function amend(lines: readonly AmendLine[]): void {
+    if (!usage.amend(lines))
+      throw new ConsoleFault("failing", "could not be compared: the usage log cannot be written");
+    for (const line of lines) {
+      const correction = correctionOf(line);
+      if (correction !== null) means.onCorrected(correction);
+    }
+  }
+
+  async function prune(): Promise<void> {
+    while (!stopped && database.ask(pruneStep) === true) await turn();
   }
 
   function wait(due: number | null, adapter: Parameters<Comparing["compare"]>[0]): void {

@@ -4,10 +4,10 @@ import type { Clock } from "../../clock.ts";
 import type { Console, Gateway } from "../../config/shape.ts";
 import type { Logger } from "../../logger.ts";
 import { reason } from "../../reason.ts";
-import type { Ledger } from "../../usage/ledger/ledger.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/fault.ts";
 import type { ConsoleStatus } from "../report/shape.ts";
+import type { MirrorDatabase } from "../store/database.ts";
 import { readMark, writePage, writeRows } from "../store/rows.ts";
 import { backOff } from "./back-off.ts";
 import { createTiming, type Timing } from "./timing.ts";
@@ -16,7 +16,7 @@ export interface SyncerMeans {
   readonly gateway: string;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly ledger: Pick<Ledger, "ask">;
+  readonly database: Pick<MirrorDatabase, "ask">;
   /** Makes the adapter from the configuration in force. Throws a ConsoleFault. */
   readonly connect: () => Promise<ConsoleAdapter>;
   /** How far back the first walk goes. */
@@ -158,8 +158,10 @@ export class Syncer {
   async #walk(adapter: ConsoleAdapter, isOver: () => boolean): Promise<void> {
     if (isOver()) return;
     const { gateway, since } = this.#means;
+    // First: it may find that the console is another one, and forget the mark.
+    const from = since();
     const mark = this.#ask((db) => readMark(db, gateway));
-    for await (const page of adapter.walk(mark, since())) {
+    for await (const page of adapter.walk(mark, from)) {
       // A first walk has many pages, and a page many rows: requests go between them.
       for (let at = 0; at + AT_ONCE < page.rows.length; at += AT_ONCE) {
         if (isOver()) return;
@@ -176,7 +178,7 @@ export class Syncer {
 
   #ask<T>(question: (db: Database.Database) => T): T {
     let answered = false;
-    const answer = this.#means.ledger.ask((db) => {
+    const answer = this.#means.database.ask((db) => {
       const found = question(db);
       answered = true;
       return found;

@@ -25,9 +25,10 @@ export interface Position {
 
 /**
  * position: see Position · damaged_lines: how many lines could not be read, of all that were applied · kept_from: when
- * the oldest day of the journal begins · folder: the identity of the journal's folder.
+ * the oldest day of the journal begins · folder: the identity of the journal's folder · complete: the end of the journal
+ * was reached since the index was created. Until then most records are missing, and nobody may conclude anything from that.
  */
-export type MetaName = "position" | "damaged_lines" | "kept_from" | "folder";
+export type MetaName = "position" | "damaged_lines" | "kept_from" | "folder" | "complete";
 
 /** A record as a batch leaves it, and as the index has it. */
 interface Entry {

@@ -15,7 +15,7 @@ const APPLICATION_ID = 0x6b626978;
  * rollups: the finished records, added up by quarter hour.
  * early_amends: amend lines that came before their record.
  * acks, held_keys: what the mirror keeps in the journal.
- * meta: the position in the journal, and how many damaged lines were skipped before it.
+ * meta: the position in the journal, and how many damaged lines were skipped before it; see MetaName.
  */
 const SCHEMA = `
   CREATE TABLE usage.records (${COLUMN_DEFINITIONS}, day TEXT NOT NULL, PRIMARY KEY (id)) STRICT, WITHOUT ROWID;
@@ -139,7 +139,7 @@ export function transact<T>(db: Database.Database, work: () => T): T {
   }
 }
 
-function rollBack(db: Database.Database): void {
+export function rollBack(db: Database.Database): void {
   try {
     // After a full disk SQLite may have rolled back by itself.
     if (db.inTransaction) db.exec("ROLLBACK");
@@ -153,11 +153,6 @@ function rollBack(db: Database.Database): void {
  * garbage-collected, and keeps its locks until then. DETACH closes at once.
  */
 function attach(file: string, mode: "rw" | "ro", patience: number): Connection {
-  const found = statSync(file, { throwIfNoEntry: false });
-  if (found === undefined) throw new IndexFault("missing", `there is no ${file}`);
-  // SQLite would wait forever on a pipe.
-  if (!found.isFile()) throw new IndexFault("corrupt", `${file} is not a file`);
-  if (mode === "rw" && (found.mode & 0o077) !== 0) chmodSync(file, 0o600);
   const db = new Database(":memory:", { timeout: patience });
   const connection = {
     db,
@@ -173,8 +168,7 @@ function attach(file: string, mode: "rw" | "ro", patience: number): Connection {
     },
   };
   try {
-    const address = `file:${file.replace(/[%?#]/g, encodeURIComponent)}?mode=${mode}`;
-    db.exec(`ATTACH '${address.replaceAll("'", "''")}' AS usage`);
+    attachFile(db, file, mode, "usage");
     return connection;
   } catch (error) {
     connection.close();
@@ -182,7 +176,24 @@ function attach(file: string, mode: "rw" | "ro", patience: number): Connection {
   }
 }
 
-function checkVersion(db: Database.Database): void {
+/** Attaches a database that must be there. Throws an IndexFault, or SQLite's own error. */
+export function attachFile(
+  db: Database.Database,
+  file: string,
+  mode: "rw" | "ro",
+  name: "usage" | "mirror",
+): void {
+  const found = statSync(file, { throwIfNoEntry: false });
+  if (found === undefined) throw new IndexFault("missing", `there is no ${file}`);
+  // SQLite would wait forever on a pipe.
+  if (!found.isFile()) throw new IndexFault("corrupt", `${file} is not a file`);
+  if (mode === "rw" && (found.mode & 0o077) !== 0) chmodSync(file, 0o600);
+  const address = `file:${file.replace(/[%?#]/g, encodeURIComponent)}?mode=${mode}`;
+  db.exec(`ATTACH '${address.replaceAll("'", "''")}' AS ${name}`);
+}
+
+/** Throws an IndexFault where the attached index is not of this version. */
+export function checkVersion(db: Database.Database): void {
   const [application] = db.prepare("PRAGMA usage.application_id").raw().get() as [number];
   const [version] = db.prepare("PRAGMA usage.user_version").raw().get() as [number];
   if (application !== APPLICATION_ID || version !== VERSION)

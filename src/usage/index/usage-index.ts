@@ -68,30 +68,38 @@ export class UsageIndex {
     try {
       const writer = this.#open();
       this.#removeOldDays(writer);
-      for (;;) {
-        const next = this.#next(writer.position());
-        if (next === null) return;
-        const { file, offset, finished } = next;
-        for (const { texts, end, last } of readLines(file, offset, finished)) {
-          const position = {
-            day: file.day,
-            offset: end,
-            passed: last && finished,
-            mark: file.gzipped ? "" : markAt(file.path, end),
-          };
-          transact(this.#db(), () => {
-            const damaged = writer.apply(texts, file.day);
-            const before = Number(writer.meta("damaged_lines") ?? 0);
-            if (damaged > 0) writer.setMeta("damaged_lines", String(before + damaged));
-            writer.setPosition(position);
-          });
-          this.#stamp = stampOf(this.#options.file);
-          yield;
-        }
-        if (!finished) return;
+      yield* this.#applyLines(writer);
+      if (writer.meta("complete") === null) {
+        writer.setMeta("complete", "yes");
+        this.#stamp = stampOf(this.#options.file);
       }
     } catch (error) {
       throw this.#failed(error);
+    }
+  }
+
+  *#applyLines(writer: IndexWriter): Generator<void> {
+    for (;;) {
+      const next = this.#next(writer.position());
+      if (next === null) return;
+      const { file, offset, finished } = next;
+      for (const { texts, end, last } of readLines(file, offset, finished)) {
+        const position = {
+          day: file.day,
+          offset: end,
+          passed: last && finished,
+          mark: file.gzipped ? "" : markAt(file.path, end),
+        };
+        transact(this.#db(), () => {
+          const damaged = writer.apply(texts, file.day);
+          const before = Number(writer.meta("damaged_lines") ?? 0);
+          if (damaged > 0) writer.setMeta("damaged_lines", String(before + damaged));
+          writer.setPosition(position);
+        });
+        this.#stamp = stampOf(this.#options.file);
+        yield;
+      }
+      if (!finished) return;
     }
   }
 

@@ -144,13 +144,13 @@ export class Journal {
       this.close(opening.id, closing);
       return;
     }
-    this.#noteUse(opening);
-    this.#appendOrKeep(wholeRecord(opening, closing), closing.end === "refused");
+    const isWritten = this.#appendOrKeep(wholeRecord(opening, closing), closing.end === "refused");
+    if (isWritten) this.#noteUse(opening);
   }
 
-  /** False: it could not be written. */
-  append(line: AmendLine | LiftLine | AckLine | KeyHeldLine): boolean {
-    return this.available() && this.#append(line);
+  /** All of them in one write. False: none was written. */
+  append(...lines: readonly (AmendLine | LiftLine | AckLine | KeyHeldLine)[]): boolean {
+    return this.available() && this.#append(...lines);
   }
 
   /** When a tool last sent a request; null: never, or before this was kept. */
@@ -158,7 +158,7 @@ export class Journal {
     return this.#lastUses.get(tool) ?? null;
   }
 
-  /** The newest record. */
+  /** The newest record that is in the file. */
   last(): { readonly id: string; readonly started_at: number } | null {
     return this.#last;
   }
@@ -226,19 +226,21 @@ export class Journal {
     if (tool !== null) this.#lastUses.set(tool, started_at);
   }
 
-  #append(line: object): boolean {
+  #append(...lines: readonly object[]): boolean {
     return this.#attempt(() => {
       this.#rollOver();
-      this.#write(textOf(line));
+      this.#write(lines.map(textOf).join(""));
     });
   }
 
-  #appendOrKeep(record: UsageRecord, isRefusal: boolean): void {
-    if (this.#stopped) return;
+  /** False: it waits in memory. */
+  #appendOrKeep(record: UsageRecord, isRefusal: boolean): boolean {
+    if (this.#stopped) return false;
     const line = { kind: "close", ...record };
     // While lines wait, later ones wait behind them.
-    if (this.#trouble === null && this.#restored && this.#append(line)) return;
+    if (this.#trouble === null && this.#restored && this.#append(line)) return true;
     this.#pending.add(textOf(line), isRefusal);
+    return false;
   }
 
   /** Runs what the disk may refuse, and remembers that it did. */

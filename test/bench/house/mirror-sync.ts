@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from "node:fs";
+import { appendFileSync, mkdtempSync, rmSync } from "node:fs";
 import { Agent } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -8,16 +8,19 @@ import type { Logger } from "../../../src/logger.ts";
 import { createSub2apiSession } from "../../../src/mirror/consoles/sub2api/session.ts";
 import { createSub2api } from "../../../src/mirror/consoles/sub2api/sub2api.ts";
 import { createWire } from "../../../src/mirror/consoles/wire.ts";
+import { MirrorDatabase } from "../../../src/mirror/store/database.ts";
 import { coverFrom, writeSynced } from "../../../src/mirror/store/facts.ts";
 import { holdKeys } from "../../../src/mirror/store/held.ts";
 import { linkKeys } from "../../../src/mirror/store/keys.ts";
 import { createComparing } from "../../../src/mirror/sync/comparing.ts";
 import { Syncer } from "../../../src/mirror/sync/syncer.ts";
+import type { MirrorUsage } from "../../../src/mirror/usage.ts";
 import { Secret } from "../../../src/secret.ts";
-import { openForWriting } from "../../../src/usage/ledger/connect.ts";
+import { UsageIndex } from "../../../src/usage/index/usage-index.ts";
+import { journalFiles } from "../../../src/usage/journal/files.ts";
 import { startSub2api } from "../../doubles/consoles/sub2api.ts";
+import { makeIndex } from "../../doubles/journal.ts";
 import { type Day, makeDay } from "../../doubles/mirror-day.ts";
-import { writeRecords } from "../../doubles/records.ts";
 import { median } from "../report/statistics.ts";
 
 /*
@@ -90,11 +93,29 @@ async function startConsole({ rows, keys }: Day) {
   return { double, links, listed: uses.length };
 }
 
-function syncerFor(db: Database.Database, url: string, token: string): Syncer {
+/** The journal of a state folder; its index catches up on this thread, outside of what is measured. */
+function openUsage(folder: string, file: string): MirrorUsage & { close(): void } {
+  const index = new UsageIndex({ file, folder }, null);
+  return {
+    catchUp: async () => {
+      for (const _ of index.catchUp());
+    },
+    amend(lines) {
+      const text = lines.map((line) => `${JSON.stringify(line)}\n`).join("");
+      appendFileSync(journalFiles(folder).at(-1)?.path ?? "", text);
+      return true;
+    },
+    append: () => {},
+    last: () => null,
+    close: () => index.close(),
+  };
+}
+
+function syncerFor(database: MirrorDatabase, usage: MirrorUsage, url: string, token: string): Syncer {
   const measured = (times: number[]) => ({
-    ask<T>(question: (db: Database.Database) => T): T {
+    ask<T>(question: (db: Database.Database) => T): T | null {
       const began = process.cpuUsage();
-      const answer = question(db);
+      const answer = database.ask(question);
       times.push(spent(began));
       return answer;
     },
@@ -110,19 +131,19 @@ function syncerFor(db: Database.Database, url: string, token: string): Syncer {
   const adapter = createSub2api({ url, wire, now: clock.now, pause: async () => {}, session });
   const shared = { gateway: "main", clock };
   const comparing = createComparing({
-    ...{ ...shared, ledger: measured(steps.judging), skew: () => 0, priceOf: () => null },
-    ...{ unwatched: () => [], onCorrected: () => {}, onJudged: () => {} },
+    ...{ ...shared, database: measured(steps.judging), usage, skew: () => 0, priceOf: () => null },
+    ...{ logEnd: { unwatched: () => [] }, onCorrected: () => {}, onJudged: () => {} },
   });
   const fail = (words: unknown, message: string) => {
     throw new Error(`${message} ${JSON.stringify(words)}`);
   };
   return new Syncer({
-    ...{ ...shared, ledger: measured(steps.writing), onKeys: () => {}, since: () => day.from - HOUR },
+    ...{ ...shared, database: measured(steps.writing), onKeys: () => {}, since: () => day.from - HOUR },
     log: { info: () => {}, warn: fail, error: fail } as unknown as Logger,
     connect: async () => adapter,
     onFailed: () => {},
     onRows: async () => {
-      writeSynced(db, "main", now);
+      database.ask((db) => writeSynced(db, "main", now));
       await comparing.compare(adapter);
     },
   });
@@ -140,19 +161,20 @@ function told(times: number[]): StepTimes {
 
 const folder = mkdtempSync(join(tmpdir(), "kb-bench-"));
 try {
-  const file = join(folder, "usage.db");
-  writeRecords(file, day.records);
-  const { db, close } = openForWriting(file, { sync: "normal" });
-  ends.push(close);
+  const index = makeIndex(folder, day.records);
+  const usage = openUsage(join(folder, "usage"), index);
+  ends.push(() => usage.close());
+  const log = { info: () => {}, warn: () => {}, error: () => {} } as unknown as Logger;
+  const database = new MirrorDatabase({ file: join(folder, "mirror.db"), index, log });
+  ends.push(() => database.close());
   const { double, links, listed } = await startConsole(day);
-  holdKeys(
-    db,
-    links.map(({ ref, key }) => ({ gateway: "main", key, tool: ref })),
-    day.from - HOUR,
-  );
-  linkKeys(db, "main", links);
-  coverFrom(db, "main", day.from - HOUR);
-  const syncer = syncerFor(db, double.url, double.refreshToken());
+  database.ask((db) => {
+    const held = links.map(({ ref, key }) => ({ gateway: "main", key, tool: ref }));
+    holdKeys(db, held, day.from - HOUR);
+    linkKeys(db, "main", links);
+    coverFrom(db, "main", day.from - HOUR);
+  });
+  const syncer = syncerFor(database, usage, double.url, double.refreshToken());
   const syncs: SyncTimes["syncs"][number][] = [];
   for (let round = 0; round < 3; round += 1) {
     collect();
@@ -164,7 +186,9 @@ try {
     const heapBytes = process.memoryUsage().heapUsed - before;
     syncs.push({ ms, cpuMs, heapBytes, writing: told(steps.writing), judging: told(steps.judging) });
   }
-  const found = db.prepare("SELECT count(*) FROM log.console_rows WHERE verdict = 'foreign'").raw().get();
+  const found = database.ask((db) =>
+    db.prepare("SELECT count(*) FROM mirror.console_rows WHERE verdict = 'foreign'").raw().get(),
+  );
   const result: SyncTimes = {
     requests: day.records.length,
     rows: listed,

@@ -1,0 +1,139 @@
+import t, { type Test } from "tap";
+import type { Correction } from "../../src/mirror/store/verdicts.ts";
+import { type ComparingMeans, createComparing } from "../../src/mirror/sync/comparing.ts";
+import type { AmendLine } from "../../src/usage/journal/lines.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
+import { makeDay } from "../doubles/mirror-day.ts";
+import { record } from "../doubles/records.ts";
+import {
+  AT,
+  all,
+  content,
+  dbOf,
+  HOUR,
+  type MirrorFile,
+  mirrorFile,
+  openMirror,
+  page,
+  recordsIn,
+  row,
+  unmetered,
+  verdicts,
+} from "./mirror-file.ts";
+
+const ADAPTER = { idNames: ["x-client-request-id"], idsAreOwn: true };
+
+/** Compares over a database of its own, with an index that changes only when it is told to catch up. */
+function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparingMeans> = {}) {
+  const database = openMirror(mirror.state);
+  const corrections: Correction[] = [];
+  const calls: string[] = [];
+  const lines: AmendLine[] = [];
+  const comparing = createComparing({
+    gateway: "main",
+    clock: { now: () => AT + 48 * HOUR, elapsed: () => 0 },
+    database,
+    usage: {
+      catchUp: async () => {
+        calls.push("catchUp");
+        mirror.catchUp();
+      },
+      amend(some) {
+        calls.push("amend");
+        lines.push(...some);
+        mirror.append(some);
+        return true;
+      },
+      last: () => null,
+    },
+    logEnd: { unwatched: () => [] },
+    skew: () => 0,
+    priceOf: () => null,
+    onCorrected: (correction) => corrections.push(correction),
+    onJudged: () => calls.push("judged"),
+    ...given,
+  });
+  t.teardown(() => {
+    comparing.stop();
+    database.close();
+  });
+  return { comparing, corrections, calls, lines, db: dbOf(database) };
+}
+
+/** What the limits of all tools count. */
+function spent(records: readonly UsageRecord[]): number {
+  const counted = records.map(
+    (one) => one.billed_microdollars ?? one.counted_microdollars ?? one.held_microdollars,
+  );
+  return counted.reduce<number>((sum, one) => sum + (one ?? 0), 0);
+}
+
+t.test("the index catches up before the first step, and after each that amends", async (t) => {
+  const mirror = mirrorFile(t, [record(1), unmetered(2)]);
+  page(mirror.db, [row(1), row(2)]);
+  const { comparing, calls, lines, corrections } = comparingOf(t, mirror);
+  await comparing.compare(ADAPTER);
+  t.same(calls, ["catchUp", "amend", "catchUp", "judged"]);
+  t.same(
+    lines.map(({ id }) => id),
+    [record(1).id, record(2).id],
+  );
+  t.equal(corrections.length, 2);
+  await comparing.compare(ADAPTER);
+  t.same(calls.slice(4), ["catchUp", "judged"], "nothing is amended a second time");
+  t.equal(corrections.length, 2);
+});
+
+t.test("what the limits are told adds up to what the records say", async (t) => {
+  const day = makeDay({ requests: 400, seed: 3, from: AT - (AT % (24 * HOUR)) });
+  const mirror = mirrorFile(t, day.records);
+  const { comparing, corrections, lines, db } = comparingOf(t, mirror);
+  const before = spent(recordsIn(db));
+  const half = day.rows.length / 2;
+  for (const rows of [day.rows.slice(0, half), day.rows.slice(half)]) {
+    page(db, rows);
+    // One after the other, also where they are begun together.
+    await Promise.all([comparing.compare(ADAPTER), comparing.compare(ADAPTER)]);
+  }
+  const told = corrections.reduce((sum, { spend }) => sum + spend, 0);
+  t.equal(spent(recordsIn(db)) - before, told);
+  t.ok(lines.length > 300, `${lines.length} amendments`);
+  t.equal(new Set(lines.map((line) => JSON.stringify(line))).size, lines.length, "none of them twice");
+});
+
+t.test("where the journal cannot be written, nothing is kept, and the next time all of it", async (t) => {
+  const mirror = mirrorFile(t, [record(1)]);
+  page(mirror.db, [row(1)]);
+  const full = comparingOf(t, mirror, {
+    usage: { catchUp: async () => mirror.catchUp(), amend: () => false, last: () => null },
+  });
+  const before = content(mirror.db);
+  await t.rejects(full.comparing.compare(ADAPTER), { message: /could not be compared/ });
+  t.same(content(mirror.db), before);
+  t.same(full.corrections, []);
+  t.same(full.calls, [], "and nobody says that everything has its verdict");
+  const { comparing, corrections } = comparingOf(t, mirror);
+  await comparing.compare(ADAPTER);
+  t.same(corrections, [{ tool: "codex", at: AT, tokens: 0, spend: 9000 }]);
+  t.same(verdicts(mirror.db)[0]?.slice(0, 2), ["row-1", "matched"]);
+});
+
+t.test("what cannot be compared says so", async (t) => {
+  const mirror = mirrorFile(t);
+  const usage = { amend: () => true, last: () => null };
+  const behind = comparingOf(t, mirror, {
+    usage: { ...usage, catchUp: () => Promise.reject(new Error("another program has locked it")) },
+  });
+  await t.rejects(behind.comparing.compare(ADAPTER), { message: /could not be compared.*locked/ });
+  const away = comparingOf(t, mirror, { database: { ask: () => null } });
+  await t.rejects(away.comparing.compare(ADAPTER), { message: /could not be compared/ });
+});
+
+t.test("what the usage log no longer keeps is deleted after a comparison", async (t) => {
+  const mirror = mirrorFile(t);
+  const old = Array.from({ length: 600 }, (_, number) => row(number, { created_at: AT - 100 * 24 * HOUR }));
+  page(mirror.db, [...old, row(700)]);
+  const { comparing } = comparingOf(t, mirror);
+  await comparing.compare(ADAPTER);
+  t.same(all(mirror.db, "SELECT identity FROM mirror.console_rows"), [["row-700"]]);
+});
