@@ -10,8 +10,10 @@ import { createSessionFile } from "./dashboard/session-file.ts";
 import type { Peers } from "./identity/peer-user.ts";
 import type { Logger } from "./logger.ts";
 import type { Mirror } from "./mirror/mirror.ts";
+import { openMirrorForReading } from "./mirror/store/database.ts";
 import type { Places } from "./places.ts";
 import { authority, type Port } from "./proxy/server.ts";
+import { openIndexForReading } from "./usage/index/database.ts";
 import type { UsageServices } from "./usage-services.ts";
 import { version } from "./version.ts";
 
@@ -39,7 +41,16 @@ export function createDashboardPort(means: DashboardPortMeans): Dashboard {
     ...{ clock, snapshot, ...rest },
     version: version(),
     files: readPageFiles(),
-    reader: createLogReader(places.index, services.usage, clock),
+    reader: createLogReader(
+      (patienceMs) => openIndexForReading(places.index, patienceMs),
+      services.usage,
+      clock,
+    ),
+    mirrorReader: createLogReader(
+      (patienceMs) => openMirrorForReading({ file: places.mirror, index: places.index }, patienceMs),
+      services.usage,
+      clock,
+    ),
     running: services.running,
     models: (tool) => probing.models(tool),
     refresh: () => reload.refresh(false),

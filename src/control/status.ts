@@ -167,7 +167,8 @@ function gatewayStatus(
 }
 
 function usageStatus({ usage, strangers }: StatusMeans): UsageStatus {
-  const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index, incident } = usage.state();
+  const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index, incident } =
+    usage.state();
   const warnings: string[] = incident === null ? [] : [incident];
   if (index.damagedLines !== null && index.damagedLines > 0)
     warnings.push(`${index.damagedLines} lines of the usage log cannot be read and were skipped`);

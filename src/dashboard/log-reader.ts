@@ -1,6 +1,6 @@
 import type { Database } from "libsql";
 import type { Clock } from "../clock.ts";
-import { type Connection, IndexFault, indexFault, openIndexForReading } from "../usage/index/database.ts";
+import { type Connection, IndexFault, indexFault } from "../usage/index/database.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { No } from "./answer.ts";
 
@@ -29,8 +29,15 @@ const MOST_WAITING = 32;
 /** Each takes its turn after every piece, and so everybody else waits for as many pieces. */
 const MOST_STREAMS = 2;
 
-/** @param usage brings the index up to date before it is read. */
-export function createLogReader(file: string, usage: Pick<UsageLog, "catchUp">, clock: Clock): LogReader {
+/**
+ * @param open opens a connection that waits for a lock no longer than it is told to.
+ * @param usage brings the index up to date before it is read.
+ */
+export function createLogReader(
+  open: (patienceMs: number) => Connection,
+  usage: Pick<UsageLog, "catchUp">,
+  clock: Clock,
+): LogReader {
   let turn: Promise<unknown> = Promise.resolve();
   let waiting = 0;
   let streams = 0;
@@ -50,7 +57,7 @@ export function createLogReader(file: string, usage: Pick<UsageLog, "catchUp">, 
   return {
     read: (steps, signal) =>
       inTurn(() =>
-        withIndex(file, usage, async (db) => {
+        withIndex(open, usage, async (db) => {
           if (signal?.aborted) return gone();
           db.exec("BEGIN");
           // What is still open when the connection closes is rolled back there.
@@ -71,7 +78,7 @@ export function createLogReader(file: string, usage: Pick<UsageLog, "catchUp">, 
         return new No(503, `${MOST_STREAMS} downloads are under way. try again when one of them is done`);
       streams += 1;
       try {
-        return await withIndex(file, usage, async (db) => {
+        return await withIndex(open, usage, async (db) => {
           for (const part of steps(db)) {
             await take(part);
             await othersTurn();
@@ -86,14 +93,14 @@ export function createLogReader(file: string, usage: Pick<UsageLog, "catchUp">, 
 }
 
 async function withIndex<T>(
-  file: string,
+  open: (patienceMs: number) => Connection,
   usage: Pick<UsageLog, "catchUp">,
   work: (db: Database) => Promise<T>,
 ): Promise<T | No> {
   await usage.catchUp();
   let connection: Connection | null = null;
   try {
-    connection = openIndexForReading(file, LOCK_PATIENCE_MS);
+    connection = open(LOCK_PATIENCE_MS);
     return await work(connection.db);
   } catch (error) {
     const fault = indexFault(error);

@@ -8,21 +8,22 @@ import type { LogReader } from "./log-reader.ts";
 export interface MirrorMeans {
   readonly clock: Clock;
   readonly mirror: Pick<Mirror, "report" | "diffSteps" | "keys" | "days" | "compared">;
-  readonly reader: LogReader;
+  /** Reads console rows and verdicts as well. */
+  readonly mirrorReader: LogReader;
 }
 
 const DAYS = 30;
 const MOST_ROWS = 500;
 
 export async function mirrorAnswer(
-  { clock, mirror, reader }: MirrorMeans,
+  { clock, mirror, mirrorReader }: MirrorMeans,
   signal: AbortSignal,
 ): Promise<MirrorAnswer | No> {
   const days = lastDays(clock.now(), DAYS);
   const [{ keys, problems }, diff, over_time] = await Promise.all([
     mirror.keys(),
-    reader.read((db) => mirror.diffSteps(db), signal),
-    reader.read((db) => mirror.days(db, days), signal),
+    mirrorReader.read((db) => mirror.diffSteps(db), signal),
+    mirrorReader.read((db) => mirror.days(db, days), signal),
   ]);
   if (diff instanceof No) return diff;
   if (over_time instanceof No) return over_time;

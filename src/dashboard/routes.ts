@@ -17,6 +17,8 @@ import { usageAnswer } from "./usage-answer.ts";
 
 /** What the page can ask. It reads, and it switches a tool off and on; there is nothing else here to be found. */
 export interface ApiMeans extends ToolsMeans, MirrorMeans {
+  /** Reads the usage index. */
+  readonly reader: LogReader;
   readonly version: string;
   readonly access: Access;
   readonly peers: Peers;

@@ -5,7 +5,7 @@ import { finished } from "node:stream/promises";
 import { reason } from "../../reason.ts";
 import { EXIT } from "../../start-failure.ts";
 import { EXPORTED } from "../../usage/columns.ts";
-import type { Connection } from "../../usage/ledger/connect.ts";
+import type { Connection } from "../../usage/index/database.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import type { Filter } from "../../usage/reports/filter.ts";
 import { csvLine, exact, jsonText } from "../../usage/reports/format.ts";

@@ -1,6 +1,5 @@
 import type { CauseName } from "../../proxy/cause.ts";
-import { cellOf } from "../../usage/ledger/cells.ts";
-import { meteringOf, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
+import { mayCost, meteringOf, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars, duration, exact, refusalInWords } from "../../usage/reports/format.ts";
 import { visible } from "../table.ts";
@@ -153,7 +152,7 @@ function tokensInWords(record: UsageRecord): string[] {
   const metering = meteringOf(method, endpoint);
   if (metering === null && from === "none") return ["nothing that is billed by tokens"];
   if (from === "none") {
-    if (cellOf(record).sums.unmetered === 0)
+    if (!mayCost(record))
       return ["no usage was reported; a request that failed costs nothing at most gateways"];
     if (metering === "other")
       return [`nobody here knows what this endpoint costs, and it reported no usage, so ${UNKNOWN}`];

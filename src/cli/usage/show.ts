@@ -1,5 +1,5 @@
 import { EXIT } from "../../start-failure.ts";
-import type { Connection } from "../../usage/ledger/connect.ts";
+import type { Connection } from "../../usage/index/database.ts";
 import { jsonText } from "../../usage/reports/format.ts";
 import { exportedRecord, findRecords } from "../../usage/reports/records.ts";
 import { fail } from "../fail.ts";

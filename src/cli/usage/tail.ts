@@ -1,9 +1,8 @@
 import { type Following, followTail } from "../../control/follow.ts";
 import type { TailLine } from "../../control/tail.ts";
-import { findPlaces } from "../../places.ts";
+import { findPlaces, type Places } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
-import type { Connection } from "../../usage/ledger/connect.ts";
-import { openForReading } from "../../usage/ledger/connect.ts";
+import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { exact, jsonText } from "../../usage/reports/format.ts";
 import {
@@ -18,6 +17,7 @@ import { cut, screenOf } from "../columns.ts";
 import { fail } from "../fail.ts";
 import { endWithOutput } from "../output.ts";
 import { visible } from "../table.ts";
+import { bringUpToDate } from "./log-file.ts";
 import { tailLine } from "./tail-line.ts";
 
 const AGAIN_MS = 500;
@@ -32,8 +32,9 @@ export async function tail(options: { lines: string; json?: boolean }): Promise<
   endWithOutput();
   process.once("SIGINT", () => process.exit(EXIT.ok));
   process.once("SIGTERM", () => process.exit(EXIT.ok));
-  const { socket, usage } = findPlaces();
-  const printer = createPrinter(usage, Number(options.lines), options.json === true);
+  const places = findPlaces();
+  const { socket } = places;
+  const printer = createPrinter(places, Number(options.lines), options.json === true);
   let told = "";
   const tell = (words: string) => {
     if (words !== told) process.stderr.write(`${visible(words)}\n`);
@@ -41,37 +42,41 @@ export async function tail(options: { lines: string; json?: boolean }): Promise<
   };
 
   for (;;) {
-    const { reason, final } = await followOnce(socket, (line) => {
+    const { reason, final } = await followOnce(socket, async (line) => {
       if ("following" in line) {
         if (told !== "") tell("following keybearer again");
         told = "";
       } else if ("lost" in line)
         process.stderr.write(`${line.lost} records came too fast to be shown live\n`);
       if ("record" in line) printer.print(line.record);
-      else printer.catchUp();
+      else await printer.catchUp();
     });
     if (final) return fail(reason, EXIT.failed);
-    printer.catchUp();
+    await printer.catchUp();
     tell(`${reason}; waiting for it (Ctrl-C ends)`);
     await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
   }
 }
 
-/** One connection. While whoever reads our output is slow, nothing is taken from the daemon. */
+/** One connection. Lines are taken one after the other; while our output is read slowly, the daemon is not read. */
 function followOnce(
   socket: string,
-  take: (line: TailLine) => void,
+  take: (line: TailLine) => Promise<void>,
 ): Promise<{ readonly reason: string; readonly final: boolean }> {
   return new Promise((resolve) => {
+    let taken: Promise<void> = Promise.resolve();
+    const takeNext = async (line: TailLine) => {
+      await take(line);
+      if (!process.stdout.writableNeedDrain) return;
+      following.pause();
+      process.stdout.once("drain", () => following.resume());
+    };
     const following: Following = followTail({
       socket,
       line(line) {
-        take(line);
-        if (!process.stdout.writableNeedDrain) return;
-        following.pause();
-        process.stdout.once("drain", () => following.resume());
+        taken = taken.then(() => takeNext(line));
       },
-      ended: resolve,
+      ended: (how) => resolve(taken.then(() => how)),
     });
   });
 }
@@ -79,10 +84,10 @@ function followOnce(
 interface Printer {
   print(record: UsageRecord): void;
   /** Prints what the database has that was not printed: at first the last few, later what was missed. */
-  catchUp(): void;
+  catchUp(): Promise<void>;
 }
 
-function createPrinter(file: string, first: number, json: boolean): Printer {
+function createPrinter(places: Places, first: number, json: boolean): Printer {
   const printed = new Set<string>();
   let mark: Mark | null = null;
   let sinceMark = 0;
@@ -104,22 +109,23 @@ function createPrinter(file: string, first: number, json: boolean): Printer {
     sinceMark = 0;
   }
 
+  /** What cannot be read is not made up for; the live lines go on. */
   function read(work: (db: Connection["db"]) => void): void {
-    const opened = openForReading(file);
-    // What cannot be read is not made up for; the live lines go on.
-    if (!opened.ok) return;
+    let connection: Connection | null = null;
     try {
-      work(opened.connection.db);
-    } catch {
-      // The same: a lock, or a file that was just moved aside.
+      connection = openIndexForReading(places.index);
+      work(connection.db);
+    } catch (error) {
+      if (!(indexFault(error) instanceof IndexFault)) throw error;
     } finally {
-      opened.connection.close();
+      connection?.close();
     }
   }
 
   const begin = (db: Connection["db"]): Missed => ({ records: lastEnded(db, first), more: null });
 
-  function catchUp(): void {
+  async function catchUp(): Promise<void> {
+    await bringUpToDate(places);
     read((db) => {
       const { records, more } = mark === null ? begin(db) : endedSince(db, mark, MOST_MISSED, printed);
       setMark(db);

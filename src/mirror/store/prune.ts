@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
-import { firstIdAt } from "../../usage/report/ids.ts";
+import { firstIdAt } from "../../usage/reports/filter.ts";
 import { gatewaysIn } from "./ack.ts";
 import { firstOf } from "./raw-row.ts";
 import { keptFrom } from "./unwatched.ts";
