@@ -7,6 +7,7 @@ import { No, TAKEN } from "./answer.ts";
 import type { ModelsAnswer, RecordAnswer, SessionAnswer } from "./api.ts";
 import { hasOnly, readJson } from "./body.ts";
 import type { Live } from "./live.ts";
+import type { LogReader } from "./log-reader.ts";
 import { type MirrorMeans, mirrorAnswer } from "./mirror-answer.ts";
 import type { NowView } from "./now.ts";
 import { chartQuery, csvQuery, recordsQuery } from "./query.ts";
