@@ -105,11 +105,14 @@ export class UsageLog {
 
   #bytes(): number {
     const { folder, index } = this.#deps;
-    const paths = [
-      ...journalFiles(folder).map(({ path }) => path),
-      ...INDEX_SUFFIXES.map((suffix) => index + suffix),
-    ];
-    return paths.reduce((sum, path) => sum + (statOf(path)?.size ?? 0), 0);
+    let sum = 0;
+    try {
+      for (const { path } of journalFiles(folder)) sum += statOf(path)?.size ?? 0;
+      for (const suffix of INDEX_SUFFIXES) sum += statOf(index + suffix)?.size ?? 0;
+    } catch {
+      // A folder that cannot be read: the journal's trouble says so.
+    }
+    return sum;
   }
 
   async stop(): Promise<void> {

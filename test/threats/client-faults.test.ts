@@ -2,6 +2,7 @@ import { readdirSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { createBeat } from "../../src/beat.ts";
 import { systemClock } from "../../src/clock.ts";
 import { createSnapshot } from "../../src/config/snapshot.ts";
 import { createPeers } from "../../src/identity/peer-user.ts";
@@ -19,7 +20,7 @@ import { createRunning } from "../../src/proxy/running.ts";
 import { hostsOf, openPort } from "../../src/proxy/server.ts";
 import { createWays } from "../../src/proxy/ways.ts";
 import { Secret } from "../../src/secret.ts";
-import { createLedger } from "../../src/usage/ledger/ledger.ts";
+import { Journal } from "../../src/usage/journal/journal.ts";
 import { createPrices } from "../../src/usage/prices.ts";
 import { createStrangers } from "../../src/usage/strangers.ts";
 import { canaryKey, freshToken, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
@@ -130,23 +131,28 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
     forPeople: false,
     secrets: () => [],
   });
-  const ledger = createLedger({
-    file: join(t.testdir(), "usage.db"),
+  const limiter = new Limiter({ clock: systemClock, calendar: systemCalendar });
+  const journal = new Journal({
+    folder: join(t.testdir(), "usage"),
     clock: systemClock,
+    beat: createBeat(),
     log,
-    keep: () => 86_400_000,
     sync: "normal",
+    carry: () => limiter.carry(),
+    replay: (line) => limiter.replay(line),
+    replayed: () => limiter.replayed(),
+    onAppend: () => {},
   });
-  t.teardown(() => ledger.stop());
+  t.teardown(() => journal.stop());
   const means = {
     clock: systemClock,
     log,
     keyHealth: createKeyHealth(systemClock),
     gatewayHealth: new GatewayHealth(systemClock),
-    ledger,
+    journal,
     prices: createPrices(),
     strangers: createStrangers(),
-    limiter: new Limiter({ clock: systemClock, calendar: systemCalendar }),
+    limiter,
     running: createRunning(),
     bodies: new BodyBudget(),
     followed: () => false,

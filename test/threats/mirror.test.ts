@@ -1,10 +1,12 @@
 import t from "tap";
 import { createLogger } from "../../src/logger.ts";
 import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/fault.ts";
+import { openMirrorForReading } from "../../src/mirror/store/database.ts";
 import { Syncer } from "../../src/mirror/sync/syncer.ts";
-import { openForReading } from "../../src/usage/ledger/connect.ts";
+import type { Places } from "../../src/places.ts";
 import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
 import { HOUR, leave, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
+import { recordsIn } from "../doubles/usage-file.ts";
 import { recordFor, recordWhere } from "../doubles/usage-journey.ts";
 import { heldClock } from "../keys/held-clock.ts";
 
@@ -34,15 +36,13 @@ t.test(
 );
 
 /** All that the mirror keeps, and what it made of our records. */
-function contentOf(file: string): unknown {
-  const opened = openForReading(file);
-  if (!opened.ok) throw new Error(opened.words);
-  const { db, close } = opened.connection;
-  const content = ["console_rows ORDER BY identity", "verdicts ORDER BY record", "records ORDER BY id"].map(
-    (what) => db.prepare(`SELECT * FROM log.${what}`).raw().all(),
+function contentOf({ mirror, index, usage }: Places): unknown {
+  const { db, close } = openMirrorForReading({ file: mirror, index });
+  const content = ["console_rows ORDER BY identity", "verdicts ORDER BY record"].map((what) =>
+    db.prepare(`SELECT * FROM mirror.${what}`).raw().all(),
   );
   close();
-  return content;
+  return [content, recordsIn(usage)];
 }
 
 t.test("LOG-09 rows that are read again and again, out of order and late, count once", async (t) => {
@@ -63,13 +63,13 @@ t.test("LOG-09 rows that are read again and again, out of order and late, count 
     await journey.sync();
     const report = await journey.mirror();
     t.match(report.records, { matched: 6, missing: 0, differs: 0 }, `${name} ${JSON.stringify(report.rows)}`);
-    const content = contentOf(journey.places.usage);
+    const content = contentOf(journey.places);
     for (let n = 0; n < 2; n += 1) {
       // Within a day everything is read again, for rows that are late.
       journey.clock.pass(2 * HOUR);
       await journey.sync();
     }
-    t.strictSame(contentOf(journey.places.usage), content, name);
+    t.strictSame(contentOf(journey.places), content, name);
     t.strictSame((await journey.mirror()).tools, report.tools);
   }
 });

@@ -17,6 +17,8 @@ import { faultsIn, recordsIn } from "../doubles/usage-file.ts";
 const ROUNDS = Number(process.env.KEYBEARER_KILL_ROUNDS ?? 4);
 const SEED = Number(process.env.KEYBEARER_KILL_SEED ?? 1);
 const AT_ONCE = 20;
+/** A record that ended longer before the kill is complete. */
+const COMPLETE_MS = 50;
 /** On the marker of a client that leaves: perhaps right behind the last word, and before the tokens are told. */
 const HASTY = "-hasty";
 
@@ -41,8 +43,13 @@ const markerOf = ({ model, endpoint }: UsageRecord): string => model ?? endpoint
 
 type Ask = (marker: string) => { readonly path: string; readonly body: object | null };
 
+/** As large as what agents send. */
+const LARGE = [{ role: "user", content: "a prompt of an agent ".repeat(10_000) }];
+
 const ASKS: readonly Ask[] = [
   (model) => ({ path: "/v1/chat/completions", body: { model, stream: true, messages: [] } }),
+  (model) => ({ path: "/v1/chat/completions", body: { model, stream: true, messages: LARGE } }),
+  (model) => ({ path: "/v1/messages", body: { model, stream: true, messages: LARGE } }),
   (model) => ({ path: "/v1/messages", body: { messages: [], stream: true, model } }),
   (model) => ({ path: "/v1/responses", body: { stream: true, input: "hello", model } }),
   (model) => ({ path: `/v1beta/models/${model}:streamGenerateContent?alt=sse`, body: { contents: [] } }),
@@ -54,7 +61,9 @@ const ASKS: readonly Ask[] = [
 /** Sends one request and reads its answer; resolves whatever becomes of it. */
 function ask(port: number, agent: Agent, token: string, marker: string, one: Ask, leaveAfter: number | null) {
   const { path, body } = one(marker);
-  return new Promise<void>((resolve) => {
+  /** Whether the whole answer came. */
+  return new Promise<boolean>((resolve) => {
+    let whole = false;
     const asking = request({
       host: "127.0.0.1",
       port,
@@ -64,11 +73,16 @@ function ask(port: number, agent: Agent, token: string, marker: string, one: Ask
       headers: { authorization: `Bearer ${token}`, "content-type": "application/json", "x-marker": marker },
     });
     const leaving = leaveAfter === null ? undefined : setTimeout(() => asking.destroy(), leaveAfter);
-    asking.on("response", (answer) => answer.on("error", () => {}).resume());
+    asking.on("response", (answer) => {
+      answer.on("error", () => {}).resume();
+      answer.once("end", () => {
+        whole = answer.complete;
+      });
+    });
     asking.on("error", () => {});
     asking.once("close", () => {
       clearTimeout(leaving);
-      resolve();
+      resolve(whole);
     });
     asking.end(body === null ? undefined : JSON.stringify(body));
   });
@@ -161,13 +175,16 @@ t.test(
       const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
       const agent = new Agent({ keepAlive: true });
       let dying = false;
+      /** When each answer had come whole. */
+      const ended = new Map<string, number>();
       const lanes = Array.from({ length: AT_ONCE }, async () => {
         while (!dying) {
           number += 1;
           const one = ASKS[Math.floor(random() * ASKS.length)] as Ask;
           const leaveAfter = random() < 0.1 ? random() * 200 : null;
           const marker = `m-${SEED}-${number}${leaveAfter === null ? "" : HASTY}`;
-          await ask(Number(port), agent, token, marker, one, leaveAfter);
+          const whole = await ask(Number(port), agent, token, marker, one, leaveAfter);
+          if (whole) ended.set(marker, performance.now());
         }
       });
       // Any moment, but not before some came through: how many that is must not depend on how busy this machine is.
@@ -176,10 +193,15 @@ t.test(
       await wait(random() * 60);
       if (round === 1) await until("some came to their end, and some have left", () => haveEnded(folder));
       dying = true;
+      const killedAt = performance.now();
       await kill(running);
       await Promise.all(lanes);
       agent.destroy();
       records = holds(t, folder, gateway.book, records);
+      const ends = new Map(records.map((record) => [markerOf(record), record.end]));
+      const early = [...ended].filter(([, at]) => at < killedAt - COMPLETE_MS);
+      const unfinished = early.filter(([marker]) => ends.get(marker) === null);
+      t.strictSame(unfinished, [], `the ${early.length} that ended ${COMPLETE_MS} ms before are complete`);
     }
 
     const last = await startServing(t, home);

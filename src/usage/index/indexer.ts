@@ -92,6 +92,8 @@ export class Indexer {
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
+    // A process that has nothing else to do must wait until the index is closed.
+    this.#worker?.ref();
     await this.#endWorker();
   }
 

@@ -1,0 +1,162 @@
+import { readdirSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { Limiter } from "../../src/limits/limiter.ts";
+import { systemCalendar } from "../../src/limits/windows.ts";
+import { UsageLog } from "../../src/usage/usage-log.ts";
+import { toolOf } from "../doubles/parsed-config.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
+import { until } from "../doubles/until.ts";
+import { indexedRecords, indexFaults, recordsIn } from "../doubles/usage-file.ts";
+import {
+  closing,
+  DAY,
+  type HeldBeat,
+  heldBeat,
+  NOON,
+  newFolder,
+  opening,
+  type SetClock,
+  setClock,
+} from "./journal/journal-under-test.ts";
+
+interface Scene {
+  readonly usage: UsageLog;
+  readonly limiter: Limiter;
+  readonly clock: SetClock;
+  readonly beat: HeldBeat;
+  readonly folder: string;
+  readonly index: string;
+}
+
+function scene(t: Test, state: string, keep: number, clock: SetClock): Scene {
+  const beat = heldBeat();
+  const limiter = new Limiter({ clock, calendar: systemCalendar });
+  const [folder, index] = [join(state, "usage"), join(state, "index.db")];
+  const usage = new UsageLog({
+    folder,
+    index,
+    clock,
+    beat,
+    log: quietLog(),
+    sync: "normal",
+    keep: () => keep,
+    limits: {
+      carry: () => limiter.carry(),
+      replay: (line) => limiter.replay(line),
+      replayed: () => limiter.replayed(),
+    },
+  });
+  // None of its timers keeps a process alive; in the daemon the ports do.
+  const alive = setInterval(() => {}, 1000);
+  t.teardown(async () => {
+    clearInterval(alive);
+    await usage.stop();
+  });
+  return { usage, limiter, clock, beat, folder, index };
+}
+
+/** Lets the next maintenance run, and waits for its end. */
+async function maintain({ usage, clock, beat }: Scene, time: number): Promise<void> {
+  const before = usage.state().maintainedAt;
+  clock.time = time;
+  beat.pass();
+  await until("maintenance has run", () => usage.state().maintainedAt !== before);
+}
+
+t.test("a stream from yesterday keeps its one record through midnight, gzip and retention", async (t) => {
+  const state = newFolder(t);
+  const clock = setClock(NOON);
+  const it = scene(t, state, 2 * DAY, clock);
+  const { journal } = it.usage;
+  const [early, stream] = [opening({ model: "early" }), opening({ model: "stream" })];
+  await journal.open(early);
+  journal.close(early.id, closing());
+  await journal.open(stream);
+  journal.head(stream.id, { status: 200, first_byte_at: NOON + 5, gateway_ids: {} });
+
+  clock.time = NOON + DAY;
+  const next = opening({ model: "next", started_at: clock.time });
+  await journal.open(next);
+  journal.close(next.id, closing());
+  await maintain(it, NOON + DAY + 1000);
+  t.strictSame(
+    readdirSync(it.folder),
+    ["2026-11-16.jsonl.gz", "2026-11-17.jsonl"],
+    "yesterday is compressed",
+  );
+  t.equal(recordsIn(it.folder).length, 3);
+
+  await maintain(it, NOON + 4 * DAY);
+  t.strictSame(readdirSync(it.folder), ["2026-11-17.jsonl"], "and deleted, when it is no longer kept");
+  journal.close(stream.id, closing());
+  await it.usage.catchUp();
+  t.match(
+    recordsIn(it.folder)
+      .map(({ model, end }) => `${model} ${end}`)
+      .sort(),
+    ["next complete", "stream complete"],
+  );
+  t.strictSame(
+    indexedRecords(it.index).map(({ id }) => id),
+    recordsIn(it.folder)
+      .map(({ id }) => id)
+      .sort(),
+    "the index has what the journal has",
+  );
+  t.strictSame(indexFaults(it.index), []);
+});
+
+t.test("what was spent ever outlives the days it was spent on", async (t) => {
+  const state = newFolder(t);
+  const clock = setClock(NOON);
+  const tool = toolOf("quota: $100");
+  const spend = async ({ usage, limiter }: Scene) => {
+    const lease = limiter.takeNow(tool, { tokens: 100, spend: 50 });
+    if (lease === null) throw new Error("there is room");
+    const one = opening({ tool: tool.name, started_at: clock.time, admitted_at: clock.time });
+    await usage.journal.open(one);
+    limiter.recorded(lease, one.id);
+    usage.journal.close(one.id, closing());
+    limiter.settle(lease, { tokens: 2342, spend: 8130 });
+  };
+  const spent = ({ limiter }: Scene) => limiter.levels(tool).levels.at(-1)?.used;
+  let it = scene(t, state, DAY, clock);
+  for (let day = 0; day < 8; day += 1) {
+    clock.time = NOON + day * DAY;
+    await spend(it);
+    t.equal(spent(it), (day + 1) * 8130);
+    if (day % 2 === 0) continue;
+    await maintain(it, clock.time + 3_600_000);
+    await it.usage.stop();
+    it = scene(t, state, DAY, clock);
+    t.equal(spent(it), (day + 1) * 8130, "after a restart, too");
+  }
+  t.ok(readdirSync(it.folder).length < 8, "some of the days are gone");
+});
+
+t.test("a reader finds everything that was appended before it asked", async (t) => {
+  const it = scene(t, newFolder(t), 400 * DAY, setClock());
+  const { journal } = it.usage;
+  for (let round = 0; round < 5; round += 1) {
+    for (let n = 0; n < 20; n += 1) {
+      const one = opening({ model: `m-${round}-${n}` });
+      await journal.open(one);
+      if (n % 3 > 0) journal.close(one.id, closing());
+    }
+    const { current, damagedLines } = await it.usage.catchUp();
+    t.ok(current);
+    t.equal(damagedLines, 0);
+    t.equal(indexedRecords(it.index).length, recordsIn(it.folder).length);
+  }
+  t.equal(
+    await it.usage.read((db) => db.prepare("SELECT count(*) FROM records").raw().get()?.toString()),
+    "100",
+  );
+  rmSync(it.index);
+  t.match(await it.usage.catchUp(), { current: true, share: 1 }, "an index that is gone is made anew");
+  t.equal(indexedRecords(it.index).length, 100);
+  await it.usage.rebuild();
+  t.match(await it.usage.catchUp(), { current: true });
+  t.equal(indexedRecords(it.index).length, 100);
+});
