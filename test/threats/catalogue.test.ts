@@ -28,9 +28,9 @@ const NOT_HERE: Readonly<Record<string, string>> = {
   "HTTP-17": "config.yaml has no list of allowed paths: a tool may call every endpoint of its gateway",
   "HTTP-22": "the fuzz has a file of its own in test/security",
   "HTTP-23": "config.yaml has no limit for bodies: they stream, whatever their size",
-  "LOG-11": "the log's own tests in test/usage/ledger look at every pragma",
-  "LOG-12": "the log's own tests in test/usage/ledger hold up its WAL",
-  "LOG-14": "a million records are for test/bench; pruning is in test/usage/ledger",
+  "LOG-11": "the journal has no database, and the index can be rebuilt: test/usage/index",
+  "LOG-12": "no request waits for the index: LOG-13; its WAL goes when the thread that writes it ends",
+  "LOG-14": "a million records are for test/bench; retention is in test/usage/maintenance.test.ts",
   "LOG-16": "texts and secrets are looked for in test/journeys/usage-hostile.test.ts",
   "SEC-08": "no unit file, plist or shell file is written yet: that comes with the service",
 };

@@ -6,7 +6,7 @@ import { reason } from "../../reason.ts";
 import { EXIT } from "../../start-failure.ts";
 import { StateLock } from "../../state-lock.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
-import { UsageIndex } from "../../usage/index/usage-index.ts";
+import { stampOf, UsageIndex } from "../../usage/index/usage-index.ts";
 import { journalFiles } from "../../usage/journal/files.ts";
 import { fail } from "../fail.ts";
 
@@ -25,7 +25,10 @@ export async function withLog(
     );
   const behind = await bringUpToDate(places);
   if (behind !== null) process.stderr.write(`${behind}\n`);
-  const fault = await readIndex(places, read);
+  let fault = await readIndex(places, read);
+  // A command does not look for damage before it meets it.
+  if (fault?.kind === "corrupt" && (await rebuildIndex(places)) === null)
+    fault = await readIndex(places, read);
   if (fault === null) return;
   const next = fault.kind === "busy" ? "close the program that has it open" : "keybearer usage rebuild";
   fail(`the usage index ${places.index} cannot be read: ${fault.message} → ${next}`, EXIT.failed);
@@ -61,7 +64,7 @@ export async function bringUpToDate(places: Places): Promise<string | null> {
   const asked = await askDaemon<UsageIndexStatus>(places.socket, "POST", "/index", {});
   if (asked.ok) return behindInWords(asked.value);
   if (asked.running) return `the index may be behind: ${asked.reason}`;
-  const index = new UsageIndex({ file: places.index, folder: places.usage }, null);
+  const index = indexOf(places);
   return await finish(index, () => index.catchUp(), places);
 }
 
@@ -70,8 +73,13 @@ export async function rebuildIndex(places: Places): Promise<string | null> {
   const asked = await askDaemon<UsageIndexStatus>(places.socket, "POST", "/rebuild", {});
   if (asked.ok) return await followDaemon(places);
   if (asked.running) return asked.reason;
-  const index = new UsageIndex({ file: places.index, folder: places.usage }, null);
+  const index = indexOf(places);
   return await finish(index, () => index.rebuild(), places);
+}
+
+/** Not checked for damage, which takes a second for a million records. */
+function indexOf({ index: file, usage: folder }: Places): UsageIndex {
+  return new UsageIndex({ file, folder }, stampOf(file));
 }
 
 export function behindInWords({ current, share, rebuilding, waiting_for }: UsageIndexStatus): string | null {

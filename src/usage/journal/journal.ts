@@ -57,6 +57,8 @@ export type ResponseHead = Omit<HeadLine, "kind" | "id">;
 
 interface OpenFile {
   readonly day: string;
+  /** When its day is over, milliseconds UTC. */
+  readonly ends: number;
   readonly path: string;
   readonly descriptor: number;
   readonly identity: string;
@@ -116,7 +118,7 @@ export class Journal {
   /** True once the line is written, with `sync: full` on the disk: only then may the request be sent. */
   async open(opening: Opening): Promise<boolean> {
     if (!this.available() || this.#inFlight.has(opening.id)) return false;
-    if (!this.#append({ kind: "open", ...opening })) return false;
+    if (!this.#append(lineOf("open", opening))) return false;
     this.#inFlight.set(opening.id, { opening, head: null });
     this.#noteUse(opening);
     return this.#deps.sync === "normal" || (await this.#synced(opening.id));
@@ -127,7 +129,7 @@ export class Journal {
     const request = this.#inFlight.get(id);
     if (request === undefined || this.#trouble !== null) return;
     request.head = head;
-    this.#append({ kind: "head", id, ...head });
+    this.#append(lineOf("head", { id, ...head }));
   }
 
   /** Completes a record; a second time changes nothing. Waits in memory while the disk says no. */
@@ -150,7 +152,7 @@ export class Journal {
 
   /** All of them in one write. False: none was written. */
   append(...lines: readonly (AmendLine | LiftLine | AckLine | KeyHeldLine)[]): boolean {
-    return this.available() && this.#append(...lines);
+    return this.available() && this.#append(lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
   }
 
   /** When a tool last sent a request; null: never, or before this was kept. */
@@ -213,7 +215,7 @@ export class Journal {
     });
     const isNew = this.#openFile().offset === 0;
     const interrupted = inFlight.map(interruptedRecord);
-    for (const record of interrupted) this.#write(textOf({ kind: "close", ...record }));
+    for (const record of interrupted) this.#write(lineOf("close", record));
     // Replayed only once written: a write that fails is tried again, with everything before it.
     for (const record of interrupted) replay({ kind: "close", ...record });
     replayed();
@@ -226,20 +228,20 @@ export class Journal {
     if (tool !== null) this.#lastUses.set(tool, started_at);
   }
 
-  #append(...lines: readonly object[]): boolean {
+  #append(text: string): boolean {
     return this.#attempt(() => {
       this.#rollOver();
-      this.#write(lines.map(textOf).join(""));
+      this.#write(text);
     });
   }
 
   /** False: it waits in memory. */
   #appendOrKeep(record: UsageRecord, isRefusal: boolean): boolean {
     if (this.#stopped) return false;
-    const line = { kind: "close", ...record };
+    const text = lineOf("close", record);
     // While lines wait, later ones wait behind them.
-    if (this.#trouble === null && this.#restored && this.#append(line)) return true;
-    this.#pending.add(textOf(line), isRefusal);
+    if (this.#trouble === null && this.#restored && this.#append(text)) return true;
+    this.#pending.add(text, isRefusal);
     return false;
   }
 
@@ -282,7 +284,7 @@ export class Journal {
   /** Starts the next day's file. A clock that was set back changes nothing: the newest file stays the current one. */
   #rollOver(): void {
     const file = this.#file;
-    if (file === null || this.#deps.clock.now() < startOfDay(file.day) + DAY_MS) return;
+    if (file === null || this.#deps.clock.now() < file.ends) return;
     this.#openFile();
     this.#write(this.#carryText());
   }
@@ -290,14 +292,14 @@ export class Journal {
   /** What a start needs to know from the files before this one. */
   #carryText(): string {
     const carries = this.#deps.carry();
-    const lines: object[] = [{ kind: "carry", tools: carries.length }];
+    const lines = [lineOf("carry", { tools: carries.length })];
     for (const carry of carries)
-      lines.push({ kind: "carry", ...carry, last_use: this.#lastUses.get(carry.tool) ?? null });
+      lines.push(lineOf("carry", { ...carry, last_use: this.#lastUses.get(carry.tool) ?? null }));
     for (const [id, { opening, head }] of this.#inFlight) {
-      lines.push({ kind: "open", ...opening });
-      if (head !== null) lines.push({ kind: "head", id, ...head });
+      lines.push(lineOf("open", opening));
+      if (head !== null) lines.push(lineOf("head", { id, ...head }));
     }
-    return lines.map(textOf).join("");
+    return lines.join("");
   }
 
   /** Whether the open file is still the one at its path. If not, what went into it lately is written again. */
@@ -344,7 +346,9 @@ export class Journal {
     const torn = found.size > 0 && !endsWithNewline(descriptor, found.size);
     if (sync === "full") syncFolder(folder);
     this.#closeFile();
-    this.#file = { day, path, descriptor, identity: identityOf(found), offset: found.size, torn };
+    const identity = identityOf(found);
+    const ends = startOfDay(day) + DAY_MS;
+    this.#file = { day, ends, path, descriptor, identity, offset: found.size, torn };
     return this.#file;
   }
 
@@ -404,8 +408,9 @@ export class Journal {
 
 const fdatasyncAsync = promisify(fdatasync);
 
-function textOf(line: object): string {
-  return `${JSON.stringify(line)}\n`;
+/** The kind comes first, for people. To copy a record just for that would cost as much as to write it. */
+function lineOf(kind: Line["kind"], fields: object): string {
+  return `{"kind":"${kind}",${JSON.stringify(fields).slice(1)}\n`;
 }
 
 function endsWithNewline(descriptor: number, size: number): boolean {
