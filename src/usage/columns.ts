@@ -146,7 +146,7 @@ function withoutNul(text: string): string {
   return text.includes("\0") ? text.replaceAll("\0", "\uFFFD") : text;
 }
 
-function textsOf(value: unknown): Record<string, string> {
+export function textsOf(value: unknown): Record<string, string> {
   if (value === null || typeof value !== "object" || Array.isArray(value)) return {};
   const texts: Record<string, string> = {};
   for (const [name, text] of Object.entries(value)) if (typeof text === "string") texts[name] = text;

@@ -52,12 +52,16 @@ export class IndexWriter {
   readonly #dropEarlyAmend: Database.Statement;
   readonly #writeAck: Database.Statement;
   readonly #writeHeldKey: Database.Statement;
+  /** There hardly ever is one: it need not be looked for with every record. */
+  #hasEarlyAmends: boolean;
   readonly #readMeta: Database.Statement;
   readonly #writeMeta: Database.Statement;
 
   constructor(db: Database.Database) {
     this.#db = db;
-    this.#read = db.prepare(`SELECT ${COLUMN_NAMES}, day FROM usage.records WHERE id = ?`).raw();
+    this.#read = db
+      .prepare(`SELECT ${COLUMN_NAMES}, day FROM usage.records WHERE id IN (SELECT value FROM json_each(?))`)
+      .raw();
     this.#write = db.prepare(
       `INSERT OR REPLACE INTO usage.records (${COLUMN_NAMES}, day) VALUES (${marks(COLUMNS.length + 1)})`,
     );
@@ -79,26 +83,35 @@ export class IndexWriter {
     this.#writeHeldKey = db.prepare(
       "INSERT OR REPLACE INTO usage.held_keys (gateway, key, tool, since, until) VALUES (?, ?, ?, ?, ?)",
     );
+    this.#hasEarlyAmends = db.prepare("SELECT 1 FROM usage.early_amends LIMIT 1").raw().get() !== undefined;
     this.#readMeta = db.prepare("SELECT value FROM usage.meta WHERE name = ?").raw();
     this.#writeMeta = db.prepare("INSERT OR REPLACE INTO usage.meta (name, value) VALUES (?, ?)");
   }
 
   /** Returns how many of the lines are damaged. */
   apply(texts: readonly string[], day: string): number {
-    let damaged = 0;
-    const batch = new Map<string, Entry>();
-    for (const text of texts) {
-      const line = parseLine(text);
-      if (line === null) damaged += 1;
-      else this.#applyLine(line, day, batch);
-    }
+    const lines = texts.map(parseLine).filter((line) => line !== null);
+    const batch = this.#load(lines);
+    for (const line of lines) this.#applyLine(line, day, batch);
     const rollups = new Rollups();
     for (const { stored, record, day } of batch.values()) {
       this.#write.run([...rowOfRecord(record), day]);
       rollups.change(stored, record);
     }
     for (const rollup of rollups.all()) this.#addRollup(rollup);
-    return damaged;
+    return texts.length - lines.length;
+  }
+
+  /** What the index has of the records that the lines tell of, by id. */
+  #load(lines: readonly Line[]): Map<string, Entry> {
+    const ids = new Set<string>();
+    for (const line of lines) if ("id" in line) ids.add(line.id);
+    const batch = new Map<string, Entry>();
+    for (const row of this.#read.all(JSON.stringify([...ids])) as unknown[][]) {
+      const stored = recordOfRow(row);
+      batch.set(stored.id, { stored, record: stored, day: String(row[COLUMNS.length]) });
+    }
+    return batch;
   }
 
   /** Removes the records of all days before this one, as if their lines had never been. Returns how many. */
@@ -133,30 +146,30 @@ export class IndexWriter {
   #applyLine(line: Line, day: string, batch: Map<string, Entry>): void {
     switch (line.kind) {
       case "open": {
-        const entry = this.#find(line.id, batch);
-        if (entry === null) batch.set(line.id, { stored: null, record: line, day });
+        const entry = batch.get(line.id);
+        if (entry === undefined) batch.set(line.id, { stored: null, record: line, day });
         else if (entry.record.end === null) entry.day = day;
         return;
       }
       case "head": {
-        const entry = this.#find(line.id, batch);
-        if (entry === null || entry.record.end !== null || entry.record.status !== null) return;
+        const entry = batch.get(line.id);
+        if (entry === undefined || entry.record.end !== null || entry.record.status !== null) return;
         const { status, first_byte_at, gateway_ids } = line;
         entry.record = { ...entry.record, status, first_byte_at, gateway_ids };
         return;
       }
       case "close": {
-        const entry = this.#find(line.id, batch);
+        const entry = batch.get(line.id);
         // A finished record does not change.
-        if (entry !== null && entry.record.end !== null) return;
+        if (entry !== undefined && entry.record.end !== null) return;
         const amend = this.#takeEarlyAmend(line.id);
         const record = amend === null ? line : amended(line, amend);
         batch.set(line.id, { stored: entry?.stored ?? null, record, day });
         return;
       }
       case "amend": {
-        const entry = this.#find(line.id, batch);
-        if (entry === null || entry.record.end === null) this.#keepEarlyAmend(line);
+        const entry = batch.get(line.id);
+        if (entry === undefined || entry.record.end === null) this.#keepEarlyAmend(line);
         else entry.record = amended(entry.record, line);
         return;
       }
@@ -173,22 +186,13 @@ export class IndexWriter {
     }
   }
 
-  #find(id: string, batch: Map<string, Entry>): Entry | null {
-    const known = batch.get(id);
-    if (known !== undefined) return known;
-    const row = this.#read.get(id) as unknown[] | undefined;
-    if (row === undefined) return null;
-    const stored = recordOfRow(row);
-    const entry = { stored, record: stored, day: String(row[COLUMNS.length]) };
-    batch.set(id, entry);
-    return entry;
-  }
-
   #keepEarlyAmend(line: AmendLine): void {
+    this.#hasEarlyAmends = true;
     this.#writeEarlyAmend.run(line.id, JSON.stringify(line));
   }
 
   #takeEarlyAmend(id: string): AmendLine | null {
+    if (!this.#hasEarlyAmends) return null;
     const row = this.#readEarlyAmend.get(id) as [string] | undefined;
     if (row === undefined) return null;
     this.#dropEarlyAmend.run(id);

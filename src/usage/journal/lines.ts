@@ -3,7 +3,7 @@ import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
 import type { ToolCarry } from "../../limits/replay.ts";
 import type { CountedWindow } from "../../limits/window-counts.ts";
 import { PERIODS } from "../../limits/windows.ts";
-import { recordOfFields, wholeNumber } from "../columns.ts";
+import { recordOfFields, textsOf, wholeNumber } from "../columns.ts";
 import type { UsageRecord } from "../record.ts";
 
 /*
@@ -22,7 +22,7 @@ export interface OpenLine extends UsageRecord {
 export interface HeadLine {
   readonly kind: "head";
   readonly id: string;
-  readonly status: number | null;
+  readonly status: number;
   readonly first_byte_at: number | null;
   readonly gateway_ids: Readonly<Record<string, string>>;
 }
@@ -132,8 +132,9 @@ export function parseLine(text: string): Line | null {
     case "close":
       return recordLine(fields.kind, fields);
     case "head":
+      return headLine(fields);
     case "amend":
-      return aboutRecord(fields.kind, fields);
+      return amendLine(fields);
     case "lift":
       return liftLine(fields);
     case "ack":
@@ -156,15 +157,19 @@ function recordLine(kind: "open" | "close", fields: Record<string, unknown>): Li
   return record.end === null ? null : Object.assign(record, { kind });
 }
 
-function aboutRecord(kind: "head" | "amend", fields: Record<string, unknown>): Line | null {
+function headLine(fields: Record<string, unknown>): HeadLine | null {
+  const { id } = fields;
+  const status = wholeNumber(fields.status);
+  if (typeof id !== "string" || id === "" || status === null) return null;
+  const first_byte_at = wholeNumber(fields.first_byte_at);
+  return { kind: "head", id, status, first_byte_at, gateway_ids: textsOf(fields.gateway_ids) };
+}
+
+function amendLine(fields: Record<string, unknown>): AmendLine | null {
   if (typeof fields.id !== "string" || fields.id === "") return null;
   const record = recordOfFields(fields);
-  if (kind === "head") {
-    const { id, status, first_byte_at, gateway_ids } = record;
-    return { kind, id, status, first_byte_at, gateway_ids };
-  }
   const amended = Object.fromEntries(AMENDED.map((name) => [name, record[name]])) as unknown as AmendedFields;
-  return { kind, id: record.id, ...amended, limits: limitsOf(fields.limits) };
+  return { kind: "amend", id: record.id, ...amended, limits: limitsOf(fields.limits) };
 }
 
 function limitsOf(value: unknown): AmendedLimits | null {
