@@ -1,24 +1,11 @@
-import {
-  closeSync,
-  fchmodSync,
-  fdatasync,
-  fstatSync,
-  fsyncSync,
-  ftruncateSync,
-  mkdirSync,
-  openSync,
-  readSync,
-  writeSync,
-} from "node:fs";
-import { join } from "node:path";
-import { promisify } from "node:util";
-import { background } from "../../background.ts";
+import { mkdirSync } from "node:fs";
 import type { Beat } from "../../beat.ts";
 import type { Clock } from "../../clock.ts";
 import type { ToolCarry } from "../../limits/replay.ts";
 import type { Logger } from "../../logger.ts";
 import { type Closing, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
-import { dayOf, identityOf, journalFiles, startOfDay, statOf } from "./files.ts";
+import { DayFile, syncFolder } from "./day-file.ts";
+import { dayOf, journalFiles } from "./files.ts";
 import type { AckLine, AmendLine, HeadLine, KeyHeldLine, LiftLine, Line } from "./lines.ts";
 import { PendingLines } from "./pending.ts";
 import { restoreFrom } from "./restore.ts";
@@ -55,28 +42,13 @@ export interface JournalState {
 
 export type ResponseHead = Omit<HeadLine, "kind" | "id">;
 
-interface OpenFile {
-  readonly day: string;
-  /** When its day is over, milliseconds UTC. */
-  readonly ends: number;
-  readonly path: string;
-  readonly descriptor: number;
-  readonly identity: string;
-  /** Where the last good line ends. */
-  offset: number;
-  /** What stands at the end may be no whole line: begin the next one with a line break. */
-  torn: boolean;
-}
-
 interface InFlight {
   readonly opening: Opening;
   head: ResponseHead | null;
 }
 
-const DAY_MS = 86_400_000;
 /** More than this since the last check, and the file is checked at once: it is all written again if the file is gone. */
 const MAX_RECENT_BYTES = 8 * 1024 * 1024;
-const NEWLINE = 0x0a;
 
 /**
  * Appends to the usage journal. An append is one write of one line, so it survives a crash of the process. Only the
@@ -87,7 +59,7 @@ export class Journal {
   readonly #pending = new PendingLines();
   readonly #inFlight = new Map<string, InFlight>();
   readonly #endTicks: () => void;
-  #file: OpenFile | null = null;
+  #file: DayFile | null = null;
   /** The state of earlier runs was read. Until then nothing can be recorded. */
   #restored = false;
   #trouble: JournalState["trouble"] = null;
@@ -98,9 +70,6 @@ export class Journal {
   #again: string | null = null;
   #last: { readonly id: string; readonly started_at: number } | null = null;
   readonly #lastUses = new Map<string, number>();
-  /** The fdatasync that runs, and the one that starts after it. */
-  #syncing: Promise<boolean> | null = null;
-  #nextSync: Promise<boolean> | null = null;
   #incident: string | null = null;
   #stopped = false;
 
@@ -182,16 +151,15 @@ export class Journal {
     this.#stopped = true;
     this.#pending.giveUp();
     this.#tellLosses();
-    const descriptor = this.#file?.descriptor;
-    if (this.#deps.sync === "full" && descriptor !== undefined) this.#attempt(() => fsyncSync(descriptor));
-    this.#closeFile();
+    if (this.#deps.sync === "full") this.#attempt(() => this.#file?.syncNow());
+    this.#file?.close();
+    this.#file = null;
   }
 
   #everySecond(): void {
     this.#attempt(() => {
       if (!this.#restored) this.#restore();
       this.#checkFile();
-      this.#writeAgain();
       const text = this.#pending.text();
       if (text !== "") this.#write(text);
       this.#pending.clear();
@@ -213,7 +181,7 @@ export class Journal {
       if (line.kind === "carry" && "tool" in line && line.last_use !== null)
         this.#lastUses.set(line.tool, line.last_use);
     });
-    const isNew = this.#openFile().offset === 0;
+    const { isNew } = this.#openFile();
     const interrupted = inFlight.map(interruptedRecord);
     for (const record of interrupted) this.#write(lineOf("close", record));
     // Replayed only once written: a write that fails is tried again, with everything before it.
@@ -251,32 +219,26 @@ export class Journal {
       work();
       return true;
     } catch (error) {
-      const message = diskMessage(error, this.#deps.folder);
-      if (this.#trouble?.message !== message)
-        this.#deps.log.error(
-          { reason: message },
-          "the usage log cannot be written: requests are refused until it can",
-        );
-      this.#trouble = { message, since: this.#trouble?.since ?? this.#deps.clock.now() };
+      this.#noteTrouble(error);
       return false;
     }
   }
 
-  /** One write. A disk that is full writes a part and reports no error: that part is removed again. */
+  #noteTrouble(error: unknown): void {
+    const message = diskMessage(error, this.#deps.folder);
+    if (this.#trouble?.message !== message)
+      this.#deps.log.error(
+        { reason: message },
+        "the usage log cannot be written: requests are refused until it can",
+      );
+    this.#trouble = { message, since: this.#trouble?.since ?? this.#deps.clock.now() };
+  }
+
   #write(text: string): void {
     const file = this.#file ?? this.#openFile();
-    const bytes = Buffer.from(file.torn ? `\n${text}` : text);
-    const written = writeSync(file.descriptor, bytes);
-    if (written !== bytes.length) {
-      file.torn = true;
-      ftruncateSync(file.descriptor, file.offset);
-      file.torn = false;
-      throw Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
-    }
-    file.torn = false;
-    file.offset += written;
+    file.append(text);
     this.#recent.push(text);
-    this.#recentBytes += written;
+    this.#recentBytes += text.length;
     if (this.#recentBytes > MAX_RECENT_BYTES) this.#checkFile();
     this.#deps.onAppend();
   }
@@ -305,22 +267,14 @@ export class Journal {
   /** Whether the open file is still the one at its path. If not, what went into it lately is written again. */
   #checkFile(): void {
     const file = this.#file;
-    if (file === null) return;
-    const found = statOf(file.path);
-    if (found !== null && found.identity === file.identity && found.size >= file.offset) {
-      // Somebody else appended.
-      if (found.size > file.offset) file.torn = true;
-      file.offset = found.size;
-      this.#recent = [];
-      this.#recentBytes = 0;
-      return;
+    const displaced = file?.displaced() ?? null;
+    if (file !== null && displaced !== null) {
+      const incident = `${file.path} was ${displaced} while it was open`;
+      if (this.#incident !== incident) this.#deps.log.error(incident);
+      this.#incident = incident;
+      this.#openFile();
+      this.#again = (this.#again ?? "") + this.#recent.join("");
     }
-    const what = found === null ? "deleted" : found.identity === file.identity ? "cut off" : "replaced";
-    const incident = `${file.path} was ${what} while it was open`;
-    if (this.#incident !== incident) this.#deps.log.error(incident);
-    this.#incident = incident;
-    this.#openFile();
-    this.#again = (this.#again ?? "") + this.#recent.join("");
     this.#recent = [];
     this.#recentBytes = 0;
     this.#writeAgain();
@@ -332,71 +286,29 @@ export class Journal {
     this.#again = null;
   }
 
-  #openFile(): OpenFile {
+  /** Today's file, or the newest one if the clock was set back. */
+  #openFile(): DayFile {
     const { folder, clock, sync } = this.#deps;
     makeFolder(folder);
     const newest = journalFiles(folder).at(-1)?.day ?? "";
     const today = dayOf(clock.now());
-    const day = newest > today ? newest : today;
-    const path = join(folder, `${day}.jsonl`);
-    const descriptor = openSync(path, "a+", 0o600);
-    // What the umask left, or an earlier chmod.
-    fchmodSync(descriptor, 0o600);
-    const found = fstatSync(descriptor);
-    const torn = found.size > 0 && !endsWithNewline(descriptor, found.size);
-    if (sync === "full") syncFolder(folder);
-    this.#closeFile();
-    const identity = identityOf(found);
-    const ends = startOfDay(day) + DAY_MS;
-    this.#file = { day, ends, path, descriptor, identity, offset: found.size, torn };
-    return this.#file;
+    const file = new DayFile(folder, newest > today ? newest : today);
+    if (sync === "full" && file.isNew) syncFolder(folder);
+    this.#file?.close();
+    this.#file = file;
+    return file;
   }
 
-  #closeFile(): void {
-    const descriptor = this.#file?.descriptor;
-    this.#file = null;
-    if (descriptor === undefined) return;
-    // Not while the system still works on it: the number would name another file.
-    if (this.#syncing === null) closeSync(descriptor);
-    else
-      background(
-        this.#syncing.then(() => closeSync(descriptor)),
-        this.#deps.log,
-        "closing the usage log",
-      );
-  }
-
-  /** All lines written by now are on the disk. Requests that arrive together share one fdatasync. */
+  /** False: it is not known to be on the disk, and must not be sent. */
   async #synced(id: string): Promise<boolean> {
-    let synced: Promise<boolean>;
-    if (this.#syncing === null) synced = this.#sync();
-    else {
-      this.#nextSync ??= this.#syncing.then(() => this.#sync());
-      synced = this.#nextSync;
+    try {
+      await this.#file?.sync();
+      return true;
+    } catch (error) {
+      this.#noteTrouble(error);
+      this.#inFlight.delete(id);
+      return false;
     }
-    if (await synced) return true;
-    // It is not sent, and so its record must not look as if it had been.
-    this.#inFlight.delete(id);
-    return false;
-  }
-
-  async #sync(): Promise<boolean> {
-    this.#nextSync = null;
-    const descriptor = this.#file?.descriptor;
-    if (descriptor === undefined) return false;
-    const running = fdatasyncAsync(descriptor).then(
-      () => true,
-      (error: unknown) => {
-        this.#attempt(() => {
-          throw error;
-        });
-        return false;
-      },
-    );
-    this.#syncing = running;
-    const done = await running;
-    if (this.#syncing === running) this.#syncing = null;
-    return done;
   }
 
   #tellLosses(): void {
@@ -406,17 +318,9 @@ export class Journal {
   }
 }
 
-const fdatasyncAsync = promisify(fdatasync);
-
 /** The kind comes first, for people. To copy a record just for that would cost as much as to write it. */
 function lineOf(kind: Line["kind"], fields: object): string {
   return `{"kind":"${kind}",${JSON.stringify(fields).slice(1)}\n`;
-}
-
-function endsWithNewline(descriptor: number, size: number): boolean {
-  const last = Buffer.alloc(1);
-  readSync(descriptor, last, 0, 1, size - 1);
-  return last[0] === NEWLINE;
 }
 
 /** Not the folder it lies in: where that is gone, it may come back. */
@@ -425,16 +329,6 @@ function makeFolder(folder: string): void {
     mkdirSync(folder, { mode: 0o700 });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
-  }
-}
-
-/** A new file's name is on the disk, too. */
-function syncFolder(folder: string): void {
-  const descriptor = openSync(folder, "r");
-  try {
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
   }
 }
 
