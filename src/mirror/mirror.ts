@@ -16,7 +16,7 @@ import { forsakenStatus } from "./report/state-words.ts";
 import { type AskedLogin, createSignIn, type LoginAnswer, type SignIn } from "./sign-in.ts";
 import { acknowledge, gatewaysIn } from "./store/ack.ts";
 import { forgetConsole, judgeAgain } from "./store/facts.ts";
-import { holdKeys } from "./store/held.ts";
+import { heldKeyName, holdKeys } from "./store/held.ts";
 import { hasConsole, type Watched } from "./sync/connect.ts";
 import { GatewayWatch, type WatchMeans } from "./watch.ts";
 
@@ -75,6 +75,8 @@ class ConsoleMirror implements Mirror {
   readonly #signIn: SignIn;
   /** Gateways that are to be forgotten as soon as the database can be written. */
   readonly #forgotten = new Set<string>();
+  /** Keys that came while the database could not be written, and when: a leak may show before it can. */
+  readonly #came = new Map<string, number>();
 
   constructor(means: WatchMeans) {
     this.#means = means;
@@ -108,7 +110,16 @@ class ConsoleMirror implements Mirror {
 
   /** From when on a key is held here is what tells a leak from history. false: it could not be written now. */
   #hold(to: Snapshot): boolean {
-    return this.#write((db) => holdKeys(db, heldNow(to), this.#means.clock.now()));
+    const now = this.#means.clock.now();
+    const held = heldNow(to);
+    if (this.#write((db) => holdKeys(db, held, now, this.#came))) {
+      this.#came.clear();
+      return true;
+    }
+    const names = new Set(held.map(heldKeyName));
+    for (const name of this.#came.keys()) if (!names.has(name)) this.#came.delete(name);
+    for (const name of names) if (!this.#came.has(name)) this.#came.set(name, now);
+    return false;
   }
 
   /** At a start there may be no complete index yet. */
@@ -244,6 +255,8 @@ class ConsoleMirror implements Mirror {
 
   forget(gateway: string): void {
     this.#forgotten.add(gateway);
+    // At another gateway they are held only from now on.
+    this.#came.clear();
     this.#write(() => []);
   }
 

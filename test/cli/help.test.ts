@@ -95,7 +95,7 @@ t.test("wrong usage names the right form and where to read on", async (t) => {
   const wrong: [string, RegExp[]][] = [
     ["stats", [/unknown command 'stats'/, /Did you mean status\?/, /→ keybearer help$/m]],
     ["tools tokn", [/unknown command 'tokn'\. there are: list, add,/, /→ keybearer help tools$/m]],
-    ["usage foo", [/unknown command 'foo'\. there are: export, show, tail/]],
+    ["usage foo", [/unknown command 'foo'\. there are: export, show, tail, rebuild/]],
     ["tools token", [/missing required argument 'tool'/, /usage: keybearer tools token \[options\] <tool>/]],
     ["tools token", [/→ keybearer help tools token$/m]],
     ["usage --jsn", [/unknown option '--jsn'/, /Did you mean --json\?/, /usage: keybearer usage/]],

@@ -254,8 +254,9 @@ t.test("status has a line for each console, and alarms at its very top", async (
     tools: [],
     gateways: [],
     usage: {
-      ...{ state: "ok", since: null, why: null, next: null, file: "usage.db", bytes: 0, waiting: 0, lost: 0 },
-      ...{ refusals_not_recorded: 0, warnings: [], aside: [], work: null, upkept_at: null },
+      ...{ state: "ok", since: null, why: null, next: null, folder: "usage", bytes: 0, waiting: 0, lost: 0 },
+      ...{ refusals_not_recorded: 0, warnings: [], maintained_at: null },
+      index: { current: true, share: 1, rebuilding: false, waiting_for: null, damaged_lines: 0 },
     },
     machine: { node: "v22", platform: "linux-x64", memory_free: 0, rss: 0 },
     consoles: [],

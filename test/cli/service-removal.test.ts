@@ -90,12 +90,12 @@ t.test(
     const undo = "state/undo/claude-code-2026-11-15T11-25-12-000Z";
     const ours = [
       ...["config.yaml", "keys/codex", "keys/codex-2", "keys/codex.0123456789ab.tmp", "run/control.sock"],
-      ...[
-        "state/lock.db",
-        "state/usage.db",
-        "state/usage.db-wal",
-        "state/usage.db.corrupt-20261115T112512Z-2-shm",
-      ],
+      ...["state/lock.db", "state/index.db", "state/index.db-wal", "state/index.db-shm"],
+      ...["state/mirror.db", "state/mirror.db-wal", "state/mirror.db.damaged-20261115T112512Z"],
+      ...["state/usage/2026-11-15.jsonl", "state/usage/2026-11-14.jsonl.gz"],
+      ...["state/usage/2026-11-14.jsonl.gz.tmp", "state/mirror.db.damaged-20261115T112512Z-wal"],
+      // Of versions before the journal.
+      ...["state/usage.db", "state/usage.db-slips", "state/usage.db.corrupt-20261115T112512Z-2-shm"],
       ...[
         "state/trust.json",
         "state/trust.json.broken-2026-11-15T11-25-12-000Z",
@@ -105,6 +105,13 @@ t.test(
     ];
     const theirs = [
       ...["notes", "keys/id_ed25519", "keys/codex-old", "keys/deep/codex", "run/mine", "state/mine.txt"],
+      ...["state/usage/mine.jsonl", "state/usage/2026-11-15.jsonl.bak", "state/usage/2026-11-15.json"],
+      ...[
+        "state/index.db.mine",
+        "state/mirror.db-copy",
+        "state/mirror.db.damaged-by-me",
+        "state/2026-11-15.jsonl",
+      ],
       ...["state/usage.db.mine", "state/trust.json-copy", "state/undo/1.json", "config.yaml.mine"],
     ];
     put(own, ...ours, ...theirs);
@@ -139,7 +146,7 @@ t.test(
   onLinux,
   async (t) => {
     const { own, home, means } = await scene(t);
-    put(own, "keys/codex", "state/usage.db", "run/control.sock");
+    put(own, "keys/codex", "state/usage/2026-11-15.jsonl", "state/index.db", "run/control.sock");
     symlinkSync(own, join(home, "link"));
     const yes = { purge: true, yes: true };
     t.match(await heard(() => uninstall(yes, { ...means({ KEYBEARER_HOME: own }), home: own })), {
@@ -162,8 +169,8 @@ t.test("what goes is the service's; where this shell has other files, nothing do
   installed();
   const usual = join(home, ".config/keybearer");
   put(usual, "config.yaml");
-  put(join(home, ".local/state/keybearer"), "usage.db");
-  put(own, "state/usage.db");
+  put(join(home, ".local/state/keybearer"), "usage/2026-11-15.jsonl");
+  put(own, "state/usage/2026-11-15.jsonl");
   const [plain, inOwn] = [means({}), means()];
   for (const options of [{ yes: true }, { dryRun: true }]) {
     const refused = await heard(() => uninstall({ purge: true, ...options }, plain));
@@ -187,7 +194,7 @@ t.test("what goes is the service's; where this shell has other files, nothing do
   t.equal((await heard(() => uninstall({ purge: true, yes: true }, inOwn))).code, 0);
   t.notOk(existsSync(own));
   t.ok(existsSync(join(usual, "config.yaml")), "another installation is not touched");
-  t.ok(existsSync(join(home, ".local/state/keybearer/usage.db")));
+  t.ok(existsSync(join(home, ".local/state/keybearer/usage/2026-11-15.jsonl")));
 });
 
 t.test("under launchd, the log is the service's own, whatever this shell has", async (t) => {

@@ -1,16 +1,8 @@
-import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
 import t, { type Test } from "tap";
 import { readLift } from "../../src/cli/tools/lift.ts";
-import { systemClock } from "../../src/clock.ts";
-import { Actions } from "../../src/control/actions.ts";
 import type { AskedLift, LiftAnswer } from "../../src/control/routes.ts";
-import { ControlServer } from "../../src/control/server.ts";
-import { createTail } from "../../src/control/tail.ts";
 import { command, newHome } from "../doubles/command.ts";
-import { NO_MIRROR } from "../doubles/no-mirror.ts";
-import { NO_PROBING } from "../doubles/no-probing.ts";
-import { quietLog } from "../doubles/quiet-log.ts";
+import { serveControls } from "../doubles/idle-control.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 
 /** Noon, local time: a day may begin at any hour of UTC. */
@@ -80,26 +72,13 @@ t.test("what cannot be meant is told with what to write", async (t) => {
 /** A control socket that answers lifts and writes them down. */
 async function startControl(t: Test, answer: (lift: AskedLift) => LiftAnswer) {
   const home = await newHome(t);
-  await mkdir(join(home, "run"), { mode: 0o700 });
-  const server = new ControlServer(join(home, "run", "control.sock"), quietLog());
-  t.equal(await server.listen(), "listening");
   const asked: AskedLift[] = [];
-  server.serve({
-    status: () => Promise.reject(new Error("not asked for here")),
-    actions: new Actions(systemClock),
-    held: () => null,
-    trust: () => Promise.reject(new Error("not asked for here")),
-    cut: () => null,
-    mirror: NO_MIRROR,
-    probing: NO_PROBING,
-    open: () => Promise.reject(new Error("there is no dashboard")),
+  await serveControls(t, home, {
     lift(name, lift) {
       asked.push(lift);
       return name === "codex" ? answer(lift) : null;
     },
-    tail: createTail(),
   });
-  t.teardown(() => server.close());
   return { home, asked };
 }
 

@@ -12,25 +12,26 @@ import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { EXPORTED } from "../../src/usage/columns.ts";
-import { openForWriting } from "../../src/usage/ledger/connect.ts";
+import { openIndex } from "../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { exportedRecord } from "../../src/usage/reports/records.ts";
 import { startBookedGateway } from "../doubles/booked-gateway.ts";
 import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
-import { plausible, record, writeRecords } from "../doubles/records.ts";
+import { serveControls } from "../doubles/idle-control.ts";
+import { catchUp, writeJournal } from "../doubles/journal.ts";
+import { plausible, record } from "../doubles/records.ts";
 import { mountSmallDisk } from "../doubles/small-disk.ts";
 import { until } from "../doubles/until.ts";
 
 const AT = Date.UTC(2026, 10, 1);
 const DAY = 86_400_000;
 
-async function homeWith(t: Test, records: Iterable<UsageRecord>): Promise<{ home: string; file: string }> {
+async function homeWith(t: Test, records: Iterable<UsageRecord>): Promise<string> {
   const home = await newHome(t);
   mkdirSync(join(home, "state"), { mode: 0o700 });
-  const file = join(home, "state", "usage.db");
-  writeRecords(file, records);
-  return { home, file };
+  writeJournal(join(home, "state", "usage"), records);
+  return home;
 }
 
 /** The names that DESIGN.md gives them, in its order. */
@@ -47,7 +48,7 @@ t.test("every record is exported whole, under its names, in their order", async 
     record(3, { started_at: AT + 2, ...running }),
     record(4, { started_at: AT - 100 * DAY, model: 'a,"b"\n=1', end: "refused" }),
   ];
-  const { home } = await homeWith(t, records);
+  const home = await homeWith(t, records);
   const json = await command(t, home, ["usage", "export"]);
   t.same([json.code, json.stderr], [0, ""]);
   const exported = JSON.parse(json.stdout);
@@ -74,7 +75,7 @@ t.test("every record is exported whole, under its names, in their order", async 
   t.match(first, /,true,200,complete,,,1200,800,0,342,128,reported,5420,8130,,40192,18231,0,,"\{""x-client/);
 });
 
-t.test("after the log is deleted under load, records come back in start order, each once", async (t) => {
+t.test("after the index is deleted under load, records come back in start order, each once", async (t) => {
   const gateway = await startBookedGateway(t, { pause: () => wait(2), events: () => 3 });
   const home = await newHome(t);
   const { token, hash } = freshToken();
@@ -83,7 +84,7 @@ t.test("after the log is deleted under load, records come back in start order, e
     `listen: localhost:0\ngateway: ${gateway.origin}/v1\ntools: { codex: { key: ${canaryKey()}, token: "${hash}" } }\n`,
   );
   const daemon = await startServing(t, home);
-  const file = join(home, "state", "usage.db");
+  const index = join(home, "state", "index.db");
   const exported = async (): Promise<UsageRecord[]> => {
     const { code, stdout } = await command(t, home, ["usage", "export"]);
     return code === 0 ? JSON.parse(stdout) : [];
@@ -103,7 +104,7 @@ t.test("after the log is deleted under load, records come back in start order, e
     }
   });
   await until("there is something to lose", async () => (await exported()).length > 100);
-  for (const side of ["", "-wal", "-shm"]) rmSync(file + side, { force: true });
+  for (const side of ["", "-wal", "-shm"]) rmSync(index + side, { force: true });
   const before = gateway.book.length;
   await until("everything of before is back", async () => {
     const records = await exported();
@@ -136,12 +137,13 @@ t.test("where nothing was recorded yet, the export is empty and valid", async (t
   const json = await command(t, home, ["usage", "export"]);
   t.same([json.code, JSON.parse(json.stdout)], [0, []]);
   t.match(json.stderr, /there is no usage log yet/);
-  const { home: empty } = await homeWith(t, []);
+  const empty = await homeWith(t, []);
+  writeFileSync(join(empty, "state", "usage", "2026-11-01.jsonl"), '{"kind":"carry","tools":0}\n');
   t.same(JSON.parse((await command(t, empty, ["usage", "export"])).stdout), []);
 });
 
 t.test("a file is made for its owner alone, and one that is there is left as it is", async (t) => {
-  const { home } = await homeWith(t, [record(1)]);
+  const home = await homeWith(t, [record(1)]);
   const file = join(home, "out.json");
   const first = await command(t, home, ["usage", "export", "-o", file]);
   t.same([first.code, first.stdout, first.stderr], [0, "", ""]);
@@ -158,25 +160,29 @@ t.test("a file is made for its owner alone, and one that is there is left as it 
 });
 
 t.test("an export that cannot be finished leaves no file that looks whole", async (t) => {
-  const { home, file } = await homeWith(
+  const home = await homeWith(
     t,
     Array.from({ length: 1000 }, (_, number) => record(number, { started_at: AT + number })),
   );
-  const bytes = readFileSync(file);
+  catchUp(join(home, "state"));
+  const index = join(home, "state", "index.db");
+  const bytes = readFileSync(index);
   bytes.fill(0xee, Math.floor(bytes.length / 2));
-  writeFileSync(file, bytes);
+  writeFileSync(index, bytes);
+  // A daemon that has not noticed the damage yet. Without one the index would be rebuilt first.
+  await serveControls(t, home);
   const out = join(home, "out.json");
   const { code, stderr } = await command(t, home, ["usage", "export", "-o", out]);
   t.equal(code, 1);
-  t.match(stderr, /cannot be read/);
+  t.match(stderr, /^the usage index .*index\.db cannot be read: it is damaged → keybearer usage rebuild\n$/);
   t.notOk(existsSync(out));
 });
 
 t.test("a disk that fills up under an export is said in words, and leaves no file", async (t) => {
   const disk = mountSmallDisk(t, 1);
   if (disk === null) return;
-  const { home } = await homeWith(t, [record(1)]);
-  const { home: large } = await homeWith(t, plausible(2000, AT, 4));
+  const home = await homeWith(t, [record(1)]);
+  const large = await homeWith(t, plausible(2000, AT, 4));
   disk.fill();
   for (const from of [home, large]) {
     const out = join(disk.folder, "out.json");
@@ -191,7 +197,7 @@ t.test("many records pass through little memory, and a reader that has enough en
   const count = 10_000;
   const long = `/v1/${"x".repeat(1400)}`;
   const records = [...plausible(count, AT, 30)].map((one) => ({ ...one, endpoint: long }));
-  const { home, file } = await homeWith(t, records);
+  const home = await homeWith(t, records);
   // All of them together are more than this; a page is not.
   const env = { NODE_OPTIONS: "--max-old-space-size=32" };
   const out = join(home, "all.jsonl");
@@ -216,9 +222,9 @@ t.test("many records pass through little memory, and a reader that has enough en
   const stalled = start(t, home, ["usage", "export", "--jsonl"], { env });
   stalled.child.stdout?.pause();
   await until("it has begun", () => (stalled.child.stdout?.readableLength ?? 0) > 0);
-  const writer = openForWriting(file, { sync: "normal" });
+  const writer = openIndex(join(home, "state", "index.db"));
   t.teardown(() => writer.close());
-  const [busy] = writer.db.prepare("PRAGMA log.wal_checkpoint(TRUNCATE)").raw().get() as number[];
+  const [busy] = writer.db.prepare("PRAGMA usage.wal_checkpoint(TRUNCATE)").raw().get() as number[];
   t.equal(
     busy,
     0,

@@ -3,12 +3,13 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { bareEnv, builtProgram, newHome, startProgram } from "../doubles/command.ts";
-import { record, writeRecords } from "../doubles/records.ts";
+import { writeJournal } from "../doubles/journal.ts";
+import { record } from "../doubles/records.ts";
 
 async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<string> {
   const home = await newHome(t);
   mkdirSync(join(home, "state"), { mode: 0o700 });
-  writeRecords(join(home, "state", "usage.db"), records);
+  writeJournal(join(home, "state", "usage"), records);
   return home;
 }
 

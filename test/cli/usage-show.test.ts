@@ -1,4 +1,4 @@
-import { mkdirSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { recordInWords } from "../../src/cli/usage/record-words.ts";
@@ -8,7 +8,8 @@ import { EXPORTED } from "../../src/usage/columns.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { exportedRecord } from "../../src/usage/reports/records.ts";
 import { command, newHome } from "../doubles/command.ts";
-import { record, writeRecords } from "../doubles/records.ts";
+import { writeJournal } from "../doubles/journal.ts";
+import { record } from "../doubles/records.ts";
 
 process.env.TZ = "UTC";
 
@@ -36,7 +37,7 @@ const CUT = {
 async function homeWith(t: Test, records: readonly UsageRecord[]): Promise<string> {
   const home = await newHome(t);
   mkdirSync(join(home, "state"), { mode: 0o700 });
-  writeRecords(join(home, "state", "usage.db"), records);
+  writeJournal(join(home, "state", "usage"), records);
   return home;
 }
 
@@ -134,7 +135,10 @@ t.test("a record is found by its id, how that begins, the gateway's id, or as th
   t.same([none.code, none.stdout], [1, ""]);
   t.match(none.stderr, /there is no record 01ZZZZZZ/);
   t.equal((await command(t, await newHome(t), ["usage", "show", "last"])).code, 1, "nor where nothing is");
-  const empty = await command(t, await homeWith(t, []), ["usage", "show", "last"]);
+  const unused = await homeWith(t, []);
+  // As a daemon leaves it that had no requests.
+  writeFileSync(join(unused, "state", "usage", "2026-11-01.jsonl"), '{"kind":"carry","tools":0}\n');
+  const empty = await command(t, unused, ["usage", "show", "last"]);
   t.match(empty, { code: 1, stdout: "", stderr: /^nothing was recorded yet, .* → keybearer run/ });
 });
 

@@ -1,19 +1,15 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { systemClock } from "../../src/clock.ts";
-import { Actions } from "../../src/control/actions.ts";
 import { followTail } from "../../src/control/follow.ts";
-import { ControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
 import { EXPORTED } from "../../src/usage/columns.ts";
-import { openForWriting } from "../../src/usage/ledger/connect.ts";
 import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
-import { NO_MIRROR } from "../doubles/no-mirror.ts";
-import { NO_PROBING } from "../doubles/no-probing.ts";
-import { quietLog } from "../doubles/quiet-log.ts";
-import { record, writeRecords } from "../doubles/records.ts";
+import { serveControls } from "../doubles/idle-control.ts";
+import { catchUp, writeJournal } from "../doubles/journal.ts";
+import { CURRENT } from "../doubles/no-usage.ts";
+import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 import { hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
@@ -30,24 +26,17 @@ async function prepare(t: Test) {
   return { home, token, key: key.reveal() };
 }
 
-/** A control socket that can be followed, and nothing behind it. */
+/** A control socket that can be followed, and behind it only an index that is brought up to date when asked. */
 async function serveTail(t: Test, home: string) {
-  mkdirSync(join(home, "run"), { mode: 0o700 });
-  const control = new ControlServer(join(home, "run", "control.sock"), quietLog());
-  await control.listen();
-  t.teardown(() => control.close());
   const records = createTail();
-  const nobody = {
-    actions: new Actions(systemClock),
-    held: () => null,
-    trust: async () => ({ granted: [], problems: [] }),
-    lift: () => null,
-    cut: () => null,
-    mirror: NO_MIRROR,
-    probing: NO_PROBING,
-    open: () => Promise.reject(new Error("there is no dashboard")),
+  const indexed = async () => {
+    catchUp(join(home, "state"));
+    return CURRENT;
   };
-  control.serve({ tail: records, status: () => Promise.reject(new Error("not here")), ...nobody });
+  const control = await serveControls(t, home, {
+    tail: records,
+    usage: { catchUp: indexed, rebuild: indexed },
+  });
   return { records, close: () => control.close() };
 }
 
@@ -120,7 +109,7 @@ t.test("a tail whose reader stands still takes little memory, and says what was 
   const home = await newHome(t);
   mkdirSync(join(home, "state"), { mode: 0o700 });
   const { records } = await serveTail(t, home);
-  writeRecords(join(home, "state", "usage.db"), [record(0)]);
+  writeJournal(join(home, "state", "usage"), [record(0)]);
 
   const env = { NODE_OPTIONS: "--max-old-space-size=32" };
   const tail = start(t, home, ["usage", "tail", "--json"], { env });
@@ -168,11 +157,11 @@ t.test("when too many follow already, tail says so and ends", async (t) => {
 t.test("of more than it can make up for, tail shows the newest and says where the rest is", async (t) => {
   const home = await newHome(t);
   mkdirSync(join(home, "state"), { mode: 0o700 });
-  const file = join(home, "state", "usage.db");
+  const folder = join(home, "state", "usage");
   const at = Date.UTC(2026, 10, 1);
   const made = (number: number) => record(number, { started_at: at + number * 1000 });
   const running = { end: null, ended_at: null, first_byte_at: null, status: null } as const;
-  writeRecords(file, [made(1), { ...made(2), ...running }]);
+  writeJournal(folder, [made(1), { ...made(2), ...running }]);
   const { records, close } = await serveTail(t, home);
   const tail = start(t, home, ["usage", "tail", "--json"]);
   await until("the first is shown", () => idsIn(tail.stdout()).length === 1);
@@ -180,10 +169,7 @@ t.test("of more than it can make up for, tail shows the newest and says where th
   await until("and the live one", () => idsIn(tail.stdout()).length === 2);
 
   const missed = Array.from({ length: 1500 }, (_, number) => made(number + 4));
-  const { db, close: closeLog } = openForWriting(file, { sync: "normal" });
-  db.exec(`UPDATE log.records SET "end" = 'complete' WHERE id = '${made(2).id}'`);
-  closeLog();
-  writeRecords(file, [made(3), ...missed]);
+  writeJournal(folder, [made(2), made(3), ...missed]);
   await close();
   await tail.logs(/more were missed/);
   await until("the newest are shown", () => idsIn(tail.stdout()).length === 1003);

@@ -10,6 +10,7 @@ import { createTail, type Tail, type TailLine } from "../../src/control/tail.ts"
 import { newHome } from "../doubles/command.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { NO_PROBING } from "../doubles/no-probing.ts";
+import { NO_USAGE } from "../doubles/no-usage.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
@@ -28,6 +29,7 @@ async function startTail(t: Test): Promise<{ tail: Tail; socket: string; stop: (
     cut: () => null,
     mirror: NO_MIRROR,
     probing: NO_PROBING,
+    usage: NO_USAGE,
     open: () => Promise.reject(new Error("there is no dashboard")),
   };
   server.serve({ tail, status: () => Promise.reject(new Error("not here")), ...nobody });

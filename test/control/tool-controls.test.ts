@@ -10,6 +10,7 @@ import { createTail } from "../../src/control/tail.ts";
 import { newHome } from "../doubles/command.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { NO_PROBING } from "../doubles/no-probing.ts";
+import { NO_USAGE } from "../doubles/no-usage.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 
 interface Call {
@@ -45,6 +46,7 @@ async function start(t: Test) {
     tail: createTail(),
     mirror: NO_MIRROR,
     probing: NO_PROBING,
+    usage: NO_USAGE,
     open: () => Promise.reject(new Error("there is no dashboard")),
   };
   const socket = join(await newHome(t), "control.sock");

@@ -21,9 +21,11 @@ import { createPeers, type Ends, userAt, usersIn } from "../../src/identity/peer
 import { createLogger } from "../../src/logger.ts";
 import { createRunning } from "../../src/proxy/running.ts";
 import { REFUSALS } from "../../src/refusal.ts";
+import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
 import { freePort } from "../doubles/listen.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
+import { NO_USAGE } from "../doubles/no-usage.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 
@@ -100,7 +102,7 @@ function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
     mirror: NO_MIRROR,
     models: () => null,
     running: createRunning(),
-    reader: createLogReader(join(folder, "usage.db"), clock),
+    reader: createLogReader(() => openIndexForReading(join(folder, "index.db")), NO_USAGE, clock),
     settings: () => ({ listen: { host: "localhost", port: 0 }, when: "asked" }),
     peers: createPeers(),
     kept: null,
@@ -390,13 +392,13 @@ t.test("a page that was behind is told what is so by now, once it reads again", 
 t.test("asked while the log is not there, it says so and goes on", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "kb-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const reader = createLogReader(join(folder, "none.db"), systemClock);
+  const reader = createLogReader(() => openIndexForReading(join(folder, "none.db")), NO_USAGE, systemClock);
   const read = await reader.read(function* () {
     yield;
     return 1;
   });
   t.ok(read instanceof No && read.status === 503);
-  t.match(read, { words: /there is no usage log yet/ });
+  t.match(read, { words: /the usage index cannot be read: there is no .*none\.db → keybearer status/ });
 });
 
 t.test("a browser is started without a shell, where there is one", async (t) => {

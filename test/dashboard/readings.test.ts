@@ -9,16 +9,18 @@ import { systemClock } from "../../src/clock.ts";
 import { No } from "../../src/dashboard/answer.ts";
 import { createLogReader } from "../../src/dashboard/log-reader.ts";
 import { sendCsv } from "../../src/dashboard/records.ts";
+import { openIndexForReading } from "../../src/usage/index/database.ts";
 import type { Selection } from "../../src/usage/reports/filter.ts";
-import { plausible, writeRecords } from "../doubles/records.ts";
+import { makeIndex } from "../doubles/journal.ts";
+import { NO_USAGE } from "../doubles/no-usage.ts";
+import { plausible } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 
 const RECORDS = 20_000;
 const PATIENCE_MS = 300;
 const folder = mkdtempSync(join(tmpdir(), "kb-"));
-const file = join(folder, "usage.db");
-writeRecords(file, plausible(RECORDS, Date.UTC(2026, 9, 1), 30));
-const reader = createLogReader(file, systemClock);
+const file = makeIndex(folder, plausible(RECORDS, Date.UTC(2026, 9, 1), 30));
+const reader = createLogReader((patience) => openIndexForReading(file, patience), NO_USAGE, systemClock);
 const everything: Selection = {
   period: { since: null, until: null },
   names: { tool: [], model: [], group: [], key: [] },

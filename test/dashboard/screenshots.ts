@@ -9,6 +9,7 @@ import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
 import { type DaemonUnderTest, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { openDashboard } from "../doubles/dashboard-visit.ts";
+import { writeJournal } from "../doubles/journal.ts";
 import {
   type Caller,
   configFor,
@@ -19,7 +20,7 @@ import {
   type MirrorJourney,
   startBeside,
 } from "../doubles/mirror-journey.ts";
-import { plausible, writeRecords } from "../doubles/records.ts";
+import { plausible } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 import { heldClock } from "../keys/held-clock.ts";
 
@@ -232,7 +233,7 @@ async function startTwoWeeks(t: Test): Promise<MirrorJourney> {
   await before.daemon.stop(0);
   clock.pass(15 * DAY);
   for (const made of records) bill(console, made, callers[made.tool ?? ""]?.key ?? "");
-  writeRecords(before.places.usage, records);
+  writeJournal(before.places.usage, records);
 
   const day = await startBeside(t, console, clock, options);
   await makeRefusals(day);

@@ -298,7 +298,7 @@ t.test("against a real user manager, as a person without privileges", async (t) 
     );
     t.match(await show("LoadState", "ActiveState"), { LoadState: "not-found", ActiveState: "inactive" });
     t.notMatch((await systemctl("list-units", "--all", "--failed")).stdout, /keybearer/);
-    for (const kept of [".config/keybearer/config.yaml", ".local/state/keybearer/usage.db", "codex.key"]) {
+    for (const kept of [".config/keybearer/config.yaml", ".local/state/keybearer/usage", "codex.key"]) {
       t.ok(existsSync(join(manager.homeOutside, kept)), `${kept} is kept`);
     }
     t.match(await service("status"), { code: 1, stdout: /not installed/ });

@@ -54,7 +54,7 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
   },
   keys: { examples: ["keybearer keys", "keybearer keys --json"] },
   trust: { examples: ["keybearer status", "keybearer trust codex"] },
-  usage: { examples: ["keybearer usage --by day,tool --since 30d", "keybearer usage tail"] },
+  usage: { examples: ["keybearer usage --by day,tool --since 30d"] },
   "usage export": {
     examples: [
       "keybearer usage export --since 2026-11 --csv -o november.csv",
@@ -62,6 +62,7 @@ export const SHOWN: Readonly<Record<string, Shown>> = {
     ],
   },
   "usage show": { examples: ["keybearer usage show last", "keybearer usage show 01JC8 --json"] },
+  "usage rebuild": { examples: ["keybearer usage rebuild"] },
   "usage tail": { examples: ["keybearer usage tail", "keybearer usage tail -n 0 --json"] },
   mirror: { examples: ["keybearer mirror", "keybearer mirror sync && keybearer mirror diff"] },
   "mirror login": { examples: ["keybearer mirror login", "keybearer mirror login main --refresh-token"] },

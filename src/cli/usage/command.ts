@@ -40,7 +40,7 @@ export function usageCommand(): Command {
     .action(async (options: { lines: string; json?: boolean }) => (await import("./tail.ts")).tail(options));
   usage
     .command("rebuild")
-    .description("make the index that reports read anew, from the usage log")
+    .description("rebuild the index that reports read, from the usage log")
     .action(async () => (await import("./rebuild.ts")).rebuild());
   return usage;
 }

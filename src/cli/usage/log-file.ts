@@ -84,9 +84,12 @@ function indexOf({ index: file, usage: folder }: Places): UsageIndex {
 
 export function behindInWords({ current, share, rebuilding, waiting_for }: UsageIndexStatus): string | null {
   if (current) return null;
-  const percent = `${Math.floor(share * 100)} % of the usage log is in it`;
-  if (waiting_for !== null) return `the index is behind (${percent}): ${waiting_for}`;
-  return `the index is ${rebuilding ? "being rebuilt" : "catching up"}: ${percent}`;
+  if (waiting_for !== null) return `the index is behind (${inPercent(share)}): ${waiting_for}`;
+  return `the index is ${rebuilding ? "being rebuilt" : "catching up"}: ${inPercent(share)}`;
+}
+
+function inPercent(share: number): string {
+  return `${Math.floor(share * 100)} % of the usage log is in it`;
 }
 
 /** In slices, each under the lock: a daemon that starts meanwhile gets it, and goes on by itself. */
@@ -105,7 +108,8 @@ async function finish(
         if (runSlice(steps)) return null;
       } catch (error) {
         if (!(error instanceof IndexFault)) throw error;
-        if (performance.now() > deadline) return `the index is behind: ${error.message}`;
+        if (performance.now() > deadline)
+          return `the index is behind (${inPercent(index.progress().share)}): ${error.message}`;
         steps = index.catchUp();
       } finally {
         lock.release();

@@ -18,19 +18,27 @@ export interface HeldBy extends HeldTime {
 
 /**
  * `held` is all that is held now, at all gateways. A key that was away begins anew: who used it in between is not known
- * here. Returns what changed, for the journal.
+ * here. `came`: when those keys came, by their names, that could not be written then. Returns what changed, for the journal.
  */
-export function holdKeys(db: Database.Database, held: readonly HeldKey[], now: number): KeyHeldLine[] {
+export function holdKeys(
+  db: Database.Database,
+  held: readonly HeldKey[],
+  now: number,
+  came: ReadonlyMap<string, number> = new Map(),
+): KeyHeldLine[] {
   const known = readHeld(db);
-  const open = new Map(known.filter(({ until }) => until === null).map((one) => [nameOf(one), one]));
+  const open = new Map(known.filter(({ until }) => until === null).map((one) => [heldKeyName(one), one]));
   const begun: Held[] = [];
   const stays = new Set<string>();
   for (const one of held) {
     if (one.key === null) {
       const mine = [...open].filter(([, { gateway, tool }]) => gateway === one.gateway && tool === one.tool);
       for (const [name] of mine) stays.add(name);
-    } else if (open.has(nameOf(one))) stays.add(nameOf(one));
-    else begun.push({ ...one, key: one.key, since: now, until: null });
+    } else if (open.has(heldKeyName(one))) stays.add(heldKeyName(one));
+    else {
+      const since = Math.min(came.get(heldKeyName(one)) ?? now, now);
+      begun.push({ ...one, key: one.key, since, until: null });
+    }
   }
   const ended = [...open]
     .filter(([name]) => !stays.has(name))
@@ -121,6 +129,6 @@ function readHeld(db: Database.Database): Held[] {
   });
 }
 
-function nameOf({ gateway, key, tool }: HeldKey): string {
+export function heldKeyName({ gateway, key, tool }: HeldKey): string {
   return JSON.stringify([gateway, key, tool]);
 }

@@ -18,7 +18,7 @@ export type Answer =
       readonly progress: Progress;
       readonly stamp: string | null;
     }
-  | { readonly kind: "waiting"; readonly message: string };
+  | { readonly kind: "waiting"; readonly message: string; readonly progress: Progress };
 
 export interface WorkerData extends IndexOptions {
   readonly stamp: string | null;
@@ -78,7 +78,8 @@ async function run(
     } catch (error) {
       if (!(error instanceof IndexFault)) throw error;
       // What is damaged is made anew by the next attempt.
-      if (error.kind !== "corrupt") answer({ kind: "waiting", message: reason(error) });
+      if (error.kind !== "corrupt")
+        answer({ kind: "waiting", message: reason(error), progress: index.progress() });
       await pause(RETRY_MS);
       steps = index.catchUp();
     }

@@ -159,6 +159,7 @@ export class Indexer {
       if (this.#waitingFor !== answer.message)
         this.#deps.log.warn({ reason: answer.message }, "the usage index waits");
       this.#waitingFor = answer.message;
+      this.#progress = answer.progress;
       return;
     }
     this.#waitingFor = null;

@@ -49,6 +49,9 @@ export class UsageIndex {
   /** Size and time of the file as this writer left it: if it is another now, somebody else wrote to it. */
   #stamp: string | null;
   #rebuilding = false;
+  /** As last read or written: an index that is locked now can still say how far it is. */
+  #position: Position | null = null;
+  #damagedLines = 0;
 
   /** `stamp`: what stamp() returned in an earlier run; null: the file is checked for damage first. */
   constructor(options: IndexOptions, stamp: string | null) {
@@ -90,12 +93,16 @@ export class UsageIndex {
           passed: last && finished,
           mark: file.gzipped ? "" : markAt(file.path, end),
         };
-        transact(this.#db(), () => {
+        // An index that is up to date is not written to, so nobody who has it locked is in the way.
+        if (texts.length === 0 && isSamePosition(position, this.#position)) continue;
+        const damaged = transact(this.#db(), () => {
           const damaged = writer.apply(texts, file.day);
-          const before = Number(writer.meta("damaged_lines") ?? 0);
-          if (damaged > 0) writer.setMeta("damaged_lines", String(before + damaged));
+          if (damaged > 0) writer.setMeta("damaged_lines", String(this.#damagedLines + damaged));
           writer.setPosition(position);
+          return damaged;
         });
+        this.#position = position;
+        this.#damagedLines += damaged;
         this.#stamp = stampOf(this.#options.file);
         yield;
       }
@@ -114,12 +121,11 @@ export class UsageIndex {
   }
 
   progress(): Progress {
-    const position = this.#writer?.position() ?? null;
     return {
-      share: shareOf(this.#options.folder, position),
+      share: shareOf(this.#options.folder, this.#position),
       rebuilding: this.#rebuilding,
-      damagedLines: Number(this.#writer?.meta("damaged_lines") ?? 0),
-      position,
+      damagedLines: this.#damagedLines,
+      position: this.#position,
     };
   }
 
@@ -168,6 +174,8 @@ export class UsageIndex {
   #use(connection: Connection): void {
     this.#connection = connection;
     this.#writer = new IndexWriter(connection.db);
+    this.#position = this.#writer.position();
+    this.#damagedLines = Number(this.#writer.meta("damaged_lines") ?? 0);
     this.#rebuilding = false;
   }
 
@@ -211,6 +219,10 @@ interface NextLines {
   readonly offset: number;
   /** A newer file follows: nothing is appended to this one any more. */
   readonly finished: boolean;
+}
+
+function isSamePosition(a: Position, b: Position | null): boolean {
+  return a.day === b?.day && a.offset === b.offset && a.passed === b.passed && a.mark === b.mark;
 }
 
 /** 0 where the file is not the one that was read, or was cut off before that place. */
