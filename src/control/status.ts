@@ -171,7 +171,7 @@ function usageStatus({ usage, strangers }: StatusMeans): UsageStatus {
     usage.state();
   const warnings: string[] = incident === null ? [] : [incident];
   if (index.damagedLines !== null && index.damagedLines > 0)
-    warnings.push(`${index.damagedLines} lines of the usage log cannot be read and were skipped`);
+    warnings.push(`lines of the usage log that cannot be read and were skipped: ${index.damagedLines}`);
   return {
     state: trouble === null ? "ok" : "unavailable",
     since: trouble?.since ?? null,

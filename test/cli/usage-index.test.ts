@@ -302,6 +302,6 @@ t.test("a line that cannot be read is skipped, and status counts it", async (t) 
   const status = await command(t, home, ["status", "--json"]);
   t.match(JSON.parse(status.stdout).usage, {
     index: { current: true, share: 1, rebuilding: false, waiting_for: null, damaged_lines: 1 },
-    warnings: ["1 lines of the usage log cannot be read and were skipped"],
+    warnings: ["lines of the usage log that cannot be read and were skipped: 1"],
   });
 });

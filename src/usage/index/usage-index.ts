@@ -263,18 +263,6 @@ export function shareOf(folder: string, position: Position | null): number {
   return total === 0 ? 1 : done / total;
 }
 
-/** Journal bytes the index has not seen yet. 0: it is current. */
-export function bytesBehind(folder: string, position: Position | null): number {
-  let behind = 0;
-  for (const file of journalFiles(folder)) {
-    const size = statOf(file.path)?.size ?? 0;
-    if (position === null || file.day > position.day) behind += size;
-    else if (file.day === position.day && !position.passed && !file.gzipped)
-      behind += Math.max(0, size - position.offset);
-  }
-  return behind;
-}
-
 /** Changes whenever the file is written to, or another one takes its place. */
 export function stampOf(file: string): string | null {
   const found = statSync(file, { throwIfNoEntry: false });
