@@ -7,7 +7,7 @@ import { EXIT } from "../../start-failure.ts";
 import { StateLock } from "../../state-lock.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
 import { stampOf, UsageIndex } from "../../usage/index/usage-index.ts";
-import { journalFiles } from "../../usage/journal/files.ts";
+import { journalFiles, statOf } from "../../usage/journal/files.ts";
 import { fail } from "../fail.ts";
 
 /**
@@ -25,10 +25,7 @@ export async function withLog(
     );
   const behind = await bringUpToDate(places);
   if (behind !== null) process.stderr.write(`${behind}\n`);
-  let fault = await readIndex(places, read);
-  // A command does not look for damage before it meets it.
-  if (fault?.kind === "corrupt" && (await rebuildIndex(places)) === null)
-    fault = await readIndex(places, read);
+  const fault = await readIndex(places, read);
   if (fault === null) return;
   const next = fault.kind === "busy" ? "close the program that has it open" : "keybearer usage rebuild";
   fail(`the usage index ${places.index} cannot be read: ${fault.message} → ${next}`, EXIT.failed);
@@ -77,9 +74,12 @@ export async function rebuildIndex(places: Places): Promise<string | null> {
   return await finish(index, () => index.rebuild(), places);
 }
 
-/** Not checked for damage, which takes a second for a million records. */
+/** A command checks an index up to this size for damage: that takes about 2 ms per megabyte. */
+const MAX_CHECKED_BYTES = 64 * 1024 * 1024;
+
 function indexOf({ index: file, usage: folder }: Places): UsageIndex {
-  return new UsageIndex({ file, folder }, stampOf(file));
+  const isLarge = (statOf(file)?.size ?? 0) > MAX_CHECKED_BYTES;
+  return new UsageIndex({ file, folder }, isLarge ? stampOf(file) : null);
 }
 
 export function behindInWords({ current, share, rebuilding, waiting_for }: UsageIndexStatus): string | null {
