@@ -209,9 +209,7 @@ const SHORT_READ = 522;
 /** What a failure of SQLite means for the index. Anything else is a bug and stays as it is. */
 export function indexFault(error: unknown): unknown {
   if (error instanceof IndexFault) return error;
-  const { rawCode, code, syscall } = error as { rawCode?: unknown; code?: unknown; syscall?: unknown };
-  // The journal, or the folder of the index, cannot be read now.
-  if (typeof syscall === "string") return new IndexFault("disk", reason(error));
+  const { rawCode, code } = error as { rawCode?: unknown; code?: unknown };
   if (typeof rawCode !== "number" || typeof code !== "string" || !code.startsWith("SQLITE")) return error;
   const primary = rawCode & 0xff;
   if (BUSY.includes(primary)) return new IndexFault("busy", "another program has locked it");

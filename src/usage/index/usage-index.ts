@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync, statSync } from "node:fs";
+import { reason } from "../../reason.ts";
 import {
   identityOf,
   type JournalFile,
@@ -180,7 +181,9 @@ export class UsageIndex {
   }
 
   #failed(error: unknown): unknown {
-    const fault = indexFault(error);
+    const isSystem = typeof (error as NodeJS.ErrnoException).syscall === "string";
+    // The journal, or the folder of the index, cannot be read now.
+    const fault = isSystem ? new IndexFault("disk", reason(error)) : indexFault(error);
     this.#connection?.close();
     this.#connection = null;
     this.#writer = null;
