@@ -100,6 +100,7 @@ export class Journal {
   #syncing: Promise<boolean> | null = null;
   #nextSync: Promise<boolean> | null = null;
   #incident: string | null = null;
+  #lostAt: number | null = null;
   #stopped = false;
 
   constructor(deps: JournalDeps) {
@@ -161,6 +162,11 @@ export class Journal {
   /** The newest record that is in the file. */
   last(): { readonly id: string; readonly started_at: number } | null {
     return this.#last;
+  }
+
+  /** When it was last noticed that the file was deleted, replaced or cut off while it was open; null: never. */
+  lostAt(): number | null {
+    return this.#lostAt;
   }
 
   /** The day of the file that lines go to now; null: none is open. */
@@ -318,6 +324,7 @@ export class Journal {
     if (this.#incident !== incident) this.#deps.log.error(incident);
     this.#incident = incident;
     this.#openFile();
+    this.#lostAt = this.#deps.clock.now();
     this.#again = (this.#again ?? "") + this.#recent.join("");
     this.#recent = [];
     this.#recentBytes = 0;
