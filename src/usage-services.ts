@@ -108,6 +108,7 @@ function mirrorUsageOf(usage: UsageLog): MirrorUsage {
       journal.append(line);
     },
     last: () => journal.last(),
+    lostAt: () => journal.lostAt(),
   };
 }
 

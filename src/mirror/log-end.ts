@@ -33,7 +33,7 @@ export interface LogEndMeans {
   readonly beat?: Beat;
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask">;
-  readonly usage: Pick<MirrorUsage, "catchUp" | "last">;
+  readonly usage: Pick<MirrorUsage, "catchUp" | "last" | "lostAt">;
   readonly sync: "normal" | "full";
   /** When the machine was started, wall time. */
   readonly bootedAt: number;
@@ -58,6 +58,10 @@ class StampedLogEnd implements LogEnd {
   #stamp: LogStamp;
   /** The record whose loss was noted already. */
   #lost: string | null = null;
+  /** The loss while the journal was open that was noted already, see MirrorUsage.lostAt. */
+  #notedLoss: number | null = null;
+  /** The index has every record that began before this. */
+  #indexedTo: number;
   #checking: Promise<void> | null = null;
   #unsaved = true;
   #triedAt = Number.NEGATIVE_INFINITY;
@@ -68,12 +72,14 @@ class StampedLogEnd implements LogEnd {
     this.#means = means;
     this.#earlier = readStamp(means.file);
     this.#stamp = this.#stampOf(means.usage.last());
+    this.#indexedTo = means.clock.now();
     this.#tryWhenDue();
     const { beat = createBeat() } = means;
     this.#endLooks = beat.every(LOOK_BEATS, () => this.#look());
   }
 
   unwatched(db: Database.Database, newest: LastRecord | null): readonly Gap[] {
+    this.#noteLoss(db);
     this.#check(db, newest);
     this.#look();
     return readUnwatched(db);
@@ -95,6 +101,8 @@ class StampedLogEnd implements LogEnd {
       this.#stamp = this.#stampOf(last);
       this.#unsaved = true;
     }
+    const { usage, database } = this.#means;
+    if (usage.lostAt() !== this.#notedLoss) database.ask((db) => this.#noteLoss(db));
     this.#tryWhenDue();
   }
 
@@ -112,17 +120,29 @@ class StampedLogEnd implements LogEnd {
   #check(db: Database.Database, newest: LastRecord | null): void {
     const lost = this.#newGap(db, newest);
     const gaps = lost === null ? this.#earlierGaps(db) : [...this.#earlierGaps(db), lost];
-    for (const gap of gaps) {
-      addUnwatched(db, gap);
-      const fields = { from: new Date(gap.from).toISOString(), to: new Date(gap.to).toISOString() };
-      this.#means.log.warn(
-        fields,
-        "the usage log lost its end: requests of that time cannot be compared with the console's",
-      );
-    }
+    for (const gap of gaps) this.#note(db, gap);
     this.#earlier = null;
+    if (newest !== null) this.#indexedTo = newest.started_at;
     // Until there is a newer record, the journal goes on naming this one.
     if (lost !== null && newest !== null) this.#lost = newest.id;
+  }
+
+  /** What the index had not read yet of a file that was deleted, replaced or cut off. */
+  #noteLoss(db: Database.Database): void {
+    const lostAt = this.#means.usage.lostAt();
+    if (lostAt === null || lostAt === this.#notedLoss) return;
+    const gap = watchedPart(db, { from: lastBefore(db, this.#indexedTo), to: lostAt });
+    if (gap !== null) this.#note(db, gap);
+    this.#notedLoss = lostAt;
+  }
+
+  #note(db: Database.Database, gap: Gap): void {
+    addUnwatched(db, gap);
+    const fields = { from: new Date(gap.from).toISOString(), to: new Date(gap.to).toISOString() };
+    this.#means.log.warn(
+      fields,
+      "the usage log lost its end: requests of that time cannot be compared with the console's",
+    );
   }
 
   #earlierGaps(db: Database.Database): Gap[] {

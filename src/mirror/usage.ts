@@ -11,6 +11,8 @@ export interface MirrorUsage {
   append(line: AckLine | KeyHeldLine): void;
   /** The newest record in the journal; null: there is none. */
   last(): LastRecord | null;
+  /** When it was last noticed that records were lost from the journal while it was open; null: never. */
+  lostAt(): number | null;
 }
 
 export interface LastRecord {

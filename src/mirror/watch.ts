@@ -74,6 +74,8 @@ export class GatewayWatch {
     });
     this.#syncer = new Syncer({
       ...shared,
+      // At a start the index may be incomplete for a while, and it may be damaged or deleted at any time.
+      prepare: async () => void (await catchUp(usage)),
       connect: () => this.#connect(),
       since: () => {
         onWalk();
@@ -158,7 +160,10 @@ export class GatewayWatch {
     const stored = database.ask((db) =>
       readMirror(db, name, { now: clock.now(), skew: this.skew, elsewhere }),
     );
-    const status = stored === null ? { ...this.status(), ...UNREADABLE } : this.status();
+    const known = this.status();
+    // A sync that runs waits for the index, or says at its end why it cannot be read.
+    const isUnreadable = stored === null && known.state !== "syncing";
+    const status = isUnreadable ? { ...known, ...UNREADABLE } : known;
     const account = this.facts?.account ?? null;
     const lost = database.ask(readUnwatched) ?? [];
     const blind = blindInWords(status, this.#syncer.adapter, this.#givenUp(), lost);
@@ -172,8 +177,6 @@ export class GatewayWatch {
   }
 
   async #connect() {
-    // At a start the index may be incomplete for a while.
-    await catchUp(this.#means.usage);
     claimFor(this.#gateway, this.#means);
     const signal = this.#stop.signal;
     const adapter = await connect(this.#gateway, {

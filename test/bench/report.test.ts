@@ -57,7 +57,7 @@ const measured: Measured = {
   idle: [idle("node", 40e6), idle("keybearer", 80e6)],
   flat: [],
   reload: null,
-  house: { reports: null, ledger: [], sync: null, match: [], lookups: [] },
+  house: { reports: null, journal: null, sync: null, match: [], lookups: [] },
 };
 
 const setting: Setting = {

@@ -4,6 +4,7 @@ import Anthropic from "@anthropic-ai/sdk";
 import OpenAI, { APIError } from "openai";
 import t, { type Test } from "tap";
 import { cellsOf } from "../../src/cli/columns.ts";
+import { journalFiles } from "../../src/usage/journal/files.ts";
 import { newHome } from "../doubles/command.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { hasShell, openShell } from "../doubles/terminal.ts";
@@ -277,7 +278,9 @@ function nothingSecretIsLeft(t: Test, walk: Walk, tokens: Readonly<Record<string
     "the old key is gone",
   );
   const rest = Object.fromEntries(Object.entries(files).filter(([name]) => !stored.includes(name)));
-  for (const name of [`${CONFIG}/config.yaml`, `${STATE}/usage.db`]) t.ok(rest[name], `${name} is looked at`);
+  const journal = journalFiles(join(home, STATE, "usage")).map(({ path }) => relative(home, path));
+  t.ok(journal.length > 0);
+  for (const name of [`${CONFIG}/config.yaml`, ...journal]) t.ok(rest[name], `${name} is looked at`);
   t.strictSame(scan(rest, { ...secretsOf(walk), ...tokens }), [], "nor in any other file");
   for (const folder of [CONFIG, STATE].map((name) => join(home, name)))
     for (const name of ["", ...readdirSync(folder, { recursive: true, encoding: "utf8" })]) {

@@ -99,27 +99,34 @@ t.test("a start that fails late leaves nothing behind: the next one in the same 
   await daemon.stop(0);
 });
 
-t.test(
-  "while a stop waits for the usage log no other daemon starts, and finished calls stay finished",
-  async (t) => {
-    const journey = await startLimited(t, "");
-    const { places, gateway, daemon } = journey;
-    const calls = Array.from({ length: 30 }, () => journey.call({ play: "hang" }));
-    await until("the gateway has them all", () => gateway.running() === 30);
-    const locker = new Database(places.usage, { timeout: 1000 });
-    locker.exec("BEGIN IMMEDIATE");
-    gateway.release();
-    for (const call of calls) t.equal((await call).status, 200);
-    const stopped = daemon.stop(0);
-    await t.rejects(begin(places), { message: /still stopping/ });
-    locker.exec("ROLLBACK");
-    locker.close();
-    await stopped;
-    const next = await begin(places);
-    t.same(tally(recordsIn(places.usage).map(({ end }) => String(end))), { complete: 30 });
-    await next.stop(0);
-  },
-);
+t.test("while a stop waits for calls no other daemon starts, and finished calls stay finished", async (t) => {
+  const journey = await startLimited(t, "");
+  const { places, gateway, daemon } = journey;
+  const calls = Array.from({ length: 30 }, () => journey.call({ play: "hang" }));
+  await until("the gateway has them all", () => gateway.running() === 30);
+  const stopped = daemon.stop(60_000);
+  await t.rejects(begin(places), { message: /still stopping/ });
+  gateway.release();
+  for (const call of calls) t.equal((await call).status, 200);
+  await stopped;
+  const next = await begin(places);
+  t.same(tally(recordsIn(places.usage).map(({ end }) => String(end))), { complete: 30 });
+  await next.stop(0);
+});
+
+t.test("an index that another program has locked holds up no stop", async (t) => {
+  const { places, call, control, daemon } = await startLimited(t, "");
+  await call();
+  await control("POST", "/index", {});
+  const locker = new Database(places.index, { timeout: 1000 });
+  locker.exec("BEGIN IMMEDIATE");
+  await call();
+  await control("POST", "/index", {});
+  await daemon.stop(0);
+  locker.exec("ROLLBACK");
+  locker.close();
+  t.same(recordsIn(places.usage).length, 2);
+});
 
 const NO_GATEWAY = "gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET } }\n";
 

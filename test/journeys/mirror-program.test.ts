@@ -1,4 +1,4 @@
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 import t, { type Test } from "tap";
 import type { MirrorReport } from "../../src/mirror/report/shape.ts";
 import { openMirrorForReading } from "../../src/mirror/store/database.ts";
@@ -93,11 +93,10 @@ async function startHome(t: Test, console: ConsoleDouble, callers?: Callers) {
   };
   const settled = () =>
     until("it was read through", async () => !["syncing", "waiting"].includes((await report()).state));
-  return { home, callers: made.callers, socket, report, settled, usage: join(home, "state", "usage.db") };
+  return { home, callers: made.callers, socket, report, settled, state: join(home, "state") };
 }
 
-function contentOf(file: string): unknown[] {
-  const state = dirname(file);
+function contentOf(state: string): unknown[] {
   const { db, close } = openMirrorForReading({
     file: join(state, "mirror.db"),
     index: join(state, "index.db"),
@@ -119,7 +118,7 @@ for (const [name, many, last] of LONG) {
     `${name}: killed in the middle of reading many pages, it goes on, and nothing doubles`,
     async (t) => {
       const console = await startConsole(t, name, { balance: 1e6 });
-      const { home, callers, report, settled, usage } = await startHome(t, console);
+      const { home, callers, report, settled, state } = await startHome(t, console);
       const key = callers.codex?.key ?? "";
       console.addKey({ name: "codex", key });
       for (let n = 0; n < many; n += 1) {
@@ -137,8 +136,8 @@ for (const [name, many, last] of LONG) {
       first.child.kill("SIGKILL");
       await first.ended;
       t.ok(
-        contentOf(usage).length > 0 && contentOf(usage).length < many,
-        `${contentOf(usage).length} rows so far`,
+        contentOf(state).length > 0 && contentOf(state).length < many,
+        `${contentOf(state).length} rows so far`,
       );
       console.fault = null;
       await serveIn(t, home);
@@ -148,14 +147,14 @@ for (const [name, many, last] of LONG) {
       const whole = await startHome(t, console, callers);
       await serveIn(t, whole.home);
       await whole.settled();
-      t.strictSame(contentOf(usage), contentOf(whole.usage), "as if nobody had killed it");
+      t.strictSame(contentOf(state), contentOf(whole.state), "as if nobody had killed it");
     },
   );
 }
 
 t.test("killed in the middle of a stream, its row is no leak, and fills the record", async (t) => {
   const console = await startConsole(t, "sub2api");
-  const { home, callers, report, settled, socket, usage } = await startHome(t, console);
+  const { home, callers, report, settled, socket, state } = await startHome(t, console);
   const codex = callers.codex;
   if (codex === undefined) throw new Error("there is no tool");
   console.addKey({ name: "codex", key: codex.key });
@@ -180,11 +179,11 @@ t.test("killed in the middle of a stream, its row is no leak, and fills the reco
   await settled();
   const { rows } = await report();
   t.strictSame(
-    [rows.total, rows.presumed, rows.foreign_certain, rows.pending],
+    [rows.total, rows.by_id, rows.foreign_certain, rows.pending],
     [1, 1, 0, 0],
     JSON.stringify(rows),
   );
-  t.match(recordsIn(usage), [
+  t.match(recordsIn(join(state, "usage")), [
     { end: "interrupted", tokens_from: "console", input_tokens: 61, output_tokens: 17 },
   ]);
 });

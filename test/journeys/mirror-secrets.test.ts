@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import t from "tap";
+import { journalFiles } from "../../src/usage/journal/files.ts";
 import type { Fault } from "../doubles/consoles/console-double.ts";
 import { EVERY_CONSOLE, startConsole } from "../doubles/consoles/start-console.ts";
 import { startSub2api } from "../doubles/consoles/sub2api.ts";
@@ -65,7 +66,9 @@ for (const name of EVERY_CONSOLE) {
       accessToken,
     };
     const places = await readable(journey, ["config.yaml"]);
-    t.ok(places[join(journey.home, "state", "usage.db")]);
+    const state = join(journey.home, "state");
+    for (const { path } of journalFiles(join(state, "usage"))) t.ok(places[path], `${path} is looked at`);
+    for (const name of ["index.db", "mirror.db"]) t.ok(places[join(state, name)], `${name} is looked at`);
     t.strictSame(scan(places, secrets), []);
     t.strictSame(
       double.asked.filter(({ path }) => Object.values(secrets).some((one) => path.includes(one))),

@@ -104,7 +104,7 @@ t.test("disabled --now cuts what is under way, and says how much", async (t) => 
   await until("nothing runs", async () => (await codexOf(under))?.running === 0);
   const again = await tools("disable", "codex", "--now");
   t.equal(again.stdout, "codex is disabled already\nnothing was under way\n");
-  t.match(under.logText(), /requests under way were cut/, "a cut is logged");
+  t.match(under.logText(), /requests in flight were cut/, "a cut is logged");
   gateway.release();
 });
 

@@ -4,6 +4,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
@@ -66,7 +67,7 @@ function newHome(t: Test) {
   function start(bootedAt = booted, sync: "normal" | "full" = "normal"): Run {
     let last = lastIn(journal);
     catchUp(state);
-    const usage = { catchUp: async () => catchUp(state), last: () => last };
+    const usage = { catchUp: async () => catchUp(state), last: () => last, lostAt: () => null };
     const database = openMirror(state);
     const logEnd = createLogEnd({ file: stamp, clock, log, database, usage, sync, bootedAt });
     let isEnded = false;
@@ -109,7 +110,8 @@ function newHome(t: Test) {
     stamped: () => JSON.parse(readFileSync(stamp, "utf8")),
     keep: () => cpSync(journal, copy, { recursive: true }),
     putBack() {
-      rmSync(journal, { recursive: true });
+      // Not deleted: the next folder could get its inode, and the index would be taken for the one of this folder.
+      renameSync(journal, mkdtempSync(`${journal}-`));
       cpSync(copy, journal, { recursive: true });
     },
     /** Everything but the stamp. */
@@ -217,7 +219,7 @@ t.test("while the index cannot be read, the stamp of the earlier run stays", asy
   await first.stop();
   const before = home.stamped();
   const database = { ask: () => null };
-  const usage = { catchUp: async () => {}, last: () => null };
+  const usage = { catchUp: async () => {}, last: () => null, lostAt: () => null };
   const means = { file: home.stamp, clock: home.clock, log: pino({ level: "silent" }), database, usage };
   const logEnd = createLogEnd({ ...means, sync: "normal", bootedAt: 0 });
   await logEnd.stop()();
@@ -485,7 +487,9 @@ t.test("lost times that touch are one, and there are never many", (t) => {
   t.equal(all.length, 50);
   t.strictSame([all[0], all.at(-1)], [gap(100, 11_010), gap(60_000, 60_010)]);
   const index = openIndex(join(mirror.state, "index.db"));
-  index.db.prepare("UPDATE usage.meta SET value = ? WHERE name = 'kept_from'").run(String(AT + 59_500));
+  index.db
+    .prepare("INSERT OR REPLACE INTO usage.meta (name, value) VALUES ('kept_from', ?)")
+    .run(String(AT + 59_500));
   index.close();
   t.strictSame(readUnwatched(db), [gap(60_000, 60_010)], "what is older is not kept anyway");
   t.end();

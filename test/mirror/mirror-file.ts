@@ -44,8 +44,14 @@ export function mirrorFile(t: Test, records: readonly UsageRecord[] = []): Mirro
   t.teardown(() => rmSync(state, { recursive: true, force: true }));
   const folder = join(state, "usage");
   mkdirSync(folder);
-  // The log was kept long before the first record.
-  writeFileSync(join(folder, `${dayOf(AT - 90 * 24 * HOUR)}.jsonl`), "");
+  // The log was kept long before the first record, and what is older was deleted.
+  const nothing = { total: 0, windows: [], allowances: [], open: [], last_use: null };
+  const carries = [
+    { kind: "carry", tools: 1 },
+    { kind: "carry", tool: "codex", ...nothing },
+  ];
+  const text = carries.map((line) => `${JSON.stringify(line)}\n`).join("");
+  writeFileSync(join(folder, `${dayOf(AT - 90 * 24 * HOUR)}.jsonl`), text);
   const index = new UsageIndex({ file: makeIndex(state, records), folder }, null);
   const catchUp = () => {
     for (const _ of index.catchUp());

@@ -43,7 +43,7 @@ function scene(means: Partial<Record<"prices" | "running", object>> = {}) {
     log: quietLog(lines),
     keyHealth: { note: () => {} },
     gatewayHealth: { note: () => {} },
-    ledger: { close: (_id: string, closing: Closing) => closings.push(closing) },
+    journal: { close: (_id: string, closing: Closing) => closings.push(closing) },
     prices: { priceOf: () => null },
     strangers: {},
     limiter: {

@@ -98,6 +98,7 @@ t.test("LOG-10 a console that fails is asked once a minute at most, and less and
     const syncer = new Syncer({
       ...{ gateway: "main", clock, log, database: { ask: () => null } },
       ...{ since: () => 0, onKeys() {}, onRows: async () => {}, onFailed() {} },
+      prepare: async () => {},
       connect: async () => {
         asked.push(clock.now());
         throw new ConsoleFault(kind, "does not answer", retryAfter);

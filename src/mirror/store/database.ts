@@ -122,6 +122,8 @@ const SEED = `
 `;
 
 const TABLES = ["console_rows", "verdicts", "held_keys", "console_keys", "facts"];
+/** What the mirror reads of the index. */
+const INDEX_TABLES = ["records", "acks", "held_keys", "meta"];
 
 export interface MirrorFiles {
   /** mirror.db */
@@ -211,7 +213,13 @@ export class MirrorDatabase {
       this.#disconnect();
       return;
     }
-    if (!(fault instanceof IndexFault)) throw fault;
+    if (!(fault instanceof IndexFault)) {
+      if (isMistake(error) && !hasIndexTables(this.#connection?.db)) {
+        this.#disconnect();
+        return;
+      }
+      throw fault;
+    }
     if (fault.kind === "busy") return;
     this.#disconnect();
     // What is wrong with the index, the service that writes it notices and logs.
@@ -329,6 +337,18 @@ function damageOf(db: Database.Database | undefined): string | null {
   } catch (error) {
     const fault = faultOf(error);
     return fault instanceof IndexFault && fault.kind === "corrupt" ? fault.message : null;
+  }
+}
+
+/** An index that is overwritten while it is open may look like one without tables. */
+function hasIndexTables(db: Database.Database | undefined): boolean {
+  if (db === undefined) return true;
+  try {
+    const names = INDEX_TABLES.map((name) => `'${name}'`).join(", ");
+    const count = db.prepare(`SELECT count(*) FROM usage.sqlite_schema WHERE name IN (${names})`).raw();
+    return numberIn(count.get()) === INDEX_TABLES.length;
+  } catch {
+    return false;
   }
 }
 

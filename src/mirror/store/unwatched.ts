@@ -28,7 +28,7 @@ export function addUnwatched(db: Database.Database, gap: Gap): void {
   });
 }
 
-/** When the oldest day of the usage log begins; 0: it has none. */
+/** The usage log has everything from then on; 0: nothing was ever removed from it. */
 export function keptFrom(db: Database.Database): number {
   return Number(answerOf(db, "SELECT value FROM usage.meta WHERE name = 'kept_from'") ?? 0);
 }

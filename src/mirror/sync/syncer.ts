@@ -17,6 +17,8 @@ export interface SyncerMeans {
   readonly clock: Clock;
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask">;
+  /** Makes sure that rows can be written: the index must be there. Throws a ConsoleFault. */
+  readonly prepare: () => Promise<void>;
   /** Makes the adapter from the configuration in force. Throws a ConsoleFault. */
   readonly connect: () => Promise<ConsoleAdapter>;
   /** How far back the first walk goes. */
@@ -132,17 +134,30 @@ export class Syncer {
 
   async #sync(began: number): Promise<void> {
     const isOver = () => this.#stopped || began !== this.#renewed;
+    await this.#means.prepare();
+    if (isOver()) return;
     const adapter = this.#adapter ?? (await this.#means.connect());
     if (isOver()) return;
     this.#adapter = adapter;
     await this.#readFacts(adapter, isOver);
     await this.#walk(adapter, isOver);
     if (isOver()) return;
-    await this.#means.onRows(adapter);
+    await this.#compare(adapter);
     this.#lastSync = this.#means.clock.now();
     if (this.#failure !== null) this.#means.log.info(this.#words(), "the console can be read again");
     this.#failure = null;
     clearTimeout(this.#retry);
+  }
+
+  /** What fails here is not the console's fault. */
+  async #compare(adapter: ConsoleAdapter): Promise<void> {
+    try {
+      await this.#means.onRows(adapter);
+    } catch (error) {
+      if (error instanceof ConsoleFault) throw error;
+      this.#means.log.error({ err: error, ...this.#words() }, "the mirror failed");
+      throw new ConsoleFault("failing", `could not be compared: ${reason(error)}`);
+    }
   }
 
   /** Before the rows, so that whose they are is known when they come. */

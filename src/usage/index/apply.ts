@@ -24,11 +24,12 @@ export interface Position {
 }
 
 /**
- * position: see Position · damaged_lines: how many lines could not be read, of all that were applied · kept_from: when
- * the oldest day of the journal begins · folder: the identity of the journal's folder · complete: the end of the journal
- * was reached since the index was created. Until then most records are missing, and nobody may conclude anything from that.
+ * position: see Position · damaged_lines: how many lines could not be read, of all that were applied · oldest_day: of the
+ * journal · kept_from: records from before this time were removed; missing: none were · folder: the identity of the
+ * journal's folder · complete: the end of the journal was reached since the index was created. Until then most records are
+ * missing, and nobody may conclude anything from that.
  */
-export type MetaName = "position" | "damaged_lines" | "kept_from" | "folder" | "complete";
+export type MetaName = "position" | "damaged_lines" | "oldest_day" | "kept_from" | "folder" | "complete";
 
 /** A record as a batch leaves it, and as the index has it. */
 interface Entry {
@@ -114,15 +115,16 @@ export class IndexWriter {
     return batch;
   }
 
-  /** Removes the records of all days before this one, as if their lines had never been. Returns how many. */
-  removeBefore(day: string): number {
+  /** Removes the records of all days before this one, as if their lines had never been. Returns the last of these days. */
+  removeBefore(day: string): string | null {
+    const last = this.#db.prepare("SELECT max(day) FROM usage.records WHERE day < ?").raw().get(day);
     const gone = this.#db.prepare(`SELECT ${COLUMN_NAMES} FROM usage.records WHERE day < ?`).raw().all(day);
     const rollups = new Rollups();
     for (const row of gone) rollups.change(recordOfRow(row), null);
     for (const rollup of rollups.all()) this.#addRollup(rollup);
     this.#db.prepare("DELETE FROM usage.records WHERE day < ?").run(day);
     this.#db.exec("DELETE FROM usage.rollups WHERE requests = 0");
-    return gone.length;
+    return (last as [string | null])[0];
   }
 
   position(): Position | null {

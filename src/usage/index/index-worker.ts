@@ -49,7 +49,10 @@ async function serve(): Promise<void> {
       continue;
     }
     if (request.kind === "stop") break;
-    await run(index, request.kind, () => requests.some(({ kind }) => kind === "stop"), answer);
+    const isStopped = () => requests.some(({ kind }) => kind === "stop");
+    await run(index, request.kind, isStopped, answer);
+    // It may have ended early.
+    if (isStopped()) break;
     answer({ kind: "done", number: request.number, progress: index.progress(), stamp: index.stamp });
   }
   index.close();

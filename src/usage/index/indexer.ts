@@ -39,7 +39,7 @@ export class Indexer {
   #exited: Promise<void> = Promise.resolve();
   #number = 0;
   /** Requests to the thread that it has not finished, with those that wait for them. */
-  readonly #unfinished = new Map<number, () => void>();
+  readonly #unfinished = new Map<number, (isDone: boolean) => void>();
   #progress: Progress | null = null;
   #stamp: string | null = null;
   #waitingFor: string | null = null;
@@ -101,12 +101,13 @@ export class Indexer {
     const number = this.#request(kind);
     if (number === null) return this.state();
     let timer: NodeJS.Timeout | undefined;
-    await new Promise<void>((resolve) => {
+    const isDone = await new Promise<boolean>((resolve) => {
       this.#unfinished.set(number, resolve);
-      timer = setTimeout(resolve, patienceMs);
+      timer = setTimeout(() => resolve(false), patienceMs);
     });
     clearTimeout(timer);
-    return this.state();
+    // Whatever was appended or asked for meanwhile: this question is answered.
+    return { ...this.state(), current: isDone };
   }
 
   /** Its number; null: no thread can be started now. */
@@ -146,7 +147,7 @@ export class Indexer {
         // What it had not finished is still to be done.
         if (waiting.length > 0) this.#appended += 1;
         this.#unfinished.clear();
-        for (const resolveOne of waiting) resolveOne();
+        for (const resolveOne of waiting) resolveOne(false);
         resolve();
       });
     });
@@ -168,7 +169,7 @@ export class Indexer {
     this.#stamp = answer.stamp;
     const resolve = this.#unfinished.get(answer.number);
     this.#unfinished.delete(answer.number);
-    resolve?.();
+    resolve?.(true);
     if (this.#unfinished.size > 0) return;
     clearTimeout(this.#idle);
     this.#idle = setTimeout(() => void this.#endWorker(), IDLE_MS).unref();

@@ -9,6 +9,7 @@ import {
   startOfDay,
   statOf,
 } from "../journal/files.ts";
+import { parseLine } from "../journal/lines.ts";
 import { IndexWriter, type Position } from "./apply.ts";
 import {
   type Connection,
@@ -196,11 +197,14 @@ export class UsageIndex {
     const oldest = journalFiles(this.#options.folder)[0];
     // No file at all is a folder that went missing, not a journal without days.
     if (oldest === undefined) return;
-    const keptFrom = String(startOfDay(oldest.day));
-    if (writer.meta("kept_from") === keptFrom) return;
+    const before = writer.meta("oldest_day");
+    // A file that is being created has no lines yet.
+    if (before === oldest.day || statOf(oldest.path)?.size === 0) return;
     transact(this.#db(), () => {
-      writer.removeBefore(oldest.day);
-      writer.setMeta("kept_from", keptFrom);
+      const removed = writer.removeBefore(oldest.day);
+      const keptFrom = before === null ? firstKept(oldest) : endOfDay(removed);
+      if (keptFrom !== null) writer.setMeta("kept_from", String(keptFrom));
+      writer.setMeta("oldest_day", oldest.day);
     });
     this.#stamp = stampOf(this.#options.file);
   }
@@ -215,6 +219,24 @@ export class UsageIndex {
     if (file === undefined) return null;
     return { file, offset: offsetIn(file, position), finished: at < files.length - 1 };
   }
+}
+
+const DAY_MS = 86_400_000;
+
+function endOfDay(day: string | null): number | null {
+  return day === null ? null : startOfDay(day) + DAY_MS;
+}
+
+/**
+ * From when on a journal that is read for the first time has everything; null: from the beginning, as nothing was carried
+ * into its oldest file.
+ */
+function firstKept(oldest: JournalFile): number | null {
+  const [lines] = readLines(oldest, 0, true);
+  const [first] = lines?.texts ?? [];
+  const line = first === undefined ? null : parseLine(first);
+  const isFirstFile = line?.kind === "carry" && "tools" in line && line.tools === 0;
+  return isFirstFile ? null : startOfDay(oldest.day);
 }
 
 interface NextLines {

@@ -71,6 +71,7 @@ export class Journal {
   #last: { readonly id: string; readonly started_at: number } | null = null;
   readonly #lastUses = new Map<string, number>();
   #incident: string | null = null;
+  #lostAt: number | null = null;
   #stopped = false;
 
   constructor(deps: JournalDeps) {
@@ -132,6 +133,11 @@ export class Journal {
   /** The newest record that is in the file. */
   last(): { readonly id: string; readonly started_at: number } | null {
     return this.#last;
+  }
+
+  /** When it was last noticed that the file was deleted, replaced or cut off while it was open; null: never. */
+  lostAt(): number | null {
+    return this.#lostAt;
   }
 
   /** The day of the file that lines go to now; null: none is open. */
@@ -273,6 +279,7 @@ export class Journal {
       if (this.#incident !== incident) this.#deps.log.error(incident);
       this.#incident = incident;
       this.#openFile();
+      this.#lostAt = this.#deps.clock.now();
       this.#again = (this.#again ?? "") + this.#recent.join("");
     }
     this.#recent = [];

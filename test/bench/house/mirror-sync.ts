@@ -107,6 +107,7 @@ function openUsage(folder: string, file: string): MirrorUsage & { close(): void 
     },
     append: () => {},
     last: () => null,
+    lostAt: () => null,
     close: () => index.close(),
   };
 }
@@ -140,6 +141,7 @@ function syncerFor(database: MirrorDatabase, usage: MirrorUsage, url: string, to
   return new Syncer({
     ...{ ...shared, database: measured(steps.writing), onKeys: () => {}, since: () => day.from - HOUR },
     log: { info: () => {}, warn: fail, error: fail } as unknown as Logger,
+    prepare: async () => {},
     connect: async () => adapter,
     onFailed: () => {},
     onRows: async () => {

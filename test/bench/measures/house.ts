@@ -1,5 +1,6 @@
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import type { LedgerWrites } from "../house/ledger-writes.ts";
+import type { JournalTimes } from "../house/journal-appends.ts";
 import type { MatchTimes } from "../house/mirror-match.ts";
 import type { SyncTimes } from "../house/mirror-sync.ts";
 import type { LookupTimes } from "../house/peer-lookup.ts";
@@ -11,14 +12,13 @@ import type { Scene } from "../processes/scene.ts";
 /** What keybearer does besides passing requests on, for which there is nobody to be compared with. */
 export interface House {
   readonly reports: ReportTimes | null;
-  readonly ledger: readonly LedgerWrites[];
+  readonly journal: JournalTimes | null;
   readonly sync: SyncTimes | null;
   readonly match: readonly MatchTimes[];
   readonly lookups: readonly LookupTimes[];
 }
 
 export async function measureHouse(scene: Scene, { records, consoleRows }: Plan): Promise<House> {
-  const log = join(scene.folder, "usage.db");
   const size = String(consoleRows);
   const told = async <T>(words: string, wanted: number, run: () => Promise<T>): Promise<T | null> => {
     if (wanted === 0) return null;
@@ -27,15 +27,11 @@ export async function measureHouse(scene: Scene, { records, consoleRows }: Plan)
   };
   return {
     reports: await told(`reports over ${records} records`, records, () =>
-      runScript<ReportTimes>(scene, "house/usage-reports.js", [
-        join(scene.folder, "reports"),
-        String(records),
-      ]),
+      runScript<ReportTimes>(scene, "house/usage-reports.js", [folderIn(scene, "reports"), String(records)]),
     ),
-    ledger:
-      (await told("writing records", records, () =>
-        runScript<LedgerWrites[]>(scene, "house/ledger-writes.js", [log]),
-      )) ?? [],
+    journal: await told("writing records", records, () =>
+      runScript<JournalTimes>(scene, "house/journal-appends.js", [folderIn(scene, "appends")]),
+    ),
     sync: await told(`sync of ${consoleRows} console rows`, consoleRows, () =>
       runScript<SyncTimes>(scene, "house/mirror-sync.js", [size], ["--expose-gc"]),
     ),
@@ -48,4 +44,11 @@ export async function measureHouse(scene: Scene, { records, consoleRows }: Plan)
         runScript<LookupTimes[]>(scene, "house/peer-lookup.js", []),
       )) ?? [],
   };
+}
+
+/** A state folder of its own. */
+function folderIn({ folder }: Scene, name: string): string {
+  const path = join(folder, name);
+  mkdirSync(path, { recursive: true, mode: 0o700 });
+  return path;
 }

@@ -3,7 +3,7 @@ import { median } from "./statistics.ts";
 
 /** What keybearer does besides passing requests on. */
 export function houseLines({ flat, reload, house }: Measured): string[] {
-  const { reports, ledger, sync, match, lookups } = house;
+  const { reports, journal, sync, match, lookups } = house;
   const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(0)} MB`;
   const whole = (value: number) => value.toFixed(0);
   return [
@@ -16,13 +16,21 @@ export function houseLines({ flat, reload, house }: Measured): string[] {
       : [
           `a change in a config.yaml of ${reload.tools} tools holds after ${whole(median(reload.heldAfterMs))} ms; the longest a request waited meanwhile: ${whole(median(reload.longestAnswerMs))} ms`,
         ]),
-    ...ledger.map(
-      ({ atOnce, perSecond, cpuMicroseconds }) =>
-        `usage log, ${atOnce} requests at once: ${whole(perSecond)} records/s, ${whole(cpuMicroseconds)} µs of the processor each`,
-    ),
+    ...(journal === null
+      ? []
+      : [
+          ...journal.appends.map(
+            ({ atOnce, perSecond, cpuMicroseconds }) =>
+              `usage journal, ${atOnce} requests at once: ${whole(perSecond)} records/s, ${whole(cpuMicroseconds)} µs of the processor each`,
+          ),
+          `usage index: ${whole(journal.indexing.perSecond)} records/s, ${whole(journal.indexing.cpuMicroseconds)} µs of the processor each`,
+        ]),
     ...(reports === null
       ? []
       : [
+          ...(reports.rebuiltMs === null
+            ? []
+            : [`index of ${reports.records} records, rebuilt: ${whole(reports.rebuiltMs / 1000)} s`]),
           `reports over ${reports.records} records (${whole(reports.megabytes)} MB, ${reports.rollups} rollups), median ms:`,
           ...reports.reports.map(({ name, rows, ms }) => `  ${name}: ${whole(ms)} (${rows} rows)`),
         ]),
