@@ -1,9 +1,9 @@
+import { contentKind } from "../metering/content-kind.ts";
+import { gatewayIds } from "../metering/gateway-ids.ts";
+import { createMeter } from "../metering/meter.ts";
+import type { Metering } from "../metering/protocols.ts";
+import type { Meter, Reading } from "../metering/reading.ts";
 import type { Secret } from "../secret.ts";
-import { contentKind } from "../usage/meters/content-kind.ts";
-import { gatewayIds } from "../usage/meters/gateway-ids.ts";
-import { createMeter } from "../usage/meters/meter.ts";
-import type { Meter, Reading } from "../usage/meters/reading.ts";
-import type { Metering } from "../usage/record.ts";
 import type { AnswerHead } from "./answer-head.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import type { ReadError } from "./error-body.ts";

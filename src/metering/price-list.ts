@@ -11,7 +11,7 @@ import {
   type TokenPrices,
   tableOf,
 } from "./price-table.ts";
-import type { Tokens } from "./record.ts";
+import type { Tokens } from "./usage.ts";
 
 /** The built-in list: what the makers of the models ask for them. It is part of the program and asks nobody. */
 export interface PriceList {

@@ -1,4 +1,4 @@
-import type { Tokens } from "../record.ts";
+import type { Tokens } from "./usage.ts";
 
 /** What listening to an answer told. */
 export interface Reading {

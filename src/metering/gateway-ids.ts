@@ -1,4 +1,4 @@
-import { blotKeyShapes } from "../../secret.ts";
+import { blotKeyShapes } from "../secret.ts";
 
 /**
  * The headers by which a gateway's console, or its operator, knows a request again. cf-ray and its kind are not among

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import fc from "fast-check";
 import t from "tap";
-import { estimateTokens, RequestText } from "../../src/usage/estimate.ts";
+import { estimateTokens, RequestText } from "../../src/metering/estimate.ts";
 
 const NOTHING = { ascii: 0, other: 0 };
 

@@ -2,9 +2,9 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import t from "tap";
-import { type EventListener, EventReader } from "../../../src/usage/meters/events.ts";
-import { runs } from "../../doubles/random.ts";
-import { until } from "../../doubles/until.ts";
+import { type EventListener, EventReader } from "../../src/metering/events.ts";
+import { runs } from "../doubles/random.ts";
+import { until } from "../doubles/until.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 
 interface Seen {

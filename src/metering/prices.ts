@@ -1,6 +1,6 @@
 import type { Named, Price } from "../config/shape.ts";
 import { loadPriceList, type PriceList } from "./price-list.ts";
-import type { Tokens } from "./record.ts";
+import type { Tokens } from "./usage.ts";
 
 /** What requests cost. */
 export interface Prices {

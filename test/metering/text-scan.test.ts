@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t from "tap";
-import type { TextSeen } from "../../../src/usage/meters/reading.ts";
-import { TextScan } from "../../../src/usage/meters/text-scan.ts";
-import { runs } from "../../doubles/random.ts";
+import type { TextSeen } from "../../src/metering/reading.ts";
+import { TextScan } from "../../src/metering/text-scan.ts";
+import { runs } from "../doubles/random.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 
 function seen(text: string, cuts: readonly number[] = []): TextSeen {

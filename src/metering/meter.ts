@@ -1,4 +1,3 @@
-import type { Metering } from "../record.ts";
 import { contentKind } from "./content-kind.ts";
 import { createDecoder, type Decoder } from "./decode.ts";
 import { type EventName, repeatsText } from "./event-name.ts";
@@ -6,6 +5,7 @@ import { type EventListener, EventReader } from "./events.ts";
 import { FieldScan } from "./field-scan.ts";
 import { isSpace, OPEN_LIST, OPEN_OBJECT, parsed } from "./json-bytes.ts";
 import { LastWord } from "./last-word.ts";
+import type { Metering } from "./protocols.ts";
 import type { Meter, Reading, SoFar, TextSeen } from "./reading.ts";
 import { Parsed, Tally, WANTED } from "./tally.ts";
 import { TextScan } from "./text-scan.ts";

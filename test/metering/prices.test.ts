@@ -6,9 +6,9 @@ import type { MatchLogic } from "@pydantic/genai-prices";
 import fc from "fast-check";
 import t from "tap";
 import type { Named, Price } from "../../src/config/shape.ts";
-import { tableOf } from "../../src/usage/price-table.ts";
-import { createPrices, microdollars } from "../../src/usage/prices.ts";
-import type { Tokens } from "../../src/usage/record.ts";
+import { tableOf } from "../../src/metering/price-table.ts";
+import { createPrices, microdollars } from "../../src/metering/prices.ts";
+import type { Tokens } from "../../src/metering/usage.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { runs } from "../doubles/random.ts";
 

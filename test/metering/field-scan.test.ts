@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t from "tap";
-import { FieldScan } from "../../../src/usage/meters/field-scan.ts";
-import { runs } from "../../doubles/random.ts";
+import { FieldScan } from "../../src/metering/field-scan.ts";
+import { runs } from "../doubles/random.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 
 const WANTED = ["model", "usage", "response.usage", "response.id", "message.usage"];

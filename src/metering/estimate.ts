@@ -1,5 +1,5 @@
-import type { TextSeen } from "./meters/reading.ts";
-import type { Tokens } from "./record.ts";
+import type { TextSeen } from "./reading.ts";
+import type { Tokens } from "./usage.ts";
 
 /**
  * Tokens by a rule of thumb, for where nobody reports them. Against OpenAI's tokenizer (o200k), on texts and on requests

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
-import { createMeter } from "../../../src/usage/meters/meter.ts";
-import { runs } from "../../doubles/random.ts";
+import { createMeter } from "../../src/metering/meter.ts";
+import { runs } from "../doubles/random.ts";
 import { captured, encodings, read } from "./captured.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 

@@ -4,9 +4,9 @@ import type { Transform } from "node:stream";
 import zlib from "node:zlib";
 import fc from "fast-check";
 import t from "tap";
-import { createDecoder, decodes } from "../../../src/usage/meters/decode.ts";
-import { runs } from "../../doubles/random.ts";
-import { until } from "../../doubles/until.ts";
+import { createDecoder, decodes } from "../../src/metering/decode.ts";
+import { runs } from "../doubles/random.ts";
+import { until } from "../doubles/until.ts";
 import { encodings } from "./captured.ts";
 import { cutAt } from "./cuts.ts";
 

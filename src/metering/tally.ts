@@ -1,5 +1,6 @@
-import type { Metering, Tokens } from "../record.ts";
-import { type Counts, countsOf, laterCounts, tokensOf } from "./tokens-of.ts";
+import type { Metering } from "./protocols.ts";
+import type { Tokens } from "./usage.ts";
+import { type Counts, countsOf, laterCounts, tokensOf } from "./usage.ts";
 import { type Wanted, wantedFields } from "./wanted.ts";
 
 /** Looks a path of one or two keys up in a document. */

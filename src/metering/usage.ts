@@ -1,4 +1,15 @@
-import type { Metering, Tokens } from "../record.ts";
+import type { Metering } from "./protocols.ts";
+
+/** What a gateway reported. Input never includes what was read from or written to a cache; output includes reasoning. */
+export interface Tokens {
+  readonly input: number;
+  readonly cacheRead: number;
+  readonly cacheWrite: number;
+  /** How much of cacheWrite was written for an hour, which costs more; not there: none that is known. */
+  readonly cacheWriteHour?: number;
+  readonly output: number;
+  readonly reasoning: number;
+}
 
 /**
  * What one or several usage objects said, still in the protocol's own meaning. A count that was not there is null. A
