@@ -1,168 +1,150 @@
 import type { Transform } from "node:stream";
 import zlib from "node:zlib";
 
-/** What was decoded goes out as soon as it can be. */
+/** Undoes a content encoding. What is decoded goes out as soon as possible. */
 export interface Decoder {
   see(chunk: Buffer): void;
-  /** Calls back once, when all that was seen is decoded or cannot be. Says why it stopped before the end, if it did. */
-  finish(done: (trouble: string | null) => void): void;
+  /** Calls back once, when everything that was seen is decoded or cannot be: with the reason, if not. */
+  finish(done: (problem: string | null) => void): void;
 }
 
-/** Compressed bytes that may wait. */
-const MOST_WAITING = 8 * 1024 * 1024;
-/** What is decoded at a time. Node's 16 KB make it hand over, and wait to be asked again, four times as often. */
-const CHUNK = 64 * 1024;
-/** Beyond this much, and this many times what came in, it is made to fill memory and no answer. */
-const PLENTY = 8 * 1024 * 1024;
-const SWOLLEN = 200;
-/** Listing more of them has no honest purpose. */
-const MOST_CODINGS = 3;
-/** A window of 8 MB, the most that HTTP allows (RFC 9659), where the format itself would allow 2 GB. */
+/** Compressed bytes that may wait for the decoder. */
+const MAX_WAITING = 8 * 1024 * 1024;
+/** Decoding stops here, whatever the answer: the bytes cost CPU, and nothing worth reading is longer. */
+const MAX_DECODED = 64 * 1024 * 1024;
+/** From this size on, an answer that grows more than so many times is a decompression bomb. */
+const BOMB_SIZE = 8 * 1024 * 1024;
+const BOMB_FACTOR = 200;
+/** Nobody needs more encodings on top of each other. */
+const MAX_CODINGS = 3;
+/** Decoded bytes per chunk. With Node's 16 KB there are four times as many handovers. */
+const CHUNK_SIZE = 64 * 1024;
+/** A window of 8 MB, the most HTTP allows (RFC 9659). The format itself allows 2 GB. */
 const ZSTD_WINDOW_LOG = 23;
 
-/** bytesWritten is what it has taken in. */
-type Stage = Transform & { readonly bytesWritten: number };
-type MakeStage = (first: number) => Stage;
-
-/** Whether an answer in this content encoding, or list of them, can be read here. */
+/** Whether an answer in this content encoding, or list of encodings, can be read. */
 export function decodes(encoding: string): boolean {
-  return stagesOf(encoding) !== null;
+  return streamsFor(encoding) !== null;
 }
 
-/** null: this encoding cannot be read here. The bytes that come are not changed. */
+/** null: this encoding cannot be read. */
 export function createDecoder(encoding: string, onBytes: (bytes: Buffer) => void): Decoder | null {
-  const makers = stagesOf(encoding);
-  return makers === null ? null : new Stages(makers, onBytes);
+  const streams = streamsFor(encoding);
+  if (streams === null) return null;
+  let decoder: Decoder = { see: onBytes, finish: (done) => done(null) };
+  // Encodings are listed in the order they were applied (RFC 9110 section 8.4), so the last one is undone first.
+  for (const openStream of streams) decoder = new Decompressor(openStream, decoder);
+  return decoder;
 }
 
-/** In the order of decoding, which is the reverse of how they are listed (RFC 9110 section 8.4). */
-function stagesOf(encoding: string): MakeStage[] | null {
+type ZlibStream = Transform & { readonly bytesWritten: number };
+type OpenStream = (firstByte: number) => ZlibStream;
+
+function streamsFor(encoding: string): OpenStream[] | null {
   const codings = encoding
     .toLowerCase()
     .split(",")
     .map((coding) => coding.trim())
     .filter((coding) => coding !== "" && coding !== "identity");
-  if (codings.length > MOST_CODINGS) return null;
-  const makers: MakeStage[] = [];
-  for (const coding of codings.reverse()) {
-    const make = makerOf(coding);
-    if (make === null) return null;
-    makers.push(make);
+  if (codings.length > MAX_CODINGS) return null;
+  const streams: OpenStream[] = [];
+  for (const coding of codings) {
+    const openStream = streamFor(coding);
+    if (openStream === null) return null;
+    streams.push(openStream);
   }
-  return makers;
+  return streams;
 }
 
-/** What is cut is decoded as far as it came, which zlib calls flushing at the end. */
-function makerOf(coding: string): MakeStage | null {
+/** With these flush modes, zlib decodes a stream that was cut as far as it came. */
+function streamFor(coding: string): OpenStream | null {
   const { Z_SYNC_FLUSH, BROTLI_OPERATION_FLUSH } = zlib.constants;
-  const cut = { finishFlush: Z_SYNC_FLUSH, chunkSize: CHUNK };
+  const options = { finishFlush: Z_SYNC_FLUSH, chunkSize: CHUNK_SIZE };
   switch (coding) {
     case "gzip":
     case "x-gzip":
-      return () => zlib.createGunzip(cut);
+      return () => zlib.createGunzip(options);
     case "deflate":
-      // Meant is the zlib format, but some send what is inside of it: the first byte tells (RFC 1950 section 2.2).
-      return (first) => ((first & 0x0f) === 8 ? zlib.createInflate(cut) : zlib.createInflateRaw(cut));
+      // The name means the zlib format, but some servers send raw deflate. The first byte tells (RFC 1950 section 2.2).
+      return (first) => ((first & 0x0f) === 8 ? zlib.createInflate(options) : zlib.createInflateRaw(options));
     case "br":
-      return () => zlib.createBrotliDecompress({ finishFlush: BROTLI_OPERATION_FLUSH, chunkSize: CHUNK });
+      return () => zlib.createBrotliDecompress({ ...options, finishFlush: BROTLI_OPERATION_FLUSH });
     case "zstd":
-      return zstdMaker();
+      return zstdStream();
     default:
       return null;
   }
 }
 
-/** Node has it since 22.15. */
-function zstdMaker(): MakeStage | null {
-  const make: unknown = Reflect.get(zlib, "createZstdDecompress");
-  if (typeof make !== "function") return null;
+/** Node has zstd since 22.15. */
+function zstdStream(): OpenStream | null {
+  const create: unknown = Reflect.get(zlib, "createZstdDecompress");
+  if (typeof create !== "function") return null;
   const constants: Record<string, unknown> = { ...zlib.constants };
   const { ZSTD_d_windowLogMax: windowLog, ZSTD_e_flush: finishFlush } = constants;
-  return () =>
-    make({ finishFlush, chunkSize: CHUNK, params: { [String(windowLog)]: ZSTD_WINDOW_LOG } }) as Stage;
+  const params = { [String(windowLog)]: ZSTD_WINDOW_LOG };
+  return () => create({ finishFlush, chunkSize: CHUNK_SIZE, params }) as ZlibStream;
 }
 
-/** One decoder after the other. Whatever goes wrong stops all of them, and is told at the end. */
-class Stages implements Decoder {
-  readonly #makers: readonly MakeStage[];
-  readonly #onBytes: (bytes: Buffer) => void;
-  readonly #stages: (Stage | null)[];
-  readonly #sizes: number[];
-  #trouble: string | null = null;
-  #stopped = false;
-  #finishing = false;
-  #done: ((trouble: string | null) => void) | null = null;
+/** Undoes one encoding and hands the bytes to the next decoder. */
+class Decompressor implements Decoder {
+  readonly #openStream: OpenStream;
+  readonly #next: Decoder;
+  #stream: ZlibStream | null = null;
+  #received = 0;
+  #decoded = 0;
+  #ended = false;
+  #problem: string | null = null;
+  #done: ((problem: string | null) => void) | null = null;
 
-  constructor(makers: readonly MakeStage[], onBytes: (bytes: Buffer) => void) {
-    this.#makers = makers;
-    this.#onBytes = onBytes;
-    this.#stages = makers.map(() => null);
-    this.#sizes = [...makers.map(() => 0), 0];
+  constructor(openStream: OpenStream, next: Decoder) {
+    this.#openStream = openStream;
+    this.#next = next;
   }
 
   see(chunk: Buffer): void {
-    if (!this.#finishing && chunk.length > 0) this.#into(0, chunk);
+    if (this.#ended || this.#done !== null || chunk.length === 0) return;
+    this.#stream ??= this.#open(chunk[0] ?? 0);
+    this.#received += chunk.length;
+    this.#stream.write(chunk);
+    if (this.#stream.writableLength > MAX_WAITING) this.#end("decoding fell behind");
   }
 
-  finish(done: (trouble: string | null) => void): void {
-    if (this.#finishing) return;
-    this.#finishing = true;
+  finish(done: (problem: string | null) => void): void {
+    if (this.#done !== null) return;
     this.#done = done;
-    if (this.#stopped) this.#report();
-    else this.#end(0);
+    if (this.#ended) this.#report();
+    else if (this.#stream === null) this.#end(null);
+    else this.#stream.end();
   }
 
-  #into(index: number, chunk: Buffer): void {
-    if (this.#stopped) return;
-    this.#sizes[index] = (this.#sizes[index] ?? 0) + chunk.length;
-    if (index === this.#makers.length) {
-      this.#onBytes(chunk);
-      return;
-    }
-    const stage = this.#stages[index] ?? this.#make(index, chunk[0] ?? 0);
-    if (stage === null) return;
-    stage.write(chunk);
-    if (stage.writableLength > MOST_WAITING) this.#stop("decoding fell behind");
-  }
-
-  #make(index: number, first: number): Stage | null {
-    const stage = this.#makers[index]?.(first) ?? null;
-    this.#stages[index] = stage;
-    stage?.on("data", (bytes: Buffer) => {
-      this.#into(index + 1, bytes);
-      const decoded = this.#sizes[index + 1] ?? 0;
-      if (decoded > PLENTY && decoded > SWOLLEN * (this.#sizes[index] ?? 0))
-        this.#stop("it decodes to far more than was sent");
+  #open(firstByte: number): ZlibStream {
+    const stream = this.#openStream(firstByte);
+    stream.on("data", (bytes: Buffer) => {
+      if (this.#ended) return;
+      this.#decoded += bytes.length;
+      this.#next.see(bytes);
+      const isBomb = this.#decoded > BOMB_SIZE && this.#decoded > BOMB_FACTOR * this.#received;
+      if (isBomb || this.#decoded > MAX_DECODED) this.#end("it decodes to too many bytes");
     });
-    stage?.once("end", () => {
-      // Node before 26 reads one zstd frame of several. What follows an end in the other formats is nobody's.
-      if (stage.bytesWritten < (this.#sizes[index] ?? 0)) this.#stop("something follows its end");
-      else this.#end(index + 1);
+    stream.once("end", () => {
+      // Node before 26 reads only the first of several zstd frames. In the other formats this is not part of the answer.
+      this.#end(stream.bytesWritten < this.#received ? "bytes follow its end" : null);
     });
-    stage?.on("error", () => this.#stop("it could not be decoded"));
-    return stage;
+    stream.on("error", () => this.#end("it could not be decoded"));
+    return stream;
   }
 
-  #end(index: number): void {
-    if (this.#stopped) return;
-    // Nothing came to this one, and so nothing to those behind it.
-    const stage = this.#stages[index] ?? null;
-    if (index === this.#makers.length || stage === null) this.#stop(null);
-    else stage.end();
-  }
-
-  #stop(trouble: string | null): void {
-    if (this.#stopped) return;
-    this.#stopped = true;
-    this.#trouble = trouble;
-    for (const stage of this.#stages) stage?.destroy();
-    this.#stages.fill(null);
-    if (this.#finishing) this.#report();
+  #end(problem: string | null): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#problem = problem;
+    this.#stream?.destroy();
+    this.#report();
   }
 
   #report(): void {
     const done = this.#done;
-    this.#done = null;
-    done?.(this.#trouble);
+    if (done !== null) this.#next.finish((later) => done(this.#problem ?? later));
   }
 }

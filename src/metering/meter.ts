@@ -1,18 +1,30 @@
-import { contentKind } from "./content-kind.ts";
-import { createDecoder, type Decoder } from "./decode.ts";
-import { type EventName, repeatsText } from "./event-name.ts";
-import { type EventListener, EventReader } from "./events.ts";
-import { FieldScan } from "./field-scan.ts";
-import { isSpace, OPEN_LIST, OPEN_OBJECT, parsed } from "./json-bytes.ts";
-import { LastWord } from "./last-word.ts";
-import type { Metering } from "./protocols.ts";
-import type { Meter, Reading, SoFar, TextSeen } from "./reading.ts";
-import { Parsed, Tally, WANTED } from "./tally.ts";
-import { TextScan } from "./text-scan.ts";
+import { createDecoder } from "./decode.ts";
+import { AnswerText, type TextBytes } from "./estimate.ts";
+import { contentKind, type Metering } from "./protocols.ts";
+import {
+  EventReader,
+  isDelta,
+  isOnlyText,
+  MAX_HEAD,
+  MAX_TAIL,
+  mayMatter,
+  repeatsText,
+  type StreamEvent,
+  StreamTerminator,
+} from "./sse.ts";
+import { AnswerFacts, type Tokens } from "./usage.ts";
+
+/** Reads one answer as its bytes pass. No method throws, and memory does not grow with the answer. */
+export interface Meter {
+  see(chunk: Buffer): void;
+  soFar(): SoFar;
+  /** To be called once. Calls back at once if the answer is not compressed, else when the last byte is decoded. */
+  finish(done: (reading: Reading) => void): void;
+}
 
 /** What is known of an answer before its body. */
 export interface AnswerHead {
-  /** null: nothing that is billed by tokens, of which only the stream's end is read. */
+  /** null: not billed by tokens. Only the end of a stream is read. */
   readonly metering: Metering | null;
   readonly status: number;
   readonly contentType: string;
@@ -21,169 +33,264 @@ export interface AnswerHead {
   readonly countText: boolean;
 }
 
-/** Listens to an answer, plain or compressed, JSON or a stream of events, in memory that does not grow with it. */
+/** What an answer said. */
+export interface Reading {
+  /** null: it reported none that could be read. */
+  readonly tokens: Tokens | null;
+  /** The model that the answer names. */
+  readonly model: string | null;
+  /** The answer's own id: chatcmpl-…, msg_…, resp_… */
+  readonly id: string | null;
+  /** What the model wrote, for an estimate if no tokens are reported. */
+  readonly text: TextBytes;
+  /** Whether an event stream reached its terminator; null: this is no stream, or it is not known how it should end. */
+  readonly reached: boolean | null;
+  /** The stream ended with an error. */
+  readonly failed: boolean;
+  /** Why the answer was not read to its end; null: it was. */
+  readonly problem: string | null;
+}
+
+/** What is known of an answer's output while it arrives. */
+export interface SoFar {
+  /** Events that brought a part of the answer, most of them about one token. */
+  readonly deltas: number;
+  /** Output tokens that the answer reported so far; null: none. Some streams begin with a placeholder. */
+  readonly reported: number | null;
+}
+
 export function createMeter(head: AnswerHead): Meter {
-  const body = new BodyReader(head);
-  const encoding = head.contentEncoding?.trim() ?? "";
-  if (encoding === "" || encoding.toLowerCase() === "identity") return body;
-  return new DecodingMeter(
-    body,
-    createDecoder(encoding, (bytes) => body.see(bytes)),
-  );
+  const body = new BodyMeter(head);
+  const encoding = head.contentEncoding?.trim().toLowerCase() ?? "";
+  if (encoding === "" || encoding === "identity") return body;
+  const decoder = createDecoder(encoding, (bytes) => body.see(bytes));
+  return {
+    see: (chunk) => decoder?.see(chunk),
+    soFar: () => body.soFar(),
+    finish(done) {
+      if (decoder === null) done(body.read("its content encoding is not supported"));
+      else decoder.finish((problem) => done(body.read(problem)));
+    },
+  };
 }
 
-class DecodingMeter implements Meter {
-  readonly #body: BodyReader;
-  /** null: nobody here can. */
-  readonly #decoder: Decoder | null;
+const NO_TEXT: TextBytes = Object.freeze({ ascii: 0, other: 0 });
+/** Events that are parsed to find the answer's id and model. Some gateways leave them out of the first ones. */
+const MAX_EVENTS_FOR_NAMES = 16;
 
-  constructor(body: BodyReader, decoder: Decoder | null) {
-    this.#body = body;
-    this.#decoder = decoder;
-  }
-
-  see(chunk: Buffer): void {
-    this.#decoder?.see(chunk);
-  }
-
-  soFar(): SoFar {
-    return this.#body.soFar();
-  }
-
-  finish(done: (reading: Reading) => void): void {
-    if (this.#decoder === null) done(this.#body.read("its encoding cannot be read here"));
-    else this.#decoder.finish((trouble) => done(this.#body.read(trouble)));
-  }
-}
-
-/** data, event, id, retry, or a comment. */
-const FIRST_OF_EVENTS = /[deir:]/;
-/** An event without any of these tells neither usage nor an end, and is not parsed: most of a stream. */
-const MATTERS =
-  /"usage(?:Metadata)?"\s*:\s*\{|"finish_?[rR]eason"\s*:\s*"|"error"\s*:\s*[{"]|"type"\s*:\s*"(?:message_stop|error|response\.(?:completed|failed|incomplete)|image_(?:generation|edit)\.completed|transcript\.text\.done|speech\.audio\.done)"/;
-/** In so many events at most the answer's id and model are looked for: some leave them out of the first ones. */
-const MOST_LOOKED_INTO = 16;
-const NO_TEXT: TextSeen = Object.freeze({ ascii: 0, other: 0 });
-
-/** An answer in plain. */
-class BodyReader implements Meter, EventListener {
+/** Reads an answer that is not compressed. */
+class BodyMeter implements Meter {
   readonly #head: AnswerHead;
-  readonly #tally: Tally;
-  readonly #lastWord: LastWord;
-  /** The one of the two that the first byte decided for. */
-  #fields: FieldScan | null = null;
-  #events: EventReader | null = null;
-  readonly #text: TextScan | null;
-  /** Gateways lie about the content type, so that the first byte decides. */
-  #kind: "unknown" | "json" | "events" | "neither" = "unknown";
-  #lookedInto = 0;
-  #pieces = 0;
-  #trouble: string | null = null;
+  readonly #facts: AnswerFacts;
+  readonly #terminator: StreamTerminator;
+  readonly #text: AnswerText | null;
+  /** Gateways state wrong content types, so the first byte decides. */
+  #format: "unknown" | "json" | "events" | "other" = "unknown";
+  readonly #json = new BoundedText();
+  readonly #events = new EventReader((event) => this.#seeEvent(event));
+  #eventsForNames = 0;
+  #deltas = 0;
+  #problem: string | null = null;
 
   constructor(head: AnswerHead) {
     this.#head = head;
-    this.#tally = new Tally(head.metering);
-    this.#lastWord = new LastWord(head.metering !== null);
-    this.#text = head.countText && head.status < 400 ? new TextScan() : null;
-    if (contentKind(head.contentType) === "media") this.#kind = "neither";
+    this.#facts = new AnswerFacts(head.metering);
+    this.#terminator = new StreamTerminator(head.metering !== null);
+    this.#text = head.countText && head.status < 400 ? new AnswerText() : null;
+    if (contentKind(head.contentType) === "media") this.#format = "other";
   }
 
   see(chunk: Buffer): void {
-    if (this.#trouble !== null) return;
-    // A bug here must cost a record its tokens, not a person their answer.
+    if (this.#format === "other") return;
+    // A bug here may cost a record its tokens, but never a client its answer.
     try {
-      this.#read(this.#kind === "unknown" ? this.#fromFirst(chunk) : chunk);
+      this.#seeText(textOf(chunk));
     } catch {
-      this.#trouble = "the meter failed";
+      this.#giveUp();
     }
   }
 
   soFar(): SoFar {
-    return { pieces: this.#pieces, reported: this.#tally.tokens?.output ?? null };
+    return { deltas: this.#deltas, reported: this.#facts.tokens?.output ?? null };
   }
 
   finish(done: (reading: Reading) => void): void {
     done(this.read(null));
   }
 
-  /** All that was learned. To be asked once. */
-  read(trouble: string | null): Reading {
+  /** To be called once. */
+  read(decodeProblem: string | null): Reading {
     try {
-      this.#events?.finish();
-      if (this.#fields !== null) this.#tally.take(this.#fields);
+      if (this.#format === "events") this.#events.finish();
+      if (this.#format === "json") this.#readJson();
     } catch {
-      this.#trouble = "the meter failed";
+      this.#giveUp();
     }
-    const said = this.#trouble ?? trouble;
-    const { reached, failed } = this.#lastWord;
-    // What was not read to the end may have ended as it should; and an error is no stream, however it is written.
-    const told = this.#head.status < 400 && (reached === true || said === null);
+    const problem = this.#problem ?? decodeProblem;
+    const { reached, failed } = this.#terminator;
+    // The part that was not read may hold the terminator. And an error status is no stream, whatever its body.
+    const isKnown = this.#head.status < 400 && (reached === true || problem === null);
     return {
-      tokens: this.#tally.tokens,
-      model: this.#tally.model,
-      id: this.#tally.id,
-      text: this.#text?.seen ?? NO_TEXT,
-      reached: told ? reached : null,
-      failed: told && failed,
-      trouble: said,
+      tokens: this.#facts.tokens,
+      model: this.#facts.model,
+      id: this.#facts.id,
+      text: this.#text?.bytes ?? NO_TEXT,
+      reached: isKnown ? reached : null,
+      failed: isKnown && failed,
+      problem,
     };
   }
 
-  /** What follows the white space, and the byte order mark, with which an answer may begin. */
-  #fromFirst(chunk: Buffer): Buffer {
-    let at = 0;
-    while (at < chunk.length && isBeforeFirst(chunk[at] ?? 0)) at += 1;
-    const first = chunk[at];
-    if (first === undefined) return chunk.subarray(chunk.length);
-    if (first === OPEN_OBJECT || first === OPEN_LIST) this.#kind = "json";
-    else if (contentKind(this.#head.contentType) === "events") this.#kind = "events";
-    else this.#kind = FIRST_OF_EVENTS.test(String.fromCharCode(first)) ? "events" : "neither";
-    if (this.#kind === "json") this.#fields = new FieldScan(WANTED, undefined, true);
-    else if (this.#kind === "events") this.#events = new EventReader(this, WANTED);
-    return at === 0 ? chunk : chunk.subarray(at);
+  #giveUp(): void {
+    this.#format = "other";
+    this.#problem = "the meter failed";
   }
 
-  #read(chunk: Buffer): void {
-    if (this.#events !== null) this.#events.see(chunk);
-    else if (this.#fields !== null) {
-      this.#fields.see(chunk);
-      this.#text?.see(chunk);
+  #seeText(chunk: string): void {
+    let text = chunk;
+    if (this.#format === "unknown") {
+      // White space and a byte order mark may come before the first byte that counts.
+      text = chunk.replace(/^[\s\xef\xbb\xbf]+/, "");
+      if (text === "") return;
+      this.#format = this.#formatOf(text);
+    }
+    if (this.#format === "json") this.#json.add(text);
+    else if (this.#format === "events") this.#events.see(text);
+  }
+
+  #formatOf(text: string): "json" | "events" | "other" {
+    if (/^[{[]/.test(text)) return "json";
+    if (contentKind(this.#head.contentType) === "events") return "events";
+    // data, event, id, retry, or a comment
+    return /^[deir:]/.test(text) ? "events" : "other";
+  }
+
+  #readJson(): void {
+    for (const document of documentsIn(this.#utf8(this.#json.text), this.#json.shortened).found) {
+      this.#facts.add(document);
+      this.#text?.add(document);
     }
   }
 
-  onEvent(name: EventName, bytes: Buffer, from: number, to: number): void {
-    if (name.brings) this.#pieces += 1;
-    const { known } = this.#tally;
-    if (known && this.#text === null && name.onlyText) return;
-    // One character a byte: quick to make, and to search.
-    const text = bytes.toString("latin1", from, to);
-    this.#lastWord.hear(name, text);
-    if ((!known && this.#lookedInto < MOST_LOOKED_INTO) || MATTERS.test(text)) {
-      this.#lookedInto += 1;
-      const document = new Parsed(parsed(bytes.toString("utf8", from, to)));
-      this.#tally.take(document);
-      this.#lastWord.take(document);
+  #seeEvent(event: StreamEvent): void {
+    const { name, data, shortened } = event;
+    if (isDelta(name)) this.#deltas += 1;
+    const lacksNames = this.#facts.id === null || this.#facts.model === null;
+    if (!lacksNames && this.#text === null && isOnlyText(name)) return;
+    this.#terminator.seeEvent(event);
+    const findsNames = lacksNames && this.#eventsForNames < MAX_EVENTS_FOR_NAMES;
+    const hasNewText = this.#text !== null && !repeatsText(event);
+    if (!findsNames && !hasNewText && !shortened && !mayMatter(data)) return;
+    this.#eventsForNames += 1;
+    const documents = documentsIn(this.#utf8(data), shortened);
+    if (!documents.whole) {
+      // A client drops an event that was cut. One that is only shortened here may have been the terminator.
+      if (!shortened) return;
+      this.#terminator.missed();
     }
-    if (this.#text === null) return;
-    if (name.text === "" ? repeatsText(typeOf(text)) : name.repeats) return;
-    this.#text.see(bytes.subarray(from, to));
-    this.#text.reset();
+    for (const document of documents.found) {
+      this.#facts.add(document);
+      this.#terminator.seeDocument(document);
+      if (hasNewText) this.#text?.add(document);
+    }
   }
 
-  onLongEvent(name: EventName, fields: FieldScan): void {
-    if (name.brings) this.#pieces += 1;
-    if (this.#tally.known && this.#text === null && name.onlyText) return;
-    this.#lastWord.missed(name);
-    this.#tally.take(fields);
-    this.#lastWord.take(fields);
+  /** Only counting text needs the real characters. */
+  #utf8(text: string): string {
+    if (this.#text === null || !/[\x80-\xff]/.test(text)) return text;
+    return Buffer.from(text, "latin1").toString("utf8");
   }
 }
 
-function isBeforeFirst(byte: number): boolean {
-  return isSpace(byte) || byte === 0xef || byte === 0xbb || byte === 0xbf;
+/**
+ * One character per byte. Whatever is looked for is ASCII, and so no character can be cut in two between chunks. It is
+ * also quick to make and to search.
+ */
+function textOf(chunk: Buffer): string {
+  return chunk.toString("latin1");
 }
 
-/** The type that stands first in the data of events without a name. */
-function typeOf(text: string): string {
-  return /^\s*\{\s*"type"\s*:\s*"([\w.]+)"/.exec(text)?.[1] ?? "";
+/** Keeps the beginning and the end of a text, and drops the middle of one that is too long. */
+class BoundedText {
+  #head = "";
+  #tail = "";
+
+  get shortened(): boolean {
+    return this.#tail !== "";
+  }
+
+  get text(): string {
+    return this.#head + this.#tail.slice(-MAX_TAIL);
+  }
+
+  add(text: string): void {
+    const room = MAX_HEAD - this.#head.length;
+    this.#head += text.slice(0, room);
+    if (text.length <= room) return;
+    this.#tail += text.slice(room);
+    if (this.#tail.length > 2 * MAX_TAIL) this.#tail = this.#tail.slice(-MAX_TAIL);
+  }
+}
+
+interface Documents {
+  readonly found: readonly unknown[];
+  /** false: parts of them are missing. */
+  readonly whole: boolean;
+}
+
+/** The JSON documents in a text: one, or the items of a list (Gemini streams so without alt=sse). */
+function documentsIn(text: string, shortened: boolean): Documents {
+  const document = parseJson(text);
+  if (document !== undefined) return { found: itemsOf(document), whole: true };
+  const beginning = parseJson(closeJson(text.slice(0, MAX_HEAD)));
+  const end = shortened ? fieldsAtEnd(text.slice(-MAX_TAIL)) : undefined;
+  return { found: [...itemsOf(beginning), ...itemsOf(end)], whole: false };
+}
+
+function itemsOf(document: unknown): unknown[] {
+  return Array.isArray(document) ? document : [document];
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** A string, a bracket, a comma, or the quote of a string that does not end. */
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},"]/gs;
+
+/** Cuts off what follows the end of a JSON text. If its end is missing, closes it after its last complete outer field. */
+function closeJson(text: string): string {
+  const closers: string[] = [];
+  let end = 0;
+  for (const { 0: token, index } of text.matchAll(TOKEN)) {
+    if (token === '"') break;
+    if (token === "{") closers.push("}");
+    else if (token === "[") closers.push("]");
+    else if (token === "}" || token === "]") closers.pop();
+    if (closers.length === 0) return text.slice(0, index + 1);
+    if (closers.length > 1) continue;
+    if (token === ",") end = index;
+    else if (token === "}" || token === "]") end = index + 1;
+  }
+  return text.slice(0, end) + (closers[0] ?? "");
+}
+
+const FIELD = /"(?:id|responseId|model|modelVersion|usage|usageMetadata)"\s*:/g;
+/** What may stand before a field that is read: see AnswerFacts. */
+const OPENINGS = ["{", "[{", '{"response":{'];
+const MAX_FIELDS = 8;
+
+/** Reads the last fields of a document without its beginning. That they parse up to its end shows that they are outer fields. */
+function fieldsAtEnd(text: string): unknown {
+  for (const { index } of [...text.matchAll(FIELD)].slice(-MAX_FIELDS)) {
+    for (const opening of OPENINGS) {
+      const document = parseJson(opening + text.slice(index));
+      if (document !== undefined) return document;
+    }
+  }
+  return undefined;
 }

@@ -1,4 +1,4 @@
-import { contentKind } from "../metering/content-kind.ts";
+import { contentKind } from "../metering/protocols.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import type { JournalState } from "../usage/journal/journal.ts";
 import type { AnswerHead } from "./answer-head.ts";

@@ -1,6 +1,6 @@
-import { FieldScan } from "../metering/field-scan.ts";
 import { plainPath } from "../metering/protocols.ts";
-import { type Wanted, wantedFields } from "../metering/wanted.ts";
+import { FieldScan } from "./field-scan.ts";
+import { type Wanted, wantedFields } from "./wanted.ts";
 
 /** Looks for the model in a request's body as its bytes pass, cut anywhere. */
 export interface ModelScan {

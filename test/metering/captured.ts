@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import zlib from "node:zlib";
+import type { Reading } from "../../src/metering/meter.ts";
 import { type AnswerHead, createMeter } from "../../src/metering/meter.ts";
 import type { Metering } from "../../src/metering/protocols.ts";
-import type { Reading } from "../../src/metering/reading.ts";
 import { ROOT } from "../doubles/paths.ts";
 
 const FOLDER = join(ROOT, "test", "metering", "streams");
@@ -14,7 +14,7 @@ export interface Captured {
   readonly note: string;
   readonly head: AnswerHead;
   readonly body: Buffer;
-  readonly expected: Omit<Reading, "text" | "trouble">;
+  readonly expected: Omit<Reading, "text" | "problem">;
   /** Where it is said. */
   readonly text: Reading["text"] | undefined;
 }
