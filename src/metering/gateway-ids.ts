@@ -1,10 +1,10 @@
 import { blotKeyShapes } from "../secret.ts";
 
 /**
- * The headers by which a gateway's console, or its operator, knows a request again. cf-ray and its kind are not among
- * them: they name a connection at an edge that no console has heard of.
+ * Headers by which a gateway's console, or its operator, can find a request. cf-ray and the like are not among them: they
+ * name a connection at an edge that no console knows.
  */
-const HEADERS: readonly string[] = [
+const ID_HEADERS: readonly string[] = [
   "x-client-request-id",
   "x-oneapi-request-id",
   "x-litellm-call-id",
@@ -13,10 +13,10 @@ const HEADERS: readonly string[] = [
   "request-id",
 ];
 
-/** How new-api and one-api end their error texts. Relayed errors carry one of every gateway on the way, ours last. */
-const IN_ERROR = /[(（]\s*(?:request|请求|請求)[\s_-]*id\s*[:：]\s*([\w.:-]+)\s*[)）]/gi;
+/** How new-api and one-api end their error texts. A relayed error has one id of every gateway on the way, ours last. */
+const ID_IN_ERROR = /[(（]\s*(?:request|请求|請求)[\s_-]*id\s*[:：]\s*([\w.:-]+)\s*[)）]/gi;
 
-/** Every id the gateway gave a request: by header, `body` for the answer's own, `error` for an error text's. */
+/** All ids that the gateway gave a request: by header, as `body` the answer's own, as `error` the one in an error text. */
 export function gatewayIds(
   rawHeaders: readonly string[],
   bodyId: string | null,
@@ -24,27 +24,19 @@ export function gatewayIds(
 ): Record<string, string> {
   const ids: Record<string, string> = {};
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    const header = rawHeaders[i] ?? "";
-    if (!mayBeListed(header)) continue;
-    const name = header.toLowerCase();
-    if (HEADERS.includes(name)) add(ids, name, rawHeaders[i + 1]?.trim());
+    const name = rawHeaders[i]?.toLowerCase() ?? "";
+    if (ID_HEADERS.includes(name)) add(ids, name, rawHeaders[i + 1]?.trim());
   }
   if (bodyId !== null) add(ids, "body", bodyId);
-  if (errorText !== null) add(ids, "error", [...errorText.matchAll(IN_ERROR)].at(-1)?.[1]);
+  if (errorText !== null) add(ids, "error", [...errorText.matchAll(ID_IN_ERROR)].at(-1)?.[1]);
   return ids;
 }
 
-/** Every one of them begins with an X or an R; few others do. */
-function mayBeListed(header: string): boolean {
-  const first = header.charCodeAt(0) | 0x20;
-  return first === 0x78 || first === 0x72;
-}
-
 function add(ids: Record<string, string>, name: string, id: string | undefined): void {
-  if (id !== undefined && !Object.hasOwn(ids, name) && mayBeKept(id)) ids[name] = id;
+  if (id !== undefined && !Object.hasOwn(ids, name) && isSafe(id)) ids[name] = id;
 }
 
-/** What begins like a key is none of these ids, whatever the header says. */
-function mayBeKept(id: string): boolean {
+/** What looks like a key is never kept as an id. */
+function isSafe(id: string): boolean {
   return /^[\x21-\x7e]{1,128}$/.test(id) && blotKeyShapes(id) === id;
 }

@@ -1,35 +1,35 @@
 import type { MatchLogic, ModelInfo, ModelPrice } from "@pydantic/genai-prices";
-import { ANY_PREVIEW, oneSpelling } from "./model-names.ts";
+import { ANY_PREVIEW, normalizeName } from "./model-names.ts";
 
-/** Of the list what is needed of it, as plain JSON: the build writes it down, because the whole list takes 15 MB. */
+/** The part of @pydantic/genai-prices that is used, as plain JSON: 43 KB, where the whole package takes 15 MB of memory. */
 export interface PriceTable {
-  /** Of two models with one name the first has it. */
+  /** If two models have the same name, the first one has it. */
   readonly models: readonly PricedModel[];
 }
 
 export interface PricedModel {
-  /** In one spelling. */
+  /** Normalized. */
   readonly names: readonly string[];
-  /** The last one that holds counts; the first where none does. */
-  readonly prices: readonly PricesThen[];
+  /** The last one that is valid counts; the first one if none is. */
+  readonly prices: readonly DatedPrices[];
 }
 
-export interface PricesThen {
+export interface DatedPrices {
   /** Milliseconds UTC. */
   readonly since?: number;
-  /** Milliseconds of a day UTC; the second may lie before the first, at night. */
+  /** Milliseconds of a day UTC. A range over midnight ends before it begins. */
   readonly between?: readonly [from: number, to: number];
-  /** null: this is not paid for by tokens, or by more than tokens tell. */
+  /** null: not paid for by tokens, or by more than token counts tell. */
   readonly prices: TokenPrices | null;
 }
 
-export type Kind = (typeof KINDS)[number];
 export type Amount = NonNullable<ModelPrice[string]>;
-export type TokenPrices = { readonly [kind in Kind]?: Amount } & { readonly input_mtok: Amount };
+export type TokenPrices = { readonly [kind in PriceKind]?: Amount } & { readonly input_mtok: Amount };
 
+type PriceKind = (typeof PRICE_KINDS)[number];
 type Library = Pick<typeof import("@pydantic/genai-prices"), "findProvider">;
 
-const KINDS = [
+const PRICE_KINDS = [
   "input_mtok",
   "cache_read_mtok",
   "cache_write_mtok",
@@ -39,7 +39,7 @@ const KINDS = [
   "requests_kcount",
 ] as const;
 
-/** Who makes models: resellers ask other prices. Z.ai's list in dollars goes before its list in yuan. */
+/** Only makers of models: resellers charge other prices. Z.ai's list in dollars comes before its list in yuan. */
 const MAKERS = [
   "anthropic",
   "openai",
@@ -56,18 +56,20 @@ const MAKERS = [
   "voyageai",
 ];
 
-/** Sound and speech cost several times what text does, and a count of tokens does not tell which they were. */
-const MIXED = /audio|realtime|live|transcribe/;
+/** Audio costs several times as much as text, and a token count does not tell which it was. */
+const MIXED_MODEL = /audio|realtime|live|transcribe/;
 const MIXED_OUTPUT = /^output_(?:audio|image|video)_mtok$/;
 
+/** Makes the table; called by the build. */
 export function tableOf(library: Library): PriceTable {
   return { models: MAKERS.flatMap((maker) => modelsOf(library, maker)) };
 }
 
 function modelsOf(library: Library, maker: string): PricedModel[] {
   const models = library.findProvider({ providerId: maker })?.models ?? [];
-  const own = models.filter(({ id }) => !MIXED.test(id) && !isResold(maker, id));
-  return own.map((model) => ({ names: namesOf(model), prices: pricesOf(model) }));
+  return models
+    .filter(({ id }) => !MIXED_MODEL.test(id) && !isResold(maker, id))
+    .map((model) => ({ names: namesOf(model), prices: pricesOf(model) }));
 }
 
 function isResold(maker: string, id: string): boolean {
@@ -75,51 +77,54 @@ function isResold(maker: string, id: string): boolean {
 }
 
 /**
- * The names that the list gives a model. It matches more than these by how they begin or what they contain, but that
+ * The names that the list gives a model. The list also matches names by their beginning or by what they contain, but that
  * would find a price for every new model that is named after an old one.
  */
 function namesOf({ id, match }: ModelInfo): string[] {
-  const names = [id, ...literals(match)].filter((name) => !name.startsWith("ft:"));
-  return [...new Set(names.map((name) => oneSpelling(name.replace(/[-@]$/, ""))))];
+  const names = [id, ...literalNames(match)].filter((name) => !name.startsWith("ft:"));
+  return [...new Set(names.map((name) => normalizeName(name.replace(/[-@]$/, ""))))];
 }
 
-function literals(match: MatchLogic): string[] {
-  if ("or" in match) return match.or.flatMap(literals);
-  if ("and" in match) return match.and.flatMap(literals);
+function literalNames(match: MatchLogic): string[] {
+  if ("or" in match) return match.or.flatMap(literalNames);
+  if ("and" in match) return match.and.flatMap(literalNames);
   if ("regex" in match) return [];
-  // Which of a model's previews are the same as the model, only the list knows.
+  // Only the list knows which previews of a model are the same as the model.
   if ("starts_with" in match) return [match.starts_with, `${match.starts_with}${ANY_PREVIEW}`];
   return Object.values(match);
 }
 
-function pricesOf({ prices }: ModelInfo): PricesThen[] {
-  if (!Array.isArray(prices)) return [{ prices: known(prices) }];
-  return prices.map(({ constraint, prices: then }) => {
-    if (constraint === undefined) return { prices: known(then) };
-    if ("start_date" in constraint) return { since: timeOf(constraint.start_date), prices: known(then) };
-    const [from, to] = [constraint.start_time, constraint.end_time].map((time) =>
-      timeOf(`1970-01-02T${time}`),
-    );
-    return { between: [ofDay(from ?? 0), ofDay(to ?? 0)], prices: known(then) };
+function pricesOf({ prices }: ModelInfo): DatedPrices[] {
+  if (!Array.isArray(prices)) return [{ prices: tokenPrices(prices) }];
+  return prices.map(({ constraint, prices: amounts }): DatedPrices => {
+    const prices = tokenPrices(amounts);
+    if (constraint === undefined) return { prices };
+    if ("start_date" in constraint) return { since: parseTime(constraint.start_date), prices };
+    const from = timeOfDay(parseTime(`1970-01-02T${constraint.start_time}`));
+    const to = timeOfDay(parseTime(`1970-01-02T${constraint.end_time}`));
+    return { between: [from, to], prices };
   });
 }
 
-/** A list that says when in another way than it does today must not be taken for one that holds always. */
-function timeOf(text: string): number {
+/** Throws, so that a price whose time cannot be read is not taken for one that is always valid. */
+function parseTime(text: string): number {
   const time = Date.parse(text);
   if (Number.isNaN(time)) throw new Error(`the price list names a time that cannot be read: ${text}`);
   return time;
 }
 
-export const DAY_MS = 86_400_000;
+const DAY_MS = 86_400_000;
 
-export function ofDay(time: number): number {
+export function timeOfDay(time: number): number {
   return ((time % DAY_MS) + DAY_MS) % DAY_MS;
 }
 
-function known(prices: ModelPrice): TokenPrices | null {
+function tokenPrices(prices: ModelPrice): TokenPrices | null {
   const { input_mtok } = prices;
   if (input_mtok === undefined || Object.keys(prices).some((key) => MIXED_OUTPUT.test(key))) return null;
-  const kinds = KINDS.flatMap((kind) => (prices[kind] === undefined ? [] : [[kind, prices[kind]] as const]));
-  return { ...Object.fromEntries(kinds), input_mtok };
+  const known = PRICE_KINDS.flatMap((kind) => {
+    const amount = prices[kind];
+    return amount === undefined ? [] : [[kind, amount] as const];
+  });
+  return { ...Object.fromEntries(known), input_mtok };
 }
