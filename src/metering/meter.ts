@@ -166,7 +166,8 @@ class BodyMeter implements Meter {
   }
 
   #readJson(): void {
-    for (const document of documentsIn(this.#utf8(this.#json.text), this.#json.shortened).found) {
+    const { text, shortened } = this.#json;
+    for (const document of documentsIn(text, shortened, (json) => this.#parse(json)).found) {
       this.#facts.add(document);
       this.#text?.add(document);
     }
@@ -182,7 +183,7 @@ class BodyMeter implements Meter {
     const hasNewText = this.#text !== null && !repeatsText(event);
     if (!findsNames && !hasNewText && !shortened && !mayMatter(data)) return;
     this.#eventsForNames += 1;
-    const documents = documentsIn(this.#utf8(data), shortened);
+    const documents = documentsIn(data, shortened, (json) => this.#parse(json));
     if (!documents.whole) {
       // A client drops an event that was cut. One that is only shortened here may have been the terminator.
       if (!shortened) return;
@@ -195,10 +196,15 @@ class BodyMeter implements Meter {
     }
   }
 
-  /** Only counting text needs the real characters. */
-  #utf8(text: string): string {
-    if (this.#text === null || !/[\x80-\xff]/.test(text)) return text;
-    return Buffer.from(text, "latin1").toString("utf8");
+  /** undefined: this is not JSON. */
+  #parse(json: string): unknown {
+    // Only counting text needs the real characters.
+    const needsUtf8 = this.#text !== null && /[\x80-\xff]/.test(json);
+    try {
+      return JSON.parse(needsUtf8 ? Buffer.from(json, "latin1").toString("utf8") : json);
+    } catch {
+      return undefined;
+    }
   }
 }
 
@@ -238,25 +244,19 @@ interface Documents {
   readonly whole: boolean;
 }
 
+type Parse = (json: string) => unknown;
+
 /** The JSON documents in a text: one, or the items of a list (Gemini streams so without alt=sse). */
-function documentsIn(text: string, shortened: boolean): Documents {
-  const document = parseJson(text);
+function documentsIn(text: string, shortened: boolean, parse: Parse): Documents {
+  const document = parse(text);
   if (document !== undefined) return { found: itemsOf(document), whole: true };
-  const beginning = parseJson(closeJson(text.slice(0, MAX_HEAD)));
-  const end = shortened ? fieldsAtEnd(text.slice(-MAX_TAIL)) : undefined;
+  const beginning = parse(closeJson(text.slice(0, MAX_HEAD)));
+  const end = shortened ? fieldsAtEnd(text.slice(-MAX_TAIL), parse) : undefined;
   return { found: [...itemsOf(beginning), ...itemsOf(end)], whole: false };
 }
 
 function itemsOf(document: unknown): unknown[] {
   return Array.isArray(document) ? document : [document];
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
 }
 
 /** A string, a bracket, a comma, or the quote of a string that does not end. */
@@ -285,10 +285,10 @@ const OPENINGS = ["{", "[{", '{"response":{'];
 const MAX_FIELDS = 8;
 
 /** Reads the last fields of a document without its beginning. That they parse up to its end shows that they are outer fields. */
-function fieldsAtEnd(text: string): unknown {
+function fieldsAtEnd(text: string, parse: Parse): unknown {
   for (const { index } of [...text.matchAll(FIELD)].slice(-MAX_FIELDS)) {
     for (const opening of OPENINGS) {
-      const document = parseJson(opening + text.slice(index));
+      const document = parse(opening + text.slice(index));
       if (document !== undefined) return document;
     }
   }

@@ -9,10 +9,13 @@ export interface StreamEvent {
   readonly shortened: boolean;
 }
 
-/** A longer line keeps its beginning and its end. Nearly always its middle is an image, and it stays JSON without it. */
+/**
+ * A longer line of a stream, or a longer JSON body, loses its middle. What makes it long is nearly always an image, and
+ * without a part of that it is still JSON.
+ */
 export const MAX_HEAD = 512 * 1024;
 export const MAX_TAIL = 64 * 1024;
-/** An event of more characters is dropped. */
+/** Of an event with more characters nothing is kept. */
 const MAX_EVENT = 2 * 1024 * 1024;
 /** After so many lines in a row that belong to no event stream, this is none. The parser makes an Error of each (11 µs). */
 const MAX_STRAY_LINES = 1000;
@@ -89,7 +92,7 @@ export class EventReader {
     if (this.#eventLength > MAX_EVENT) {
       this.#parser.reset();
       this.#shortened = true;
-      this.#eventLength = 0;
+      this.#dispatch("", "");
     }
     this.#parser.feed(text);
   }

@@ -102,7 +102,7 @@ t.test("what is no event stream is not read for long", async (t) => {
   t.equal(seen, 0);
 });
 
-t.test("memory is bounded, whatever comes", async (t) => {
+t.test("memory is bounded, whatever comes", async () => {
   const hostile = {
     "a line without end": Buffer.alloc(64 * 1024, "x"),
     "data without end": Buffer.alloc(64 * 1024, "data: some more words that are kept\n"),
@@ -121,5 +121,4 @@ t.test("memory is bounded, whatever comes", async (t) => {
     });
     reader.finish();
   }
-  t.pass();
 });
