@@ -113,7 +113,12 @@ tools:
   const records = recordsIn(under.places.usage);
   t.equal(records.length, asked);
   t.strictSame(scan({ records: JSON.stringify(records) }, secrets), [], "in no record");
-  t.ok(Object.keys(bytesOf(under.places.state)).includes("usage.db-wal"), "the WAL is looked at as well");
+  const files = Object.keys(bytesOf(under.places.state));
+  t.ok(files.includes("index.db-wal"), `the index's WAL is looked at as well: ${files.join(" ")}`);
+  t.ok(
+    files.some((file) => file.endsWith(".jsonl")),
+    "and so is the journal",
+  );
   t.strictSame(scan(bytesOf(under.places.state), secrets), [], "in no file while it runs");
   t.strictSame(scan({ log: under.logText() }, secrets), [], "not in the log");
   for (const args of [["export"], ["export", "--csv"], ["show", "last"], ["--json"], ["--by", "model"]]) {
