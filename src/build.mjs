@@ -122,7 +122,7 @@ function licensesOf(folders) {
   return `dist/ holds parts of these packages.\n\n${texts.join(`\n${"-".repeat(80)}\n\n`)}`;
 }
 
-/** The list of prices as src/usage/price-table.ts reads it. */
+/** The list of prices as src/metering/price-table.ts reads it. */
 async function buildPrices() {
   const cache = join(here, "node_modules", ".cache");
   mkdirSync(cache, { recursive: true });
@@ -132,7 +132,7 @@ async function buildPrices() {
     splitting: false,
     outdir: undefined,
     outfile,
-    entryPoints: ["src/usage/price-table.ts"],
+    entryPoints: ["src/metering/price-table.ts"],
   });
   const { tableOf } = await import(pathToFileURL(outfile).href);
   const table = tableOf(createRequire(import.meta.url)("@pydantic/genai-prices"));

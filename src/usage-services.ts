@@ -8,6 +8,7 @@ import { limitStatuses } from "./control/tool-status.ts";
 import { Limiter } from "./limits/limiter.ts";
 import { systemCalendar } from "./limits/windows.ts";
 import type { Logger } from "./logger.ts";
+import { Prices } from "./metering/prices.ts";
 import { createLogEnd, type LogEnd } from "./mirror/log-end.ts";
 import { createMirror, type Mirror } from "./mirror/mirror.ts";
 import { MirrorDatabase } from "./mirror/store/database.ts";
@@ -17,7 +18,6 @@ import type { Places } from "./places.ts";
 import { BodyBudget } from "./proxy/body-budget.ts";
 import { createRunning, type Running } from "./proxy/running.ts";
 import type { Journal } from "./usage/journal/journal.ts";
-import { createPrices, type Prices } from "./usage/prices.ts";
 import { createStrangers, type Strangers } from "./usage/strangers.ts";
 import { UsageLog } from "./usage/usage-log.ts";
 
@@ -83,7 +83,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     usage,
     journal,
     limiter,
-    prices: createPrices(),
+    prices: new Prices(),
     strangers: createStrangers(),
     running: createRunning(),
     bodies: new BodyBudget(),

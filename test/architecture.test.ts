@@ -35,6 +35,7 @@ const RANKS: readonly (readonly string[])[] = [
     "unsafe-start",
   ],
   ["clients/", "config/", "keys/"],
+  ["metering/"],
   ["identity/", "limits/"],
   ["usage/"],
   ["mirror/", "proxy/"],
@@ -60,19 +61,17 @@ const PURE = [
   "identity/credential.ts",
   "identity/identify.ts",
   "limits/admit.ts",
+  "metering/protocols.ts",
+  "metering/decode.ts",
+  "metering/sse.ts",
+  "metering/meter.ts",
+  "metering/usage.ts",
+  "metering/estimate.ts",
+  "metering/gateway-ids.ts",
+  "metering/model-names.ts",
+  "metering/price-table.ts",
   "usage/record.ts",
   "usage/strangers.ts",
-  "usage/estimate.ts",
-  "usage/model-names.ts",
-  "usage/meters/reading.ts",
-  "usage/meters/field-scan.ts",
-  "usage/meters/json-bytes.ts",
-  "usage/meters/events.ts",
-  "usage/meters/tally.ts",
-  "usage/meters/tokens-of.ts",
-  "usage/meters/last-word.ts",
-  "usage/meters/text-scan.ts",
-  "usage/meters/gateway-ids.ts",
   "usage/columns.ts",
   "usage/rollups.ts",
   "usage/journal/lines.ts",
@@ -87,6 +86,8 @@ const PURE = [
   "proxy/cause.ts",
   "proxy/failure.ts",
   "proxy/model-scan.ts",
+  "proxy/field-scan.ts",
+  "proxy/json-bytes.ts",
   "proxy/harmless.ts",
   "proxy/recording.ts",
   "service/spec.ts",
@@ -178,7 +179,7 @@ function rankFaults(files: readonly Source[]): string[] {
           .join("/");
         if (target.startsWith("..")) return [`${file.path} imports ${name} from outside src`];
         const own = roomOf(target) === roomOf(file.path);
-        // The files of rank 0 and of rank 5 lie side by side and form one room each.
+        // The files of the lowest rank and of the daemon's lie side by side and form one room each.
         const together =
           rankOf(target) === rankOf(file.path) && !target.includes("/") && !file.path.includes("/");
         const lower = rankOf(target) !== -1 && rankOf(target) < rankOf(file.path);

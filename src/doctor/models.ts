@@ -1,6 +1,6 @@
 import type { Config, Tool } from "../config/shape.ts";
-import type { Prices } from "../usage/prices.ts";
-import { microdollars } from "../usage/prices.ts";
+import type { Prices } from "../metering/prices.ts";
+import { microdollars } from "../metering/prices.ts";
 import type { ModelUse } from "./history.ts";
 import { type FailingName, failingNames, isAllowed } from "./model-use.ts";
 import type { ProbeCause } from "./probe.ts";

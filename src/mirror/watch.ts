@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import type { Logger } from "../logger.ts";
-import { microdollars, type Prices } from "../usage/prices.ts";
+import { microdollars, type Prices } from "../metering/prices.ts";
 import { tellAlarms } from "./alarm.ts";
 import type { ConsoleKey } from "./consoles/console.ts";
 import { ConsoleFault } from "./consoles/fault.ts";

@@ -1,5 +1,5 @@
 import { pipeline, type Transform } from "node:stream";
-import { contentKind } from "../usage/meters/content-kind.ts";
+import { contentKind } from "../metering/protocols.ts";
 import type { AnswerHead } from "./answer-head.ts";
 import { filterFor } from "./ask-usage.ts";
 import { Gathering, readError } from "./error-body.ts";

@@ -1,9 +1,10 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex, Transform } from "node:stream";
 import type { Gateway } from "../config/shape.ts";
+import type { Metering } from "../metering/protocols.ts";
 import type { Refusal } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
-import type { Metering, RecordEnd } from "../usage/record.ts";
+import type { RecordEnd } from "../usage/record.ts";
 import { type Heard, type Hearing, NOTHING_HEARD } from "./hearing.ts";
 import type { Way } from "./ways.ts";
 

@@ -1,6 +1,6 @@
+import { contentKind } from "../metering/protocols.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import type { JournalState } from "../usage/journal/journal.ts";
-import { contentKind } from "../usage/meters/content-kind.ts";
 import type { AnswerHead } from "./answer-head.ts";
 import type { Phase } from "./deadline.ts";
 

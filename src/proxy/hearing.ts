@@ -1,9 +1,7 @@
+import { gatewayIds } from "../metering/gateway-ids.ts";
+import { createMeter, type Meter, type Reading } from "../metering/meter.ts";
+import { contentKind, type Metering } from "../metering/protocols.ts";
 import type { Secret } from "../secret.ts";
-import { contentKind } from "../usage/meters/content-kind.ts";
-import { gatewayIds } from "../usage/meters/gateway-ids.ts";
-import { createMeter } from "../usage/meters/meter.ts";
-import type { Meter, Reading } from "../usage/meters/reading.ts";
-import type { Metering } from "../usage/record.ts";
 import type { AnswerHead } from "./answer-head.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import type { ReadError } from "./error-body.ts";
@@ -100,15 +98,15 @@ export class Hearing {
   }
 
   soFar(): HeardSoFar {
-    const { pieces, reported } = this.#meter.soFar();
+    const { deltas, reported } = this.#meter.soFar();
     // What a stream of messages says before its end is a placeholder, and smaller than what came of it since.
-    const said = reported !== null && reported > pieces;
+    const said = reported !== null && reported > deltas;
     return {
       firstByteElapsed: this.#options.firstByteElapsed,
       stream: this.#stream,
       bytesOut: this.#bytesOut,
-      outputTokens: said ? reported : pieces > 0 ? pieces : null,
-      tokensBy: said ? "reported" : pieces > 0 ? "pieces" : null,
+      outputTokens: said ? reported : deltas > 0 ? deltas : null,
+      tokensBy: said ? "reported" : deltas > 0 ? "pieces" : null,
     };
   }
 

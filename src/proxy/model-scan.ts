@@ -1,6 +1,6 @@
-import { FieldScan } from "../usage/meters/field-scan.ts";
-import { type Wanted, wantedFields } from "../usage/meters/wanted.ts";
-import { plainPath } from "../usage/record.ts";
+import { plainPath } from "../metering/protocols.ts";
+import { FieldScan } from "./field-scan.ts";
+import { type Wanted, wantedFields } from "./wanted.ts";
 
 /** Looks for the model in a request's body as its bytes pass, cut anywhere. */
 export interface ModelScan {

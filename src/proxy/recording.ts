@@ -1,8 +1,9 @@
 import type { Clock } from "../clock.ts";
-import { estimateTokens } from "../usage/estimate.ts";
+import { estimateTokens } from "../metering/estimate.ts";
+import { microdollars, type Prices } from "../metering/prices.ts";
+import type { Tokens } from "../metering/usage.ts";
 import type { Journal } from "../usage/journal/journal.ts";
-import { microdollars, type Prices } from "../usage/prices.ts";
-import type { Closing, Opening, Tokens, TokensFrom } from "../usage/record.ts";
+import type { Closing, Opening, TokensFrom } from "../usage/record.ts";
 import { countedBy } from "./counting.ts";
 import type { Outcome } from "./exchange.ts";
 import { harmless } from "./harmless.ts";

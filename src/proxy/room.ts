@@ -8,9 +8,10 @@ import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits
 import type { Limiter } from "../limits/limiter.ts";
 import { isInGroup } from "../limits/model-rule.ts";
 import { modelRefusal, type Unseen } from "../limits/refusals.ts";
+import { microdollars, type Prices } from "../metering/prices.ts";
+import { isBilledLater } from "../metering/protocols.ts";
+import type { Tokens } from "../metering/usage.ts";
 import { type Refusal, refuse } from "../refusal.ts";
-import { microdollars, type Prices } from "../usage/prices.ts";
-import { isBilledLater, type Tokens } from "../usage/record.ts";
 import { readToEnd } from "./body-head.ts";
 import { uploadStopped } from "./failure.ts";
 import { modelAsked, multiplierOf } from "./recording.ts";

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Tool } from "../config/shape.ts";
-import { decodes } from "../usage/meters/decode.ts";
+import { decodes } from "../metering/decode.ts";
 import type { Asking, Sending } from "./exchange.ts";
 import { keySlot, outgoingHeaders } from "./headers.ts";
 import type { HandleMeans } from "./means.ts";

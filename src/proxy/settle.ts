@@ -1,8 +1,8 @@
 import type { Clock } from "../clock.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import { jsonText, type LineLogger } from "../logger.ts";
+import type { Prices } from "../metering/prices.ts";
 import type { Journal } from "../usage/journal/journal.ts";
-import type { Prices } from "../usage/prices.ts";
 import { type Closing, type UsageRecord, wholeRecord } from "../usage/record.ts";
 import type { Strangers } from "../usage/strangers.ts";
 import type { BodyBudget } from "./body-budget.ts";

@@ -1,8 +1,9 @@
 import type { Test } from "tap";
+import type { Tokens } from "../../src/metering/usage.ts";
 import { MODELS } from "../../src/sandbox/models.ts";
 import type { SandboxOptions } from "../../src/sandbox/rooms.ts";
 import type { Sandbox } from "../../src/sandbox/sandbox.ts";
-import type { Tokens, UsageRecord } from "../../src/usage/record.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
 import { startSandbox } from "../sandbox/sandbox-under-test.ts";
 import {
   type DaemonUnderTest,

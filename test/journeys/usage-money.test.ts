@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import t from "tap";
+import type { Tokens } from "../../src/metering/usage.ts";
 import { MODELS } from "../../src/sandbox/models.ts";
-import type { Tokens } from "../../src/usage/record.ts";
 import { command } from "../doubles/command.ts";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";

@@ -1,5 +1,6 @@
 import t, { type Test } from "tap";
-import type { Tokens, UsageRecord } from "../../src/usage/record.ts";
+import type { Tokens } from "../../src/metering/usage.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
 import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { type GatewayCall, type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
 import { recordFor, tokensIn } from "../doubles/usage-journey.ts";

@@ -1,7 +1,8 @@
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import t, { type Test } from "tap";
-import type { Tokens, UsageRecord } from "../../src/usage/record.ts";
+import type { Tokens } from "../../src/metering/usage.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
 import { type Bench, recordFor, startOnSandbox, tokensIn } from "../doubles/usage-journey.ts";
 
 /** Long enough for the gateway's prefix cache, which begins at 1024 tokens. Each use of a new one is a write. */

@@ -10,6 +10,7 @@ import type { Owner } from "../../src/identity/process.ts";
 import { Limiter } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
 import { createLogger } from "../../src/logger.ts";
+import { Prices } from "../../src/metering/prices.ts";
 import { BodyBudget } from "../../src/proxy/body-budget.ts";
 import { createForwarder } from "../../src/proxy/forward.ts";
 import { GatewayHealth } from "../../src/proxy/gateway-health.ts";
@@ -21,7 +22,6 @@ import { hostsOf, openPort } from "../../src/proxy/server.ts";
 import { createWays } from "../../src/proxy/ways.ts";
 import { Secret } from "../../src/secret.ts";
 import { Journal } from "../../src/usage/journal/journal.ts";
-import { createPrices } from "../../src/usage/prices.ts";
 import { createStrangers } from "../../src/usage/strangers.ts";
 import { canaryKey, freshToken, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -150,7 +150,7 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
     keyHealth: createKeyHealth(systemClock),
     gatewayHealth: new GatewayHealth(systemClock),
     journal,
-    prices: createPrices(),
+    prices: new Prices(),
     strangers: createStrangers(),
     limiter,
     running: createRunning(),

@@ -1,5 +1,6 @@
+import { meteringOf } from "../../metering/protocols.ts";
 import type { CauseName } from "../../proxy/cause.ts";
-import { mayCost, meteringOf, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
+import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars, duration, exact, refusalInWords } from "../../usage/reports/format.ts";
 import { visible } from "../table.ts";

@@ -1,4 +1,5 @@
-import { mayHaveArrived, meteringOf, type RecordEnd, type TokensFrom } from "../../usage/record.ts";
+import { meteringOf } from "../../metering/protocols.ts";
+import { mayHaveArrived, type RecordEnd, type TokensFrom } from "../../usage/record.ts";
 import type { OurRequest, OurTokens } from "../match/scene.ts";
 import { byName } from "./many.ts";
 import { flagOf } from "./stored-row.ts";

@@ -1,4 +1,5 @@
-import type { Tokens, UsageRecord } from "../../usage/record.ts";
+import type { Tokens } from "../../metering/usage.ts";
+import type { UsageRecord } from "../../usage/record.ts";
 import type { Theirs } from "../verdict.ts";
 
 /** What a record can take from the console: stored as `ours` before it does. */

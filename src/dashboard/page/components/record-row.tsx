@@ -1,5 +1,5 @@
 import { useMemo } from "preact/hooks";
-import { isBilledLater, meteringOf } from "../../../usage/record.ts";
+import { isBilledLater, meteringOf } from "../../../metering/protocols.ts";
 import { dollars, duration, short } from "../../../usage/reports/format.ts";
 import type { ShownRecord } from "../../api.ts";
 import { clockInWords, dayOf } from "../format.ts";

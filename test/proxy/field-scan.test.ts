@@ -1,9 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t from "tap";
-import { FieldScan } from "../../../src/usage/meters/field-scan.ts";
-import { runs } from "../../doubles/random.ts";
-import { cutAt, someCuts } from "./cuts.ts";
+import { FieldScan } from "../../src/proxy/field-scan.ts";
+import { runs } from "../doubles/random.ts";
+import { cutAt, someCuts } from "../metering/cuts.ts";
 
 const WANTED = ["model", "usage", "response.usage", "response.id", "message.usage"];
 

@@ -1,12 +1,12 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import zlib from "node:zlib";
-import { type AnswerHead, createMeter } from "../../../src/usage/meters/meter.ts";
-import type { Reading } from "../../../src/usage/meters/reading.ts";
-import type { Metering } from "../../../src/usage/record.ts";
-import { ROOT } from "../../doubles/paths.ts";
+import type { Reading } from "../../src/metering/meter.ts";
+import { type AnswerHead, createMeter } from "../../src/metering/meter.ts";
+import type { Metering } from "../../src/metering/protocols.ts";
+import { ROOT } from "../doubles/paths.ts";
 
-const FOLDER = join(ROOT, "test", "usage", "meters", "streams");
+const FOLDER = join(ROOT, "test", "metering", "streams");
 
 /** An answer as a gateway gives it: a line on what it is, what should be read of it, a line of dashes, its body. */
 export interface Captured {
@@ -14,7 +14,7 @@ export interface Captured {
   readonly note: string;
   readonly head: AnswerHead;
   readonly body: Buffer;
-  readonly expected: Omit<Reading, "text" | "trouble">;
+  readonly expected: Omit<Reading, "text" | "problem">;
   /** Where it is said. */
   readonly text: Reading["text"] | undefined;
 }

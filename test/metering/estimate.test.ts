@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
 import fc from "fast-check";
 import t from "tap";
-import { estimateTokens, RequestText } from "../../src/usage/estimate.ts";
+import { AnswerText, estimateTokens, RequestText, type TextBytes } from "../../src/metering/estimate.ts";
+import { runs } from "../doubles/random.ts";
 
 const NOTHING = { ascii: 0, other: 0 };
 
@@ -108,4 +109,43 @@ t.test("any bytes can be counted", (t) => {
     }),
   );
   t.end();
+});
+
+function writtenIn(document: unknown): TextBytes {
+  const text = new AnswerText();
+  text.add(document);
+  return text.bytes;
+}
+
+t.test("what a model wrote is counted by its bytes", async () => {
+  const words = fc.string({ unit: "grapheme", maxLength: 60 });
+  fc.assert(
+    fc.property(words, words, (one, two) => {
+      const document = { id: two, choices: [{ delta: { role: one, content: one } }], more: [{ text: two }] };
+      const bytes = Buffer.from(one + two);
+      const ascii = bytes.filter((byte) => byte < 0x80).length;
+      const counted = writtenIn(document);
+      return counted.ascii === ascii && counted.other === bytes.length - ascii;
+    }),
+    { numRuns: runs(50) },
+  );
+});
+
+t.test("keys, and strings in other fields, are not what a model wrote", async (t) => {
+  for (const document of [
+    { content: { name: "abc" } },
+    { content: null, name: "abc" },
+    { text: { format: { type: "text" } } },
+    { a: [{ text: 1 }, "abc"] },
+    ["content", "abc"],
+    "content",
+    null,
+  ])
+    t.strictSame(writtenIn(document), NOTHING, JSON.stringify(document));
+  t.strictSame(writtenIn({ content: ["ab", "c"], x: "d" }), { ascii: 3, other: 0 });
+});
+
+t.test("an answer that is nested too deep is not counted to its end", async (t) => {
+  const deep = JSON.parse(`${'{"content":['.repeat(100_000)}"abc"${"]}".repeat(100_000)}`);
+  t.strictSame(writtenIn(deep), NOTHING);
 });

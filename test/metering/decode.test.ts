@@ -4,9 +4,9 @@ import type { Transform } from "node:stream";
 import zlib from "node:zlib";
 import fc from "fast-check";
 import t from "tap";
-import { createDecoder, decodes } from "../../../src/usage/meters/decode.ts";
-import { runs } from "../../doubles/random.ts";
-import { until } from "../../doubles/until.ts";
+import { createDecoder, decodes } from "../../src/metering/decode.ts";
+import { runs } from "../doubles/random.ts";
+import { until } from "../doubles/until.ts";
 import { encodings } from "./captured.ts";
 import { cutAt } from "./cuts.ts";
 
@@ -57,7 +57,7 @@ t.test("what was flushed can be read at once, before anything follows", async (t
   }
 });
 
-t.test("a stream that was cut is decoded as far as it came, without trouble", async (t) => {
+t.test("a stream that was cut is decoded as far as it came, without problem", async (t) => {
   const text = Buffer.from(Array.from({ length: 300 }, (_, i) => `data: {"line":${i * i}}\n\n`).join(""));
   for (const [encoding, encode] of encodings) {
     const bytes = encode(text);
@@ -79,7 +79,7 @@ t.test("nothing at all is nothing, and told at once", async (t) => {
   }
 });
 
-t.test("bytes that are not what they are called are trouble, and nothing escapes", async (t) => {
+t.test("bytes that are not what they are called are problem, and nothing escapes", async (t) => {
   for (const encoding of ["gzip", "deflate", "br", "gzip, br", "br, gzip"]) {
     const reading = decoding(encoding);
     for (let i = 0; i < 20; i += 1) {
@@ -92,11 +92,11 @@ t.test("bytes that are not what they are called are trouble, and nothing escapes
 });
 
 t.test(
-  "what stands behind the end of a compressed body is trouble, unless it is another part of it",
+  "what stands behind the end of a compressed body is problem, unless it is another part of it",
   async (t) => {
     const after = decoding("br");
     after.see(Buffer.concat([zlib.brotliCompressSync("one"), Buffer.from("more")]));
-    t.equal(await after.finish(), "something follows its end");
+    t.equal(await after.finish(), "bytes follow its end");
     t.equal(after.text, "one");
     const parts = decoding("gzip");
     parts.see(Buffer.concat([zlib.gzipSync("one "), zlib.gzipSync("two")]));
@@ -107,8 +107,8 @@ t.test(
       return void t.skip("frames of zstd, which this Node has not", async () => {});
     const frames = decoding("zstd");
     frames.see(Buffer.concat([frame("one "), frame("two")]));
-    const trouble = await frames.finish();
-    t.ok(frames.text === "one two" ? trouble === null : trouble === "something follows its end");
+    const problem = await frames.finish();
+    t.ok(frames.text === "one two" ? problem === null : problem === "bytes follow its end");
   },
 );
 
@@ -120,9 +120,22 @@ t.test("a body made to fill memory is given up", async (t) => {
   ] as const) {
     const reading = decoding(encoding);
     reading.see(bytes);
-    t.equal(await reading.finish(), "it decodes to far more than was sent", encoding);
+    t.equal(await reading.finish(), "it decodes to too many bytes", encoding);
     t.ok(reading.size < 9 * 1024 * 1024, `${reading.size} bytes were decoded`);
   }
+});
+
+t.test("no more than 64 MB are decoded, even of an answer that is no bomb", async (t) => {
+  const megabyte = Buffer.concat([randomBytes(16 * 1024), Buffer.alloc(1008 * 1024)]);
+  const gzip = zlib.gzipSync(Buffer.concat(Array.from({ length: 80 }, () => megabyte)));
+  t.ok(gzip.length > (80 / 200) * 1024 * 1024, "it grows less than a bomb does");
+  const reading = decoding("gzip");
+  for (let at = 0; at < gzip.length; at += 65_536) {
+    reading.see(gzip.subarray(at, at + 65_536));
+    await new Promise(setImmediate);
+  }
+  t.equal(await reading.finish(), "it decodes to too many bytes");
+  t.ok(reading.size < 65 * 1024 * 1024, `${reading.size} bytes were decoded`);
 });
 
 t.test("a large answer that compresses well is not one", async (t) => {

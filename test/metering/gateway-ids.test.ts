@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import t from "tap";
-import { gatewayIds } from "../../../src/usage/meters/gateway-ids.ts";
+import { gatewayIds } from "../../src/metering/gateway-ids.ts";
 
 t.test("every id by which a console or an operator knows the request is kept", (t) => {
   const uuid = randomUUID();

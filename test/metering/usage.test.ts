@@ -1,8 +1,9 @@
 import fc from "fast-check";
 import t from "tap";
-import { countsOf, laterCounts, tokensOf } from "../../../src/usage/meters/tokens-of.ts";
-import type { Metering, Tokens } from "../../../src/usage/record.ts";
-import { runs } from "../../doubles/random.ts";
+import type { Metering } from "../../src/metering/protocols.ts";
+import type { Tokens } from "../../src/metering/usage.ts";
+import { countsOf, laterCounts, tokensOf } from "../../src/metering/usage.ts";
+import { runs } from "../doubles/random.ts";
 
 function tokens(metering: Metering, ...usages: readonly unknown[]): Tokens | null {
   const counts = usages.map(countsOf).filter((each) => each !== null);

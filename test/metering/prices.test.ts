@@ -6,16 +6,16 @@ import type { MatchLogic } from "@pydantic/genai-prices";
 import fc from "fast-check";
 import t from "tap";
 import type { Named, Price } from "../../src/config/shape.ts";
-import { tableOf } from "../../src/usage/price-table.ts";
-import { createPrices, microdollars } from "../../src/usage/prices.ts";
-import type { Tokens } from "../../src/usage/record.ts";
+import { tableOf } from "../../src/metering/price-table.ts";
+import { microdollars, Prices } from "../../src/metering/prices.ts";
+import type { Tokens } from "../../src/metering/usage.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { runs } from "../doubles/random.ts";
 
 const library: typeof import("@pydantic/genai-prices") = createRequire(import.meta.url)(
   "@pydantic/genai-prices",
 );
-const prices = createPrices();
+const prices = new Prices();
 const NONE: Named<Price> = Object.freeze(Object.create(null));
 const AT = Date.parse("2026-11-15T12:00:00Z");
 
@@ -344,7 +344,7 @@ t.test("thousands of names are looked up, and the list asks nobody", async (t) =
     },
   }).enable();
   t.teardown(() => hook.disable());
-  const fresh = createPrices();
+  const fresh = new Prices();
   await fresh.load();
   for (let i = 0; i < 3000; i += 1) {
     fresh.priceOf({ asked: `model-${i}`, answered: "gpt-5.1" }, tokens({ input: i }), AT, NONE);

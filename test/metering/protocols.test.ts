@@ -1,5 +1,5 @@
 import t from "tap";
-import { isBilledLater, meteringOf } from "../../src/usage/record.ts";
+import { isBilledLater, meteringOf } from "../../src/metering/protocols.ts";
 
 t.test("what costs tokens is told by the end of its path, however it is spelled", async (t) => {
   for (const [endpoint, metering] of [

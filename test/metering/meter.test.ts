@@ -1,7 +1,10 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import t from "tap";
-import { createMeter } from "../../../src/usage/meters/meter.ts";
-import { runs } from "../../doubles/random.ts";
+import { createMeter } from "../../src/metering/meter.ts";
+import { runs } from "../doubles/random.ts";
+import { until } from "../doubles/until.ts";
 import { captured, encodings, read } from "./captured.ts";
 import { cutAt, someCuts } from "./cuts.ts";
 
@@ -10,9 +13,9 @@ const anAnswer = fc.constantFrom(...answers);
 
 t.test("each protocol's answers are read as what they say", async (t) => {
   for (const { name, note, head, body, expected, text } of answers) {
-    const { text: seen, trouble, ...reading } = await read(head, [body]);
+    const { text: seen, problem, ...reading } = await read(head, [body]);
     t.strictSame(reading, expected, `${name}: ${note}`);
-    t.equal(trouble, null, name);
+    t.equal(problem, null, name);
     if (text !== undefined) t.strictSame(seen, text, `${name}: its text`);
   }
 });
@@ -72,7 +75,7 @@ t.test("whatever the bytes, a meter neither throws nor keeps silent", async () =
   await fc.assert(
     fc.asyncProperty(head, fc.uint8Array({ maxLength: 400 }), someCuts, async (head, bytes, cuts) => {
       const reading = await read(head, cutAt(Buffer.from(bytes), cuts));
-      return reading.trouble !== "the meter failed";
+      return reading.problem !== "the meter failed";
     }),
     { numRuns: runs(40) },
   );
@@ -89,7 +92,7 @@ t.test("whatever the bytes, a meter neither throws nor keeps silent", async () =
         for (const [at, byte] of changes) bytes[at % bytes.length] = byte;
         const reading = await read({ ...head, contentEncoding: name }, cutAt(bytes, cuts));
         const { input = 0, output = 0 } = reading.tokens ?? {};
-        return reading.trouble !== "the meter failed" && input >= 0 && output >= 0;
+        return reading.problem !== "the meter failed" && input >= 0 && output >= 0;
       },
     ),
     { numRuns: runs(50) },
@@ -226,32 +229,139 @@ t.test("an image in one event of several megabytes costs no memory and loses no 
   );
   const head = { ...STREAM, metering: "images" } as const;
   const reading = await read(head, pieces);
-  t.match(reading, { tokens: { input: 51, output: 4160 }, reached: true, trouble: null });
+  t.match(reading, { tokens: { input: 51, output: 4160 }, reached: true, problem: null });
   t.match(await read(head, cutAt(Buffer.from(event), [9])), {
     tokens: { input: 50, output: 4160 },
     reached: true,
   });
 });
 
-t.test(
-  "an event too long to be read whole may have been the last, so that nothing is said of the end",
-  async (t) => {
-    const long = JSON.stringify({
-      candidates: [{ content: { parts: [{ inlineData: "A".repeat(2_000_000) }] }, finishReason: "STOP" }],
-      usageMetadata: { promptTokenCount: 3, candidatesTokenCount: 5 },
-    });
-    const head = { ...STREAM, metering: "gemini" } as const;
-    t.match(await read(head, [Buffer.from(`${GEMINI}data: ${long}\n\n`)]), {
-      tokens: { input: 3, output: 5 },
-      reached: null,
-      trouble: null,
-    });
-  },
-);
+/** More than is kept of a document. */
+function manyNumbers(): number[] {
+  return Array.from({ length: 150_000 }, (_, i) => Math.sin(i));
+}
 
-t.test("an encoding nobody here can read is trouble, and says nothing of the stream's end", async (t) => {
+t.test("an event too long to be parsed may have been the last: nothing is said of the end", async (t) => {
+  const parts = [{ numbers: manyNumbers() }, { deeper: { numbers: manyNumbers() } }];
+  const long = JSON.stringify({
+    candidates: [{ content: { parts }, finishReason: "STOP" }],
+    usageMetadata: { promptTokenCount: 3, candidatesTokenCount: 5 },
+  });
+  const head = { ...STREAM, metering: "gemini" } as const;
+  t.match(await read(head, [Buffer.from(`${GEMINI}data: ${long}\n\n`)]), {
+    tokens: { input: 3, output: 5 },
+    reached: null,
+    problem: null,
+  });
+});
+
+t.test("nor is anything said after an event of endless lines", async (t) => {
+  const endless = `data: ${"x".repeat(1000)}\n`.repeat(3000);
+  t.match(await read(STREAM, [Buffer.from(`${CHAT}${endless}\n${CHAT}`)]), { reached: null, problem: null });
+});
+
+const JSON_HEAD = { ...STREAM, metering: "chat", contentType: "application/json" } as const;
+
+t.test("usage at the end of a large answer is found", async (t) => {
+  const usage = { prompt_tokens: 9, completion_tokens: 4 };
+  const image = { id: "i", note: "世界".repeat(9000), data: [{ b64_json: "A".repeat(3_000_000) }], usage };
+  const embeddings = {
+    object: "list",
+    data: [{ embedding: manyNumbers() }, { deeper: { embedding: manyNumbers() } }],
+    model: "m",
+    usage,
+  };
+  const call = {
+    id: "c",
+    content: [{ input: { usage: { prompt_tokens: 1 }, numbers: manyNumbers() } }],
+    usage,
+  };
+  const list = [{ responseId: "r", numbers: manyNumbers() }, { usageMetadata: { promptTokenCount: 9 } }];
+  for (const [document, expected] of [
+    [image, { id: "i", tokens: { input: 9, output: 4 } }],
+    [embeddings, { model: "m", tokens: { input: 9, output: 4 } }],
+    [call, { id: "c", tokens: { input: 9, output: 4 } }],
+    [list, { id: "r", tokens: { input: 9, output: 0 } }],
+  ] as const) {
+    const body = Buffer.from(JSON.stringify(document));
+    t.ok(body.length > 1_000_000);
+    const cuts = Array.from({ length: 100 }, (_, i) => i * 50_021);
+    const whole = await read(JSON_HEAD, [body]);
+    t.match(whole, { ...expected, problem: null });
+    t.strictSame(await read(JSON_HEAD, cutAt(body, cuts)), whole, "wherever it is cut");
+    const { text: _, ...counted } = await read({ ...JSON_HEAD, countText: true }, [body]);
+    t.match(whole, counted, "whether its text is counted or not");
+  }
+});
+
+t.test("usage that is not the answer's own is not taken", async (t) => {
+  const inner = { input: { usage: { prompt_tokens: 1 }, id: "x", model: "y" } };
+  const large = JSON.stringify({ content: [{ numbers: manyNumbers() }, inner], stop: true });
+  for (const body of [JSON.stringify({ content: [inner] }), large])
+    t.match(await read(JSON_HEAD, [Buffer.from(body)]), { tokens: null, id: null, model: null });
+});
+
+t.test("of JSON that was cut, the outer fields that came whole are read", async (t) => {
+  const body = JSON.stringify({
+    id: "c1",
+    model: "m1",
+    choices: [{ message: { content: 'a, "b": {[ \\' } }],
+    usage: { prompt_tokens: 123, completion_tokens: 456 },
+    more: [],
+  });
+  for (let length = 0; length <= body.length; length += 1) {
+    const { id, model, tokens } = await read(JSON_HEAD, [Buffer.from(body.slice(0, length))]);
+    t.ok(id === null || id === "c1", `${length}: ${id}`);
+    t.ok(model === null || model === "m1", `${length}: ${model}`);
+    t.ok(tokens === null || (tokens.input === 123 && tokens.output === 456), `${length}: ${tokens?.output}`);
+    if (length >= body.indexOf(',"choices"') + 1) t.strictSame([id, model], ["c1", "m1"], `${length}`);
+    if (length >= body.indexOf(',"more"')) t.equal(tokens?.output, 456, `${length}`);
+  }
+});
+
+t.test("what follows the end of JSON is ignored", async (t) => {
+  const body = '{"id":"c1","usage":{"prompt_tokens":7}}\n{"id":"c2"}\n: keep-alive\n';
+  t.match(await read(JSON_HEAD, [Buffer.from(body)]), { id: "c1", tokens: { input: 7 } });
+});
+
+t.test("depth does no harm", async (t) => {
+  for (const [opening, closing] of [
+    ['{"a":', "}"],
+    ["[", "]"],
+  ] as const)
+    for (const deep of [1000, 100_000, 1_000_000]) {
+      const nested = `${opening.repeat(deep)}1${closing.repeat(deep)}`;
+      const body = `{"id":"c1","content":${nested},"usage":{"prompt_tokens":7}}`;
+      const reading = await read({ ...JSON_HEAD, countText: true }, [Buffer.from(body)]);
+      t.match(reading, { id: "c1", tokens: { input: 7 }, problem: null }, `${deep} times ${opening}`);
+    }
+});
+
+t.test("the memory of a meter is bounded, whatever the answer", async () => {
+  setFlagsFromString("--expose-gc");
+  const collectGarbage: () => void = runInNewContext("gc");
+  for (const [what, beginning] of [
+    ["JSON", '{"content":"'],
+    ["events", "data: "],
+    ["white space", " "],
+  ] as const) {
+    collectGarbage();
+    const before = process.memoryUsage().heapUsed;
+    const meter = createMeter(JSON_HEAD);
+    meter.see(Buffer.from(beginning));
+    const chunk = Buffer.alloc(64 * 1024, what === "white space" ? " " : "x");
+    for (let i = 0; i < 1024; i += 1) meter.see(chunk);
+    await until(`${what}: next to nothing is left of 64 MB`, () => {
+      collectGarbage();
+      return process.memoryUsage().heapUsed - before < 8 * 1024 * 1024;
+    });
+    await new Promise((done) => meter.finish(done));
+  }
+});
+
+t.test("an encoding nobody here can read is problem, and says nothing of the stream's end", async (t) => {
   const reading = await read({ ...STREAM, contentEncoding: "compress" }, [Buffer.from(CHAT)]);
-  t.match(reading, { tokens: null, reached: null, trouble: "its encoding cannot be read here" });
+  t.match(reading, { tokens: null, reached: null, problem: "its content encoding is not supported" });
 });
 
 t.test("plain answers are told at once", (t) => {

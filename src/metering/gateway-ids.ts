@@ -1,0 +1,42 @@
+import { blotKeyShapes } from "../secret.ts";
+
+/**
+ * Headers by which a gateway's console, or its operator, can find a request. cf-ray and the like are not among them: they
+ * name a connection at an edge that no console knows.
+ */
+const ID_HEADERS: readonly string[] = [
+  "x-client-request-id",
+  "x-oneapi-request-id",
+  "x-litellm-call-id",
+  "x-generation-id",
+  "x-request-id",
+  "request-id",
+];
+
+/** How new-api and one-api end their error texts. A relayed error has one id of every gateway on the way, ours last. */
+const ID_IN_ERROR = /[(（]\s*(?:request|请求|請求)[\s_-]*id\s*[:：]\s*([\w.:-]+)\s*[)）]/gi;
+
+/** All ids that the gateway gave a request: by header, as `body` the answer's own, as `error` the one in an error text. */
+export function gatewayIds(
+  rawHeaders: readonly string[],
+  bodyId: string | null,
+  errorText: string | null,
+): Record<string, string> {
+  const ids: Record<string, string> = {};
+  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i]?.toLowerCase() ?? "";
+    if (ID_HEADERS.includes(name)) add(ids, name, rawHeaders[i + 1]?.trim());
+  }
+  if (bodyId !== null) add(ids, "body", bodyId);
+  if (errorText !== null) add(ids, "error", [...errorText.matchAll(ID_IN_ERROR)].at(-1)?.[1]);
+  return ids;
+}
+
+function add(ids: Record<string, string>, name: string, id: string | undefined): void {
+  if (id !== undefined && !Object.hasOwn(ids, name) && isSafe(id)) ids[name] = id;
+}
+
+/** What looks like a key is never kept as an id. */
+function isSafe(id: string): boolean {
+  return /^[\x21-\x7e]{1,128}$/.test(id) && blotKeyShapes(id) === id;
+}

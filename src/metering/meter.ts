@@ -1,0 +1,296 @@
+import { createDecoder } from "./decode.ts";
+import { AnswerText, type TextBytes } from "./estimate.ts";
+import { contentKind, type Metering } from "./protocols.ts";
+import {
+  EventReader,
+  isDelta,
+  isOnlyText,
+  MAX_HEAD,
+  MAX_TAIL,
+  mayMatter,
+  repeatsText,
+  type StreamEvent,
+  StreamTerminator,
+} from "./sse.ts";
+import { AnswerFacts, type Tokens } from "./usage.ts";
+
+/** Reads one answer as its bytes pass. No method throws, and memory does not grow with the answer. */
+export interface Meter {
+  see(chunk: Buffer): void;
+  soFar(): SoFar;
+  /** To be called once. Calls back at once if the answer is not compressed, else when the last byte is decoded. */
+  finish(done: (reading: Reading) => void): void;
+}
+
+/** What is known of an answer before its body. */
+export interface AnswerHead {
+  /** null: not billed by tokens. Only the end of a stream is read. */
+  readonly metering: Metering | null;
+  readonly status: number;
+  readonly contentType: string;
+  readonly contentEncoding: string | undefined;
+  /** Whether to count the text, for an estimate. */
+  readonly countText: boolean;
+}
+
+/** What an answer said. */
+export interface Reading {
+  /** null: it reported none that could be read. */
+  readonly tokens: Tokens | null;
+  /** The model that the answer names. */
+  readonly model: string | null;
+  /** The answer's own id: chatcmpl-…, msg_…, resp_… */
+  readonly id: string | null;
+  /** What the model wrote, for an estimate if no tokens are reported. */
+  readonly text: TextBytes;
+  /** Whether an event stream reached its terminator; null: this is no stream, or it is not known how it should end. */
+  readonly reached: boolean | null;
+  /** The stream ended with an error. */
+  readonly failed: boolean;
+  /** Why the answer was not read to its end; null: it was. */
+  readonly problem: string | null;
+}
+
+/** What is known of an answer's output while it arrives. */
+export interface SoFar {
+  /** Events that brought a part of the answer, most of them about one token. */
+  readonly deltas: number;
+  /** Output tokens that the answer reported so far; null: none. Some streams begin with a placeholder. */
+  readonly reported: number | null;
+}
+
+export function createMeter(head: AnswerHead): Meter {
+  const body = new BodyMeter(head);
+  const encoding = head.contentEncoding?.trim().toLowerCase() ?? "";
+  if (encoding === "" || encoding === "identity") return body;
+  const decoder = createDecoder(encoding, (bytes) => body.see(bytes));
+  return {
+    see: (chunk) => decoder?.see(chunk),
+    soFar: () => body.soFar(),
+    finish(done) {
+      if (decoder === null) done(body.read("its content encoding is not supported"));
+      else decoder.finish((problem) => done(body.read(problem)));
+    },
+  };
+}
+
+const NO_TEXT: TextBytes = Object.freeze({ ascii: 0, other: 0 });
+/** Events that are parsed to find the answer's id and model. Some gateways leave them out of the first ones. */
+const MAX_EVENTS_FOR_NAMES = 16;
+
+/** Reads an answer that is not compressed. */
+class BodyMeter implements Meter {
+  readonly #head: AnswerHead;
+  readonly #facts: AnswerFacts;
+  readonly #terminator: StreamTerminator;
+  readonly #text: AnswerText | null;
+  /** Gateways state wrong content types, so the first byte decides. */
+  #format: "unknown" | "json" | "events" | "other" = "unknown";
+  readonly #json = new BoundedText();
+  readonly #events = new EventReader((event) => this.#seeEvent(event));
+  #eventsForNames = 0;
+  #deltas = 0;
+  #problem: string | null = null;
+
+  constructor(head: AnswerHead) {
+    this.#head = head;
+    this.#facts = new AnswerFacts(head.metering);
+    this.#terminator = new StreamTerminator(head.metering !== null);
+    this.#text = head.countText && head.status < 400 ? new AnswerText() : null;
+    if (contentKind(head.contentType) === "media") this.#format = "other";
+  }
+
+  see(chunk: Buffer): void {
+    if (this.#format === "other") return;
+    // A bug here may cost a record its tokens, but never a client its answer.
+    try {
+      this.#seeText(textOf(chunk));
+    } catch {
+      this.#giveUp();
+    }
+  }
+
+  soFar(): SoFar {
+    return { deltas: this.#deltas, reported: this.#facts.tokens?.output ?? null };
+  }
+
+  finish(done: (reading: Reading) => void): void {
+    done(this.read(null));
+  }
+
+  /** To be called once. */
+  read(decodeProblem: string | null): Reading {
+    try {
+      if (this.#format === "events") this.#events.finish();
+      if (this.#format === "json") this.#readJson();
+    } catch {
+      this.#giveUp();
+    }
+    const problem = this.#problem ?? decodeProblem;
+    const { reached, failed } = this.#terminator;
+    // The part that was not read may hold the terminator. And an error status is no stream, whatever its body.
+    const isKnown = this.#head.status < 400 && (reached === true || problem === null);
+    return {
+      tokens: this.#facts.tokens,
+      model: this.#facts.model,
+      id: this.#facts.id,
+      text: this.#text?.bytes ?? NO_TEXT,
+      reached: isKnown ? reached : null,
+      failed: isKnown && failed,
+      problem,
+    };
+  }
+
+  #giveUp(): void {
+    this.#format = "other";
+    this.#problem = "the meter failed";
+  }
+
+  #seeText(chunk: string): void {
+    let text = chunk;
+    if (this.#format === "unknown") {
+      // White space and a byte order mark may come before the first byte that counts.
+      text = chunk.replace(/^[\s\xef\xbb\xbf]+/, "");
+      if (text === "") return;
+      this.#format = this.#formatOf(text);
+    }
+    if (this.#format === "json") this.#json.add(text);
+    else if (this.#format === "events") this.#events.see(text);
+  }
+
+  #formatOf(text: string): "json" | "events" | "other" {
+    if (/^[{[]/.test(text)) return "json";
+    if (contentKind(this.#head.contentType) === "events") return "events";
+    // data, event, id, retry, or a comment
+    return /^[deir:]/.test(text) ? "events" : "other";
+  }
+
+  #readJson(): void {
+    const { text, shortened } = this.#json;
+    for (const document of documentsIn(text, shortened, (json) => this.#parse(json)).found) {
+      this.#facts.add(document);
+      this.#text?.add(document);
+    }
+  }
+
+  #seeEvent(event: StreamEvent): void {
+    const { name, data, shortened } = event;
+    if (isDelta(name)) this.#deltas += 1;
+    const lacksNames = this.#facts.id === null || this.#facts.model === null;
+    if (!lacksNames && this.#text === null && isOnlyText(name)) return;
+    this.#terminator.seeEvent(event);
+    const findsNames = lacksNames && this.#eventsForNames < MAX_EVENTS_FOR_NAMES;
+    const hasNewText = this.#text !== null && !repeatsText(event);
+    if (!findsNames && !hasNewText && !shortened && !mayMatter(data)) return;
+    this.#eventsForNames += 1;
+    const documents = documentsIn(data, shortened, (json) => this.#parse(json));
+    if (!documents.whole) {
+      // A client drops an event that was cut. One that is only shortened here may have been the terminator.
+      if (!shortened) return;
+      this.#terminator.missed();
+    }
+    for (const document of documents.found) {
+      this.#facts.add(document);
+      this.#terminator.seeDocument(document);
+      if (hasNewText) this.#text?.add(document);
+    }
+  }
+
+  /** undefined: this is not JSON. */
+  #parse(json: string): unknown {
+    // Only counting text needs the real characters.
+    const needsUtf8 = this.#text !== null && /[\x80-\xff]/.test(json);
+    try {
+      return JSON.parse(needsUtf8 ? Buffer.from(json, "latin1").toString("utf8") : json);
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+/**
+ * One character per byte. Whatever is looked for is ASCII, and so no character can be cut in two between chunks. It is
+ * also quick to make and to search.
+ */
+function textOf(chunk: Buffer): string {
+  return chunk.toString("latin1");
+}
+
+/** Keeps the beginning and the end of a text, and drops the middle of one that is too long. */
+class BoundedText {
+  #head = "";
+  #tail = "";
+
+  get shortened(): boolean {
+    return this.#tail !== "";
+  }
+
+  get text(): string {
+    return this.#head + this.#tail.slice(-MAX_TAIL);
+  }
+
+  add(text: string): void {
+    const room = MAX_HEAD - this.#head.length;
+    this.#head += text.slice(0, room);
+    if (text.length <= room) return;
+    this.#tail += text.slice(room);
+    if (this.#tail.length > 2 * MAX_TAIL) this.#tail = this.#tail.slice(-MAX_TAIL);
+  }
+}
+
+interface Documents {
+  readonly found: readonly unknown[];
+  /** false: parts of them are missing. */
+  readonly whole: boolean;
+}
+
+type Parse = (json: string) => unknown;
+
+/** The JSON documents in a text: one, or the items of a list (Gemini streams so without alt=sse). */
+function documentsIn(text: string, shortened: boolean, parse: Parse): Documents {
+  const document = parse(text);
+  if (document !== undefined) return { found: itemsOf(document), whole: true };
+  const beginning = parse(closeJson(text.slice(0, MAX_HEAD)));
+  const end = shortened ? fieldsAtEnd(text.slice(-MAX_TAIL), parse) : undefined;
+  return { found: [...itemsOf(beginning), ...itemsOf(end)], whole: false };
+}
+
+function itemsOf(document: unknown): unknown[] {
+  return Array.isArray(document) ? document : [document];
+}
+
+/** A string, a bracket, a comma, or the quote of a string that does not end. */
+const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|[[\]{},"]/gs;
+
+/** Cuts off what follows the end of a JSON text. If its end is missing, closes it after its last complete outer field. */
+function closeJson(text: string): string {
+  const closers: string[] = [];
+  let end = 0;
+  for (const { 0: token, index } of text.matchAll(TOKEN)) {
+    if (token === '"') break;
+    if (token === "{") closers.push("}");
+    else if (token === "[") closers.push("]");
+    else if (token === "}" || token === "]") closers.pop();
+    if (closers.length === 0) return text.slice(0, index + 1);
+    if (closers.length > 1) continue;
+    if (token === ",") end = index;
+    else if (token === "}" || token === "]") end = index + 1;
+  }
+  return text.slice(0, end) + (closers[0] ?? "");
+}
+
+const FIELD = /"(?:id|responseId|model|modelVersion|usage|usageMetadata)"\s*:/g;
+/** What may stand before a field that is read: see AnswerFacts. */
+const OPENINGS = ["{", "[{", '{"response":{'];
+const MAX_FIELDS = 8;
+
+/** Reads the last fields of a document without its beginning. That they parse up to its end shows that they are outer fields. */
+function fieldsAtEnd(text: string, parse: Parse): unknown {
+  for (const { index } of [...text.matchAll(FIELD)].slice(-MAX_FIELDS)) {
+    for (const opening of OPENINGS) {
+      const document = parse(opening + text.slice(index));
+      if (document !== undefined) return document;
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,130 @@
+import type { MatchLogic, ModelInfo, ModelPrice } from "@pydantic/genai-prices";
+import { ANY_PREVIEW, normalizeName } from "./model-names.ts";
+
+/** The part of @pydantic/genai-prices that is used, as plain JSON: 43 KB, where the whole package takes 15 MB of memory. */
+export interface PriceTable {
+  /** If two models have the same name, the first one has it. */
+  readonly models: readonly PricedModel[];
+}
+
+export interface PricedModel {
+  /** Normalized. */
+  readonly names: readonly string[];
+  /** The last one that is valid counts; the first one if none is. */
+  readonly prices: readonly DatedPrices[];
+}
+
+export interface DatedPrices {
+  /** Milliseconds UTC. */
+  readonly since?: number;
+  /** Milliseconds of a day UTC. A range over midnight ends before it begins. */
+  readonly between?: readonly [from: number, to: number];
+  /** null: not paid for by tokens, or by more than token counts tell. */
+  readonly prices: TokenPrices | null;
+}
+
+export type Amount = NonNullable<ModelPrice[string]>;
+export type TokenPrices = { readonly [kind in PriceKind]?: Amount } & { readonly input_mtok: Amount };
+
+type PriceKind = (typeof PRICE_KINDS)[number];
+type Library = Pick<typeof import("@pydantic/genai-prices"), "findProvider">;
+
+const PRICE_KINDS = [
+  "input_mtok",
+  "cache_read_mtok",
+  "cache_write_mtok",
+  "cache_write_1h_mtok",
+  "output_mtok",
+  "output_reasoning_mtok",
+  "requests_kcount",
+] as const;
+
+/** Only makers of models: resellers charge other prices. Z.ai's list in dollars comes before its list in yuan. */
+const MAKERS = [
+  "anthropic",
+  "openai",
+  "google",
+  "x-ai",
+  "deepseek",
+  "moonshotai",
+  "mistral",
+  "cohere",
+  "perplexity",
+  "zai",
+  "zhipuai",
+  "minimax",
+  "voyageai",
+];
+
+/** Audio costs several times as much as text, and a token count does not tell which it was. */
+const MIXED_MODEL = /audio|realtime|live|transcribe/;
+const MIXED_OUTPUT = /^output_(?:audio|image|video)_mtok$/;
+
+/** Makes the table; called by the build. */
+export function tableOf(library: Library): PriceTable {
+  return { models: MAKERS.flatMap((maker) => modelsOf(library, maker)) };
+}
+
+function modelsOf(library: Library, maker: string): PricedModel[] {
+  const models = library.findProvider({ providerId: maker })?.models ?? [];
+  return models
+    .filter(({ id }) => !MIXED_MODEL.test(id) && !isResold(maker, id))
+    .map((model) => ({ names: namesOf(model), prices: pricesOf(model) }));
+}
+
+function isResold(maker: string, id: string): boolean {
+  return maker === "google" && !/^gem(?:ini|ma)-/.test(id);
+}
+
+/**
+ * The names that the list gives a model. The list also matches names by their beginning or by what they contain, but that
+ * would find a price for every new model that is named after an old one.
+ */
+function namesOf({ id, match }: ModelInfo): string[] {
+  const names = [id, ...literalNames(match)].filter((name) => !name.startsWith("ft:"));
+  return [...new Set(names.map((name) => normalizeName(name.replace(/[-@]$/, ""))))];
+}
+
+function literalNames(match: MatchLogic): string[] {
+  if ("or" in match) return match.or.flatMap(literalNames);
+  if ("and" in match) return match.and.flatMap(literalNames);
+  if ("regex" in match) return [];
+  // Only the list knows which previews of a model are the same as the model.
+  if ("starts_with" in match) return [match.starts_with, `${match.starts_with}${ANY_PREVIEW}`];
+  return Object.values(match);
+}
+
+function pricesOf({ prices }: ModelInfo): DatedPrices[] {
+  if (!Array.isArray(prices)) return [{ prices: tokenPrices(prices) }];
+  return prices.map(({ constraint, prices: amounts }): DatedPrices => {
+    const prices = tokenPrices(amounts);
+    if (constraint === undefined) return { prices };
+    if ("start_date" in constraint) return { since: parseTime(constraint.start_date), prices };
+    const from = timeOfDay(parseTime(`1970-01-02T${constraint.start_time}`));
+    const to = timeOfDay(parseTime(`1970-01-02T${constraint.end_time}`));
+    return { between: [from, to], prices };
+  });
+}
+
+/** Throws, so that a price whose time cannot be read is not taken for one that is always valid. */
+function parseTime(text: string): number {
+  const time = Date.parse(text);
+  if (Number.isNaN(time)) throw new Error(`the price list names a time that cannot be read: ${text}`);
+  return time;
+}
+
+const DAY_MS = 86_400_000;
+
+export function timeOfDay(time: number): number {
+  return ((time % DAY_MS) + DAY_MS) % DAY_MS;
+}
+
+function tokenPrices(prices: ModelPrice): TokenPrices | null {
+  const { input_mtok } = prices;
+  if (input_mtok === undefined || Object.keys(prices).some((key) => MIXED_OUTPUT.test(key))) return null;
+  const known = PRICE_KINDS.flatMap((kind) => {
+    const amount = prices[kind];
+    return amount === undefined ? [] : [[kind, amount] as const];
+  });
+  return { ...Object.fromEntries(known), input_mtok };
+}

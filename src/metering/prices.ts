@@ -1,0 +1,159 @@
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import type { Named, Price } from "../config/shape.ts";
+import { packageFolder } from "../package-folder.ts";
+import { namesInList } from "./model-names.ts";
+import {
+  type Amount,
+  type DatedPrices,
+  type PricedModel,
+  type PriceTable,
+  type TokenPrices,
+  tableOf,
+  timeOfDay,
+} from "./price-table.ts";
+import type { Tokens } from "./usage.ts";
+
+export interface ModelNames {
+  readonly asked: string | null;
+  readonly answered: string | null;
+}
+
+/** An exact price, so that it is rounded only once: as it is, or times a group's multiplier. */
+export interface ListPrice {
+  /** A whole number. A million picodollars are a micro-dollar. */
+  readonly picodollars: number;
+}
+
+/** In whole micro-dollars, a half rounded up. */
+export function microdollars({ picodollars }: ListPrice, multiplier = 1): number {
+  // In whole numbers: as a float, 1.1 × 0.45 is slightly too small, and its half would be rounded down.
+  const exact = BigInt(Math.round(picodollars)) * BigInt(Math.round(multiplier * 1_000_000));
+  return Number((exact + 500_000_000_000n) / 1_000_000_000_000n);
+}
+
+/** Model names whose price is remembered. */
+const MAX_REMEMBERED = 1000;
+
+/** What requests cost: the prices of config.yaml, then the built-in list of what the makers of the models charge. */
+export class Prices {
+  #listed: ReadonlyMap<string, PricedModel> | null = null;
+  /** By name as asked for. */
+  readonly #remembered = new Map<string, PricedModel | null>();
+
+  /** Reads the built-in list now rather than with the first price: the package's files may be replaced later. */
+  async load(): Promise<void> {
+    this.#listed ??= loadList();
+  }
+
+  /**
+   * The list price of a request: of the model that was asked for, by which gateways bill; or, if that is unknown (it may
+   * be the gateway's own name for it), of the model that answered. null: not known, which is not zero. Never throws.
+   * @param own the prices of config.yaml, by exact name.
+   */
+  priceOf(names: ModelNames, tokens: Tokens, at: number, own: Named<Price>): ListPrice | null {
+    for (const model of [names.asked, names.answered]) {
+      if (model === null) continue;
+      const ownPrice = Object.hasOwn(own, model) ? own[model] : undefined;
+      const picodollars =
+        ownPrice === undefined ? this.#listPrice(model, tokens, at) : costAt(ownPrice, tokens);
+      if (picodollars !== null && Number.isFinite(picodollars)) return { picodollars };
+    }
+    return null;
+  }
+
+  #listPrice(model: string, tokens: Tokens, at: number): number | null {
+    try {
+      const listed = this.#find(model);
+      return listed === null ? null : listCost(pricesAt(listed.prices, at), tokens);
+    } catch {
+      // The list of this installation is damaged. Requests go on without a price.
+      return null;
+    }
+  }
+
+  #find(model: string): PricedModel | null {
+    const remembered = this.#remembered.get(model);
+    if (remembered !== undefined) return remembered;
+    this.#listed ??= loadList();
+    const listed = this.#listed;
+    const name = namesInList(model).find((candidate) => listed.has(candidate));
+    const found = (name === undefined ? undefined : listed.get(name)) ?? null;
+    if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
+    this.#remembered.set(model, found);
+    return found;
+  }
+}
+
+/** Micro-dollars per million tokens are picodollars per token. */
+function costAt(price: Price, { input, cacheRead, cacheWrite, output }: Tokens): number {
+  return (
+    input * price.input + cacheRead * price.cacheRead + cacheWrite * price.cacheWrite + output * price.output
+  );
+}
+
+function loadList(): ReadonlyMap<string, PricedModel> {
+  // Without a build, the package itself, which takes tens of milliseconds and 15 MB. require, because import() is async.
+  const table = readBuiltTable() ?? tableOf(createRequire(import.meta.url)("@pydantic/genai-prices"));
+  const byName = new Map<string, PricedModel>();
+  for (const model of table.models)
+    for (const name of model.names) if (!byName.has(name)) byName.set(name, model);
+  return byName;
+}
+
+/** null: there is no build. */
+function readBuiltTable(): PriceTable | null {
+  if (import.meta.url.endsWith(".ts")) return null;
+  let text: string;
+  try {
+    text = readFileSync(new URL("dist/prices.json", packageFolder()), "utf8");
+  } catch {
+    return null;
+  }
+  return JSON.parse(text);
+}
+
+function pricesAt(prices: readonly DatedPrices[], at: number): TokenPrices | null {
+  const valid = prices.findLast((dated) => isValidAt(dated, at)) ?? prices[0];
+  return valid?.prices ?? null;
+}
+
+function isValidAt({ since, between }: DatedPrices, at: number): boolean {
+  if (since !== undefined) return at >= since;
+  if (between === undefined) return true;
+  const [from, to] = between;
+  const time = timeOfDay(at);
+  return to < from ? time >= from || time < to : time >= from && time < to;
+}
+
+/** In picodollars. A kind of token without a price of its own costs as much as the kind it is part of. */
+function listCost(prices: TokenPrices | null, tokens: Tokens): number | null {
+  if (prices === null) return null;
+  const { input, cacheRead, cacheWrite, cacheWriteHour = 0, output, reasoning } = tokens;
+  const { input_mtok, output_mtok } = prices;
+  if (output_mtok === undefined && output > 0) return null;
+  const totalInput = input + cacheRead + cacheWrite;
+  const cost = (count: number, price: Amount | undefined) => count * picodollarsPer(price, totalInput);
+  const cacheWritePrice = prices.cache_write_mtok ?? input_mtok;
+  const separateReasoning = prices.output_reasoning_mtok === undefined ? 0 : Math.min(reasoning, output);
+  return (
+    cost(input, input_mtok) +
+    cost(cacheRead, prices.cache_read_mtok ?? input_mtok) +
+    cost(cacheWrite - cacheWriteHour, cacheWritePrice) +
+    cost(cacheWriteHour, prices.cache_write_1h_mtok ?? cacheWritePrice) +
+    cost(output - separateReasoning, output_mtok) +
+    cost(separateReasoning, prices.output_reasoning_mtok) +
+    // This price is per thousand requests, the others are per million tokens.
+    cost(1000, prices.requests_kcount)
+  );
+}
+
+/** Dollars per million tokens are micro-dollars per token. No price has more than six decimals, so this is exact. */
+function picodollarsPer(price: Amount | undefined, totalInput: number): number {
+  if (price === undefined) return 0;
+  if (typeof price === "number") return Math.round(price * 1_000_000);
+  let dollars = price.base;
+  // Beyond the start of a tier the whole request costs its price.
+  for (const tier of price.tiers) if (totalInput > tier.start) dollars = tier.price;
+  return Math.round(dollars * 1_000_000);
+}

@@ -1,0 +1,76 @@
+/** What a request asks for that costs tokens, and so in which terms its answer reports them. */
+export type Metering =
+  | "chat"
+  | "completions"
+  | "responses"
+  | "messages"
+  | "embeddings"
+  | "gemini"
+  | "images"
+  | "audio"
+  /** Its cost is unknown: what it reports is read, and what it does not report stays unknown. */
+  | "other";
+
+/** By the end of the path: gateways serve the same endpoint below many prefixes. */
+const ENDINGS: readonly (readonly [Metering, RegExp])[] = [
+  ["chat", /\/chat\/completions$/],
+  ["completions", /\/completions$/],
+  ["responses", /\/responses(?:\/compact)?$/],
+  ["messages", /\/messages$/],
+  ["embeddings", /\/embeddings$/],
+  ["gemini", /:(?:generateContent|streamGenerateContent|embedContent|batchEmbedContents)$/],
+  ["images", /\/images\/[^/]+$/],
+  ["audio", /\/audio\/[^/]+$/],
+];
+/** Known to cost no tokens. */
+const FREE =
+  /(?:\/(?:count_tokens|input_tokens|moderations|cancel)|:countTokens)$|^\/v1(?:beta)?\/(?:files|uploads|models\/?|vector_stores|containers|conversations)(?:\/[^:]*)?$/;
+/** Costs something later, and nothing in the answer says how much. */
+const BILLED_LATER =
+  /^\/v1(?:beta)?\/(?:batches|messages\/batches|fine_tuning|assistants|threads|evals)(?:\/[^:]*)?$|:batchGenerateContent$/;
+
+/** null: nothing that is billed by tokens, such as a list of models or a count of tokens. */
+export function meteringOf(method: string, endpoint: string): Metering | null {
+  if (method !== "POST") return null;
+  // Nearly all requests.
+  if (endpoint === "/v1/chat/completions") return "chat";
+  if (endpoint === "/v1/messages") return "messages";
+  if (endpoint === "/v1/responses") return "responses";
+  const path = plainPath(endpoint);
+  if (FREE.test(path) || BILLED_LATER.test(path)) return null;
+  return ENDINGS.find(([, ending]) => ending.test(path))?.[0] ?? "other";
+}
+
+/** Neither the request nor its answer says what it runs and what that costs. */
+export function isBilledLater(method: string, endpoint: string): boolean {
+  const path = plainPath(endpoint);
+  return method === "POST" && BILLED_LATER.test(path) && !FREE.test(path);
+}
+
+/** The path as a lenient server reads it: some serve //chat%2Fcompletions/ too. */
+export function plainPath(endpoint: string): string {
+  if (!/%|\/\/|\/$/.test(endpoint)) return endpoint;
+  let path = endpoint;
+  try {
+    path = decodeURIComponent(endpoint);
+  } catch {
+    // No server can decode it either.
+  }
+  return path.replace(/\/{2,}/g, "/").replace(/\/$/, "");
+}
+
+/** What a content type says about a body. Gateways state wrong types, so the body decides where it can. */
+export type ContentKind =
+  | "json"
+  | "events"
+  /** Images, sound and the like: never text, whatever the first byte. */
+  | "media"
+  | "page"
+  | "other";
+
+export function contentKind(contentType: string): ContentKind {
+  if (/^application\/json/.test(contentType)) return "json";
+  if (/^\s*text\/event-stream\b/i.test(contentType)) return "events";
+  if (/^\s*(?:image|audio|video|font)\//i.test(contentType)) return "media";
+  return /^\s*text\/html/i.test(contentType) ? "page" : "other";
+}
