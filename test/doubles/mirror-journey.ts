@@ -291,12 +291,14 @@ export async function hang(
   return asking;
 }
 
-/** A request whose client leaves before the response is complete. */
+/** A request whose client leaves before the response is complete. It is billed by the time this returns. */
 export async function leave(
   journey: MirrorJourney,
   when: "before-headers" | "in-body",
   headers: Readonly<Record<string, string>> = {},
 ): Promise<void> {
   const asking = await hang(journey, when, headers);
+  const billed = journey.console.billed();
   asking.destroy();
+  await until("the gateway has billed it", () => journey.console.billed() > billed);
 }

@@ -177,6 +177,7 @@ export abstract class ConsoleDouble {
   private heldRows: Row[] | null = null;
   private billed = 0;
   private gatewayRequests = 0;
+  private billedRequests = 0;
 
   constructor(options: DoubleOptions) {
     this.clock = options.now ?? Date.now;
@@ -233,6 +234,11 @@ export abstract class ConsoleDouble {
     return this.gatewayRequests;
   }
 
+  /** Requests that were billed so far. */
+  billed(): number {
+    return this.billedRequests;
+  }
+
   /** By the console's clock. */
   now(): number {
     return this.clock() + this.skew;
@@ -269,6 +275,7 @@ export abstract class ConsoleDouble {
 
   /** Bills a request and lists it. Returns its id. */
   bill(use: Use): string {
+    this.billedRequests += 1;
     const requestId = use.requestId ?? this.newRequestId();
     for (let n = 0; n < (use.errors ?? 0); n += 1) this.writeError(use, requestId);
     const key = this.keyOf(use);
