@@ -8,6 +8,7 @@ import { type Problem, problemsInWords, warning } from "./config/problem.ts";
 import type { Listen } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { Actions } from "./control/actions.ts";
+import { isDaemonListening } from "./control/client.ts";
 import { ControlServer } from "./control/server.ts";
 import { type Status, statusOf } from "./control/status.ts";
 import { createTail } from "./control/tail.ts";
@@ -65,6 +66,8 @@ export interface Daemon {
 }
 
 const DRAIN_MS = 10_000;
+/** Each waits for a quarter of a second. */
+const LOCK_ATTEMPTS = 12;
 /** A request whose connection was cut ends within milliseconds, unless it meets a bug. */
 const AFTER_CUT_MS = 5000;
 /** For a step that has a limit of its own. */
@@ -94,7 +97,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const runningVersion = version();
 
   // The lock is taken before anything else and released last: what follows belongs to one daemon alone.
-  takeLock(places, shutdown);
+  await takeLock(places, shutdown);
   const loaded = await firstLoad(places);
   const control = await openControl(places, log, shutdown);
   const standing = await loadTrust(keys);
@@ -277,17 +280,25 @@ function closePort(port: DataPort): Promise<void> {
   return drained;
 }
 
-function takeLock(places: Places, shutdown: Shutdown): void {
+async function takeLock(places: Places, shutdown: Shutdown): Promise<void> {
   const faults = prepareFolders(places);
   if (faults.length > 0) throw new StartFailure(EXIT.badConfig, faults.join("\n"));
-  let lock: StateLock | null;
-  try {
-    lock = StateLock.take(places.lock);
-  } catch (error) {
-    throw new StartFailure(EXIT.failed, `cannot lock ${places.lock}: ${reason(error)}`);
-  }
+  const lock = await waitForLock(places);
   if (lock === null) throw new StartFailure(EXIT.alreadyRunning, ALREADY_RUNNING);
   shutdown.add("release the lock", () => lock.release());
+}
+
+/** null: another daemon holds it. A command that brings the usage index up to date holds it for a moment only. */
+async function waitForLock(places: Places): Promise<StateLock | null> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      const lock = StateLock.take(places.lock);
+      if (lock !== null) return lock;
+    } catch (error) {
+      throw new StartFailure(EXIT.failed, `cannot lock ${places.lock}: ${reason(error)}`);
+    }
+    if (attempt === LOCK_ATTEMPTS || (await isDaemonListening(places.socket))) return null;
+  }
 }
 
 const ALREADY_RUNNING = "keybearer is already running here, or still stopping → keybearer status";

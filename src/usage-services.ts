@@ -62,8 +62,9 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     keep: () => config().usage.keep,
     limits: {
       carry: () => limiter.carry(),
+      startReplay: () => limiter.startReplay(),
       replay: (line) => limiter.replay(line),
-      replayed: () => limiter.replayed(),
+      endReplay: () => limiter.endReplay(),
     },
   });
   const { journal } = usage;

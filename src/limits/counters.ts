@@ -158,6 +158,11 @@ export class Counters {
     return true;
   }
 
+  /** Settles every request in flight as held. */
+  settleAll(): void {
+    for (const reservation of [...this.#inFlight]) this.settle(reservation, { tokens: null, spend: null });
+  }
+
   /** Nothing of the request reached the gateway, so nothing counts. False: it was settled or canceled before. */
   cancel(reservation: Reservation): boolean {
     if (!this.#inFlight.delete(reservation)) return false;

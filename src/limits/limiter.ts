@@ -91,7 +91,10 @@ export class Limiter {
     }
   }
 
-  /** The request has a record from now on. To be called in the same step as the line of its record is written. */
+  /**
+   * The request has a record from now on. A carry that is written before this is called leaves the request out, and the
+   * journal repeats its `open` line after the carry. So it is counted once.
+   */
   recorded(lease: Lease | null, id: string): void {
     if (lease !== null) this.#toolLimiter(lease.tool).counters.recorded(lease.reservation, id);
   }
@@ -172,15 +175,21 @@ export class Limiter {
     );
   }
 
-  /** Reads one line of the newest journal file. At start, before any request is served, all of them are read in order. */
-  replay(line: JournalLine): void {
-    this.#replay ??= new Replay((tool) => this.#toolLimiter(tool).counters);
-    this.#replay.read(line);
+  /** Forgets everything, because the lines of the journal are read from the beginning. */
+  startReplay(): void {
+    this.#tools.clear();
+    this.#replay = new Replay((tool) => this.#toolLimiter(tool).counters);
   }
 
-  /** All lines were read. */
-  replayed(): void {
+  /** Reads one line of the newest journal file. At start, before any request is served, all of them are read in order. */
+  replay(line: JournalLine): void {
+    this.#replay?.read(line);
+  }
+
+  /** All lines were read. A request that is still in flight has lost its lines: what was held for it counts. */
+  endReplay(): void {
     this.#replay = null;
+    for (const { counters } of this.#tools.values()) counters.settleAll();
   }
 
   /**

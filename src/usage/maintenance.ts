@@ -35,7 +35,7 @@ export class Maintenance {
   readonly #endTicks: () => void;
   #nextRun: number;
   #running: Promise<void> | null = null;
-  #stopped = false;
+  readonly #stop = new AbortController();
   #lastRun: number | null = null;
 
   constructor(deps: MaintenanceDeps) {
@@ -60,7 +60,7 @@ export class Maintenance {
 
   async stop(): Promise<void> {
     this.#endTicks();
-    this.#stopped = true;
+    this.#stop.abort();
     await this.#running;
   }
 
@@ -88,8 +88,8 @@ export class Maintenance {
   async #compress(): Promise<number> {
     let count = 0;
     for (const { day, path, gzipped } of this.#finishedFiles()) {
-      if (gzipped || this.#stopped || !this.#deps.hasPassed(day)) continue;
-      await compress(path);
+      if (gzipped || !this.#deps.hasPassed(day)) continue;
+      if (!(await compress(path, this.#stop.signal))) break;
       count += 1;
     }
     return count;
@@ -102,16 +102,27 @@ export class Maintenance {
   }
 }
 
-/** Whenever it is cut off, one whole file is there under one of the two names; if both are, the plain one counts. */
-async function compress(path: string): Promise<void> {
+/**
+ * Whenever it is cut off, one whole file is there under one of the two names; if both are, the plain one counts. False: it
+ * was stopped.
+ */
+async function compress(path: string, signal: AbortSignal): Promise<boolean> {
   const temporary = `${path}.gz.tmp`;
-  await pipeline(createReadStream(path), createGzip(), createWriteStream(temporary, { mode: 0o600 }));
-  const handle = await open(temporary, "r");
   try {
-    await handle.sync();
-  } finally {
-    await handle.close();
+    const output = createWriteStream(temporary, { mode: 0o600 });
+    await pipeline(createReadStream(path), createGzip(), output, { signal });
+    const handle = await open(temporary, "r");
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await rename(temporary, `${path}.gz`);
+    await rm(path);
+    return true;
+  } catch (error) {
+    await rm(temporary, { force: true });
+    if (signal.aborted) return false;
+    throw error;
   }
-  await rename(temporary, `${path}.gz`);
-  await rm(path);
 }

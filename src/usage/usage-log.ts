@@ -25,7 +25,7 @@ export interface UsageLogDeps {
   readonly sync: "normal" | "full";
   /** How long records are kept, milliseconds. */
   readonly keep: () => number;
-  readonly limits: Pick<JournalDeps, "carry" | "replay" | "replayed">;
+  readonly limits: Pick<JournalDeps, "carry" | "startReplay" | "replay" | "endReplay">;
 }
 
 export interface UsageLogState extends JournalState {
@@ -83,7 +83,7 @@ export class UsageLog {
     await this.catchUp();
     let connection: Connection | null = null;
     try {
-      connection = openIndexForReading(this.#deps.index);
+      connection = openIndexForReading(this.#deps.index, READ_PATIENCE_MS);
       return question(connection.db);
     } catch (error) {
       if (indexFault(error) instanceof IndexFault) return null;
@@ -122,6 +122,8 @@ export class UsageLog {
   }
 }
 
+/** How long this thread, and with it every request, may wait for a lock. */
+const READ_PATIENCE_MS = 20;
 /** How long a reader waits for the index. */
 const CATCH_UP_MS = 3000;
 const REBUILD_MS = 1000;

@@ -298,7 +298,7 @@ export async function leave(
   headers: Readonly<Record<string, string>> = {},
 ): Promise<void> {
   const asking = await hang(journey, when, headers);
-  const billed = journey.console.billed();
+  const billed = journey.console.bills();
   asking.destroy();
-  await until("the gateway has billed it", () => journey.console.billed() > billed);
+  await until("the gateway has billed it", () => journey.console.bills() > billed);
 }

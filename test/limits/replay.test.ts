@@ -139,6 +139,7 @@ function parsed(text: string): Line {
 
 function restored(lines: readonly string[], clock = settableClock()): Limiter {
   const limiter = new Limiter({ clock, calendar: utc });
+  limiter.startReplay();
   for (const line of lines) limiter.replay(parsed(line));
   return limiter;
 }
@@ -306,7 +307,7 @@ t.test("a request that a crash interrupted counts what was held for it", async (
   const { at: admitted_at } = call.lease.reservation;
   const fields = { id: call.id, tool: "codex", started_at: admitted_at, admitted_at };
   again.replay(parsed(JSON.stringify({ kind: "close", ...fields, end: "interrupted" })));
-  again.replayed();
+  again.endReplay();
   t.strictSame(levels(again), [
     [1, 0],
     [1, 0],
@@ -314,6 +315,32 @@ t.test("a request that a crash interrupted counts what was held for it", async (
     [50, 0],
     [50, 0],
   ]);
+});
+
+t.test("a request whose lines are lost does not keep its slot", async (t) => {
+  const journaled = new JournaledLimiter();
+  const call = journaled.reserve("codex", 100, 50);
+  if (call === null) return void t.fail("the request was refused");
+  journaled.record(call);
+  // The carry names it as in flight, and its open line was cut off.
+  const again = restored(carryLines(journaled.limiter.carry()));
+  t.equal(again.carry()[0]?.open.length, 1);
+  again.endReplay();
+  t.equal(again.carry()[0]?.open.length, 0);
+  t.equal(again.carry()[0]?.total, 50, "what was held for it counts");
+});
+
+t.test("a replay that begins again counts nothing twice, and forgets nothing", async (t) => {
+  const journaled = new JournaledLimiter();
+  const lines = [...carryLines(journaled.limiter.carry())];
+  const call = journaled.reserve("codex", 100, 50);
+  if (call === null) return void t.fail("the request was refused");
+  journaled.record(call);
+  const again = restored([...lines, ...journaled.lines]);
+  const once = again.carry();
+  again.startReplay();
+  for (const line of [...lines, ...journaled.lines]) again.replay(parsed(line));
+  t.strictSame(again.carry(), once);
 });
 
 t.test("what the console billed counts as spend", async (t) => {

@@ -140,7 +140,8 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
     sync: "normal",
     carry: () => limiter.carry(),
     replay: (line) => limiter.replay(line),
-    replayed: () => limiter.replayed(),
+    startReplay: () => limiter.startReplay(),
+    endReplay: () => limiter.endReplay(),
     onAppend: () => {},
   });
   t.teardown(() => journal.stop());

@@ -159,8 +159,12 @@ t.test(
 );
 
 t.test("LOG-13 whatever another program does to the index, no request waits for it", async (t) => {
+  /** Resolves when nobody holds the index any more. */
+  let released: Promise<unknown> = Promise.resolve();
   const faults: Readonly<Record<string, (file: string) => Promise<void>>> = {
-    locked: lockForAWhile,
+    locked: async (file) => {
+      released = (await lockForAWhile(file)).ended;
+    },
     deleted: async (file) => {
       for (const side of ["", "-wal", "-shm"]) rmSync(file + side, { force: true });
     },
@@ -208,6 +212,7 @@ t.test("LOG-13 whatever another program does to the index, no request waits for 
       await until("requests go on", () => number >= more);
       done = true;
       await Promise.all(lanes);
+      await released;
       const { code, stdout, stderr } = await start(t, home, ["usage", "export", "--jsonl"]).ended;
       t.equal(code, 0, stderr);
       const exported = stdout
@@ -230,8 +235,8 @@ t.test("LOG-13 whatever another program does to the index, no request waits for 
 /** More of it: KEYBEARER_LOCK_SECONDS=30 */
 const LOCK_SECONDS = Number(process.env.KEYBEARER_LOCK_SECONDS ?? 2);
 
-/** By a process of its own, as another client would. */
-async function lockForAWhile(file: string): Promise<void> {
+/** By a process of its own, as another client would. Returns a promise for its end. */
+async function lockForAWhile(file: string): Promise<{ readonly ended: Promise<unknown> }> {
   const script = `
     const db = new (require("libsql"))(process.argv[1], { timeout: 5000 });
     db.exec("BEGIN EXCLUSIVE");
@@ -241,5 +246,7 @@ async function lockForAWhile(file: string): Promise<void> {
     cwd: ROOT,
     stdio: ["ignore", "pipe", "inherit"],
   });
+  const ended = once(child, "exit");
   await once(child.stdout, "data");
+  return { ended };
 }

@@ -1,5 +1,6 @@
 import { readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { Limiter } from "../../src/limits/limiter.ts";
 import { systemCalendar } from "../../src/limits/windows.ts";
@@ -44,7 +45,8 @@ function scene(t: Test, state: string, keep: number, clock: SetClock): Scene {
     limits: {
       carry: () => limiter.carry(),
       replay: (line) => limiter.replay(line),
-      replayed: () => limiter.replayed(),
+      startReplay: () => limiter.startReplay(),
+      endReplay: () => limiter.endReplay(),
     },
   });
   // None of its timers keeps a process alive; in the daemon the ports do.
@@ -87,8 +89,12 @@ t.test("a stream from yesterday keeps its one record through midnight, gzip and 
   );
   t.equal(recordsIn(it.folder).length, 3);
 
-  await maintain(it, NOON + 4 * DAY);
-  t.strictSame(readdirSync(it.folder), ["2026-11-17.jsonl"], "and deleted, when it is no longer kept");
+  await maintain(it, NOON + 3 * DAY + 3_600_000);
+  t.strictSame(
+    readdirSync(it.folder),
+    ["2026-11-17.jsonl.gz", "2026-11-19.jsonl"],
+    "and deleted, when it is no longer kept",
+  );
   journal.close(stream.id, closing());
   await it.usage.catchUp();
   t.match(
@@ -156,6 +162,12 @@ t.test("a reader finds everything that was appended before it asked", async (t) 
   rmSync(it.index);
   t.match(await it.usage.catchUp(), { current: true, share: 1 }, "an index that is gone is made anew");
   t.equal(indexedRecords(it.index).length, 100);
+  // Many at once, also while a thread that was idle ends.
+  const asked = Array.from({ length: 20 }, async (_, n) => {
+    await setTimeout(4900 + n * 10);
+    return await it.usage.catchUp();
+  });
+  for (const one of await Promise.all(asked)) t.match(one, { current: true });
   await it.usage.rebuild();
   t.match(await it.usage.catchUp(), { current: true });
   t.equal(indexedRecords(it.index).length, 100);

@@ -4,12 +4,12 @@ import { reason } from "../../reason.ts";
 import { IndexFault } from "./database.ts";
 import { type IndexOptions, type Progress, UsageIndex } from "./usage-index.ts";
 
-/** What the daemon asks the thread for. */
-export type Request =
-  | { readonly kind: "catch-up" | "rebuild"; readonly number: number }
-  | { readonly kind: "stop" };
+export type RunKind = "catch-up" | "rebuild";
 
-/** What it answers: how far it is, then that the request with this number is done, or what it waits for. */
+/** What the daemon asks the thread for. */
+export type Request = { readonly kind: RunKind; readonly number: number } | { readonly kind: "stop" };
+
+/** What it answers: how far it is, then that the run with this number is done, or what it waits for; closed, at its end. */
 export type Answer =
   | { readonly kind: "progress"; readonly progress: Progress }
   | {
@@ -18,7 +18,8 @@ export type Answer =
       readonly progress: Progress;
       readonly stamp: string | null;
     }
-  | { readonly kind: "waiting"; readonly message: string; readonly progress: Progress };
+  | { readonly kind: "waiting"; readonly message: string; readonly progress: Progress }
+  | { readonly kind: "closed"; readonly stamp: string | null };
 
 export interface WorkerData extends IndexOptions {
   readonly stamp: string | null;
@@ -56,12 +57,13 @@ async function serve(): Promise<void> {
     answer({ kind: "done", number: request.number, progress: index.progress(), stamp: index.stamp });
   }
   index.close();
+  answer({ kind: "closed", stamp: index.stamp });
   port.close();
 }
 
 async function run(
   index: UsageIndex,
-  kind: "catch-up" | "rebuild",
+  kind: RunKind,
   isStopped: () => boolean,
   answer: (message: Answer) => void,
 ): Promise<void> {
@@ -80,7 +82,7 @@ async function run(
       return;
     } catch (error) {
       if (!(error instanceof IndexFault)) throw error;
-      // What is damaged is made anew by the next attempt.
+      // What is damaged is rebuilt by the next attempt.
       if (error.kind !== "corrupt")
         answer({ kind: "waiting", message: reason(error), progress: index.progress() });
       await pause(RETRY_MS);

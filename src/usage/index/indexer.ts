@@ -1,9 +1,10 @@
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
+import { background } from "../../background.ts";
 import type { Logger } from "../../logger.ts";
 import { reason } from "../../reason.ts";
-import type { Answer, Request, WorkerData } from "./index-worker.ts";
+import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
 import { type IndexOptions, type Progress, stampOf } from "./usage-index.ts";
 
 /** How far the index is behind the journal, for people. */
@@ -35,16 +36,16 @@ const AFTER_FAILURE_MS = 10_000;
 export class Indexer {
   readonly #deps: IndexerDeps;
   readonly #library = loadedFiles();
-  #worker: Worker | null = null;
-  #exited: Promise<void> = Promise.resolve();
-  #number = 0;
-  /** Requests to the thread that it has not finished, with those that wait for them. */
-  readonly #unfinished = new Map<number, (isDone: boolean) => void>();
+  #thread: IndexThread | null = null;
+  /** The last thread has closed the index. */
+  #ended: Promise<void> = Promise.resolve();
+  /** Runs that are not finished. */
+  #runs = 0;
   #progress: Progress | null = null;
   #stamp: string | null = null;
   #waitingFor: string | null = null;
   #failedAt = Number.NEGATIVE_INFINITY;
-  /** Lines appended since the last request to catch up. */
+  /** Lines appended since the last run began. */
   #appended = 0;
   #timer: NodeJS.Timeout | undefined;
   #idle: NodeJS.Timeout | undefined;
@@ -57,26 +58,26 @@ export class Indexer {
   /** A line was appended to the journal. */
   noteAppend(): void {
     this.#appended += 1;
-    if (this.#appended >= MAX_WAITING_LINES) this.#request("catch-up");
-    else this.#timer ??= setTimeout(() => this.#request("catch-up"), MAX_WAITING_MS).unref();
+    if (this.#appended === MAX_WAITING_LINES) this.#catchUpLater();
+    else this.#timer ??= setTimeout(() => this.#catchUpLater(), MAX_WAITING_MS).unref();
   }
 
   /** Brings the index up to date, for at most so long. */
   async catchUp(patienceMs: number): Promise<IndexState> {
     const state = this.state();
     const isUntouched = this.#stamp !== null && stampOf(this.#deps.file) === this.#stamp;
-    return state.current && isUntouched ? state : await this.#ask("catch-up", patienceMs);
+    return state.current && isUntouched ? state : await this.#runFor("catch-up", patienceMs);
   }
 
   async rebuild(patienceMs: number): Promise<IndexState> {
-    return await this.#ask("rebuild", patienceMs);
+    return await this.#runFor("rebuild", patienceMs);
   }
 
   state(): IndexState {
     return {
-      current: this.#unfinished.size === 0 && this.#appended === 0 && this.#progress !== null,
+      current: this.#runs === 0 && this.#appended === 0 && this.#progress !== null,
       share: this.#progress?.share ?? 0,
-      rebuilding: this.#unfinished.size > 0 && (this.#progress?.rebuilding ?? false),
+      rebuilding: this.#runs > 0 && (this.#progress?.rebuilding ?? false),
       waitingFor: this.#waitingFor,
       damagedLines: this.#progress?.damagedLines ?? null,
     };
@@ -92,95 +93,145 @@ export class Indexer {
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
-    // A process that has nothing else to do must wait until the index is closed.
-    this.#worker?.ref();
-    await this.#endWorker();
+    this.#endThread();
+    await this.#ended;
   }
 
-  async #ask(kind: "catch-up" | "rebuild", patienceMs: number): Promise<IndexState> {
-    const number = this.#request(kind);
-    if (number === null) return this.state();
+  #catchUpLater(): void {
+    background(this.#run("catch-up"), this.#deps.log, "catching up with the usage log");
+  }
+
+  async #runFor(kind: RunKind, patienceMs: number): Promise<IndexState> {
     let timer: NodeJS.Timeout | undefined;
-    const isDone = await new Promise<boolean>((resolve) => {
-      this.#unfinished.set(number, resolve);
+    const patience = new Promise<boolean>((resolve) => {
       timer = setTimeout(() => resolve(false), patienceMs);
     });
+    const isDone = await Promise.race([this.#run(kind), patience]);
     clearTimeout(timer);
     // Whatever was appended or asked for meanwhile: this question is answered.
     return { ...this.state(), current: isDone };
   }
 
-  /** Its number; null: no thread can be started now. */
-  #request(kind: "catch-up" | "rebuild"): number | null {
+  /** False: it was not finished, or could not be started. */
+  async #run(kind: RunKind): Promise<boolean> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    const worker = this.#worker ?? this.#startWorker();
-    if (worker === null) return null;
-    clearTimeout(this.#idle);
-    this.#appended = 0;
-    this.#number += 1;
-    this.#unfinished.set(this.#number, () => {});
-    worker.postMessage({ kind, number: this.#number } satisfies Request);
-    return this.#number;
+    this.#runs += 1;
+    try {
+      // Two threads would do the same work.
+      await this.#ended;
+      clearTimeout(this.#idle);
+      this.#thread ??= this.#startThread();
+      this.#appended = 0;
+      const isDone = (await this.#thread?.run(kind)) ?? false;
+      // What was not finished is still to be done.
+      if (!isDone) this.#appended += 1;
+      return isDone;
+    } finally {
+      this.#runs -= 1;
+      if (this.#runs === 0) this.#idle = setTimeout(() => this.#endThread(), IDLE_MS).unref();
+    }
   }
 
-  #startWorker(): Worker | null {
+  /** null: none can be started now. */
+  #startThread(): IndexThread | null {
+    const { file, folder, log } = this.#deps;
     if (this.#stopped || performance.now() - this.#failedAt < AFTER_FAILURE_MS) return null;
     if (!isUnchanged(this.#library)) {
       this.#waitingFor = "keybearer was replaced on disk → restart it";
       return null;
     }
-    const { file, folder, log } = this.#deps;
-    const data: WorkerData = { file, folder, stamp: this.#stamp };
-    const worker = new Worker(workerFile(), { workerData: data, execArgv: [], env: {} });
-    worker.unref();
-    worker.on("message", (answer: Answer) => this.#onAnswer(answer));
-    worker.on("error", (error) => {
+    const onFailed = (error: unknown): void => {
       this.#failedAt = performance.now();
       this.#waitingFor = reason(error);
       log.error({ err: error }, "the usage index failed; it is tried again");
-    });
-    this.#exited = new Promise((resolve) => {
-      worker.once("exit", () => {
-        if (this.#worker === worker) this.#worker = null;
-        const waiting = [...this.#unfinished.values()];
-        // What it had not finished is still to be done.
-        if (waiting.length > 0) this.#appended += 1;
-        this.#unfinished.clear();
-        for (const resolveOne of waiting) resolveOne(false);
-        resolve();
-      });
-    });
-    this.#worker = worker;
-    return worker;
+    };
+    try {
+      const thread = new IndexThread(
+        { file, folder, stamp: this.#stamp },
+        (answer) => this.#onAnswer(answer),
+        onFailed,
+      );
+      const forget = async () => {
+        await thread.exited;
+        if (this.#thread === thread) this.#thread = null;
+      };
+      background(forget(), log, "waiting for the index's thread");
+      return thread;
+    } catch (error) {
+      // The system has no more threads.
+      onFailed(error);
+      return null;
+    }
   }
 
   #onAnswer(answer: Answer): void {
-    if (answer.kind === "waiting") {
-      if (this.#waitingFor !== answer.message)
-        this.#deps.log.warn({ reason: answer.message }, "the usage index waits");
-      this.#waitingFor = answer.message;
-      this.#progress = answer.progress;
+    if (answer.kind === "closed") {
+      this.#stamp = answer.stamp;
       return;
     }
-    this.#waitingFor = null;
     this.#progress = answer.progress;
-    if (answer.kind !== "done") return;
-    this.#stamp = answer.stamp;
-    const resolve = this.#unfinished.get(answer.number);
-    this.#unfinished.delete(answer.number);
-    resolve?.(true);
-    if (this.#unfinished.size > 0) return;
-    clearTimeout(this.#idle);
-    this.#idle = setTimeout(() => void this.#endWorker(), IDLE_MS).unref();
+    if (answer.kind === "done") this.#stamp = answer.stamp;
+    const waitingFor = answer.kind === "waiting" ? answer.message : null;
+    if (waitingFor !== null && waitingFor !== this.#waitingFor)
+      this.#deps.log.warn({ reason: waitingFor }, "the usage index waits");
+    this.#waitingFor = waitingFor;
   }
 
-  async #endWorker(): Promise<void> {
+  #endThread(): void {
     clearTimeout(this.#idle);
-    const worker = this.#worker;
-    this.#worker = null;
-    worker?.postMessage({ kind: "stop" } satisfies Request);
-    await this.#exited;
+    if (this.#thread === null) return;
+    this.#ended = this.#thread.end();
+    this.#thread = null;
+  }
+}
+
+/** One thread, from its start to its exit. */
+class IndexThread {
+  readonly exited: Promise<void>;
+  readonly #worker: Worker;
+  /** Who waits for a run that is not finished, by its number. */
+  readonly #waiting = new Map<number, (isDone: boolean) => void>();
+  #number = 0;
+
+  /** Throws where the system has no more threads. */
+  constructor(data: WorkerData, onAnswer: (answer: Answer) => void, onFailed: (error: unknown) => void) {
+    this.#worker = new Worker(workerFile(), { workerData: data, execArgv: [], env: {} });
+    this.#worker.unref();
+    this.#worker.on("message", (answer: Answer) => {
+      onAnswer(answer);
+      if (answer.kind === "done") this.#finish(answer.number, true);
+    });
+    this.#worker.on("error", onFailed);
+    this.exited = new Promise((resolve) => {
+      this.#worker.once("exit", () => {
+        for (const number of [...this.#waiting.keys()]) this.#finish(number, false);
+        resolve();
+      });
+    });
+  }
+
+  /** Resolves to whether it was finished. */
+  run(kind: RunKind): Promise<boolean> {
+    this.#number += 1;
+    const number = this.#number;
+    return new Promise((resolve) => {
+      this.#waiting.set(number, resolve);
+      this.#worker.postMessage({ kind, number } satisfies Request);
+    });
+  }
+
+  /** Ends after the step that it works on. */
+  end(): Promise<void> {
+    // A process that has nothing else to do must wait until the index is closed.
+    this.#worker.ref();
+    this.#worker.postMessage({ kind: "stop" } satisfies Request);
+    return this.exited;
+  }
+
+  #finish(number: number, isDone: boolean): void {
+    this.#waiting.get(number)?.(isDone);
+    this.#waiting.delete(number);
   }
 }
 

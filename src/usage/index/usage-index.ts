@@ -1,14 +1,7 @@
 import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync, statSync } from "node:fs";
 import { reason } from "../../reason.ts";
-import {
-  identityOf,
-  type JournalFile,
-  journalFiles,
-  readLines,
-  startOfDay,
-  statOf,
-} from "../journal/files.ts";
+import { type JournalFile, journalFiles, readLines, startOfDay, statOf } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
 import { IndexWriter, type Position } from "./apply.ts";
 import {
@@ -188,8 +181,8 @@ export class UsageIndex {
     this.#connection?.close();
     this.#connection = null;
     this.#writer = null;
-    // Damage that shows only now is found again, and mended, by the next run.
-    this.#stamp = null;
+    // The next run checks the whole file, and rebuilds it.
+    if (fault instanceof IndexFault && fault.kind === "corrupt") this.#stamp = null;
     return fault;
   }
 
@@ -294,7 +287,7 @@ export function stampOf(file: string): string | null {
   return found === undefined ? null : [found.dev, found.ino, found.size, found.mtimeMs].join(" ");
 }
 
+/** (Not the device: its number may be another after a boot.) */
 function folderIdentity(folder: string): string {
-  const found = statSync(folder, { throwIfNoEntry: false });
-  return found === undefined ? "" : identityOf(found);
+  return String(statSync(folder, { throwIfNoEntry: false })?.ino ?? "");
 }

@@ -7,6 +7,8 @@ import {
   ftruncateSync,
   openSync,
   readSync,
+  renameSync,
+  rmSync,
   writeSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -15,6 +17,7 @@ import { identityOf, startOfDay, statOf } from "./files.ts";
 
 const DAY_MS = 86_400_000;
 const NEWLINE = 0x0a;
+const COPY_BYTES = 1024 * 1024;
 const fdatasyncAsync = promisify(fdatasync);
 
 /** One file of the journal, open to be appended to. What the disk refuses is thrown. */
@@ -35,18 +38,25 @@ export class DayFile {
   #syncing: Promise<void> | null = null;
   #nextSync: Promise<void> | null = null;
 
-  constructor(folder: string, day: string) {
+  /** @param sync the file's name must be on the disk, too. */
+  constructor(folder: string, day: string, sync: "normal" | "full") {
     this.day = day;
     this.path = join(folder, `${day}.jsonl`);
     this.ends = startOfDay(day) + DAY_MS;
     this.#descriptor = openSync(this.path, "a+", 0o600);
-    // What the umask left, or an earlier chmod.
-    fchmodSync(this.#descriptor, 0o600);
-    const found = fstatSync(this.#descriptor);
-    this.isNew = found.size === 0;
-    this.#identity = identityOf(found);
-    this.#offset = found.size;
-    this.#torn = found.size > 0 && !this.#endsWithNewline();
+    try {
+      // What the umask left, or an earlier chmod.
+      fchmodSync(this.#descriptor, 0o600);
+      const found = fstatSync(this.#descriptor);
+      this.isNew = found.size === 0;
+      this.#identity = identityOf(found);
+      this.#offset = found.size;
+      this.#torn = found.size > 0 && !this.#endsWithNewline();
+      if (sync === "full" && this.isNew) syncFolder(folder);
+    } catch (error) {
+      closeSync(this.#descriptor);
+      throw error;
+    }
   }
 
   /** One write. A disk that is full writes a part and reports no error: that part is removed again. */
@@ -57,7 +67,7 @@ export class DayFile {
       this.#torn = true;
       ftruncateSync(this.#descriptor, this.#offset);
       this.#torn = false;
-      throw Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
+      throw diskFull();
     }
     this.#torn = false;
     this.#offset += written;
@@ -92,9 +102,32 @@ export class DayFile {
 
   close(): void {
     const close = () => closeSync(this.#descriptor);
+    const lastSync = this.#nextSync ?? this.#syncing;
     // Not while the system still works on it: the number might name another file by then.
-    if (this.#syncing === null) close();
-    else this.#syncing.then(close, close);
+    if (lastSync === null) close();
+    else lastSync.then(close, close);
+  }
+
+  /** The file was deleted, but is still open: puts a copy of it in its place. */
+  putBack(): void {
+    const temporary = `${this.path}.tmp`;
+    const copy = openSync(temporary, "w", 0o600);
+    try {
+      const chunk = Buffer.allocUnsafe(COPY_BYTES);
+      for (let at = 0; ; ) {
+        const length = readSync(this.#descriptor, chunk, 0, COPY_BYTES, at);
+        if (length === 0) break;
+        if (writeSync(copy, chunk, 0, length) !== length) throw diskFull();
+        at += length;
+      }
+      fsyncSync(copy);
+      renameSync(temporary, this.path);
+    } catch (error) {
+      rmSync(temporary, { force: true });
+      throw error;
+    } finally {
+      closeSync(copy);
+    }
   }
 
   async #startSync(): Promise<void> {
@@ -115,8 +148,13 @@ export class DayFile {
   }
 }
 
+/** As the system says it where it says it at all. */
+function diskFull(): Error {
+  return Object.assign(new Error("no space left on device"), { code: "ENOSPC" });
+}
+
 /** Makes sure that the names in a folder are on the disk. */
-export function syncFolder(folder: string): void {
+function syncFolder(folder: string): void {
   const descriptor = openSync(folder, "r");
   try {
     fsyncSync(descriptor);

@@ -1,6 +1,6 @@
-import { closeSync, fstatSync, openSync, readdirSync, readFileSync, readSync, statSync } from "node:fs";
+import { closeSync, openSync, readdirSync, readFileSync, readSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { gunzipSync } from "node:zlib";
+import { constants, gunzipSync } from "node:zlib";
 
 /** 2026-11-16: the UTC day that names a file of the journal. */
 export function dayOf(time: number): string {
@@ -65,7 +65,7 @@ const NEWLINE = 0x0a;
  */
 export function* readLines(file: JournalFile, offset: number, finished: boolean): Generator<Lines> {
   if (file.gzipped) {
-    yield* linesOf(gunzipSync(readFileSync(file.path)), offset);
+    yield* linesOf(gunzip(file.path), offset);
     return;
   }
   const descriptor = openSync(file.path, "r");
@@ -97,6 +97,25 @@ function* plainLines(descriptor: number, offset: number, finished: boolean): Gen
   }
 }
 
+/** What of a damaged file cannot be unpacked is returned as one line that is none. */
+function gunzip(path: string): Buffer {
+  const packed = readFileSync(path);
+  try {
+    return gunzipSync(packed);
+  } catch {
+    return Buffer.concat([unpackedPart(packed), Buffer.from("\n(damaged)\n")]);
+  }
+}
+
+/** Of a file that is cut off, everything up to there. */
+function unpackedPart(packed: Buffer): Buffer {
+  try {
+    return gunzipSync(packed, { finishFlush: constants.Z_SYNC_FLUSH });
+  } catch {
+    return Buffer.alloc(0);
+  }
+}
+
 function* linesOf(content: Buffer, offset: number): Generator<Lines> {
   let position = offset;
   while (position < content.length) {
@@ -117,8 +136,4 @@ function splitLines(bytes: Buffer): string[] {
 export function statOf(path: string): { readonly size: number; readonly identity: string } | null {
   const found = statSync(path, { throwIfNoEntry: false });
   return found === undefined ? null : { size: found.size, identity: identityOf(found) };
-}
-
-export function identityOfDescriptor(descriptor: number): string {
-  return identityOf(fstatSync(descriptor));
 }

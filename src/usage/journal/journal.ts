@@ -4,7 +4,7 @@ import type { Clock } from "../../clock.ts";
 import type { ToolCarry } from "../../limits/replay.ts";
 import type { Logger } from "../../logger.ts";
 import { type Closing, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
-import { DayFile, syncFolder } from "./day-file.ts";
+import { DayFile } from "./day-file.ts";
 import { dayOf, journalFiles } from "./files.ts";
 import type { AckLine, AmendLine, HeadLine, KeyHeldLine, LiftLine, Line } from "./lines.ts";
 import { PendingLines } from "./pending.ts";
@@ -19,10 +19,10 @@ export interface JournalDeps {
   readonly sync: "normal" | "full";
   /** What the limits know now: a new file starts with it. */
   readonly carry: () => readonly ToolCarry[];
-  /** Gets the lines of the newest file, in order, when the journal is first opened. */
+  /** The limits get the lines of the newest file, in order, when the journal is first opened. */
+  readonly startReplay: () => void;
   readonly replay: (line: Line) => void;
-  /** The replay is over. */
-  readonly replayed: () => void;
+  readonly endReplay: () => void;
   /** Something was appended. */
   readonly onAppend: () => void;
 }
@@ -56,6 +56,7 @@ const MAX_RECENT_BYTES = 8 * 1024 * 1024;
  */
 export class Journal {
   readonly #deps: JournalDeps;
+  /** Close lines that the disk refused. They are written once it is back. */
   readonly #pending = new PendingLines();
   readonly #inFlight = new Map<string, InFlight>();
   readonly #endTicks: () => void;
@@ -63,11 +64,13 @@ export class Journal {
   /** The state of earlier runs was read. Until then nothing can be recorded. */
   #restored = false;
   #trouble: JournalState["trouble"] = null;
-  /** Lines since the file was last seen in its place. */
+  /** Lines since the file was last seen in its place, every second. */
   #recent: string[] = [];
   #recentBytes = 0;
-  /** Lines of a file that is gone, to be written again before anything else. */
-  #again: string | null = null;
+  /** Lines that went into a file that was replaced or cut off. They are written again before anything else. */
+  #again = "";
+  /** The file lacks the lines that a start needs from the files before it. */
+  #needsCarry = false;
   #last: { readonly id: string; readonly started_at: number } | null = null;
   readonly #lastUses = new Map<string, number>();
   #incident: string | null = null;
@@ -166,47 +169,60 @@ export class Journal {
     this.#attempt(() => {
       if (!this.#restored) this.#restore();
       this.#checkFile();
+      this.#rollOver();
+      this.#writeAgain();
       const text = this.#pending.text();
       if (text !== "") this.#write(text);
       this.#pending.clear();
-      // Only a write that succeeds shows that the disk is back.
-      if (this.#trouble !== null && text === "") this.#write("\n");
-      if (this.#trouble !== null) this.#deps.log.info("the usage log can be written again");
-      this.#trouble = null;
+      if (this.#trouble !== null) this.#endTrouble(text !== "");
     });
     this.#tellLosses();
   }
 
-  /** Reads what earlier runs left, and completes what they could not. */
+  /** Only a write that succeeds shows that the disk is back. */
+  #endTrouble(hasWritten: boolean): void {
+    if (!hasWritten) this.#write("\n");
+    if (this.#deps.sync === "full") this.#file?.syncNow();
+    this.#trouble = null;
+    this.#deps.log.info("the usage log can be written again");
+  }
+
+  /** Reads what earlier runs left, and completes what they could not. If it fails, the next attempt begins again. */
   #restore(): void {
-    const { folder, replay, replayed } = this.#deps;
-    makeFolder(folder);
+    const { folder, startReplay, replay, endReplay } = this.#deps;
+    this.#openFile();
+    startReplay();
     const { inFlight, carryIsWhole } = restoreFrom(folder, (line) => {
       replay(line);
       if (line.kind === "open" || line.kind === "close") this.#noteUse(line);
       if (line.kind === "carry" && "tool" in line && line.last_use !== null)
         this.#lastUses.set(line.tool, line.last_use);
     });
-    const { isNew } = this.#openFile();
-    const interrupted = inFlight.map(interruptedRecord);
-    for (const record of interrupted) this.#write(lineOf("close", record));
-    // Replayed only once written: a write that fails is tried again, with everything before it.
-    for (const record of interrupted) replay({ kind: "close", ...record });
-    replayed();
+    for (const one of inFlight) {
+      const record = interruptedRecord(one);
+      this.#write(lineOf("close", record));
+      replay({ kind: "close", ...record });
+    }
+    endReplay();
     this.#restored = true;
-    if (isNew || !carryIsWhole) this.#write(this.#carryText());
+    this.#needsCarry ||= !carryIsWhole;
+    this.#writeCarry();
   }
 
   #noteUse({ id, started_at, tool }: Pick<Opening, "id" | "started_at" | "tool">): void {
-    this.#last = { id, started_at };
-    if (tool !== null) this.#lastUses.set(tool, started_at);
+    // The lines of a request in flight are repeated in a new file.
+    if (this.#last === null || id > this.#last.id) this.#last = { id, started_at };
+    if (tool !== null) this.#lastUses.set(tool, Math.max(started_at, this.#lastUses.get(tool) ?? 0));
   }
 
   #append(text: string): boolean {
-    return this.#attempt(() => {
+    const isWritten = this.#attempt(() => {
       this.#rollOver();
       this.#write(text);
+      if (this.#recentBytes > MAX_RECENT_BYTES) this.#checkFile();
     });
+    this.#deps.onAppend();
+    return isWritten;
   }
 
   /** False: it waits in memory. */
@@ -245,16 +261,20 @@ export class Journal {
     file.append(text);
     this.#recent.push(text);
     this.#recentBytes += text.length;
-    if (this.#recentBytes > MAX_RECENT_BYTES) this.#checkFile();
-    this.#deps.onAppend();
   }
 
   /** Starts the next day's file. A clock that was set back changes nothing: the newest file stays the current one. */
   #rollOver(): void {
-    const file = this.#file;
-    if (file === null || this.#deps.clock.now() < file.ends) return;
-    this.#openFile();
+    if (this.#file !== null && this.#deps.clock.now() >= this.#file.ends) {
+      this.#openFile();
+    }
+    this.#writeCarry();
+  }
+
+  #writeCarry(): void {
+    if (!this.#needsCarry) return;
     this.#write(this.#carryText());
+    this.#needsCarry = false;
   }
 
   /** What a start needs to know from the files before this one. */
@@ -270,7 +290,7 @@ export class Journal {
     return lines.join("");
   }
 
-  /** Whether the open file is still the one at its path. If not, what went into it lately is written again. */
+  /** Whether the open file is still the one at its path. */
   #checkFile(): void {
     const file = this.#file;
     const displaced = file?.displaced() ?? null;
@@ -278,9 +298,14 @@ export class Journal {
       const incident = `${file.path} was ${displaced} while it was open`;
       if (this.#incident !== incident) this.#deps.log.error(incident);
       this.#incident = incident;
+      makeFolder(this.#deps.folder);
+      if (displaced === "deleted") file.putBack();
+      else this.#again += this.#recent.join("");
       this.#openFile();
-      this.#lostAt = this.#deps.clock.now();
-      this.#again = (this.#again ?? "") + this.#recent.join("");
+      if (displaced !== "deleted") {
+        this.#lostAt = this.#deps.clock.now();
+        this.#needsCarry = true;
+      }
     }
     this.#recent = [];
     this.#recentBytes = 0;
@@ -288,9 +313,10 @@ export class Journal {
   }
 
   #writeAgain(): void {
-    if (this.#again === null) return;
-    this.#write(this.#again + this.#carryText());
-    this.#again = null;
+    if (this.#again === "") return;
+    this.#write(this.#again);
+    this.#again = "";
+    this.#writeCarry();
   }
 
   /** Today's file, or the newest one if the clock was set back. */
@@ -299,10 +325,10 @@ export class Journal {
     makeFolder(folder);
     const newest = journalFiles(folder).at(-1)?.day ?? "";
     const today = dayOf(clock.now());
-    const file = new DayFile(folder, newest > today ? newest : today);
-    if (sync === "full" && file.isNew) syncFolder(folder);
+    const file = new DayFile(folder, newest > today ? newest : today, sync);
     this.#file?.close();
     this.#file = file;
+    this.#needsCarry ||= file.isNew;
     return file;
   }
 
@@ -313,6 +339,8 @@ export class Journal {
       return true;
     } catch (error) {
       this.#noteTrouble(error);
+      // The system may have dropped what it could not write.
+      this.#again += this.#recent.join("");
       this.#inFlight.delete(id);
       return false;
     }

@@ -44,7 +44,8 @@ const journal = new Journal({
   sync: "normal",
   carry: () => [],
   replay: () => {},
-  replayed: () => {},
+  startReplay: () => {},
+  endReplay: () => {},
   onAppend: () => {},
 });
 

@@ -235,7 +235,7 @@ export abstract class ConsoleDouble {
   }
 
   /** Requests that were billed so far. */
-  billed(): number {
+  bills(): number {
     return this.billedRequests;
   }
 

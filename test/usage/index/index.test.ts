@@ -240,6 +240,32 @@ t.test("gzipped days are read like plain ones, and a plain file goes before its 
   t.strictSame(numbers, [1, 2, 3, 4]);
 });
 
+t.test("a gzipped day that is damaged or cut off is counted, and the days after it are read", async (t) => {
+  const packed = gzipSync(Array.from({ length: 50 }, (_, n) => lineOf(record(n))).join(""));
+  const damages = {
+    "cut off": packed.subarray(0, packed.length / 2),
+    noise: Buffer.concat([packed.subarray(0, 20), Buffer.alloc(200, 7)]),
+    "no gzip": Buffer.from("hello"),
+  };
+  for (const [what, bytes] of Object.entries(damages)) {
+    const it = scene(t);
+    writeFileSync(join(it.folder, "2026-11-14.jsonl.gz"), bytes);
+    append(it, "2026-11-15", lineOf(record(90)));
+    append(it, "2026-11-16", lineOf(record(91)));
+    const index = new UsageIndex(it, null);
+    for (const _ of index.catchUp());
+    t.ok(index.progress().damagedLines > 0, what);
+    t.equal(index.progress().share, 1);
+    index.close();
+    t.match(
+      idsIn(it.file)
+        .map((id) => Number(id.slice(-3)))
+        .slice(-2),
+      [90, 91],
+    );
+  }
+});
+
 t.test("a day that is deleted takes its records and their sums with it", async (t) => {
   const it = scene(t);
   append(it, "2026-11-14", lineOf(record(1)) + lineOf(record(2)));

@@ -87,7 +87,8 @@ export function startJournal(t: Test, options: Options = {}): JournalUnderTest {
     sync: options.sync ?? "normal",
     carry: options.carry ?? (() => []),
     replay: (line) => void replayed.push(line),
-    replayed: () => {},
+    startReplay: () => void replayed.splice(0),
+    endReplay: () => {},
     onAppend: () => {},
   });
   t.teardown(() => journal.stop());
