@@ -23,7 +23,7 @@ export interface JournalDeps {
   readonly startReplay: () => void;
   readonly replay: (line: Line) => void;
   readonly endReplay: () => void;
-  /** Something was appended. */
+  /** Something was appended. Must not throw. */
   readonly onAppend: () => void;
 }
 
@@ -216,13 +216,11 @@ export class Journal {
   }
 
   #append(text: string): boolean {
-    const isWritten = this.#attempt(() => {
+    return this.#attempt(() => {
       this.#rollOver();
       this.#write(text);
       if (this.#recentBytes > MAX_RECENT_BYTES) this.#checkFile();
     });
-    this.#deps.onAppend();
-    return isWritten;
   }
 
   /** False: it waits in memory. */
@@ -261,6 +259,7 @@ export class Journal {
     file.append(text);
     this.#recent.push(text);
     this.#recentBytes += text.length;
+    this.#deps.onAppend();
   }
 
   /** Starts the next day's file. A clock that was set back changes nothing: the newest file stays the current one. */
