@@ -1,4 +1,4 @@
-import type { UsageRecord } from "./record.ts";
+import { NOT_CLOSED, type Opening, type UsageRecord } from "./record.ts";
 
 type Field = keyof UsageRecord;
 
@@ -66,6 +66,11 @@ export const COLUMNS: readonly Column[] = [
   internal("counted_microdollars", "integer"),
 ];
 
+/** What an `open` line has. The model may be known only at the end. */
+const OPENING_COLUMNS: readonly Column[] = COLUMNS.filter(
+  ({ name }) => name === "model" || !(name in NOT_CLOSED || name === "billed_microdollars"),
+);
+
 const SQL_TYPES = {
   text: "TEXT",
   integer: "INTEGER",
@@ -122,16 +127,25 @@ function parseTexts(json: string): Record<string, string> {
  * not negative, texts have no NUL (libsql would cut them there), and what is missing gets its fallback.
  */
 export function recordOfFields(fields: Readonly<Record<string, unknown>>): UsageRecord {
-  const record: Record<string, unknown> = {};
-  for (const { name, type, fallback } of COLUMNS) {
+  return valuesOf(COLUMNS, fields) as unknown as UsageRecord;
+}
+
+/** The same of an opening. */
+export function openingOfFields(fields: Readonly<Record<string, unknown>>): Opening {
+  return valuesOf(OPENING_COLUMNS, fields) as unknown as Opening;
+}
+
+function valuesOf(columns: readonly Column[], fields: Readonly<Record<string, unknown>>): object {
+  const values: Record<string, unknown> = {};
+  for (const { name, type, fallback } of columns) {
     const value = fields[name];
-    if (type === "text") record[name] = typeof value === "string" ? withoutNul(value) : fallback;
-    else if (type === "integer") record[name] = wholeNumber(value) ?? fallback;
-    else if (type === "real") record[name] = Number.isFinite(value) ? value : fallback;
-    else if (type === "boolean") record[name] = typeof value === "boolean" ? value : null;
-    else record[name] = textsOf(value);
+    if (type === "text") values[name] = typeof value === "string" ? withoutNul(value) : fallback;
+    else if (type === "integer") values[name] = wholeNumber(value) ?? fallback;
+    else if (type === "real") values[name] = Number.isFinite(value) ? value : fallback;
+    else if (type === "boolean") values[name] = typeof value === "boolean" ? value : null;
+    else values[name] = textsOf(value);
   }
-  return record as unknown as UsageRecord;
+  return values;
 }
 
 /** A million of these still add up exactly. */

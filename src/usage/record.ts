@@ -78,6 +78,33 @@ export interface Closing {
   readonly gateway_ids: Readonly<Record<string, string>>;
 }
 
+/** Of a record that is not closed yet. */
+export const NOT_CLOSED: Closing = Object.freeze({
+  first_byte_at: null,
+  ended_at: null,
+  model: null,
+  model_answered: null,
+  stream: null,
+  status: null,
+  end: null,
+  cause: null,
+  refusal: null,
+  input_tokens: null,
+  cache_read_tokens: null,
+  cache_write_tokens: null,
+  output_tokens: null,
+  reasoning_tokens: null,
+  tokens_from: "none",
+  list_microdollars: null,
+  cost_microdollars: null,
+  bytes_in: 0,
+  bytes_out: 0,
+  counts: null,
+  counted_tokens: null,
+  counted_microdollars: null,
+  gateway_ids: Object.freeze({}),
+});
+
 /**
  * A record from its two halves. Written out: to spread two objects of so many fields into one takes V8 longer than to
  * write the record to disk.

@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { recordOfFields } from "../../src/usage/columns.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { journalFiles, readLines } from "../../src/usage/journal/files.ts";
@@ -19,7 +20,7 @@ export function recordsIn(folder: string): UsageRecord[] {
         if (line === null || !("id" in line)) continue;
         const known = records.get(line.id);
         const { kind, ...fields } = line;
-        if (kind === "open" && known === undefined) records.set(line.id, fields as UsageRecord);
+        if (kind === "open" && known === undefined) records.set(line.id, recordOfFields({ ...line }));
         if (kind === "head" && known?.end === null)
           records.set(line.id, { ...known, ...fields } as UsageRecord);
         if (kind === "close" && known?.end == null) records.set(line.id, fields as UsageRecord);

@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { COLUMN_NAMES, COLUMNS, recordOfRow, rowOfRecord } from "../columns.ts";
 import { AMENDED, type AmendLine, type Line, parseLine } from "../journal/lines.ts";
-import type { UsageRecord } from "../record.ts";
+import { NOT_CLOSED, type UsageRecord, wholeRecord } from "../record.ts";
 import {
   addRecord,
   addToBucket,
@@ -149,7 +149,8 @@ export class IndexWriter {
     switch (line.kind) {
       case "open": {
         const entry = batch.get(line.id);
-        if (entry === undefined) batch.set(line.id, { stored: null, record: line, day });
+        if (entry === undefined)
+          batch.set(line.id, { stored: null, record: wholeRecord(line, NOT_CLOSED), day });
         else if (entry.record.end === null) entry.day = day;
         return;
       }

@@ -3,7 +3,7 @@ import type { Beat } from "../../beat.ts";
 import type { Clock } from "../../clock.ts";
 import type { ToolCarry } from "../../limits/replay.ts";
 import type { Logger } from "../../logger.ts";
-import { type Closing, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
+import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
 import { DayFile } from "./day-file.ts";
 import { dayOf, journalFiles } from "./files.ts";
 import type { AckLine, AmendLine, HeadLine, KeyHeldLine, LiftLine, Line } from "./lines.ts";
@@ -368,31 +368,8 @@ function makeFolder(folder: string): void {
 
 /** What is known of a request whose process ended before it did. */
 function interruptedRecord({ opening, head }: InFlight): UsageRecord {
-  return wholeRecord(opening, {
-    first_byte_at: head?.first_byte_at ?? null,
-    ended_at: null,
-    model: null,
-    model_answered: null,
-    stream: null,
-    status: head?.status ?? null,
-    end: "interrupted",
-    cause: null,
-    refusal: null,
-    input_tokens: null,
-    cache_read_tokens: null,
-    cache_write_tokens: null,
-    output_tokens: null,
-    reasoning_tokens: null,
-    tokens_from: "none",
-    list_microdollars: null,
-    cost_microdollars: null,
-    bytes_in: 0,
-    bytes_out: 0,
-    counts: null,
-    counted_tokens: null,
-    counted_microdollars: null,
-    gateway_ids: head?.gateway_ids ?? {},
-  });
+  const { first_byte_at, status, gateway_ids } = head ?? NOT_CLOSED;
+  return wholeRecord(opening, { ...NOT_CLOSED, end: "interrupted", first_byte_at, status, gateway_ids });
 }
 
 function diskMessage(error: unknown, folder: string): string {

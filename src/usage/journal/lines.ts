@@ -3,8 +3,8 @@ import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
 import type { ToolCarry } from "../../limits/replay.ts";
 import type { CountedWindow } from "../../limits/window-counts.ts";
 import { PERIODS } from "../../limits/windows.ts";
-import { recordOfFields, textsOf, wholeNumber } from "../columns.ts";
-import type { UsageRecord } from "../record.ts";
+import { openingOfFields, recordOfFields, textsOf, wholeNumber } from "../columns.ts";
+import type { Opening, UsageRecord } from "../record.ts";
 
 /*
  * The lines of the journal. Each is one JSON object on one line; docs/usage-log.md describes them for other programs.
@@ -12,10 +12,9 @@ import type { UsageRecord } from "../record.ts";
  * changes nothing.
  */
 
-/** Written before the request's first byte goes to the gateway: of the record, the fields of an Opening. */
-export interface OpenLine extends UsageRecord {
+/** Written before the request's first byte goes to the gateway. */
+export interface OpenLine extends Opening {
   readonly kind: "open";
-  readonly end: null;
 }
 
 /** Written when the head of the gateway's response arrives: after a crash, the ids still name the request. */
@@ -152,8 +151,8 @@ export function parseLine(text: string): Line | null {
 
 function recordLine(kind: "open" | "close", fields: Record<string, unknown>): Line | null {
   if (typeof fields.id !== "string" || fields.id === "" || typeof fields.started_at !== "number") return null;
+  if (kind === "open") return Object.assign(openingOfFields(fields), { kind });
   const record = recordOfFields(fields);
-  if (kind === "open") return Object.assign(record, { kind, end: null });
   return record.end === null ? null : Object.assign(record, { kind });
 }
 

@@ -20,7 +20,7 @@ export function restoreFrom(folder: string, replay: (line: Line) => void): Resto
   for (const file of files.slice(Math.max(0, whole))) {
     for (const line of withWholeCarries(linesIn(file))) {
       replay(line);
-      if (line.kind === "open") inFlight.set(line.id, { opening: openingOf(line), head: null });
+      if (line.kind === "open") inFlight.set(line.id, { opening: line, head: null });
       if (line.kind === "close") inFlight.delete(line.id);
       const request = line.kind === "head" ? inFlight.get(line.id) : undefined;
       if (request !== undefined && line.kind === "head") request.head = line;
@@ -64,26 +64,4 @@ function* withWholeCarries(lines: Iterable<Line>): Generator<Line> {
       group = [];
     }
   }
-}
-
-/** Of a line, only what was known when the request was admitted. */
-function openingOf(line: Opening): Opening {
-  return {
-    id: line.id,
-    started_at: line.started_at,
-    tool: line.tool,
-    gateway: line.gateway,
-    group: line.group,
-    multiplier: line.multiplier,
-    key: line.key,
-    protocol: line.protocol,
-    method: line.method,
-    endpoint: line.endpoint,
-    model: line.model,
-    process: line.process,
-    waited_ms: line.waited_ms,
-    held_tokens: line.held_tokens,
-    held_microdollars: line.held_microdollars,
-    admitted_at: line.admitted_at,
-  };
 }
