@@ -42,6 +42,7 @@ export interface LogEndMeans {
 const MINUTE_MS = 60_000;
 const LOOK_BEATS = 2;
 const WRITE_MS = 30_000;
+const FIRST_CHECK_MS = 5000;
 /** The system itself writes within half a minute what it was given; a slow disk may need longer. */
 const UNWRITTEN_MS = 10 * MINUTE_MS;
 
@@ -73,6 +74,8 @@ class StampedLogEnd implements LogEnd {
     this.#earlier = readStamp(means.file);
     this.#stamp = this.#stampOf(means.usage.last());
     this.#indexedTo = means.clock.now();
+    // The check of an earlier run needs the index, for which a start does not wait.
+    if (this.#earlier !== null) this.#triedAt = means.clock.elapsed() - WRITE_MS + FIRST_CHECK_MS;
     this.#tryWhenDue();
     const { beat = createBeat() } = means;
     this.#endLooks = beat.every(LOOK_BEATS, () => this.#look());

@@ -1,3 +1,4 @@
+import { setTimeout as pause } from "node:timers/promises";
 import type Database from "libsql";
 import { background } from "../background.ts";
 import type { Tool } from "../config/shape.ts";
@@ -68,6 +69,8 @@ interface Entry {
   secrets: string;
 }
 
+const HOLD_LATER_MS = 5000;
+
 class ConsoleMirror implements Mirror {
   readonly #means: WatchMeans;
   readonly #stop = new AbortController();
@@ -122,12 +125,13 @@ class ConsoleMirror implements Mirror {
     return false;
   }
 
-  /** At a start there may be no complete index yet. */
+  /** At a start there may be no complete index yet. A walk makes one at once; without a console there is no hurry. */
   async #holdLater(): Promise<void> {
     try {
+      await pause(HOLD_LATER_MS, undefined, { ref: false, signal: this.#stop.signal });
       await this.#means.usage.catchUp();
     } catch {
-      // The next walk tries again, and so does whoever asks for the status.
+      // It was stopped, or cannot be read now: the next walk and the next configuration try again.
       return;
     }
     this.#hold(this.#means.snapshot());

@@ -13,7 +13,7 @@ import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { EXPORTED } from "../../src/usage/columns.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
-import type { UsageRecord } from "../../src/usage/record.ts";
+import { NOT_CLOSED, type UsageRecord } from "../../src/usage/record.ts";
 import { exportedRecord } from "../../src/usage/reports/records.ts";
 import { startBookedGateway } from "../doubles/booked-gateway.ts";
 import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
@@ -41,11 +41,10 @@ const NAMES =
   "tokens_from list_microdollars cost_microdollars billed_microdollars bytes_in bytes_out waited_ms process gateway_ids";
 
 t.test("every record is exported whole, under its names, in their order", async (t) => {
-  const running = { end: null, ended_at: null, first_byte_at: null, status: null, stream: null } as const;
   const records = [
     record(1, { started_at: AT }),
     record(2, { started_at: AT + 1, stream: false, tool: null, gateway_ids: {} }),
-    record(3, { started_at: AT + 2, ...running }),
+    record(3, { started_at: AT + 2, ...NOT_CLOSED, model: "gpt-5.1" }),
     record(4, { started_at: AT - 100 * DAY, model: 'a,"b"\n=1', end: "refused" }),
   ];
   const home = await homeWith(t, records);
