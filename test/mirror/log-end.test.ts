@@ -206,6 +206,8 @@ t.test("a lost end is noticed without a console, and before the stamp is overwri
   home.putBack();
   home.clock.pass(HOUR);
   const second = home.start();
+  // A start does not wait for the index.
+  home.clock.pass(10_000);
   await until("it is noted", () => second.ask(readUnwatched).length > 0);
   t.strictSame(second.ask(readUnwatched), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
   await until("the stamp is this run's", () => home.stamped().record === last.id);
