@@ -19,6 +19,9 @@ export async function mirrorAnswer(
   { clock, mirror, mirrorReader }: MirrorMeans,
   signal: AbortSignal,
 ): Promise<MirrorAnswer | No> {
+  const reports = mirror.report();
+  // Without a console there is nothing to compare, and may be no mirror.db.
+  if (reports.length === 0) return { reports, diff: [], keys: [], keys_problems: [], over_time: [] };
   const days = lastDays(clock.now(), DAYS);
   const [{ keys, problems }, diff, over_time] = await Promise.all([
     mirror.keys(),
@@ -28,7 +31,7 @@ export async function mirrorAnswer(
   if (diff instanceof No) return diff;
   if (over_time instanceof No) return over_time;
   return {
-    reports: mirror.report(),
+    reports,
     diff: diff.sort(inDiffOrder).slice(0, MOST_ROWS),
     keys,
     keys_problems: problems,
