@@ -23,7 +23,7 @@ export interface LogReader {
 
 /** So long may others have to wait for their turn, besides the one step that begins just before. */
 const SLICE_MS = 8;
-/** The writer is on this thread: what it holds is not given free by waiting here. */
+/** This is the thread that serves requests: it must not wait for a lock. */
 const LOCK_PATIENCE_MS = 10;
 const MOST_WAITING = 32;
 /** Each takes its turn after every piece, and so everybody else waits for as many pieces. */

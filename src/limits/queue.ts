@@ -25,7 +25,7 @@ export type Joined =
 export interface Decisions {
   readonly admitted: readonly { readonly waiter: Waiter; readonly reservation: Reservation }[];
   readonly refused: readonly { readonly waiter: Waiter; readonly shortage: Shortage }[];
-  /** Milliseconds after which to check again if nothing happens before; null: nobody waits. */
+  /** Milliseconds after which to check again if nothing happens before; null: the queue is empty. */
   readonly againIn: number | null;
 }
 
@@ -49,7 +49,7 @@ const MAX_WAITING = 128;
 export class WaitingQueue {
   readonly #counters: Counters;
   readonly #max: number;
-  /** null: nobody waits. */
+  /** null: the queue is empty. */
   #line: Line | null = null;
 
   constructor(counters: Counters, max = MAX_WAITING) {

@@ -15,7 +15,7 @@ const MAX_DECODED = 64 * 1024 * 1024;
 /** From this size on, an answer that grows more than so many times is a decompression bomb. */
 const BOMB_SIZE = 8 * 1024 * 1024;
 const BOMB_FACTOR = 200;
-/** Nobody needs more encodings on top of each other. */
+/** More encodings on top of each other are an attack. */
 const MAX_CODINGS = 3;
 /** Decoded bytes per chunk. With Node's 16 KB there are four times as many handovers. */
 const CHUNK_SIZE = 64 * 1024;

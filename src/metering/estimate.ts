@@ -8,7 +8,7 @@ export interface TextBytes {
 }
 
 /**
- * A rule of thumb, for when nobody reports tokens. Against OpenAI's tokenizer (o200k): within a fifth for prose, code and
+ * A rule of thumb, for when no tokens are reported. Against OpenAI's tokenizer (o200k): within a fifth for prose, code and
  * tools; a third too low for JSON as text; up to a third too high for Chinese and Japanese, and half for Russian. The
  * tokenizers of other makers count more for all of these, so it is not set lower.
  */

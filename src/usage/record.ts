@@ -15,7 +15,7 @@ export interface Opening {
   /** A ULID whose time is started_at, so that ids sort by time. */
   readonly id: string;
   readonly started_at: number;
-  /** null: nobody was recognised. */
+  /** null: the caller is unknown. */
   readonly tool: string | null;
   readonly gateway: string | null;
   readonly group: string | null;
@@ -33,7 +33,7 @@ export interface Opening {
   readonly process: string | null;
   /** How long it waited for room under a limit. */
   readonly waited_ms: number;
-  /** What the tool's limits held for it, and go on counting should nobody tell what it used. Not exported. */
+  /** What the tool's limits held for it, and what counts if its real use stays unknown. Not exported. */
   readonly held_tokens: number | null;
   readonly held_microdollars: number | null;
   /** When it was let in under them. Not exported. */
@@ -43,7 +43,7 @@ export interface Opening {
 /** What completes a record, exactly once. */
 export interface Closing {
   readonly first_byte_at: number | null;
-  /** null: still running, or interrupted by a crash nobody saw. */
+  /** null: in flight, or interrupted by a crash. */
   readonly ended_at: number | null;
   /** The model asked for, where only the rest of the request told it; null leaves the opening's. */
   readonly model: string | null;
@@ -169,7 +169,7 @@ export function mayHaveArrived(record: Costing): boolean {
 /** The same, and the gateway did not refuse it. */
 export function mayCost(record: Costing): boolean {
   const { status, refusal } = record;
-  // A status beside a refusal of ours is ours: nobody knows what the gateway did.
+  // A status beside a refusal of ours is ours: what the gateway did is unknown.
   return mayHaveArrived(record) && (refusal !== null || status === null || status < 400);
 }
 

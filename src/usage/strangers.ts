@@ -1,5 +1,5 @@
 /**
- * Refusals of callers nobody knows are recorded, but not without end: a web page that knocks in a loop must not fill
+ * Refusals of unknown callers are recorded, but not without end: a web page that asks in a loop must not fill
  * the disk. What is not recorded is counted.
  */
 export interface Strangers {

@@ -73,7 +73,7 @@ export class UsageLog {
     return this.#indexer.catchUp(patienceMs);
   }
 
-  /** Makes the index anew; it goes on after this returns. */
+  /** Rebuilds the index; that may go on after this returns. */
   rebuild(): Promise<IndexState> {
     return this.#indexer.rebuild(REBUILD_MS);
   }

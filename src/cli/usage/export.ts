@@ -142,7 +142,7 @@ async function openOutput(file: string | undefined): Promise<Output | null> {
     );
     return null;
   }
-  // Looked at where it matters: between two writes nobody waits for it, and an error that nobody takes ends everything.
+  // Checked where it matters. Without a listener an error between two writes would end the process.
   stream.on("error", () => {});
   const discard = () => {
     stream.destroy();

@@ -65,7 +65,7 @@ export async function bringUpToDate(places: Places): Promise<string | null> {
   return await finish(index, () => index.catchUp(), places);
 }
 
-/** Makes the index anew. What is missing, in words; null: nothing. */
+/** Rebuilds the index. What is missing, in words; null: nothing. */
 export async function rebuildIndex(places: Places): Promise<string | null> {
   const asked = await askDaemon<UsageIndexStatus>(places.socket, "POST", "/rebuild", {});
   if (asked.ok) return await followDaemon(places);

@@ -27,7 +27,7 @@ export interface Position {
  * position: see Position · damaged_lines: how many lines could not be read, of all that were applied · oldest_day: of the
  * journal · kept_from: records from before this time were removed; missing: none were · folder: the identity of the
  * journal's folder · complete: the end of the journal was reached since the index was created. Until then most records are
- * missing, and nobody may conclude anything from that.
+ * missing, and nothing follows from that.
  */
 export type MetaName = "position" | "damaged_lines" | "oldest_day" | "kept_from" | "folder" | "complete";
 

@@ -18,7 +18,7 @@ import {
 export interface Progress {
   /** Of the journal, from 0 to 1. */
   readonly share: number;
-  /** It was made anew since it was opened. */
+  /** It was rebuilt since it was opened. */
   readonly rebuilding: boolean;
   /** Lines of the journal that could not be read. */
   readonly damagedLines: number;
@@ -59,7 +59,7 @@ export class UsageIndex {
   }
 
   /**
-   * Applies what the journal has and the index has not, a batch at each step. Makes the index anew where it is missing,
+   * Applies what the journal has and the index has not, a batch at each step. Rebuilds the index where it is missing,
    * damaged or of another version. Throws an IndexFault (busy, disk) where it has to wait.
    */
   *catchUp(): Generator<void> {
@@ -88,7 +88,7 @@ export class UsageIndex {
           passed: last && finished,
           mark: file.gzipped ? "" : markAt(file.path, end),
         };
-        // An index that is up to date is not written to, so nobody who has it locked is in the way.
+        // An index that is up to date is not written to, so a program that has it locked is not in the way.
         if (texts.length === 0 && isSamePosition(position, this.#position)) continue;
         const damaged = transact(this.#db(), () => {
           const damaged = writer.apply(texts, file.day);
@@ -143,35 +143,38 @@ export class UsageIndex {
     this.#connection?.close();
     this.#connection = null;
     try {
-      this.#use(openIndex(file));
+      const writer = this.#use(openIndex(file));
       const damage = isKnown ? null : findDamage(this.#db(), file);
       if (damage !== null) throw new IndexFault("corrupt", damage);
-      if (this.#writer?.meta("folder") !== folderIdentity(this.#options.folder))
+      if (writer.meta("folder") !== folderIdentity(this.#options.folder))
         throw new IndexFault("outdated", "it belongs to another journal");
+      return writer;
     } catch (error) {
       const fault = indexFault(error);
       const isUseless =
         fault instanceof IndexFault && ["missing", "outdated", "corrupt"].includes(fault.kind);
       if (!isUseless) throw fault;
-      this.#create();
+      return this.#create();
     }
-    return this.#writer as unknown as IndexWriter;
   }
 
-  #create(): void {
+  #create(): IndexWriter {
     this.#connection?.close();
-    this.#use(createIndex(this.#options.file));
-    this.#writer?.setMeta("folder", folderIdentity(this.#options.folder));
+    const writer = this.#use(createIndex(this.#options.file));
+    writer.setMeta("folder", folderIdentity(this.#options.folder));
     this.#rebuilding = true;
     this.#stamp = stampOf(this.#options.file);
+    return writer;
   }
 
-  #use(connection: Connection): void {
+  #use(connection: Connection): IndexWriter {
+    const writer = new IndexWriter(connection.db);
     this.#connection = connection;
-    this.#writer = new IndexWriter(connection.db);
-    this.#position = this.#writer.position();
-    this.#damagedLines = Number(this.#writer.meta("damaged_lines") ?? 0);
+    this.#writer = writer;
+    this.#position = writer.position();
+    this.#damagedLines = Number(writer.meta("damaged_lines") ?? 0);
     this.#rebuilding = false;
+    return writer;
   }
 
   #failed(error: unknown): unknown {
