@@ -168,8 +168,9 @@ export class UsageIndex {
   }
 
   #use(connection: Connection): IndexWriter {
-    const writer = new IndexWriter(connection.db);
+    // First, so that it is closed should its tables turn out to be wrong.
     this.#connection = connection;
+    const writer = new IndexWriter(connection.db);
     this.#writer = writer;
     this.#position = writer.position();
     this.#damagedLines = Number(writer.meta("damaged_lines") ?? 0);
