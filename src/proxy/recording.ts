@@ -3,7 +3,7 @@ import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { Journal } from "../usage/journal/journal.ts";
-import type { Closing, Opening, TokensFrom } from "../usage/record.ts";
+import { type Closing, NOT_CLOSED, type Opening, type TokensFrom } from "../usage/record.ts";
 import { countedBy } from "./counting.ts";
 import type { Outcome } from "./exchange.ts";
 import { harmless } from "./harmless.ts";
@@ -137,29 +137,16 @@ export function closingOf(request: Request, outcome: Outcome, endedAt: number, p
 /** The same where tokens and cost could not be worked out: what was held for the request counts. */
 export function closingWithoutUsage(request: Request, outcome: Outcome, endedAt: number): Closing {
   return {
-    first_byte_at: null,
+    ...NOT_CLOSED,
     ended_at: Math.max(endedAt, request.startedAt),
-    model: null,
-    model_answered: null,
     stream: outcome.stream,
     status: outcome.status,
     end: outcome.end,
     cause: outcome.cause?.name ?? null,
     refusal: outcome.refusal?.code ?? null,
-    input_tokens: null,
-    cache_read_tokens: null,
-    cache_write_tokens: null,
-    output_tokens: null,
-    reasoning_tokens: null,
-    tokens_from: "none",
-    list_microdollars: null,
-    cost_microdollars: null,
     bytes_in: outcome.bytesIn,
     bytes_out: outcome.bytesOut,
     counts: outcome.arrived,
-    counted_tokens: null,
-    counted_microdollars: null,
-    gateway_ids: {},
   };
 }
 

@@ -1,20 +1,10 @@
 import type { Tokens } from "../../metering/usage.ts";
-import type { UsageRecord } from "../../usage/record.ts";
+import { AMENDED } from "../../usage/journal/lines.ts";
+import { type Closing, NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
 import type { Theirs } from "../verdict.ts";
 
-/** What a record can take from the console: stored as `ours` before it does. */
-export const TAKEN = [
-  "input_tokens",
-  "cache_read_tokens",
-  "cache_write_tokens",
-  "output_tokens",
-  "reasoning_tokens",
-  "tokens_from",
-  "list_microdollars",
-  "cost_microdollars",
-  "counted_tokens",
-  "counted_microdollars",
-] as const satisfies readonly (keyof UsageRecord)[];
+/** What a record can take from the console, besides its bill: stored as `ours` before it does. */
+export const TAKEN = AMENDED.filter((name) => name !== "billed_microdollars");
 
 export type OwnNumbers = Pick<UsageRecord, (typeof TAKEN)[number]>;
 
@@ -30,18 +20,7 @@ export function withoutTheirs(record: UsageRecord, ours: OwnNumbers | null): Usa
 }
 
 /** Its own numbers were lost together with mirror.db. */
-const UNKNOWN: OwnNumbers = {
-  input_tokens: null,
-  cache_read_tokens: null,
-  cache_write_tokens: null,
-  output_tokens: null,
-  reasoning_tokens: null,
-  tokens_from: "none",
-  list_microdollars: null,
-  cost_microdollars: null,
-  counted_tokens: null,
-  counted_microdollars: null,
-};
+const UNKNOWN: OwnNumbers = ownNumbers(NOT_CLOSED);
 
 /**
  * The record with the console's money, and with its tokens where its own are not known whole. `hasTokens`: the row is of a
@@ -85,7 +64,7 @@ function isWhole({ tokens_from, input_tokens, output_tokens, end }: UsageRecord)
   return input_tokens !== null && output_tokens !== null;
 }
 
-export function ownNumbers(record: UsageRecord): OwnNumbers {
+export function ownNumbers(record: Closing): OwnNumbers {
   return Object.fromEntries(TAKEN.map((name) => [name, record[name]])) as unknown as OwnNumbers;
 }
 
