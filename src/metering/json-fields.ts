@@ -1,0 +1,145 @@
+/** A field of a JSON object: its key, and where its value is in the bytes. */
+export interface JsonField {
+  readonly key: string;
+  readonly from: number;
+  /** Behind the last byte. */
+  readonly to: number;
+}
+
+export interface JsonFields {
+  /** In the order of the text. A key that occurs twice is here twice. */
+  readonly fields: readonly JsonField[];
+  /** Where the closing brace is. */
+  readonly end: number;
+}
+
+export const QUOTE = 0x22;
+export const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPEN_LIST = 0x5b;
+const CLOSE_LIST = 0x5d;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+
+/** No request has as many fields, and each one costs memory. */
+const MAX_FIELDS = 1000;
+/** As in Go's encoding/json. */
+const MAX_DEPTH = 10_000;
+/** Instead of a position: the text is not JSON, or ends too early. */
+const NONE = -1;
+
+/**
+ * Finds the fields of a JSON object. Values are skipped, not parsed: only quotes, brackets and the characters between them
+ * are checked. An agent's prompt of 100 KB takes 80 µs, of which JSON.parse would make 600.
+ * @param begin where the object begins. Whatever follows it is ignored. Default: the body is one object and nothing else,
+ *   except white space and a byte order mark.
+ * @returns null if it is not an object, or broken.
+ */
+export function jsonFields(body: Buffer, begin?: number): JsonFields | null {
+  if (begin !== undefined) return fieldsAt(body, begin);
+  const object = fieldsAt(body, skipSpace(body, hasByteOrderMark(body) ? 3 : 0));
+  return object !== null && skipSpace(body, object.end + 1) === body.length ? object : null;
+}
+
+function fieldsAt(body: Buffer, begin: number): JsonFields | null {
+  if (body[begin] !== OPEN_OBJECT) return null;
+  const fields: JsonField[] = [];
+  let at = skipSpace(body, begin + 1);
+  if (body[at] === CLOSE_OBJECT) return { fields, end: at };
+  while (fields.length < MAX_FIELDS) {
+    const keyEnd = body[at] === QUOTE ? skipString(body, at) : NONE;
+    const key = keyEnd === NONE ? null : keyAt(body, at, keyEnd);
+    if (key === null) return null;
+    const colon = skipSpace(body, keyEnd);
+    if (body[colon] !== COLON) return null;
+    const from = skipSpace(body, colon + 1);
+    const to = skipValue(body, from);
+    if (to === NONE) return null;
+    fields.push({ key, from, to });
+    at = skipSpace(body, to);
+    if (body[at] === CLOSE_OBJECT) return { fields, end: at };
+    if (body[at] !== COMMA) return null;
+    at = skipSpace(body, at + 1);
+  }
+  return null;
+}
+
+/** null: this is not a string. */
+function keyAt(body: Buffer, from: number, to: number): string | null {
+  const key = body.toString("latin1", from + 1, to - 1);
+  if (/^[\x20-\x7e]*$/.test(key) && !key.includes("\\")) return key;
+  try {
+    return JSON.parse(body.toString("utf8", from, to));
+  } catch {
+    return null;
+  }
+}
+
+function hasByteOrderMark(body: Buffer): boolean {
+  return body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
+}
+
+function skipSpace(body: Buffer, from: number): number {
+  let at = from;
+  while (isSpace(body[at] ?? 0)) at += 1;
+  return at;
+}
+
+/** indexOf is three times as fast as a loop over the bytes, even in source code, where most quotes are escaped. */
+function skipString(body: Buffer, begin: number): number {
+  let quote = begin;
+  for (;;) {
+    quote = body.indexOf(QUOTE, quote + 1);
+    if (quote === -1) return NONE;
+    let before = quote - 1;
+    while (body[before] === BACKSLASH) before -= 1;
+    const isEscaped = (quote - before) % 2 === 0;
+    if (!isEscaped) return quote + 1;
+  }
+}
+
+function skipValue(body: Buffer, begin: number): number {
+  const first = body[begin] ?? 0;
+  if (first === QUOTE) return skipString(body, begin);
+  if (first === OPEN_OBJECT || first === OPEN_LIST) return skipNested(body, begin);
+  let at = begin;
+  while (isScalar(body[at] ?? 0)) at += 1;
+  return at === begin ? NONE : at;
+}
+
+function skipNested(body: Buffer, begin: number): number {
+  const closers: number[] = [];
+  let at = begin;
+  while (at < body.length) {
+    const byte = body[at] ?? 0;
+    if (byte === QUOTE) {
+      at = skipString(body, at);
+      if (at === NONE) return NONE;
+      continue;
+    }
+    at += 1;
+    if (byte === OPEN_OBJECT || byte === OPEN_LIST) {
+      if (closers.length === MAX_DEPTH) return NONE;
+      closers.push(byte === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_LIST);
+    } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
+      if (closers.pop() !== byte) return NONE;
+      if (closers.length === 0) return at;
+    } else if (byte !== COMMA && byte !== COLON && !isSpace(byte) && !isScalar(byte)) {
+      // Lenient readers disagree about anything else. gjson, common in gateways, takes parentheses for brackets.
+      return NONE;
+    }
+  }
+  return NONE;
+}
+
+function isSpace(byte: number): boolean {
+  return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
+}
+
+/** Characters of numbers, true, false and null. */
+function isScalar(byte: number): boolean {
+  const isDigit = byte >= 0x30 && byte <= 0x39;
+  const isLetter = (byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x7a;
+  return isDigit || isLetter || byte === 0x2b || byte === 0x2d || byte === 0x2e;
+}
