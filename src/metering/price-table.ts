@@ -1,7 +1,8 @@
 import type { MatchLogic, ModelInfo, ModelPrice } from "@pydantic/genai-prices";
 import { ANY_PREVIEW, normalizeName } from "./model-names.ts";
+import { type TierFactors, tierFactors } from "./service-tiers.ts";
 
-/** The part of @pydantic/genai-prices that is used, as plain JSON: 43 KB, where the whole package takes 15 MB of memory. */
+/** The part of @pydantic/genai-prices that is used, as plain JSON: 47 KB, where the whole package takes 15 MB of memory. */
 export interface PriceTable {
   /** If two models have the same name, the first one has it. */
   readonly models: readonly PricedModel[];
@@ -12,6 +13,7 @@ export interface PricedModel {
   readonly names: readonly string[];
   /** The last one that is valid counts; the first one if none is. */
   readonly prices: readonly DatedPrices[];
+  readonly tiers: TierFactors;
 }
 
 export interface DatedPrices {
@@ -69,7 +71,11 @@ function modelsOf(library: Library, maker: string): PricedModel[] {
   const models = library.findProvider({ providerId: maker })?.models ?? [];
   return models
     .filter(({ id }) => !MIXED_MODEL.test(id) && !isResold(maker, id))
-    .map((model) => ({ names: namesOf(model), prices: pricesOf(model) }));
+    .map((model) => ({
+      names: namesOf(model),
+      prices: pricesOf(model),
+      tiers: tierFactors(maker, model.id),
+    }));
 }
 
 function isResold(maker: string, id: string): boolean {

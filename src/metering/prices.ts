@@ -12,6 +12,7 @@ import {
   tableOf,
   timeOfDay,
 } from "./price-table.ts";
+import { STANDARD_TIER } from "./service-tiers.ts";
 import type { Tokens } from "./usage.ts";
 
 export interface ModelNames {
@@ -49,23 +50,33 @@ export class Prices {
   /**
    * The list price of a request: of the model that was asked for, by which gateways bill; or, if that is unknown (it may
    * be the gateway's own name for it), of the model that answered. null: not known, which is not zero. Never throws.
-   * @param own the prices of config.yaml, by exact name.
+   * @param own the prices of config.yaml, by exact name. They hold for every tier.
+   * @param tier the service tier that the answer names, else the request; null: neither names one.
    */
-  priceOf(names: ModelNames, tokens: Tokens, at: number, own: Named<Price>): ListPrice | null {
+  priceOf(
+    names: ModelNames,
+    tokens: Tokens,
+    at: number,
+    own: Named<Price>,
+    tier: string | null = null,
+  ): ListPrice | null {
     for (const model of [names.asked, names.answered]) {
       if (model === null) continue;
       const ownPrice = Object.hasOwn(own, model) ? own[model] : undefined;
       const picodollars =
-        ownPrice === undefined ? this.#listPrice(model, tokens, at) : costAt(ownPrice, tokens);
+        ownPrice === undefined ? this.#listPrice(model, tokens, at, tier) : costAt(ownPrice, tokens);
       if (picodollars !== null && Number.isFinite(picodollars)) return { picodollars };
     }
     return null;
   }
 
-  #listPrice(model: string, tokens: Tokens, at: number): number | null {
+  #listPrice(model: string, tokens: Tokens, at: number, tier: string | null): number | null {
     try {
       const listed = this.#find(model);
-      return listed === null ? null : listCost(pricesAt(listed.prices, at), tokens);
+      if (listed === null) return null;
+      const cost = listCost(pricesAt(listed.prices, at), tokens);
+      const factor = tierFactor(listed, tier);
+      return cost === null || factor === null ? null : Math.round(cost * factor);
     } catch {
       // The list of this installation is damaged. Requests go on without a price.
       return null;
@@ -111,6 +122,12 @@ function readBuiltTable(): PriceTable | null {
     return null;
   }
   return JSON.parse(text);
+}
+
+/** null: nobody published what this tier costs. */
+function tierFactor({ tiers }: PricedModel, tier: string | null): number | null {
+  if (tier === null || tier === STANDARD_TIER) return 1;
+  return Object.hasOwn(tiers, tier) ? (tiers[tier] ?? null) : null;
 }
 
 function pricesAt(prices: readonly DatedPrices[], at: number): TokenPrices | null {

@@ -202,6 +202,83 @@ t.test("a price that changes with time is that of the request's time", (t) => {
   t.end();
 });
 
+function tierCost(
+  model: string,
+  tier: string | null,
+  some: Partial<Tokens> = { input: 1000 },
+): number | null {
+  const price = prices.priceOf({ asked: model, answered: null }, tokens(some), AT, NONE, tier);
+  return price === null ? null : microdollars(price);
+}
+
+t.test("a service tier costs what its maker published", (t) => {
+  for (const [model, tier, input, output] of [
+    ["gpt-5.1", "flex", 625, 5000],
+    ["gpt-5.1", "priority", 2500, 20_000],
+    ["openai/gpt-5.1-2026-08-07", "fast", 2500, 20_000],
+    ["gpt-5.5", "priority", 12_500, 75_000],
+    ["gpt-5-mini", "priority", 450, 3600],
+    ["gpt-4.1", "priority", 3500, 14_000],
+    ["gpt-4o", "priority", 4250, 17_000],
+    ["gpt-4o-2024-05-13", "priority", 8750, 26_250],
+    ["gpt-4o-mini", "priority", 250, 1000],
+    ["o4-mini", "priority", 2000, 8000],
+    ["o3", "priority", 3500, 14_000],
+    ["gpt-6-sol", "fast", 4000, 20_000],
+    ["gpt-6-sol", "flex", 1000, 5000],
+    ["gemini-2.5-pro", "flex", 625, 5000],
+    ["claude-opus-4-6", "fast", 30_000, 150_000],
+    ["claude-opus-4-8", "fast", 10_000, 50_000],
+    ["claude-opus-5-5", "fast", 8000, 40_000],
+  ] as const) {
+    t.equal(tierCost(model, tier), input, `${model}, ${tier}`);
+    t.equal(tierCost(model, tier, { output: 1000 }), output, `${model}, ${tier}, output`);
+  }
+  t.equal(tierCost("gpt-5.1", "priority", { cacheRead: 1000 }), 250);
+  t.equal(tierCost("gpt-5.4", "flex", { input: 300_000 }), 750_000, "a long context costs more in it too");
+  t.end();
+});
+
+t.test("the standard tier, or none, costs the list price", (t) => {
+  for (const tier of [null, "standard"])
+    for (const model of ["gpt-5.1", "claude-sonnet-4-5", "glm-5.3"])
+      t.equal(tierCost(model, tier), cost(model, { input: 1000 }), `${model}, ${tier}`);
+  t.end();
+});
+
+t.test("a tier without a published price has none, rather than a wrong one", (t) => {
+  for (const [model, tier] of [
+    ["gpt-5.1", "scale"],
+    ["gpt-5.1", "ultrafast"],
+    ["gpt-5.4-nano", "priority"],
+    ["claude-sonnet-4-5", "priority"],
+    ["claude-sonnet-4-5", "fast"],
+    ["claude-opus-4-8", "flex"],
+    ["gemini-2.5-pro", "priority"],
+    ["gemini-2.5-pro", "provisioned_throughput"],
+    ["glm-5.3", "flex"],
+    ["gpt-5.1", "constructor"],
+    ["gpt-5.1", ""],
+  ] as const)
+    t.equal(tierCost(model, tier), null, `${model}, ${tier}`);
+  t.end();
+});
+
+t.test("a price of config.yaml holds for every tier", (t) => {
+  const own: Named<Price> = { "gpt-5.1": { input: 1_000_000, output: 0, cacheRead: 0, cacheWrite: 0 } };
+  for (const tier of [null, "flex", "priority", "scale"]) {
+    const found = prices.priceOf(
+      { asked: "gpt-5.1", answered: null },
+      tokens({ input: 1000 }),
+      AT,
+      own,
+      tier,
+    );
+    t.equal(found === null ? null : microdollars(found), 1000, `${tier}`);
+  }
+  t.end();
+});
+
 /** Every name under which the library knows a model of its maker's. */
 function known(...makers: readonly string[]): { providerId: string; name: string }[] {
   return makers.flatMap((providerId) => {

@@ -1,0 +1,61 @@
+/*
+ * Makers sell the same model at several prices: OpenAI's flex and priority (renamed fast in July 2026), Google's flex and
+ * priority, Anthropic's fast mode. The tier that the answer names counts, because a request for priority may be served as
+ * standard. Only if the answer names none does the request's count.
+ */
+
+/** The list price, whatever the protocol calls it. */
+export const STANDARD_TIER = "standard";
+
+const STANDARD_NAMES = /^(?:default|standard|standard_only|on_demand)$/;
+/** The maker decides, or repeats that the request left it the choice. */
+const NO_NAMES = /^(?:|auto|unspecified)$/;
+
+/**
+ * The tier that a field of a request or an answer names; null: none.
+ * @param value a `service_tier`, or Vertex AI's `trafficType` (ON_DEMAND_PRIORITY).
+ */
+export function serviceTier(value: unknown): string | null {
+  if (typeof value !== "string" || value.length > 64) return null;
+  const name = value.toLowerCase().replace(/^service_tier_|^on_demand_/, "");
+  if (NO_NAMES.test(name)) return null;
+  return STANDARD_NAMES.test(name) ? STANDARD_TIER : name;
+}
+
+/** What a tier costs, as a multiple of the list price. A tier that is not here has no known price. */
+export type TierFactors = Readonly<Record<string, number>>;
+
+/** OpenAI bills flex at the prices of its Batch API, and Google like its batch mode: half, for every model. */
+const FLEX_MAKERS = ["openai", "google"];
+
+/** openai.com/api-fast-mode, November 2026. Google's priority costs "75% to 100% more", so its price is not known. */
+const OPENAI_PRIORITY: readonly (readonly [RegExp, number])[] = [
+  [/^gpt-4o-mini$/, 5 / 3],
+  [/^gpt-4o$/, 1.7],
+  [/^(?:gpt-4o-2024-05-13|gpt-4\.1|gpt-4\.1-mini|o3)$/, 1.75],
+  [/^(?:gpt-5-mini|gpt-5\.1-codex-mini)$/, 1.8],
+  [/^o4-mini$/, 2 / 1.1],
+  [/^(?:gpt-4\.1-nano|gpt-5|gpt-5\.[1-4]|gpt-5\.3-codex|gpt-5\.4-mini|gpt-5\.6-\w+|gpt-6-\w+)$/, 2],
+  [/^gpt-5\.5$/, 2.5],
+];
+
+/** platform.claude.com, fast mode, November 2026. Anthropic's priority tier is capacity bought in advance. */
+const ANTHROPIC_FAST: readonly (readonly [RegExp, number])[] = [
+  [/^claude-opus-4-[67]$/, 6],
+  [/^claude-opus-(?:4-8|5|5-5)$/, 2],
+];
+
+/** @param id the model's in the price list. */
+export function tierFactors(maker: string, id: string): TierFactors {
+  const factors: Record<string, number> = {};
+  if (FLEX_MAKERS.includes(maker)) factors.flex = 0.5;
+  const priority = maker === "openai" ? factorOf(OPENAI_PRIORITY, id) : undefined;
+  if (priority !== undefined) factors.priority = priority;
+  const fast = maker === "anthropic" ? factorOf(ANTHROPIC_FAST, id) : priority;
+  if (fast !== undefined) factors.fast = fast;
+  return factors;
+}
+
+function factorOf(factors: readonly (readonly [RegExp, number])[], id: string): number | undefined {
+  return factors.find(([models]) => models.test(id))?.[1];
+}
