@@ -1,0 +1,153 @@
+import { type JsonField, jsonFields } from "./json-fields.ts";
+import { plainPath } from "./protocols.ts";
+import { serviceTier } from "./service-tiers.ts";
+
+/** What a request's body says about its cost. */
+export interface RequestFields {
+  /** null: it names none. */
+  readonly model: string | null;
+  /**
+   * Gateways may differ in which model they read. If a key occurs twice, Go, JavaScript and Python take the last one, and
+   * readers that only search the text, such as gjson, take the first.
+   */
+  readonly ambiguous: boolean;
+  readonly stream: boolean | null;
+  /** As serviceTier() names it. */
+  readonly serviceTier: string | null;
+  /** The fields that bound the length of the answer, by path, as they are: see namedMaximum in limits/. */
+  readonly lengths: Readonly<Record<string, unknown>>;
+  /** false: this is neither a JSON object nor a form, or it is broken. Nothing is known of it. */
+  readonly readable: boolean;
+}
+
+/** Bytes. No value of the fields below is as long. */
+const MAX_VALUE = 512;
+const LENGTHS = ["max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
+const GENERATION_LENGTHS = ["maxOutputTokens", "candidateCount"];
+const WANTED = [...LENGTHS, "stream", "service_tier", "serviceTier", "speed"];
+
+const NOTHING: RequestFields = Object.freeze({
+  model: null,
+  ambiguous: false,
+  stream: null,
+  serviceTier: null,
+  lengths: Object.freeze({}),
+  readable: true,
+});
+const UNREADABLE: RequestFields = Object.freeze({ ...NOTHING, readable: false });
+
+/** Gateways read JSON whatever its content type, so only forms are told by it. */
+export function readRequest(body: Buffer, contentType: string | undefined): RequestFields {
+  if (body.length === 0) return NOTHING;
+  if (contentType === undefined || !/^\s*multipart\//i.test(contentType)) return readJson(body);
+  const boundary = /;\s*boundary=(?:"([^"]+)"|([^\s;"]+))/i.exec(contentType);
+  return boundary === null ? UNREADABLE : readForm(body, boundary[1] ?? boundary[2] ?? "");
+}
+
+/** Gemini names the model in the path, and so do OpenAI's oldest endpoints. */
+export function modelInPath(endpoint: string): string | null {
+  // Most paths contain neither of these, not even encoded.
+  if (!/%|\/models\/|\/engines\//.test(endpoint)) return null;
+  const path = plainPath(endpoint);
+  const named =
+    /^\/v1(?:beta)?\/models\/(.+):[A-Za-z]+$/.exec(path) ?? /^\/v1\/engines\/([^/]+)\/./.exec(path);
+  const name = named?.[1];
+  return name === undefined || name.length > MAX_VALUE ? null : name;
+}
+
+function readJson(body: Buffer): RequestFields {
+  const object = jsonFields(body);
+  if (object === null) return UNREADABLE;
+  const models: unknown[] = [];
+  const values: Record<string, unknown> = {};
+  let generationConfig: JsonField | null = null;
+  for (const field of object.fields) {
+    // Go, in which most gateways are written, reads "Model" too.
+    const isModel = field.key.toLowerCase() === "model";
+    if (field.key === "generationConfig") generationConfig = field;
+    if (!isModel && !WANTED.includes(field.key)) continue;
+    const value = parseField(body, field);
+    if (value === undefined) return UNREADABLE;
+    if (isModel) models.push(value);
+    else values[field.key] = value;
+  }
+  const lengths = lengthsIn(body, values, generationConfig);
+  if (lengths === null) return UNREADABLE;
+  const { stream, speed } = values;
+  return {
+    model: nameOf(models.at(-1)),
+    ambiguous: models.length > 1 || models.some((model) => typeof model !== "string" && model !== null),
+    stream: typeof stream === "boolean" ? stream : null,
+    // Anthropic's fast mode has a field of its own.
+    serviceTier: speed === "fast" ? speed : serviceTier(values.service_tier ?? values.serviceTier),
+    lengths,
+    readable: true,
+  };
+}
+
+/** null: the body is broken. */
+function lengthsIn(
+  body: Buffer,
+  values: Readonly<Record<string, unknown>>,
+  generationConfig: JsonField | null,
+): Record<string, unknown> | null {
+  const lengths: Record<string, unknown> = {};
+  for (const name of LENGTHS) if (values[name] !== undefined) lengths[name] = values[name];
+  if (generationConfig === null || body[generationConfig.from] !== 0x7b) return lengths;
+  const inner = jsonFields(body, generationConfig.from);
+  if (inner === null) return null;
+  for (const field of inner.fields) {
+    if (!GENERATION_LENGTHS.includes(field.key)) continue;
+    const value = parseField(body, field);
+    if (value === undefined) return null;
+    lengths[`generationConfig.${field.key}`] = value;
+  }
+  return lengths;
+}
+
+/** undefined: this is not JSON, or too long for its field. */
+function parseField(body: Buffer, { from, to }: JsonField): unknown {
+  if (to - from > MAX_VALUE) return undefined;
+  try {
+    return JSON.parse(body.toString("utf8", from, to));
+  } catch {
+    return undefined;
+  }
+}
+
+function nameOf(value: unknown): string | null {
+  return typeof value === "string" && value !== "" ? value : null;
+}
+
+/** A form (RFC 7578): audio, and edits of images. */
+function readForm(body: Buffer, boundary: string): RequestFields {
+  const parts = partsOf(body.toString("latin1"), boundary);
+  if (parts === null) return UNREADABLE;
+  const models: string[] = [];
+  let stream: boolean | null = null;
+  for (const part of parts) {
+    const headEnd = part.indexOf("\r\n\r\n");
+    const head = part.slice(0, headEnd).replace(/\r\n[ \t]+/g, " ");
+    // RFC 7578 forbids name*=, but Go decodes it.
+    if (headEnd === -1 || /[;\s]name\*/i.test(head)) return UNREADABLE;
+    const name = /^content-disposition:.*[;\s]name=(?:"([^"]*)"|([^\s;]*))/im.exec(head);
+    const field = (name?.[1] ?? name?.[2] ?? "").toLowerCase();
+    const value = part.slice(headEnd + 4);
+    if (field === "model") models.push(value);
+    if (field === "stream") stream = value === "true";
+  }
+  const model = Buffer.from(models.at(-1) ?? "", "latin1").toString();
+  const isName = model.length <= MAX_VALUE;
+  return { ...NOTHING, model: isName ? nameOf(model.trim()) : null, ambiguous: models.length > 1, stream };
+}
+
+/** The parts with their heads; null: the form is broken. */
+function partsOf(form: string, boundary: string): string[] | null {
+  const parts = form.split(`\r\n--${boundary}`);
+  const first = parts.shift() ?? "";
+  // What comes before the first delimiter is ignored. The delimiter may be the first thing in the body.
+  if (first.startsWith(`--${boundary}`)) parts.unshift(first.slice(boundary.length + 2));
+  const last = parts.pop() ?? "";
+  const isWhole = last.startsWith("--") && parts.every((part) => /^[ \t]*\r\n/.test(part));
+  return isWhole ? parts : null;
+}
