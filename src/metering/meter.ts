@@ -1,17 +1,8 @@
 import { createDecoder } from "./decode.ts";
 import { AnswerText, type TextBytes } from "./estimate.ts";
 import { contentKind, type Metering } from "./protocols.ts";
-import {
-  EventReader,
-  isDelta,
-  isOnlyText,
-  MAX_HEAD,
-  MAX_TAIL,
-  mayMatter,
-  repeatsText,
-  type StreamEvent,
-  StreamTerminator,
-} from "./sse.ts";
+import { BoundedText, EventReader, MAX_HEAD, MAX_TAIL, type StreamEvent } from "./sse.ts";
+import { AnswerEnd, isDelta, isOnlyText, mayMatter, repeatsText } from "./stream.ts";
 import { AnswerFacts, type Tokens } from "./usage.ts";
 
 /** Reads one answer as its bytes pass. No method throws, and memory does not grow with the answer. */
@@ -41,12 +32,22 @@ export interface Reading {
   readonly model: string | null;
   /** The answer's own id: chatcmpl-…, msg_…, resp_… */
   readonly id: string | null;
+  /** The service tier that the answer names, for Prices; null: it names none, and the request's counts. */
+  readonly serviceTier: string | null;
   /** What the model wrote, for an estimate if no tokens are reported. */
   readonly text: TextBytes;
-  /** Whether an event stream reached its terminator; null: this is no stream, or it is not known how it should end. */
+  /**
+   * Whether an event stream reached its terminator. false: it was cut, and the tokens are only those that it reported
+   * until then. null: this is no stream, or it is not known how it should end.
+   */
   readonly reached: boolean | null;
   /** The stream ended with an error. */
   readonly failed: boolean;
+  /**
+   * Despite its status the answer is an error and nothing else: no part of an answer came before it, and no usage. sub2api
+   * refuses like this once it has sent pings to a client that waits.
+   */
+  readonly refused: boolean;
   /** Why the answer was not read to its end; null: it was. */
   readonly problem: string | null;
 }
@@ -82,7 +83,7 @@ const MAX_EVENTS_FOR_NAMES = 16;
 class BodyMeter implements Meter {
   readonly #head: AnswerHead;
   readonly #facts: AnswerFacts;
-  readonly #terminator: StreamTerminator;
+  readonly #end: AnswerEnd;
   readonly #text: AnswerText | null;
   /** Gateways state wrong content types, so the first byte decides. */
   #format: "unknown" | "json" | "events" | "other" = "unknown";
@@ -95,7 +96,7 @@ class BodyMeter implements Meter {
   constructor(head: AnswerHead) {
     this.#head = head;
     this.#facts = new AnswerFacts(head.metering);
-    this.#terminator = new StreamTerminator(head.metering !== null);
+    this.#end = new AnswerEnd(head.metering !== null);
     this.#text = head.countText && head.status < 400 ? new AnswerText() : null;
     if (contentKind(head.contentType) === "media") this.#format = "other";
   }
@@ -127,16 +128,20 @@ class BodyMeter implements Meter {
       this.#giveUp();
     }
     const problem = this.#problem ?? decodeProblem;
-    const { reached, failed } = this.#terminator;
+    const { tokens, model, id, serviceTier } = this.#facts;
+    const { reached, failed, refused } = this.#end;
+    const isStream = this.#format === "events";
     // The part that was not read may hold the terminator. And an error status is no stream, whatever its body.
     const isKnown = this.#head.status < 400 && (reached === true || problem === null);
     return {
-      tokens: this.#facts.tokens,
-      model: this.#facts.model,
-      id: this.#facts.id,
+      tokens,
+      model,
+      id,
+      serviceTier,
       text: this.#text?.bytes ?? NO_TEXT,
-      reached: isKnown ? reached : null,
-      failed: isKnown && failed,
+      reached: isKnown && isStream ? reached : null,
+      failed: isKnown && isStream && failed,
+      refused: isKnown && refused && tokens === null,
       problem,
     };
   }
@@ -169,6 +174,7 @@ class BodyMeter implements Meter {
     const { text, shortened } = this.#json;
     for (const document of documentsIn(text, shortened, (json) => this.#parse(json)).found) {
       this.#facts.add(document);
+      this.#end.seeDocument(document);
       this.#text?.add(document);
     }
   }
@@ -177,8 +183,11 @@ class BodyMeter implements Meter {
     const { name, data, shortened } = event;
     if (isDelta(name)) this.#deltas += 1;
     const lacksNames = this.#facts.id === null || this.#facts.model === null;
-    if (!lacksNames && this.#text === null && isOnlyText(name)) return;
-    this.#terminator.seeEvent(event);
+    if (!lacksNames && this.#text === null && isOnlyText(name)) {
+      this.#end.seeText();
+      return;
+    }
+    this.#end.seeEvent(event);
     const findsNames = lacksNames && this.#eventsForNames < MAX_EVENTS_FOR_NAMES;
     const hasNewText = this.#text !== null && !repeatsText(event);
     if (!findsNames && !hasNewText && !shortened && !mayMatter(data)) return;
@@ -187,11 +196,11 @@ class BodyMeter implements Meter {
     if (!documents.whole) {
       // A client drops an event that was cut. One that is only shortened here may have been the terminator.
       if (!shortened) return;
-      this.#terminator.missed();
+      this.#end.missed();
     }
     for (const document of documents.found) {
       this.#facts.add(document);
-      this.#terminator.seeDocument(document);
+      this.#end.seeDocument(document);
       if (hasNewText) this.#text?.add(document);
     }
   }
@@ -214,28 +223,6 @@ class BodyMeter implements Meter {
  */
 function textOf(chunk: Buffer): string {
   return chunk.toString("latin1");
-}
-
-/** Keeps the beginning and the end of a text, and drops the middle of one that is too long. */
-class BoundedText {
-  #head = "";
-  #tail = "";
-
-  get shortened(): boolean {
-    return this.#tail !== "";
-  }
-
-  get text(): string {
-    return this.#head + this.#tail.slice(-MAX_TAIL);
-  }
-
-  add(text: string): void {
-    const room = MAX_HEAD - this.#head.length;
-    this.#head += text.slice(0, room);
-    if (text.length <= room) return;
-    this.#tail += text.slice(room);
-    if (this.#tail.length > 2 * MAX_TAIL) this.#tail = this.#tail.slice(-MAX_TAIL);
-  }
 }
 
 interface Documents {

@@ -1,6 +1,6 @@
 import { type JsonField, jsonFields } from "./json-fields.ts";
 import { plainPath } from "./protocols.ts";
-import { serviceTier } from "./service-tiers.ts";
+import { FAST_TIER, serviceTier } from "./service-tiers.ts";
 
 /** What a request's body says about its cost. */
 export interface RequestFields {
@@ -78,8 +78,7 @@ function readJson(body: Buffer): RequestFields {
     model: nameOf(models.at(-1)),
     ambiguous: models.length > 1 || models.some((model) => typeof model !== "string" && model !== null),
     stream: typeof stream === "boolean" ? stream : null,
-    // Anthropic's fast mode has a field of its own.
-    serviceTier: speed === "fast" ? speed : serviceTier(values.service_tier ?? values.serviceTier),
+    serviceTier: speed === FAST_TIER ? FAST_TIER : serviceTier(values.service_tier ?? values.serviceTier),
     lengths,
     readable: true,
   };

@@ -6,6 +6,8 @@
 
 /** The list price, whatever the protocol calls it. */
 export const STANDARD_TIER = "standard";
+/** Anthropic calls it a speed, not a service tier. */
+export const FAST_TIER = "fast";
 
 const STANDARD_NAMES = /^(?:default|standard|standard_only|on_demand)$/;
 /** The maker decides, or repeats that the request left it the choice. */

@@ -1,4 +1,5 @@
 import type { Metering } from "./protocols.ts";
+import { FAST_TIER, serviceTier } from "./service-tiers.ts";
 
 /** What a gateway reported. Input excludes what was read from or written to a cache; output includes reasoning. */
 export interface Tokens {
@@ -183,6 +184,8 @@ export class AnswerFacts {
   #counts: Counts | null = null;
   #id: string | null = null;
   #model: string | null = null;
+  #tier: string | null = null;
+  #isFast = false;
 
   /** @param metering null: not billed by tokens. A stored response that is fetched again repeats its old usage. */
   constructor(metering: Metering | null) {
@@ -197,6 +200,11 @@ export class AnswerFacts {
     return this.#model;
   }
 
+  /** The last one that is named: the first events of a stream may only repeat what the request asked for. */
+  get serviceTier(): string | null {
+    return this.#isFast ? FAST_TIER : this.#tier;
+  }
+
   get tokens(): Tokens | null {
     if (this.#metering === null || this.#counts === null) return null;
     return tokensOf(this.#metering, this.#counts);
@@ -208,6 +216,7 @@ export class AnswerFacts {
     for (const part of [document, fieldOf(document, "response"), fieldOf(document, "message")]) {
       this.#id ??= nameIn(part, "id") ?? nameIn(part, "responseId");
       this.#model ??= nameIn(part, "model") ?? nameIn(part, "modelVersion");
+      this.#tier = serviceTier(fieldOf(part, "service_tier")) ?? this.#tier;
       this.#addUsage(fieldOf(part, "usage"));
       this.#addUsage(fieldOf(part, "usageMetadata"));
     }
@@ -223,6 +232,11 @@ export class AnswerFacts {
     const counts = countsOf(usage);
     if (counts === null) return;
     this.#counts = this.#counts === null ? counts : laterCounts(this.#counts, counts);
+    // Anthropic's, then Vertex AI's.
+    const tier = fieldOf(usage, "service_tier") ?? fieldOf(usage, "trafficType");
+    this.#tier = serviceTier(tier) ?? this.#tier;
+    const speed = fieldOf(usage, "speed");
+    if (typeof speed === "string") this.#isFast = speed === FAST_TIER;
   }
 }
 

@@ -27,7 +27,11 @@ export function captured(): Captured[] {
 
 function parse(name: string, file: string): Captured {
   const [note = "", said = "", , ...lines] = file.split("\n");
-  const { metering, contentType, newlines, text, ...expected } = JSON.parse(said) as Reading & {
+  const { metering, contentType, newlines, text, ...expected } = {
+    serviceTier: null,
+    refused: false,
+    ...JSON.parse(said),
+  } as Reading & {
     metering: Metering | null;
     contentType: string;
     newlines?: "crlf";

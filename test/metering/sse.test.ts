@@ -92,16 +92,6 @@ t.test("an event of endless lines is dropped, and the following ones are read ag
   t.strictSame(second, ["", "next"]);
 });
 
-t.test("what is no event stream is not read for long", async (t) => {
-  let seen = 0;
-  const reader = new EventReader(() => {
-    seen += 1;
-  });
-  reader.see("not,a,stream\n".repeat(5000));
-  reader.see("data: a\n\n");
-  t.equal(seen, 0);
-});
-
 t.test("memory is bounded, whatever comes", async () => {
   const hostile = {
     "a line without end": Buffer.alloc(64 * 1024, "x"),

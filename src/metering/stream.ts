@@ -1,0 +1,218 @@
+import type { StreamEvent } from "./sse.ts";
+import { fieldOf } from "./usage.ts";
+
+/**
+ * The event types of one protocol's streams, which are the names of events, or the `type` in their data, or both. An
+ * asterisk stands for any letters and dots.
+ */
+interface StreamShape {
+  /** One of these is in the first events. Without them it is not known how the stream should end. */
+  readonly starts: readonly string[];
+  /** Events that end the stream. */
+  readonly ends?: readonly string[];
+  /** Events that bring nothing of the answer, and may come before it. */
+  readonly quiet?: readonly string[];
+  /** Events that hold a piece of text and nothing else. */
+  readonly text?: readonly string[];
+  /** Events that repeat what other events say. */
+  readonly repeats?: readonly string[];
+}
+
+/** Gateways translate between protocols and mix their terms, so every stream is read with all of these. */
+const STREAMS: Readonly<Record<string, StreamShape>> = {
+  // Its events have no type. Most gateways end the stream with [DONE], some only with a finish reason.
+  chat: { starts: ["chat.completion.chunk", "text_completion"] },
+  messages: {
+    starts: ["message_start"],
+    ends: ["message_stop", "error"],
+    quiet: ["ping"],
+    text: ["content_block_delta"],
+    repeats: ["message_start", "message_delta", "message_stop", "content_block_start", "content_block_stop"],
+  },
+  responses: {
+    starts: ["response.created", "response.queued"],
+    ends: ["response.completed", "response.incomplete", "response.failed", "error"],
+    quiet: ["response.created", "response.queued", "response.in_progress", "keepalive"],
+    text: ["response.*.delta"],
+    repeats: [
+      "*.created",
+      "*.queued",
+      "*.in_progress",
+      "*.added",
+      "*.done",
+      "*.completed",
+      "*.incomplete",
+      "*.failed",
+    ],
+  },
+  // Its events have no type. A finish reason ends the stream.
+  gemini: { starts: ["candidates"] },
+  images: {
+    starts: ["image_generation.partial_image", "image_edit.partial_image"],
+    ends: ["image_generation.completed", "image_edit.completed"],
+  },
+  audio: {
+    starts: ["transcript.text.delta", "speech.audio.delta"],
+    ends: ["transcript.text.done", "speech.audio.done"],
+  },
+};
+
+function typesOf(part: keyof StreamShape): string {
+  const types = Object.values(STREAMS).flatMap((stream) => stream[part] ?? []);
+  return types.map((type) => type.replaceAll(".", "\\.").replaceAll("*", "[\\w.]+")).join("|");
+}
+
+const STARTS = new RegExp(`^(?:${typesOf("starts")})$`);
+const STARTS_IN_DATA = new RegExp(`"(?:${typesOf("starts")})"`);
+const ENDS = new RegExp(`^(?:${typesOf("ends")})$`);
+const QUIET = new RegExp(`^(?:${typesOf("quiet")})$`);
+const TEXT = new RegExp(`^(?:${typesOf("text")})$`);
+const REPEATS = new RegExp(`^(?:${typesOf("repeats")})$`);
+const ERROR = /"error"\s*:\s*[{"]/;
+const MATTERS = new RegExp(
+  `"usage(?:Metadata)?"\\s*:\\s*\\{|"finish_?[rR]eason"\\s*:\\s*"|${ERROR.source}|"type"\\s*:\\s*"(?:${typesOf("ends")})"`,
+);
+const FIRST_TYPE = /^\s*\{\s*"type"\s*:\s*"([\w.]+)"/;
+
+/** Whether an event brings a part of the answer. Streams without names bring one with nearly every event. */
+export function isDelta(name: string): boolean {
+  return name === "" || (name.endsWith("delta") && name !== "message_delta");
+}
+
+/** Whether an event holds a piece of text and nothing else. */
+export function isOnlyText(name: string): boolean {
+  return TEXT.test(name);
+}
+
+/** Whether an event repeats the text of other events. */
+export function repeatsText(event: StreamEvent): boolean {
+  return REPEATS.test(typeOf(event));
+}
+
+/** Whether an event may report usage or end the stream. Most do not, and are not parsed. */
+export function mayMatter(data: string): boolean {
+  return MATTERS.test(data);
+}
+
+function typeOf({ name, data }: StreamEvent): string {
+  return name === "" ? (FIRST_TYPE.exec(data)?.[1] ?? "") : name;
+}
+
+/**
+ * How an answer ended. Codex, Copilot, LangChain and openai-python close the connection right after the terminator of a
+ * stream, before the server ends it: such a call is complete, not aborted. And a stream without its terminator was cut,
+ * however cleanly.
+ */
+export class AnswerEnd {
+  readonly #isMetered: boolean;
+  #begun = false;
+  /** Something of an answer came, or may have come. */
+  #answered = false;
+  #reached = false;
+  #failed = false;
+  /** An event of its own ended the stream, and nothing that matters can follow. */
+  #over = false;
+  #unread = false;
+
+  /** @param isMetered an error is one even before the answer began. */
+  constructor(isMetered: boolean) {
+    this.#isMetered = isMetered;
+  }
+
+  /** Whether a stream reached its terminator; null: it is not known how it should end. */
+  get reached(): boolean | null {
+    if (this.#reached) return true;
+    if (this.#unread) return null;
+    const broughtNothing = this.#isMetered && !this.#answered;
+    return this.#begun || broughtNothing ? false : null;
+  }
+
+  /** It ended with an error. */
+  get failed(): boolean {
+    return this.#failed;
+  }
+
+  /** It is an error, and nothing of an answer came before. */
+  get refused(): boolean {
+    return this.#failed && !this.#answered;
+  }
+
+  seeEvent(event: StreamEvent): void {
+    if (this.#over) return;
+    const { name, data } = event;
+    if (!this.#begun) this.#begun = STARTS.test(name) || STARTS_IN_DATA.test(data);
+    if (!this.#answered) this.#answered = bringsAnswer(typeOf(event), data);
+    if (ENDS.test(name)) this.#end(name);
+    else if (data.length < 32 && data.trim() === "[DONE]") this.#end("");
+  }
+
+  /** For an event of which isOnlyText() is true, instead of seeEvent(). */
+  seeText(): void {
+    this.#answered = true;
+  }
+
+  /** The document of an event that may matter, or of a JSON answer. */
+  seeDocument(document: unknown): void {
+    const type = fieldOf(document, "type");
+    const isError = saysAnything(fieldOf(document, "error"));
+    const isAnswer = typeof type !== "string" && !isError;
+    if (isAnswer || hasOutput(document)) this.#answered = true;
+    if (this.#over) return;
+    if (typeof type === "string" && ENDS.test(type)) this.#end(type);
+    // Chat and Gemini have no event type for errors.
+    if (isError && (this.#begun || this.#isMetered)) this.#end("error");
+    // Some gateways never send [DONE], so a finish reason is enough. The usage, or an error, may still follow.
+    const reasons = [
+      ...finishReasons(fieldOf(document, "choices")),
+      ...finishReasons(fieldOf(document, "candidates")),
+      ...finishReasons(fieldOf(fieldOf(document, "response"), "candidates")),
+    ];
+    if (reasons.length > 0) this.#reached = true;
+    // OpenRouter's, for an answer that broke off.
+    if (reasons.includes("error")) this.#end("error");
+  }
+
+  /** An event could not be read as a whole, and may have been the terminator. */
+  missed(): void {
+    this.#unread = true;
+  }
+
+  #end(type: string): void {
+    this.#over = true;
+    this.#reached = true;
+    if (type === "error" || type === "response.failed") this.#failed = true;
+  }
+}
+
+/** When in doubt, true. The document of an error is looked at more closely later. */
+function bringsAnswer(type: string, data: string): boolean {
+  if (type !== "") return !QUIET.test(type) && !ENDS.test(type);
+  return data.trim() !== "" && !ERROR.test(data);
+}
+
+function hasOutput(document: unknown): boolean {
+  const lists = [
+    fieldOf(document, "choices"),
+    fieldOf(document, "candidates"),
+    fieldOf(document, "output"),
+    fieldOf(fieldOf(document, "response"), "output"),
+  ];
+  return lists.some((list) => Array.isArray(list) && list.length > 0);
+}
+
+/** Some gateways send an empty error in every event. */
+function saysAnything(error: unknown): boolean {
+  if (typeof error === "string") return error !== "";
+  if (typeof error !== "object" || error === null) return false;
+  return Object.values(error).some(
+    (value) => value !== null && value !== "" && value !== 0 && value !== false,
+  );
+}
+
+function finishReasons(choices: unknown): string[] {
+  if (!Array.isArray(choices)) return [];
+  return choices.slice(0, 8).flatMap((choice) => {
+    const reason = fieldOf(choice, "finish_reason") ?? fieldOf(choice, "finishReason");
+    return typeof reason === "string" && reason !== "" ? [reason] : [];
+  });
+}
