@@ -66,28 +66,13 @@ const withoutUnused = {
   },
 };
 
-/** Of undici only what sends requests over HTTP/1.1 is ever used. The rest is twenty times that. */
-const undiciClient = {
-  name: "undici-client",
-  setup({ onResolve, onLoad }) {
-    onResolve({ filter: /^undici$/ }, () => ({ path: "undici", namespace: "client-only" }));
-    onLoad({ filter: /.*/, namespace: "client-only" }, () => ({
-      contents: 'export { default as Client } from "undici/lib/dispatcher/client.js";',
-      resolveDir: here,
-    }));
-    onResolve({ filter: /\/(?:client-h2|web\/fetch\/body)\.js$/ }, ({ path, importer }) =>
-      packageOf(importer)?.endsWith("/undici") ? { path, namespace: "unused" } : undefined,
-    );
-  },
-};
-
 async function buildProgram() {
   const inCli = { ...program, chunkNames: "cli/[name]-[hash]", plugins: [apart] };
   const main = build({ ...inCli, entryPoints: ["src/cli/main.ts"] });
   const commands = build({ ...inCli, entryPoints: ["src/cli/program.ts"] });
   const daemon = build({
     ...program,
-    plugins: [withoutUnused, undiciClient],
+    plugins: [withoutUnused],
     entryPoints: ["src/daemon.ts", { in: "src/usage/index/index-worker.ts", out: "index-worker" }],
   });
   const built = await Promise.all([main, commands, daemon]);

@@ -25,11 +25,9 @@ import type { Mirror } from "./mirror/mirror.ts";
 import { createVault, type Vault } from "./mirror/vault.ts";
 import type { Newcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
-import { createForwarder } from "./proxy/forward.ts";
-import { GatewayHealth } from "./proxy/gateway-health.ts";
-import { createKeyHealth } from "./proxy/key-health.ts";
+import { GatewayHealth, KeyHealth } from "./proxy/health.ts";
 import { hostsOf } from "./proxy/server.ts";
-import { createWays } from "./proxy/ways.ts";
+import { Upstream } from "./proxy/upstream.ts";
 import { reason } from "./reason.ts";
 import { keyWarnings, Reload, usableKeys, wantsOf } from "./reload.ts";
 import { joined } from "./secret-set.ts";
@@ -115,8 +113,9 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const port = await bindDataPort(first.config.listen, peers, log);
   shutdown.add("close the port", () => closePort(port));
   const hosts = hostsOf(port.port);
-  const ways = createWays(clock);
-  shutdown.add("close the connections to gateways", () => ways.close());
+  const upstream = new Upstream(clock);
+  const { agentFor } = upstream.agents;
+  shutdown.add("close the connections to gateways", () => upstream.agents.close());
   const beat = createBeat();
   const gatewayHealth = new GatewayHealth(clock);
   const onSandbox = () => newcomer?.serving() ?? false;
@@ -124,7 +123,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const onSwap = (_from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
     const gateways = Object.values(to.config.gateways);
-    ways.keepOnly(gateways, Object.keys(to.config.tools));
+    upstream.agents.keepOnly(gateways);
     gatewayHealth.keepOnly(gateways);
     services.limiter.change(to.config);
     if (onSandbox()) endSandbox(newcomer, mirror, log);
@@ -146,12 +145,12 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const services = openUsageServices(servicesDeps);
   shutdown.add("close the usage log", () => closeUsageServices(services));
   const tail = createTail();
-  const mirror = openMirror(services, { clock, log, vault, snapshot, agentFor: ways.agentFor });
+  const mirror = openMirror(services, { clock, log, vault, snapshot, agentFor });
   // It writes into the usage log, so it stops first.
   shutdown.add("stop the mirror", () => mirror.stop());
   // The sandbox is another one each time, and gone once there is a config.yaml.
   if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
-  const keyHealth = createKeyHealth(clock, (tool) => services.journal.lastUse(tool));
+  const keyHealth = new KeyHealth(clock, (tool) => services.journal.lastUse(tool));
 
   const status = () =>
     statusOf({
@@ -170,7 +169,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       clock,
     });
   const actions = new Actions(clock);
-  const probing = createProbing({ clock, snapshot, agentFor: ways.agentFor, ...services });
+  const probing = createProbing({ clock, snapshot, agentFor, ...services });
   const dashboard = createDashboardPort({
     places,
     clock,
@@ -191,7 +190,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   let stopping = false;
   let drainMs = 0;
   const cut = () => {
-    services.running.cutAll();
+    services.inFlight.cutAll();
     port.cut();
   };
   // In the order of a stop, from the last line up: no key is fetched and no request waits any more, the dashboard closes, and
@@ -210,17 +209,16 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     log,
     keyHealth,
     gatewayHealth,
-    followed: tail.followed,
-    tell: tail.tell,
+    isFollowed: tail.followed,
+    notify: tail.tell,
     ...services,
     snapshot,
-    ways,
-    forwarder: createForwarder(clock),
+    upstream,
     owners,
     peers,
-    hosts: () => hosts,
-    stopping: () => stopping,
-    sandbox: onSandbox,
+    hosts,
+    isStopping: () => stopping,
+    isSandbox: onSandbox,
     rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
   });
   control.serve({

@@ -51,7 +51,7 @@ export function createDashboardPort(means: DashboardPortMeans): Dashboard {
       services.usage,
       clock,
     ),
-    running: services.running,
+    inFlight: services.inFlight,
     models: (tool) => probing.models(tool),
     refresh: () => reload.refresh(false),
     config: places.config,

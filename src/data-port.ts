@@ -4,11 +4,9 @@ import type { Listen } from "./config/shape.ts";
 import type { Peers } from "./identity/peer-user.ts";
 import { portOwner } from "./identity/port-owner.ts";
 import type { Logger } from "./logger.ts";
-import { handle } from "./proxy/handle.ts";
-import { handleUnparsable } from "./proxy/handle-unparsable.ts";
-import { handleUpgrade } from "./proxy/handle-upgrade.ts";
-import type { HandleMeans } from "./proxy/means.ts";
+import { type ProxyDeps, serve, serveUnparsable } from "./proxy/pipeline.ts";
 import { openPort, type Port, PortTaken } from "./proxy/server.ts";
+import { serveUpgrade } from "./proxy/upgrade.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
 
 /** Connections of other users that are kept, to be told so. More would take the places of those that may call. */
@@ -21,7 +19,7 @@ interface Destroyable {
 /** The port that tools call. */
 export interface DataPort extends Port {
   /** Requests that arrived since the port was bound are served now, later ones at once. */
-  serve(means: HandleMeans): void;
+  serve(deps: ProxyDeps): void;
 }
 
 /**
@@ -29,9 +27,9 @@ export interface DataPort extends Port {
  * must not have touched a record.
  */
 export async function bindDataPort(listen: Listen, peers: Peers, log: Logger): Promise<DataPort> {
-  let means: HandleMeans | null = null;
+  let deps: ProxyDeps | null = null;
   /** What came on 127.0.0.1 while [::1] was still being bound. */
-  const early: ((means: HandleMeans) => void)[] = [];
+  const early: ((deps: ProxyDeps) => void)[] = [];
   let inFlight = 0;
   let allDone = () => {};
   const done = () => {
@@ -48,9 +46,9 @@ export async function bindDataPort(listen: Listen, peers: Peers, log: Logger): P
       done();
     });
   };
-  const whenServing = (work: (means: HandleMeans) => void) => {
-    if (means === null) early.push(work);
-    else work(means);
+  const whenServing = (work: (deps: ProxyDeps) => void) => {
+    if (deps === null) early.push(work);
+    else work(deps);
   };
   const strangers = new Set<Socket>();
   const checkPeer = async (socket: Socket) => {
@@ -62,11 +60,11 @@ export async function bindDataPort(listen: Listen, peers: Peers, log: Logger): P
   };
   const port = await openPort(listen, {
     connection: (socket) => background(checkPeer(socket), log, "looking up whose a connection is"),
-    request: (req, res) => whenServing((ready) => run(() => handle(req, res, ready), res)),
-    unparsable: (error, socket) => whenServing((ready) => handleUnparsable(error, socket, ready)),
+    request: (req, res) => whenServing((ready) => run(() => serve(req, res, ready), res)),
+    unparsable: (error, socket) => whenServing((ready) => serveUnparsable(error, socket, ready)),
     trouble: (error) => log.error(`a connection could not be accepted: ${error.message}`),
     upgrade: (req, socket, head) =>
-      whenServing((ready) => run(() => handleUpgrade(req, socket, head, ready), socket)),
+      whenServing((ready) => run(() => serveUpgrade(req, socket, head, ready), socket)),
   }).catch(async (error) => {
     throw error instanceof PortTaken ? await portTakenFailure(error) : error;
   });
@@ -83,7 +81,7 @@ export async function bindDataPort(listen: Listen, peers: Peers, log: Logger): P
   return {
     ...port,
     serve(ready) {
-      means = ready;
+      deps = ready;
       for (const work of early.splice(0)) work(ready);
     },
     drain() {

@@ -15,8 +15,8 @@ import { MirrorDatabase } from "./mirror/store/database.ts";
 import type { MirrorUsage } from "./mirror/usage.ts";
 import type { WatchMeans as MirrorMeans } from "./mirror/watch.ts";
 import type { Places } from "./places.ts";
-import { BodyBudget } from "./proxy/body-budget.ts";
-import { createRunning, type Running } from "./proxy/running.ts";
+import { BodyBudget } from "./proxy/body.ts";
+import { InFlight } from "./proxy/in-flight.ts";
 import type { Journal } from "./usage/journal/journal.ts";
 import { createStrangers, type Strangers } from "./usage/strangers.ts";
 import { UsageLog } from "./usage/usage-log.ts";
@@ -28,7 +28,7 @@ export interface UsageServices {
   readonly limiter: Limiter;
   readonly prices: Prices;
   readonly strangers: Strangers;
-  readonly running: Running;
+  readonly inFlight: InFlight;
   readonly bodies: BodyBudget;
   readonly mirrorDatabase: MirrorDatabase;
   readonly mirrorUsage: MirrorUsage;
@@ -86,7 +86,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     limiter,
     prices: new Prices(),
     strangers: createStrangers(),
-    running: createRunning(),
+    inFlight: new InFlight(),
     bodies: new BodyBudget(),
     mirrorDatabase,
     mirrorUsage,
@@ -143,7 +143,7 @@ export interface Allowances {
 }
 
 export function createAllowances(
-  { journal, limiter, running }: UsageServices,
+  { journal, limiter, inFlight }: UsageServices,
   { clock, log, config }: UsageServicesDeps,
 ): Allowances {
   return {
@@ -165,7 +165,7 @@ export function createAllowances(
       return answer(null);
     },
     cut(name, peer) {
-      const cut = running.cut(name);
+      const cut = inFlight.cut(name);
       if (cut === 0 && config().tools[name] === undefined) return null;
       if (cut > 0) log.warn({ tool: name, cut, peer }, `tool ${name}: requests in flight were cut`);
       return { cut };

@@ -61,6 +61,9 @@ const PURE = [
   "identity/credential.ts",
   "identity/identify.ts",
   "limits/admit.ts",
+  "metering/json-fields.ts",
+  "metering/request.ts",
+  "metering/service-tiers.ts",
   "metering/protocols.ts",
   "metering/decode.ts",
   "metering/sse.ts",
@@ -81,15 +84,12 @@ const PURE = [
   "usage/reports/format.ts",
   "usage/reports/period.ts",
   "proxy/guard.ts",
-  "proxy/route.ts",
+  "proxy/routes.ts",
   "proxy/headers.ts",
   "proxy/cause.ts",
   "proxy/failure.ts",
-  "proxy/model-scan.ts",
-  "proxy/field-scan.ts",
-  "proxy/json-bytes.ts",
-  "proxy/harmless.ts",
-  "proxy/recording.ts",
+  "proxy/sanitize.ts",
+  "proxy/records.ts",
   "service/spec.ts",
   "service/systemd/unit.ts",
   "service/launchd/plist.ts",
@@ -193,7 +193,7 @@ function rankFaults(files: readonly Source[]): string[] {
 }
 
 const IMPURE_IMPORTS =
-  /^(?:node:(?:fs|http|https|net|tls|dns|child_process|os|timers|process|dgram|cluster|worker_threads)(?:\/.*)?|chokidar|pino|http-proxy-3|undici|systeminformation|libsql|@napi-rs\/keyring)$/;
+  /^(?:node:(?:fs|http|https|net|tls|dns|child_process|os|timers|process|dgram|cluster|worker_threads)(?:\/.*)?|chokidar|pino|http-proxy-3|systeminformation|libsql|@napi-rs\/keyring)$/;
 const IMPURE_CODE =
   /\bDate\.now\(|\bnew Date\(\s*\)|\bperformance\.now\(|\bprocess\.|\bMath\.random\(|\bset(?:Timeout|Interval|Immediate)\(|\bfetch\(|\brandomBytes\(/;
 
@@ -229,8 +229,7 @@ function revealFaults(files: readonly Source[]): string[] {
 
 /** What sends requests, and who may know it. */
 const ENGINES: Readonly<Record<string, readonly string[]>> = {
-  "http-proxy-3": ["proxy/forward.ts"],
-  undici: ["proxy/lines.ts", "proxy/whole-passage.ts"],
+  "http-proxy-3": ["proxy/passthrough.ts"],
 };
 
 function engineFaults(files: readonly Source[]): string[] {
@@ -249,10 +248,10 @@ t.test("every room imports only itself and lower ranks", (t) => {
 });
 
 t.test("an import upwards or across is noticed", (t) => {
-  const upwards = { path: "config/parse.ts", text: 'import { handle } from "../proxy/handle.ts";' };
+  const upwards = { path: "config/parse.ts", text: 'import { serve } from "../proxy/pipeline.ts";' };
   const across = { path: "keys/read.ts", text: 'import type { Tool } from "../config/shape.ts";' };
   const nowhere = { path: "utils/misc.ts", text: "" };
-  t.same(rankFaults([upwards]), ["config/parse.ts may not import proxy/handle.ts"]);
+  t.same(rankFaults([upwards]), ["config/parse.ts may not import proxy/pipeline.ts"]);
   t.same(rankFaults([across]), ["keys/read.ts may not import config/shape.ts"]);
   t.match(rankFaults([nowhere])[0], /no room/);
   const types = { path: "dashboard/x.ts", text: 'import type { Status } from "../control/status.ts";' };
@@ -319,6 +318,6 @@ t.test("a secret is revealed only where it meets the wire", (t) => {
 t.test("what sends requests is known only where it is used", (t) => {
   t.same(engineFaults(all), []);
   for (const engine of Object.keys(ENGINES))
-    t.equal(engineFaults([{ path: "proxy/handle.ts", text: `import { x } from "${engine}";` }]).length, 1);
+    t.equal(engineFaults([{ path: "proxy/pipeline.ts", text: `import { x } from "${engine}";` }]).length, 1);
   t.end();
 });

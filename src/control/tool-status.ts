@@ -7,7 +7,7 @@ import { systemCalendar } from "../limits/windows.ts";
 import { endInWords } from "../limits/words.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
-import type { KeyHealth, KeyRefusal } from "../proxy/key-health.ts";
+import type { KeyHealth, KeyRefusal } from "../proxy/health.ts";
 
 export type ToolState =
   | "active"

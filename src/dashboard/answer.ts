@@ -1,6 +1,6 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
-import { discard, sayGoodbye } from "../proxy/answer.ts";
+import { discardBody, endSoon } from "../proxy/write-refusal.ts";
 import type { Failure } from "./api.ts";
 
 /** On everything that leaves the dashboard's port. No cookie, ever: cookies are sent to every port of a host. */
@@ -41,7 +41,7 @@ export function send(req: IncomingMessage, res: ServerResponse, answer: unknown)
   });
   res.end(req.method === "HEAD" ? undefined : body);
   // What is left of an upload that nobody wants.
-  discard(req);
+  discardBody(req);
 }
 
 /** Bytes that are no request, or one that asks for another protocol: told so, and the connection ends. */
@@ -61,5 +61,5 @@ export function sendBare(socket: Duplex, status: number, words: string): void {
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
   socket.on("error", () => socket.destroy());
   socket.write(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`);
-  sayGoodbye(socket);
+  endSoon(socket);
 }

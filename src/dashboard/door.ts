@@ -14,7 +14,7 @@ import { sparsely } from "./sparsely.ts";
 
 export interface DoorMeans
   extends Omit<ApiMeans, "access" | "view" | "live" | "oddities">,
-    Pick<NowMeans, "running"> {
+    Pick<NowMeans, "inFlight"> {
   /** null: it was built without them. */
   readonly files: PageFiles | null;
   readonly tail: Pick<Tail, "listen">;

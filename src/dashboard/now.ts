@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
 import type { Status } from "../control/status.ts";
-import type { Running, RunningRequest } from "../proxy/running.ts";
+import type { InFlight, InFlightCall } from "../proxy/in-flight.ts";
 import { readToday, type TodayUsage } from "../usage/reports/chart.ts";
 import { exportedRecord } from "../usage/reports/records.ts";
 import { tokensOf, unknownCost } from "../usage/reports/sums.ts";
@@ -14,7 +14,7 @@ import { withAdvice } from "./refusal-advice.ts";
 export interface NowMeans {
   readonly clock: Clock;
   readonly status: () => Promise<Status>;
-  readonly running: Pick<Running, "list" | "size">;
+  readonly inFlight: Pick<InFlight, "list" | "size">;
   readonly reader: LogReader;
 }
 
@@ -75,8 +75,8 @@ export function createNowView(means: NowMeans): NowView {
       return {
         at: clock.now(),
         status: seen,
-        running: means.running.list(MOST_RUNNING, clock.elapsed()).map(runningCall),
-        running_total: means.running.size,
+        running: means.inFlight.list(MOST_RUNNING, clock.elapsed()).map(runningCall),
+        running_total: means.inFlight.size,
         today: day,
         refusals: refused,
       };
@@ -133,17 +133,17 @@ function daySums(sums: Readonly<Sums>): DaySums {
   };
 }
 
-function runningCall({ heard, ...request }: RunningRequest): RunningCall {
+function runningCall({ observed, ...request }: InFlightCall): RunningCall {
   return {
     ...{ id: request.id, tool: request.tool, model: request.model, endpoint: request.endpoint },
     started_at: request.startedAt,
     waited_ms: request.waitedMs,
     waiting: request.waiting,
     first_byte_at: request.firstByteAt,
-    stream: heard?.stream ?? null,
-    bytes_out: heard?.bytesOut ?? 0,
-    output_tokens: heard?.outputTokens ?? null,
-    tokens_by: heard?.tokensBy ?? null,
+    stream: observed?.stream ?? null,
+    bytes_out: observed?.bytesOut ?? 0,
+    output_tokens: observed?.outputTokens ?? null,
+    tokens_by: observed?.tokensBy ?? null,
   };
 }
 

@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { headOf } from "../proxy/request.ts";
 import { REFUSALS } from "../refusal.ts";
 import { No, PAGE_HEADERS, send } from "./answer.ts";
 import type { PageFiles } from "./page-files.ts";
@@ -14,9 +13,9 @@ export interface ServeMeans extends ApiMeans {
 
 /** A request to the dashboard, from top to bottom. */
 export async function serve(req: IncomingMessage, res: ServerResponse, means: ServeMeans): Promise<void> {
-  const refusal = guardPage(headOf(req), means.hosts());
+  const { method = "", url: target = "", rawHeaders } = req;
+  const refusal = guardPage({ method, target, rawHeaders }, means.hosts());
   if (refusal !== null) return send(req, res, new No(REFUSALS[refusal.code].status, refusal.message));
-  const target = req.url ?? "";
   if (target.startsWith("/api/")) return send(req, res, await answerApi(req, res, means));
   const file = means.files.get(target);
   if (file === undefined) return send(req, res, new No(404, "there is nothing here"));

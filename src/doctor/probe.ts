@@ -2,7 +2,7 @@ import type { Agent } from "node:http";
 import { type Clock, systemClock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
 import { causeOf } from "../proxy/cause.ts";
-import { keySlot, outgoingHeaders } from "../proxy/headers.ts";
+import { keySlot, requestHeaders } from "../proxy/headers.ts";
 import { keyFault, type Secret } from "../secret.ts";
 import { factsSource, type KeyFacts } from "./key-facts.ts";
 import { modelsIn } from "./model-list.ts";
@@ -93,14 +93,14 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
       "user-agent",
       "keybearer",
     ];
-    const headers = outgoingHeaders({
+    const headers = requestHeaders({
       method: "GET",
       rawHeaders,
       host,
       key,
       slot,
       readable: null,
-      length: null,
+      bodyLength: null,
     });
     return askGateway({ url, headers, agent: means.agentFor(gateway, origin), clock, signal });
   };

@@ -5,14 +5,14 @@ import type { Credential } from "./credential.ts";
 import { type Identified, identify } from "./identify.ts";
 import type { Owner } from "./process.ts";
 
-/** By token, and by program where some tool asks for that. A promise only where a program has to be looked for. */
-export function whoCalls(
+/** By token, and by program if some tool asks for that. */
+export async function whoCalls(
   snapshot: Snapshot,
   credentials: readonly Credential[],
   findOwner: () => Promise<Owner | null>,
-): Identified | Promise<Identified> {
+): Promise<Identified> {
   const named = identify(snapshot, credentials);
-  return snapshot.processTools.length === 0 ? named : confirmProcess(named, snapshot, findOwner);
+  return snapshot.processTools.length === 0 ? named : await confirmProcess(named, snapshot, findOwner);
 }
 
 /**

@@ -9,8 +9,8 @@ export type Peer = "ours" | "other-user" | "gone";
 export interface Peers {
   /** Whether the system tells it of every connection. Where it does not, nobody can be turned away for it. */
   readonly tell: boolean;
-  /** Looked up once for each connection. A promise only until that is known. */
-  of(socket: Socket): Peer | Promise<Peer>;
+  /** Looked up once for each connection. */
+  of(socket: Socket): Promise<Peer>;
 }
 
 /** The two ends as the other one sees them: its own first. */
@@ -22,19 +22,15 @@ export interface Ends {
 }
 
 export function createPeers(platform: string = process.platform): Peers {
-  if (platform !== "linux" || !existsSync(TCP4)) return { tell: false, of: () => "ours" };
+  if (platform !== "linux" || !existsSync(TCP4)) return { tell: false, of: async () => "ours" };
   const onWindows = /microsoft/i.test(release());
-  const known = new WeakMap<Socket, Peer | Promise<Peer>>();
+  const known = new WeakMap<Socket, Promise<Peer>>();
   const [readTcp4, readTcp6] = [createTableReader(TCP4), createTableReader(TCP6)];
-  const look = async (socket: Socket): Promise<Peer> => {
-    const peer = peerOf(await userOf(socket, readTcp4, readTcp6), onWindows);
-    known.set(socket, peer);
-    return peer;
-  };
+  const lookUp = async (socket: Socket) => peerOf(await userOf(socket, readTcp4, readTcp6), onWindows);
   return {
     tell: !onWindows,
     of(socket) {
-      const found = known.get(socket) ?? look(socket);
+      const found = known.get(socket) ?? lookUp(socket);
       known.set(socket, found);
       return found;
     },

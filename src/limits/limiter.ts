@@ -3,7 +3,7 @@ import type { Config, Tool } from "../config/shape.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import type { Allowance, Ask, Correction, Reservation, Used } from "./counters.ts";
 import type { CallTokens } from "./estimate.ts";
-import { addRateHeaders, limitRefusal, type Unseen } from "./refusals.ts";
+import { addRateHeaders, limitRefusal } from "./refusals.ts";
 import { type JournalLine, Replay, type ToolCarry } from "./replay.ts";
 import { type ToolLevels, ToolLimiter } from "./tool-limiter.ts";
 import type { Calendar } from "./windows.ts";
@@ -23,7 +23,7 @@ export type Taken =
 export interface Wanted {
   readonly ask: Ask;
   readonly model: string | null;
-  readonly unseen?: Unseen | null;
+  readonly lacksModel?: boolean;
   /** False: it is refused at once where other requests of the tool would wait. */
   readonly mayWait: boolean;
 }
@@ -56,18 +56,12 @@ export class Limiter {
     return reservation === null ? null : { tool: tool.name, reservation };
   }
 
-  /** Whether take() would wait now. */
-  wouldWait(tool: Tool, ask: Ask): boolean {
-    const wait = maxWait(tool);
-    return wait > 0 && this.#limited(tool).wouldWait(ask, wait);
-  }
-
   /**
    * Takes what the request asks for from all limits of the tool, or from none. Waits for capacity as long as the tool
    * allows; `onWait` then gets a function that ends the waiting, for when the client leaves.
    */
   async take(tool: Tool, wanted: Wanted, onWait: (leave: () => void) => void): Promise<Taken> {
-    const { ask, model, unseen = null, mayWait } = wanted;
+    const { ask, model, lacksModel = false, mayWait } = wanted;
     const since = this.#clock.elapsed();
     let waits = false;
     const admission = await this.#limited(tool).enter(ask, mayWait ? maxWait(tool) : 0, (leave) => {
@@ -84,7 +78,7 @@ export class Limiter {
       case "short": {
         // On a busy machine some time passes even for a request that was refused at once.
         const waited = waits ? Math.round(this.#clock.elapsed() - since) : 0;
-        const context = { tool: tool.name, model, unseen, waited, now: this.#clock.now() };
+        const context = { tool: tool.name, model, lacksModel, waited, now: this.#clock.now() };
         const refusal = limitRefusal(admission.shortage, { ...context, calendar: this.#calendar });
         return { ok: false, refusal };
       }

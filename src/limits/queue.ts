@@ -80,12 +80,6 @@ export class WaitingQueue {
     return reserved.ok ? reserved.reservation : null;
   }
 
-  /** Whether join() would let it wait now. */
-  wouldWait(ask: Ask, wait: number, moment: Moment): boolean {
-    const shortage = this.#counters.check(ask, moment.now) ?? this.#line?.shortage ?? null;
-    return shortage !== null && this.#mayWait(waiterOf(ask, wait, moment), shortage, moment);
-  }
-
   /** False: it was not waiting any more. */
   leave(waiter: Waiter): boolean {
     if (this.#line === null || !this.#line.waiters.includes(waiter)) return false;

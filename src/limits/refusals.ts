@@ -20,15 +20,12 @@ const CODES = {
   price: "price-unknown",
 } as const satisfies Readonly<Record<Shortage["limit"]["kind"], RefusalCode>>;
 
-/** Why the model is unknown: the body cannot be read, names it too far back, or not at all. */
-export type Unseen = "unreadable" | "later" | "none";
-
 export interface RefusalContext {
   readonly tool: string;
   /** The model asked for; null: unknown. */
   readonly model: string | null;
-  /** Why it is unknown, if the body is the reason. */
-  readonly unseen?: Unseen | null;
+  /** The request should name a model, and does not. */
+  readonly lacksModel?: boolean;
   /** Milliseconds the request waited for capacity. */
   readonly waited: number;
   readonly now: number;
@@ -109,19 +106,11 @@ function whatToType(kind: Kind, { max, roomAt }: Shortage, tool: string): string
   return `${raise}, or give one more allowance: keybearer tools lift ${tool} --${kind} ${amount}`;
 }
 
-/** Where no price in config.yaml would help. */
-const UNSEEN_ADVICE: Readonly<Record<Unseen, string>> = {
-  unreadable: "the body is compressed, or a form without a boundary: send it plain",
-  later: "the model does not stand within the first megabyte of the body: put it before the messages",
-  none: "the request names no model: name one",
-};
-
-function priceRefusal({ tool, model, unseen = null }: RefusalContext): Refusal {
+function priceRefusal({ tool, model, lacksModel = false }: RefusalContext): Refusal {
   const which = model === null ? "this request" : `model ${printable(model)}`;
-  const advice =
-    model === null && unseen !== null
-      ? UNSEEN_ADVICE[unseen]
-      : "the owner can write it under prices: in config.yaml";
+  const advice = lacksModel
+    ? "the request names no model: name one"
+    : "the owner can write it under prices: in config.yaml";
   return refuse(
     CODES.price,
     `tool ${tool} has a limit on money, and the price of ${which} is not known. ${advice}`,

@@ -49,11 +49,6 @@ export class ToolLimiter {
     return this.#queue.joinNow(ask, this.#clock.now());
   }
 
-  /** Whether enter() would wait now. */
-  wouldWait(ask: Ask, wait: number): boolean {
-    return this.#queue.wouldWait(ask, wait, this.#moment());
-  }
-
   /** Resolves when there is capacity, or will be none in time. `onWait` gets a function that ends the waiting. */
   async enter(ask: Ask, wait: number, onWait: (leave: () => void) => void): Promise<Admission> {
     const joined = this.#queue.join(ask, wait, this.#moment());

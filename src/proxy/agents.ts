@@ -1,125 +1,183 @@
-import { Agent as HttpAgent } from "node:http";
-import { Agent as HttpsAgent } from "node:https";
+import { type ClientRequest, type ClientRequestArgs, Agent as HttpAgent } from "node:http";
+import { Agent as HttpsAgent, type RequestOptions } from "node:https";
+import type { Duplex } from "node:stream";
 import { createSecureContext, rootCertificates, type SecureContext } from "node:tls";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
-import { keepConnections } from "./keeping.ts";
-import { sleepWatch } from "./slept.ts";
-import { type ConnectOptions, connectThrough, type Done, type TlsOptions, type Tunnel } from "./tunnel.ts";
+import { connectThrough, type Done, type TlsOptions, type Tunnel } from "./tunnel.ts";
 
 /**
- * One keep-alive agent per gateway, scheme and tool: without one, every call would pay for a new TLS handshake. Tools do
- * not share connections: what a gateway sends too late on one would be the next tool's answer.
+ * Below the idle time of the servers in use, so that a request rarely meets a connection that was just closed. Node itself
+ * stays a second below what a server announces.
  */
-export interface Agents {
-  /** @param tool Its name; without one keybearer asks for itself. */
-  agentFor(gateway: Gateway, origin: string, tool?: string): HttpAgent;
-  /** null: the gateway is called without TLS. */
-  tlsFor(gateway: Gateway, scheme: Scheme): TlsOptions | null;
-  /** Lets go of the agents of tools that are gone, and of gateways that are no longer configured as they were. */
-  keepOnly(gateways: readonly Gateway[], tools: readonly string[]): void;
-  close(): void;
-}
+const IDLE_MS = 4000;
+const MAX_FREE_SOCKETS = 256;
+/** The call has its own connect timeout. This one only closes what an outbound proxy leaves open. */
+const AFTER_CONNECT_TIMEOUT_MS = 500;
+/** The wall clock goes on while the machine sleeps, the other one does not. */
+const SLEEP_MS = 2000;
 
-/** The call itself times out first and says so; this only keeps a silent proxy from holding connections for ever. */
-const AFTER_THE_CALL_MS = 500;
+/**
+ * The keep-alive agents, one for each gateway, scheme and tool. Tools do not share connections: a response that a gateway
+ * sends too late would be the next tool's.
+ */
+export class Agents {
+  readonly #clock: Clock;
+  readonly #agents = new Map<Gateway, Map<string, HttpAgent>>();
+  /** By the gateway's own certificate authority. To read Node's root certificates takes milliseconds. */
+  readonly #secureContexts = new Map<string, SecureContext>();
+  #seenNow: number;
+  #seenElapsed: number;
 
-export type Scheme = "http:" | "https:";
+  constructor(clock: Clock) {
+    this.#clock = clock;
+    this.#seenNow = clock.now();
+    this.#seenElapsed = clock.elapsed();
+  }
 
-export function createAgents(clock: Clock): Agents {
-  const agents = new Map<string, HttpAgent>();
-  const hasSlept = sleepWatch(clock);
-  const tlsOf = createTls();
-  const tlsFor = (gateway: Gateway, scheme: Scheme) => (scheme === "https:" ? tlsOf(gateway) : null);
-  return {
-    tlsFor,
-    agentFor(gateway, origin, tool) {
-      if (hasSlept()) for (const agent of agents.values()) closeIdleOf(agent);
-      const scheme = origin.startsWith("https:") ? "https:" : "http:";
-      const id = connectionIdentity(gateway, scheme, tool ?? null);
-      let agent = agents.get(id);
-      if (agent === undefined) {
-        agent = createAgent(gateway, tlsFor(gateway, scheme), clock);
-        agents.set(id, agent);
-      }
-      return agent;
-    },
-    keepOnly(gateways, tools) {
-      const wanted = wantedIdentities(gateways, tools);
-      for (const [id, agent] of agents) {
-        if (wanted.has(id)) continue;
-        agents.delete(id);
-        closeIdleOf(agent);
-      }
-    },
-    close() {
-      for (const agent of agents.values()) agent.destroy();
-      agents.clear();
-    },
+  /** @param tool its name; without one keybearer itself calls. */
+  readonly agentFor = (gateway: Gateway, origin: string, tool = ""): HttpAgent => {
+    if (this.#hasSlept()) this.#forEach(closeIdle);
+    let agents = this.#agents.get(gateway);
+    if (agents === undefined) {
+      agents = new Map();
+      this.#agents.set(gateway, agents);
+    }
+    const isSecure = origin.startsWith("https:");
+    const name = `${isSecure ? "https" : "http"} ${tool}`;
+    let agent: HttpAgent | undefined = agents.get(name);
+    if (agent === undefined) {
+      agent = isSecure ? this.#secureAgent(gateway) : new PlainAgent(gateway);
+      agents.set(name, agent);
+    }
+    return agent;
   };
-}
 
-/** Requests of the same share their connections, also from one configuration to the next. */
-export function connectionIdentity(
-  { name, proxy, authority, timeouts }: Gateway,
-  scheme: Scheme,
-  tool: string | null,
-): string {
-  return JSON.stringify([name, proxy, authority, timeouts.connect, scheme, tool]);
-}
-
-export function wantedIdentities(gateways: readonly Gateway[], tools: readonly string[]): Set<string> {
-  const wanted = new Set<string>();
-  for (const gateway of gateways) {
-    for (const tool of [null, ...tools]) {
-      wanted.add(connectionIdentity(gateway, "http:", tool));
-      wanted.add(connectionIdentity(gateway, "https:", tool));
+  /** Forgets gateways that are no longer configured. Their requests in flight finish. */
+  keepOnly(gateways: readonly Gateway[]): void {
+    for (const [gateway, agents] of this.#agents) {
+      if (gateways.includes(gateway)) continue;
+      this.#agents.delete(gateway);
+      for (const agent of agents.values()) closeIdle(agent);
     }
   }
-  return wanted;
+
+  close(): void {
+    this.#forEach((agent) => agent.destroy());
+    this.#agents.clear();
+  }
+
+  #forEach(work: (agent: HttpAgent) => void): void {
+    for (const agents of this.#agents.values()) for (const agent of agents.values()) work(agent);
+  }
+
+  /** Connections do not survive a sleep, and nobody says so: a request over one of them would wait for its timeout. */
+  #hasSlept(): boolean {
+    const now = this.#clock.now();
+    const elapsed = this.#clock.elapsed();
+    const slept = now - this.#seenNow - (elapsed - this.#seenElapsed);
+    this.#seenNow = now;
+    this.#seenElapsed = elapsed;
+    return slept >= SLEEP_MS;
+  }
+
+  /**
+   * Certificates are checked by Node's own authorities and the gateway's, whatever the environment says
+   * (NODE_EXTRA_CA_CERTS, SSL_CERT_FILE, NODE_TLS_REJECT_UNAUTHORIZED).
+   */
+  #secureAgent(gateway: Gateway): HttpsAgent {
+    const pem = gateway.authority?.pem ?? "";
+    let secureContext = this.#secureContexts.get(pem);
+    if (secureContext === undefined) {
+      const ca = pem === "" ? [...rootCertificates] : [...rootCertificates, pem];
+      secureContext = createSecureContext({ ca });
+      this.#secureContexts.set(pem, secureContext);
+    }
+    return new SecureAgent(gateway, { rejectUnauthorized: true, secureContext });
+  }
 }
 
-/** Requests under way finish on the agent they started with; only what nobody uses is closed. */
-export function closeIdleOf(agent: HttpAgent): void {
+/** Closes the connections that no request uses. */
+export function closeIdle(agent: HttpAgent): void {
   for (const sockets of Object.values(agent.freeSockets)) {
     for (const socket of sockets ?? []) socket.destroy();
   }
 }
 
-/** null: the gateway is connected to directly. */
-export function tunnelOf({ proxy, timeouts }: Gateway, tls: TlsOptions | null): Tunnel | null {
-  return proxy === null ? null : { proxy, tls, patience: timeouts.connect + AFTER_THE_CALL_MS };
-}
+const OPTIONS = {
+  keepAlive: true,
+  scheduling: "lifo",
+  maxFreeSockets: MAX_FREE_SOCKETS,
+  timeout: IDLE_MS,
+} as const;
 
-/**
- * How the certificate of a gateway is checked: by the authorities that Node comes with and the gateway's own, whatever the
- * environment says (NODE_EXTRA_CA_CERTS, SSL_CERT_FILE, NODE_TLS_REJECT_UNAUTHORIZED) and whichever command asks.
- */
-function createTls(): (gateway: Gateway) => TlsOptions {
-  // By the gateway's own authority: to read all of Node's takes milliseconds.
-  const contexts = new Map<string, SecureContext>();
-  return ({ authority }) => {
-    const own = authority === null ? [] : [authority.pem];
-    const known = own.join();
-    const secureContext = contexts.get(known) ?? createSecureContext({ ca: [...rootCertificates, ...own] });
-    contexts.set(known, secureContext);
-    return { rejectUnauthorized: true, secureContext };
-  };
-}
+/** As its type says. Node always passes it, and it takes an error without a stream. */
+type OnConnection = (error: Error | null, stream: Duplex) => void;
 
-function createAgent(gateway: Gateway, tls: TlsOptions | null, clock: Clock): HttpAgent {
-  const options = {
-    keepAlive: true,
-    maxFreeSockets: 32,
-    scheduling: "lifo" as const,
-  };
-  const agent = tls === null ? new HttpAgent(options) : new HttpsAgent({ ...options, ...tls });
-  keepConnections(agent, clock);
-  const tunnel = tunnelOf(gateway, tls);
-  if (tunnel !== null) {
-    // Node's agents take a connection by callback, which its type leaves out.
-    const createConnection = (to: ConnectOptions, done: Done) => connectThrough(tunnel, to, done);
-    Object.assign(agent, { createConnection });
+class PlainAgent extends HttpAgent {
+  readonly #tunnel: Tunnel | null;
+
+  constructor(gateway: Gateway) {
+    super(OPTIONS);
+    this.#tunnel = tunnelOf(gateway, null);
   }
-  return agent;
+
+  override createConnection(options: ClientRequestArgs, done?: OnConnection): Duplex | null | undefined {
+    if (this.#tunnel === null) return super.createConnection(withoutHeaders(options), done);
+    connectThrough(this.#tunnel, options, done as Done);
+    return undefined;
+  }
+
+  override keepSocketAlive(socket: Duplex): boolean {
+    socket.once("data", closeOnLateBytes);
+    // Its type leaves out what the documentation says: whether the socket is kept.
+    return super.keepSocketAlive(socket) as unknown as boolean;
+  }
+
+  override reuseSocket(socket: Duplex, request: ClientRequest): void {
+    socket.off("data", closeOnLateBytes);
+    super.reuseSocket(socket, request);
+  }
+}
+
+/** The same with TLS. */
+class SecureAgent extends HttpsAgent {
+  readonly #tunnel: Tunnel | null;
+
+  constructor(gateway: Gateway, tls: TlsOptions) {
+    super({ ...OPTIONS, ...tls });
+    this.#tunnel = tunnelOf(gateway, tls);
+  }
+
+  override createConnection(options: RequestOptions, done?: OnConnection): Duplex | null | undefined {
+    if (this.#tunnel === null) return super.createConnection(withoutHeaders(options), done);
+    connectThrough(this.#tunnel, options, done as Done);
+    return undefined;
+  }
+
+  override keepSocketAlive(socket: Duplex): boolean {
+    socket.once("data", closeOnLateBytes);
+    return super.keepSocketAlive(socket) as unknown as boolean;
+  }
+
+  override reuseSocket(socket: Duplex, request: ClientRequest): void {
+    socket.off("data", closeOnLateBytes);
+    super.reuseSocket(socket, request);
+  }
+}
+
+/** The socket keeps its options, and would show the key when it is printed. */
+function withoutHeaders<T extends object>(options: T): T {
+  return { ...options, headers: undefined };
+}
+
+/** Bytes between two requests belong to neither, and the next request would take them for its response. */
+function closeOnLateBytes(this: Duplex): void {
+  this.destroy();
+}
+
+/** null: the gateway is connected to directly. */
+function tunnelOf({ proxy, timeouts }: Gateway, tls: TlsOptions | null): Tunnel | null {
+  if (proxy === null) return null;
+  return { proxy, tls, timeoutMs: timeouts.connect + AFTER_CONNECT_TIMEOUT_MS };
 }

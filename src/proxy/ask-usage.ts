@@ -1,135 +1,156 @@
-import type { IncomingMessage } from "node:http";
-import type { Transform } from "node:stream";
-import type { AnswerHead } from "./answer-head.ts";
-import { type BodyHead, putBackHeld } from "./body-head.ts";
-import type { Asking } from "./exchange.ts";
-import { type AheadBounds, putBack, ReadAhead } from "./read-ahead.ts";
+import { type JsonFields, jsonFields } from "../metering/json-fields.ts";
 
-/**
- * For tools with `ask_usage: true`: a streamed chat or completion is asked to report its usage, and what the gateway adds
- * for that is taken out again. (It also says `"usage":null` in every other chunk then. Those pass as they are: clients
- * that do not ask know them too, from gateways that always report.)
+/*
+ * For tools with `ask_usage: true`: a streamed chat or completion is asked to report its usage, and the chunk that the
+ * gateway adds for that is removed again. The gateway also puts `"usage":null` into every other chunk. Those pass as they
+ * are: clients know them from gateways that always report.
  */
-
-/**
- * The whole body; null where it is larger, or did not come whole. What is read here is put back, so that whoever reads
- * the request afterwards finds it as it was sent.
- * @param head what was read of it before, which may be all there is, and stays where it is then.
- */
-export async function readWhole(
-  req: IncomingMessage,
-  bounds: AheadBounds,
-  head: BodyHead | null,
-): Promise<Buffer | null> {
-  if (head?.over && head.held !== null) return joined(head.held);
-  putBackHeld(req, head);
-  const ahead = new ReadAhead(req, bounds, null);
-  const end = await ahead.read();
-  putBack(req, ahead.held);
-  return end === "ended" ? joined(ahead.held) : null;
-}
-
-function joined(chunks: readonly Buffer[]): Buffer {
-  const [only] = chunks;
-  return chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks);
-}
-
-/** Only out of a stream in plain can something be taken again. Whatever else came passes as it is. */
-export function filterFor(answer: AnswerHead, asking: Asking | null): Transform | null {
-  if (asking === null) return null;
-  const plain = answer.status < 400 && answer.contentEncoding === undefined;
-  return plain && /^\s*text\/event-stream\b/i.test(answer.contentType) ? asking.filter : null;
-}
 
 const OPTIONS = '"stream_options":{"include_usage":true}';
 const OPTION = '"include_usage":true';
 
 /**
- * The same request with `stream_options.include_usage: true` spliced in, every other byte as it was. null: it is no
- * stream, or says itself whether it wants its usage, or is not plain enough to be sure, as where a key stands twice or
- * in capitals, which some gateways take for the same.
+ * The body with `stream_options.include_usage: true` added; every other byte stays as it is. null: it is not a stream, or
+ * says itself whether it wants its usage, or is not plain enough to be sure, such as with a key that is there twice or in
+ * capitals, which some gateways take for the same.
  */
 export function askForUsage(body: Buffer): Buffer | null {
-  const asked = parsed(body);
-  if (!isObject(asked) || asked.stream !== true) return null;
-  const outer = fieldsOf(body, body.indexOf("{"));
-  if (!standsOnce(outer, "stream") || stands(outer, "stream_options") > 1) return null;
-  const options = outer.fields.find(({ key }) => key === "stream_options");
-  if (options === undefined) {
-    if (stands(outer, "stream_options") === 1) return null;
-    return spliced(body, outer.end, outer.end, `,${OPTIONS}`);
-  }
-  if (asked.stream_options === null)
-    return spliced(body, options.from, options.from + "null".length, `{${OPTION}}`);
-  if (!isObject(asked.stream_options)) return null;
-  const inner = fieldsOf(body, options.from);
-  if (stands(inner, "include_usage") > 0) return null;
-  return spliced(body, inner.end, inner.end, inner.fields.length > 0 ? `,${OPTION}` : OPTION);
+  const outer = jsonFields(body);
+  if (outer === null || count(outer, "stream") !== 1 || count(outer, "stream_options") > 1) return null;
+  const stream = outer.fields.find(({ key }) => key === "stream");
+  if (stream === undefined || body.toString("latin1", stream.from, stream.to) !== "true") return null;
+  const options = outer.fields.find(({ key }) => key.toLowerCase() === "stream_options");
+  if (options === undefined) return spliced(body, outer.end, outer.end, `,${OPTIONS}`);
+  if (options.key !== "stream_options") return null;
+  if (body.toString("latin1", options.from, options.to) === "null")
+    return spliced(body, options.from, options.to, `{${OPTION}}`);
+  const inner = jsonFields(body.subarray(options.from, options.to));
+  if (inner === null || count(inner, "include_usage") > 0) return null;
+  const end = options.from + inner.end;
+  return spliced(body, end, end, inner.fields.length > 0 ? `,${OPTION}` : OPTION);
 }
 
-function parsed(body: Buffer): unknown {
-  try {
-    return JSON.parse(body.toString("utf8"));
-  } catch {
-    return null;
-  }
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
+function count({ fields }: JsonFields, name: string): number {
+  return fields.filter(({ key }) => key.toLowerCase() === name).length;
 }
 
 function spliced(body: Buffer, from: number, to: number, text: string): Buffer {
   return Buffer.concat([body.subarray(0, from), Buffer.from(text), body.subarray(to)]);
 }
 
-interface Fields {
-  readonly fields: readonly { readonly key: string; readonly from: number }[];
-  /** Where the closing brace stands. */
-  readonly end: number;
-}
-
-function stands({ fields }: Fields, name: string): number {
-  return fields.filter(({ key }) => key.toLowerCase() === name).length;
-}
-
-function standsOnce(fields: Fields, name: string): boolean {
-  return stands(fields, name) === 1 && fields.fields.some(({ key }) => key === name);
-}
-
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
-const OPEN = [0x7b, 0x5b];
-const CLOSE = [0x7d, 0x5d];
+const LF = 0x0a;
+const CR = 0x0d;
 const COLON = 0x3a;
+/** A longer event is not one that only reports usage. */
+const MAX_EVENT = 16 * 1024;
 
-/** The keys of an object that begins here, and where their values begin, in a text that is known to be JSON. */
-function fieldsOf(body: Buffer, begin: number): Fields {
-  const fields: { key: string; from: number }[] = [];
-  let depth = 0;
-  let last: Buffer = body.subarray(0, 0);
-  for (let at = begin; ; at += 1) {
-    const byte = body[at] ?? 0;
-    if (byte === QUOTE) {
-      const end = endOfString(body, at);
-      if (depth === 1) last = body.subarray(at, end + 1);
+/** Quotes inside a JSON string are escaped, so no text of a model can look like these. */
+const EMPTY_CHOICES = /"choices"\s*:\s*\[\s*\]/;
+const SOME_CHOICES = /"choices"\s*:\s*\[\s*[^\s\]]/;
+/** [DONE], or anything else that is no object. */
+const OTHER_DATA = /(?:^|\n)data:[ \t]*[^\s{]/;
+/** A line of an event begins with data, event, id, retry, a colon, or a byte order mark. */
+const FIRST_BYTES = "deir:\r\n\u00ef";
+
+/**
+ * Removes the chunk that only reports usage, the one without choices, from an event stream. All other bytes pass at once.
+ * Only the beginning of an event that may still be that chunk is held back; a client could not use it yet either.
+ */
+export class UsageFilter {
+  /** The beginning of the current event, from earlier chunks. */
+  #held: Buffer[] = [];
+  #heldBytes = 0;
+  /** The current event is not the one to remove. */
+  #isPassing = false;
+  /** Nothing but perhaps a carriage return was seen of the current line, and nothing at all of the current event. */
+  #isLineEmpty = true;
+  #isNewEvent = true;
+  #isComment = false;
+
+  /** The bytes that may pass now; null: none. */
+  pass(chunk: Buffer): Buffer | null {
+    const heldBefore = this.#heldBytes;
+    const out: Buffer[] = [];
+    let begin = 0;
+    for (let at = 0; at < chunk.length; ) {
+      const lf = chunk.indexOf(LF, at);
+      const isWhole = lf !== -1;
+      const end = isWhole ? lf + 1 : chunk.length;
+      if (this.#endsEvent(chunk, at, isWhole ? lf : end, isWhole)) {
+        this.#endEvent(chunk.subarray(begin, end), out);
+        begin = end;
+      }
       at = end;
-    } else if (OPEN.includes(byte)) depth += 1;
-    else if (CLOSE.includes(byte)) depth -= 1;
-    else if (byte === COLON && depth === 1)
-      fields.push({ key: String(parsed(last)), from: afterSpace(body, at + 1) });
-    if (depth === 0) return { fields, end: at };
+    }
+    if (begin < chunk.length) this.#hold(chunk.subarray(begin), out);
+    const size = out.reduce((sum, part) => sum + part.length, 0);
+    // Most chunks pass whole, and are not copied.
+    if (heldBefore === 0 && size === chunk.length) return chunk;
+    return size === 0 ? null : Buffer.concat(out, size);
+  }
+
+  /** The last bytes; null: there are none. The stream may end in the middle of an event. */
+  end(): Buffer | null {
+    const last = Buffer.concat(this.#held);
+    return last.length === 0 || isUsageEvent(last) ? null : last;
+  }
+
+  /** Reads a line, or a part of one. Whether an event, or a comment between two events, ends with it. */
+  #endsEvent(chunk: Buffer, from: number, to: number, isWhole: boolean): boolean {
+    if (this.#isLineEmpty && to > from) {
+      if (this.#isNewEvent) this.#isComment = chunk[from] === COLON;
+      this.#isLineEmpty = to === from + 1 && chunk[from] === CR;
+    }
+    if (!isWhole) return false;
+    // Some gateways keep the connection alive with comments, which must not wait for the next event.
+    const ended = this.#isLineEmpty || this.#isComment;
+    this.#isNewEvent = ended;
+    this.#isComment = false;
+    this.#isLineEmpty = true;
+    return ended;
+  }
+
+  #endEvent(last: Buffer, out: Buffer[]): void {
+    const event = this.#held.length === 0 ? last : Buffer.concat([...this.#held, last]);
+    if (this.#isPassing || !isUsageEvent(event)) out.push(event);
+    this.#startEvent(false);
+  }
+
+  #hold(part: Buffer, out: Buffer[]): void {
+    if (this.#isPassing) {
+      out.push(part);
+      return;
+    }
+    const event = Buffer.concat([...this.#held, part]);
+    this.#held = [event];
+    this.#heldBytes = event.length;
+    if (event.length <= MAX_EVENT && mayBeUsageEvent(event)) return;
+    out.push(event);
+    this.#startEvent(true);
+  }
+
+  #startEvent(isPassing: boolean): void {
+    this.#held = [];
+    this.#heldBytes = 0;
+    this.#isPassing = isPassing;
   }
 }
 
-function endOfString(body: Buffer, begin: number): number {
-  let at = begin + 1;
-  while (at < body.length && body[at] !== QUOTE) at += body[at] === BACKSLASH ? 2 : 1;
-  return at;
+/** By the beginning of an event. */
+function mayBeUsageEvent(begun: Buffer): boolean {
+  const text = begun.toString("latin1");
+  return FIRST_BYTES.includes(text.charAt(0)) && !SOME_CHOICES.test(text) && !OTHER_DATA.test(text);
 }
 
-function afterSpace(body: Buffer, begin: number): number {
-  let at = begin;
-  while (/\s/.test(String.fromCharCode(body[at] ?? 0))) at += 1;
-  return at;
+function isUsageEvent(event: Buffer): boolean {
+  if (event.length > MAX_EVENT || !EMPTY_CHOICES.test(event.toString("latin1"))) return false;
+  const lines = event.toString("utf8").split(/\r?\n/);
+  const data = lines.filter((line) => line.startsWith("data:")).map((line) => line.slice("data:".length));
+  try {
+    const { choices, usage } = JSON.parse(data.join("\n"));
+    return Array.isArray(choices) && choices.length === 0 && typeof usage === "object" && usage !== null;
+  } catch {
+    // Not JSON, so not the chunk to remove.
+    return false;
+  }
 }

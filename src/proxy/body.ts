@@ -1,60 +1,173 @@
-import type { IncomingMessage } from "node:http";
-import type { Refusal } from "../refusal.ts";
-import { askForUsage, readWhole } from "./ask-usage.ts";
-import { type BodyHead, putBackHeld, readHead } from "./body-head.ts";
-import type { Asking } from "./exchange.ts";
-import { uploadStopped } from "./failure.ts";
-import { meteringFor, type Request } from "./request.ts";
-import { isJudged } from "./room.ts";
-import { createUsageFilter } from "./usage-filter.ts";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { RequestText } from "../metering/estimate.ts";
+import { modelInPath, readRequest } from "../metering/request.ts";
+import { type Refusal, refuse } from "../refusal.ts";
+import type { Call } from "./call.ts";
+import { isModelJudged } from "./capacity.ts";
+import { overloaded, uploadStopped } from "./failure.ts";
+import { sanitizeForLog } from "./sanitize.ts";
 
-const FILES = /^\/v1\/(?:files|uploads)(?:\/|$)/;
-/** A longer request is sent as it is, without being asked for its usage. */
-const MOST_ASKED = 16 * 1024 * 1024;
+/** A longer body passes unread, or is refused if the tool's limits depend on it. */
+const MAX_READ = 32 * 1024 * 1024;
+/** All bodies in memory together. */
+const MAX_BUFFERED = 256 * 1024 * 1024;
+/** What a chunk costs besides its bytes, so that a body of tiny chunks does not fill the memory. */
+const CHUNK_OVERHEAD = 256;
+/** A client that sends no byte of its body for this long has stopped. */
+const STALL_MS = 30_000;
+const MAX_MODEL = 200;
 
-/** An upload whose parts name no model, and may be large. Nothing of it is read here. */
-export function isFileUpload(endpoint: string): boolean {
-  return FILES.test(endpoint);
+/** Files carry no model, and may be large. */
+const FILE_UPLOAD = /^\/v1\/(?:files|uploads)(?:\/|$)/;
+/** Some clients send JSON under other types, such as curl without a type and fetch with a string. */
+const READABLE_TYPE =
+  /^\s*(?:application\/(?:[\w.-]+\+)?json|multipart\/form-data|text\/plain|application\/x-www-form-urlencoded)\b/i;
+
+/** The memory for the bodies of all calls. */
+export class BodyBudget {
+  #free: number;
+
+  constructor(max: number = MAX_BUFFERED) {
+    this.#free = max;
+  }
+
+  /** False: there is not that much left. */
+  take(call: Call, bytes: number): boolean {
+    if (bytes > this.#free) return false;
+    this.#free -= bytes;
+    call.bufferedBytes += bytes;
+    return true;
+  }
+
+  /** Gives back all that a call has taken. */
+  release(call: Call): void {
+    this.#free += call.bufferedBytes;
+    call.bufferedBytes = 0;
+  }
 }
 
-/** Looks at the beginning of the body, so that the record can say which model was asked for. At once where it is there. */
-export function readBody(req: IncomingMessage, request: Request): Refusal | null | Promise<Refusal | null> {
-  const { endpoint, gateway, tool } = request;
-  if (gateway === null || tool === null || isFileUpload(endpoint)) return null;
-  const patience = gateway.timeouts.firstByte;
-  const head = readHead(req, endpoint, { patience, toEnd: isJudged(tool, gateway.groups) });
-  if (head instanceof Promise) return head.then((later) => noteHead(req, request, later, patience));
-  return noteHead(req, request, head, patience);
+/**
+ * Reads the body whole and notes what it asks for. Where nothing depends on it, a body that is too long or not readable
+ * passes unread. Resolves to null when the call may go on.
+ */
+export async function readBody(
+  call: Call,
+  req: IncomingMessage,
+  res: ServerResponse,
+  budget: BodyBudget,
+): Promise<Refusal | "client-left" | null> {
+  const { "content-length": declared, "transfer-encoding": chunked, expect } = req.headers;
+  const length = chunked === undefined ? Number(declared ?? 0) : 0;
+  const mustRead = call.metering !== null && isModelJudged(call);
+  noteModel(call, modelInPath(call.endpoint));
+  const isEmpty = length === 0 && chunked === undefined;
+  if (!isEmpty && mustRead && isEncoded(req)) return unreadable(call);
+  if (!isEmpty && mustRead && length > MAX_READ) return tooLarge(call);
+  // While a body waits for capacity unread, nobody would notice that its client left.
+  const mayWait = (call.tool?.limits.wait ?? 0) > 0;
+  const isRead = !isEmpty && length <= MAX_READ && (mustRead || mayWait || isReadable(call, req));
+  // The declared length is taken before the first byte is read.
+  if (isRead && !budget.take(call, length)) return overloaded();
+  if (expect !== undefined) res.writeContinue();
+  call.passesUnread = !isEmpty && !isRead;
+  if (!isRead) return null;
+
+  const chunks: Buffer[] = [];
+  const stallMs = Math.min(STALL_MS, call.gateway?.timeouts.firstByte ?? STALL_MS);
+  const end = await collect(req, stallMs, (chunk) => {
+    chunks.push(chunk);
+    call.bytesIn += chunk.length;
+    if (call.bytesIn > MAX_READ) return "too-large";
+    const isReserved = chunked === undefined || budget.take(call, chunk.length + CHUNK_OVERHEAD);
+    return isReserved ? null : "no-memory";
+  });
+  switch (end) {
+    case "ended":
+      break;
+    case "client-left":
+      return "client-left";
+    case "stalled":
+      return uploadStopped(stallMs);
+    case "no-memory":
+      return overloaded();
+    case "too-large":
+      if (mustRead) return tooLarge(call);
+      // It passes from its first byte, as if it had never been read.
+      for (const chunk of chunks.toReversed()) req.unshift(chunk);
+      budget.release(call);
+      call.bytesIn = 0;
+      call.passesUnread = true;
+      return null;
+  }
+  const [only] = chunks;
+  call.body = chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks);
+  call.fields = readRequest(call.body, req.headers["content-type"]);
+  if (mustRead && call.body.length > 0 && !call.fields.readable) return unreadable(call);
+  if (call.model === null) noteModel(call, call.fields.model);
+  if (call.tool?.estimate) {
+    const text = new RequestText();
+    text.see(call.body);
+    call.text = text.seen;
+  }
+  return null;
 }
 
-function noteHead(req: IncomingMessage, request: Request, head: BodyHead, patience: number): Refusal | null {
-  request.body = head;
-  // What is whole goes to the gateway from here; what is not is read again, from its beginning.
-  if (!head.over) putBackHeld(req, head);
-  return head.end === "stalled" ? uploadStopped(patience) : null;
+function noteModel(call: Call, name: string | null): void {
+  call.model = name === null ? null : sanitizeForLog(name, call.snapshot, MAX_MODEL);
 }
 
-/** The request as it is sent for a tool with `ask_usage`; null: as the client sent it. At once where nobody asks. */
-export function askingOf(req: IncomingMessage, request: Request): Asking | null | Promise<Asking | null> {
-  const { gateway, tool } = request;
-  if (gateway === null || tool?.askUsage !== true) return null;
-  const metering = meteringFor(request);
-  if (metering !== "chat" && metering !== "completions") return null;
-  return askIn(req, request.body, gateway.timeouts.firstByte);
+function isReadable(call: Call, { headers }: IncomingMessage): boolean {
+  const type = headers["content-type"];
+  if (FILE_UPLOAD.test(call.endpoint) || isEncoded({ headers })) return false;
+  return type === undefined || READABLE_TYPE.test(type);
 }
 
-async function askIn(req: IncomingMessage, head: BodyHead | null, patience: number): Promise<Asking | null> {
-  const whole = await readWhole(req, { most: MOST_ASKED, patience }, head);
-  const body = whole === null ? null : askForUsage(whole);
-  return body === null ? null : { body, filter: createUsageFilter() };
+function isEncoded({ headers }: Pick<IncomingMessage, "headers">): boolean {
+  const encoding = headers["content-encoding"]?.trim().toLowerCase() ?? "";
+  return encoding !== "" && encoding !== "identity";
 }
 
-/** Takes the body out of what was read ahead, if that is all of it. null: it is still in the request. */
-export function takeBody({ body }: Request): readonly Buffer[] | null {
-  if (body === null || !body.over) return null;
-  const { held } = body;
-  body.held = null;
-  return held ?? NOTHING;
+type CollectEnd = "ended" | "client-left" | "stalled" | "too-large" | "no-memory";
+
+/** @param add takes a chunk, and returns why no more can be taken. */
+function collect(
+  req: IncomingMessage,
+  stallMs: number,
+  add: (chunk: Buffer) => CollectEnd | null,
+): Promise<CollectEnd> {
+  return new Promise((resolve) => {
+    const finish = (end: CollectEnd) => {
+      clearTimeout(timer);
+      req.off("data", onData);
+      req.off("end", onEnd);
+      req.off("close", onClose);
+      req.off("error", onClose);
+      if (end !== "ended") req.pause();
+      resolve(end);
+    };
+    const onData = (chunk: Buffer) => {
+      timer.refresh();
+      const end = add(chunk);
+      if (end !== null) finish(end);
+    };
+    const onEnd = () => finish("ended");
+    const onClose = () => finish("client-left");
+    const timer = setTimeout(() => finish("stalled"), stallMs);
+    req.on("data", onData);
+    req.once("end", onEnd);
+    req.once("close", onClose);
+    req.once("error", onClose);
+    // The connection may be gone by now.
+    if (req.destroyed) finish("client-left");
+  });
 }
 
-const NOTHING: readonly Buffer[] = Object.freeze([]);
+function unreadable(call: Call): Refusal {
+  const message = `the body cannot be read, and tool ${call.tool?.name} has limits that depend on it. send uncompressed JSON`;
+  return refuse("bad-request", message);
+}
+
+function tooLarge(call: Call): Refusal {
+  const message = `the body is larger than 32 MB, and tool ${call.tool?.name} has limits that depend on it`;
+  return refuse("body-too-large", message);
+}

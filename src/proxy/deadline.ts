@@ -3,36 +3,35 @@ import type { Clock } from "../clock.ts";
 export type Phase = "connect" | "first_byte" | "idle";
 
 /**
- * One kind of patience after the other, on one timer. A new phase and a sign of life only move the moment at which it is
- * over; the timer is set again when it rings too early, or when it would ring too late. So a call that goes well sets it
- * once, and an event of a stream costs no more than a look at the clock.
+ * One timer serves the connect, first-byte and idle timeouts in turn. Activity only moves the due time; the timer is set
+ * again when it fires early. So an event of a stream costs no timer.
  */
 export class Deadline {
   readonly #clock: Clock;
-  readonly #expired: (phase: Phase, ms: number) => void;
+  readonly #onExpired: (phase: Phase, ms: number) => void;
   #timer: NodeJS.Timeout | null = null;
-  #rings = 0;
+  #firesAt = 0;
   #phase: Phase | null = null;
   #ms = 0;
-  #due = 0;
+  #dueAt = 0;
 
-  constructor(clock: Clock, expired: (phase: Phase, ms: number) => void) {
+  constructor(clock: Clock, onExpired: (phase: Phase, ms: number) => void) {
     this.#clock = clock;
-    this.#expired = expired;
+    this.#onExpired = onExpired;
   }
 
-  /** From now on, this long without touch() ends in `expired(phase)`. */
-  await(phase: Phase, ms: number): void {
+  /** From now on, this long without touch() expires. */
+  start(phase: Phase, ms: number): void {
     const now = this.#clock.elapsed();
     this.#phase = phase;
     this.#ms = ms;
-    this.#due = now + ms;
-    if (this.#timer === null || this.#rings > this.#due) this.#set(now);
+    this.#dueAt = now + ms;
+    if (this.#timer === null || this.#firesAt > this.#dueAt) this.#setTimer(now);
   }
 
-  /** Something moved: if this phase is the present one, it starts again. */
+  /** There was activity. It counts only if this is the current phase. */
   touch(phase: Phase): void {
-    if (phase === this.#phase) this.#due = this.#clock.elapsed() + this.#ms;
+    if (phase === this.#phase) this.#dueAt = this.#clock.elapsed() + this.#ms;
   }
 
   stop(): void {
@@ -41,21 +40,22 @@ export class Deadline {
     this.#phase = null;
   }
 
-  #set(now: number): void {
+  #setTimer(now: number): void {
     if (this.#timer !== null) clearTimeout(this.#timer);
-    this.#rings = this.#due;
-    this.#timer = setTimeout(this.#onRing, this.#due - now);
+    this.#firesAt = this.#dueAt;
+    this.#timer = setTimeout(this.#onTimer, this.#dueAt - now);
   }
 
-  readonly #onRing = (): void => {
+  readonly #onTimer = (): void => {
     const phase = this.#phase;
     if (phase === null) return;
     const now = this.#clock.elapsed();
-    // A timer may ring up to a millisecond before its time on this clock.
-    if (this.#due - now >= 1) this.#set(now);
-    else {
-      this.stop();
-      this.#expired(phase, this.#ms);
+    // A timer may fire up to a millisecond early on this clock.
+    if (this.#dueAt - now >= 1) {
+      this.#setTimer(now);
+      return;
     }
+    this.stop();
+    this.#onExpired(phase, this.#ms);
   };
 }

@@ -1,126 +1,317 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Duplex, Transform } from "node:stream";
-import type { Gateway } from "../config/shape.ts";
-import type { Metering } from "../metering/protocols.ts";
+import {
+  type ClientRequest,
+  request as httpRequest,
+  type IncomingMessage,
+  type ServerResponse,
+} from "node:http";
+import { request as httpsRequest } from "node:https";
+import type { Socket } from "node:net";
+import { TLSSocket } from "node:tls";
+import type { Clock } from "../clock.ts";
 import type { Refusal } from "../refusal.ts";
-import type { Secret } from "../secret.ts";
 import type { RecordEnd } from "../usage/record.ts";
-import { type Heard, type Hearing, NOTHING_HEARD } from "./hearing.ts";
-import type { Way } from "./ways.ts";
+import { closeIdle } from "./agents.ts";
+import type { Call } from "./call.ts";
+import { Deadline, type Phase } from "./deadline.ts";
+import {
+  failureInWords,
+  frontProxyFailure,
+  gatewayFailure,
+  gatewayTimeout,
+  timeoutInWords,
+  uploadStopped,
+} from "./failure.ts";
+import { NOTHING_OBSERVED, type Observed, type ResponseObserver } from "./observer.ts";
+import type { Outcome } from "./outcome.ts";
+import type { Passthrough } from "./passthrough.ts";
+import { ResponseWriter, type ResponseWriterOptions } from "./response.ts";
+import type { UpstreamRequest } from "./upstream.ts";
+import { discardBody } from "./write-refusal.ts";
 
-/** One call to a gateway: everything decided, nothing sent yet. */
-export interface Exchange extends Sending {
-  readonly res: ServerResponse;
-  /** All of it, where it was read by now; null: it is still to be read from the request. */
-  readonly body: readonly Buffer[] | null;
-  /** Set for a tool with `ask_usage` whose request was changed to ask for it. */
-  readonly asking: Asking | null;
+export interface ExchangeOptions extends ResponseWriterOptions {
+  readonly call: Call;
+  readonly clock: Clock;
+  readonly passthrough: Passthrough;
+  /** The body that was read; null: it passes unread, or there is none. */
+  readonly body: Buffer | null;
+  /** The gateway has the whole body, so it need not stay in memory. */
+  readonly onBodySent: () => void;
+  /** The head of the gateway's response arrived. */
+  readonly observe: (response: IncomingMessage) => ResponseObserver;
 }
 
-/** Field by field: to spread one object into another costs more than everything else about it. */
-export function exchangeOf(
-  sending: Sending,
+/** Sends a request to the gateway and the response to the client. Resolves once, however it ends. */
+export function exchange(
+  req: IncomingMessage,
   res: ServerResponse,
-  asking: Asking | null,
-  body: readonly Buffer[] | null,
-): Exchange {
-  return {
-    req: sending.req,
-    gateway: sending.gateway,
-    way: sending.way,
-    path: sending.path,
-    headers: sending.headers,
-    key: sending.key,
-    metering: sending.metering,
-    countText: sending.countText,
-    seeBody: sending.seeBody,
-    heardIn: sending.heardIn,
-    onHead: sending.onHead,
-    ownHeaders: sending.ownHeaders,
-    res,
-    asking,
-    body,
+  request: UpstreamRequest,
+  options: ExchangeOptions,
+): Promise<Outcome> {
+  return new Promise((resolve) => new Exchange(req, res, request, options, resolve).start());
+}
+
+class Exchange {
+  readonly #req: IncomingMessage;
+  readonly #res: ServerResponse;
+  readonly #upstream: UpstreamRequest;
+  readonly #options: ExchangeOptions;
+  readonly #resolve: (outcome: Promise<Outcome>) => void;
+  readonly #deadline: Deadline;
+  #request: ClientRequest | null = null;
+  #response: IncomingMessage | null = null;
+  #observer: ResponseObserver | null = null;
+  #writer: ResponseWriter | null = null;
+  /** Who ended it first, the client or the gateway; null: nobody did yet. */
+  #end: RecordEnd | null = null;
+  #failure: string | null = null;
+  #isConnected = false;
+  #isRetried = false;
+  #isSettled = false;
+
+  constructor(
+    req: IncomingMessage,
+    res: ServerResponse,
+    upstream: UpstreamRequest,
+    options: ExchangeOptions,
+    resolve: (outcome: Promise<Outcome>) => void,
+  ) {
+    this.#req = req;
+    this.#res = res;
+    this.#upstream = upstream;
+    this.#options = options;
+    this.#resolve = resolve;
+    this.#deadline = new Deadline(options.clock, (phase, ms) => this.#onTimeout(phase, ms));
+  }
+
+  start(): void {
+    this.#res.on("close", this.#onClientClosed);
+    // The response to a pipelined request does not always emit `close` when its connection ends.
+    this.#req.socket.on("close", this.#onClientClosed);
+    // Without a listener, a client that leaves in the middle of its upload would end the process.
+    this.#req.on("error", ignore);
+    this.#send();
+  }
+
+  #send(): void {
+    const { body, passthrough } = this.#options;
+    this.#deadline.start("connect", this.#upstream.gateway.timeouts.connect);
+    try {
+      if (body !== null) this.#sendBody(body);
+      else this.#pass(passthrough);
+    } catch (error) {
+      this.#onRequestError(error instanceof Error ? error : new Error(String(error)));
+    }
+  }
+
+  #sendBody(body: Buffer): void {
+    const { address, agent, method, path, headers } = this.#upstream;
+    const { hostname, port, secure } = address;
+    const send = secure ? httpsRequest : httpRequest;
+    // Headers in a list keep their case and order.
+    const request = send({ hostname, port, agent, method, path, headers });
+    this.#request = request;
+    request.once("socket", (socket) => this.#onSocket(request, socket));
+    request.once("response", (response) => this.#onResponse(response));
+    request.once("finish", this.#options.onBodySent);
+    request.on("error", (error) => this.#onRequestError(error));
+    request.end(body);
+  }
+
+  #pass(passthrough: Passthrough): void {
+    const { call } = this.#options;
+    if (!this.#isRetried) {
+      this.#req.on("data", (chunk: Buffer) => {
+        call.bytesIn += chunk.length;
+        this.#deadline.touch("first_byte");
+      });
+    }
+    passthrough.send(this.#req, this.#res, this.#upstream, {
+      onSocket: (request, socket) => this.#onSocket(request, socket),
+      onResponse: (response) => this.#onResponse(response),
+      onError: (error) => this.#onRequestError(error),
+    });
+  }
+
+  #onSocket(request: ClientRequest, socket: Socket): void {
+    this.#request = request;
+    // The client left, or was answered, while the connection was made: nothing may be sent any more.
+    if (this.#isSettled) {
+      request.destroy();
+      return;
+    }
+    // Node reports some endings by `close` alone, such as a 101 that was not asked for.
+    request.once("close", () => {
+      if (this.#request === request && this.#response === null) this.#onRequestError(closedEarly());
+    });
+    if (isConnected(request, socket)) this.#onConnected();
+    else socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", () => this.#onConnected());
+  }
+
+  #onConnected(): void {
+    this.#isConnected = true;
+    if (this.#response === null && !this.#isSettled)
+      this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
+  }
+
+  #onResponse(response: IncomingMessage): void {
+    if (this.#isSettled) {
+      this.#request?.destroy();
+      return;
+    }
+    this.#response = response;
+    this.#deadline.start("idle", this.#upstream.gateway.timeouts.idle);
+    this.#failure = frontProxyFailure(response.statusCode ?? 0, response.headers["content-type"] ?? "");
+    response.on("error", (error) => this.#onBroken(error));
+    response.on("close", () => {
+      if (!response.complete) this.#onBroken(closedEarly());
+    });
+    try {
+      const observer = this.#options.observe(response);
+      const writer = new ResponseWriter(response, this.#res, observer, this.#options);
+      this.#observer = observer;
+      this.#writer = writer;
+      writer.start();
+      response.on("data", (chunk: Buffer) => {
+        this.#deadline.touch("idle");
+        if (!this.#isSettled) this.#write(writer, chunk);
+      });
+      response.on("end", () => this.#onResponseEnd(writer));
+    } catch (error) {
+      this.#onUnwritable(error);
+    }
+  }
+
+  #write(writer: ResponseWriter, chunk: Buffer): void {
+    try {
+      writer.write(chunk);
+    } catch (error) {
+      this.#onUnwritable(error);
+    }
+  }
+
+  #onResponseEnd(writer: ResponseWriter): void {
+    // A gateway that responds early may never read the rest of the request.
+    if (this.#request?.writableFinished === false) this.#request.destroy();
+    if (this.#isSettled) return;
+    try {
+      writer.end();
+    } catch (error) {
+      this.#onUnwritable(error);
+    }
+  }
+
+  /** Node's parser accepts heads that Node does not write, such as status 000. */
+  #onUnwritable(error: unknown): void {
+    this.#request?.destroy();
+    const message = error instanceof Error ? error.message : String(error);
+    this.#onBroken(Object.assign(new Error(message), { code: "HPE_UNUSABLE_HEAD" }));
+  }
+
+  /** The request could not be sent, or not to its end. */
+  #onRequestError(error: Error): void {
+    // With a response, its own events decide. And a client that left is settled by the `close` of its connection.
+    if (this.#response !== null || this.#req.socket.destroyed || this.#isSettled) return;
+    if (!this.#mayRetry(error)) {
+      this.#onBroken(error);
+      return;
+    }
+    this.#isRetried = true;
+    this.#request = null;
+    // If one kept connection is dead, the others may be too.
+    closeIdle(this.#upstream.agent);
+    this.#send();
+  }
+
+  /**
+   * The gateway may close a kept connection at the moment it is used again. Only what is safe to do twice is sent again
+   * (RFC 9110 section 9.2.2). A chat might be paid twice.
+   */
+  #mayRetry(error: NodeJS.ErrnoException): boolean {
+    const isStale = this.#request?.reusedSocket === true && /^(?:ECONNRESET|EPIPE)$/.test(error.code ?? "");
+    const isSafe = /^(?:GET|HEAD|OPTIONS)$/.test(this.#upstream.method);
+    return isStale && isSafe && this.#req.complete && this.#options.call.bytesIn === 0 && !this.#isRetried;
+  }
+
+  /** There will be no whole response. */
+  #onBroken(error: Error): void {
+    if (this.#isSettled) return;
+    this.#end ??= "gateway-failed";
+    this.#failure = failureInWords(error, {
+      connected: this.#isConnected,
+      answered: this.#response !== null,
+    });
+    this.#stop(() => {
+      const { gateway, address } = this.#upstream;
+      return gatewayFailure(error, gateway.name, address.origin, this.#isConnected);
+    });
+  }
+
+  #onTimeout(phase: Phase, ms: number): void {
+    const { gateway, address } = this.#upstream;
+    // The gateway cannot respond to an upload that stopped, nor send to a client that does not read.
+    const hasUploadStopped =
+      phase === "first_byte" && !this.#req.complete && this.#request?.writableNeedDrain === false;
+    const isClientsFault = hasUploadStopped || this.#res.writableNeedDrain;
+    this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
+    if (!isClientsFault) this.#failure = timeoutInWords(phase, ms);
+    this.#stop(() =>
+      hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(phase, ms, gateway.name, address.origin),
+    );
+    this.#request?.destroy();
+  }
+
+  /** After the first byte the connection is cut: an ending of ours would look like the gateway's. */
+  #stop(refusal: () => Refusal): void {
+    if (this.#res.headersSent) this.#res.destroy();
+    else this.#settle(refusal());
+  }
+
+  readonly #onClientClosed = (): void => {
+    const hasAll = this.#res.writableFinished && this.#writer?.isCut === false;
+    if (!hasAll || !this.#req.complete) this.#request?.destroy();
+    if (hasAll) discardBody(this.#req);
+    this.#settle(null);
   };
+
+  #settle(refusal: Refusal | null): void {
+    if (this.#isSettled) return;
+    this.#isSettled = true;
+    this.#deadline.stop();
+    this.#res.off("close", this.#onClientClosed);
+    this.#req.socket.off("close", this.#onClientClosed);
+    this.#resolve(this.#outcome(refusal));
+  }
+
+  async #outcome(refusal: Refusal | null): Promise<Outcome> {
+    const status = this.#res.headersSent ? this.#res.statusCode : null;
+    const hasAll = this.#res.writableFinished;
+    const observed = this.#observer === null ? NOTHING_OBSERVED : await this.#observer.finish();
+    const end = this.#end ?? (refusal === null ? endOf(observed, hasAll) : "gateway-failed");
+    return {
+      end,
+      status,
+      refusal,
+      failure: this.#failure,
+      mayHaveArrived: this.#isConnected,
+      observed,
+    };
+  }
 }
 
-export interface Asking {
-  /** What is sent instead of what the client sent. */
-  readonly body: Buffer;
-  /** Takes what only keybearer asked for out of the answer again. */
-  readonly filter: Transform;
+function endOf({ reading }: Observed, hasAll: boolean): RecordEnd {
+  // A stream that reports an error or lacks its terminator failed, however cleanly it ended.
+  if (reading?.failed || (hasAll && reading?.reached === false)) return "gateway-failed";
+  // Some clients hang up after the terminator, before the connection ends.
+  return hasAll || reading?.reached ? "complete" : "client-left";
 }
 
-export interface UpgradeExchange extends Sending {
-  readonly socket: Duplex;
-  /** What the client sent behind its request already. */
-  readonly head: Buffer;
-  /** Writes a refusal to the bare connection. At once: the engine closes it right after it told of a failure. */
-  readonly answer: (refusal: Refusal) => number;
+export function isConnected(request: ClientRequest, socket: Socket): boolean {
+  if (request.reusedSocket) return true;
+  return !socket.connecting && !(socket instanceof TLSSocket && socket.getProtocol() === null);
 }
 
-/** What is the same for both. */
-export interface Sending {
-  readonly req: IncomingMessage;
-  readonly gateway: Gateway;
-  readonly way: Way;
-  readonly path: string;
-  /** Name, value, name, value. */
-  readonly headers: readonly string[];
-  readonly key: Secret;
-  readonly metering: Metering | null;
-  readonly countText: boolean;
-  /** Told of every chunk of the request's body; null: nobody wants to know. */
-  readonly seeBody: ((chunk: Buffer) => void) | null;
-  /** Where whoever looks at the call while it runs finds what listens to its answer. */
-  readonly heardIn: { hearing: Hearing | null };
-  /** Called when the head of the gateway's answer has arrived. */
-  readonly onHead: (status: number, ids: Readonly<Record<string, string>>) => void;
-  /** keybearer's own headers on the answer: name, value, name, value. */
-  readonly ownHeaders: readonly string[];
+function closedEarly(): Error {
+  return Object.assign(new Error("the connection was closed"), { code: "ECONNRESET" });
 }
 
-export type End = RecordEnd;
-
-/** How a request ended. There is exactly one for every request. */
-export interface Outcome extends Heard {
-  readonly end: End;
-  /** What the client was answered, or null when it was gone before. */
-  readonly status: number | null;
-  /** Set where nothing was answered yet and keybearer has to. */
-  readonly refusal: Refusal | null;
-  /** Why there was no whole answer of the gateway's, in a few words; null: there was one, or it is not its fault. */
-  readonly failure: string | null;
-  readonly bytesIn: number;
-  /** Something of it may have reached the gateway: a connection was there. */
-  readonly arrived: boolean;
-}
-
-/** Field by field, for the same reason. */
-export function outcomeOf(heard: Heard, sent: Omit<Outcome, keyof Heard>): Outcome {
-  return {
-    cause: heard.cause,
-    words: heard.words,
-    firstByteElapsed: heard.firstByteElapsed,
-    stream: heard.stream,
-    bytesOut: heard.bytesOut,
-    gatewayIds: heard.gatewayIds,
-    reading: heard.reading,
-    end: sent.end,
-    status: sent.status,
-    refusal: sent.refusal,
-    failure: sent.failure,
-    bytesIn: sent.bytesIn,
-    arrived: sent.arrived,
-  };
-}
-
-/** For a request that ended before anything was sent to a gateway. */
-export const NOTHING_SENT: Outcome = Object.freeze({
-  ...NOTHING_HEARD,
-  end: "refused",
-  status: null,
-  refusal: null,
-  failure: null,
-  bytesIn: 0,
-  arrived: false,
-});
+function ignore(): void {}

@@ -1,12 +1,11 @@
 import { contentKind } from "../metering/protocols.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import type { JournalState } from "../usage/journal/journal.ts";
-import type { AnswerHead } from "./answer-head.ts";
 import type { Phase } from "./deadline.ts";
 
-/** What went wrong between keybearer and the gateway: as a refusal while nothing was answered yet, and in a few words. */
+/* What went wrong between keybearer and the gateway: as a refusal to the client, and in a few words for `status`. */
 
-/** The disk is tried every second. */
+/** The journal tries the disk every second. */
 const LOG_RETRY_S = 5;
 
 const UNREACHABLE: Readonly<Record<string, string>> = {
@@ -27,7 +26,7 @@ const UNREACHABLE: Readonly<Record<string, string>> = {
 
 const CLOSED = /^(?:ECONNRESET|EPIPE|ERR_STREAM_PREMATURE_CLOSE)$/;
 
-/** @param connected it was there, so that whatever broke since, it may have been at work. */
+/** @param connected the gateway may have begun to work on the request. */
 export function gatewayFailure(
   error: NodeJS.ErrnoException,
   gateway: string,
@@ -44,7 +43,7 @@ export function gatewayFailure(
   return unreachable(where, whyUnreachable(error));
 }
 
-/** Why a gateway that was never connected to is out of reach. */
+/** Why no connection could be made. */
 export function whyUnreachable(error: NodeJS.ErrnoException): string {
   const code = error.code ?? "";
   const known = UNREACHABLE[code];
@@ -53,7 +52,7 @@ export function whyUnreachable(error: NodeJS.ErrnoException): string {
   return isTlsError(code) ? "TLS with it failed" : error.message;
 }
 
-/** Of OpenSSL, or of whoever holds a certificate against a name. */
+/** An error of OpenSSL, or of the check of a certificate. */
 export function isTlsError(code: string): boolean {
   return /^ERR_SSL|^ERR_TLS|^EPROTO$|CERT|SIGNATURE/.test(code);
 }
@@ -70,15 +69,15 @@ export function gatewayTimeout(phase: Phase, ms: number, gateway: string, origin
   );
 }
 
-const LONGEST_WORDS = 160;
+const MAX_WORDS = 160;
 
-/** Why a request failed at the gateway, in a few words for `status`. */
+/** Why a request failed at the gateway, for `status`. */
 export function failureInWords(
   error: NodeJS.ErrnoException,
   { connected, answered }: { readonly connected: boolean; readonly answered: boolean },
 ): string {
   const code = error.code ?? "";
-  const words = whatFailed(error, connected, answered).slice(0, LONGEST_WORDS);
+  const words = whatFailed(error, connected, answered).slice(0, MAX_WORDS);
   return code === "" || words.includes(code) ? words : `${words} (${code})`;
 }
 
@@ -91,8 +90,8 @@ function whatFailed(error: NodeJS.ErrnoException, connected: boolean, answered: 
   return whyUnreachable(error);
 }
 
-/** The same where it was silent for too long. */
-export function silenceInWords(phase: Phase, ms: number): string {
+/** The same for a timeout. */
+export function timeoutInWords(phase: Phase, ms: number): string {
   switch (phase) {
     case "connect":
       return `no connection within ${inSeconds(ms)}`;
@@ -103,26 +102,25 @@ export function silenceInWords(phase: Phase, ms: number): string {
   }
 }
 
-/** 520 and above are Cloudflare's, for a server that is down or does not answer. */
+/** From 520 on they are Cloudflare's, for a server that is down or does not answer. */
 const FRONT_PROXY_STATUSES: readonly number[] = [502, 503, 504, 520, 521, 522, 523, 524, 525, 526, 530];
 
 /**
- * The answer of nginx, Caddy or Cloudflare in front of a gateway that is down; null: the gateway itself answered. With
- * the same statuses gateways tell of one model or account without capacity, but always in JSON.
+ * The response of nginx, Caddy or Cloudflare in front of a gateway that is down; null: the gateway itself responded.
+ * Gateways use the same statuses for a model or account without capacity, but always with JSON.
  */
-export function frontProxyFailure({ status, contentType }: AnswerHead): string | null {
+export function frontProxyFailure(status: number, contentType: string): string | null {
   if (!FRONT_PROXY_STATUSES.includes(status)) return null;
   const kind = contentKind(contentType);
   if (kind === "json" || kind === "events") return null;
   return `a proxy in front of it answers ${status}`;
 }
 
-/** The client's own fault, told to it all the same. */
 export function uploadStopped(ms: number): Refusal {
   return refuse("bad-request", `the body of the request stopped coming for ${inSeconds(ms)}`);
 }
 
-/** What cannot be written down is not sent: nobody could hold it against the bill. */
+/** What cannot be recorded is not sent: it could not be compared with the bill. */
 export function logUnavailable({ trouble }: Pick<JournalState, "trouble">): Refusal {
   const why = trouble === null ? "" : `: ${trouble.message}`;
   return refuse(
@@ -132,7 +130,7 @@ export function logUnavailable({ trouble }: Pick<JournalState, "trouble">): Refu
   );
 }
 
-/** Long enough for some of the requests in memory to be sent on. */
+/** By then some of the bodies in memory were sent. */
 const OVERLOADED_RETRY_S = 2;
 
 export function overloaded(): Refusal {
@@ -148,4 +146,8 @@ export function otherUser(): Refusal {
 
 function inSeconds(ms: number): string {
   return `${Math.round(ms / 100) / 10} s`;
+}
+
+export function shuttingDown(): Refusal {
+  return refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);
 }

@@ -1,44 +1,43 @@
 import { CREDENTIAL_HEADERS } from "../identity/credential.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 
-/** The head of a request, as it came over the wire. */
+/** The head of a request as it arrived. */
 export interface RequestHead {
   readonly method: string;
   /** The request target, byte for byte. */
   readonly target: string;
-  /** Name, value, name, value: before Node joined, dropped or kept the first of doubles. */
+  /** Name, value, name, value: before Node joins or drops duplicates. */
   readonly rawHeaders: readonly string[];
 }
 
-export interface Doors {
-  /** Every `host:port` under which this port may be called. */
+export interface Allowed {
+  /** Every `host:port` that may stand in Host. */
   readonly hosts: readonly string[];
-  /** Every origin that some tool allows; whether this tool does is asked again once it is known. */
+  /** Every origin that some tool allows. identify.ts checks whether the calling tool does. */
   readonly origins: readonly string[];
 }
 
-const MOST_HEADERS = 100;
-const LONGEST_TARGET = 8192;
-/** A daemon may stand behind another one, once. */
-const MOST_HOPS = 2;
+const MAX_HEADERS = 100;
+const MAX_TARGET = 8192;
+/** One keybearer may call another one, once. */
+const MAX_HOPS = 2;
 export const HOPS_HEADER = "x-keybearer-hops";
 
 /**
- * The first thing every request meets, before routing, body or log: nothing here depends on who is calling.
- * A loopback address alone keeps nobody out: any web page can send requests to it, and a name of the attacker's that
- * resolves to 127.0.0.1 even makes them same-origin. Host and browser headers decide that, so they come first.
+ * Checks a request before anything else, whoever sends it. A loopback address does not keep web pages out: any page can send
+ * requests to it, and a name that resolves to 127.0.0.1 makes them same-origin. So Host and browser headers come first.
  */
-export function guard(head: RequestHead, doors: Doors): Refusal | null {
+export function guard(head: RequestHead, allowed: Allowed): Refusal | null {
   const headers = new Headers(head.rawHeaders);
   return (
-    checkHost(headers, doors.hosts) ??
-    checkBrowser(headers, doors.origins) ??
+    checkHost(headers, allowed.hosts) ??
+    checkBrowser(headers, allowed.origins) ??
     checkShape(head, headers) ??
     checkHops(headers)
   );
 }
 
-/** What a request must be like whoever sends it. */
+/** Checks that hold for the dashboard as well. */
 export function checkShape(head: RequestHead, headers: Headers): Refusal | null {
   return (
     checkSize(head) ??
@@ -49,7 +48,7 @@ export function checkShape(head: RequestHead, headers: Headers): Refusal | null 
   );
 }
 
-/** Every value of a header, by its lower-case name. Looked for when it is asked for: most are never asked for. */
+/** The values of a header by its lower-case name. */
 export class Headers {
   readonly #raw: readonly string[];
 
@@ -82,40 +81,40 @@ export class Headers {
 export function checkHost(headers: Headers, hosts: readonly string[]): Refusal | null {
   const given = headers.get("host") ?? [];
   const [host] = given;
-  // Node hands the first of two Hosts to the handler without a word, and none at all for HTTP/1.0.
+  // Node silently takes the first of two Hosts, and none from HTTP/1.0.
   if (given.length !== 1 || !host) return refuse("bad-request", "the request must name exactly one host");
   if (hosts.includes(host.toLowerCase())) return null;
   return refuse("host-not-allowed", `this is keybearer's port, and it answers only as ${hosts.join(", ")}`);
 }
 
 function checkBrowser(headers: Headers, origins: readonly string[]): Refusal | null {
-  const no = () => refuse("browser-request", "requests from web pages are not served");
+  const refused = () => refuse("browser-request", "requests from web pages are not served");
   const origin = headers.get("origin");
-  if (origin && (origin.length !== 1 || !origins.includes(origin[0] ?? ""))) return no();
-  if (headers.has("sec-fetch-site") && !origin) return no();
-  // Node's own fetch, and with it the official SDKs, sends sec-fetch-mode: cors and nothing else of that family.
+  if (origin && (origin.length !== 1 || !origins.includes(origin[0] ?? ""))) return refused();
+  if (headers.has("sec-fetch-site") && !origin) return refused();
+  // Node's fetch, and so the official SDKs, send sec-fetch-mode: cors and no other sec-fetch header.
   const modes = headers.get("sec-fetch-mode");
-  if (modes && (modes.length !== 1 || modes[0] !== "cors")) return no();
+  if (modes && (modes.length !== 1 || modes[0] !== "cors")) return refused();
   const others =
     headers.has("sec-fetch-dest") ||
     headers.has("sec-fetch-user") ||
     headers.has("access-control-request-method");
-  return others && !origin ? no() : null;
+  return others && !origin ? refused() : null;
 }
 
 function checkSize(head: RequestHead): Refusal | null {
-  if (head.rawHeaders.length / 2 > MOST_HEADERS) {
-    return refuse("headers-too-large", `the request has more than ${MOST_HEADERS} headers`);
+  if (head.rawHeaders.length / 2 > MAX_HEADERS) {
+    return refuse("headers-too-large", `the request has more than ${MAX_HEADERS} headers`);
   }
-  if (head.target.length > LONGEST_TARGET) {
-    return refuse("headers-too-large", `the address is longer than ${LONGEST_TARGET} characters`);
+  if (head.target.length > MAX_TARGET) {
+    return refuse("headers-too-large", `the address is longer than ${MAX_TARGET} characters`);
   }
   return null;
 }
 
 /**
- * The target must be a plain path. `new URL("//evil.com/x", base)` is evil.com, and so are `/\evil.com` and the
- * absolute form: a path that needs resolving is refused, so that none is ever resolved.
+ * The target must be a plain path. `new URL("//evil.com/x", base)` is evil.com, and so are `/\evil.com` and the absolute
+ * form. A path that would need resolving is refused, and none is ever resolved.
  */
 function checkTarget(head: RequestHead): Refusal | null {
   if (head.method === "CONNECT" || head.method === "TRACE") {
@@ -132,16 +131,14 @@ function checkTarget(head: RequestHead): Refusal | null {
 }
 
 function hasDotSegment(path: string): boolean {
-  // Nearly no path has either, and then there is nothing to decode or to take apart.
   if (!path.includes(".") && !path.includes("%")) return false;
   const decoded = path.replace(/%2e/gi, ".").replace(/%2f|%5c/gi, "/");
   return decoded.split("/").some((segment) => /^\.{1,2}(?:;|$)/.test(segment)) || /%00|%0[9ad]/i.test(path);
 }
 
-/** One request here must be one request there, whatever its framing (CVE-2026-29057 and its family). */
+/** One request here must be one request at the gateway (CVE-2026-29057 and others like it). */
 function checkFraming(head: RequestHead, headers: Headers): Refusal | null {
-  // A WebSocket's request has no body. Its length would be sent on, and the gateway would take the next request on
-  // that connection, another tool's perhaps, for it.
+  // A request for a WebSocket has no body. With a length, the gateway would take the next request for the body.
   const websocket = headers.get("upgrade")?.some((value) => /websocket/i.test(value)) ?? false;
   if (websocket && (headers.has("content-length") || headers.has("transfer-encoding"))) {
     return refuse("bad-request", "a request for a websocket has no body");
@@ -151,7 +148,7 @@ function checkFraming(head: RequestHead, headers: Headers): Refusal | null {
   if (coding.length !== 1 || coding[0]?.trim().toLowerCase() !== "chunked") {
     return refuse("bad-request", "no transfer coding but chunked is taken");
   }
-  // http-proxy-3 turns a chunked DELETE or OPTIONS into content-length 0 and pipes the body behind it.
+  // http-proxy-3 sends a chunked DELETE or OPTIONS with content-length 0 and the body behind it.
   if (head.method === "DELETE" || head.method === "OPTIONS") {
     return refuse("bad-request", `a chunked ${head.method} is not taken; send its content-length`);
   }
@@ -175,8 +172,8 @@ function checkCredentials(headers: Headers): Refusal | null {
 
 function checkHops(headers: Headers): Refusal | null {
   const hops = headers.get(HOPS_HEADER);
-  // Only our own spelling counts: what a client makes up, such as -1000, would let a loop run that long.
-  if (hops === undefined || hops.every((hop) => /^\d$/.test(hop) && Number(hop) < MOST_HOPS)) return null;
+  // A count that keybearer did not write, such as -1000, would let a loop run that long.
+  if (hops === undefined || hops.every((hop) => /^\d$/.test(hop) && Number(hop) < MAX_HOPS)) return null;
   return refuse(
     "loop",
     "this request went through keybearer before. a gateway's base_url points back at keybearer",

@@ -2,78 +2,85 @@ import { request } from "node:http";
 import type { Socket } from "node:net";
 import { type SecureContext, connect as tlsConnect } from "node:tls";
 
-export interface ConnectOptions {
-  readonly host?: string;
-  readonly port?: number | string;
-  readonly servername?: string;
-}
-
 export interface TlsOptions {
   readonly rejectUnauthorized: true;
-  readonly secureContext?: SecureContext;
+  readonly secureContext: SecureContext;
 }
 
-/** A way out of a network that lets nothing out but through its proxy. */
+/** How a gateway is reached through an outbound proxy. */
 export interface Tunnel {
   readonly proxy: string;
   /** null: the gateway is called by http. */
   readonly tls: TlsOptions | null;
-  /** Milliseconds for the proxy's answer and TLS behind it together. */
-  readonly patience: number;
+  /** For the proxy's answer and the TLS handshake together. */
+  readonly timeoutMs: number;
+}
+
+export interface TunnelTarget {
+  readonly host?: string | null | undefined;
+  readonly port?: number | string | null | undefined;
+  readonly servername?: string | undefined;
 }
 
 export type Done = (error: Error | null, socket?: Socket) => void;
 
-/** Always a tunnel, for http too: the proxy never sees a header, and with https not a byte of the key. */
-export function connectThrough({ proxy, tls, patience }: Tunnel, options: ConnectOptions, done: Done): void {
-  const authority = `${options.host?.includes(":") ? `[${options.host}]` : options.host}:${options.port}`;
+/** Always by CONNECT, also for http: the proxy never sees a header, and with https no byte of the key. */
+export function connectThrough(tunnel: Tunnel, target: TunnelTarget, done: Done): void {
+  const { proxy, tls, timeoutMs } = tunnel;
+  const host = target.host ?? "";
+  const authority = `${host.includes(":") ? `[${host}]` : host}:${target.port}`;
   const asking = request(proxy, {
     method: "CONNECT",
     path: authority,
     headers: { host: authority },
     agent: false,
   });
-  let tunnel: Socket | null = null;
-  let over = false;
+  let connection: Socket | null = null;
+  let isDone = false;
   const finish = (error: Error | null, socket?: Socket) => {
-    if (over) return;
-    over = true;
+    if (isDone) return;
+    isDone = true;
     clearTimeout(timer);
     if (error !== null) {
       asking.destroy();
-      tunnel?.destroy();
+      connection?.destroy();
     }
     done(error, socket);
   };
-  const timer = setTimeout(() => finish(new Error(`the outbound proxy ${proxy} did not answer`)), patience);
+  const timer = setTimeout(() => finish(new Error(`the outbound proxy ${proxy} did not answer`)), timeoutMs);
   asking.on("error", (error: NodeJS.ErrnoException) =>
     finish(new Error(`the outbound proxy ${proxy} cannot be reached (${error.code ?? error.message})`)),
   );
   asking.once("connect", (answer, socket, head) => {
-    tunnel = socket;
-    if (over) return void socket.destroy();
-    // Whatever the proxy sends first would be taken for the gateway's.
-    if (answer.statusCode !== 200 || head.length > 0) {
-      return finish(new Error(`the outbound proxy ${proxy} answered ${answer.statusCode} to CONNECT`));
+    connection = socket;
+    if (isDone) {
+      socket.destroy();
+      return;
     }
-    if (tls !== null) secure(socket, tls, options, finish);
-    else finish(null, socket);
+    // Bytes behind the proxy's answer would be taken for the gateway's.
+    if (answer.statusCode !== 200 || head.length > 0) {
+      finish(new Error(`the outbound proxy ${proxy} answered ${answer.statusCode} to CONNECT`));
+      return;
+    }
+    if (tls === null) finish(null, socket);
+    else startTls(socket, tls, host, target.servername, finish);
   });
   asking.end();
 }
 
-function secure(
+function startTls(
   socket: Socket,
   tls: TlsOptions,
-  { host = "", servername = "" }: ConnectOptions,
-  finish: Done,
+  host: string,
+  servername: string | undefined,
+  done: Done,
 ): void {
-  // An address has no server name, but its certificate is held against it all the same.
-  const name = servername === "" ? { host } : { host, servername };
+  // An IP address has no server name, but the certificate is checked against it all the same.
+  const name = servername ? { host, servername } : { host };
   const secured = tlsConnect({ socket, ...name, ...tls, ALPNProtocols: ["http/1.1"] });
-  secured.once("error", finish);
+  secured.once("error", done);
   secured.once("secureConnect", () => {
-    secured.off("error", finish);
-    finish(null, secured);
+    secured.off("error", done);
+    done(null, secured);
   });
 }

@@ -19,7 +19,7 @@ import { createSessionFile } from "../../src/dashboard/session-file.ts";
 import { sparsely } from "../../src/dashboard/sparsely.ts";
 import { createPeers, type Ends, userAt, usersIn } from "../../src/identity/peer-user.ts";
 import { createLogger } from "../../src/logger.ts";
-import { createRunning } from "../../src/proxy/running.ts";
+import { InFlight } from "../../src/proxy/in-flight.ts";
 import { REFUSALS } from "../../src/refusal.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
@@ -101,7 +101,7 @@ function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
     status: async () => ({ tools: [], machine: {}, uptime_s: 0 }),
     mirror: NO_MIRROR,
     models: () => null,
-    running: createRunning(),
+    inFlight: new InFlight(),
     reader: createLogReader(() => openIndexForReading(join(folder, "index.db")), NO_USAGE, clock),
     settings: () => ({ listen: { host: "localhost", port: 0 }, when: "asked" }),
     peers: createPeers(),

@@ -3,12 +3,12 @@ import { systemClock } from "../../src/clock.ts";
 import { gatewayFindings } from "../../src/doctor/gateway-findings.ts";
 import { type ProbeToolsMeans, probeTools } from "../../src/doctor/probe-tools.ts";
 import type { KeyState } from "../../src/key-source.ts";
-import { createAgents } from "../../src/proxy/agents.ts";
+import { Agents } from "../../src/proxy/agents.ts";
 import { Secret } from "../../src/secret.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 
-const agents = createAgents(systemClock);
+const agents = new Agents(systemClock);
 t.teardown(() => agents.close());
 
 const LIST = '{"data":[{"id":"m"}]}';

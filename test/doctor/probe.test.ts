@@ -6,7 +6,7 @@ import { systemClock } from "../../src/clock.ts";
 import { gatewayFromUrl } from "../../src/config/fields/gateway.ts";
 import type { Gateway } from "../../src/config/shape.ts";
 import { type Probed, type ProbeMeans, probeKey } from "../../src/doctor/probe.ts";
-import { createAgents } from "../../src/proxy/agents.ts";
+import { Agents } from "../../src/proxy/agents.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { Secret } from "../../src/secret.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
@@ -14,7 +14,7 @@ import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 
 const sandbox = createSandbox();
-const agents = createAgents(systemClock);
+const agents = new Agents(systemClock);
 t.before(() => sandbox.start());
 t.teardown(async () => {
   agents.close();

@@ -150,24 +150,27 @@ t.test(
   },
 );
 
-t.test("where the body hides its model, a limit on money says how to send it", async (t) => {
+t.test("where the body names no model or cannot be read, a limit on money says how to send it", async (t) => {
   const { call, gateway } = await startLimited(t, "limits: { spend: $5/day }");
   const headers = { "content-encoding": "gzip" };
-  const hidden: [Asking, RegExp][] = [
-    [{ headers, body: PENNY }, /the body is compressed.*: send it plain/],
+  const hidden: [Asking, string, RegExp][] = [
     [
-      { body: `{"messages":"${"x".repeat(1_300_000)}","model":"penny"}` },
-      /does not stand within the first megabyte of the body: put it before the messages/,
+      { headers, body: PENNY },
+      "bad-request",
+      /tool codex has limits that depend on it\. send uncompressed JSON/,
     ],
-    [{ body: '{"max_tokens":5}' }, /the request names no model: name one/],
+    [{ body: "penny" }, "bad-request", /the body cannot be read/],
+    [{ body: '{"max_tokens":5}' }, "price-unknown", /the request names no model: name one/],
   ];
-  for (const [asking, words] of hidden) {
+  for (const [asking, code, words] of hidden) {
     const refused = await call(asking);
-    t.strictSame([refused.status, refused.refusal], [400, "price-unknown"]);
+    t.strictSame([refused.status, refused.refusal], [400, code]);
     t.match(refused.text, words);
     t.notMatch(refused.text, /prices:/, "no price in the file would help");
   }
   t.equal(gateway.book.length, 0);
+  const last = await call({ body: `{"messages":"${"x".repeat(1_300_000)}","model":"penny"}` });
+  t.equal(last.status, 200, "a model at the end of a long body is read");
 });
 
 t.test("what a call takes for good follows from how it ended", async (t) => {

@@ -131,7 +131,7 @@ t.test(
   async (t) => {
     const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
     const { call, daemon, token, gateway, codex, quiet } = journey;
-    const body = padded(17 * MB);
+    const body = padded(33 * MB);
     t.equal((await call({ body })).status, 200, "it need not wait");
     await quiet();
     const first = call({ play: "hang" });
@@ -140,14 +140,11 @@ t.test(
     const host = `host: 127.0.0.1:${daemon.port}\r\n`;
     refused.send(
       `POST /v1/chat/completions HTTP/1.1\r\n${host}authorization: Bearer ${token}\r\n` +
-        `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body.slice(0, -100_000)}`,
+        `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body.slice(0, 100_000)}`,
     );
     await refused.until("too-many-at-once");
     t.equal(refused.status(), 429);
     t.notMatch(refused.text(), /in vain/);
-    refused.send(`${body.slice(-100_000)}GET /healthz HTTP/1.1\r\n${host}\r\n`);
-    await refused.until(/\nok\n/);
-    t.equal(refused.status(1), 200, "the connection outlives the rest of the body");
     t.equal((await codex()).waiting, 0);
     gateway.release();
     t.equal((await first).status, 200);

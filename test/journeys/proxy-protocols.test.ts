@@ -77,7 +77,6 @@ t.test("path and query reach the gateway byte for byte", async (t) => {
     "/v1/x;y=z@evil:80,a!$'()*~|^`{}[]",
     "/v1/a%252e%252e",
     "/v1/models?&&",
-    "/v1/models?",
   ]) {
     const client = await openRaw(t, one.port);
     client.send(head(`GET ${path}`, { Host: one.host, Authorization: `Bearer ${one.token}` }));

@@ -242,8 +242,13 @@ t.test(
     const one = await startWithOneTool(t, gateway.origin);
     for (const [n, method] of ["POST", "GET", "PUT"].entries()) {
       const client = await openRaw(t, one.port);
-      const headers = { Host: one.host, Authorization: `Bearer ${one.token}` };
-      client.send(head(`${method} /v1/upload`, { ...headers, "Transfer-Encoding": "chunked" }));
+      const headers = {
+        Host: one.host,
+        Authorization: `Bearer ${one.token}`,
+        "Content-Type": "application/octet-stream",
+        "Transfer-Encoding": "chunked",
+      };
+      client.send(head(`${method} /v1/upload`, headers));
       client.send("3;ext=1\r\nabc\r\n");
       await until("the first part is there", () => gateway.calls[n]?.body().toString().includes("abc"));
       client.send("2\r\nde\r\n0\r\nX-Trailer: gone\r\n\r\n");

@@ -324,7 +324,7 @@ t.test("whatever an answer holds, the client has its very bytes, and the meter g
   }
 });
 
-t.test("a compressed stream that the gateway cuts has the tokens it told before", async (t) => {
+t.test("a compressed stream that the gateway cuts has unknown tokens", async (t) => {
   const start = `event: message_start\ndata: ${JSON.stringify({
     type: "message_start",
     message: {
@@ -348,7 +348,7 @@ t.test("a compressed stream that the gateway cuts has the tokens it told before"
   await got.over;
   t.equal(zlib.gunzipSync(got.bytes(), { finishFlush: zlib.constants.Z_SYNC_FLUSH }).toString(), start);
   const record = await recordFor(one, got.id);
-  t.match(record, { end: "gateway-failed", input_tokens: 90, cache_read_tokens: 7, model_answered: "m-1" });
+  t.match(record, { end: "gateway-failed", input_tokens: null, tokens_from: "none", model_answered: "m-1" });
 });
 
 t.test("who hangs up right behind the last word of a compressed stream has a finished call", async (t) => {

@@ -32,21 +32,6 @@ function goes(t: Test, joined: Joined): Reservation {
 
 const END = { tokens: 0, spend: 0 };
 
-t.test("whether a request would wait is what join() then says, and asking takes no place", async (t) => {
-  const queue = new WaitingQueue(counters("requests: 4/minute, concurrent: 2"), 2);
-  const said = (wait: number, ms: number) => {
-    const would = queue.wouldWait(FREE, wait, after(ms));
-    const { length } = queue;
-    const { state } = queue.join(FREE, wait, after(ms));
-    t.equal(would, state === "waits", `${state} after ${length}`);
-    return state;
-  };
-  t.strictSame(
-    [said(0, 0), said(SECOND, 0), said(0, 0), said(SECOND, 0), said(SECOND, 1), said(SECOND, 2)],
-    ["admitted", "admitted", "refused", "waits", "waits", "refused"],
-  );
-});
-
 t.test("who finds room goes at once, whatever the wait", async (t) => {
   const queue = new WaitingQueue(counters("concurrent: 2"));
   goes(t, queue.join(FREE, 0, after(0)));

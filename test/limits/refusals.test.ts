@@ -1,6 +1,6 @@
 import t from "tap";
 import type { Counters } from "../../src/limits/counters.ts";
-import { addRateHeaders, limitRefusal, modelRefusal, type Unseen } from "../../src/limits/refusals.ts";
+import { addRateHeaders, limitRefusal, modelRefusal } from "../../src/limits/refusals.ts";
 import {
   amountInWords,
   durationInWords,
@@ -150,17 +150,12 @@ t.test("a price that is unknown because the body hides its model is the sender's
   const shortage = counters("spend: $1/day").check({ tokens: 5, spend: null }, NOW);
   if (shortage === null) return void t.fail();
   const context = { tool: "codex", waited: 0, now: NOW, calendar: utc };
-  const reasons: [Unseen, string][] = [
-    ["unreadable", "the body is compressed, or a form without a boundary: send it plain"],
-    ["later", "the model does not stand within the first megabyte of the body: put it before the messages"],
-    ["none", "the request names no model: name one"],
-  ];
-  for (const [unseen, words] of reasons)
-    t.strictSame(limitRefusal(shortage, { ...context, model: null, unseen }), {
-      code: "price-unknown",
-      message: `tool codex has a limit on money, and the price of this request is not known. ${words}`,
-    });
-  const known = limitRefusal(shortage, { ...context, model: "gpt-5.1", unseen: "later" });
+  t.strictSame(limitRefusal(shortage, { ...context, model: null, lacksModel: true }), {
+    code: "price-unknown",
+    message:
+      "tool codex has a limit on money, and the price of this request is not known. the request names no model: name one",
+  });
+  const known = limitRefusal(shortage, { ...context, model: "gpt-5.1" });
   t.match(known.message, "the owner can write it under prices:", "seen in the end, it has no price");
 });
 

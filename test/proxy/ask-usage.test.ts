@@ -1,12 +1,7 @@
-import { once } from "node:events";
-import { createServer, type IncomingMessage } from "node:http";
-import type { AddressInfo } from "node:net";
 import fc from "fast-check";
 import t from "tap";
-import { askForUsage, readWhole } from "../../src/proxy/ask-usage.ts";
+import { askForUsage, UsageFilter } from "../../src/proxy/ask-usage.ts";
 import { runs } from "../doubles/random.ts";
-import { head, openRaw } from "../doubles/raw-client.ts";
-import { until } from "../doubles/until.ts";
 
 function asked(text: string): string | null {
   return askForUsage(Buffer.from(text))?.toString("utf8") ?? null;
@@ -60,7 +55,6 @@ t.test("what is no stream, asks already or is not plain enough stays as it is", 
     '{"stream":true,"Stream":false}',
     '{"stream":true,"Stream_options":{}}',
     '{"stream":true,"stream_options":{},"stream_options":{}}',
-    '\ufeff{"stream":true}',
   ]) {
     t.equal(asked(text), null, JSON.stringify(text));
   }
@@ -113,35 +107,107 @@ t.test("a body that is not valid UTF-8 keeps its bytes", (t) => {
   t.end();
 });
 
-t.test("the whole body is read, and is still there for whoever sends it on", async (t) => {
-  const read: (Buffer | null)[] = [];
-  const passed: string[] = [];
-  const server = createServer(async (req: IncomingMessage, res) => {
-    read.push(await readWhole(req, { most: 100_000, patience: 200 }, null));
-    const chunks: Buffer[] = [];
-    for await (const chunk of req) chunks.push(chunk);
-    passed.push(Buffer.concat(chunks).toString());
-    res.end();
-  });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  const client = await openRaw(t, (server.address() as AddressInfo).port);
-  const send = async (body: string, pause = 0) => {
-    const before = passed.length;
-    client.send(head("POST /", { host: "localhost", "content-length": String(body.length) }));
-    client.send(body.slice(0, -5));
-    if (pause > 0) await until("it is given up", () => read.length > before);
-    client.send(body.slice(-5));
-    await until("it is through", () => passed.length > before);
-    t.equal(passed.at(-1), body);
-    return read.at(-1);
-  };
-  t.equal((await send("0123456789"))?.toString(), "0123456789");
-  t.equal((await send("x".repeat(99_999)))?.length, 99_999);
-  t.equal(await send("x".repeat(300_000)), null, "one that is too large is not");
-  t.equal(await send("0123456789", 1), null, "nor one that stops coming");
+const DELTA =
+  'data: {"id":"c1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"hé"}}],"usage":null}\n\n';
+const LAST = 'data: {"id":"c1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n';
+const USAGE = 'data: {"id":"c1","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":3}}\n\n';
+const DONE = "data: [DONE]\n\n";
+
+/** What passes, one entry for each chunk that went in, and one for the end. */
+function filtered(chunks: readonly (string | Buffer)[]): string[] {
+  const filter = new UsageFilter();
+  const out = chunks.map((chunk) => filter.pass(Buffer.from(chunk)));
+  return [...out, filter.end()].map((bytes) => bytes?.toString("latin1") ?? "");
+}
+
+function latin1(text: string): string {
+  return Buffer.from(text).toString("latin1");
+}
+
+function whole(text: string): string {
+  return filtered([text]).join("");
+}
+
+t.test("the chunk that only tells the usage is taken out, and nothing else", async (t) => {
+  t.equal(whole(DELTA + LAST + USAGE + DONE), latin1(DELTA + LAST + DONE));
+  const windows = (DELTA + LAST + USAGE + DONE).replaceAll("\n", "\r\n");
+  t.equal(whole(windows), latin1((DELTA + LAST + DONE).replaceAll("\n", "\r\n")), "with CRLF too");
+  t.equal(whole(DELTA + USAGE.trimEnd()), latin1(DELTA), "also where the stream ends right behind it");
+  const spaced = 'event: message\nid: 7\ndata:{"choices" : [ ],\ndata: "usage":{"total_tokens":1}}\n\n';
+  t.equal(whole(spaced + DONE), DONE, "on several lines too");
+});
+
+t.test("what looks similar passes", async (t) => {
+  for (const event of [
+    'data: {"choices":[],"prompt_filter_results":[{}]}\n\n',
+    'data: {"choices":[],"usage":null}\n\n',
+    'data: {"choices":[{"delta":{}}],"usage":{"prompt_tokens":1}}\n\n',
+    'data: {"choices":[{"delta":{"content":"\\"choices\\":[],\\"usage\\":{}"}}],"usage":{}}\n\n',
+    'data: {"usage":{"prompt_tokens":1}}\n\n',
+    'data: {"x":{"choices":[],"usage":{}}}\n\n',
+    'data: {"choices":[],"usage":{"prompt_tokens":1}\n\n',
+    'datas: {"choices":[],"usage":{"prompt_tokens":1}}\n\n',
+    ": comment\n\n",
+    "event: ping\n\n",
+    "\n\n\r\n",
+    '{"object":"chat.completion","choices":[],"usage":{"prompt_tokens":1}}',
+    '{"error":{"message":"no"}}\n',
+    "\u001f\u008b\u0008\n\n",
+  ]) {
+    t.equal(whole(event), latin1(event), event);
+  }
+});
+
+const EVENTS = fc.oneof(
+  fc.constantFrom(DELTA, LAST, USAGE, DONE, ": ping\n\n", ": ping\n", "event: x\ndata: {}\n\n", "\n"),
+  fc.string({ maxLength: 30 }).map((text) => `data: ${JSON.stringify({ choices: [{ delta: text }] })}\n\n`),
+);
+const CUTS = fc.array(fc.nat(2000), { maxLength: 30 });
+
+t.test("it makes no difference where the stream is cut", async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(EVENTS, { maxLength: 8 }), fc.boolean(), CUTS, async (events, crlf, cuts) => {
+      const ends = (text: string) => (crlf ? text.replaceAll("\n", "\r\n") : text);
+      const bytes = Buffer.from(ends(events.join("")));
+      const at = [0, ...cuts.filter((cut) => cut < bytes.length), bytes.length].sort((a, b) => a - b);
+      const out = filtered(at.slice(1).map((end, i) => bytes.subarray(at[i], end)));
+      return out.join("") === latin1(ends(events.filter((event) => event !== USAGE).join("")));
+    }),
+    { numRuns: runs(40) },
+  );
+});
+
+t.test("any bytes at all pass, as long as they are no usage", async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(fc.uint8Array({ maxLength: 40 })), async (chunks) => {
+      const bytes = chunks.map((chunk) => Buffer.from(chunk));
+      return filtered(bytes).join("") === Buffer.concat(bytes).toString("latin1");
+    }),
+    { numRuns: runs(30) },
+  );
+});
+
+t.test(
+  "an event passes as soon as it is whole, and before that as soon as it can be told apart",
+  async (t) => {
+    t.strictSame(filtered([DELTA, LAST, USAGE, DONE]), [...[DELTA, LAST].map(latin1), "", DONE, ""]);
+    const [begin, end] = [LAST.slice(0, 40), LAST.slice(40)];
+    t.match(begin, /"choices":\[\{/, "here it can");
+    t.strictSame(filtered([begin, end]), [begin, end, ""]);
+    t.strictSame(filtered(["data: [", "DONE]\n\n"]), ["data: [", "DONE]\n\n", ""]);
+    t.strictSame(filtered([": still thinking\n", DONE]), [": still thinking\n", DONE, ""], "a sign of life");
+    t.strictSame(filtered(['{"object"', ":1}"]), ['{"object"', ":1}", ""], "no event stream");
+  },
+);
+
+t.test("an event that is too long to be a usage is not held", async (t) => {
+  const long = `data: {"x":"${"x".repeat(40_000)}`;
+  const out = filtered([long, `${"x".repeat(2_000_000)}"}\n\n`, USAGE, DONE]);
+  t.equal(out[0], long);
+  t.equal(out.slice(2).join(""), DONE, "and the ones behind it are looked at again");
+});
+
+t.test("a chunk of which nothing is removed passes as it is", async (t) => {
+  const chunk = Buffer.from(DELTA + LAST);
+  t.equal(new UsageFilter().pass(chunk), chunk, "without a copy");
 });

@@ -1,10 +1,11 @@
 import t from "tap";
 import { systemClock } from "../../src/clock.ts";
 import type { Lease } from "../../src/limits/limiter.ts";
-import { NOTHING_SENT, type Outcome } from "../../src/proxy/exchange.ts";
-import { openingOf } from "../../src/proxy/recording.ts";
-import { openRequest, type Request } from "../../src/proxy/request.ts";
-import { type SettleMeans, settle, settling } from "../../src/proxy/settle.ts";
+import { Call } from "../../src/proxy/call.ts";
+import { NOTHING_OBSERVED, type Observed } from "../../src/proxy/observer.ts";
+import { NOTHING_SENT, type Outcome } from "../../src/proxy/outcome.ts";
+import { openingOf } from "../../src/proxy/records.ts";
+import { type SettleDeps, settle } from "../../src/proxy/settle.ts";
 import type { Closing } from "../../src/usage/record.ts";
 import { snapshotOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
@@ -16,25 +17,27 @@ const ANSWERED: Outcome = {
   ...NOTHING_SENT,
   end: "complete",
   status: 200,
-  arrived: true,
-  reading: {
-    tokens: { input: 7, output: 5, cacheRead: 0, cacheWrite: 0, reasoning: 0 },
-    model: "penny",
-    reached: true,
-    text: { characters: 0, others: 0 },
-  } as unknown as Outcome["reading"],
+  mayHaveArrived: true,
+  observed: {
+    ...NOTHING_OBSERVED,
+    reading: {
+      tokens: { input: 7, output: 5, cacheRead: 0, cacheWrite: 0, reasoning: 0 },
+      model: "penny",
+      reached: true,
+    } as unknown as Observed["reading"],
+  },
 };
 
-/** A request that was let in and recorded, and what its settling did. */
-function scene(means: Partial<Record<"prices" | "running", object>> = {}) {
-  const request: Request = openRequest(
-    { method: "POST", url: "/v1/chat/completions", headers: {} },
+/** A call that was admitted and recorded, and what its settling did. */
+function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
+  const call = new Call(
+    { method: "POST", target: "/v1/chat/completions", headers: {} },
     SNAPSHOT,
     systemClock,
   );
-  const lease = { tool: "codex", reservation: { tokens: 10, spend: 10, at: 1 } } as unknown as Lease;
-  Object.assign(request, { tool: SNAPSHOT.config.tools.codex, lease, recorded: true });
-  request.opening = openingOf(request);
+  call.tool = SNAPSHOT.config.tools.codex ?? null;
+  call.lease = { tool: "codex", reservation: { tokens: 10, spend: 10, at: 1 } } as unknown as Lease;
+  call.opening = openingOf(call);
   const closings: Closing[] = [];
   const settled: unknown[] = [];
   const lines: string[] = [];
@@ -51,13 +54,14 @@ function scene(means: Partial<Record<"prices" | "running", object>> = {}) {
       note: () => {},
       cancel: () => {},
     },
-    running: { remove: () => {} },
-    followed: () => false,
-    tell: () => {},
+    inFlight: { remove: () => {} },
+    bodies: { release: () => {} },
+    isFollowed: () => false,
+    notify: () => {},
     rereadKey: () => {},
-    ...means,
+    ...deps,
   };
-  return { request, closings, settled, lines, means: all as unknown as SettleMeans };
+  return { call, closings, settled, lines, deps: all as unknown as SettleDeps };
 }
 
 const FAILS = () => {
@@ -65,19 +69,17 @@ const FAILS = () => {
 };
 
 t.test("a request is settled once, however often that is asked for", async (t) => {
-  const { request, means, closings, settled } = scene();
-  await settling(request, means, async () => {
-    settle(request, ANSWERED, means);
-    settle(request, ANSWERED, means);
-  });
+  const { call, deps, closings, settled } = scene();
+  settle(call, ANSWERED, deps);
+  settle(call, ANSWERED, deps);
   t.match(closings, [{ end: "complete", status: 200, input_tokens: 7, output_tokens: 5 }]);
   t.equal(closings.length, 1);
   t.same(settled, [{ tokens: 12, spend: null }]);
 });
 
 t.test("where its cost cannot be worked out, it is settled all the same, as held", async (t) => {
-  const { request, means, closings, settled, lines } = scene({ prices: { priceOf: FAILS } });
-  settle(request, ANSWERED, means);
+  const { call, deps, closings, settled, lines } = scene({ prices: { priceOf: FAILS } });
+  settle(call, ANSWERED, deps);
   t.match(closings, [
     { end: "complete", status: 200, input_tokens: null, tokens_from: "none", counts: true },
   ]);
@@ -87,17 +89,8 @@ t.test("where its cost cannot be worked out, it is settled all the same, as held
 });
 
 t.test("a step that fails keeps no other one from happening", async (t) => {
-  const { request, means, closings, settled } = scene({ running: { remove: FAILS } });
-  settle(request, ANSWERED, means);
+  const { call, deps, closings, settled } = scene({ inFlight: { remove: FAILS } });
+  settle(call, ANSWERED, deps);
   t.equal(closings.length, 1);
   t.equal(settled.length, 1);
-});
-
-t.test("a request that a bug ends before it is settled is settled as failed", async (t) => {
-  const { request, means, closings } = scene();
-  await t.rejects(
-    settling(request, means, async () => FAILS()),
-    { message: "injected" },
-  );
-  t.match(closings, [{ end: "gateway-failed" }]);
 });

@@ -11,7 +11,7 @@ import { type History, readHistory } from "../../doctor/history.ts";
 import { probeTools, type ToolProbe } from "../../doctor/probe-tools.ts";
 import { toolFindings } from "../../doctor/tool-findings.ts";
 import type { Places } from "../../places.ts";
-import { createAgents } from "../../proxy/agents.ts";
+import { Agents } from "../../proxy/agents.ts";
 import type { Secret } from "../../secret.ts";
 import { version } from "../../version.ts";
 import { bringUpToDate } from "../usage/log-file.ts";
@@ -130,7 +130,7 @@ async function askProbes({ socket }: Places): Promise<readonly ToolProbe[] | nul
 }
 
 async function probeHere(config: Config, keys: KeysHere, { worked }: History): Promise<readonly ToolProbe[]> {
-  const agents = createAgents(systemClock);
+  const agents = new Agents(systemClock);
   const tools = Object.values(config.tools).filter((tool) => tool.enabled);
   const { keyOf } = keys;
   const { agentFor } = agents;

@@ -1,7 +1,7 @@
 import { systemClock } from "../../clock.ts";
 import type { Gateway } from "../../config/shape.ts";
 import { type Probed, probeKey } from "../../doctor/probe.ts";
-import { createAgents } from "../../proxy/agents.ts";
+import { Agents } from "../../proxy/agents.ts";
 import { keyFault, Secret } from "../../secret.ts";
 import { EXIT } from "../../start-failure.ts";
 import type { Answers } from "../ask.ts";
@@ -52,7 +52,7 @@ export async function newKey(wish: KeyWish, mayMove = false): Promise<NewKey | "
 
 /** Asks the gateway for its models with this key. */
 export async function probed(gateway: Gateway, key: Secret): Promise<Probed> {
-  const agents = createAgents(systemClock);
+  const agents = new Agents(systemClock);
   try {
     return await probeKey({ gateway, key, agentFor: agents.agentFor });
   } finally {

@@ -2,22 +2,22 @@ import type { Gateway } from "../config/shape.ts";
 import { type Protocol, type Refusal, refuse } from "../refusal.ts";
 import { blotCredentials, blotKeyShapes, looksLikeCredential } from "../secret.ts";
 
-/** What a path on the data port means, before anybody knows who is calling. */
+/** What a path on the data port means, whoever calls. */
 export type Route =
-  /** To the gateway. `path` is the target without a token in front of it, query included, byte for byte. */
+  /** `path` is the target without a token in front of it, query included, byte for byte. */
   | { readonly kind: "gateway"; readonly path: string; readonly token: string | null }
   | { readonly kind: "health" }
-  /** Claude Code asks for these at its start and takes a 404 for an answer. */
+  /** Claude Code asks for these when it starts, and expects a 404. */
   | { readonly kind: "probe" }
   | { readonly kind: "wrong"; readonly refusal: Refusal };
 
 const CREDENTIAL_IN_QUERY = /[?&](key|api_?key|access_token|token)=([^&]+)/i;
 const ENDPOINTS = ["chat/completions", "completions", "responses", "messages", "embeddings", "models"];
 
-/** An endpoint behind an endpoint, whole. */
+/** An endpoint behind an endpoint. */
 const DOUBLED = new RegExp(`^(?:v1/)?(?:${ENDPOINTS.join("|")})/(?:v1/)?(?:${ENDPOINTS.join("|")})$`);
 
-/** What nearly every request asks for, byte for byte: there is nothing in it to be looked for. null: another target. */
+/** The protocol of the targets of nearly all requests. null: another target. */
 function usualProtocol(target: string): Protocol | null {
   if (target === "/v1/chat/completions" || target === "/v1/responses") return "openai";
   return target === "/v1/messages" ? "messages" : null;
@@ -36,7 +36,7 @@ export function route(method: string, target: string, host: string): Route {
 
 function within(method: string, target: string, host: string, token: string | null): Route {
   const path = withoutQuery(target);
-  // Only /t/<token> is cut off; anywhere else it would be logged here and sent on to the gateway.
+  // Only /t/<token> is removed. Anywhere else a token would be logged here and sent to the gateway.
   if (holdsToken(target)) {
     return {
       kind: "wrong",
@@ -51,7 +51,7 @@ function within(method: string, target: string, host: string, token: string | nu
   const mistake = baseUrlMistake(path);
   if (mistake !== null) return { kind: "wrong", refusal: wrongBase(mistake, host) };
   if (/^\/v1(?:beta)?\/./.test(path)) return { kind: "gateway", path: target, token };
-  // Somebody may have put a key where the path begins.
+  // The path may begin with a key.
   const shown = blotCredentials(path);
   const asked = `${method} ${shown.length > 60 ? `${shown.slice(0, 60)}…` : shown}`;
   const message =
@@ -60,7 +60,7 @@ function within(method: string, target: string, host: string, token: string | nu
   return { kind: "wrong", refusal: refuse("wrong-base-url", message) };
 }
 
-/** The paths that real clients ask for when their base URL is wrong are recognisable; each names its mistake. */
+/** Real clients with a wrong base URL ask for recognizable paths. */
 function baseUrlMistake(path: string): "no version" | "version twice" | "endpoint" | null {
   const bare =
     path.startsWith("/v1/") && !path.endsWith("/") ? path.slice(1) : path.replace(/^\/+|\/+$/g, "");
@@ -87,7 +87,7 @@ function wrongBase(mistake: "no version" | "version twice" | "endpoint", host: s
   }
 }
 
-/** In which protocol the caller must be answered: by path first, then by the headers only one family sends. */
+/** The protocol the client expects its answer in: by path first, then by headers that only one family sends. */
 export function protocolOf(target: string, headers: Readonly<Record<string, unknown>>): Protocol {
   const usual = usualProtocol(target);
   if (usual !== null) return usual;
@@ -99,17 +99,17 @@ export function protocolOf(target: string, headers: Readonly<Record<string, unkn
   return "openai";
 }
 
-/** One of a gateway's addresses, taken apart once: every request to it needs the parts. */
+/** One of a gateway's addresses, in parts. */
 export interface Address {
-  /** Scheme, host and port, from the configuration alone. */
+  /** Scheme, host and port. */
   readonly origin: string;
   /** As a Host header names it. */
   readonly host: string;
-  /** As it is connected to, an IPv6 address without its brackets. */
+  /** As it is connected to: an IPv6 address has no brackets. */
   readonly hostname: string;
   readonly port: number;
   readonly secure: boolean;
-  /** What stands in front of the client's path, of which so many characters are left out. */
+  /** What comes before the client's path, and how many characters of that path are left out. */
   readonly prefix: string;
   readonly cut: number;
 }
@@ -155,11 +155,8 @@ export function addressFor(path: string, addresses: Addresses): Address {
   return path.startsWith("/v1beta/") ? addresses.beta : addresses.base;
 }
 
-/**
- * What stands in the request line. Text is put behind the configured address, never resolved against it: nothing of it
- * can change the origin.
- */
-export function pathBehind({ prefix, cut }: Address, path: string): string {
+/** The path in the request to the gateway. It is appended to the configured one and never resolved as a URL. */
+export function upstreamPath({ prefix, cut }: Address, path: string): string {
   return prefix + path.slice(cut);
 }
 
@@ -168,12 +165,12 @@ export function withoutQuery(target: string): string {
   return query === -1 ? target : target.slice(0, query);
 }
 
-/** The path as it may be written down: ids stay, what has the shape of a key does not. */
+/** The path as it may be logged: ids stay, what looks like a key does not. */
 export function endpointOf(path: string): string {
   return usualProtocol(path) === null ? blotKeyShapes(withoutQuery(path)) : path;
 }
 
-/** Whether something that looks like a token is in a text that would be sent on. */
+/** Whether a text that would be sent on holds something that looks like a token. */
 export function holdsToken(text: string): boolean {
   return /kb_[A-Za-z0-9_-]{16,}/.test(text);
 }

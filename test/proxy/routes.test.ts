@@ -2,7 +2,14 @@ import fc from "fast-check";
 import t from "tap";
 import type { Gateway } from "../../src/config/shape.ts";
 import { guard } from "../../src/proxy/guard.ts";
-import { addressesOf, addressFor, endpointOf, pathBehind, protocolOf, route } from "../../src/proxy/route.ts";
+import {
+  addressesOf,
+  addressFor,
+  endpointOf,
+  protocolOf,
+  route,
+  upstreamPath,
+} from "../../src/proxy/routes.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 import { runs } from "../doubles/random.ts";
 
@@ -117,7 +124,7 @@ t.test("the protocol is told by the path, then by the headers", async (t) => {
 
 function destination(path: string, gateway: Gateway): { origin: string; path: string } {
   const address = addressFor(path, addressesOf(gateway));
-  return { origin: address.origin, path: pathBehind(address, path) };
+  return { origin: address.origin, path: upstreamPath(address, path) };
 }
 
 const gateway = gatewayOf(

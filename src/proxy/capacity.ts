@@ -1,0 +1,140 @@
+import type { Socket } from "node:net";
+import type { Clock } from "../clock.ts";
+import type { Group, Tool } from "../config/shape.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import { admit } from "../limits/admit.ts";
+import type { Ask } from "../limits/counters.ts";
+import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
+import type { Limiter } from "../limits/limiter.ts";
+import { isInGroup } from "../limits/model-rule.ts";
+import { modelRefusal } from "../limits/refusals.ts";
+import { microdollars, type Prices } from "../metering/prices.ts";
+import { isBilledLater } from "../metering/protocols.ts";
+import type { Tokens } from "../metering/usage.ts";
+import { type Refusal, refuse } from "../refusal.ts";
+import type { Call } from "./call.ts";
+
+export interface CapacityDeps {
+  readonly clock: Clock;
+  readonly limiter: Limiter;
+  readonly prices: Prices;
+  /** In force now. The call may have begun with another one. */
+  readonly snapshot: () => Snapshot;
+}
+
+/** Takes what the call needs from its tool's limits, and waits for it if the tool allows that. null: it may go on. */
+export async function takeCapacity(
+  call: Call,
+  socket: Socket,
+  deps: CapacityDeps,
+): Promise<Refusal | "client-left" | null> {
+  const { limiter } = deps;
+  const { tool } = call;
+  if (tool === null) throw new Error("the caller is not known yet");
+  const wrongModel = checkModel(call, tool);
+  if (wrongModel !== null) return wrongModel;
+  const ask = askOf(call, tool, deps);
+  call.lease = limiter.takeNow(tool, ask);
+  return call.lease === null ? await waitForCapacity(call, tool, ask, socket, deps) : null;
+}
+
+async function waitForCapacity(
+  call: Call,
+  tool: Tool,
+  ask: Ask,
+  socket: Socket,
+  { limiter, clock, snapshot }: CapacityDeps,
+): Promise<Refusal | "client-left" | null> {
+  let leave = () => {};
+  const onClose = () => leave();
+  socket.once("close", onClose);
+  const { model, metering, passesUnread } = call;
+  const lacksModel = model === null && metering !== null;
+  const wanted = { ask, model, lacksModel, mayWait: !passesUnread };
+  const taken = await limiter.take(tool, wanted, (leaveQueue) => {
+    call.isWaiting = true;
+    leave = leaveQueue;
+    if (socket.destroyed) leave();
+  });
+  socket.off("close", onClose);
+  const hasWaited = call.isWaiting;
+  call.isWaiting = false;
+  // From the very start, rounded up: with started_at, the log must show the window in which the call was admitted.
+  if (hasWaited) call.waitedMs = Math.ceil(clock.elapsed() - call.startedElapsed);
+  if (!taken.ok) return taken.refusal ?? "client-left";
+  call.lease = taken.lease;
+  return hasWaited ? checkStillAllowed(tool.name, snapshot(), clock.now()) : null;
+}
+
+/** A call that waited keeps its configuration, but does not pass where a new call would be refused. */
+function checkStillAllowed(name: string, snapshot: Snapshot, now: number): Refusal | null {
+  const tool = snapshot.config.tools[name];
+  if (tool === undefined)
+    return refuse("token-unknown", `tool ${name} was removed while this request waited`);
+  const admitted = admit(tool, snapshot.gatewayOf(tool), snapshot.keyOf(tool), now);
+  return admitted.ok ? null : admitted.refusal;
+}
+
+/** Whether the tool's limits depend on what the body asks for: its model, or how much it may use. */
+export function isModelJudged({ tool, gateway }: Call): boolean {
+  if (tool === null || gateway === null) return false;
+  const { tokens, spend } = tool.limits;
+  return (
+    tokens.length > 0 ||
+    spend.length > 0 ||
+    tool.quota !== null ||
+    allowedModels(tool, gateway.groups) !== null
+  );
+}
+
+/** The models of the tool's group; null: any. */
+function allowedModels({ group }: Tool, groups: Readonly<Record<string, Group>>): readonly string[] | null {
+  const models = group === null ? undefined : groups[group]?.models;
+  return models === undefined || models.includes("*") ? null : models;
+}
+
+/** A request that names no model passes: the gateway chooses, and the record says which model answered. */
+function checkModel(call: Call, tool: Tool): Refusal | null {
+  const { gateway, metering, method, endpoint, model, fields } = call;
+  // Some gateways take the first of two models, most take the last.
+  if (metering !== null && fields.ambiguous && isModelJudged(call)) {
+    return refuse(
+      "bad-request",
+      "the request names two models or is no valid JSON, and gateways differ in which model they take",
+    );
+  }
+  const models = allowedModels(tool, gateway?.groups ?? {});
+  if (models === null || tool.group === null) return null;
+  if (metering === null && isBilledLater(method, endpoint)) {
+    const message = `which models ${endpoint} runs cannot be told, and tool ${tool.name} may use only those of group ${tool.group}`;
+    return refuse("model-not-in-group", message);
+  }
+  if (model === null || isInGroup(model, models)) return null;
+  return modelRefusal(tool.name, tool.group, model, models);
+}
+
+/** What the call may use at most, as far as it is known before it is sent; see limits/estimate.ts. */
+function askOf(call: Call, tool: Tool, { limiter, prices }: CapacityDeps): Ask {
+  const { metering, body, fields } = call;
+  // A batch is billed later, and neither it nor its response says how much. A limit on money cannot hold it.
+  if (metering === null) return { tokens: 0, spend: isBilledLater(call.method, call.endpoint) ? null : 0 };
+  const sizing = {
+    named: namedMaximum(fields.lengths),
+    bodyBytes: body === null ? null : body.length,
+    hasOutput: metering !== "embeddings",
+  };
+  const needsUsual = sizing.named === null || sizing.bodyBytes === null;
+  const expected = expectedTokens(sizing, needsUsual ? limiter.usual(tool.name) : null);
+  return askFor(expected, (tokens) => highestCost(tokens, call, prices));
+}
+
+/** The cost if all of the input were written to a cache, where that costs more, with the group's multiplier. */
+function highestCost({ input, output }: CallTokens, call: Call, prices: Prices): number | null {
+  const names = { asked: call.model, answered: null };
+  const priceOf = (tokens: Tokens) =>
+    prices.priceOf(names, tokens, call.startedAt, call.snapshot.config.prices, call.fields.serviceTier);
+  const plain = priceOf({ input, cacheRead: 0, cacheWrite: 0, output, reasoning: 0 });
+  const cached = priceOf({ input: 0, cacheRead: 0, cacheWrite: input, output, reasoning: 0 });
+  const higher = (plain?.picodollars ?? -1) > (cached?.picodollars ?? -1) ? plain : cached;
+  return higher === null ? null : microdollars(higher, call.multiplier);
+}

@@ -1,0 +1,107 @@
+import type { IncomingMessage } from "node:http";
+import { brotliDecompressSync, constants, gunzipSync, inflateRawSync, inflateSync } from "node:zlib";
+import type { Secret } from "../secret.ts";
+import { type Cause, causeOf } from "./cause.ts";
+import { addCause, responseHeaders, setLength } from "./headers.ts";
+
+/** How much of a gateway's error is read before it is passed on. */
+const MAX_READ = 64 * 1024;
+const MAX_DECODED = 8 * 1024 * 1024;
+const MAX_SHORT_TEXT = 300;
+
+/** Collects the beginning of an error. */
+export class ErrorBody {
+  readonly #chunks: Buffer[] = [];
+  #size = 0;
+
+  /** True: this is enough. */
+  add(chunk: Buffer): boolean {
+    this.#chunks.push(chunk);
+    this.#size += chunk.length;
+    return this.#size > MAX_READ;
+  }
+
+  bytes(): Buffer {
+    return Buffer.concat(this.#chunks);
+  }
+}
+
+/** A gateway's error as the client gets it: byte for byte, with its cause in a header and without the key. */
+export interface ErrorResponse {
+  readonly headers: string[];
+  readonly body: Buffer;
+  /** The rest of the body is not passed on. */
+  readonly isCut: boolean;
+  readonly cause: Cause | null;
+  /** The body as text, without the key. */
+  readonly text: string;
+  readonly shortText: string | null;
+}
+
+/** @param isWhole false: the response goes on behind these bytes. */
+export function readErrorResponse(
+  response: IncomingMessage,
+  bytes: Buffer,
+  isWhole: boolean,
+  key: Secret,
+): ErrorResponse {
+  const { statusCode: status = 0, headers, rawHeaders } = response;
+  const encoding = (headers["content-encoding"] ?? "").trim().toLowerCase();
+  const isPlain = encoding === "" || encoding === "identity";
+  const decoded = isPlain ? null : decode(bytes, encoding);
+  const isBomb = decoded === "too-large";
+  /** null: the bytes are not compressed, or in a way that is not known here. */
+  const unpacked = isBomb ? Buffer.alloc(0) : decoded;
+  const text = (isPlain ? bytes : unpacked)?.toString("utf8") ?? "";
+  const cause = causeOf({ status, contentType: headers["content-type"] ?? "", body: text });
+  // A compressed body cannot be changed in part. So a long one is sent decoded and cut, and a bomb is not sent at all.
+  const isCut = unpacked !== null && (isBomb || !isWhole);
+  const content = unpacked ?? bytes;
+  let body = bytes;
+  if (isCut) body = withoutKeyAtEnd(redacted(content, key), key);
+  else if (isWhole && key.isIn(content)) body = redacted(content, key);
+  // What follows the end of the compressed bytes is not decoded, and may hold the key too.
+  else if (unpacked !== null && key.isIn(bytes)) body = unpacked;
+  const clientHeaders = responseHeaders(rawHeaders, key);
+  if (body !== bytes) setLength(clientHeaders, body.length);
+  addCause(clientHeaders, cause);
+  const cleanText = key.blotFrom(text);
+  const shortText = cleanText.slice(0, MAX_SHORT_TEXT) || null;
+  return { headers: clientHeaders, body, isCut, cause, text: cleanText, shortText };
+}
+
+/** In latin1, one character for each byte, so that all other bytes stay as they are. */
+function redacted(bytes: Buffer, key: Secret): Buffer {
+  if (!key.isIn(bytes)) return bytes;
+  return Buffer.from(key.blotFrom(bytes.toString("latin1")), "latin1");
+}
+
+/** Without the beginning of a key at its end, where the body is cut. */
+function withoutKeyAtEnd(bytes: Buffer, key: Secret): Buffer {
+  return bytes.subarray(0, bytes.length - key.begunAtEndOf(bytes));
+}
+
+/** As much as arrived. null: the encoding is not known here, or the bytes are not in it. */
+function decode(bytes: Buffer, encoding: string): Buffer | "too-large" | null {
+  const options = { maxOutputLength: MAX_DECODED, finishFlush: constants.Z_SYNC_FLUSH };
+  try {
+    switch (encoding) {
+      case "gzip":
+      case "x-gzip":
+        return gunzipSync(bytes, options);
+      case "deflate":
+        // Some servers send raw deflate. The first byte tells (RFC 1950 section 2.2).
+        return ((bytes[0] ?? 0) & 0x0f) === 8 ? inflateSync(bytes, options) : inflateRawSync(bytes, options);
+      case "br":
+        return brotliDecompressSync(bytes, {
+          maxOutputLength: MAX_DECODED,
+          finishFlush: constants.BROTLI_OPERATION_FLUSH,
+        });
+      default:
+        return null;
+    }
+  } catch (error) {
+    const isTooLarge = error instanceof Error && "code" in error && error.code === "ERR_BUFFER_TOO_LARGE";
+    return isTooLarge ? "too-large" : null;
+  }
+}

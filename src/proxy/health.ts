@@ -1,0 +1,122 @@
+import type { Clock } from "../clock.ts";
+import type { Gateway } from "../config/shape.ts";
+import type { Secret } from "../secret.ts";
+import type { CauseName } from "./cause.ts";
+import type { Outcome } from "./outcome.ts";
+
+/* What the requests of tools show of gateways and keys. Nothing here sends a request itself. */
+
+export interface GatewayCondition {
+  /** unknown: no request went to it since keybearer started or the gateway was changed. */
+  readonly state: "unknown" | "reachable" | "failing";
+  /** Since the first failure after a response, or the first response after a failure. */
+  readonly since: number | null;
+  /** Requests that failed in a row. */
+  readonly failures: number;
+  /** Why the last one failed, in a few words. */
+  readonly why: string | null;
+}
+
+const UNKNOWN: GatewayCondition = { state: "unknown", since: null, failures: 0, why: null };
+
+/**
+ * Whether each gateway can be reached. Any whole response shows that it can: also a 401, a 500, or a stream that ends with
+ * an error event. No connection, no response in time, a cut response, and the error page of a proxy in front of the
+ * gateway show that it fails. Requests that the client or keybearer ended show nothing.
+ */
+export class GatewayHealth {
+  readonly #clock: Clock;
+  readonly #conditions = new Map<string, GatewayCondition>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  note(gateway: Gateway, { end, failure, observed }: Outcome): void {
+    if (end !== "complete" && end !== "gateway-failed") return;
+    const id = identityOf(gateway);
+    const before = this.#conditions.get(id) ?? UNKNOWN;
+    if (failure !== null) {
+      const since = before.state === "failing" ? before.since : this.#clock.now();
+      const failures = before.failures + 1;
+      this.#conditions.set(id, { state: "failing", since, failures, why: failure });
+    } else if (observed.firstByteElapsed !== null && before.state !== "reachable") {
+      this.#conditions.set(id, { state: "reachable", since: this.#clock.now(), failures: 0, why: null });
+    }
+  }
+
+  of(gateway: Gateway): GatewayCondition {
+    return this.#conditions.get(identityOf(gateway)) ?? UNKNOWN;
+  }
+
+  /** Forgets gateways that are no longer configured, or have another address. */
+  keepOnly(gateways: readonly Gateway[]): void {
+    const kept = new Set(gateways.map(identityOf));
+    for (const id of this.#conditions.keys()) if (!kept.has(id)) this.#conditions.delete(id);
+  }
+}
+
+/** A request that began before a reload still notes the gateway at its old address. */
+function identityOf({ name, baseUrl, messagesUrl, proxy }: Gateway): string {
+  return `${name} ${baseUrl} ${messagesUrl} ${proxy}`;
+}
+
+/** How the gateway refuses a tool's key. */
+export interface KeyRefusal {
+  readonly cause: CauseName;
+  readonly status: number;
+  /** The first refusal since the last success. */
+  readonly since: number;
+  readonly times: number;
+  readonly advice: string;
+  /** The beginning of the gateway's error. */
+  readonly words: string | null;
+  readonly key: string;
+}
+
+/** Whether gateways accept the tools' keys, and when each tool was last used. */
+export class KeyHealth {
+  readonly #clock: Clock;
+  readonly #usedBefore: (tool: string) => number | null;
+  readonly #refusals = new Map<string, KeyRefusal>();
+  readonly #lastUses = new Map<string, number>();
+
+  /** @param usedBefore when a tool was last used before this process started. */
+  constructor(clock: Clock, usedBefore: (tool: string) => number | null = () => null) {
+    this.#clock = clock;
+    this.#usedBefore = usedBefore;
+  }
+
+  note(tool: string, key: Secret, { status, observed }: Outcome): void {
+    const now = this.#clock.now();
+    this.#lastUses.set(tool, now);
+    if (status === null) return;
+    const { cause, errorText } = observed;
+    if (cause === null) {
+      if (status < 400) this.#refusals.delete(tool);
+      return;
+    }
+    // A wrong model or path says nothing about the key.
+    if (!cause.concernsKey) return;
+    const before = this.#refusals.get(tool);
+    const isSame = before !== undefined && before.key === key.fingerprint && before.cause === cause.name;
+    this.#refusals.set(tool, {
+      cause: cause.name,
+      status,
+      since: isSame ? before.since : now,
+      times: isSame ? before.times + 1 : 1,
+      advice: cause.advice,
+      words: errorText,
+      key: key.fingerprint,
+    });
+  }
+
+  /** null: the key is not known to be refused. */
+  of(tool: string): KeyRefusal | null {
+    return this.#refusals.get(tool) ?? null;
+  }
+
+  lastUse(tool: string): number | null {
+    return this.#lastUses.get(tool) ?? this.#usedBefore(tool);
+  }
+}

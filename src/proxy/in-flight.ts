@@ -1,0 +1,82 @@
+import type { Call } from "./call.ts";
+import type { ObservedSoFar } from "./observer.ts";
+import { openingOf } from "./records.ts";
+
+/** A call in flight, for the owner to see. It shows nothing that the record will not hold. */
+export interface InFlightCall {
+  readonly id: string;
+  readonly tool: string;
+  readonly model: string | null;
+  readonly endpoint: string;
+  readonly startedAt: number;
+  readonly waitedMs: number;
+  /** It waits for capacity under its tool's limits. */
+  readonly waiting: boolean;
+  readonly firstByteAt: number | null;
+  /** null: there is no response yet. */
+  readonly observed: ObservedSoFar | null;
+}
+
+/** A connection that can be cut. */
+export interface Destroyable {
+  destroy(): unknown;
+}
+
+/** The calls in flight, so that the owner can see them and cut a tool's. */
+export class InFlight {
+  readonly #connections = new Map<Call, Destroyable>();
+
+  get size(): number {
+    return this.#connections.size;
+  }
+
+  add(call: Call, connection: Destroyable): void {
+    this.#connections.set(call, connection);
+  }
+
+  remove(call: Call): void {
+    this.#connections.delete(call);
+  }
+
+  /** The oldest ones, at most so many. */
+  list(max: number, elapsed: number): InFlightCall[] {
+    const calls = [...this.#connections.keys()].slice(0, max);
+    return calls.map((call) => shown(call, elapsed));
+  }
+
+  /** Cuts the calls of a tool. Returns how many there were. */
+  cut(tool: string): number {
+    return this.#cutWhere((call) => call.tool?.name === tool);
+  }
+
+  cutAll(): void {
+    this.#cutWhere(() => true);
+  }
+
+  #cutWhere(isWanted: (call: Call) => boolean): number {
+    const found = [...this.#connections].filter(([call]) => isWanted(call));
+    for (const [call, connection] of found) {
+      call.isCut = true;
+      connection.destroy();
+    }
+    return found.length;
+  }
+}
+
+function shown(call: Call, elapsed: number): InFlightCall {
+  const { id, tool, model, endpoint } = openingOf(call);
+  const observed = call.observer?.soFar() ?? null;
+  const firstByte = observed?.firstByteElapsed ?? null;
+  const sinceStart = elapsed - call.startedElapsed;
+  return {
+    id,
+    tool: tool ?? "",
+    model,
+    endpoint,
+    startedAt: call.startedAt,
+    waitedMs: call.isWaiting ? Math.ceil(sinceStart) : call.waitedMs,
+    waiting: call.isWaiting,
+    firstByteAt: firstByte === null ? null : Math.round(call.startedAt + firstByte - call.startedElapsed),
+    observed,
+  };
+}

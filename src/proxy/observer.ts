@@ -1,0 +1,142 @@
+import type { IncomingMessage } from "node:http";
+import { gatewayIds } from "../metering/gateway-ids.ts";
+import { createMeter, type Meter, type Reading } from "../metering/meter.ts";
+import { contentKind, type Metering } from "../metering/protocols.ts";
+import type { Secret } from "../secret.ts";
+import { type Cause, causeOf } from "./cause.ts";
+import type { ErrorResponse } from "./error-response.ts";
+
+/** What was learned from a gateway's response. */
+export interface Observed {
+  readonly cause: Cause | null;
+  /** The beginning of the gateway's error, without the key. */
+  readonly errorText: string | null;
+  /** When the first byte arrived, on the clock that never goes back. */
+  readonly firstByteElapsed: number | null;
+  /** Whether it was an event stream; null: there was no response. */
+  readonly stream: boolean | null;
+  readonly bytesOut: number;
+  /** Ids by which the gateway's console may know the request: by header name, `body` and `error`. */
+  readonly gatewayIds: Readonly<Record<string, string>>;
+  readonly reading: Reading | null;
+}
+
+/** The same while the response still arrives. */
+export interface ObservedSoFar extends Pick<Observed, "firstByteElapsed" | "stream" | "bytesOut"> {
+  readonly outputTokens: number | null;
+  /** Whether the response reported them, or the deltas of its stream were counted. */
+  readonly tokensBy: "reported" | "pieces" | null;
+}
+
+export const NOTHING_OBSERVED: Observed = Object.freeze({
+  cause: null,
+  errorText: null,
+  firstByteElapsed: null,
+  stream: null,
+  bytesOut: 0,
+  gatewayIds: Object.freeze({}),
+  reading: null,
+});
+
+export interface ObserverOptions {
+  readonly key: Secret;
+  readonly metering: Metering | null;
+  /** Count the text of the response, for a tool with `estimate`. */
+  readonly countText: boolean;
+  readonly firstByteElapsed: number;
+}
+
+/** Reads a response while it passes. It changes no byte, and a failure in here does not harm the call. */
+export class ResponseObserver {
+  readonly #rawHeaders: readonly string[];
+  readonly #options: ObserverOptions;
+  readonly #meter: Meter;
+  readonly #isStream: boolean;
+  #cause: Cause | null;
+  #error: ErrorResponse | null = null;
+  #bytesOut = 0;
+
+  constructor(response: IncomingMessage, options: ObserverOptions) {
+    const { statusCode: status = 0, headers, rawHeaders } = response;
+    const contentType = headers["content-type"] ?? "";
+    const kind = contentKind(contentType);
+    const { metering, countText } = options;
+    this.#rawHeaders = rawHeaders;
+    this.#options = options;
+    this.#isStream = kind === "events";
+    // The cause of an error is known once its body was read. Of other responses, only a web page is a bad sign.
+    this.#cause = status < 400 && kind === "page" ? causeOf({ status, contentType, body: "" }) : null;
+    this.#meter = createMeter({
+      metering,
+      status,
+      contentType,
+      contentEncoding: headers["content-encoding"],
+      countText,
+    });
+  }
+
+  get cause(): Cause | null {
+    return this.#cause;
+  }
+
+  get isStream(): boolean {
+    return this.#isStream;
+  }
+
+  /** The ids that are in the head. */
+  headIds(): Readonly<Record<string, string>> {
+    return this.#idsWithoutKey(null, null);
+  }
+
+  see(chunk: Buffer): void {
+    this.#bytesOut += chunk.length;
+    this.#meter.see(chunk);
+  }
+
+  /** Bytes of a WebSocket, which are not read. */
+  count(bytes: number): void {
+    this.#bytesOut += bytes;
+  }
+
+  /** The beginning of the response was held back and read as an error. */
+  seeError(error: ErrorResponse, received: Buffer): void {
+    this.#error = error;
+    this.#cause = error.cause;
+    this.#bytesOut += error.body.length;
+    this.#meter.see(received);
+  }
+
+  soFar(): ObservedSoFar {
+    const { deltas, reported } = this.#meter.soFar();
+    // What a stream of messages reports at its start is a placeholder, and soon smaller than the number of its deltas.
+    const isReported = reported !== null && reported > deltas;
+    const counted = deltas > 0 ? deltas : null;
+    return {
+      firstByteElapsed: this.#options.firstByteElapsed,
+      stream: this.#isStream,
+      bytesOut: this.#bytesOut,
+      outputTokens: isReported ? reported : counted,
+      tokensBy: isReported ? "reported" : counted === null ? null : "pieces",
+    };
+  }
+
+  /** Waits until the last bytes of a compressed response are decoded. */
+  async finish(): Promise<Observed> {
+    const reading = await new Promise<Reading>((resolve) => this.#meter.finish(resolve));
+    return {
+      cause: this.#cause,
+      errorText: this.#error?.shortText ?? null,
+      firstByteElapsed: this.#options.firstByteElapsed,
+      stream: this.#isStream,
+      bytesOut: this.#bytesOut,
+      gatewayIds: this.#idsWithoutKey(reading.id, this.#error?.text ?? null),
+      reading,
+    };
+  }
+
+  #idsWithoutKey(bodyId: string | null, errorText: string | null): Record<string, string> {
+    const ids = gatewayIds(this.#rawHeaders, bodyId, errorText);
+    for (const [name, id] of Object.entries(ids)) if (this.#options.key.isIn(id)) delete ids[name];
+    return ids;
+  }
+}

@@ -1,0 +1,87 @@
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
+import type { Duplex } from "node:stream";
+import { type Protocol, type Refusal, refusalAnswer, refuse } from "../refusal.ts";
+
+/** How much of a refused upload is read, and for how long, before the connection is closed. */
+const MAX_DISCARDED = 8 * 1024 * 1024;
+const MAX_DISCARDING_MS = 10_000;
+/** How long a client may keep its side open after the connection was ended. */
+const END_TIMEOUT_MS = 1000;
+
+/** Returns the status. */
+export function writeRefusal(
+  req: IncomingMessage,
+  res: ServerResponse,
+  refusal: Refusal,
+  protocol: Protocol,
+  id: string,
+): number {
+  const answer = refusalAnswer(refusal, protocol, id);
+  if (res.headersSent || res.destroyed) return answer.status;
+  res.writeHead(answer.status, answer.headers);
+  res.end(req.method === "HEAD" ? undefined : answer.body);
+  discardBody(req);
+  return answer.status;
+}
+
+/**
+ * Reads the rest of an upload and drops it. A client that still sends reads its answer only if the connection is not reset
+ * under it. This is bounded in bytes and time.
+ */
+export function discardBody(req: IncomingMessage): void {
+  if (req.complete) return;
+  // A pipe would pause it again.
+  req.unpipe();
+  // The request of an answered call does not always emit `close`, so the socket is watched.
+  const { socket } = req;
+  const timer = setTimeout(() => socket.destroy(), MAX_DISCARDING_MS);
+  const stop = () => {
+    clearTimeout(timer);
+    socket.off("close", stop);
+  };
+  socket.once("close", stop);
+  req.once("end", stop);
+  // Bytes that were read before the answer do not count.
+  const before = socket.bytesRead;
+  req.on("data", () => {
+    if (socket.bytesRead - before > MAX_DISCARDED) socket.destroy();
+  });
+  req.resume();
+}
+
+/** For an upgrade there is no response object, only the connection. Returns the status. */
+export function writeSocketRefusal(socket: Duplex, refusal: Refusal, protocol: Protocol, id: string): number {
+  const answer = refusalAnswer(refusal, protocol, id);
+  const headers = Object.entries({ ...answer.headers, connection: "close" });
+  const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
+  socket.write(`HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${lines}\r\n${answer.body}`);
+  endSoon(socket);
+  return answer.status;
+}
+
+/** Ends a connection that the server no longer manages. `end` closes only our side of it. */
+export function endSoon(socket: Duplex): void {
+  socket.end();
+  const timer = setTimeout(() => socket.destroy(), END_TIMEOUT_MS);
+  socket.once("close", () => clearTimeout(timer));
+}
+
+/** What Node's parser did not accept as a request; null: nobody is there to be answered. */
+export function parserRefusal(error: NodeJS.ErrnoException, socket: Duplex): Refusal | null {
+  // It was answered, and still sends: closing the connection now would lose the answer.
+  if (socket.writableEnded && !socket.destroyed) return null;
+  if (error.code === "ECONNRESET" || !socket.writable) {
+    socket.destroy();
+    return null;
+  }
+  switch (error.code) {
+    case "HPE_HEADER_OVERFLOW":
+      return refuse("headers-too-large", "the head of the request is larger than 16 KB");
+    case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
+      return refuse("body-too-large", "the chunks of the body have extensions larger than 16 KB");
+    case "ERR_HTTP_REQUEST_TIMEOUT":
+      return refuse("bad-request", "the head of the request did not arrive within 10 s");
+    default:
+      return refuse("bad-request", "this is not a request that can be read");
+  }
+}
