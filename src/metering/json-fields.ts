@@ -17,9 +17,9 @@ export const QUOTE = 0x22;
 export const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
 const COLON = 0x3a;
-const OPEN_LIST = 0x5b;
+export const OPEN_LIST = 0x5b;
 const CLOSE_LIST = 0x5d;
-const OPEN_OBJECT = 0x7b;
+export const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
 /** No request has as many fields, and each one costs memory. */
@@ -38,7 +38,7 @@ const NONE = -1;
  */
 export function jsonFields(body: Buffer, begin?: number): JsonFields | null {
   if (begin !== undefined) return fieldsAt(body, begin);
-  const object = fieldsAt(body, skipSpace(body, hasByteOrderMark(body) ? 3 : 0));
+  const object = fieldsAt(body, skipToJson(body));
   return object !== null && skipSpace(body, object.end + 1) === body.length ? object : null;
 }
 
@@ -76,8 +76,10 @@ function keyAt(body: Buffer, from: number, to: number): string | null {
   }
 }
 
-function hasByteOrderMark(body: Buffer): boolean {
-  return body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
+/** Skips white space and a byte order mark in front of a JSON text. */
+export function skipToJson(body: Buffer): number {
+  const hasByteOrderMark = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
+  return skipSpace(body, hasByteOrderMark ? 3 : 0);
 }
 
 function skipSpace(body: Buffer, from: number): number {

@@ -1,4 +1,4 @@
-import { type JsonField, jsonFields } from "./json-fields.ts";
+import { type JsonField, jsonFields, OPEN_OBJECT } from "./json-fields.ts";
 import { plainPath } from "./protocols.ts";
 import { FAST_TIER, serviceTier } from "./service-tiers.ts";
 
@@ -92,7 +92,7 @@ function lengthsIn(
 ): Record<string, unknown> | null {
   const lengths: Record<string, unknown> = {};
   for (const name of LENGTHS) if (values[name] !== undefined) lengths[name] = values[name];
-  if (generationConfig === null || body[generationConfig.from] !== 0x7b) return lengths;
+  if (generationConfig === null || body[generationConfig.from] !== OPEN_OBJECT) return lengths;
   const inner = jsonFields(body, generationConfig.from);
   if (inner === null) return null;
   for (const field of inner.fields) {
