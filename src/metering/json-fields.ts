@@ -1,8 +1,7 @@
-/** A field of a JSON object: its key, and where its value is in the bytes. */
+/** A field of a JSON object, and where its value is in the bytes. */
 export interface JsonField {
   readonly key: string;
   readonly from: number;
-  /** Behind the last byte. */
   readonly to: number;
 }
 
@@ -102,18 +101,9 @@ function skipString(body: Buffer, begin: number): number {
 }
 
 function skipValue(body: Buffer, begin: number): number {
-  const first = body[begin] ?? 0;
-  if (first === QUOTE) return skipString(body, begin);
-  if (first === OPEN_OBJECT || first === OPEN_LIST) return skipNested(body, begin);
-  let at = begin;
-  while (isScalar(body[at] ?? 0)) at += 1;
-  return at === begin ? NONE : at;
-}
-
-function skipNested(body: Buffer, begin: number): number {
   const closers: number[] = [];
   let at = begin;
-  while (at < body.length) {
+  do {
     const byte = body[at] ?? 0;
     if (byte === QUOTE) {
       at = skipString(body, at);
@@ -126,13 +116,14 @@ function skipNested(body: Buffer, begin: number): number {
       closers.push(byte === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_LIST);
     } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
       if (closers.pop() !== byte) return NONE;
-      if (closers.length === 0) return at;
-    } else if (byte !== COMMA && byte !== COLON && !isSpace(byte) && !isScalar(byte)) {
+    } else if (isScalar(byte)) {
+      while (isScalar(body[at] ?? 0)) at += 1;
+    } else if (closers.length === 0 || (byte !== COMMA && byte !== COLON && !isSpace(byte))) {
       // Lenient readers disagree about anything else. gjson, common in gateways, takes parentheses for brackets.
       return NONE;
     }
-  }
-  return NONE;
+  } while (closers.length > 0);
+  return at;
 }
 
 function isSpace(byte: number): boolean {
@@ -141,7 +132,6 @@ function isSpace(byte: number): boolean {
 
 /** Characters of numbers, true, false and null. */
 function isScalar(byte: number): boolean {
-  const isDigit = byte >= 0x30 && byte <= 0x39;
   const isLetter = (byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x7a;
-  return isDigit || isLetter || byte === 0x2b || byte === 0x2d || byte === 0x2e;
+  return isLetter || (byte >= 0x30 && byte <= 0x39) || byte === 0x2b || byte === 0x2d || byte === 0x2e;
 }

@@ -24,7 +24,9 @@ export interface RequestFields {
 const MAX_VALUE = 512;
 const LENGTHS = ["max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
 const GENERATION_LENGTHS = ["maxOutputTokens", "candidateCount"];
-const WANTED = [...LENGTHS, "stream", "service_tier", "serviceTier", "speed"];
+const TIERS = ["service_tier", "serviceTier", "speed"];
+
+const BROKEN: unique symbol = Symbol("broken");
 
 const NOTHING: RequestFields = Object.freeze({
   model: null,
@@ -56,61 +58,52 @@ export function modelInPath(endpoint: string): string | null {
 }
 
 function readJson(body: Buffer): RequestFields {
-  const object = jsonFields(body);
-  if (object === null) return UNREADABLE;
-  const models: unknown[] = [];
-  const values: Record<string, unknown> = {};
-  let generationConfig: JsonField | null = null;
-  for (const field of object.fields) {
-    // Go, in which most gateways are written, reads "Model" too.
-    const isModel = field.key.toLowerCase() === "model";
-    if (field.key === "generationConfig") generationConfig = field;
-    if (!isModel && !WANTED.includes(field.key)) continue;
-    const value = parseField(body, field);
-    if (value === undefined) return UNREADABLE;
-    if (isModel) models.push(value);
-    else values[field.key] = value;
-  }
-  const lengths = lengthsIn(body, values, generationConfig);
-  if (lengths === null) return UNREADABLE;
-  const { stream, speed } = values;
+  const fields = jsonFields(body)?.fields ?? null;
+  const config = fields === null ? null : generationConfigIn(body, fields);
+  if (fields === null || config === null) return UNREADABLE;
+  // Go, in which most gateways are written, reads "Model" too.
+  const models = fields.filter(({ key }) => key.toLowerCase() === "model").map((field) => parse(body, field));
+  const lengths = valuesOf(body, fields, LENGTHS);
+  const tiers = valuesOf(body, fields, TIERS);
+  const { stream } = valuesOf(body, fields, ["stream"]);
+  for (const [key, value] of Object.entries(valuesOf(body, config, GENERATION_LENGTHS)))
+    lengths[`generationConfig.${key}`] = value;
+  const all = [...models, stream, ...Object.values(lengths), ...Object.values(tiers)];
+  if (all.includes(BROKEN)) return UNREADABLE;
   return {
     model: nameOf(models.at(-1)),
     ambiguous: models.length > 1 || models.some((model) => typeof model !== "string" && model !== null),
     stream: typeof stream === "boolean" ? stream : null,
-    serviceTier: speed === FAST_TIER ? FAST_TIER : serviceTier(values.service_tier ?? values.serviceTier),
+    serviceTier: tiers.speed === FAST_TIER ? FAST_TIER : serviceTier(tiers.service_tier ?? tiers.serviceTier),
     lengths,
     readable: true,
   };
 }
 
-/** null: the body is broken. */
-function lengthsIn(
-  body: Buffer,
-  values: Readonly<Record<string, unknown>>,
-  generationConfig: JsonField | null,
-): Record<string, unknown> | null {
-  const lengths: Record<string, unknown> = {};
-  for (const name of LENGTHS) if (values[name] !== undefined) lengths[name] = values[name];
-  if (generationConfig === null || body[generationConfig.from] !== OPEN_OBJECT) return lengths;
-  const inner = jsonFields(body, generationConfig.from);
-  if (inner === null) return null;
-  for (const field of inner.fields) {
-    if (!GENERATION_LENGTHS.includes(field.key)) continue;
-    const value = parseField(body, field);
-    if (value === undefined) return null;
-    lengths[`generationConfig.${field.key}`] = value;
-  }
-  return lengths;
+/** The fields of the last one, if it is an object; null: it is broken. */
+function generationConfigIn(body: Buffer, fields: readonly JsonField[]): readonly JsonField[] | null {
+  const config = fields.findLast(({ key }) => key === "generationConfig");
+  if (config === undefined || body[config.from] !== OPEN_OBJECT) return [];
+  return jsonFields(body, config.from)?.fields ?? null;
 }
 
-/** undefined: this is not JSON, or too long for its field. */
-function parseField(body: Buffer, { from, to }: JsonField): unknown {
-  if (to - from > MAX_VALUE) return undefined;
+/** If a key occurs twice, its last value. */
+function valuesOf(
+  body: Buffer,
+  fields: readonly JsonField[],
+  keys: readonly string[],
+): Record<string, unknown> {
+  const wanted = fields.filter(({ key }) => keys.includes(key));
+  return Object.fromEntries(wanted.map((field) => [field.key, parse(body, field)]));
+}
+
+/** BROKEN: this is not JSON, or too long for its field. */
+function parse(body: Buffer, { from, to }: JsonField): unknown {
+  if (to - from > MAX_VALUE) return BROKEN;
   try {
     return JSON.parse(body.toString("utf8", from, to));
   } catch {
-    return undefined;
+    return BROKEN;
   }
 }
 
