@@ -30,7 +30,7 @@ const NONE = -1;
 
 /**
  * Finds the fields of a JSON object. Values are skipped, not parsed: only quotes, brackets and the characters between them
- * are checked. An agent's prompt of 100 KB takes 80 µs, of which JSON.parse would make 600.
+ * are checked. A prompt of 100 KB takes 80 µs, with JSON.parse 600 µs.
  * @param begin where the object begins. Whatever follows it is ignored. Default: the body is one object and nothing else,
  *   except white space and a byte order mark.
  * @returns null if it is not an object, or broken.

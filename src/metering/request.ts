@@ -22,6 +22,8 @@ export interface RequestFields {
 
 /** Bytes. No value of the fields below is as long. */
 const MAX_VALUE = 512;
+/** Of one part of a form. */
+const MAX_PART_HEAD = 16 * 1024;
 const LENGTHS = ["max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
 const GENERATION_LENGTHS = ["maxOutputTokens", "candidateCount"];
 const TIERS = ["service_tier", "serviceTier", "speed"];
@@ -119,18 +121,13 @@ function readForm(body: Buffer, boundary: string): RequestFields {
   let stream: boolean | null = null;
   for (const part of parts) {
     const headEnd = part.indexOf("\r\n\r\n");
-    const head = part.slice(0, headEnd).replace(/\r\n[ \t]+/g, " ");
-    // RFC 7578 forbids name*=, but Go decodes it.
-    if (headEnd === -1 || /[;\s]name\*/i.test(head)) return UNREADABLE;
-    const name = /^content-disposition:.*[;\s]name=(?:"([^"]*)"|([^\s;]*))/im.exec(head);
-    const field = (name?.[1] ?? name?.[2] ?? "").toLowerCase();
+    const name = headEnd === -1 || headEnd > MAX_PART_HEAD ? null : partName(part.slice(0, headEnd));
     const value = part.slice(headEnd + 4);
-    if (field === "model") models.push(value);
-    if (field === "stream") stream = value === "true";
+    if (name === null || (name === "model" && value.length > MAX_VALUE)) return UNREADABLE;
+    if (name === "model") models.push(Buffer.from(value, "latin1").toString().trim());
+    if (name === "stream") stream = value === "true";
   }
-  const model = Buffer.from(models.at(-1) ?? "", "latin1").toString();
-  const isName = model.length <= MAX_VALUE;
-  return { ...NOTHING, model: isName ? nameOf(model.trim()) : null, ambiguous: models.length > 1, stream };
+  return { ...NOTHING, model: nameOf(models.at(-1)), ambiguous: models.length > 1, stream };
 }
 
 /** The parts with their heads; null: the form is broken. */
@@ -142,4 +139,17 @@ function partsOf(form: string, boundary: string): string[] | null {
   const last = parts.pop() ?? "";
   const isWhole = last.startsWith("--") && parts.every((part) => /^[ \t]*\r\n/.test(part));
   return isWhole ? parts : null;
+}
+
+/** A quoted value may contain anything, even what looks like another parameter. */
+const PARAMETER = /;\s*([\w*-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))\s*/g;
+
+/** null: its head is broken, or readers differ about it. RFC 7578 forbids name*=, for example, but Go decodes it. */
+function partName(head: string): string | null {
+  const lines = head.replace(/\r\n[ \t]+/g, " ").split("\r\n");
+  const dispositions = lines.filter((line) => /^content-disposition:/i.test(line));
+  const parameters = /^[^;]*:\s*form-data\s*(;.*)$/i.exec(dispositions[0] ?? "")?.[1] ?? "";
+  const names = [...parameters.matchAll(PARAMETER)].filter(([, key]) => key?.toLowerCase() === "name");
+  const isPlain = dispositions.length === 1 && names.length === 1 && parameters.replace(PARAMETER, "") === "";
+  return isPlain ? (names[0]?.[2] ?? names[0]?.[3] ?? "").toLowerCase() : null;
 }
