@@ -1,4 +1,4 @@
-import { type JsonField, jsonFields, OPEN_OBJECT } from "./json-fields.ts";
+import { type JsonField, type JsonFields, jsonFields, OPEN_OBJECT } from "./json-fields.ts";
 import { plainPath } from "./protocols.ts";
 import { FAST_TIER, serviceTier } from "./service-tiers.ts";
 
@@ -26,7 +26,8 @@ const MAX_VALUE = 512;
 const MAX_PART_HEAD = 16 * 1024;
 const LENGTHS = ["max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
 const GENERATION_LENGTHS = ["maxOutputTokens", "candidateCount"];
-const TIERS = ["service_tier", "serviceTier", "speed"];
+const OTHERS = ["stream", "service_tier", "serviceTier", "speed"];
+const NO_FIELDS: Pick<JsonFields, "fields"> = Object.freeze({ fields: [] });
 
 const BROKEN: unique symbol = Symbol("broken");
 
@@ -60,43 +61,33 @@ export function modelInPath(endpoint: string): string | null {
 }
 
 function readJson(body: Buffer): RequestFields {
-  const fields = jsonFields(body)?.fields ?? null;
-  const config = fields === null ? null : generationConfigIn(body, fields);
-  if (fields === null || config === null) return UNREADABLE;
+  const outer = jsonFields(body);
+  const config = outer?.fields.findLast(({ key }) => key === "generationConfig");
+  const hasConfig = config !== undefined && body[config.from] === OPEN_OBJECT;
+  const inner = hasConfig ? jsonFields(body, config.from) : NO_FIELDS;
+  if (outer === null || inner === null) return UNREADABLE;
   // Go, in which most gateways are written, reads "Model" too.
-  const models = fields.filter(({ key }) => key.toLowerCase() === "model").map((field) => parse(body, field));
-  const lengths = valuesOf(body, fields, LENGTHS);
-  const tiers = valuesOf(body, fields, TIERS);
-  const { stream } = valuesOf(body, fields, ["stream"]);
-  for (const [key, value] of Object.entries(valuesOf(body, config, GENERATION_LENGTHS)))
-    lengths[`generationConfig.${key}`] = value;
-  const all = [...models, stream, ...Object.values(lengths), ...Object.values(tiers)];
+  const models = outer.fields.filter(({ key }) => key.toLowerCase() === "model");
+  const names = models.map((field) => parse(body, field));
+  const lengths: Record<string, unknown> = {};
+  const others: Record<string, unknown> = {};
+  for (const field of outer.fields) {
+    if (LENGTHS.includes(field.key)) lengths[field.key] = parse(body, field);
+    else if (OTHERS.includes(field.key)) others[field.key] = parse(body, field);
+  }
+  for (const field of inner.fields)
+    if (GENERATION_LENGTHS.includes(field.key)) lengths[`generationConfig.${field.key}`] = parse(body, field);
+  const all = [...names, ...Object.values(lengths), ...Object.values(others)];
   if (all.includes(BROKEN)) return UNREADABLE;
+  const { stream, speed } = others;
   return {
-    model: nameOf(models.at(-1)),
-    ambiguous: models.length > 1 || models.some((model) => typeof model !== "string" && model !== null),
+    model: nameOf(names.at(-1)),
+    ambiguous: names.length > 1 || names.some((name) => typeof name !== "string" && name !== null),
     stream: typeof stream === "boolean" ? stream : null,
-    serviceTier: tiers.speed === FAST_TIER ? FAST_TIER : serviceTier(tiers.service_tier ?? tiers.serviceTier),
+    serviceTier: speed === FAST_TIER ? FAST_TIER : serviceTier(others.service_tier ?? others.serviceTier),
     lengths,
     readable: true,
   };
-}
-
-/** The fields of the last one, if it is an object; null: it is broken. */
-function generationConfigIn(body: Buffer, fields: readonly JsonField[]): readonly JsonField[] | null {
-  const config = fields.findLast(({ key }) => key === "generationConfig");
-  if (config === undefined || body[config.from] !== OPEN_OBJECT) return [];
-  return jsonFields(body, config.from)?.fields ?? null;
-}
-
-/** If a key occurs twice, its last value. */
-function valuesOf(
-  body: Buffer,
-  fields: readonly JsonField[],
-  keys: readonly string[],
-): Record<string, unknown> {
-  const wanted = fields.filter(({ key }) => keys.includes(key));
-  return Object.fromEntries(wanted.map((field) => [field.key, parse(body, field)]));
 }
 
 /** BROKEN: this is not JSON, or too long for its field. */
