@@ -1,3 +1,4 @@
+import { BACKSLASH, OPEN_LIST, OPEN_OBJECT, QUOTE, skipToJson } from "./json-fields.ts";
 import type { Tokens } from "./usage.ts";
 
 /** The bytes of a text, by what they cost a tokenizer. */
@@ -62,17 +63,64 @@ export class AnswerText {
   }
 }
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
 const LETTER_U = 0x75;
-const OPEN_OBJECT = 0x7b;
-const OPEN_LIST = 0x5b;
+const WORD = 1;
+const ASCII = 2;
+/** What a byte is. Letters of base64 and base64url are a WORD. Without this table, an image takes five times as long. */
+const KINDS = Uint8Array.from({ length: 256 }, (_, byte) => {
+  if (byte >= 0x80) return 0;
+  return /[\w+/=-]/.test(String.fromCharCode(byte)) ? WORD : ASCII;
+});
 
 /** A longer run of letters and digits is not text, but an image or a file in base64. */
 const MAX_WORD = 256;
 /** An image counts as so many bytes of text: about a thousand tokens, as with most models. */
 const IMAGE_BYTES = 4000;
 const MIN_IMAGE = 4096;
+
+/**
+ * Counts the text in a request's body: the contents of all strings. That includes the names of fields. A model does not
+ * read them all, but they make up for what each message costs on top. A body that is not JSON has no text. It works on
+ * bytes because requests are large: 100 KB take 0.7 ms.
+ */
+export function requestText(body: Buffer): TextBytes {
+  const first = body[skipToJson(body)];
+  let ascii = 0;
+  let other = 0;
+  let at = first === OPEN_OBJECT || first === OPEN_LIST ? body.indexOf(QUOTE) : -1;
+  while (at !== -1) {
+    let word = 0;
+    for (at += 1; at < body.length && body[at] !== QUOTE; at += 1) {
+      const byte = body[at] ?? 0;
+      const kind = KINDS[byte];
+      if (kind === WORD) {
+        word += 1;
+        continue;
+      }
+      ascii += textIn(word);
+      word = 0;
+      if (byte === BACKSLASH && body[at + 1] === LETTER_U) {
+        // Nearly all characters that are escaped as \u0000 have three bytes.
+        other += 3;
+        at += 5;
+      } else if (kind === ASCII) {
+        ascii += 1;
+        if (byte === BACKSLASH) at += 1;
+      } else {
+        other += 1;
+      }
+    }
+    ascii += textIn(word);
+    at = body.indexOf(QUOTE, at + 1);
+  }
+  return { ascii, other };
+}
+
+/** Bytes of text in a word. */
+function textIn(word: number): number {
+  if (word <= MAX_WORD) return word;
+  return word >= MIN_IMAGE ? IMAGE_BYTES : 0;
+}
 
 /**
  * Counts the text in a request's body as its bytes pass, cut anywhere: the contents of all strings. That includes the
@@ -119,7 +167,7 @@ export class RequestText {
     for (; at < chunk.length; at += 1) {
       byte = chunk[at] ?? 0;
       if (byte === QUOTE || byte === BACKSLASH) break;
-      if (isBase64(byte)) word += 1;
+      if (KINDS[byte] === WORD) word += 1;
       else {
         if (word > MAX_WORD) this.#endWord(word);
         word = 0;
@@ -156,15 +204,4 @@ export class RequestText {
     if (length <= MAX_WORD) return;
     this.#ascii += (length >= MIN_IMAGE ? IMAGE_BYTES : 0) - length;
   }
-}
-
-/** The letters of base64 and base64url. */
-function isBase64(byte: number): boolean {
-  return (
-    (byte >= 0x61 && byte <= 0x7a) ||
-    (byte >= 0x41 && byte <= 0x5a) ||
-    (byte >= 0x2b && byte <= 0x39 && byte !== 0x2c && byte !== 0x2e) ||
-    byte === 0x3d ||
-    byte === 0x5f
-  );
 }

@@ -1,8 +1,7 @@
-/** A field of a JSON object: its key, and where its value is in the bytes. */
+/** A field of a JSON object, and where its value is in the bytes. */
 export interface JsonField {
   readonly key: string;
   readonly from: number;
-  /** Behind the last byte. */
   readonly to: number;
 }
 
@@ -17,9 +16,9 @@ export const QUOTE = 0x22;
 export const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
 const COLON = 0x3a;
-const OPEN_LIST = 0x5b;
+export const OPEN_LIST = 0x5b;
 const CLOSE_LIST = 0x5d;
-const OPEN_OBJECT = 0x7b;
+export const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
 /** No request has as many fields, and each one costs memory. */
@@ -31,14 +30,14 @@ const NONE = -1;
 
 /**
  * Finds the fields of a JSON object. Values are skipped, not parsed: only quotes, brackets and the characters between them
- * are checked. An agent's prompt of 100 KB takes 80 µs, of which JSON.parse would make 600.
+ * are checked. A prompt of 100 KB takes 80 µs, with JSON.parse 600 µs.
  * @param begin where the object begins. Whatever follows it is ignored. Default: the body is one object and nothing else,
  *   except white space and a byte order mark.
  * @returns null if it is not an object, or broken.
  */
 export function jsonFields(body: Buffer, begin?: number): JsonFields | null {
   if (begin !== undefined) return fieldsAt(body, begin);
-  const object = fieldsAt(body, skipSpace(body, hasByteOrderMark(body) ? 3 : 0));
+  const object = fieldsAt(body, skipToJson(body));
   return object !== null && skipSpace(body, object.end + 1) === body.length ? object : null;
 }
 
@@ -76,8 +75,10 @@ function keyAt(body: Buffer, from: number, to: number): string | null {
   }
 }
 
-function hasByteOrderMark(body: Buffer): boolean {
-  return body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
+/** Skips white space and a byte order mark in front of a JSON text. */
+export function skipToJson(body: Buffer): number {
+  const hasByteOrderMark = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
+  return skipSpace(body, hasByteOrderMark ? 3 : 0);
 }
 
 function skipSpace(body: Buffer, from: number): number {
@@ -100,18 +101,9 @@ function skipString(body: Buffer, begin: number): number {
 }
 
 function skipValue(body: Buffer, begin: number): number {
-  const first = body[begin] ?? 0;
-  if (first === QUOTE) return skipString(body, begin);
-  if (first === OPEN_OBJECT || first === OPEN_LIST) return skipNested(body, begin);
-  let at = begin;
-  while (isScalar(body[at] ?? 0)) at += 1;
-  return at === begin ? NONE : at;
-}
-
-function skipNested(body: Buffer, begin: number): number {
   const closers: number[] = [];
   let at = begin;
-  while (at < body.length) {
+  do {
     const byte = body[at] ?? 0;
     if (byte === QUOTE) {
       at = skipString(body, at);
@@ -124,13 +116,14 @@ function skipNested(body: Buffer, begin: number): number {
       closers.push(byte === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_LIST);
     } else if (byte === CLOSE_OBJECT || byte === CLOSE_LIST) {
       if (closers.pop() !== byte) return NONE;
-      if (closers.length === 0) return at;
-    } else if (byte !== COMMA && byte !== COLON && !isSpace(byte) && !isScalar(byte)) {
+    } else if (isScalar(byte)) {
+      while (isScalar(body[at] ?? 0)) at += 1;
+    } else if (closers.length === 0 || (byte !== COMMA && byte !== COLON && !isSpace(byte))) {
       // Lenient readers disagree about anything else. gjson, common in gateways, takes parentheses for brackets.
       return NONE;
     }
-  }
-  return NONE;
+  } while (closers.length > 0);
+  return at;
 }
 
 function isSpace(byte: number): boolean {
@@ -139,7 +132,6 @@ function isSpace(byte: number): boolean {
 
 /** Characters of numbers, true, false and null. */
 function isScalar(byte: number): boolean {
-  const isDigit = byte >= 0x30 && byte <= 0x39;
   const isLetter = (byte | 0x20) >= 0x61 && (byte | 0x20) <= 0x7a;
-  return isDigit || isLetter || byte === 0x2b || byte === 0x2d || byte === 0x2e;
+  return isLetter || (byte >= 0x30 && byte <= 0x39) || byte === 0x2b || byte === 0x2d || byte === 0x2e;
 }

@@ -63,24 +63,15 @@ export class Prices {
     for (const model of [names.asked, names.answered]) {
       if (model === null) continue;
       const ownPrice = Object.hasOwn(own, model) ? own[model] : undefined;
-      const picodollars =
-        ownPrice === undefined ? this.#listPrice(model, tokens, at, tier) : costAt(ownPrice, tokens);
-      if (picodollars !== null && Number.isFinite(picodollars)) return { picodollars };
+      if (ownPrice !== undefined) return listPrice(costAt(ownPrice, tokens));
+      try {
+        const listed = this.#find(model);
+        if (listed !== null) return listPrice(listCost(listed, tokens, at, tier));
+      } catch {
+        // The list of this installation is damaged. Requests go on without its prices.
+      }
     }
     return null;
-  }
-
-  #listPrice(model: string, tokens: Tokens, at: number, tier: string | null): number | null {
-    try {
-      const listed = this.#find(model);
-      if (listed === null) return null;
-      const cost = listCost(pricesAt(listed.prices, at), tokens);
-      const factor = tierFactor(listed, tier);
-      return cost === null || factor === null ? null : Math.round(cost * factor);
-    } catch {
-      // The list of this installation is damaged. Requests go on without a price.
-      return null;
-    }
   }
 
   #find(model: string): PricedModel | null {
@@ -94,6 +85,10 @@ export class Prices {
     this.#remembered.set(model, found);
     return found;
   }
+}
+
+function listPrice(picodollars: number | null): ListPrice | null {
+  return picodollars === null || !Number.isFinite(picodollars) ? null : { picodollars };
 }
 
 /** Micro-dollars per million tokens are picodollars per token. */
@@ -143,9 +138,17 @@ function isValidAt({ since, between }: DatedPrices, at: number): boolean {
   return to < from ? time >= from || time < to : time >= from && time < to;
 }
 
-/** In picodollars. A kind of token without a price of its own costs as much as the kind it is part of. */
-function listCost(prices: TokenPrices | null, tokens: Tokens): number | null {
-  if (prices === null) return null;
+/** In picodollars; null: not known. */
+function listCost(listed: PricedModel, tokens: Tokens, at: number, tier: string | null): number | null {
+  const prices = pricesAt(listed.prices, at);
+  const factor = tierFactor(listed, tier);
+  if (prices === null || factor === null) return null;
+  const cost = costOf(prices, tokens);
+  return cost === null ? null : Math.round(cost * factor);
+}
+
+/** A kind of token without a price of its own costs as much as the kind it is part of. */
+function costOf(prices: TokenPrices, tokens: Tokens): number | null {
   const { input, cacheRead, cacheWrite, cacheWriteHour = 0, output, reasoning } = tokens;
   const { input_mtok, output_mtok } = prices;
   if (output_mtok === undefined && output > 0) return null;

@@ -1,4 +1,4 @@
-import { type JsonField, jsonFields } from "./json-fields.ts";
+import { type JsonField, type JsonFields, jsonFields, OPEN_OBJECT } from "./json-fields.ts";
 import { plainPath } from "./protocols.ts";
 import { FAST_TIER, serviceTier } from "./service-tiers.ts";
 
@@ -22,9 +22,14 @@ export interface RequestFields {
 
 /** Bytes. No value of the fields below is as long. */
 const MAX_VALUE = 512;
+/** Of one part of a form. */
+const MAX_PART_HEAD = 16 * 1024;
 const LENGTHS = ["max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of"];
 const GENERATION_LENGTHS = ["maxOutputTokens", "candidateCount"];
-const WANTED = [...LENGTHS, "stream", "service_tier", "serviceTier", "speed"];
+const OTHERS = ["stream", "service_tier", "serviceTier", "speed"];
+const NO_FIELDS: Pick<JsonFields, "fields"> = Object.freeze({ fields: [] });
+
+const BROKEN: unique symbol = Symbol("broken");
 
 const NOTHING: RequestFields = Object.freeze({
   model: null,
@@ -56,61 +61,42 @@ export function modelInPath(endpoint: string): string | null {
 }
 
 function readJson(body: Buffer): RequestFields {
-  const object = jsonFields(body);
-  if (object === null) return UNREADABLE;
-  const models: unknown[] = [];
-  const values: Record<string, unknown> = {};
-  let generationConfig: JsonField | null = null;
-  for (const field of object.fields) {
-    // Go, in which most gateways are written, reads "Model" too.
-    const isModel = field.key.toLowerCase() === "model";
-    if (field.key === "generationConfig") generationConfig = field;
-    if (!isModel && !WANTED.includes(field.key)) continue;
-    const value = parseField(body, field);
-    if (value === undefined) return UNREADABLE;
-    if (isModel) models.push(value);
-    else values[field.key] = value;
+  const outer = jsonFields(body);
+  const config = outer?.fields.findLast(({ key }) => key === "generationConfig");
+  const hasConfig = config !== undefined && body[config.from] === OPEN_OBJECT;
+  const inner = hasConfig ? jsonFields(body, config.from) : NO_FIELDS;
+  if (outer === null || inner === null) return UNREADABLE;
+  // Go, in which most gateways are written, reads "Model" too.
+  const models = outer.fields.filter(({ key }) => key.toLowerCase() === "model");
+  const names = models.map((field) => parse(body, field));
+  const lengths: Record<string, unknown> = {};
+  const others: Record<string, unknown> = {};
+  for (const field of outer.fields) {
+    if (LENGTHS.includes(field.key)) lengths[field.key] = parse(body, field);
+    else if (OTHERS.includes(field.key)) others[field.key] = parse(body, field);
   }
-  const lengths = lengthsIn(body, values, generationConfig);
-  if (lengths === null) return UNREADABLE;
-  const { stream, speed } = values;
+  for (const field of inner.fields)
+    if (GENERATION_LENGTHS.includes(field.key)) lengths[`generationConfig.${field.key}`] = parse(body, field);
+  const all = [...names, ...Object.values(lengths), ...Object.values(others)];
+  if (all.includes(BROKEN)) return UNREADABLE;
+  const { stream, speed } = others;
   return {
-    model: nameOf(models.at(-1)),
-    ambiguous: models.length > 1 || models.some((model) => typeof model !== "string" && model !== null),
+    model: nameOf(names.at(-1)),
+    ambiguous: names.length > 1 || names.some((name) => typeof name !== "string" && name !== null),
     stream: typeof stream === "boolean" ? stream : null,
-    serviceTier: speed === FAST_TIER ? FAST_TIER : serviceTier(values.service_tier ?? values.serviceTier),
+    serviceTier: speed === FAST_TIER ? FAST_TIER : serviceTier(others.service_tier ?? others.serviceTier),
     lengths,
     readable: true,
   };
 }
 
-/** null: the body is broken. */
-function lengthsIn(
-  body: Buffer,
-  values: Readonly<Record<string, unknown>>,
-  generationConfig: JsonField | null,
-): Record<string, unknown> | null {
-  const lengths: Record<string, unknown> = {};
-  for (const name of LENGTHS) if (values[name] !== undefined) lengths[name] = values[name];
-  if (generationConfig === null || body[generationConfig.from] !== 0x7b) return lengths;
-  const inner = jsonFields(body, generationConfig.from);
-  if (inner === null) return null;
-  for (const field of inner.fields) {
-    if (!GENERATION_LENGTHS.includes(field.key)) continue;
-    const value = parseField(body, field);
-    if (value === undefined) return null;
-    lengths[`generationConfig.${field.key}`] = value;
-  }
-  return lengths;
-}
-
-/** undefined: this is not JSON, or too long for its field. */
-function parseField(body: Buffer, { from, to }: JsonField): unknown {
-  if (to - from > MAX_VALUE) return undefined;
+/** BROKEN: this is not JSON, or too long for its field. */
+function parse(body: Buffer, { from, to }: JsonField): unknown {
+  if (to - from > MAX_VALUE) return BROKEN;
   try {
     return JSON.parse(body.toString("utf8", from, to));
   } catch {
-    return undefined;
+    return BROKEN;
   }
 }
 
@@ -126,18 +112,13 @@ function readForm(body: Buffer, boundary: string): RequestFields {
   let stream: boolean | null = null;
   for (const part of parts) {
     const headEnd = part.indexOf("\r\n\r\n");
-    const head = part.slice(0, headEnd).replace(/\r\n[ \t]+/g, " ");
-    // RFC 7578 forbids name*=, but Go decodes it.
-    if (headEnd === -1 || /[;\s]name\*/i.test(head)) return UNREADABLE;
-    const name = /^content-disposition:.*[;\s]name=(?:"([^"]*)"|([^\s;]*))/im.exec(head);
-    const field = (name?.[1] ?? name?.[2] ?? "").toLowerCase();
+    const name = headEnd === -1 || headEnd > MAX_PART_HEAD ? null : partName(part.slice(0, headEnd));
     const value = part.slice(headEnd + 4);
-    if (field === "model") models.push(value);
-    if (field === "stream") stream = value === "true";
+    if (name === null || (name === "model" && value.length > MAX_VALUE)) return UNREADABLE;
+    if (name === "model") models.push(Buffer.from(value, "latin1").toString().trim());
+    if (name === "stream") stream = value === "true";
   }
-  const model = Buffer.from(models.at(-1) ?? "", "latin1").toString();
-  const isName = model.length <= MAX_VALUE;
-  return { ...NOTHING, model: isName ? nameOf(model.trim()) : null, ambiguous: models.length > 1, stream };
+  return { ...NOTHING, model: nameOf(models.at(-1)), ambiguous: models.length > 1, stream };
 }
 
 /** The parts with their heads; null: the form is broken. */
@@ -149,4 +130,17 @@ function partsOf(form: string, boundary: string): string[] | null {
   const last = parts.pop() ?? "";
   const isWhole = last.startsWith("--") && parts.every((part) => /^[ \t]*\r\n/.test(part));
   return isWhole ? parts : null;
+}
+
+/** A quoted value may contain anything, even what looks like another parameter. */
+const PARAMETER = /;\s*([\w*-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))\s*/g;
+
+/** null: its head is broken, or readers differ about it. RFC 7578 forbids name*=, for example, but Go decodes it. */
+function partName(head: string): string | null {
+  const lines = head.replace(/\r\n[ \t]+/g, " ").split("\r\n");
+  const dispositions = lines.filter((line) => /^content-disposition:/i.test(line));
+  const parameters = /^[^;]*:\s*form-data\s*(;.*)$/i.exec(dispositions[0] ?? "")?.[1] ?? "";
+  const names = [...parameters.matchAll(PARAMETER)].filter(([, key]) => key?.toLowerCase() === "name");
+  const isPlain = dispositions.length === 1 && names.length === 1 && parameters.replace(PARAMETER, "") === "";
+  return isPlain ? (names[0]?.[2] ?? names[0]?.[3] ?? "").toLowerCase() : null;
 }

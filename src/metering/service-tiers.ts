@@ -10,8 +10,8 @@ export const STANDARD_TIER = "standard";
 export const FAST_TIER = "fast";
 
 const STANDARD_NAMES = /^(?:default|standard|standard_only|on_demand)$/;
-/** The maker decides, or repeats that the request left it the choice. */
-const NO_NAMES = /^(?:|auto|unspecified)$/;
+/** The maker chooses. An answer says so if it only repeats the request. */
+const NO_NAMES = /^(?:|auto|.*unspecified)$/;
 
 /**
  * The tier that a field of a request or an answer names; null: none.

@@ -12,97 +12,83 @@ export interface Tokens {
   readonly reasoning: number;
 }
 
-/**
- * What one or more usage objects say, still in the protocol's own terms; null: not stated. A count is a whole number from
- * 0 to a billion, or a string of digits, as some protobuf encoders write it. Fractions are cut off. Anything else in its
- * place (negative, NaN, text, a list) is ignored.
- */
-export interface Counts {
-  /** prompt_tokens and promptTokenCount. Includes what came from the cache. */
-  readonly prompt: number | null;
-  /** input_tokens. Includes the cache in responses, excludes it in messages. */
-  readonly input: number | null;
-  /** Gemini's toolUsePromptTokenCount, which is added to the prompt. */
-  readonly toolUse: number | null;
-  /** Cache counts among the details of the prompt, as a part of it. */
-  readonly readWithin: number | null;
-  readonly wroteWithin: number | null;
-  /** Cache counts under the names of the messages protocol, where they come on top of the input. */
-  readonly readBeside: number | null;
-  readonly wroteBeside: number | null;
-  readonly wroteHour: number | null;
-  readonly output: number | null;
-  /** Gemini's candidatesTokenCount, which excludes reasoning. */
-  readonly candidates: number | null;
-  readonly reasoning: number | null;
-  readonly total: number | null;
-  /** 1 if new-api marks the usage as one whose prompt excludes the cache. */
-  readonly excludesCache: number | null;
-}
+/** A key, or one below another. */
+type Path = string | readonly [outer: string, inner: string];
 
+/**
+ * What usage objects count, still in the protocols' own terms, and the fields that hold it. Gateways translate between
+ * protocols and fill in several fields, so the largest one counts.
+ */
+const COUNT_FIELDS = {
+  /** Includes what came from the cache. */
+  prompt: ["prompt_tokens", "promptTokenCount"],
+  /** Includes the cache in responses, excludes it in messages. */
+  input: ["input_tokens"],
+  /** Gemini adds it to the prompt. */
+  toolUse: ["toolUsePromptTokenCount"],
+  /** Cache counts that are a part of the prompt. */
+  readWithin: [
+    ["prompt_tokens_details", "cached_tokens"],
+    ["input_tokens_details", "cached_tokens"],
+    ["input_token_details", "cached_tokens"],
+    "prompt_cache_hit_tokens", // DeepSeek
+    "cached_tokens", // Moonshot
+    "cachedContentTokenCount", // Gemini
+  ],
+  wroteWithin: [
+    ["prompt_tokens_details", "cache_write_tokens"],
+    ["input_tokens_details", "cache_write_tokens"],
+    ["prompt_tokens_details", "cached_creation_tokens"], // new-api
+    ["input_tokens_details", "cached_creation_tokens"], // new-api
+    ["prompt_tokens_details", "cache_creation_tokens"], // LiteLLM
+  ],
+  /** Cache counts of the messages protocol, which come on top of the input. */
+  readBeside: ["cache_read_input_tokens"],
+  wroteBeside: ["cache_creation_input_tokens"],
+  wroteHour: [["cache_creation", "ephemeral_1h_input_tokens"]],
+  output: ["completion_tokens", "output_tokens"],
+  /** Gemini's, which excludes reasoning. */
+  candidates: ["candidatesTokenCount"],
+  reasoning: [
+    ["completion_tokens_details", "reasoning_tokens"],
+    ["output_tokens_details", "reasoning_tokens"],
+    ["output_tokens_details", "thinking_tokens"],
+    "reasoning_tokens",
+    "thoughtsTokenCount", // Gemini
+  ],
+  total: ["total_tokens", "totalTokenCount"],
+  /** 1 if new-api marks the usage as one whose prompt excludes the cache. */
+  excludesCache: [],
+} as const satisfies Readonly<Record<string, readonly Path[]>>;
+
+type CountName = keyof typeof COUNT_FIELDS;
+/** null: not stated. */
+export type Counts = Readonly<Record<CountName, number | null>>;
+type MutableCounts = Record<CountName, number | null>;
+
+const COUNT_NAMES = Object.keys(COUNT_FIELDS) as CountName[];
+const OUTPUT_COUNTS: readonly CountName[] = ["output", "candidates", "reasoning", "total", "excludesCache"];
 const MAX_COUNT = 1_000_000_000;
 
 /** null: this is not a usage object. */
 export function countsOf(usage: unknown): Counts | null {
   if (typeof usage !== "object" || usage === null || Array.isArray(usage)) return null;
-  const own = usage as Fields;
-  const promptDetails = detailsIn(own, "prompt_tokens_details");
-  const inputDetails = detailsIn(own, "input_tokens_details");
-  const outputDetails = detailsIn(own, "output_tokens_details");
-  const cacheCreation = detailsIn(own, "cache_creation");
-  const deepSeekHit = count(own, "prompt_cache_hit_tokens");
-  const wroteHour = count(cacheCreation, "ephemeral_1h_input_tokens");
-  return {
-    prompt:
-      largest(count(own, "prompt_tokens"), count(own, "promptTokenCount")) ||
-      sum(deepSeekHit, count(own, "prompt_cache_miss_tokens")),
-    input: count(own, "input_tokens"),
-    toolUse: count(own, "toolUsePromptTokenCount"),
-    readWithin: largest(
-      count(promptDetails, "cached_tokens"),
-      count(inputDetails, "cached_tokens"),
-      count(detailsIn(own, "input_token_details"), "cached_tokens"),
-      deepSeekHit,
-      count(own, "cached_tokens"), // Moonshot
-      count(own, "cachedContentTokenCount"), // Gemini
-    ),
-    wroteWithin: largest(
-      count(promptDetails, "cache_write_tokens"),
-      count(inputDetails, "cache_write_tokens"),
-      count(promptDetails, "cached_creation_tokens"), // new-api
-      count(inputDetails, "cached_creation_tokens"), // new-api
-      count(promptDetails, "cache_creation_tokens"), // LiteLLM
-    ),
-    readBeside: count(own, "cache_read_input_tokens"),
-    wroteBeside: largest(
-      count(own, "cache_creation_input_tokens"),
-      sum(count(cacheCreation, "ephemeral_5m_input_tokens"), wroteHour),
-    ),
-    wroteHour,
-    output: largest(count(own, "completion_tokens"), count(own, "output_tokens")),
-    candidates: count(own, "candidatesTokenCount"),
-    reasoning: largest(
-      count(detailsIn(own, "completion_tokens_details"), "reasoning_tokens"),
-      count(outputDetails, "reasoning_tokens"),
-      count(outputDetails, "thinking_tokens"),
-      count(own, "reasoning_tokens"),
-      count(own, "thoughtsTokenCount"), // Gemini
-    ),
-    total: largest(count(own, "total_tokens"), count(own, "totalTokenCount")),
-    excludesCache: own.usage_semantic === "anthropic" ? 1 : null,
-  };
+  const counts = {} as MutableCounts;
+  for (const name of COUNT_NAMES) {
+    let count: number | null = null;
+    for (const path of COUNT_FIELDS[name]) count = larger(count, countAt(usage, path));
+    counts[name] = count;
+  }
+  // DeepSeek reports the two parts of the prompt.
+  counts.prompt ||= sum(
+    countAt(usage, "prompt_cache_hit_tokens"),
+    countAt(usage, "prompt_cache_miss_tokens"),
+  );
+  const wrote = sum(countAt(usage, ["cache_creation", "ephemeral_5m_input_tokens"]), counts.wroteHour);
+  counts.wroteBeside = larger(counts.wroteBeside, wrote);
+  counts.excludesCache = fieldOf(usage, "usage_semantic") === "anthropic" ? 1 : null;
+  return counts;
 }
-
-const INPUT_COUNTS: readonly (keyof Counts)[] = [
-  "prompt",
-  "input",
-  "toolUse",
-  "readWithin",
-  "wroteWithin",
-  "readBeside",
-  "wroteBeside",
-  "wroteHour",
-];
 
 /**
  * Joins what a stream said earlier and says now. Counts in streams are cumulative, so the later one wins. But gateways
@@ -110,13 +96,13 @@ const INPUT_COUNTS: readonly (keyof Counts)[] = [
  * not replace a count, except among the input counts when another of them is above 0.
  */
 export function laterCounts(earlier: Counts, later: Counts): Counts {
-  const knowsInput = INPUT_COUNTS.some((name) => (later[name] ?? 0) > 0);
-  const merged: { -readonly [name in keyof Counts]: Counts[name] } = { ...earlier };
-  for (const name of Object.keys(later) as (keyof Counts)[]) {
+  const isInput = (name: CountName) => !OUTPUT_COUNTS.includes(name);
+  const knowsInput = COUNT_NAMES.some((name) => isInput(name) && (later[name] ?? 0) > 0);
+  const merged: MutableCounts = { ...earlier };
+  for (const name of COUNT_NAMES) {
     const value = later[name];
     if (value === null) continue;
-    const isMeant = value > 0 || merged[name] === null || (knowsInput && INPUT_COUNTS.includes(name));
-    if (isMeant) merged[name] = value;
+    if (value > 0 || merged[name] === null || (knowsInput && isInput(name))) merged[name] = value;
   }
   return merged;
 }
@@ -242,7 +228,7 @@ export class AnswerFacts {
 
 /** A field of a parsed JSON value; undefined if there is none. No name that is asked for exists on a prototype. */
 export function fieldOf(value: unknown, key: string): unknown {
-  return typeof value === "object" && value !== null ? (value as Fields)[key] : undefined;
+  return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[key] : undefined;
 }
 
 function nameIn(value: unknown, key: string): string | null {
@@ -250,25 +236,19 @@ function nameIn(value: unknown, key: string): string | null {
   return typeof name === "string" && NAME.test(name) ? name : null;
 }
 
-type Fields = Readonly<Record<string, unknown>>;
-
-const NO_FIELDS: Fields = Object.freeze({});
-
-function detailsIn(usage: Fields, name: string): Fields {
-  const details = usage[name];
-  return typeof details === "object" && details !== null ? (details as Fields) : NO_FIELDS;
-}
-
-function count(fields: Fields, name: string): number | null {
-  let value = fields[name];
+/**
+ * A count is a whole number from 0 to a billion, or a string of digits, as some protobuf encoders write it. Fractions are
+ * cut off. Anything else in its place (negative, NaN, text, a list) is ignored.
+ */
+function countAt(usage: unknown, path: Path): number | null {
+  let value = typeof path === "string" ? fieldOf(usage, path) : fieldOf(fieldOf(usage, path[0]), path[1]);
   if (typeof value === "string" && /^\d{1,10}$/.test(value)) value = Number(value);
   if (typeof value !== "number" || !(value >= 0) || value > MAX_COUNT) return null;
   return Math.floor(value);
 }
 
-function largest(...counts: readonly (number | null)[]): number | null {
-  const known = counts.filter((each) => each !== null);
-  return known.length === 0 ? null : Math.max(...known);
+function larger(one: number | null, other: number | null): number | null {
+  return one === null || (other !== null && other > one) ? other : one;
 }
 
 function sum(one: number | null, other: number | null): number | null {

@@ -180,6 +180,7 @@ t.test("the service tier is the last one that the answer names", async (t) => {
     ["messages", start('"service_tier":"standard","speed":"standard"'), "standard"],
     ["gemini", 'data: {"usageMetadata":{"promptTokenCount":4,"trafficType":"ON_DEMAND"}}\n\n', "standard"],
     ["gemini", 'data: {"usageMetadata":{"promptTokenCount":4,"trafficType":"ON_DEMAND_FLEX"}}\n\n', "flex"],
+    ["gemini", 'data: {"usageMetadata":{"trafficType":"TRAFFIC_TYPE_UNSPECIFIED"}}\n\n', null],
   ] as const)
     t.equal((await readAs(metering, text)).serviceTier, tier, text);
   const json = '{"id":"c","service_tier":"flex","choices":[],"usage":{"prompt_tokens":5}}';

@@ -1,8 +1,15 @@
 import { randomBytes } from "node:crypto";
 import fc from "fast-check";
 import t from "tap";
-import { AnswerText, estimateTokens, RequestText, type TextBytes } from "../../src/metering/estimate.ts";
+import {
+  AnswerText,
+  estimateTokens,
+  RequestText,
+  requestText,
+  type TextBytes,
+} from "../../src/metering/estimate.ts";
 import { runs } from "../doubles/random.ts";
+import { anyObject, space } from "./any-json.ts";
 
 const NOTHING = { ascii: 0, other: 0 };
 
@@ -98,6 +105,26 @@ t.test("it makes no difference where a request is cut", (t) => {
       t.same(textOf(...pieces).seen, textOf(bytes).seen);
     }),
   );
+  t.end();
+});
+
+t.test("a body that is whole is counted like one that comes in chunks", (t) => {
+  const text = fc.oneof(fc.string({ unit: "binary" }), fc.base64String({ minLength: 200, maxLength: 6000 }));
+  fc.assert(
+    fc.property(fc.jsonValue(), fc.array(text), space, (value, texts, space) => {
+      const body = Buffer.from(space + JSON.stringify([value, texts, { "\u4f60": "é\n\u0001" }]));
+      t.same(requestText(body), textOf(body).seen);
+    }),
+    { numRuns: runs(100) },
+  );
+  fc.assert(
+    fc.property(anyObject, (text) => {
+      t.same(requestText(Buffer.from(text)), textOf(text).seen);
+    }),
+    { numRuns: runs(100) },
+  );
+  for (const body of ["", "model=x", "RIFF", '"text"', '\uFEFF [{"":"é"}]', '{"":"\\u4f60\\ud83d\\ude00"}'])
+    t.same(requestText(Buffer.from(body)), textOf(body).seen, body);
   t.end();
 });
 

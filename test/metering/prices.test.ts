@@ -261,6 +261,9 @@ t.test("a tier without a published price has none, rather than a wrong one", (t)
     ["gpt-5.1", ""],
   ] as const)
     t.equal(tierCost(model, tier), null, `${model}, ${tier}`);
+  const names = { asked: "gpt-5.4-nano", answered: "gpt-5.4" };
+  const other = prices.priceOf(names, tokens({ input: 1000 }), AT, NONE, "priority");
+  t.equal(other, null, "nor has the model that answered instead");
   t.end();
 });
 

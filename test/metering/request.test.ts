@@ -159,6 +159,9 @@ t.test("a form names its model before or behind the file", async (t) => {
   }))
     t.strictSame(readForm(form), { ...NOTHING, model: "whisper-1" }, name);
   t.strictSame(readForm(FILE + END), NOTHING, "a file called model is none");
+  t.equal(readForm(part('x="; name=y"; name="model"', "m") + END).model, "m", "a value is no parameter");
+  const upload = part('name="file"; filename="a \\"b\\"; name=model.wav"; filename*=utf-8\'\'a%20b', "RIFF");
+  t.strictSame(readForm(upload + MODEL + END), { ...NOTHING, model: "whisper-1" });
   t.equal(readForm(part('name="stream"', "true") + MODEL + END).stream, true);
   t.equal(readForm(part('name="model"', "\xe5\xad\x97") + END).model, "字");
 });
@@ -175,6 +178,13 @@ t.test("a form that is broken, or that readers take in different ways, cannot be
     "with lines that end in LF": (MODEL + END).replaceAll("\r\n", "\n"),
     "a part without an end of its head": `------x7\r\nmodel\r\n${END}`,
     "an encoded name": part("name*=utf-8''model", "whisper-1") + END,
+    "two names": part('name="x"; name="model"', "whisper-1") + END,
+    "a name that is not closed": part('name="model', "whisper-1") + END,
+    "a part without a name": `------x7\r\nContent-Type: text/plain\r\n\r\nmodel\r\n${END}`,
+    "two dispositions":
+      MODEL.replace("\r\n\r\n", '\r\ncontent-disposition: form-data; name="x"\r\n\r\n') + END,
+    "a head of megabytes": part(`name="${"a".repeat(9_000_000)}"`, "") + END,
+    "a model that is too long": part('name="model"', "a".repeat(600)) + END,
   }))
     t.strictSame(readForm(form), UNREADABLE, name);
   t.strictSame(readForm(MODEL + END, "multipart/form-data"), UNREADABLE, "without a boundary");
