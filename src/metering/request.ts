@@ -31,7 +31,7 @@ const NO_FIELDS: Pick<JsonFields, "fields"> = Object.freeze({ fields: [] });
 
 const BROKEN: unique symbol = Symbol("broken");
 
-const NOTHING: RequestFields = Object.freeze({
+export const NOTHING_READ: RequestFields = Object.freeze({
   model: null,
   ambiguous: false,
   stream: null,
@@ -39,11 +39,11 @@ const NOTHING: RequestFields = Object.freeze({
   lengths: Object.freeze({}),
   readable: true,
 });
-const UNREADABLE: RequestFields = Object.freeze({ ...NOTHING, readable: false });
+const UNREADABLE: RequestFields = Object.freeze({ ...NOTHING_READ, readable: false });
 
 /** Gateways read JSON whatever its content type, so only forms are told by it. */
 export function readRequest(body: Buffer, contentType: string | undefined): RequestFields {
-  if (body.length === 0) return NOTHING;
+  if (body.length === 0) return NOTHING_READ;
   if (contentType === undefined || !/^\s*multipart\//i.test(contentType)) return readJson(body);
   const boundary = /;\s*boundary=(?:"([^"]+)"|([^\s;"]+))/i.exec(contentType);
   return boundary === null ? UNREADABLE : readForm(body, boundary[1] ?? boundary[2] ?? "");
@@ -118,7 +118,7 @@ function readForm(body: Buffer, boundary: string): RequestFields {
     if (name === "model") models.push(Buffer.from(value, "latin1").toString().trim());
     if (name === "stream") stream = value === "true";
   }
-  return { ...NOTHING, model: nameOf(models.at(-1)), ambiguous: models.length > 1, stream };
+  return { ...NOTHING_READ, model: nameOf(models.at(-1)), ambiguous: models.length > 1, stream };
 }
 
 /** The parts with their heads; null: the form is broken. */

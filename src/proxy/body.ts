@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { RequestText } from "../metering/estimate.ts";
+import { requestText } from "../metering/estimate.ts";
 import { modelInPath, readRequest } from "../metering/request.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import type { Call } from "./call.ts";
@@ -104,11 +104,7 @@ export async function readBody(
   call.fields = readRequest(call.body, req.headers["content-type"]);
   if (mustRead && call.body.length > 0 && !call.fields.readable) return unreadable(call);
   if (call.model === null) noteModel(call, call.fields.model);
-  if (call.tool?.estimate) {
-    const text = new RequestText();
-    text.see(call.body);
-    call.text = text.seen;
-  }
+  if (call.tool?.estimate) call.text = requestText(call.body);
   return null;
 }
 

@@ -5,7 +5,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { Lease } from "../limits/limiter.ts";
 import type { TextBytes } from "../metering/estimate.ts";
 import { type Metering, meteringOf } from "../metering/protocols.ts";
-import { NO_FIELDS, type RequestFields } from "../metering/request.ts";
+import { NOTHING_READ, type RequestFields } from "../metering/request.ts";
 import type { Protocol } from "../refusal.ts";
 import { requestId } from "../request-id.ts";
 import type { Secret } from "../secret.ts";
@@ -48,7 +48,7 @@ export class Call {
   /** Bytes of the body that arrived, and those that are in memory. */
   bytesIn = 0;
   bufferedBytes = 0;
-  fields: RequestFields = NO_FIELDS;
+  fields: RequestFields = NOTHING_READ;
   /** The text of the request, counted for a tool with `estimate`. */
   text: TextBytes | null = null;
   /** The model asked for, as it may be logged. */
