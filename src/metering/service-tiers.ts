@@ -30,18 +30,21 @@ export type TierFactors = Readonly<Record<string, number>>;
 /** OpenAI bills flex at the prices of its Batch API, and Google like its batch mode: half, for every model. */
 const FLEX_MAKERS = ["openai", "google"];
 
-/** openai.com/api-fast-mode, November 2026. Google's priority costs "75% to 100% more", so its price is not known. */
+/**
+ * From openai.com/api-fast-mode in 2026 and, for GPT-6, from a reseller of it. Google's priority costs "75% to 100% more",
+ * so its price is not known.
+ */
 const OPENAI_PRIORITY: readonly (readonly [RegExp, number])[] = [
   [/^gpt-4o-mini$/, 5 / 3],
   [/^gpt-4o$/, 1.7],
   [/^(?:gpt-4o-2024-05-13|gpt-4\.1|gpt-4\.1-mini|o3)$/, 1.75],
-  [/^(?:gpt-5-mini|gpt-5\.1-codex-mini)$/, 1.8],
+  [/^gpt-5-mini$/, 1.8],
   [/^o4-mini$/, 2 / 1.1],
-  [/^(?:gpt-4\.1-nano|gpt-5|gpt-5\.[1-4]|gpt-5\.3-codex|gpt-5\.4-mini|gpt-5\.6-\w+|gpt-6-\w+)$/, 2],
+  [/^(?:gpt-4\.1-nano|gpt-5|gpt-5\.[124]|gpt-5\.4-mini|gpt-5\.6-\w+|gpt-6-(?:astra|sol|luna))$/, 2],
   [/^gpt-5\.5$/, 2.5],
 ];
 
-/** platform.claude.com, fast mode, November 2026. Anthropic's priority tier is capacity bought in advance. */
+/** From platform.claude.com in 2026. Anthropic's priority tier is capacity bought in advance, and has no such price. */
 const ANTHROPIC_FAST: readonly (readonly [RegExp, number])[] = [
   [/^claude-opus-4-[67]$/, 6],
   [/^claude-opus-(?:4-8|5|5-5)$/, 2],

@@ -251,6 +251,7 @@ t.test("a tier without a published price has none, rather than a wrong one", (t)
     ["gpt-5.1", "scale"],
     ["gpt-5.1", "ultrafast"],
     ["gpt-5.4-nano", "priority"],
+    ["gpt-5.3-codex", "priority"],
     ["claude-sonnet-4-5", "priority"],
     ["claude-sonnet-4-5", "fast"],
     ["claude-opus-4-8", "flex"],
