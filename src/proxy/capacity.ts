@@ -8,7 +8,7 @@ import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits
 import type { Limiter } from "../limits/limiter.ts";
 import { isInGroup } from "../limits/model-rule.ts";
 import { modelRefusal } from "../limits/refusals.ts";
-import { microdollars, type Prices } from "../metering/prices.ts";
+import { type ListPrice, microdollars, type Prices } from "../metering/prices.ts";
 import { isBilledLater } from "../metering/protocols.ts";
 import type { Tokens } from "../metering/usage.ts";
 import { type Refusal, refuse } from "../refusal.ts";
@@ -128,13 +128,23 @@ function askOf(call: Call, tool: Tool, { limiter, prices }: CapacityDeps): Ask {
   return askFor(expected, (tokens) => highestCost(tokens, call, prices));
 }
 
-/** The cost if all of the input were written to a cache, where that costs more, with the group's multiplier. */
+/**
+ * The most that the call can cost, with the group's multiplier: all of the input may be written to a cache, and a gateway
+ * may ignore the service tier that was asked for. null: there is no price.
+ */
 function highestCost({ input, output }: CallTokens, call: Call, prices: Prices): number | null {
-  const names = { asked: call.model, answered: null };
-  const priceOf = (tokens: Tokens) =>
-    prices.priceOf(names, tokens, call.startedAt, call.snapshot.config.prices, call.fields.serviceTier);
-  const plain = priceOf({ input, cacheRead: 0, cacheWrite: 0, output, reasoning: 0 });
-  const cached = priceOf({ input: 0, cacheRead: 0, cacheWrite: input, output, reasoning: 0 });
-  const higher = (plain?.picodollars ?? -1) > (cached?.picodollars ?? -1) ? plain : cached;
-  return higher === null ? null : microdollars(higher, call.multiplier);
+  const { model, startedAt, snapshot, fields } = call;
+  const plain: Tokens = { input, cacheRead: 0, cacheWrite: 0, output, reasoning: 0 };
+  const cached: Tokens = { input: 0, cacheRead: 0, cacheWrite: input, output, reasoning: 0 };
+  const tiers = fields.serviceTier === null ? [null] : [null, fields.serviceTier];
+  const names = { asked: model, answered: null };
+  let highest: ListPrice = { picodollars: 0 };
+  for (const tier of tiers) {
+    for (const tokens of [plain, cached]) {
+      const price = prices.priceOf(names, tokens, startedAt, snapshot.config.prices, tier);
+      if (price === null) return null;
+      if (price.picodollars > highest.picodollars) highest = price;
+    }
+  }
+  return microdollars(highest, call.multiplier);
 }

@@ -1,12 +1,8 @@
 import { randomBytes } from "node:crypto";
 import fc from "fast-check";
 import t from "tap";
-import {
-  AnswerText,
-  estimateTokens,
-  requestText,
-  type TextBytes,
-} from "../../src/metering/estimate.ts";
+import { AnswerText, estimateTokens, requestText, type TextBytes } from "../../src/metering/estimate.ts";
+import { runs } from "../doubles/random.ts";
 
 const NOTHING = { ascii: 0, other: 0 };
 
