@@ -168,7 +168,7 @@ interface ReaderDeps {
 }
 
 /** Splits the bytes of one connection into requests. */
-class RequestReader {
+export class RequestReader {
   readonly #deps: ReaderDeps;
   #pending: Buffer = Buffer.alloc(0);
   #state: "head" | "body" | "chunk size" | "chunk" | "chunk end" | "trailers" | "stopped" = "head";
