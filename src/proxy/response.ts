@@ -65,8 +65,9 @@ export class ResponseWriter {
     // A stream may take long to its first event, so its head is sent now. A body that arrived together with the head is
     // written before this microtask runs, in one packet with it.
     queueMicrotask(() => {
-      if (!this.#hasBody && !this.#client.writableEnded && !this.#client.destroyed)
-        this.#client.flushHeaders();
+      const { writableEnded, destroyed } = this.#client;
+      // flushHeaders() would write bytes above 0x7f as UTF-8. An empty chunk sends the head in latin1.
+      if (!this.#hasBody && !writableEnded && !destroyed) this.#client.write(Buffer.alloc(0));
     });
   }
 

@@ -23,15 +23,6 @@ const HUGE_AT = 7;
 
 const METHODS = ["GET", "HEAD", "POST", "POST", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "REPORT"];
 
-/** Headers go to the gateway in lower case. Make these true when they keep their case and order. */
-const KEEPS_CASE_OF_JSON = false;
-const KEEPS_CASE_OF_THE_REST = false;
-/**
- * Node's flushHeaders() writes bytes above 0x7f as UTF-8, which makes two of each. It is used where the body of an answer
- * comes later than its head. Make this true when it is not: write() of an empty Buffer sends a head as it is.
- */
-const KEEPS_BYTES_OF_EARLY_HEADS = false;
-
 /** What a gateway has no business to know, what belongs to one connection only, and what is narrowed. */
 const NOT_FOR_GATEWAYS =
   /^(?:host|connection|transfer-encoding|content-length|te|cookie|referer|via|forwarded|x-forwarded-.*|authorization|x-api-key|api-key|x-keybearer-.*|x-nominated|accept-encoding)$/i;
@@ -277,8 +268,6 @@ async function write(socket: Socket, packets: readonly Buffer[]): Promise<void> 
 
 const text = (headers: readonly Header[]) => headers.map(([name, value]) => `${name}: ${value}`).join("\n");
 
-const asUtf8 = (latin1: string) => Buffer.from(latin1, "latin1").toString("utf8");
-
 function codingsIn(headers: readonly Header[]): string[] {
   const values = headers
     .filter(([name]) => name.toLowerCase() === "accept-encoding")
@@ -306,17 +295,18 @@ interface Scene {
   readonly one: OneTool;
   readonly exchanges: readonly Exchange[];
   readonly faults: string[];
-  /** Exchanges whose headers the gateway got in another case or order. */
-  readonly recased: { json: number; rest: number };
-  /** Answers whose headers came with two bytes for one. */
-  readonly recoded: Set<number>;
 }
 
-function checkRequest({ faults, recased }: Scene, exchange: Exchange, call: GatewayCall): void {
+function checkRequest({ faults }: Scene, exchange: Exchange, call: GatewayCall): void {
   const { index, method, target, request, isJson } = exchange;
   const say = (what: string) => faults.push(`exchange ${index} (${method} ${target}): ${what}`);
-  if (call.head.split("\r\n", 1)[0] !== `${method} ${target} HTTP/1.1`)
-    say(`the gateway got ${JSON.stringify(call.head.split("\r\n", 1)[0])}`);
+  // A body that is read is sent with all of these as they came. What passes unread goes through http-proxy-3, which drops
+  // an empty query and puts headers of one name together.
+  const isRead = isJson && (request.body?.length ?? 0) > 0 && !target.startsWith("/v1/files");
+  const [line] = call.head.split("\r\n", 1);
+  const isExact = line === `${method} ${target} HTTP/1.1`;
+  if (!isExact && (isRead || line !== `${method} ${target.replace(/\?$/, "")} HTTP/1.1`))
+    say(`the gateway got ${JSON.stringify(line)}`);
   const isChunked = call.header("transfer-encoding").length > 0;
   const body = isChunked ? dechunked(call.body()) : call.body();
   if (!body.equals(request.body ?? Buffer.alloc(0)))
@@ -328,17 +318,16 @@ function checkRequest({ faults, recased }: Scene, exchange: Exchange, call: Gate
   const wanted = codingsIn(request.headers);
   const added = codingsIn(headersIn(call.head)).filter((coding) => !wanted.includes(coding));
   if (added.join() !== "" && added.join() !== "identity") say(`${added.join()} was added to accept-encoding`);
-  const isSame = text(got) === text(isJson ? sent : grouped(sent));
-  if (!isSame && isJson) recased.json += 1;
-  if (!isSame && !isJson) recased.rest += 1;
+  const isSame = text(got) === text(sent) || (!isRead && text(got) === text(grouped(sent)));
+  if (!isSame)
+    say(`the gateway got the headers in another case or order:\n${text(got)}\ninstead of\n${text(sent)}`);
 }
 
-function checkResponse({ faults, recoded }: Scene, exchange: Exchange, reader: ResponseReader): void {
+function checkResponse({ faults }: Scene, exchange: Exchange, reader: ResponseReader): void {
   const { index, method, target, status, response } = exchange;
   const say = (what: string) => faults.push(`exchange ${index} (${method} ${target}): ${what}`);
   const [line] = reader.head.split("\r\n", 1);
-  if (line !== `HTTP/1.1 ${status}` && asUtf8(line ?? "") === `HTTP/1.1 ${status}`) recoded.add(index);
-  else if (line !== `HTTP/1.1 ${status}`) say(`the client got ${JSON.stringify(line)}`);
+  if (line !== `HTTP/1.1 ${status}`) say(`the client got ${JSON.stringify(line)}`);
   if (!reader.isWhole) say("the answer was cut off");
   if (reader.extraBytes > 0) say("more came than the answer");
   const body = reader.body();
@@ -348,9 +337,7 @@ function checkResponse({ faults, recoded }: Scene, exchange: Exchange, reader: R
   if (response.body !== null && response.framing === "length")
     sent.push(["Content-Length", String(response.body.length)]);
   const got = reader.headers.filter(([name]) => !NOT_FOR_CLIENTS.test(name));
-  if (asUtf8(text(got)) === text(sent) && text(got) !== text(sent)) recoded.add(index);
-  else if (text(got) !== text(sent))
-    say(`the client got the headers\n${text(got)}\ninstead of\n${text(sent)}`);
+  if (text(got) !== text(sent)) say(`the client got the headers\n${text(got)}\ninstead of\n${text(sent)}`);
 }
 
 /** One exchange after the other, over one connection as long as it lasts. */
@@ -399,7 +386,7 @@ t.test(
       if (exchange.response.body !== null && exchange.response.framing === "close") call.socket.end();
     });
     const one = await startWithOneTool(t, gateway.origin);
-    const scene: Scene = { one, exchanges, faults: [], recased: { json: 0, rest: 0 }, recoded: new Set() };
+    const scene: Scene = { one, exchanges, faults: [] };
     const maker = new Maker(SEED);
     for (let index = 0; index < EXCHANGES; index += 1)
       exchanges.push(maker.exchange(index, one.token, one.host));
@@ -411,16 +398,6 @@ t.test(
 
     t.strictSame(scene.faults.slice(0, 5), [], `${scene.faults.length} faults with seed ${SEED}`);
     t.equal(asked, EXCHANGES, "each was asked for once");
-    const todo = "headers go to the gateway in lower case";
-    t.equal(scene.recased.json, 0, "JSON requests keep the case and order of their headers", {
-      todo: KEEPS_CASE_OF_JSON ? false : todo,
-    });
-    t.equal(scene.recased.rest, 0, "requests that pass unread keep them, too", {
-      todo: KEEPS_CASE_OF_THE_REST ? false : todo,
-    });
-    t.equal(scene.recoded.size, 0, "headers of answers keep bytes above 0x7f", {
-      todo: KEEPS_BYTES_OF_EARLY_HEADS ? false : "flushHeaders() writes UTF-8",
-    });
     await stillHealthy(t, one, [one.key, one.token]);
   },
 );
