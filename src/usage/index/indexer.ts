@@ -25,7 +25,7 @@ export interface IndexerDeps extends IndexOptions {
 }
 
 /** Lines that may wait before the thread is started for them, and for how long. */
-const MAX_WAITING_LINES = 500;
+const MAX_WAITING_LINES = 3000;
 const MAX_WAITING_MS = 60_000;
 /** A thread without work ends after this, so that an idle daemon stays small. */
 const IDLE_MS = 5000;
