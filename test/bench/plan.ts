@@ -1,117 +1,51 @@
-import type { CandidateName } from "./candidates/candidate.ts";
-import type { BodySize } from "./upstream/bodies.ts";
+import type { Protocol } from "./prompts.ts";
 
-/** How much is measured. Everything is bounded, by rounds, seconds or counts. */
+/** How much is measured. Every measure is a fixed number of requests, so that a run ends. */
 export interface Plan {
-  readonly rounds: number;
-  /** Of each slice of a load. */
-  readonly seconds: number;
-  /** So many requests before anything counts, in so many loads at most. */
-  readonly warmRequests: number;
-  readonly warmParts: number;
-  readonly loads: readonly LoadPlan[];
-  readonly streams: readonly StreamPlan[];
+  readonly warmUp: {
+    readonly smallRequests: number;
+    readonly largeRequests: number;
+    readonly streams: number;
+  };
+  readonly requestRounds: number;
+  readonly requests: readonly RequestSlice[];
   readonly streamRounds: number;
-  readonly downloadRounds: number;
-  readonly startRounds: number;
-  /** Whose start and whose idleness are looked at; left out: everybody's. */
-  readonly processesOf?: readonly CandidateName[];
-  /** How long an idle process is watched, and how long it is left alone before. */
-  readonly idleSeconds: number;
-  readonly settleSeconds: number;
-  /** Requests over which memory must stay flat; 0: not looked at. */
-  readonly flatRequests: number;
-  readonly reloadRounds: number;
-  readonly toolsInReload: number;
-  /** Sizes of what is measured of the usage log and the mirror; 0: not measured. */
-  readonly records: number;
-  readonly consoleRows: number;
+  readonly streams: readonly StreamSlice[];
 }
 
-export interface LoadPlan {
+/** One load with many connections, for CPU per request. */
+export interface RequestSlice {
+  readonly promptKb: number;
   readonly connections: number;
-  readonly body: BodySize;
-  /** Whom keybearer is measured beside, as often as they are named; left out: everybody, once. */
-  readonly rivals?: readonly CandidateName[];
+  readonly requests: number;
 }
 
-export interface StreamPlan {
-  readonly streams: number;
-  readonly events: number;
-  readonly only?: readonly CandidateName[];
-  /** Who is measured once more in each round, as often as named. */
-  readonly again?: readonly CandidateName[];
+export interface StreamSlice {
+  readonly protocol: Protocol;
+  readonly clients: number;
+  readonly streamsPerClient: number;
+  /** 0: all events as fast as the upstream can write them. */
+  readonly paceMs: number;
 }
 
-/** What the ratios are read off. */
-export const RATIO_LOAD = { connections: 16, body: "small" } as const;
-export const LATENCY_LOAD = { connections: 1, body: "small" } as const;
-export const RATIO_STREAMS = 200;
+export const EVENTS_PER_STREAM = 300;
+export const STREAM_PROMPT_KB = 100;
 
-/**
- * The same in both plans, because the ratio depends on it: the queue while streams are being opened is a larger share of
- * short streams. 200 of them are 4,800 events a round, 48 of which are later than the 99th of 100.
- */
-const EVENTS = 25;
-
-/** What a promise was made about is measured more often: single slices differ by a third and more on a small machine. */
-const OFTEN: readonly CandidateName[] = [
-  ...(["direct", "http-proxy-3", "nginx", "http-proxy-3", "httpxy"] as const),
-  ...(["http-proxy-3", "portkey", "http-proxy-3"] as const),
-];
-
-/** Beside each other, and each of them first once: a pause of the machine decides on the 99th of 100 of a whole round. */
-const AGAIN: readonly CandidateName[] = ["http-proxy-3", "keybearer", "keybearer", "http-proxy-3"];
-
-export const FULL: Plan = {
-  rounds: 5,
-  seconds: 1,
-  warmRequests: 40_000,
-  warmParts: 20,
-  loads: (["small", "large"] as const).flatMap((body) =>
-    [1, 16, 64].map((connections) =>
-      body === "small" && connections !== 64 ? { connections, body, rivals: OFTEN } : { connections, body },
-    ),
-  ),
-  streams: [
-    { streams: 1, events: EVENTS },
-    { streams: 50, events: EVENTS },
-    { streams: RATIO_STREAMS, events: EVENTS, again: AGAIN },
-  ],
-  streamRounds: 5,
-  downloadRounds: 5,
-  startRounds: 10,
-  idleSeconds: 30,
-  settleSeconds: 5,
-  flatRequests: 100_000,
-  reloadRounds: 5,
-  toolsInReload: 1000,
-  records: 1_000_000,
-  consoleRows: 20_000,
-};
-
-/** Only what the ratios need, and only whom they need. */
 export const QUICK: Plan = {
-  ...FULL,
-  rounds: 1,
-  warmRequests: 20_000,
-  warmParts: 4,
-  loads: [
-    {
-      ...RATIO_LOAD,
-      rivals: ["http-proxy-3", "portkey", "http-proxy-3", "nginx", "http-proxy-3", "http-proxy-3"],
-    },
-    { ...LATENCY_LOAD, rivals: ["http-proxy-3", "http-proxy-3", "http-proxy-3"] },
+  warmUp: { smallRequests: 4000, largeRequests: 400, streams: 32 },
+  requestRounds: 3,
+  requests: [
+    { promptKb: 1, connections: 16, requests: 3000 },
+    { promptKb: 20, connections: 8, requests: 2000 },
+    { promptKb: 100, connections: 8, requests: 800 },
+    { promptKb: 500, connections: 4, requests: 150 },
   ],
-  streams: [{ streams: RATIO_STREAMS, events: EVENTS, only: ["http-proxy-3", "keybearer"] }],
-  streamRounds: 3,
-  downloadRounds: 0,
-  startRounds: 3,
-  processesOf: ["node", "keybearer"],
-  idleSeconds: 1,
-  settleSeconds: 1,
-  flatRequests: 0,
-  reloadRounds: 0,
-  records: 0,
-  consoleRows: 0,
+  streamRounds: 2,
+  streams: [
+    { protocol: "chat", clients: 1, streamsPerClient: 1, paceMs: 5 },
+    { protocol: "chat", clients: 32, streamsPerClient: 1, paceMs: 10 },
+    { protocol: "chat", clients: 32, streamsPerClient: 2, paceMs: 0 },
+  ],
 };
+
+export const FULL: Plan = { ...QUICK, requestRounds: 5, streamRounds: 5 };

@@ -1,0 +1,149 @@
+import { createServer, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { MODEL, PATHS, readInstruction, type StreamRequest } from "./prompts.ts";
+
+/*
+ * The gateway that every candidate forwards to, in a process of its own. It reads the whole body, then answers at once: JSON
+ * with usage, or an event stream. Events of a paced stream carry the time at which they were written.
+ */
+
+/** Events written in one turn of the event loop when a stream has no pace, as a gateway does that catches up. */
+const EVENTS_PER_WRITE = 10;
+
+/** The parts of one protocol's stream. `before` and `after` surround the text of one delta. */
+interface StreamFormat {
+  readonly open: string;
+  readonly before: string;
+  readonly after: string;
+  readonly close: (events: number) => string;
+}
+
+const CHUNK = {
+  id: "chatcmpl-bench0123456789",
+  object: "chat.completion.chunk",
+  created: 1_763_164_800,
+  model: MODEL,
+};
+
+function data(value: object): string {
+  return `data: ${JSON.stringify(value)}\n\n`;
+}
+
+function named(value: { type: string; [field: string]: unknown }): string {
+  return `event: ${value.type}\n${data(value)}`;
+}
+
+function chatFormat(): StreamFormat {
+  const delta = data({ ...CHUNK, choices: [{ index: 0, delta: { content: "|" }, finish_reason: null }] });
+  const [before = "", after = ""] = delta.split("|");
+  return {
+    open: data({ ...CHUNK, choices: [{ index: 0, delta: { role: "assistant" }, finish_reason: null }] }),
+    before,
+    after,
+    close: (events) => {
+      const usage = { prompt_tokens: 900, completion_tokens: events, total_tokens: 900 + events };
+      const end = data({ ...CHUNK, choices: [{ index: 0, delta: {}, finish_reason: "stop" }], usage });
+      return `${end}data: [DONE]\n\n`;
+    },
+  };
+}
+
+function messagesFormat(): StreamFormat {
+  const message = {
+    id: "msg_bench0123456789",
+    type: "message",
+    role: "assistant",
+    model: MODEL,
+    content: [],
+    stop_reason: null,
+    usage: { input_tokens: 900, output_tokens: 1 },
+  };
+  const delta = named({ type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "|" } });
+  const [before = "", after = ""] = delta.split("|");
+  const block = { type: "text", text: "" };
+  return {
+    open:
+      named({ type: "message_start", message }) +
+      named({ type: "content_block_start", index: 0, content_block: block }),
+    before,
+    after,
+    close: (events) =>
+      named({ type: "content_block_stop", index: 0 }) +
+      named({
+        type: "message_delta",
+        delta: { stop_reason: "end_turn", stop_sequence: null },
+        usage: { output_tokens: events },
+      }) +
+      named({ type: "message_stop" }),
+  };
+}
+
+/** The clock that all processes of a machine share, in nanoseconds. Fixed width, so that streams have one length. */
+function timestamp(): string {
+  return process.hrtime.bigint().toString().padStart(18, "0");
+}
+
+function writeStream(res: ServerResponse, format: StreamFormat, { events, paceMs }: StreamRequest): void {
+  res.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-cache" });
+  res.write(format.open);
+  let written = 0;
+  if (paceMs > 0) {
+    const timer = setInterval(() => {
+      res.write(`${format.before}t=${timestamp()} ${format.after}`);
+      written += 1;
+      if (written < events) return;
+      clearInterval(timer);
+      res.end(format.close(events));
+    }, paceMs);
+    res.once("close", () => clearInterval(timer));
+    return;
+  }
+  // Without a pace every stream has the same bytes, so that the check can compare them.
+  const event = `${format.before}hello world ${format.after}`;
+  const writeMore = () => {
+    if (res.destroyed) return;
+    const count = Math.min(EVENTS_PER_WRITE, events - written);
+    res.write(event.repeat(count));
+    written += count;
+    if (written < events) setImmediate(writeMore);
+    else res.end(format.close(events));
+  };
+  writeMore();
+}
+
+function plainAnswer(): string {
+  const content = 'Done. I changed `readSettings("app.json")`:\n\n```ts\nconst text = "…";\n```\n'.repeat(6);
+  return JSON.stringify({
+    id: "chatcmpl-bench0123456789",
+    object: "chat.completion",
+    created: 1_763_164_800,
+    model: MODEL,
+    choices: [{ index: 0, message: { role: "assistant", content }, finish_reason: "stop" }],
+    usage: { prompt_tokens: 900, completion_tokens: 120, total_tokens: 1020 },
+  });
+}
+
+function main(): void {
+  const answer = Buffer.from(plainAnswer());
+  const chat = chatFormat();
+  const messages = messagesFormat();
+  const server = createServer({ keepAliveTimeout: 60_000, noDelay: true }, (req, res) => {
+    const chunks: Buffer[] = [];
+    req.on("data", (chunk: Buffer) => chunks.push(chunk));
+    req.on("end", () => {
+      const stream = readInstruction(Buffer.concat(chunks));
+      if (stream === null) {
+        res.writeHead(200, { "content-type": "application/json", "content-length": answer.length });
+        res.end(answer);
+      } else {
+        writeStream(res, req.url === PATHS.messages ? messages : chat, stream);
+      }
+    });
+  });
+  server.listen(0, "127.0.0.1", () => {
+    process.send?.({ port: (server.address() as AddressInfo).port });
+  });
+  process.once("disconnect", () => process.exit());
+}
+
+main();
