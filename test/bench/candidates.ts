@@ -1,13 +1,13 @@
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { hashToken, makeToken } from "../../src/identity/token.ts";
 import type { Target } from "./connection.ts";
-import { BENCH_FOLDER, type Command, freePort, PROJECT_FOLDER } from "./processes.ts";
+import { type Command, freePort, PROJECT_FOLDER, packageVersion } from "./processes.ts";
 import { MODEL, UPSTREAM_KEY } from "./prompts.ts";
 
-/** Everything that is measured side by side, and how each is started. */
+/** keybearer and the proxies it is measured beside, and how each is started. */
 
 /** Ready to be started. */
 export interface Candidate {
@@ -29,17 +29,42 @@ export interface CandidateKind {
   readonly name: string;
   /** Converts requests and answers, so that their bytes differ from the upstream's. */
   readonly converts: boolean;
+  /** A path it answers by itself; null when there is none. */
+  readonly healthPath: string | null;
   /** null when it is installed, else the reason why it is left out. */
   readonly missing: () => string | null;
   readonly prepare: (setup: Setup) => Promise<Candidate>;
 }
 
-export const CANDIDATE_KINDS: readonly CandidateKind[] = [
-  { name: "http-proxy-3", converts: false, missing: () => null, prepare: prepareHttpProxy },
-  { name: "keybearer", converts: false, missing: () => null, prepare: prepareKeybearer },
-  { name: "node:http", converts: false, missing: () => null, prepare: prepareNodeHttp },
-  { name: "nginx", converts: false, missing: nginxMissing, prepare: prepareNginx },
-  { name: "portkey", converts: true, missing: portkeyMissing, prepare: preparePortkey },
+export const PROXY_KINDS: readonly CandidateKind[] = [
+  {
+    name: "http-proxy-3",
+    converts: false,
+    healthPath: "/healthz",
+    missing: () => null,
+    prepare: prepareHttpProxy,
+  },
+  {
+    name: "keybearer",
+    converts: false,
+    healthPath: "/healthz",
+    missing: () => null,
+    prepare: prepareKeybearer,
+  },
+  {
+    name: "node:http",
+    converts: false,
+    healthPath: null,
+    missing: () => null,
+    prepare: prepareNodeHttp,
+  },
+  {
+    name: "nginx",
+    converts: false,
+    healthPath: null,
+    missing: () => (nginxProgram() === null ? "nginx is not installed" : null),
+    prepare: prepareNginx,
+  },
 ];
 
 async function prepareHttpProxy({ upstreamPort }: Setup): Promise<Candidate> {
@@ -48,7 +73,7 @@ async function prepareHttpProxy({ upstreamPort }: Setup): Promise<Candidate> {
     name: "http-proxy-3",
     version: packageVersion(PROJECT_FOLDER, "http-proxy-3") ?? "",
     command: ownProgram("http-proxy-3.js", port, upstreamPort),
-    target: { port, headers: {} },
+    target: { port, basePath: "", headers: {} },
     stateFolder: null,
   };
 }
@@ -59,7 +84,7 @@ async function prepareNodeHttp({ upstreamPort }: Setup): Promise<Candidate> {
     name: "node:http",
     version: process.versions.node,
     command: ownProgram("node-http.js", port, upstreamPort),
-    target: { port, headers: {} },
+    target: { port, basePath: "", headers: {} },
     stateFolder: null,
   };
 }
@@ -95,13 +120,13 @@ tools:
   writeFileSync(join(folder, "config.yaml"), config, { mode: 0o600 });
   return {
     name: "keybearer",
-    version: packageVersion(PROJECT_FOLDER, "") ?? "",
+    version: packageVersion(PROJECT_FOLDER, null) ?? "",
     command: {
       file: process.execPath,
       args: [join(PROJECT_FOLDER, "dist", "cli", "main.js"), "run"],
       env: { KEYBEARER_HOME: folder, HOME: folder },
     },
-    target: { port, headers: { authorization: `Bearer ${token}` } },
+    target: { port, basePath: "", headers: { authorization: `Bearer ${token}` } },
     stateFolder: join(folder, "state"),
   };
 }
@@ -110,10 +135,6 @@ function nginxProgram(): string | null {
   // nginx is in sbin, which is not in every PATH.
   const folders = [...(process.env.PATH ?? "").split(":"), "/usr/sbin", "/usr/local/sbin"];
   return folders.map((folder) => join(folder, "nginx")).find((file) => existsSync(file)) ?? null;
-}
-
-function nginxMissing(): string | null {
-  return nginxProgram() === null ? "nginx is not installed" : null;
 }
 
 /** One worker that sets one header. No log, no buffering. */
@@ -156,50 +177,7 @@ ${temporary}
     name: "nginx",
     version: /nginx\/([\d.]+)/.exec(stderr)?.[1] ?? "",
     command: { file: program, args: ["-c", file, "-p", folder] },
-    target: { port, headers: {} },
+    target: { port, basePath: "", headers: {} },
     stateFolder: null,
   };
-}
-
-const PORTKEY = "@portkey-ai/gateway";
-
-function portkeyMissing(): string | null {
-  return packageVersion(BENCH_FOLDER, PORTKEY) === null ? `${PORTKEY} could not be installed` : null;
-}
-
-/**
- * As published, without its console; headers tell it where to send a request. package.json holds @hono/node-server at 1.13:
- * with the newest version that its range allows, 1.15.2 fails on every stream.
- */
-async function preparePortkey({ upstreamPort }: Setup): Promise<Candidate> {
-  const port = await freePort();
-  const program = join(BENCH_FOLDER, "node_modules", PORTKEY, "build", "start-server.js");
-  return {
-    name: "portkey",
-    version: packageVersion(BENCH_FOLDER, PORTKEY) ?? "",
-    command: { file: process.execPath, args: [program, "--headless", `--port=${port}`] },
-    target: {
-      port,
-      headers: {
-        authorization: `Bearer ${UPSTREAM_KEY}`,
-        "x-portkey-provider": "openai",
-        "x-portkey-custom-host": `http://127.0.0.1:${upstreamPort}/v1`,
-      },
-    },
-    stateFolder: null,
-  };
-}
-
-/** null when the package is not installed. An empty name means the project in that folder. */
-function packageVersion(folder: string, name: string): string | null {
-  const file = join(folder, name === "" ? "" : join("node_modules", name), "package.json");
-  if (!existsSync(file)) return null;
-  return String(JSON.parse(readFileSync(file, "utf8")).version);
-}
-
-/** A new folder below `parent`. Short, because keybearer's unix socket path is below it. */
-export function candidateFolder(parent: string, name: string): string {
-  const folder = join(parent, name.replace(/\W/g, ""));
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
-  return folder;
 }

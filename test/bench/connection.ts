@@ -3,12 +3,18 @@ import { connect, type Socket } from "node:net";
 /** Where requests go, and the headers a candidate needs. */
 export interface Target {
   readonly port: number;
+  /** Before the path of every request; mostly empty. */
+  readonly basePath: string;
   readonly headers: Readonly<Record<string, string>>;
 }
 
 /** A whole request, ready to be written. */
 export function requestBytes(target: Target, method: string, path: string, body: Buffer): Buffer {
-  const lines = [`${method} ${path} HTTP/1.1`, `host: 127.0.0.1:${target.port}`, "accept: */*"];
+  const lines = [
+    `${method} ${target.basePath}${path} HTTP/1.1`,
+    `host: 127.0.0.1:${target.port}`,
+    "accept: */*",
+  ];
   for (const [name, value] of Object.entries(target.headers)) lines.push(`${name}: ${value}`);
   if (body.length > 0) lines.push("content-type: application/json", `content-length: ${body.length}`);
   return Buffer.concat([Buffer.from(`${lines.join("\r\n")}\r\n\r\n`), body]);

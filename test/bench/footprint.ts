@@ -37,9 +37,9 @@ export function cpuBetween(before: CpuReading, after: CpuReading): number {
   return threadEnded ? after.coarseMs - before.coarseMs : nanoseconds / 1e6;
 }
 
-const QUIET_CHECK_MS = 50;
-const QUIET_CPU_MS = 1;
-const MAX_CHECKS = 20;
+const QUIET_CHECK_MS = 25;
+const QUIET_CPU_MS = 0.5;
+const MAX_CHECKS = 40;
 
 /** Waits until the work that follows a load is done (log lines, the usage index), so that it counts for that load. */
 export async function untilQuiet(pid: number): Promise<CpuReading> {

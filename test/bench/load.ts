@@ -13,6 +13,8 @@ export interface RequestsJob {
   readonly target: Target;
   readonly promptBytes: number;
   readonly connections: number;
+  /** Opens a new connection for every request, as short-lived tools do. */
+  readonly reconnect: boolean;
   readonly requests: number;
 }
 
@@ -85,6 +87,7 @@ async function sendRequests(job: RequestsJob): Promise<RequestsResult> {
       const status = await connection.exchange(request, () => {}).catch(() => 0);
       if (status === 200) times.push(performance.now() - began);
       else failed += 1;
+      if (job.reconnect) connection.close();
     }
     connection.close();
   }

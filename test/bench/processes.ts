@@ -1,5 +1,5 @@
 import { type ChildProcess, fork, spawn } from "node:child_process";
-import { closeSync, openSync, readFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, readFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -42,8 +42,8 @@ export class Processes {
   }
 
   /** One of the bench's own programs, with an IPC channel. */
-  fork(program: string): ChildProcess {
-    const started = fork(join(BUILT, program), [], { env: cleanEnvironment(), execArgv: [] });
+  fork(program: string, args: readonly string[] = []): ChildProcess {
+    const started = fork(join(BUILT, program), args, { env: cleanEnvironment(), execArgv: [] });
     this.#watch(started);
     return started;
   }
@@ -64,20 +64,22 @@ export class Child {
   readonly #name: string;
   readonly #process: ChildProcess;
   readonly #logFile: string;
-  readonly #exited: Promise<void>;
+  /** The exit code; null when a signal ended the process. */
+  readonly exited: Promise<number | null>;
   #hasExited = false;
 
   constructor(name: string, process: ChildProcess, logFile: string) {
     this.#name = name;
     this.#process = process;
     this.#logFile = logFile;
-    this.#exited = new Promise((resolve) => {
-      const end = () => {
+    this.exited = new Promise((resolve) => {
+      const end = (code: number | null) => {
         this.#hasExited = true;
-        resolve();
+        resolve(code);
       };
       process.once("exit", end);
-      process.once("error", end);
+      // A failed spawn has no exit event.
+      process.once("error", () => end(1));
     });
   }
 
@@ -90,24 +92,31 @@ export class Child {
   async listensOn(port: number): Promise<void> {
     const deadline = performance.now() + START_TIMEOUT_MS;
     while (performance.now() < deadline) {
-      if (this.#hasExited) throw new Error(`${this.#name} ended while it started:\n${this.#logEnd()}`);
+      if (this.#hasExited) throw new Error(`${this.#name} ended while it started:\n${this.logEnd()}`);
       if (await acceptsConnection(port)) return;
       await sleep(1);
     }
-    throw new Error(`${this.#name} does not listen after ${START_TIMEOUT_MS / 1000} s:\n${this.#logEnd()}`);
+    throw new Error(`${this.#name} does not listen after ${START_TIMEOUT_MS / 1000} s:\n${this.logEnd()}`);
   }
 
   async stop(): Promise<void> {
     if (this.#hasExited) return;
     this.#process.kill("SIGTERM");
     const timer = setTimeout(() => this.#process.kill("SIGKILL"), STOP_TIMEOUT_MS);
-    await this.#exited;
+    await this.exited;
     clearTimeout(timer);
   }
 
-  #logEnd(): string {
+  logEnd(): string {
     return readFileSync(this.#logFile, "utf8").slice(-2000);
   }
+}
+
+/** The version of a package below a folder, or with null of the folder's own package; null when it is not there. */
+export function packageVersion(folder: string, name: string | null): string | null {
+  const packageFolder = name === null ? folder : join(folder, "node_modules", name);
+  const file = join(packageFolder, "package.json");
+  return existsSync(file) ? String(JSON.parse(readFileSync(file, "utf8")).version) : null;
 }
 
 /** Proxy variables, NODE_OPTIONS and the like would be measured along with the candidates. */

@@ -1,6 +1,6 @@
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { MODEL, PATHS, readInstruction, type StreamRequest } from "./prompts.ts";
+import { MODEL, PATHS, readInstruction, type StreamRequest, UPSTREAM_KEY } from "./prompts.ts";
 
 /*
  * The gateway that every candidate forwards to, in a process of its own. It reads the whole body, then answers at once: JSON
@@ -98,13 +98,14 @@ function writeStream(res: ServerResponse, format: StreamFormat, { events, paceMs
     res.once("close", () => clearInterval(timer));
     return;
   }
-  // Without a pace every stream has the same bytes, so that the check can compare them.
-  const event = `${format.before}hello world ${format.after}`;
+  // Without a pace every stream has the same bytes, so that the check can compare them. The texts are numbered, because LiteLLM
+  // ends a stream that repeats one text a hundred times.
   const writeMore = () => {
     if (res.destroyed) return;
-    const count = Math.min(EVENTS_PER_WRITE, events - written);
-    res.write(event.repeat(count));
-    written += count;
+    let text = "";
+    const end = Math.min(written + EVENTS_PER_WRITE, events);
+    for (; written < end; written += 1) text += `${format.before}word ${written} ${format.after}`;
+    res.write(text);
     if (written < events) setImmediate(writeMore);
     else res.end(format.close(events));
   };
@@ -131,6 +132,10 @@ function main(): void {
     const chunks: Buffer[] = [];
     req.on("data", (chunk: Buffer) => chunks.push(chunk));
     req.on("end", () => {
+      if (req.headers.authorization !== `Bearer ${UPSTREAM_KEY}`) {
+        res.writeHead(401).end();
+        return;
+      }
       const stream = readInstruction(Buffer.concat(chunks));
       if (stream === null) {
         res.writeHead(200, { "content-type": "application/json", "content-length": answer.length });
