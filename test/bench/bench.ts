@@ -147,7 +147,7 @@ async function main(): Promise<void> {
     return;
   }
   if (process.platform !== "linux") throw new Error("the bench needs Linux: it reads CPU time from /proc");
-  const folder = mkdtempSync(join(tmpdir(), "kb-"));
+  const folder = mkdtempSync(join(tmpdir(), "kb-bench-"));
   const processes = new Processes(folder);
   const cleanUp = () => {
     processes.killAll();

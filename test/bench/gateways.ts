@@ -30,18 +30,18 @@ export const GATEWAY_HELP = `Other gateways:
   litellm       BENCH_LITELLM=/path/to/venv/bin/litellm; started with --config FILE --host 127.0.0.1 --port N
 `;
 
-/** A program that cannot be installed from npm: a variable names it. */
+/** A program that npm does not have: a variable names it. */
 function namedByVariable(
   name: string,
   variable: string,
   prepare: (program: string, setup: Setup) => Promise<Candidate>,
 ): CandidateKind {
-  const program = process.env[variable] ?? "";
+  const program = () => process.env[variable] ?? "";
   const missing = () => {
-    if (program === "") return `${variable} is not set`;
-    return existsSync(program) ? null : `${variable} names no file`;
+    if (program() === "") return `${variable} is not set`;
+    return existsSync(program()) ? null : `${variable} names no file`;
   };
-  return { name, converts: true, healthPath: null, missing, prepare: (setup) => prepare(program, setup) };
+  return { name, converts: true, healthPath: null, missing, prepare: (setup) => prepare(program(), setup) };
 }
 
 /**

@@ -53,11 +53,24 @@ export function rotate<T>(all: readonly T[], round: number): T[] {
   return [...all.slice(first), ...all.slice(0, first)];
 }
 
-export async function warmUp(session: Session, { target, name }: Running, plan: Plan): Promise<void> {
+/** A gateway that converts takes 5 to 100 times as long for a request, so it gets fewer of them. */
+function requestsFor({ kind }: Running, requests: number): number {
+  return kind.converts ? Math.ceil(requests / 10) : requests;
+}
+
+export async function warmUp(session: Session, candidate: Running, plan: Plan): Promise<void> {
+  const { target, name } = candidate;
   session.log(`${name}: warming up`);
-  const warm = { target, reconnect: false };
-  await session.requests({ ...warm, promptBytes: KB, connections: 16, requests: plan.warmUpRequests });
-  await session.requests({ ...warm, promptBytes: 100 * KB, connections: 8, requests: 200 });
+  const small = requestsFor(candidate, plan.warmUpRequests);
+  const large = requestsFor(candidate, 200);
+  await session.requests({ target, promptBytes: KB, connections: 16, reconnect: false, requests: small });
+  await session.requests({
+    target,
+    promptBytes: 100 * KB,
+    connections: 8,
+    reconnect: false,
+    requests: large,
+  });
   const streams: StreamSlice = { protocol: "chat", clients: 32, streamsPerClient: 1, paceMs: 0 };
   await session.streams(streamsJob(streams, target));
 }
@@ -80,7 +93,9 @@ export async function measureRequests(
       for (const { candidate, series } of rotate(ofSlice, round)) {
         const { target, child } = candidate;
         const before = await readyForLoad(session, candidate);
-        const result = await session.requests({ ...slice, target, promptBytes: slice.promptKb * KB });
+        const promptBytes = slice.promptKb * KB;
+        const requests = requestsFor(candidate, slice.requests);
+        const result = await session.requests({ ...slice, target, promptBytes, requests });
         const after = await untilQuiet(child.pid);
         series.cpuMicroseconds.push((cpuBetween(before, after) * 1000) / result.completed);
         series.failed += result.failed;
