@@ -1,123 +1,126 @@
-import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
-import { type CandidateKind, PROXY_KINDS } from "./candidates.ts";
+import { type Candidate, PROXIES } from "./candidates.ts";
 import { checkAnswers, checkUsageLog } from "./checks.ts";
 import { readCpu } from "./footprint.ts";
-import { GATEWAY_KINDS, installPortkey } from "./gateways.ts";
-import { measureDelay, measureLatency, measureRequests, measureStreams, warmUp } from "./load-measures.ts";
+import { GATEWAYS, installPortkey } from "./gateways.ts";
+import {
+  measureDelay,
+  measureLatency,
+  measureMemory,
+  measureRequests,
+  measureStarts,
+  measureStreams,
+  type Run,
+  warmUp,
+} from "./measures.ts";
 import { HELP, type Options, readOptions } from "./options.ts";
 import { FULL, type Plan, QUICK } from "./plan.ts";
-import { measureMemory, measureStarts } from "./process-measures.ts";
-import { Processes } from "./processes.ts";
-import { type Setting, toJson, toText } from "./report.ts";
+import { nextMessage, Processes } from "./processes.ts";
+import { toJson, toText } from "./report.ts";
+import { Results } from "./results.ts";
 import { type Running, Session } from "./session.ts";
-import type { Measured } from "./targets.ts";
-import type { UsageLogResult } from "./usage-log.ts";
 
 /*
  * keybearer with everything on, beside others, in one run.
  *   npm run bench -- --help
  */
 
-const QUICK_CANDIDATES = ["http-proxy-3", "keybearer", "nginx"];
-
 async function run(options: Options, processes: Processes, folder: string): Promise<void> {
   const log = createLog();
   const othersShare = watchOthers();
   const plan = options.quick ? QUICK : FULL;
-  const wanted = wantedKinds(options);
-  if (wanted.some(({ name }) => name === "portkey")) {
-    const failure = await installPortkey(processes, log);
-    if (failure !== null) log(`portkey could not be installed: ${failure}`);
-  }
-  const session = await Session.open(processes, folder, log);
+  const results = new Results();
+  const wanted = wantedCandidates(options);
+  if (wanted.some(({ name }) => name === "portkey")) await installPortkey(processes, log);
+
+  const { port } = (await nextMessage(processes.fork("upstream.js"))) as { port: number };
+  const session = new Session(processes, folder, port, log);
   const candidates: Running[] = [];
   const leftOut: { name: string; why: string }[] = [];
-  for (const kind of wanted) {
-    const why = kind.missing() ?? (await startAndCheck(session, kind, candidates));
-    if (why !== null) leftOut.push({ name: kind.name, why });
+  for (const candidate of wanted) {
+    const isThere = candidate.version() !== null;
+    const why = isThere ? await startAndCheck(session, candidate, candidates) : candidate.missing;
+    if (why !== null) leftOut.push({ name: candidate.name, why });
   }
-  for (const candidate of candidates) await warmUp(session, candidate, plan);
-  const has = (part: Options["parts"][number]) => options.parts.includes(part);
-  const requests = has("requests") ? await measureRequests(session, candidates, plan) : [];
-  const latency = has("latency") ? await measureLatency(session, candidates, plan) : [];
-  // nginx is quick at streams, but each of its rounds takes as long as the pace.
-  const streaming = options.quick ? candidates.filter(({ kind }) => isNodeProxy(kind)) : candidates;
-  const streams = has("streams") ? await measureStreams(session, streaming, plan) : [];
-  const delay = has("delay") ? await measureDelay(session, candidates, plan) : [];
+  await measureLoads({ session, candidates, plan, results }, options);
   for (const candidate of candidates) {
     await candidate.child.stop();
-    checkUsageLog(session, candidate);
+    if (candidate.name === "keybearer") checkUsageLog(session, candidate);
   }
-  const kinds = candidates.map(({ kind }) => kind);
-  const starts = has("processes") ? await measureStarts(session, idleKinds(kinds), plan) : [];
-  const memory = has("processes") ? await measureMemory(session, kinds.filter(isNodeProxy), plan) : [];
-  const usageLog = has("usage-log") ? await measureUsageLog(processes, folder, plan, log) : null;
+  if (options.parts.includes("processes")) {
+    const run = { session, candidates, plan, results };
+    // The baseline of idle memory is always among them.
+    const others = candidates.filter(({ name }) => name !== "node:http");
+    await measureStarts(run, [...others, ...PROXIES.filter(({ name }) => name === "node:http")]);
+    await measureMemory(run, candidates.filter(isCompared));
+  }
+  if (options.parts.includes("usage-log")) await measureUsageLog(processes, folder, plan, results, log);
 
-  const measured: Measured = { requests, latency, streams, delay, starts, memory, usageLog };
-  const setting: Setting = {
+  const setting = {
     date: new Date().toISOString(),
     quick: options.quick,
     othersShare: othersShare(),
-    candidates: candidates.map(({ name, version, kind }) => ({ name, version, converts: kind.converts })),
+    candidates: candidates.map(({ name, version }) => ({ name, version: version() ?? "" })),
     leftOut,
   };
-  const json = toJson(setting, measured);
+  const json = toJson(setting, results);
   if (options.save !== null) writeFileSync(options.save, `${json}\n`);
-  process.stdout.write(`${options.json ? json : toText(setting, measured)}\n`);
+  process.stdout.write(`${options.json ? json : toText(setting, results)}\n`);
 }
 
-/** Adds the candidate, or returns why a gateway of others is left out. Without the proxies there is nothing to compare. */
+function wantedCandidates({ only, quick }: Options): Candidate[] {
+  const all = [...PROXIES, ...GATEWAYS];
+  if (only.length > 0) return all.filter(({ name }) => only.includes(name));
+  return quick ? all.filter((one) => isCompared(one) || one.name === "nginx") : all;
+}
+
+/** The targets compare these two. */
+function isCompared({ name }: Candidate): boolean {
+  return name === "keybearer" || name === "http-proxy-3";
+}
+
+/** Adds the candidate, or returns why a gateway of others is left out. The proxies must work. */
 async function startAndCheck(
   session: Session,
-  kind: CandidateKind,
+  candidate: Candidate,
   candidates: Running[],
 ): Promise<string | null> {
   try {
-    const candidate = await session.start(kind);
-    await checkAnswers(session, candidate);
-    candidates.push(candidate);
+    const running = await session.start(candidate);
+    await checkAnswers(session, running);
+    candidates.push(running);
     return null;
   } catch (error) {
-    if (!kind.converts || !(error instanceof Error)) throw error;
+    if (!candidate.converts || !(error instanceof Error)) throw error;
     return error.message;
   }
 }
 
-function wantedKinds({ only, quick }: Options): CandidateKind[] {
-  const all = [...PROXY_KINDS, ...GATEWAY_KINDS];
-  if (only.length > 0) return all.filter(({ name }) => only.includes(name));
-  return quick ? all.filter(({ name }) => QUICK_CANDIDATES.includes(name)) : all;
+async function measureLoads(run: Run, { parts, quick }: Options): Promise<void> {
+  const needsLoad = parts.some((part) => part !== "processes" && part !== "usage-log");
+  if (needsLoad) for (const candidate of run.candidates) await warmUp(run, candidate);
+  if (parts.includes("requests")) await measureRequests(run);
+  if (parts.includes("latency")) await measureLatency(run);
+  // A quick run has no time for the streams of others, which last as long as their pace.
+  const streaming = quick ? run.candidates.filter(isCompared) : run.candidates;
+  if (parts.includes("streams")) await measureStreams({ ...run, candidates: streaming });
+  if (parts.includes("delay")) await measureDelay(run);
 }
 
-/** The baseline of idle memory is always among them. */
-function idleKinds(kinds: readonly CandidateKind[]): CandidateKind[] {
-  const baseline = PROXY_KINDS.filter(({ name }) => name === "node:http");
-  return [...kinds.filter(({ name }) => name !== "node:http"), ...baseline];
-}
-
-function isNodeProxy({ name }: CandidateKind): boolean {
-  return name === "keybearer" || name === "http-proxy-3";
-}
-
-/** In a process of its own, so that its memory is returned. null when the plan leaves it out. */
 async function measureUsageLog(
   processes: Processes,
   folder: string,
   plan: Plan,
+  results: Results,
   log: (text: string) => void,
-): Promise<UsageLogResult | null> {
-  if (plan.usageRecords === 0) return null;
+): Promise<void> {
+  if (plan.usageRecords === 0) return;
   log(`usage log of ${plan.usageRecords} records`);
-  const args = [join(folder, "usage-log"), String(plan.usageRecords), String(plan.consoleRows)];
-  const program = processes.fork("usage-log.js", args);
-  const failed = once(program, "exit").then(() => {
-    throw new Error("usage-log.js ended without a result");
-  });
-  const [result] = (await Promise.race([once(program, "message"), failed])) as [UsageLogResult];
-  return result;
+  const program = processes.fork("usage-log.js", [join(folder, "usage-log"), String(plan.usageRecords)]);
+  const measures = (await nextMessage(program)) as Record<string, number>;
+  for (const [measure, value] of Object.entries(measures)) results.add(measure, "keybearer", value);
 }
 
 /** Returns the share of all cores that other programs used since the call. It is why two runs differ. */
@@ -127,8 +130,9 @@ function watchOthers(): () => number {
   const own = () => readCpu(process.pid).coarseMs;
   const began = { at: performance.now(), busy: busy(), own: own() };
   return () => {
-    const elapsed = (performance.now() - began.at) * cpus().length;
-    return Math.max(0, busy() - began.busy - (own() - began.own)) / elapsed;
+    const available = (performance.now() - began.at) * cpus().length;
+    const others = busy() - began.busy - (own() - began.own);
+    return Math.max(0, others) / available;
   };
 }
 

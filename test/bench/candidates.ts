@@ -1,102 +1,75 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { hashToken, makeToken } from "../../src/identity/token.ts";
-import type { Target } from "./connection.ts";
-import { type Command, freePort, PROJECT_FOLDER, packageVersion } from "./processes.ts";
+import { BUILT_FOLDER, type Command, PROJECT_FOLDER, packageVersion } from "./processes.ts";
 import { MODEL, UPSTREAM_KEY } from "./prompts.ts";
 
 /** keybearer and the proxies it is measured beside, and how each is started. */
 
-/** Ready to be started. */
 export interface Candidate {
-  readonly name: string;
-  readonly version: string;
-  readonly command: Command;
-  readonly target: Target;
-  /** Where keybearer keeps its usage log; null for all others. */
-  readonly stateFolder: string | null;
-}
-
-/** What a candidate is set up with: a folder of its own and the port it forwards to. */
-export interface Setup {
-  readonly folder: string;
-  readonly upstreamPort: number;
-}
-
-export interface CandidateKind {
   readonly name: string;
   /** Converts requests and answers, so that their bytes differ from the upstream's. */
   readonly converts: boolean;
-  /** A path it answers by itself; null when there is none. */
-  readonly healthPath: string | null;
-  /** null when it is installed, else the reason why it is left out. */
-  readonly missing: () => string | null;
-  readonly prepare: (setup: Setup) => Promise<Candidate>;
+  /** null when it is not installed; `missing` says why. */
+  readonly version: () => string | null;
+  readonly missing: string;
+  readonly prepare: (setup: Setup) => Prepared;
 }
 
-export const PROXY_KINDS: readonly CandidateKind[] = [
+export interface Setup {
+  /** A folder of its own. */
+  readonly folder: string;
+  readonly port: number;
+  /** Where it forwards to. */
+  readonly upstreamPort: number;
+}
+
+export interface Prepared extends Command {
+  /** What a request to it needs. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Before the path of every request; mostly empty. */
+  readonly basePath?: string;
+}
+
+export const PROXIES: readonly Candidate[] = [
   {
     name: "http-proxy-3",
     converts: false,
-    healthPath: "/healthz",
-    missing: () => null,
-    prepare: prepareHttpProxy,
+    version: () => packageVersion(join(PROJECT_FOLDER, "node_modules", "http-proxy-3")),
+    missing: "not installed",
+    prepare: (setup) => prepareOwnProgram("http-proxy-3.js", setup),
   },
   {
     name: "keybearer",
     converts: false,
-    healthPath: "/healthz",
-    missing: () => null,
+    version: () => packageVersion(PROJECT_FOLDER),
+    missing: "not built",
     prepare: prepareKeybearer,
   },
   {
     name: "node:http",
     converts: false,
-    healthPath: null,
-    missing: () => null,
-    prepare: prepareNodeHttp,
+    version: () => process.versions.node,
+    missing: "",
+    prepare: (setup) => prepareOwnProgram("node-http.js", setup),
   },
   {
     name: "nginx",
     converts: false,
-    healthPath: null,
-    missing: () => (nginxProgram() === null ? "nginx is not installed" : null),
+    version: nginxVersion,
+    missing: "not installed",
     prepare: prepareNginx,
   },
 ];
 
-async function prepareHttpProxy({ upstreamPort }: Setup): Promise<Candidate> {
-  const port = await freePort();
-  return {
-    name: "http-proxy-3",
-    version: packageVersion(PROJECT_FOLDER, "http-proxy-3") ?? "",
-    command: ownProgram("http-proxy-3.js", port, upstreamPort),
-    target: { port, basePath: "", headers: {} },
-    stateFolder: null,
-  };
-}
-
-async function prepareNodeHttp({ upstreamPort }: Setup): Promise<Candidate> {
-  const port = await freePort();
-  return {
-    name: "node:http",
-    version: process.versions.node,
-    command: ownProgram("node-http.js", port, upstreamPort),
-    target: { port, basePath: "", headers: {} },
-    stateFolder: null,
-  };
-}
-
-function ownProgram(name: string, port: number, upstreamPort: number): Command {
-  const file = fileURLToPath(new URL(name, import.meta.url));
-  return { file: process.execPath, args: [file, String(port), String(upstreamPort)] };
+function prepareOwnProgram(program: string, { port, upstreamPort }: Setup): Prepared {
+  const args = [join(BUILT_FOLDER, program), String(port), String(upstreamPort)];
+  return { file: process.execPath, args, headers: {} };
 }
 
 /** Everything is on: a group, every kind of limit (none is ever reached), prices, the usage log and log lines. */
-async function prepareKeybearer({ folder, upstreamPort }: Setup): Promise<Candidate> {
-  const port = await freePort();
+function prepareKeybearer({ folder, port, upstreamPort }: Setup): Prepared {
   const token = makeToken();
   const config = `listen: localhost:${port}
 gateways:
@@ -119,15 +92,10 @@ tools:
 `;
   writeFileSync(join(folder, "config.yaml"), config, { mode: 0o600 });
   return {
-    name: "keybearer",
-    version: packageVersion(PROJECT_FOLDER, null) ?? "",
-    command: {
-      file: process.execPath,
-      args: [join(PROJECT_FOLDER, "dist", "cli", "main.js"), "run"],
-      env: { KEYBEARER_HOME: folder, HOME: folder },
-    },
-    target: { port, basePath: "", headers: { authorization: `Bearer ${token}` } },
-    stateFolder: join(folder, "state"),
+    file: process.execPath,
+    args: [join(PROJECT_FOLDER, "dist", "cli", "main.js"), "run"],
+    env: { KEYBEARER_HOME: folder, HOME: folder },
+    headers: { authorization: `Bearer ${token}` },
   };
 }
 
@@ -137,17 +105,17 @@ function nginxProgram(): string | null {
   return folders.map((folder) => join(folder, "nginx")).find((file) => existsSync(file)) ?? null;
 }
 
-/** One worker that sets one header. No log, no buffering. */
-async function prepareNginx({ folder, upstreamPort }: Setup): Promise<Candidate> {
+function nginxVersion(): string | null {
   const program = nginxProgram();
-  if (program === null) throw new Error("nginx is not installed");
-  const port = await freePort();
-  const temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-    .map((name) => `  ${name}_temp_path ${join(folder, name)};`)
-    .join("\n");
+  if (program === null) return null;
+  return /nginx\/([\d.]+)/.exec(spawnSync(program, ["-v"], { encoding: "utf8" }).stderr)?.[1] ?? "";
+}
+
+/** One worker that sets one header. No log, no buffering. */
+function prepareNginx({ folder, port, upstreamPort }: Setup): Prepared {
   const config = `daemon off;
 master_process off;
-pid ${join(folder, "nginx.pid")};
+pid ${folder}/nginx.pid;
 error_log stderr crit;
 events { worker_connections 2048; }
 http {
@@ -155,7 +123,11 @@ http {
   keepalive_requests 100000000;
   client_max_body_size 200m;
   client_body_buffer_size 1m;
-${temporary}
+  client_body_temp_path ${folder}/client_body;
+  proxy_temp_path ${folder}/proxy;
+  fastcgi_temp_path ${folder}/fastcgi;
+  uwsgi_temp_path ${folder}/uwsgi;
+  scgi_temp_path ${folder}/scgi;
   upstream main { server 127.0.0.1:${upstreamPort}; keepalive 256; keepalive_requests 100000000; }
   server {
     listen 127.0.0.1:${port} backlog=1024;
@@ -172,12 +144,5 @@ ${temporary}
 `;
   const file = join(folder, "nginx.conf");
   writeFileSync(file, config);
-  const { stderr } = spawnSync(program, ["-v"], { encoding: "utf8" });
-  return {
-    name: "nginx",
-    version: /nginx\/([\d.]+)/.exec(stderr)?.[1] ?? "",
-    command: { file: program, args: ["-c", file, "-p", folder] },
-    target: { port, basePath: "", headers: {} },
-    stateFolder: null,
-  };
+  return { file: nginxProgram() ?? "nginx", args: ["-c", file, "-p", folder], headers: {} };
 }

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { Connection, requestBytes, type Target } from "./connection.ts";
+import type { Target } from "./connection.ts";
 import { PATHS, type Prompt, promptBody } from "./prompts.ts";
 import type { Running, Session } from "./session.ts";
 
@@ -10,11 +10,11 @@ const KB = 1000;
 
 /** Throws when a candidate answers anything other than the upstream does. */
 export async function checkAnswers(session: Session, candidate: Running): Promise<void> {
-  for (const prompt of promptsToCheck(candidate.kind.converts)) {
+  for (const prompt of promptsToCheck(candidate.converts)) {
     const expected = await answerTo(session.upstream, prompt);
     const answer = await answerTo(candidate.target, prompt);
     session.countSent(candidate.target, 1);
-    const isSame = candidate.kind.converts
+    const isSame = candidate.converts
       ? textOf(answer.body) === textOf(expected.body)
       : answer.body.equals(expected.body);
     if (expected.status === 200 && answer.status === 200 && isSame) continue;
@@ -38,12 +38,10 @@ function promptsToCheck(converts: boolean): Prompt[] {
 }
 
 async function answerTo(target: Target, prompt: Prompt): Promise<{ status: number; body: Buffer }> {
-  const connection = new Connection(target.port);
-  const chunks: Buffer[] = [];
-  const request = requestBytes(target, "POST", PATHS[prompt.protocol], promptBody(prompt));
-  const status = await connection.exchange(request, (chunk) => chunks.push(Buffer.from(chunk)));
-  connection.close();
-  return { status, body: Buffer.concat(chunks) };
+  const url = `http://127.0.0.1:${target.port}${target.basePath}${PATHS[prompt.protocol]}`;
+  const headers = { ...target.headers, "content-type": "application/json" };
+  const response = await fetch(url, { method: "POST", headers, body: promptBody(prompt) });
+  return { status: response.status, body: Buffer.from(await response.arrayBuffer()) };
 }
 
 /** The text of an answer, plain or streamed. A gateway that converts may write the JSON around it differently. */
@@ -56,8 +54,7 @@ function textOf(body: Buffer): string {
 
 /** Throws unless keybearer's usage log has exactly one record, with tokens and cost, for each request sent to it. */
 export function checkUsageLog(session: Session, candidate: Running): void {
-  if (candidate.stateFolder === null) return;
-  const folder = join(candidate.stateFolder, "usage");
+  const folder = join(candidate.folder, "state", "usage");
   const ids = new Set<string>();
   let records = 0;
   let metered = 0;

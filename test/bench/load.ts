@@ -1,28 +1,20 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Connection, requestBytes, type Target } from "./connection.ts";
 import { PATHS, type Protocol, promptBody } from "./prompts.ts";
-import { percentile } from "./statistics.ts";
+import { percentile } from "./results.ts";
 
 /*
  * The load generator, in a process of its own. The bench sends it jobs over IPC; each job is answered with its result.
  */
 
-/** A fixed number of POST requests over some connections, each of which sends its next request after the answer. */
+/** POST requests on some connections, each of which sends its next request after the answer. */
 export interface RequestsJob {
   readonly kind: "requests";
   readonly target: Target;
-  readonly promptBytes: number;
+  readonly promptKb: number;
   readonly connections: number;
-  /** Opens a new connection for every request, as short-lived tools do. */
   readonly reconnect: boolean;
   readonly requests: number;
-}
-
-export interface RequestsResult {
-  readonly completed: number;
-  readonly failed: number;
-  readonly p50Ms: number;
-  readonly p99Ms: number;
 }
 
 /** Each client reads some streams, one after the other. */
@@ -30,21 +22,10 @@ export interface StreamsJob {
   readonly kind: "streams";
   readonly target: Target;
   readonly protocol: Protocol;
-  readonly promptBytes: number;
   readonly clients: number;
   readonly streamsPerClient: number;
   readonly events: number;
   readonly paceMs: number;
-  /** Between the starts of two clients, so that their events do not arrive in one block. */
-  readonly startEveryMs: number;
-}
-
-export interface StreamsResult {
-  readonly completed: number;
-  readonly failed: number;
-  /** Time from the upstream writing an event until the client reads it; null for streams without a pace. */
-  readonly lateP50Ms: number | null;
-  readonly lateP99Ms: number | null;
 }
 
 /** Small GET requests at a steady pace, to see how long a new request waits for a busy process. */
@@ -56,23 +37,37 @@ export interface ProbeJob {
   readonly probes: number;
 }
 
-export interface ProbeResult {
-  readonly answered: number;
+export type Job = RequestsJob | StreamsJob | ProbeJob;
+
+/**
+ * Times are those of answers, or for streams those from the upstream writing an event until the client reads it. They are NaN
+ * for streams without a pace.
+ */
+export interface LoadResult {
+  readonly completed: number;
+  readonly failed: number;
   readonly p50Ms: number;
+  readonly p99Ms: number;
   readonly p999Ms: number;
 }
 
-export type Job = RequestsJob | StreamsJob | ProbeJob;
+const KB = 1000;
+const STREAM_PROMPT_KB = 100;
 
-async function sendRequests(job: RequestsJob): Promise<RequestsResult> {
-  const prompt = { protocol: "chat", bytes: job.promptBytes, stream: null } as const;
-  const modelFirst = requestBytes(
-    job.target,
-    "POST",
-    PATHS.chat,
-    promptBody({ ...prompt, modelLast: false }),
-  );
-  const modelLast = requestBytes(job.target, "POST", PATHS.chat, promptBody({ ...prompt, modelLast: true }));
+function resultOf(completed: number, failed: number, times: readonly number[]): LoadResult {
+  return {
+    completed,
+    failed,
+    p50Ms: percentile(times, 0.5),
+    p99Ms: percentile(times, 0.99),
+    p999Ms: percentile(times, 0.999),
+  };
+}
+
+async function sendRequests(job: RequestsJob): Promise<LoadResult> {
+  const prompt = { protocol: "chat", bytes: job.promptKb * KB, stream: null } as const;
+  const modelFirst = requestBytes(job.target, PATHS.chat, promptBody({ ...prompt, modelLast: false }));
+  const modelLast = requestBytes(job.target, PATHS.chat, promptBody({ ...prompt, modelLast: true }));
   const times: number[] = [];
   let sent = 0;
   let failed = 0;
@@ -93,79 +88,57 @@ async function sendRequests(job: RequestsJob): Promise<RequestsResult> {
   }
 
   await Promise.all(Array.from({ length: job.connections }, runConnection));
-  return {
-    completed: times.length,
-    failed,
-    p50Ms: percentile(times, 0.5),
-    p99Ms: percentile(times, 0.99),
-  };
+  return resultOf(times.length, failed, times);
 }
 
-const STAMP = /t=(\d{18}) /g;
-/** Longer than the longest part of a stamp or of the last event that one chunk can end with. */
+const TIMESTAMP = /t=(\d{18}) /g;
+/** Longer than a timestamp and than the last event. */
 const TAIL_LENGTH = 40;
+/** Between the starts of two paced streams: opening one takes CPU, and 200 at once would be a queue. */
+const START_EVERY_MS = 10;
 
-/** Finds the events' timestamps in the chunks of one stream. */
-class StreamObserver {
-  readonly #late: number[];
-  #tail = "";
-
-  constructor(late: number[]) {
-    this.#late = late;
-  }
-
-  read(chunk: Buffer): void {
-    const now = process.hrtime.bigint();
-    const text = this.#tail + chunk.toString("latin1");
-    let end = 0;
-    for (const match of text.matchAll(STAMP)) {
-      this.#late.push(Number(now - BigInt(match[1] ?? 0)) / 1e6);
-      end = match.index + match[0].length;
-    }
-    this.#tail = text.slice(Math.max(end, text.length - TAIL_LENGTH));
-  }
-
-  get sawEnd(): boolean {
-    return this.#tail.includes("[DONE]") || this.#tail.includes("message_stop");
-  }
-}
-
-async function readStreams(job: StreamsJob): Promise<StreamsResult> {
-  const body = promptBody({
-    protocol: job.protocol,
-    bytes: job.promptBytes,
-    modelLast: false,
-    stream: { events: job.events, paceMs: job.paceMs },
-  });
-  const request = requestBytes(job.target, "POST", PATHS[job.protocol], body);
+async function readStreams(job: StreamsJob): Promise<LoadResult> {
+  const { protocol, events, paceMs } = job;
+  const bytes = STREAM_PROMPT_KB * KB;
+  const body = promptBody({ protocol, bytes, modelLast: false, stream: { events, paceMs } });
+  const request = requestBytes(job.target, PATHS[protocol], body);
   const late: number[] = [];
   let completed = 0;
   let failed = 0;
 
+  /** Returns whether the stream was complete. */
+  async function readStream(connection: Connection): Promise<boolean> {
+    let tail = "";
+    const status = await connection.exchange(request, (chunk) => {
+      const now = process.hrtime.bigint();
+      const text = tail + chunk.toString("latin1");
+      let end = 0;
+      for (const match of text.matchAll(TIMESTAMP)) {
+        late.push(Number(now - BigInt(match[1] ?? 0)) / 1e6);
+        end = match.index + match[0].length;
+      }
+      // A chunk may end within a timestamp.
+      tail = text.slice(Math.max(end, text.length - TAIL_LENGTH));
+    });
+    return status === 200 && /\[DONE\]|message_stop/.test(tail);
+  }
+
   async function runClient(_: unknown, client: number): Promise<void> {
-    await sleep(client * job.startEveryMs);
+    if (paceMs > 0) await sleep(client * START_EVERY_MS);
     const connection = new Connection(job.target.port);
     for (let stream = 0; stream < job.streamsPerClient; stream += 1) {
-      const observer = new StreamObserver(late);
-      const status = await connection.exchange(request, (chunk) => observer.read(chunk)).catch(() => 0);
-      if (status === 200 && observer.sawEnd) completed += 1;
+      if (await readStream(connection).catch(() => false)) completed += 1;
       else failed += 1;
     }
     connection.close();
   }
 
   await Promise.all(Array.from({ length: job.clients }, runClient));
-  const isPaced = late.length > 0;
-  return {
-    completed,
-    failed,
-    lateP50Ms: isPaced ? percentile(late, 0.5) : null,
-    lateP99Ms: isPaced ? percentile(late, 0.99) : null,
-  };
+  return resultOf(completed, failed, late);
 }
 
-async function probe(job: ProbeJob): Promise<ProbeResult> {
-  const request = requestBytes(job.target, "GET", job.path, Buffer.alloc(0));
+async function probe(job: ProbeJob): Promise<LoadResult> {
+  const request = requestBytes(job.target, job.path, null);
   const connection = new Connection(job.target.port);
   const times: number[] = [];
   const start = performance.now();
@@ -179,10 +152,10 @@ async function probe(job: ProbeJob): Promise<ProbeResult> {
     if (status === 200) times.push(performance.now() - began);
   }
   connection.close();
-  return { answered: times.length, p50Ms: percentile(times, 0.5), p999Ms: percentile(times, 0.999) };
+  return resultOf(times.length, job.probes - times.length, times);
 }
 
-async function run(job: Job): Promise<RequestsResult | StreamsResult | ProbeResult> {
+async function run(job: Job): Promise<LoadResult> {
   switch (job.kind) {
     case "requests":
       return await sendRequests(job);
@@ -193,10 +166,7 @@ async function run(job: Job): Promise<RequestsResult | StreamsResult | ProbeResu
   }
 }
 
-process.on("message", ({ id, job }: { id: number; job: Job }) => {
-  run(job).then(
-    (result) => process.send?.({ id, result }),
-    (error: Error) => process.send?.({ id, error: error.message }),
-  );
+process.on("message", async (job: Job) => {
+  process.send?.(await run(job));
 });
 process.once("disconnect", () => process.exit());

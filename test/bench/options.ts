@@ -1,9 +1,8 @@
 import { parseArgs } from "node:util";
-import { PROXY_KINDS } from "./candidates.ts";
-import { GATEWAY_HELP, GATEWAY_KINDS } from "./gateways.ts";
+import { PROXIES } from "./candidates.ts";
+import { GATEWAY_HELP, GATEWAYS } from "./gateways.ts";
 
-export const PARTS = ["requests", "latency", "streams", "delay", "processes", "usage-log"] as const;
-export type Part = (typeof PARTS)[number];
+const PARTS = ["requests", "latency", "streams", "delay", "processes", "usage-log"];
 
 export interface Options {
   readonly help: boolean;
@@ -13,16 +12,16 @@ export interface Options {
   readonly save: string | null;
   /** Names of candidates; empty for the default ones. */
   readonly only: readonly string[];
-  readonly parts: readonly Part[];
+  readonly parts: readonly string[];
 }
 
 export const HELP = `npm run bench -- [options]
 
 CPU per request, latency, streams and memory of keybearer with everything on, beside others, in turns.
-Needs Linux: CPU time is read from /proc.
+Needs Linux, because CPU time is read from /proc. A full run takes a quarter of an hour.
 
   --quick       keybearer, http-proxy-3 and nginx only, in under a minute
-  --only NAME   only this candidate; repeatable (http-proxy-3, keybearer, node:http, nginx or a gateway)
+  --only NAME   only this candidate; repeatable (${PROXIES.map(({ name }) => name).join(", ")} or a gateway)
   --part NAME   only this part; repeatable (${PARTS.join(", ")})
   --json        print JSON instead of tables
   --save FILE   write the JSON to a file, too
@@ -44,20 +43,17 @@ export function readOptions(args: readonly string[]): Options {
       part: { type: "string", multiple: true, default: [] },
     },
   });
-  const names = [...PROXY_KINDS, ...GATEWAY_KINDS].map(({ name }) => name);
-  for (const name of values.only)
-    if (!names.includes(name)) throw new Error(`--only ${name}: no such candidate (${names.join(", ")})`);
-  const parts = values.part.map((name) => {
-    const part = PARTS.find((known) => known === name);
-    if (part === undefined) throw new Error(`--part ${name}: no such part (${PARTS.join(", ")})`);
-    return part;
-  });
-  return {
-    help: values.help,
-    quick: values.quick,
-    json: values.json,
-    save: values.save ?? null,
-    only: values.only,
-    parts: parts.length > 0 ? parts : PARTS,
-  };
+  const { help, quick, json, save = null, only, part } = values;
+  checkNames(
+    "--only",
+    only,
+    [...PROXIES, ...GATEWAYS].map(({ name }) => name),
+  );
+  checkNames("--part", part, PARTS);
+  return { help, quick, json, save, only, parts: part.length > 0 ? part : PARTS };
+}
+
+function checkNames(option: string, given: readonly string[], known: readonly string[]): void {
+  const unknown = given.find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new Error(`${option} ${unknown}: choose from ${known.join(", ")}`);
 }

@@ -14,9 +14,9 @@ export interface Command {
 const STOP_TIMEOUT_MS = 5000;
 const START_TIMEOUT_MS = 60_000;
 
-/** The compiled bench: .built/test/bench/. */
-const BUILT = dirname(fileURLToPath(import.meta.url));
-export const BENCH_FOLDER = join(BUILT, "..", "..", "..");
+/** The compiled bench, test/bench/.built/test/bench. */
+export const BUILT_FOLDER = dirname(fileURLToPath(import.meta.url));
+export const BENCH_FOLDER = join(BUILT_FOLDER, "..", "..", "..");
 export const PROJECT_FOLDER = join(BENCH_FOLDER, "..", "..");
 
 /** Starts processes and ends each of them, however the bench ends. */
@@ -28,35 +28,30 @@ export class Processes {
     this.#logFolder = logFolder;
   }
 
-  /** Standard output and error go to a file, whose end explains a failed start. */
+  /** Output goes to a file, whose end explains a failed start. */
   start(name: string, command: Command): Child {
     const logFile = join(this.#logFolder, `${name}.log`);
     const log = openSync(logFile, "a", 0o600);
-    const started = spawn(command.file, command.args, {
-      stdio: ["ignore", log, log],
-      env: { ...cleanEnvironment(), ...command.env },
-    });
+    const env = { ...cleanEnvironment(), ...command.env };
+    const started = spawn(command.file, command.args, { stdio: ["ignore", log, log], env });
     closeSync(log);
-    this.#watch(started);
-    return new Child(name, started, logFile);
+    return new Child(name, this.#watch(started), logFile);
   }
 
   /** One of the bench's own programs, with an IPC channel. */
   fork(program: string, args: readonly string[] = []): ChildProcess {
-    const started = fork(join(BUILT, program), args, { env: cleanEnvironment(), execArgv: [] });
-    this.#watch(started);
-    return started;
+    const options = { env: cleanEnvironment(), execArgv: [] };
+    return this.#watch(fork(join(BUILT_FOLDER, program), args, options));
   }
 
   killAll(): void {
-    for (const process of this.#running) process.kill("SIGKILL");
+    for (const child of this.#running) child.kill("SIGKILL");
   }
 
-  #watch(started: ChildProcess): void {
-    this.#running.add(started);
-    started.once("exit", () => this.#running.delete(started));
-    // A failed spawn has no exit event.
-    started.once("error", () => this.#running.delete(started));
+  #watch(child: ChildProcess): ChildProcess {
+    this.#running.add(child);
+    child.once("exit", () => this.#running.delete(child));
+    return child;
   }
 }
 
@@ -88,19 +83,17 @@ export class Child {
     return this.#process.pid;
   }
 
-  /** Start time is read from this, so it tries every millisecond. */
+  /** The start time is read from this, so it tries every millisecond. */
   async listensOn(port: number): Promise<void> {
     const deadline = performance.now() + START_TIMEOUT_MS;
-    while (performance.now() < deadline) {
-      if (this.#hasExited) throw new Error(`${this.#name} ended while it started:\n${this.logEnd()}`);
-      if (await acceptsConnection(port)) return;
+    while (!(await acceptsConnection(port))) {
+      if (this.#hasExited) throw new Error(`${this.#name} ended while it started: ${this.logEnd()}`);
+      if (performance.now() > deadline) throw new Error(`${this.#name} does not listen: ${this.logEnd()}`);
       await sleep(1);
     }
-    throw new Error(`${this.#name} does not listen after ${START_TIMEOUT_MS / 1000} s:\n${this.logEnd()}`);
   }
 
   async stop(): Promise<void> {
-    if (this.#hasExited) return;
     this.#process.kill("SIGTERM");
     const timer = setTimeout(() => this.#process.kill("SIGKILL"), STOP_TIMEOUT_MS);
     await this.exited;
@@ -108,19 +101,24 @@ export class Child {
   }
 
   logEnd(): string {
-    return readFileSync(this.#logFile, "utf8").slice(-2000);
+    return readFileSync(this.#logFile, "utf8").slice(-1000);
   }
 }
 
-/** The version of a package below a folder, or with null of the folder's own package; null when it is not there. */
-export function packageVersion(folder: string, name: string | null): string | null {
-  const packageFolder = name === null ? folder : join(folder, "node_modules", name);
-  const file = join(packageFolder, "package.json");
-  return existsSync(file) ? String(JSON.parse(readFileSync(file, "utf8")).version) : null;
+/** The next message of a forked program. Rejects when the program ends without one. */
+export function nextMessage(child: ChildProcess): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const fail = () => reject(new Error("a process of the bench ended unexpectedly"));
+    child.once("exit", fail);
+    child.once("message", (message) => {
+      child.off("exit", fail);
+      resolve(message);
+    });
+  });
 }
 
 /** Proxy variables, NODE_OPTIONS and the like would be measured along with the candidates. */
-export function cleanEnvironment(): Record<string, string> {
+function cleanEnvironment(): Record<string, string> {
   const kept: Record<string, string> = {};
   for (const name of ["PATH", "HOME", "TMPDIR", "LANG", "TZ"]) {
     const value = process.env[name];
@@ -129,27 +127,15 @@ export function cleanEnvironment(): Record<string, string> {
   return kept;
 }
 
-/** A port that is free now on both loopback addresses. */
-export async function freePort(): Promise<number> {
-  for (let attempt = 0; attempt < 20; attempt += 1) {
-    const port = await bindOnce("127.0.0.1", 0);
-    if (port !== null && (await bindOnce("::1", port)) !== null) return port;
-  }
-  throw new Error("no free port found");
-}
-
-/** null when the port is taken. */
-function bindOnce(host: string, port: number): Promise<number | null> {
-  return new Promise((resolve) => {
+/** A port that is free now. Without a host, Node binds IPv4 and IPv6. */
+export function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
     const server = createServer();
-    server.once("error", (error: NodeJS.ErrnoException) => {
-      const isWithoutIpv6 = error.code === "EADDRNOTAVAIL" || error.code === "EAFNOSUPPORT";
-      resolve(isWithoutIpv6 ? port : null);
-    });
-    server.listen({ host, port, exclusive: true }, () => {
+    server.once("error", reject);
+    server.listen(0, () => {
       const address = server.address();
-      const bound = typeof address === "object" && address !== null ? address.port : null;
-      server.close(() => resolve(bound));
+      const port = typeof address === "object" && address !== null ? address.port : 0;
+      server.close(() => resolve(port));
     });
   });
 }
@@ -163,4 +149,10 @@ function acceptsConnection(port: number): Promise<boolean> {
     });
     socket.once("error", () => resolve(false));
   });
+}
+
+/** null when there is no package in that folder. */
+export function packageVersion(folder: string): string | null {
+  const file = join(folder, "package.json");
+  return existsSync(file) ? String(JSON.parse(readFileSync(file, "utf8")).version) : null;
 }

@@ -30,11 +30,11 @@ export interface StreamRequest {
 export function promptBody(prompt: Prompt): Buffer {
   const opening = { role: "user", content: `${instruction(prompt.stream)}Rename this function.` };
   const messages = [opening];
-  const size = () => Buffer.byteLength(JSON.stringify(bodyOf(prompt, messages)));
-  const turnBytes = Buffer.byteLength(JSON.stringify(conversationTurn(0)));
-  for (let turn = 0; size() + 2 * turnBytes < prompt.bytes; turn += 1)
-    messages.push(...conversationTurn(turn));
-  opening.content += "x".repeat(Math.max(0, prompt.bytes - size()));
+  const bytesOf = (value: object) => Buffer.byteLength(JSON.stringify(value));
+  const turnBytes = bytesOf(conversationTurn(100));
+  const turns = Math.floor((prompt.bytes - bytesOf(bodyOf(prompt, messages))) / turnBytes);
+  for (let turn = 0; turn < turns; turn += 1) messages.push(...conversationTurn(turn));
+  opening.content += "x".repeat(Math.max(0, prompt.bytes - bytesOf(bodyOf(prompt, messages))));
   return Buffer.from(JSON.stringify(bodyOf(prompt, messages)));
 }
 

@@ -1,27 +1,81 @@
 import { cpus, platform, release, totalmem } from "node:os";
-import { memoryGrowth } from "./process-measures.ts";
-import { pairRounds, type Spread, spreadOf } from "./statistics.ts";
-import { type Measured, type Target, targetsOf } from "./targets.ts";
+import { type Results, type Series, type Spread, spreadOf } from "./results.ts";
 
-/** What was measured, by whom and where. */
+/** Prints what was measured, as tables or as JSON, and compares it with the targets. */
+
 export interface Setting {
   readonly date: string;
   readonly quick: boolean;
   /** Share of all cores that other programs used meanwhile, from 0 to 1. */
   readonly othersShare: number;
-  readonly candidates: readonly {
-    readonly name: string;
-    readonly version: string;
-    readonly converts: boolean;
-  }[];
+  readonly candidates: readonly { readonly name: string; readonly version: string }[];
   readonly leftOut: readonly { readonly name: string; readonly why: string }[];
+}
+
+/** What keybearer with everything on must reach. */
+interface Target {
+  readonly measure: string;
+  /** keybearer's value is divided by this candidate's, or its difference is taken; null takes the value itself. */
+  readonly against: string | null;
+  readonly by: "ratio" | "difference";
+  /** null when nothing was decided, and the figure is only shown. */
+  readonly atMost: number | null;
+}
+
+function against(candidate: string, measure: string, atMost: number | null): Target {
+  return { measure, against: candidate, by: "ratio", atMost };
+}
+
+const TARGETS: readonly Target[] = [
+  against("http-proxy-3", "CPU µs per request, 1 KB", 1.2),
+  against("http-proxy-3", "CPU µs per request, 20 KB", 1.6),
+  against("http-proxy-3", "CPU µs per request, 100 KB", 1.6),
+  against("http-proxy-3", "CPU µs per request, 500 KB", null),
+  against("http-proxy-3", "CPU µs per request, 1 KB, new connection", null),
+  against("http-proxy-3", "CPU ms per stream, 1 client", 1.3),
+  against("http-proxy-3", "CPU ms per stream, 32 clients", 1.3),
+  against("http-proxy-3", "CPU ms per stream, 200 clients", 1.3),
+  against("http-proxy-3", "CPU ms per stream, 32 clients, at once", 1.3),
+  against("http-proxy-3", "CPU ms per messages stream, 32 clients", 1.3),
+  { measure: "latency p50 ms, 1 KB", against: "http-proxy-3", by: "difference", atMost: 0.1 },
+  { measure: "latency p50 ms, 20 KB", against: "http-proxy-3", by: "difference", atMost: 0.1 },
+  { measure: "latency p50 ms, 100 KB", against: "http-proxy-3", by: "difference", atMost: 0.1 },
+  { measure: "latency p50 ms, 500 KB", against: "http-proxy-3", by: "difference", atMost: null },
+  against("http-proxy-3", "late p99 ms, 200 clients", 1.3),
+  against("http-proxy-3", "event-loop delay p99.9 ms", 1.5),
+  against("node:http", "idle MB", 1.6),
+  { measure: "memory growth over 100,000 requests", against: null, by: "ratio", atMost: 1.1 },
+];
+
+interface Compared extends Target {
+  /** null when it was not measured in this run. */
+  readonly value: Spread | null;
+  /** null without a value or a target. */
+  readonly met: boolean | null;
+}
+
+/** Compares the values of the same round, so that a slow minute of the machine counts for both sides. */
+export function compareWithTargets(results: Results): Compared[] {
+  return TARGETS.map((target) => {
+    const ours = results.rounds(target.measure, "keybearer");
+    const theirs = target.against === null ? null : results.rounds(target.measure, target.against);
+    const values: number[] = [];
+    for (const [round, our] of ours.entries()) {
+      const their = theirs === null ? 1 : theirs[round];
+      if (their === undefined) continue;
+      values.push(target.by === "ratio" ? our / their : our - their);
+    }
+    const value = spreadOf(values.filter(Number.isFinite));
+    const met = value === null || target.atMost === null ? null : value.median <= target.atMost;
+    return { ...target, value, met };
+  });
 }
 
 /** Raise it when a field changes its name or meaning. */
 const FORMAT_VERSION = 1;
 
-/** Stable JSON: the same fields in the same order in every run. What was not measured is null or an empty list. */
-export function toJson(setting: Setting, measured: Measured): string {
+/** The same fields in the same order in every run. */
+export function toJson(setting: Setting, results: Results): string {
   const report = {
     version: FORMAT_VERSION,
     date: setting.date,
@@ -30,73 +84,26 @@ export function toJson(setting: Setting, measured: Measured): string {
     others_cpu_share: rounded(setting.othersShare),
     candidates: setting.candidates,
     left_out: setting.leftOut,
-    requests: measured.requests.map(({ candidate, slice, cpuMicroseconds, failed }) => ({
+    measures: results.all().map(({ measure, candidate, rounds, failed }) => ({
+      measure,
       candidate,
-      prompt_kb: slice.promptKb,
-      connections: slice.connections,
-      reconnect: slice.reconnect,
-      cpu_us: jsonSpread(spreadOf(cpuMicroseconds)),
+      ...jsonSpread(spreadOf(rounds)),
+      rounds: rounds.map(rounded),
       failed,
     })),
-    latency: measured.latency.map((series) => ({
-      candidate: series.candidate,
-      prompt_kb: series.slice.promptKb,
-      p50_ms: jsonSpread(spreadOf(series.p50Ms)),
-      p99_ms: jsonSpread(spreadOf(series.p99Ms)),
-      added_p50_ms: jsonSpread(added(measured, series.candidate, series.slice.promptKb, "p50Ms")),
-      added_p99_ms: jsonSpread(added(measured, series.candidate, series.slice.promptKb, "p99Ms")),
-    })),
-    streams: measured.streams.map((series) => ({
-      candidate: series.candidate,
-      protocol: series.slice.protocol,
-      clients: series.slice.clients,
-      pace_ms: series.slice.paceMs,
-      cpu_ms: jsonSpread(spreadOf(series.cpuMilliseconds)),
-      late_p50_ms: jsonSpread(spreadOf(series.lateP50Ms)),
-      late_p99_ms: jsonSpread(spreadOf(series.lateP99Ms)),
-      failed: series.failed,
-    })),
-    delay: measured.delay.map(({ candidate, p50Ms, p999Ms }) => ({
-      candidate,
-      p50_ms: jsonSpread(spreadOf(p50Ms)),
-      p999_ms: jsonSpread(spreadOf(p999Ms)),
-    })),
-    starts: measured.starts.map(({ candidate, startMs, idleBytes }) => ({
-      candidate,
-      start_ms: jsonSpread(spreadOf(startMs)),
-      idle_mb: jsonSpread(spreadOf(idleBytes.map(megabytes))),
-    })),
-    memory: measured.memory.map((series) => ({
-      candidate: series.candidate,
-      requests: series.requests,
-      mb: series.bytes.map((bytes) => rounded(megabytes(bytes))),
-      growth: rounded(memoryGrowth(series)),
-    })),
-    usage_log: usageLogJson(measured),
-    targets: targetsOf(measured).map(({ name, value, atMost, met }) => ({
-      name,
-      value: jsonSpread(value),
-      at_most: atMost,
-      met,
+    targets: compareWithTargets(results).map((target) => ({
+      measure: target.measure,
+      against: target.against,
+      by: target.by,
+      ...jsonSpread(target.value),
+      at_most: target.atMost,
+      met: target.met,
     })),
   };
   return JSON.stringify(report, null, 2);
 }
 
-function usageLogJson({ usageLog }: Measured): object | null {
-  if (usageLog === null) return null;
-  return {
-    records: usageLog.records,
-    append_us: rounded(usageLog.appendMicroseconds),
-    rebuild_ms: rounded(usageLog.rebuildMs),
-    reports: usageLog.reports.map(({ name, ms }) => ({ name, ms: rounded(ms) })),
-    console_rows: usageLog.consoleRows,
-    reconcile_ms: rounded(usageLog.reconcileMs),
-  };
-}
-
-/** For people: medians, with the smallest and largest round in brackets. */
-export function toText(setting: Setting, measured: Measured): string {
+export function toText(setting: Setting, results: Results): string {
   const { processor, cores, memory_gb, system, node } = describeMachine();
   const lines = [
     `${processor}, ${cores} cores, ${memory_gb} GB, ${system}, node ${node}; ${setting.date}`,
@@ -104,112 +111,44 @@ export function toText(setting: Setting, measured: Measured): string {
   ];
   if (setting.othersShare > 0.05) {
     const percent = (setting.othersShare * 100).toFixed(0);
-    lines.push(`Other programs used ${percent} % of the CPU meanwhile, so trust ratios more than times.`);
+    lines.push(`Other programs used ${percent} % of the CPU meanwhile. Trust ratios more than times.`);
   }
-  for (const { name, version, converts } of setting.candidates)
-    lines.push(`  ${name} ${version}${converts ? " (converts requests and answers)" : ""}`);
-  for (const { name, why } of setting.leftOut) lines.push(`  left out: ${name}, ${why}`);
-  lines.push(...requestLines(measured), ...latencyLines(measured), ...streamLines(measured));
-  lines.push(...delayLines(measured), ...processLines(measured), ...usageLogLines(measured));
-  lines.push(...targetLines(targetsOf(measured)));
+  for (const { name, why } of setting.leftOut) lines.push(`Left out: ${name} (${why})`);
+  lines.push("", ...measureTable(setting, results), "", ...targetTable(results));
   return lines.join("\n");
 }
 
-function requestLines({ requests }: Measured): string[] {
-  const rows = requests.map(({ candidate, slice, cpuMicroseconds, failed }) => [
-    `${slice.promptKb} KB${slice.reconnect ? ", new connections" : ""}`,
-    candidate,
-    inBrackets(spreadOf(cpuMicroseconds), 0),
-    failures(failed),
-  ]);
-  return table(["prompt", "", "CPU per request, µs", ""], rows);
+/** One row for each measure, one column for each candidate. */
+function measureTable(setting: Setting, results: Results): string[] {
+  const all = results.all();
+  const measures = [...new Set(all.map(({ measure }) => measure))];
+  const candidates = [...new Set(all.map(({ candidate }) => candidate))];
+  const versionOf = (name: string) => setting.candidates.find((one) => one.name === name)?.version ?? "";
+  const head = ["", ...candidates.map((name) => `${name} ${versionOf(name)}`)];
+  const rows = measures.map((measure) => {
+    const cells = candidates.map((candidate) =>
+      cell(all.find((series) => series.measure === measure && series.candidate === candidate)),
+    );
+    return [measure, ...cells];
+  });
+  return alignColumns([head, ...rows]);
 }
 
-function latencyLines(measured: Measured): string[] {
-  const rows = measured.latency.map(({ candidate, slice, p50Ms, p99Ms }) => [
-    `${slice.promptKb} KB`,
-    candidate,
-    inBrackets(spreadOf(p50Ms), 2),
-    inBrackets(spreadOf(p99Ms), 2),
-    inBrackets(added(measured, candidate, slice.promptKb, "p50Ms"), 2),
-    inBrackets(added(measured, candidate, slice.promptKb, "p99Ms"), 2),
-  ]);
-  return table(["one connection", "", "p50 ms", "p99 ms", "added p50 ms", "added p99 ms"], rows);
+function cell(series: Series | undefined): string {
+  if (series === undefined) return "";
+  const failed = series.failed === 0 ? "" : `, ${series.failed} failed`;
+  return `${inBrackets(spreadOf(series.rounds))}${failed}`;
 }
 
-function streamLines({ streams }: Measured): string[] {
-  const rows = streams.map((series) => [
-    `${series.slice.clients} ${series.slice.protocol}`,
-    series.slice.paceMs === 0 ? "at once" : `every ${series.slice.paceMs} ms`,
-    series.candidate,
-    inBrackets(spreadOf(series.cpuMilliseconds), 1),
-    inBrackets(spreadOf(series.lateP50Ms), 2),
-    inBrackets(spreadOf(series.lateP99Ms), 2),
-    failures(series.failed),
-  ]);
-  return table(["streams", "events", "", "CPU per stream, ms", "late p50 ms", "late p99 ms", ""], rows);
-}
-
-function delayLines({ delay }: Measured): string[] {
-  const rows = delay.map(({ candidate, p50Ms, p999Ms }) => [
-    candidate,
-    inBrackets(spreadOf(p50Ms), 2),
-    inBrackets(spreadOf(p999Ms), 2),
-  ]);
-  return table(["event-loop delay: answer time of GET /healthz under load", "p50 ms", "p99.9 ms"], rows);
-}
-
-function processLines({ starts, memory }: Measured): string[] {
-  const startRows = starts.map(({ candidate, startMs, idleBytes }) => [
-    candidate,
-    inBrackets(spreadOf(startMs), 0),
-    inBrackets(spreadOf(idleBytes.map(megabytes)), 0),
-  ]);
-  const memoryRows = memory.map((series) => [
-    series.candidate,
-    inBrackets(spreadOf(series.bytes.map(megabytes)), 0),
-    memoryGrowth(series).toFixed(2),
-  ]);
-  const requests = memory[0]?.requests ?? 0;
-  return [
-    ...table(["fresh process", "start ms", "idle MB"], startRows),
-    ...table([`memory over ${requests} requests`, "MB", "last to first"], memoryRows),
-  ];
-}
-
-function usageLogLines({ usageLog }: Measured): string[] {
-  if (usageLog === null) return [];
-  const rows = [
-    ["append one record (open, head, close)", `${usageLog.appendMicroseconds.toFixed(1)} µs`],
-    [`rebuild the index of ${usageLog.records} records`, `${(usageLog.rebuildMs / 1000).toFixed(1)} s`],
-    ...usageLog.reports.map(({ name, ms }) => [`report: ${name}`, `${ms.toFixed(0)} ms`]),
-    [`reconcile ${usageLog.consoleRows} console rows`, `${usageLog.reconcileMs.toFixed(0)} ms`],
-  ];
-  return table(["usage log and mirror", "CPU time"], rows);
-}
-
-function targetLines(targets: readonly Target[]): string[] {
-  const rows: string[][] = [];
-  for (const { name, value, atMost, met } of targets) {
+function targetTable(results: Results): string[] {
+  const rows = [["keybearer with everything on", "", "", "target", ""]];
+  for (const { measure, value, against, by, atMost, met } of compareWithTargets(results)) {
     if (value === null) continue;
-    const limit = atMost === null ? "" : `≤ ${atMost}`;
+    const to = against === null ? "" : `${by === "ratio" ? "times" : "over"} ${against}`;
     const verdict = met === null ? "" : met ? "pass" : "miss";
-    rows.push([name, inBrackets(value, 2), limit, verdict]);
+    rows.push([measure, inBrackets(value), to, atMost === null ? "" : `at most ${atMost}`, verdict]);
   }
-  return table(["keybearer against bare http-proxy-3", "", "target", ""], rows);
-}
-
-/** Over the upstream itself, round by round. */
-function added(
-  { latency }: Measured,
-  candidate: string,
-  promptKb: number,
-  field: "p50Ms" | "p99Ms",
-): Spread | null {
-  const find = (name: string) =>
-    latency.find((series) => series.candidate === name && series.slice.promptKb === promptKb)?.[field] ?? [];
-  if (candidate === "direct") return null;
-  return spreadOf(pairRounds(find(candidate), find("direct"), (with_, without) => with_ - without));
+  return alignColumns(rows);
 }
 
 function describeMachine() {
@@ -218,40 +157,43 @@ function describeMachine() {
     processor: (all[0]?.model ?? "").trim(),
     cores: all.length,
     memory_gb: Math.round(totalmem() / 1024 ** 3),
-    // Some builds append a host name to the version.
+    // Some systems append the name of their builder to the version.
     system: `${platform()} ${release().split("-")[0]}`,
     node: process.versions.node,
   };
-}
-
-function megabytes(bytes: number): number {
-  return bytes / 1e6;
 }
 
 function rounded(value: number): number {
   return Math.round(value * 1000) / 1000;
 }
 
-function jsonSpread(spread: Spread | null): Spread | null {
-  if (spread === null) return null;
+function jsonSpread(spread: Spread | null): {
+  median: number | null;
+  min: number | null;
+  max: number | null;
+} {
+  if (spread === null) return { median: null, min: null, max: null };
   return { median: rounded(spread.median), min: rounded(spread.min), max: rounded(spread.max) };
 }
 
-function inBrackets(spread: Spread | null, digits: number): string {
+function inBrackets(spread: Spread | null): string {
   if (spread === null) return "";
-  const { median, min, max } = spread;
-  return `${median.toFixed(digits)} (${min.toFixed(digits)} to ${max.toFixed(digits)})`;
+  return `${short(spread.median)} (${short(spread.min)} to ${short(spread.max)})`;
 }
 
-function failures(failed: number): string {
-  return failed === 0 ? "" : `${failed} failed`;
+/** Three digits are more than two runs agree on. */
+function short(value: number): string {
+  const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
+  return value.toFixed(digits);
 }
 
-/** Nothing for a table without rows. */
-function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
-  if (rows.length === 0) return [];
-  const all = [head, ...rows];
-  const widths = head.map((_, column) => Math.max(...all.map((row) => row[column]?.length ?? 0)));
-  const lines = all.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join("  "));
-  return ["", ...lines.map((line) => line.trimEnd())];
+function alignColumns(rows: readonly (readonly string[])[]): string[] {
+  const columns = rows[0] ?? [];
+  const widths = columns.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
+  return rows.map((row) =>
+    row
+      .map((text, column) => text.padEnd(widths[column] ?? 0))
+      .join("  ")
+      .trimEnd(),
+  );
 }

@@ -10,73 +10,42 @@ import { MODEL, PATHS, readInstruction, type StreamRequest, UPSTREAM_KEY } from 
 /** Events written in one turn of the event loop when a stream has no pace, as a gateway does that catches up. */
 const EVENTS_PER_WRITE = 10;
 
-/** The parts of one protocol's stream. `before` and `after` surround the text of one delta. */
+/** The parts of one protocol's stream. `before` and `after` surround the text of one event. */
 interface StreamFormat {
   readonly open: string;
   readonly before: string;
   readonly after: string;
-  readonly close: (events: number) => string;
+  readonly close: string;
 }
 
-const CHUNK = {
-  id: "chatcmpl-bench0123456789",
-  object: "chat.completion.chunk",
-  created: 1_763_164_800,
-  model: MODEL,
+const CHUNK = `data: {"id":"chatcmpl-bench","object":"chat.completion.chunk","created":1763164800,"model":"${MODEL}"`;
+
+const CHAT: StreamFormat = {
+  open: `${CHUNK},"choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":null}]}\n\n`,
+  before: `${CHUNK},"choices":[{"index":0,"delta":{"content":"`,
+  after: '"},"finish_reason":null}]}\n\n',
+  close: `${CHUNK},"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":900,"completion_tokens":300,"total_tokens":1200}}\n\ndata: [DONE]\n\n`,
 };
 
-function data(value: object): string {
-  return `data: ${JSON.stringify(value)}\n\n`;
+/** One event of the messages protocol, whose name is in the data once more. */
+function messagesEvent(type: string, fields: string): string {
+  return `event: ${type}\ndata: {"type":"${type}"${fields}}\n\n`;
 }
 
-function named(value: { type: string; [field: string]: unknown }): string {
-  return `event: ${value.type}\n${data(value)}`;
-}
+const MESSAGE = `{"id":"msg_bench","type":"message","role":"assistant","model":"${MODEL}","content":[],"stop_reason":null,"usage":{"input_tokens":900,"output_tokens":1}}`;
 
-function chatFormat(): StreamFormat {
-  const delta = data({ ...CHUNK, choices: [{ index: 0, delta: { content: "|" }, finish_reason: null }] });
-  const [before = "", after = ""] = delta.split("|");
-  return {
-    open: data({ ...CHUNK, choices: [{ index: 0, delta: { role: "assistant" }, finish_reason: null }] }),
-    before,
-    after,
-    close: (events) => {
-      const usage = { prompt_tokens: 900, completion_tokens: events, total_tokens: 900 + events };
-      const end = data({ ...CHUNK, choices: [{ index: 0, delta: {}, finish_reason: "stop" }], usage });
-      return `${end}data: [DONE]\n\n`;
-    },
-  };
-}
-
-function messagesFormat(): StreamFormat {
-  const message = {
-    id: "msg_bench0123456789",
-    type: "message",
-    role: "assistant",
-    model: MODEL,
-    content: [],
-    stop_reason: null,
-    usage: { input_tokens: 900, output_tokens: 1 },
-  };
-  const delta = named({ type: "content_block_delta", index: 0, delta: { type: "text_delta", text: "|" } });
-  const [before = "", after = ""] = delta.split("|");
-  const block = { type: "text", text: "" };
-  return {
-    open:
-      named({ type: "message_start", message }) +
-      named({ type: "content_block_start", index: 0, content_block: block }),
-    before,
-    after,
-    close: (events) =>
-      named({ type: "content_block_stop", index: 0 }) +
-      named({
-        type: "message_delta",
-        delta: { stop_reason: "end_turn", stop_sequence: null },
-        usage: { output_tokens: events },
-      }) +
-      named({ type: "message_stop" }),
-  };
-}
+const MESSAGES: StreamFormat = {
+  open:
+    messagesEvent("message_start", `,"message":${MESSAGE}`) +
+    messagesEvent("content_block_start", ',"index":0,"content_block":{"type":"text","text":""}'),
+  before:
+    'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"',
+  after: '"}}\n\n',
+  close:
+    messagesEvent("content_block_stop", ',"index":0') +
+    messagesEvent("message_delta", ',"delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":300}') +
+    messagesEvent("message_stop", ""),
+};
 
 /** The clock that all processes of a machine share, in nanoseconds. Fixed width, so that streams have one length. */
 function timestamp(): string {
@@ -93,7 +62,7 @@ function writeStream(res: ServerResponse, format: StreamFormat, { events, paceMs
       written += 1;
       if (written < events) return;
       clearInterval(timer);
-      res.end(format.close(events));
+      res.end(format.close);
     }, paceMs);
     res.once("close", () => clearInterval(timer));
     return;
@@ -107,7 +76,7 @@ function writeStream(res: ServerResponse, format: StreamFormat, { events, paceMs
     for (; written < end; written += 1) text += `${format.before}word ${written} ${format.after}`;
     res.write(text);
     if (written < events) setImmediate(writeMore);
-    else res.end(format.close(events));
+    else res.end(format.close);
   };
   writeMore();
 }
@@ -126,8 +95,6 @@ function plainAnswer(): string {
 
 function main(): void {
   const answer = Buffer.from(plainAnswer());
-  const chat = chatFormat();
-  const messages = messagesFormat();
   const server = createServer({ keepAliveTimeout: 60_000, noDelay: true }, (req, res) => {
     const chunks: Buffer[] = [];
     req.on("data", (chunk: Buffer) => chunks.push(chunk));
@@ -141,7 +108,7 @@ function main(): void {
         res.writeHead(200, { "content-type": "application/json", "content-length": answer.length });
         res.end(answer);
       } else {
-        writeStream(res, req.url === PATHS.messages ? messages : chat, stream);
+        writeStream(res, req.url === PATHS.messages ? MESSAGES : CHAT, stream);
       }
     });
   });
