@@ -20,7 +20,7 @@ export function readCpu(pid: number): CpuReading {
   for (const process of processTree(pid)) {
     // utime, stime, cutime, cstime: proc_pid_stat(5), fields 14 to 17.
     for (const field of process.stat.slice(11, 15)) ticks += Number(field);
-    for (const thread of tryReadFolder(`/proc/${process.pid}/task`)) {
+    for (const thread of unlessEnded(() => readdirSync(`/proc/${process.pid}/task`)) ?? []) {
       const text = tryRead(`/proc/${process.pid}/task/${thread}/schedstat`);
       if (text !== null) threads.set(thread, Number(text.split(" ")[0]));
     }
@@ -74,7 +74,6 @@ function processTree(pid: number): ProcessEntry[] {
   const all: ProcessEntry[] = [];
   for (const name of readdirSync("/proc")) {
     if (!/^\d+$/.test(name)) continue;
-    // Null when the process ended meanwhile.
     const text = tryRead(`/proc/${name}/stat`);
     if (text === null) continue;
     const stat = text.slice(text.lastIndexOf(")") + 2).split(" ");
@@ -85,20 +84,16 @@ function processTree(pid: number): ProcessEntry[] {
   return tree;
 }
 
-function tryRead(file: string): string | null {
+/** null when the process or thread ended meanwhile. */
+function unlessEnded<T>(read: () => T): T | null {
   try {
-    return readFileSync(file, "utf8");
+    return read();
   } catch {
-    // A process or thread that ended is no failure.
+    // That a process ended between two reads is no failure.
     return null;
   }
 }
 
-function tryReadFolder(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch {
-    // A process that ended is no failure.
-    return [];
-  }
+function tryRead(file: string): string | null {
+  return unlessEnded(() => readFileSync(file, "utf8"));
 }

@@ -50,8 +50,7 @@ export async function measureRequests({ session, candidates, plan, results }: Ru
         const requests = requestsFor(candidate, load.requests);
         const job: RequestsJob = { ...load, kind: "requests", target: candidate.target, requests };
         const { result, cpuMs } = await runWithCpu(session, candidate, job);
-        results.add(measure, candidate.name, (cpuMs * 1000) / result.completed);
-        results.addFailures(measure, candidate.name, result.failed);
+        results.add(measure, candidate.name, (cpuMs * 1000) / result.completed, result.failed);
       }
     }
   }
@@ -93,8 +92,7 @@ export async function measureStreams({ session, candidates, plan, results }: Run
       session.log(`${measure}, round ${round + 1} of ${plan.streamRounds}`);
       for (const candidate of rotate(compared, round)) {
         const { result, cpuMs } = await runWithCpu(session, candidate, streamsJob(candidate, load));
-        results.add(measure, candidate.name, cpuMs / result.completed);
-        results.addFailures(measure, candidate.name, result.failed);
+        results.add(measure, candidate.name, cpuMs / result.completed, result.failed);
         if (load.paceMs === 0) continue;
         results.add(`${protocol}late p50 ms, ${clients}`, candidate.name, result.p50Ms);
         results.add(`${protocol}late p99 ms, ${clients}`, candidate.name, result.p99Ms);

@@ -42,7 +42,7 @@ const KEPT_CONNECTIONS: readonly RequestLoad[] = [
 ];
 const ONE_CLIENT: StreamLoad = { protocol: "chat", clients: 1, streamsPerClient: 1, paceMs: 5 };
 const SOME_CLIENTS: StreamLoad = { protocol: "chat", clients: 32, streamsPerClient: 1, paceMs: 8 };
-const AT_ONCE: StreamLoad = { protocol: "chat", clients: 32, streamsPerClient: 3, paceMs: 0 };
+const AT_ONCE: StreamLoad = { protocol: "chat", clients: 32, streamsPerClient: 8, paceMs: 0 };
 /** At this pace a bare proxy leaves half of two cores idle. Faster, and lateness would be the length of a queue. */
 const MANY_CLIENTS: StreamLoad = { protocol: "chat", clients: 200, streamsPerClient: 1, paceMs: 30 };
 

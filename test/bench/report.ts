@@ -178,6 +178,7 @@ function jsonSpread(spread: Spread | null): {
 
 function inBrackets(spread: Spread | null): string {
   if (spread === null) return "";
+  if (spread.min === spread.max) return short(spread.median);
   return `${short(spread.median)} (${short(spread.min)} to ${short(spread.max)})`;
 }
 

@@ -2,12 +2,12 @@
 export class Results {
   readonly #series = new Map<string, Series>();
 
-  add(measure: string, candidate: string, value: number): void {
-    this.#find(measure, candidate).rounds.push(value);
-  }
-
-  addFailures(measure: string, candidate: string, failed: number): void {
-    this.#find(measure, candidate).failed += failed;
+  add(measure: string, candidate: string, value: number, failed = 0): void {
+    const key = `${measure}\n${candidate}`;
+    const series = this.#series.get(key) ?? { measure, candidate, rounds: [], failed: 0 };
+    series.rounds.push(value);
+    series.failed += failed;
+    this.#series.set(key, series);
   }
 
   /** In the order in which they were measured first. */
@@ -18,13 +18,6 @@ export class Results {
   /** Empty when it was not measured. */
   rounds(measure: string, candidate: string): readonly number[] {
     return this.#series.get(`${measure}\n${candidate}`)?.rounds ?? [];
-  }
-
-  #find(measure: string, candidate: string): Series {
-    const key = `${measure}\n${candidate}`;
-    const series = this.#series.get(key) ?? { measure, candidate, rounds: [], failed: 0 };
-    this.#series.set(key, series);
-    return series;
   }
 }
 
