@@ -1,43 +1,59 @@
 import { parseArgs } from "node:util";
+import { PROXIES } from "./candidates.ts";
+import { GATEWAY_HELP, GATEWAYS } from "./gateways.ts";
+
+const PARTS = ["requests", "latency", "streams", "delay", "processes", "usage-log"];
 
 export interface Options {
+  readonly help: boolean;
   readonly quick: boolean;
   readonly json: boolean;
-  readonly help: boolean;
-  /** Where the chart and the whole result are written besides. */
-  readonly chart: string | null;
+  /** The file that gets the JSON, too. */
   readonly save: string | null;
-  readonly rounds: number | null;
-  /** Programs that count as not installed. */
-  readonly without: readonly string[];
+  /** Names of candidates; empty for the default ones. */
+  readonly only: readonly string[];
+  readonly parts: readonly string[];
 }
 
 export const HELP = `npm run bench -- [options]
 
-  --quick        only what the ratios need, in under a minute
-  --json         print JSON instead of tables
-  --chart FILE   write the chart of the README as SVG
-  --save FILE    write the JSON besides
-  --rounds N     as many rounds instead
-  --without NAME as if nginx or wrk were not installed; may be given twice
+CPU per request, latency, streams and memory of keybearer with everything on, beside others, in turns.
+Needs Linux, because CPU time is read from /proc. A full run takes a quarter of an hour.
+
+  --quick       keybearer, http-proxy-3 and nginx only, in under a minute
+  --only NAME   only this candidate; repeatable (${PROXIES.map(({ name }) => name).join(", ")} or a gateway)
+  --part NAME   only this part; repeatable (${PARTS.join(", ")})
+  --json        print JSON instead of tables
+  --save FILE   write the JSON to a file, too
+
+${GATEWAY_HELP}
+A candidate that is not installed is left out, and the report says so.
 `;
 
-/** Throws with words on what it does not know. */
+/** Throws with a message for the user. */
 export function readOptions(args: readonly string[]): Options {
   const { values } = parseArgs({
     args: [...args],
     options: {
+      help: { type: "boolean", default: false },
       quick: { type: "boolean", default: false },
       json: { type: "boolean", default: false },
-      help: { type: "boolean", default: false },
-      chart: { type: "string" },
       save: { type: "string" },
-      rounds: { type: "string" },
-      without: { type: "string", multiple: true, default: [] },
+      only: { type: "string", multiple: true, default: [] },
+      part: { type: "string", multiple: true, default: [] },
     },
   });
-  const { quick, json, help, chart = null, save = null, rounds, without } = values;
-  if (rounds !== undefined && !/^[1-9]\d?$/.test(rounds))
-    throw new Error("--rounds wants a number from 1 to 99");
-  return { quick, json, help, chart, save, rounds: rounds === undefined ? null : Number(rounds), without };
+  const { help, quick, json, save = null, only, part } = values;
+  checkNames(
+    "--only",
+    only,
+    [...PROXIES, ...GATEWAYS].map(({ name }) => name),
+  );
+  checkNames("--part", part, PARTS);
+  return { help, quick, json, save, only, parts: part.length > 0 ? part : PARTS };
+}
+
+function checkNames(option: string, given: readonly string[], known: readonly string[]): void {
+  const unknown = given.find((name) => !known.includes(name));
+  if (unknown !== undefined) throw new Error(`${option} ${unknown}: choose from ${known.join(", ")}`);
 }

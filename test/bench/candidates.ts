@@ -1,0 +1,148 @@
+import { spawnSync } from "node:child_process";
+import { existsSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { hashToken, makeToken } from "../../src/identity/token.ts";
+import { BUILT_FOLDER, type Command, PROJECT_FOLDER, packageVersion } from "./processes.ts";
+import { MODEL, UPSTREAM_KEY } from "./prompts.ts";
+
+/** keybearer and the proxies it is measured beside, and how each is started. */
+
+export interface Candidate {
+  readonly name: string;
+  /** Converts requests and answers, so that their bytes differ from the upstream's. */
+  readonly converts: boolean;
+  /** null when it is not installed; `missing` says why. */
+  readonly version: () => string | null;
+  readonly missing: string;
+  readonly prepare: (setup: Setup) => Prepared;
+}
+
+export interface Setup {
+  /** A folder of its own. */
+  readonly folder: string;
+  readonly port: number;
+  /** Where it forwards to. */
+  readonly upstreamPort: number;
+}
+
+export interface Prepared extends Command {
+  /** What a request to it needs. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Before the path of every request; mostly empty. */
+  readonly basePath?: string;
+}
+
+export const PROXIES: readonly Candidate[] = [
+  {
+    name: "http-proxy-3",
+    converts: false,
+    version: () => packageVersion(join(PROJECT_FOLDER, "node_modules", "http-proxy-3")),
+    missing: "not installed",
+    prepare: (setup) => prepareOwnProgram("http-proxy-3.js", setup),
+  },
+  {
+    name: "keybearer",
+    converts: false,
+    version: () => packageVersion(PROJECT_FOLDER),
+    missing: "not built",
+    prepare: prepareKeybearer,
+  },
+  {
+    name: "node:http",
+    converts: false,
+    version: () => process.versions.node,
+    missing: "",
+    prepare: (setup) => prepareOwnProgram("node-http.js", setup),
+  },
+  {
+    name: "nginx",
+    converts: false,
+    version: nginxVersion,
+    missing: "not installed",
+    prepare: prepareNginx,
+  },
+];
+
+function prepareOwnProgram(program: string, { port, upstreamPort }: Setup): Prepared {
+  const args = [join(BUILT_FOLDER, program), String(port), String(upstreamPort)];
+  return { file: process.execPath, args, headers: {} };
+}
+
+/** Everything is on: a group, every kind of limit (none is ever reached), prices, the usage log and log lines. */
+function prepareKeybearer({ folder, port, upstreamPort }: Setup): Prepared {
+  const token = makeToken();
+  const config = `listen: localhost:${port}
+gateways:
+  main:
+    base_url: http://127.0.0.1:${upstreamPort}/v1
+    groups: { bench: { multiplier: 1.5, models: ["bench-*"] } }
+prices:
+  ${MODEL}: { input: 1.0, output: 4.0 }
+tools:
+  bench:
+    group: bench
+    key: ${UPSTREAM_KEY}
+    token: sha256:${hashToken(token)}
+    limits:
+      requests: [900000/second, 900000k/month]
+      tokens: 900000k/minute
+      spend: [$900000/day, $900000/month]
+      concurrent: 900
+    quota: $90000000
+`;
+  writeFileSync(join(folder, "config.yaml"), config, { mode: 0o600 });
+  return {
+    file: process.execPath,
+    args: [join(PROJECT_FOLDER, "dist", "cli", "main.js"), "run"],
+    env: { KEYBEARER_HOME: folder, HOME: folder },
+    headers: { authorization: `Bearer ${token}` },
+  };
+}
+
+function nginxProgram(): string | null {
+  // nginx is in sbin, which is not in every PATH.
+  const folders = [...(process.env.PATH ?? "").split(":"), "/usr/sbin", "/usr/local/sbin"];
+  return folders.map((folder) => join(folder, "nginx")).find((file) => existsSync(file)) ?? null;
+}
+
+function nginxVersion(): string | null {
+  const program = nginxProgram();
+  if (program === null) return null;
+  return /nginx\/([\d.]+)/.exec(spawnSync(program, ["-v"], { encoding: "utf8" }).stderr)?.[1] ?? "";
+}
+
+/** One worker that sets one header. No log, no buffering. */
+function prepareNginx({ folder, port, upstreamPort }: Setup): Prepared {
+  const config = `daemon off;
+master_process off;
+pid ${folder}/nginx.pid;
+error_log stderr crit;
+events { worker_connections 2048; }
+http {
+  access_log off;
+  keepalive_requests 100000000;
+  client_max_body_size 200m;
+  client_body_buffer_size 1m;
+  client_body_temp_path ${folder}/client_body;
+  proxy_temp_path ${folder}/proxy;
+  fastcgi_temp_path ${folder}/fastcgi;
+  uwsgi_temp_path ${folder}/uwsgi;
+  scgi_temp_path ${folder}/scgi;
+  upstream main { server 127.0.0.1:${upstreamPort}; keepalive 256; keepalive_requests 100000000; }
+  server {
+    listen 127.0.0.1:${port} backlog=1024;
+    location / {
+      proxy_pass http://main;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_set_header Authorization "Bearer ${UPSTREAM_KEY}";
+      proxy_buffering off;
+      proxy_request_buffering off;
+    }
+  }
+}
+`;
+  const file = join(folder, "nginx.conf");
+  writeFileSync(file, config);
+  return { file: nginxProgram() ?? "nginx", args: ["-c", file, "-p", folder], headers: {} };
+}

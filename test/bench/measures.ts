@@ -1,0 +1,207 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Candidate } from "./candidates.ts";
+import { cpuBetween, readMemory, untilQuiet } from "./footprint.ts";
+import type { Job, LoadResult, RequestsJob, StreamsJob } from "./load.ts";
+import type { Plan, StreamLoad } from "./plan.ts";
+import type { Results } from "./results.ts";
+import type { Running, Session } from "./session.ts";
+
+/**
+ * What is measured. Candidates take turns in every round, so that a noisy machine hits all of them alike. The names of the
+ * measures are part of the JSON output.
+ */
+
+export interface Run {
+  readonly session: Session;
+  readonly candidates: readonly Running[];
+  readonly plan: Plan;
+  readonly results: Results;
+}
+
+const EVENTS_PER_STREAM = 300;
+
+/** Each round begins with another candidate, so that none is always first. */
+export function rotate<T>(all: readonly T[], round: number): T[] {
+  const first = all.length === 0 ? 0 : round % all.length;
+  return [...all.slice(first), ...all.slice(0, first)];
+}
+
+/** A gateway that converts takes 5 to 100 times as long for a request, so it gets fewer of them. */
+function requestsFor({ converts }: Running, requests: number): number {
+  return converts ? Math.ceil(requests / 10) : requests;
+}
+
+export async function warmUp({ session, plan }: Run, candidate: Running): Promise<void> {
+  session.log(`${candidate.name}: warming up`);
+  const load = { kind: "requests", target: candidate.target, reconnect: false } as const;
+  const small = requestsFor(candidate, plan.warmUpRequests);
+  const large = requestsFor(candidate, 200);
+  await session.run({ ...load, promptKb: 1, connections: 16, requests: small });
+  await session.run({ ...load, promptKb: 100, connections: 8, requests: large });
+  await session.run(streamsJob(candidate, { protocol: "chat", clients: 32, streamsPerClient: 1, paceMs: 0 }));
+}
+
+export async function measureRequests({ session, candidates, plan, results }: Run): Promise<void> {
+  for (let round = 0; round < plan.rounds; round += 1) {
+    session.log(`CPU per request, round ${round + 1} of ${plan.rounds}`);
+    for (const load of plan.requests) {
+      const measure = `CPU µs per request, ${load.promptKb} KB${load.reconnect ? ", new connection" : ""}`;
+      for (const candidate of rotate(candidates, round)) {
+        const requests = requestsFor(candidate, load.requests);
+        const job: RequestsJob = { ...load, kind: "requests", target: candidate.target, requests };
+        const { result, cpuMs } = await runWithCpu(session, candidate, job);
+        results.add(measure, candidate.name, (cpuMs * 1000) / result.completed, result.failed);
+      }
+    }
+  }
+}
+
+/** On one connection, also against going to the upstream directly. */
+export async function measureLatency({ session, candidates, plan, results }: Run): Promise<void> {
+  const targets = [{ name: "direct", target: session.upstream }, ...candidates];
+  for (let round = 0; round < plan.rounds; round += 1) {
+    session.log(`latency on one connection, round ${round + 1} of ${plan.rounds}`);
+    for (const { promptKb, requests } of plan.latency) {
+      for (const { name, target } of rotate(targets, round)) {
+        const load = { kind: "requests", target, promptKb, connections: 1, reconnect: false } as const;
+        // The first requests wait for new connections.
+        await session.run({ ...load, requests: 10 });
+        const { p50Ms, p99Ms } = await session.run({ ...load, requests });
+        results.add(`latency p50 ms, ${promptKb} KB`, name, p50Ms);
+        results.add(`latency p99 ms, ${promptKb} KB`, name, p99Ms);
+      }
+      for (const { name } of candidates) {
+        for (const measure of [`p50 ms, ${promptKb} KB`, `p99 ms, ${promptKb} KB`]) {
+          const through = results.rounds(`latency ${measure}`, name).at(-1) ?? Number.NaN;
+          const direct = results.rounds(`latency ${measure}`, "direct").at(-1) ?? Number.NaN;
+          results.add(`added latency ${measure}`, name, through - direct);
+        }
+      }
+    }
+  }
+}
+
+export async function measureStreams({ session, candidates, plan, results }: Run): Promise<void> {
+  for (const load of plan.streams) {
+    const clients = `${load.clients} client${load.clients === 1 ? "" : "s"}${load.paceMs === 0 ? ", at once" : ""}`;
+    const protocol = load.protocol === "chat" ? "" : `${load.protocol} `;
+    const measure = `CPU ms per ${protocol}stream, ${clients}`;
+    // Gateways that convert expect this protocol on other paths.
+    const compared = candidates.filter(({ converts }) => load.protocol === "chat" || !converts);
+    for (let round = 0; round < plan.streamRounds; round += 1) {
+      session.log(`${measure}, round ${round + 1} of ${plan.streamRounds}`);
+      for (const candidate of rotate(compared, round)) {
+        const { result, cpuMs } = await runWithCpu(session, candidate, streamsJob(candidate, load));
+        results.add(measure, candidate.name, cpuMs / result.completed, result.failed);
+        if (load.paceMs === 0) continue;
+        results.add(`${protocol}late p50 ms, ${clients}`, candidate.name, result.p50Ms);
+        results.add(`${protocol}late p99 ms, ${clients}`, candidate.name, result.p99Ms);
+      }
+    }
+  }
+}
+
+/** 32 clients that read 6,400 events a second and send a new prompt of 100 KB after every hundred events. */
+const DELAY_LOAD = { protocol: "chat", clients: 32, streamsPerClient: 8, events: 100, paceMs: 5 } as const;
+/** Ends before that load does. */
+const PROBES = { path: "/healthz", everyMs: 2, probes: 2000 } as const;
+
+/**
+ * How long a busy process keeps a new request waiting. Node's own histogram of event-loop delay would need code inside the
+ * process, and keybearer refuses options that load code. So this is the answer time of GET /healthz, which the candidate
+ * answers by itself, sent at a steady pace by a process that does nothing else.
+ */
+export async function measureDelay({ session, candidates, plan, results }: Run): Promise<void> {
+  const probed = candidates.filter(({ name }) => name === "keybearer" || name === "http-proxy-3");
+  for (let round = 0; round < plan.delayRounds; round += 1) {
+    session.log(`event-loop delay under load, round ${round + 1} of ${plan.delayRounds}`);
+    for (const { name, target } of rotate(probed, round)) {
+      const load = session.run({ ...DELAY_LOAD, kind: "streams", target });
+      const { p50Ms, p999Ms } = await session.run({ ...PROBES, kind: "probe", target });
+      await load;
+      results.add("event-loop delay p50 ms", name, p50Ms);
+      results.add("event-loop delay p99.9 ms", name, p999Ms);
+    }
+  }
+}
+
+const IDLE_MS = 2000;
+
+/** Of fresh processes that nobody has sent a request to. */
+export async function measureStarts(
+  { session, plan, results }: Run,
+  fresh: readonly Candidate[],
+): Promise<void> {
+  for (let round = 0; round < plan.startRounds; round += 1) {
+    session.log(`start time and idle memory, round ${round + 1} of ${plan.startRounds}`);
+    const started: Running[] = [];
+    for (const candidate of rotate(fresh, round)) started.push(await session.start(candidate));
+    await sleep(IDLE_MS);
+    for (const { name, startMs, child } of started) {
+      results.add("start ms", name, startMs);
+      results.add("idle MB", name, readMemory(child.pid) / 1e6);
+      await child.stop();
+    }
+  }
+}
+
+const MEMORY_PARTS = 20;
+
+/** The mean of the last fifth over that of the second. In the first fifth the heap grows to its working size. */
+export async function measureMemory(
+  { session, plan, results }: Run,
+  fresh: readonly Candidate[],
+): Promise<void> {
+  if (plan.memoryRequests === 0) return;
+  for (const candidate of fresh) {
+    session.log(`${candidate.name}: memory over ${plan.memoryRequests} requests`);
+    const { target, child } = await session.start(candidate);
+    const requests = plan.memoryRequests / MEMORY_PARTS;
+    const bytes: number[] = [];
+    for (let part = 0; part < MEMORY_PARTS; part += 1) {
+      await session.run({
+        kind: "requests",
+        target,
+        promptKb: 1,
+        connections: 16,
+        reconnect: false,
+        requests,
+      });
+      bytes.push(readMemory(child.pid));
+    }
+    await child.stop();
+    const fifth = MEMORY_PARTS / 5;
+    const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
+    const growth = sum(bytes.slice(-fifth)) / sum(bytes.slice(fifth, 2 * fifth));
+    const load = `over ${plan.memoryRequests.toLocaleString("en")} requests`;
+    results.add(`memory growth ${load}`, candidate.name, growth);
+    results.add(`most MB ${load}`, candidate.name, Math.max(...bytes) / 1e6);
+  }
+}
+
+/** CPU time of the candidate's process tree for one load, work that follows the load included. */
+async function runWithCpu(
+  session: Session,
+  { name, target, child }: Running,
+  job: Job,
+): Promise<{ result: LoadResult; cpuMs: number }> {
+  // keybearer ends the thread of its usage index after five idle seconds. These requests start it again before the reading,
+  // or the start of a thread would count for a few hundred requests.
+  if (name === "keybearer")
+    await session.run({
+      kind: "requests",
+      target,
+      promptKb: 1,
+      connections: 8,
+      reconnect: false,
+      requests: 200,
+    });
+  const before = await untilQuiet(child.pid);
+  const result = await session.run(job);
+  const after = await untilQuiet(child.pid);
+  return { result, cpuMs: cpuBetween(before, after) };
+}
+
+function streamsJob({ target }: Running, load: StreamLoad): StreamsJob {
+  return { ...load, kind: "streams", target, events: EVENTS_PER_STREAM };
+}

@@ -1,0 +1,85 @@
+import { join } from "node:path";
+import { judge } from "../../src/mirror/match/judge.ts";
+import { openIndexForReading } from "../../src/usage/index/database.ts";
+import { type Dimension, readReport } from "../../src/usage/reports/report.ts";
+import { catchUp, writeJournal } from "../doubles/journal.ts";
+import { makeDay, sceneOf, theirsOf } from "../doubles/mirror-day.ts";
+import { plausible } from "../doubles/records.ts";
+import { median } from "./results.ts";
+
+/*
+ * What the usage log and the comparison with a console take, apart from requests, in CPU time.
+ *   node usage-log.js <state folder> <records>
+ */
+
+const CONSOLE_ROWS = 20_000;
+const ROUNDS = 5;
+const DAY_MS = 86_400_000;
+const DAYS = 400;
+const NOW = Date.UTC(2026, 10, 15, 12);
+
+function cpuMs(since: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(since);
+  return (user + system) / 1000;
+}
+
+/** In parts, because the lines of a million records do not fit into memory. */
+function writeRecords(folder: string, count: number): void {
+  const days = 40;
+  for (let day = 0; day < DAYS; day += days) {
+    const from = NOW - (DAYS - day) * DAY_MS;
+    writeJournal(folder, plausible(Math.round((count / DAYS) * days), from, days, day + 1));
+  }
+}
+
+function measureReports(indexFile: string): Record<string, number> {
+  const { db, close } = openIndexForReading(indexFile);
+  const lastWeek = { since: NOW - 7 * DAY_MS, until: null };
+  const ever = { since: null, until: null };
+  const reports: { name: string; by: Dimension[]; period: typeof ever | typeof lastWeek }[] = [
+    { name: "7 days by tool", by: ["tool"], period: lastWeek },
+    { name: "400 days by tool and model", by: ["tool", "model"], period: ever },
+    { name: "400 days by day and tool", by: ["day", "tool"], period: ever },
+    { name: "400 days by hour", by: ["hour"], period: ever },
+  ];
+  const measured: Record<string, number> = {};
+  for (const { name, by, period } of reports) {
+    const rounds: number[] = [];
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const began = process.cpuUsage();
+      readReport(db, { by, period, tools: [], models: [] }, NOW);
+      rounds.push(cpuMs(began));
+    }
+    measured[`CPU ms, report ${name}`] = median(rounds);
+  }
+  close();
+  return measured;
+}
+
+function measureReconcile(): number {
+  const day = makeDay({ requests: CONSOLE_ROWS, ids: true });
+  const theirs = theirsOf(day);
+  const context = sceneOf(day);
+  const rounds: number[] = [];
+  for (let round = 0; round < ROUNDS; round += 1) {
+    const began = process.cpuUsage();
+    judge(day.ours, theirs, context);
+    rounds.push(cpuMs(began));
+  }
+  return median(rounds);
+}
+
+function main(state: string, records: number): void {
+  writeRecords(join(state, "usage"), records);
+  const began = process.cpuUsage();
+  catchUp(state);
+  process.send?.({
+    [`CPU ms, rebuild the index of ${records.toLocaleString("en")} records`]: cpuMs(began),
+    ...measureReports(join(state, "index.db")),
+    [`CPU ms, reconcile ${CONSOLE_ROWS.toLocaleString("en")} console rows`]: measureReconcile(),
+  });
+  process.disconnect();
+}
+
+const [state = "", records] = process.argv.slice(2);
+main(state, Number(records));
