@@ -1,12 +1,12 @@
-import { once } from "node:events";
-import { createServer, request } from "node:https";
+import { createServer } from "node:https";
 import t from "tap";
 import { systemClock } from "../../src/clock.ts";
-import { gatewayFromUrl } from "../../src/config/fields/gateway.ts";
-import { Agents } from "../../src/proxy/agents.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
 import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
+import { listen } from "../doubles/listen.ts";
+import { head } from "../doubles/raw-client.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
+import { post, say } from "../doubles/stimulus.ts";
 
 /** Answers the first request of a connection, and resets the connection when the second one comes. */
 function resetsTheSecond() {
@@ -111,26 +111,40 @@ t.test("bytes that the gateway sends between two requests are never an answer", 
   await stillHealthy(t, one, [one.key, one.token]);
 });
 
-t.test("no connection is kept whose certificate nobody checked, whoever asked for it", async (t) => {
-  const made = makeCertificates(t);
-  if (made === null) return;
-  const server = createServer(made.selfSigned, (_req, res) => void res.end());
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  t.teardown(() => void server.close());
-  const agents = new Agents(systemClock);
-  t.teardown(() => agents.close());
-  const before = process.env.NODE_TLS_REJECT_UNAUTHORIZED;
-  process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
-  t.teardown(() => {
-    if (before === undefined) delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
-    else process.env.NODE_TLS_REJECT_UNAUTHORIZED = before;
-  });
-  const address = server.address();
-  const origin = `https://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
-  const agent = agents.agentFor(gatewayFromUrl("main", `${origin}/v1`), origin);
-  const asking = request(origin, { agent });
-  const answered = new Promise((resolve) => asking.once("response", resolve).once("error", resolve));
-  asking.end();
-  t.match(await answered, { code: "DEPTH_ZERO_SELF_SIGNED_CERT" });
-});
+t.test(
+  "no request goes over a connection whose certificate nobody checked, whoever asked for that",
+  async (t) => {
+    const made = makeCertificates(t);
+    if (made === null) return;
+    const received: string[] = [];
+    const server = createServer(made.selfSigned, (req, res) => {
+      received.push(req.url ?? "");
+      res.end("{}");
+    });
+    const { port } = await listen(t, server);
+    const before = process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+    process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
+    t.teardown(() => {
+      if (before === undefined) delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
+      else process.env.NODE_TLS_REJECT_UNAUTHORIZED = before;
+    });
+    const one = await startWithOneTool(t, `https://127.0.0.1:${port}`, { gateway: ["websockets: true"] });
+    const auth = { Host: one.host, Authorization: `Bearer ${one.token}` };
+    const upgrade = { Connection: "Upgrade", Upgrade: "websocket", "Sec-WebSocket-Version": "13" };
+    // Every way to send, and each twice: what failed once must not be kept for the next.
+    const requests = [
+      head("GET /v1/models", auth),
+      post("POST /v1/responses", { ...auth, "Content-Type": "application/json" }),
+      post("POST /v1/files", auth),
+    ];
+    for (const request of [...requests, ...requests]) {
+      const { headers, body } = await say(t, one.port, request);
+      t.equal(headers["x-keybearer-refusal"], "gateway-unreachable");
+      t.match(body, "its certificate is self-signed");
+    }
+    const { status } = await say(t, one.port, head("GET /v1/responses", { ...auth, ...upgrade }));
+    t.equal(status, 502, "nor does a WebSocket");
+    t.strictSame(received, []);
+    await stillHealthy(t, one, [one.key, one.token]);
+  },
+);

@@ -1,30 +1,9 @@
-import { readdirSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { existsSync, readdirSync, realpathSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { createBeat } from "../../src/beat.ts";
-import { systemClock } from "../../src/clock.ts";
-import { createSnapshot } from "../../src/config/snapshot.ts";
-import { createPeers } from "../../src/identity/peer-user.ts";
-import type { Owner } from "../../src/identity/process.ts";
-import { Limiter } from "../../src/limits/limiter.ts";
-import { systemCalendar } from "../../src/limits/windows.ts";
-import { createLogger } from "../../src/logger.ts";
-import { Prices } from "../../src/metering/prices.ts";
-import { BodyBudget } from "../../src/proxy/body-budget.ts";
-import { createForwarder } from "../../src/proxy/forward.ts";
-import { GatewayHealth } from "../../src/proxy/gateway-health.ts";
-import { handle } from "../../src/proxy/handle.ts";
-import { handleUpgrade } from "../../src/proxy/handle-upgrade.ts";
-import { createKeyHealth } from "../../src/proxy/key-health.ts";
-import { createRunning } from "../../src/proxy/running.ts";
-import { hostsOf, openPort } from "../../src/proxy/server.ts";
-import { createWays } from "../../src/proxy/ways.ts";
-import { Secret } from "../../src/secret.ts";
-import { Journal } from "../../src/usage/journal/journal.ts";
-import { createStrangers } from "../../src/usage/strangers.ts";
-import { canaryKey, freshToken, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
-import { configOf } from "../doubles/parsed-config.ts";
+import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { head, openRaw, type RawClient } from "../doubles/raw-client.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 import { post, say, settledAs } from "../doubles/stimulus.ts";
@@ -107,113 +86,72 @@ t.test("CL-03 an upload that is given up never looks complete to the gateway", a
   await stillHealthy(t, it.under, it.secrets);
 });
 
-t.test("CL-04 a client that leaves while it is still being looked up is never forwarded", async (t) => {
-  const gateway = await startRawGateway(t, (call) => call.ok());
-  const { token, hash } = freshToken();
-  const key = canaryKey();
-  const config = configOf(
-    `gateways: { main: { base_url: "${gateway.origin}/v1", websockets: true } }\n` +
-      `tools: { codex: { key: ${key}, token: "${hash}", process: /usr/bin/true } }\n`,
-  );
-  const snapshot = createSnapshot(
-    1,
-    config,
-    new Map([["codex", { state: "ready", key: new Secret(key) }]]),
-    [],
-  );
-  const lines: string[] = [];
-  // The real way of finding a program takes some milliseconds; here it takes until the client is gone.
-  let found: (owner: Owner) => void = () => {};
-  let asked = 0;
-  const log = createLogger({
-    level: "info",
-    destination: { write: (line: string) => void lines.push(line) },
-    forPeople: false,
-    secrets: () => [],
-  });
-  const limiter = new Limiter({ clock: systemClock, calendar: systemCalendar });
-  const journal = new Journal({
-    folder: join(t.testdir(), "usage"),
-    clock: systemClock,
-    beat: createBeat(),
-    log,
-    sync: "normal",
-    carry: () => limiter.carry(),
-    replay: (line) => limiter.replay(line),
-    startReplay: () => limiter.startReplay(),
-    endReplay: () => limiter.endReplay(),
-    onAppend: () => {},
-  });
-  t.teardown(() => journal.stop());
-  const means = {
-    clock: systemClock,
-    log,
-    keyHealth: createKeyHealth(systemClock),
-    gatewayHealth: new GatewayHealth(systemClock),
-    journal,
-    prices: new Prices(),
-    strangers: createStrangers(),
-    limiter,
-    running: createRunning(),
-    bodies: new BodyBudget(),
-    followed: () => false,
-    tell: () => {},
-    rereadKey: () => {},
-    snapshot: () => snapshot,
-    forwarder: createForwarder(systemClock),
-    ways: createWays(systemClock),
-    owners: {
-      of: () =>
-        new Promise<Owner>((resolve) => {
-          asked += 1;
-          found = resolve;
-        }),
-    },
-    peers: createPeers(),
-    hosts: () => hostsOf(port.port),
-    stopping: () => false,
-    sandbox: () => false,
-  };
-  const closed: Promise<unknown>[] = [];
-  const port = await openPort(
-    { host: "localhost", port: 0 },
-    {
-      request: (req, res) => {
-        closed.push(new Promise((resolve) => req.socket.once("close", resolve)));
-        void handle(req, res, means);
-      },
-      upgrade: (req, socket, head) => {
-        closed.push(new Promise((resolve) => socket.once("close", resolve)));
-        void handleUpgrade(req, socket, head, means);
-      },
-      unparsable: () => {},
-      trouble: () => {},
-    },
-  );
+const NETSTAT = ["/usr/bin/netstat", "/bin/netstat"].find((path) => existsSync(path));
+const noNetstat =
+  process.platform === "linux" && NETSTAT !== undefined ? false : "programs are looked up with netstat";
+
+/**
+ * A netstat that tells what it saw only when it is let go, so that a client can leave while it is looked up. It names
+ * another process in place of this one, because no tool can be an interpreter.
+ */
+function slowNetstat(t: Test, pid: number | undefined) {
+  const folder = t.testdir({});
+  const program = `#!/bin/sh
+seen=$(${NETSTAT} "$@" | sed 's# ${process.pid}/# ${pid}/#')
+touch ${folder}/asked-$$
+while [ ! -e ${folder}/go ]; do sleep 0.02; done
+printf '%s\\n' "$seen"
+`;
+  writeFileSync(join(folder, "netstat"), program, { mode: 0o755 });
+  const before = process.env.PATH;
+  process.env.PATH = `${folder}:${before}`;
   t.teardown(() => {
-    means.ways.close();
-    port.cut();
-    return port.drain();
+    process.env.PATH = before;
   });
-  const auth = { Host: `127.0.0.1:${port.port}`, Authorization: `Bearer ${token}` };
-  for (const more of [{}, { Connection: "Upgrade", Upgrade: "websocket" }]) {
-    const before = asked;
-    const client = await openRaw(t, port.port);
-    client.send(head("GET /v1/gone", { ...auth, ...more }));
-    await until("its program is looked for", () => asked === before + 1);
-    client.socket.resetAndDestroy();
-    await closed.at(-1);
-    found({ pid: 1, program: "/usr/bin/true" });
-    await until("it is settled", () => lines.length === asked);
-    t.match(JSON.parse(lines.at(-1) ?? ""), {
-      end: "client-left",
-      status: null,
-      tool: "codex",
-      refusal: null,
+  return {
+    asked: () => readdirSync(folder).filter((name) => name.startsWith("asked")).length,
+    letGo: () => writeFileSync(join(folder, "go"), ""),
+    hold: () => rmSync(join(folder, "go")),
+  };
+}
+
+t.test(
+  "CL-04 a client that leaves while it is still being looked up is never forwarded",
+  { skip: noNetstat },
+  async (t) => {
+    const program = spawn("sleep", ["600"]);
+    t.teardown(() => program.kill());
+    const netstat = slowNetstat(t, program.pid);
+    const gateway = await startRawGateway(t, (call) => call.ok());
+    const one = await startWithOneTool(t, gateway.origin, {
+      gateway: ["websockets: true"],
+      tool: [`process: ${realpathSync(`/proc/${program.pid}/exe`)}`],
     });
-  }
-  t.equal(gateway.connections(), 0, "nothing was sent for it");
-});
+    const auth = { Host: one.host, Authorization: `Bearer ${one.token}` };
+    const upgrade = { Connection: "Upgrade", Upgrade: "websocket", "Sec-WebSocket-Version": "13" };
+    for (const [what, headers] of Object.entries({ plain: {}, upgrade })) {
+      for (const [how, leave] of ways) {
+        // Nothing is read from a connection that asks for a WebSocket until it is one, so its end is not seen before.
+        if (what === "upgrade" && how === "closes") continue;
+        const path = `/v1/${what}-${how}`;
+        const before = netstat.asked();
+        const client = await openRaw(t, one.port);
+        client.send(head(`GET ${path}`, { ...auth, ...headers }));
+        await until("its program is looked for", () => netstat.asked() > before);
+        leave(client);
+        // Loopback delivers at once, and each turn of the event loop reads what was delivered.
+        for (let turns = 0; turns < 10; turns += 1) await new Promise((resolve) => setImmediate(resolve));
+        netstat.letGo();
+        await settledAs(t, one, path, [{ end: "client-left", status: null, tool: "codex", refusal: null }]);
+        netstat.hold();
+      }
+    }
+    t.equal(gateway.connections(), 0, "nothing was sent for it");
+    netstat.letGo();
+    t.equal((await say(t, one.port, head("GET /v1/stays", auth))).status, 200, "one that stays is served");
+    await stillHealthy(t, one, [one.token, one.key]);
+  },
+);
 
 t.test("CL-05 an answer that is not streamed is given up as well", async (t) => {
   const half = '{"choices":[{"message":{"content":"half of ';
