@@ -163,7 +163,7 @@ t.test("any body, cut anywhere, passes unchanged, and its record has its model",
       t.equal(record.bytes_in, body.length);
       t.ok(bodyOf(call).equals(body), "as it came");
     }),
-    { numRuns: runs(30) },
+    { numRuns: runs(20) },
   );
   await stillHealthy(t, one, [one.key, one.token]);
 });

@@ -125,8 +125,8 @@ class Maker {
     const pieces: Buffer[] = [];
     for (let at = 0; body !== null && at < body.length; ) {
       const length = this.#oneIn(3) ? 1 + this.#below(40) : 1 + this.#below(100_000);
-      // Not thousands of tiny ones.
-      const end = pieces.length < 40 ? at + length : body.length;
+      // Each takes a turn of the event loop.
+      const end = pieces.length < 12 ? at + length : body.length;
       pieces.push(body.subarray(at, end));
       at = end;
     }
