@@ -9,8 +9,8 @@ import { until } from "../doubles/until.ts";
 
 const KB = 1024;
 /**
- * undici takes a reset for the end of an answer without a length, so the client is told that it is whole. node:http tells
- * the end, too, but an error before it. Make this true when that counts.
+ * After a reset node:http emits `end` for a response without a length, and the client is told that it is whole. Before that
+ * the request emits ECONNRESET while `complete` is still false. Make this true when that counts.
  */
 const NOTICES_RESETS = false;
 /** From what fits into one read to more than all buffers on the way hold. One of them ends while the daemon waits. */

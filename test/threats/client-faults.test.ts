@@ -66,7 +66,8 @@ t.test("CL-03 an upload that is given up never looks complete to the gateway", a
   const framings = { length: { "Content-Length": "100000" }, chunks: { "Transfer-Encoding": "chunked" } };
   for (const [name, framing] of Object.entries(framings)) {
     for (const [how, leave] of ways) {
-      const path = `/v1/${how}-${name}`;
+      // A file passes while it comes.
+      const path = `/v1/files/${how}-${name}`;
       const client = await openRaw(t, it.port);
       client.send(`${head(`POST ${path}`, { ...it.auth, ...framing })}400\r\n${"x".repeat(1024)}\r\n`);
       await until("a part is there", () => {
@@ -83,6 +84,21 @@ t.test("CL-03 an upload that is given up never looks complete to the gateway", a
       await settledAs(t, it.under, path, [{ end: "client-left", status: null }]);
     }
   }
+  const before = it.gateway.calls.length;
+  for (const [name, framing] of Object.entries(framings)) {
+    for (const [how, leave] of ways) {
+      // A chat passes when all of it is here.
+      const path = `/v1/chat/completions/${how}-${name}`;
+      const client = await openRaw(t, it.port);
+      const headers = { ...it.auth, ...framing, "Content-Type": "application/json" };
+      client.send(`${head(`POST ${path}`, headers)}400\r\n${"x".repeat(1024)}\r\n`);
+      // Loopback delivers at once, and each turn of the event loop reads what was delivered.
+      for (let turns = 0; turns < 10; turns += 1) await new Promise((resolve) => setImmediate(resolve));
+      leave(client);
+      await settledAs(t, it.under, path, [{ end: "client-left", status: null }]);
+    }
+  }
+  t.equal(it.gateway.calls.length, before, "nothing of it was sent");
   await stillHealthy(t, it.under, it.secrets);
 });
 
