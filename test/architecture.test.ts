@@ -92,7 +92,6 @@ const PURE = [
   "proxy/headers.ts",
   "proxy/cause.ts",
   "proxy/failure.ts",
-  "proxy/sanitize.ts",
   "proxy/records.ts",
   "service/spec.ts",
   "service/systemd/unit.ts",

@@ -40,7 +40,7 @@ async function run(options: { config?: string }): Promise<void> {
   // A reader of our output that goes away must not take the daemon with it.
   process.stdout.on("error", () => {});
   process.stderr.on("error", () => {});
-  // With this the proxy engine would use fetch(), which follows redirects; proxy/forward.ts lets nothing out then.
+  // With this http-proxy-3 would use fetch(), which follows redirects with the key.
   delete process.env.FORCE_FETCH_PATH;
   const onSignal = deferSignals();
   const onTerminal = process.stderr.isTTY === true;

@@ -1,11 +1,11 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 import { requestText } from "../metering/estimate.ts";
 import { modelInPath, readRequest } from "../metering/request.ts";
 import { type Refusal, refuse } from "../refusal.ts";
-import type { Call } from "./call.ts";
-import { isModelJudged } from "./capacity.ts";
+import type { Call, Stop } from "./call.ts";
+import { limitsNeedBody } from "./capacity.ts";
 import { overloaded, uploadStopped } from "./failure.ts";
-import { sanitizeForLog } from "./sanitize.ts";
+import { modelForLog } from "./records.ts";
 
 /** A longer body passes unread, or is refused if the tool's limits depend on it. */
 const MAX_READ = 32 * 1024 * 1024;
@@ -15,7 +15,6 @@ const MAX_BUFFERED = 256 * 1024 * 1024;
 const CHUNK_OVERHEAD = 256;
 /** A client that sends no byte of its body for this long has stopped. */
 const STALL_MS = 30_000;
-const MAX_MODEL = 200;
 
 /** Files carry no model, and may be large. */
 const FILE_UPLOAD = /^\/v1\/(?:files|uploads)(?:\/|$)/;
@@ -55,15 +54,15 @@ export async function readBody(
   req: IncomingMessage,
   res: ServerResponse,
   budget: BodyBudget,
-): Promise<Refusal | "client-left" | null> {
+): Promise<Stop | null> {
   const { "content-length": declared, "transfer-encoding": chunked, expect } = req.headers;
   const length = chunked === undefined ? Number(declared ?? 0) : 0;
-  const mustRead = call.metering !== null && isModelJudged(call);
-  noteModel(call, modelInPath(call.endpoint));
+  const mustRead = call.metering !== null && limitsNeedBody(call);
+  call.model = modelForLog(modelInPath(call.endpoint), call.snapshot);
   const isEmpty = length === 0 && chunked === undefined;
-  if (!isEmpty && mustRead && isEncoded(req)) return unreadable(call);
+  if (!isEmpty && mustRead && isEncoded(req.headers)) return unreadable(call);
   if (!isEmpty && mustRead && length > MAX_READ) return tooLarge(call);
-  // While a body waits for capacity unread, nobody would notice that its client left.
+  // A call that may wait has its body read: an unread connection does not report that its client left.
   const mayWait = (call.tool?.limits.wait ?? 0) > 0;
   const isRead = !isEmpty && length <= MAX_READ && (mustRead || mayWait || isReadable(call, req));
   // The declared length is taken before the first byte is read.
@@ -78,8 +77,8 @@ export async function readBody(
     chunks.push(chunk);
     call.bytesIn += chunk.length;
     if (call.bytesIn > MAX_READ) return "too-large";
-    const isReserved = chunked === undefined || budget.take(call, chunk.length + CHUNK_OVERHEAD);
-    return isReserved ? null : "no-memory";
+    const cost = CHUNK_OVERHEAD + (chunked === undefined ? 0 : chunk.length);
+    return budget.take(call, cost) ? null : "no-memory";
   });
   switch (end) {
     case "ended":
@@ -92,9 +91,8 @@ export async function readBody(
       return overloaded();
     case "too-large":
       if (mustRead) return tooLarge(call);
-      // It passes from its first byte, as if it had never been read.
+      // It passes from its first byte, as if it had never been read. Until then it stays in memory, and in the budget.
       for (const chunk of chunks.toReversed()) req.unshift(chunk);
-      budget.release(call);
       call.bytesIn = 0;
       call.passesUnread = true;
       return null;
@@ -103,22 +101,18 @@ export async function readBody(
   call.body = chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks);
   call.fields = readRequest(call.body, req.headers["content-type"]);
   if (mustRead && call.body.length > 0 && !call.fields.readable) return unreadable(call);
-  if (call.model === null) noteModel(call, call.fields.model);
+  call.model ??= modelForLog(call.fields.model, call.snapshot);
   if (call.tool?.estimate) call.text = requestText(call.body);
   return null;
 }
 
-function noteModel(call: Call, name: string | null): void {
-  call.model = name === null ? null : sanitizeForLog(name, call.snapshot, MAX_MODEL);
-}
-
 function isReadable(call: Call, { headers }: IncomingMessage): boolean {
   const type = headers["content-type"];
-  if (FILE_UPLOAD.test(call.endpoint) || isEncoded({ headers })) return false;
+  if (FILE_UPLOAD.test(call.endpoint) || isEncoded(headers)) return false;
   return type === undefined || READABLE_TYPE.test(type);
 }
 
-function isEncoded({ headers }: Pick<IncomingMessage, "headers">): boolean {
+function isEncoded(headers: IncomingHttpHeaders): boolean {
   const encoding = headers["content-encoding"]?.trim().toLowerCase() ?? "";
   return encoding !== "" && encoding !== "identity";
 }

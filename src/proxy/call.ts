@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders } from "node:http";
+import type { IncomingMessage } from "node:http";
 import type { Clock } from "../clock.ts";
 import type { Gateway, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
@@ -6,23 +6,26 @@ import type { Lease } from "../limits/limiter.ts";
 import type { TextBytes } from "../metering/estimate.ts";
 import { type Metering, meteringOf } from "../metering/protocols.ts";
 import { NOTHING_READ, type RequestFields } from "../metering/request.ts";
-import type { Protocol } from "../refusal.ts";
+import type { Protocol, Refusal } from "../refusal.ts";
 import { requestId } from "../request-id.ts";
 import type { Secret } from "../secret.ts";
 import type { Opening } from "../usage/record.ts";
 import type { ResponseObserver } from "./observer.ts";
-import { protocolOf } from "./routes.ts";
+import { endpointOf, protocolOf } from "./routes.ts";
+
+/** Why a call does not go on. */
+export type Stop = Refusal | "client-left";
 
 /** One request of a tool, from its head to its record. The steps of the pipeline fill it in. */
 export class Call {
   readonly id: string;
-  /** Wall time, and the clock that never goes back. */
+  /** Wall clock and monotonic clock. */
   readonly startedAt: number;
   readonly startedElapsed: number;
   readonly method: string;
   /** The protocol in which the client expects its answer. */
   readonly protocol: Protocol;
-  /** The configuration that it began with. It keeps it to its end. */
+  /** The configuration when it began. Later saves do not affect it. */
   readonly snapshot: Snapshot;
 
   /** The request target without a token in front of it. Empty until it is routed. */
@@ -63,28 +66,28 @@ export class Call {
   opening: Opening | null = null;
   /** Reads the gateway's response, once there is one. */
   observer: ResponseObserver | null = null;
-  /** The owner or the end of the daemon cut it. */
-  isCut = false;
+  /** The owner canceled it, or the daemon stopped. */
+  isCanceled = false;
   isSettled = false;
 
   constructor(
-    head: { method: string; target: string; headers: IncomingHttpHeaders },
+    { method = "", url = "", headers }: Pick<IncomingMessage, "method" | "url" | "headers">,
     snapshot: Snapshot,
     clock: Clock,
   ) {
     this.startedAt = clock.now();
     this.startedElapsed = clock.elapsed();
     this.id = requestId(this.startedAt);
-    this.method = head.method;
-    this.protocol = protocolOf(head.target, head.headers);
+    this.method = method;
+    this.protocol = protocolOf(url, headers);
     this.snapshot = snapshot;
   }
 
-  setPath(path: string, endpoint: string, token: string | null): void {
+  setPath(path: string, token: string | null): void {
     this.path = path;
-    this.endpoint = endpoint;
+    this.endpoint = endpointOf(path);
     this.tokenInPath = token;
-    this.metering = meteringOf(this.method, endpoint);
+    this.metering = meteringOf(this.method, this.endpoint);
   }
 
   /** The group's factor on the list price. */

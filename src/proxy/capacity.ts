@@ -1,33 +1,20 @@
 import type { Socket } from "node:net";
-import type { Clock } from "../clock.ts";
 import type { Group, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { admit } from "../limits/admit.ts";
 import type { Ask } from "../limits/counters.ts";
 import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
-import type { Limiter } from "../limits/limiter.ts";
 import { isInGroup } from "../limits/model-rule.ts";
 import { modelRefusal } from "../limits/refusals.ts";
 import { type ListPrice, microdollars, type Prices } from "../metering/prices.ts";
 import { isBilledLater } from "../metering/protocols.ts";
 import type { Tokens } from "../metering/usage.ts";
 import { type Refusal, refuse } from "../refusal.ts";
-import type { Call } from "./call.ts";
-
-export interface CapacityDeps {
-  readonly clock: Clock;
-  readonly limiter: Limiter;
-  readonly prices: Prices;
-  /** In force now. The call may have begun with another one. */
-  readonly snapshot: () => Snapshot;
-}
+import type { Call, Stop } from "./call.ts";
+import type { ProxyDeps } from "./deps.ts";
 
 /** Takes what the call needs from its tool's limits, and waits for it if the tool allows that. null: it may go on. */
-export async function takeCapacity(
-  call: Call,
-  socket: Socket,
-  deps: CapacityDeps,
-): Promise<Refusal | "client-left" | null> {
+export async function takeCapacity(call: Call, socket: Socket, deps: ProxyDeps): Promise<Stop | null> {
   const { limiter } = deps;
   const { tool } = call;
   if (tool === null) throw new Error("the caller is not known yet");
@@ -43,8 +30,8 @@ async function waitForCapacity(
   tool: Tool,
   ask: Ask,
   socket: Socket,
-  { limiter, clock, snapshot }: CapacityDeps,
-): Promise<Refusal | "client-left" | null> {
+  { limiter, clock, snapshot }: ProxyDeps,
+): Promise<Stop | null> {
   let leave = () => {};
   const onClose = () => leave();
   socket.once("close", onClose);
@@ -59,7 +46,7 @@ async function waitForCapacity(
   socket.off("close", onClose);
   const hasWaited = call.isWaiting;
   call.isWaiting = false;
-  // From the very start, rounded up: with started_at, the log must show the window in which the call was admitted.
+  // From the start of the call, rounded up, so that started_at + waited_ms falls into the window that admitted it.
   if (hasWaited) call.waitedMs = Math.ceil(clock.elapsed() - call.startedElapsed);
   if (!taken.ok) return taken.refusal ?? "client-left";
   call.lease = taken.lease;
@@ -75,8 +62,8 @@ function checkStillAllowed(name: string, snapshot: Snapshot, now: number): Refus
   return admitted.ok ? null : admitted.refusal;
 }
 
-/** Whether the tool's limits depend on what the body asks for: its model, or how much it may use. */
-export function isModelJudged({ tool, gateway }: Call): boolean {
+/** Whether the tool's limits depend on the body: on its model, or on how much it asks for. */
+export function limitsNeedBody({ tool, gateway }: Call): boolean {
   if (tool === null || gateway === null) return false;
   const { tokens, spend } = tool.limits;
   return (
@@ -97,7 +84,7 @@ function allowedModels({ group }: Tool, groups: Readonly<Record<string, Group>>)
 function checkModel(call: Call, tool: Tool): Refusal | null {
   const { gateway, metering, method, endpoint, model, fields } = call;
   // Some gateways take the first of two models, most take the last.
-  if (metering !== null && fields.ambiguous && isModelJudged(call)) {
+  if (metering !== null && fields.ambiguous && limitsNeedBody(call)) {
     return refuse(
       "bad-request",
       "the request names two models or is no valid JSON, and gateways differ in which model they take",
@@ -106,7 +93,7 @@ function checkModel(call: Call, tool: Tool): Refusal | null {
   const models = allowedModels(tool, gateway?.groups ?? {});
   if (models === null || tool.group === null) return null;
   if (metering === null && isBilledLater(method, endpoint)) {
-    const message = `which models ${endpoint} runs cannot be told, and tool ${tool.name} may use only those of group ${tool.group}`;
+    const message = `keybearer cannot tell which models ${endpoint} runs, and tool ${tool.name} may use only those of group ${tool.group}`;
     return refuse("model-not-in-group", message);
   }
   if (model === null || isInGroup(model, models)) return null;
@@ -114,9 +101,9 @@ function checkModel(call: Call, tool: Tool): Refusal | null {
 }
 
 /** What the call may use at most, as far as it is known before it is sent; see limits/estimate.ts. */
-function askOf(call: Call, tool: Tool, { limiter, prices }: CapacityDeps): Ask {
+function askOf(call: Call, tool: Tool, { limiter, prices }: ProxyDeps): Ask {
   const { metering, body, fields } = call;
-  // A batch is billed later, and neither it nor its response says how much. A limit on money cannot hold it.
+  // A batch is billed later, and nothing says how much: its price is unknown.
   if (metering === null) return { tokens: 0, spend: isBilledLater(call.method, call.endpoint) ? null : 0 };
   const sizing = {
     named: namedMaximum(fields.lengths),

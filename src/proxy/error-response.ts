@@ -31,7 +31,7 @@ export interface ErrorResponse {
   readonly headers: string[];
   readonly body: Buffer;
   /** The rest of the body is not passed on. */
-  readonly isCut: boolean;
+  readonly isTruncated: boolean;
   readonly cause: Cause | null;
   /** The body as text, without the key. */
   readonly text: string;
@@ -55,10 +55,10 @@ export function readErrorResponse(
   const text = (isPlain ? bytes : unpacked)?.toString("utf8") ?? "";
   const cause = causeOf({ status, contentType: headers["content-type"] ?? "", body: text });
   // A compressed body cannot be changed in part. So a long one is sent decoded and cut, and a bomb is not sent at all.
-  const isCut = unpacked !== null && (isBomb || !isWhole);
+  const isTruncated = unpacked !== null && (isBomb || !isWhole);
   const content = unpacked ?? bytes;
   let body = bytes;
-  if (isCut) body = withoutKeyAtEnd(redacted(content, key), key);
+  if (isTruncated) body = withoutKeyAtEnd(redacted(content, key), key);
   else if (isWhole && key.isIn(content)) body = redacted(content, key);
   // What follows the end of the compressed bytes is not decoded, and may hold the key too.
   else if (unpacked !== null && key.isIn(bytes)) body = unpacked;
@@ -67,7 +67,7 @@ export function readErrorResponse(
   addCause(clientHeaders, cause);
   const cleanText = key.blotFrom(text);
   const shortText = cleanText.slice(0, MAX_SHORT_TEXT) || null;
-  return { headers: clientHeaders, body, isCut, cause, text: cleanText, shortText };
+  return { headers: clientHeaders, body, isTruncated, cause, text: cleanText, shortText };
 }
 
 /** In latin1, one character for each byte, so that all other bytes stay as they are. */

@@ -7,12 +7,13 @@ import {
 import { request as httpsRequest } from "node:https";
 import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
-import type { Clock } from "../clock.ts";
 import type { Refusal } from "../refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
 import { closeIdle } from "./agents.ts";
+import { askForUsage, UsageFilter } from "./ask-usage.ts";
 import type { Call } from "./call.ts";
 import { Deadline, type Phase } from "./deadline.ts";
+import type { ProxyDeps } from "./deps.ts";
 import {
   failureInWords,
   frontProxyFailure,
@@ -21,83 +22,122 @@ import {
   timeoutInWords,
   uploadStopped,
 } from "./failure.ts";
-import { NOTHING_OBSERVED, type Observed, type ResponseObserver } from "./observer.ts";
+import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
-import type { Passthrough } from "./passthrough.ts";
-import { ResponseWriter, type ResponseWriterOptions } from "./response.ts";
+import { recordHead } from "./records.ts";
+import { type ClientSide, ResponseWriter } from "./response.ts";
 import type { UpstreamRequest } from "./upstream.ts";
 import { discardBody } from "./write-refusal.ts";
 
-export interface ExchangeOptions extends ResponseWriterOptions {
-  readonly call: Call;
-  readonly clock: Clock;
-  readonly passthrough: Passthrough;
-  /** The body that was read; null: it passes unread, or there is none. */
-  readonly body: Buffer | null;
-  /** The gateway has the whole body, so it need not stay in memory. */
-  readonly onBodySent: () => void;
-  /** The head of the gateway's response arrived. */
-  readonly observe: (response: IncomingMessage) => ResponseObserver;
-}
-
-/** Sends a request to the gateway and the response to the client. Resolves once, however it ends. */
-export function exchange(
+/** Sends the call to its gateway and the response to the client. Resolves once, however it ends. */
+export function forward(
+  call: Call,
   req: IncomingMessage,
   res: ServerResponse,
-  request: UpstreamRequest,
-  options: ExchangeOptions,
+  deps: ProxyDeps,
 ): Promise<Outcome> {
-  return new Promise((resolve) => new Exchange(req, res, request, options, resolve).start());
+  const asking = usageAsked(call);
+  const body = asking ?? call.body;
+  // The exchange holds the body from here on, until it is sent.
+  call.body = null;
+  const request = deps.upstream.request(call, req, body, asking !== null);
+  const client: ClientSide = {
+    stream: res,
+    ownHeaders: ownHeaders(call, deps),
+    usageFilter: asking === null ? null : new UsageFilter(),
+    writeHead(status, reason, headers) {
+      // The gateway's Date is sent on, or none: the mirror measures the gateway's clock by it.
+      res.sendDate = false;
+      res.writeHead(status, reason, headers);
+    },
+  };
+  return new Promise((resolve) => new Exchange(call, req, res, request, client, deps, resolve).start(body));
+}
+
+/** The body that also asks for the usage of a stream; null: the client's own is sent. */
+function usageAsked({ tool, metering, body }: Call): Buffer | null {
+  const isAsked = tool?.askUsage === true && (metering === "chat" || metering === "completions");
+  return isAsked && body !== null ? askForUsage(body) : null;
+}
+
+/** keybearer's own headers on the response: name, value, name, value. */
+export function ownHeaders(call: Call, { isSandbox, limiter }: ProxyDeps): string[] {
+  const headers = ["x-keybearer-request-id", call.id];
+  if (isSandbox()) headers.push("x-keybearer-sandbox", "1");
+  if (call.tool !== null) limiter.rateHeaders(call.tool, headers);
+  return headers;
+}
+
+/** Starts to read a response whose head arrived, and records the head. */
+export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps): ResponseObserver {
+  const observer = new ResponseObserver(response, call, deps.clock.elapsed());
+  call.observer = observer;
+  recordHead(call, response.statusCode ?? 0, observer.headIds(), deps);
+  return observer;
 }
 
 class Exchange {
+  readonly #call: Call;
   readonly #req: IncomingMessage;
   readonly #res: ServerResponse;
   readonly #upstream: UpstreamRequest;
-  readonly #options: ExchangeOptions;
+  readonly #client: ClientSide;
+  readonly #deps: ProxyDeps;
   readonly #resolve: (outcome: Promise<Outcome>) => void;
-  readonly #deadline: Deadline;
+  readonly #deadline = new Deadline((phase, ms) => this.#onTimeout(phase, ms));
+  /** The body that was read, until it is sent; null: it passes unread, or there is none. */
+  #body: Buffer | null = null;
   #request: ClientRequest | null = null;
   #response: IncomingMessage | null = null;
   #observer: ResponseObserver | null = null;
   #writer: ResponseWriter | null = null;
-  /** Who ended it first, the client or the gateway; null: nobody did yet. */
+  /** Who ended it first, the client or the gateway; null: neither yet. */
   #end: RecordEnd | null = null;
   #failure: string | null = null;
   #isConnected = false;
+  #isDeadSocket = false;
   #isRetried = false;
-  #isSettled = false;
+  #isFinished = false;
 
   constructor(
+    call: Call,
     req: IncomingMessage,
     res: ServerResponse,
     upstream: UpstreamRequest,
-    options: ExchangeOptions,
+    client: ClientSide,
+    deps: ProxyDeps,
     resolve: (outcome: Promise<Outcome>) => void,
   ) {
+    this.#call = call;
     this.#req = req;
     this.#res = res;
     this.#upstream = upstream;
-    this.#options = options;
+    this.#client = client;
+    this.#deps = deps;
     this.#resolve = resolve;
-    this.#deadline = new Deadline(options.clock, (phase, ms) => this.#onTimeout(phase, ms));
   }
 
-  start(): void {
+  start(body: Buffer | null): void {
+    this.#body = body;
     this.#res.on("close", this.#onClientClosed);
     // The response to a pipelined request does not always emit `close` when its connection ends.
     this.#req.socket.on("close", this.#onClientClosed);
     // Without a listener, a client that leaves in the middle of its upload would end the process.
     this.#req.on("error", ignore);
+    if (body === null) {
+      this.#req.on("data", (chunk: Buffer) => {
+        this.#call.bytesIn += chunk.length;
+        this.#deadline.touch("first_byte");
+      });
+    }
     this.#send();
   }
 
   #send(): void {
-    const { body, passthrough } = this.#options;
     this.#deadline.start("connect", this.#upstream.gateway.timeouts.connect);
     try {
-      if (body !== null) this.#sendBody(body);
-      else this.#pass(passthrough);
+      if (this.#body !== null) this.#sendBody(this.#body);
+      else this.#pass();
     } catch (error) {
       this.#onRequestError(error instanceof Error ? error : new Error(String(error)));
     }
@@ -112,20 +152,16 @@ class Exchange {
     this.#request = request;
     request.once("socket", (socket) => this.#onSocket(request, socket));
     request.once("response", (response) => this.#onResponse(response));
-    request.once("finish", this.#options.onBodySent);
     request.on("error", (error) => this.#onRequestError(error));
+    request.once("finish", () => {
+      this.#body = null;
+      this.#deps.bodies.release(this.#call);
+    });
     request.end(body);
   }
 
-  #pass(passthrough: Passthrough): void {
-    const { call } = this.#options;
-    if (!this.#isRetried) {
-      this.#req.on("data", (chunk: Buffer) => {
-        call.bytesIn += chunk.length;
-        this.#deadline.touch("first_byte");
-      });
-    }
-    passthrough.send(this.#req, this.#res, this.#upstream, {
+  #pass(): void {
+    this.#deps.upstream.passthrough.send(this.#req, this.#res, this.#upstream, {
       onSocket: (request, socket) => this.#onSocket(request, socket),
       onResponse: (response) => this.#onResponse(response),
       onError: (error) => this.#onRequestError(error),
@@ -135,7 +171,7 @@ class Exchange {
   #onSocket(request: ClientRequest, socket: Socket): void {
     this.#request = request;
     // The client left, or was answered, while the connection was made: nothing may be sent any more.
-    if (this.#isSettled) {
+    if (this.#isFinished) {
       request.destroy();
       return;
     }
@@ -143,18 +179,19 @@ class Exchange {
     request.once("close", () => {
       if (this.#request === request && this.#response === null) this.#onRequestError(closedEarly());
     });
-    if (isConnected(request, socket)) this.#onConnected();
-    else socket.once(socket instanceof TLSSocket ? "secureConnect" : "connect", () => this.#onConnected());
+    // The agent may hand out a kept socket that was just destroyed.
+    this.#isDeadSocket = socket.destroyed;
+    if (!socket.destroyed) whenConnected(request, socket, () => this.#onConnected());
   }
 
   #onConnected(): void {
     this.#isConnected = true;
-    if (this.#response === null && !this.#isSettled)
+    if (this.#response === null && !this.#isFinished)
       this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
   }
 
   #onResponse(response: IncomingMessage): void {
-    if (this.#isSettled) {
+    if (this.#isFinished) {
       this.#request?.destroy();
       return;
     }
@@ -165,57 +202,51 @@ class Exchange {
     response.on("close", () => {
       if (!response.complete) this.#onBroken(closedEarly());
     });
-    try {
-      const observer = this.#options.observe(response);
-      const writer = new ResponseWriter(response, this.#res, observer, this.#options);
+    this.#guarded(() => {
+      const observer = observe(this.#call, response, this.#deps);
+      const writer = new ResponseWriter(response, this.#client, observer, this.#upstream.key);
       this.#observer = observer;
       this.#writer = writer;
       writer.start();
       response.on("data", (chunk: Buffer) => {
         this.#deadline.touch("idle");
-        if (!this.#isSettled) this.#write(writer, chunk);
+        if (!this.#isFinished) this.#guarded(() => writer.write(chunk));
       });
-      response.on("end", () => this.#onResponseEnd(writer));
-    } catch (error) {
-      this.#onUnwritable(error);
-    }
-  }
-
-  #write(writer: ResponseWriter, chunk: Buffer): void {
-    try {
-      writer.write(chunk);
-    } catch (error) {
-      this.#onUnwritable(error);
-    }
-  }
-
-  #onResponseEnd(writer: ResponseWriter): void {
-    // A gateway that responds early may never read the rest of the request.
-    if (this.#request?.writableFinished === false) this.#request.destroy();
-    if (this.#isSettled) return;
-    try {
-      writer.end();
-    } catch (error) {
-      this.#onUnwritable(error);
-    }
+      response.on("end", () => {
+        // A gateway that responds early may never read the rest of the request.
+        if (this.#request?.writableFinished === false) this.#request.destroy();
+        if (!this.#isFinished) this.#guarded(() => writer.end());
+      });
+    });
   }
 
   /** Node's parser accepts heads that Node does not write, such as status 000. */
-  #onUnwritable(error: unknown): void {
-    this.#request?.destroy();
-    const message = error instanceof Error ? error.message : String(error);
-    this.#onBroken(Object.assign(new Error(message), { code: "HPE_UNUSABLE_HEAD" }));
+  #guarded(write: () => void): void {
+    try {
+      write();
+    } catch (error) {
+      this.#request?.destroy();
+      const message = error instanceof Error ? error.message : String(error);
+      // Named like the errors of Node's parser, so that it is reported like them.
+      this.#onBroken(Object.assign(new Error(message), { code: "HPE_UNUSABLE_HEAD" }));
+    }
   }
 
   /** The request could not be sent, or not to its end. */
-  #onRequestError(error: Error): void {
-    // With a response, its own events decide. And a client that left is settled by the `close` of its connection.
-    if (this.#response !== null || this.#req.socket.destroyed || this.#isSettled) return;
-    if (!this.#mayRetry(error)) {
+  #onRequestError(error: NodeJS.ErrnoException): void {
+    // A client that left is settled by the `close` of its connection.
+    if (this.#req.socket.destroyed || this.#isFinished) return;
+    if (this.#response !== null) {
+      // The events of the response decide. But a reset ends a response without a length as if it were whole.
+      if (error.syscall === "read" && !this.#response.complete) this.#onBroken(error);
+      return;
+    }
+    if (this.#isRetried || !this.#mayRetry(error)) {
       this.#onBroken(error);
       return;
     }
     this.#isRetried = true;
+    this.#isConnected = false;
     this.#request = null;
     // If one kept connection is dead, the others may be too.
     closeIdle(this.#upstream.agent);
@@ -224,36 +255,41 @@ class Exchange {
 
   /**
    * The gateway may close a kept connection at the moment it is used again. Only what is safe to do twice is sent again
-   * (RFC 9110 section 9.2.2). A chat might be paid twice.
+   * (RFC 9110 section 9.2.2): a chat might be paid twice. If the socket was dead before, nothing of the request was sent.
    */
   #mayRetry(error: NodeJS.ErrnoException): boolean {
+    if (this.#isDeadSocket && this.#body !== null) return true;
     const isStale = this.#request?.reusedSocket === true && /^(?:ECONNRESET|EPIPE)$/.test(error.code ?? "");
     const isSafe = /^(?:GET|HEAD|OPTIONS)$/.test(this.#upstream.method);
-    return isStale && isSafe && this.#req.complete && this.#options.call.bytesIn === 0 && !this.#isRetried;
+    return isStale && isSafe && this.#req.complete && this.#call.bytesIn === 0;
   }
 
   /** There will be no whole response. */
   #onBroken(error: Error): void {
-    if (this.#isSettled) return;
+    if (this.#isFinished) return;
     this.#end ??= "gateway-failed";
     this.#failure = failureInWords(error, {
       connected: this.#isConnected,
       answered: this.#response !== null,
     });
-    this.#stop(() => {
-      const { gateway, address } = this.#upstream;
-      return gatewayFailure(error, gateway.name, address.origin, this.#isConnected);
-    });
+    const { gateway, address } = this.#upstream;
+    this.#stop(() => gatewayFailure(error, gateway.name, address.origin, this.#isConnected));
   }
 
   #onTimeout(phase: Phase, ms: number): void {
-    const { gateway, address } = this.#upstream;
+    const hasWholeResponse = this.#response?.complete === true;
+    // A response behind another one on the same connection waits for its turn.
+    if (hasWholeResponse && this.#res.socket === null) {
+      this.#deadline.start(phase, ms);
+      return;
+    }
     // The gateway cannot respond to an upload that stopped, nor send to a client that does not read.
     const hasUploadStopped =
       phase === "first_byte" && !this.#req.complete && this.#request?.writableNeedDrain === false;
-    const isClientsFault = hasUploadStopped || this.#res.writableNeedDrain;
+    const isClientsFault = hasUploadStopped || hasWholeResponse || this.#res.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
     if (!isClientsFault) this.#failure = timeoutInWords(phase, ms);
+    const { gateway, address } = this.#upstream;
     this.#stop(() =>
       hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(phase, ms, gateway.name, address.origin),
     );
@@ -263,19 +299,19 @@ class Exchange {
   /** After the first byte the connection is cut: an ending of ours would look like the gateway's. */
   #stop(refusal: () => Refusal): void {
     if (this.#res.headersSent) this.#res.destroy();
-    else this.#settle(refusal());
+    else this.#finish(refusal());
   }
 
   readonly #onClientClosed = (): void => {
-    const hasAll = this.#res.writableFinished && this.#writer?.isCut === false;
+    const hasAll = this.#res.writableFinished && this.#writer?.isTruncated === false;
     if (!hasAll || !this.#req.complete) this.#request?.destroy();
     if (hasAll) discardBody(this.#req);
-    this.#settle(null);
+    this.#finish(null);
   };
 
-  #settle(refusal: Refusal | null): void {
-    if (this.#isSettled) return;
-    this.#isSettled = true;
+  #finish(refusal: Refusal | null): void {
+    if (this.#isFinished) return;
+    this.#isFinished = true;
     this.#deadline.stop();
     this.#res.off("close", this.#onClientClosed);
     this.#req.socket.off("close", this.#onClientClosed);
@@ -286,13 +322,12 @@ class Exchange {
     const status = this.#res.headersSent ? this.#res.statusCode : null;
     const hasAll = this.#res.writableFinished;
     const observed = this.#observer === null ? NOTHING_OBSERVED : await this.#observer.finish();
-    const end = this.#end ?? (refusal === null ? endOf(observed, hasAll) : "gateway-failed");
     return {
-      end,
+      end: this.#end ?? endOf(observed, hasAll),
       status,
       refusal,
       failure: this.#failure,
-      mayHaveArrived: this.#isConnected,
+      wasConnected: this.#isConnected,
       observed,
     };
   }
@@ -305,9 +340,12 @@ function endOf({ reading }: Observed, hasAll: boolean): RecordEnd {
   return hasAll || reading?.reached ? "complete" : "client-left";
 }
 
-export function isConnected(request: ClientRequest, socket: Socket): boolean {
-  if (request.reusedSocket) return true;
-  return !socket.connecting && !(socket instanceof TLSSocket && socket.getProtocol() === null);
+/** Calls back once the request's socket is connected, which a reused one is already. */
+export function whenConnected(request: ClientRequest, socket: Socket, then: () => void): void {
+  const isSecure = socket instanceof TLSSocket;
+  const isConnected = !socket.connecting && (!isSecure || socket.getProtocol() !== null);
+  if (request.reusedSocket || isConnected) then();
+  else socket.once(isSecure ? "secureConnect" : "connect", then);
 }
 
 function closedEarly(): Error {

@@ -2,41 +2,26 @@ import type { IncomingMessage } from "node:http";
 import { whoCalls } from "../identity/by-process.ts";
 import { readCredentials } from "../identity/credential.ts";
 import type { Identified } from "../identity/identify.ts";
-import type { Peers } from "../identity/peer-user.ts";
-import type { Owners } from "../identity/process.ts";
 import { admit } from "../limits/admit.ts";
 import { type Refusal, refuse } from "../refusal.ts";
-import type { Call } from "./call.ts";
+import type { Call, Stop } from "./call.ts";
+import type { ProxyDeps } from "./deps.ts";
 import { otherUser } from "./failure.ts";
-import type { InFlight } from "./in-flight.ts";
-
-export interface IdentifyDeps {
-  readonly peers: Peers;
-  readonly owners: Pick<Owners, "of">;
-  readonly inFlight: InFlight;
-}
 
 /** Finds out which tool calls, and takes its key. null: the call may go on. */
-export async function identify(
-  call: Call,
-  req: IncomingMessage,
-  deps: IdentifyDeps,
-): Promise<Refusal | "client-left" | null> {
+export async function identify(call: Call, req: IncomingMessage, deps: ProxyDeps): Promise<Stop | null> {
   const stopped = await checkUser(req, deps);
   if (stopped !== null) return stopped;
   const caller = await findCaller(call, req, deps);
   if (!caller.ok) return caller.refusal;
-  const refusal = enter(call, caller, req.headers.origin);
+  const refusal = acceptCaller(call, caller, req.headers.origin);
   // From here on the owner sees the call, and can cut it.
   if (refusal === null) deps.inFlight.add(call, req.socket);
   return refusal;
 }
 
 /** Only the user that runs keybearer may call. Checked before a token is looked at. */
-export async function checkUser(
-  req: IncomingMessage,
-  { peers }: IdentifyDeps,
-): Promise<Refusal | "client-left" | null> {
+export async function checkUser(req: IncomingMessage, { peers }: ProxyDeps): Promise<Stop | null> {
   const peer = await peers.of(req.socket);
   if (peer === "other-user") return otherUser();
   if (peer !== "gone") return null;
@@ -44,12 +29,12 @@ export async function checkUser(
   return "client-left";
 }
 
-export function findCaller(call: Call, req: IncomingMessage, { owners }: IdentifyDeps): Promise<Identified> {
+export function findCaller(call: Call, req: IncomingMessage, { owners }: ProxyDeps): Promise<Identified> {
   const credentials = readCredentials(req.headers, call.tokenInPath);
   return whoCalls(call.snapshot, credentials, () => owners.of(req.socket));
 }
 
-export function enter(
+export function acceptCaller(
   call: Call,
   { tool, program }: Extract<Identified, { ok: true }>,
   origin: string | undefined,

@@ -56,7 +56,7 @@ export class InFlight {
   #cutWhere(isWanted: (call: Call) => boolean): number {
     const found = [...this.#connections].filter(([call]) => isWanted(call));
     for (const [call, connection] of found) {
-      call.isCut = true;
+      call.isCanceled = true;
       connection.destroy();
     }
     return found.length;

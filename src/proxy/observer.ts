@@ -1,8 +1,9 @@
 import type { IncomingMessage } from "node:http";
 import { gatewayIds } from "../metering/gateway-ids.ts";
 import { createMeter, type Meter, type Reading } from "../metering/meter.ts";
-import { contentKind, type Metering } from "../metering/protocols.ts";
+import { contentKind } from "../metering/protocols.ts";
 import type { Secret } from "../secret.ts";
+import type { Call } from "./call.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import type { ErrorResponse } from "./error-response.ts";
 
@@ -38,40 +39,34 @@ export const NOTHING_OBSERVED: Observed = Object.freeze({
   reading: null,
 });
 
-export interface ObserverOptions {
-  readonly key: Secret;
-  readonly metering: Metering | null;
-  /** Count the text of the response, for a tool with `estimate`. */
-  readonly countText: boolean;
-  readonly firstByteElapsed: number;
-}
-
 /** Reads a response while it passes. It changes no byte, and a failure in here does not harm the call. */
 export class ResponseObserver {
   readonly #rawHeaders: readonly string[];
-  readonly #options: ObserverOptions;
+  readonly #key: Secret | null;
+  readonly #firstByteElapsed: number;
   readonly #meter: Meter;
   readonly #isStream: boolean;
   #cause: Cause | null;
   #error: ErrorResponse | null = null;
   #bytesOut = 0;
 
-  constructor(response: IncomingMessage, options: ObserverOptions) {
+  constructor(response: IncomingMessage, call: Call, firstByteElapsed: number) {
     const { statusCode: status = 0, headers, rawHeaders } = response;
     const contentType = headers["content-type"] ?? "";
     const kind = contentKind(contentType);
-    const { metering, countText } = options;
     this.#rawHeaders = rawHeaders;
-    this.#options = options;
+    this.#key = call.key;
+    this.#firstByteElapsed = firstByteElapsed;
     this.#isStream = kind === "events";
     // The cause of an error is known once its body was read. Of other responses, only a web page is a bad sign.
     this.#cause = status < 400 && kind === "page" ? causeOf({ status, contentType, body: "" }) : null;
     this.#meter = createMeter({
-      metering,
+      metering: call.metering,
       status,
       contentType,
       contentEncoding: headers["content-encoding"],
-      countText,
+      // For a tool with `estimate`.
+      countText: call.text !== null,
     });
   }
 
@@ -112,7 +107,7 @@ export class ResponseObserver {
     const isReported = reported !== null && reported > deltas;
     const counted = deltas > 0 ? deltas : null;
     return {
-      firstByteElapsed: this.#options.firstByteElapsed,
+      firstByteElapsed: this.#firstByteElapsed,
       stream: this.#isStream,
       bytesOut: this.#bytesOut,
       outputTokens: isReported ? reported : counted,
@@ -126,7 +121,7 @@ export class ResponseObserver {
     return {
       cause: this.#cause,
       errorText: this.#error?.shortText ?? null,
-      firstByteElapsed: this.#options.firstByteElapsed,
+      firstByteElapsed: this.#firstByteElapsed,
       stream: this.#isStream,
       bytesOut: this.#bytesOut,
       gatewayIds: this.#idsWithoutKey(reading.id, this.#error?.text ?? null),
@@ -136,7 +131,7 @@ export class ResponseObserver {
 
   #idsWithoutKey(bodyId: string | null, errorText: string | null): Record<string, string> {
     const ids = gatewayIds(this.#rawHeaders, bodyId, errorText);
-    for (const [name, id] of Object.entries(ids)) if (this.#options.key.isIn(id)) delete ids[name];
+    for (const [name, id] of Object.entries(ids)) if (this.#key?.isIn(id)) delete ids[name];
     return ids;
   }
 }

@@ -1,45 +1,25 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
-import type { Snapshot } from "../config/snapshot.ts";
 import type { Refusal } from "../refusal.ts";
-import type { Secret } from "../secret.ts";
-import { askForUsage, UsageFilter } from "./ask-usage.ts";
 import { readBody } from "./body.ts";
-import { Call } from "./call.ts";
+import { Call, type Stop } from "./call.ts";
 import { takeCapacity } from "./capacity.ts";
-import { exchange } from "./exchange.ts";
+import type { ProxyDeps } from "./deps.ts";
+import { forward } from "./exchange.ts";
 import { logUnavailable, shuttingDown } from "./failure.ts";
 import { guard } from "./guard.ts";
-import { type IdentifyDeps, identify } from "./identify.ts";
-import { ResponseObserver } from "./observer.ts";
+import { identify } from "./identify.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
-import { openingOf, recordHead } from "./records.ts";
-import { endpointOf, route } from "./routes.ts";
-import { type SettleDeps, settle } from "./settle.ts";
-import type { Upstream } from "./upstream.ts";
+import { openingOf } from "./records.ts";
+import { route } from "./routes.ts";
+import { settle } from "./settle.ts";
 import { parserRefusal, writeRefusal, writeSocketRefusal } from "./write-refusal.ts";
-
-/** What the request path needs. The daemon makes it. */
-export interface ProxyDeps extends SettleDeps, IdentifyDeps {
-  /** The configuration in force. */
-  readonly snapshot: () => Snapshot;
-  readonly upstream: Upstream;
-  /** Every `host:port` under which tools may call. */
-  readonly hosts: readonly string[];
-  readonly isStopping: () => boolean;
-  /** The gateway is the embedded sandbox, and responses say so. */
-  readonly isSandbox: () => boolean;
-}
-
-/** Why a call does not go on. */
-export type Stop = Refusal | "client-left";
 
 /** Serves one request, from top to bottom. Whatever happens, the call is settled once. */
 export async function serve(req: IncomingMessage, res: ServerResponse, deps: ProxyDeps): Promise<void> {
-  const { method = "", url = "", headers } = req;
-  const call = new Call({ method, target: url, headers }, deps.snapshot(), deps.clock);
-  // What is settled if a bug in here throws.
-  let outcome: Outcome = { ...NOTHING_SENT, end: "gateway-failed" };
+  const call = new Call(req, deps.snapshot(), deps.clock);
+  // The outcome if a bug below throws; null: nothing is recorded.
+  let outcome: Outcome | null = { ...NOTHING_SENT, end: "gateway-failed" };
   try {
     const stop =
       checkRequest(call, req, deps) ??
@@ -49,17 +29,17 @@ export async function serve(req: IncomingMessage, res: ServerResponse, deps: Pro
       (await takeCapacity(call, req.socket, deps)) ??
       (await openRecord(call, deps)) ??
       checkClient(req);
-    if (stop === "answered") {
-      // Neither recorded nor logged.
-      call.isSettled = true;
-      return;
+    if (stop === "answered") outcome = null;
+    else if (stop !== null) outcome = stoppedBy(stop);
+    else {
+      outcome = { ...outcome, wasConnected: true };
+      outcome = await forward(call, req, res, deps);
     }
-    outcome = stop === null ? await forward(call, req, res, deps) : stoppedBy(stop);
-    const { refusal } = outcome;
-    if (refusal !== null)
+    const refusal = outcome?.refusal ?? null;
+    if (outcome !== null && refusal !== null)
       outcome = { ...outcome, status: writeRefusal(req, res, refusal, call.protocol, call.id) };
   } finally {
-    settle(call, outcome, deps);
+    if (outcome !== null) settle(call, outcome, deps);
   }
 }
 
@@ -73,7 +53,7 @@ function findRoute(call: Call, req: IncomingMessage, res: ServerResponse): Refus
   const found = route(call.method, req.url ?? "", req.headers.host ?? "");
   switch (found.kind) {
     case "gateway":
-      call.setPath(found.path, endpointOf(found.path), found.token);
+      call.setPath(found.path, found.token);
       return null;
     case "health":
       return answer(call, res, 200, "ok\n");
@@ -91,11 +71,11 @@ function answer(call: Call, res: ServerResponse, status: number, text: string): 
 }
 
 /** Writes the first half of the record. What cannot be recorded is not sent. */
-export async function openRecord(call: Call, deps: ProxyDeps): Promise<Refusal | null> {
+export async function openRecord(call: Call, { journal, limiter }: ProxyDeps): Promise<Refusal | null> {
   const opening = openingOf(call);
-  if (!(await deps.journal.open(opening))) return logUnavailable(deps.journal.state());
+  if (!(await journal.open(opening))) return logUnavailable(journal.state());
   call.opening = opening;
-  deps.limiter.recorded(call.lease, call.id);
+  limiter.recorded(call.lease, call.id);
   return null;
 }
 
@@ -107,62 +87,12 @@ export function stoppedBy(stop: Stop): Outcome {
   return stop === "client-left" ? { ...NOTHING_SENT, end: stop } : { ...NOTHING_SENT, refusal: stop };
 }
 
-function forward(call: Call, req: IncomingMessage, res: ServerResponse, deps: ProxyDeps): Promise<Outcome> {
-  const asking = usageAsked(call);
-  const body = asking ?? call.body;
-  // The exchange holds the body from here on, and lets go of it once it is sent.
-  call.body = null;
-  const request = deps.upstream.request(call, req, body, asking !== null);
-  return exchange(req, res, request, {
-    call,
-    clock: deps.clock,
-    passthrough: deps.upstream.passthrough,
-    body,
-    key: request.key,
-    usageFilter: asking === null ? null : new UsageFilter(),
-    ownHeaders: ownHeaders(call, deps),
-    onBodySent: () => deps.bodies.release(call),
-    observe: (response) => observe(call, response, request.key, deps),
-  });
-}
-
-/** The body that also asks for the usage of a stream; null: the client's own is sent. */
-function usageAsked({ tool, metering, body }: Call): Buffer | null {
-  const isAsked = tool?.askUsage === true && (metering === "chat" || metering === "completions");
-  return isAsked && body !== null ? askForUsage(body) : null;
-}
-
-/** keybearer's own headers on the response: name, value, name, value. */
-export function ownHeaders(call: Call, { isSandbox, limiter }: ProxyDeps): string[] {
-  const headers = ["x-keybearer-request-id", call.id];
-  if (isSandbox()) headers.push("x-keybearer-sandbox", "1");
-  if (call.tool !== null) limiter.rateHeaders(call.tool, headers);
-  return headers;
-}
-
-export function observe(
-  call: Call,
-  response: IncomingMessage,
-  key: Secret,
-  deps: ProxyDeps,
-): ResponseObserver {
-  const observer = new ResponseObserver(response, {
-    key,
-    metering: call.metering,
-    countText: call.text !== null,
-    firstByteElapsed: deps.clock.elapsed(),
-  });
-  call.observer = observer;
-  recordHead(call, response.statusCode ?? 0, observer.headIds(), deps);
-  return observer;
-}
-
 /** Refuses bytes that are not a request, and records that. */
 export function serveUnparsable(error: NodeJS.ErrnoException, socket: Duplex, deps: ProxyDeps): void {
   const refusal = parserRefusal(error, socket);
   if (refusal === null) return;
-  const call = new Call({ method: "", target: "", headers: {} }, deps.snapshot(), deps.clock);
+  const call = new Call({ headers: {} }, deps.snapshot(), deps.clock);
   const status = writeSocketRefusal(socket, refusal, call.protocol, call.id);
-  // A connection that ended in the middle of a head is no request that somebody meant.
+  // A connection that closes inside a head is not a request. Nothing is recorded.
   if (error.code !== "HPE_INVALID_EOF_STATE") settle(call, { ...NOTHING_SENT, status, refusal }, deps);
 }

@@ -1,14 +1,14 @@
-import type { Clock } from "../clock.ts";
+import type { Snapshot } from "../config/snapshot.ts";
 import type { CallTokens } from "../limits/estimate.ts";
 import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
-import type { Journal } from "../usage/journal/journal.ts";
-import { type Closing, NOT_CLOSED, type Opening, type TokensFrom } from "../usage/record.ts";
+import { blotKeyShapes, isFreeOfKeyShapes } from "../secret.ts";
+import type { Closing, Opening, TokensFrom } from "../usage/record.ts";
 import type { Call } from "./call.ts";
+import type { ProxyDeps } from "./deps.ts";
 import type { Observed } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
-import { sanitizeForLog } from "./sanitize.ts";
 
 const MAX_MODEL = 200;
 /** As long as the guard lets a target be. */
@@ -42,7 +42,7 @@ export function recordHead(
   call: Call,
   status: number,
   ids: Observed["gatewayIds"],
-  { journal, clock }: { readonly journal: Pick<Journal, "head">; readonly clock: Clock },
+  { journal, clock }: Pick<ProxyDeps, "journal" | "clock">,
 ): void {
   journal.head(call.id, {
     status,
@@ -51,37 +51,54 @@ export function recordHead(
   });
 }
 
-/** The second half of a record. */
-export function closingOf(call: Call, outcome: Outcome, endedAt: number, prices: Prices): Closing {
-  const { observed, end, status, refusal } = outcome;
-  const { firstByteElapsed, reading } = observed;
-  const answered = reading?.model ?? null;
-  const modelAnswered = answered === null ? null : sanitizeForLog(answered, call.snapshot, MAX_MODEL);
+/** What a call used, and what that costs. */
+export interface CallUsage {
+  /** null: nothing is known. */
+  readonly tokens: Tokens | null;
+  readonly from: TokensFrom;
+  readonly outputIsKnown: boolean;
+  readonly listMicrodollars: number | null;
+  /** With the group's multiplier. */
+  readonly costMicrodollars: number | null;
+}
+
+export function usageOf(call: Call, outcome: Outcome, prices: Prices): CallUsage {
   const { tokens, from, outputIsKnown } = usedTokens(call, outcome);
+  const { reading } = outcome.observed;
+  const names = { asked: call.model, answered: modelAnswered(call, outcome) };
   const tier = reading?.serviceTier ?? call.fields.serviceTier;
   const price =
     tokens === null || !outputIsKnown
       ? null
-      : prices.priceOf(
-          { asked: call.model, answered: modelAnswered },
-          tokens,
-          call.startedAt,
-          call.snapshot.config.prices,
-          tier,
-        );
+      : prices.priceOf(names, tokens, call.startedAt, call.snapshot.config.prices, tier);
+  return {
+    tokens,
+    from,
+    outputIsKnown,
+    listMicrodollars: price === null ? null : microdollars(price),
+    costMicrodollars: price === null ? null : microdollars(price, call.multiplier),
+  };
+}
+
+/** The second half of a record. @param usage null: it could not be determined, and what was reserved counts. */
+export function closingOf(call: Call, outcome: Outcome, endedAt: number, usage: CallUsage | null): Closing {
+  const { observed, end, status, refusal } = outcome;
+  const { firstByteElapsed } = observed;
   const firstByteAt = firstByteElapsed === null ? null : wallTime(call, firstByteElapsed);
-  const output = outputIsKnown ? (tokens?.output ?? null) : null;
-  const cost = price === null ? null : microdollars(price, call.multiplier);
-  // Nothing counts where the gateway itself refused, by its status or inside a stream. What is not known counts as held.
-  const isRefusedByGateway = refusal === null && ((status ?? 0) >= 400 || reading?.refused === true);
+  const tokens = usage?.tokens ?? null;
+  const output = usage?.outputIsKnown ? (tokens?.output ?? null) : null;
+  const cost = usage?.costMicrodollars ?? null;
+  const total =
+    tokens === null || output === null ? null : tokens.input + tokens.cacheRead + tokens.cacheWrite + output;
+  // A call that the gateway refused, by its status or inside a stream, counts nothing. null: what was reserved counts.
+  const isRefusedByGateway = refusal === null && ((status ?? 0) >= 400 || observed.reading?.refused === true);
   const uncounted = isRefusedByGateway ? 0 : null;
-  const total = tokens === null || output === null ? null : inputOf(tokens) + output;
   return {
     first_byte_at: firstByteAt,
     // The wall clock may have been set back meanwhile.
     ended_at: Math.max(endedAt, firstByteAt ?? call.startedAt),
     model: call.model,
-    model_answered: modelAnswered,
+    model_answered: modelAnswered(call, outcome),
     stream: observed.stream,
     status,
     end,
@@ -91,33 +108,16 @@ export function closingOf(call: Call, outcome: Outcome, endedAt: number, prices:
     cache_read_tokens: tokens?.cacheRead ?? null,
     cache_write_tokens: tokens?.cacheWrite ?? null,
     output_tokens: output,
-    reasoning_tokens: outputIsKnown ? (tokens?.reasoning ?? null) : null,
-    tokens_from: from,
-    list_microdollars: price === null ? null : microdollars(price),
+    reasoning_tokens: usage?.outputIsKnown ? (tokens?.reasoning ?? null) : null,
+    tokens_from: usage?.from ?? "none",
+    list_microdollars: usage?.listMicrodollars ?? null,
     cost_microdollars: cost,
     bytes_in: call.bytesIn,
     bytes_out: observed.bytesOut,
-    counts: outcome.mayHaveArrived,
+    counts: outcome.wasConnected,
     counted_tokens: total ?? uncounted,
     counted_microdollars: cost ?? uncounted,
     gateway_ids: loggableIds(call, observed.gatewayIds),
-  };
-}
-
-/** The same if tokens and cost could not be determined: what was held for the call counts. */
-export function closingWithoutUsage(call: Call, outcome: Outcome, endedAt: number): Closing {
-  const { observed, end, status, refusal } = outcome;
-  return {
-    ...NOT_CLOSED,
-    ended_at: Math.max(endedAt, call.startedAt),
-    stream: observed.stream,
-    status,
-    end,
-    cause: observed.cause?.name ?? null,
-    refusal: refusal?.code ?? null,
-    bytes_in: call.bytesIn,
-    bytes_out: observed.bytesOut,
-    counts: outcome.mayHaveArrived,
   };
 }
 
@@ -129,11 +129,7 @@ export function reportedCall(closing: Closing): CallTokens | null {
   return { input, output: output_tokens };
 }
 
-interface UsedTokens {
-  readonly tokens: Tokens | null;
-  readonly from: TokensFrom;
-  readonly outputIsKnown: boolean;
-}
+type UsedTokens = Pick<CallUsage, "tokens" | "from" | "outputIsKnown">;
 
 const NOT_KNOWN: UsedTokens = { tokens: null, from: "none", outputIsKnown: false };
 
@@ -142,12 +138,10 @@ function usedTokens(call: Call, { observed, status, end }: Outcome): UsedTokens 
   const { reading } = observed;
   if (reading === null) return NOT_KNOWN;
   // A stream of messages reports its input first and its output last. Before its end, the output is a placeholder.
-  const isShort =
-    reading.reached === false ||
-    reading.failed ||
-    (reading.reached === null && observed.stream && end === "gateway-failed");
+  const isCut = reading.reached === null && observed.stream === true && end === "gateway-failed";
+  const isIncomplete = isCut || reading.reached === false || reading.failed;
   const reported = reading.tokens;
-  if (reported !== null && !isShort) return { tokens: reported, from: "reported", outputIsKnown: true };
+  if (reported !== null && !isIncomplete) return { tokens: reported, from: "reported", outputIsKnown: true };
   const isBilled = call.metering !== null && status !== null && status < 400 && !reading.refused;
   if (call.text !== null && isBilled) {
     const estimated = estimateTokens(call.text, reading.text);
@@ -159,17 +153,36 @@ function usedTokens(call: Call, { observed, status, end }: Outcome): UsedTokens 
   return { tokens: reported, from: "reported", outputIsKnown: false };
 }
 
-function inputOf({ input, cacheRead, cacheWrite }: Tokens): number {
-  return input + cacheRead + cacheWrite;
+function modelAnswered(call: Call, { observed }: Outcome): string | null {
+  return modelForLog(observed.reading?.model ?? null, call.snapshot);
+}
+
+export function modelForLog(name: string | null, snapshot: Snapshot): string | null {
+  return name === null ? null : sanitizeForLog(name, snapshot, MAX_MODEL);
 }
 
 function wallTime({ startedAt, startedElapsed }: Call, elapsed: number): number {
   return Math.round(startedAt + elapsed - startedElapsed);
 }
 
-/** An id that would have to be changed to be logged finds nothing, so it is left out. */
+/** A redacted id matches nothing in the console, so it is left out. */
 function loggableIds({ snapshot }: Call, ids: Observed["gatewayIds"]): Observed["gatewayIds"] {
   const entries = Object.entries(ids);
   const kept = entries.filter(([, id]) => sanitizeForLog(id, snapshot, id.length) === id);
   return kept.length === entries.length ? ids : Object.fromEntries(kept);
+}
+
+/** A token, also in the middle of a word, where blotKeyShapes does not look. */
+const TOKEN = /kb_[A-Za-z0-9_-]{16,}/g;
+/** SQLite's own tools end a text at a NUL, and half a surrogate pair is no character. */
+const UNWRITABLE = /[\p{Cc}\p{Cs}]/gu;
+const PRINTABLE = /^[\x20-\x7e]*$/;
+
+/** A text that a client or a gateway chose, without keys, tokens and control characters. */
+function sanitizeForLog(text: string, { keys }: Snapshot, maxLength: number): string {
+  const isClean =
+    PRINTABLE.test(text) && !text.includes("kb_") && isFreeOfKeyShapes(text) && !keys.isIn(text);
+  if (isClean) return text.slice(0, maxLength);
+  const clean = blotKeyShapes(keys.blotFrom(text).replace(TOKEN, "[hidden]"));
+  return clean.slice(0, maxLength).replace(UNWRITABLE, "\ufffd");
 }

@@ -1,47 +1,40 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingMessage } from "node:http";
+import type { Writable } from "node:stream";
 import type { Secret } from "../secret.ts";
 import type { UsageFilter } from "./ask-usage.ts";
 import { ErrorBody, readErrorResponse } from "./error-response.ts";
 import { addCause, addOwn, reasonPhrase, responseHeaders, setLength } from "./headers.ts";
-import { KeyMask } from "./key-mask.ts";
 import type { ResponseObserver } from "./observer.ts";
 
-export interface ResponseWriterOptions {
-  readonly key: Secret;
+/** The client's side of a response: a ServerResponse, or the socket of a request for a WebSocket. */
+export interface ClientSide {
+  readonly stream: Writable;
   /** keybearer's own headers: name, value, name, value. */
   readonly ownHeaders: readonly string[];
   /** Removes the usage that only keybearer asked for; null: nothing is to be removed. */
   readonly usageFilter: UsageFilter | null;
+  writeHead(status: number, reason: string, headers: string[]): void;
 }
 
 /** Writes a gateway's response to the client as it arrives, at the client's pace. */
 export class ResponseWriter {
+  /** The client's response was ended before the gateway's. */
+  isTruncated = false;
   readonly #response: IncomingMessage;
-  readonly #client: ServerResponse;
+  readonly #client: ClientSide;
   readonly #observer: ResponseObserver;
-  readonly #options: ResponseWriterOptions;
+  readonly #key: Secret;
   /** The beginning of an error, while it is held back to be read. */
   #error: ErrorBody | null = null;
   #usageFilter: UsageFilter | null = null;
   #keyMask: KeyMask | null = null;
   #hasBody = false;
-  #isCut = false;
 
-  constructor(
-    response: IncomingMessage,
-    client: ServerResponse,
-    observer: ResponseObserver,
-    options: ResponseWriterOptions,
-  ) {
+  constructor(response: IncomingMessage, client: ClientSide, observer: ResponseObserver, key: Secret) {
     this.#response = response;
     this.#client = client;
     this.#observer = observer;
-    this.#options = options;
-  }
-
-  /** The client's response was ended before the gateway's. */
-  get isCut(): boolean {
-    return this.#isCut;
+    this.#key = key;
   }
 
   start(): void {
@@ -50,13 +43,12 @@ export class ResponseWriter {
       this.#error = new ErrorBody();
       return;
     }
-    const { key, usageFilter } = this.#options;
-    const clientHeaders = responseHeaders(rawHeaders, key);
+    const clientHeaders = responseHeaders(rawHeaders, this.#key);
     if (this.#observer.isStream) {
       // A stream may report an error too, with the key in it.
-      this.#keyMask = new KeyMask(key);
-      if (usageFilter !== null && headers["content-encoding"] === undefined) {
-        this.#usageFilter = usageFilter;
+      this.#keyMask = new KeyMask(this.#key);
+      if (this.#client.usageFilter !== null && headers["content-encoding"] === undefined) {
+        this.#usageFilter = this.#client.usageFilter;
         setLength(clientHeaders, null);
       }
     }
@@ -65,9 +57,9 @@ export class ResponseWriter {
     // A stream may take long to its first event, so its head is sent now. A body that arrived together with the head is
     // written before this microtask runs, in one packet with it.
     queueMicrotask(() => {
-      const { writableEnded, destroyed } = this.#client;
+      const { stream } = this.#client;
       // flushHeaders() would write bytes above 0x7f as UTF-8. An empty chunk sends the head in latin1.
-      if (!this.#hasBody && !writableEnded && !destroyed) this.#client.write(Buffer.alloc(0));
+      if (!this.#hasBody && !stream.writableEnded && !stream.destroyed) stream.write(Buffer.alloc(0));
     });
   }
 
@@ -76,51 +68,75 @@ export class ResponseWriter {
       if (this.#error.add(chunk)) this.#writeError(this.#error, false);
       return;
     }
-    if (this.#isCut) return;
+    if (this.isTruncated) return;
     this.#send(this.#usageFilter === null ? chunk : this.#usageFilter.pass(chunk));
     this.#observer.see(chunk);
   }
 
   end(): void {
     if (this.#error !== null) this.#writeError(this.#error, true);
-    if (this.#client.writableEnded) return;
-    const rest = this.#usageFilter?.end() ?? null;
-    if (rest !== null) this.#send(rest);
-    this.#client.end(this.#keyMask?.end() ?? undefined);
+    const { stream } = this.#client;
+    if (stream.writableEnded) return;
+    this.#send(this.#usageFilter?.end() ?? null);
+    stream.end(this.#keyMask?.end() ?? undefined);
   }
 
   #writeError(error: ErrorBody, isWhole: boolean): void {
-    const { key } = this.#options;
     const received = error.bytes();
-    const answer = readErrorResponse(this.#response, received, isWhole, key);
+    const answer = readErrorResponse(this.#response, received, isWhole, this.#key);
     this.#error = null;
     this.#observer.seeError(answer, received);
     this.#writeHead(answer.headers);
-    if (!isWhole) this.#keyMask = new KeyMask(key);
-    if (answer.isCut) {
-      this.#isCut = true;
-      this.#client.end(answer.body);
-    } else this.#send(answer.body);
+    if (!isWhole) this.#keyMask = new KeyMask(this.#key);
+    this.#send(answer.body);
+    if (!answer.isTruncated) return;
+    this.isTruncated = true;
+    this.#client.stream.end();
   }
 
   #send(chunk: Buffer | null): void {
-    if (chunk === null || this.#client.destroyed) return;
+    const { stream } = this.#client;
+    if (chunk === null || stream.destroyed) return;
     this.#hasBody = true;
     const clean = this.#keyMask === null ? chunk : this.#keyMask.pass(chunk);
-    if (clean.length === 0 || this.#client.write(clean)) return;
+    if (clean.length === 0 || stream.write(clean)) return;
     this.#response.pause();
-    this.#client.once("drain", this.#onDrain);
+    stream.once("drain", () => this.#response.resume());
   }
-
-  readonly #onDrain = (): void => {
-    this.#response.resume();
-  };
 
   #writeHead(headers: string[]): void {
     const { statusCode = 0, statusMessage = "" } = this.#response;
-    // The gateway's Date is sent on, or none: the mirror measures the gateway's clock by it.
-    this.#client.sendDate = false;
-    addOwn(headers, this.#options.ownHeaders);
-    this.#client.writeHead(statusCode, reasonPhrase(statusMessage, this.#options.key), headers);
+    addOwn(headers, this.#client.ownHeaders);
+    this.#client.writeHead(statusCode, reasonPhrase(statusMessage, this.#key), headers);
+  }
+}
+
+/** Masks a key in a stream of chunks. The number of bytes stays the same, because the length may be announced already. */
+class KeyMask {
+  readonly #key: Secret;
+  /** Bytes that may be the beginning of the key. */
+  #held: Buffer | null = null;
+
+  constructor(key: Secret) {
+    this.#key = key;
+  }
+
+  /** The bytes that can be sent now. */
+  pass(chunk: Buffer): Buffer {
+    const bytes = this.#held === null ? chunk : Buffer.concat([this.#held, chunk]);
+    const clean = this.#key.isIn(bytes) ? this.#masked(bytes) : bytes;
+    const held = this.#key.begunAtEndOf(clean);
+    this.#held = held === 0 ? null : clean.subarray(clean.length - held);
+    return held === 0 ? clean : clean.subarray(0, clean.length - held);
+  }
+
+  /** The last bytes; null: there are none. */
+  end(): Buffer | null {
+    return this.#held;
+  }
+
+  /** One character for each byte, so that everything else stays as it was in any charset. */
+  #masked(bytes: Buffer): Buffer {
+    return Buffer.from(this.#key.maskIn(bytes.toString("latin1")), "latin1");
   }
 }

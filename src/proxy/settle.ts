@@ -1,43 +1,19 @@
-import type { Clock } from "../clock.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import { jsonText, type LineLogger } from "../logger.ts";
-import type { Prices } from "../metering/prices.ts";
-import type { Journal } from "../usage/journal/journal.ts";
-import { type Closing, type UsageRecord, wholeRecord } from "../usage/record.ts";
-import type { Strangers } from "../usage/strangers.ts";
-import type { BodyBudget } from "./body.ts";
+import { jsonText } from "../logger.ts";
+import { type Closing, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
-import type { GatewayHealth, KeyHealth } from "./health.ts";
-import type { InFlight } from "./in-flight.ts";
+import type { ProxyDeps } from "./deps.ts";
 import type { Outcome } from "./outcome.ts";
-import { closingOf, closingWithoutUsage, openingOf, reportedCall } from "./records.ts";
-
-export interface SettleDeps {
-  readonly clock: Clock;
-  readonly log: LineLogger;
-  readonly keyHealth: KeyHealth;
-  readonly gatewayHealth: GatewayHealth;
-  readonly journal: Pick<Journal, "open" | "head" | "close" | "add" | "state">;
-  readonly prices: Prices;
-  readonly strangers: Strangers;
-  readonly limiter: Limiter;
-  readonly inFlight: InFlight;
-  readonly bodies: BodyBudget;
-  /** Whether somebody follows the log live. */
-  readonly isFollowed: () => boolean;
-  readonly notify: (record: UsageRecord) => void;
-  /** After the gateway's 401: the key may have been rotated in its source. */
-  readonly rereadKey: (tool: string) => void;
-}
+import { type CallUsage, closingOf, openingOf, reportedCall, usageOf } from "./records.ts";
 
 /**
  * Ends a call, however it went: record, limits, log line, event. It does so once, and a bug in one step does not keep the
  * others from running, so that no record stays open and no capacity taken.
  */
-export function settle(call: Call, ended: Outcome, deps: SettleDeps): void {
+export function settle(call: Call, ended: Outcome, deps: ProxyDeps): void {
   if (call.isSettled) return;
   call.isSettled = true;
-  const outcome: Outcome = call.isCut ? { ...ended, end: "interrupted" } : ended;
+  const outcome: Outcome = call.isCanceled ? { ...ended, end: "interrupted" } : ended;
   const endedAt = deps.clock.now();
   const attempt = (what: string, step: () => void) => {
     try {
@@ -46,10 +22,11 @@ export function settle(call: Call, ended: Outcome, deps: SettleDeps): void {
       deps.log.error({ err: error, id: call.id }, `a request could not be settled: ${what}`);
     }
   };
-  let closing = closingWithoutUsage(call, outcome, endedAt);
+  let usage: CallUsage | null = null;
   attempt("its tokens and cost are unknown", () => {
-    closing = closingOf(call, outcome, endedAt, deps.prices);
+    usage = usageOf(call, outcome, deps.prices);
   });
+  const closing = closingOf(call, outcome, endedAt, usage);
   attempt("it is still listed as in flight", () => deps.inFlight.remove(call));
   attempt("the memory of its body is still taken", () => deps.bodies.release(call));
   attempt("its gateway's and its key's health are not noted", () => noteHealth(call, outcome, deps));
@@ -58,14 +35,14 @@ export function settle(call: Call, ended: Outcome, deps: SettleDeps): void {
   attempt("it is not in the log", () => writeLogLine(call, closing, outcome, deps));
 }
 
-function noteHealth({ tool, key, gateway }: Call, outcome: Outcome, deps: SettleDeps): void {
+function noteHealth({ tool, key, gateway }: Call, outcome: Outcome, deps: ProxyDeps): void {
   if (gateway !== null) deps.gatewayHealth.note(gateway, outcome);
   if (tool === null || key === null || outcome.end === "refused") return;
   deps.keyHealth.note(tool.name, key, outcome);
   if (outcome.status === 401) deps.rereadKey(tool.name);
 }
 
-function completeRecord(call: Call, closing: Closing, deps: SettleDeps): void {
+function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {
   const { clock, journal, strangers } = deps;
   const opening = call.opening ?? openingOf(call);
   if (call.opening !== null) journal.close(call.id, closing);
@@ -84,7 +61,7 @@ function settleLimits({ lease }: Call, closing: Closing, limiter: Limiter): void
 }
 
 /** Written by hand: a logger takes three times as long for this many fields. */
-function writeLogLine(call: Call, closing: Closing, outcome: Outcome, { log, clock }: SettleDeps): void {
+function writeLogLine(call: Call, closing: Closing, outcome: Outcome, { log, clock }: ProxyDeps): void {
   const { refusal, observed } = outcome;
   const hasFailed = outcome.end === "gateway-failed" || refusal !== null || observed.cause !== null;
   const level = hasFailed ? "warn" : "info";

@@ -1,12 +1,12 @@
 import type { ClientRequest, IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import type { Clock } from "../clock.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
-import { Call } from "./call.ts";
-import { isModelJudged, takeCapacity } from "./capacity.ts";
-import { Deadline } from "./deadline.ts";
-import { ErrorBody, readErrorResponse } from "./error-response.ts";
+import { Call, type Stop } from "./call.ts";
+import { limitsNeedBody, takeCapacity } from "./capacity.ts";
+import { Deadline, type Phase } from "./deadline.ts";
+import type { ProxyDeps } from "./deps.ts";
+import { observe, ownHeaders, whenConnected } from "./exchange.ts";
 import {
   failureInWords,
   frontProxyFailure,
@@ -14,28 +14,16 @@ import {
   gatewayTimeout,
   timeoutInWords,
 } from "./failure.ts";
-import { addOwn, reasonPhrase, responseHeaders } from "./headers.ts";
-import { checkUser, enter, findCaller } from "./identify.ts";
-import { KeyMask } from "./key-mask.ts";
+import { addOwn, byName, responseHeaders } from "./headers.ts";
+import { acceptCaller, checkUser, findCaller } from "./identify.ts";
 import { NOTHING_OBSERVED, type ResponseObserver } from "./observer.ts";
 import { NOTHING_SENT, type Outcome } from "./outcome.ts";
-import type { Passthrough } from "./passthrough.ts";
-import {
-  checkRequest,
-  observe,
-  openRecord,
-  ownHeaders,
-  type ProxyDeps,
-  type Stop,
-  stoppedBy,
-} from "./pipeline.ts";
-import { endpointOf, route } from "./routes.ts";
+import { checkRequest, openRecord, stoppedBy } from "./pipeline.ts";
+import { type ClientSide, ResponseWriter } from "./response.ts";
+import { route } from "./routes.ts";
 import { settle } from "./settle.ts";
 import type { UpstreamRequest } from "./upstream.ts";
-import { writeSocketRefusal } from "./write-refusal.ts";
-
-/** How long one side of a WebSocket may go on after the other has ended. */
-const END_TIMEOUT_MS = 1000;
+import { endSoon, writeSocketRefusal } from "./write-refusal.ts";
 
 /**
  * Serves a request for a WebSocket. It passes only for a known tool whose gateway has `websockets: true`. Everything else is
@@ -47,8 +35,7 @@ export async function serveUpgrade(
   head: Buffer,
   deps: ProxyDeps,
 ): Promise<void> {
-  const { method = "", url = "", headers } = req;
-  const call = new Call({ method, target: url, headers }, deps.snapshot(), deps.clock);
+  const call = new Call(req, deps.snapshot(), deps.clock);
   // The server no longer listens on this connection.
   socket.on("error", () => socket.destroy());
   let outcome: Outcome = { ...NOTHING_SENT, end: "gateway-failed" };
@@ -57,11 +44,13 @@ export async function serveUpgrade(
       checkRequest(call, req, deps) ??
       (await checkUser(req, deps)) ??
       (await identifyUpgrade(call, req, deps)) ??
-      (await enterQueue(call, req, socket, deps)) ??
+      (await waitForCapacity(call, req, socket, deps)) ??
       (await openRecord(call, deps)) ??
       (socket.destroyed ? "client-left" : null);
-    if (stop === null) outcome = await forward(call, req, socket, head, deps);
-    else {
+    if (stop === null) {
+      outcome = { ...outcome, wasConnected: true };
+      outcome = await forward(call, req, socket, head, deps);
+    } else {
       outcome = stoppedBy(stop);
       const { refusal } = outcome;
       if (refusal !== null)
@@ -76,7 +65,7 @@ async function identifyUpgrade(call: Call, req: IncomingMessage, deps: ProxyDeps
   const off = refuse("websockets-off", "upgrades are not passed through. send a plain request");
   const found = route(call.method, req.url ?? "", req.headers.host ?? "");
   if (found.kind !== "gateway") return off;
-  call.setPath(found.path, endpointOf(found.path), found.token);
+  call.setPath(found.path, found.token);
   const caller = await findCaller(call, req, deps);
   if (!caller.ok) return off;
   // The record of a 426 names the tool too.
@@ -85,14 +74,14 @@ async function identifyUpgrade(call: Call, req: IncomingMessage, deps: ProxyDeps
   const isWebSocket = req.method === "GET" && req.headers.upgrade?.toLowerCase() === "websocket";
   if (!isWebSocket || !call.gateway.websockets) return off;
   // What passes in a WebSocket is not read, so limits on models, tokens and money cannot be applied to it.
-  if (isModelJudged(call)) {
+  if (limitsNeedBody(call)) {
     const message = `tool ${caller.tool.name} has limits that need plain requests. send one`;
     return refuse("websockets-off", message);
   }
-  return enter(call, caller, req.headers.origin);
+  return acceptCaller(call, caller, req.headers.origin);
 }
 
-async function enterQueue(
+async function waitForCapacity(
   call: Call,
   req: IncomingMessage,
   socket: Duplex,
@@ -115,65 +104,47 @@ function forward(
   deps: ProxyDeps,
 ): Promise<Outcome> {
   const upstream = deps.upstream.request(call, req, null, false);
-  return new Promise((resolve) => {
-    const upgrade = new Upgrade(socket, upstream, {
-      call,
-      clock: deps.clock,
-      ownHeaders: ownHeaders(call, deps),
-      observe: (response) => observe(call, response, upstream.key, deps),
-      refuse: (refusal) => writeSocketRefusal(socket, refusal, call.protocol, call.id),
-      resolve,
-    });
-    upgrade.start(req, head, deps.upstream.passthrough);
-  });
-}
-
-interface UpgradeOptions {
-  readonly call: Call;
-  readonly clock: Clock;
-  readonly ownHeaders: readonly string[];
-  readonly observe: (response: IncomingMessage) => ResponseObserver;
-  /** Writes a refusal to the client at once: http-proxy-3 closes the connection right after it reports an error. */
-  readonly refuse: (refusal: Refusal) => number;
-  readonly resolve: (outcome: Promise<Outcome>) => void;
+  return new Promise((resolve) => new Upgrade(call, socket, upstream, deps, resolve).start(req, head));
 }
 
 /** A request that becomes a WebSocket: bytes both ways until one side closes. */
 class Upgrade {
+  readonly #call: Call;
   readonly #socket: Duplex;
   readonly #upstream: UpstreamRequest;
-  readonly #options: UpgradeOptions;
-  readonly #deadline: Deadline;
+  readonly #deps: ProxyDeps;
+  readonly #resolve: (outcome: Promise<Outcome>) => void;
+  readonly #deadline = new Deadline((phase, ms) => this.#onTimeout(phase, ms));
   #request: ClientRequest | null = null;
   #observer: ResponseObserver | null = null;
   #status: number | null = null;
   #end: RecordEnd | null = null;
   #failure: string | null = null;
-  #isSettled = false;
+  #isConnected = false;
+  #isFinished = false;
 
-  constructor(socket: Duplex, upstream: UpstreamRequest, options: UpgradeOptions) {
+  constructor(
+    call: Call,
+    socket: Duplex,
+    upstream: UpstreamRequest,
+    deps: ProxyDeps,
+    resolve: (outcome: Promise<Outcome>) => void,
+  ) {
+    this.#call = call;
     this.#socket = socket;
     this.#upstream = upstream;
-    this.#options = options;
-    this.#deadline = new Deadline(options.clock, (phase, ms) => {
-      const { gateway, address } = upstream;
-      this.#end ??= "gateway-failed";
-      this.#failure = timeoutInWords(phase, ms);
-      if (this.#status === null) this.#settle(gatewayTimeout(phase, ms, gateway.name, address.origin));
-      else this.#socket.destroy();
-      this.#request?.destroy();
-    });
+    this.#deps = deps;
+    this.#resolve = resolve;
   }
 
-  start(req: IncomingMessage, head: Buffer, passthrough: Passthrough): void {
-    const { connect, firstByte } = this.#upstream.gateway.timeouts;
-    this.#deadline.start("first_byte", connect + firstByte);
+  start(req: IncomingMessage, head: Buffer): void {
+    this.#deadline.start("connect", this.#upstream.gateway.timeouts.connect);
     this.#socket.once("close", () => this.#onClientClosed());
     // A client that leaves ends only its side. Without a WebSocket there is nothing left to do.
     this.#socket.once("end", () => {
       if (this.#status === null) this.#socket.destroy();
     });
-    passthrough.upgrade(req, this.#socket, head, this.#upstream, {
+    this.#deps.upstream.passthrough.upgrade(req, this.#socket, head, this.#upstream, {
       onRequest: (request) => this.#onRequest(request),
       onError: (error) => this.#onError(error),
     });
@@ -183,104 +154,103 @@ class Upgrade {
     this.#request = request;
     // Before http-proxy-3's own listener, which writes the head of the response to the client.
     request.prependOnceListener("upgrade", (response, socket) => this.#onUpgrade(response, socket));
-    // http-proxy-3 would pass a plain response with the key in it. It adds its listener after this call.
-    request.once("socket", () => {
+    request.once("socket", (socket) => {
+      // http-proxy-3 would pass a plain response with the key in it. It added its listener after #onRequest.
       request.removeAllListeners("response");
       request.once("response", (response) => this.#onResponse(response));
+      whenConnected(request, socket, () => {
+        this.#isConnected = true;
+        if (!this.#isFinished) this.#deadline.start("first_byte", this.#upstream.gateway.timeouts.firstByte);
+      });
     });
   }
 
   #onError(error: Error): void {
     if (this.#status !== null || this.#socket.destroyed) return;
     const { gateway, address } = this.#upstream;
-    const connected = this.#request?.socket?.connecting === false;
     this.#end ??= "gateway-failed";
-    this.#failure = failureInWords(error, { connected, answered: false });
-    this.#settle(gatewayFailure(error, gateway.name, address.origin, connected));
+    this.#failure = failureInWords(error, { connected: this.#isConnected, answered: false });
+    this.#finish(gatewayFailure(error, gateway.name, address.origin, this.#isConnected));
+  }
+
+  #onTimeout(phase: Phase, ms: number): void {
+    const { gateway, address } = this.#upstream;
+    const isClientsFault = this.#socket.writableNeedDrain;
+    this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
+    if (!isClientsFault) this.#failure = timeoutInWords(phase, ms);
+    if (this.#status === null) this.#finish(gatewayTimeout(phase, ms, gateway.name, address.origin));
+    else this.#socket.destroy();
+    this.#request?.destroy();
   }
 
   #onUpgrade(response: IncomingMessage, gatewaySocket: Duplex): void {
     const observer = this.#observe(response);
     this.#deadline.stop();
-    // http-proxy-3 writes these headers. 101 needs the two hop-by-hop ones that responseHeaders removes.
     const headers = responseHeaders(response.rawHeaders, this.#upstream.key);
-    headers.push(...this.#options.ownHeaders);
-    response.headers = { connection: "Upgrade", upgrade: "websocket" };
-    for (let i = 0; i + 1 < headers.length; i += 2) response.headers[headers[i] ?? ""] = headers[i + 1] ?? "";
+    addOwn(headers, ownHeaders(this.#call, this.#deps));
+    // http-proxy-3 writes these. 101 needs the two hop-by-hop headers that responseHeaders removes.
+    headers.push("connection", "Upgrade", "upgrade", "websocket");
+    response.headers = byName(headers) as IncomingMessage["headers"];
     // Only after http-proxy-3 has joined the two: a listener would take the bytes that came along with the 101.
     process.nextTick(() => {
       this.#socket.on("data", (chunk: Buffer) => {
-        this.#options.call.bytesIn += chunk.length;
+        this.#call.bytesIn += chunk.length;
       });
       gatewaySocket.on("data", (chunk: Buffer) => observer.count(chunk.length));
     });
     // http-proxy-3 only half-closes, which a side that never ends would outlive.
-    const closeSoon = () => {
-      const timer = setTimeout(() => this.#socket.destroy(), END_TIMEOUT_MS);
-      this.#socket.once("close", () => clearTimeout(timer));
-    };
-    this.#socket.once("end", closeSoon);
-    gatewaySocket.once("close", closeSoon);
+    this.#socket.once("end", () => endSoon(this.#socket));
+    gatewaySocket.once("close", () => endSoon(this.#socket));
     this.#socket.once("close", () => gatewaySocket.destroy());
   }
 
   /** The gateway answered as to any other request. The end of its response is the end of the connection. */
   #onResponse(response: IncomingMessage): void {
-    const { gateway, key } = this.#upstream;
     const gatewaySocket = response.socket;
     const observer = this.#observe(response);
-    this.#deadline.start("idle", gateway.timeouts.idle);
-    response.on("data", () => this.#deadline.touch("idle"));
+    this.#deadline.start("idle", this.#upstream.gateway.timeouts.idle);
+    const writer = new ResponseWriter(response, this.#client(), observer, this.#upstream.key);
+    writer.start();
+    response.on("data", (chunk: Buffer) => {
+      this.#deadline.touch("idle");
+      writer.write(chunk);
+    });
+    response.once("end", () => {
+      // After an upgrade that was refused, the state of the connection is uncertain.
+      gatewaySocket.destroy();
+      this.#deadline.stop();
+      writer.end();
+      endSoon(this.#socket);
+    });
     response.once("error", (error) => {
       this.#end ??= "gateway-failed";
       this.#failure = failureInWords(error, { connected: true, answered: true });
       this.#socket.destroy();
     });
-    const mask = new KeyMask(key);
-    let error = (response.statusCode ?? 0) >= 400 ? new ErrorBody() : null;
-    const writeError = (collected: ErrorBody, isWhole: boolean) => {
-      const received = collected.bytes();
-      const answer = readErrorResponse(response, received, isWhole, key);
-      error = null;
-      observer.seeError(answer, received);
-      this.#writeHead(response, answer.headers);
-      this.#socket.write(isWhole ? answer.body : mask.pass(answer.body));
-      if (answer.isCut) this.#socket.end();
-    };
-    if (error === null) this.#writeHead(response, responseHeaders(response.rawHeaders, key));
-    response.on("data", (chunk: Buffer) => {
-      if (error !== null) {
-        if (error.add(chunk)) writeError(error, false);
-        return;
-      }
-      if (this.#socket.writableEnded) return;
-      observer.see(chunk);
-      if (this.#socket.write(mask.pass(chunk))) return;
-      response.pause();
-      this.#socket.once("drain", () => response.resume());
-    });
-    response.once("end", () => {
-      // After an upgrade that was refused, the state of the connection is uncertain.
-      gatewaySocket.destroy();
-      if (error !== null) writeError(error, true);
-      if (!this.#socket.writableEnded) this.#socket.end(mask.end() ?? undefined);
-    });
   }
 
-  #writeHead(response: IncomingMessage, headers: string[]): void {
-    addOwn(headers, this.#options.ownHeaders);
-    headers.push("connection", "close");
-    let head = `HTTP/1.1 ${response.statusCode} ${reasonPhrase(response.statusMessage ?? "", this.#upstream.key)}\r\n`;
-    for (let i = 0; i + 1 < headers.length; i += 2) head += `${headers[i]}: ${headers[i + 1]}\r\n`;
-    this.#socket.resume();
-    this.#socket.write(Buffer.from(`${head}\r\n`, "latin1"));
+  /** There is no response object, so the head is written to the connection. */
+  #client(): ClientSide {
+    const socket = this.#socket;
+    return {
+      stream: socket,
+      ownHeaders: ownHeaders(this.#call, this.#deps),
+      usageFilter: null,
+      writeHead(status, reason, headers) {
+        headers.push("connection", "close");
+        let head = `HTTP/1.1 ${status} ${reason}\r\n`;
+        for (let i = 0; i + 1 < headers.length; i += 2) head += `${headers[i]}: ${headers[i + 1]}\r\n`;
+        socket.resume();
+        socket.write(Buffer.from(`${head}\r\n`, "latin1"));
+      },
+    };
   }
 
   #observe(response: IncomingMessage): ResponseObserver {
     const status = response.statusCode ?? 0;
     this.#status = status;
     this.#failure = frontProxyFailure(status, response.headers["content-type"] ?? "");
-    this.#observer = this.#options.observe(response);
+    this.#observer = observe(this.#call, response, this.#deps);
     return this.#observer;
   }
 
@@ -288,15 +258,17 @@ class Upgrade {
     const isAnswered = this.#status === 101 || (this.#status !== null && this.#socket.writableFinished);
     this.#end ??= isAnswered ? "complete" : "client-left";
     this.#request?.destroy();
-    this.#settle(null);
+    this.#finish(null);
   }
 
-  #settle(refusal: Refusal | null): void {
-    if (this.#isSettled) return;
-    this.#isSettled = true;
+  #finish(refusal: Refusal | null): void {
+    if (this.#isFinished) return;
+    this.#isFinished = true;
     this.#deadline.stop();
-    const status = refusal === null ? this.#status : this.#options.refuse(refusal);
-    this.#options.resolve(this.#outcome(refusal, status));
+    const { protocol, id } = this.#call;
+    // At once: http-proxy-3 closes the connection right after it reports an error.
+    const status = refusal === null ? this.#status : writeSocketRefusal(this.#socket, refusal, protocol, id);
+    this.#resolve(this.#outcome(refusal, status));
   }
 
   async #outcome(refusal: Refusal | null, status: number | null): Promise<Outcome> {
@@ -305,7 +277,7 @@ class Upgrade {
       status,
       refusal,
       failure: this.#failure,
-      mayHaveArrived: refusal?.code !== "gateway-unreachable",
+      wasConnected: this.#isConnected,
       observed: this.#observer === null ? NOTHING_OBSERVED : await this.#observer.finish(),
     };
   }

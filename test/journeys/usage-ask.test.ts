@@ -189,7 +189,11 @@ const USAGE =
 t.test("each event is with the client before the next is sent, asked for its usage or not", async (t) => {
   for (const settings of [["ask_usage: true"], ["estimate: true"], []]) {
     const { call, got, id, one } = await openStream(t, settings);
-    t.equal(call.header("accept-encoding")[0], settings[0]?.startsWith("ask") ? "identity" : "gzip, br");
+    t.equal(
+      call.header("accept-encoding")[0],
+      "identity",
+      "a key in a compressed stream could not be masked",
+    );
     let expected = "";
     const events = [
       ": ping\n\n",

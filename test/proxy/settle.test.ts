@@ -2,10 +2,11 @@ import t from "tap";
 import { systemClock } from "../../src/clock.ts";
 import type { Lease } from "../../src/limits/limiter.ts";
 import { Call } from "../../src/proxy/call.ts";
+import type { ProxyDeps } from "../../src/proxy/deps.ts";
 import { NOTHING_OBSERVED, type Observed } from "../../src/proxy/observer.ts";
 import { NOTHING_SENT, type Outcome } from "../../src/proxy/outcome.ts";
 import { openingOf } from "../../src/proxy/records.ts";
-import { type SettleDeps, settle } from "../../src/proxy/settle.ts";
+import { settle } from "../../src/proxy/settle.ts";
 import type { Closing } from "../../src/usage/record.ts";
 import { snapshotOf } from "../doubles/parsed-config.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
@@ -17,7 +18,7 @@ const ANSWERED: Outcome = {
   ...NOTHING_SENT,
   end: "complete",
   status: 200,
-  mayHaveArrived: true,
+  wasConnected: true,
   observed: {
     ...NOTHING_OBSERVED,
     reading: {
@@ -30,11 +31,7 @@ const ANSWERED: Outcome = {
 
 /** A call that was admitted and recorded, and what its settling did. */
 function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
-  const call = new Call(
-    { method: "POST", target: "/v1/chat/completions", headers: {} },
-    SNAPSHOT,
-    systemClock,
-  );
+  const call = new Call({ method: "POST", url: "/v1/chat/completions", headers: {} }, SNAPSHOT, systemClock);
   call.tool = SNAPSHOT.config.tools.codex ?? null;
   call.lease = { tool: "codex", reservation: { tokens: 10, spend: 10, at: 1 } } as unknown as Lease;
   call.opening = openingOf(call);
@@ -61,7 +58,7 @@ function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
     rereadKey: () => {},
     ...deps,
   };
-  return { call, closings, settled, lines, deps: all as unknown as SettleDeps };
+  return { call, closings, settled, lines, deps: all as unknown as ProxyDeps };
 }
 
 const FAILS = () => {

@@ -1,0 +1,43 @@
+import type { Clock } from "../clock.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Peers } from "../identity/peer-user.ts";
+import type { Owners } from "../identity/process.ts";
+import type { Limiter } from "../limits/limiter.ts";
+import type { LineLogger } from "../logger.ts";
+import type { Prices } from "../metering/prices.ts";
+import type { Journal } from "../usage/journal/journal.ts";
+import type { UsageRecord } from "../usage/record.ts";
+import type { Strangers } from "../usage/strangers.ts";
+import type { BodyBudget } from "./body.ts";
+import type { GatewayHealth, KeyHealth } from "./health.ts";
+import type { InFlight } from "./in-flight.ts";
+import type { Upstream } from "./upstream.ts";
+
+/** What the request path needs. The daemon makes it. */
+export interface ProxyDeps {
+  readonly clock: Clock;
+  readonly log: LineLogger;
+  /** The configuration in force. */
+  readonly snapshot: () => Snapshot;
+  /** Every `host:port` under which tools may call. */
+  readonly hosts: readonly string[];
+  readonly peers: Peers;
+  readonly owners: Pick<Owners, "of">;
+  readonly limiter: Limiter;
+  readonly prices: Prices;
+  readonly bodies: BodyBudget;
+  readonly upstream: Upstream;
+  readonly inFlight: InFlight;
+  readonly journal: Journal;
+  readonly strangers: Strangers;
+  readonly keyHealth: KeyHealth;
+  readonly gatewayHealth: GatewayHealth;
+  readonly isStopping: () => boolean;
+  /** The gateway is the embedded sandbox, and responses say so. */
+  readonly isSandbox: () => boolean;
+  /** Whether somebody follows the log live. */
+  readonly isFollowed: () => boolean;
+  readonly notify: (record: UsageRecord) => void;
+  /** After the gateway's 401: the key may have been rotated in its source. */
+  readonly rereadKey: (tool: string) => void;
+}
