@@ -70,6 +70,8 @@ for (const [framing, headFor] of Object.entries(HEADS)) {
 
   t.test(
     `a gateway that resets in its answer ${framing} never makes it look whole to a slow client`,
+    // For a paused response without a length, node:http reports a reset as its end.
+    { todo: framing === "with a length" ? false : "node:http does not tell the two apart" },
     async (t) => {
       const gateway = await startRawGateway(t, (call) => {
         const size = Number(call.target.split("-")[1]);
