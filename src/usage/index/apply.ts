@@ -91,7 +91,7 @@ export class IndexWriter {
 
   /** Returns how many of the lines are damaged. */
   apply(texts: readonly string[], day: string): number {
-    const lines = texts.map(parseLine).filter((line) => line !== null);
+    const { lines, damaged } = parseLines(texts);
     const batch = this.#load(lines);
     for (const line of lines) this.#applyLine(line, day, batch);
     const rollups = new Rollups();
@@ -100,7 +100,7 @@ export class IndexWriter {
       rollups.change(stored, record);
     }
     for (const rollup of rollups.all()) this.#addRollup(rollup);
-    return texts.length - lines.length;
+    return damaged;
   }
 
   /** What the index has of the records that the lines tell of, by id. */
@@ -232,6 +232,26 @@ class Rollups {
     addRecord(rollup, record, times);
     this.#rollups.set(name, rollup);
   }
+}
+
+const BEFORE_CLOSE = /^\{"kind":"(?:open|head)","id":"(\w+)"/;
+
+/**
+ * A `close` line repeats the whole record, so the lines of the same request before it in a batch are not parsed. With them
+ * an index takes a sixth longer.
+ */
+function parseLines(texts: readonly string[]): { lines: Line[]; damaged: number } {
+  const lines: Line[] = [];
+  const closed = new Set<string>();
+  let damaged = 0;
+  for (const text of texts.toReversed()) {
+    if (closed.has(BEFORE_CLOSE.exec(text)?.[1] ?? "")) continue;
+    const line = parseLine(text);
+    if (line === null) damaged += 1;
+    else lines.push(line);
+    if (line?.kind === "close") closed.add(line.id);
+  }
+  return { lines: lines.reverse(), damaged };
 }
 
 function amended(record: UsageRecord, line: AmendLine): UsageRecord {
