@@ -1,17 +1,9 @@
-import { createDecoder } from "./decode.ts";
+import { Decoder } from "./decode.ts";
 import { AnswerText, type TextBytes } from "./estimate.ts";
 import { contentKind, type Metering } from "./protocols.ts";
 import { BoundedText, EventReader, MAX_HEAD, MAX_TAIL, type StreamEvent } from "./sse.ts";
 import { AnswerEnd, isDelta, isOnlyText, mayMatter, repeatsText } from "./stream.ts";
 import { AnswerFacts, type Tokens } from "./usage.ts";
-
-/** Reads one answer as its bytes pass. No method throws, and memory does not grow with the answer. */
-export interface Meter {
-  see(chunk: Buffer): void;
-  soFar(): SoFar;
-  /** To be called once. Calls back at once if the answer is not compressed, else when the last byte is decoded. */
-  finish(done: (reading: Reading) => void): void;
-}
 
 /** What is known of an answer before its body. */
 export interface AnswerHead {
@@ -60,28 +52,14 @@ export interface SoFar {
   readonly reported: number | null;
 }
 
-export function createMeter(head: AnswerHead): Meter {
-  const body = new BodyMeter(head);
-  const encoding = head.contentEncoding?.trim().toLowerCase() ?? "";
-  if (encoding === "" || encoding === "identity") return body;
-  const decoder = createDecoder(encoding, (bytes) => body.see(bytes));
-  return {
-    see: (chunk) => decoder?.see(chunk),
-    soFar: () => body.soFar(),
-    finish(done) {
-      if (decoder === null) done(body.read("its content encoding is not supported"));
-      else decoder.finish((problem) => done(body.read(problem)));
-    },
-  };
-}
-
 const NO_TEXT: TextBytes = Object.freeze({ ascii: 0, other: 0 });
 /** Events that are parsed to find the answer's id and model. Some gateways leave them out of the first ones. */
 const MAX_EVENTS_FOR_NAMES = 16;
 
-/** Reads an answer that is not compressed. */
-class BodyMeter implements Meter {
+/** Reads one answer as its bytes pass. No method throws, and memory does not grow with the answer. */
+export class Meter {
   readonly #head: AnswerHead;
+  readonly #decoder: Decoder;
   readonly #facts: AnswerFacts;
   readonly #end: AnswerEnd;
   readonly #text: AnswerText | null;
@@ -95,6 +73,7 @@ class BodyMeter implements Meter {
 
   constructor(head: AnswerHead) {
     this.#head = head;
+    this.#decoder = new Decoder(head.contentEncoding ?? "", (bytes) => this.#seeBytes(bytes));
     this.#facts = new AnswerFacts(head.metering);
     this.#end = new AnswerEnd(head.metering !== null);
     this.#text = head.countText && head.status < 400 ? new AnswerText() : null;
@@ -102,25 +81,16 @@ class BodyMeter implements Meter {
   }
 
   see(chunk: Buffer): void {
-    if (this.#format === "other") return;
-    // A bug here may cost a record its tokens, but never a client its answer.
-    try {
-      this.#seeText(textOf(chunk));
-    } catch {
-      this.#giveUp();
-    }
+    this.#decoder.see(chunk);
   }
 
   soFar(): SoFar {
     return { deltas: this.#deltas, reported: this.#facts.tokens?.output ?? null };
   }
 
-  finish(done: (reading: Reading) => void): void {
-    done(this.read(null));
-  }
-
-  /** To be called once. */
-  read(decodeProblem: string | null): Reading {
+  /** Waits until the last byte is decoded. To be called once. */
+  async finish(): Promise<Reading> {
+    const decodeProblem = await this.#decoder.finish();
     try {
       if (this.#format === "events") this.#events.finish();
       if (this.#format === "json") this.#readJson();
@@ -144,6 +114,17 @@ class BodyMeter implements Meter {
       refused: isKnown && refused && tokens === null,
       problem,
     };
+  }
+
+  #seeBytes(bytes: Buffer): void {
+    if (this.#format === "other") return;
+    // A bug here may cost a record its tokens, but never a client its answer.
+    try {
+      // One character per byte: all that is looked for is ASCII, and no character is cut in two between chunks.
+      this.#seeText(bytes.toString("latin1"));
+    } catch {
+      this.#giveUp();
+    }
   }
 
   #giveUp(): void {
@@ -215,14 +196,6 @@ class BodyMeter implements Meter {
       return undefined;
     }
   }
-}
-
-/**
- * One character per byte. Whatever is looked for is ASCII, and so no character can be cut in two between chunks. It is
- * also quick to make and to search.
- */
-function textOf(chunk: Buffer): string {
-  return chunk.toString("latin1");
 }
 
 interface Documents {

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import { gatewayIds } from "../metering/gateway-ids.ts";
-import { createMeter, type Meter, type Reading } from "../metering/meter.ts";
+import { Meter, type Reading } from "../metering/meter.ts";
 import { contentKind, type Metering } from "../metering/protocols.ts";
 import type { Secret } from "../secret.ts";
 import { type Cause, causeOf } from "./cause.ts";
@@ -66,7 +66,7 @@ export class ResponseObserver {
     this.#isStream = kind === "events";
     // The cause of an error is known once its body was read. Of other responses, only a web page is a bad sign.
     this.#cause = status < 400 && kind === "page" ? causeOf({ status, contentType, body: "" }) : null;
-    this.#meter = createMeter({
+    this.#meter = new Meter({
       metering,
       status,
       contentType,
@@ -122,7 +122,7 @@ export class ResponseObserver {
 
   /** Waits until the last bytes of a compressed response are decoded. */
   async finish(): Promise<Observed> {
-    const reading = await new Promise<Reading>((resolve) => this.#meter.finish(resolve));
+    const reading = await this.#meter.finish();
     return {
       cause: this.#cause,
       errorText: this.#error?.shortText ?? null,

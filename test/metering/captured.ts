@@ -1,8 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import zlib from "node:zlib";
-import type { Reading } from "../../src/metering/meter.ts";
-import { type AnswerHead, createMeter } from "../../src/metering/meter.ts";
+import { type AnswerHead, Meter, type Reading } from "../../src/metering/meter.ts";
 import type { Metering } from "../../src/metering/protocols.ts";
 import { ROOT } from "../doubles/paths.ts";
 
@@ -43,9 +42,9 @@ function parse(name: string, file: string): Captured {
 }
 
 export function read(head: AnswerHead, pieces: readonly Buffer[]): Promise<Reading> {
-  const meter = createMeter(head);
+  const meter = new Meter(head);
   for (const piece of pieces) meter.see(piece);
-  return new Promise((done) => meter.finish(done));
+  return meter.finish();
 }
 
 type Encode = (bytes: Buffer) => Buffer;
