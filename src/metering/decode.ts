@@ -55,6 +55,26 @@ export class Decoder {
   }
 }
 
+/**
+ * Decodes a short body at once, as much of it as arrived. What is not encoded is returned as it is.
+ * @returns null if the encoding is not supported, or if the bytes are not in it.
+ */
+export function decodeSync(bytes: Buffer, encoding: string, maxBytes: number): Buffer | "too-large" | null {
+  const codings = codingsOf(encoding);
+  if (codings === null) return null;
+  let decoded = bytes;
+  try {
+    for (const coding of codings.toReversed()) {
+      const { decodeSync, options } = coding(decoded[0] ?? 0);
+      decoded = decodeSync(decoded, { ...options, maxOutputLength: maxBytes });
+    }
+  } catch (error) {
+    const isTooLarge = error instanceof Error && "code" in error && error.code === "ERR_BUFFER_TOO_LARGE";
+    return isTooLarge ? "too-large" : null;
+  }
+  return decoded;
+}
+
 /** Undoes one coding. */
 class Decompressor {
   readonly #coding: Coding;

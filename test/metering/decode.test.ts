@@ -4,7 +4,7 @@ import type { Transform } from "node:stream";
 import zlib from "node:zlib";
 import fc from "fast-check";
 import t from "tap";
-import { Decoder, decodes } from "../../src/metering/decode.ts";
+import { Decoder, decodeSync, decodes } from "../../src/metering/decode.ts";
 import { runs } from "../doubles/random.ts";
 import { until } from "../doubles/until.ts";
 import { encodings } from "./captured.ts";
@@ -164,6 +164,23 @@ t.test("it can be asked which encodings are read", (t) => {
   for (const encoding of ["compress", "gzip, compress", "*", "gzip;q=1", "aes128gcm", "gzip,gzip,gzip,gzip"])
     t.notOk(decodes(encoding), encoding);
   t.equal(decodes("zstd"), typeof zstd === "function");
+  t.end();
+});
+
+t.test("a short body is decoded at once, as far as it came", (t) => {
+  const text = Buffer.from("an error that names a key ".repeat(100));
+  for (const [encoding, encode] of encodings) {
+    const bytes = encode(text);
+    t.strictSame(decodeSync(bytes, encoding, text.length), text, encoding);
+    t.equal(decodeSync(bytes, encoding, 1000), "too-large", encoding);
+    const part = decodeSync(bytes.subarray(0, bytes.length - 5), encoding, text.length);
+    t.ok(Buffer.isBuffer(part) && text.subarray(0, part.length).equals(part), `${encoding}, cut`);
+  }
+  for (const encoding of ["gzip", "deflate", "br", "gzip, br"])
+    t.equal(decodeSync(Buffer.alloc(50, 0xfe), encoding, 1000), null, encoding);
+  t.equal(decodeSync(text, "compress", 9999), null);
+  for (const encoding of ["", "identity", "identity, Identity"])
+    t.equal(decodeSync(text, encoding, 10), text, "as it is");
   t.end();
 });
 
