@@ -1,5 +1,5 @@
 import { BACKSLASH, OPEN_LIST, OPEN_OBJECT, QUOTE, skipToJson } from "./json-fields.ts";
-import type { Tokens } from "./usage.ts";
+import { NO_TOKENS, type Tokens } from "./usage.ts";
 
 /** The bytes of a text, by what they cost a tokenizer. */
 export interface TextBytes {
@@ -17,7 +17,7 @@ const ASCII_PER_TOKEN = 4;
 const OTHER_PER_TOKEN = 3.5;
 
 export function estimateTokens(request: TextBytes, answer: TextBytes): Tokens {
-  return { input: tokensIn(request), cacheRead: 0, cacheWrite: 0, output: tokensIn(answer), reasoning: 0 };
+  return { ...NO_TOKENS, input: tokensIn(request), output: tokensIn(answer) };
 }
 
 function tokensIn({ ascii, other }: TextBytes): number {

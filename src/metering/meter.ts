@@ -98,7 +98,7 @@ export class Meter {
       this.#giveUp();
     }
     const problem = this.#problem ?? decodeProblem;
-    const { tokens, model, id, serviceTier } = this.#facts;
+    const { tokens, model, id } = this.#facts;
     const { reached, failed, refused } = this.#end;
     const isStream = this.#format === "events";
     // The part that was not read may hold the terminator. And an error status is no stream, whatever its body.
@@ -107,7 +107,7 @@ export class Meter {
       tokens,
       model,
       id,
-      serviceTier,
+      serviceTier: this.#facts.serviceTier(),
       text: this.#text?.bytes ?? NO_TEXT,
       reached: isKnown && isStream ? reached : null,
       failed: isKnown && isStream && failed,

@@ -149,7 +149,7 @@ function listCost(listed: PricedModel, tokens: Tokens, at: number, tier: string 
 
 /** A kind of token without a price of its own costs as much as the kind it is part of. */
 function costOf(prices: TokenPrices, tokens: Tokens): number | null {
-  const { input, cacheRead, cacheWrite, cacheWriteHour = 0, output, reasoning } = tokens;
+  const { input, cacheRead, cacheWrite, cacheWriteHour, output, reasoning } = tokens;
   const { input_mtok, output_mtok } = prices;
   if (output_mtok === undefined && output > 0) return null;
   const totalInput = input + cacheRead + cacheWrite;

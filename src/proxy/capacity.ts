@@ -10,7 +10,7 @@ import { isInGroup } from "../limits/model-rule.ts";
 import { modelRefusal } from "../limits/refusals.ts";
 import { type ListPrice, microdollars, type Prices } from "../metering/prices.ts";
 import { isBilledLater } from "../metering/protocols.ts";
-import type { Tokens } from "../metering/usage.ts";
+import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import type { Call } from "./call.ts";
 
@@ -134,8 +134,8 @@ function askOf(call: Call, tool: Tool, { limiter, prices }: CapacityDeps): Ask {
  */
 function highestCost({ input, output }: CallTokens, call: Call, prices: Prices): number | null {
   const { model, startedAt, snapshot, fields } = call;
-  const plain: Tokens = { input, cacheRead: 0, cacheWrite: 0, output, reasoning: 0 };
-  const cached: Tokens = { input: 0, cacheRead: 0, cacheWrite: input, output, reasoning: 0 };
+  const plain: Tokens = { ...NO_TOKENS, input, output };
+  const cached: Tokens = { ...NO_TOKENS, cacheWrite: input, output };
   const tiers = fields.serviceTier === null ? [null] : [null, fields.serviceTier];
   const names = { asked: model, answered: null };
   let highest: ListPrice = { picodollars: 0 };

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import zlib from "node:zlib";
 import { type AnswerHead, Meter, type Reading } from "../../src/metering/meter.ts";
 import type { Metering } from "../../src/metering/protocols.ts";
+import { NO_TOKENS } from "../../src/metering/usage.ts";
 import { ROOT } from "../doubles/paths.ts";
 
 const FOLDER = join(ROOT, "test", "metering", "streams");
@@ -36,9 +37,10 @@ function parse(name: string, file: string): Captured {
     newlines?: "crlf";
     text?: Reading["text"];
   };
+  const tokens = expected.tokens === null ? null : { ...NO_TOKENS, ...expected.tokens };
   const body = Buffer.from(lines.join(newlines === "crlf" ? "\r\n" : "\n"));
   const head = { metering, status: 200, contentType, contentEncoding: undefined, countText: true };
-  return { name, note, head, body, expected, text };
+  return { name, note, head, body, expected: { ...expected, tokens }, text };
 }
 
 export function read(head: AnswerHead, pieces: readonly Buffer[]): Promise<Reading> {

@@ -8,7 +8,7 @@ import t from "tap";
 import type { Named, Price } from "../../src/config/shape.ts";
 import { tableOf } from "../../src/metering/price-table.ts";
 import { microdollars, Prices } from "../../src/metering/prices.ts";
-import type { Tokens } from "../../src/metering/usage.ts";
+import { NO_TOKENS, type Tokens } from "../../src/metering/usage.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { runs } from "../doubles/random.ts";
 
@@ -20,7 +20,7 @@ const NONE: Named<Price> = Object.freeze(Object.create(null));
 const AT = Date.parse("2026-11-15T12:00:00Z");
 
 function tokens(some: Partial<Tokens> = {}): Tokens {
-  return { input: 0, cacheRead: 0, cacheWrite: 0, output: 0, reasoning: 0, ...some };
+  return { ...NO_TOKENS, ...some };
 }
 
 /** In whole micro-dollars, so that a thousand tokens of each are a thousand times dollars per million. */

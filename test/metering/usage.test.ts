@@ -1,8 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
 import type { Metering } from "../../src/metering/protocols.ts";
-import type { Tokens } from "../../src/metering/usage.ts";
-import { countsOf, laterCounts, tokensOf } from "../../src/metering/usage.ts";
+import { countsOf, laterCounts, type Tokens, tokensOf } from "../../src/metering/usage.ts";
 import { runs } from "../doubles/random.ts";
 
 function tokens(metering: Metering, ...usages: readonly unknown[]): Tokens | null {
@@ -12,7 +11,7 @@ function tokens(metering: Metering, ...usages: readonly unknown[]): Tokens | nul
 }
 
 function of(input: number, cacheRead: number, cacheWrite: number, output: number, reasoning = 0): Tokens {
-  return { input, cacheRead, cacheWrite, output, reasoning };
+  return { input, cacheRead, cacheWrite, cacheWriteHour: 0, output, reasoning };
 }
 
 t.test("input never includes what the cache gave or took, whatever the protocol calls it", (t) => {
