@@ -12,11 +12,11 @@ export interface JsonFields {
   readonly end: number;
 }
 
-export const QUOTE = 0x22;
-export const BACKSLASH = 0x5c;
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
 const COLON = 0x3a;
-export const OPEN_LIST = 0x5b;
+const OPEN_LIST = 0x5b;
 const CLOSE_LIST = 0x5d;
 export const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
@@ -76,7 +76,7 @@ function keyAt(body: Buffer, from: number, to: number): string | null {
 }
 
 /** Skips white space and a byte order mark in front of a JSON text. */
-export function skipToJson(body: Buffer): number {
+function skipToJson(body: Buffer): number {
   const hasByteOrderMark = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
   return skipSpace(body, hasByteOrderMark ? 3 : 0);
 }
