@@ -84,7 +84,7 @@ function pricesOf(
   const perMillion = (tokens: Partial<Tokens>) => {
     const names = { asked: model, answered: null };
     const price = prices.priceOf(names, { ...NO_TOKENS, ...tokens }, clock.now(), config.prices);
-    return price === null ? null : microdollars({ picodollars: price.picodollars * (1_000_000 / SOME) });
+    return price === null ? null : microdollars(price * (1_000_000 / SOME));
   };
   return {
     input_microdollars: perMillion({ input: SOME }),

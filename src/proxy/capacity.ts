@@ -8,7 +8,7 @@ import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits
 import type { Limiter } from "../limits/limiter.ts";
 import { isInGroup } from "../limits/model-rule.ts";
 import { modelRefusal } from "../limits/refusals.ts";
-import { type ListPrice, microdollars, type Prices } from "../metering/prices.ts";
+import { microdollars, type Prices } from "../metering/prices.ts";
 import { isBilledLater } from "../metering/protocols.ts";
 import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
 import { type Refusal, refuse } from "../refusal.ts";
@@ -138,12 +138,12 @@ function highestCost({ input, output }: CallTokens, call: Call, prices: Prices):
   const cached: Tokens = { ...NO_TOKENS, cacheWrite: input, output };
   const tiers = fields.serviceTier === null ? [null] : [null, fields.serviceTier];
   const names = { asked: model, answered: null };
-  let highest: ListPrice = { picodollars: 0 };
+  let highest = 0;
   for (const tier of tiers) {
     for (const tokens of [plain, cached]) {
       const price = prices.priceOf(names, tokens, startedAt, snapshot.config.prices, tier);
       if (price === null) return null;
-      if (price.picodollars > highest.picodollars) highest = price;
+      highest = Math.max(highest, price);
     }
   }
   return microdollars(highest, call.multiplier);
