@@ -45,7 +45,7 @@ export interface Reading {
 }
 
 /** What is known of an answer's output while it arrives. */
-export interface SoFar {
+interface SoFar {
   /** Events that brought a part of the answer, most of them about one token. */
   readonly deltas: number;
   /** Output tokens that the answer reported so far; null: none. Some streams begin with a placeholder. */

@@ -82,7 +82,7 @@ const OUTPUT_COUNTS: readonly CountName[] = ["output", "candidates", "reasoning"
 const MAX_COUNT = 1_000_000_000;
 
 /** null: this is not a usage object. */
-export function countsOf(usage: unknown): Counts | null {
+function countsOf(usage: unknown): Counts | null {
   if (typeof usage !== "object" || usage === null || Array.isArray(usage)) return null;
   const counts = {} as Numbers;
   for (const name of COUNT_NAMES) {
@@ -105,7 +105,7 @@ export function countsOf(usage: unknown): Counts | null {
  * write 0 into fields they do not know, and many report the input at the start and the output at the end. So a 0 does
  * not replace a count, except among the input counts when another of them is above 0.
  */
-export function laterCounts(earlier: Counts, later: Counts): Counts {
+function laterCounts(earlier: Counts, later: Counts): Counts {
   const isInput = (name: CountName) => !OUTPUT_COUNTS.includes(name);
   const knowsInput = COUNT_NAMES.some((name) => isInput(name) && (later[name] ?? 0) > 0);
   const merged = { ...earlier, excludesCache: earlier.excludesCache || later.excludesCache };
@@ -118,7 +118,7 @@ export function laterCounts(earlier: Counts, later: Counts): Counts {
 }
 
 /** null: nothing was counted, or only zeros. */
-export function tokensOf(metering: Metering, counts: Counts): Tokens | null {
+function tokensOf(metering: Metering, counts: Counts): Tokens | null {
   const total = counts.total ?? 0;
   const reasoning = counts.reasoning ?? 0;
   const cacheRead = Math.max(counts.readWithin ?? 0, counts.readBeside ?? 0);
