@@ -20,27 +20,25 @@ export function decodes(encoding: string): boolean {
 
 /** Undoes a content encoding. Hands the bytes on as soon as they are decoded. */
 export class Decoder {
-  readonly #onBytes: (bytes: Buffer) => void;
   /** In the order in which they are undone. Empty: the body is not compressed. */
   readonly #stages: Decompressor[] = [];
   readonly #isSupported: boolean;
+  /** Takes the bytes to the first stage. */
+  #onChunk: (bytes: Buffer) => void;
 
   constructor(encoding: string, onBytes: (bytes: Buffer) => void) {
-    this.#onBytes = onBytes;
     const codings = codingsOf(encoding);
     this.#isSupported = codings !== null;
+    this.#onChunk = onBytes;
     for (const coding of codings ?? []) {
-      const next = this.#stages[0];
-      const onDecoded = next === undefined ? onBytes : (bytes: Buffer) => next.see(bytes);
-      this.#stages.unshift(new Decompressor(coding, onDecoded));
+      const stage = new Decompressor(coding, this.#onChunk);
+      this.#stages.unshift(stage);
+      this.#onChunk = (bytes) => stage.see(bytes);
     }
   }
 
   see(chunk: Buffer): void {
-    if (!this.#isSupported) return;
-    const first = this.#stages[0];
-    if (first === undefined) this.#onBytes(chunk);
-    else first.see(chunk);
+    if (this.#isSupported) this.#onChunk(chunk);
   }
 
   /** Waits until all bytes are decoded. The result says why they could not be; null: they were. */
@@ -152,17 +150,17 @@ function codingsOf(encoding: string): Coding[] | null {
 
 type ZlibStream = Transform & { readonly bytesWritten: number };
 
-/** How Node undoes a format: as a stream, or at once. */
+/** Node's functions for one format. */
 interface Codec {
   readonly open: (options: object) => ZlibStream;
   readonly decodeSync: (bytes: Buffer, options: object) => Buffer;
   readonly options: object;
 }
 
-/** A coding's format. For deflate, the first byte decides. */
+/** Chooses the codec. The first byte matters only for deflate. */
 type Coding = (firstByte: number) => Codec;
 
-// With these flush modes, zlib decodes a stream that was cut as far as it came.
+// With these flush modes, Node decodes as much as it can of a body that was cut.
 const ZLIB_OPTIONS = { finishFlush: zlib.constants.Z_SYNC_FLUSH, chunkSize: CHUNK_SIZE };
 const BROTLI_OPTIONS = { finishFlush: zlib.constants.BROTLI_OPERATION_FLUSH, chunkSize: CHUNK_SIZE };
 

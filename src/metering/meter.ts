@@ -29,15 +29,15 @@ export interface Reading {
   /** What the model wrote, for an estimate if no tokens are reported. */
   readonly text: TextBytes;
   /**
-   * Whether an event stream reached its terminator. false: it was cut, and the tokens are only those that it reported
-   * until then. null: this is no stream, or it is not known how it should end.
+   * Whether an event stream reached its terminator. false: it was cut, and the tokens are those it had reported by then.
+   * null: this is not a stream, or it is not known how it should end.
    */
   readonly reached: boolean | null;
   /** The stream ended with an error. */
   readonly failed: boolean;
   /**
-   * Despite its status the answer is an error and nothing else: no part of an answer came before it, and no usage. sub2api
-   * refuses like this once it has sent pings to a client that waits.
+   * The status is good, but the answer is only an error: no part of an answer came before it, and no usage. sub2api refuses
+   * like this after it has sent pings to a waiting client.
    */
   readonly refused: boolean;
   /** Why the answer was not read to its end; null: it was. */
@@ -46,7 +46,7 @@ export interface Reading {
 
 /** What is known of an answer's output while it arrives. */
 interface SoFar {
-  /** Events that brought a part of the answer, most of them about one token. */
+  /** Events with a part of the answer. Most bring about one token. */
   readonly deltas: number;
   /** Output tokens that the answer reported so far; null: none. Some streams begin with a placeholder. */
   readonly reported: number | null;
@@ -101,7 +101,7 @@ export class Meter {
     const { tokens, model, id } = this.#facts;
     const { reached, failed, refused } = this.#end;
     const isStream = this.#format === "events";
-    // The part that was not read may hold the terminator. And an error status is no stream, whatever its body.
+    // A part that was not read may hold the terminator. A response with an error status is not a stream, whatever its body.
     const isKnown = this.#head.status < 400 && (reached === true || problem === null);
     return {
       tokens,
@@ -120,7 +120,7 @@ export class Meter {
     if (this.#format === "other") return;
     // A bug here may cost a record its tokens, but never a client its answer.
     try {
-      // One character per byte: all that is looked for is ASCII, and no character is cut in two between chunks.
+      // As latin1, each byte is one character, so no chunk ends inside a character. All that is searched for is ASCII.
       this.#seeText(bytes.toString("latin1"));
     } catch {
       this.#giveUp();
@@ -153,11 +153,14 @@ export class Meter {
 
   #readJson(): void {
     const { text, shortened } = this.#json;
-    for (const document of documentsIn(text, shortened, (json) => this.#parse(json)).found) {
-      this.#facts.add(document);
-      this.#end.seeDocument(document);
-      this.#text?.add(document);
-    }
+    const documents = documentsIn(text, shortened, (json) => this.#parse(json));
+    for (const document of documents.found) this.#addDocument(document, true);
+  }
+
+  #addDocument(document: unknown, hasNewText: boolean): void {
+    this.#facts.add(document);
+    this.#end.seeDocument(document);
+    if (hasNewText) this.#text?.add(document);
   }
 
   #seeEvent(event: StreamEvent): void {
@@ -179,16 +182,12 @@ export class Meter {
       if (!shortened) return;
       this.#end.missed();
     }
-    for (const document of documents.found) {
-      this.#facts.add(document);
-      this.#end.seeDocument(document);
-      if (hasNewText) this.#text?.add(document);
-    }
+    for (const document of documents.found) this.#addDocument(document, hasNewText);
   }
 
   /** undefined: this is not JSON. */
   #parse(json: string): unknown {
-    // Only counting text needs the real characters.
+    // The text is latin1 here. Only counting it needs the real characters.
     const needsUtf8 = this.#text !== null && /[\x80-\xff]/.test(json);
     try {
       return JSON.parse(needsUtf8 ? Buffer.from(json, "latin1").toString("utf8") : json);
@@ -206,7 +205,7 @@ interface Documents {
 
 type Parse = (json: string) => unknown;
 
-/** The JSON documents in a text: one, or the items of a list (Gemini streams so without alt=sse). */
+/** The JSON documents in a text: one, or the items of a list, in which Gemini streams without alt=sse. */
 function documentsIn(text: string, shortened: boolean, parse: Parse): Documents {
   const document = parse(text);
   if (document !== undefined) return { found: itemsOf(document), whole: true };
@@ -240,11 +239,11 @@ function closeJson(text: string): string {
 }
 
 const FIELD = /"(?:id|responseId|model|modelVersion|usage|usageMetadata)"\s*:/g;
-/** What may stand before a field that is read: see AnswerFacts. */
+/** What may come before a field that AnswerFacts reads. */
 const OPENINGS = ["{", "[{", '{"response":{'];
 const MAX_FIELDS = 8;
 
-/** Reads the last fields of a document without its beginning. That they parse up to its end shows that they are outer fields. */
+/** Reads the last fields of a document whose beginning is missing. Only outer fields parse up to the end of the text. */
 function fieldsAtEnd(text: string, parse: Parse): unknown {
   for (const { index } of [...text.matchAll(FIELD)].slice(-MAX_FIELDS)) {
     for (const opening of OPENINGS) {

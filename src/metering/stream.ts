@@ -28,7 +28,7 @@ const MATTERS = new RegExp(
 );
 const FIRST_TYPE = /^\s*\{\s*"type"\s*:\s*"([\w.]+)"/;
 
-/** Whether an event brings a part of the answer. Streams without names bring one with nearly every event. */
+/** Whether an event has a part of the answer. In streams without event names, nearly all events do. */
 export function isDelta(name: string): boolean {
   return name === "" || (name.endsWith("delta") && name !== "message_delta");
 }
@@ -53,23 +53,23 @@ function typeOf({ name, data }: StreamEvent): string {
 }
 
 /**
- * How an answer ended. Codex, Copilot, LangChain and openai-python close the connection right after the terminator of a
- * stream, before the server ends it: such a call is complete, not aborted. And a stream without its terminator was cut,
- * however cleanly.
+ * Finds out how an answer ended. Codex, Copilot, LangChain and openai-python close the connection right after a stream's
+ * terminator, before the server does: such a call is complete, not aborted. A stream without its terminator was cut, even if
+ * the connection closed cleanly.
  */
 export class AnswerEnd {
   /** It ended with an error. */
   failed = false;
   readonly #isMetered: boolean;
   #begun = false;
-  /** Something of an answer came, or may have come. */
+  /** A part of an answer came, or may have come. */
   #answered = false;
   #reached = false;
-  /** An event of its own ended the stream, and nothing that matters can follow. */
+  /** The stream's last event came. What follows is ignored. */
   #over = false;
   #unread = false;
 
-  /** @param isMetered an error is one even before the answer began. */
+  /** @param isMetered then an error counts even if the answer has not begun. */
   constructor(isMetered: boolean) {
     this.#isMetered = isMetered;
   }
@@ -82,7 +82,7 @@ export class AnswerEnd {
     return this.#begun || broughtNothing ? false : null;
   }
 
-  /** It is an error, and nothing of an answer came before. */
+  /** It is an error, and no part of an answer came before. */
   get refused(): boolean {
     return this.failed && !this.#answered;
   }
@@ -118,7 +118,7 @@ export class AnswerEnd {
       ...finishReasons(fieldOf(fieldOf(document, "response"), "candidates")),
     ];
     if (reasons.length > 0) this.#reached = true;
-    // OpenRouter's, for an answer that broke off.
+    // OpenRouter's reason for an answer that broke off.
     if (reasons.includes("error")) this.#end("error");
   }
 
@@ -134,7 +134,7 @@ export class AnswerEnd {
   }
 }
 
-/** When in doubt, true. The document of an error is looked at more closely later. */
+/** When in doubt, true. seeDocument() examines errors more closely. */
 function bringsAnswer(type: string, data: string): boolean {
   if (type !== "") return !QUIET.test(type) && !IS_END.test(type);
   return data.trim() !== "" && !ERROR.test(data);

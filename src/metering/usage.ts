@@ -25,8 +25,8 @@ export const NO_TOKENS: Tokens = Object.freeze({
 type Path = string | readonly [outer: string, inner: string];
 
 /**
- * What usage objects count, still in the protocols' own terms, and the fields that hold it. Gateways translate between
- * protocols and fill in several fields, so the largest one counts.
+ * What usage objects count, and the fields that hold it. Gateways translate between protocols and fill in several fields,
+ * so the largest value counts.
  */
 const COUNT_FIELDS = {
   /** Includes what came from the cache. */
@@ -101,9 +101,9 @@ function countsOf(usage: unknown): Counts | null {
 }
 
 /**
- * Joins what a stream said earlier and says now. Counts in streams are cumulative, so the later one wins. But gateways
- * write 0 into fields they do not know, and many report the input at the start and the output at the end. So a 0 does
- * not replace a count, except among the input counts when another of them is above 0.
+ * Joins two reports of one stream. Counts in streams are cumulative, so the later one wins. But many gateways report the
+ * input at the start and the output at the end, and write 0 for what they do not know. So a 0 does not replace a count,
+ * except an input count when another input count is above 0.
  */
 function laterCounts(earlier: Counts, later: Counts): Counts {
   const isInput = (name: CountName) => !OUTPUT_COUNTS.includes(name);
@@ -148,9 +148,9 @@ function outputOf(counts: Counts, prompt: number, total: number, reasoning: numb
 }
 
 /**
- * Whether the cache counts come on top of the input. They do in the messages protocol. In the others only if the gateway
- * says so, if it uses only the names of the messages protocol, or if the sum shows it: gateways in front of a messages
- * model translate names and forget meanings.
+ * Whether the cache counts come on top of the input. In the messages protocol they do. In the others they do only if the
+ * gateway says so, uses only the names of the messages protocol, or reports a total that shows it: gateways that translate
+ * from the messages protocol change the names, but often not the meaning.
  */
 function excludesCache(
   metering: Metering,
@@ -173,7 +173,7 @@ function excludesCache(
 /** An id or a model name: printable, and of a sane length. */
 const NAME = /^[\x21-\x7e]{1,200}$/;
 
-/** Collects what the documents of one answer report: one document if it is JSON, one per event if it is a stream. */
+/** Collects what an answer reports. A JSON answer is one document; a stream has one for each event. */
 export class AnswerFacts {
   id: string | null = null;
   model: string | null = null;
@@ -193,9 +193,9 @@ export class AnswerFacts {
     return this.#isFast ? FAST_TIER : this.#tier;
   }
 
-  /** The first id and the first model count: they are the answer's own, even if the document of an error follows. */
+  /** The first id and the first model count: they are the answer's own, even if an error with others follows. */
   add(document: unknown): void {
-    // `response` is of the responses protocol and of Gemini as its own CLI reaches it, `message` of messages.
+    // `response` is a field of the responses protocol and of Gemini's CLI, `message` one of messages.
     for (const part of [document, fieldOf(document, "response"), fieldOf(document, "message")]) {
       this.id ??= nameIn(part, "id") ?? nameIn(part, "responseId");
       this.model ??= nameIn(part, "model") ?? nameIn(part, "modelVersion");
@@ -224,7 +224,7 @@ export class AnswerFacts {
   }
 }
 
-/** A field of a parsed JSON value; undefined if there is none. No name that is asked for exists on a prototype. */
+/** A field of a parsed JSON value; undefined if there is none. Callers ask for no name that a prototype has. */
 export function fieldOf(value: unknown, key: string): unknown {
   return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[key] : undefined;
 }
@@ -235,8 +235,8 @@ function nameIn(value: unknown, key: string): string | null {
 }
 
 /**
- * A count is a whole number from 0 to a billion, or a string of digits, as some protobuf encoders write it. Fractions are
- * cut off. Anything else in its place (negative, NaN, text, a list) is ignored.
+ * A count is a number from 0 to a billion, or a string of digits, as some protobuf encoders write it. Fractions are cut
+ * off. Anything else (negative, NaN, text, a list) is ignored.
  */
 function countAt(usage: unknown, path: Path): number | null {
   let value = typeof path === "string" ? fieldOf(usage, path) : fieldOf(fieldOf(usage, path[0]), path[1]);
