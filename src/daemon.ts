@@ -242,7 +242,11 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   mirror.change(reload.snapshot);
   await dashboard.follow();
   await reload.watch();
-  background(services.prices.load(), log, "loading the price list");
+  try {
+    services.prices.load();
+  } catch (error) {
+    log.error({ err: error }, "loading the price list failed");
+  }
 
   let stopped: Promise<void> | null = null;
   const stop = (patienceMs = DRAIN_MS) => {

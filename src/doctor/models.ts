@@ -1,6 +1,7 @@
 import type { Config, Tool } from "../config/shape.ts";
 import type { Prices } from "../metering/prices.ts";
 import { microdollars } from "../metering/prices.ts";
+import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
 import type { ModelUse } from "./history.ts";
 import { type FailingName, failingNames, isAllowed } from "./model-use.ts";
 import type { ProbeCause } from "./probe.ts";
@@ -80,11 +81,10 @@ function pricesOf(
   model: string,
   { prices, config, clock }: ModelsMeans,
 ): Pick<ListedModel, "input_microdollars" | "output_microdollars"> {
-  const none = { input: 0, cacheRead: 0, cacheWrite: 0, output: 0, reasoning: 0 };
-  const perMillion = (tokens: Partial<typeof none>) => {
+  const perMillion = (tokens: Partial<Tokens>) => {
     const names = { asked: model, answered: null };
-    const price = prices.priceOf(names, { ...none, ...tokens }, clock.now(), config.prices);
-    return price === null ? null : microdollars({ picodollars: price.picodollars * (1_000_000 / SOME) });
+    const price = prices.priceOf(names, { ...NO_TOKENS, ...tokens }, clock.now(), config.prices);
+    return price === null ? null : microdollars(price * (1_000_000 / SOME));
   };
   return {
     input_microdollars: perMillion({ input: SOME }),

@@ -1,150 +1,207 @@
 import type { Transform } from "node:stream";
+import { finished } from "node:stream/promises";
 import zlib from "node:zlib";
-
-/** Undoes a content encoding. What is decoded goes out as soon as possible. */
-export interface Decoder {
-  see(chunk: Buffer): void;
-  /** Calls back once, when everything that was seen is decoded or cannot be: with the reason, if not. */
-  finish(done: (problem: string | null) => void): void;
-}
 
 /** Compressed bytes that may wait for the decoder. */
 const MAX_WAITING = 8 * 1024 * 1024;
-/** Decoding stops here, whatever the answer: the bytes cost CPU, and nothing worth reading is longer. */
+/** Decoding stops here, for decompression bombs too: the bytes cost CPU, and no answer that is worth reading is longer. */
 const MAX_DECODED = 64 * 1024 * 1024;
-/** From this size on, an answer that grows more than so many times is a decompression bomb. */
-const BOMB_SIZE = 8 * 1024 * 1024;
-const BOMB_FACTOR = 200;
-/** More encodings on top of each other are an attack. */
+/** More codings on top of each other are an attack. */
 const MAX_CODINGS = 3;
 /** Decoded bytes per chunk. With Node's 16 KB there are four times as many handovers. */
 const CHUNK_SIZE = 64 * 1024;
 /** A window of 8 MB, the most HTTP allows (RFC 9659). The format itself allows 2 GB. */
 const ZSTD_WINDOW_LOG = 23;
 
-/** Whether an answer in this content encoding, or list of encodings, can be read. */
+/** Whether a body in this content encoding, or list of encodings, can be read. */
 export function decodes(encoding: string): boolean {
-  return streamsFor(encoding) !== null;
+  return codingsOf(encoding) !== null;
 }
 
-/** null: this encoding cannot be read. */
-export function createDecoder(encoding: string, onBytes: (bytes: Buffer) => void): Decoder | null {
-  const streams = streamsFor(encoding);
-  if (streams === null) return null;
-  let decoder: Decoder = { see: onBytes, finish: (done) => done(null) };
-  // Encodings are listed in the order they were applied (RFC 9110 section 8.4), so the last one is undone first.
-  for (const openStream of streams) decoder = new Decompressor(openStream, decoder);
-  return decoder;
+/** Undoes a content encoding. Hands the bytes on as soon as they are decoded. */
+export class Decoder {
+  /** In the order in which they are undone. Empty: the body is not compressed. */
+  readonly #stages: Decompressor[] = [];
+  readonly #isSupported: boolean;
+  /** Takes the bytes to the first stage. */
+  #onChunk: (bytes: Buffer) => void;
+
+  constructor(encoding: string, onBytes: (bytes: Buffer) => void) {
+    const codings = codingsOf(encoding);
+    this.#isSupported = codings !== null;
+    this.#onChunk = onBytes;
+    for (const coding of codings ?? []) {
+      const stage = new Decompressor(coding, this.#onChunk);
+      this.#stages.unshift(stage);
+      this.#onChunk = (bytes) => stage.see(bytes);
+    }
+  }
+
+  see(chunk: Buffer): void {
+    if (this.#isSupported) this.#onChunk(chunk);
+  }
+
+  /** Waits until all bytes are decoded. The result says why they could not be; null: they were. */
+  async finish(): Promise<string | null> {
+    if (!this.#isSupported) return "its content encoding is not supported";
+    let problem: string | null = null;
+    for (const stage of this.#stages) {
+      const found = await stage.finish();
+      problem ??= found;
+    }
+    return problem;
+  }
+}
+
+/**
+ * Decodes a short body at once, as much of it as arrived. What is not encoded is returned as it is.
+ * @returns null if the encoding is not supported, or if the bytes are not in it.
+ */
+export function decodeSync(bytes: Buffer, encoding: string, maxBytes: number): Buffer | "too-large" | null {
+  const codings = codingsOf(encoding);
+  if (codings === null) return null;
+  let decoded = bytes;
+  try {
+    for (const coding of codings.toReversed()) {
+      const { decodeSync, options } = coding(decoded[0] ?? 0);
+      decoded = decodeSync(decoded, { ...options, maxOutputLength: maxBytes });
+    }
+  } catch (error) {
+    const isTooLarge = error instanceof Error && "code" in error && error.code === "ERR_BUFFER_TOO_LARGE";
+    return isTooLarge ? "too-large" : null;
+  }
+  return decoded;
+}
+
+/** Undoes one coding. */
+class Decompressor {
+  readonly #coding: Coding;
+  readonly #onBytes: (bytes: Buffer) => void;
+  /** Opened with the first byte, which decides the format. */
+  #stream: ZlibStream | null = null;
+  #received = 0;
+  #decoded = 0;
+  #isFinished = false;
+  #problem: string | null = null;
+
+  constructor(coding: Coding, onBytes: (bytes: Buffer) => void) {
+    this.#coding = coding;
+    this.#onBytes = onBytes;
+  }
+
+  see(chunk: Buffer): void {
+    if (this.#isFinished || chunk.length === 0) return;
+    this.#stream ??= this.#open(chunk[0] ?? 0);
+    if (this.#stream.destroyed) return;
+    this.#received += chunk.length;
+    this.#stream.write(chunk);
+    if (this.#stream.writableLength > MAX_WAITING) this.#stop("decoding fell behind");
+  }
+
+  async finish(): Promise<string | null> {
+    this.#isFinished = true;
+    if (this.#stream === null) return null;
+    this.#stream.end();
+    // Rejects if the stream was stopped. Then #problem has the reason.
+    await finished(this.#stream).catch(() => {});
+    return this.#problem;
+  }
+
+  #open(firstByte: number): ZlibStream {
+    const { open, options } = this.#coding(firstByte);
+    const stream = open(options);
+    stream.on("data", (bytes: Buffer) => {
+      if (stream.destroyed) return;
+      this.#decoded += bytes.length;
+      this.#onBytes(bytes);
+      if (this.#decoded > MAX_DECODED) this.#stop("it decodes to too many bytes");
+    });
+    stream.once("end", () => {
+      // Node before 26 reads only the first of several zstd frames. In the other formats this is not part of the answer.
+      this.#stop(stream.bytesWritten < this.#received ? "bytes follow its end" : null);
+    });
+    stream.on("error", () => this.#stop("it could not be decoded"));
+    return stream;
+  }
+
+  /** The first problem counts: what follows it is a consequence. */
+  #stop(problem: string | null): void {
+    this.#problem ??= problem;
+    this.#stream?.destroy();
+  }
+}
+
+/** In the order in which they were applied (RFC 9110 section 8.4); null: one of them cannot be undone. */
+function codingsOf(encoding: string): Coding[] | null {
+  const names = encoding
+    .toLowerCase()
+    .split(",")
+    .map((name) => name.trim())
+    .filter((name) => name !== "" && name !== "identity");
+  if (names.length > MAX_CODINGS) return null;
+  const codings: Coding[] = [];
+  for (const name of names) {
+    const coding = codingOf(name);
+    if (coding === null) return null;
+    codings.push(coding);
+  }
+  return codings;
 }
 
 type ZlibStream = Transform & { readonly bytesWritten: number };
-type OpenStream = (firstByte: number) => ZlibStream;
 
-function streamsFor(encoding: string): OpenStream[] | null {
-  const codings = encoding
-    .toLowerCase()
-    .split(",")
-    .map((coding) => coding.trim())
-    .filter((coding) => coding !== "" && coding !== "identity");
-  if (codings.length > MAX_CODINGS) return null;
-  const streams: OpenStream[] = [];
-  for (const coding of codings) {
-    const openStream = streamFor(coding);
-    if (openStream === null) return null;
-    streams.push(openStream);
-  }
-  return streams;
+/** Node's functions for one format. */
+interface Codec {
+  readonly open: (options: object) => ZlibStream;
+  readonly decodeSync: (bytes: Buffer, options: object) => Buffer;
+  readonly options: object;
 }
 
-/** With these flush modes, zlib decodes a stream that was cut as far as it came. */
-function streamFor(coding: string): OpenStream | null {
-  const { Z_SYNC_FLUSH, BROTLI_OPERATION_FLUSH } = zlib.constants;
-  const options = { finishFlush: Z_SYNC_FLUSH, chunkSize: CHUNK_SIZE };
-  switch (coding) {
+/** Chooses the codec. The first byte matters only for deflate. */
+type Coding = (firstByte: number) => Codec;
+
+// With these flush modes, Node decodes as much as it can of a body that was cut.
+const ZLIB_OPTIONS = { finishFlush: zlib.constants.Z_SYNC_FLUSH, chunkSize: CHUNK_SIZE };
+const BROTLI_OPTIONS = { finishFlush: zlib.constants.BROTLI_OPERATION_FLUSH, chunkSize: CHUNK_SIZE };
+
+const GZIP: Codec = { open: zlib.createGunzip, decodeSync: zlib.gunzipSync, options: ZLIB_OPTIONS };
+const ZLIB: Codec = { open: zlib.createInflate, decodeSync: zlib.inflateSync, options: ZLIB_OPTIONS };
+const RAW: Codec = { open: zlib.createInflateRaw, decodeSync: zlib.inflateRawSync, options: ZLIB_OPTIONS };
+const BROTLI: Codec = {
+  open: zlib.createBrotliDecompress,
+  decodeSync: zlib.brotliDecompressSync,
+  options: BROTLI_OPTIONS,
+};
+const ZSTD = zstdCodec();
+
+function codingOf(name: string): Coding | null {
+  switch (name) {
     case "gzip":
     case "x-gzip":
-      return () => zlib.createGunzip(options);
+      return () => GZIP;
     case "deflate":
-      // The name means the zlib format, but some servers send raw deflate. The first byte tells (RFC 1950 section 2.2).
-      return (first) => ((first & 0x0f) === 8 ? zlib.createInflate(options) : zlib.createInflateRaw(options));
+      // The name means the zlib format, but some servers send raw deflate (RFC 1950 section 2.2).
+      return (firstByte) => ((firstByte & 0x0f) === 8 ? ZLIB : RAW);
     case "br":
-      return () => zlib.createBrotliDecompress({ ...options, finishFlush: BROTLI_OPERATION_FLUSH });
+      return () => BROTLI;
     case "zstd":
-      return zstdStream();
+      return ZSTD === null ? null : () => ZSTD;
     default:
       return null;
   }
 }
 
 /** Node has zstd since 22.15. */
-function zstdStream(): OpenStream | null {
-  const create: unknown = Reflect.get(zlib, "createZstdDecompress");
-  if (typeof create !== "function") return null;
+function zstdCodec(): Codec | null {
+  const open: unknown = Reflect.get(zlib, "createZstdDecompress");
+  const decodeSync: unknown = Reflect.get(zlib, "zstdDecompressSync");
+  if (typeof open !== "function" || typeof decodeSync !== "function") return null;
   const constants: Record<string, unknown> = { ...zlib.constants };
   const { ZSTD_d_windowLogMax: windowLog, ZSTD_e_flush: finishFlush } = constants;
   const params = { [String(windowLog)]: ZSTD_WINDOW_LOG };
-  return () => create({ finishFlush, chunkSize: CHUNK_SIZE, params }) as ZlibStream;
-}
-
-/** Undoes one encoding and hands the bytes to the next decoder. */
-class Decompressor implements Decoder {
-  readonly #openStream: OpenStream;
-  readonly #next: Decoder;
-  #stream: ZlibStream | null = null;
-  #received = 0;
-  #decoded = 0;
-  #ended = false;
-  #problem: string | null = null;
-  #done: ((problem: string | null) => void) | null = null;
-
-  constructor(openStream: OpenStream, next: Decoder) {
-    this.#openStream = openStream;
-    this.#next = next;
-  }
-
-  see(chunk: Buffer): void {
-    if (this.#ended || this.#done !== null || chunk.length === 0) return;
-    this.#stream ??= this.#open(chunk[0] ?? 0);
-    this.#received += chunk.length;
-    this.#stream.write(chunk);
-    if (this.#stream.writableLength > MAX_WAITING) this.#end("decoding fell behind");
-  }
-
-  finish(done: (problem: string | null) => void): void {
-    if (this.#done !== null) return;
-    this.#done = done;
-    if (this.#ended) this.#report();
-    else if (this.#stream === null) this.#end(null);
-    else this.#stream.end();
-  }
-
-  #open(firstByte: number): ZlibStream {
-    const stream = this.#openStream(firstByte);
-    stream.on("data", (bytes: Buffer) => {
-      if (this.#ended) return;
-      this.#decoded += bytes.length;
-      this.#next.see(bytes);
-      const isBomb = this.#decoded > BOMB_SIZE && this.#decoded > BOMB_FACTOR * this.#received;
-      if (isBomb || this.#decoded > MAX_DECODED) this.#end("it decodes to too many bytes");
-    });
-    stream.once("end", () => {
-      // Node before 26 reads only the first of several zstd frames. In the other formats this is not part of the answer.
-      this.#end(stream.bytesWritten < this.#received ? "bytes follow its end" : null);
-    });
-    stream.on("error", () => this.#end("it could not be decoded"));
-    return stream;
-  }
-
-  #end(problem: string | null): void {
-    if (this.#ended) return;
-    this.#ended = true;
-    this.#problem = problem;
-    this.#stream?.destroy();
-    this.#report();
-  }
-
-  #report(): void {
-    const done = this.#done;
-    if (done !== null) this.#next.finish((later) => done(this.#problem ?? later));
-  }
+  return {
+    open: open as Codec["open"],
+    decodeSync: decodeSync as Codec["decodeSync"],
+    options: { finishFlush, chunkSize: CHUNK_SIZE, params },
+  };
 }

@@ -12,11 +12,11 @@ export interface JsonFields {
   readonly end: number;
 }
 
-export const QUOTE = 0x22;
-export const BACKSLASH = 0x5c;
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
 const COMMA = 0x2c;
 const COLON = 0x3a;
-export const OPEN_LIST = 0x5b;
+const OPEN_LIST = 0x5b;
 const CLOSE_LIST = 0x5d;
 export const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
@@ -29,8 +29,11 @@ const MAX_DEPTH = 10_000;
 const NONE = -1;
 
 /**
- * Finds the fields of a JSON object. Values are skipped, not parsed: only quotes, brackets and the characters between them
- * are checked. A prompt of 100 KB takes 80 µs, with JSON.parse 600 µs.
+ * Finds the fields of a JSON object without parsing their values. JSON.parse hides what is needed here: keys that occur
+ * twice, of which gateways do not all take the same one, and where in the bytes a value is, so that a field can be added
+ * and all other bytes stay as they are. Of the values, only quotes, brackets and the characters between them are checked.
+ *
+ * It is also faster than JSON.parse (Node 20): 100 KB of source code take 25 µs instead of 600, of prose 10 instead of 125.
  * @param begin where the object begins. Whatever follows it is ignored. Default: the body is one object and nothing else,
  *   except white space and a byte order mark.
  * @returns null if it is not an object, or broken.
@@ -76,7 +79,7 @@ function keyAt(body: Buffer, from: number, to: number): string | null {
 }
 
 /** Skips white space and a byte order mark in front of a JSON text. */
-export function skipToJson(body: Buffer): number {
+function skipToJson(body: Buffer): number {
   const hasByteOrderMark = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
   return skipSpace(body, hasByteOrderMark ? 3 : 0);
 }

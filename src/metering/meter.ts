@@ -1,17 +1,9 @@
-import { createDecoder } from "./decode.ts";
+import { Decoder } from "./decode.ts";
 import { AnswerText, type TextBytes } from "./estimate.ts";
 import { contentKind, type Metering } from "./protocols.ts";
 import { BoundedText, EventReader, MAX_HEAD, MAX_TAIL, type StreamEvent } from "./sse.ts";
 import { AnswerEnd, isDelta, isOnlyText, mayMatter, repeatsText } from "./stream.ts";
 import { AnswerFacts, type Tokens } from "./usage.ts";
-
-/** Reads one answer as its bytes pass. No method throws, and memory does not grow with the answer. */
-export interface Meter {
-  see(chunk: Buffer): void;
-  soFar(): SoFar;
-  /** To be called once. Calls back at once if the answer is not compressed, else when the last byte is decoded. */
-  finish(done: (reading: Reading) => void): void;
-}
 
 /** What is known of an answer before its body. */
 export interface AnswerHead {
@@ -37,15 +29,15 @@ export interface Reading {
   /** What the model wrote, for an estimate if no tokens are reported. */
   readonly text: TextBytes;
   /**
-   * Whether an event stream reached its terminator. false: it was cut, and the tokens are only those that it reported
-   * until then. null: this is no stream, or it is not known how it should end.
+   * Whether an event stream reached its terminator. false: it was cut, and the tokens are those it had reported by then.
+   * null: this is not a stream, or it is not known how it should end.
    */
   readonly reached: boolean | null;
   /** The stream ended with an error. */
   readonly failed: boolean;
   /**
-   * Despite its status the answer is an error and nothing else: no part of an answer came before it, and no usage. sub2api
-   * refuses like this once it has sent pings to a client that waits.
+   * The status is good, but the answer is only an error: no part of an answer came before it, and no usage. sub2api refuses
+   * like this after it has sent pings to a waiting client.
    */
   readonly refused: boolean;
   /** Why the answer was not read to its end; null: it was. */
@@ -53,35 +45,21 @@ export interface Reading {
 }
 
 /** What is known of an answer's output while it arrives. */
-export interface SoFar {
-  /** Events that brought a part of the answer, most of them about one token. */
+interface SoFar {
+  /** Events with a part of the answer. Most bring about one token. */
   readonly deltas: number;
   /** Output tokens that the answer reported so far; null: none. Some streams begin with a placeholder. */
   readonly reported: number | null;
-}
-
-export function createMeter(head: AnswerHead): Meter {
-  const body = new BodyMeter(head);
-  const encoding = head.contentEncoding?.trim().toLowerCase() ?? "";
-  if (encoding === "" || encoding === "identity") return body;
-  const decoder = createDecoder(encoding, (bytes) => body.see(bytes));
-  return {
-    see: (chunk) => decoder?.see(chunk),
-    soFar: () => body.soFar(),
-    finish(done) {
-      if (decoder === null) done(body.read("its content encoding is not supported"));
-      else decoder.finish((problem) => done(body.read(problem)));
-    },
-  };
 }
 
 const NO_TEXT: TextBytes = Object.freeze({ ascii: 0, other: 0 });
 /** Events that are parsed to find the answer's id and model. Some gateways leave them out of the first ones. */
 const MAX_EVENTS_FOR_NAMES = 16;
 
-/** Reads an answer that is not compressed. */
-class BodyMeter implements Meter {
+/** Reads one answer as its bytes pass. No method throws, and memory does not grow with the answer. */
+export class Meter {
   readonly #head: AnswerHead;
+  readonly #decoder: Decoder;
   readonly #facts: AnswerFacts;
   readonly #end: AnswerEnd;
   readonly #text: AnswerText | null;
@@ -95,6 +73,7 @@ class BodyMeter implements Meter {
 
   constructor(head: AnswerHead) {
     this.#head = head;
+    this.#decoder = new Decoder(head.contentEncoding ?? "", (bytes) => this.#seeBytes(bytes));
     this.#facts = new AnswerFacts(head.metering);
     this.#end = new AnswerEnd(head.metering !== null);
     this.#text = head.countText && head.status < 400 ? new AnswerText() : null;
@@ -102,25 +81,16 @@ class BodyMeter implements Meter {
   }
 
   see(chunk: Buffer): void {
-    if (this.#format === "other") return;
-    // A bug here may cost a record its tokens, but never a client its answer.
-    try {
-      this.#seeText(textOf(chunk));
-    } catch {
-      this.#giveUp();
-    }
+    this.#decoder.see(chunk);
   }
 
   soFar(): SoFar {
     return { deltas: this.#deltas, reported: this.#facts.tokens?.output ?? null };
   }
 
-  finish(done: (reading: Reading) => void): void {
-    done(this.read(null));
-  }
-
-  /** To be called once. */
-  read(decodeProblem: string | null): Reading {
+  /** Waits until the last byte is decoded. To be called once. */
+  async finish(): Promise<Reading> {
+    const decodeProblem = await this.#decoder.finish();
     try {
       if (this.#format === "events") this.#events.finish();
       if (this.#format === "json") this.#readJson();
@@ -128,22 +98,33 @@ class BodyMeter implements Meter {
       this.#giveUp();
     }
     const problem = this.#problem ?? decodeProblem;
-    const { tokens, model, id, serviceTier } = this.#facts;
+    const { tokens, model, id } = this.#facts;
     const { reached, failed, refused } = this.#end;
     const isStream = this.#format === "events";
-    // The part that was not read may hold the terminator. And an error status is no stream, whatever its body.
+    // A part that was not read may hold the terminator. A response with an error status is not a stream, whatever its body.
     const isKnown = this.#head.status < 400 && (reached === true || problem === null);
     return {
       tokens,
       model,
       id,
-      serviceTier,
+      serviceTier: this.#facts.serviceTier(),
       text: this.#text?.bytes ?? NO_TEXT,
       reached: isKnown && isStream ? reached : null,
       failed: isKnown && isStream && failed,
       refused: isKnown && refused && tokens === null,
       problem,
     };
+  }
+
+  #seeBytes(bytes: Buffer): void {
+    if (this.#format === "other") return;
+    // A bug here may cost a record its tokens, but never a client its answer.
+    try {
+      // As latin1, each byte is one character, so no chunk ends inside a character. All that is searched for is ASCII.
+      this.#seeText(bytes.toString("latin1"));
+    } catch {
+      this.#giveUp();
+    }
   }
 
   #giveUp(): void {
@@ -172,11 +153,14 @@ class BodyMeter implements Meter {
 
   #readJson(): void {
     const { text, shortened } = this.#json;
-    for (const document of documentsIn(text, shortened, (json) => this.#parse(json)).found) {
-      this.#facts.add(document);
-      this.#end.seeDocument(document);
-      this.#text?.add(document);
-    }
+    const documents = documentsIn(text, shortened, (json) => this.#parse(json));
+    for (const document of documents.found) this.#addDocument(document, true);
+  }
+
+  #addDocument(document: unknown, hasNewText: boolean): void {
+    this.#facts.add(document);
+    this.#end.seeDocument(document);
+    if (hasNewText) this.#text?.add(document);
   }
 
   #seeEvent(event: StreamEvent): void {
@@ -198,16 +182,12 @@ class BodyMeter implements Meter {
       if (!shortened) return;
       this.#end.missed();
     }
-    for (const document of documents.found) {
-      this.#facts.add(document);
-      this.#end.seeDocument(document);
-      if (hasNewText) this.#text?.add(document);
-    }
+    for (const document of documents.found) this.#addDocument(document, hasNewText);
   }
 
   /** undefined: this is not JSON. */
   #parse(json: string): unknown {
-    // Only counting text needs the real characters.
+    // The text is latin1 here. Only counting it needs the real characters.
     const needsUtf8 = this.#text !== null && /[\x80-\xff]/.test(json);
     try {
       return JSON.parse(needsUtf8 ? Buffer.from(json, "latin1").toString("utf8") : json);
@@ -215,14 +195,6 @@ class BodyMeter implements Meter {
       return undefined;
     }
   }
-}
-
-/**
- * One character per byte. Whatever is looked for is ASCII, and so no character can be cut in two between chunks. It is
- * also quick to make and to search.
- */
-function textOf(chunk: Buffer): string {
-  return chunk.toString("latin1");
 }
 
 interface Documents {
@@ -233,7 +205,7 @@ interface Documents {
 
 type Parse = (json: string) => unknown;
 
-/** The JSON documents in a text: one, or the items of a list (Gemini streams so without alt=sse). */
+/** The JSON documents in a text: one, or the items of a list, in which Gemini streams without alt=sse. */
 function documentsIn(text: string, shortened: boolean, parse: Parse): Documents {
   const document = parse(text);
   if (document !== undefined) return { found: itemsOf(document), whole: true };
@@ -267,11 +239,11 @@ function closeJson(text: string): string {
 }
 
 const FIELD = /"(?:id|responseId|model|modelVersion|usage|usageMetadata)"\s*:/g;
-/** What may stand before a field that is read: see AnswerFacts. */
+/** What may come before a field that AnswerFacts reads. */
 const OPENINGS = ["{", "[{", '{"response":{'];
 const MAX_FIELDS = 8;
 
-/** Reads the last fields of a document without its beginning. That they parse up to its end shows that they are outer fields. */
+/** Reads the last fields of a document whose beginning is missing. Only outer fields parse up to the end of the text. */
 function fieldsAtEnd(text: string, parse: Parse): unknown {
   for (const { index } of [...text.matchAll(FIELD)].slice(-MAX_FIELDS)) {
     for (const opening of OPENINGS) {

@@ -15,19 +15,16 @@ import {
 import { STANDARD_TIER } from "./service-tiers.ts";
 import type { Tokens } from "./usage.ts";
 
-export interface ModelNames {
+interface ModelNames {
   readonly asked: string | null;
   readonly answered: string | null;
 }
 
-/** An exact price, so that it is rounded only once: as it is, or times a group's multiplier. */
-export interface ListPrice {
-  /** A whole number. A million picodollars are a micro-dollar. */
-  readonly picodollars: number;
-}
-
-/** In whole micro-dollars, a half rounded up. */
-export function microdollars({ picodollars }: ListPrice, multiplier = 1): number {
+/**
+ * A price in whole micro-dollars, a half rounded up. Prices are kept in picodollars (a million of them are a micro-dollar)
+ * so that they are exact, and rounded only once: here, with a group's multiplier or without.
+ */
+export function microdollars(picodollars: number, multiplier = 1): number {
   // In whole numbers: as a float, 1.1 × 0.45 is slightly too small, and its half would be rounded down.
   const exact = BigInt(Math.round(picodollars)) * BigInt(Math.round(multiplier * 1_000_000));
   return Number((exact + 500_000_000_000n) / 1_000_000_000_000n);
@@ -43,12 +40,12 @@ export class Prices {
   readonly #remembered = new Map<string, PricedModel | null>();
 
   /** Reads the built-in list now rather than with the first price: the package's files may be replaced later. */
-  async load(): Promise<void> {
-    this.#listed ??= loadList();
+  load(): void {
+    this.#list();
   }
 
   /**
-   * The list price of a request: of the model that was asked for, by which gateways bill; or, if that is unknown (it may
+   * The list price of a request in picodollars: of the model that was asked for, by which gateways bill; or, if that is unknown (it may
    * be the gateway's own name for it), of the model that answered. null: not known, which is not zero. Never throws.
    * @param own the prices of config.yaml, by exact name. They hold for every tier.
    * @param tier the service tier that the answer names, else the request; null: neither names one.
@@ -59,14 +56,14 @@ export class Prices {
     at: number,
     own: Named<Price>,
     tier: string | null = null,
-  ): ListPrice | null {
+  ): number | null {
     for (const model of [names.asked, names.answered]) {
       if (model === null) continue;
       const ownPrice = Object.hasOwn(own, model) ? own[model] : undefined;
-      if (ownPrice !== undefined) return listPrice(costAt(ownPrice, tokens));
+      if (ownPrice !== undefined) return finiteOrNull(costAt(ownPrice, tokens));
       try {
         const listed = this.#find(model);
-        if (listed !== null) return listPrice(listCost(listed, tokens, at, tier));
+        if (listed !== null) return finiteOrNull(listCost(listed, tokens, at, tier));
       } catch {
         // The list of this installation is damaged. Requests go on without its prices.
       }
@@ -74,11 +71,15 @@ export class Prices {
     return null;
   }
 
+  #list(): ReadonlyMap<string, PricedModel> {
+    this.#listed ??= loadList();
+    return this.#listed;
+  }
+
   #find(model: string): PricedModel | null {
     const remembered = this.#remembered.get(model);
     if (remembered !== undefined) return remembered;
-    this.#listed ??= loadList();
-    const listed = this.#listed;
+    const listed = this.#list();
     const name = namesInList(model).find((candidate) => listed.has(candidate));
     const found = (name === undefined ? undefined : listed.get(name)) ?? null;
     if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
@@ -87,11 +88,11 @@ export class Prices {
   }
 }
 
-function listPrice(picodollars: number | null): ListPrice | null {
-  return picodollars === null || !Number.isFinite(picodollars) ? null : { picodollars };
+function finiteOrNull(price: number | null): number | null {
+  return Number.isFinite(price) ? price : null;
 }
 
-/** Micro-dollars per million tokens are picodollars per token. */
+/** In picodollars: they are to a token what micro-dollars are to a million tokens. */
 function costAt(price: Price, { input, cacheRead, cacheWrite, output }: Tokens): number {
   return (
     input * price.input + cacheRead * price.cacheRead + cacheWrite * price.cacheWrite + output * price.output
@@ -149,7 +150,7 @@ function listCost(listed: PricedModel, tokens: Tokens, at: number, tier: string 
 
 /** A kind of token without a price of its own costs as much as the kind it is part of. */
 function costOf(prices: TokenPrices, tokens: Tokens): number | null {
-  const { input, cacheRead, cacheWrite, cacheWriteHour = 0, output, reasoning } = tokens;
+  const { input, cacheRead, cacheWrite, cacheWriteHour, output, reasoning } = tokens;
   const { input_mtok, output_mtok } = prices;
   if (output_mtok === undefined && output > 0) return null;
   const totalInput = input + cacheRead + cacheWrite;

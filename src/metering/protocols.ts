@@ -32,10 +32,6 @@ const BILLED_LATER =
 /** null: nothing that is billed by tokens, such as a list of models or a count of tokens. */
 export function meteringOf(method: string, endpoint: string): Metering | null {
   if (method !== "POST") return null;
-  // Nearly all requests.
-  if (endpoint === "/v1/chat/completions") return "chat";
-  if (endpoint === "/v1/messages") return "messages";
-  if (endpoint === "/v1/responses") return "responses";
   const path = plainPath(endpoint);
   if (FREE.test(path) || BILLED_LATER.test(path)) return null;
   return ENDINGS.find(([, ending]) => ending.test(path))?.[0] ?? "other";
@@ -60,7 +56,7 @@ export function plainPath(endpoint: string): string {
 }
 
 /** What a content type says about a body. Gateways state wrong types, so the body decides where it can. */
-export type ContentKind =
+type ContentKind =
   | "json"
   | "events"
   /** Images, sound and the like: never text, whatever the first byte. */
@@ -69,7 +65,7 @@ export type ContentKind =
   | "other";
 
 export function contentKind(contentType: string): ContentKind {
-  if (/^application\/json/.test(contentType)) return "json";
+  if (/^\s*application\/json\b/i.test(contentType)) return "json";
   if (/^\s*text\/event-stream\b/i.test(contentType)) return "events";
   if (/^\s*(?:image|audio|video|font)\//i.test(contentType)) return "media";
   return /^\s*text\/html/i.test(contentType) ? "page" : "other";

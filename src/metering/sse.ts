@@ -7,12 +7,12 @@ export interface StreamEvent {
 }
 
 /**
- * A longer line of a stream, or a longer JSON body, loses its middle. What makes it long is nearly always an image, and
- * without a part of that it is still JSON.
+ * A line of a stream, or a JSON body, that is longer than both together loses its middle. The cause is nearly always an
+ * image, and JSON without a part of an image's base64 is still JSON.
  */
 export const MAX_HEAD = 512 * 1024;
 export const MAX_TAIL = 64 * 1024;
-/** Characters of an event, comments included. One with more loses its first lines. */
+/** Characters of an event, with its comments. A longer one loses its first lines. */
 const MAX_EVENT = 2 * 1024 * 1024;
 
 /** Keeps the beginning and the end of a text, and drops the middle of one that is too long. */
@@ -73,12 +73,12 @@ export class EventReader {
 
   finish(): void {
     if (this.#begun !== null) this.#endLine("");
-    // An event that has only a name counts, if it is the last one.
+    // The last event counts even if it has only a name.
     if (this.#name !== "") this.#data ??= "";
     this.#endEvent();
   }
 
-  /** @param rest what came of it with the last chunk. */
+  /** @param rest the part of the line that is in the current chunk. */
   #endLine(rest: string): void {
     let line = rest;
     if (this.#begun !== null || rest.length > MAX_HEAD) {
@@ -97,7 +97,7 @@ export class EventReader {
     const colon = line.indexOf(":");
     const field = colon === -1 ? line : line.slice(0, colon);
     const value = colon === -1 ? "" : line.slice(line[colon + 1] === " " ? colon + 2 : colon + 1);
-    // Anything else is a comment, an id, or not a field of an event.
+    // All other fields are comments, ids or unknown.
     if (field === "data") this.#data = this.#data === null ? value : `${this.#data}\n${value}`;
     else if (field === "event") this.#name = value.trim();
   }

@@ -1,92 +1,46 @@
 import type { StreamEvent } from "./sse.ts";
 import { fieldOf } from "./usage.ts";
 
-/**
- * The event types of one protocol's streams, which are the names of events, or the `type` in their data, or both. An
- * asterisk stands for any letters and dots.
+/*
+ * The types of events. A type is the name of an event, or the `type` in its data, or both. Gateways translate between
+ * protocols and mix their terms, so each pattern holds for every stream. Events of chat and Gemini have no type.
  */
-interface StreamShape {
-  /** One of these is in the first events. Without them it is not known how the stream should end. */
-  readonly starts: readonly string[];
-  /** Events that end the stream. */
-  readonly ends?: readonly string[];
-  /** Events that bring nothing of the answer, and may come before it. */
-  readonly quiet?: readonly string[];
-  /** Events that hold a piece of text and nothing else. */
-  readonly text?: readonly string[];
-  /** Events that repeat what other events say. */
-  readonly repeats?: readonly string[];
-}
 
-/** Gateways translate between protocols and mix their terms, so every stream is read with all of these. */
-const STREAMS: Readonly<Record<string, StreamShape>> = {
-  // Its events have no type. Most gateways end the stream with [DONE], some only with a finish reason.
-  chat: { starts: ["chat.completion.chunk", "text_completion"] },
-  messages: {
-    starts: ["message_start"],
-    ends: ["message_stop", "error"],
-    quiet: ["ping"],
-    text: ["content_block_delta"],
-    repeats: ["message_start", "message_delta", "message_stop", "content_block_start", "content_block_stop"],
-  },
-  responses: {
-    starts: ["response.created", "response.queued"],
-    ends: ["response.completed", "response.incomplete", "response.failed", "error"],
-    quiet: ["response.created", "response.queued", "response.in_progress", "keepalive"],
-    text: ["response.*.delta"],
-    repeats: [
-      "*.created",
-      "*.queued",
-      "*.in_progress",
-      "*.added",
-      "*.done",
-      "*.completed",
-      "*.incomplete",
-      "*.failed",
-    ],
-  },
-  // Its events have no type. A finish reason ends the stream.
-  gemini: { starts: ["candidates"] },
-  images: {
-    starts: ["image_generation.partial_image", "image_edit.partial_image"],
-    ends: ["image_generation.completed", "image_edit.completed"],
-  },
-  audio: {
-    starts: ["transcript.text.delta", "speech.audio.delta"],
-    ends: ["transcript.text.done", "speech.audio.done"],
-  },
-};
-
-function typesOf(part: keyof StreamShape): string {
-  const types = Object.values(STREAMS).flatMap((stream) => stream[part] ?? []);
-  return types.map((type) => type.replaceAll(".", "\\.").replaceAll("*", "[\\w.]+")).join("|");
-}
-
-const STARTS = new RegExp(`^(?:${typesOf("starts")})$`);
-const STARTS_IN_DATA = new RegExp(`"(?:${typesOf("starts")})"`);
-const ENDS = new RegExp(`^(?:${typesOf("ends")})$`);
-const QUIET = new RegExp(`^(?:${typesOf("quiet")})$`);
-const TEXT = new RegExp(`^(?:${typesOf("text")})$`);
-const REPEATS = new RegExp(`^(?:${typesOf("repeats")})$`);
+/** In the first events of the streams that are known: chat, messages, responses, Gemini, images and audio. */
+const START =
+  /chat\.completion\.chunk|text_completion|message_start|response\.(?:created|queued)|candidates|image_(?:generation|edit)\.partial_image|transcript\.text\.delta|speech\.audio\.delta/;
+/** Ends the stream. Chat ends with [DONE] or, like Gemini, with a finish reason. */
+const END =
+  /error|message_stop|response\.(?:completed|incomplete|failed)|image_(?:generation|edit)\.completed|transcript\.text\.done|speech\.audio\.done/;
+const IS_START = new RegExp(`^(?:${START.source})$`);
+const START_IN_DATA = new RegExp(`"(?:${START.source})"`);
+const IS_END = new RegExp(`^(?:${END.source})$`);
+/** Brings nothing of the answer, and may come before it. */
+const QUIET = /^(?:ping|keepalive|response\.(?:created|queued|in_progress))$/;
+/** Holds a piece of text and nothing else. */
+const ONLY_TEXT = /^(?:content_block_delta|response\.[\w.]+\.delta)$/;
+/** Repeats the text of other events, or has none. */
+const NO_NEW_TEXT =
+  /^(?:message_(?:start|delta|stop)|content_block_(?:start|stop)|[\w.]+\.(?:created|queued|in_progress|added|done|completed|incomplete|failed))$/;
 const ERROR = /"error"\s*:\s*[{"]/;
 const MATTERS = new RegExp(
-  `"usage(?:Metadata)?"\\s*:\\s*\\{|"finish_?[rR]eason"\\s*:\\s*"|${ERROR.source}|"type"\\s*:\\s*"(?:${typesOf("ends")})"`,
+  `"usage(?:Metadata)?"\\s*:\\s*\\{|"finish_?[rR]eason"\\s*:\\s*"|${ERROR.source}|"type"\\s*:\\s*"(?:${END.source})"`,
 );
 const FIRST_TYPE = /^\s*\{\s*"type"\s*:\s*"([\w.]+)"/;
 
-/** Whether an event brings a part of the answer. Streams without names bring one with nearly every event. */
+/** Whether an event has a part of the answer. In streams without event names, nearly all events do. */
 export function isDelta(name: string): boolean {
   return name === "" || (name.endsWith("delta") && name !== "message_delta");
 }
 
 /** Whether an event holds a piece of text and nothing else. */
 export function isOnlyText(name: string): boolean {
-  return TEXT.test(name);
+  return ONLY_TEXT.test(name);
 }
 
-/** Whether an event repeats the text of other events. */
+/** Whether an event repeats the text of other events, or has none. */
 export function repeatsText(event: StreamEvent): boolean {
-  return REPEATS.test(typeOf(event));
+  return NO_NEW_TEXT.test(typeOf(event));
 }
 
 /** Whether an event may report usage or end the stream. Most do not, and are not parsed. */
@@ -99,22 +53,23 @@ function typeOf({ name, data }: StreamEvent): string {
 }
 
 /**
- * How an answer ended. Codex, Copilot, LangChain and openai-python close the connection right after the terminator of a
- * stream, before the server ends it: such a call is complete, not aborted. And a stream without its terminator was cut,
- * however cleanly.
+ * Finds out how an answer ended. Codex, Copilot, LangChain and openai-python close the connection right after a stream's
+ * terminator, before the server does: such a call is complete, not aborted. A stream without its terminator was cut, even if
+ * the connection closed cleanly.
  */
 export class AnswerEnd {
+  /** It ended with an error. */
+  failed = false;
   readonly #isMetered: boolean;
   #begun = false;
-  /** Something of an answer came, or may have come. */
+  /** A part of an answer came, or may have come. */
   #answered = false;
   #reached = false;
-  #failed = false;
-  /** An event of its own ended the stream, and nothing that matters can follow. */
+  /** The stream's last event came. What follows is ignored. */
   #over = false;
   #unread = false;
 
-  /** @param isMetered an error is one even before the answer began. */
+  /** @param isMetered then an error counts even if the answer has not begun. */
   constructor(isMetered: boolean) {
     this.#isMetered = isMetered;
   }
@@ -127,22 +82,17 @@ export class AnswerEnd {
     return this.#begun || broughtNothing ? false : null;
   }
 
-  /** It ended with an error. */
-  get failed(): boolean {
-    return this.#failed;
-  }
-
-  /** It is an error, and nothing of an answer came before. */
+  /** It is an error, and no part of an answer came before. */
   get refused(): boolean {
-    return this.#failed && !this.#answered;
+    return this.failed && !this.#answered;
   }
 
   seeEvent(event: StreamEvent): void {
     if (this.#over) return;
     const { name, data } = event;
-    if (!this.#begun) this.#begun = STARTS.test(name) || STARTS_IN_DATA.test(data);
+    if (!this.#begun) this.#begun = IS_START.test(name) || START_IN_DATA.test(data);
     if (!this.#answered) this.#answered = bringsAnswer(typeOf(event), data);
-    if (ENDS.test(name)) this.#end(name);
+    if (IS_END.test(name)) this.#end(name);
     else if (data.length < 32 && data.trim() === "[DONE]") this.#end("");
   }
 
@@ -158,7 +108,7 @@ export class AnswerEnd {
     const isAnswer = typeof type !== "string" && !isError;
     if (isAnswer || hasOutput(document)) this.#answered = true;
     if (this.#over) return;
-    if (typeof type === "string" && ENDS.test(type)) this.#end(type);
+    if (typeof type === "string" && IS_END.test(type)) this.#end(type);
     // Chat and Gemini have no event type for errors.
     if (isError && (this.#begun || this.#isMetered)) this.#end("error");
     // Some gateways never send [DONE], so a finish reason is enough. The usage, or an error, may still follow.
@@ -168,7 +118,7 @@ export class AnswerEnd {
       ...finishReasons(fieldOf(fieldOf(document, "response"), "candidates")),
     ];
     if (reasons.length > 0) this.#reached = true;
-    // OpenRouter's, for an answer that broke off.
+    // OpenRouter's reason for an answer that broke off.
     if (reasons.includes("error")) this.#end("error");
   }
 
@@ -180,13 +130,13 @@ export class AnswerEnd {
   #end(type: string): void {
     this.#over = true;
     this.#reached = true;
-    if (type === "error" || type === "response.failed") this.#failed = true;
+    if (type === "error" || type === "response.failed") this.failed = true;
   }
 }
 
-/** When in doubt, true. The document of an error is looked at more closely later. */
+/** When in doubt, true. seeDocument() examines errors more closely. */
 function bringsAnswer(type: string, data: string): boolean {
-  if (type !== "") return !QUIET.test(type) && !ENDS.test(type);
+  if (type !== "") return !QUIET.test(type) && !IS_END.test(type);
   return data.trim() !== "" && !ERROR.test(data);
 }
 

@@ -6,18 +6,27 @@ export interface Tokens {
   readonly input: number;
   readonly cacheRead: number;
   readonly cacheWrite: number;
-  /** The part of cacheWrite that is kept for an hour, which costs more. Absent: none is known. */
-  readonly cacheWriteHour?: number;
+  /** The part of cacheWrite that is kept for an hour, which costs more. */
+  readonly cacheWriteHour: number;
   readonly output: number;
   readonly reasoning: number;
 }
+
+export const NO_TOKENS: Tokens = Object.freeze({
+  input: 0,
+  cacheRead: 0,
+  cacheWrite: 0,
+  cacheWriteHour: 0,
+  output: 0,
+  reasoning: 0,
+});
 
 /** A key, or one below another. */
 type Path = string | readonly [outer: string, inner: string];
 
 /**
- * What usage objects count, still in the protocols' own terms, and the fields that hold it. Gateways translate between
- * protocols and fill in several fields, so the largest one counts.
+ * What usage objects count, and the fields that hold it. Gateways translate between protocols and fill in several fields,
+ * so the largest value counts.
  */
 const COUNT_FIELDS = {
   /** Includes what came from the cache. */
@@ -57,23 +66,25 @@ const COUNT_FIELDS = {
     "thoughtsTokenCount", // Gemini
   ],
   total: ["total_tokens", "totalTokenCount"],
-  /** 1 if new-api marks the usage as one whose prompt excludes the cache. */
-  excludesCache: [],
 } as const satisfies Readonly<Record<string, readonly Path[]>>;
 
 type CountName = keyof typeof COUNT_FIELDS;
 /** null: not stated. */
-export type Counts = Readonly<Record<CountName, number | null>>;
-type MutableCounts = Record<CountName, number | null>;
+type Numbers = Record<CountName, number | null>;
+
+interface Counts extends Readonly<Numbers> {
+  /** new-api marks a usage whose prompt excludes the cache. */
+  readonly excludesCache: boolean;
+}
 
 const COUNT_NAMES = Object.keys(COUNT_FIELDS) as CountName[];
-const OUTPUT_COUNTS: readonly CountName[] = ["output", "candidates", "reasoning", "total", "excludesCache"];
+const OUTPUT_COUNTS: readonly CountName[] = ["output", "candidates", "reasoning", "total"];
 const MAX_COUNT = 1_000_000_000;
 
 /** null: this is not a usage object. */
-export function countsOf(usage: unknown): Counts | null {
+function countsOf(usage: unknown): Counts | null {
   if (typeof usage !== "object" || usage === null || Array.isArray(usage)) return null;
-  const counts = {} as MutableCounts;
+  const counts = {} as Numbers;
   for (const name of COUNT_NAMES) {
     let count: number | null = null;
     for (const path of COUNT_FIELDS[name]) count = larger(count, countAt(usage, path));
@@ -86,19 +97,18 @@ export function countsOf(usage: unknown): Counts | null {
   );
   const wrote = sum(countAt(usage, ["cache_creation", "ephemeral_5m_input_tokens"]), counts.wroteHour);
   counts.wroteBeside = larger(counts.wroteBeside, wrote);
-  counts.excludesCache = fieldOf(usage, "usage_semantic") === "anthropic" ? 1 : null;
-  return counts;
+  return { ...counts, excludesCache: fieldOf(usage, "usage_semantic") === "anthropic" };
 }
 
 /**
- * Joins what a stream said earlier and says now. Counts in streams are cumulative, so the later one wins. But gateways
- * write 0 into fields they do not know, and many report the input at the start and the output at the end. So a 0 does
- * not replace a count, except among the input counts when another of them is above 0.
+ * Joins two reports of one stream. Counts in streams are cumulative, so the later one wins. But many gateways report the
+ * input at the start and the output at the end, and write 0 for what they do not know. So a 0 does not replace a count,
+ * except an input count when another input count is above 0.
  */
-export function laterCounts(earlier: Counts, later: Counts): Counts {
+function laterCounts(earlier: Counts, later: Counts): Counts {
   const isInput = (name: CountName) => !OUTPUT_COUNTS.includes(name);
   const knowsInput = COUNT_NAMES.some((name) => isInput(name) && (later[name] ?? 0) > 0);
-  const merged: MutableCounts = { ...earlier };
+  const merged = { ...earlier, excludesCache: earlier.excludesCache || later.excludesCache };
   for (const name of COUNT_NAMES) {
     const value = later[name];
     if (value === null) continue;
@@ -108,7 +118,7 @@ export function laterCounts(earlier: Counts, later: Counts): Counts {
 }
 
 /** null: nothing was counted, or only zeros. */
-export function tokensOf(metering: Metering, counts: Counts): Tokens | null {
+function tokensOf(metering: Metering, counts: Counts): Tokens | null {
   const total = counts.total ?? 0;
   const reasoning = counts.reasoning ?? 0;
   const cacheRead = Math.max(counts.readWithin ?? 0, counts.readBeside ?? 0);
@@ -123,7 +133,6 @@ export function tokensOf(metering: Metering, counts: Counts): Tokens | null {
     ? input
     : Math.max(0, input - cached);
   const cacheWriteHour = Math.min(counts.wroteHour ?? 0, cacheWrite);
-  if (cacheWriteHour === 0) return { input: uncached, cacheRead, cacheWrite, output, reasoning };
   return { input: uncached, cacheRead, cacheWrite, cacheWriteHour, output, reasoning };
 }
 
@@ -139,9 +148,9 @@ function outputOf(counts: Counts, prompt: number, total: number, reasoning: numb
 }
 
 /**
- * Whether the cache counts come on top of the input. They do in the messages protocol. In the others only if the gateway
- * says so, if it uses only the names of the messages protocol, or if the sum shows it: gateways in front of a messages
- * model translate names and forget meanings.
+ * Whether the cache counts come on top of the input. In the messages protocol they do. In the others they do only if the
+ * gateway says so, uses only the names of the messages protocol, or reports a total that shows it: gateways that translate
+ * from the messages protocol change the names, but often not the meaning.
  */
 function excludesCache(
   metering: Metering,
@@ -150,7 +159,7 @@ function excludesCache(
   input: number,
   output: number,
 ): boolean {
-  if (counts.excludesCache !== null) return true;
+  if (counts.excludesCache) return true;
   const hasBeside = counts.readBeside !== null || counts.wroteBeside !== null;
   const hasWithin = counts.readWithin !== null || counts.wroteWithin !== null;
   if (!counts.prompt) {
@@ -164,12 +173,13 @@ function excludesCache(
 /** An id or a model name: printable, and of a sane length. */
 const NAME = /^[\x21-\x7e]{1,200}$/;
 
-/** Collects what the documents of one answer report: one document if it is JSON, one per event if it is a stream. */
+/** Collects what an answer reports. A JSON answer is one document; a stream has one for each event. */
 export class AnswerFacts {
+  id: string | null = null;
+  model: string | null = null;
+  tokens: Tokens | null = null;
   readonly #metering: Metering | null;
   #counts: Counts | null = null;
-  #id: string | null = null;
-  #model: string | null = null;
   #tier: string | null = null;
   #isFast = false;
 
@@ -178,30 +188,17 @@ export class AnswerFacts {
     this.#metering = metering;
   }
 
-  get id(): string | null {
-    return this.#id;
-  }
-
-  get model(): string | null {
-    return this.#model;
-  }
-
   /** The last one that is named: the first events of a stream may only repeat what the request asked for. */
-  get serviceTier(): string | null {
+  serviceTier(): string | null {
     return this.#isFast ? FAST_TIER : this.#tier;
   }
 
-  get tokens(): Tokens | null {
-    if (this.#metering === null || this.#counts === null) return null;
-    return tokensOf(this.#metering, this.#counts);
-  }
-
-  /** The first id and the first model count: they are the answer's own, even if the document of an error follows. */
+  /** The first id and the first model count: they are the answer's own, even if an error with others follows. */
   add(document: unknown): void {
-    // `response` is of the responses protocol and of Gemini as its own CLI reaches it, `message` of messages.
+    // `response` is a field of the responses protocol and of Gemini's CLI, `message` one of messages.
     for (const part of [document, fieldOf(document, "response"), fieldOf(document, "message")]) {
-      this.#id ??= nameIn(part, "id") ?? nameIn(part, "responseId");
-      this.#model ??= nameIn(part, "model") ?? nameIn(part, "modelVersion");
+      this.id ??= nameIn(part, "id") ?? nameIn(part, "responseId");
+      this.model ??= nameIn(part, "model") ?? nameIn(part, "modelVersion");
       this.#tier = serviceTier(fieldOf(part, "service_tier")) ?? this.#tier;
       this.#addUsage(fieldOf(part, "usage"));
       this.#addUsage(fieldOf(part, "usageMetadata"));
@@ -218,6 +215,7 @@ export class AnswerFacts {
     const counts = countsOf(usage);
     if (counts === null) return;
     this.#counts = this.#counts === null ? counts : laterCounts(this.#counts, counts);
+    if (this.#metering !== null) this.tokens = tokensOf(this.#metering, this.#counts);
     // Anthropic's, then Vertex AI's.
     const tier = fieldOf(usage, "service_tier") ?? fieldOf(usage, "trafficType");
     this.#tier = serviceTier(tier) ?? this.#tier;
@@ -226,7 +224,7 @@ export class AnswerFacts {
   }
 }
 
-/** A field of a parsed JSON value; undefined if there is none. No name that is asked for exists on a prototype. */
+/** A field of a parsed JSON value; undefined if there is none. Callers ask for no name that a prototype has. */
 export function fieldOf(value: unknown, key: string): unknown {
   return typeof value === "object" && value !== null ? (value as Record<string, unknown>)[key] : undefined;
 }
@@ -237,8 +235,8 @@ function nameIn(value: unknown, key: string): string | null {
 }
 
 /**
- * A count is a whole number from 0 to a billion, or a string of digits, as some protobuf encoders write it. Fractions are
- * cut off. Anything else in its place (negative, NaN, text, a list) is ignored.
+ * A count is a number from 0 to a billion, or a string of digits, as some protobuf encoders write it. Fractions are cut
+ * off. Anything else (negative, NaN, text, a list) is ignored.
  */
 function countAt(usage: unknown, path: Path): number | null {
   let value = typeof path === "string" ? fieldOf(usage, path) : fieldOf(fieldOf(usage, path[0]), path[1]);

@@ -6,9 +6,9 @@ import type { Ask } from "../limits/counters.ts";
 import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
 import { isInGroup } from "../limits/model-rule.ts";
 import { modelRefusal } from "../limits/refusals.ts";
-import { type ListPrice, microdollars, type Prices } from "../metering/prices.ts";
+import { microdollars, type Prices } from "../metering/prices.ts";
 import { isBilledLater } from "../metering/protocols.ts";
-import type { Tokens } from "../metering/usage.ts";
+import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 import type { Call, Stop } from "./call.ts";
 import type { ProxyDeps } from "./deps.ts";
@@ -121,16 +121,16 @@ function askOf(call: Call, tool: Tool, { limiter, prices }: ProxyDeps): Ask {
  */
 function highestCost({ input, output }: CallTokens, call: Call, prices: Prices): number | null {
   const { model, startedAt, snapshot, fields } = call;
-  const plain: Tokens = { input, cacheRead: 0, cacheWrite: 0, output, reasoning: 0 };
-  const cached: Tokens = { input: 0, cacheRead: 0, cacheWrite: input, output, reasoning: 0 };
+  const plain: Tokens = { ...NO_TOKENS, input, output };
+  const cached: Tokens = { ...NO_TOKENS, cacheWrite: input, output };
   const tiers = fields.serviceTier === null ? [null] : [null, fields.serviceTier];
   const names = { asked: model, answered: null };
-  let highest: ListPrice = { picodollars: 0 };
+  let highest = 0;
   for (const tier of tiers) {
     for (const tokens of [plain, cached]) {
       const price = prices.priceOf(names, tokens, startedAt, snapshot.config.prices, tier);
       if (price === null) return null;
-      if (price.picodollars > highest.picodollars) highest = price;
+      highest = Math.max(highest, price);
     }
   }
   return microdollars(highest, call.multiplier);

@@ -1,3 +1,5 @@
+import { contentKind } from "../metering/protocols.ts";
+
 /** Why a gateway refused, put under the causes of SPEC.md section 7. */
 export type CauseName =
   | "incomplete-key"
@@ -150,16 +152,17 @@ const RULES: readonly Rule[] = [
 
 /** null: the gateway did not refuse. */
 export function causeOf(answer: GatewayAnswer): Cause | null {
-  const html = /^\s*text\/html/i.test(answer.contentType);
+  const isPage = contentKind(answer.contentType) === "page";
   // A console answers every unknown path with its own page and 200.
-  if (answer.status < 400) return html && answer.status === 200 ? BASE_URL : null;
+  if (answer.status < 400) return isPage && answer.status === 200 ? BASE_URL : null;
   const rule = RULES.find(
     ({ when, statuses }) => (statuses?.includes(answer.status) ?? true) && when.test(answer.body),
   );
   if (rule) return rule.finer?.find(({ when }) => when.test(answer.body))?.cause ?? rule.cause;
   if (answer.status === 402) return BALANCE;
   if (answer.status === 429 || answer.status === 529) return RATE;
-  if (answer.status === 404 || answer.status === 405) return html || answer.body === "" ? BASE_URL : UNKNOWN;
+  if (answer.status === 404 || answer.status === 405)
+    return isPage || answer.body === "" ? BASE_URL : UNKNOWN;
   return answer.status === 401 ? KEY_REFUSED : UNKNOWN;
 }
 

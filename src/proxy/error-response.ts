@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import { brotliDecompressSync, constants, gunzipSync, inflateRawSync, inflateSync } from "node:zlib";
+import { decodeSync } from "../metering/decode.ts";
 import type { Secret } from "../secret.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import { addCause, responseHeaders, setLength } from "./headers.ts";
@@ -46,13 +46,12 @@ export function readErrorResponse(
   key: Secret,
 ): ErrorResponse {
   const { statusCode: status = 0, headers, rawHeaders } = response;
-  const encoding = (headers["content-encoding"] ?? "").trim().toLowerCase();
-  const isPlain = encoding === "" || encoding === "identity";
-  const decoded = isPlain ? null : decode(bytes, encoding);
+  const decoded = decodeSync(bytes, headers["content-encoding"] ?? "", MAX_DECODED);
   const isBomb = decoded === "too-large";
+  const readable = isBomb ? Buffer.alloc(0) : decoded;
   /** null: the bytes are not compressed, or in a way that is not known here. */
-  const unpacked = isBomb ? Buffer.alloc(0) : decoded;
-  const text = (isPlain ? bytes : unpacked)?.toString("utf8") ?? "";
+  const unpacked = readable === bytes ? null : readable;
+  const text = readable?.toString("utf8") ?? "";
   const cause = causeOf({ status, contentType: headers["content-type"] ?? "", body: text });
   // A compressed body cannot be changed in part. So a long one is sent decoded and cut, and a bomb is not sent at all.
   const isTruncated = unpacked !== null && (isBomb || !isWhole);
@@ -79,29 +78,4 @@ function redacted(bytes: Buffer, key: Secret): Buffer {
 /** Without the beginning of a key at its end, where the body is cut. */
 function withoutKeyAtEnd(bytes: Buffer, key: Secret): Buffer {
   return bytes.subarray(0, bytes.length - key.begunAtEndOf(bytes));
-}
-
-/** As much as arrived. null: the encoding is not known here, or the bytes are not in it. */
-function decode(bytes: Buffer, encoding: string): Buffer | "too-large" | null {
-  const options = { maxOutputLength: MAX_DECODED, finishFlush: constants.Z_SYNC_FLUSH };
-  try {
-    switch (encoding) {
-      case "gzip":
-      case "x-gzip":
-        return gunzipSync(bytes, options);
-      case "deflate":
-        // Some servers send raw deflate. The first byte tells (RFC 1950 section 2.2).
-        return ((bytes[0] ?? 0) & 0x0f) === 8 ? inflateSync(bytes, options) : inflateRawSync(bytes, options);
-      case "br":
-        return brotliDecompressSync(bytes, {
-          maxOutputLength: MAX_DECODED,
-          finishFlush: constants.BROTLI_OPERATION_FLUSH,
-        });
-      default:
-        return null;
-    }
-  } catch (error) {
-    const isTooLarge = error instanceof Error && "code" in error && error.code === "ERR_BUFFER_TOO_LARGE";
-    return isTooLarge ? "too-large" : null;
-  }
 }

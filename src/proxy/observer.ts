@@ -1,8 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import { gatewayIds } from "../metering/gateway-ids.ts";
-import { createMeter, type Meter, type Reading } from "../metering/meter.ts";
+import { Meter, type Reading } from "../metering/meter.ts";
 import { contentKind } from "../metering/protocols.ts";
-import type { Secret } from "../secret.ts";
 import type { Call } from "./call.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import type { ErrorResponse } from "./error-response.ts";
@@ -42,7 +41,6 @@ export const NOTHING_OBSERVED: Observed = Object.freeze({
 /** Reads a response while it passes. It changes no byte, and a failure in here does not harm the call. */
 export class ResponseObserver {
   readonly #rawHeaders: readonly string[];
-  readonly #key: Secret | null;
   readonly #firstByteElapsed: number;
   readonly #meter: Meter;
   readonly #isStream: boolean;
@@ -55,12 +53,11 @@ export class ResponseObserver {
     const contentType = headers["content-type"] ?? "";
     const kind = contentKind(contentType);
     this.#rawHeaders = rawHeaders;
-    this.#key = call.key;
     this.#firstByteElapsed = firstByteElapsed;
     this.#isStream = kind === "events";
     // The cause of an error is known once its body was read. Of other responses, only a web page is a bad sign.
     this.#cause = status < 400 && kind === "page" ? causeOf({ status, contentType, body: "" }) : null;
-    this.#meter = createMeter({
+    this.#meter = new Meter({
       metering: call.metering,
       status,
       contentType,
@@ -80,7 +77,7 @@ export class ResponseObserver {
 
   /** The ids that are in the head. */
   headIds(): Readonly<Record<string, string>> {
-    return this.#idsWithoutKey(null, null);
+    return gatewayIds(this.#rawHeaders, null, null);
   }
 
   see(chunk: Buffer): void {
@@ -117,21 +114,15 @@ export class ResponseObserver {
 
   /** Waits until the last bytes of a compressed response are decoded. */
   async finish(): Promise<Observed> {
-    const reading = await new Promise<Reading>((resolve) => this.#meter.finish(resolve));
+    const reading = await this.#meter.finish();
     return {
       cause: this.#cause,
       errorText: this.#error?.shortText ?? null,
       firstByteElapsed: this.#firstByteElapsed,
       stream: this.#isStream,
       bytesOut: this.#bytesOut,
-      gatewayIds: this.#idsWithoutKey(reading.id, this.#error?.text ?? null),
+      gatewayIds: gatewayIds(this.#rawHeaders, reading.id, this.#error?.text ?? null),
       reading,
     };
-  }
-
-  #idsWithoutKey(bodyId: string | null, errorText: string | null): Record<string, string> {
-    const ids = gatewayIds(this.#rawHeaders, bodyId, errorText);
-    for (const [name, id] of Object.entries(ids)) if (this.#key?.isIn(id)) delete ids[name];
-    return ids;
   }
 }

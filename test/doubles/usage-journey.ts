@@ -28,13 +28,16 @@ export function recordWhere(
   return finishedWhere(under.places.usage, what, holds);
 }
 
+/** A record does not say which part of a cache is kept for an hour. */
+export type RecordTokens = Omit<Tokens, "cacheWriteHour">;
+
 /** The tokens of a record, as one thing to compare; null: it has none. */
-export function tokensIn(record: UsageRecord): Tokens | null {
+export function tokensIn(record: UsageRecord): RecordTokens | null {
   const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens } = record;
   const counts = [input_tokens, cache_read_tokens, cache_write_tokens, output_tokens, reasoning_tokens];
   if (counts.every((count) => count === null)) return null;
   const [input, cacheRead, cacheWrite, output, reasoning] = counts.map((count) => count ?? Number.NaN);
-  return { input, cacheRead, cacheWrite, output, reasoning } as Tokens;
+  return { input, cacheRead, cacheWrite, output, reasoning } as RecordTokens;
 }
 
 /** What the sandbox's console asks for its models, as config.yaml says it. */

@@ -1,6 +1,5 @@
 import { readFile } from "node:fs/promises";
 import t from "tap";
-import type { Tokens } from "../../src/metering/usage.ts";
 import { MODELS } from "../../src/sandbox/models.ts";
 import { command } from "../doubles/command.ts";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
@@ -8,6 +7,7 @@ import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { until } from "../doubles/until.ts";
 import {
   MULTIPLIER,
+  type RecordTokens,
   recordFor,
   recordWhere,
   sandboxPrices,
@@ -38,7 +38,7 @@ const ASKS: Readonly<Record<string, (model: string, stream: boolean) => object>>
 };
 
 /** In whole numbers, so that nothing is lost on the way: prices have at most four decimals. */
-function listMicrodollars(model: string, tokens: Tokens, multiplier = 1): number {
+function listMicrodollars(model: string, tokens: RecordTokens, multiplier = 1): number {
   const price = MODELS.find(({ id }) => id === model)?.price;
   if (price === undefined) throw new Error(`no price for ${model}`);
   const parts: [number, number][] = [

@@ -1,9 +1,8 @@
 import t, { type Test } from "tap";
-import type { Tokens } from "../../src/metering/usage.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { type OneTool, startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { type GatewayCall, type RawGateway, startRawGateway } from "../doubles/raw-gateway.ts";
-import { recordFor, tokensIn } from "../doubles/usage-journey.ts";
+import { type RecordTokens, recordFor, tokensIn } from "../doubles/usage-journey.ts";
 
 interface Told {
   readonly type: string;
@@ -45,7 +44,7 @@ async function start(t: Test, tool: readonly string[] = []): Promise<Stage> {
   };
 }
 
-function tokens(input: number, output: number, more: Partial<Tokens> = {}): Tokens {
+function tokens(input: number, output: number, more: Partial<RecordTokens> = {}): RecordTokens {
   return { input, cacheRead: 0, cacheWrite: 0, output, reasoning: 0, ...more };
 }
 
@@ -71,7 +70,7 @@ const PICTURE = "iVBORw0KGgo".repeat(200_000);
 t.test("images and audio have tokens where their answers tell them", async (t) => {
   const { send } = await start(t);
   const json = { headers: { "content-type": "application/json" }, body: '{"model":"m"}' };
-  const cases: [string, Told, Tokens | null][] = [
+  const cases: [string, Told, RecordTokens | null][] = [
     [
       "/v1/images/generations",
       {

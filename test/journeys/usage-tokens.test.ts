@@ -1,9 +1,14 @@
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import t, { type Test } from "tap";
-import type { Tokens } from "../../src/metering/usage.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { type Bench, recordFor, startOnSandbox, tokensIn } from "../doubles/usage-journey.ts";
+import {
+  type Bench,
+  type RecordTokens,
+  recordFor,
+  startOnSandbox,
+  tokensIn,
+} from "../doubles/usage-journey.ts";
 
 /** Long enough for the gateway's prefix cache, which begins at 1024 tokens. Each use of a new one is a write. */
 function longText(seed: string): string {
@@ -14,7 +19,7 @@ interface Asked {
   readonly what: string;
   readonly response: Response;
   /** The client library's own numbers, in our meaning. null: the gateway told the client none. */
-  readonly usage: Tokens | null;
+  readonly usage: RecordTokens | null;
   readonly stream: boolean;
   readonly bodyId: string | null;
 }
@@ -47,7 +52,7 @@ interface OpenAiCounts {
   readonly completion_tokens_details?: { readonly reasoning_tokens?: number };
 }
 
-function chatTokens(usage: OpenAiCounts | null | undefined): Tokens | null {
+function chatTokens(usage: OpenAiCounts | null | undefined): RecordTokens | null {
   if (!usage) return null;
   const cacheRead = usage.prompt_tokens_details?.cached_tokens ?? 0;
   return {
@@ -59,7 +64,7 @@ function chatTokens(usage: OpenAiCounts | null | undefined): Tokens | null {
   };
 }
 
-function responseTokens(usage: OpenAI.Responses.ResponseUsage | null | undefined): Tokens | null {
+function responseTokens(usage: OpenAI.Responses.ResponseUsage | null | undefined): RecordTokens | null {
   if (!usage) return null;
   const cacheRead = usage.input_tokens_details.cached_tokens;
   return {
@@ -81,7 +86,7 @@ t.test("chat completions: the openai package's usage is the record's, streamed a
       { role: "system" as const, content: longText(model) },
       { role: "user" as const, content: "hello there" },
     ];
-    const seen: (Tokens | null)[] = [];
+    const seen: (RecordTokens | null)[] = [];
     for (const what of ["first", "again"]) {
       const { data, response } = await openai.chat.completions.create({ model, messages }).withResponse();
       const usage = chatTokens(data.usage);
@@ -122,7 +127,7 @@ t.test("legacy completions: the openai package's usage is the record's, streamed
   const { data, response } = await openai.completions
     .create({ ...ask, stream: true, stream_options: { include_usage: true } })
     .withResponse();
-  let usage: Tokens | null = null;
+  let usage: RecordTokens | null = null;
   for await (const chunk of data) usage = chatTokens(chunk.usage) ?? usage;
   t.ok((usage?.cacheRead ?? 0) >= 1024);
   await agrees(t, bench, { what: "streamed", response, usage, stream: true, bodyId: null });
@@ -144,7 +149,7 @@ t.test("responses: the openai package's usage is the record's, streamed and not"
       const { data, response } = await openai.responses
         .create({ ...ask, ...limit, stream: true })
         .withResponse();
-      let usage: Tokens | null = null;
+      let usage: RecordTokens | null = null;
       let bodyId: string | null = null;
       let last = "";
       for await (const event of data) {
@@ -183,7 +188,7 @@ t.test(
   async (t) => {
     const bench = await startOnSandbox(t, { sdk: "" });
     const anthropic = new Anthropic({ authToken: bench.token("sdk"), apiKey: null, baseURL: bench.url });
-    const tokensOf = (usage: Anthropic.Usage, reasoning: number): Tokens => ({
+    const tokensOf = (usage: Anthropic.Usage, reasoning: number): RecordTokens => ({
       input: usage.input_tokens,
       cacheRead: usage.cache_read_input_tokens ?? 0,
       cacheWrite: usage.cache_creation_input_tokens ?? 0,
@@ -197,7 +202,7 @@ t.test(
         system: longText(streamed ? "ever after" : "once upon"),
         messages: [{ role: "user" as const, content: "hello there" }],
       };
-      const seen: Tokens[] = [];
+      const seen: RecordTokens[] = [];
       for (const what of ["first", "again"]) {
         const asking = streamed ? anthropic.messages.stream(ask) : null;
         const { data, response } =

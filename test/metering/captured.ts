@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import zlib from "node:zlib";
-import type { Reading } from "../../src/metering/meter.ts";
-import { type AnswerHead, createMeter } from "../../src/metering/meter.ts";
+import { type AnswerHead, Meter, type Reading } from "../../src/metering/meter.ts";
 import type { Metering } from "../../src/metering/protocols.ts";
+import { NO_TOKENS } from "../../src/metering/usage.ts";
 import { ROOT } from "../doubles/paths.ts";
 
 const FOLDER = join(ROOT, "test", "metering", "streams");
@@ -37,15 +37,16 @@ function parse(name: string, file: string): Captured {
     newlines?: "crlf";
     text?: Reading["text"];
   };
+  const tokens = expected.tokens === null ? null : { ...NO_TOKENS, ...expected.tokens };
   const body = Buffer.from(lines.join(newlines === "crlf" ? "\r\n" : "\n"));
   const head = { metering, status: 200, contentType, contentEncoding: undefined, countText: true };
-  return { name, note, head, body, expected, text };
+  return { name, note, head, body, expected: { ...expected, tokens }, text };
 }
 
 export function read(head: AnswerHead, pieces: readonly Buffer[]): Promise<Reading> {
-  const meter = createMeter(head);
+  const meter = new Meter(head);
   for (const piece of pieces) meter.see(piece);
-  return new Promise((done) => meter.finish(done));
+  return meter.finish();
 }
 
 type Encode = (bytes: Buffer) => Buffer;

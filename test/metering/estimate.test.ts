@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import fc from "fast-check";
 import t from "tap";
 import { AnswerText, estimateTokens, requestText, type TextBytes } from "../../src/metering/estimate.ts";
+import { NO_TOKENS } from "../../src/metering/usage.ts";
 import { runs } from "../doubles/random.ts";
 
 const NOTHING = { ascii: 0, other: 0 };
@@ -42,19 +43,17 @@ t.test("what is estimated is near what OpenAI's tokenizer (o200k) counts", (t) =
 });
 
 t.test("nothing said costs nothing", (t) => {
-  t.same(estimateTokens(NOTHING, NOTHING), {
-    input: 0,
-    cacheRead: 0,
-    cacheWrite: 0,
-    output: 0,
-    reasoning: 0,
-  });
+  t.same(estimateTokens(NOTHING, NOTHING), NO_TOKENS);
   t.end();
 });
 
 t.test("a request is counted by what stands in its strings", (t) => {
   t.same(textOf('{"a":"bc", "d" : [1.5, true, {"e":"fgh"}]}'), { ascii: 8, other: 0 });
-  t.same(textOf('{"":"\\n\\"\\\\\\u4f60\\ud83d\\ude00é"}'), { ascii: 3, other: 11 });
+  t.same(
+    textOf('{"":"\\n\\"\\\\\\u4f60\\ud83d\\ude00é"}'),
+    { ascii: 3, other: 9 },
+    "an escaped character has its own bytes",
+  );
   t.same(textOf('\ufeff [{"":"é"}]'), { ascii: 0, other: 2 });
   t.end();
 });
@@ -82,6 +81,16 @@ t.test("a picture costs about a thousand tokens, however large it is", (t) => {
     t.ok(one - none > 900 && one - none < 1100, `${one - none} for ${size} bytes`);
   }
   t.ok(inputOf(chat([picture(5000), picture(5000)])) > 1900, "two cost twice that");
+  t.end();
+});
+
+t.test("base64 is an image only if it is the whole string, or all of a data URL", (t) => {
+  const base64 = randomBytes(6000).toString("base64");
+  t.same(textOf(JSON.stringify({ "": base64 })), { ascii: 4000, other: 0 });
+  t.same(textOf(JSON.stringify({ "": `data:image/png;base64,${base64}` })), { ascii: 4000, other: 0 });
+  t.same(textOf(JSON.stringify({ "": `decode ${base64}` })), { ascii: base64.length + 7, other: 0 });
+  t.same(textOf(JSON.stringify({ "": base64.slice(0, 1000) })), NOTHING, "the signature of a thinking block");
+  t.same(textOf(JSON.stringify({ "": base64.slice(0, 256) })), { ascii: 256, other: 0 });
   t.end();
 });
 

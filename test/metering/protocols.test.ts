@@ -1,5 +1,5 @@
 import t from "tap";
-import { isBilledLater, meteringOf } from "../../src/metering/protocols.ts";
+import { contentKind, isBilledLater, meteringOf } from "../../src/metering/protocols.ts";
 
 t.test("what costs tokens is told by the end of its path, however it is spelled", async (t) => {
   for (const [endpoint, metering] of [
@@ -59,4 +59,19 @@ t.test("what is billed later is told from what is free", async (t) => {
     t.equal(isBilledLater("POST", endpoint), later, endpoint);
     t.equal(isBilledLater("GET", endpoint), false, `GET ${endpoint}`);
   }
+});
+
+t.test("a content type is read whatever its case, with white space and parameters", async (t) => {
+  for (const [contentType, kind] of [
+    ["application/json", "json"],
+    [" Application/JSON; charset=utf-8", "json"],
+    ["application/jsonl", "other"],
+    ["text/event-stream;charset=utf-8", "events"],
+    ["TEXT/Event-Stream", "events"],
+    ["image/png", "media"],
+    ["text/html; charset=utf-8", "page"],
+    ["text/plain", "other"],
+    ["", "other"],
+  ] as const)
+    t.equal(contentKind(contentType), kind, contentType);
 });

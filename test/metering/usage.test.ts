@@ -1,18 +1,17 @@
 import fc from "fast-check";
 import t from "tap";
 import type { Metering } from "../../src/metering/protocols.ts";
-import type { Tokens } from "../../src/metering/usage.ts";
-import { countsOf, laterCounts, tokensOf } from "../../src/metering/usage.ts";
+import { AnswerFacts, type Tokens } from "../../src/metering/usage.ts";
 import { runs } from "../doubles/random.ts";
 
 function tokens(metering: Metering, ...usages: readonly unknown[]): Tokens | null {
-  const counts = usages.map(countsOf).filter((each) => each !== null);
-  const [first, ...rest] = counts;
-  return first === undefined ? null : tokensOf(metering, rest.reduce(laterCounts, first));
+  const facts = new AnswerFacts(metering);
+  for (const usage of usages) facts.add({ usage });
+  return facts.tokens;
 }
 
 function of(input: number, cacheRead: number, cacheWrite: number, output: number, reasoning = 0): Tokens {
-  return { input, cacheRead, cacheWrite, output, reasoning };
+  return { input, cacheRead, cacheWrite, cacheWriteHour: 0, output, reasoning };
 }
 
 t.test("input never includes what the cache gave or took, whatever the protocol calls it", (t) => {

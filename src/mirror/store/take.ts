@@ -1,4 +1,4 @@
-import type { Tokens } from "../../metering/usage.ts";
+import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
 import { AMENDED } from "../../usage/journal/lines.ts";
 import { type Closing, NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
 import type { Theirs } from "../verdict.ts";
@@ -36,11 +36,11 @@ export function withTheirs(
   const billed = { ...own, billed_microdollars: theirs.billed_microdollars };
   if (!hasTokens || isWhole(own) || input_tokens === null || output_tokens === null) return billed;
   const tokens: Tokens = {
+    ...NO_TOKENS,
     input: input_tokens,
     cacheRead: cache_read_tokens ?? 0,
     cacheWrite: cache_write_tokens ?? 0,
     output: output_tokens,
-    reasoning: 0,
   };
   const price = priceOf(own, tokens);
   return {

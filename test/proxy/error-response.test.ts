@@ -1,0 +1,45 @@
+import { once } from "node:events";
+import { createServer, get, type IncomingMessage } from "node:http";
+import type { AddressInfo } from "node:net";
+import { buffer } from "node:stream/consumers";
+import t, { type Test } from "tap";
+import { readErrorResponse } from "../../src/proxy/error-response.ts";
+import { Secret } from "../../src/secret.ts";
+import { encodings } from "../metering/captured.ts";
+
+const KEY = "sk-live-0123456789abcdefghij";
+
+/** The response of a gateway that refuses with this body. */
+async function refusal(t: Test, encoding: string, body: Buffer): Promise<IncomingMessage> {
+  const server = createServer((_, res) => res.writeHead(401, { "content-encoding": encoding }).end(body));
+  t.teardown(() => server.close());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const request = get({ host: "127.0.0.1", port, agent: false });
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  return response;
+}
+
+t.test("a key that an error echoes is redacted in every encoding that can be read", async (t) => {
+  const text = `no such key: ${KEY}, ${"and so on ".repeat(30)}`;
+  for (const [encoding, encode] of [...encodings, ["identity", (bytes: Buffer) => bytes] as const]) {
+    const response = await refusal(t, encoding, encode(Buffer.from(text)));
+    const error = readErrorResponse(response, await buffer(response), true, new Secret(KEY));
+    t.equal(error.body.toString(), text.replace(KEY, "[redacted]"), encoding);
+    t.equal(error.text, text.replace(KEY, "[redacted]"), encoding);
+    t.notOk(error.headers.includes("content-encoding"), "what was changed is sent decoded");
+    t.equal(error.isTruncated, false);
+  }
+});
+
+t.test("an error in an encoding that cannot be read passes as it is", async (t) => {
+  const body = Buffer.from("some bytes");
+  for (const encoding of ["compress", "gzip, compress", "br", "gzip,gzip,gzip,gzip"]) {
+    const response = await refusal(t, encoding, body);
+    const error = readErrorResponse(response, await buffer(response), true, new Secret(KEY));
+    t.strictSame(error.body, body, encoding);
+    t.equal(error.text, "", encoding);
+    t.ok(error.headers.includes(encoding), "and says so");
+  }
+});
