@@ -79,7 +79,7 @@ function findRoute(call: Call, req: IncomingMessage, res: ServerResponse): Refus
       return answer(call, res, 200, "ok\n");
     case "probe":
       return answer(call, res, 404, "not found\n");
-    case "wrong":
+    case "refused":
       return found.refusal;
   }
 }
