@@ -65,8 +65,8 @@ export async function serve(req: IncomingMessage, res: ServerResponse, deps: Pro
 
 export function checkRequest(call: Call, req: IncomingMessage, deps: ProxyDeps): Refusal | null {
   const { method = "", url: target = "", rawHeaders } = req;
-  const allowed = { hosts: deps.hosts, origins: call.snapshot.origins };
-  return guard({ method, target, rawHeaders }, allowed) ?? (deps.isStopping() ? shuttingDown() : null);
+  const refusal = guard({ method, target, rawHeaders }, deps.hosts, call.snapshot.origins);
+  return refusal ?? (deps.isStopping() ? shuttingDown() : null);
 }
 
 function findRoute(call: Call, req: IncomingMessage, res: ServerResponse): Refusal | "answered" | null {

@@ -43,6 +43,7 @@ function checkSecrets(target: string): Refusal | null {
     return refuse("bad-request", "there is a token inside the address. send it in a header");
   }
   const query = target.slice(withoutQuery(target).length);
+  if (query === "") return null;
   for (const [, name, value = ""] of query.matchAll(QUERY_CREDENTIALS)) {
     if (!looksLikeCredential(value)) continue;
     const message = `the address carries a real key in its query (${name}=). it was not forwarded. take it out`;

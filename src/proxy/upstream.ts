@@ -6,7 +6,7 @@ import { decodes } from "../metering/decode.ts";
 import type { Secret } from "../secret.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
-import { keySlot, requestHeaders } from "./headers.ts";
+import { keyHeaderFor, requestHeaders } from "./headers.ts";
 import { Passthrough } from "./passthrough.ts";
 
 /** Where a request goes, in the parts that a connection needs. */
@@ -80,7 +80,7 @@ export class Upstream {
       rawHeaders: req.rawHeaders,
       host: address.host,
       key,
-      slot: keySlot(call.protocol, gateway, req.headers),
+      keyHeader: keyHeaderFor(call.protocol, gateway, req.headers),
       readable: call.metering === null ? null : (encoding) => !isFiltered && decodes(encoding),
       bodyLength: body === null ? null : body.length,
     });
