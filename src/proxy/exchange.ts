@@ -14,11 +14,11 @@ import { closeIdle } from "./agents.ts";
 import type { Call } from "./call.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import {
-  failureInWords,
+  describeFailure,
+  describeTimeout,
   frontProxyFailure,
   gatewayFailure,
   gatewayTimeout,
-  timeoutInWords,
   uploadStopped,
 } from "./failure.ts";
 import { NOTHING_OBSERVED, type Observed, type ResponseObserver } from "./observer.ts";
@@ -236,7 +236,7 @@ class Exchange {
   #onBroken(error: Error): void {
     if (this.#isSettled) return;
     this.#end ??= "gateway-failed";
-    this.#failure = failureInWords(error, {
+    this.#failure = describeFailure(error, {
       connected: this.#isConnected,
       answered: this.#response !== null,
     });
@@ -253,7 +253,7 @@ class Exchange {
       phase === "first_byte" && !this.#req.complete && this.#request?.writableNeedDrain === false;
     const isClientsFault = hasUploadStopped || this.#res.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
-    if (!isClientsFault) this.#failure = timeoutInWords(phase, ms);
+    if (!isClientsFault) this.#failure = describeTimeout(phase, ms);
     this.#stop(() =>
       hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(phase, ms, gateway.name, address.origin),
     );

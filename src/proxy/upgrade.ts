@@ -8,11 +8,11 @@ import { isModelJudged, takeCapacity } from "./capacity.ts";
 import { Deadline } from "./deadline.ts";
 import { ErrorBody, readErrorResponse } from "./error-response.ts";
 import {
-  failureInWords,
+  describeFailure,
+  describeTimeout,
   frontProxyFailure,
   gatewayFailure,
   gatewayTimeout,
-  timeoutInWords,
 } from "./failure.ts";
 import { addOwn, reasonPhrase, responseHeaders } from "./headers.ts";
 import { checkUser, enter, findCaller } from "./identify.ts";
@@ -158,7 +158,7 @@ class Upgrade {
     this.#deadline = new Deadline(options.clock, (phase, ms) => {
       const { gateway, address } = upstream;
       this.#end ??= "gateway-failed";
-      this.#failure = timeoutInWords(phase, ms);
+      this.#failure = describeTimeout(phase, ms);
       if (this.#status === null) this.#settle(gatewayTimeout(phase, ms, gateway.name, address.origin));
       else this.#socket.destroy();
       this.#request?.destroy();
@@ -195,7 +195,7 @@ class Upgrade {
     const { gateway, address } = this.#upstream;
     const connected = this.#request?.socket?.connecting === false;
     this.#end ??= "gateway-failed";
-    this.#failure = failureInWords(error, { connected, answered: false });
+    this.#failure = describeFailure(error, { connected, answered: false });
     this.#settle(gatewayFailure(error, gateway.name, address.origin, connected));
   }
 
@@ -233,7 +233,7 @@ class Upgrade {
     response.on("data", () => this.#deadline.touch("idle"));
     response.once("error", (error) => {
       this.#end ??= "gateway-failed";
-      this.#failure = failureInWords(error, { connected: true, answered: true });
+      this.#failure = describeFailure(error, { connected: true, answered: true });
       this.#socket.destroy();
     });
     const mask = new KeyMask(key);
