@@ -186,8 +186,8 @@ t.test("CL-04 a client that leaves while it is still being looked up is never fo
         closed.push(new Promise((resolve) => socket.once("close", resolve)));
         void handleUpgrade(req, socket, head, means);
       },
-      unparsable: () => {},
-      trouble: () => {},
+      clientError: () => {},
+      onError: () => {},
     },
   );
   t.teardown(() => {
