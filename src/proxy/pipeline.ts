@@ -159,8 +159,13 @@ export function observe(
 
 /** Refuses bytes that are not a request, and records that. */
 export function serveUnparsable(error: NodeJS.ErrnoException, socket: Duplex, deps: ProxyDeps): void {
-  const refusal = parserRefusal(error, socket);
-  if (refusal === null) return;
+  // It was answered, and still sends: closing the connection now would lose the answer.
+  if (socket.writableEnded && !socket.destroyed) return;
+  if (error.code === "ECONNRESET" || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const refusal = parserRefusal(error);
   const call = new Call({ method: "", target: "", headers: {} }, deps.snapshot(), deps.clock);
   const status = writeSocketRefusal(socket, refusal, call.protocol, call.id);
   // A connection that ended in the middle of a head is no request that somebody meant.
