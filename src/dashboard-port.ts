@@ -30,7 +30,7 @@ export interface DashboardPortMeans {
   readonly reload: { refresh(force: boolean): Promise<void> };
   readonly sandbox: () => boolean;
   /** The port that tools call. */
-  readonly port: Port;
+  readonly port: Pick<Port, "port">;
   readonly peers: Peers;
 }
 

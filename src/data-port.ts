@@ -18,7 +18,7 @@ interface Destroyable {
 }
 
 /** The port that tools call. */
-export interface DataPort extends Port {
+export interface DataPort extends Pick<Port, "port" | "addresses" | "drain" | "cut"> {
   /** Requests that arrived since the port was bound are served now, later ones at once. */
   serve(deps: ProxyDeps): void;
 }
@@ -62,8 +62,8 @@ export async function bindDataPort(listen: Listen, peers: Peers, log: Logger): P
   const port = await openPort(listen, {
     connection: (socket) => background(checkPeer(socket), log, "looking up whose a connection is"),
     request: (req, res) => whenServing((ready) => run(() => serve(req, res, ready), res)),
-    unparsable: (error, socket) => whenServing((ready) => serveUnparsable(error, socket, ready)),
-    trouble: (error) => log.error(`a connection could not be accepted: ${error.message}`),
+    clientError: (error, socket) => whenServing((ready) => serveUnparsable(error, socket, ready)),
+    onError: (error) => log.error(`a connection could not be accepted: ${error.message}`),
     upgrade: (req, socket, head) =>
       whenServing((ready) => run(() => serveUpgrade(req, socket, head, ready), socket)),
   }).catch(async (error) => {
@@ -80,7 +80,9 @@ export async function bindDataPort(listen: Listen, peers: Peers, log: Logger): P
   };
   let drained: Promise<void> | null = null;
   return {
-    ...port,
+    port: port.port,
+    addresses: port.addresses,
+    cut: () => port.cut(),
     serve(ready) {
       deps = ready;
       for (const work of early.splice(0)) work(ready);

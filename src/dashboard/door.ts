@@ -45,8 +45,8 @@ export async function openDoor(means: DoorMeans, { listen }: Settings, access: A
         res.destroy();
       });
     },
-    unparsable: sayUnparsable,
-    trouble: (error) => log.error(`a connection to the dashboard could not be accepted: ${error.message}`),
+    clientError: sayUnparsable,
+    onError: (error) => log.error(`a connection to the dashboard could not be accepted: ${error.message}`),
     upgrade: (_req, socket) => sendBare(socket, 400, "nothing here is served by websocket"),
   }).catch(async (error) => {
     throw error instanceof PortTaken ? new Error(await takenInWords(error)) : error;

@@ -1,4 +1,5 @@
-import { checkHost, checkShape, Headers, type RequestHead } from "../proxy/guard.ts";
+import { checkHost, checkShape, type RequestHead } from "../proxy/guard.ts";
+import { headerValues } from "../proxy/headers.ts";
 import { type Refusal, refuse } from "../refusal.ts";
 
 /**
@@ -6,18 +7,18 @@ import { type Refusal, refuse } from "../refusal.ts";
  * machine included, gets nothing, whatever token it has; and a name that only leads here (rebinding) is not answered.
  */
 export function guardPage(head: RequestHead, hosts: readonly string[]): Refusal | null {
-  const headers = new Headers(head.rawHeaders);
-  return checkHost(headers, hosts) ?? checkPage(head, headers) ?? checkShape(head, headers);
+  return checkHost(head.rawHeaders, hosts) ?? checkPage(head) ?? checkShape(head);
 }
 
-function checkPage(head: RequestHead, headers: Headers): Refusal | null {
+function checkPage(head: RequestHead): Refusal | null {
   const no = () => refuse("browser-request", "requests from other pages are not served");
-  const [host = ""] = headers.get("host") ?? [];
-  const origin = headers.get("origin");
-  if (origin !== undefined && (origin.length !== 1 || origin[0] !== `http://${host.toLowerCase()}`))
+  const { rawHeaders } = head;
+  const [host = ""] = headerValues(rawHeaders, "host");
+  const origins = headerValues(rawHeaders, "origin");
+  if (origins.length > 1 || (origins.length === 1 && origins[0] !== `http://${host.toLowerCase()}`))
     return no();
-  const site = headers.get("sec-fetch-site");
-  if (site === undefined || isNavigation(head, headers)) return null;
+  const site = headerValues(rawHeaders, "sec-fetch-site");
+  if (site.length === 0 || isNavigation(head)) return null;
   return site.length === 1 && (site[0] === "same-origin" || site[0] === "none") ? null : no();
 }
 
@@ -25,13 +26,13 @@ function checkPage(head: RequestHead, headers: Headers): Refusal | null {
  * Following a link to the page, from wherever it may be: it is the same for everybody and holds nothing, and cannot be
  * framed. What it fetches then is its own.
  */
-function isNavigation({ method, target }: RequestHead, headers: Headers): boolean {
-  const is = (name: string, value: string) => headers.get(name)?.join() === value;
+function isNavigation({ method, target, rawHeaders }: RequestHead): boolean {
+  const is = (name: string, value: string) => headerValues(rawHeaders, name).join() === value;
   return (
     method === "GET" &&
     target === "/" &&
     is("sec-fetch-mode", "navigate") &&
     is("sec-fetch-dest", "document") &&
-    !headers.has("origin")
+    headerValues(rawHeaders, "origin").length === 0
   );
 }

@@ -2,7 +2,7 @@ import type { Agent } from "node:http";
 import { type Clock, systemClock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
 import { causeOf } from "../proxy/cause.ts";
-import { keySlot, requestHeaders } from "../proxy/headers.ts";
+import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
 import { keyFault, type Secret } from "../secret.ts";
 import { factsSource, type KeyFacts } from "./key-facts.ts";
 import { modelsIn } from "./model-list.ts";
@@ -84,7 +84,6 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
   const signal = means.signal === undefined ? late : AbortSignal.any([means.signal, late]);
   const ask = (url: string) => {
     const { origin, host } = new URL(url);
-    const slot = keySlot("openai", gateway, {});
     const rawHeaders = [
       "accept",
       "application/json",
@@ -98,7 +97,7 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
       rawHeaders,
       host,
       key,
-      slot,
+      keyHeader: keyHeaderFor("openai", gateway, {}),
       readable: null,
       bodyLength: null,
     });

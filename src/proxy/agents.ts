@@ -1,30 +1,36 @@
-import { type ClientRequest, type ClientRequestArgs, Agent as HttpAgent } from "node:http";
-import { Agent as HttpsAgent, type RequestOptions } from "node:https";
+import {
+  type AgentOptions,
+  type ClientRequest,
+  type ClientRequestArgs,
+  Agent as HttpAgent,
+  request,
+} from "node:http";
+import { Agent as HttpsAgent } from "node:https";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { createSecureContext, rootCertificates, type SecureContext } from "node:tls";
+import { createSecureContext, rootCertificates, type SecureContext, connect as tlsConnect } from "node:tls";
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
-import { connectThrough, type Done, type TlsOptions, type Tunnel } from "./tunnel.ts";
 
-/**
- * Below the idle time of the servers in use, so that a request rarely meets a connection that was just closed. Node itself
- * stays a second below what a server announces.
- */
-const IDLE_MS = 4000;
-const MAX_FREE_SOCKETS = 256;
-/** The call has its own connect timeout. This one only closes what an outbound proxy leaves open. */
-const AFTER_CONNECT_TIMEOUT_MS = 500;
-/** The wall clock goes on while the machine sleeps, the other one does not. */
+const OPTIONS = {
+  keepAlive: true,
+  scheduling: "lifo",
+  maxFreeSockets: 256,
+  // Most servers close an idle connection after 5 s or more. Where one announces less, Node obeys, less a second.
+  timeout: 4000,
+} as const;
+
+/** If the wall clock gains this much on the steady clock, which stops while the machine sleeps, the machine slept. */
 const SLEEP_MS = 2000;
 
 /**
  * The keep-alive agents, one for each gateway, scheme and tool. Tools do not share connections: a response that a gateway
- * sends too late would be the next tool's.
+ * sends too late would reach the next tool.
  */
 export class Agents {
   readonly #clock: Clock;
   readonly #agents = new Map<Gateway, Map<string, HttpAgent>>();
-  /** By the gateway's own certificate authority. To read Node's root certificates takes milliseconds. */
+  /** By the PEM text of the gateway's own certificate authority. Node takes milliseconds to read its root certificates. */
   readonly #secureContexts = new Map<string, SecureContext>();
   #seenNow: number;
   #seenElapsed: number;
@@ -35,7 +41,7 @@ export class Agents {
     this.#seenElapsed = clock.elapsed();
   }
 
-  /** @param tool its name; without one keybearer itself calls. */
+  /** @param tool its name; empty: keybearer itself calls, such as `doctor`. */
   readonly agentFor = (gateway: Gateway, origin: string, tool = ""): HttpAgent => {
     if (this.#hasSlept()) this.#forEach(closeIdle);
     let agents = this.#agents.get(gateway);
@@ -45,9 +51,9 @@ export class Agents {
     }
     const isSecure = origin.startsWith("https:");
     const name = `${isSecure ? "https" : "http"} ${tool}`;
-    let agent: HttpAgent | undefined = agents.get(name);
+    let agent = agents.get(name);
     if (agent === undefined) {
-      agent = isSecure ? this.#secureAgent(gateway) : new PlainAgent(gateway);
+      agent = isSecure ? this.#secureAgent(gateway) : new PlainAgent(OPTIONS, gateway, null);
       agents.set(name, agent);
     }
     return agent;
@@ -68,10 +74,12 @@ export class Agents {
   }
 
   #forEach(work: (agent: HttpAgent) => void): void {
-    for (const agents of this.#agents.values()) for (const agent of agents.values()) work(agent);
+    for (const agents of this.#agents.values()) {
+      for (const agent of agents.values()) work(agent);
+    }
   }
 
-  /** Connections do not survive a sleep, and nobody says so: a request over one of them would wait for its timeout. */
+  /** After a sleep the kept connections are dead, and no event says so: a request over one would wait for its timeout. */
   #hasSlept(): boolean {
     const now = this.#clock.now();
     const elapsed = this.#clock.elapsed();
@@ -82,10 +90,10 @@ export class Agents {
   }
 
   /**
-   * Certificates are checked by Node's own authorities and the gateway's, whatever the environment says
-   * (NODE_EXTRA_CA_CERTS, SSL_CERT_FILE, NODE_TLS_REJECT_UNAUTHORIZED).
+   * Certificates are checked against Node's own authorities and the gateway's. Variables in the environment change nothing:
+   * NODE_EXTRA_CA_CERTS, SSL_CERT_FILE, NODE_TLS_REJECT_UNAUTHORIZED.
    */
-  #secureAgent(gateway: Gateway): HttpsAgent {
+  #secureAgent(gateway: Gateway): HttpAgent {
     const pem = gateway.authority?.pem ?? "";
     let secureContext = this.#secureContexts.get(pem);
     if (secureContext === undefined) {
@@ -93,7 +101,8 @@ export class Agents {
       secureContext = createSecureContext({ ca });
       this.#secureContexts.set(pem, secureContext);
     }
-    return new SecureAgent(gateway, { rejectUnauthorized: true, secureContext });
+    const tls: TlsOptions = { rejectUnauthorized: true, secureContext };
+    return new SecureAgent({ ...OPTIONS, ...tls }, gateway, tls);
   }
 }
 
@@ -104,80 +113,125 @@ export function closeIdle(agent: HttpAgent): void {
   }
 }
 
-const OPTIONS = {
-  keepAlive: true,
-  scheduling: "lifo",
-  maxFreeSockets: MAX_FREE_SOCKETS,
-  timeout: IDLE_MS,
-} as const;
+interface TlsOptions {
+  readonly rejectUnauthorized: true;
+  readonly secureContext: SecureContext;
+}
 
-/** As its type says. Node always passes it, and it takes an error without a stream. */
+/** As Node's types have it. They require a stream even with an error. */
 type OnConnection = (error: Error | null, stream: Duplex) => void;
 
-class PlainAgent extends HttpAgent {
-  readonly #tunnel: Tunnel | null;
+const PlainAgent = agentClass(HttpAgent);
+const SecureAgent = agentClass(HttpsAgent);
 
-  constructor(gateway: Gateway) {
-    super(OPTIONS);
-    this.#tunnel = tunnelOf(gateway, null);
-  }
+/** Node has one agent class for each scheme, and keybearer changes both in the same way. */
+function agentClass(Base: typeof HttpAgent) {
+  return class extends Base {
+    readonly #gateway: Gateway;
+    readonly #tls: TlsOptions | null;
 
-  override createConnection(options: ClientRequestArgs, done?: OnConnection): Duplex | null | undefined {
-    if (this.#tunnel === null) return super.createConnection(withoutHeaders(options), done);
-    connectThrough(this.#tunnel, options, done as Done);
-    return undefined;
-  }
+    /** @param tls null: the gateway is called by http. */
+    constructor(options: AgentOptions, gateway: Gateway, tls: TlsOptions | null) {
+      super(options);
+      this.#gateway = gateway;
+      this.#tls = tls;
+    }
 
-  override keepSocketAlive(socket: Duplex): boolean {
-    socket.once("data", closeOnLateBytes);
-    // Its type leaves out what the documentation says: whether the socket is kept.
-    return super.keepSocketAlive(socket) as unknown as boolean;
-  }
+    override createConnection(options: ClientRequestArgs, done?: OnConnection): Duplex | null | undefined {
+      if (this.#gateway.proxy !== null) {
+        connectThrough(
+          this.#gateway.proxy,
+          options,
+          this.#tls,
+          this.#gateway.timeouts.connect,
+          done as OnTunnel,
+        );
+        return undefined;
+      }
+      // A socket keeps its options, and would show the key when it is printed.
+      return super.createConnection({ ...options, headers: undefined }, done);
+    }
 
-  override reuseSocket(socket: Duplex, request: ClientRequest): void {
-    socket.off("data", closeOnLateBytes);
-    super.reuseSocket(socket, request);
-  }
+    override keepSocketAlive(socket: Duplex): boolean {
+      socket.once("data", closeOnLateBytes);
+      // Node's documentation says that this is a boolean. Its type does not.
+      return super.keepSocketAlive(socket) as unknown as boolean;
+    }
+
+    override reuseSocket(socket: Duplex, request: ClientRequest): void {
+      socket.off("data", closeOnLateBytes);
+      super.reuseSocket(socket, request);
+    }
+  };
 }
 
-/** The same with TLS. */
-class SecureAgent extends HttpsAgent {
-  readonly #tunnel: Tunnel | null;
-
-  constructor(gateway: Gateway, tls: TlsOptions) {
-    super({ ...OPTIONS, ...tls });
-    this.#tunnel = tunnelOf(gateway, tls);
-  }
-
-  override createConnection(options: RequestOptions, done?: OnConnection): Duplex | null | undefined {
-    if (this.#tunnel === null) return super.createConnection(withoutHeaders(options), done);
-    connectThrough(this.#tunnel, options, done as Done);
-    return undefined;
-  }
-
-  override keepSocketAlive(socket: Duplex): boolean {
-    socket.once("data", closeOnLateBytes);
-    return super.keepSocketAlive(socket) as unknown as boolean;
-  }
-
-  override reuseSocket(socket: Duplex, request: ClientRequest): void {
-    socket.off("data", closeOnLateBytes);
-    super.reuseSocket(socket, request);
-  }
-}
-
-/** The socket keeps its options, and would show the key when it is printed. */
-function withoutHeaders<T extends object>(options: T): T {
-  return { ...options, headers: undefined };
-}
-
-/** Bytes between two requests belong to neither, and the next request would take them for its response. */
+/** Bytes between two requests belong to neither. The next request would take them for its response. */
 function closeOnLateBytes(this: Duplex): void {
   this.destroy();
 }
 
-/** null: the gateway is connected to directly. */
-function tunnelOf({ proxy, timeouts }: Gateway, tls: TlsOptions | null): Tunnel | null {
-  if (proxy === null) return null;
-  return { proxy, tls, timeoutMs: timeouts.connect + AFTER_CONNECT_TIMEOUT_MS };
+type OnTunnel = (error: Error | null, socket?: Socket) => void;
+
+interface TunnelTarget {
+  readonly host?: string | null | undefined;
+  readonly port?: number | string | null | undefined;
+  readonly servername?: string | undefined;
+}
+
+/** The call has its own connect timeout. The tunnel's is later, and only closes what an outbound proxy leaves open. */
+const AFTER_CONNECT_TIMEOUT_MS = 500;
+
+/**
+ * Connects to a gateway through an outbound proxy. Always CONNECT, even for http: the proxy relays bytes and never rewrites a
+ * request. Only https hides the key from it.
+ */
+function connectThrough(
+  proxy: string,
+  target: TunnelTarget,
+  tls: TlsOptions | null,
+  connectMs: number,
+  done: OnTunnel,
+): void {
+  const host = target.host ?? "";
+  const authority = `${host.includes(":") ? `[${host}]` : host}:${target.port}`;
+  const headers = { host: authority };
+  const connecting = request(proxy, { method: "CONNECT", path: authority, headers, agent: false });
+  let connection: Socket | null = null;
+  let isDone = false;
+  const finish = (error: Error | null, socket?: Socket) => {
+    if (isDone) return;
+    isDone = true;
+    clearTimeout(timer);
+    if (error !== null) {
+      connecting.destroy();
+      connection?.destroy();
+    }
+    done(error, socket);
+  };
+  const fail = (what: string) => finish(new Error(`the outbound proxy ${proxy} ${what}`));
+  const timer = setTimeout(() => fail("did not answer"), connectMs + AFTER_CONNECT_TIMEOUT_MS);
+  connecting.on("error", (error: NodeJS.ErrnoException) =>
+    fail(`cannot be reached (${error.code ?? error.message})`),
+  );
+  connecting.once("connect", (answer, socket, head) => {
+    connection = socket;
+    if (isDone) socket.destroy();
+    // Bytes right behind the proxy's answer would be taken for the gateway's.
+    else if (answer.statusCode !== 200 || head.length > 0) fail(`answered ${answer.statusCode} to CONNECT`);
+    else if (tls === null) finish(null, socket);
+    else startTls(socket, target, tls, finish);
+  });
+  connecting.end();
+}
+
+function startTls(socket: Socket, target: TunnelTarget, tls: TlsOptions, done: OnTunnel): void {
+  const host = target.host ?? "";
+  // An IP address has no server name. The certificate is checked against `host` all the same.
+  const name = target.servername ? { host, servername: target.servername } : { host };
+  const secured = tlsConnect({ socket, ...name, ...tls, ALPNProtocols: ["http/1.1"] });
+  secured.once("error", done);
+  secured.once("secureConnect", () => {
+    secured.off("error", done);
+    done(null, secured);
+  });
 }

@@ -1,6 +1,6 @@
 import { contentKind } from "../metering/protocols.ts";
 
-/** Why a gateway refused, put under the causes of SPEC.md section 7. */
+/** Why a gateway refused a request. `x-keybearer-cause` carries it. */
 export type CauseName =
   | "incomplete-key"
   | "group-unavailable"
@@ -9,8 +9,8 @@ export type CauseName =
   | "rate-limit"
   | "unknown";
 
-/** What some gateways tell more finely than the name does. */
-export type CauseDetail = "disabled" | "expired" | "key-quota" | "balance" | "subscription";
+/** More than the name says, where the gateway tells. */
+type CauseDetail = "disabled" | "expired" | "key-quota" | "balance" | "subscription";
 
 export interface Cause {
   readonly name: CauseName;
@@ -24,19 +24,19 @@ export interface Cause {
   readonly advice: string;
 }
 
-export interface GatewayAnswer {
+interface GatewayAnswer {
   readonly status: number;
   readonly contentType: string;
-  /** The body's beginning, decoded; empty where it was not looked at. */
+  /** The beginning of the body, decoded; empty: it was not read. */
   readonly body: string;
 }
 
 interface Rule {
   readonly when: RegExp;
-  /** With which statuses only. A broken request is also told of an invalid token, and means another one. */
+  /** The rule holds only for these. A 400 about an "invalid token" means a token of the JSON, not the key. */
   readonly statuses?: readonly number[];
   readonly cause: Cause;
-  /** The same in finer words, where the gateway's tell it; the first that fits. */
+  /** More exact causes. The first that matches holds, else `cause`. */
   readonly finer?: readonly { readonly when: RegExp; readonly cause: Cause }[];
 }
 
@@ -104,8 +104,8 @@ const UNKNOWN: Cause = { name: "unknown", concernsKey: false, advice: "see the g
 const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true };
 
 /**
- * Codes and texts of sub2api, new-api, one-api, LiteLLM and OpenRouter. The first that fits holds: quota comes before
- * rate, since several gateways answer 429 to both, and the ended key before the unknown one.
+ * Codes and texts of sub2api, new-api, one-api, LiteLLM and OpenRouter. The first match holds. Quota comes before rate,
+ * because several gateways answer 429 to both. An expired or disabled key comes before an unknown one.
  */
 const RULES: readonly Rule[] = [
   {
@@ -166,7 +166,7 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
   return answer.status === 401 ? KEY_REFUSED : UNKNOWN;
 }
 
-/** Trying again without the owner's help cannot mend these. */
+/** Retrying does not help until the owner changes something. */
 export function isForTheOwner(cause: Cause): boolean {
   return cause.name !== "rate-limit" && cause.name !== "unknown";
 }

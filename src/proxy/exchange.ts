@@ -15,11 +15,11 @@ import type { Call } from "./call.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import {
-  failureInWords,
+  describeFailure,
+  describeTimeout,
   frontProxyFailure,
   gatewayFailure,
   gatewayTimeout,
-  timeoutInWords,
   uploadStopped,
 } from "./failure.ts";
 import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts";
@@ -268,7 +268,7 @@ class Exchange {
   #onBroken(error: Error): void {
     if (this.#isFinished) return;
     this.#end ??= "gateway-failed";
-    this.#failure = failureInWords(error, {
+    this.#failure = describeFailure(error, {
       connected: this.#isConnected,
       answered: this.#response !== null,
     });
@@ -288,7 +288,7 @@ class Exchange {
       phase === "first_byte" && !this.#req.complete && this.#request?.writableNeedDrain === false;
     const isClientsFault = hasUploadStopped || hasWholeResponse || this.#res.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
-    if (!isClientsFault) this.#failure = timeoutInWords(phase, ms);
+    if (!isClientsFault) this.#failure = describeTimeout(phase, ms);
     const { gateway, address } = this.#upstream;
     this.#stop(() =>
       hasUploadStopped ? uploadStopped(ms) : gatewayTimeout(phase, ms, gateway.name, address.origin),

@@ -3,10 +3,7 @@ import { type Refusal, refuse } from "../refusal.ts";
 import type { JournalState } from "../usage/journal/journal.ts";
 import type { Phase } from "./deadline.ts";
 
-/* What went wrong between keybearer and the gateway: as a refusal to the client, and in a few words for `status`. */
-
-/** The journal tries the disk every second. */
-const LOG_RETRY_S = 5;
+/* What went wrong between keybearer and the gateway: as a refusal for the client, and in a few words for `status`. */
 
 const UNREACHABLE: Readonly<Record<string, string>> = {
   ECONNREFUSED: "nothing listens there",
@@ -24,8 +21,6 @@ const UNREACHABLE: Readonly<Record<string, string>> = {
   ERR_TLS_CERT_ALTNAME_INVALID: "its certificate is for another name",
 };
 
-const CLOSED = /^(?:ECONNRESET|EPIPE|ERR_STREAM_PREMATURE_CLOSE)$/;
-
 /** @param connected the gateway may have begun to work on the request. */
 export function gatewayFailure(
   error: NodeJS.ErrnoException,
@@ -33,14 +28,35 @@ export function gatewayFailure(
   origin: string,
   connected: boolean,
 ): Refusal {
-  const code = error.code ?? "";
   const where = `gateway ${gateway} (${origin})`;
-  const broken = (what: string) =>
-    refuse("gateway-broken", `${where} ${what} before it answered. try again; see: keybearer status`);
-  if (code.startsWith("HPE_")) return broken("answered something that is not HTTP");
-  if (CLOSED.test(code)) return broken("closed the connection");
-  if (connected) return broken("was lost");
-  return unreachable(where, whyUnreachable(error));
+  const broken = howItBroke(error, connected, false);
+  if (broken !== null)
+    return refuse("gateway-broken", `${where}: ${broken}. try again; see: keybearer status`);
+  const message = `${where} cannot be reached: ${whyUnreachable(error)}. check base_url and the network`;
+  return refuse("gateway-unreachable", message);
+}
+
+/** Why a request failed at the gateway, for `status`. */
+export function describeFailure(
+  error: NodeJS.ErrnoException,
+  { connected, answered }: { readonly connected: boolean; readonly answered: boolean },
+): string {
+  const code = error.code ?? "";
+  const what = (howItBroke(error, connected, answered) ?? whyUnreachable(error)).slice(0, MAX_DESCRIPTION);
+  return code === "" || what.includes(code) ? what : `${what} (${code})`;
+}
+
+const MAX_DESCRIPTION = 160;
+
+/** null: no connection was made. */
+function howItBroke(error: NodeJS.ErrnoException, connected: boolean, answered: boolean): string | null {
+  const code = error.code ?? "";
+  if (code.startsWith("HPE_")) return "its answer is not HTTP";
+  if (answered) return "its answer was cut off";
+  if (/^(?:ECONNRESET|EPIPE|ERR_STREAM_PREMATURE_CLOSE)$/.test(code)) {
+    return "it closed the connection without an answer";
+  }
+  return connected ? "the connection was lost before it answered" : null;
 }
 
 /** Why no connection could be made. */
@@ -48,7 +64,7 @@ export function whyUnreachable(error: NodeJS.ErrnoException): string {
   const code = error.code ?? "";
   const known = UNREACHABLE[code];
   if (known !== undefined) return known;
-  // OpenSSL's own errors, such as a server that speaks plain http or an old TLS.
+  // OpenSSL's own errors, such as for a server that speaks plain http or an old TLS.
   return isTlsError(code) ? "TLS with it failed" : error.message;
 }
 
@@ -57,41 +73,13 @@ export function isTlsError(code: string): boolean {
   return /^ERR_SSL|^ERR_TLS|^EPROTO$|CERT|SIGNATURE/.test(code);
 }
 
-function unreachable(where: string, why: string): Refusal {
-  return refuse("gateway-unreachable", `${where} cannot be reached: ${why}. check base_url and the network`);
-}
-
 export function gatewayTimeout(phase: Phase, ms: number, gateway: string, origin: string): Refusal {
-  const what = phase === "connect" ? "could not be connected to" : "did not answer";
-  return refuse(
-    "gateway-timeout",
-    `gateway ${gateway} (${origin}) ${what} within ${inSeconds(ms)} (gateways.${gateway}.timeouts.${phase})`,
-  );
+  const setting = `gateways.${gateway}.timeouts.${phase}`;
+  const message = `gateway ${gateway} (${origin}): ${describeTimeout(phase, ms)} (${setting})`;
+  return refuse("gateway-timeout", message);
 }
 
-const MAX_WORDS = 160;
-
-/** Why a request failed at the gateway, for `status`. */
-export function failureInWords(
-  error: NodeJS.ErrnoException,
-  { connected, answered }: { readonly connected: boolean; readonly answered: boolean },
-): string {
-  const code = error.code ?? "";
-  const words = whatFailed(error, connected, answered).slice(0, MAX_WORDS);
-  return code === "" || words.includes(code) ? words : `${words} (${code})`;
-}
-
-function whatFailed(error: NodeJS.ErrnoException, connected: boolean, answered: boolean): string {
-  const code = error.code ?? "";
-  if (code.startsWith("HPE_")) return "its answer is not HTTP";
-  if (answered) return "its answer was cut off";
-  if (CLOSED.test(code)) return "it closed the connection without an answer";
-  if (connected) return "the connection was lost before it answered";
-  return whyUnreachable(error);
-}
-
-/** The same for a timeout. */
-export function timeoutInWords(phase: Phase, ms: number): string {
+export function describeTimeout(phase: Phase, ms: number): string {
   switch (phase) {
     case "connect":
       return `no connection within ${inSeconds(ms)}`;
@@ -102,7 +90,7 @@ export function timeoutInWords(phase: Phase, ms: number): string {
   }
 }
 
-/** From 520 on they are Cloudflare's, for a server that is down or does not answer. */
+/** From 520 on they are Cloudflare's own, for a server that is down or does not answer. */
 const FRONT_PROXY_STATUSES: readonly number[] = [502, 503, 504, 520, 521, 522, 523, 524, 525, 526, 530];
 
 /**
@@ -123,19 +111,13 @@ export function uploadStopped(ms: number): Refusal {
 /** What cannot be recorded is not sent: it could not be compared with the bill. */
 export function logUnavailable({ trouble }: Pick<JournalState, "trouble">): Refusal {
   const why = trouble === null ? "" : `: ${trouble.message}`;
-  return refuse(
-    "log-unavailable",
-    `the usage log cannot be written${why}. nothing was sent to the gateway. see: keybearer status`,
-    LOG_RETRY_S,
-  );
+  const message = `the usage log cannot be written${why}. nothing was sent to the gateway. see: keybearer status`;
+  return refuse("log-unavailable", message, 5);
 }
-
-/** By then some of the bodies in memory were sent. */
-const OVERLOADED_RETRY_S = 2;
 
 export function overloaded(): Refusal {
   const message = "too many large requests are in memory at once. nothing was sent to the gateway";
-  return refuse("overloaded", message, OVERLOADED_RETRY_S);
+  return refuse("overloaded", message, 2);
 }
 
 export function otherUser(): Refusal {
@@ -144,10 +126,10 @@ export function otherUser(): Refusal {
   return refuse("other-user", message);
 }
 
-function inSeconds(ms: number): string {
-  return `${Math.round(ms / 100) / 10} s`;
-}
-
 export function shuttingDown(): Refusal {
   return refuse("shutting-down", "keybearer is stopping. try again in a moment", 2);
+}
+
+function inSeconds(ms: number): string {
+  return `${Math.round(ms / 100) / 10} s`;
 }

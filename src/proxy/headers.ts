@@ -4,31 +4,54 @@ import { CREDENTIAL_HEADERS, isCredentialName } from "../identity/credential.ts"
 import type { Protocol } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
 import { type Cause, isForTheOwner } from "./cause.ts";
-import { HOPS_HEADER } from "./guard.ts";
 import { holdsToken } from "./routes.ts";
 
-/* Lists of headers are flat: name, value, name, value. Node reads and writes them so, with case and order. */
+/* Lists of headers are flat: name, value, name, value. That is how Node reads and writes them with their case and order. */
+
+/** Counts how often a request went through a keybearer on this machine. */
+export const HOPS_HEADER = "x-keybearer-hops";
 
 /** RFC 9110 section 7.6.1, and older names that are treated likewise. */
 const HOP_BY_HOP =
   "connection|keep-alive|proxy-authenticate|proxy-authorization|proxy-connection|te|trailer|transfer-encoding|upgrade";
 
-/** Those, what tells a gateway about this machine, and what keybearer answers itself. */
+/** Those, what tells a gateway about this machine, and what keybearer answers or writes itself. */
 const NOT_FORWARDED = new RegExp(
-  `^(?:${HOP_BY_HOP}|host|cookie|origin|referer|forwarded|via|x-real-ip|expect|x-keybearer-hops|x-forwarded-.*|sec-fetch-.*|proxy-.*)$`,
+  `^(?:${HOP_BY_HOP}|host|cookie|origin|referer|forwarded|via|x-real-ip|expect|${HOPS_HEADER}|x-forwarded-.*|sec-fetch-.*|proxy-.*)$`,
 );
 
 const NOT_FOR_CLIENTS = new RegExp(`^(?:${HOP_BY_HOP}|set-cookie|access-control-.*|x-keybearer-.*)$`);
 
-export interface UpstreamRequest {
+/** A callback, because a generator takes twice as long: 1.0 against 0.5 µs for 20 headers. */
+export function forEachHeader(
+  headers: readonly string[],
+  visit: (name: string, value: string) => void,
+): void {
+  for (let i = 0; i + 1 < headers.length; i += 2) visit(headers[i] ?? "", headers[i + 1] ?? "");
+}
+
+/** @param name in lower case. */
+export function headerValues(headers: readonly string[], name: string): string[] {
+  const values: string[] = [];
+  for (let i = 0; i + 1 < headers.length; i += 2) {
+    if (isName(headers[i] ?? "", name)) values.push(headers[i + 1] ?? "");
+  }
+  return values;
+}
+
+/** The guard asks for 15 names in each request, so the lengths are compared first. */
+function isName(given: string, name: string): boolean {
+  return given.length === name.length && given.toLowerCase() === name;
+}
+
+interface RequestHeaderOptions {
   readonly method: string;
   /** The client's headers. */
   readonly rawHeaders: readonly string[];
   /** The host the request goes to, with its port unless that is the scheme's own. */
   readonly host: string;
   readonly key: Secret;
-  /** The header for the key; see keySlot. */
-  readonly slot: KeySlot;
+  readonly keyHeader: KeyHeader;
   /** Which encodings of the response can be read here; null: the response is not read. */
   readonly readable: ((encoding: string) => boolean) | null;
   /** Bytes of the body; null: it passes as the client frames it, or there is none. */
@@ -39,55 +62,49 @@ export interface UpstreamRequest {
  * The headers of the request to the gateway. The list starts empty: only end-to-end headers are copied, and the key is added
  * last, so that nothing the client sends can replace it or stand beside it.
  */
-export function requestHeaders(request: UpstreamRequest): string[] {
-  const { method, rawHeaders, host, key, slot, readable, bodyLength } = request;
+export function requestHeaders(options: RequestHeaderOptions): string[] {
+  const { method, rawHeaders, host, key, keyHeader, readable, bodyLength } = options;
   const hopByHop = connectionOptions(rawHeaders);
   const headers = ["Host", host];
-  let isChunked = false;
-  let hasLength = false;
-  let hops = 0;
-  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    const rawName = rawHeaders[i] ?? "";
+  forEachHeader(rawHeaders, (rawName, value) => {
     const name = rawName.toLowerCase();
-    const value = rawHeaders[i + 1] ?? "";
-    if (name === "transfer-encoding") isChunked = true;
-    else if (name === HOPS_HEADER) hops = Math.max(hops, Number(value));
-    else if (name === "content-length") {
-      if (!hasLength) headers.push(rawName, bodyLength === null ? value : String(bodyLength));
-      hasLength = true;
-    }
+    // Connection cannot remove it. Node's parser refuses a second one.
+    if (name === "content-length") headers.push(rawName, bodyLength === null ? value : String(bodyLength));
+    else if (hopByHop.includes(name) || NOT_FORWARDED.test(name) || isCredentialName(name)) return;
     // A token in a header that is not for credentials would be sent to the gateway.
-    else if (hopByHop?.includes(name) || !isForwarded(name) || holdsToken(value)) continue;
+    else if (holdsToken(value)) return;
     else if (name === "accept-encoding" && readable !== null)
       headers.push(rawName, narrowed(value, readable));
     else headers.push(rawName, value);
-  }
-  if (!hasLength) {
+  });
+  if (headerValues(rawHeaders, "content-length").length === 0) {
     if (bodyLength !== null) headers.push("content-length", String(bodyLength));
     // Without this Node sends the body of a chunked GET unframed.
-    else if (isChunked) headers.push("transfer-encoding", "chunked");
+    else if (headerValues(rawHeaders, "transfer-encoding").length > 0)
+      headers.push("transfer-encoding", "chunked");
     // Without this Node announces a chunked body where there is none.
     else if (method !== "GET" && method !== "HEAD") headers.push("content-length", "0");
   }
-  if (isLoopback(host.replace(/:\d+$/, ""))) headers.push(HOPS_HEADER, String(hops + 1));
-  headers.push(slot, slot === "authorization" ? `Bearer ${key.reveal()}` : key.reveal());
+  if (isLoopback(host.replace(/:\d+$/, ""))) {
+    const hops = Math.max(0, ...headerValues(rawHeaders, HOPS_HEADER).map(Number));
+    headers.push(HOPS_HEADER, String(hops + 1));
+  }
+  headers.push(keyHeader, keyHeader === "authorization" ? `Bearer ${key.reveal()}` : key.reveal());
   return headers;
 }
 
 /** The same by name, for http-proxy-3. Of a name in several spellings the first is sent. */
 export function byName(headers: readonly string[]): Record<string, string | string[]> {
   const spellings = new Map<string, string>();
-  // Without a prototype: a header named `constructor` is one like any other.
+  // Without a prototype, `constructor` is a name like any other.
   const named: Record<string, string | string[]> = Object.create(null);
-  for (let i = 0; i + 1 < headers.length; i += 2) {
-    const name = headers[i] ?? "";
-    const value = headers[i + 1] ?? "";
+  forEachHeader(headers, (name, value) => {
     const lower = name.toLowerCase();
     const spelling = spellings.get(lower) ?? name;
     spellings.set(lower, spelling);
     const before = named[spelling];
     named[spelling] = before === undefined ? value : [before, value].flat();
-  }
+  });
   return named;
 }
 
@@ -100,49 +117,39 @@ function narrowed(accepted: string, readable: (encoding: string) => boolean): st
   return kept.length === 0 ? "identity" : kept.join(", ");
 }
 
-function isForwarded(name: string): boolean {
-  return !NOT_FORWARDED.test(name) && !isCredentialName(name);
+/** The names that Connection declares hop-by-hop. A client could name the header of the key. */
+function connectionOptions(rawHeaders: readonly string[]): string[] {
+  const names = headerValues(rawHeaders, "connection").flatMap((value) => value.split(","));
+  return names.map((name) => name.trim().toLowerCase());
 }
 
-/** The names that Connection declares hop-by-hop; null: none. A client could declare the header of the key. */
-function connectionOptions(rawHeaders: readonly string[]): string[] | null {
-  let names: string[] | null = null;
-  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    if (rawHeaders[i]?.toLowerCase() !== "connection") continue;
-    names ??= [];
-    for (const name of (rawHeaders[i + 1] ?? "").split(",")) names.push(name.trim().toLowerCase());
-  }
-  return names;
-}
+type KeyHeader = "authorization" | "x-api-key" | "x-goog-api-key";
 
-export type KeySlot = "authorization" | "x-api-key" | "x-goog-api-key";
-
-/** Which header the key goes into: the gateway's setting, else what this protocol's gateways expect. */
-export function keySlot(
+/** Which header the key goes into: the gateway's setting, else what gateways of this protocol expect. */
+export function keyHeaderFor(
   protocol: Protocol,
   gateway: Gateway,
   headers: Readonly<Record<string, unknown>>,
-): KeySlot {
+): KeyHeader {
   if (gateway.keyHeader === "bearer") return "authorization";
   if (gateway.keyHeader === "x-api-key") return "x-api-key";
   if (protocol === "gemini") return "x-goog-api-key";
   if (protocol !== "messages") return "authorization";
-  const shown = CREDENTIAL_HEADERS.filter((name) => headers[name] !== undefined);
-  return shown.length === 1 && shown[0] === "x-api-key" ? "x-api-key" : "authorization";
+  const given = CREDENTIAL_HEADERS.filter((name) => headers[name] !== undefined);
+  return given.length === 1 && given[0] === "x-api-key" ? "x-api-key" : "authorization";
 }
 
 /** The gateway's headers for the client, in their order and case, without hop-by-hop ones, cookies, CORS and the key. */
 export function responseHeaders(rawHeaders: readonly string[], key: Secret): string[] {
   const hopByHop = connectionOptions(rawHeaders);
   const headers: string[] = [];
-  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    const rawName = rawHeaders[i] ?? "";
+  forEachHeader(rawHeaders, (rawName, value) => {
     const name = rawName.toLowerCase();
-    if (NOT_FOR_CLIENTS.test(name)) continue;
+    if (NOT_FOR_CLIENTS.test(name)) return;
     // Without its content-length, the body could be read as another response.
-    if (name !== "content-length" && hopByHop?.includes(name)) continue;
-    headers.push(rawName, key.blotFrom(rawHeaders[i + 1] ?? ""));
-  }
+    if (name !== "content-length" && hopByHop.includes(name)) return;
+    headers.push(rawName, key.blotFrom(value));
+  });
   return headers;
 }
 
@@ -164,7 +171,7 @@ export function addCause(headers: string[], cause: Cause | null): void {
 
 /** Adds keybearer's own headers. They replace the gateway's of the same name: our limits are the nearer ones. */
 export function addOwn(headers: string[], own: readonly string[]): void {
-  for (let i = 0; i < own.length; i += 2) remove(headers, own[i] ?? "");
+  forEachHeader(own, (name) => remove(headers, name));
   headers.push(...own);
 }
 
@@ -177,7 +184,6 @@ export function setLength(headers: string[], length: number | null): void {
 
 function remove(headers: string[], name: string): void {
   for (let i = headers.length - 2; i >= 0; i -= 2) {
-    const given = headers[i] ?? "";
-    if (given.length === name.length && given.toLowerCase() === name) headers.splice(i, 2);
+    if (isName(headers[i] ?? "", name)) headers.splice(i, 2);
   }
 }

@@ -4,12 +4,12 @@ import type { Secret } from "../secret.ts";
 import type { CauseName } from "./cause.ts";
 import type { Outcome } from "./outcome.ts";
 
-/* What the requests of tools show of gateways and keys. Nothing here sends a request itself. */
+/* What the tools' own requests show about gateways and keys. Nothing here sends a request. */
 
 export interface GatewayCondition {
-  /** unknown: no request went to it since keybearer started or the gateway was changed. */
+  /** unknown: it got no request since keybearer started or its configuration changed. */
   readonly state: "unknown" | "reachable" | "failing";
-  /** Since the first failure after a response, or the first response after a failure. */
+  /** When the state began. */
   readonly since: number | null;
   /** Requests that failed in a row. */
   readonly failures: number;
@@ -20,9 +20,9 @@ export interface GatewayCondition {
 const UNKNOWN: GatewayCondition = { state: "unknown", since: null, failures: 0, why: null };
 
 /**
- * Whether each gateway can be reached. Any whole response shows that it can: also a 401, a 500, or a stream that ends with
- * an error event. No connection, no response in time, a cut response, and the error page of a proxy in front of the
- * gateway show that it fails. Requests that the client or keybearer ended show nothing.
+ * Whether each gateway can be reached. Any whole response shows that it can, even a 401, a 500, or a stream that ends with
+ * an error event. A gateway is failing if there is no connection, no response in time, a cut response, or the error page of
+ * a proxy in front of it. Requests that the client or keybearer ended show nothing.
  */
 export class GatewayHealth {
   readonly #clock: Clock;
@@ -56,20 +56,21 @@ export class GatewayHealth {
   }
 }
 
-/** A request that began before a reload still notes the gateway at its old address. */
+/** Includes the addresses: a request that began before a reload must not report on the new one. */
 function identityOf({ name, baseUrl, messagesUrl, proxy }: Gateway): string {
   return `${name} ${baseUrl} ${messagesUrl} ${proxy}`;
 }
 
-/** How the gateway refuses a tool's key. */
+/** The gateway refuses a tool's key. */
 export interface KeyRefusal {
   readonly cause: CauseName;
   readonly status: number;
   /** The first refusal since the last success. */
   readonly since: number;
+  /** Refusals in a row. */
   readonly times: number;
   readonly advice: string;
-  /** The beginning of the gateway's error. */
+  /** The beginning of the gateway's error message. */
   readonly words: string | null;
   readonly key: string;
 }

@@ -45,8 +45,8 @@ export async function serve(req: IncomingMessage, res: ServerResponse, deps: Pro
 
 export function checkRequest(call: Call, req: IncomingMessage, deps: ProxyDeps): Refusal | null {
   const { method = "", url: target = "", rawHeaders } = req;
-  const allowed = { hosts: deps.hosts, origins: call.snapshot.origins };
-  return guard({ method, target, rawHeaders }, allowed) ?? (deps.isStopping() ? shuttingDown() : null);
+  const refusal = guard({ method, target, rawHeaders }, deps.hosts, call.snapshot.origins);
+  return refusal ?? (deps.isStopping() ? shuttingDown() : null);
 }
 
 function findRoute(call: Call, req: IncomingMessage, res: ServerResponse): Refusal | "answered" | null {
@@ -59,7 +59,7 @@ function findRoute(call: Call, req: IncomingMessage, res: ServerResponse): Refus
       return answer(call, res, 200, "ok\n");
     case "probe":
       return answer(call, res, 404, "not found\n");
-    case "wrong":
+    case "refused":
       return found.refusal;
   }
 }
@@ -89,8 +89,13 @@ export function stoppedBy(stop: Stop): Outcome {
 
 /** Refuses bytes that are not a request, and records that. */
 export function serveUnparsable(error: NodeJS.ErrnoException, socket: Duplex, deps: ProxyDeps): void {
-  const refusal = parserRefusal(error, socket);
-  if (refusal === null) return;
+  // It was answered, and still sends: closing the connection now would lose the answer.
+  if (socket.writableEnded && !socket.destroyed) return;
+  if (error.code === "ECONNRESET" || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const refusal = parserRefusal(error);
   const call = new Call({ headers: {} }, deps.snapshot(), deps.clock);
   const status = writeSocketRefusal(socket, refusal, call.protocol, call.id);
   // A connection that closes inside a head is not a request. Nothing is recorded.

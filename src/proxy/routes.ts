@@ -1,176 +1,99 @@
-import type { Gateway } from "../config/shape.ts";
 import { type Protocol, type Refusal, refuse } from "../refusal.ts";
 import { blotCredentials, blotKeyShapes, looksLikeCredential } from "../secret.ts";
 
-/** What a path on the data port means, whoever calls. */
-export type Route =
-  /** `path` is the target without a token in front of it, query included, byte for byte. */
+/** What a path on the data port means, before the caller is known. */
+type Route =
+  /** `path` is the target without /t/<token>, with its query, byte for byte. */
   | { readonly kind: "gateway"; readonly path: string; readonly token: string | null }
   | { readonly kind: "health" }
   /** Claude Code asks for these when it starts, and expects a 404. */
   | { readonly kind: "probe" }
-  | { readonly kind: "wrong"; readonly refusal: Refusal };
-
-const CREDENTIAL_IN_QUERY = /[?&](key|api_?key|access_token|token)=([^&]+)/i;
-const ENDPOINTS = ["chat/completions", "completions", "responses", "messages", "embeddings", "models"];
-
-/** An endpoint behind an endpoint. */
-const DOUBLED = new RegExp(`^(?:v1/)?(?:${ENDPOINTS.join("|")})/(?:v1/)?(?:${ENDPOINTS.join("|")})$`);
-
-/** The protocol of the targets of nearly all requests. null: another target. */
-function usualProtocol(target: string): Protocol | null {
-  if (target === "/v1/chat/completions" || target === "/v1/responses") return "openai";
-  return target === "/v1/messages" ? "messages" : null;
-}
+  | { readonly kind: "refused"; readonly refusal: Refusal };
 
 export function route(method: string, target: string, host: string): Route {
-  if (usualProtocol(target) !== null) return { kind: "gateway", path: target, token: null };
   const path = withoutQuery(target);
   if (path === "/healthz") return { kind: "health" };
   if (path === "/" || path === "/api/hello") return { kind: "probe" };
-  if (!target.startsWith("/t/")) return within(method, target, host, null);
+  if (!target.startsWith("/t/")) return routeBelow(host, method, target, null);
   const token = /^[^/?]*/.exec(target.slice("/t/".length))?.[0] ?? "";
-  const inner = target.slice("/t/".length + token.length) || "/";
-  return within(method, inner, `${host}/t/<token>`, token);
+  const rest = target.slice("/t/".length + token.length) || "/";
+  return routeBelow(`${host}/t/<token>`, method, rest, token);
 }
 
-function within(method: string, target: string, host: string, token: string | null): Route {
+/** @param base what comes before the target in the address that the client should use. */
+function routeBelow(base: string, method: string, target: string, token: string | null): Route {
   const path = withoutQuery(target);
-  // Only /t/<token> is removed. Anywhere else a token would be logged here and sent to the gateway.
-  if (holdsToken(target)) {
-    return {
-      kind: "wrong",
-      refusal: refuse("bad-request", "there is a token inside the address. send it in a header"),
-    };
-  }
-  const inQuery = path.length === target.length ? null : CREDENTIAL_IN_QUERY.exec(target.slice(path.length));
-  if (inQuery !== null && looksLikeCredential(inQuery[2] ?? "")) {
-    const message = `the address carries a real key in its query (${inQuery[1]}=). it was not forwarded. take it out`;
-    return { kind: "wrong", refusal: refuse("foreign-key", message) };
-  }
-  const mistake = baseUrlMistake(path);
-  if (mistake !== null) return { kind: "wrong", refusal: wrongBase(mistake, host) };
+  const refusal = checkSecrets(target) ?? checkBaseUrl(base, path);
+  if (refusal !== null) return { kind: "refused", refusal };
   if (/^\/v1(?:beta)?\/./.test(path)) return { kind: "gateway", path: target, token };
   // The path may begin with a key.
   const shown = blotCredentials(path);
-  const asked = `${method} ${shown.length > 60 ? `${shown.slice(0, 60)}…` : shown}`;
+  const short = shown.length > 60 ? `${shown.slice(0, 60)}…` : shown;
   const message =
-    `${asked} is not served here. the base url is http://${host}/v1 in openai-style clients, ` +
-    `http://${host} in messages-style and gemini clients`;
-  return { kind: "wrong", refusal: refuse("wrong-base-url", message) };
+    `${method} ${short} is not served here. the base url is http://${base}/v1 in openai-style clients, ` +
+    `http://${base} in messages-style and gemini clients`;
+  return { kind: "refused", refusal: refuse("wrong-base-url", message) };
 }
 
-/** Real clients with a wrong base URL ask for recognizable paths. */
-function baseUrlMistake(path: string): "no version" | "version twice" | "endpoint" | null {
-  const bare =
-    path.startsWith("/v1/") && !path.endsWith("/") ? path.slice(1) : path.replace(/^\/+|\/+$/g, "");
-  if (ENDPOINTS.includes(bare) || /^(?:messages|responses|models)\//.test(bare)) return "no version";
-  if (/^v1(?:\/v1|(?:beta)?\/v1beta)(?:\/|$)/.test(bare)) return "version twice";
-  return DOUBLED.test(bare) ? "endpoint" : null;
-}
+const QUERY_CREDENTIALS = /[?&](key|api_?key|access_token|token)=([^&]+)/gi;
 
-function wrongBase(mistake: "no version" | "version twice" | "endpoint", host: string): Refusal {
-  switch (mistake) {
-    case "no version":
-      return refuse("wrong-base-url", `the base url lacks its /v1. set it to http://${host}/v1`);
-    case "version twice":
-      return refuse(
-        "wrong-base-url",
-        `this client adds the version itself. set the base url to http://${host}`,
-      );
-    case "endpoint":
-      return refuse(
-        "wrong-base-url",
-        `the base url ends in an endpoint path. cut it off: http://${host}/v1 in openai-style clients, ` +
-          `http://${host} in messages-style ones`,
-      );
+function checkSecrets(target: string): Refusal | null {
+  // Only /t/<token> is removed. A token anywhere else would be logged and sent to the gateway.
+  if (holdsToken(target)) {
+    return refuse("bad-request", "there is a token inside the address. send it in a header");
   }
+  const query = target.slice(withoutQuery(target).length);
+  if (query === "") return null;
+  for (const [, name, value = ""] of query.matchAll(QUERY_CREDENTIALS)) {
+    if (!looksLikeCredential(value)) continue;
+    const message = `the address carries a real key in its query (${name}=). it was not forwarded. take it out`;
+    return refuse("foreign-key", message);
+  }
+  return null;
 }
 
-/** The protocol the client expects its answer in: by path first, then by headers that only one family sends. */
+const ENDPOINTS = ["chat/completions", "completions", "responses", "messages", "embeddings", "models"];
+const ENDPOINT_TWICE = new RegExp(`^(?:v1/)?(?:${ENDPOINTS.join("|")})/(?:v1/)?(?:${ENDPOINTS.join("|")})$`);
+
+/** Clients with a wrong base URL ask for paths that show the mistake. */
+function checkBaseUrl(base: string, path: string): Refusal | null {
+  const bare = path.replace(/^\/+/, "").replace(/\/$/, "");
+  if (ENDPOINTS.includes(bare) || /^(?:messages|responses|models)\//.test(bare)) {
+    return refuse("wrong-base-url", `the base url lacks its /v1. set it to http://${base}/v1`);
+  }
+  if (/^v1(?:\/v1|(?:beta)?\/v1beta)(?:\/|$)/.test(bare)) {
+    const message = `this client adds the version itself. set the base url to http://${base}`;
+    return refuse("wrong-base-url", message);
+  }
+  if (ENDPOINT_TWICE.test(bare)) {
+    const message =
+      `the base url ends in an endpoint path. cut it off: http://${base}/v1 in openai-style clients, ` +
+      `http://${base} in messages-style ones`;
+    return refuse("wrong-base-url", message);
+  }
+  return null;
+}
+
+/** The protocol in which the client expects its answer. The path decides, then a header that only one family sends. */
 export function protocolOf(target: string, headers: Readonly<Record<string, unknown>>): Protocol {
-  const usual = usualProtocol(target);
-  if (usual !== null) return usual;
   const path = withoutQuery(target).replace(/^\/t\/[^/]*/, "");
   if (/^(?:\/v1)*\/messages(?:\/|$)/.test(path)) return "messages";
   if (/^(?:\/v1)?\/v1beta(?:\/|$)/.test(path)) return "gemini";
-  const byPath = /\/(?:chat\/completions|responses|embeddings|completions)(?:\/|$)/.test(path);
-  if (!byPath && headers["anthropic-version"] !== undefined) return "messages";
-  return "openai";
+  if (/\/(?:chat\/completions|responses|embeddings|completions)(?:\/|$)/.test(path)) return "openai";
+  return headers["anthropic-version"] === undefined ? "openai" : "messages";
 }
 
-/** One of a gateway's addresses, in parts. */
-export interface Address {
-  /** Scheme, host and port. */
-  readonly origin: string;
-  /** As a Host header names it. */
-  readonly host: string;
-  /** As it is connected to: an IPv6 address has no brackets. */
-  readonly hostname: string;
-  readonly port: number;
-  readonly secure: boolean;
-  /** What comes before the client's path, and how many characters of that path are left out. */
-  readonly prefix: string;
-  readonly cut: number;
+/** The path as it may be logged: ids stay, what looks like a key does not. */
+export function endpointOf(path: string): string {
+  return blotKeyShapes(withoutQuery(path));
 }
 
-export interface Addresses {
-  readonly messages: Address;
-  readonly beta: Address;
-  readonly base: Address;
-}
-
-export function addressesOf(gateway: Gateway): Addresses {
-  return {
-    messages: addressOf(gateway.messagesUrl, 0),
-    beta: addressOf(gateway.baseUrl.replace(/\/v\d+[a-z0-9]*$/, ""), 0),
-    base: addressOf(gateway.baseUrl, "/v1".length),
-  };
-}
-
-function addressOf(address: string, cut: number): Address {
-  // The configuration holds addresses as URL writes them, so that the origin is the text up to the path.
-  const host = address.indexOf("://") + "://".length;
-  const slash = address.indexOf("/", host);
-  const origin = slash === -1 ? address : address.slice(0, slash);
-  const secure = origin.startsWith("https:");
-  const authority = origin.slice(host);
-  const name = authority.replace(/:\d+$/, "");
-  return {
-    origin,
-    host: authority,
-    hostname: name.replace(/^\[|\]$/g, ""),
-    port: Number(authority.slice(name.length + 1)) || (secure ? 443 : 80),
-    secure,
-    prefix: address.slice(origin.length),
-    cut,
-  };
-}
-
-const MESSAGES = /^\/v1\/messages(?:[/?]|$)/;
-
-/** Where a path goes. */
-export function addressFor(path: string, addresses: Addresses): Address {
-  if (MESSAGES.test(path)) return addresses.messages;
-  return path.startsWith("/v1beta/") ? addresses.beta : addresses.base;
-}
-
-/** The path in the request to the gateway. It is appended to the configured one and never resolved as a URL. */
-export function upstreamPath({ prefix, cut }: Address, path: string): string {
-  return prefix + path.slice(cut);
+/** Whether a text holds something that looks like a keybearer token. */
+export function holdsToken(text: string): boolean {
+  return /kb_[A-Za-z0-9_-]{16,}/.test(text);
 }
 
 export function withoutQuery(target: string): string {
   const query = target.indexOf("?");
   return query === -1 ? target : target.slice(0, query);
-}
-
-/** The path as it may be logged: ids stay, what looks like a key does not. */
-export function endpointOf(path: string): string {
-  return usualProtocol(path) === null ? blotKeyShapes(withoutQuery(path)) : path;
-}
-
-/** Whether a text that would be sent on holds something that looks like a token. */
-export function holdsToken(text: string): boolean {
-  return /kb_[A-Za-z0-9_-]{16,}/.test(text);
 }

@@ -8,11 +8,11 @@ import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { observe, ownHeaders, whenConnected } from "./exchange.ts";
 import {
-  failureInWords,
+  describeFailure,
+  describeTimeout,
   frontProxyFailure,
   gatewayFailure,
   gatewayTimeout,
-  timeoutInWords,
 } from "./failure.ts";
 import { addOwn, byName, responseHeaders } from "./headers.ts";
 import { acceptCaller, checkUser, findCaller } from "./identify.ts";
@@ -169,7 +169,7 @@ class Upgrade {
     if (this.#status !== null || this.#socket.destroyed) return;
     const { gateway, address } = this.#upstream;
     this.#end ??= "gateway-failed";
-    this.#failure = failureInWords(error, { connected: this.#isConnected, answered: false });
+    this.#failure = describeFailure(error, { connected: this.#isConnected, answered: false });
     this.#finish(gatewayFailure(error, gateway.name, address.origin, this.#isConnected));
   }
 
@@ -177,7 +177,7 @@ class Upgrade {
     const { gateway, address } = this.#upstream;
     const isClientsFault = this.#socket.writableNeedDrain;
     this.#end ??= isClientsFault ? "client-left" : "gateway-failed";
-    if (!isClientsFault) this.#failure = timeoutInWords(phase, ms);
+    if (!isClientsFault) this.#failure = describeTimeout(phase, ms);
     if (this.#status === null) this.#finish(gatewayTimeout(phase, ms, gateway.name, address.origin));
     else this.#socket.destroy();
     this.#request?.destroy();
@@ -224,7 +224,7 @@ class Upgrade {
     });
     response.once("error", (error) => {
       this.#end ??= "gateway-failed";
-      this.#failure = failureInWords(error, { connected: true, answered: true });
+      this.#failure = describeFailure(error, { connected: true, answered: true });
       this.#socket.destroy();
     });
   }

@@ -2,7 +2,7 @@ import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:ht
 import type { Duplex } from "node:stream";
 import { type Protocol, type Refusal, refusalAnswer, refuse } from "../refusal.ts";
 
-/** How much of a refused upload is read, and for how long, before the connection is closed. */
+/** How much of an unwanted upload is read, and for how long, before the connection is closed. */
 const MAX_DISCARDED = 8 * 1024 * 1024;
 const MAX_DISCARDING_MS = 10_000;
 /** How long a client may keep its side open after the connection was ended. */
@@ -25,14 +25,14 @@ export function writeRefusal(
 }
 
 /**
- * Reads the rest of an upload and drops it. A client that still sends reads its answer only if the connection is not reset
- * under it. This is bounded in bytes and time.
+ * Reads the rest of an upload and drops it, up to a limit in bytes and time. A client that is still sending would lose its
+ * answer if the connection were closed now.
  */
 export function discardBody(req: IncomingMessage): void {
   if (req.complete) return;
-  // A pipe would pause it again.
+  // A pipe to a gateway would pause it again.
   req.unpipe();
-  // The request of an answered call does not always emit `close`, so the socket is watched.
+  // The request of an answered call does not always emit `close`. Its socket does.
   const { socket } = req;
   const timer = setTimeout(() => socket.destroy(), MAX_DISCARDING_MS);
   const stop = () => {
@@ -41,15 +41,14 @@ export function discardBody(req: IncomingMessage): void {
   };
   socket.once("close", stop);
   req.once("end", stop);
-  // Bytes that were read before the answer do not count.
-  const before = socket.bytesRead;
+  const readBefore = socket.bytesRead;
   req.on("data", () => {
-    if (socket.bytesRead - before > MAX_DISCARDED) socket.destroy();
+    if (socket.bytesRead - readBefore > MAX_DISCARDED) socket.destroy();
   });
   req.resume();
 }
 
-/** For an upgrade there is no response object, only the connection. Returns the status. */
+/** For an upgrade or unreadable bytes, where Node makes no response object. Returns the status. */
 export function writeSocketRefusal(socket: Duplex, refusal: Refusal, protocol: Protocol, id: string): number {
   const answer = refusalAnswer(refusal, protocol, id);
   const headers = Object.entries({ ...answer.headers, connection: "close" });
@@ -59,22 +58,16 @@ export function writeSocketRefusal(socket: Duplex, refusal: Refusal, protocol: P
   return answer.status;
 }
 
-/** Ends a connection that the server no longer manages. `end` closes only our side of it. */
+/** Ends a connection that the server no longer manages. `end` alone closes only our side of it. */
 export function endSoon(socket: Duplex): void {
   socket.end();
   const timer = setTimeout(() => socket.destroy(), END_TIMEOUT_MS);
   socket.once("close", () => clearTimeout(timer));
 }
 
-/** What Node's parser did not accept as a request; null: nobody is there to be answered. */
-export function parserRefusal(error: NodeJS.ErrnoException, socket: Duplex): Refusal | null {
-  // It was answered, and still sends: closing the connection now would lose the answer.
-  if (socket.writableEnded && !socket.destroyed) return null;
-  if (error.code === "ECONNRESET" || !socket.writable) {
-    socket.destroy();
-    return null;
-  }
-  switch (error.code) {
+/** Why Node's parser did not accept the bytes as a request. */
+export function parserRefusal({ code }: NodeJS.ErrnoException): Refusal {
+  switch (code) {
     case "HPE_HEADER_OVERFLOW":
       return refuse("headers-too-large", "the head of the request is larger than 16 KB");
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":

@@ -193,7 +193,7 @@ t.test("a gateway that takes the connection but no TLS times out as connect", as
   const answer = await fetch(`${one.url}/v1/models`, { headers: { authorization: `Bearer ${one.token}` } });
   t.equal(answer.status, 504);
   t.equal(answer.headers.get("x-keybearer-refusal"), "gateway-timeout");
-  t.match(await answer.text(), "could not be connected to within 0.3 s (gateways.main.timeouts.connect)");
+  t.match(await answer.text(), "no connection within 0.3 s (gateways.main.timeouts.connect)");
   await until("the connection is given up", () => gateway.open() === 0);
   t.notOk(gateway.received().includes(one.key));
   await stillHealthy(t, one, [one.key, one.token]);
@@ -228,7 +228,7 @@ t.test(
       client.send(head("GET /v1/models", headers));
       await until("the next one is answered on the same connection", () => client.status(2 * n + 1) === 200);
     }
-    t.match(client.text(), "did not answer within 0.3 s");
+    t.match(client.text(), "no answer within 0.3 s");
     await until("the silent calls are closed", () =>
       gateway.calls.filter((call) => call.target.endsWith("never")).every((call) => call.isClosed),
     );

@@ -3,19 +3,19 @@ import { guard, type RequestHead } from "../../src/proxy/guard.ts";
 import { hostsOf } from "../../src/proxy/server.ts";
 
 const P = 5397;
-const doors = { hosts: hostsOf(P), origins: ["app://desk.example"] };
+const HOSTS = hostsOf(P);
+const ORIGINS = ["app://desk.example"];
 
 function head(over: Partial<RequestHead> & { headers?: string[] } = {}): RequestHead {
   const { headers = [], ...rest } = over;
   return {
     method: "GET",
     target: "/v1/models",
-
     rawHeaders: ["Host", `127.0.0.1:${P}`, ...headers],
     ...rest,
   };
 }
-const code = (over: Parameters<typeof head>[0]) => guard(head(over), doors)?.code ?? null;
+const code = (over: Parameters<typeof head>[0]) => guard(head(over), HOSTS, ORIGINS)?.code ?? null;
 const hosted = (...hosts: string[]) => code({ rawHeaders: hosts.flatMap((host) => ["Host", host]) });
 
 t.test("exactly the three names of this port are allowed as host", async (t) => {
@@ -112,7 +112,7 @@ t.test("CONNECT and TRACE are not served", async (t) => {
     t.equal(code({ method }), null);
 });
 
-t.test("no transfer coding but chunked, once, and not with DELETE or OPTIONS", async (t) => {
+t.test("transfer-encoding is chunked, once, and not with DELETE or OPTIONS", async (t) => {
   const coded = (method: string, ...values: string[]) =>
     code({ method, headers: values.flatMap((value) => ["Transfer-Encoding", value]) });
   t.equal(coded("POST", "chunked"), null);
@@ -127,13 +127,13 @@ t.test("no transfer coding but chunked, once, and not with DELETE or OPTIONS", a
 });
 
 t.test(
-  "a credential slot that is there twice is refused, in whatever case, even with the same value",
+  "a credential header that is sent twice is refused, in whatever case, even with the same value",
   async (t) => {
     for (const name of ["authorization", "x-api-key", "api-key", "x-goog-api-key"]) {
       t.equal(code({ headers: [name, "a"] }), null);
       t.equal(code({ headers: [name, "a", name.toUpperCase(), "a"] }), "bad-request", name);
     }
-    t.equal(code({ headers: ["accept", "a", "accept", "b"] }), null, "others may be there twice");
+    t.equal(code({ headers: ["accept", "a", "accept", "b"] }), null, "other headers may be sent twice");
   },
 );
 

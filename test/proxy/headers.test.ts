@@ -4,7 +4,7 @@ import type { Cause } from "../../src/proxy/cause.ts";
 import {
   addCause,
   byName,
-  keySlot,
+  keyHeaderFor,
   reasonPhrase,
   requestHeaders,
   responseHeaders,
@@ -15,7 +15,7 @@ import { gatewayOf } from "../doubles/parsed-config.ts";
 const key = new Secret("sk-canary-0123456789");
 const out = (
   rawHeaders: string[],
-  slot: "authorization" | "x-api-key" | "x-goog-api-key" = "authorization",
+  keyHeader: "authorization" | "x-api-key" | "x-goog-api-key" = "authorization",
   origin = "https://gateway.example.com",
   readable: ((encoding: string) => boolean) | null = null,
 ) => ({
@@ -25,7 +25,7 @@ const out = (
       rawHeaders,
       host: new URL(origin).host,
       key,
-      slot,
+      keyHeader,
       readable,
       bodyLength: null,
     }),
@@ -60,7 +60,7 @@ t.test("end-to-end headers pass, and the key is put in last", async (t) => {
     authorization: "Bearer sk-canary-0123456789",
   });
   t.equal(Object.keys(headers).at(-1), "authorization");
-  t.equal(out([], "x-api-key")["x-api-key"], "sk-canary-0123456789", "bare in the other slots");
+  t.equal(out([], "x-api-key")["x-api-key"], "sk-canary-0123456789", "bare in the other headers");
 });
 
 t.test(
@@ -165,15 +165,15 @@ t.test(
       ],
     );
     const value = fc.constantFrom("theirs", "Authorization", "x-api-key, host", "chunked", "close");
-    const slots = ["authorization", "x-api-key", "x-goog-api-key"] as const;
+    const keyHeaders = ["authorization", "x-api-key", "x-goog-api-key"] as const;
     fc.assert(
-      fc.property(fc.array(fc.tuple(name, value)), fc.constantFrom(...slots), (pairs, slot) => {
-        const headers = out(pairs.flat(), slot);
+      fc.property(fc.array(fc.tuple(name, value)), fc.constantFrom(...keyHeaders), (pairs, keyHeader) => {
+        const headers = out(pairs.flat(), keyHeader);
         const shown = Object.entries(headers).filter(([, one]) => String(one).includes("sk-canary"));
-        const others = slots.filter((other) => other !== slot && headers[other] !== undefined);
+        const others = keyHeaders.filter((other) => other !== keyHeader && headers[other] !== undefined);
         return (
           shown.length === 1 &&
-          shown[0]?.[0] === slot &&
+          shown[0]?.[0] === keyHeader &&
           others.length === 0 &&
           headers.Host === "gateway.example.com"
         );
@@ -182,7 +182,7 @@ t.test(
   },
 );
 
-t.test("the key's slot follows the setting, else the protocol, else the caller", async (t) => {
+t.test("the header of the key follows the setting, else the protocol, else the caller", async (t) => {
   const B = { authorization: "x" };
   const X = { "x-api-key": "x" };
   const rows: [string, "openai" | "messages" | "gemini", Record<string, string>, string][] = [
@@ -200,9 +200,13 @@ t.test("the key's slot follows the setting, else the protocol, else the caller",
     ["x-api-key", "openai", B, "x-api-key"],
     ["x-api-key", "gemini", B, "x-api-key"],
   ];
-  for (const [setting, protocol, headers, slot] of rows) {
+  for (const [setting, protocol, headers, keyHeader] of rows) {
     const gateway = gatewayOf(`base_url: "https://gateway.example.com/v1", key_header: ${setting}`);
-    t.equal(keySlot(protocol, gateway, headers), slot, `${setting} ${protocol} ${Object.keys(headers)}`);
+    t.equal(
+      keyHeaderFor(protocol, gateway, headers),
+      keyHeader,
+      `${setting} ${protocol} ${Object.keys(headers)}`,
+    );
   }
 });
 

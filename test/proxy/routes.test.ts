@@ -1,15 +1,8 @@
 import fc from "fast-check";
 import t from "tap";
-import type { Gateway } from "../../src/config/shape.ts";
 import { guard } from "../../src/proxy/guard.ts";
-import {
-  addressesOf,
-  addressFor,
-  endpointOf,
-  protocolOf,
-  route,
-  upstreamPath,
-} from "../../src/proxy/routes.ts";
+import { endpointOf, protocolOf, route } from "../../src/proxy/routes.ts";
+import { addressOf } from "../../src/proxy/upstream.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 import { runs } from "../doubles/random.ts";
 
@@ -64,10 +57,10 @@ const wrong: [string, string][] = [
 for (const [path, words] of wrong) {
   t.test(`${path} is a wrong base url, and the right one is named`, async (t) => {
     const plain = route("POST", path, HOST);
-    t.match(plain, { kind: "wrong", refusal: { code: "wrong-base-url" } });
-    t.match(plain.kind === "wrong" && plain.refusal.message, words);
+    t.match(plain, { kind: "refused", refusal: { code: "wrong-base-url" } });
+    t.match(plain.kind === "refused" && plain.refusal.message, words);
     const tokened = route("POST", `/t/${TOKEN}${path}`, HOST);
-    const message = tokened.kind === "wrong" ? tokened.refusal.message : "";
+    const message = tokened.kind === "refused" ? tokened.refusal.message : "";
     t.match(message, words.replace(HOST, `${HOST}/t/<token>`), "with the token's place in it");
     t.notOk(message.includes(TOKEN));
   });
@@ -81,7 +74,7 @@ t.test("a token anywhere but in /t/ is refused", async (t) => {
     `/t/x/v1/${TOKEN}`,
     `/v1/x?a&${TOKEN}`,
   ]) {
-    t.match(route("GET", path, HOST), { kind: "wrong", refusal: { code: "bad-request" } });
+    t.match(route("GET", path, HOST), { kind: "refused", refusal: { code: "bad-request" } });
   }
   t.match(route("GET", "/v1/files/kb_notes", HOST), { kind: "gateway" }, "a short name is no token");
 });
@@ -90,15 +83,16 @@ t.test("a real key in the query is refused by name, and one in a wrong path is n
   for (const query of [
     "key=AIzaSyA1234567890abcdefghijk",
     "a=1&api_key=sk-abcdef1234567890",
+    "key=unused&api_key=sk-abcdef1234567890",
     "access_token=sk-ant-abcdefgh1234",
   ]) {
     const routed = route("GET", `/v1beta/models?${query}`, "localhost:5397");
-    t.match(routed, { kind: "wrong", refusal: { code: "foreign-key" } }, query);
+    t.match(routed, { kind: "refused", refusal: { code: "foreign-key" } }, query);
     t.notMatch(JSON.stringify(routed), /AIza|abcdef/);
   }
   t.equal(route("GET", "/v1beta/models?key=unused&pageSize=5", "localhost:5397").kind, "gateway");
   const wrong = route("GET", "/sk-proj-realsecretREAL123456/v1/models", "localhost:5397");
-  t.match(wrong, { kind: "wrong", refusal: { code: "wrong-base-url" } });
+  t.match(wrong, { kind: "refused", refusal: { code: "wrong-base-url" } });
   t.notMatch(JSON.stringify(wrong), "realsecret");
   t.equal(endpointOf("/v1/sk-proj-realsecretREAL123456/x?y=1"), "/v1/[hidden]/x");
   t.equal(
@@ -122,19 +116,14 @@ t.test("the protocol is told by the path, then by the headers", async (t) => {
   t.equal(of("/v1/messagesx"), "openai");
 });
 
-function destination(path: string, gateway: Gateway): { origin: string; path: string } {
-  const address = addressFor(path, addressesOf(gateway));
-  return { origin: address.origin, path: upstreamPath(address, path) };
-}
-
 const gateway = gatewayOf(
   'base_url: "https://api.example.com/some/v1", messages_url: "https://messages.example.com:8443/other"',
 );
 
 t.test("each style goes to its own address", async (t) => {
   const to = (path: string) => {
-    const { origin, path: rest } = destination(path, gateway);
-    return origin + rest;
+    const address = addressOf(gateway, path);
+    return address.origin + address.path;
   };
   t.equal(to("/v1/models?a"), "https://api.example.com/some/v1/models?a");
   t.equal(to("/v1/messages"), "https://messages.example.com:8443/other/v1/messages");
@@ -143,16 +132,17 @@ t.test("each style goes to its own address", async (t) => {
   t.equal(to("/v1/messagesx"), "https://api.example.com/some/v1/messagesx");
   t.equal(to("/v1beta/models/g:x"), "https://api.example.com/some/v1beta/models/g:x");
   const plain = gatewayOf('base_url: "https://api.example.com/v3"');
-  t.equal(destination("/v1/models", plain).path, "/v3/models");
-  t.equal(destination("/v1/messages", plain).path, "/v1/messages");
+  t.equal(addressOf(plain, "/v1/models").path, "/v3/models");
+  t.equal(addressOf(plain, "/v1/messages").path, "/v1/messages");
 });
 
 t.test("an address is taken apart as a connection needs it", async (t) => {
-  const { base, messages } = addressesOf(gateway);
+  const base = addressOf(gateway, "/v1/models");
   t.match(base, { host: "api.example.com", hostname: "api.example.com", port: 443, secure: true });
+  const messages = addressOf(gateway, "/v1/messages");
   t.match(messages, { host: "messages.example.com:8443", hostname: "messages.example.com", port: 8443 });
-  const six = addressesOf(gatewayOf('base_url: "http://[::1]:8080/v1"')).base;
-  t.match(six, { host: "[::1]:8080", hostname: "::1", port: 8080, secure: false, prefix: "/v1" });
+  const six = addressOf(gatewayOf('base_url: "http://[::1]:8080/v1"'), "/v1/models");
+  t.match(six, { host: "[::1]:8080", hostname: "::1", port: 8080, secure: false, path: "/v1/models" });
 });
 
 t.test("nothing in a request line can change where a key goes", async (t) => {
@@ -192,12 +182,12 @@ t.test("nothing in a request line can change where a key goes", async (t) => {
   fc.assert(
     fc.property(target, (text) => {
       const rawHeaders = ["Host", HOST];
-      const refused = guard({ method: "GET", target: text, rawHeaders }, { hosts: [HOST], origins: [] });
+      const refused = guard({ method: "GET", target: text, rawHeaders }, [HOST], []);
       if (refused !== null) return true;
       const routed = route("GET", text, HOST);
       if (routed.kind !== "gateway") return true;
       passed += 1;
-      const { origin, path } = destination(routed.path, gateway);
+      const { origin, path } = addressOf(gateway, routed.path);
       if (origin !== "https://api.example.com" && origin !== "https://messages.example.com:8443")
         return false;
       const whole = new URL(origin + path);
