@@ -126,11 +126,6 @@ function tierFactor({ tiers }: PricedModel, tier: string | null): number | null 
   return Object.hasOwn(tiers, tier) ? (tiers[tier] ?? null) : null;
 }
 
-function pricesAt(prices: readonly DatedPrices[], at: number): TokenPrices | null {
-  const valid = prices.findLast((dated) => isValidAt(dated, at)) ?? prices[0];
-  return valid?.prices ?? null;
-}
-
 function isValidAt({ since, between }: DatedPrices, at: number): boolean {
   if (since !== undefined) return at >= since;
   if (between === undefined) return true;
@@ -141,7 +136,8 @@ function isValidAt({ since, between }: DatedPrices, at: number): boolean {
 
 /** In picodollars; null: not known. */
 function listCost(listed: PricedModel, tokens: Tokens, at: number, tier: string | null): number | null {
-  const prices = pricesAt(listed.prices, at);
+  const dated = listed.prices.findLast((prices) => isValidAt(prices, at)) ?? listed.prices[0];
+  const prices = dated?.prices ?? null;
   const factor = tierFactor(listed, tier);
   if (prices === null || factor === null) return null;
   const cost = costOf(prices, tokens);

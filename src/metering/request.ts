@@ -51,8 +51,6 @@ export function readRequest(body: Buffer, contentType: string | undefined): Requ
 
 /** Gemini names the model in the path, and so do OpenAI's oldest endpoints. */
 export function modelInPath(endpoint: string): string | null {
-  // Most paths contain neither of these, not even encoded.
-  if (!/%|\/models\/|\/engines\//.test(endpoint)) return null;
   const path = plainPath(endpoint);
   const named =
     /^\/v1(?:beta)?\/models\/(.+):[A-Za-z]+$/.exec(path) ?? /^\/v1\/engines\/([^/]+)\/./.exec(path);
