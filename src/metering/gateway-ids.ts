@@ -1,8 +1,8 @@
 import { blotKeyShapes } from "../secret.ts";
 
 /**
- * Headers by which a gateway's console, or its operator, can find a request. cf-ray and the like are not among them: they
- * name a connection at an edge that no console knows.
+ * Headers with an id by which a gateway's console, or its operator, can find a request. cf-ray and the like are not here: no
+ * console knows them.
  */
 const ID_HEADERS: readonly string[] = [
   "x-client-request-id",
@@ -13,10 +13,10 @@ const ID_HEADERS: readonly string[] = [
   "request-id",
 ];
 
-/** How new-api and one-api end their error texts. A relayed error has one id of every gateway on the way, ours last. */
+/** new-api and one-api end their error texts like this. A relayed error has an id of each gateway on the way, ours last. */
 const ID_IN_ERROR = /[(（]\s*(?:request|请求|請求)[\s_-]*id\s*[:：]\s*([\w.:-]+)\s*[)）]/gi;
 
-/** All ids that the gateway gave a request: by header, as `body` the answer's own, as `error` the one in an error text. */
+/** All ids that the gateway gave a request, by header name; `body` is the answer's own id, `error` the one in an error text. */
 export function gatewayIds(
   rawHeaders: readonly string[],
   bodyId: string | null,
@@ -36,7 +36,7 @@ function add(ids: Record<string, string>, name: string, id: string | undefined):
   if (id !== undefined && !Object.hasOwn(ids, name) && isSafe(id)) ids[name] = id;
 }
 
-/** What looks like a key is never kept as an id. */
+/** An id that looks like a key is not kept. */
 function isSafe(id: string): boolean {
   return /^[\x21-\x7e]{1,128}$/.test(id) && blotKeyShapes(id) === id;
 }

@@ -21,7 +21,7 @@ const CLOSE_LIST = 0x5d;
 export const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
 
-/** No request has as many fields, and each one costs memory. */
+/** No real request has as many fields, and each one costs memory. */
 const MAX_FIELDS = 1000;
 /** As in Go's encoding/json. */
 const MAX_DEPTH = 10_000;
@@ -51,7 +51,7 @@ function fieldsAt(body: Buffer, begin: number): JsonFields | null {
   if (body[at] === CLOSE_OBJECT) return { fields, end: at };
   while (fields.length < MAX_FIELDS) {
     const keyEnd = body[at] === QUOTE ? skipString(body, at) : NONE;
-    const key = keyEnd === NONE ? null : keyAt(body, at, keyEnd);
+    const key = keyEnd === NONE ? null : parseKey(body, at, keyEnd);
     if (key === null) return null;
     const colon = skipSpace(body, keyEnd);
     if (body[colon] !== COLON) return null;
@@ -68,9 +68,7 @@ function fieldsAt(body: Buffer, begin: number): JsonFields | null {
 }
 
 /** null: this is not a string. */
-function keyAt(body: Buffer, from: number, to: number): string | null {
-  const key = body.toString("latin1", from + 1, to - 1);
-  if (/^[\x20-\x7e]*$/.test(key) && !key.includes("\\")) return key;
+function parseKey(body: Buffer, from: number, to: number): string | null {
   try {
     return JSON.parse(body.toString("utf8", from, to));
   } catch {
@@ -90,7 +88,7 @@ function skipSpace(body: Buffer, from: number): number {
   return at;
 }
 
-/** indexOf is three times as fast as a loop over the bytes, even in source code, where most quotes are escaped. */
+/** With indexOf it is three times as fast as with a loop over the bytes, even in source code, where most quotes are escaped. */
 function skipString(body: Buffer, begin: number): number {
   let quote = begin;
   for (;;) {

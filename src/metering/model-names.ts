@@ -1,6 +1,6 @@
 /**
- * The names under which a model may be in the price list, the likeliest first. Gateways decorate names. Only what never
- * changes which model it is, or what its maker charges, is taken off:
+ * The names that a model may have in the price list, the likeliest first. Gateways decorate names. Only decorations that
+ * never change the model or its price are removed:
  *
  * - a path of makers and resellers in front: anthropic/…, openrouter/google/…, models/…, us.anthropic.…-v1:0
  * - a note in brackets in front: [vip]…, and Claude Code's [1m] at the end (long context has its own tier in the list)
@@ -10,8 +10,8 @@
  * - a dot for a dash between two digits, and Claude's number before or after its family
  * - which preview it is, if the list has one price for all of them
  *
- * Anything else may be another model (-mini, -pro, -fast, -max, -image, a size, another path) or another price (:free,
- * :nitro), and then unknown is better than wrong.
+ * Anything else may mean another model (-mini, -pro, -fast, -max, -image, a size, another path) or another price (:free,
+ * :nitro). An unknown price is better than a wrong one.
  */
 export function namesInList(name: string): string[] {
   const bare = withoutPath(name.trim().toLowerCase().replace(NOTE, ""));

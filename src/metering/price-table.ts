@@ -2,16 +2,16 @@ import type { MatchLogic, ModelInfo, ModelPrice } from "@pydantic/genai-prices";
 import { ANY_PREVIEW, normalizeName } from "./model-names.ts";
 import { type TierFactors, tierFactors } from "./service-tiers.ts";
 
-/** The part of @pydantic/genai-prices that is used, as plain JSON: 47 KB, where the whole package takes 15 MB of memory. */
+/** The part of @pydantic/genai-prices that is used, as JSON of 47 KB. The whole package takes 15 MB of memory. */
 export interface PriceTable {
-  /** If two models have the same name, the first one has it. */
+  /** If two models have the same name, the name means the first one. */
   readonly models: readonly PricedModel[];
 }
 
 export interface PricedModel {
   /** Normalized. */
   readonly names: readonly string[];
-  /** The last one that is valid counts; the first one if none is. */
+  /** The last one that is valid counts. If none is valid, the first one counts. */
   readonly prices: readonly DatedPrices[];
   readonly tiers: TierFactors;
 }
@@ -21,7 +21,7 @@ export interface DatedPrices {
   readonly since?: number;
   /** Milliseconds of a day UTC. A range over midnight ends before it begins. */
   readonly between?: readonly [from: number, to: number];
-  /** null: not paid for by tokens, or by more than token counts tell. */
+  /** null: not billed by tokens, or token counts are not enough to find the price. */
   readonly prices: TokenPrices | null;
 }
 
@@ -58,7 +58,7 @@ const MAKERS = [
   "voyageai",
 ];
 
-/** Audio costs several times as much as text, and a token count does not tell which it was. */
+/** Audio costs several times as much as text, and token counts do not distinguish them. */
 const MIXED_MODEL = /audio|realtime|live|transcribe/;
 const MIXED_OUTPUT = /^output_(?:audio|image|video)_mtok$/;
 
@@ -83,8 +83,8 @@ function isResold(maker: string, id: string): boolean {
 }
 
 /**
- * The names that the list gives a model. The list also matches names by their beginning or by what they contain, but that
- * would find a price for every new model that is named after an old one.
+ * The exact names of a model. The list also has patterns (starts with, contains), but with them every new model that is
+ * named after an old one would get the old price.
  */
 function namesOf({ id, match }: ModelInfo): string[] {
   const names = [id, ...literalNames(match)].filter((name) => !name.startsWith("ft:"));
@@ -112,7 +112,7 @@ function pricesOf({ prices }: ModelInfo): DatedPrices[] {
   });
 }
 
-/** Throws, so that a price whose time cannot be read is not taken for one that is always valid. */
+/** Throws, because a price whose time cannot be read must not become one that is always valid. */
 function parseTime(text: string): number {
   const time = Date.parse(text);
   if (Number.isNaN(time)) throw new Error(`the price list names a time that cannot be read: ${text}`);

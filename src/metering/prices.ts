@@ -30,13 +30,13 @@ export function microdollars(picodollars: number, multiplier = 1): number {
   return Number((exact + 500_000_000_000n) / 1_000_000_000_000n);
 }
 
-/** Model names whose price is remembered. */
+/** Model names that are remembered. To find one in the list takes about 3 µs, and a request needs up to five prices. */
 const MAX_REMEMBERED = 1000;
 
 /** What requests cost: the prices of config.yaml, then the built-in list of what the makers of the models charge. */
 export class Prices {
   #listed: ReadonlyMap<string, PricedModel> | null = null;
-  /** By name as asked for. */
+  /** By the name in the request or in the answer. null: the list does not have it. */
   readonly #remembered = new Map<string, PricedModel | null>();
 
   /** Reads the built-in list now rather than with the first price: the package's files may be replaced later. */
@@ -45,8 +45,8 @@ export class Prices {
   }
 
   /**
-   * The list price of a request in picodollars: of the model that was asked for, by which gateways bill; or, if that is unknown (it may
-   * be the gateway's own name for it), of the model that answered. null: not known, which is not zero. Never throws.
+   * The list price of a request in picodollars; null: not known, which is not zero. Never throws. Gateways bill by the model
+   * that was asked for. If its price is unknown (it may be the gateway's own name), the model that answered counts.
    * @param own the prices of config.yaml, by exact name. They hold for every tier.
    * @param tier the service tier that the answer names, else the request; null: neither names one.
    */
@@ -100,7 +100,7 @@ function costAt(price: Price, { input, cacheRead, cacheWrite, output }: Tokens):
 }
 
 function loadList(): ReadonlyMap<string, PricedModel> {
-  // Without a build, the package itself, which takes tens of milliseconds and 15 MB. require, because import() is async.
+  // Without a build, the package itself is read, which takes tens of milliseconds and 15 MB. import() would be async.
   const table = readBuiltTable() ?? tableOf(createRequire(import.meta.url)("@pydantic/genai-prices"));
   const byName = new Map<string, PricedModel>();
   for (const model of table.models)
@@ -120,15 +120,10 @@ function readBuiltTable(): PriceTable | null {
   return JSON.parse(text);
 }
 
-/** null: nobody published what this tier costs. */
+/** null: no price of this tier was published. */
 function tierFactor({ tiers }: PricedModel, tier: string | null): number | null {
   if (tier === null || tier === STANDARD_TIER) return 1;
   return Object.hasOwn(tiers, tier) ? (tiers[tier] ?? null) : null;
-}
-
-function pricesAt(prices: readonly DatedPrices[], at: number): TokenPrices | null {
-  const valid = prices.findLast((dated) => isValidAt(dated, at)) ?? prices[0];
-  return valid?.prices ?? null;
 }
 
 function isValidAt({ since, between }: DatedPrices, at: number): boolean {
@@ -141,14 +136,15 @@ function isValidAt({ since, between }: DatedPrices, at: number): boolean {
 
 /** In picodollars; null: not known. */
 function listCost(listed: PricedModel, tokens: Tokens, at: number, tier: string | null): number | null {
-  const prices = pricesAt(listed.prices, at);
+  const dated = listed.prices.findLast((prices) => isValidAt(prices, at)) ?? listed.prices[0];
+  const prices = dated?.prices ?? null;
   const factor = tierFactor(listed, tier);
   if (prices === null || factor === null) return null;
   const cost = costOf(prices, tokens);
   return cost === null ? null : Math.round(cost * factor);
 }
 
-/** A kind of token without a price of its own costs as much as the kind it is part of. */
+/** In picodollars; null: not known. A kind of token without its own price costs as much as the kind it is part of. */
 function costOf(prices: TokenPrices, tokens: Tokens): number | null {
   const { input, cacheRead, cacheWrite, cacheWriteHour, output, reasoning } = tokens;
   const { input_mtok, output_mtok } = prices;
@@ -169,7 +165,7 @@ function costOf(prices: TokenPrices, tokens: Tokens): number | null {
   );
 }
 
-/** Dollars per million tokens are micro-dollars per token. No price has more than six decimals, so this is exact. */
+/** The list is in dollars per million tokens, with at most six decimals, so picodollars per token are exact. */
 function picodollarsPer(price: Amount | undefined, totalInput: number): number {
   if (price === undefined) return 0;
   if (typeof price === "number") return Math.round(price * 1_000_000);

@@ -1,4 +1,4 @@
-/** What a request asks for that costs tokens, and so in which terms its answer reports them. */
+/** What a request that costs tokens asks for. It decides how the answer reports them. */
 export type Metering =
   | "chat"
   | "completions"
@@ -8,7 +8,7 @@ export type Metering =
   | "gemini"
   | "images"
   | "audio"
-  /** Its cost is unknown: what it reports is read, and what it does not report stays unknown. */
+  /** An unknown endpoint. If its answer reports tokens, they are read. */
   | "other";
 
 /** By the end of the path: gateways serve the same endpoint below many prefixes. */
@@ -29,7 +29,7 @@ const FREE =
 const BILLED_LATER =
   /^\/v1(?:beta)?\/(?:batches|messages\/batches|fine_tuning|assistants|threads|evals)(?:\/[^:]*)?$|:batchGenerateContent$/;
 
-/** null: nothing that is billed by tokens, such as a list of models or a count of tokens. */
+/** null: not billed by tokens, like a list of models. */
 export function meteringOf(method: string, endpoint: string): Metering | null {
   if (method !== "POST") return null;
   const path = plainPath(endpoint);
@@ -37,7 +37,7 @@ export function meteringOf(method: string, endpoint: string): Metering | null {
   return ENDINGS.find(([, ending]) => ending.test(path))?.[0] ?? "other";
 }
 
-/** Neither the request nor its answer says what it runs and what that costs. */
+/** Whether neither the request nor its answer says which models run and what they cost. */
 export function isBilledLater(method: string, endpoint: string): boolean {
   const path = plainPath(endpoint);
   return method === "POST" && BILLED_LATER.test(path) && !FREE.test(path);
@@ -50,7 +50,7 @@ export function plainPath(endpoint: string): string {
   try {
     path = decodeURIComponent(endpoint);
   } catch {
-    // No server can decode it either.
+    // No server can decode it either, so it stays as it is.
   }
   return path.replace(/\/{2,}/g, "/").replace(/\/$/, "");
 }

@@ -7,8 +7,8 @@ export interface RequestFields {
   /** null: it names none. */
   readonly model: string | null;
   /**
-   * Gateways may differ in which model they read. If a key occurs twice, Go, JavaScript and Python take the last one, and
-   * readers that only search the text, such as gjson, take the first.
+   * Gateways may read different models. If a key occurs twice, Go, JavaScript and Python take the last one; gjson, which only
+   * searches the text, takes the first.
    */
   readonly ambiguous: boolean;
   readonly stream: boolean | null;
@@ -16,7 +16,7 @@ export interface RequestFields {
   readonly serviceTier: string | null;
   /** The fields that bound the length of the answer, by path, as they are: see namedMaximum in limits/. */
   readonly lengths: Readonly<Record<string, unknown>>;
-  /** false: this is neither a JSON object nor a form, or it is broken. Nothing is known of it. */
+  /** false: the body is broken, or neither a JSON object nor a form. */
   readonly readable: boolean;
 }
 
@@ -41,7 +41,7 @@ export const NOTHING_READ: RequestFields = Object.freeze({
 });
 const UNREADABLE: RequestFields = Object.freeze({ ...NOTHING_READ, readable: false });
 
-/** Gateways read JSON whatever its content type, so only forms are told by it. */
+/** Gateways read JSON whatever its content type, so the content type matters only for forms. */
 export function readRequest(body: Buffer, contentType: string | undefined): RequestFields {
   if (body.length === 0) return NOTHING_READ;
   if (contentType === undefined || !/^\s*multipart\//i.test(contentType)) return readJson(body);
@@ -51,8 +51,6 @@ export function readRequest(body: Buffer, contentType: string | undefined): Requ
 
 /** Gemini names the model in the path, and so do OpenAI's oldest endpoints. */
 export function modelInPath(endpoint: string): string | null {
-  // Most paths contain neither of these, not even encoded.
-  if (!/%|\/models\/|\/engines\//.test(endpoint)) return null;
   const path = plainPath(endpoint);
   const named =
     /^\/v1(?:beta)?\/models\/(.+):[A-Za-z]+$/.exec(path) ?? /^\/v1\/engines\/([^/]+)\/./.exec(path);
@@ -90,7 +88,7 @@ function readJson(body: Buffer): RequestFields {
   };
 }
 
-/** BROKEN: this is not JSON, or too long for its field. */
+/** BROKEN: the value is not JSON, or too long for its field. */
 function parse(body: Buffer, { from, to }: JsonField): unknown {
   if (to - from > MAX_VALUE) return BROKEN;
   try {
@@ -125,17 +123,17 @@ function readForm(body: Buffer, boundary: string): RequestFields {
 function partsOf(form: string, boundary: string): string[] | null {
   const parts = form.split(`\r\n--${boundary}`);
   const first = parts.shift() ?? "";
-  // What comes before the first delimiter is ignored. The delimiter may be the first thing in the body.
+  // The body may begin with the delimiter. If it does not, what comes before the delimiter is ignored.
   if (first.startsWith(`--${boundary}`)) parts.unshift(first.slice(boundary.length + 2));
   const last = parts.pop() ?? "";
   const isWhole = last.startsWith("--") && parts.every((part) => /^[ \t]*\r\n/.test(part));
   return isWhole ? parts : null;
 }
 
-/** A quoted value may contain anything, even what looks like another parameter. */
+/** A quoted value may contain what looks like another parameter. */
 const PARAMETER = /;\s*([\w*-]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))\s*/g;
 
-/** null: its head is broken, or readers differ about it. RFC 7578 forbids name*=, for example, but Go decodes it. */
+/** null: the head is broken, or servers read it in different ways. RFC 7578 forbids name*=, for example, but Go decodes it. */
 function partName(head: string): string | null {
   const lines = head.replace(/\r\n[ \t]+/g, " ").split("\r\n");
   const dispositions = lines.filter((line) => /^content-disposition:/i.test(line));

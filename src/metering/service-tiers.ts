@@ -1,7 +1,7 @@
 /*
  * Makers sell the same model at several prices: OpenAI's flex and priority (renamed fast in July 2026), Google's flex and
- * priority, Anthropic's fast mode. The tier that the answer names counts, because a request for priority may be served as
- * standard. Only if the answer names none does the request's count.
+ * priority, Anthropic's fast mode. The tier in the answer counts, because a request for priority may be served as standard.
+ * If the answer names no tier, the one in the request counts.
  */
 
 /** The list price, whatever the protocol calls it. */
@@ -10,7 +10,7 @@ export const STANDARD_TIER = "standard";
 export const FAST_TIER = "fast";
 
 const STANDARD_NAMES = /^(?:default|standard|standard_only|on_demand)$/;
-/** The maker chooses. An answer says so if it only repeats the request. */
+/** The maker chooses. Some answers only repeat this from the request. */
 const NO_NAMES = /^(?:|auto|.*unspecified)$/;
 
 /**
@@ -44,7 +44,7 @@ const OPENAI_PRIORITY: readonly (readonly [RegExp, number])[] = [
   [/^gpt-5\.5$/, 2.5],
 ];
 
-/** From platform.claude.com in 2026. Anthropic's priority tier is capacity bought in advance, and has no such price. */
+/** From platform.claude.com in 2026. Anthropic's priority tier is capacity bought in advance, without a price per token. */
 const ANTHROPIC_FAST: readonly (readonly [RegExp, number])[] = [
   [/^claude-opus-4-[67]$/, 6],
   [/^claude-opus-(?:4-8|5|5-5)$/, 2],
