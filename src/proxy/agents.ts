@@ -23,13 +23,20 @@ const OPTIONS = {
 /** If the wall clock gains this much on the steady clock, which stops while the machine sleeps, the machine slept. */
 const SLEEP_MS = 2000;
 
+interface AgentEntry {
+  readonly gateway: Gateway;
+  readonly isSecure: boolean;
+  readonly tool: string;
+  readonly agent: HttpAgent;
+}
+
 /**
  * The keep-alive agents, one for each gateway, scheme and tool. Tools do not share connections: a response that a gateway
  * sends too late would reach the next tool.
  */
 export class Agents {
   readonly #clock: Clock;
-  readonly #agents = new Map<Gateway, Map<string, HttpAgent>>();
+  #entries: AgentEntry[] = [];
   /** By the PEM text of the gateway's own certificate authority. Node takes milliseconds to read its root certificates. */
   readonly #secureContexts = new Map<string, SecureContext>();
   #seenNow: number;
@@ -43,40 +50,30 @@ export class Agents {
 
   /** @param tool its name; empty: keybearer itself calls, such as `doctor`. */
   readonly agentFor = (gateway: Gateway, origin: string, tool = ""): HttpAgent => {
-    if (this.#hasSlept()) this.#forEach(closeIdle);
-    let agents = this.#agents.get(gateway);
-    if (agents === undefined) {
-      agents = new Map();
-      this.#agents.set(gateway, agents);
+    if (this.#hasSlept()) {
+      for (const entry of this.#entries) closeIdle(entry.agent);
     }
     const isSecure = origin.startsWith("https:");
-    const name = `${isSecure ? "https" : "http"} ${tool}`;
-    let agent = agents.get(name);
-    if (agent === undefined) {
-      agent = isSecure ? this.#secureAgent(gateway) : new PlainAgent(OPTIONS, gateway, null);
-      agents.set(name, agent);
-    }
+    const known = this.#entries.find(
+      (entry) => entry.gateway === gateway && entry.isSecure === isSecure && entry.tool === tool,
+    );
+    if (known !== undefined) return known.agent;
+    const agent = isSecure ? this.#secureAgent(gateway) : new PlainAgent(OPTIONS, gateway, null);
+    this.#entries.push({ gateway, isSecure, tool, agent });
     return agent;
   };
 
   /** Forgets gateways that are no longer configured. Their requests in flight finish. */
   keepOnly(gateways: readonly Gateway[]): void {
-    for (const [gateway, agents] of this.#agents) {
-      if (gateways.includes(gateway)) continue;
-      this.#agents.delete(gateway);
-      for (const agent of agents.values()) closeIdle(agent);
+    for (const { gateway, agent } of this.#entries) {
+      if (!gateways.includes(gateway)) closeIdle(agent);
     }
+    this.#entries = this.#entries.filter(({ gateway }) => gateways.includes(gateway));
   }
 
   close(): void {
-    this.#forEach((agent) => agent.destroy());
-    this.#agents.clear();
-  }
-
-  #forEach(work: (agent: HttpAgent) => void): void {
-    for (const agents of this.#agents.values()) {
-      for (const agent of agents.values()) work(agent);
-    }
+    for (const { agent } of this.#entries) agent.destroy();
+    this.#entries = [];
   }
 
   /** After a sleep the kept connections are dead, and no event says so: a request over one would wait for its timeout. */

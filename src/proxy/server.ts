@@ -7,7 +7,7 @@ import { EXIT, StartFailure } from "../start-failure.ts";
 import { forEachHeader } from "./headers.ts";
 import { endSoon } from "./write-refusal.ts";
 
-export interface PortHandlers {
+interface PortHandlers {
   /** A connection was accepted. */
   connection?(socket: Socket): void;
   request(req: IncomingMessage, res: ServerResponse): void;
