@@ -144,8 +144,8 @@ class Exchange {
   }
 
   #sendBody(body: Buffer): void {
-    const { address, agent, method, path, headers } = this.#upstream;
-    const { hostname, port, secure } = address;
+    const { address, agent, method, headers } = this.#upstream;
+    const { hostname, port, path, secure } = address;
     const send = secure ? httpsRequest : httpRequest;
     // Headers in a list keep their case and order.
     const request = send({ hostname, port, agent, method, path, headers });

@@ -5,14 +5,14 @@ import { createProxyServer } from "http-proxy-3";
 import { byName } from "./headers.ts";
 import type { UpstreamRequest } from "./upstream.ts";
 
-export interface PassthroughEvents {
+interface PassthroughEvents {
   /** The request has a socket, which may still connect. */
   onSocket(request: ClientRequest, socket: Socket): void;
   onResponse(response: IncomingMessage): void;
   onError(error: Error): void;
 }
 
-export interface UpgradeEvents {
+interface UpgradeEvents {
   /** The request is made, and nothing of it is sent. */
   onRequest(request: ClientRequest): void;
   onError(error: Error): void;
@@ -49,7 +49,7 @@ export class Passthrough {
     this.#requests.set(req, events);
     // It sends req.headers with ours on top, so those of the client are removed first.
     req.headers = {};
-    req.url = request.path;
+    req.url = request.address.path;
     const options = { ...targetOf(request), headers: byName(request.headers) };
     this.#proxy.web(req, res, options, (error) => events.onError(error));
   }
@@ -64,7 +64,7 @@ export class Passthrough {
     this.#upgrades.set(req, events);
     // It checks these two before it does anything.
     req.headers = { upgrade: "websocket", connection: "upgrade" };
-    req.url = request.path;
+    req.url = request.address.path;
     const headers = { ...byName(request.headers), connection: "Upgrade", upgrade: "websocket" };
     const options = { ...targetOf(request), headers };
     this.#proxy.ws(req, socket as Socket, head, options, (error) => events.onError(error));

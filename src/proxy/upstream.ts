@@ -53,7 +53,6 @@ export interface UpstreamRequest {
   readonly address: Address;
   readonly agent: Agent;
   readonly method: string;
-  readonly path: string;
   /** Name, value, name, value. */
   readonly headers: readonly string[];
 }
@@ -68,7 +67,7 @@ export class Upstream {
   }
 
   /**
-   * @param body what is sent instead of the client's own body; null: the client's own, or none.
+   * @param body the body that was read; null: it passes unread, or there is none.
    * @param isFiltered something will be removed from the response.
    */
   request(call: Call, req: IncomingMessage, body: Buffer | null, isFiltered: boolean): UpstreamRequest {
@@ -91,7 +90,6 @@ export class Upstream {
       address,
       agent: this.agents.agentFor(gateway, address.origin, tool.name),
       method: call.method,
-      path: address.path,
       headers,
     };
   }
