@@ -10,6 +10,8 @@ export interface ConsoleRow {
   readonly kind: "use" | "error" | "refund";
   /** When it was written: the end of the request. */
   readonly created_at: number;
+  /** When the gateway began with the request, as exactly as the console tells; null: it does not. */
+  readonly began_at: number | null;
   /** The console's name for the key: `id:12`, or `name:codex` where it tells nothing better. */
   readonly key_ref: string | null;
   /** The id that the gateway handed out with the answer; null where the row's own id was never handed out. */
@@ -42,6 +44,7 @@ export const ROW_FIELDS = [
   "identity",
   "kind",
   "created_at",
+  "began_at",
   "key_ref",
   "request_id",
   "upstream_id",

@@ -114,6 +114,7 @@ function row(more: Partial<Row> = {}): Row {
     output_tokens: 7,
     list_microdollars: 1000,
     billed_microdollars: 1500,
+    began_at: null,
     duration_ms: 10,
     ip: null,
     verdict: "matched",

@@ -6,6 +6,7 @@ export function consoleRow(
 ): ConsoleRow {
   return {
     kind: "use",
+    began_at: null,
     key_ref: "id:1",
     request_id: null,
     upstream_id: null,

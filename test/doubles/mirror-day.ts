@@ -1,5 +1,6 @@
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
 import type { OurRequest, Scene, TheirRow } from "../../src/mirror/match/scene.ts";
+import { startFit } from "../../src/mirror/match/start.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "./console-row.ts";
 import { random } from "./random.ts";
@@ -48,6 +49,8 @@ export interface Day {
   readonly foreign: ReadonlySet<string>;
   /** Ids of the records that should be listed and are not. */
   readonly dropped: ReadonlySet<string>;
+  /** How much later than its request a row began, of those with an id, by the console's clock. */
+  readonly offsets: readonly number[];
   /** The fingerprint by key_ref. */
   readonly keys: ReadonlyMap<string, string>;
   readonly from: number;
@@ -95,6 +98,7 @@ export function makeDay(options: DayOptions = {}): Day {
 class DayMaker {
   readonly records: UsageRecord[] = [];
   readonly foreign = new Set<string>();
+  readonly offsets: number[] = [];
   /** A random whole number below a limit. */
   readonly below: (limit: number) => number;
   private readonly rows: ConsoleRow[] = [];
@@ -223,6 +227,7 @@ class DayMaker {
       truth: this.truth,
       foreign: this.foreign,
       dropped: this.dropped,
+      offsets: this.offsets,
       keys: new Map(KEYS.map((key, index) => [`id:${index + 1}`, key])),
       from: this.options.from,
       to: this.options.from + DAY,
@@ -265,11 +270,16 @@ class DayMaker {
     const number = this.rows.length + 1;
     const identity = `row-${this.options.seed}-${number}`;
     const at = asked.end + (late ?? 50 + this.below(1450)) + this.options.skew;
+    const start = asked.start + 5 + this.below(20) + this.options.skew;
+    const began = this.options.seconds ? Math.floor(start / 1000) * 1000 : start;
+    if (owner !== null && this.options.ids && owner.status === 200)
+      this.offsets.push(began - owner.started_at);
     const cost = tokens.input * 2 + tokens.output * 10;
     const handedOut = owner?.gateway_ids["x-client-request-id"] ?? `unseen-${this.options.seed}-${number}`;
     const row = consoleRow({
       identity,
       created_at: this.options.seconds ? Math.floor(at / 1000) * 1000 : at,
+      began_at: began,
       key_ref: `id:${asked.who + 1}`,
       request_id: this.options.ids ? handedOut : null,
       model: asked.model,
@@ -323,6 +333,7 @@ function oursOf(made: UsageRecord): OurRequest {
   return {
     id: made.id,
     started_at: made.started_at,
+    sent_at: made.started_at,
     ended_at: made.ended_at,
     running: made.end === null,
     key: made.key,
@@ -331,12 +342,14 @@ function oursOf(made: UsageRecord): OurRequest {
     stream: made.stream,
     status: made.status,
     ids: Object.values(made.gateway_ids),
+    own_id: Object.keys(made.gateway_ids).length > 0,
     tokens: known
       ? { input, cache_read: made.cache_read_tokens ?? 0, cache_write: made.cache_write_tokens ?? 0, output }
       : null,
     exact: made.tokens_from === "reported",
     expected: made.end === "complete" && made.status !== null && made.status < 400,
     billable: true,
+    failed: made.status !== null && made.status >= 400,
     upgraded: made.status === 101,
   };
 }
@@ -346,18 +359,21 @@ export function theirsOf(day: Day, measured = day.skew): TheirRow[] {
   return day.rows.map((row) => ({
     ...row,
     at: row.created_at - measured,
+    began: row.began_at === null ? null : row.began_at - measured,
     key: (row.key_ref === null ? null : day.keys.get(row.key_ref)) ?? null,
   }));
 }
 
 /** An hour after the day. All its keys were held here all the time. */
-export function sceneOf(day: Day): Scene {
+export function sceneOf(day: Day, measured = day.skew): Scene {
   return {
     now: day.to + 60 * MINUTE,
     held: () => ({ since: day.from - DAY, until: null, replaced: false }),
     kept_from: day.from - DAY,
     unwatched: [],
     hands_out_ids: day.ours.some(({ ids }) => ids.length > 0),
-    ids_are_own: true,
+    bills_failures: false,
+    socket_rows_have_ids: false,
+    start: startFit(day.offsets.map((offset) => offset - measured)),
   };
 }

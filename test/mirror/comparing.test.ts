@@ -21,7 +21,7 @@ import {
   verdicts,
 } from "./mirror-file.ts";
 
-const ADAPTER = { idNames: ["x-client-request-id"], idsAreOwn: true };
+const ADAPTER = { idNames: ["x-client-request-id"], billsFailures: false, socketRowsHaveIds: false };
 
 /** Compares over a database of its own, with an index that changes only when it is told to catch up. */
 function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparingMeans> = {}) {

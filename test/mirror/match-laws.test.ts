@@ -30,6 +30,7 @@ const someRequest: fc.Arbitrary<Omit<OurRequest, "id">> = fc
     stream: fc.constantFrom(true, false, null),
     status: fc.constantFrom(200, 429, 502, null),
     ids: fc.oneof(fc.constant([]), fc.array(id, { maxLength: 2 })),
+    own: fc.boolean(),
     tokens: fc.option(
       fc.record({ input: count, cache_read: count, cache_write: fc.constant(0), output: count }),
     ),
@@ -38,15 +39,22 @@ const someRequest: fc.Arbitrary<Omit<OurRequest, "id">> = fc
     billable: fc.boolean(),
     upgraded: fc.integer({ min: 0, max: 9 }).map((number) => number === 0),
   })
-  .map(({ started, lasting, ...rest }) => ({
-    ...rest,
-    running: rest.running && rest.ended_at === null,
-    started_at: rest.ended_at === null ? started : rest.ended_at - lasting,
-  }));
+  .map(({ started, lasting, own, ...rest }) => {
+    const started_at = rest.ended_at === null ? started : rest.ended_at - lasting;
+    return {
+      ...rest,
+      running: rest.running && rest.ended_at === null,
+      started_at,
+      sent_at: started_at,
+      own_id: own && rest.ids.length > 0,
+      failed: rest.status !== null && rest.status >= 400,
+    };
+  });
 
 const someRow = fc.record({
   kind: fc.constantFrom("use", "use", "use", "error", "refund") satisfies fc.Arbitrary<TheirRow["kind"]>,
   at: time,
+  began: fc.option(time),
   key,
   request_id: fc.option(id),
   upstream_id: fc.option(id, { freq: 1 }),
@@ -61,7 +69,7 @@ const someRow = fc.record({
 });
 
 const someScene: fc.Arbitrary<Scene> = fc
-  .record({ hands_out_ids: fc.boolean(), ids_are_own: fc.boolean(), since: fc.constantFrom(0, THEN) })
+  .record({ hands_out_ids: fc.boolean(), bills_failures: fc.boolean(), since: fc.constantFrom(0, THEN) })
   .map(({ since, ...given }) => scene({ ...given, held: () => ({ since, until: null, replaced: false }) }));
 
 const someLogs = fc
@@ -124,8 +132,8 @@ function isMatch(verdict: string): boolean {
 t.test("no match contradicts the ids of both sides", (t) => {
   fc.assert(
     fc.property(someLogs, ({ ours, theirs }) => {
-      const { rows } = judge(ours, theirs, scene({ ids_are_own: true }));
-      const idsOf = new Map(ours.map((one) => [one.id, one.upgraded ? [] : one.ids]));
+      const { rows } = judge(ours, theirs, scene());
+      const idsOf = new Map(ours.map((one) => [one.id, one.upgraded || !one.own_id ? [] : one.ids]));
       const rowOf = new Map(theirs.map((one) => [one.identity, one]));
       return rows.every(({ identity, record, how }) => {
         const ids = idsOf.get(record ?? "") ?? [];
@@ -141,7 +149,7 @@ t.test("where ids are handed out, one more foreign row changes no other verdict"
   fc.assert(
     fc.property(someLogs, someRow, ({ ours, theirs }, given) => {
       // Without one that may take any row: that is what can hide a foreign one.
-      const known = ours.filter(({ ids, upgraded }) => ids.length > 0 && !upgraded);
+      const known = ours.filter(({ own_id, upgraded }) => own_id && !upgraded);
       const fresh = row("fresh", { ...given, request_id: "fresh", upstream_id: null });
       const before = judge(known, theirs, scene());
       const after = judge(known, [...theirs, fresh], scene());
@@ -209,20 +217,15 @@ t.test("what is as far apart as can be is found in slices of a quarter of an hou
       // An hour whose requests are all at its beginning, and whose rows are all at its end.
       request("a", { ended_at: THEN, ids: ["x"] }),
       request("b", { ended_at: THEN + 1000, ids: ["y"] }),
-      // A crash, and a time-out: half an hour after the start, and before the end.
+      // A crash, and a client that left: their rows began with them, and ended as late as can be.
       left("c", { key: "…c3d4", started_at: THEN - 2 * HOUR, ended_at: null }),
-      left("d", { key: "…e5f6", started_at: THEN - 2 * HOUR, ended_at: THEN - 2 * HOUR + 30 * MINUTE }),
-      // Both once more, with rows that tell when they began.
-      left("e", { key: "…g7h8", started_at: THEN - 2 * HOUR, ended_at: null }),
-      left("f", { key: "…i9j0", started_at: THEN - 2 * HOUR, ended_at: THEN - 110 * MINUTE }),
+      left("d", { key: "…e5f6", started_at: THEN - 2 * HOUR, ended_at: THEN - 110 * MINUTE }),
     ],
     theirs: [
       row("1", early),
       row("2", late),
-      row("3", { key: "…c3d4", request_id: "u", at: THEN - 2 * HOUR + 30 * MINUTE }),
-      row("4", { key: "…e5f6", request_id: "v", at: THEN - 2 * HOUR }),
-      row("5", { key: "…g7h8", request_id: "s", at: THEN - 30 * MINUTE, duration_ms: 90 * MINUTE }),
-      row("6", { key: "…i9j0", request_id: "t", at: THEN - 40 * MINUTE, duration_ms: 80 * MINUTE }),
+      row("3", { key: "…c3d4", request_id: "u", at: THEN - 30 * MINUTE, began: THEN - 2 * HOUR }),
+      row("4", { key: "…e5f6", request_id: "v", at: THEN - 20 * MINUTE, began: THEN - 2 * HOUR }),
     ],
   };
   const whole = judge(logs.ours, logs.theirs, scene());

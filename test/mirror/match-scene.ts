@@ -15,21 +15,26 @@ export const TOKENS = { input: 1200, cache_read: 800, cache_write: 0, output: 34
 /** A request that ended THEN, took two seconds, and has no id. */
 export function request(id: string, given: Partial<OurRequest> = {}): OurRequest {
   const ended = given.ended_at === undefined ? THEN : given.ended_at;
+  const started = given.started_at ?? (ended ?? THEN) - 2000;
+  const { status = 200, ids = [] } = given;
   return {
     id,
-    started_at: (ended ?? THEN) - 2000,
+    started_at: started,
+    sent_at: started,
     ended_at: ended,
     running: false,
     key: "…a1b2",
     model: "gpt-5.1",
     model_answered: "gpt-5.1-2026-08",
     stream: true,
-    status: 200,
-    ids: [],
+    status,
+    ids,
+    own_id: ids.length > 0,
     tokens: TOKENS,
     exact: true,
     expected: true,
     billable: true,
+    failed: status !== null && status >= 400,
     upgraded: false,
     ...given,
   };
@@ -45,7 +50,7 @@ export function left(id: string, given: Partial<OurRequest> = {}): OurRequest {
 export function row(identity: string, given: Partial<TheirRow> = {}): TheirRow {
   const at = given.at ?? THEN + 500;
   const money = { list_microdollars: 5420, billed_microdollars: 8130 };
-  return { ...consoleRow({ identity, created_at: at, ...money }), at, key: "…a1b2", ...given };
+  return { ...consoleRow({ identity, created_at: at, ...money }), at, began: null, key: "…a1b2", ...given };
 }
 
 export function scene(given: Partial<Scene> = {}): Scene {
@@ -55,7 +60,9 @@ export function scene(given: Partial<Scene> = {}): Scene {
     kept_from: NOW - 48 * HOUR,
     unwatched: [],
     hands_out_ids: true,
-    ids_are_own: true,
+    bills_failures: false,
+    socket_rows_have_ids: false,
+    start: { later: 0, within: 500 },
     ...given,
   };
 }

@@ -168,17 +168,21 @@ const BY_PAIR: readonly Case[] = [
     verdicts: { a: "missing", "1": "foreign certain" },
   },
   {
-    name: "ids that may be another gateway's do not",
+    name: "where they began together as well, the gateway may have changed its ids: it is a suspicion",
     ours: [a],
+    theirs: [row("1", { request_id: "y", began: THEN - 2 * SECOND })],
+    verdicts: { a: "missing", "1": "foreign" },
+  },
+  {
+    name: "ids that may be another gateway's do not",
+    ours: [request("a", { ids: ["x"], own_id: false })],
     theirs: [row("1", { request_id: "y" })],
-    scene: { ids_are_own: false },
     verdicts: { a: "matched pair →1", "1": "matched pair →a" },
   },
   {
     name: "where they may be, and one token differs, a row is only suspected",
-    ours: [a],
+    ours: [request("a", { ids: ["x"], own_id: false })],
     theirs: [row("1", { request_id: "y", input_tokens: TOKENS.input + 1 })],
-    scene: { ids_are_own: false },
     verdicts: { a: "missing", "1": "foreign" },
   },
   {
@@ -249,32 +253,44 @@ const BY_PAIR: readonly Case[] = [
   },
 ];
 
+/** Of a row that began when a request did which lasted two seconds, or so much later. */
+const began = (later = 0) => ({ request_id: "y", began: THEN - 2 * SECOND + later });
+
 const PRESUMED: readonly Case[] = [
   {
-    name: "a request that was left before the answer takes the nearest row of its time, and one only",
+    name: "a request that was left before the answer takes the row that began with it",
     ours: [left("a")],
-    theirs: [
-      row("1", { request_id: "y", at: THEN + 5 * SECOND }),
-      row("2", { request_id: "z", at: THEN + MINUTE }),
-    ],
+    theirs: [row("1", began()), row("2", { ...began(MINUTE), request_id: "z", at: THEN + MINUTE })],
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a", "2": "foreign certain" },
+  },
+  {
+    name: "however long the gateway goes on",
+    ours: [left("a")],
+    theirs: [row("1", { ...began(), at: THEN + 90 * MINUTE })],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "up to an hour and a half",
+    ours: [left("a")],
+    theirs: [row("1", { ...began(), at: THEN + 90 * MINUTE + 1 })],
+    verdicts: { "1": "foreign certain" },
   },
   {
     name: "rows without an id are taken too",
     ours: [left("a")],
-    theirs: [row("1")],
+    theirs: [row("1", { ...began(), request_id: null })],
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
     name: "its error rows go along with the use it takes",
     ours: [left("a")],
-    theirs: [row("1", { request_id: "y", kind: "error" }), row("2", { request_id: "y", at: THEN + MINUTE })],
+    theirs: [row("1", { ...began(), kind: "error" }), row("2", { ...began(), at: THEN + MINUTE })],
     verdicts: { a: "matched presumed →2", "1": "companion presumed →a", "2": "matched presumed →a" },
   },
   {
-    name: "a use is preferred to an error that is nearer, and an error to nothing",
-    ours: [left("a"), left("b", { ended_at: THEN + SECOND })],
-    theirs: [row("1", { request_id: "y", kind: "error" }), row("2", { request_id: "z", at: THEN + MINUTE })],
+    name: "a use is taken before an error, and an error before nothing",
+    ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 100 })],
+    theirs: [row("1", { ...began(), kind: "error" }), row("2", { ...began(100), request_id: "z" })],
     verdicts: {
       a: "matched presumed →1",
       b: "matched presumed →2",
@@ -286,101 +302,112 @@ const PRESUMED: readonly Case[] = [
     [
       ["of another key", { key: "…c3d4" }],
       ["of another model", { model: "claude" }],
-      ["from before it started", { at: THEN - 8 * SECOND }],
-      ["from long after its end", { at: THEN + 10 * MINUTE + 1 }],
+      ["that began before it", { began: THEN - 4 * SECOND }],
+      ["that began after its end", { began: THEN + 2 * SECOND, at: THEN + 3 * SECOND }],
+      ["that began eight seconds after its end", { began: THEN + 8 * SECOND, at: THEN + 9 * SECOND }],
     ] as const
   ).map(
     ([name, given]): Case => ({
       name: `a row ${name} is not presumed to be its own`,
       ours: [left("a")],
-      theirs: [row("1", { request_id: "y", ...given })],
+      theirs: [row("1", { ...began(), ...given })],
       verdicts: { "1": "foreign certain" },
     }),
   ),
   {
-    name: "a gateway may go on for ten minutes with what nobody waits for",
+    name: "a row that began while it was under way, but not with it, is suspected",
     ours: [left("a")],
-    theirs: [row("1", { request_id: "y", at: THEN + 10 * MINUTE })],
+    theirs: [row("1", began(1500))],
+    verdicts: { "1": "foreign" },
+  },
+  {
+    name: "two rows that began with one request cannot be told apart: both are suspected",
+    ours: [left("a")],
+    theirs: [row("1", began()), row("2", { ...began(100), request_id: "z" })],
+    verdicts: { "1": "foreign", "2": "foreign" },
+  },
+  {
+    name: "two rows and two requests are both taken, the nearest first",
+    ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 300 })],
+    theirs: [row("1", began(310)), row("2", { ...began(), request_id: "z" })],
+    verdicts: {
+      a: "matched presumed →2",
+      b: "matched presumed →1",
+      "1": "matched presumed →b",
+      "2": "matched presumed →a",
+    },
+  },
+  {
+    name: "what waited here for its limits began when it was sent",
+    ours: [left("a", { started_at: THEN - MINUTE, sent_at: THEN - 2 * SECOND })],
+    theirs: [row("1", began())],
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "how much later rows begin is learned",
+    ours: [left("a")],
+    theirs: [row("1", began(1900))],
+    scene: { start: { later: 1900, within: 300 } },
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "where the console does not tell when a request began, its row ends up to 30 s after it",
+    ours: [left("a")],
+    theirs: [row("1", { request_id: "y", at: THEN + 30 * SECOND })],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "a row that ends later is suspected there",
+    ours: [left("a")],
+    theirs: [row("1", { request_id: "y", at: THEN + 31 * SECOND })],
+    verdicts: { "1": "foreign" },
   },
   {
     name: "who does not know its model may have asked any",
     ours: [left("a", { model: null })],
-    theirs: [row("1", { request_id: "y", model: "claude" })],
+    theirs: [row("1", { ...began(), model: "claude" })],
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
-    name: "a crash leaves half an hour from the start",
+    name: "after a crash nobody knows the end, but the beginning must fit",
     ours: [left("a", { started_at: THEN, ended_at: null })],
     theirs: [
-      row("1", { request_id: "y", at: THEN + 30 * MINUTE }),
-      row("2", { request_id: "z", at: THEN + 30 * MINUTE + 1 }),
-    ],
-    verdicts: { a: "matched presumed →1", "1": "matched presumed →a", "2": "foreign certain" },
-  },
-  ...(
-    [
-      ["ends long after a crash", { started_at: THEN, ended_at: null }, 35 * MINUTE],
-      ["ends long after its caller left", { started_at: THEN, ended_at: THEN + MINUTE }, 13 * MINUTE],
-      ["ends as late as can be", { started_at: THEN, ended_at: null }, 90 * MINUTE],
-    ] as const
-  ).map(
-    ([name, given, lasting]): Case => ({
-      name: `a row that began with the request and ${name} is its own`,
-      ours: [left("a", given)],
-      theirs: [row("1", { request_id: "y", at: THEN + lasting, duration_ms: lasting })],
-      verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
-    }),
-  ),
-  ...(
-    [
-      ["ends later still", 90 * MINUTE + 1, 90 * MINUTE + 1],
-      ["began before it", 35 * MINUTE, 35 * MINUTE + 11 * SECOND],
-      ["began after it", 35 * MINUTE, 35 * MINUTE - 11 * SECOND],
-    ] as const
-  ).map(
-    ([name, at, lasting]): Case => ({
-      name: `a long request's row that ${name} is not its own`,
-      ours: [left("a", { started_at: THEN, ended_at: null })],
-      theirs: [row("1", { request_id: "y", at: THEN + at, duration_ms: lasting })],
-      verdicts: { "1": "foreign certain" },
-    }),
-  ),
-  {
-    name: "who began with a row has it, and not who ended nearer to it",
-    ours: [
-      left("a", { started_at: THEN, ended_at: null }),
-      left("b", { started_at: THEN + 20 * MINUTE, ended_at: THEN + 24 * MINUTE }),
-    ],
-    theirs: [
-      row("1", { request_id: "y", at: THEN + 25 * MINUTE, duration_ms: 25 * MINUTE }),
-      row("2", { request_id: "z", at: THEN + 26 * MINUTE, duration_ms: 6 * MINUTE }),
-      row("3", { request_id: "v", at: THEN + 25 * MINUTE + SECOND, duration_ms: 900 }),
+      row("1", { request_id: "y", began: THEN + 100, at: THEN + 80 * MINUTE }),
+      row("2", { request_id: "z", began: THEN + 9 * SECOND, at: THEN + MINUTE }),
+      row("3", { request_id: "v", began: THEN + 12 * SECOND, at: THEN + MINUTE }),
     ],
     verdicts: {
       a: "matched presumed →1",
-      b: "matched presumed →2",
       "1": "matched presumed →a",
-      "2": "matched presumed →b",
+      "2": "foreign certain",
       "3": "foreign certain",
     },
   },
   {
     name: "exact tokens of ours must agree",
-    ours: [request("a"), request("b", { ended_at: THEN + HOUR })],
-    theirs: [
-      row("1", { output_tokens: 9, at: THEN + 2 * MINUTE }),
-      row("2", { at: THEN + HOUR + 2 * MINUTE }),
-      row("3", { at: THEN + HOUR + 3 * MINUTE }),
-    ],
+    ours: [request("a", { key: "…c3d4" })],
+    theirs: [row("1", { ...began(), key: "…c3d4", output_tokens: 9 })],
     scene: NO_IDS,
-    verdicts: {
-      a: "missing",
-      b: "matched presumed →2",
-      "1": "foreign",
-      "2": "matched presumed →b",
-      "3": "foreign",
-    },
+    verdicts: { a: "missing", "1": "foreign" },
+  },
+  {
+    name: "a request that the gateway answered with an error takes no row of a use",
+    ours: [left("a", { status: 502 })],
+    theirs: [row("1", began())],
+    verdicts: { "1": "foreign certain" },
+  },
+  {
+    name: "but for a gateway that bills failures",
+    ours: [left("a", { status: 502 })],
+    theirs: [row("1", began())],
+    scene: { bills_failures: true },
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
+  },
+  {
+    name: "and one that keybearer itself gave up may be billed",
+    ours: [left("a", { status: 504, failed: false })],
+    theirs: [row("1", began())],
+    verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
     name: "one with an id of its own presumes nothing",
@@ -477,6 +504,10 @@ const LEFT_OVER: readonly Case[] = [
   beside("one of another model may not", runs({ ...other }), "foreign certain"),
   beside("one whose model is not known may", runs({ model: null }), "pending"),
   beside("one that started later may not", runs({ started_at: THEN + MINUTE }), "foreign certain"),
+  {
+    ...alone("a row that began before it is not its own", "foreign certain", { began: THEN - 2 * SECOND }),
+    ours: [runs({})],
+  },
   beside("one that has its own id may not", runs({ ids: ["x"] }), "foreign certain"),
   beside("a WebSocket may not: it was answered with an id", runs({ ...SOCKET }), "foreign certain"),
   {

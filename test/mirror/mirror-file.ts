@@ -89,6 +89,7 @@ export function row(number: number, given: Partial<ConsoleRow> = {}): ConsoleRow
     identity: `row-${number}`,
     created_at: AT + 2333,
     request_id: `id-${number}`,
+    began_at: (given.created_at ?? AT + 2333) - (given.duration_ms ?? 2333),
     duration_ms: 2333,
     ...given,
   });
@@ -137,7 +138,8 @@ export function judgeOnce(
 const MEANS = {
   skew: 0,
   idNames: ["x-client-request-id"],
-  idsAreOwn: true,
+  billsFailures: false,
+  socketRowsHaveIds: false,
   priceOf: (_, { input, output }) => ({ list: input + output, cost: 2 * (input + output) }),
 } as const satisfies Partial<JudgingMeans>;
 

@@ -10,11 +10,10 @@ export interface ConsoleAdapter {
   readonly kind: ConsoleKind;
   /** Under which names of a record's gateway_ids this console's request ids are found. */
   readonly idNames: readonly string[];
-  /**
-   * false: an id in an answer may be that of another gateway behind this one, so that a record and a row with different
-   * ids can still be the same request.
-   */
-  readonly idsAreOwn: boolean;
+  /** Whether a request that the gateway answers with an error can be billed all the same. */
+  readonly billsFailures: boolean;
+  /** Whether the rows of what passes through a WebSocket have ids, too, which no answer carried. */
+  readonly socketRowsHaveIds: boolean;
   /**
    * Walks over the rows written since `mark`, a page at a time, with overlap. A page's mark is kept together with its rows,
    * and is what the next walk begins from, be it after a crash in the middle of this one; null: the first walk, which goes

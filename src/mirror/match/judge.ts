@@ -17,7 +17,7 @@ export function judge(ours: readonly OurRequest[], theirs: readonly TheirRow[], 
   const all: Left = { records: [...ours].sort(earlierRecord), units: unitsOf(theirs) };
   const byId = matchIds(all);
   const byPair = matchPairs(byId.left, scene);
-  const bySum = matchSums(byPair.left, scene);
+  const bySum = matchSums(byPair.left);
   const presumed = matchPresumed(bySum.left, scene);
   const upgraded = matchUpgraded(presumed.left, scene);
   const matches = [byId, byPair, bySum, presumed, upgraded].flatMap((tier) => tier.matches);

@@ -1,6 +1,6 @@
 import type { JudgedRecord, JudgedRow, RowVerdict } from "../verdict.ts";
 import { grouped } from "./grouped.ts";
-import { EARLY_MS, LATE_MS } from "./presumed.ts";
+import { isAlike, mayTake } from "./presumed.ts";
 import {
   FOREIGN_AFTER_MS,
   type HeldTime,
@@ -9,56 +9,81 @@ import {
   type Scene,
   type TheirRow,
 } from "./scene.ts";
+import { beganWith, mayHaveBegun } from "./start.ts";
+import { agree, rowTokens } from "./tokens.ts";
 import { contradict, isModelOf, type Left, placeOf, type Unit } from "./units.ts";
 
 /** A row that is further ahead of us than this is not young: a clock is wrong, and waiting for it would not end. */
 const AHEAD_MS = 86_400_000;
+/** A gap in our log may be off by the difference between the clocks. */
+const GAP_MARGIN_MS = 5000;
+/** So long after a request of ours without an id, other ids prove nothing either. */
+const UNNAMED_MS = 10 * 60_000;
 
 interface Finding {
   readonly verdict: RowVerdict;
   readonly reason: string;
 }
 
-/** What is said of rows that no record of ours claims. */
+/** The verdicts on rows that no record of ours was matched with. */
 export function judgeLeftRows(
   { units, records }: Left,
   running: readonly OurRequest[],
   scene: Scene,
 ): JudgedRow[] {
   const runningByKey = grouped(running, ({ key }) => key);
-  const unnamedByKey = grouped(
-    records.filter((record) => isUnnamed(record, scene)),
+  const endedByKey = grouped(
+    records.filter((record) => !record.running),
     ({ key }) => key,
   );
   return units.flatMap((unit) => {
     const finding = findingOf(unit, runningByKey.get(unit.key) ?? [], scene);
-    const doubt = (unnamedByKey.get(unit.key) ?? []).some(
-      (record) => Math.abs(placeOf(record) - unit.main.at) <= LATE_MS,
-    );
-    return unit.rows.map((row): JudgedRow => {
-      const main = row === unit.main;
-      const foreign = finding.verdict === "foreign";
-      const said = main || !foreign ? finding : COMPANION;
-      // A refund uses no key: what it pays back has a row of its own.
-      const certain =
-        main && foreign && scene.hands_out_ids && !doubt && row.request_id !== null && row.kind !== "refund";
-      return { identity: row.identity, how: null, certain, record: null, key: unit.key, ...said };
+    if (finding.verdict !== "foreign") return unit.rows.map((row) => judged(row, unit, finding, false));
+    const doubt = doubtOf(unit, endedByKey.get(unit.key) ?? [], scene);
+    return unit.rows.map((row) => {
+      if (row !== unit.main) return judged(row, unit, COMPANION, false);
+      const reason = doubt === null ? finding.reason : `${finding.reason}; ${doubt}`;
+      return judged(row, unit, { ...finding, reason }, doubt === null);
     });
   });
 }
 
-/**
- * Answered to its end, and without an id that the console lists: at that time the gateway, or something before it, did not
- * hand them out, or handed out another gateway's. Then an id that nobody here knows proves nothing.
- */
-function isUnnamed({ expected, running, ids }: OurRequest, { ids_are_own }: Scene): boolean {
-  return expected && !running && (ids.length === 0 || !ids_are_own);
+function judged(row: TheirRow, { key }: Unit, finding: Finding, certain: boolean): JudgedRow {
+  return { identity: row.identity, how: null, certain, record: null, key, ...finding };
 }
 
 const COMPANION: Finding = {
   verdict: "companion",
   reason: "another row of the same request, which is foreign",
 };
+
+/** Why a foreign row is only suspected; null: it is certain. */
+function doubtOf(unit: Unit, records: readonly OurRequest[], scene: Scene): string | null {
+  const { main } = unit;
+  if (!scene.hands_out_ids || main.request_id === null) return "without ids this is a suspicion";
+  // A refund uses no key: what it pays back has a row of its own.
+  if (main.kind === "refund") return "a refund alone is a suspicion";
+  for (const record of records) {
+    if (mayTake(record, main.kind, scene) && isAlike(record, unit) && mayHaveBegun(record, main, scene.start))
+      return `it may be request ${record.id}, which got no id: they cannot be told apart`;
+    if (isUnnamed(record) && Math.abs(placeOf(record) - main.at) <= UNNAMED_MS)
+      return `request ${record.id} was answered without an id at that time, so that ids prove nothing`;
+    if (isRenamed(record, unit, scene))
+      return `request ${record.id} is alike in all but its id, and is not listed: the gateway may hand out other ids now`;
+  }
+  return null;
+}
+
+/** Answered to its end, without an id that the console lists: the gateway, or something before it, hands out none. */
+function isUnnamed({ expected, own_id }: OurRequest): boolean {
+  return expected && !own_id;
+}
+
+function isRenamed(record: OurRequest, { main }: Unit, { start }: Scene): boolean {
+  if (!record.expected || record.tokens === null || !isModelOf(record, main.model)) return false;
+  const theirs = rowTokens(main);
+  return theirs !== null && agree(record.tokens, theirs) && beganWith(record, main, start);
+}
 
 function findingOf(unit: Unit, running: readonly OurRequest[], scene: Scene): Finding {
   const { main, key } = unit;
@@ -81,36 +106,37 @@ function findingOf(unit: Unit, running: readonly OurRequest[], scene: Scene): Fi
 
 function notWatched(row: TheirRow, { since, until, replaced }: HeldTime, scene: Scene): Finding | null {
   // Ours is recorded when it begins, so it is the beginning that must have been watched.
-  const began = row.at - (row.duration_ms ?? 0);
+  const began = row.began ?? row.at - (row.duration_ms ?? 0);
   if (began < since) return { verdict: "before", reason: "it is from before this key was held here" };
   if (until !== null && row.at > until && !replaced) return unwatched("its key is no longer held here");
   if (began < scene.kept_from) return unwatched("it is older than what the usage log keeps");
-  if (scene.unwatched.some(({ from, to }) => began - EARLY_MS <= to && row.at + EARLY_MS >= from)) {
-    return unwatched("something of ours may not have been recorded at that time");
-  }
-  return null;
+  const isInGap = scene.unwatched.some(
+    ({ from, to }) => began - GAP_MARGIN_MS <= to && row.at + GAP_MARGIN_MS >= from,
+  );
+  return isInGap ? unwatched("something of ours may not have been recorded at that time") : null;
 }
 
 function unwatched(reason: string): Finding {
   return { verdict: "unwatched", reason };
 }
 
-function couldOwn(record: OurRequest, unit: Unit, { ids_are_own, hands_out_ids }: Scene): boolean {
-  // A socket holds requests that nobody was told an id of.
-  if (record.upgraded && hands_out_ids && ids_are_own && unit.main.request_id !== null) return false;
-  if (!record.billable || record.started_at >= unit.main.at + EARLY_MS) return false;
-  if (contradict(record, unit, ids_are_own)) return false;
-  const unknown = unit.main.model === null || (record.model ?? record.model_answered) === null;
-  return unknown || record.upgraded || isModelOf(record, unit.main.model);
+function couldOwn(record: OurRequest, unit: Unit, scene: Scene): boolean {
+  const { main } = unit;
+  const isAnswered = scene.hands_out_ids && !scene.socket_rows_have_ids && main.request_id !== null;
+  if (record.upgraded && isAnswered) return false;
+  if (!record.billable || contradict(record, unit)) return false;
+  if (!mayHaveBegun(record, main, scene.start)) return false;
+  const unknown = main.model === null || (record.model ?? record.model_answered) === null;
+  return unknown || record.upgraded || isModelOf(record, main.model);
 }
 
 function foreignReason({ request_id, at }: TheirRow, { until }: HeldTime, { hands_out_ids }: Scene): string {
   const old = until !== null && at > until ? "the key was replaced here, and still is used: " : "";
   if (hands_out_ids && request_id !== null) return `${old}no request that passed here has this id`;
-  return `${old}no request that passed here fits it; without ids this is a suspicion`;
+  return `${old}no request that passed here fits it`;
 }
 
-/** What is said of records that no row was found for. */
+/** The verdicts on records that no row was found for. */
 export function judgeLeftRecords(records: readonly OurRequest[], { now }: Scene): JudgedRecord[] {
   return records.flatMap((record): JudgedRecord[] => {
     // A WebSocket may hold no billed request at all.

@@ -1,21 +1,34 @@
 import { grouped } from "./grouped.ts";
 import type { OurRequest, Scene } from "./scene.ts";
+import { sentAt } from "./start.ts";
 import { agree, rowTokens, theirWholeInput, wholeInput } from "./tokens.ts";
 import { contradict, isModelOf, type Left, type Match, type Unit, without } from "./units.ts";
 
-/** How far the end of a request and its row may be apart. */
-export const PAIR_WITHIN_MS = 30_000;
-/** Of several alike the near ones first, so that one that is missing does not shift all that follow it. */
-const NEAR_FIRST_MS = [1000, 5000, PAIR_WITHIN_MS] as const;
+/**
+ * How far a request and its row may be apart: their beginnings, or their ends where the console tells no beginning. Of
+ * several alike the near ones come first, so that one that is missing does not shift all that follow it.
+ */
+const NEAR_FIRST_MS = { beginnings: [250, 1000, 5000], ends: [1000, 5000, 30_000] } as const;
 
-const PAIRED = "the only row with this key, model and these tokens within 30 s";
+const PAIRED = "the only row with this key, model and these tokens at that time";
 const ALIKE =
-  "several requests and rows are alike within 30 s: which is which cannot be told, their number agrees";
+  "several requests and rows are alike at that time: which is which cannot be told, their number agrees";
 
-/** What can be taken for each other: everything but the time is the same. */
-interface Alike {
+interface Rough {
   readonly units: Unit[];
   readonly records: OurRequest[];
+}
+
+/** What can be taken for each other: everything but the time is the same. Both lists are in the order of their times. */
+interface Alike {
+  readonly units: readonly Timed<Unit>[];
+  readonly records: readonly Timed<OurRequest>[];
+  readonly near: readonly number[];
+}
+
+interface Timed<T> {
+  readonly item: T;
+  readonly time: number;
 }
 
 /** The second tier, for what has no id in common: only where one row and one record have no other choice. */
@@ -26,9 +39,9 @@ export function matchPairs(left: Left, scene: Scene): { matches: Match[]; left: 
   return { matches, left: without(left, matches) };
 }
 
-/** Both lists in the order of time. A record can stand in several: under two names of its model. */
-function alikeOf({ records, units }: Left, { ids_are_own }: Scene): Alike[] {
-  const rough = new Map<string, Alike>();
+/** A record can stand in several: under two names of its model. */
+function alikeOf({ records, units }: Left, scene: Scene): Alike[] {
+  const rough = new Map<string, Rough>();
   for (const unit of units) {
     const tokens = unit.main.kind === "use" && unit.key !== null ? rowTokens(unit.main) : null;
     if (tokens === null) continue;
@@ -41,7 +54,7 @@ function alikeOf({ records, units }: Left, { ids_are_own }: Scene): Alike[] {
     if (record.tokens === null || record.key === null || !mayPair(record)) continue;
     rough.get(roughly(record.key, wholeInput(record.tokens), record.tokens.output))?.records.push(record);
   }
-  return [...rough.values()].flatMap((same) => (same.records.length === 0 ? [] : exactly(same, ids_are_own)));
+  return [...rough.values()].flatMap((same) => (same.records.length === 0 ? [] : exactly(same, scene)));
 }
 
 /** Few say the same even roughly, so that the rest is looked at only for those. */
@@ -49,19 +62,34 @@ function roughly(key: string | null, input: number, output: number): string {
   return `${input} ${output} ${key}`;
 }
 
-function exactly({ units, records }: Alike, idsAreOwn: boolean): Alike[] {
+function exactly({ units, records }: Rough, scene: Scene): Alike[] {
   const kinds = units.length === 1 ? [units] : [...grouped(units, sayingOf).values()];
   return kinds.flatMap((same): Alike[] => {
     const [example] = same;
     if (example === undefined) return [];
-    const fitting = records.filter((record) => fits(record, example, idsAreOwn));
-    return fitting.length === 0 ? [] : [{ units: same, records: fitting }];
+    const fitting = records.filter((record) => fits(record, example));
+    return fitting.length === 0 ? [] : [inTime(same, fitting, scene)];
   });
+}
+
+/** All of these rows tell when they began, or none does. */
+function inTime(units: readonly Unit[], records: readonly OurRequest[], { start }: Scene): Alike {
+  const tellsBeginning = units[0]?.main.began != null;
+  const timeOfRecord = ({ sent_at, ended_at }: OurRequest) => (tellsBeginning ? sent_at : (ended_at ?? 0));
+  return {
+    units: timed(units, ({ main }) => sentAt(main, start) ?? main.at),
+    records: timed(records, timeOfRecord),
+    near: tellsBeginning ? NEAR_FIRST_MS.beginnings : NEAR_FIRST_MS.ends,
+  };
+}
+
+function timed<T>(items: readonly T[], timeOf: (item: T) => number): Timed<T>[] {
+  return items.map((item) => ({ item, time: timeOf(item) })).sort((a, b) => a.time - b.time);
 }
 
 /** Whatever of a row decides whose it can be, but for its time. */
 function sayingOf({ main }: Unit): string {
-  const { model, stream, input_tokens, cache_read_tokens, cache_write_tokens, request_id } = main;
+  const { model, stream, input_tokens, cache_read_tokens, cache_write_tokens, request_id, began } = main;
   return [
     model?.toLowerCase(),
     stream,
@@ -69,15 +97,16 @@ function sayingOf({ main }: Unit): string {
     cache_read_tokens,
     cache_write_tokens,
     request_id !== null,
+    began !== null,
   ].join();
 }
 
-function fits(record: OurRequest, unit: Unit, idsAreOwn: boolean): boolean {
+function fits(record: OurRequest, unit: Unit): boolean {
   const { main } = unit;
   const theirs = rowTokens(main);
   if (record.tokens === null || theirs === null || !agree(record.tokens, theirs)) return false;
   if (record.stream !== null && main.stream !== null && record.stream !== main.stream) return false;
-  return isModelOf(record, main.model) && !contradict(record, unit, idsAreOwn);
+  return isModelOf(record, main.model) && !contradict(record, unit);
 }
 
 export function mayPair({ ended_at, exact, tokens, billable, running, upgraded }: OurRequest): boolean {
@@ -87,15 +116,15 @@ export function mayPair({ ended_at, exact, tokens, billable, running, upgraded }
 function uniquePairs(alike: readonly Alike[]): Match[] {
   const unitOfRecord = new Map<OurRequest, Unit | null>();
   const recordOfUnit = new Map<Unit, OurRequest | null>();
-  for (const { units, records } of alike) {
-    for (const record of records) {
-      const end = record.ended_at ?? 0;
-      for (const unit of firstTwo(units, end, ({ main }) => main.at)) {
+  for (const { units, records, near } of alike) {
+    const within = near.at(-1) ?? 0;
+    for (const { item: record, time } of records) {
+      for (const unit of firstTwo(units, time, within)) {
         unitOfRecord.set(record, unitOfRecord.has(record) ? null : unit);
       }
     }
-    for (const unit of units) {
-      for (const record of firstTwo(records, unit.main.at, ({ ended_at }) => ended_at ?? 0)) {
+    for (const { item: unit, time } of units) {
+      for (const record of firstTwo(records, time, within)) {
         recordOfUnit.set(unit, recordOfUnit.has(unit) ? null : record);
       }
     }
@@ -109,25 +138,25 @@ function uniquePairs(alike: readonly Alike[]): Match[] {
 }
 
 /** Two are enough to know that there is not only one. */
-function firstTwo<T>(sorted: readonly T[], at: number, timeOf: (item: T) => number): T[] {
+function firstTwo<T>(sorted: readonly Timed<T>[], at: number, within: number): T[] {
   let low = 0;
   let high = sorted.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    const item = sorted[middle];
-    if (item !== undefined && timeOf(item) < at - PAIR_WITHIN_MS) low = middle + 1;
+    if ((sorted[middle]?.time ?? 0) < at - within) low = middle + 1;
     else high = middle;
   }
-  return sorted.slice(low, low + 2).filter((item) => timeOf(item) <= at + PAIR_WITHIN_MS);
+  const next = sorted.slice(low, low + 2);
+  return next.filter(({ time }) => time <= at + within).map(({ item }) => item);
 }
 
 /** What is alike is not told apart, only counted: as many as there are of both. */
 function countAlike(alike: readonly Alike[], pairs: readonly Match[]): Match[] {
   const taken = new Set<OurRequest | Unit>(pairs.flatMap(({ record, unit }) => [record, unit]));
   const sums: Match[] = [];
-  for (const within of NEAR_FIRST_MS) {
-    for (const { units, records } of alike) {
-      for (const [record, unit] of sideBySide(units, records, within, taken)) {
+  for (const step of [0, 1, 2]) {
+    for (const { units, records, near } of alike) {
+      for (const [record, unit] of sideBySide(units, records, near[step] ?? 0, taken)) {
         taken.add(record).add(unit);
         sums.push({ record, unit, how: "sum", reason: ALIKE });
       }
@@ -137,21 +166,23 @@ function countAlike(alike: readonly Alike[], pairs: readonly Match[]): Match[] {
 }
 
 function sideBySide(
-  units: readonly Unit[],
-  records: readonly OurRequest[],
+  units: readonly Timed<Unit>[],
+  records: readonly Timed<OurRequest>[],
   within: number,
   taken: ReadonlySet<OurRequest | Unit>,
 ): [OurRequest, Unit][] {
   const found: [OurRequest, Unit][] = [];
-  const freeUnits = units.filter((unit) => !taken.has(unit));
-  const freeRecords = records.filter((record) => !taken.has(record));
-  let [next, other] = [0, 0];
+  const freeUnits = units.filter(({ item }) => !taken.has(item));
+  const freeRecords = records.filter(({ item }) => !taken.has(item));
+  let nextUnit = 0;
+  let nextRecord = 0;
   for (;;) {
-    const [unit, record] = [freeUnits[next], freeRecords[other]];
+    const unit = freeUnits[nextUnit];
+    const record = freeRecords[nextRecord];
     if (unit === undefined || record === undefined) return found;
-    const ahead = unit.main.at - (record.ended_at ?? 0);
-    if (Math.abs(ahead) <= within) found.push([record, unit]);
-    if (ahead <= within) next += 1;
-    if (ahead >= -within) other += 1;
+    const ahead = unit.time - record.time;
+    if (Math.abs(ahead) <= within) found.push([record.item, unit.item]);
+    if (ahead <= within) nextUnit += 1;
+    if (ahead >= -within) nextRecord += 1;
   }
 }

@@ -1,140 +1,154 @@
 import { grouped } from "./grouped.ts";
-import { assignNearest, type Timeline, timeline } from "./nearest.ts";
 import type { OurRequest, Scene, TheirRow } from "./scene.ts";
+import { beganWith, sentAt } from "./start.ts";
 import { agree, rowTokens } from "./tokens.ts";
-import { contradict, type Left, type Match, modelsOf, placeOf, type Unit, without } from "./units.ts";
+import { contradict, type Left, type Match, modelsOf, type Unit, without } from "./units.ts";
 
-/** How much earlier than the request's start its row may seem to be: clocks are compared to about a second. */
-export const EARLY_MS = 5000;
-/** A gateway goes on for a while with what nobody waits for any more. */
-export const LATE_MS = 10 * 60_000;
-/** Where nobody saw the end; and how far before its end a row can be one's own. */
-export const FAR_MS = 30 * 60_000;
-/** So close together a request and what its row tells of its beginning are. */
-const BEGAN_WITHIN_MS = 10_000;
-/** A row that began with the request may end so much later than one of which only the end is known. */
-const LONGER_MS = 60 * 60_000;
-
-/** By what a row is looked for: when it began, which says more, and not every console tells it; or when it ended. */
-type By = "beginning" | "end";
+/** Clocks are compared to about a second. */
+const EARLY_MS = 2000;
+/** Where a console does not tell when a request began, its row must end this soon after the request. */
+const LATE_MS = 30_000;
 
 /**
- * The third tier: a record that never got an id takes a row of its key and model in its time, one at most: the one that
- * began with it, else the nearest. What is missed by that is one foreign request; what is won is no alarm whenever
- * somebody presses Esc.
+ * The third tier: a record without an id (left before the response began, a crash, a timeout) takes the row of its key and
+ * model that began when it did. Where more rows fit than there are records, one of them is not ours and cannot be told
+ * from the others: none is taken.
  */
 export function matchPresumed(left: Left, scene: Scene): { matches: Match[]; left: Left } {
   let matches: Match[] = [];
   let rest = left;
-  // A use before an error, which tells no tokens; and who knows its model before who may take any.
+  // A use before an error, which tells no tokens. Records that know their model before those that may take any.
   for (const kind of ["use", "error"] as const) {
     for (const named of [true, false]) {
-      for (const by of ["beginning", "end"] as const) {
-        const found = absorb(rest, { kind, named, by }, scene);
-        matches = matches.concat(found);
-        rest = without(rest, found);
-      }
+      const found = takeRows(rest, kind, named, scene);
+      matches = matches.concat(found);
+      rest = without(rest, found);
     }
   }
   return { matches, left: rest };
 }
 
-interface Search {
-  readonly kind: Unit["main"]["kind"];
-  readonly named: boolean;
-  readonly by: By;
+/** A record that may take a row of this kind. */
+export function mayTake(record: OurRequest, kind: TheirRow["kind"], scene: Scene): boolean {
+  const { billable, running, upgraded, key, own_id, failed } = record;
+  if (!billable || running || upgraded || key === null || own_id) return false;
+  return kind !== "use" || !failed || scene.bills_failures;
 }
 
-function absorb({ records, units }: Left, { kind, named, by }: Search, scene: Scene): Match[] {
-  const seekers = records.filter((record) => seeks(record, scene) && modelsOf(record).length > 0 === named);
-  if (seekers.length === 0) return [];
-  const nameOf = ({ key, main }: Unit) => (named ? `${key}|${main.model?.toLowerCase()}` : `${key}`);
-  const lists = listsOf(
-    units.filter(({ key, main }) => key !== null && main.kind === kind),
-    nameOf,
-    by,
-  );
-  const given = assignNearest(
-    seekers.map((record) => {
-      const names = named ? modelsOf(record).map((model) => `${record.key}|${model}`) : [`${record.key}`];
-      const time = timeOf(record, by);
-      return {
-        ...time,
-        lists: names.flatMap((name) => lists.get(name) ?? []),
-        fits: (unit: Unit) =>
-          time.ends(unit.main.at) && !contradict(record, unit, scene.ids_are_own) && mayBe(record, unit),
-      };
-    }),
-  );
-  return seekers.flatMap((record, index): Match[] => {
-    const unit = given[index];
-    return unit ? [{ record, unit, how: "presumed", reason: reasonOf(record, by, scene) }] : [];
-  });
-}
-
-function seeks(record: OurRequest, { ids_are_own }: Scene): boolean {
-  const { ids, billable, running, upgraded, key } = record;
-  return billable && !running && !upgraded && key !== null && (ids.length === 0 || !ids_are_own);
-}
-
-interface Sought {
-  readonly near: number;
-  readonly from: number;
-  readonly to: number;
-  /** Whether a row that ends then may be its own. */
-  readonly ends: (at: number) => boolean;
-}
-
-function timeOf(record: OurRequest, by: By): Sought {
-  const { started_at, ended_at } = record;
-  const from = Math.max(started_at - EARLY_MS, (ended_at ?? started_at) - FAR_MS);
-  const to = ended_at === null ? started_at + FAR_MS : ended_at + LATE_MS;
-  if (by === "end") return { near: placeOf(record), from, to, ends: () => true };
-  return {
-    near: started_at,
-    from: started_at - BEGAN_WITHIN_MS,
-    to: started_at + BEGAN_WITHIN_MS,
-    ends: (at) => at >= from && at <= to + LONGER_MS,
-  };
-}
-
-function mayBe({ tokens, exact, status }: OurRequest, { main }: Unit): boolean {
-  if (main.kind !== "use") return true;
-  // What was turned away cost nothing. A 5xx says only that somebody in between stopped waiting.
-  if (status !== null && status >= 400 && status < 500) return false;
-  if (tokens === null || !exact) return true;
+/** Whether nothing but the time speaks against it. */
+export function isAlike(record: OurRequest, unit: Unit): boolean {
+  const { main, key } = unit;
+  if (key !== record.key || contradict(record, unit)) return false;
+  if (record.stream !== null && main.stream !== null && record.stream !== main.stream) return false;
+  const models = modelsOf(record);
+  if (models.length > 0 && main.model !== null && !models.includes(main.model.toLowerCase())) return false;
+  if (main.kind !== "use" || record.tokens === null || !record.exact) return true;
   const theirs = rowTokens(main);
-  return theirs === null || agree(tokens, theirs);
+  return theirs === null || agree(record.tokens, theirs);
 }
 
-function listsOf(
-  units: readonly Unit[],
-  nameOf: (unit: Unit) => string,
-  by: By,
-): Map<string, Timeline<Unit>> {
-  const lists = [...grouped(by === "end" ? units : byBeginning(units), nameOf)];
-  const timeOfUnit = ({ main }: Unit) => (by === "end" ? main.at : beganAt(main));
-  return new Map(lists.map(([name, list]) => [name, timeline(list, timeOfUnit)]));
+interface Candidate {
+  readonly record: OurRequest;
+  readonly unit: Unit;
+  readonly distance: number;
 }
 
-/** Those that tell it. */
-function byBeginning(units: readonly Unit[]): Unit[] {
-  return units
-    .filter(({ main }) => main.duration_ms !== null)
-    .sort((a, b) => beganAt(a.main) - beganAt(b.main));
+function takeRows({ records, units }: Left, kind: "use" | "error", named: boolean, scene: Scene): Match[] {
+  const seekers = records.filter(
+    (record) => mayTake(record, kind, scene) && modelsOf(record).length > 0 === named,
+  );
+  if (seekers.length === 0) return [];
+  const byKey = grouped(
+    units.filter(({ key, main }) => key !== null && main.kind === kind),
+    ({ key }) => key,
+  );
+  const seekersByKey = grouped(seekers, ({ key }) => key);
+  const candidates = [...seekersByKey].flatMap(([key, list]) =>
+    candidatesOf(list, byKey.get(key) ?? [], scene),
+  );
+  return clustersOf(candidates).flatMap((cluster) => assign(cluster, scene));
 }
 
-function beganAt({ at, duration_ms }: TheirRow): number {
-  return at - (duration_ms ?? 0);
+/** Both lists belong to one key. */
+function candidatesOf(records: readonly OurRequest[], units: readonly Unit[], scene: Scene): Candidate[] {
+  const timeOf = ({ main }: Unit) => sentAt(main, scene.start) ?? main.at;
+  const sorted = units.toSorted((a, b) => timeOf(a) - timeOf(b));
+  const times = sorted.map(timeOf);
+  const found: Candidate[] = [];
+  for (const record of records) {
+    const first = record.sent_at - Math.max(EARLY_MS, scene.start.within);
+    const last = (record.ended_at ?? record.sent_at) + LATE_MS;
+    for (let index = firstAtOrAfter(times, first); index < sorted.length; index += 1) {
+      const unit = sorted[index];
+      if (unit === undefined || (times[index] ?? 0) > last) break;
+      if (!isAlike(record, unit)) continue;
+      if (unit.main.began !== null && !beganWith(record, unit.main, scene.start)) continue;
+      const place = unit.main.began === null ? (record.ended_at ?? record.sent_at) : record.sent_at;
+      found.push({ record, unit, distance: Math.abs((times[index] ?? 0) - place) });
+    }
+  }
+  return found;
 }
 
-function reasonOf({ ended_at, status }: OurRequest, by: By, { hands_out_ids }: Scene): string {
-  const nearest =
-    by === "end"
-      ? "this is the nearest row of its key and model in its time"
+/** Records and rows that can be taken for each other, directly or through others. */
+function clustersOf(candidates: readonly Candidate[]): Candidate[][] {
+  const clusterOf = new Map<OurRequest | Unit, Candidate[]>();
+  for (const candidate of candidates) {
+    const ofRecord = clusterOf.get(candidate.record);
+    const ofUnit = clusterOf.get(candidate.unit);
+    const larger = (ofRecord?.length ?? 0) >= (ofUnit?.length ?? 0) ? ofRecord : ofUnit;
+    const smaller = larger === ofRecord ? ofUnit : ofRecord;
+    const cluster = larger ?? [];
+    cluster.push(candidate);
+    if (smaller !== undefined && smaller !== cluster) {
+      for (const one of smaller) {
+        cluster.push(one);
+        clusterOf.set(one.record, cluster).set(one.unit, cluster);
+      }
+    }
+    clusterOf.set(candidate.record, cluster).set(candidate.unit, cluster);
+  }
+  return [...new Set(clusterOf.values())];
+}
+
+function assign(cluster: readonly Candidate[], scene: Scene): Match[] {
+  const records = new Set(cluster.map(({ record }) => record));
+  const units = new Set(cluster.map(({ unit }) => unit));
+  if (units.size > records.size) return [];
+  const taken = new Set<OurRequest | Unit>();
+  const matches: Match[] = [];
+  for (const { record, unit } of cluster.toSorted(nearestFirst)) {
+    if (taken.has(record) || taken.has(unit)) continue;
+    taken.add(record).add(unit);
+    matches.push({ record, unit, how: "presumed", reason: reasonOf(record, unit, scene) });
+  }
+  return matches;
+}
+
+function nearestFirst(a: Candidate, b: Candidate): number {
+  if (a.distance !== b.distance) return a.distance - b.distance;
+  if (a.record.id !== b.record.id) return a.record.id < b.record.id ? -1 : 1;
+  return a.unit.main.identity < b.unit.main.identity ? -1 : 1;
+}
+
+export function firstAtOrAfter(times: readonly number[], time: number): number {
+  let low = 0;
+  let high = times.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((times[middle] ?? 0) < time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function reasonOf({ ended_at, status }: OurRequest, { main }: Unit, { hands_out_ids }: Scene): string {
+  const fits =
+    main.began === null
+      ? "this row of its key and model ended when it did"
       : "this row of its key and model began when it did";
-  if (ended_at === null) return `keybearer never saw an id: it was stopped while this ran; ${nearest}`;
-  if (status === null) return `keybearer never saw an id: it was left before the answer began; ${nearest}`;
-  if (hands_out_ids) return `the answer had no id that the console knows; ${nearest}`;
-  return `this gateway hands out no ids; ${nearest}`;
+  if (ended_at === null) return `keybearer never saw an id: it was stopped while this ran; ${fits}`;
+  if (status === null) return `keybearer never saw an id: it was left before the answer began; ${fits}`;
+  if (hands_out_ids) return `the answer had no id that the console knows; ${fits}`;
+  return `this gateway hands out no ids; ${fits}`;
 }

@@ -5,6 +5,8 @@ import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 export interface OurRequest {
   readonly id: string;
   readonly started_at: number;
+  /** When it was sent to the gateway: after a wait for the tool's limits. */
+  readonly sent_at: number;
   /** null: it still runs, or a crash ended it and nobody saw when. */
   readonly ended_at: number | null;
   readonly running: boolean;
@@ -15,6 +17,8 @@ export interface OurRequest {
   readonly status: number | null;
   /** The ids by which this kind of console knows it; none: it never got an answer's head, or the gateway gives none. */
   readonly ids: readonly string[];
+  /** One of these ids is known to be this gateway's own: a row with another id belongs to another request. */
+  readonly own_id: boolean;
   /** What we ourselves know of its tokens, whatever was taken from the console since; null: not all of them. */
   readonly tokens: OurTokens | null;
   /** reported, or only an estimate, which differs from nothing. */
@@ -23,6 +27,8 @@ export interface OurRequest {
   readonly expected: boolean;
   /** Something that is billed may have reached the gateway, so that a row may be its own. */
   readonly billable: boolean;
+  /** The gateway itself answered with an error. */
+  readonly failed: boolean;
   /** It became a WebSocket, which can hold any number of billed requests. */
   readonly upgraded: boolean;
 }
@@ -38,6 +44,8 @@ export interface OurTokens {
 export interface TheirRow extends ConsoleRow {
   /** created_at less the skew between the clocks. */
   readonly at: number;
+  /** began_at less the skew; null: the console does not tell. */
+  readonly began: number | null;
   /** The key's fingerprint; null: not known here. */
   readonly key: string | null;
 }
@@ -53,8 +61,17 @@ export interface Scene {
   readonly unwatched: readonly { readonly from: number; readonly to: number }[];
   /** This gateway hands out the ids of its rows: one that none of our records has is not ours. */
   readonly hands_out_ids: boolean;
-  /** See ConsoleAdapter.idsAreOwn. */
-  readonly ids_are_own: boolean;
+  /** See ConsoleAdapter. */
+  readonly bills_failures: boolean;
+  readonly socket_rows_have_ids: boolean;
+  /** How a row's beginning and its request's fit together. */
+  readonly start: StartFit;
+}
+
+/** Learned from matches by id: a row begins this much after its request was sent (`later`), give or take `within`. */
+export interface StartFit {
+  readonly later: number;
+  readonly within: number;
 }
 
 export interface HeldTime {

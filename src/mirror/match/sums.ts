@@ -1,5 +1,5 @@
 import { mayPair } from "./pairs.ts";
-import type { OurRequest, Scene } from "./scene.ts";
+import type { OurRequest } from "./scene.ts";
 import { rowTokens, theirWholeInput, wholeInput } from "./tokens.ts";
 import { contradict, type Left, type Match, modelsOf, type Unit, without } from "./units.ts";
 
@@ -13,10 +13,10 @@ interface Hour {
 }
 
 /** What cannot be told apart one by one can still agree in all: by key, model and hour. */
-export function matchSums(left: Left, scene: Scene): { matches: Match[]; left: Left } {
+export function matchSums(left: Left): { matches: Match[]; left: Left } {
   const matches: Match[] = [];
-  for (const { units, records } of hoursOf(left, scene).values()) {
-    if (idsContradict(units, records, scene) || !sameSums(units, records)) continue;
+  for (const { units, records } of hoursOf(left).values()) {
+    if (idsContradict(units, records) || !sameSums(units, records)) continue;
     for (const [index, unit] of units.entries()) {
       const record = records[index];
       if (record !== undefined) matches.push({ record, unit, how: "sum", reason: SUMMED });
@@ -25,11 +25,11 @@ export function matchSums(left: Left, scene: Scene): { matches: Match[]; left: L
   return { matches, left: without(left, matches) };
 }
 
-function hoursOf({ records, units }: Left, scene: Scene): Map<string, Hour> {
+function hoursOf({ records, units }: Left): Map<string, Hour> {
   const hours = new Map<string, Hour>();
   for (const unit of units) {
     const { key, main } = unit;
-    if (key === null || main.model === null || main.kind !== "use" || isAnothers(unit, scene)) continue;
+    if (key === null || main.model === null || main.kind !== "use") continue;
     const name = `${key}|${main.model.toLowerCase()}|${Math.floor(main.at / HOUR)}`;
     const hour = hours.get(name);
     if (hour === undefined) hours.set(name, { units: [unit], records: [] });
@@ -45,14 +45,9 @@ function hoursOf({ records, units }: Left, scene: Scene): Map<string, Hour> {
   return hours;
 }
 
-/** Its id was never handed to one of ours. */
-function isAnothers({ main }: Unit, { hands_out_ids, ids_are_own }: Scene): boolean {
-  return hands_out_ids && ids_are_own && main.request_id !== null;
-}
-
-function idsContradict(units: readonly Unit[], records: readonly OurRequest[], scene: Scene): boolean {
+function idsContradict(units: readonly Unit[], records: readonly OurRequest[]): boolean {
   const other = units.find(({ main }) => main.request_id !== null);
-  return other !== undefined && records.some((record) => contradict(record, other, scene.ids_are_own));
+  return other !== undefined && records.some((record) => contradict(record, other));
 }
 
 function sameSums(units: readonly Unit[], records: readonly OurRequest[]): boolean {

@@ -80,9 +80,9 @@ export function placeOf({ ended_at, started_at }: OurRequest): number {
   return ended_at ?? started_at;
 }
 
-/** Both are ids of this gateway, and they are not the same: whatever else agrees, it is not the same request. */
-export function contradict({ ids, upgraded }: OurRequest, { main }: Unit, idsAreOwn: boolean): boolean {
-  return idsAreOwn && !upgraded && ids.length > 0 && main.request_id !== null;
+/** Both have an id of this gateway, and not the same one: whatever else agrees, it is not the same request. */
+export function contradict({ own_id, upgraded }: OurRequest, { main }: Unit): boolean {
+  return own_id && !upgraded && main.request_id !== null;
 }
 
 /** The names under which a console may list its model. None: nobody knows which it was. */

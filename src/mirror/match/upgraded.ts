@@ -1,10 +1,13 @@
 import { grouped } from "./grouped.ts";
-import { firstAtOrAfter } from "./nearest.ts";
-import { EARLY_MS, LATE_MS } from "./presumed.ts";
+import { firstAtOrAfter } from "./presumed.ts";
 import type { OurRequest, Scene } from "./scene.ts";
 import { earlierRow, type Left, type Match, type Unit } from "./units.ts";
 
 const REASON = "it was billed to the key of a WebSocket in its time, which can hold any number of requests";
+
+/** Clocks are compared to about a second, and consoles write late. */
+const EARLY_MS = 5000;
+const LATE_MS = 10 * 60_000;
 
 /** By their starts, and how long the longest of those so far lasts. */
 interface Sockets {
@@ -16,15 +19,15 @@ interface Sockets {
 /** A WebSocket has one record and any number of rows, with ids that nobody was told: all of its key in its time. */
 export function matchUpgraded(
   { records, units }: Left,
-  { hands_out_ids, ids_are_own }: Scene,
+  { hands_out_ids, socket_rows_have_ids }: Scene,
 ): { matches: Match[]; left: Left } {
   const sockets = socketsOf(records);
   if (sockets.size === 0) return { matches: [], left: { records, units } };
   const owned = new Map<OurRequest, Unit[]>();
   const others: Unit[] = [];
   for (const unit of units) {
-    // What has an id of the gateway's own was answered with it, and so did not come through a socket.
-    const isAnswered = hands_out_ids && ids_are_own && unit.main.request_id !== null;
+    // What has an id was answered with it, and so did not come through a socket.
+    const isAnswered = hands_out_ids && !socket_rows_have_ids && unit.main.request_id !== null;
     const owner = ownerOf(unit, unit.key === null || isAnswered ? undefined : sockets.get(unit.key));
     const rows = owner && owned.get(owner);
     if (owner === undefined) others.push(unit);

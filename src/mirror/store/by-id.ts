@@ -5,11 +5,10 @@ import { writeChanges } from "./changes.ts";
 import { idsOfRows, withKin } from "./far-apart.ts";
 import type { JudgingMeans } from "./judging.ts";
 import { keyLinks } from "./keys.ts";
-import { learnFromRows, learnIds } from "./learning.ts";
+import { learnFromRows } from "./learning.ts";
 import { loadSettled, oursWhere, ownersNear, theirsIn } from "./loading.ts";
 import { AMONG } from "./many.ts";
 import type { StoredVerdict } from "./stored-row.ts";
-import { withoutStrangeIds } from "./strange-ids.ts";
 import { WITH_IDS, type Window } from "./window.ts";
 
 export interface FoundById {
@@ -36,19 +35,18 @@ export function settleIds(
   const known = new Set(settled.map(({ request }) => request.id));
   const others = JSON.stringify(owners.filter((id) => !known.has(id)));
   const ours = [...settled, ...oursWhere(db, means.idNames, `r.id IN ${AMONG}`, others)];
-  learnIds(db, gateway, ours, means.idNames);
   const ids = idsOfRows(theirs);
   for (const { request } of ours) for (const id of request.ids) ids.add(id);
   const all = withKin(db, gateway, { ours, theirs }, { ...means, ...reading, window, ids });
 
   const judgement = judgeIds(
-    withoutStrangeIds(db, gateway, all),
+    all.ours.map(({ request }) => request),
     all.theirs.map(({ row }) => row),
   );
   const found = judgement.rows.filter(({ how }) => how === "id");
   const rows = new Map(found.map((row) => [row.identity, row]));
   const records = new Map(judgement.records.map((record) => [record.record, record]));
-  learnFromRows(db, gateway, all.theirs, rows, all.ours);
+  learnFromRows(db, gateway, all, rows);
   // What is not found by its id, and never was, is the business of those who look at everything else.
   const decided = {
     theirs: all.theirs.flatMap((their) => {

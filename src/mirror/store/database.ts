@@ -16,7 +16,7 @@ import { statOf } from "../../usage/journal/files.ts";
 import { answerOf, numberIn } from "./raw-row.ts";
 
 /** Of the tables below. A file of another version is renamed, and a new one begun. */
-const VERSION = 1;
+const VERSION = 2;
 /** "kbmr" in SQLite's header: tells the file from another program's database. */
 const APPLICATION_ID = 0x6b626d72;
 
@@ -34,6 +34,7 @@ const SCHEMA = `
     identity TEXT NOT NULL,
     kind TEXT NOT NULL,
     created_at INTEGER NOT NULL,
+    began_at INTEGER,
     key_ref TEXT,
     request_id TEXT,
     upstream_id TEXT,

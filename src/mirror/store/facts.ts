@@ -28,7 +28,7 @@ type Name =
   | "covered_from"
   | "begun_at"
   | "gaps"
-  | "hands_out_ids"
+  | "own_ids"
   | "last_sync"
   | "told";
 
@@ -101,11 +101,6 @@ function lower(
 export function judgeRowsAgain(db: Database.Database, gateway: string, from: number): void {
   const before = readTime(db, gateway, "rows_from");
   if (before === null || from < before) writeFact(db, gateway, "rows_from", String(from));
-}
-
-/** Under which name this gateway hands out the ids of its rows; null: it was never seen to. */
-export function handsOutIds(db: Database.Database, gateway: string): string | null {
-  return readFact(db, gateway, "hands_out_ids");
 }
 
 /** By the console's clock. */

@@ -5,15 +5,14 @@ import { judge } from "../match/judge.ts";
 import { FARTHEST_MS, FOREIGN_AFTER_MS, MISSING_AFTER_MS, type Scene } from "../match/scene.ts";
 import { settleIds } from "./by-id.ts";
 import { writeChanges } from "./changes.ts";
-import { type Gap, handsOutIds, readTime, writeFact } from "./facts.ts";
+import { type Gap, readTime, writeFact } from "./facts.ts";
 import { idsOfRows, missingWith, withKin } from "./far-apart.ts";
 import { heldTimes } from "./held.ts";
 import { keyLinks } from "./keys.ts";
-import { learnFromRows, learnIds } from "./learning.ts";
+import { hasOwnId, learnFromRows, readOwnIds, readStartFit } from "./learning.ts";
 import { type Loaded, loadOurs, loadTheirs } from "./loading.ts";
 import { missingIsKnown } from "./missing.ts";
 import { numberIn } from "./raw-row.ts";
-import { withoutStrangeIds } from "./strange-ids.ts";
 import type { PriceOf } from "./take.ts";
 import { keptFrom } from "./unwatched.ts";
 import { END_OF_TIME, idWindowFrom, type Window, windowFrom } from "./window.ts";
@@ -24,7 +23,8 @@ export interface JudgingMeans {
   readonly skew: number;
   /** See ConsoleAdapter. */
   readonly idNames: readonly string[];
-  readonly idsAreOwn: boolean;
+  readonly billsFailures: boolean;
+  readonly socketRowsHaveIds: boolean;
   readonly priceOf: PriceOf;
   /**
    * Appends to the journal what changes in records. Throws where it cannot: then nothing of the step is kept. Before the
@@ -147,9 +147,9 @@ function judgeWindow(
   means: JudgingMeans,
 ): readonly AmendLine[] {
   const all = loadWindow(db, gateway, window, means);
-  learnIds(db, gateway, all.ours, means.idNames);
+  const own = readOwnIds(db, gateway);
   const judgement = judge(
-    withoutStrangeIds(db, gateway, all),
+    all.ours.map((one) => ({ ...one.request, own_id: hasOwnId(one, own) })),
     all.theirs.map(({ row }) => row),
     sceneOf(db, gateway, means),
   );
@@ -161,13 +161,7 @@ function judgeWindow(
     const next = rows.get(their.row.identity);
     return next !== undefined && (isInside(their.row.at) || next.how === "id") ? [{ their, next }] : [];
   });
-  learnFromRows(
-    db,
-    gateway,
-    theirs.map(({ their }) => their),
-    rows,
-    all.ours,
-  );
+  learnFromRows(db, gateway, { ours: all.ours, theirs: theirs.map(({ their }) => their) }, rows);
   const known = missingIsKnown(db, gateway, means.skew);
   const ours = all.ours.flatMap((our) => {
     const next = records.get(our.request.id) ?? null;
@@ -197,8 +191,10 @@ function sceneOf(db: Database.Database, gateway: string, means: JudgingMeans): S
     held: (key) => held.get(key) ?? null,
     kept_from: keptFrom(db),
     unwatched: means.unwatched ?? [],
-    hands_out_ids: handsOutIds(db, gateway) !== null,
-    ids_are_own: means.idsAreOwn,
+    hands_out_ids: Object.keys(readOwnIds(db, gateway)).length > 0,
+    bills_failures: means.billsFailures,
+    socket_rows_have_ids: means.socketRowsHaveIds,
+    start: readStartFit(db, gateway, means.skew),
   };
 }
 

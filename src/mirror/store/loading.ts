@@ -116,6 +116,7 @@ export function theirsWhere(
   return readMany(db, STORED, `FROM mirror.console_rows WHERE ${where}`, ...values).map((raw) => {
     const { row, judged } = storedRowOf(raw);
     const key = row.key_ref === null ? null : (links.get(row.key_ref) ?? null);
-    return { row: Object.assign(row, { at: row.created_at - skew, key }), judged };
+    const began = row.began_at === null ? null : row.began_at - skew;
+    return { row: Object.assign(row, { at: row.created_at - skew, began, key }), judged };
   });
 }

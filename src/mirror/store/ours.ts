@@ -20,6 +20,7 @@ export interface Ours {
 export const RECORD = [
   "id",
   "started_at",
+  "waited_ms",
   "ended_at",
   "end",
   "tool",
@@ -46,6 +47,7 @@ export const VERDICT = ["verdict", "how", "row", "reason", "theirs"] as const;
 interface LightRecord {
   readonly id: string;
   readonly started_at: number;
+  readonly waited_ms: number;
   readonly ended_at: number | null;
   readonly end: RecordEnd | null;
   readonly tool: string | null;
@@ -91,6 +93,7 @@ function requestOf(
   return {
     id,
     started_at,
+    sent_at: started_at + record.waited_ms,
     ended_at,
     running: end === null,
     key,
@@ -99,11 +102,14 @@ function requestOf(
     stream: flagOf(stream),
     status,
     ids,
+    // Decided before each comparison, by what was learned by then.
+    own_id: false,
     tokens: tokensOf(own),
     // What was reported of an answer that broke off is what there was up to then.
     exact: own.tokens_from === "reported" && end === "complete",
     expected: billable && isExpected(record, own.tokens_from),
     billable,
+    failed: record.refusal === null && status !== null && status >= 400,
     upgraded: status === 101,
   };
 }

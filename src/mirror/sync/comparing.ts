@@ -24,10 +24,12 @@ export interface ComparingMeans {
   readonly onJudged: () => void;
 }
 
+export type ComparedAdapter = Pick<ConsoleAdapter, "idNames" | "billsFailures" | "socketRowsHaveIds">;
+
 /** Gives rows and records their verdicts, in small steps beside the requests, and again when what is pending is due. */
 export interface Comparing {
   /** Throws a ConsoleFault where the log says no. */
-  compare(adapter: Pick<ConsoleAdapter, "idNames" | "idsAreOwn">): Promise<void>;
+  compare(adapter: ComparedAdapter): Promise<void>;
   stop(): void;
 }
 
@@ -42,8 +44,8 @@ export function createComparing(means: ComparingMeans): Comparing {
   let stopped = false;
   let running: Promise<void> | null = null;
 
-  async function judgeAll(adapter: Pick<ConsoleAdapter, "idNames" | "idsAreOwn">): Promise<void> {
-    const { idNames, idsAreOwn } = adapter;
+  async function judgeAll(adapter: ComparedAdapter): Promise<void> {
+    const { idNames, billsFailures, socketRowsHaveIds } = adapter;
     let newest = await catchUp(usage);
     while (!stopped) {
       const step = database.ask((db) =>
@@ -51,7 +53,8 @@ export function createComparing(means: ComparingMeans): Comparing {
           now: clock.now(),
           skew: means.skew(),
           idNames,
-          idsAreOwn,
+          billsFailures,
+          socketRowsHaveIds,
           priceOf: means.priceOf,
           amend,
           unwatched: logEnd.unwatched(db, newest),

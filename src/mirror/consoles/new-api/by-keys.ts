@@ -37,7 +37,8 @@ export function createNewApiByKeys(means: NewApiByKeysMeans): ConsoleAdapter {
   return {
     kind: "new-api",
     idNames: NEW_API_ID_NAMES,
-    idsAreOwn: false,
+    billsFailures: false,
+    socketRowsHaveIds: true,
     walk: (mark, since) => walkKeys(means, budget, mark, since),
     keys: () => listKeys(means, budget, facts),
     account: async () => ({ balance: null, console_version: (await readStatus(wire)).version }),

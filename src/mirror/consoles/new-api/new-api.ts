@@ -41,7 +41,8 @@ export function createNewApi(means: NewApiMeans): ConsoleAdapter {
     kind: "new-api",
     idNames: NEW_API_ID_NAMES,
     // Up to rc.5 the id of another gateway behind this one overwrites its own in the answer.
-    idsAreOwn: false,
+    billsFailures: false,
+    socketRowsHaveIds: true,
     async *walk(mark, since) {
       const site = await statusNow();
       const times = timesOf(since, now(), site);

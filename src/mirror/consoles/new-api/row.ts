@@ -17,11 +17,14 @@ export function readNewApiRow(raw: JsonObject, quotaPerUnit: number): UnnamedRow
   if (kind === undefined) return "other";
   const other = otherOf(raw);
   const seconds = numberAt(raw, "use_time");
+  const duration = seconds === null || seconds < 0 ? null : Math.round(seconds * 1000);
+  const requestId = cleanAt(raw, "request_id");
   return {
     kind,
     created_at: createdAt * 1000,
+    began_at: startOf(requestId, createdAt * 1000, duration),
     key_ref: keyRefOf(raw),
-    request_id: cleanAt(raw, "request_id"),
+    request_id: requestId,
     upstream_id: cleanAt(raw, "upstream_request_id"),
     model: cleanAt(raw, "model_name"),
     group: cleanAt(raw, "group"),
@@ -31,10 +34,34 @@ export function readNewApiRow(raw: JsonObject, quotaPerUnit: number): UnnamedRow
     ...tokensOf(raw, other),
     list_microdollars: null,
     billed_microdollars: billedOf(raw, quotaPerUnit),
-    duration_ms: seconds === null || seconds < 0 ? null : Math.round(seconds * 1000),
+    duration_ms: duration,
     ip: cleanAt(raw, "ip"),
   };
 }
+
+/** use_time tells the second in which a request began, its id the millisecond. The id counts where the two agree. */
+function startOf(id: string | null, createdAt: number, duration: number | null): number | null {
+  if (duration === null) return null;
+  const start = createdAt - duration;
+  const exact = startInId(id);
+  return exact !== null && Math.abs(exact - start) <= SAME_START_MS ? exact : start;
+}
+
+const SAME_START_MS = 3000;
+
+/**
+ * A request id begins with the time at which new-api made it: 14 digits of UTC, then nanoseconds (in v0.13.2 without
+ * leading zeros), then 16 characters (8 in versions up to about v0.12). null: it does not.
+ */
+function startInId(id: string | null): number | null {
+  const [, year, month, day, hour, minute, second, nanos] = REQUEST_ID.exec(id ?? "") ?? [];
+  if (nanos === undefined) return null;
+  const seconds = Date.parse(`${year}-${month}-${day}T${hour}:${minute}:${second}Z`);
+  return Number.isNaN(seconds) ? null : seconds + Math.floor(Number(nanos) / 1_000_000);
+}
+
+const REQUEST_ID =
+  /^(20\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d{1,9})(?:[0-9a-f]{8}[0-9A-Za-z]{8}|[0-9A-Za-z]{8})$/;
 
 /** What was taken; of a refund, what came back. */
 export function billedOf(raw: JsonObject, quotaPerUnit: number): number | null {

@@ -27,7 +27,8 @@ export function createOneApi(means: OneApiMeans): ConsoleAdapter {
   return {
     kind: "one-api",
     idNames: NEW_API_ID_NAMES,
-    idsAreOwn: true,
+    billsFailures: false,
+    socketRowsHaveIds: false,
     async *walk(mark, since) {
       const site = await readStatus(wire);
       const times = timesOf(since, now(), site);

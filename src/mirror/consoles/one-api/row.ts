@@ -12,9 +12,11 @@ export function readOneApiRow(raw: JsonObject, quotaPerUnit: number): UnnamedRow
   if (type === null || createdAt === null) return "unreadable";
   if (type !== CONSUME) return "other";
   const name = cleanAt(raw, "token_name");
+  const duration = countAt(raw, "elapsed_time");
   return {
     kind: "use",
     created_at: createdAt * 1000,
+    began_at: duration === null ? null : createdAt * 1000 - duration,
     key_ref: name === null ? null : `name:${name}`,
     request_id: cleanAt(raw, "request_id"),
     upstream_id: null,
@@ -30,7 +32,7 @@ export function readOneApiRow(raw: JsonObject, quotaPerUnit: number): UnnamedRow
     output_tokens: countAt(raw, "completion_tokens"),
     list_microdollars: null,
     billed_microdollars: billedOf(raw, quotaPerUnit),
-    duration_ms: countAt(raw, "elapsed_time"),
+    duration_ms: duration,
     ip: null,
   };
 }

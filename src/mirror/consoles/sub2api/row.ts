@@ -17,11 +17,13 @@ export function rowOf(item: JsonObject): NumberedRow | null {
   if (id === null || created === null) return null;
   const group = objectAt(item, "group");
   const keyId = wholeAt(item, "api_key_id");
+  const duration = countAt(item, "duration_ms");
   const row: ConsoleRow = {
     identity: String(id),
     // Only what was billed is in this log.
     kind: "use",
     created_at: created,
+    began_at: duration === null ? null : created - duration,
     key_ref: keyId === null ? null : `id:${keyId}`,
     request_id: requestIdOf(item),
     upstream_id: null,
@@ -36,7 +38,7 @@ export function rowOf(item: JsonObject): NumberedRow | null {
     output_tokens: countAt(item, "output_tokens"),
     list_microdollars: priceAt(item, "total_cost"),
     billed_microdollars: priceAt(item, "actual_cost"),
-    duration_ms: countAt(item, "duration_ms"),
+    duration_ms: duration,
     ip: cleanAt(item, "ip_address"),
   };
   return { id, row };

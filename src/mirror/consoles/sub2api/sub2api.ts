@@ -26,7 +26,8 @@ export function createSub2api(means: Sub2apiMeans): ConsoleAdapter {
     kind: "sub2api",
     // The second for versions before 0.1.88, whose rows have no other id.
     idNames: ["x-client-request-id", "x-request-id"],
-    idsAreOwn: true,
+    billsFailures: false,
+    socketRowsHaveIds: false,
     walk: (mark, since) => walkUsage({ pages, now }, mark, since),
     keys: () => listKeys(session),
     async account(): Promise<AccountFacts> {
