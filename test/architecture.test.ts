@@ -101,7 +101,7 @@ const PURE = [
   "doctor/probe-words.ts",
   "mirror/console-row.ts",
   "mirror/verdict.ts",
-  "mirror/match/",
+  "mirror/reconcile/",
   "mirror/store/take.ts",
   "mirror/sync/back-off.ts",
   "mirror/sync/skew.ts",

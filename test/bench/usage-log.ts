@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { judge } from "../../src/mirror/match/judge.ts";
+import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { type Dimension, readReport } from "../../src/usage/reports/report.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
@@ -63,7 +63,7 @@ function measureReconcile(): number {
   const rounds: number[] = [];
   for (let round = 0; round < ROUNDS; round += 1) {
     const began = process.cpuUsage();
-    judge(day.ours, theirs, context);
+    reconcile(day.ours, theirs, context);
     rounds.push(cpuMs(began));
   }
   return median(rounds);

@@ -1,6 +1,6 @@
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
-import type { OurRequest, Scene, TheirRow } from "../../src/mirror/match/scene.ts";
-import { startFit } from "../../src/mirror/match/start.ts";
+import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
+import { startFit } from "../../src/mirror/reconcile/start.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "./console-row.ts";
 import { random } from "./random.ts";
@@ -365,7 +365,7 @@ export function theirsOf(day: Day, measured = day.skew): TheirRow[] {
 }
 
 /** An hour after the day. All its keys were held here all the time. */
-export function sceneOf(day: Day, measured = day.skew): Scene {
+export function sceneOf(day: Day, measured = day.skew): Context {
   return {
     now: day.to + 60 * MINUTE,
     held: () => ({ since: day.from - DAY, until: null, replaced: false }),

@@ -6,7 +6,7 @@ import type { RawGateway } from "./raw-gateway.ts";
 import { until } from "./until.ts";
 
 /** A daemon, the gateway behind it, and the secrets that must show up nowhere. */
-export interface Scene {
+export interface Context {
   readonly under: DaemonUnderTest;
   readonly gateway: RawGateway;
   readonly secrets: readonly string[];
@@ -46,7 +46,7 @@ export interface Refused {
 /** The whole of a refusal: status, header, body, one line in the log, and nothing at the gateway. */
 export async function refuses(
   t: Test,
-  scene: Scene,
+  scene: Context,
   what: string,
   bytes: string | Buffer,
   expected: Refused,

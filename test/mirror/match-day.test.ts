@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import t from "tap";
-import { judge } from "../../src/mirror/match/judge.ts";
+import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import type { JudgedRow } from "../../src/mirror/verdict.ts";
 import { type Day, makeDay, sceneOf, theirsOf } from "../doubles/mirror-day.ts";
 
@@ -27,7 +27,11 @@ t.test(
   "of a day of 20,000 requests exactly what did not pass here is foreign, and no match is wrong",
   (t) => {
     const day = makeDay({ seed: 6 });
-    const { rows, records } = judge(day.ours, theirsOf(day, day.skew + 1000), sceneOf(day, day.skew + 1000));
+    const { rows, records } = reconcile(
+      day.ours,
+      theirsOf(day, day.skew + 1000),
+      sceneOf(day, day.skew + 1000),
+    );
     t.same(faultsOf(day, rows), []);
     const foreign = rows.filter(({ verdict }) => verdict === "foreign");
     t.equal(foreign.length, 37);
@@ -51,7 +55,7 @@ for (const [index, { said, skew, off }] of CLOCKS.entries()) {
         ids,
         seconds: index % 2 === 1,
       });
-      const { rows, records } = judge(day.ours, theirsOf(day, skew + off), sceneOf(day, skew + off));
+      const { rows, records } = reconcile(day.ours, theirsOf(day, skew + off), sceneOf(day, skew + off));
       t.same(faultsOf(day, rows), []);
       const foreign = rows.filter(({ verdict }) => verdict === "foreign");
       t.equal(foreign.length, 11);

@@ -1,8 +1,13 @@
 import { deepStrictEqual } from "node:assert";
 import fc from "fast-check";
 import t from "tap";
-import { judge } from "../../src/mirror/match/judge.ts";
-import { FARTHEST_MS, type OurRequest, type Scene, type TheirRow } from "../../src/mirror/match/scene.ts";
+import {
+  type Context,
+  FARTHEST_MS,
+  type OurRequest,
+  type TheirRow,
+} from "../../src/mirror/reconcile/context.ts";
+import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../../src/mirror/verdict.ts";
 import { makeDay, sceneOf, theirsOf } from "../doubles/mirror-day.ts";
 import { runs } from "../doubles/random.ts";
@@ -68,7 +73,7 @@ const someRow = fc.record({
   duration_ms: fc.constantFrom(null, null, 500, 20_000, 20 * MINUTE, 80 * MINUTE),
 });
 
-const someScene: fc.Arbitrary<Scene> = fc
+const someScene: fc.Arbitrary<Context> = fc
   .record({ hands_out_ids: fc.boolean(), bills_failures: fc.boolean(), since: fc.constantFrom(0, THEN) })
   .map(({ since, ...given }) => scene({ ...given, held: () => ({ since, until: null, replaced: false }) }));
 
@@ -91,7 +96,7 @@ t.test("the order of the two lists does not matter", (t) => {
   );
   fc.assert(
     fc.property(shuffled, someScene, ({ logs, ours, theirs }, scene) => {
-      deepStrictEqual(judge(ours, theirs, scene), judge(logs.ours, logs.theirs, scene));
+      deepStrictEqual(reconcile(ours, theirs, scene), reconcile(logs.ours, logs.theirs, scene));
     }),
     RUNS,
   );
@@ -101,7 +106,7 @@ t.test("the order of the two lists does not matter", (t) => {
 t.test("each row is judged once, each record at most once, and both say the same of each other", (t) => {
   fc.assert(
     fc.property(someLogs, someScene, ({ ours, theirs }, scene) => {
-      const { rows, records } = judge(ours, theirs, scene);
+      const { rows, records } = reconcile(ours, theirs, scene);
       const once = (names: readonly string[]) => new Set(names).size === names.length;
       if (!once(rows.map(({ identity }) => identity)) || rows.length !== theirs.length) return false;
       if (!once(records.map(({ record }) => record))) return false;
@@ -132,7 +137,7 @@ function isMatch(verdict: string): boolean {
 t.test("no match contradicts the ids of both sides", (t) => {
   fc.assert(
     fc.property(someLogs, ({ ours, theirs }) => {
-      const { rows } = judge(ours, theirs, scene());
+      const { rows } = reconcile(ours, theirs, scene());
       const idsOf = new Map(ours.map((one) => [one.id, one.upgraded || !one.own_id ? [] : one.ids]));
       const rowOf = new Map(theirs.map((one) => [one.identity, one]));
       return rows.every(({ identity, record, how }) => {
@@ -151,8 +156,8 @@ t.test("where ids are handed out, one more foreign row changes no other verdict"
       // Without one that may take any row: that is what can hide a foreign one.
       const known = ours.filter(({ own_id, upgraded }) => own_id && !upgraded);
       const fresh = row("fresh", { ...given, request_id: "fresh", upstream_id: null });
-      const before = judge(known, theirs, scene());
-      const after = judge(known, [...theirs, fresh], scene());
+      const before = reconcile(known, theirs, scene());
+      const after = reconcile(known, [...theirs, fresh], scene());
       const byName = (rows: readonly JudgedRow[]) => rows.filter(({ identity }) => identity !== "fresh");
       deepStrictEqual(byName(after.rows), before.rows);
       deepStrictEqual(after.records, before.records);
@@ -165,7 +170,7 @@ t.test("where ids are handed out, one more foreign row changes no other verdict"
 /** Judged in windows, each with what lies around it, as far as the verdicts are its own. */
 function inSlices(
   { ours, theirs }: { ours: readonly OurRequest[]; theirs: readonly TheirRow[] },
-  scene: Scene,
+  scene: Context,
   { from, to, length }: { from: number; to: number; length: number },
 ): { rows: JudgedRow[]; records: JudgedRecord[] } {
   const rows: JudgedRow[] = [];
@@ -175,7 +180,7 @@ function inSlices(
   for (let start = from; start < to; start += length) {
     const end = start + length;
     const inside = (time: number | undefined) => time !== undefined && time >= start && time < end;
-    const seen = judge(
+    const seen = reconcile(
       ours.filter(
         ({ started_at, ended_at, running }) =>
           running || (started_at < end + FARTHEST_MS && (ended_at ?? started_at) >= start - FARTHEST_MS),
@@ -202,7 +207,7 @@ for (const ids of [true, false]) {
       const slices = { from: day.from - HOUR, to: day.to + HOUR, length };
       deepStrictEqual(
         sorted(inSlices(logs, sceneOf(day), slices)),
-        sorted(judge(logs.ours, logs.theirs, sceneOf(day))),
+        sorted(reconcile(logs.ours, logs.theirs, sceneOf(day))),
       );
     }
     t.end();
@@ -228,7 +233,7 @@ t.test("what is as far apart as can be is found in slices of a quarter of an hou
       row("4", { key: "…e5f6", request_id: "v", at: THEN - 20 * MINUTE, began: THEN - 2 * HOUR }),
     ],
   };
-  const whole = judge(logs.ours, logs.theirs, scene());
+  const whole = reconcile(logs.ours, logs.theirs, scene());
   t.ok([...whole.rows, ...whole.records].every(({ verdict }) => verdict === "matched"));
   const slices = { from: THEN - 6 * HOUR - 7 * MINUTE, to: NOW, length: 15 * MINUTE };
   t.strictSame(sorted(inSlices(logs, scene(), slices)), sorted(whole));
@@ -248,7 +253,10 @@ t.test("any two logs judged in slices are the logs judged at once", (t) => {
   fc.assert(
     fc.property(near, someScene, fc.integer({ min: 15, max: 200 }), (logs, scene, minutes) => {
       const slices = { from: THEN - 12 * HOUR, to: NOW + 12 * HOUR, length: minutes * MINUTE };
-      deepStrictEqual(sorted(inSlices(logs, scene, slices)), sorted(judge(logs.ours, logs.theirs, scene)));
+      deepStrictEqual(
+        sorted(inSlices(logs, scene, slices)),
+        sorted(reconcile(logs.ours, logs.theirs, scene)),
+      );
     }),
     { numRuns: runs(25) },
   );

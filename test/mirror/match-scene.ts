@@ -1,5 +1,5 @@
-import { judge } from "../../src/mirror/match/judge.ts";
-import type { OurRequest, Scene, TheirRow } from "../../src/mirror/match/scene.ts";
+import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
+import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../../src/mirror/verdict.ts";
 import { consoleRow } from "../doubles/console-row.ts";
 
@@ -53,7 +53,7 @@ export function row(identity: string, given: Partial<TheirRow> = {}): TheirRow {
   return { ...consoleRow({ identity, created_at: at, ...money }), at, began: null, key: "…a1b2", ...given };
 }
 
-export function scene(given: Partial<Scene> = {}): Scene {
+export function scene(given: Partial<Context> = {}): Context {
   return {
     now: NOW,
     held: () => ({ since: NOW - 48 * HOUR, until: null, replaced: false }),
@@ -71,9 +71,9 @@ export function scene(given: Partial<Scene> = {}): Scene {
 export function verdicts(
   ours: readonly OurRequest[],
   theirs: readonly TheirRow[],
-  given: Partial<Scene> = {},
+  given: Partial<Context> = {},
 ): Record<string, string> {
-  const { rows, records } = judge(ours, theirs, scene(given));
+  const { rows, records } = reconcile(ours, theirs, scene(given));
   return Object.fromEntries([
     ...rows.map((judged) => [judged.identity, inShort(judged, judged.record)]),
     ...records.map((judged) => [judged.record, inShort(judged, judged.row)]),

@@ -1,6 +1,6 @@
 import t from "tap";
-import { judge } from "../../src/mirror/match/judge.ts";
-import type { OurRequest, Scene, TheirRow } from "../../src/mirror/match/scene.ts";
+import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
+import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import {
   HOUR,
   left,
@@ -19,7 +19,7 @@ interface Case {
   readonly name: string;
   readonly ours?: readonly OurRequest[];
   readonly theirs?: readonly TheirRow[];
-  readonly scene?: Partial<Scene>;
+  readonly scene?: Partial<Context>;
   readonly verdicts: Readonly<Record<string, string>>;
 }
 
@@ -448,14 +448,14 @@ const PRESUMED: readonly Case[] = [
   },
 ];
 
-const held = (since: number, until: number | null, replaced = false): Partial<Scene> => ({
+const held = (since: number, until: number | null, replaced = false): Partial<Context> => ({
   held: () => ({ since, until, replaced }),
 });
 const alone = (
   name: string,
   verdict: string,
   given: Partial<TheirRow> = {},
-  where: Partial<Scene> = {},
+  where: Partial<Context> = {},
 ): Case => ({
   name,
   theirs: [row("1", { request_id: "y", ...given })],
@@ -561,7 +561,7 @@ for (const [tier, cases] of Object.entries({ BY_ID, BY_PAIR, PRESUMED, LEFT_OVER
 }
 
 t.test("a difference is said with the numbers of both sides", (t) => {
-  const { rows } = judge(
+  const { rows } = reconcile(
     [a],
     [row("1", { request_id: "x", output_tokens: 1343, billed_microdollars: 9000 })],
     scene(),
@@ -574,7 +574,7 @@ t.test("a difference is said with the numbers of both sides", (t) => {
 });
 
 t.test("another model is said, and is no difference", (t) => {
-  const { rows } = judge([a], [row("1", { request_id: "x", model: "gpt-6" })], scene());
+  const { rows } = reconcile([a], [row("1", { request_id: "x", model: "gpt-6" })], scene());
   t.match(rows, [
     {
       verdict: "matched",
@@ -585,7 +585,7 @@ t.test("another model is said, and is no difference", (t) => {
 });
 
 t.test("a row matched by id has the record's key", (t) => {
-  t.equal(judge([a], [row("1", { request_id: "x", key: null })], scene()).rows[0]?.key, "…a1b2");
+  t.equal(reconcile([a], [row("1", { request_id: "x", key: null })], scene()).rows[0]?.key, "…a1b2");
   t.end();
 });
 
@@ -596,7 +596,7 @@ t.test("a record's numbers are those of all its rows: money summed, refunds take
     row("3", { request_id: "x", kind: "refund", billed_microdollars: 100, list_microdollars: null }),
     row("4", { request_id: "x", kind: "error", billed_microdollars: null, list_microdollars: null }),
   ];
-  t.same(judge([a], rows, scene()).records[0]?.theirs, {
+  t.same(reconcile([a], rows, scene()).records[0]?.theirs, {
     input_tokens: 1200,
     cache_read_tokens: 800,
     cache_write_tokens: 0,
@@ -613,13 +613,13 @@ t.test("a refund of more than the request cost leaves nothing to pay", (t) => {
     row("1", { request_id: "x" }),
     row("2", { request_id: "x", kind: "refund", billed_microdollars: -3_000_000, list_microdollars: null }),
   ];
-  t.match(judge([a], rows, scene()).records[0]?.theirs, { output_tokens: 342, billed_microdollars: 0 });
+  t.match(reconcile([a], rows, scene()).records[0]?.theirs, { output_tokens: 342, billed_microdollars: 0 });
   t.end();
 });
 
 t.test("a WebSocket's numbers are the sums of all its requests", (t) => {
   const socket = left("a", { upgraded: true, status: 101 });
-  const [judged] = judge([socket], [row("1"), row("2")], scene()).records;
+  const [judged] = reconcile([socket], [row("1"), row("2")], scene()).records;
   t.match(judged?.theirs, { output_tokens: 684, billed_microdollars: 16_260 });
   t.end();
 });

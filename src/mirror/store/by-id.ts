@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import type { AmendLine } from "../../usage/journal/lines.ts";
-import { judgeIds } from "../match/judge.ts";
+import { judgeIds } from "../reconcile/reconcile.ts";
 import { writeChanges } from "./changes.ts";
 import { idsOfRows, withKin } from "./far-apart.ts";
 import type { JudgingMeans } from "./judging.ts";

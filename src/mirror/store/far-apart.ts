@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { FARTHEST_MS } from "../match/scene.ts";
+import { FARTHEST_MS } from "../reconcile/context.ts";
 import { type Loaded, oursWhere, type Reading, type Their, theirsIn, theirsWhere } from "./loading.ts";
 import { AMONG, readMany } from "./many.ts";
 import type { Ours } from "./ours.ts";

@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
 import type { KeyHeldLine } from "../../usage/journal/lines.ts";
-import type { HeldTime } from "../match/scene.ts";
+import type { HeldTime } from "../reconcile/context.ts";
 import { columnsOf } from "./raw-row.ts";
 
 export interface HeldKey {

@@ -1,8 +1,8 @@
 import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
-import { judge } from "../match/judge.ts";
-import { FARTHEST_MS, FOREIGN_AFTER_MS, MISSING_AFTER_MS, type Scene } from "../match/scene.ts";
+import { type Context, FARTHEST_MS, FOREIGN_AFTER_MS, MISSING_AFTER_MS } from "../reconcile/context.ts";
+import { reconcile } from "../reconcile/reconcile.ts";
 import { settleIds } from "./by-id.ts";
 import { writeChanges } from "./changes.ts";
 import { type Gap, readTime, writeFact } from "./facts.ts";
@@ -148,7 +148,7 @@ function judgeWindow(
 ): readonly AmendLine[] {
   const all = loadWindow(db, gateway, window, means);
   const own = readOwnIds(db, gateway);
-  const judgement = judge(
+  const judgement = reconcile(
     all.ours.map((one) => ({ ...one.request, own_id: hasOwnId(one, own) })),
     all.theirs.map(({ row }) => row),
     sceneOf(db, gateway, means),
@@ -184,7 +184,7 @@ function loadWindow(db: Database.Database, gateway: string, window: Window, mean
   return withKin(db, gateway, near, { ...means, ...reading, window, ids }, missing);
 }
 
-function sceneOf(db: Database.Database, gateway: string, means: JudgingMeans): Scene {
+function sceneOf(db: Database.Database, gateway: string, means: JudgingMeans): Context {
   const held = heldTimes(db, gateway);
   return {
     now: means.now,

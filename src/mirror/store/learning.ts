@@ -1,6 +1,6 @@
 import type Database from "libsql";
-import type { StartFit } from "../match/scene.ts";
-import { startFit } from "../match/start.ts";
+import type { StartFit } from "../reconcile/context.ts";
+import { startFit } from "../reconcile/start.ts";
 import type { JudgedRow } from "../verdict.ts";
 import { judgeRowsAgain, readFact, writeFact } from "./facts.ts";
 import { learnKeys } from "./keys.ts";

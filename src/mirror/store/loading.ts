@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { FARTHEST_MS, type TheirRow } from "../match/scene.ts";
+import { FARTHEST_MS, type TheirRow } from "../reconcile/context.ts";
 import { AMONG, readMany } from "./many.ts";
 import { type Ours, oursOf, RECORD, VERDICT } from "./ours.ts";
 import { STORED, type StoredVerdict, storedRowOf } from "./stored-row.ts";

@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { MISSING_AFTER_MS } from "../match/scene.ts";
+import { MISSING_AFTER_MS } from "../reconcile/context.ts";
 import type { JudgedRecord } from "../verdict.ts";
 import { readGaps, readTime } from "./facts.ts";
 import type { Ours } from "./ours.ts";

@@ -1,6 +1,6 @@
 import { meteringOf } from "../../metering/protocols.ts";
 import { mayHaveArrived, type RecordEnd, type TokensFrom } from "../../usage/record.ts";
-import type { OurRequest, OurTokens } from "../match/scene.ts";
+import type { OurRequest, OurTokens } from "../reconcile/context.ts";
 import { byName } from "./many.ts";
 import { flagOf } from "./stored-row.ts";
 import type { OwnNumbers } from "./take.ts";

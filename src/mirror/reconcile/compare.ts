@@ -1,6 +1,6 @@
 import { exact } from "../../usage/reports/format.ts";
 import type { Theirs } from "../verdict.ts";
-import type { OurRequest, TheirRow } from "./scene.ts";
+import type { OurRequest, TheirRow } from "./context.ts";
 import { rowTokens, wholeInput } from "./tokens.ts";
 import { isModelOf, type Unit } from "./units.ts";
 

@@ -1,4 +1,4 @@
-import type { OurRequest } from "./scene.ts";
+import type { OurRequest } from "./context.ts";
 import { earlierRecord, type Left, type Match, type Unit, unitOf } from "./units.ts";
 
 /** The first tier: the id that the gateway handed out stands in both logs. However far apart in time they are. */

@@ -1,14 +1,14 @@
 import type { JudgedRecord, JudgedRow, RowVerdict } from "../verdict.ts";
-import { grouped } from "./grouped.ts";
-import { isAlike, mayTake } from "./presumed.ts";
 import {
+  type Context,
   FOREIGN_AFTER_MS,
   type HeldTime,
   MISSING_AFTER_MS,
   type OurRequest,
-  type Scene,
   type TheirRow,
-} from "./scene.ts";
+} from "./context.ts";
+import { grouped } from "./grouped.ts";
+import { isAlike, mayTake } from "./presumed.ts";
 import { beganWith, mayHaveBegun } from "./start.ts";
 import { agree, rowTokens } from "./tokens.ts";
 import { contradict, isModelOf, type Left, placeOf, type Unit } from "./units.ts";
@@ -29,7 +29,7 @@ interface Finding {
 export function judgeLeftRows(
   { units, records }: Left,
   running: readonly OurRequest[],
-  scene: Scene,
+  context: Context,
 ): JudgedRow[] {
   const runningByKey = grouped(running, ({ key }) => key);
   const endedByKey = grouped(
@@ -37,9 +37,9 @@ export function judgeLeftRows(
     ({ key }) => key,
   );
   return units.flatMap((unit) => {
-    const finding = findingOf(unit, runningByKey.get(unit.key) ?? [], scene);
+    const finding = findingOf(unit, runningByKey.get(unit.key) ?? [], context);
     if (finding.verdict !== "foreign") return unit.rows.map((row) => judged(row, unit, finding, false));
-    const doubt = doubtOf(unit, endedByKey.get(unit.key) ?? [], scene);
+    const doubt = doubtOf(unit, endedByKey.get(unit.key) ?? [], context);
     return unit.rows.map((row) => {
       if (row !== unit.main) return judged(row, unit, COMPANION, false);
       const reason = doubt === null ? finding.reason : `${finding.reason}; ${doubt}`;
@@ -58,17 +58,21 @@ const COMPANION: Finding = {
 };
 
 /** Why a foreign row is only suspected; null: it is certain. */
-function doubtOf(unit: Unit, records: readonly OurRequest[], scene: Scene): string | null {
+function doubtOf(unit: Unit, records: readonly OurRequest[], context: Context): string | null {
   const { main } = unit;
-  if (!scene.hands_out_ids || main.request_id === null) return "without ids this is a suspicion";
+  if (!context.hands_out_ids || main.request_id === null) return "without ids this is a suspicion";
   // A refund uses no key: what it pays back has a row of its own.
   if (main.kind === "refund") return "a refund alone is a suspicion";
   for (const record of records) {
-    if (mayTake(record, main.kind, scene) && isAlike(record, unit) && mayHaveBegun(record, main, scene.start))
+    if (
+      mayTake(record, main.kind, context) &&
+      isAlike(record, unit) &&
+      mayHaveBegun(record, main, context.start)
+    )
       return `it may be request ${record.id}, which got no id: they cannot be told apart`;
     if (isUnnamed(record) && Math.abs(placeOf(record) - main.at) <= UNNAMED_MS)
       return `request ${record.id} was answered without an id at that time, so that ids prove nothing`;
-    if (isRenamed(record, unit, scene))
+    if (isRenamed(record, unit, context))
       return `request ${record.id} is alike in all but its id, and is not listed: the gateway may hand out other ids now`;
   }
   return null;
@@ -79,38 +83,38 @@ function isUnnamed({ expected, own_id }: OurRequest): boolean {
   return expected && !own_id;
 }
 
-function isRenamed(record: OurRequest, { main }: Unit, { start }: Scene): boolean {
+function isRenamed(record: OurRequest, { main }: Unit, { start }: Context): boolean {
   if (!record.expected || record.tokens === null || !isModelOf(record, main.model)) return false;
   const theirs = rowTokens(main);
   return theirs !== null && agree(record.tokens, theirs) && beganWith(record, main, start);
 }
 
-function findingOf(unit: Unit, running: readonly OurRequest[], scene: Scene): Finding {
+function findingOf(unit: Unit, running: readonly OurRequest[], context: Context): Finding {
   const { main, key } = unit;
   if (key === null) return unwatched("whose key it was billed to cannot be seen here");
-  const held = scene.held(key);
+  const held = context.held(key);
   if (held === null) return unwatched("its key was never held here");
-  const unseen = notWatched(main, held, scene);
+  const unseen = notWatched(main, held, context);
   if (unseen !== null) return unseen;
-  if (main.at > scene.now + AHEAD_MS) {
+  if (main.at > context.now + AHEAD_MS) {
     return unwatched("it is more than a day ahead of this machine's clock: one of the clocks is wrong");
   }
-  if (running.some((record) => couldOwn(record, unit, scene))) {
+  if (running.some((record) => couldOwn(record, unit, context))) {
     return { verdict: "pending", reason: "a request with this key still runs, and it may be its own" };
   }
-  if (scene.now - main.at < FOREIGN_AFTER_MS) {
+  if (context.now - main.at < FOREIGN_AFTER_MS) {
     return { verdict: "pending", reason: "it is too young to be called foreign" };
   }
-  return { verdict: "foreign", reason: foreignReason(main, held, scene) };
+  return { verdict: "foreign", reason: foreignReason(main, held, context) };
 }
 
-function notWatched(row: TheirRow, { since, until, replaced }: HeldTime, scene: Scene): Finding | null {
+function notWatched(row: TheirRow, { since, until, replaced }: HeldTime, context: Context): Finding | null {
   // Ours is recorded when it begins, so it is the beginning that must have been watched.
   const began = row.began ?? row.at - (row.duration_ms ?? 0);
   if (began < since) return { verdict: "before", reason: "it is from before this key was held here" };
   if (until !== null && row.at > until && !replaced) return unwatched("its key is no longer held here");
-  if (began < scene.kept_from) return unwatched("it is older than what the usage log keeps");
-  const isInGap = scene.unwatched.some(
+  if (began < context.kept_from) return unwatched("it is older than what the usage log keeps");
+  const isInGap = context.unwatched.some(
     ({ from, to }) => began - GAP_MARGIN_MS <= to && row.at + GAP_MARGIN_MS >= from,
   );
   return isInGap ? unwatched("something of ours may not have been recorded at that time") : null;
@@ -120,24 +124,28 @@ function unwatched(reason: string): Finding {
   return { verdict: "unwatched", reason };
 }
 
-function couldOwn(record: OurRequest, unit: Unit, scene: Scene): boolean {
+function couldOwn(record: OurRequest, unit: Unit, context: Context): boolean {
   const { main } = unit;
-  const isAnswered = scene.hands_out_ids && !scene.socket_rows_have_ids && main.request_id !== null;
+  const isAnswered = context.hands_out_ids && !context.socket_rows_have_ids && main.request_id !== null;
   if (record.upgraded && isAnswered) return false;
   if (!record.billable || contradict(record, unit)) return false;
-  if (!mayHaveBegun(record, main, scene.start)) return false;
+  if (!mayHaveBegun(record, main, context.start)) return false;
   const unknown = main.model === null || (record.model ?? record.model_answered) === null;
   return unknown || record.upgraded || isModelOf(record, main.model);
 }
 
-function foreignReason({ request_id, at }: TheirRow, { until }: HeldTime, { hands_out_ids }: Scene): string {
+function foreignReason(
+  { request_id, at }: TheirRow,
+  { until }: HeldTime,
+  { hands_out_ids }: Context,
+): string {
   const old = until !== null && at > until ? "the key was replaced here, and still is used: " : "";
   if (hands_out_ids && request_id !== null) return `${old}no request that passed here has this id`;
   return `${old}no request that passed here fits it`;
 }
 
 /** The verdicts on records that no row was found for. */
-export function judgeLeftRecords(records: readonly OurRequest[], { now }: Scene): JudgedRecord[] {
+export function judgeLeftRecords(records: readonly OurRequest[], { now }: Context): JudgedRecord[] {
   return records.flatMap((record): JudgedRecord[] => {
     // A WebSocket may hold no billed request at all.
     if (!record.expected || record.running || record.upgraded) return [];

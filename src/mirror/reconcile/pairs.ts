@@ -1,5 +1,5 @@
+import type { Context, OurRequest } from "./context.ts";
 import { grouped } from "./grouped.ts";
-import type { OurRequest, Scene } from "./scene.ts";
 import { sentAt } from "./start.ts";
 import { agree, rowTokens, theirWholeInput, wholeInput } from "./tokens.ts";
 import { contradict, isModelOf, type Left, type Match, type Unit, without } from "./units.ts";
@@ -32,15 +32,15 @@ interface Timed<T> {
 }
 
 /** The second tier, for what has no id in common: only where one row and one record have no other choice. */
-export function matchPairs(left: Left, scene: Scene): { matches: Match[]; left: Left } {
-  const alike = alikeOf(left, scene);
+export function matchPairs(left: Left, context: Context): { matches: Match[]; left: Left } {
+  const alike = alikeOf(left, context);
   const pairs = uniquePairs(alike);
   const matches = [...pairs, ...countAlike(alike, pairs)];
   return { matches, left: without(left, matches) };
 }
 
 /** A record can stand in several: under two names of its model. */
-function alikeOf({ records, units }: Left, scene: Scene): Alike[] {
+function alikeOf({ records, units }: Left, context: Context): Alike[] {
   const rough = new Map<string, Rough>();
   for (const unit of units) {
     const tokens = unit.main.kind === "use" && unit.key !== null ? rowTokens(unit.main) : null;
@@ -54,7 +54,7 @@ function alikeOf({ records, units }: Left, scene: Scene): Alike[] {
     if (record.tokens === null || record.key === null || !mayPair(record)) continue;
     rough.get(roughly(record.key, wholeInput(record.tokens), record.tokens.output))?.records.push(record);
   }
-  return [...rough.values()].flatMap((same) => (same.records.length === 0 ? [] : exactly(same, scene)));
+  return [...rough.values()].flatMap((same) => (same.records.length === 0 ? [] : exactly(same, context)));
 }
 
 /** Few say the same even roughly, so that the rest is looked at only for those. */
@@ -62,18 +62,18 @@ function roughly(key: string | null, input: number, output: number): string {
   return `${input} ${output} ${key}`;
 }
 
-function exactly({ units, records }: Rough, scene: Scene): Alike[] {
+function exactly({ units, records }: Rough, context: Context): Alike[] {
   const kinds = units.length === 1 ? [units] : [...grouped(units, sayingOf).values()];
   return kinds.flatMap((same): Alike[] => {
     const [example] = same;
     if (example === undefined) return [];
     const fitting = records.filter((record) => fits(record, example));
-    return fitting.length === 0 ? [] : [inTime(same, fitting, scene)];
+    return fitting.length === 0 ? [] : [inTime(same, fitting, context)];
   });
 }
 
 /** All of these rows tell when they began, or none does. */
-function inTime(units: readonly Unit[], records: readonly OurRequest[], { start }: Scene): Alike {
+function inTime(units: readonly Unit[], records: readonly OurRequest[], { start }: Context): Alike {
   const tellsBeginning = units[0]?.main.began != null;
   const timeOfRecord = ({ sent_at, ended_at }: OurRequest) => (tellsBeginning ? sent_at : (ended_at ?? 0));
   return {

@@ -1,5 +1,5 @@
+import type { OurRequest } from "./context.ts";
 import { mayPair } from "./pairs.ts";
-import type { OurRequest } from "./scene.ts";
 import { rowTokens, theirWholeInput, wholeInput } from "./tokens.ts";
 import { contradict, type Left, type Match, modelsOf, type Unit, without } from "./units.ts";
 

@@ -1,5 +1,5 @@
+import type { Context, OurRequest, TheirRow } from "./context.ts";
 import { grouped } from "./grouped.ts";
-import type { OurRequest, Scene, TheirRow } from "./scene.ts";
 import { beganWith, sentAt } from "./start.ts";
 import { agree, rowTokens } from "./tokens.ts";
 import { contradict, type Left, type Match, modelsOf, type Unit, without } from "./units.ts";
@@ -14,13 +14,13 @@ const LATE_MS = 30_000;
  * model that began when it did. Where more rows fit than there are records, one of them is not ours and cannot be told
  * from the others: none is taken.
  */
-export function matchPresumed(left: Left, scene: Scene): { matches: Match[]; left: Left } {
+export function matchPresumed(left: Left, context: Context): { matches: Match[]; left: Left } {
   let matches: Match[] = [];
   let rest = left;
   // A use before an error, which tells no tokens. Records that know their model before those that may take any.
   for (const kind of ["use", "error"] as const) {
     for (const named of [true, false]) {
-      const found = takeRows(rest, kind, named, scene);
+      const found = takeRows(rest, kind, named, context);
       matches = matches.concat(found);
       rest = without(rest, found);
     }
@@ -29,10 +29,10 @@ export function matchPresumed(left: Left, scene: Scene): { matches: Match[]; lef
 }
 
 /** A record that may take a row of this kind. */
-export function mayTake(record: OurRequest, kind: TheirRow["kind"], scene: Scene): boolean {
+export function mayTake(record: OurRequest, kind: TheirRow["kind"], context: Context): boolean {
   const { billable, running, upgraded, key, own_id, failed } = record;
   if (!billable || running || upgraded || key === null || own_id) return false;
-  return kind !== "use" || !failed || scene.bills_failures;
+  return kind !== "use" || !failed || context.bills_failures;
 }
 
 /** Whether nothing but the time speaks against it. */
@@ -53,9 +53,14 @@ interface Candidate {
   readonly distance: number;
 }
 
-function takeRows({ records, units }: Left, kind: "use" | "error", named: boolean, scene: Scene): Match[] {
+function takeRows(
+  { records, units }: Left,
+  kind: "use" | "error",
+  named: boolean,
+  context: Context,
+): Match[] {
   const seekers = records.filter(
-    (record) => mayTake(record, kind, scene) && modelsOf(record).length > 0 === named,
+    (record) => mayTake(record, kind, context) && modelsOf(record).length > 0 === named,
   );
   if (seekers.length === 0) return [];
   const byKey = grouped(
@@ -64,25 +69,25 @@ function takeRows({ records, units }: Left, kind: "use" | "error", named: boolea
   );
   const seekersByKey = grouped(seekers, ({ key }) => key);
   const candidates = [...seekersByKey].flatMap(([key, list]) =>
-    candidatesOf(list, byKey.get(key) ?? [], scene),
+    candidatesOf(list, byKey.get(key) ?? [], context),
   );
-  return clustersOf(candidates).flatMap((cluster) => assign(cluster, scene));
+  return clustersOf(candidates).flatMap((cluster) => assign(cluster, context));
 }
 
 /** Both lists belong to one key. */
-function candidatesOf(records: readonly OurRequest[], units: readonly Unit[], scene: Scene): Candidate[] {
-  const timeOf = ({ main }: Unit) => sentAt(main, scene.start) ?? main.at;
+function candidatesOf(records: readonly OurRequest[], units: readonly Unit[], context: Context): Candidate[] {
+  const timeOf = ({ main }: Unit) => sentAt(main, context.start) ?? main.at;
   const sorted = units.toSorted((a, b) => timeOf(a) - timeOf(b));
   const times = sorted.map(timeOf);
   const found: Candidate[] = [];
   for (const record of records) {
-    const first = record.sent_at - Math.max(EARLY_MS, scene.start.within);
+    const first = record.sent_at - Math.max(EARLY_MS, context.start.within);
     const last = (record.ended_at ?? record.sent_at) + LATE_MS;
     for (let index = firstAtOrAfter(times, first); index < sorted.length; index += 1) {
       const unit = sorted[index];
       if (unit === undefined || (times[index] ?? 0) > last) break;
       if (!isAlike(record, unit)) continue;
-      if (unit.main.began !== null && !beganWith(record, unit.main, scene.start)) continue;
+      if (unit.main.began !== null && !beganWith(record, unit.main, context.start)) continue;
       const place = unit.main.began === null ? (record.ended_at ?? record.sent_at) : record.sent_at;
       found.push({ record, unit, distance: Math.abs((times[index] ?? 0) - place) });
     }
@@ -111,7 +116,7 @@ function clustersOf(candidates: readonly Candidate[]): Candidate[][] {
   return [...new Set(clusterOf.values())];
 }
 
-function assign(cluster: readonly Candidate[], scene: Scene): Match[] {
+function assign(cluster: readonly Candidate[], context: Context): Match[] {
   const records = new Set(cluster.map(({ record }) => record));
   const units = new Set(cluster.map(({ unit }) => unit));
   if (units.size > records.size) return [];
@@ -120,7 +125,7 @@ function assign(cluster: readonly Candidate[], scene: Scene): Match[] {
   for (const { record, unit } of cluster.toSorted(nearestFirst)) {
     if (taken.has(record) || taken.has(unit)) continue;
     taken.add(record).add(unit);
-    matches.push({ record, unit, how: "presumed", reason: reasonOf(record, unit, scene) });
+    matches.push({ record, unit, how: "presumed", reason: reasonOf(record, unit, context) });
   }
   return matches;
 }
@@ -142,7 +147,7 @@ export function firstAtOrAfter(times: readonly number[], time: number): number {
   return low;
 }
 
-function reasonOf({ ended_at, status }: OurRequest, { main }: Unit, { hands_out_ids }: Scene): string {
+function reasonOf({ ended_at, status }: OurRequest, { main }: Unit, { hands_out_ids }: Context): string {
   const fits =
     main.began === null
       ? "this row of its key and model ended when it did"

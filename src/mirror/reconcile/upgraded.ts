@@ -1,6 +1,6 @@
+import type { Context, OurRequest } from "./context.ts";
 import { grouped } from "./grouped.ts";
 import { firstAtOrAfter } from "./presumed.ts";
-import type { OurRequest, Scene } from "./scene.ts";
 import { earlierRow, type Left, type Match, type Unit } from "./units.ts";
 
 const REASON = "it was billed to the key of a WebSocket in its time, which can hold any number of requests";
@@ -19,7 +19,7 @@ interface Sockets {
 /** A WebSocket has one record and any number of rows, with ids that nobody was told: all of its key in its time. */
 export function matchUpgraded(
   { records, units }: Left,
-  { hands_out_ids, socket_rows_have_ids }: Scene,
+  { hands_out_ids, socket_rows_have_ids }: Context,
 ): { matches: Match[]; left: Left } {
   const sockets = socketsOf(records);
   if (sockets.size === 0) return { matches: [], left: { records, units } };

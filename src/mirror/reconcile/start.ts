@@ -1,4 +1,4 @@
-import type { OurRequest, StartFit, TheirRow } from "./scene.ts";
+import type { OurRequest, StartFit, TheirRow } from "./context.ts";
 
 /** So many matches by id tell how close a row's beginning is to its request. */
 const ENOUGH = 20;

@@ -1,10 +1,10 @@
 import type { JudgedRecord, JudgedRow, RowVerdict } from "../verdict.ts";
 import { differencesOf, otherModel, saysTheSame, theirsOf } from "./compare.ts";
+import type { Context, Judgement, OurRequest, TheirRow } from "./context.ts";
 import { matchIds } from "./ids.ts";
 import { judgeLeftRecords, judgeLeftRows } from "./leftover.ts";
 import { matchPairs } from "./pairs.ts";
 import { matchPresumed } from "./presumed.ts";
-import type { Judgement, OurRequest, Scene, TheirRow } from "./scene.ts";
 import { matchSums } from "./sums.ts";
 import { earlierRecord, type Left, type Match, unitsOf } from "./units.ts";
 import { matchUpgraded } from "./upgraded.ts";
@@ -13,19 +13,23 @@ import { matchUpgraded } from "./upgraded.ts";
  * Compares our log with a console's: every row gets a verdict, and every record that has a row or should have one. The
  * same two lists give the same verdicts, in whatever order they come. Each tier sees only what the one before it left.
  */
-export function judge(ours: readonly OurRequest[], theirs: readonly TheirRow[], scene: Scene): Judgement {
+export function reconcile(
+  ours: readonly OurRequest[],
+  theirs: readonly TheirRow[],
+  context: Context,
+): Judgement {
   const all: Left = { records: [...ours].sort(earlierRecord), units: unitsOf(theirs) };
   const byId = matchIds(all);
-  const byPair = matchPairs(byId.left, scene);
+  const byPair = matchPairs(byId.left, context);
   const bySum = matchSums(byPair.left);
-  const presumed = matchPresumed(bySum.left, scene);
-  const upgraded = matchUpgraded(presumed.left, scene);
+  const presumed = matchPresumed(bySum.left, context);
+  const upgraded = matchUpgraded(presumed.left, context);
   const matches = [byId, byPair, bySum, presumed, upgraded].flatMap((tier) => tier.matches);
   const running = ours.filter((record) => record.running);
   const found = judgeMatches(matches);
   return {
-    rows: found.rows.concat(judgeLeftRows(upgraded.left, running, scene)),
-    records: found.records.concat(judgeLeftRecords(upgraded.left.records, scene)),
+    rows: found.rows.concat(judgeLeftRows(upgraded.left, running, context)),
+    records: found.records.concat(judgeLeftRecords(upgraded.left.records, context)),
   };
 }
 

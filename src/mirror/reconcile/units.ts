@@ -1,5 +1,5 @@
+import type { OurRequest, TheirRow } from "./context.ts";
 import { grouped } from "./grouped.ts";
-import type { OurRequest, TheirRow } from "./scene.ts";
 
 /** The rows of one request at the gateway: several attempts and a refund can carry the same request id. */
 export interface Unit {

@@ -1,5 +1,5 @@
 import type { ConsoleRow } from "../console-row.ts";
-import type { OurTokens } from "./scene.ts";
+import type { OurTokens } from "./context.ts";
 
 /** A row's tokens; cache null: they are part of the input. */
 export interface RowTokens {

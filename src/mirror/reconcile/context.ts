@@ -51,7 +51,7 @@ export interface TheirRow extends ConsoleRow {
 }
 
 /** What comparing has to know beside the two lists. */
-export interface Scene {
+export interface Context {
   readonly now: number;
   /** Since when a key is held here, and until when it was, ours or null: never. */
   readonly held: (key: string) => HeldTime | null;
