@@ -73,7 +73,11 @@ async function buildProgram() {
   const daemon = build({
     ...program,
     plugins: [withoutUnused],
-    entryPoints: ["src/daemon.ts", { in: "src/usage/index/index-worker.ts", out: "index-worker" }],
+    entryPoints: [
+      "src/daemon.ts",
+      { in: "src/usage/index/index-worker.ts", out: "index-worker" },
+      { in: "src/mirror/sync/compare-worker.ts", out: "compare-worker" },
+    ],
   });
   const built = await Promise.all([main, commands, daemon]);
   for (const path of built.flatMap(({ metafile }) => Object.keys(metafile.outputs)))

@@ -16,7 +16,8 @@ import type { ComparedRow, ConsoleStatus, MirrorReport, ToolConsoleFacts } from 
 import { forsakenStatus } from "./report/state-words.ts";
 import { type AskedLogin, createSignIn, type LoginAnswer, type SignIn } from "./sign-in.ts";
 import { acknowledge, gatewaysIn } from "./store/ack.ts";
-import { forgetConsole, judgeAgain } from "./store/facts.ts";
+import { markFrom } from "./store/changed-days.ts";
+import { forgetConsole } from "./store/facts.ts";
 import { heldKeyName, holdKeys } from "./store/held.ts";
 import { hasConsole, type Watched } from "./sync/connect.ts";
 import { GatewayWatch, type WatchMeans } from "./watch.ts";
@@ -266,7 +267,7 @@ class ConsoleMirror implements Mirror {
 
   compareAgain(): void {
     for (const watch of this.#all()) {
-      this.#means.database.ask((db) => judgeAgain(db, watch.gateway.name, 0));
+      this.#means.database.ask((db) => markFrom(db, watch.gateway.name, 0));
       void watch.compareAgain();
     }
   }

@@ -18,7 +18,7 @@ import { clearMark } from "./store/rows.ts";
 import { readUnwatched } from "./store/unwatched.ts";
 import type { Correction } from "./store/verdicts.ts";
 import { claimFor, firstDay } from "./sync/beginning.ts";
-import { type Comparing, createComparing } from "./sync/comparing.ts";
+import { Comparer } from "./sync/comparer.ts";
 import { type ConnectMeans, connect, type Watched } from "./sync/connect.ts";
 import { blindness } from "./sync/sight.ts";
 import { createSkew, type Skew } from "./sync/skew.ts";
@@ -27,7 +27,7 @@ import { catchUp, type MirrorUsage } from "./usage.ts";
 
 export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "pause" | "signal"> {
   readonly log: Logger;
-  readonly database: Pick<MirrorDatabase, "ask">;
+  readonly database: Pick<MirrorDatabase, "ask" | "files">;
   readonly usage: MirrorUsage;
   readonly prices: Prices;
   readonly logEnd: Pick<LogEnd, "unwatched">;
@@ -44,7 +44,7 @@ export class GatewayWatch {
   readonly #stop = new AbortController();
   readonly #skew: Skew = createSkew();
   readonly #syncer: Syncer;
-  readonly #comparing: Comparing;
+  readonly #comparer: Comparer;
   #gateway: Watched;
   #kind: ConsoleStatus["kind"];
   #blind: string | null = null;
@@ -57,7 +57,7 @@ export class GatewayWatch {
     this.#lastSync = means.database.ask((db) => readSynced(db, gateway.name));
     const { clock, log, database, usage, logEnd } = means;
     const shared = { gateway: gateway.name, clock, log, database };
-    this.#comparing = createComparing({
+    this.#comparer = new Comparer({
       ...shared,
       usage,
       logEnd,
@@ -70,7 +70,7 @@ export class GatewayWatch {
         return { list: microdollars(price), cost: microdollars(price, record.multiplier) };
       },
       onCorrected: means.onCorrected,
-      onJudged: () => this.#judged(),
+      onCompared: () => this.#judged(),
     });
     this.#syncer = new Syncer({
       ...shared,
@@ -84,7 +84,7 @@ export class GatewayWatch {
       onKeys: (keys) => this.#link(keys),
       onRows: async (adapter) => {
         database.ask((db) => writeSynced(db, gateway.name, clock.now()));
-        await this.#comparing.compare(adapter);
+        await this.#comparer.compare(adapter);
       },
       onFailed: () => this.#tell(),
     });
@@ -130,7 +130,7 @@ export class GatewayWatch {
   async compareAgain(): Promise<void> {
     const { adapter } = this.#syncer;
     // Should it fail, the next sync says so.
-    if (adapter !== null) await this.#comparing.compare(adapter).catch(() => {});
+    if (adapter !== null) await this.#comparer.compare(adapter).catch(() => {});
   }
 
   status(): ConsoleStatus {
@@ -172,8 +172,7 @@ export class GatewayWatch {
 
   async stop(): Promise<void> {
     this.#stop.abort();
-    this.#comparing.stop();
-    await this.#syncer.stop();
+    await Promise.all([this.#comparer.stop(), this.#syncer.stop()]);
   }
 
   async #connect() {

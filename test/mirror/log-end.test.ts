@@ -28,7 +28,7 @@ import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 import { heldClock } from "../keys/held-clock.ts";
-import { AT, judgeAll, mirrorFile, openMirror, page, row, verdicts } from "./mirror-file.ts";
+import { AT, compareAll, mirrorFile, openMirror, page, row, verdicts } from "./mirror-file.ts";
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
@@ -248,7 +248,7 @@ t.test("what lies in the lost time is unwatched, and what lies outside is foreig
       row(8, { created_at: lost + 2 * HOUR, request_id: "leak" }),
     ]);
     const mirror = { state: home.state, db, append: () => {}, catchUp: () => {} };
-    judgeAll(mirror, { now: home.clock.now(), unwatched });
+    compareAll(mirror, { now: home.clock.now(), unwatched });
     const found = verdicts(db).map(([identity, verdict]) => [identity, verdict]);
     t.strictSame(found, [
       ["row-7", "unwatched"],
@@ -468,11 +468,11 @@ t.test("a row that was suspected is judged again when its time turns out to be l
   const mirror = mirrorFile(t);
   const { db } = mirror;
   page(db, [row(2, { created_at: AT + HOUR })]);
-  judgeAll(mirror, { now: AT + 24 * HOUR });
+  compareAll(mirror, { now: AT + 24 * HOUR });
   const verdictOf = () => verdicts(db).map(([, verdict, , certain]) => [verdict, certain]);
   t.strictSame(verdictOf(), [["foreign", 0]]);
   addUnwatched(db, { from: AT + HOUR - MINUTE, to: AT + HOUR + MINUTE });
-  judgeAll(mirror, { now: AT + 24 * HOUR, unwatched: readUnwatched(db) });
+  compareAll(mirror, { now: AT + 24 * HOUR, unwatched: readUnwatched(db) });
   t.strictSame(verdictOf(), [["unwatched", 0]]);
   t.end();
 });

@@ -5,12 +5,15 @@ import type Database from "libsql";
 import pino from "pino";
 import type { Test } from "tap";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
+import { applyChanges, nextDue } from "../../src/mirror/store/apply-changes.ts";
+import { finishPlan, hasMarks, planDays } from "../../src/mirror/store/changed-days.ts";
+import { type CompareOptions, compareDay } from "../../src/mirror/store/compare-day.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
 import { writeSynced } from "../../src/mirror/store/facts.ts";
 import { holdKeys } from "../../src/mirror/store/held.ts";
-import { type JudgedStep, type JudgingMeans, judgeStep } from "../../src/mirror/store/judging.ts";
 import { linkKeys } from "../../src/mirror/store/keys.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
+import type { PriceOf } from "../../src/mirror/store/take.ts";
 import { type Correction, correctionOf } from "../../src/mirror/store/verdicts.ts";
 import { COLUMN_NAMES, recordOfRow } from "../../src/usage/columns.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
@@ -99,49 +102,75 @@ export function page(db: Database.Database, rows: readonly ConsoleRow[], mark = 
   return writePage(db, "main", { rows, mark, gap: null });
 }
 
-/** Judges until nothing is left to be judged. The console was read completely just now. */
-export function judgeAll(
-  mirror: MirrorFile,
-  given: Partial<JudgingMeans> & { readonly synced?: number } = {},
-): Judged {
-  const { db } = mirror;
-  const now = given.now ?? AT + HOUR;
-  writeSynced(db, "main", given.synced ?? now);
-  const amendments: AmendLine[] = [];
-  for (let steps = 1; steps < 1000; steps += 1) {
-    const step = judgeOnce(mirror, { ...given, now });
-    amendments.push(...step.amendments);
-    if (!step.done) continue;
-    const corrections = amendments.map(correctionOf).filter((one) => one !== null);
-    return { steps, amendments, corrections, again: step.again };
-  }
-  throw new Error("judging does not end");
-}
-
-export interface Judged {
-  readonly steps: number;
+export interface Compared {
   readonly amendments: readonly AmendLine[];
   readonly corrections: readonly Correction[];
+  /** When something that is pending is due. */
   readonly again: number | null;
 }
 
-/** One step of it, with what it amends in the index afterwards. */
-export function judgeOnce(
-  { db, append, catchUp }: MirrorFile,
-  given: Partial<JudgingMeans> & { now: number },
-): JudgedStep {
-  const step = judgeStep(db, "main", { ...MEANS, amend: append, ...given });
-  if (step.amendments.length > 0) catchUp();
-  return step;
+export type Given = Partial<Omit<CompareOptions, "gateway">> & {
+  /** When the console was last read completely; just now, unless it is given. */
+  readonly synced?: number;
+  readonly amend?: (lines: readonly AmendLine[]) => void;
+};
+
+/** Compares everything that has changed, as the daemon and its thread do together. */
+export function compareAll(mirror: MirrorFile, given: Given = {}): Compared {
+  const { db } = mirror;
+  const { synced, amend = mirror.append, ...options } = given;
+  const now = options.now ?? AT + HOUR;
+  writeSynced(db, "main", synced ?? now);
+  const amendments: AmendLine[] = [];
+  for (let round = 0; round < 10; round += 1) {
+    const plan = planDays(db, "main", options.skew ?? 0);
+    for (const day of plan.days) amendments.push(...compareOneDay(mirror, day, { ...options, now, amend }));
+    finishPlan(db, "main", plan, now);
+    if (hasMarks(db, "main")) continue;
+    const corrections = amendments.map(correctionOf).filter((one) => one !== null);
+    return { amendments, corrections, again: nextDue(db, "main", now, options.skew ?? 0) };
+  }
+  throw new Error("comparing does not end");
 }
 
-const MEANS = {
+function compareOneDay(
+  { db, catchUp }: MirrorFile,
+  day: number,
+  {
+    amend,
+    ...given
+  }: Given & { readonly now: number; readonly amend: (lines: readonly AmendLine[]) => void },
+): AmendLine[] {
+  const options: CompareOptions = { ...OPTIONS, ...given };
+  const amendments: AmendLine[] = [];
+  const apply = {
+    gateway: "main",
+    skew: options.skew,
+    priceOf: PRICE_OF,
+    amend: (lines: readonly AmendLine[]) => {
+      amend(lines);
+      amendments.push(...lines);
+    },
+  };
+  for (;;) {
+    const changes = compareDay(db, day, options);
+    for (const _ of applyChanges(db, changes, apply));
+    if (changes.learned !== null) continue;
+    if (amendments.length > 0) catchUp();
+    return amendments;
+  }
+}
+
+const PRICE_OF: PriceOf = (_, { input, output }) => ({ list: input + output, cost: 2 * (input + output) });
+
+const OPTIONS = {
+  gateway: "main",
   skew: 0,
   idNames: ["x-client-request-id"],
   billsFailures: false,
   socketRowsHaveIds: false,
-  priceOf: (_, { input, output }) => ({ list: input + output, cost: 2 * (input + output) }),
-} as const satisfies Partial<JudgingMeans>;
+  unwatched: [],
+} as const;
 
 export function all(db: Database.Database, sql: string): unknown[][] {
   return db.prepare(sql).raw().all() as unknown[][];

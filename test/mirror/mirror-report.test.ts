@@ -8,7 +8,7 @@ import { coverFrom } from "../../src/mirror/store/facts.ts";
 import { holdKeys } from "../../src/mirror/store/held.ts";
 import { linkKeys } from "../../src/mirror/store/keys.ts";
 import { record } from "../doubles/records.ts";
-import { AT, HOUR, judgeAll, MINUTE, mirrorFile, page, row, unmetered } from "./mirror-file.ts";
+import { AT, compareAll, HOUR, MINUTE, mirrorFile, page, row, unmetered } from "./mirror-file.ts";
 
 const SKEW = 5000;
 const LATER = AT + 5 * MINUTE;
@@ -26,7 +26,7 @@ function scene(test: Test) {
     row(9, { created_at: LATER + MINUTE + SKEW, billed_microdollars: 30 }),
     row(10, { created_at: AT - 30 * HOUR }),
   ]);
-  judgeAll(mirror, { skew: SKEW });
+  compareAll(mirror, { skew: SKEW });
   return mirror;
 }
 
@@ -112,7 +112,7 @@ t.test("rows that nobody has judged yet are pending, and whose key is unknown ar
   const mirror = mirrorFile(t);
   const { db } = mirror;
   page(db, [row(1, { key_ref: "id:5" })]);
-  judgeAll(mirror);
+  compareAll(mirror);
   page(db, [row(2)]);
   const { rows } = readMirror(db, "main", { now: AT, skew: 0, elsewhere: [] });
   t.match(rows, { total: 1, pending: 1, unwatched: 0 });
@@ -122,7 +122,7 @@ t.test("a multiplier that is another here is shown", async (t) => {
   const mirror = mirrorFile(t, [record(1, { multiplier: 2 })]);
   const { db } = mirror;
   page(db, [row(1)]);
-  judgeAll(mirror);
+  compareAll(mirror);
   const { models } = readMirror(db, "main", { now: AT, skew: 0, elsewhere: [] });
   t.match(models, [{ multiplier: 1.5, multiplier_here: 2 }]);
 });
@@ -136,7 +136,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
     db,
     hours.map((hour, at) => row(50 + at, { created_at: now - hour * HOUR, billed_microdollars: 10 })),
   );
-  judgeAll(mirror, { now });
+  compareAll(mirror, { now });
   const elsewhere = [
     { tool: "codex", key: "…a1b2" },
     { tool: "chat", key: "…none" },
@@ -202,7 +202,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
     // Used elsewhere on purpose, and newer than all.
     ...many.map((number) => row(1000 + number, { created_at: at(number) + 1000 * MINUTE, key_ref: "id:7" })),
   ]);
-  judgeAll(mirror, { now: AT + 100 * HOUR });
+  compareAll(mirror, { now: AT + 100 * HOUR });
   db.exec("UPDATE mirror.console_rows SET certain = 0 WHERE identity = 'row-3'");
   const listed = (most: number) =>
     readDiff(db, "main", { most, skew: 0, quiet: (key) => key === "…else" }).map(
@@ -261,7 +261,7 @@ t.test("a record of which no console says anything is shown with why", async (t)
   const mirror = mirrorFile(t, [free, running]);
   const { db } = mirror;
   linkKeys(db, "main", [{ ref: "id:2", key: null }]);
-  judgeAll(mirror);
+  compareAll(mirror);
   t.match(
     readCompared(db, free.id, () => 0),
     [{ verdict: "none", reason: "no console is expected to list it" }],

@@ -10,7 +10,7 @@ import type { AckLine, KeyHeldLine } from "../../src/usage/journal/lines.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
-import { AT, HOUR, judgeAll, mirrorFile, openMirror, page, row } from "./mirror-file.ts";
+import { AT, compareAll, HOUR, mirrorFile, openMirror, page, row } from "./mirror-file.ts";
 
 const CONFIG = `gateways: { main: { base_url: "https://gateway.example.com/v1" } }
 tools: { codex: {} }
@@ -35,7 +35,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     clock: { now: () => AT + HOUR, elapsed: () => 0 },
     log: pino({ level: "silent" }),
     snapshot: () => snapshot,
-    database: { ask: (question) => (isReady() ? database.ask(question) : null) },
+    database: { ask: (question) => (isReady() ? database.ask(question) : null), files: database.files },
     usage,
     logEnd: { unwatched: () => [] },
     // Without a console these are not used.
@@ -71,7 +71,7 @@ t.test("which keys are held is also in the journal, as soon as there is an index
 t.test("each row of an alarm that is acknowledged is in the journal", async (t) => {
   const file = mirrorFile(t, [record(1)]);
   page(file.db, [row(1), row(2), row(3)]);
-  judgeAll(file);
+  compareAll(file);
   const { mirror, lines } = startMirror(
     t,
     file.state,

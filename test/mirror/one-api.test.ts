@@ -77,6 +77,7 @@ t.test("rows are read ten by ten until a page is short, by the key's name", asyn
   t.same(first, {
     kind: "use",
     created_at: (NOON - 60) * 1000,
+    began_at: (NOON - 60) * 1000 - 1234,
     key_ref: "name:codex",
     request_id: "202608211100000",
     upstream_id: null,

@@ -10,6 +10,9 @@ import { contradict, isModelOf, type Left, type Match, type Unit, without } from
  */
 const NEAR_FIRST_MS = { beginnings: [250, 1000, 5000], ends: [1000, 5000, 30_000] } as const;
 
+/** How far apart their ends may be where their beginnings agree. */
+const END_WITHIN_MS = 60 * 60_000;
+
 const PAIRED = "the only row with this key, model and these tokens at that time";
 const ALIKE =
   "several requests and rows are alike at that time: which is which cannot be told, their number agrees";
@@ -119,12 +122,12 @@ function uniquePairs(alike: readonly Alike[]): Match[] {
   for (const { units, records, near } of alike) {
     const within = near.at(-1) ?? 0;
     for (const { item: record, time } of records) {
-      for (const unit of firstTwo(units, time, within)) {
+      for (const unit of firstTwo(units, time, within, (unit) => mayEnd(record, unit))) {
         unitOfRecord.set(record, unitOfRecord.has(record) ? null : unit);
       }
     }
     for (const { item: unit, time } of units) {
-      for (const record of firstTwo(records, time, within)) {
+      for (const record of firstTwo(records, time, within, (record) => mayEnd(record, unit))) {
         recordOfUnit.set(unit, recordOfUnit.has(unit) ? null : record);
       }
     }
@@ -138,7 +141,12 @@ function uniquePairs(alike: readonly Alike[]): Match[] {
 }
 
 /** Two are enough to know that there is not only one. */
-function firstTwo<T>(sorted: readonly Timed<T>[], at: number, within: number): T[] {
+function firstTwo<T>(
+  sorted: readonly Timed<T>[],
+  at: number,
+  within: number,
+  isPossible: (item: T) => boolean,
+): T[] {
   let low = 0;
   let high = sorted.length;
   while (low < high) {
@@ -146,8 +154,18 @@ function firstTwo<T>(sorted: readonly Timed<T>[], at: number, within: number): T
     if ((sorted[middle]?.time ?? 0) < at - within) low = middle + 1;
     else high = middle;
   }
-  const next = sorted.slice(low, low + 2);
-  return next.filter(({ time }) => time <= at + within).map(({ item }) => item);
+  const found: T[] = [];
+  for (let index = low; index < sorted.length && found.length < 2; index += 1) {
+    const next = sorted[index];
+    if (next === undefined || next.time > at + within) break;
+    if (isPossible(next.item)) found.push(next.item);
+  }
+  return found;
+}
+
+/** A row is written at the end of its request, or soon after it. */
+function mayEnd({ ended_at }: OurRequest, { main }: Unit): boolean {
+  return Math.abs(main.at - (ended_at ?? 0)) <= END_WITHIN_MS;
 }
 
 /** What is alike is not told apart, only counted: as many as there are of both. */
@@ -181,7 +199,7 @@ function sideBySide(
     const record = freeRecords[nextRecord];
     if (unit === undefined || record === undefined) return found;
     const ahead = unit.time - record.time;
-    if (Math.abs(ahead) <= within) found.push([record.item, unit.item]);
+    if (Math.abs(ahead) <= within && mayEnd(record.item, unit.item)) found.push([record.item, unit.item]);
     if (ahead <= within) nextUnit += 1;
     if (ahead >= -within) nextRecord += 1;
   }

@@ -25,7 +25,7 @@ const APPLICATION_ID = 0x6b626d72;
  * verdicts: what was found about our records. A record's own numbers are in `ours` where it took the console's. Its money
  * is repeated here, so that a report does not have to read every record.
  * held_keys: from when to when a tool held a key. console_keys: which key a console means by a name of its own.
- * facts: what is remembered per gateway, see facts.ts.
+ * changed_days: what is to be compared again. facts: what is remembered per gateway, see facts.ts.
  * The first two do not depend on when or in what order rows arrived: the same rows, read again, leave the same content.
  */
 const SCHEMA = `
@@ -108,6 +108,13 @@ const SCHEMA = `
     PRIMARY KEY (gateway, ref)
   ) STRICT, WITHOUT ROWID;
 
+  CREATE TABLE mirror.changed_days (
+    gateway TEXT NOT NULL,
+    day INTEGER NOT NULL,
+    mark INTEGER NOT NULL,
+    PRIMARY KEY (gateway, day)
+  ) STRICT, WITHOUT ROWID;
+
   CREATE TABLE mirror.facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
   PRAGMA mirror.application_id = ${APPLICATION_ID};
   PRAGMA mirror.user_version = ${VERSION};
@@ -122,7 +129,7 @@ const SEED = `
     SELECT gateway, key, tool, since, until FROM usage.held_keys WHERE until IS NULL OR until > since;
 `;
 
-const TABLES = ["console_rows", "verdicts", "held_keys", "console_keys", "facts"];
+const TABLES = ["console_rows", "verdicts", "held_keys", "console_keys", "changed_days", "facts"];
 /** What the mirror reads of the index. */
 const INDEX_TABLES = ["records", "acks", "held_keys", "meta"];
 
@@ -155,6 +162,10 @@ export class MirrorDatabase {
 
   constructor(options: MirrorDatabaseOptions) {
     this.#options = options;
+  }
+
+  get files(): MirrorFiles {
+    return { file: this.#options.file, index: this.#options.index };
   }
 
   /**

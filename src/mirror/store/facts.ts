@@ -12,23 +12,24 @@ export interface Gap {
 
 /*
  * What the mirror of one gateway remembers, in the table of facts.
- * mark: where the next walk begins. gaps: what of the console can no longer be seen, by its clock.
- * judge_from: the earliest time, by our clock, of which a verdict may change; rows_from: the same by the console's clock,
- * of rows that were written since. covered_from, last_sync: between them the console was read. begun_at: before that,
- * another gateway had this name. ids_from: how far what has an id in common was found already, in the judging that is under
- * way; anew: from then on also what was found by its id is looked at again.
+ * mark: where the next walk begins. gaps: what of the console can no longer be seen, by its clock. covered_from, last_sync:
+ * between them the console was read. begun_at: before that, another gateway had this name. compared_at: when the last
+ * comparison began; running_since: when the oldest request had begun that ran then. changed_from, changed_from_mark,
+ * mark_count: see changed-days.ts. own_ids: see learning.ts. start_fit: see StartFit.
  */
 type Name =
   | "console"
   | "mark"
-  | "judge_from"
-  | "rows_from"
-  | "ids_from"
-  | "anew"
+  | "changed_from"
+  | "changed_from_mark"
+  | "mark_count"
+  | "compared_at"
+  | "running_since"
   | "covered_from"
   | "begun_at"
   | "gaps"
   | "own_ids"
+  | "start_fit"
   | "last_sync"
   | "told";
 
@@ -73,34 +74,6 @@ export function coverFrom(db: Database.Database, gateway: string, since: number,
   const from = Math.max(since, Math.min(readTime(db, gateway, "begun_at") ?? since, now));
   const before = readTime(db, gateway, "covered_from");
   if (before === null || from < before) writeFact(db, gateway, "covered_from", String(from));
-}
-
-/** What happened since then is judged again: something of ours was added late, such as records that were saved. */
-export function judgeAgain(db: Database.Database, gateway: string, from: number): void {
-  // Nothing was judged yet: that begins at the beginning.
-  if (readTime(db, gateway, "judge_from") === null) return;
-  lower(db, gateway, "judge_from", from);
-  // Null: it begins where judging does.
-  if (readTime(db, gateway, "ids_from") !== null) lower(db, gateway, "ids_from", from);
-  if (readTime(db, gateway, "anew") === null) writeFact(db, gateway, "anew", String(from));
-  else lower(db, gateway, "anew", from);
-}
-
-/** A time that is known already, and earlier now. */
-function lower(
-  db: Database.Database,
-  gateway: string,
-  name: "judge_from" | "ids_from" | "anew",
-  to: number,
-): void {
-  const before = readTime(db, gateway, name);
-  if (before !== null && to < before) writeFact(db, gateway, name, String(to));
-}
-
-/** The same by the console's clock, for what it said of itself. */
-export function judgeRowsAgain(db: Database.Database, gateway: string, from: number): void {
-  const before = readTime(db, gateway, "rows_from");
-  if (before === null || from < before) writeFact(db, gateway, "rows_from", String(from));
 }
 
 /** By the console's clock. */

@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
-import { judgeRowsAgain } from "./facts.ts";
+import { markFrom } from "./changed-days.ts";
 import { columnsOf, numberIn } from "./raw-row.ts";
 
 /** Whose key a console means by a name of its own. */
@@ -71,11 +71,21 @@ export function learnKeys(
   }
 }
 
-/** By ref; null: known not to be ours; not there: nobody knows. */
-export function keyLinks(db: Database.Database, gateway: string): Map<string, string | null> {
-  const links = new Map<string, string | null>();
-  for (const [ref, { key, learnt }] of read(db, gateway)) if (learnt !== "unclear") links.set(ref, key);
-  return links;
+export interface KeyLinks {
+  /** By ref; null: known not to be ours; not there: not known. */
+  readonly keys: ReadonlyMap<string, string | null>;
+  /** Refs of which a row that is matched by id teaches nothing new. */
+  readonly decided: ReadonlySet<string>;
+}
+
+export function keyLinks(db: Database.Database, gateway: string): KeyLinks {
+  const keys = new Map<string, string | null>();
+  const decided = new Set<string>();
+  for (const [ref, { key, learnt }] of read(db, gateway)) {
+    if (learnt !== "unclear") keys.set(ref, key);
+    if (learnt === "unclear" || (learnt === "list" && key !== null)) decided.add(ref);
+  }
+  return { keys, decided };
 }
 
 interface Link {
@@ -105,5 +115,5 @@ function write(db: Database.Database, gateway: string, ref: string, { key, learn
     .prepare("SELECT min(created_at) FROM mirror.console_rows WHERE gateway = ? AND key_ref = ?")
     .raw();
   const from = numberIn(first.get(gateway, ref));
-  if (from !== null) judgeRowsAgain(db, gateway, from);
+  if (from !== null) markFrom(db, gateway, from);
 }

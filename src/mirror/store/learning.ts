@@ -1,12 +1,9 @@
 import type Database from "libsql";
-import type { StartFit } from "../reconcile/context.ts";
-import { startFit } from "../reconcile/start.ts";
-import type { JudgedRow } from "../verdict.ts";
-import { judgeRowsAgain, readFact, writeFact } from "./facts.ts";
-import { learnKeys } from "./keys.ts";
-import type { Loaded } from "./loading.ts";
+import type { TheirRow } from "../reconcile/context.ts";
+import { markFrom } from "./changed-days.ts";
+import { readFact, writeFact } from "./facts.ts";
+import { type KeyLinks, learnKeys } from "./keys.ts";
 import type { Ours } from "./ours.ts";
-import { columnsOf } from "./raw-row.ts";
 
 /**
  * Which ids are the gateway's own: by the name of the id and the kind of response, since when. It depends on the gateway's
@@ -14,11 +11,24 @@ import { columnsOf } from "./raw-row.ts";
  */
 export type OwnIds = Readonly<Record<string, number>>;
 
+/** What matches by id teach. */
+export interface Learned {
+  readonly own: OwnIds;
+  /** Since when an id is newly known to be own; null: none is. */
+  readonly ownFrom: number | null;
+  /** Which keys a console's name for a key stands for. */
+  readonly keys: ReadonlyMap<string, ReadonlySet<string>>;
+}
+
+interface Their {
+  readonly row: TheirRow;
+}
+
 export function readOwnIds(db: Database.Database, gateway: string): OwnIds {
   return JSON.parse(readFact(db, gateway, "own_ids") ?? "{}");
 }
 
-/** Whether one of a record's ids is the gateway's own, by what was seen so far. */
+/** Whether one of a record's ids is the gateway's own, by what was learned so far. */
 export function hasOwnId({ request, gateway_ids }: Ours, own: OwnIds): boolean {
   return Object.keys(gateway_ids).some(
     (name) => (own[`${name} ${responseKind(request)}`] ?? Number.POSITIVE_INFINITY) <= request.started_at,
@@ -30,52 +40,58 @@ function responseKind({ status, stream }: Ours["request"]): string {
   return stream === true ? "stream" : "plain";
 }
 
+/** null: nothing that is not known already. */
+export function learnedFrom(
+  ours: readonly Ours[],
+  theirs: readonly Their[],
+  known: OwnIds,
+  links: KeyLinks,
+): Learned | null {
+  const own: Record<string, number> = { ...known };
+  const keys = new Map<string, Set<string>>();
+  let ownFrom: number | null = null;
+  for (const { record, row } of matchesById(ours, theirs)) {
+    const { key, started_at } = record.request;
+    const ref = row.key_ref;
+    if (key !== null && ref !== null && !links.decided.has(ref) && links.keys.get(ref) !== key)
+      keys.set(ref, (keys.get(ref) ?? new Set()).add(key));
+    for (const [name, id] of Object.entries(record.gateway_ids)) {
+      const kind = `${name} ${responseKind(record.request)}`;
+      if (id !== row.request_id || (own[kind] ?? Number.POSITIVE_INFINITY) <= started_at) continue;
+      own[kind] = started_at;
+      ownFrom = Math.min(ownFrom ?? started_at, started_at);
+    }
+  }
+  return ownFrom === null && keys.size === 0 ? null : { own, ownFrom, keys };
+}
+
+export function writeLearned(db: Database.Database, gateway: string, { own, ownFrom, keys }: Learned): void {
+  if (keys.size > 0) learnKeys(db, gateway, keys);
+  if (ownFrom === null) return;
+  writeFact(db, gateway, "own_ids", JSON.stringify(own));
+  // What was paired or only suspected from then on may be something else now.
+  markFrom(db, gateway, ownFrom);
+}
+
 /** How many of the last matches by id tell how a row's beginning fits its request. */
 const SAMPLE = 200;
 
-export function readStartFit(db: Database.Database, gateway: string, skew: number): StartFit {
-  const rows = db
-    .prepare(
-      `SELECT c.began_at - r.started_at - r.waited_ms FROM mirror.console_rows c JOIN usage.records r ON r.id = c.record
-       WHERE c.gateway = ? AND c.verdict IN ('matched', 'differs') AND c.how = 'id' AND c.kind = 'use'
-         AND c.began_at IS NOT NULL AND r.status < 400
-       ORDER BY c.created_at DESC LIMIT ${SAMPLE}`,
-    )
-    .raw()
-    .all(gateway);
-  return startFit(rows.map((row) => Number(columnsOf(row)[0]) - skew));
+/** How much later than they were sent requests began at the gateway, of the last that were matched by id. */
+export function offsetsOf(ours: readonly Ours[], theirs: readonly Their[]): number[] {
+  const offsets: { readonly at: number; readonly offset: number }[] = [];
+  for (const { record, row } of matchesById(ours, theirs)) {
+    if (row.began === null || row.kind !== "use" || record.request.failed) continue;
+    offsets.push({ at: row.at, offset: row.began - record.request.sent_at });
+  }
+  offsets.sort((a, b) => b.at - a.at || a.offset - b.offset);
+  return offsets.slice(0, SAMPLE).map(({ offset }) => offset);
 }
 
-/** What matches by id teach: which ids are the gateway's own, and whose key a row's name for it is. */
-export function learnFromRows(
-  db: Database.Database,
-  gateway: string,
-  { ours, theirs }: Loaded,
-  judged: ReadonlyMap<string, JudgedRow>,
-): void {
-  const recordsById = new Map(ours.map((one) => [one.request.id, one]));
-  const keys = new Map<string, Set<string>>();
-  const own: Record<string, number> = { ...readOwnIds(db, gateway) };
-  const known = JSON.stringify(own);
-  let from = Number.POSITIVE_INFINITY;
+function* matchesById(ours: readonly Ours[], theirs: readonly Their[]) {
+  const recordsById = new Map<string, Ours>();
+  for (const one of ours) for (const id of one.request.ids) recordsById.set(id, one);
   for (const { row } of theirs) {
-    const verdict = judged.get(row.identity);
-    const record = verdict?.how === "id" ? recordsById.get(verdict.record ?? "") : undefined;
-    if (record === undefined) continue;
-    const { key, started_at } = record.request;
-    if (key !== null && row.key_ref !== null && row.key !== key)
-      keys.set(row.key_ref, (keys.get(row.key_ref) ?? new Set()).add(key));
-    for (const [name, id] of Object.entries(record.gateway_ids)) {
-      if (id !== row.request_id) continue;
-      const kind = `${name} ${responseKind(record.request)}`;
-      if ((own[kind] ?? Number.POSITIVE_INFINITY) <= started_at) continue;
-      own[kind] = started_at;
-      from = Math.min(from, row.created_at, row.began_at ?? row.created_at);
-    }
+    const record = row.request_id === null ? undefined : recordsById.get(row.request_id);
+    if (record !== undefined) yield { record, row };
   }
-  if (keys.size > 0) learnKeys(db, gateway, keys);
-  if (JSON.stringify(own) === known) return;
-  writeFact(db, gateway, "own_ids", JSON.stringify(own));
-  // What was paired or only suspected from then on may be something else now.
-  judgeRowsAgain(db, gateway, from);
 }

@@ -2,7 +2,8 @@ import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
 import { type ConsoleRow, ROW_FIELDS } from "../console-row.ts";
 import type { Page } from "../consoles/console.ts";
-import { addGap, judgeRowsAgain, readFact, writeFact } from "./facts.ts";
+import { markRows } from "./changed-days.ts";
+import { addGap, readFact, writeFact } from "./facts.ts";
 import { keyLinks } from "./keys.ts";
 import { columnsOf } from "./raw-row.ts";
 import { ROW_COLUMNS, type Value, valuesOf } from "./stored-row.ts";
@@ -38,8 +39,8 @@ function writeNews(db: Database.Database, gateway: string, rows: readonly Consol
   const news = newsIn(db, gateway, rows);
   insert(db, gateway, news.added);
   update(db, gateway, news.changed);
-  const earliest = Math.min(...[...news.added, ...news.changed].map((values) => Number(values[CREATED_AT])));
-  if (Number.isFinite(earliest)) judgeRowsAgain(db, gateway, Math.min(earliest, news.earliest));
+  const times = [...news.added, ...news.changed].map((values) => Number(values[CREATED_AT]));
+  markRows(db, gateway, [...times, ...news.formerTimes]);
   return { added: news.added.length, changed: news.changed.length };
 }
 
@@ -58,17 +59,17 @@ const CREATED_AT = ROW_FIELDS.indexOf("created_at");
 interface News {
   readonly added: readonly Value[][];
   readonly changed: readonly Value[][];
-  /** Where those that changed were before. */
-  readonly earliest: number;
+  /** When those that changed were written, by what they said before. */
+  readonly formerTimes: readonly number[];
 }
 
 function newsIn(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): News {
-  const links = keyLinks(db, gateway);
+  const { keys } = keyLinks(db, gateway);
   // One that comes twice in a page counts as it came last.
   const wanted = new Map<string, Value[]>();
   for (const row of rows) {
     if (!Number.isFinite(row.created_at)) continue;
-    if (row.key_ref !== null && links.get(row.key_ref) === null) continue;
+    if (row.key_ref !== null && keys.get(row.key_ref) === null) continue;
     const values = valuesOf(row);
     wanted.set(String(values[IDENTITY]), values);
   }
@@ -80,7 +81,7 @@ function newsIn(db: Database.Database, gateway: string, rows: readonly ConsoleRo
     .raw()
     .all(gateway, JSON.stringify([...wanted.keys()]));
   const changed: Value[][] = [];
-  let earliest = Number.POSITIVE_INFINITY;
+  const formerTimes: number[] = [];
   for (const row of known) {
     const before = columnsOf(row);
     const identity = String(before[IDENTITY]);
@@ -88,9 +89,9 @@ function newsIn(db: Database.Database, gateway: string, rows: readonly ConsoleRo
     wanted.delete(identity);
     if (after === undefined || after.every((value, at) => value === before[at])) continue;
     changed.push(after);
-    earliest = Math.min(earliest, Number(before[CREATED_AT]));
+    formerTimes.push(Number(before[CREATED_AT]));
   }
-  return { added: [...wanted.values()], changed, earliest };
+  return { added: [...wanted.values()], changed, formerTimes };
 }
 
 function insert(db: Database.Database, gateway: string, rows: readonly Value[][]): void {

@@ -1,6 +1,7 @@
 import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
-import { type Gap, judgeAgain } from "./facts.ts";
+import { markFrom } from "./changed-days.ts";
+import type { Gap } from "./facts.ts";
 import { answerOf, firstOf } from "./raw-row.ts";
 
 /** Of all gateways: it is our own log that knows nothing of these times. */
@@ -24,7 +25,7 @@ export function addUnwatched(db: Database.Database, gap: Gap): void {
       FACT,
       JSON.stringify(gaps),
     );
-    for (const gateway of judgedGateways(db)) judgeAgain(db, gateway, gap.from - MARGIN_MS);
+    for (const gateway of judgedGateways(db)) markFrom(db, gateway, gap.from - MARGIN_MS);
   });
 }
 
@@ -64,7 +65,7 @@ function joined(gaps: readonly Gap[]): Gap[] {
 }
 
 function judgedGateways(db: Database.Database): string[] {
-  const [before, after] = ["mirror:", ":judge_from"];
+  const [before, after] = ["mirror:", ":compared_at"];
   const names = db.prepare("SELECT name FROM mirror.facts WHERE name >= ? AND name < ?").raw();
   return names
     .all(before, `${before}\u{10FFFF}`)

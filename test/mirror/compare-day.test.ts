@@ -1,9 +1,11 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { coverFrom, judgeAgain, writeSynced } from "../../src/mirror/store/facts.ts";
+import { markFrom, planDays } from "../../src/mirror/store/changed-days.ts";
+import { coverFrom } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
+import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
 import { random } from "../doubles/random.ts";
@@ -11,14 +13,11 @@ import { record } from "../doubles/records.ts";
 import {
   AT,
   all,
+  compareAll,
   content,
-  dbOf,
   HOUR,
-  judgeAll,
-  judgeOnce,
   MINUTE,
   mirrorFile,
-  openMirror,
   page,
   recordsIn,
   row,
@@ -39,7 +38,7 @@ t.test("a record takes the console's money, and so do the limits of its tool", a
   const mirror = mirrorFile(t, [record(1, { counted_microdollars: 8130 })]);
   const { db } = mirror;
   page(db, [row(1)]);
-  const { amendments, corrections } = judgeAll(mirror);
+  const { amendments, corrections } = compareAll(mirror);
   t.same(verdicts(db), [["row-1", "matched", "id", 0, "…a1b2"]]);
   t.same(recordVerdicts(db), [[record(1).id, "matched", "id", "row-1"]]);
   t.match(found(db, 1), { billed_microdollars: 9000, cost_microdollars: 8130, tokens_from: "reported" });
@@ -60,7 +59,7 @@ t.test(
     const { db } = mirror;
     const [before] = recordsIn(db);
     page(db, [row(1)]);
-    const taken = judgeAll(mirror);
+    const taken = compareAll(mirror);
     t.match(found(db, 1), {
       input_tokens: 1200,
       cache_read_tokens: 800,
@@ -74,13 +73,13 @@ t.test(
     });
     t.same(taken.corrections, [{ tool: "codex", at: AT, tokens: 2342 - 5000, spend: 9000 - 70_000 }]);
     const after = content(db);
-    judgeAgain(db, "main", 0);
-    const again = judgeAll(mirror);
+    markFrom(db, "main", 0);
+    const again = compareAll(mirror);
     t.same(content(db), after, "judging again takes nothing twice");
     t.same(again.amendments, []);
 
     page(db, [row(1, { request_id: "another", model: "another", created_at: AT - HOUR })]);
-    const given = judgeAll(mirror);
+    const given = compareAll(mirror);
     t.same(recordsIn(db), [before], "its own numbers are back");
     t.same(given.corrections, [{ tool: "codex", at: AT, tokens: 5000 - 2342, spend: 70_000 - 9000 }]);
     t.same(recordVerdicts(db), [[record(1).id, "missing", null, null]]);
@@ -93,7 +92,7 @@ t.test("an error row gives a record no tokens", async (t) => {
   const { db } = mirror;
   const none = { input_tokens: 0, cache_read_tokens: 0, output_tokens: 0, billed_microdollars: 0 };
   page(db, [row(1, { kind: "error", ...none })]);
-  judgeAll(mirror);
+  compareAll(mirror);
   t.match(found(db, 1), { tokens_from: "none", input_tokens: null, billed_microdollars: 0 });
 });
 
@@ -101,7 +100,7 @@ t.test("a record whose own numbers were lost with mirror.db has none of its own"
   const mirror = mirrorFile(t, [record(1, { tokens_from: "console", output_tokens: 999 })]);
   const { db } = mirror;
   page(db, [row(1)]);
-  judgeAll(mirror);
+  compareAll(mirror);
   t.same(verdicts(db), [["row-1", "matched", "id", 0, "…a1b2"]], "it differs from nothing");
   t.match(found(db, 1), { tokens_from: "console", output_tokens: 342 });
 });
@@ -110,10 +109,10 @@ t.test("what one of them learns later changes the verdict", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const { db } = mirror;
   page(db, [row(1), row(2, { created_at: AT + 58 * MINUTE })]);
-  const young = judgeAll(mirror, { now: AT + 58 * MINUTE + 10_000 });
+  const young = compareAll(mirror, { now: AT + 58 * MINUTE + 10_000 });
   t.same(verdicts(db)[1]?.slice(0, 2), ["row-2", "pending"]);
   t.equal(young.again, AT + 58 * MINUTE + 30_001);
-  const due = judgeAll(mirror, { now: AT + 58 * MINUTE + 30_001 });
+  const due = compareAll(mirror, { now: AT + 58 * MINUTE + 30_001 });
   t.same(verdicts(db)[1], ["row-2", "foreign", null, 1, "…a1b2"]);
   t.equal(due.again, null);
 });
@@ -124,13 +123,13 @@ t.test("a request is missing only where the console was read", async (t) => {
   const { db } = mirror;
   coverFrom(db, "main", AT - 8 * HOUR);
   writePage(db, "main", { rows: [], mark: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
-  judgeAll(mirror, { synced: AT + 5 * MINUTE });
+  compareAll(mirror, { synced: AT + 5 * MINUTE });
   const said = () => all(db, "SELECT started_at, verdict FROM mirror.verdicts ORDER BY started_at");
   t.same(said(), [
     [AT - HOUR, "missing"],
     [AT, "pending"],
   ]);
-  judgeAll(mirror, { synced: AT + 11 * MINUTE });
+  compareAll(mirror, { synced: AT + 11 * MINUTE });
   t.same(said()[1], [AT, "missing"]);
 });
 
@@ -140,7 +139,7 @@ t.test("a request that runs for hours is judged where it ended", async (t) => {
   const mirror = mirrorFile(t, [long, running]);
   const { db } = mirror;
   page(db, [row(1, { created_at: AT + 7 * HOUR })]);
-  judgeAll(mirror, { now: AT + 8 * HOUR, most: 1 });
+  compareAll(mirror, { now: AT + 8 * HOUR });
   t.same(recordVerdicts(db), [[long.id, "matched", "id", "row-1"]]);
 });
 
@@ -149,10 +148,10 @@ t.test("what was only suspected is certain once the gateway is seen to hand out 
   const { db } = mirror;
   page(db, [row(9, { created_at: AT + 5 * MINUTE, output_tokens: 7 })]);
   const idNames = ["x-client-request-id", "x-request-id"];
-  judgeAll(mirror, { idNames });
+  compareAll(mirror, { idNames });
   t.same(verdicts(db), [["row-9", "foreign", null, 0, "…a1b2"]]);
   page(db, [row(1)]);
-  judgeAll(mirror, { idNames });
+  compareAll(mirror, { idNames });
   t.same(verdicts(db), [
     ["row-1", "matched", "id", 0, "…a1b2"],
     ["row-9", "foreign", null, 1, "…a1b2"],
@@ -164,8 +163,8 @@ t.test("a row that is matched by id tells whose key it was, and so whose the oth
   const { db } = mirror;
   const other = { key_ref: "id:77", created_at: AT - 5 * HOUR };
   page(db, [row(1, { key_ref: "id:77" }), row(2, other), row(3, { ...other, key_ref: "id:78" })]);
-  judgeAll(mirror);
-  t.equal(keyLinks(db, "main").get("id:77"), "…a1b2");
+  compareAll(mirror);
+  t.equal(keyLinks(db, "main").keys.get("id:77"), "…a1b2");
   t.same(verdicts(db), [
     ["row-1", "matched", "id", 0, "…a1b2"],
     ["row-2", "foreign", null, 1, "…a1b2"],
@@ -178,7 +177,7 @@ t.test("a console whose clock is ahead is compared by ours", async (t) => {
   const mirror = mirrorFile(t, [unmetered(1, { gateway_ids: {} }), record(2)]);
   const { db } = mirror;
   page(db, [row(1, { created_at: AT + 2333 + skew }), row(2, { created_at: AT + skew })]);
-  judgeAll(mirror, { skew });
+  compareAll(mirror, { skew });
   t.same(verdicts(db), [
     ["row-1", "matched", "presumed", 0, "…a1b2"],
     ["row-2", "matched", "id", 0, "…a1b2"],
@@ -191,13 +190,13 @@ t.test("another row of a request that was settled long ago belongs to it", async
   const { db } = mirror;
   const idNames = ["x-client-request-id", "x-oneapi-request-id"];
   page(db, [row(1), row(2)]);
-  judgeAll(mirror, { idNames });
+  compareAll(mirror, { idNames });
   page(db, [row(3, { request_id: "id-1", created_at: AT + 80 * HOUR })]);
-  judgeAll(mirror, { idNames, now: AT + 90 * HOUR });
+  compareAll(mirror, { idNames, now: AT + 90 * HOUR });
   t.same(verdicts(db)[2], ["row-3", "duplicate", "id", 0, "…a1b2"], "whenever it was written");
   const other = { billed_microdollars: 5, request_id: "second", created_at: AT + 20 * MINUTE };
   page(db, [row(4, other), row(5, { ...other, request_id: "behind", upstream_id: "id-1" })]);
-  judgeAll(mirror, { idNames, now: AT + 90 * HOUR });
+  compareAll(mirror, { idNames, now: AT + 90 * HOUR });
   t.same(
     all(db, "SELECT identity, verdict, how, record FROM mirror.console_rows"),
     [
@@ -216,20 +215,20 @@ t.test("a settled row that gets another id leaves its request, and what stays is
   const mirror = mirrorFile(t, [record(1), record(2)]);
   const { db } = mirror;
   page(db, [row(1), row(2), row(3, { request_id: "id-1", kind: "error", created_at: AT - 30 * HOUR })]);
-  judgeAll(mirror);
+  compareAll(mirror);
   t.same(
     verdicts(db).map(([, verdict]) => verdict),
     ["matched", "matched", "companion"],
   );
   page(db, [row(1, { request_id: "id-2", billed_microdollars: 1 })]);
-  judgeAll(mirror);
+  compareAll(mirror);
   t.same(all(db, "SELECT identity, verdict, how, record FROM mirror.console_rows"), [
     ["row-1", "companion", "id", record(2).id],
     ["row-2", "matched", "id", record(2).id],
     ["row-3", "matched", "id", record(1).id],
   ]);
   page(db, [row(3, { request_id: "nobody's", kind: "error", created_at: AT - 30 * HOUR })]);
-  judgeAll(mirror);
+  compareAll(mirror);
   t.same(verdicts(db)[2]?.slice(0, 2), ["row-3", "before"]);
   t.same(recordVerdicts(db), [
     [record(1).id, "missing", null, null],
@@ -242,7 +241,7 @@ t.test("from the beginning means what was settled too", async (t) => {
   const mirror = mirrorFile(t, [record(1), record(2), record(3, { output_tokens: 5 })]);
   const { db } = mirror;
   page(db, [row(1), row(2), row(3)]);
-  judgeAll(mirror);
+  compareAll(mirror);
   // What can be lost: a record, a verdict, a row.
   const index = openIndex(join(mirror.state, "index.db"));
   index.db.exec(`DELETE FROM usage.records WHERE id = '${record(1).id}'`);
@@ -250,10 +249,10 @@ t.test("from the beginning means what was settled too", async (t) => {
   db.exec(`DELETE FROM mirror.verdicts WHERE record IN ('${record(1).id}', '${record(2).id}')`);
   db.exec("DELETE FROM mirror.console_rows WHERE identity = 'row-3'");
   const later = { now: AT + 10 * HOUR };
-  judgeAll(mirror, later);
+  compareAll(mirror, later);
   t.same(verdicts(db)[0]?.slice(0, 3), ["row-1", "matched", "id"], "by itself nobody looks again");
-  judgeAgain(db, "main", 0);
-  judgeAll(mirror, later);
+  markFrom(db, "main", 0);
+  compareAll(mirror, later);
   t.same(verdicts(db), [
     ["row-1", "foreign", null, 1, "…a1b2"],
     ["row-2", "matched", "id", 0, "…a1b2"],
@@ -281,15 +280,14 @@ function dayFile(test: Test, records: readonly UsageRecord[], keys: ReadonlyMap<
   return held;
 }
 
-t.test("a day is judged in slices, and exactly what is foreign is foreign", async (t) => {
+t.test("of a day exactly what is foreign is foreign", async (t) => {
   const day = makeDay({ ...DAY, requests: 1500 });
   const mirror = dayFile(t, day.records, day.keys);
   const { db } = mirror;
   for (let at = 0; at < day.rows.length; at += 1000) page(db, day.rows.slice(at, at + 1000));
   const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
   const means = { now: day.to + HOUR, skew: DAY.skew, idNames };
-  const { steps } = judgeAll(mirror, { ...means, most: 50 });
-  t.ok(steps > 20, `${steps} steps`);
+  compareAll(mirror, means);
   const foreign = all(db, "SELECT identity, certain FROM mirror.console_rows WHERE verdict = 'foreign'");
   t.same(new Set(foreign.map(([identity]) => identity)), day.foreign);
   t.ok(foreign.every(([, certain]) => certain === 1));
@@ -299,28 +297,35 @@ t.test("a day is judged in slices, and exactly what is foreign is foreign", asyn
     linked.filter(([identity, id]) => day.truth.get(String(identity)) !== id),
     [],
   );
-  page(db, [row(1, { identity: "new", request_id: "new", created_at: day.to + DAY.skew })]);
-  const next = judgeAll(mirror, { ...means, most: 50 });
-  t.ok(next.steps < 10, `what is settled is not looked at again: ${next.steps} steps`);
+  page(db, [row(1, { identity: "new", request_id: "new", created_at: day.to + 5 * HOUR + DAY.skew })]);
+  const today = day.to / (24 * HOUR);
+  t.same(planDays(db, "main", DAY.skew).days, [today - 1, today], "the console's day touches two of ours");
 });
 
-t.test("whatever ends the program between two steps, the next one goes on there", async (t) => {
+t.test("whatever ends the program between two steps, the next comparison completes it", async (t) => {
   const day = makeDay({ ...DAY, requests: 300 });
   const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
-  const means = { now: day.to + HOUR, skew: DAY.skew, idNames, most: 80 };
+  const options = { now: day.to + HOUR, skew: DAY.skew, idNames };
   const straight = dayFile(t, day.records, day.keys);
   page(straight.db, day.rows);
-  const { steps } = judgeAll(straight, means);
+  compareAll(straight, options);
   const broken = dayFile(t, day.records, day.keys);
   page(broken.db, day.rows);
-  writeSynced(broken.db, "main", means.now);
-  let made = 0;
-  for (let done = false; !done; made += 1) {
-    const database = openMirror(broken.state);
-    done = judgeOnce({ ...broken, db: dbOf(database) }, means).done;
-    database.close();
+  for (let allowed = 0; ; allowed += 1) {
+    let steps = 0;
+    const amend = (lines: readonly AmendLine[]) => {
+      if (steps === allowed) throw new Error("killed");
+      steps += 1;
+      broken.append(lines);
+    };
+    try {
+      compareAll(broken, { ...options, amend });
+      break;
+    } catch (error) {
+      t.match(error, { message: "killed" });
+      broken.catchUp();
+    }
   }
-  t.equal(made, steps, "nothing is done twice");
   t.same(content(broken.db), content(straight.db));
 });
 
@@ -331,7 +336,7 @@ t.test("the same pages three times, in any order, leave the same content", async
   const pages = Array.from({ length: 9 }, (_, n) => day.rows.filter((_, at) => at % 9 === n));
   const straight = dayFile(t, day.records, day.keys);
   for (const rows of pages) page(straight.db, rows);
-  judgeAll(straight, means);
+  compareAll(straight, means);
   const expected = content(straight.db);
   for (const seed of [1, 2]) {
     const below = random(seed);
@@ -342,9 +347,9 @@ t.test("the same pages three times, in any order, leave the same content", async
     const { db } = mirror;
     for (const { rows } of shuffled) {
       page(db, rows.toReversed());
-      if (below(3) === 0) judgeAll(mirror, { ...means, most: 50 + below(500) });
+      if (below(3) === 0) compareAll(mirror, means);
     }
-    judgeAll(mirror, means);
+    compareAll(mirror, means);
     t.same(content(db), expected);
   }
 });
@@ -358,14 +363,14 @@ t.test("a long request that nobody saw the end of has its row, however late it i
   ]);
   const { db } = mirror;
   const at = (minutes: number) => ({ created_at: AT + minutes * MINUTE, duration_ms: minutes * MINUTE });
-  judgeAll(mirror, { now: AT + 50 * MINUTE });
+  compareAll(mirror, { now: AT + 50 * MINUTE });
   page(db, [row(2, { created_at: AT + 41 * MINUTE })]);
-  judgeAll(mirror, { now: AT + 60 * MINUTE });
+  compareAll(mirror, { now: AT + 60 * MINUTE });
   page(db, [
     row(1, { request_id: "never-seen", ...at(85) }),
     row(3, { request_id: "stolen", ...at(80), duration_ms: 900 }),
   ]);
-  judgeAll(mirror, { now: AT + 90 * MINUTE, most: 2 });
+  compareAll(mirror, { now: AT + 90 * MINUTE });
   t.same(verdicts(db), [
     ["row-1", "matched", "presumed", 0, "…a1b2"],
     ["row-2", "matched", "id", 0, "…a1b2"],
@@ -381,9 +386,9 @@ t.test("nothing of a step is kept where its amendments cannot be written", async
   const amend = () => {
     throw new Error("the disk is full");
   };
-  t.throws(() => judgeAll(mirror, { amend }), { message: "the disk is full" });
+  t.throws(() => compareAll(mirror, { amend }), { message: "the disk is full" });
   t.same(content(mirror.db), before);
-  t.same(judgeAll(mirror).corrections, [{ tool: "codex", at: AT, tokens: 0, spend: 9000 }]);
+  t.same(compareAll(mirror).corrections, [{ tool: "codex", at: AT, tokens: 0, spend: 9000 }]);
 });
 
 t.test("amendments whose step was lost are not made a second time", async (t) => {
@@ -394,9 +399,9 @@ t.test("amendments whose step was lost are not made a second time", async (t) =>
     mirror.append(lines);
     throw lost;
   };
-  t.throws(() => judgeAll(mirror, { amend }), lost);
+  t.throws(() => compareAll(mirror, { amend }), lost);
   mirror.catchUp();
-  t.same(judgeAll(mirror).amendments, []);
+  t.same(compareAll(mirror).amendments, []);
   t.same(
     recordsIn(mirror.db).map(({ billed_microdollars, tokens_from }) => [billed_microdollars, tokens_from]),
     [
@@ -409,18 +414,18 @@ t.test("amendments whose step was lost are not made a second time", async (t) =>
 t.test("a new mirror.db takes nothing back that a console does not list any more", async (t) => {
   const mirror = mirrorFile(t, [record(1), unmetered(2), record(3)]);
   page(mirror.db, [row(1), row(2), row(3)]);
-  judgeAll(mirror);
+  compareAll(mirror);
   const before = content(mirror.db)["usage.records"];
   mirror.db.exec("DELETE FROM mirror.console_rows; DELETE FROM mirror.verdicts; DELETE FROM mirror.facts");
   linkKeys(mirror.db, "main", [{ ref: "id:1", key: "…a1b2" }]);
   page(mirror.db, [row(3)]);
-  t.same(judgeAll(mirror).amendments, []);
+  t.same(compareAll(mirror).amendments, []);
   t.same(
     recordVerdicts(mirror.db).map(([, verdict]) => verdict),
     ["missing", "missing", "matched"],
   );
-  judgeAgain(mirror.db, "main", 0);
+  markFrom(mirror.db, "main", 0);
   coverFrom(mirror.db, "main", AT + HOUR);
-  t.same(judgeAll(mirror).amendments, []);
+  t.same(compareAll(mirror).amendments, []);
   t.same(content(mirror.db)["usage.records"], before);
 });

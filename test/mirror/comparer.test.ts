@@ -1,6 +1,7 @@
+import pino from "pino";
 import t, { type Test } from "tap";
 import type { Correction } from "../../src/mirror/store/verdicts.ts";
-import { type ComparingMeans, createComparing } from "../../src/mirror/sync/comparing.ts";
+import { Comparer, type ComparerDeps } from "../../src/mirror/sync/comparer.ts";
 import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
@@ -24,14 +25,15 @@ import {
 const ADAPTER = { idNames: ["x-client-request-id"], billsFailures: false, socketRowsHaveIds: false };
 
 /** Compares over a database of its own, with an index that changes only when it is told to catch up. */
-function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparingMeans> = {}) {
+function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparerDeps> = {}) {
   const database = openMirror(mirror.state);
   const corrections: Correction[] = [];
   const calls: string[] = [];
   const lines: AmendLine[] = [];
-  const comparing = createComparing({
+  const comparing = new Comparer({
     gateway: "main",
     clock: { now: () => AT + 48 * HOUR, elapsed: () => 0 },
+    log: pino({ level: "silent" }),
     database,
     usage: {
       catchUp: async () => {
@@ -50,11 +52,11 @@ function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparingMeans>
     skew: () => 0,
     priceOf: () => null,
     onCorrected: (correction) => corrections.push(correction),
-    onJudged: () => calls.push("judged"),
+    onCompared: () => calls.push("compared"),
     ...given,
   });
-  t.teardown(() => {
-    comparing.stop();
+  t.teardown(async () => {
+    await comparing.stop();
     database.close();
   });
   return { comparing, corrections, calls, lines, db: dbOf(database) };
@@ -73,14 +75,14 @@ t.test("the index catches up before the first step, and after each that amends",
   page(mirror.db, [row(1), row(2)]);
   const { comparing, calls, lines, corrections } = comparingOf(t, mirror);
   await comparing.compare(ADAPTER);
-  t.same(calls, ["catchUp", "amend", "catchUp", "judged"]);
+  t.same(calls, ["catchUp", "amend", "catchUp", "catchUp", "compared"], "twice: ids were learned");
   t.same(
     lines.map(({ id }) => id),
     [record(1).id, record(2).id],
   );
   t.equal(corrections.length, 2);
   await comparing.compare(ADAPTER);
-  t.same(calls.slice(4), ["catchUp", "judged"], "nothing is amended a second time");
+  t.same(calls.slice(5), ["catchUp", "compared"], "nothing is amended a second time");
   t.equal(corrections.length, 2);
 });
 
@@ -125,7 +127,9 @@ t.test("what cannot be compared says so", async (t) => {
     usage: { ...usage, catchUp: () => Promise.reject(new Error("another program has locked it")) },
   });
   await t.rejects(behind.comparing.compare(ADAPTER), { message: /could not be compared.*locked/ });
-  const away = comparingOf(t, mirror, { database: { ask: () => null } });
+  const away = comparingOf(t, mirror, {
+    database: { ask: () => null, files: openMirror(mirror.state).files },
+  });
   await t.rejects(away.comparing.compare(ADAPTER), { message: /could not be compared/ });
 });
 

@@ -1,0 +1,216 @@
+import { setImmediate as turn } from "node:timers/promises";
+import { Worker } from "node:worker_threads";
+import type Database from "libsql";
+import { background } from "../../background.ts";
+import type { Clock } from "../../clock.ts";
+import type { Logger } from "../../logger.ts";
+import type { AmendLine } from "../../usage/journal/lines.ts";
+import type { ConsoleAdapter } from "../consoles/console.ts";
+import { ConsoleFault } from "../consoles/fault.ts";
+import type { LogEnd } from "../log-end.ts";
+import { applyChanges, nextDue } from "../store/apply-changes.ts";
+import { finishPlan, hasMarks } from "../store/changed-days.ts";
+import type { CompareOptions } from "../store/compare-day.ts";
+import type { MirrorDatabase } from "../store/database.ts";
+import { pruneStep } from "../store/prune.ts";
+import type { PriceOf } from "../store/take.ts";
+import { type Correction, correctionOf } from "../store/verdicts.ts";
+import { catchUp, type LastRecord, type MirrorUsage } from "../usage.ts";
+import type { Answer, Request } from "./compare-worker.ts";
+
+export interface ComparerDeps {
+  readonly gateway: string;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly database: Pick<MirrorDatabase, "ask" | "files">;
+  readonly usage: Pick<MirrorUsage, "catchUp" | "amend" | "last">;
+  readonly logEnd: Pick<LogEnd, "unwatched">;
+  readonly skew: () => number;
+  readonly priceOf: PriceOf;
+  /** A record took the console's numbers. */
+  readonly onCorrected: (correction: Correction) => void;
+  /** Everything has its verdict as of now. */
+  readonly onCompared: () => void;
+}
+
+export type ComparedAdapter = Pick<ConsoleAdapter, "idNames" | "billsFailures" | "socketRowsHaveIds">;
+
+/** Whatever is due, it is not compared more often. */
+const SHORTEST_MS = 1000;
+/** Timers hold no longer, and the clock on the wall may be set. */
+const LONGEST_MS = 10 * 60_000;
+/** What is learned in one round can change earlier days. It settles soon; a loop must end anyway. */
+const MAX_ROUNDS = 5;
+const UNREADABLE = "could not be compared: the usage log cannot be read or written";
+
+/** Gives rows and records their verdicts: a thread compares, day by day, and this stores what it finds in small steps. */
+export class Comparer {
+  readonly #deps: ComparerDeps;
+  #timer: NodeJS.Timeout | undefined;
+  #running: Promise<void> = Promise.resolve();
+  #stopped = false;
+
+  constructor(deps: ComparerDeps) {
+    this.#deps = deps;
+  }
+
+  /** One after the other, so that the last one has seen everything. Throws a ConsoleFault where the log says no. */
+  async compare(adapter: ComparedAdapter): Promise<void> {
+    const before = this.#running.catch(() => {});
+    const mine = before.then(() => this.#compare(adapter));
+    this.#running = mine;
+    await mine;
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    await this.#running.catch(() => {});
+  }
+
+  async #compare(adapter: ComparedAdapter): Promise<void> {
+    if (this.#stopped) return;
+    const { gateway, clock, database } = this.#deps;
+    const thread = new CompareThread(database.files);
+    try {
+      for (let round = 0; round < MAX_ROUNDS; round += 1) {
+        await this.#compareChanged(thread, adapter);
+        if (this.#stopped) return;
+        if (!this.#ask((db) => hasMarks(db, gateway))) break;
+      }
+    } finally {
+      await thread.end();
+    }
+    const due = this.#ask((db) => nextDue(db, gateway, clock.now(), this.#deps.skew()));
+    this.#compareAgainAt(due, adapter);
+    this.#deps.onCompared();
+    while (!this.#stopped && database.ask(pruneStep) === true) await turn();
+  }
+
+  async #compareChanged(thread: CompareThread, adapter: ComparedAdapter): Promise<void> {
+    const { gateway, clock } = this.#deps;
+    const startedAt = clock.now();
+    const newest = await catchUp(this.#deps.usage);
+    // It opens the file, or begins a new one, before the thread reads it.
+    const options = this.#options(adapter, newest);
+    const plan = await thread.plan(gateway, options.skew);
+    for (const day of plan.days) {
+      if (this.#stopped) return;
+      await this.#compareDay(thread, day, options);
+    }
+    if (!this.#stopped) this.#ask((db) => finishPlan(db, gateway, plan, startedAt));
+  }
+
+  async #compareDay(thread: CompareThread, day: number, options: CompareOptions): Promise<void> {
+    let changes = await thread.day(day, options);
+    let amended = 0;
+    for (;;) {
+      const { gateway, priceOf } = this.#deps;
+      const apply = { gateway, skew: options.skew, priceOf, amend: this.#amend };
+      // A generator keeps its connection, so each step asks for the same one.
+      const steps = this.#ask((db) => applyChanges(db, changes, apply));
+      while (!this.#stopped) {
+        const step = this.#ask(() => steps.next());
+        if (step.done === true) break;
+        amended += step.value;
+        await turn();
+      }
+      if (changes.learned === null || this.#stopped) break;
+      changes = await thread.day(day, options);
+    }
+    // Else the next comparison would find records as they were, and amend them once more.
+    if (amended > 0) await catchUp(this.#deps.usage);
+  }
+
+  #options(adapter: ComparedAdapter, newest: LastRecord | null): CompareOptions {
+    const { gateway, clock, logEnd } = this.#deps;
+    const { idNames, billsFailures, socketRowsHaveIds } = adapter;
+    const unwatched = this.#ask((db) => logEnd.unwatched(db, newest));
+    const shared = { gateway, now: clock.now(), skew: this.#deps.skew(), unwatched };
+    return { ...shared, idNames, billsFailures, socketRowsHaveIds };
+  }
+
+  /** Limits follow as soon as the lines are in the journal: at the next start they are counted from there. */
+  readonly #amend = (lines: readonly AmendLine[]): void => {
+    if (!this.#deps.usage.amend(lines))
+      throw new ConsoleFault("failing", "could not be compared: the usage log cannot be written");
+    for (const line of lines) {
+      const correction = correctionOf(line);
+      if (correction !== null) this.#deps.onCorrected(correction);
+    }
+  };
+
+  #compareAgainAt(due: number | null, adapter: ComparedAdapter): void {
+    clearTimeout(this.#timer);
+    if (due === null || this.#stopped) return;
+    const wait = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, due - this.#deps.clock.now()));
+    this.#timer = setTimeout(() => {
+      // Should it fail, the next sync says so.
+      background(
+        this.compare(adapter).catch(() => {}),
+        this.#deps.log,
+        "comparing again",
+      );
+    }, wait).unref();
+  }
+
+  /** What cannot be compared must not look as if all were well. */
+  #ask<T>(question: (db: Database.Database) => T): T {
+    let isAnswered = false;
+    const answer = this.#deps.database.ask((db) => {
+      const found = question(db);
+      isAnswered = true;
+      return found;
+    });
+    if (!isAnswered) throw new ConsoleFault("failing", UNREADABLE);
+    return answer as T;
+  }
+}
+
+/** One thread for one comparison. */
+class CompareThread {
+  readonly #worker: Worker;
+  #answer: { resolve: (answer: Answer) => void; reject: (error: unknown) => void } | null = null;
+
+  constructor(files: MirrorDatabase["files"]) {
+    this.#worker = new Worker(workerFile(), { workerData: files, execArgv: [], env: {} });
+    this.#worker.unref();
+    this.#worker.on("message", (answer: Answer) => this.#answer?.resolve(answer));
+    this.#worker.on("error", (error) => this.#answer?.reject(error));
+    this.#worker.on("exit", () => this.#answer?.reject(new Error("the thread ended")));
+  }
+
+  async plan(gateway: string, skew: number) {
+    const answer = await this.#ask({ kind: "plan", gateway, skew });
+    if (answer.kind !== "plan") throw unexpected(answer);
+    return answer.plan;
+  }
+
+  async day(day: number, options: CompareOptions) {
+    const answer = await this.#ask({ kind: "day", day, options });
+    if (answer.kind !== "day") throw unexpected(answer);
+    return answer.changes;
+  }
+
+  async end(): Promise<void> {
+    await this.#worker.terminate();
+  }
+
+  #ask(request: Request): Promise<Answer> {
+    return new Promise((resolve, reject) => {
+      this.#answer = { resolve, reject };
+      this.#worker.postMessage(request);
+    });
+  }
+}
+
+function unexpected(answer: Answer): ConsoleFault {
+  const why = answer.kind === "failed" ? answer.reason : `the thread answered ${answer.kind}`;
+  return new ConsoleFault("failing", `could not be compared: ${why}`);
+}
+
+/** Beside this file: in the package, where all is one file, and in the tests' build. */
+function workerFile(): URL {
+  const ending = import.meta.url.endsWith(".ts") ? "ts" : "js";
+  return new URL(`./compare-worker.${ending}`, import.meta.url);
+}
