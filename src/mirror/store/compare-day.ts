@@ -116,7 +116,9 @@ class Loader {
     this.#from = from;
     this.#options = options;
     this.#keys = keyLinks(db, options.gateway).keys;
-    this.#begunAt = readTime(db, options.gateway, "begun_at") ?? Number.NEGATIVE_INFINITY;
+    // A time that is still to come was written before the clock was set back.
+    const begunAt = readTime(db, options.gateway, "begun_at") ?? Number.NEGATIVE_INFINITY;
+    this.#begunAt = Math.min(begunAt, options.now);
   }
 
   load(): void {
@@ -227,7 +229,8 @@ class Loader {
       .all(...values);
     for (const row of rows) {
       const one = oursOf(columnsOf(row), this.#options.idNames);
-      if (one.request.started_at >= this.#begunAt) this.ours.set(one.request.id, one);
+      const isEarlier = one.request.started_at < this.#begunAt;
+      this.ours.set(one.request.id, isEarlier ? withIdOnly(one) : one);
     }
   }
 
@@ -244,6 +247,11 @@ class Loader {
       this.theirs.set(row.identity, { row: { ...row, at: row.created_at - skew, began, key }, judged });
     }
   }
+}
+
+/** It may have gone to another gateway that had this name: only its id can say that a row is its own. */
+function withIdOnly(one: Ours): Ours {
+  return { ...one, request: { ...one.request, billable: false, expected: false } };
 }
 
 interface Changed<T> {
