@@ -84,7 +84,13 @@ class ConsoleMirror implements Mirror {
   constructor(means: WatchMeans) {
     this.#means = means;
     const { signal } = this.#stop;
-    this.#signIn = createSignIn({ ...means, signal, onSkew: () => {}, pause: () => Promise.resolve() });
+    this.#signIn = createSignIn({
+      ...means,
+      signal,
+      onSkew: () => {},
+      onKind: () => {},
+      pause: () => Promise.resolve(),
+    });
   }
 
   change(to: Snapshot): void {

@@ -1,4 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
+import type { ConsoleKind } from "../config/shape.ts";
 import type { Logger } from "../logger.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import { tellAlarms } from "./alarm.ts";
@@ -25,7 +26,7 @@ import { createSkew, type Skew } from "./sync/skew.ts";
 import { type ConsoleFacts, Syncer, sameConsole } from "./sync/syncer.ts";
 import { catchUp, type MirrorUsage } from "./usage.ts";
 
-export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "pause" | "signal"> {
+export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "onKind" | "pause" | "signal"> {
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask">;
   readonly usage: MirrorUsage;
@@ -179,16 +180,20 @@ export class GatewayWatch {
   async #connect() {
     claimFor(this.#gateway, this.#means);
     const signal = this.#stop.signal;
-    const adapter = await connect(this.#gateway, {
+    return connect(this.#gateway, {
       ...this.#means,
       signal,
       onSkew: (skew) => this.#skew.note(skew),
+      // Also where no one has logged in yet: `mirror login` asks for what this kind needs.
+      onKind: (kind) => this.#setKind(kind),
       pause: (milliseconds) => pause(milliseconds, undefined, { signal, ref: false }).catch(stopped),
     });
+  }
+
+  #setKind(kind: ConsoleKind): void {
     if (this.#kind === null)
-      this.#means.log.info({ gateway: this.#gateway.name }, `the console is of kind ${adapter.kind}`);
-    this.#kind = adapter.kind;
-    return adapter;
+      this.#means.log.info({ gateway: this.#gateway.name }, `the console is of kind ${kind}`);
+    this.#kind = kind;
   }
 
   #link(keys: readonly ConsoleKey[]): void {

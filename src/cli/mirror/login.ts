@@ -1,8 +1,9 @@
+import { setTimeout as pause } from "node:timers/promises";
 import { loadConfig } from "../../config/load.ts";
 import type { ConsoleLogin } from "../../config/shape.ts";
 import { askDaemon, CONSOLE_PATIENCE_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
-import type { MirrorReport } from "../../mirror/report/shape.ts";
+import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import type { AskedLogin, LoginAnswer } from "../../mirror/sign-in.ts";
 import { findPlaces, type Places } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
@@ -15,11 +16,13 @@ import { kindInWords } from "./headline.ts";
 
 /** A code can be mistyped, and is another one half a minute later. */
 const TRIES = 3;
+const BETWEEN_MS = 200;
 
 export async function login(gateway: string | undefined, options: LoginOptions): Promise<void> {
   const places = findPlaces();
-  const found = await readOneConsole(places.socket, gateway, "keybearer mirror login");
-  if (found === null) return;
+  const listed = await readOneConsole(places.socket, gateway, "keybearer mirror login");
+  if (listed === null) return;
+  const found = listed.kind === null ? await withKind(places.socket, listed) : listed;
   const fault = cannotLogIn(found, options);
   if (fault !== null) return fail(fault, EXIT.failed);
   const known = await knownLogin(places, found.gateway);
@@ -35,6 +38,21 @@ export async function login(gateway: string | undefined, options: LoginOptions):
   } finally {
     answers.close();
   }
+}
+
+/** Has the daemon detect the kind now: it may wait an hour before it tries again by itself. */
+async function withKind(socket: string, before: MirrorReport): Promise<MirrorReport> {
+  const path = `/sync/${encodeURIComponent(before.gateway)}`;
+  const begun = await askDaemon<ConsoleStatus>(socket, "POST", path, {});
+  const until = Date.now() + CONSOLE_PATIENCE_MS;
+  let report = before;
+  while (begun.ok && Date.now() < until) {
+    const asked = await askDaemon<MirrorReport[]>(socket, "GET", "/mirror");
+    report = (asked.ok ? asked.value.find(({ gateway }) => gateway === before.gateway) : null) ?? before;
+    if (!asked.ok || report.kind !== null || report.state !== "syncing") break;
+    await pause(BETWEEN_MS);
+  }
+  return report;
 }
 
 /** What config.yaml says already, of the file that the daemon goes by. */

@@ -24,6 +24,8 @@ export interface ConnectMeans {
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
   readonly signal: AbortSignal;
   readonly onSkew: (skew: number) => void;
+  /** Called as soon as the kind is known, which is before anyone has logged in. */
+  readonly onKind: (kind: ConsoleKind) => void;
   readonly pause: (milliseconds: number) => Promise<void>;
 }
 
@@ -52,6 +54,7 @@ export async function kindOf({ console }: Watched, wire: Wire): Promise<ConsoleK
 export async function connect(gateway: Watched, means: ConnectMeans): Promise<ConsoleAdapter> {
   const wire = wireFor(gateway, means);
   const kind = await kindOf(gateway, wire);
+  means.onKind(kind);
   const { url } = gateway.console;
   const shared: AdapterMeans = { url, wire, pause: means.pause, now: () => means.clock.now() };
   const kept = means.vault.get(gateway.name, loginPlaceOf(gateway));
