@@ -5,6 +5,7 @@ import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { KeyHeldLine } from "../usage/journal/lines.ts";
 import { consoleSecrets } from "./console-secrets.ts";
+import { CallHistory } from "./consoles/pace.ts";
 import { heldNow, holdersOf } from "./held-here.ts";
 import { readAlarms } from "./report/alarms.ts";
 import { readCompared } from "./report/compared.ts";
@@ -89,6 +90,7 @@ class ConsoleMirror implements Mirror {
       signal,
       onSkew: () => {},
       onKind: () => {},
+      calls: new CallHistory(),
       pause: () => Promise.resolve(),
     });
   }

@@ -119,9 +119,9 @@ class ConsoleSignIn implements SignIn {
       throw new ConsoleFault("login-refused", `is of kind ${kind}, which wants an access token`);
     const accessToken = new Secret(asked.access_token);
     const user = asked.user ?? gateway.console.login.user;
-    const { pause, clock } = this.#means;
+    const { pause, clock, calls } = this.#means;
     const wire = wireFor(gateway, this.#means);
-    const shared = { url: gateway.console.url, wire, pause, now: () => clock.now(), accessToken };
+    const shared = { url: gateway.console.url, wire, pause, calls, now: () => clock.now(), accessToken };
     const adapter = kind === "one-api" ? createOneApi(shared) : createNewApi({ ...shared, user });
     await adapter.account();
     await this.#keep(gateway, { accessToken, user });

@@ -5,6 +5,7 @@ import { microdollars, type Prices } from "../metering/prices.ts";
 import { tellAlarms } from "./alarm.ts";
 import type { ConsoleKey } from "./consoles/console.ts";
 import { ConsoleFault } from "./consoles/fault.ts";
+import { CallHistory } from "./consoles/pace.ts";
 import { holdersOf, linksOf } from "./held-here.ts";
 import type { LogEnd } from "./log-end.ts";
 import { readAlarms } from "./report/alarms.ts";
@@ -26,7 +27,7 @@ import { createSkew, type Skew } from "./sync/skew.ts";
 import { type ConsoleFacts, Syncer, sameConsole } from "./sync/syncer.ts";
 import { catchUp, type MirrorUsage } from "./usage.ts";
 
-export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "onKind" | "pause" | "signal"> {
+export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "onKind" | "pause" | "calls" | "signal"> {
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask">;
   readonly usage: MirrorUsage;
@@ -44,6 +45,7 @@ export class GatewayWatch {
   readonly #means: WatchMeans;
   readonly #stop = new AbortController();
   readonly #skew: Skew = createSkew();
+  readonly #calls = new CallHistory();
   readonly #syncer: Syncer;
   readonly #comparing: Comparing;
   #gateway: Watched;
@@ -183,6 +185,7 @@ export class GatewayWatch {
     return connect(this.#gateway, {
       ...this.#means,
       signal,
+      calls: this.#calls,
       onSkew: (skew) => this.#skew.note(skew),
       // Also where no one has logged in yet: `mirror login` asks for what this kind needs.
       onKind: (kind) => this.#setKind(kind),

@@ -1,6 +1,7 @@
 import type { ConsoleKind } from "../../config/shape.ts";
 import type { Secret } from "../../secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
+import type { CallHistory } from "./pace.ts";
 
 /**
  * A gateway's console, whatever kind it is. Every method may throw a ConsoleFault (fault.ts), and nothing else. Nobody
@@ -82,6 +83,8 @@ export interface AdapterMeans {
   /** Waits, to stay within what the console allows. Rejects when the mirror stops. */
   readonly pause: (milliseconds: number) => Promise<void>;
   readonly now: () => number;
+  /** The calls to this console so far, of all accounts: some consoles limit an address. */
+  readonly calls: CallHistory;
 }
 
 /** One question to the console. Nobody follows a redirect; a credential goes to the console's own origin only. */

@@ -10,6 +10,7 @@ import { ConsoleFault } from "../consoles/fault.ts";
 import { createNewApiByKeys } from "../consoles/new-api/by-keys.ts";
 import { createNewApi } from "../consoles/new-api/new-api.ts";
 import { createOneApi } from "../consoles/one-api/one-api.ts";
+import type { CallHistory } from "../consoles/pace.ts";
 import { createSub2apiSession } from "../consoles/sub2api/session.ts";
 import { createSub2api } from "../consoles/sub2api/sub2api.ts";
 import { createWire } from "../consoles/wire.ts";
@@ -27,6 +28,8 @@ export interface ConnectMeans {
   /** Called as soon as the kind is known, which is before anyone has logged in. */
   readonly onKind: (kind: ConsoleKind) => void;
   readonly pause: (milliseconds: number) => Promise<void>;
+  /** Of this gateway's console. */
+  readonly calls: CallHistory;
 }
 
 /** A gateway that has a console. */
@@ -56,7 +59,8 @@ export async function connect(gateway: Watched, means: ConnectMeans): Promise<Co
   const kind = await kindOf(gateway, wire);
   means.onKind(kind);
   const { url } = gateway.console;
-  const shared: AdapterMeans = { url, wire, pause: means.pause, now: () => means.clock.now() };
+  const { clock, pause, calls } = means;
+  const shared: AdapterMeans = { url, wire, pause, calls, now: () => clock.now() };
   const kept = means.vault.get(gateway.name, loginPlaceOf(gateway));
   switch (kind) {
     case "sub2api":
