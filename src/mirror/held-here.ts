@@ -81,3 +81,11 @@ export function multiplierHere(tool: string, { tools, gateways }: Config): numbe
   const { gateway = "", group = null } = tools[tool] ?? {};
   return group === null ? null : (gateways[gateway]?.groups[group]?.multiplier ?? null);
 }
+
+/** The held keys that no account lists. None, as long as what a console shows cannot tell. */
+export function unlistedKeys(keys: readonly ConsoleKey[] | null, holders: readonly Holder[]): string[] {
+  if (keys === null || keys.some(({ shown }) => shown.how === "hidden")) return [];
+  const listed = new Set(keys.flatMap(({ shown }) => toolsHolding(shown, holders) ?? []));
+  const unlisted = holders.filter(({ tool }) => !listed.has(tool));
+  return [...new Set(unlisted.flatMap(({ key }) => (key === null ? [] : [key.fingerprint])))];
+}

@@ -3,10 +3,10 @@ import type { ConsoleKind } from "../config/shape.ts";
 import type { Logger } from "../logger.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import { tellAlarms } from "./alarm.ts";
-import type { ConsoleKey } from "./consoles/console.ts";
+import type { ConsoleAdapter, ConsoleKey } from "./consoles/console.ts";
 import { ConsoleFault } from "./consoles/fault.ts";
 import { CallHistory } from "./consoles/pace.ts";
-import { holdersOf, linksOf } from "./held-here.ts";
+import { holdersOf, linksOf, unlistedKeys } from "./held-here.ts";
 import type { LogEnd } from "./log-end.ts";
 import { readAlarms } from "./report/alarms.ts";
 import { NOTHING_STORED, readMirror } from "./report/mirror.ts";
@@ -17,14 +17,17 @@ import { readSynced, readTold, writeSynced, writeTold } from "./store/facts.ts";
 import { heldTimes } from "./store/held.ts";
 import { linkKeys } from "./store/keys.ts";
 import { clearMark } from "./store/rows.ts";
+import { type UnseenKey, writeUnseen } from "./store/unseen.ts";
 import { readUnwatched } from "./store/unwatched.ts";
 import type { Correction } from "./store/verdicts.ts";
 import { claimFor, firstDay } from "./sync/beginning.ts";
+import { busiestKey } from "./sync/busiest-key.ts";
 import { type Comparing, createComparing } from "./sync/comparing.ts";
 import { type ConnectMeans, connect, type Watched } from "./sync/connect.ts";
 import { blindness } from "./sync/sight.ts";
 import { createSkew, type Skew } from "./sync/skew.ts";
 import { type ConsoleFacts, Syncer, sameConsole } from "./sync/syncer.ts";
+import { unseenInWords } from "./sync/unseen-words.ts";
 import { catchUp, type MirrorUsage } from "./usage.ts";
 
 export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "onKind" | "pause" | "calls" | "signal"> {
@@ -86,10 +89,17 @@ export class GatewayWatch {
       },
       onKeys: (keys) => this.#link(keys),
       onRows: async (adapter) => {
-        database.ask((db) => writeSynced(db, gateway.name, clock.now()));
+        database.ask((db) => {
+          writeSynced(db, gateway.name, clock.now());
+          writeUnseen(db, gateway.name, this.#unseen(adapter));
+        });
         await this.#comparing.compare(adapter);
       },
       onFailed: () => this.#tell(),
+      busiestKey: async (since) => {
+        await catchUp(usage);
+        return database.ask((db) => busiestKey(db, gateway.name, since)) ?? 0;
+      },
     });
     this.#syncer.follow(gateway.console);
   }
@@ -170,7 +180,8 @@ export class GatewayWatch {
     const account = this.facts?.account ?? null;
     const lost = database.ask(readUnwatched) ?? [];
     const blind = blindInWords(status, this.#syncer.adapter, this.#givenUp(), lost);
-    return { ...status, ...(stored ?? NOTHING_STORED), account, blind };
+    const unseen = database.ask((db) => unseenInWords(db, name, this.skew)) ?? [];
+    return { ...status, ...(stored ?? NOTHING_STORED), account, blind: [...unseen, ...blind] };
   }
 
   async stop(): Promise<void> {
@@ -206,6 +217,15 @@ export class GatewayWatch {
       // Their rows were passed over as somebody else's: they are read once more.
       if (newly.length > 0) clearMark(db, name);
     });
+  }
+
+  #unseen(adapter: ConsoleAdapter): UnseenKey[] {
+    const unread = adapter.unread?.() ?? [];
+    const unlisted = unlistedKeys(this.facts?.keys ?? null, this.#holders());
+    return [
+      ...unread.map((one): UnseenKey => ({ ...one, why: "not-read" })),
+      ...unlisted.map((key): UnseenKey => ({ key, until: null, why: "no-account" })),
+    ];
   }
 
   #judged(): void {

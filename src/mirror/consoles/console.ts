@@ -25,6 +25,10 @@ export interface ConsoleAdapter {
   /** The keys of the account. null: what is known here does not allow to list them. */
   keys(): Promise<readonly ConsoleKey[] | null>;
   account(): Promise<AccountFacts>;
+  /** The keys that the last walk passed over; left out where a walk reads everything. */
+  unread?(): readonly UnreadKey[];
+  /** The console lists only so many rows of a key, so that it must be read before there are more. */
+  readonly rowsPerKey?: number;
 }
 
 export interface Page {
@@ -34,7 +38,24 @@ export interface Page {
   readonly done: number;
   readonly total: number | null;
   /** Something in between can no longer be seen, from (without) to, console time: what is foreign in there is not known. */
-  readonly gap: { readonly from: number; readonly to: number } | null;
+  readonly gap: ConsoleGap | null;
+}
+
+export interface ConsoleGap {
+  readonly from: number;
+  readonly to: number;
+  /** Fingerprint of the only key that it concerns. */
+  readonly key?: string;
+  /** many: more calls with the key than the console lists. refused: the console did not accept the key. */
+  readonly why?: "many" | "refused";
+}
+
+/** A key that the last walk had no call left for. */
+export interface UnreadKey {
+  /** Fingerprint. */
+  readonly key: string;
+  /** When it was last read, by our clock; null: never. */
+  readonly until: number | null;
 }
 
 /** A key as its console lists it. The whole key, where the console tells it, never leaves memory. */
