@@ -50,7 +50,7 @@ function isShown(key: Secret, shown: Exclude<ShownKey, { how: "hidden" }>): bool
  * several keys have is passed over by whoever keeps these.
  */
 export function linksOf(keys: readonly ConsoleKey[], holders: readonly Holder[]): KeyLink[] {
-  return keys.flatMap(({ ref, name, shown }) => {
+  return keys.flatMap(({ ref, name, account, shown }) => {
     const tools = toolsHolding(shown, holders);
     if (tools === null) return [];
     const holder = holders.find(({ tool }) => tool === tools[0]);
@@ -58,7 +58,7 @@ export function linksOf(keys: readonly ConsoleKey[], holders: readonly Holder[])
     return ref.startsWith("id:")
       ? [
           { ref, key },
-          { ref: `name:${name}`, key },
+          { ref: account === undefined ? `name:${name}` : `name:${account}/${name}`, key },
         ]
       : [{ ref, key }];
   });

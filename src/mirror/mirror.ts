@@ -40,7 +40,7 @@ export interface Mirror {
   /** What comparing came to, day by day; likewise. */
   days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]>;
   /** null: as above. */
-  login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null>;
+  login(gateway: string, account: string | null, asked: AskedLogin): Promise<LoginAnswer | null>;
   /** Of all gateways, of all keys, up to now, where these are null. null: there is more than was seen. */
   acknowledge(heard: Heard, peer: string): number | null;
   /** A gateway of the same name was another one before: nothing that its console told holds any more. */
@@ -240,10 +240,10 @@ class ConsoleMirror implements Mirror {
     return found;
   }
 
-  async login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null> {
+  async login(gateway: string, account: string | null, asked: AskedLogin): Promise<LoginAnswer | null> {
     const entry = this.#watches.get(gateway);
     if (entry === undefined) return null;
-    const answer = await this.#signIn.login(entry.watch.gateway, asked);
+    const answer = await this.#signIn.login(entry.watch.gateway, account, asked);
     if (answer.state === "done") {
       this.#means.log.info({ gateway }, "somebody logged in at the console");
       entry.watch.change(entry.watch.gateway, true);

@@ -123,6 +123,7 @@ for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
     const journey = await startJourney(t, name);
     t.equal((await journey.idle()).state, "ok");
     const other = await startConsole(t, name, { now: journey.clock.now });
+    other.addKey({ name: "codex", key: journey.codex.key });
     const there = journey.console.config.map((line) => line.replace(journey.console.url, other.url));
     await journey.edit(journey.config({ console: there }));
     const held = await journey.sync();

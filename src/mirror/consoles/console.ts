@@ -1,6 +1,7 @@
 import type { ConsoleKind } from "../../config/shape.ts";
 import type { Secret } from "../../secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
+import type { ConsoleFault } from "./fault.ts";
 import type { CallHistory } from "./pace.ts";
 
 /**
@@ -27,6 +28,8 @@ export interface ConsoleAdapter {
   account(): Promise<AccountFacts>;
   /** The keys that the last walk passed over; left out where a walk reads everything. */
   unread?(): readonly UnreadKey[];
+  /** Of several accounts, why one could not be read in the last walk; null: all were. */
+  fault?(): ConsoleFault | null;
   /** The console lists only so many rows of a key, so that it must be read before there are more. */
   readonly rowsPerKey?: number;
 }
@@ -63,6 +66,8 @@ export interface ConsoleKey {
   /** As ConsoleRow.key_ref names it. */
   readonly ref: string;
   readonly name: string;
+  /** The account that lists it, where there are several. */
+  readonly account?: string;
   readonly shown: ShownKey;
   readonly group: string | null;
   readonly multiplier: number | null;

@@ -160,6 +160,9 @@ export class Syncer {
     await this.#walk(adapter, isOver);
     if (isOver()) return;
     await this.#compare(adapter);
+    // The other accounts were read and compared; this one needs somebody.
+    const fault = adapter.fault?.() ?? null;
+    if (fault !== null) throw fault;
     this.#lastSync = this.#means.clock.now();
     if (this.#failure !== null) this.#means.log.info(this.#words(), "the console can be read again");
     this.#failure = null;
@@ -250,6 +253,6 @@ export class Syncer {
 /** Whether two configurations of a gateway are read by the same adapter. */
 export function sameConsole(one: Gateway, other: Gateway): boolean {
   const shape = ({ console, proxy, authority, baseUrl }: Gateway) =>
-    JSON.stringify([console?.kind, console?.url, console?.login, proxy, authority, baseUrl]);
+    JSON.stringify([console?.kind, console?.url, console?.logins, proxy, authority, baseUrl]);
   return shape(one) === shape(other);
 }
