@@ -182,9 +182,9 @@ export function cutKey(sent: string): string {
   return `sk-${sent.replace(/^sk-/, "").split("-")[0]}`;
 }
 
-/** UTC to the second, nine digits of nanoseconds, what new-api adds, and eight random digits. */
-export function oneApiRequestId(at: number, added = ""): string {
+/** The start: UTC to the second, nanoseconds, the digits of the build that new-api adds, and eight random digits. */
+export function oneApiRequestId(at: number, { build = "", padded = true } = {}): string {
   const time = new Date(at).toISOString().replace(/\D/g, "").slice(0, 14);
-  const nanoseconds = String((at % 1000) * 1_000_000 + randomInt(1_000_000)).padStart(9, "0");
-  return `${time}${nanoseconds}${added}${randomBytes(4).toString("hex")}`;
+  const nanoseconds = String((at % 1000) * 1_000_000 + randomInt(1_000_000)).padStart(padded ? 9 : 0, "0");
+  return `${time}${nanoseconds}${build}${randomBytes(4).toString("hex")}`;
 }

@@ -270,9 +270,11 @@ export class Sub2apiDouble extends ConsoleDouble {
     return `client:${requestId}`;
   }
 
-  protected responseHeaders(requestId: string, { path, headers }: Call): Record<string, string> {
-    // The client's own id comes back, and is in no row.
-    const own = { "x-request-id": String(headers["x-request-id"] ?? randomUUID()) };
+  protected responseHeaders(requestId: string, { path, headers, body }: Call): Record<string, string> {
+    // The client's own id comes back, and is in no row. 0.1.135 adds the provider's to a plain answer.
+    const id = String(headers["x-request-id"] ?? randomUUID());
+    const isPlain = path.startsWith("/v1/") && body.stream !== true;
+    const own = { "x-request-id": isPlain ? `${id}, req_${randomBytes(8).toString("hex")}` : id };
     const isHandedOut = path.startsWith("/v1/") && this.options.handsOutIds !== false;
     return isHandedOut ? { ...own, "x-client-request-id": requestId } : own;
   }
