@@ -83,20 +83,20 @@ export async function welcomeNewcomer(clock: Clock, listen: Listen = DEFAULT_LIS
 function keysOf(key: Secret, { login }: Sandbox): ReadonlyMap<string, KeyState> {
   return new Map([
     [TOOL, { state: "ready", key }],
-    [consoleSecretName(SANDBOX, "password"), { state: "ready", key: login.password }],
+    [consoleSecretName(SANDBOX, null, "password"), { state: "ready", key: login.password }],
   ]);
 }
 
 /** With the sandbox's own console, so that the mirror can be tried, too. */
 function gatewayOf({ baseUrl, consoleUrl, login }: Sandbox): Gateway {
   const password = Object.freeze({ kind: "literal" as const, secret: login.password });
-  const how = { email: login.email, user: null, password, accessToken: null, refreshToken: null };
+  const how = { name: null, email: login.email, user: null, password, accessToken: null, refreshToken: null };
   return Object.freeze({
     ...gatewayFromUrl(SANDBOX, baseUrl),
     console: Object.freeze({
       kind: "sub2api" as const,
       url: consoleUrl,
-      login: Object.freeze(how),
+      logins: Object.freeze([Object.freeze(how)]),
       schedule: "* * * * *",
     }),
   });

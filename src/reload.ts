@@ -258,13 +258,13 @@ export function wantsOf(config: Config, places: Places): Want[] {
     return { ...shared, name: tool.name, source: tool.key, origins };
   });
   const consoles = Object.values(config.gateways).flatMap((gateway) =>
-    consoleSources(gateway).map(({ secret, source }) => ({
+    consoleSources(gateway).map(({ account, secret, source }) => ({
       ...shared,
-      name: consoleSecretName(gateway.name, secret),
+      name: consoleSecretName(gateway.name, account, secret),
       source,
       origins: destinationsOf(gateway, [gateway.console?.url ?? gateway.baseUrl]),
       password: secret === "password",
-      secret: `the console's ${secret.replace("_", " ")} of ${gateway.name}`,
+      secret: `the console's ${secret.replace("_", " ")} of ${account === null ? "" : `account ${account} at `}${gateway.name}`,
     })),
   );
   return [...tools, ...consoles];

@@ -141,7 +141,7 @@ function notYet(config: Config): Problem[] {
 
 function holdsLiteral(config: Config): boolean {
   const logins = Object.values(config.gateways).flatMap(({ console }) =>
-    console === null ? [] : [console.login.password, console.login.accessToken, console.login.refreshToken],
+    (console?.logins ?? []).flatMap((login) => [login.password, login.accessToken, login.refreshToken]),
   );
   const keys = Object.values(config.tools).map((tool) => tool.key);
   return [...keys, ...logins].some((source) => source?.kind === "literal");

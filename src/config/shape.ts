@@ -95,13 +95,15 @@ export interface Console {
   readonly kind: ConsoleKind | null;
   /** The console's address. Default: the origin of base_url. */
   readonly url: string;
-  /** What each kind needs. Secrets come from a source, or by `keybearer mirror login`. */
-  readonly login: ConsoleLogin;
+  /** The accounts there, at least one. What each kind needs; secrets come from a source, or by `keybearer mirror login`. */
+  readonly logins: readonly ConsoleLogin[];
   /** When to synchronise, in cron's five fields. Default every five minutes. */
   readonly schedule: string;
 }
 
 export interface ConsoleLogin {
+  /** Of an account in a list of several; null: there is no list. */
+  readonly name: string | null;
   /** sub2api. */
   readonly email: string | null;
   /** new-api: the numeric user id. */

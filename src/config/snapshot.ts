@@ -24,8 +24,8 @@ export interface Snapshot {
   gatewayOf(tool: Tool): Gateway;
   /** The token that has this SHA-256, in hexadecimal digits. */
   tokenByHash(hash: string): KnownToken | null;
-  /** A secret of a gateway's console; null: config.yaml has none of this name. */
-  consoleSecret(gateway: Gateway, secret: ConsoleSecret): KeyState | null;
+  /** A secret of an account at a gateway's console; null: config.yaml has none of this name. */
+  consoleSecret(gateway: Gateway, account: string | null, secret: ConsoleSecret): KeyState | null;
 }
 
 /** A token that some tool has. */
@@ -40,22 +40,28 @@ export interface KnownToken {
 export type ConsoleSecret = "password" | "access_token" | "refresh_token";
 
 /** What a console's secret goes by among the keys. No tool can have such a name. */
-export function consoleSecretName(gateway: string, secret: ConsoleSecret): string {
-  return `${gateway} console ${secret}`;
+export function consoleSecretName(gateway: string, account: string | null, secret: ConsoleSecret): string {
+  return account === null ? `${gateway} console ${secret}` : `${gateway} console ${account} ${secret}`;
+}
+
+interface ConsoleSource {
+  readonly account: string | null;
+  readonly secret: ConsoleSecret;
+  readonly source: KeySource;
 }
 
 /** The secrets that config.yaml names for a gateway's console. */
-export function consoleSources(
-  gateway: Gateway,
-): readonly { readonly secret: ConsoleSecret; readonly source: KeySource }[] {
-  const login = gateway.console?.login;
-  if (login === undefined) return [];
-  const all = [
-    ["password", login.password],
-    ["access_token", login.accessToken],
-    ["refresh_token", login.refreshToken],
-  ] as const;
-  return all.flatMap(([secret, source]) => (source === null ? [] : [{ secret, source }]));
+export function consoleSources(gateway: Gateway): readonly ConsoleSource[] {
+  return (gateway.console?.logins ?? []).flatMap((login) => {
+    const all = [
+      ["password", login.password],
+      ["access_token", login.accessToken],
+      ["refresh_token", login.refreshToken],
+    ] as const;
+    return all.flatMap(([secret, source]) =>
+      source === null ? [] : [{ account: login.name, secret, source }],
+    );
+  });
 }
 
 const NOT_READ: KeyState = Object.freeze({ state: "unavailable", reason: "the key was not read yet" });
@@ -90,9 +96,9 @@ export function createSnapshot(
       return gateway;
     },
     tokenByHash: (hash: string) => tokens.get(hash) ?? null,
-    consoleSecret: (gateway: Gateway, secret: ConsoleSecret) => {
-      if (!consoleSources(gateway).some((named) => named.secret === secret)) return null;
-      return keys.get(consoleSecretName(gateway.name, secret)) ?? NOT_READ;
+    consoleSecret: (gateway: Gateway, account: string | null, secret: ConsoleSecret) => {
+      const isNamed = consoleSources(gateway).some((one) => one.account === account && one.secret === secret);
+      return isNamed ? (keys.get(consoleSecretName(gateway.name, account, secret)) ?? NOT_READ) : null;
     },
   });
 }

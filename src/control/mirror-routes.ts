@@ -18,10 +18,11 @@ export const MIRROR_ROUTES: Readonly<Record<string, Route>> = {
     return mirror.sync(name) ?? NOT_FOUND;
   },
   "POST /login/:name": async ({ mirror }, { name, body }) => {
-    const asked = loginIn(body);
+    const { account = null, ...credentials } = (body ?? {}) as { readonly account?: unknown };
+    const asked = loginIn(credentials);
     // What was sent is not repeated: it is a secret.
-    if (asked === null) throw new HttpError(400, LOGIN_BODY);
-    return (await mirror.login(name, asked)) ?? NOT_FOUND;
+    if (asked === null || !isTextOrNull(account)) throw new HttpError(400, LOGIN_BODY);
+    return (await mirror.login(name, account, asked)) ?? NOT_FOUND;
   },
   "POST /ack": ({ mirror, actions }, { body, peer }) => {
     const heard = heardIn(body);
@@ -34,7 +35,7 @@ export const MIRROR_ROUTES: Readonly<Record<string, Route>> = {
 };
 
 const LOGIN_BODY =
-  "say how to log in: email and password, or code, or refresh_token, or access_token and user (a text, or null)";
+  "say how to log in: email and password, or code, or refresh_token, or access_token and user (a text, or null); account where there are several";
 
 const ACK_BODY =
   "say what is acknowledged: gateway and key (each a text, or null for all), last_at (milliseconds) and count (each a number, or null)";

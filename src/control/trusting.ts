@@ -19,9 +19,9 @@ export function createTrusting(means: TrustingMeans): Pick<Controls, "held" | "t
     const gateway = snapshot.config.gateways[name];
     if (tools.length === 0 && gateway === undefined) return null;
     const keys = tools.map((tool) => ({ name: tool.name, key: snapshot.keyOf(tool) }));
-    const secrets = (gateway === undefined ? [] : consoleSources(gateway)).map(({ secret }) => ({
-      name: consoleSecretName(name, secret),
-      key: gateway === undefined ? null : snapshot.consoleSecret(gateway, secret),
+    const secrets = (gateway === undefined ? [] : consoleSources(gateway)).map(({ account, secret }) => ({
+      name: consoleSecretName(name, account, secret),
+      key: gateway === undefined ? null : snapshot.consoleSecret(gateway, account, secret),
     }));
     return [...keys, ...secrets].flatMap(({ name, key }) =>
       key?.state === "needs-trust" ? [{ tool: name, what: key.what, from: key.from, to: key.to }] : [],

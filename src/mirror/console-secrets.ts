@@ -5,9 +5,11 @@ import type { Watched } from "./sync/connect.ts";
 export function consoleSecrets(gateway: Watched, snapshot: Snapshot): string {
   const names = ["password", "access_token", "refresh_token"] as const;
   return JSON.stringify(
-    names.map((name) => {
-      const state = snapshot.consoleSecret(gateway, name);
-      return state?.state === "ready" ? state.key.digest("same") : (state?.state ?? null);
-    }),
+    gateway.console.logins.flatMap((login) =>
+      names.map((name) => {
+        const state = snapshot.consoleSecret(gateway, login.name, name);
+        return state?.state === "ready" ? state.key.digest("same") : (state?.state ?? null);
+      }),
+    ),
   );
 }

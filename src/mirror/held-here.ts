@@ -50,7 +50,7 @@ function isShown(key: Secret, shown: Exclude<ShownKey, { how: "hidden" }>): bool
  * several keys have is passed over by whoever keeps these.
  */
 export function linksOf(keys: readonly ConsoleKey[], holders: readonly Holder[]): KeyLink[] {
-  return keys.flatMap(({ ref, name, shown }) => {
+  return keys.flatMap(({ ref, name, account, shown }) => {
     const tools = toolsHolding(shown, holders);
     if (tools === null) return [];
     const holder = holders.find(({ tool }) => tool === tools[0]);
@@ -58,7 +58,7 @@ export function linksOf(keys: readonly ConsoleKey[], holders: readonly Holder[])
     return ref.startsWith("id:")
       ? [
           { ref, key },
-          { ref: `name:${name}`, key },
+          { ref: account === undefined ? `name:${name}` : `name:${account}/${name}`, key },
         ]
       : [{ ref, key }];
   });
@@ -80,4 +80,12 @@ export function fingerprintOf(shown: ShownKey): string | null {
 export function multiplierHere(tool: string, { tools, gateways }: Config): number | null {
   const { gateway = "", group = null } = tools[tool] ?? {};
   return group === null ? null : (gateways[gateway]?.groups[group]?.multiplier ?? null);
+}
+
+/** The held keys that no account lists. None, as long as what a console shows cannot tell. */
+export function unlistedKeys(keys: readonly ConsoleKey[] | null, holders: readonly Holder[]): string[] {
+  if (keys === null || keys.some(({ shown }) => shown.how === "hidden")) return [];
+  const listed = new Set(keys.flatMap(({ shown }) => toolsHolding(shown, holders) ?? []));
+  const unlisted = holders.filter(({ tool }) => !listed.has(tool));
+  return [...new Set(unlisted.flatMap(({ key }) => (key === null ? [] : [key.fingerprint])))];
 }

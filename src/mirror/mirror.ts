@@ -5,6 +5,7 @@ import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { KeyHeldLine } from "../usage/journal/lines.ts";
 import { consoleSecrets } from "./console-secrets.ts";
+import { CallHistory } from "./consoles/pace.ts";
 import { heldNow, holdersOf } from "./held-here.ts";
 import { readAlarms } from "./report/alarms.ts";
 import { readCompared } from "./report/compared.ts";
@@ -40,7 +41,7 @@ export interface Mirror {
   /** What comparing came to, day by day; likewise. */
   days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]>;
   /** null: as above. */
-  login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null>;
+  login(gateway: string, account: string | null, asked: AskedLogin): Promise<LoginAnswer | null>;
   /** Of all gateways, of all keys, up to now, where these are null. null: there is more than was seen. */
   acknowledge(heard: Heard, peer: string): number | null;
   /** A gateway of the same name was another one before: nothing that its console told holds any more. */
@@ -85,7 +86,14 @@ class ConsoleMirror implements Mirror {
   constructor(means: WatchMeans) {
     this.#means = means;
     const { signal } = this.#stop;
-    this.#signIn = createSignIn({ ...means, signal, onSkew: () => {}, pause: () => Promise.resolve() });
+    this.#signIn = createSignIn({
+      ...means,
+      signal,
+      onSkew: () => {},
+      onKind: () => {},
+      calls: new CallHistory(),
+      pause: () => Promise.resolve(),
+    });
   }
 
   change(to: Snapshot): void {
@@ -233,10 +241,10 @@ class ConsoleMirror implements Mirror {
     return found;
   }
 
-  async login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null> {
+  async login(gateway: string, account: string | null, asked: AskedLogin): Promise<LoginAnswer | null> {
     const entry = this.#watches.get(gateway);
     if (entry === undefined) return null;
-    const answer = await this.#signIn.login(entry.watch.gateway, asked);
+    const answer = await this.#signIn.login(entry.watch.gateway, account, asked);
     if (answer.state === "done") {
       this.#means.log.info({ gateway }, "somebody logged in at the console");
       entry.watch.change(entry.watch.gateway, true);

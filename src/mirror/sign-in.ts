@@ -7,7 +7,16 @@ import { createOneApi } from "./consoles/one-api/one-api.ts";
 import { loginSub2api, secondFactor, type Tokens } from "./consoles/sub2api/login.ts";
 import { createSub2apiSession } from "./consoles/sub2api/session.ts";
 import { createSub2api } from "./consoles/sub2api/sub2api.ts";
-import { type ConnectMeans, kindOf, loginPlaceOf, seedOf, type Watched, wireFor } from "./sync/connect.ts";
+import {
+  type Account,
+  type ConnectMeans,
+  kindOf,
+  loginPlaceOf,
+  seedOf,
+  vaultName,
+  type Watched,
+  wireFor,
+} from "./sync/connect.ts";
 import type { Kept } from "./vault.ts";
 
 /** What a person types, by what their console needs. */
@@ -26,7 +35,8 @@ export interface LoginAnswer {
 
 export interface SignIn {
   /** Tries what was typed at the console, and keeps only what lasts: never the password. */
-  login(gateway: Watched, asked: AskedLogin): Promise<LoginAnswer>;
+  /** @param account null: the only one */
+  login(gateway: Watched, account: string | null, asked: AskedLogin): Promise<LoginAnswer>;
 }
 
 /** A second factor is typed within this, or the password is asked for again. */
@@ -51,14 +61,18 @@ class ConsoleSignIn implements SignIn {
     this.#means = means;
   }
 
-  async login(gateway: Watched, asked: AskedLogin): Promise<LoginAnswer> {
+  async login(gateway: Watched, name: string | null, asked: AskedLogin): Promise<LoginAnswer> {
+    const login = gateway.console.logins.find((one) => one.name === name);
+    if (login === undefined)
+      return { state: "failed", kind: gateway.console.kind, problem: noAccount(gateway, name) };
+    const account = { gateway, login };
     let kind: ConsoleKind | null = gateway.console.kind;
     try {
       kind = await kindOf(gateway, wireFor(gateway, this.#means));
       const state =
         kind === "sub2api"
-          ? await this.#sub2api(gateway, asked)
-          : await this.#byAccessToken(gateway, kind, asked);
+          ? await this.#sub2api(account, asked)
+          : await this.#byAccessToken(account, kind, asked);
       return { state, kind, problem: null };
     } catch (error) {
       if (!(error instanceof ConsoleFault)) throw error;
@@ -66,10 +80,10 @@ class ConsoleSignIn implements SignIn {
     }
   }
 
-  async #sub2api(gateway: Watched, asked: AskedLogin): Promise<"done" | "second-factor"> {
-    if ("password" in asked) return this.#byPassword(gateway, asked);
-    if ("code" in asked) return this.#byCode(gateway, asked);
-    if ("refresh_token" in asked) return this.#byRefreshToken(gateway, asked);
+  async #sub2api(account: Account, asked: AskedLogin): Promise<"done" | "second-factor"> {
+    if ("password" in asked) return this.#byPassword(account, asked);
+    if ("code" in asked) return this.#byCode(account, asked);
+    if ("refresh_token" in asked) return this.#byRefreshToken(account, asked);
     throw new ConsoleFault(
       "login-refused",
       "is of kind sub2api, which wants email and password, or a refresh token",
@@ -77,73 +91,90 @@ class ConsoleSignIn implements SignIn {
   }
 
   async #byPassword(
-    gateway: Watched,
+    account: Account,
     { email, password }: { readonly email: string; readonly password: string },
   ): Promise<"done" | "second-factor"> {
-    const wire = wireFor(gateway, this.#means);
+    const wire = wireFor(account.gateway, this.#means);
     const outcome = await loginSub2api(wire, { email, password: new Secret(password) });
-    if (outcome.state === "done") await this.#keepTokens(gateway, outcome, email);
+    if (outcome.state === "done") await this.#keepTokens(account, outcome, email);
     else {
       const until = this.#means.clock.elapsed() + SECOND_FACTOR_MS;
-      this.#halves.set(gateway.name, { tempToken: outcome.tempToken, email, until });
+      this.#halves.set(vaultName(account), { tempToken: outcome.tempToken, email, until });
     }
     return outcome.state;
   }
 
-  async #byCode(gateway: Watched, { code }: { readonly code: string }): Promise<"done"> {
-    const half = this.#halves.get(gateway.name);
+  async #byCode(account: Account, { code }: { readonly code: string }): Promise<"done"> {
+    const half = this.#halves.get(vaultName(account));
     if (half === undefined || this.#means.clock.elapsed() > half.until)
       throw new ConsoleFault("login-refused", "waits for no code: begin again with the password");
-    const wire = wireFor(gateway, this.#means);
+    const wire = wireFor(account.gateway, this.#means);
     const tokens = await secondFactor(wire, half.tempToken, new Secret(code));
-    await this.#keepTokens(gateway, tokens, half.email);
-    this.#halves.delete(gateway.name);
+    await this.#keepTokens(account, tokens, half.email);
+    this.#halves.delete(vaultName(account));
     return "done";
   }
 
   /** Used once at once: whether it is right is known then, and the next one is kept. */
-  async #byRefreshToken(gateway: Watched, asked: { readonly refresh_token: string }): Promise<"done"> {
+  async #byRefreshToken(account: Account, asked: { readonly refresh_token: string }): Promise<"done"> {
     const now = () => this.#means.clock.now();
-    const wire = wireFor(gateway, this.#means);
+    const wire = wireFor(account.gateway, this.#means);
     const session = createSub2apiSession({
       ...{ wire, now, credentials: null, refreshToken: new Secret(asked.refresh_token) },
-      onRefreshToken: (refreshToken) => this.#keep(gateway, { refreshToken }),
+      onRefreshToken: (refreshToken) => this.#keep(account, { refreshToken }),
     });
-    const { url } = gateway.console;
+    const { url } = account.gateway.console;
     await createSub2api({ url, wire, now, pause: this.#means.pause, session }).account();
     return "done";
   }
 
-  async #byAccessToken(gateway: Watched, kind: ConsoleKind, asked: AskedLogin): Promise<"done"> {
+  async #byAccessToken(account: Account, kind: ConsoleKind, asked: AskedLogin): Promise<"done"> {
     if (!("access_token" in asked))
       throw new ConsoleFault("login-refused", `is of kind ${kind}, which wants an access token`);
     const accessToken = new Secret(asked.access_token);
-    const user = asked.user ?? gateway.console.login.user;
-    const { pause, clock } = this.#means;
-    const wire = wireFor(gateway, this.#means);
-    const shared = { url: gateway.console.url, wire, pause, now: () => clock.now(), accessToken };
+    const user = asked.user ?? account.login.user;
+    const { pause, clock, calls } = this.#means;
+    const wire = wireFor(account.gateway, this.#means);
+    const shared = {
+      url: account.gateway.console.url,
+      wire,
+      pause,
+      calls,
+      now: () => clock.now(),
+      accessToken,
+    };
     const adapter = kind === "one-api" ? createOneApi(shared) : createNewApi({ ...shared, user });
     await adapter.account();
-    await this.#keep(gateway, { accessToken, user });
+    await this.#keep(account, { accessToken, user });
     return "done";
   }
 
-  async #keepTokens(gateway: Watched, { refreshToken }: Tokens, email: string): Promise<void> {
+  async #keepTokens(account: Account, { refreshToken }: Tokens, email: string): Promise<void> {
     if (refreshToken === null) {
       const why = "gives no refresh token: put login.password into config.yaml instead";
       throw new ConsoleFault("login-refused", why);
     }
-    await this.#keep(gateway, { refreshToken, email });
+    await this.#keep(account, { refreshToken, email });
   }
 
-  async #keep(gateway: Watched, kept: Kept): Promise<void> {
+  async #keep(account: Account, kept: Kept): Promise<void> {
     const name = kept.accessToken === undefined ? "refresh_token" : "access_token";
-    const seed = seedOf(gateway, name, this.#means);
+    const seed = seedOf(account, name, this.#means);
     try {
-      await this.#means.vault.put(gateway.name, loginPlaceOf(gateway), { ...kept, seed });
+      await this.#means.vault.put(vaultName(account), loginPlaceOf(account.gateway), { ...kept, seed });
     } catch (error) {
       const why = `let you in, but that could not be written down here: ${reason(error)}`;
       throw new ConsoleFault("failing", why);
     }
   }
+}
+
+function noAccount({ name, console }: Watched, account: string | null): string {
+  const names = console.logins.flatMap((login) => (login.name === null ? [] : [login.name]));
+  if (names.length === 0)
+    return `config.yaml has no account ${account}: write gateways.${name}.console.login as a list, each with a name`;
+  const known = names.map((one) => `keybearer mirror login ${name} --account ${one}`).join(", ");
+  return account === null
+    ? `there are several accounts. say which: ${known}`
+    : `config.yaml has no account ${account} for ${name}. there is: ${known}`;
 }

@@ -1,10 +1,12 @@
 import { setTimeout as pause } from "node:timers/promises";
+import type { ConsoleKind } from "../config/shape.ts";
 import type { Logger } from "../logger.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import { tellAlarms } from "./alarm.ts";
-import type { ConsoleKey } from "./consoles/console.ts";
+import type { ConsoleAdapter, ConsoleKey } from "./consoles/console.ts";
 import { ConsoleFault } from "./consoles/fault.ts";
-import { holdersOf, linksOf } from "./held-here.ts";
+import { CallHistory } from "./consoles/pace.ts";
+import { holdersOf, linksOf, unlistedKeys } from "./held-here.ts";
 import type { LogEnd } from "./log-end.ts";
 import { readAlarms } from "./report/alarms.ts";
 import { NOTHING_STORED, readMirror } from "./report/mirror.ts";
@@ -15,17 +17,20 @@ import { readSynced, readTold, writeSynced, writeTold } from "./store/facts.ts";
 import { heldTimes } from "./store/held.ts";
 import { linkKeys } from "./store/keys.ts";
 import { clearMark } from "./store/rows.ts";
+import { type UnseenKey, writeUnseen } from "./store/unseen.ts";
 import { readUnwatched } from "./store/unwatched.ts";
 import type { Correction } from "./store/verdicts.ts";
 import { claimFor, firstDay } from "./sync/beginning.ts";
+import { busiestKey } from "./sync/busiest-key.ts";
 import { Comparer } from "./sync/comparer.ts";
 import { type ConnectMeans, connect, type Watched } from "./sync/connect.ts";
 import { blindness } from "./sync/sight.ts";
 import { createSkew, type Skew } from "./sync/skew.ts";
 import { type ConsoleFacts, Syncer, sameConsole } from "./sync/syncer.ts";
+import { unseenInWords } from "./sync/unseen-words.ts";
 import { catchUp, type MirrorUsage } from "./usage.ts";
 
-export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "pause" | "signal"> {
+export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "onKind" | "pause" | "calls" | "signal"> {
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask" | "files">;
   readonly usage: MirrorUsage;
@@ -43,6 +48,7 @@ export class GatewayWatch {
   readonly #means: WatchMeans;
   readonly #stop = new AbortController();
   readonly #skew: Skew = createSkew();
+  readonly #calls = new CallHistory();
   readonly #syncer: Syncer;
   readonly #comparer: Comparer;
   #gateway: Watched;
@@ -83,10 +89,17 @@ export class GatewayWatch {
       },
       onKeys: (keys) => this.#link(keys),
       onRows: async (adapter) => {
-        database.ask((db) => writeSynced(db, gateway.name, clock.now()));
+        database.ask((db) => {
+          writeSynced(db, gateway.name, clock.now());
+          writeUnseen(db, gateway.name, this.#unseen(adapter));
+        });
         await this.#comparer.compare(adapter);
       },
       onFailed: () => this.#tell(),
+      busiestKey: async (since) => {
+        await catchUp(usage);
+        return database.ask((db) => busiestKey(db, gateway.name, since)) ?? 0;
+      },
     });
     this.#syncer.follow(gateway.console);
   }
@@ -167,7 +180,8 @@ export class GatewayWatch {
     const account = this.facts?.account ?? null;
     const lost = database.ask(readUnwatched) ?? [];
     const blind = blindInWords(status, this.#syncer.adapter, this.#givenUp(), lost);
-    return { ...status, ...(stored ?? NOTHING_STORED), account, blind };
+    const unseen = database.ask((db) => unseenInWords(db, name, this.skew)) ?? [];
+    return { ...status, ...(stored ?? NOTHING_STORED), account, blind: [...unseen, ...blind] };
   }
 
   async stop(): Promise<void> {
@@ -178,16 +192,21 @@ export class GatewayWatch {
   async #connect() {
     claimFor(this.#gateway, this.#means);
     const signal = this.#stop.signal;
-    const adapter = await connect(this.#gateway, {
+    return connect(this.#gateway, {
       ...this.#means,
       signal,
+      calls: this.#calls,
       onSkew: (skew) => this.#skew.note(skew),
+      // Also where no one has logged in yet: `mirror login` asks for what this kind needs.
+      onKind: (kind) => this.#setKind(kind),
       pause: (milliseconds) => pause(milliseconds, undefined, { signal, ref: false }).catch(stopped),
     });
+  }
+
+  #setKind(kind: ConsoleKind): void {
     if (this.#kind === null)
-      this.#means.log.info({ gateway: this.#gateway.name }, `the console is of kind ${adapter.kind}`);
-    this.#kind = adapter.kind;
-    return adapter;
+      this.#means.log.info({ gateway: this.#gateway.name }, `the console is of kind ${kind}`);
+    this.#kind = kind;
   }
 
   #link(keys: readonly ConsoleKey[]): void {
@@ -197,6 +216,15 @@ export class GatewayWatch {
       // Their rows were passed over as somebody else's: they are read once more.
       if (newly.length > 0) clearMark(db, name);
     });
+  }
+
+  #unseen(adapter: ConsoleAdapter): UnseenKey[] {
+    const unread = adapter.unread?.() ?? [];
+    const unlisted = unlistedKeys(this.facts?.keys ?? null, this.#holders());
+    return [
+      ...unread.map((one): UnseenKey => ({ ...one, why: "not-read" })),
+      ...unlisted.map((key): UnseenKey => ({ key, until: null, why: "no-account" })),
+    ];
   }
 
   #judged(): void {

@@ -4,6 +4,7 @@ import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import type { AdapterMeans, ConsoleAdapter, Page, Wire } from "../../src/mirror/consoles/console.ts";
+import { CallHistory } from "../../src/mirror/consoles/pace.ts";
 import { createWire } from "../../src/mirror/consoles/wire.ts";
 
 export interface ConsoleCall {
@@ -67,6 +68,7 @@ export async function answeringConsole(
     means: {
       url,
       wire: startWire(t, url),
+      calls: new CallHistory(),
       now: () => console.time,
       pause: async (milliseconds: number) => {
         pauses.push(milliseconds);

@@ -1,6 +1,7 @@
 import { readFileSync, statSync } from "node:fs";
 import t from "tap";
 import type { LoginAnswer } from "../../src/mirror/sign-in.ts";
+import { command } from "../doubles/command.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
 import { startConsole } from "../doubles/consoles/start-console.ts";
@@ -122,6 +123,7 @@ for (const name of ["new-api v1.0.0-rc.25", "one-api"] as const) {
     const journey = await startJourney(t, name);
     t.equal((await journey.idle()).state, "ok");
     const other = await startConsole(t, name, { now: journey.clock.now });
+    other.addKey({ name: "codex", key: journey.codex.key });
     const there = journey.console.config.map((line) => line.replace(journey.console.url, other.url));
     await journey.edit(journey.config({ console: there }));
     const held = await journey.sync();
@@ -178,5 +180,38 @@ t.test("without a kind in config.yaml it is found out, and said", async (t) => {
     t.equal(journey.logged(new RegExp(`of kind ${double.kind}`)).length, 1);
     clock.pass(DAY);
     t.equal((await journey.sync()).state, "ok");
+  }
+});
+
+t.test("the first login works where config.yaml says neither kind nor login", async (t) => {
+  const typed = {
+    sub2api: ({ login }: ConsoleDouble) => `${login.email}\n${login.password}\n`,
+    "new-api v0.13.2": ({ login }: ConsoleDouble) => `${login.accessToken}\n${login.user}\n`,
+    "one-api": ({ login }: ConsoleDouble) => `${login.accessToken}\n`,
+  };
+  for (const name of ["sub2api", "new-api v0.13.2", "one-api"] as const) {
+    const clock = heldClock();
+    const double = await startConsole(t, name, { now: clock.now });
+    // Unreachable at the start: the login must not wait for the next try, which may be an hour away.
+    double.fault = "500";
+    const journey = await startBeside(t, double, clock, { console: [`url: ${double.url}`] });
+    t.equal((await journey.idle()).state, "failing", name);
+    double.fault = null;
+    const ended = await command(t, journey.home, ["mirror", "login"], { input: typed[name](double) });
+    t.equal(ended.code, 0, `${name}: ${ended.stderr}`);
+    const status = await journey.idle();
+    t.match(status, { state: "ok", kind: double.kind, detected: true }, `${name}: ${status.why}`);
+    await journey.ask();
+    await journey.sync();
+    t.equal((await journey.mirror()).rows.by_id, 1, name);
+  }
+});
+
+t.test("before the first login the kind is known", async (t) => {
+  for (const name of ["sub2api", "one-api"] as const) {
+    const clock = heldClock();
+    const double = await startConsole(t, name, { now: clock.now });
+    const journey = await startBeside(t, double, clock, { console: [`url: ${double.url}`] });
+    t.match(await journey.idle(), { state: "login-needed", kind: double.kind, detected: true }, name);
   }
 });

@@ -115,7 +115,11 @@ t.test("the budget holds over walks, restarts and many keys, and every key has i
     // A restart every third time: what was spent is known from the mark alone.
     if (round % 3 === 0) adapter = adapterOf(console, 7);
     t.equal((await adapter.keys())?.length, 7);
-    mark = (await walked(adapter, mark, SINCE)).at(-1)?.mark ?? mark;
+    try {
+      for await (const page of adapter.walk(mark, SINCE)) mark = page.mark;
+    } catch (error) {
+      t.match(error, { kind: "rate-limited", message: /20 questions about keys/ });
+    }
     console.time += 5 * MINUTE;
   }
   const turns = tails(console);
@@ -130,13 +134,11 @@ t.test("no more than 16 questions go in 20 minutes", async (t) => {
   const adapter = adapterOf(console, 30);
   const first = await walked(adapter, null, SINCE);
   t.equal(first.length, 16);
-  const empty = await walked(adapter, first.at(-1)?.mark ?? null, SINCE);
-  t.same(
-    empty.map(({ rows, mark }) => [rows.length, mark]),
-    [[0, first.at(-1)?.mark]],
-  );
-  const restarted = await walked(adapterOf(console, 30), first.at(-1)?.mark ?? null, SINCE);
-  t.equal(restarted[0]?.rows.length, 0, "after a restart too");
+  t.equal(adapter.unread?.().length, 14, "the others were not read");
+  const usedUp = { kind: "rate-limited", message: /20 questions about keys/, retryAfter: 1200 };
+  await t.rejects(walked(adapter, first.at(-1)?.mark ?? null, SINCE), usedUp, "nothing read is no sync");
+  const restarted = walked(adapterOf(console, 30), first.at(-1)?.mark ?? null, SINCE);
+  await t.rejects(restarted, usedUp, "after a restart too");
   console.time += 20 * MINUTE;
   const second = await walked(adapterOf(console, 30), first.at(-1)?.mark ?? null, SINCE);
   t.equal(second.length, 16);
@@ -154,12 +156,13 @@ t.test("rows that were pushed out of sight are a gap", async (t) => {
     Array.from({ length: 1200 }, (_, n) => row(NOON - n)),
   );
   const [second] = await walked(adapter, first?.mark ?? null, SINCE);
-  t.same(second?.gap, { from: (NOON - 5000) * 1000, to: (NOON - 999) * 1000 });
+  const many = { key: "…0000", why: "many" };
+  t.same(second?.gap, { from: (NOON - 5000) * 1000, to: (NOON - 999) * 1000, ...many });
   t.equal(second?.rows.length, 1000);
   const [third] = await walked(adapter, second?.mark ?? null, SINCE);
   t.equal(third?.gap, null, "it was all seen before");
   const [anew] = await walked(adapterOf(console, 1), null, SINCE);
-  t.same(anew?.gap, { from: SINCE, to: (NOON - 999) * 1000 }, "nobody knows what was before");
+  t.same(anew?.gap, { from: SINCE, to: (NOON - 999) * 1000, ...many }, "nobody knows what was before");
 });
 
 t.test("a key that is refused is passed over, and comes last in the next turn", async (t) => {
@@ -169,6 +172,12 @@ t.test("a key that is refused is passed over, and comes last in the next turn", 
     pages.map(({ rows }) => rows.length),
     [0, 1],
   );
+  const refused = { from: SINCE, to: NOON * 1000, key: "…0000", why: "refused" };
+  t.same(
+    pages.map(({ gap }) => gap),
+    [refused, null],
+  );
+  await t.rejects(walked(adapterOf(console, 0), null, SINCE), { kind: "login-needed", message: /no key/ });
   await t.rejects(walked(adapterOf(console, 1), null, SINCE), {
     ...{ kind: "login-needed", message: /no key/ },
   });

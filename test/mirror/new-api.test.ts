@@ -1,9 +1,11 @@
 import t, { type Test } from "tap";
 import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/fault.ts";
+import { allowanceOf } from "../../src/mirror/consoles/new-api/allowance.ts";
 import { microdollarsOf } from "../../src/mirror/consoles/new-api/money.ts";
 import { createNewApi } from "../../src/mirror/consoles/new-api/new-api.ts";
 import { readNewApiRow } from "../../src/mirror/consoles/new-api/row.ts";
 import { planWalk, readMark } from "../../src/mirror/consoles/new-api/windows.ts";
+import { CallHistory } from "../../src/mirror/consoles/pace.ts";
 import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,
@@ -300,16 +302,45 @@ t.test("a clock that was set back, and a mark that cannot be read, lose nothing"
   t.end();
 });
 
+t.test("what a version allows", (t) => {
+  const old = ["v0.13.2", "v1.0.0-rc.1", "v1.0.0-rc.10", "v0.0.0", "nightly-20260821", "", null];
+  for (const version of old) t.ok(allowanceOf(version).calls < 180, String(version));
+  for (const version of ["v1.0.0-rc.11", "v1.0.0-rc.25", "v1.0.0", "1.2.3", "v2.0.0-rc.1"])
+    t.match(allowanceOf(version), { calls: 330, milliseconds: 180_000 }, version);
+  t.end();
+});
+
 t.test("a long walk stays below what the console allows", async (t) => {
-  const console = await siteOf(t, {
-    rows: Array.from({ length: 4000 }, (_, n) => row(n, { created_at: NOON - n })),
-  });
-  const began = console.time;
-  await walked(adapterOf(console), null, SINCE);
-  const asked = console.calls.length - 1;
-  t.equal(asked, 40);
-  t.equal(console.pauses.length, 10, "the first 30 go at once");
-  t.ok(console.time - began >= 6600);
+  const rows = Array.from({ length: 30_000 }, (_, n) => row(n, { created_at: NOON - 60 * n }));
+  // Read in common/init.go of each: so many calls in 180 s.
+  const versions = [
+    ["v0.13.2", 180],
+    ["v1.0.0-rc.25", 360],
+  ] as const;
+  for (const [version, limit] of versions) {
+    const at: number[] = [];
+    const console: AnsweringConsole = await siteOf(t, {
+      rows,
+      reply: ({ path }) => {
+        at.push(console.time);
+        // As fast as a real one answered on this machine's loopback.
+        console.time += 50;
+        return path === "/api/status" ? status({ version }) : undefined;
+      },
+    });
+    const began = console.time;
+    const adapter = adapterOf(console);
+    t.equal(new Set(identities(await walked(adapter, null, SINCE))).size, 30_000, version);
+    const most = Math.max(
+      ...at.map((from) => at.filter((one) => one >= from && one < from + 180_000).length),
+    );
+    t.ok(most <= limit - 30, `${version}: ${most} calls in 180 s, of ${limit}`);
+    const took = console.time - began;
+    t.ok(
+      took < (limit === 360 ? 60_000 : 420_000),
+      `${version}: 30,000 rows in ${took / 1000} s of its clock`,
+    );
+  }
 });
 
 t.test("who is not let in is told so, whatever the status", async (t) => {
@@ -541,6 +572,7 @@ for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const) {
       wire: startWire(t, double.url),
       now: Date.now,
       pause: async () => {},
+      calls: new CallHistory(),
       accessToken: new Secret(double.login.accessToken),
       user: double.login.user,
     });

@@ -126,8 +126,6 @@ t.test("a first walk of weeks goes by stretches, and goes on where it was broken
   t.equal(new Set([...identities(some), ...identities(rest)]).size, 600);
   const first = console.calls.slice(asked).find(({ path }) => path === "/api/log/self");
   t.equal(Number(first?.query.get("start_timestamp")), reached - 3600);
-  t.ok(console.pauses.length > 0, "a long walk is slow");
-  t.ok(console.pauses.every((milliseconds) => milliseconds <= 500));
 });
 
 t.test("a stretch with very many rows is taken in smaller ones", async (t) => {

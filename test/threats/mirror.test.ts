@@ -97,7 +97,7 @@ t.test("LOG-10 a console that fails is asked once a minute at most, and less and
     let retryAfter: number | null = null;
     const syncer = new Syncer({
       ...{ gateway: "main", clock, log, database: { ask: () => null } },
-      ...{ since: () => 0, onKeys() {}, onRows: async () => {}, onFailed() {} },
+      ...{ since: () => 0, onKeys() {}, onRows: async () => {}, onFailed() {}, busiestKey: async () => 0 },
       prepare: async () => {},
       connect: async () => {
         asked.push(clock.now());

@@ -29,6 +29,7 @@ export function mirrorCommand(): Command {
     .description("log in to a console, once")
     .argument("[gateway]", "its name; may be left out where there is one console")
     .option("--refresh-token", "sub2api: ask for a refresh token, where a captcha bars the password")
+    .option("--account <name>", "one of several accounts, by its name in config.yaml")
     .addHelpText("after", LOGIN_AFTER)
     .action(async (...given: Parameters<typeof login>) => (await import("./login.ts")).login(...given));
   mirror

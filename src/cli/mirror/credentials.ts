@@ -5,6 +5,8 @@ import type { Answers } from "../ask.ts";
 
 export interface LoginOptions {
   readonly refreshToken?: boolean;
+  /** One of several accounts. */
+  readonly account?: string;
 }
 
 export type Given = { readonly credentials: AskedLogin } | { readonly fault: string };

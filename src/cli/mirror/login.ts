@@ -1,8 +1,9 @@
+import { setTimeout as pause } from "node:timers/promises";
 import { loadConfig } from "../../config/load.ts";
 import type { ConsoleLogin } from "../../config/shape.ts";
 import { askDaemon, CONSOLE_PATIENCE_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
-import type { MirrorReport } from "../../mirror/report/shape.ts";
+import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import type { AskedLogin, LoginAnswer } from "../../mirror/sign-in.ts";
 import { findPlaces, type Places } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
@@ -15,40 +16,72 @@ import { kindInWords } from "./headline.ts";
 
 /** A code can be mistyped, and is another one half a minute later. */
 const TRIES = 3;
+const BETWEEN_MS = 200;
 
 export async function login(gateway: string | undefined, options: LoginOptions): Promise<void> {
   const places = findPlaces();
-  const found = await readOneConsole(places.socket, gateway, "keybearer mirror login");
-  if (found === null) return;
+  const listed = await readOneConsole(places.socket, gateway, "keybearer mirror login");
+  if (listed === null) return;
+  const found = listed.kind === null ? await withKind(places.socket, listed) : listed;
   const fault = cannotLogIn(found, options);
   if (fault !== null) return fail(fault, EXIT.failed);
-  const known = await knownLogin(places, found.gateway);
+  const logins = await knownLogins(places, found.gateway);
+  const known = logins.find(({ name }) => name === (options.account ?? null));
+  if (known === undefined && logins.length > 0)
+    return fail(noAccount(found.gateway, options.account, logins), EXIT.usage);
   const answers = createAnswers();
   try {
     // Whoever types a password must see where it goes.
     if (answers.byPerson) say(`${found.gateway}: ${kindInWords(found)} at ${found.url}`);
-    const given = await credentialsFor(found, options, known, answers);
+    const given = await credentialsFor(found, options, known ?? {}, answers);
     if ("fault" in given) return fail(given.fault, EXIT.usage);
-    const problem = await send(places.socket, found.gateway, given.credentials, answers);
+    const problem = await send(places.socket, found.gateway, options.account, given.credentials, answers);
     if (problem !== null) return fail(`not logged in: ${problem}`, EXIT.failed);
-    say(`logged in to ${found.gateway}. ${keptOf(found.kind)} → keybearer mirror sync ${found.gateway}`);
+    const which = options.account === undefined ? "" : ` as ${options.account}`;
+    say(
+      `logged in to ${found.gateway}${which}. ${keptOf(found.kind)} → keybearer mirror sync ${found.gateway}`,
+    );
   } finally {
     answers.close();
   }
 }
 
+/** Has the daemon detect the kind now: it may wait an hour before it tries again by itself. */
+async function withKind(socket: string, before: MirrorReport): Promise<MirrorReport> {
+  const path = `/sync/${encodeURIComponent(before.gateway)}`;
+  const begun = await askDaemon<ConsoleStatus>(socket, "POST", path, {});
+  const until = Date.now() + CONSOLE_PATIENCE_MS;
+  let report = before;
+  while (begun.ok && Date.now() < until) {
+    const asked = await askDaemon<MirrorReport[]>(socket, "GET", "/mirror");
+    report = (asked.ok ? asked.value.find(({ gateway }) => gateway === before.gateway) : null) ?? before;
+    if (!asked.ok || report.kind !== null || report.state !== "syncing") break;
+    await pause(BETWEEN_MS);
+  }
+  return report;
+}
+
 /** What config.yaml says already, of the file that the daemon goes by. */
-async function knownLogin({ socket, home }: Places, gateway: string): Promise<Partial<ConsoleLogin>> {
+async function knownLogins({ socket, home }: Places, gateway: string): Promise<readonly ConsoleLogin[]> {
   const asked = await askDaemon<Status>(socket, "GET", "/status");
-  if (!asked.ok) return {};
+  if (!asked.ok) return [];
   const { config } = await loadConfig(asked.value.config.path, { home, strict: false });
-  return config?.gateways[gateway]?.console?.login ?? {};
+  return config?.gateways[gateway]?.console?.logins ?? [];
+}
+
+function noAccount(gateway: string, typed: string | undefined, logins: readonly ConsoleLogin[]): string {
+  const names = logins.flatMap(({ name }) => (name === null ? [] : [name]));
+  if (names.length === 0)
+    return `config.yaml names no accounts → below gateways.${gateway}.console: login: [{ name: ${typed} }, …]`;
+  const said = typed === undefined ? "there are several accounts" : `config.yaml has no account ${typed}`;
+  return `${said}. say which:\n${names.map((name) => `keybearer mirror login ${gateway} --account ${name}`).join("\n")}`;
 }
 
 /** null: it is done. Secrets go over the daemon's own socket and nowhere else. */
 async function send(
   socket: string,
   gateway: string,
+  account: string | undefined,
   credentials: AskedLogin,
   answers: Answers,
 ): Promise<string | null> {
@@ -57,7 +90,7 @@ async function send(
       socket,
       "POST",
       `/login/${encodeURIComponent(gateway)}`,
-      asked,
+      account === undefined ? asked : { ...asked, account },
       CONSOLE_PATIENCE_MS,
     );
   const answer = await ask(credentials);

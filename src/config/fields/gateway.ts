@@ -126,7 +126,7 @@ function readConsole(section: Section | null, base: string, home: string): Conso
   const consoleOf = {
     kind: section.scalar("kind", oneOf("sub2api", "new-api", "one-api", "litellm", "openrouter"), null),
     url: url ?? (URL.canParse(base) ? new URL(base).origin : ""),
-    login: readLogin(section.section("login"), home),
+    logins: readLogins(section, home),
     schedule: section.scalar("schedule", schedule, DEFAULT_SCHEDULE),
   };
   section.finish();
@@ -134,6 +134,7 @@ function readConsole(section: Section | null, base: string, home: string): Conso
 }
 
 const NO_LOGIN: ConsoleLogin = Object.freeze({
+  name: null,
   email: null,
   user: null,
   password: null,
@@ -141,14 +142,43 @@ const NO_LOGIN: ConsoleLogin = Object.freeze({
   refreshToken: null,
 });
 
-function readLogin(section: Section | null, home: string): ConsoleLogin {
+/** One login, or a list of them, each with a name of its own. */
+function readLogins(section: Section, home: string): readonly ConsoleLogin[] {
+  const entry = section.entry("login");
+  const path = section.pathOf("login");
+  const { report } = section;
+  if (entry === undefined) return Object.freeze([NO_LOGIN]);
+  if (entry.value.kind !== "list")
+    return Object.freeze([readLogin(asSection(entry.value, path, report), home, false)]);
+  const logins = entry.value.items.map((item, index) =>
+    readLogin(asSection(item, `${path}[${index}]`, report), home, true),
+  );
+  const names = logins.map(({ name }) => name);
+  for (const [index, name] of names.entries()) {
+    if (name === null || names.indexOf(name) === index) continue;
+    report.error(entry.value.at, `${path}[${index}].name`, `two accounts are called ${quoted(name)}`);
+  }
+  return Object.freeze(logins.length === 0 ? [NO_LOGIN] : logins);
+}
+
+/** It is part of commands, and of the names under which secrets are kept. */
+const accountName: Read<string> = (text) =>
+  /^[A-Za-z0-9][\w.-]{0,39}$/.test(text)
+    ? { value: text }
+    : { fault: `${quoted(text)} is not a name`, hint: "letters, digits, dots, hyphens and underscores" };
+
+function readLogin(section: Section | null, home: string, isNamed: boolean): ConsoleLogin {
   if (section === null) return NO_LOGIN;
+  const name = isNamed ? section.scalar("name", accountName, null) : null;
+  if (isNamed && !section.entries().has("name"))
+    section.report.error(section.at, section.pathOf("name"), "an account in a list has a name", "name: work");
   const secret = (name: string, literalFault?: LiteralFault): KeySource | null => {
     const entry = section.entry(name);
     if (entry === undefined) return null;
     return readKeySource(entry, section.pathOf(name), home, section.report, literalFault);
   };
   const login = {
+    name,
     email: section.scalar("email", words, null),
     user: section.scalar("user", words, null),
     password: secret("password", passwordFault),

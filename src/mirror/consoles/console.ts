@@ -1,6 +1,8 @@
 import type { ConsoleKind } from "../../config/shape.ts";
 import type { Secret } from "../../secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
+import type { ConsoleFault } from "./fault.ts";
+import type { CallHistory } from "./pace.ts";
 
 /**
  * A gateway's console, whatever kind it is. Every method may throw a ConsoleFault (fault.ts), and nothing else. Nobody
@@ -23,6 +25,12 @@ export interface ConsoleAdapter {
   /** The keys of the account. null: what is known here does not allow to list them. */
   keys(): Promise<readonly ConsoleKey[] | null>;
   account(): Promise<AccountFacts>;
+  /** The keys that the last walk passed over; left out where a walk reads everything. */
+  unread?(): readonly UnreadKey[];
+  /** Of several accounts, why one could not be read in the last walk; null: all were. */
+  fault?(): ConsoleFault | null;
+  /** The console lists only so many rows of a key, so that it must be read before there are more. */
+  readonly rowsPerKey?: number;
 }
 
 export interface Page {
@@ -32,7 +40,24 @@ export interface Page {
   readonly done: number;
   readonly total: number | null;
   /** Something in between can no longer be seen, from (without) to, console time: what is foreign in there is not known. */
-  readonly gap: { readonly from: number; readonly to: number } | null;
+  readonly gap: ConsoleGap | null;
+}
+
+export interface ConsoleGap {
+  readonly from: number;
+  readonly to: number;
+  /** Fingerprint of the only key that it concerns. */
+  readonly key?: string;
+  /** many: more calls with the key than the console lists. refused: the console did not accept the key. */
+  readonly why?: "many" | "refused";
+}
+
+/** A key that the last walk had no call left for. */
+export interface UnreadKey {
+  /** Fingerprint. */
+  readonly key: string;
+  /** When it was last read, by our clock; null: never. */
+  readonly until: number | null;
 }
 
 /** A key as its console lists it. The whole key, where the console tells it, never leaves memory. */
@@ -40,6 +65,8 @@ export interface ConsoleKey {
   /** As ConsoleRow.key_ref names it. */
   readonly ref: string;
   readonly name: string;
+  /** The account that lists it, where there are several. */
+  readonly account?: string;
   readonly shown: ShownKey;
   readonly group: string | null;
   readonly multiplier: number | null;
@@ -81,6 +108,8 @@ export interface AdapterMeans {
   /** Waits, to stay within what the console allows. Rejects when the mirror stops. */
   readonly pause: (milliseconds: number) => Promise<void>;
   readonly now: () => number;
+  /** The calls to this console so far, of all accounts: some consoles limit an address. */
+  readonly calls: CallHistory;
 }
 
 /** One question to the console. Nobody follows a redirect; a credential goes to the console's own origin only. */

@@ -19,11 +19,19 @@ export class ConsoleFault extends Error {
   readonly kind: FaultKind;
   /** Seconds the console asked to wait. */
   readonly retryAfter: number | null;
+  /** The account that it concerns, where there are several. */
+  readonly account: string | null;
 
   /** The message is for people: what happened, without a secret, and without what to type next. */
-  constructor(kind: FaultKind, message: string, retryAfter: number | null = null) {
+  constructor(
+    kind: FaultKind,
+    message: string,
+    retryAfter: number | null = null,
+    account: string | null = null,
+  ) {
     super(message);
     this.kind = kind;
     this.retryAfter = retryAfter;
+    this.account = account;
   }
 }

@@ -47,11 +47,11 @@ export function stateInWords({ gateway, running, fault, synced, blind }: Conditi
   return { state: "ok", why: null, next: null };
 }
 
-function nextStep({ kind }: ConsoleFault, gateway: string): string | null {
+function nextStep({ kind, account }: ConsoleFault, gateway: string): string | null {
   switch (kind) {
     case "login-needed":
     case "login-refused":
-      return `keybearer mirror login ${gateway}`;
+      return `keybearer mirror login ${gateway}${account === null ? "" : ` --account ${account}`}`;
     case "not-a-console":
       return `check gateways.${gateway}.console.url`;
     case "other-shape":

@@ -8,6 +8,9 @@ import { firstOf } from "./raw-row.ts";
 export interface Gap {
   readonly from: number;
   readonly to: number;
+  /** Of one key only, by its fingerprint. See ConsoleGap. */
+  readonly key?: string;
+  readonly why?: "many" | "refused";
 }
 
 /*
@@ -30,6 +33,7 @@ type Name =
   | "gaps"
   | "own_ids"
   | "start_fit"
+  | "unseen"
   | "last_sync"
   | "told";
 
@@ -84,13 +88,16 @@ export function readGaps(db: Database.Database, gateway: string): readonly Gap[]
 
 /** Those that touch become one, so that the same gap said again changes nothing. */
 export function addGap(db: Database.Database, gateway: string, gap: Gap): void {
+  const isAlike = (one: Gap) => one.key === gap.key && one.why === gap.why;
+  const before = readGaps(db, gateway);
   const joined: Gap[] = [];
-  for (const one of [...readGaps(db, gateway), gap].toSorted((a, b) => a.from - b.from)) {
+  for (const one of [...before.filter(isAlike), gap].toSorted((a, b) => a.from - b.from)) {
     const last = joined.at(-1);
     if (last === undefined || one.from > last.to) joined.push(one);
-    else joined[joined.length - 1] = { from: last.from, to: Math.max(last.to, one.to) };
+    else joined[joined.length - 1] = { ...last, to: Math.max(last.to, one.to) };
   }
-  writeFact(db, gateway, "gaps", JSON.stringify(joined));
+  const others = before.filter((one) => !isAlike(one));
+  writeFact(db, gateway, "gaps", JSON.stringify([...others, ...joined]));
 }
 
 /** What the alarm keeps for itself. */

@@ -1,7 +1,7 @@
 import type { Agent } from "node:http";
 import type { Clock } from "../../clock.ts";
 import { destinationsOf } from "../../config/destinations.ts";
-import type { Console, ConsoleKind, Gateway } from "../../config/shape.ts";
+import type { Console, ConsoleKind, ConsoleLogin, Gateway } from "../../config/shape.ts";
 import type { ConsoleSecret, Snapshot } from "../../config/snapshot.ts";
 import type { Secret } from "../../secret.ts";
 import type { AdapterMeans, ConsoleAdapter, Wire } from "../consoles/console.ts";
@@ -10,10 +10,12 @@ import { ConsoleFault } from "../consoles/fault.ts";
 import { createNewApiByKeys } from "../consoles/new-api/by-keys.ts";
 import { createNewApi } from "../consoles/new-api/new-api.ts";
 import { createOneApi } from "../consoles/one-api/one-api.ts";
+import type { CallHistory } from "../consoles/pace.ts";
 import { createSub2apiSession } from "../consoles/sub2api/session.ts";
 import { createSub2api } from "../consoles/sub2api/sub2api.ts";
 import { createWire } from "../consoles/wire.ts";
 import type { Kept, Vault } from "../vault.ts";
+import { openAccounts } from "./accounts.ts";
 import { NeedsTrust } from "./needs-trust.ts";
 
 export interface ConnectMeans {
@@ -24,7 +26,11 @@ export interface ConnectMeans {
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
   readonly signal: AbortSignal;
   readonly onSkew: (skew: number) => void;
+  /** Called as soon as the kind is known, which is before anyone has logged in. */
+  readonly onKind: (kind: ConsoleKind) => void;
   readonly pause: (milliseconds: number) => Promise<void>;
+  /** Of this gateway's console. */
+  readonly calls: CallHistory;
 }
 
 /** A gateway that has a console. */
@@ -52,21 +58,49 @@ export async function kindOf({ console }: Watched, wire: Wire): Promise<ConsoleK
 export async function connect(gateway: Watched, means: ConnectMeans): Promise<ConsoleAdapter> {
   const wire = wireFor(gateway, means);
   const kind = await kindOf(gateway, wire);
+  means.onKind(kind);
   const { url } = gateway.console;
-  const shared: AdapterMeans = { url, wire, pause: means.pause, now: () => means.clock.now() };
-  const kept = means.vault.get(gateway.name, loginPlaceOf(gateway));
+  const { clock, pause, calls } = means;
+  const shared: AdapterMeans = { url, wire, pause, calls, now: () => clock.now() };
+  const { logins } = gateway.console;
+  const [first] = logins;
+  if (first !== undefined && first.name === null) return open(kind, { gateway, login: first }, shared, means);
+  return openAccounts(
+    logins.map((login) => ({
+      name: login.name ?? "",
+      open: () => open(kind, { gateway, login }, shared, means),
+    })),
+  );
+}
+
+/** One account at a gateway's console. */
+export interface Account {
+  readonly gateway: Watched;
+  readonly login: ConsoleLogin;
+}
+
+function open(
+  kind: ConsoleKind,
+  account: Account,
+  shared: AdapterMeans,
+  means: ConnectMeans,
+): ConsoleAdapter {
+  const { gateway, login } = account;
+  const kept = means.vault.get(vaultName(account), loginPlaceOf(gateway));
   switch (kind) {
     case "sub2api":
-      return sub2api(gateway, kept, shared, means);
+      return sub2api(account, kept, shared, means);
     case "new-api": {
-      const accessToken = current(gateway, "access_token", kept, means);
-      const user = gateway.console.login.user ?? kept?.user ?? null;
+      const accessToken = current(account, "access_token", kept, means);
+      const user = login.user ?? kept?.user ?? null;
       if (accessToken !== null) return createNewApi({ ...shared, accessToken, user });
+      // A list of accounts is there to be logged in to; the keys alone tell of no account.
+      if (login.name !== null) throw nobody(account, means);
       return createNewApiByKeys({ ...shared, keys: () => ownKeys(gateway, means) });
     }
     case "one-api": {
-      const accessToken = current(gateway, "access_token", kept, means);
-      if (accessToken === null) throw nobody(gateway, means);
+      const accessToken = current(account, "access_token", kept, means);
+      if (accessToken === null) throw nobody(account, means);
       return createOneApi({ ...shared, accessToken });
     }
     case "litellm":
@@ -76,18 +110,18 @@ export async function connect(gateway: Watched, means: ConnectMeans): Promise<Co
 }
 
 function sub2api(
-  gateway: Watched,
+  account: Account,
   kept: Kept | null,
   shared: AdapterMeans,
   means: ConnectMeans,
 ): ConsoleAdapter {
   const { wire, now } = shared;
-  const { email } = gateway.console.login;
-  const password = secretOf(gateway, "password", means);
-  const refreshToken = current(gateway, "refresh_token", kept, means);
-  const seed = seedOf(gateway, "refresh_token", means);
+  const { email } = account.login;
+  const password = secretOf(account, "password", means);
+  const refreshToken = current(account, "refresh_token", kept, means);
+  const seed = seedOf(account, "refresh_token", means);
   const credentials = email !== null && password !== null ? { email, password } : null;
-  if (refreshToken === null && credentials === null) throw nobody(gateway, means);
+  if (refreshToken === null && credentials === null) throw nobody(account, means);
   const session = createSub2apiSession({
     wire,
     now,
@@ -96,7 +130,11 @@ function sub2api(
     // With the password at hand there is nothing to keep: it logs in again.
     onRefreshToken: async (next) => {
       if (credentials === null)
-        await means.vault.put(gateway.name, loginPlaceOf(gateway), { ...kept, refreshToken: next, seed });
+        await means.vault.put(vaultName(account), loginPlaceOf(account.gateway), {
+          ...kept,
+          refreshToken: next,
+          seed,
+        });
     },
   });
   return createSub2api({ ...shared, session });
@@ -108,23 +146,31 @@ type Lasting = "refresh_token" | "access_token";
  * What is kept counts as long as config.yaml says what it said then: a console replaces a refresh token with every use, and
  * who logs in while config.yaml has a token that is dead wants to be logged in.
  */
-function current(gateway: Watched, name: Lasting, kept: Kept | null, means: ConnectMeans): Secret | null {
-  const given = secretOf(gateway, name, means);
+function current(account: Account, name: Lasting, kept: Kept | null, means: ConnectMeans): Secret | null {
+  const given = secretOf(account, name, means);
   const own = (name === "refresh_token" ? kept?.refreshToken : kept?.accessToken) ?? null;
   return given === null || kept?.seed === given.digest(SEED) ? (own ?? given) : given;
 }
 
 /** Only to tell one token from another, in a file that is as private as the tokens. null: config.yaml has none. */
-export function seedOf(gateway: Watched, name: Lasting, { snapshot }: ConnectMeans): string | null {
-  const state = snapshot().consoleSecret(gateway, name);
+export function seedOf(
+  { gateway, login }: Account,
+  name: Lasting,
+  { snapshot }: ConnectMeans,
+): string | null {
+  const state = snapshot().consoleSecret(gateway, login.name, name);
   return state?.state === "ready" ? state.key.digest(SEED) : null;
 }
 
 const SEED = "refresh-token";
 
 /** null: config.yaml names none. */
-function secretOf(gateway: Watched, secret: ConsoleSecret, { snapshot }: ConnectMeans): Secret | null {
-  const state = snapshot().consoleSecret(gateway, secret);
+function secretOf(
+  { gateway, login }: Account,
+  secret: ConsoleSecret,
+  { snapshot }: ConnectMeans,
+): Secret | null {
+  const state = snapshot().consoleSecret(gateway, login.name, secret);
   switch (state?.state) {
     case undefined:
       return null;
@@ -153,11 +199,18 @@ function ownKeys(gateway: Watched, { snapshot }: ConnectMeans): { fingerprint: s
   return keys.map((key) => ({ fingerprint: key.fingerprint, key }));
 }
 
-function nobody(gateway: Watched, { vault }: ConnectMeans): ConsoleFault {
-  const before = vault.otherOrigin(gateway.name);
+function nobody(account: Account, { vault }: ConnectMeans): ConsoleFault {
+  const before = vault.otherOrigin(vaultName(account));
   const moved =
-    before === null ? "" : `: the login was at ${before}, and config.yaml now says ${loginPlaceOf(gateway)}`;
+    before === null
+      ? ""
+      : `: the login was at ${before}, and config.yaml now says ${loginPlaceOf(account.gateway)}`;
   return new ConsoleFault("login-needed", `knows nobody yet${moved}`);
+}
+
+/** What an account goes by among the secrets that are kept. No gateway can have such a name. */
+export function vaultName({ gateway, login }: Account): string {
+  return login.name === null ? gateway.name : `${gateway.name} ${login.name}`;
 }
 
 /** Where the secrets of a login go to: they are used nowhere else, and over no other proxy or certificate authority. */

@@ -1,5 +1,6 @@
 import { setImmediate as turn } from "node:timers/promises";
 import type Database from "libsql";
+import { background } from "../../background.ts";
 import type { Clock } from "../../clock.ts";
 import type { Console, Gateway } from "../../config/shape.ts";
 import type { Logger } from "../../logger.ts";
@@ -29,6 +30,8 @@ export interface SyncerMeans {
   readonly onRows: (adapter: ConsoleAdapter) => Promise<void>;
   /** They could not be read: what was raised before stands, and is told again in its time. */
   readonly onFailed: () => void;
+  /** How many requests went out since then with the key that was used most. */
+  readonly busiestKey: (since: number) => Promise<number>;
 }
 
 /** What the console last told beside its rows. */
@@ -48,6 +51,8 @@ interface Failure {
 
 /** So many rows are written without a pause. */
 const AT_ONCE = 250;
+/** Of the rows that a console lists of a key. Others may use the key too, and more calls come while it is read. */
+const NEARLY = 0.6;
 
 /** Keeps the rows of one gateway's console here, and says how that goes. Never touches a request. */
 export class Syncer {
@@ -66,7 +71,11 @@ export class Syncer {
 
   constructor(means: SyncerMeans) {
     this.#means = means;
-    this.#timing = createTiming(means.clock, () => void this.look());
+    this.#timing = createTiming(
+      means.clock,
+      () => void this.look(),
+      () => background(this.lookEarly(), means.log, "checking how busy the keys are"),
+    );
   }
 
   get adapter(): ConsoleAdapter | null {
@@ -97,6 +106,14 @@ export class Syncer {
     const left = retryAt - this.#means.clock.now();
     // More than it was asked to wait: the clock was set back, and that time may be weeks away.
     return left > 0 && left <= wait ? Promise.resolve() : this.sync();
+  }
+
+  /** Before its time, where the console would otherwise no longer list everything. */
+  async lookEarly(): Promise<void> {
+    const most = this.#adapter?.rowsPerKey;
+    if (most === undefined || this.#lastSync === null || this.#running !== null) return;
+    const calls = await this.#means.busiestKey(this.#lastSync);
+    if (calls >= most * NEARLY) await this.look();
   }
 
   /** Now. One at a time: whoever asks while one runs waits for that one. */
@@ -143,6 +160,9 @@ export class Syncer {
     await this.#walk(adapter, isOver);
     if (isOver()) return;
     await this.#compare(adapter);
+    // The other accounts were read and compared; this one needs somebody.
+    const fault = adapter.fault?.() ?? null;
+    if (fault !== null) throw fault;
     this.#lastSync = this.#means.clock.now();
     if (this.#failure !== null) this.#means.log.info(this.#words(), "the console can be read again");
     this.#failure = null;
@@ -233,6 +253,6 @@ export class Syncer {
 /** Whether two configurations of a gateway are read by the same adapter. */
 export function sameConsole(one: Gateway, other: Gateway): boolean {
   const shape = ({ console, proxy, authority, baseUrl }: Gateway) =>
-    JSON.stringify([console?.kind, console?.url, console?.login, proxy, authority, baseUrl]);
+    JSON.stringify([console?.kind, console?.url, console?.logins, proxy, authority, baseUrl]);
   return shape(one) === shape(other);
 }

@@ -14,7 +14,7 @@ const LOOK_MS = 15_000;
 /** More than this between the two clocks: the machine slept, or its clock was set. */
 const SLEPT_MS = 30_000;
 
-export function createTiming(clock: Clock, onTime: () => void): Timing {
+export function createTiming(clock: Clock, onTime: () => void, onTick: () => void): Timing {
   let expression = "";
   let task: ScheduledTask | null = null;
   let seen = { now: clock.now(), elapsed: clock.elapsed() };
@@ -27,6 +27,7 @@ export function createTiming(clock: Clock, onTime: () => void): Timing {
 
   // Wall time goes on in sleep, the other clock does not.
   const watch = setInterval(() => {
+    onTick();
     const before = seen;
     seen = { now: clock.now(), elapsed: clock.elapsed() };
     if (Math.abs(seen.now - before.now - (seen.elapsed - before.elapsed)) < SLEPT_MS) return;

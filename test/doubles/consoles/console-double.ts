@@ -29,6 +29,8 @@ export interface KeyOptions {
   /** Dollars. Default unlimited. */
   readonly quota?: number;
   readonly disabled?: boolean;
+  /** Belongs to the second account of the console. */
+  readonly second?: boolean;
 }
 
 export interface Use {
@@ -131,6 +133,14 @@ export const LOGIN = {
   /** For new-api and one-api. */
   accessToken: "pat9f2c7e51b04d48a6",
   user: "7",
+};
+
+/** Another account at the same console. */
+export const SECOND_LOGIN: typeof LOGIN = {
+  ...LOGIN,
+  email: "second@gateway.example",
+  accessToken: "pat0b7d3c96e25f41a8",
+  user: "8",
 };
 
 export const INDEX_HTML: Reply = {
@@ -265,6 +275,15 @@ export abstract class ConsoleDouble {
     };
     this.keys.push(key);
     return key;
+  }
+
+  /** What an account sees. */
+  protected keysOf(isSecond: boolean): AccountKey[] {
+    return this.keys.filter(({ second = false }) => second === isSecond);
+  }
+
+  protected rowsOf(isSecond: boolean): Row[] {
+    return this.rows.filter(({ key }) => (key?.second ?? false) === isSecond);
   }
 
   groupOf(key: AccountKey): Group {

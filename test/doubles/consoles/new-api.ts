@@ -9,6 +9,7 @@ import {
   numberIn,
   type Reply,
   type Row,
+  SECOND_LOGIN,
 } from "./console-double.ts";
 import {
   cutKey,
@@ -43,6 +44,9 @@ const CONTENT: Partial<Record<Row["type"], string>> = {
   refund: "异步任务执行失败",
   login: "用户登录",
 };
+const API_LIMIT_MS = 180_000;
+/** The newest rows of a key, and no further page. */
+const KEY_ROWS = 1000;
 /** All keys together may ask about themselves this often. */
 const KEY_LIMIT = { requests: 20, milliseconds: 1_200_000 };
 
@@ -55,6 +59,8 @@ class NewApiDouble extends ConsoleDouble {
   private readonly isRecent: boolean;
   private readonly keyOnly: boolean;
   private readonly limits: boolean;
+  /** All calls to the web API: 180 in 180 s up to rc.10, 360 from rc.11 on. */
+  private calls: number[] = [];
   /** When keys asked about themselves. */
   private keyRequests: number[] = [];
 
@@ -71,6 +77,10 @@ class NewApiDouble extends ConsoleDouble {
   }
 
   protected answerConsole(call: Call): Reply | null {
+    const now = this.now();
+    this.calls = this.calls.filter((at) => at > now - API_LIMIT_MS);
+    if (this.limits && this.calls.length >= (this.isRecent ? 360 : 180)) return this.tooManyRequests();
+    this.calls.push(now);
     switch (call.path) {
       case "/api/status":
         return ok({
@@ -98,26 +108,35 @@ class NewApiDouble extends ConsoleDouble {
     const text = cutKey(credentialIn(call.headers));
     const key = this.keys.find((one) => one.key === text);
     if (key === undefined) return failed(401, "Invalid token");
+    // Head (2d8e50bf) refuses a disabled key here; v0.13.2 still lists its rows.
+    if (key.disabled === true && this.isRecent) return failed(401, "This token status is unavailable");
     if (call.path === "/api/usage/token/") return { status: 200, body: tokenUsage(key) };
-    const rows = this.rows.filter((row) => row.key === key).reverse();
+    const rows = this.rows
+      .filter((row) => row.key === key)
+      .reverse()
+      .slice(0, KEY_ROWS);
     return ok(rows.map((row, index) => this.rowShape(row, index + 1)));
   }
 
   /** null: the request has what it needs to read the account. */
   private refuseAccount({ headers }: Call): Reply | null {
-    if (credentialIn(headers) !== LOGIN.accessToken) return this.unauthorized();
-    if (this.isRecent || headers["new-api-user"] === LOGIN.user) return null;
+    const token = credentialIn(headers);
+    const login = [LOGIN, SECOND_LOGIN].find(({ accessToken }) => accessToken === token);
+    if (login === undefined) return this.unauthorized();
+    // Head ignores the header; v0.13.2 refuses a wrong one.
+    if (this.isRecent || headers["new-api-user"] === login.user) return null;
     return failed(401, "Unauthorized, New-Api-User does not match the logged in user");
   }
 
   private answerAccount(call: Call): Reply | null {
+    const isSecond = credentialIn(call.headers) === SECOND_LOGIN.accessToken;
     switch (call.path) {
       case "/api/log/self": {
-        const rows = selectRows(this.rows, call.query, TYPES);
+        const rows = selectRows(this.rowsOf(isSecond), call.query, TYPES);
         return page(call, rows, (row, place) => this.rowShape(row, place));
       }
       case "/api/token/":
-        return page(call, this.keys.toReversed(), maskedKey);
+        return page(call, this.keysOf(isSecond).toReversed(), maskedKey);
       case "/api/user/self":
         return ok({ id: 7, username: "owner", quota: Math.round(this.balance * QUOTA_PER_UNIT) });
       case "/api/user/self/groups": {
@@ -147,13 +166,16 @@ class NewApiDouble extends ConsoleDouble {
       quota,
       prompt_tokens: isUse ? promptTokens(row) : 0,
       completion_tokens: isUse ? use?.output : 0,
-      use_time: seconds(use?.duration ?? 900),
+      // The difference of two whole seconds, not a rounded duration: 30 ms can be 1 (head and v0.13.2).
+      use_time: seconds(row.createdAt) - seconds(row.createdAt - (use?.duration ?? 900)),
       is_stream: use?.stream ?? false,
       channel: use === null ? 0 : 3,
       token_id: key?.id ?? 0,
       group: key?.group ?? "",
       ip: use?.ip ?? "",
       request_id: row.requestId,
+      // Head keeps the id of a gateway behind it here; v0.13.2 has no such column.
+      ...(this.isRecent ? { upstream_request_id: "" } : {}),
       other: this.otherText(row),
     };
   }
@@ -175,6 +197,9 @@ class NewApiDouble extends ConsoleDouble {
       cache_ratio: 0.1,
       model_price: -1,
       request_path,
+      // Milliseconds to the first part; -1000 where there was none, as in every plain answer.
+      frt: use.stream ? 200 : -1000,
+      ...(use.stream ? { stream_status: { status: "ok", end_reason: "done" } } : {}),
       ...(cacheWrite > 0 ? { cache_creation_tokens: cacheWrite } : {}),
       ...(this.isRecent && cacheWrite > 0 ? { cache_write_tokens: cacheWrite } : {}),
       ...(isAnthropic(row) ? { claude: true, usage_semantic: "anthropic" } : {}),
@@ -209,7 +234,8 @@ class NewApiDouble extends ConsoleDouble {
   }
 
   protected newRequestId(): string {
-    return oneApiRequestId(this.now(), this.isRecent ? "5f3a91c2" : "");
+    // Both have the eight digits of the build; v0.13.2 does not pad the nanoseconds.
+    return oneApiRequestId(this.now(), { build: "5f3a91c2", padded: this.isRecent });
   }
 
   protected responseHeaders(requestId: string): Record<string, string> {

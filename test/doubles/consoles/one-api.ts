@@ -12,6 +12,7 @@ import {
   type Reply,
   type Row,
   type RowType,
+  SECOND_LOGIN,
 } from "./console-double.ts";
 
 export async function startOneApi(t: Test, options: DoubleOptions = {}): Promise<ConsoleDouble> {
@@ -45,15 +46,17 @@ class OneApiDouble extends ConsoleDouble {
     const answer = this.answerAccount(call);
     // An unknown path is a 404, with or without an access token.
     if (answer === null) return null;
-    return credentialIn(call.headers) === LOGIN.accessToken ? answer : REFUSED;
+    const tokens = [LOGIN.accessToken, SECOND_LOGIN.accessToken];
+    return tokens.includes(credentialIn(call.headers)) ? answer : REFUSED;
   }
 
   private answerAccount(call: Call): Reply | null {
+    const isSecond = credentialIn(call.headers) === SECOND_LOGIN.accessToken;
     switch (call.path) {
       case "/api/log/self":
-        return ok(page(call, selectRows(this.rows, call.query, TYPES)).map(rowShape));
+        return ok(page(call, selectRows(this.rowsOf(isSecond), call.query, TYPES)).map(rowShape));
       case "/api/token/":
-        return ok(page(call, this.keys.toReversed()).map(keyShape));
+        return ok(page(call, this.keysOf(isSecond).toReversed()).map(keyShape));
       case "/api/user/self":
         return ok({ id: 7, username: "owner", quota: Math.round(this.balance * QUOTA_PER_UNIT) });
       default:
@@ -179,9 +182,9 @@ export function cutKey(sent: string): string {
   return `sk-${sent.replace(/^sk-/, "").split("-")[0]}`;
 }
 
-/** UTC to the second, nine digits of nanoseconds, what new-api adds, and eight random digits. */
-export function oneApiRequestId(at: number, added = ""): string {
+/** The start: UTC to the second, nanoseconds, the digits of the build that new-api adds, and eight random digits. */
+export function oneApiRequestId(at: number, { build = "", padded = true } = {}): string {
   const time = new Date(at).toISOString().replace(/\D/g, "").slice(0, 14);
-  const nanoseconds = String((at % 1000) * 1_000_000 + randomInt(1_000_000)).padStart(9, "0");
-  return `${time}${nanoseconds}${added}${randomBytes(4).toString("hex")}`;
+  const nanoseconds = String((at % 1000) * 1_000_000 + randomInt(1_000_000)).padStart(padded ? 9 : 0, "0");
+  return `${time}${nanoseconds}${build}${randomBytes(4).toString("hex")}`;
 }

@@ -11,6 +11,7 @@ import {
   numberIn,
   type Reply,
   type Row,
+  SECOND_LOGIN,
 } from "./console-double.ts";
 
 export interface Sub2apiOptions extends DoubleOptions {
@@ -43,6 +44,7 @@ interface Session {
   /** Another User-Agent ends the session. */
   readonly agent: string;
   revoked: boolean;
+  readonly isSecond: boolean;
 }
 
 export class Sub2apiDouble extends ConsoleDouble {
@@ -52,6 +54,8 @@ export class Sub2apiDouble extends ConsoleDouble {
   private readonly sessions = new Map<string, Session>();
   /** Each works once. */
   private readonly refreshTokens = new Set<string>();
+  /** Those of the second account, used or not. */
+  private readonly secondTokens = new Set<string>();
   /** Logins that wait for their second factor. */
   private readonly temporaryTokens = new Set<string>();
 
@@ -104,10 +108,10 @@ export class Sub2apiDouble extends ConsoleDouble {
       return failure(400, "turnstile verification failed", "TURNSTILE_VERIFICATION_FAILED");
     }
     const { email, password } = call.body;
-    if (email !== LOGIN.email || password !== LOGIN.password) {
+    if ((email !== LOGIN.email && email !== SECOND_LOGIN.email) || password !== LOGIN.password) {
       return failure(401, "invalid email or password", "INVALID_CREDENTIALS");
     }
-    if (this.options.secondFactor !== true) return this.openSession(call);
+    if (this.options.secondFactor !== true) return this.openSession(call, email === SECOND_LOGIN.email);
     const token = randomBytes(16).toString("hex");
     this.temporaryTokens.add(token);
     return success({ requires_2fa: true, temp_token: token, user_email_masked: "o***@gateway.example" });
@@ -122,17 +126,22 @@ export class Sub2apiDouble extends ConsoleDouble {
   }
 
   private refresh(call: Call): Reply {
-    const isKnown = this.refreshTokens.delete(String(call.body.refresh_token));
-    return isKnown ? this.openSession(call) : failure(401, "invalid refresh token", "REFRESH_TOKEN_INVALID");
+    const token = String(call.body.refresh_token);
+    const isKnown = this.refreshTokens.delete(token);
+    return isKnown
+      ? this.openSession(call, this.secondTokens.has(token))
+      : failure(401, "invalid refresh token", "REFRESH_TOKEN_INVALID");
   }
 
-  private openSession({ headers }: Call): Reply {
+  private openSession({ headers }: Call, isSecond = false): Reply {
     const token = `eyJhbGciOiJIUzI1NiJ9.${randomBytes(48).toString("base64url")}`;
     const until = this.now() + ACCESS_SECONDS * 1000;
-    this.sessions.set(token, { until, agent: headers["user-agent"] ?? "", revoked: false });
+    this.sessions.set(token, { until, agent: headers["user-agent"] ?? "", revoked: false, isSecond });
+    const refreshToken = this.refreshToken();
+    if (isSecond) this.secondTokens.add(refreshToken);
     return success({
       access_token: token,
-      refresh_token: this.refreshToken(),
+      refresh_token: refreshToken,
       expires_in: ACCESS_SECONDS,
       token_type: "Bearer",
     });
@@ -152,24 +161,26 @@ export class Sub2apiDouble extends ConsoleDouble {
   }
 
   private answerAccount(call: Call): Reply | null {
+    const token = String(call.headers.authorization).replace(/^Bearer /, "");
+    const isSecond = this.sessions.get(token)?.isSecond ?? false;
     switch (call.path) {
       case "/api/v1/auth/me":
         return success({ id: 7, email: LOGIN.email, balance: this.balance, status: "active" });
       case "/api/v1/groups/rates":
         return success({});
       case "/api/v1/keys":
-        return page(call, this.keys.toReversed(), (key) => this.keyShape(key));
+        return page(call, this.keysOf(isSecond).toReversed(), (key) => this.keyShape(key));
       case "/api/v1/usage":
-        return page(call, this.sortedRows(call.query), (row) => this.rowShape(row));
+        return page(call, this.sortedRows(call.query, this.rowsOf(isSecond)), (row) => this.rowShape(row));
       default:
         return null;
     }
   }
 
   /** Newest first: by time, unless the query asks for another order. */
-  private sortedRows(query: URLSearchParams): Row[] {
-    if (query.get("sort_by") === "id") return this.rows.toReversed();
-    return this.rows.toSorted((a, b) => b.createdAt - a.createdAt || b.id - a.id);
+  private sortedRows(query: URLSearchParams, rows: readonly Row[]): Row[] {
+    if (query.get("sort_by") === "id") return rows.toReversed();
+    return rows.toSorted((a, b) => b.createdAt - a.createdAt || b.id - a.id);
   }
 
   /** With the whole key. */
@@ -259,9 +270,11 @@ export class Sub2apiDouble extends ConsoleDouble {
     return `client:${requestId}`;
   }
 
-  protected responseHeaders(requestId: string, { path, headers }: Call): Record<string, string> {
-    // The client's own id comes back, and is in no row.
-    const own = { "x-request-id": String(headers["x-request-id"] ?? randomUUID()) };
+  protected responseHeaders(requestId: string, { path, headers, body }: Call): Record<string, string> {
+    // The client's own id comes back, and is in no row. 0.1.135 adds the provider's to a plain answer.
+    const id = String(headers["x-request-id"] ?? randomUUID());
+    const isPlain = path.startsWith("/v1/") && body.stream !== true;
+    const own = { "x-request-id": isPlain ? `${id}, req_${randomBytes(8).toString("hex")}` : id };
     const isHandedOut = path.startsWith("/v1/") && this.options.handsOutIds !== false;
     return isHandedOut ? { ...own, "x-client-request-id": requestId } : own;
   }

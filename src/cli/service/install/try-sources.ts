@@ -94,8 +94,12 @@ type Variable = KeySource & { kind: "env" };
 
 function consoleVariables({ gateways }: Config): { readonly whose: string; readonly source: Variable }[] {
   return Object.values(gateways).flatMap(({ name, console }) => {
-    const { password, accessToken, refreshToken } = console?.login ?? {};
-    return [password, accessToken, refreshToken].flatMap((source) =>
+    const sources = (console?.logins ?? []).flatMap((login) => [
+      login.password,
+      login.accessToken,
+      login.refreshToken,
+    ]);
+    return sources.flatMap((source) =>
       source?.kind === "env" ? [{ whose: `the console of ${name}`, source }] : [],
     );
   });

@@ -7,6 +7,8 @@ const MOST = 16;
 export interface CallBudget {
   /** How many questions may be asked now. */
   room(): number;
+  /** Milliseconds until a question may be asked again. */
+  wait(): number;
   spend(): void;
   /** The times that still count, for the mark. */
   times(): readonly number[];
@@ -26,6 +28,12 @@ export function createBudget(now: () => number): CallBudget {
   };
   return {
     room: () => Math.max(0, MOST - counting().length),
+    wait() {
+      const full = counting()
+        .toSorted((a, b) => a - b)
+        .at(-MOST);
+      return full === undefined ? 0 : full + WITHIN_MS - now();
+    },
     spend: () => void spent.push(now()),
     times: () => [...counting()],
     isKnown: () => known,

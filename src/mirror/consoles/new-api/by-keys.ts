@@ -1,5 +1,5 @@
 import { otherShape } from "../answers.ts";
-import type { AdapterMeans, ConsoleAdapter, ConsoleKey, Page } from "../console.ts";
+import type { AdapterMeans, ConsoleAdapter, ConsoleGap, ConsoleKey, Page, UnreadKey } from "../console.ts";
 import { ConsoleFault } from "../fault.ts";
 import { asObject, countAt } from "../json.ts";
 import { type CallBudget, createBudget } from "./budget.ts";
@@ -34,12 +34,15 @@ export function createNewApiByKeys(means: NewApiByKeysMeans): ConsoleAdapter {
   const { wire, now } = means;
   const budget = createBudget(now);
   const facts = new Map<string, Told>();
+  const unread: UnreadKey[] = [];
   return {
     kind: "new-api",
     idNames: NEW_API_ID_NAMES,
     billsFailures: false,
     socketRowsHaveIds: true,
-    walk: (mark, since) => walkKeys(means, budget, mark, since),
+    rowsPerKey: MOST_ROWS,
+    walk: (mark, since) => walkKeys(means, budget, unread, mark, since),
+    unread: () => unread,
     keys: () => listKeys(means, budget, facts),
     account: async () => ({ balance: null, console_version: (await readStatus(wire)).version }),
   };
@@ -83,15 +86,19 @@ async function listKeys(
 async function* walkKeys(
   means: NewApiByKeysMeans,
   budget: CallBudget,
+  unread: UnreadKey[],
   mark: string | null,
   since: number,
 ): AsyncGenerator<Page, void> {
   const { wire, now } = means;
   const remembered = readKeyMark(mark);
   budget.take(remembered.calls);
-  const { quotaPerUnit, version } = await readStatus(wire);
+  const { quotaPerUnit, version, time } = await readStatus(wire);
   if (isTooOld(version)) throw tooOld();
+  const ahead = time === null ? 0 : time - now();
   const held = heldKeys(means);
+  if (held.length === 0)
+    throw new ConsoleFault("login-needed", "was not read: no key of this gateway can be had here");
   // Keys that are no longer held are forgotten. The others stand in the order in which they were read.
   const names = new Set(held.map(({ fingerprint }) => fingerprint));
   const reads = new Map([...remembered.keys].filter(([fingerprint]) => names.has(fingerprint)));
@@ -100,7 +107,16 @@ async function* walkKeys(
     .toSorted((a, b) => order.indexOf(a.fingerprint) - order.indexOf(b.fingerprint))
     .slice(0, budget.room());
   const markNow = () => writeKeyMark({ calls: budget.times(), keys: reads });
-  if (turn.length === 0) yield { rows: [], mark: markNow(), done: 0, total: null, gap: null };
+  if (turn.length === 0) throw usedUp(budget.wait());
+  const skipped = held.filter((one) => !turn.includes(one));
+  unread.splice(
+    0,
+    unread.length,
+    ...skipped.map(({ fingerprint }) => ({
+      key: fingerprint,
+      until: reads.get(fingerprint)?.accepted ?? null,
+    })),
+  );
   let done = 0;
   let letIn = 0;
   for (const one of turn) {
@@ -110,17 +126,32 @@ async function* walkKeys(
     if (items !== null) letIn += 1;
     const before = reads.get(one.fingerprint);
     const page = readPage(one, items ?? [], quotaPerUnit);
-    const known = items !== null || before?.known === true;
+    const accepted = items === null ? (before?.accepted ?? null) : now();
     reads.delete(one.fingerprint);
-    reads.set(one.fingerprint, { read: now(), newest: page.newest ?? before?.newest ?? null, known });
+    reads.set(one.fingerprint, { read: now(), newest: page.newest ?? before?.newest ?? null, accepted });
     done += page.rows.length;
-    yield { rows: page.rows, mark: markNow(), done, total: null, gap: gapOf(page, before, since) };
+    const { fingerprint: key } = one;
+    // A disabled or deleted key lists nothing: what was called with it since is not known.
+    const refused = { from: accepted === null ? since : accepted + ahead, to: now() + ahead };
+    const gap: ConsoleGap | null =
+      items === null ? { ...refused, key, why: "refused" } : gapOf(key, page, before, since);
+    yield { rows: page.rows, mark: markNow(), done, total: null, gap };
   }
   if (turn.length > 0 && letIn === 0) {
-    const once = [...reads.values()].some(({ known }) => known);
+    const once = [...reads.values()].some(({ accepted }) => accepted !== null);
     if (!once && isTooOld(version) === null) throw tooOld();
     throw new ConsoleFault("login-needed", "accepts no key that is held here");
   }
+}
+
+/** A sync that read nothing is not a sync. */
+function usedUp(wait: number): ConsoleFault {
+  const minutes = Math.max(1, Math.ceil(wait / 60_000));
+  return new ConsoleFault(
+    "rate-limited",
+    `allows 20 questions about keys in 20 minutes, and can be asked again in ${minutes} min; an access token has no such limit`,
+    Math.ceil(wait / 1000),
+  );
 }
 
 interface KeyPage {
@@ -151,9 +182,14 @@ function readPage(one: HeldKey, items: readonly unknown[], quotaPerUnit: number)
 }
 
 /** Nothing that is older than the oldest row of a full page can be seen: a gap, unless it had been seen before. */
-function gapOf({ full, oldest }: KeyPage, before: KeyRead | undefined, since: number): Page["gap"] {
+function gapOf(
+  key: string,
+  { full, oldest }: KeyPage,
+  before: KeyRead | undefined,
+  since: number,
+): ConsoleGap | null {
   if (!full || oldest === null) return null;
-  const emptyUntil = before?.known === true ? before.read - APART_MS : since;
+  const emptyUntil = before?.accepted == null ? since : before.accepted - APART_MS;
   const seen = before?.newest ?? Math.max(since, emptyUntil);
-  return oldest > seen ? { from: seen, to: oldest } : null;
+  return oldest > seen ? { from: seen, to: oldest, key, why: "many" } : null;
 }

@@ -12,8 +12,8 @@ export interface KeyRead {
   readonly read: number;
   /** The newest row that was seen, by the console's; null: there was none. */
   readonly newest: number | null;
-  /** The console let it in. */
-  readonly known: boolean;
+  /** When the console last accepted it, by our clock; null: never. */
+  readonly accepted: number | null;
 }
 
 export function writeKeyMark({ calls, keys }: KeyMark): string {
@@ -29,7 +29,9 @@ export function readKeyMark(text: string | null): KeyMark {
     const one = asObject(value);
     const read = one === null ? null : countAt(one, "read");
     if (one === null || read === null) continue;
-    keys.set(fingerprint, { read, newest: countAt(one, "newest"), known: one.known === true });
+    // Marks of earlier versions say only that it was accepted.
+    const accepted = countAt(one, "accepted") ?? (one.known === true ? read : null);
+    keys.set(fingerprint, { read, newest: countAt(one, "newest"), accepted });
   }
   return { calls: (calls ?? []).filter((time) => typeof time === "number"), keys };
 }

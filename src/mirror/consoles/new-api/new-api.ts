@@ -2,11 +2,12 @@ import type { Secret } from "../../../secret.ts";
 import { otherShape } from "../answers.ts";
 import type { AccountFacts, AdapterMeans, ConsoleAdapter, ConsoleKey } from "../console.ts";
 import { asObject, countAt, type JsonObject, textAt, wholeAt } from "../json.ts";
+import { pacedWire } from "../pace.ts";
 import { cleanAt } from "../texts.ts";
+import { allowanceOf } from "./allowance.ts";
 import { type Ask, createAsk } from "./envelope.ts";
 import { readKey, readMultipliers } from "./keys.ts";
 import { microdollarsOf } from "./money.ts";
-import { paced } from "./pace.ts";
 import { createPager, readAll } from "./pager.ts";
 import { readNewApiRow } from "./row.ts";
 import { readStatus, type SiteStatus } from "./status.ts";
@@ -22,17 +23,16 @@ export interface NewApiMeans extends AdapterMeans {
 /** The header, and the end of an error's text. */
 export const NEW_API_ID_NAMES: readonly string[] = ["x-oneapi-request-id", "error"];
 
-/** 360 questions in three minutes are allowed to an address, of which we leave some to the owner's browser. */
-const PACE = { atOnce: 30, apart: 667 };
 const KEY_PAGES = 50;
 
 export function createNewApi(means: NewApiMeans): ConsoleAdapter {
-  const { wire, accessToken, user, now } = means;
+  const { accessToken, user, now } = means;
   // Versions after rc.21 no longer want it, and take no offence.
   const headers: Record<string, string> =
     user !== null && /^[\x21-\x7e]+$/.test(user) ? { "New-Api-User": user } : {};
-  const ask = createAsk({ wire, accessToken, headers });
   let status: SiteStatus | null = null;
+  const wire = pacedWire(means.wire, means, () => allowanceOf(status?.version ?? null));
+  const ask = createAsk({ wire, accessToken, headers });
   const statusNow = async () => {
     status = await readStatus(wire);
     return status;
@@ -46,7 +46,7 @@ export function createNewApi(means: NewApiMeans): ConsoleAdapter {
     async *walk(mark, since) {
       const site = await statusNow();
       const times = timesOf(since, now(), site);
-      const pages = createPager({ ask: paced(ask, means, PACE), about: "its usage log", zeroBased: false });
+      const pages = createPager({ ask, about: "its usage log", zeroBased: false });
       const source = {
         counted: true,
         readRow: (raw: JsonObject) => readNewApiRow(raw, site.quotaPerUnit),
@@ -59,7 +59,7 @@ export function createNewApi(means: NewApiMeans): ConsoleAdapter {
     },
     async keys() {
       const { quotaPerUnit } = status ?? (await statusNow());
-      return listKeys(paced(ask, means, PACE), quotaPerUnit, now());
+      return listKeys(ask, quotaPerUnit, now());
     },
     account: async () => readAccount(ask, await statusNow()),
   };

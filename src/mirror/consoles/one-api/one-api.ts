@@ -5,24 +5,25 @@ import { asObject, type JsonObject } from "../json.ts";
 import { type Ask, createAsk } from "../new-api/envelope.ts";
 import { readKey } from "../new-api/keys.ts";
 import { NEW_API_ID_NAMES, readAccount } from "../new-api/new-api.ts";
-import { paced } from "../new-api/pace.ts";
 import { createPager, readAll } from "../new-api/pager.ts";
 import { readStatus } from "../new-api/status.ts";
 import { timesOf, walkLog } from "../new-api/walk.ts";
 import type { Span } from "../new-api/windows.ts";
+import { type Allowance, pacedWire } from "../pace.ts";
 import { readOneApiRow } from "./row.ts";
 
 export interface OneApiMeans extends AdapterMeans {
   readonly accessToken: Secret;
 }
 
-/** 480 questions in three minutes are allowed to an address. */
-const PACE = { atOnce: 30, apart: 500 };
+/** An address may call 480 times in three minutes; 40 calls are left to the owner's browser. */
+const ALLOWANCE: Allowance = { calls: 440, milliseconds: 180_000 };
 const KEY_PAGES = 50;
 
 /** What new-api grew from: ten rows a page, nobody counts them, and keys have nothing but their names. */
 export function createOneApi(means: OneApiMeans): ConsoleAdapter {
-  const { wire, accessToken, now } = means;
+  const { accessToken, now } = means;
+  const wire = pacedWire(means.wire, means, () => ALLOWANCE);
   const ask = createAsk({ wire, accessToken });
   return {
     kind: "one-api",
@@ -32,7 +33,7 @@ export function createOneApi(means: OneApiMeans): ConsoleAdapter {
     async *walk(mark, since) {
       const site = await readStatus(wire);
       const times = timesOf(since, now(), site);
-      const pages = createPager({ ask: paced(ask, means, PACE), about: "its usage log", zeroBased: true });
+      const pages = createPager({ ask, about: "its usage log", zeroBased: true });
       const source = {
         counted: false,
         readRow: (raw: JsonObject) => readOneApiRow(raw, site.quotaPerUnit),
@@ -43,7 +44,7 @@ export function createOneApi(means: OneApiMeans): ConsoleAdapter {
     },
     async keys() {
       const { quotaPerUnit } = await readStatus(wire);
-      return listKeys(paced(ask, means, PACE), quotaPerUnit, now());
+      return listKeys(ask, quotaPerUnit, now());
     },
     account: async () => readAccount(ask, await readStatus(wire)),
   };

@@ -1,20 +1,28 @@
 import { bodyOf } from "../answers.ts";
 import type { AccountFacts, AdapterMeans, ConsoleAdapter } from "../console.ts";
 import { objectAt } from "../json.ts";
+import { type Allowance, CallHistory } from "../pace.ts";
 import { cleanAt } from "../texts.ts";
 import { dataOf } from "./envelope.ts";
 import { listKeys } from "./key-list.ts";
 import { moneyAt } from "./money.ts";
-import { createPace } from "./pace.ts";
 import type { Sub2apiSession } from "./session.ts";
 import { createUsagePages } from "./usage-page.ts";
 import { walkUsage } from "./walk.ts";
 
-export type Sub2apiMeans = AdapterMeans & { readonly session: Sub2apiSession };
+export type Sub2apiMeans = Omit<AdapterMeans, "calls"> & { readonly session: Sub2apiSession };
+
+/**
+ * The panel allows an account 60 calls in a minute under /usage (0.1.179), and its owner may be looking at it in a browser.
+ * Fixed windows: what stays below this in every minute stays below it in theirs.
+ */
+const USAGE_ALLOWANCE: Allowance = { calls: 50, milliseconds: 60_000 };
 
 export function createSub2api(means: Sub2apiMeans): ConsoleAdapter {
   const { session, wire, now } = means;
-  const pages = createUsagePages(session, createPace(means));
+  // Of this account alone: the panel counts by user, not by address.
+  const calls = new CallHistory();
+  const pages = createUsagePages(session, () => calls.wait(USAGE_ALLOWANCE, means));
 
   async function version(): Promise<string | null> {
     const answer = await wire.ask({ method: "GET", path: "/api/v1/settings/public", bearer: null });

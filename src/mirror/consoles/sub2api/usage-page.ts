@@ -2,7 +2,6 @@ import { needList, needWhole } from "../answers.ts";
 import { ConsoleFault } from "../fault.ts";
 import { asObject, countAt } from "../json.ts";
 import { dataOf } from "./envelope.ts";
-import type { Pace } from "./pace.ts";
 import { type NumberedRow, rowOf } from "./row.ts";
 import type { Sub2apiSession } from "./session.ts";
 
@@ -29,7 +28,8 @@ const SIZE = 1000;
 const OLD_SIZE = 100;
 const ABOUT = "the usage log";
 
-export function createUsagePages(session: Sub2apiSession, pace: Pace): UsagePages {
+/** @param pace waits until the usage log may be asked again */
+export function createUsagePages(session: Sub2apiSession, pace: () => Promise<void>): UsagePages {
   let size = SIZE;
   /** Its word on the size of a page was found to be wrong. */
   let isWrong = false;
