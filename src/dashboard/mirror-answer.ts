@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
 import type { Mirror } from "../mirror/mirror.ts";
-import { inDiffOrder } from "../mirror/report/diff.ts";
+import { inDiffOrder } from "../mirror/report/compared.ts";
 import { No } from "./answer.ts";
 import type { MirrorAnswer } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";

@@ -1,7 +1,6 @@
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/report/alarms.ts";
-import { readCompared } from "../../src/mirror/report/compared.ts";
-import { inDiffOrder, readDiff, stepDiff } from "../../src/mirror/report/diff.ts";
+import { inDiffOrder, readCompared, readDiff, stepDiff } from "../../src/mirror/report/compared.ts";
 import { readMirror } from "../../src/mirror/report/mirror.ts";
 import { acknowledge } from "../../src/mirror/store/ack.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";

@@ -4,8 +4,7 @@ import { type HeldBy, heldTimes } from "../store/held.ts";
 import { columnsOf, numberIn } from "../store/raw-row.ts";
 import { keptFrom } from "../store/unwatched.ts";
 import type { How, RecordVerdict, RowVerdict } from "../verdict.ts";
-import { type ComparedSums, modelsOf, recordsOf, toolsOf } from "./compared-sums.ts";
-import type { ElsewhereUse, MirrorReport, VerdictCounts } from "./shape.ts";
+import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney, VerdictCounts } from "./shape.ts";
 
 /** What of a gateway's report stands in the database. */
 export type StoredMirror = Pick<
@@ -198,4 +197,175 @@ function elsewhereOf(
       usual_microdollars: Math.round(Number(pastBilled ?? 0) / days),
     };
   });
+}
+
+/** Records with one verdict, of one tool and model, under the same factors. */
+interface ComparedSums {
+  readonly verdict: RecordVerdict;
+  readonly tool: string | null;
+  readonly model: string | null;
+  readonly multiplier: number | null;
+  readonly theirMultiplier: number | null;
+  readonly requests: number;
+  /** What we reckon, and what they took; null: not known of any. */
+  readonly ours: number | null;
+  readonly theirs: number | null;
+  /** List prices of both sides, over those of which both are known. */
+  readonly list: number;
+  readonly theirList: number;
+}
+
+function recordsOf(sums: readonly ComparedSums[]): Record<RecordVerdict, number> {
+  const counts = { matched: 0, differs: 0, pending: 0, missing: 0 };
+  for (const { verdict, requests } of sums) counts[verdict] += requests;
+  return counts;
+}
+
+function toolsOf(
+  sums: readonly ComparedSums[],
+  foreign: ReadonlyMap<string, { readonly count: number; readonly billed: number }>,
+): ToolMoney[] {
+  const compared = comparedOf(sums);
+  const names = [...compared.flatMap(({ tool }) => tool ?? []), ...foreign.keys()];
+  return [...new Set(names)].toSorted().map((tool) => {
+    const mine = compared.filter((one) => one.tool === tool);
+    return {
+      tool,
+      requests: totalOf(mine.map(({ requests }) => requests)) ?? 0,
+      ours_microdollars: totalOf(mine.map(({ ours }) => ours)),
+      theirs_microdollars: totalOf(mine.map(({ theirs }) => theirs)),
+      foreign: foreign.get(tool)?.count ?? 0,
+      foreign_microdollars: foreign.get(tool)?.billed ?? 0,
+    };
+  });
+}
+
+function modelsOf(sums: readonly ComparedSums[]): ModelFactor[] {
+  // In a sum nobody can say which is which, and so not what one of them cost.
+  const compared = comparedOf(sums).filter(({ theirs }) => theirs !== null);
+  const names = new Set(compared.flatMap(({ model }) => model ?? []));
+  return [...names].toSorted().map((model) => {
+    const mine = compared.filter((one) => one.model === model);
+    const list = totalOf(mine.map((one) => one.list)) ?? 0;
+    const theirList = totalOf(mine.map((one) => one.theirList)) ?? 0;
+    const theirs = onlyOf(mine.map(({ theirMultiplier }) => theirMultiplier));
+    const here = onlyOf(mine.map(({ multiplier }) => multiplier));
+    return {
+      model,
+      requests: totalOf(mine.map(({ requests }) => requests)) ?? 0,
+      factor: list > 0 ? theirList / list : null,
+      multiplier: theirs,
+      multiplier_here: theirs !== null && here !== null && here !== theirs ? here : null,
+    };
+  });
+}
+
+function comparedOf(sums: readonly ComparedSums[]): ComparedSums[] {
+  return sums.filter(({ verdict }) => verdict === "matched" || verdict === "differs");
+}
+
+/** null: none of them is known. */
+function totalOf(numbers: readonly (number | null)[]): number | null {
+  const known = numbers.filter((one) => one !== null);
+  return known.length === 0 ? null : known.reduce((sum, one) => sum + one, 0);
+}
+
+/** null: they are not all the same. */
+function onlyOf(numbers: readonly (number | null)[]): number | null {
+  const [first, ...more] = new Set(numbers);
+  return more.length > 0 ? null : (first ?? null);
+}
+
+/** What comparing came to on one day, by our clock: of the rows, and of the records that have none. */
+export interface VerdictDay {
+  readonly gateway: string;
+  /** When it begins. */
+  readonly day: number;
+  readonly matched: number;
+  readonly differs: number;
+  readonly pending: number;
+  readonly foreign_certain: number;
+  readonly foreign_suspected: number;
+  /** Ours alone. */
+  readonly missing: number;
+  /** before, unwatched, companion, duplicate, and rows of keys that are used elsewhere on purpose: never an alarm. */
+  readonly other: number;
+}
+
+export interface Day {
+  readonly from: number;
+  /** Not part of it. */
+  readonly to: number;
+}
+
+export interface DaysMeans {
+  /** How far the console's clock is ahead. */
+  readonly skew: number;
+  readonly quiet: (key: string) => boolean;
+}
+
+type Counted = [verdict: string | null, certain: number, key: string | null, count: number];
+
+/** One day a step. Days with nothing in them are left out. */
+export function* readDays(
+  db: Database.Database,
+  gateway: string,
+  days: readonly Day[],
+  { skew, quiet }: DaysMeans,
+): Generator<undefined, VerdictDay[]> {
+  const rows = db
+    .prepare(
+      `SELECT verdict, certain, key, count(*) FROM mirror.console_rows
+       WHERE gateway = ? AND created_at >= ? AND created_at < ? GROUP BY verdict, certain, key`,
+    )
+    .raw();
+  const alone = db
+    .prepare(
+      `SELECT verdict, 0, NULL, count(*) FROM mirror.verdicts
+       WHERE gateway = ? AND verdict IN ('missing', 'pending') AND started_at >= ? AND started_at < ? GROUP BY verdict`,
+    )
+    .raw();
+  const found: VerdictDay[] = [];
+  for (const { from, to } of days) {
+    const counted = [
+      ...rows.all(gateway, Math.round(from + skew), Math.round(to + skew)),
+      ...alone.all(gateway, from, to),
+    ] as Counted[];
+    yield;
+    if (counted.length === 0) continue;
+    const sums = {
+      matched: 0,
+      differs: 0,
+      pending: 0,
+      foreign_certain: 0,
+      foreign_suspected: 0,
+      missing: 0,
+      other: 0,
+    };
+    for (const [verdict, certain, key, count] of counted) {
+      const loud = key === null || !quiet(key);
+      sums[fieldOf(verdict ?? "pending", certain === 1, loud)] += count;
+    }
+    found.push({ gateway, day: from, ...sums });
+  }
+  return found;
+}
+
+function fieldOf(
+  verdict: string,
+  certain: boolean,
+  loud: boolean,
+): keyof Omit<VerdictDay, "gateway" | "day"> {
+  switch (verdict) {
+    case "matched":
+    case "differs":
+    case "pending":
+    case "missing":
+      return verdict;
+    case "foreign":
+      if (!loud) return "other";
+      return certain ? "foreign_certain" : "foreign_suspected";
+    default:
+      return "other";
+  }
 }
