@@ -7,7 +7,7 @@ import type { KeyHeldLine } from "../usage/journal/lines.ts";
 import { consoleSecrets } from "./console-secrets.ts";
 import { heldNow, holdersOf } from "./held-here.ts";
 import { readAlarms } from "./report/alarms.ts";
-import { type DiffMeans, readCompared, readDiff, stepDiff } from "./report/compared.ts";
+import { type DiffOptions, findCompared, listDiff, listDiffInSteps } from "./report/compared.ts";
 import { type KeysAnswer, keysAnswer, toolFacts } from "./report/console-keys.ts";
 import { type Day, NOTHING_STORED, readDays, type VerdictDay } from "./report/mirror.ts";
 import type { ComparedRow, ConsoleStatus, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
@@ -56,7 +56,7 @@ export interface Heard {
   readonly count: number | null;
 }
 
-const MOST_DIFFERENCES = 500;
+const MAX_DIFFERENCES = 500;
 
 export function createMirror(means: WatchMeans): Mirror {
   return new ConsoleMirror(means);
@@ -205,20 +205,20 @@ class ConsoleMirror implements Mirror {
   diff(): ComparedRow[] {
     const { database } = this.#means;
     return this.#all().flatMap(
-      (watch) => database.ask((db) => readDiff(db, watch.gateway.name, diffMeans(watch))) ?? [],
+      (watch) => database.ask((db) => listDiff(db, watch.gateway.name, diffOptions(watch))) ?? [],
     );
   }
 
   *diffSteps(db: Database.Database): Generator<undefined, ComparedRow[]> {
     const found: ComparedRow[] = [];
     for (const watch of this.#all())
-      found.push(...(yield* stepDiff(db, watch.gateway.name, diffMeans(watch))));
+      found.push(...(yield* listDiffInSteps(db, watch.gateway.name, diffOptions(watch))));
     return found;
   }
 
   compared(what: string): ComparedRow[] {
     const skewOf = (gateway: string) => this.#watches.get(gateway)?.watch.skew ?? 0;
-    return this.#means.database.ask((db) => readCompared(db, what, skewOf)) ?? [];
+    return this.#means.database.ask((db) => findCompared(db, what, skewOf)) ?? [];
   }
 
   *days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]> {
@@ -279,6 +279,6 @@ class ConsoleMirror implements Mirror {
   }
 }
 
-function diffMeans(watch: GatewayWatch): DiffMeans {
-  return { most: MOST_DIFFERENCES, skew: watch.skew, quiet: (key) => watch.isQuiet(key) };
+function diffOptions(watch: GatewayWatch): DiffOptions {
+  return { max: MAX_DIFFERENCES, skew: watch.skew, quiet: (key) => watch.isQuiet(key) };
 }

@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/report/alarms.ts";
-import { inDiffOrder, readCompared, readDiff, stepDiff } from "../../src/mirror/report/compared.ts";
+import { diffOrder, findCompared, listDiff, listDiffInSteps } from "../../src/mirror/report/compared.ts";
 import { readMirror } from "../../src/mirror/report/mirror.ts";
 import { acknowledge } from "../../src/mirror/store/ack.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";
@@ -156,7 +156,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
 
 t.test("what differs, is foreign or missing is listed, the newest first, with both sides", async (t) => {
   const { db } = scene(t);
-  const diff = readDiff(db, "main", { most: 10, skew: SKEW, quiet: () => false });
+  const diff = listDiff(db, "main", { max: 10, skew: SKEW, quiet: () => false });
   t.same(
     diff.map(({ row: theirs, record: ours, verdict }) => [theirs?.identity, ours?.id, verdict]),
     [
@@ -167,8 +167,8 @@ t.test("what differs, is foreign or missing is listed, the newest first, with bo
     ],
   );
   t.match(diff[2], { row: { output_tokens: 1000, at: AT + 2333 }, record: { output_tokens: 342 } });
-  t.equal(readDiff(db, "main", { most: 1, skew: SKEW, quiet: () => false }).length, 1);
-  const quiet = readDiff(db, "main", { most: 10, skew: SKEW, quiet: () => true });
+  t.equal(listDiff(db, "main", { max: 1, skew: SKEW, quiet: () => false }).length, 1);
+  const quiet = listDiff(db, "main", { max: 10, skew: SKEW, quiet: () => true });
   t.same(
     quiet.map(({ verdict }) => verdict),
     ["differs", "missing"],
@@ -203,9 +203,9 @@ t.test("however much else differs, every foreign row is listed, the certain ones
   ]);
   judgeAll(mirror, { now: AT + 100 * HOUR });
   db.exec("UPDATE mirror.console_rows SET certain = 0 WHERE identity = 'row-3'");
-  const listed = (most: number) =>
-    readDiff(db, "main", { most, skew: 0, quiet: (key) => key === "…else" }).map(
-      ({ verdict, row: theirs }) => (verdict === "foreign" ? theirs?.identity : verdict),
+  const listed = (max: number) =>
+    listDiff(db, "main", { max, skew: 0, quiet: (key) => key === "…else" }).map(({ verdict, row: theirs }) =>
+      verdict === "foreign" ? theirs?.identity : verdict,
     );
   t.same(listed(2), ["row-2", "row-1"]);
   t.same(listed(5), ["row-2", "row-1", "row-3", "differs", "differs"]);
@@ -216,7 +216,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
       ...many.map((_, index) => (index < 15 ? "missing" : "differs")),
     ].toSorted(),
   );
-  const steps = stepDiff(db, "main", { most: 500, skew: 0, quiet: () => false });
+  const steps = listDiffInSteps(db, "main", { max: 500, skew: 0, quiet: () => false });
   let [count, step] = [0, steps.next()];
   for (; step.done !== true; count += 1) step = steps.next();
   const all = step.value;
@@ -225,7 +225,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
   t.same(
     all
       .toReversed()
-      .sort(inDiffOrder)
+      .sort(diffOrder)
       .map(({ row: theirs, record: ours }) => theirs?.identity ?? ours?.id),
     all.map(({ row: theirs, record: ours }) => theirs?.identity ?? ours?.id),
     "and those of several gateways are put together in the same order",
@@ -235,21 +235,21 @@ t.test("however much else differs, every foreign row is listed, the certain ones
 t.test("one is found by its row, its request id or its record, and by how these begin", async (t) => {
   const { db } = scene(t);
   const skewOf = () => SKEW;
-  const shown = (what: string) => readCompared(db, what, skewOf).map(({ row: theirs }) => theirs?.identity);
+  const shown = (what: string) => findCompared(db, what, skewOf).map(({ row: theirs }) => theirs?.identity);
   t.same(shown("row-1"), ["row-1"], "the whole name before those that begin so");
   t.same(shown("id-8"), ["row-8"]);
   t.same(shown(record(3).id.toLowerCase()), ["row-3"]);
   t.same(new Set(shown("row-")), new Set(["row-1", "row-10", "row-2", "row-3", "row-8", "row-9"]));
   t.same(shown("r"), [], "a single letter is no beginning");
   t.same(shown("nothing-like-it"), []);
-  const [taken] = readCompared(db, "row-3", skewOf);
+  const [taken] = findCompared(db, "row-3", skewOf);
   t.match(taken, {
     gateway: "main",
     verdict: "matched",
     row: { input_tokens: 1200, billed_microdollars: 9000, how: "id", at: AT + 2333 },
     record: { input_tokens: null, cost_microdollars: null, tokens_from: "none", billed_microdollars: 9000 },
   });
-  t.match(readCompared(db, record(4).id, skewOf), [
+  t.match(findCompared(db, record(4).id, skewOf), [
     { row: null, verdict: "missing", record: { tool: "codex" } },
   ]);
 });
@@ -262,11 +262,11 @@ t.test("a record of which no console says anything is shown with why", async (t)
   linkKeys(db, "main", [{ ref: "id:2", key: null }]);
   judgeAll(mirror);
   t.match(
-    readCompared(db, free.id, () => 0),
+    findCompared(db, free.id, () => 0),
     [{ verdict: "none", reason: "no console is expected to list it" }],
   );
   t.match(
-    readCompared(db, running.id, () => 0),
+    findCompared(db, running.id, () => 0),
     [{ verdict: "none", reason: "it still runs" }],
   );
 });
