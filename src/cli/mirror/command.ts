@@ -1,9 +1,8 @@
 import { Command } from "commander";
 import type { ack } from "./ack.ts";
-import type { diff } from "./diff.ts";
+import type { diff, show } from "./diff.ts";
 import type { login } from "./login.ts";
 import type { report } from "./report.ts";
-import type { show } from "./show.ts";
 import type { sync } from "./sync.ts";
 
 const AFTER = `
@@ -47,7 +46,7 @@ export function mirrorCommand(): Command {
     .description("both sides of one row, and why its verdict")
     .argument("<row>", "as diff names it: a row, a request id of the gateway's, or a record's id")
     .option("--json", "for programs")
-    .action(async (...given: Parameters<typeof show>) => (await import("./show.ts")).show(...given));
+    .action(async (...given: Parameters<typeof show>) => (await import("./diff.ts")).show(...given));
   mirror
     .command("ack")
     .description("acknowledge alarms; wants a person at a terminal")
