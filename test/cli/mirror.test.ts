@@ -82,13 +82,13 @@ t.test(
     ];
     t.match(
       mirrorInWords(reports, NOW, WIDE),
-      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, models gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: make a new key in the console, change tools\.codex\.key, delete the old key in the console\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
+      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, models gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: keybearer tools rotate codex, then delete the old key in the console\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
     );
     const old = alarm(NOW, { replaced: true, ips: [], first_at: NOW - 86_400_000 });
     const shown = mirrorInWords([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE);
     t.match(
       shown,
-      /first 14 Nov 14:12, last 14:09\n {2}it was replaced here, but still works at the gateway: delete it/,
+      /first 14 Nov 14:12, last 14:09\n {2}it was replaced here, but still works at the gateway: delete this old key/,
     );
   },
 );

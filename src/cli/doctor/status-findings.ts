@@ -2,6 +2,7 @@ import type { GatewayStatus, Status, UsageStatus } from "../../control/status.ts
 import type { LimitStatus, ToolStatus } from "../../control/tool-status.ts";
 import type { Finding } from "../../doctor/finding.ts";
 import { aboutTool } from "../../doctor/tool-findings.ts";
+import { alarmRemedy } from "../../mirror/alarm.ts";
 import type { ConsoleStatus } from "../../mirror/report/shape.ts";
 import { failingInWords } from "../gateway-lines.ts";
 import { alarmSentence } from "../mirror/alarm-words.ts";
@@ -63,9 +64,7 @@ function usageFindings(usage: UsageStatus): Finding[] {
 function consoleFindings(console: ConsoleStatus, now: number): Finding[] {
   const about = `mirror ${console.gateway}`;
   const alarms = console.alarms.map((alarm): Finding => {
-    const settings = alarm.tools.map((tool) => `keybearer tools rotate ${tool}`).join("; ");
-    const rotate = alarm.replaced || settings === "" ? "delete the key in the console" : settings;
-    const next = `${rotate}; seen and handled: keybearer mirror ack ${alarm.gateway}`;
+    const next = `${alarmRemedy(alarm)}; then keybearer mirror ack ${alarm.gateway}`;
     return { id: "alarm", level: "problem", about, what: `ALARM ${alarmSentence(alarm, now)}`, next };
   });
   const found = trouble(console, now);

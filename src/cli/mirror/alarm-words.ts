@@ -1,3 +1,4 @@
+import { alarmRemedy } from "../../mirror/alarm.ts";
 import type { Alarm } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { wrapped } from "../columns.ts";
@@ -9,7 +10,7 @@ import { listed, money, timeOfDay } from "./amounts.ts";
 export function alarmInWords(alarm: Alarm, now: number, width: number): string[] {
   return [
     wrapped(visible(`ALARM  ${alarmSentence(alarm, now)}`), width),
-    ...noteBelow({ what: remedyOf(alarm), next: null }, width),
+    ...noteBelow({ what: alarmRemedy(alarm), next: null }, width),
     ...noteBelow({ what: "seen and handled", next: `keybearer mirror ack ${alarm.gateway}` }, width),
   ];
 }
@@ -27,11 +28,4 @@ export function alarmSentence(alarm: Alarm, now: number): string {
     ...(ips.length === 0 ? [] : [`from ${listed(ips)}`]),
   ];
   return `key ${key}${whose} was used outside keybearer: ${facts.join(", ")}`;
-}
-
-function remedyOf({ tools, replaced }: Alarm): string {
-  if (replaced) return "it was replaced here, but still works at the gateway: delete it in the console now";
-  const settings = listed(tools.map((tool) => `tools.${tool}.key`));
-  const change = settings === "" ? "" : ` change ${settings},`;
-  return `rotate it now: make a new key in the console,${change} delete the old key in the console`;
 }

@@ -32,9 +32,7 @@ export function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
         {whose}
         {facts.join(t("frame.comma"))}
       </p>
-      <p>
-        <Remedy alarm={alarm} />
-      </p>
+      <Remedy alarm={alarm} />
       <p class="row">
         <span>
           <Text id="banner.alarm.ack" values={{ gateway: alarm.gateway }} />
@@ -45,9 +43,17 @@ export function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
   );
 }
 
+/** Every tool that has the key needs a new one. */
 function Remedy({ alarm: { replaced, tools } }: { readonly alarm: Alarm }) {
-  const [tool] = tools;
-  if (replaced) return <Text id="banner.alarm.replaced" />;
-  if (tool === undefined) return <Text id="banner.alarm.rotate.nobody" />;
-  return <Text id="banner.alarm.rotate" values={{ tool }} />;
+  if (replaced || tools.length === 0)
+    return (
+      <p>
+        <Text id={replaced ? "banner.alarm.replaced" : "banner.alarm.rotate.nobody"} />
+      </p>
+    );
+  return tools.map((tool) => (
+    <p key={tool}>
+      <Text id="banner.alarm.rotate" values={{ tool }} />
+    </p>
+  ));
 }

@@ -59,8 +59,8 @@ export const FRAME = {
   "banner.alarm.models": "models {models}",
   "banner.alarm.ips": "from {ips}",
   "banner.alarm.rotate":
-    "Rotate it now: make a new key in the console, `keybearer tools rotate {tool}`, then delete the old key in the console.",
-  "banner.alarm.rotate.nobody": "Rotate it now: make a new key in the console and delete the old one there.",
+    "Rotate it now: `keybearer tools rotate {tool}`, then delete the old key in the console.",
+  "banner.alarm.rotate.nobody": "Delete this key in the console now.",
   "banner.alarm.replaced":
     "It was replaced here but still works at the gateway: delete it in the console now.",
   "banner.alarm.ack": "Seen and handled: `keybearer mirror ack {gateway}`",

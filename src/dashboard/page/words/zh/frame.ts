@@ -55,9 +55,8 @@ export const FRAME: Readonly<Record<keyof typeof IN_ENGLISH, string>> = {
   "banner.alarm.facts": "{n} 次请求，{money}，最早 {first}，最近 {last}",
   "banner.alarm.models": "模型 {models}",
   "banner.alarm.ips": "来自 {ips}",
-  "banner.alarm.rotate":
-    "请立即更换：在控制台新建密钥，运行 `keybearer tools rotate {tool}`，然后在控制台删除旧密钥。",
-  "banner.alarm.rotate.nobody": "请立即更换：在控制台新建密钥，并删除旧密钥。",
+  "banner.alarm.rotate": "请立即更换：运行 `keybearer tools rotate {tool}`，然后在控制台删除旧密钥。",
+  "banner.alarm.rotate.nobody": "请立即在控制台删除这个密钥。",
   "banner.alarm.replaced": "这里已经换掉，但它在网关仍然有效：请立即在控制台删除。",
   "banner.alarm.ack": "已查看并处理：`keybearer mirror ack {gateway}`",
   "banner.alarm.look": "查看这些记录",
