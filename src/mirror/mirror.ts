@@ -38,7 +38,7 @@ export interface Mirror {
   days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]>;
   /** null: as above. */
   login(gateway: string, asked: AskedLogin): Promise<LoginAnswer | null>;
-  /** Of all gateways, of all keys, up to now, where these are null. null: there is more than was seen. */
+  /** Returns how many rows were acknowledged; null: there are more than were seen. */
   acknowledge(heard: Heard, peer: string): number | null;
   /** A gateway of the same name was another one before: nothing that its console told holds any more. */
   forget(gateway: string): void;
@@ -47,12 +47,13 @@ export interface Mirror {
   stop(): Promise<void>;
 }
 
-/** An alarm that a person has seen. What came after `last_at` they have not. */
+/** An alarm as a person has seen it. Rows after `last_at` they have not seen. null: whatever there is. */
 export interface Heard {
   readonly gateway: string | null;
   readonly key: string | null;
+  readonly certain: boolean | null;
   readonly last_at: number | null;
-  /** So many requests it was about. */
+  /** Its number of requests. */
   readonly count: number | null;
 }
 
@@ -241,12 +242,12 @@ class ConsoleMirror implements Mirror {
     return answer;
   }
 
-  acknowledge({ gateway, key, last_at, count: seen }: Heard, peer: string): number | null {
+  acknowledge({ gateway, key, certain, last_at, count: seen }: Heard, peer: string): number | null {
     const { database, usage, clock, log } = this.#means;
-    // Told by our clock, kept by the console's.
+    // Shown by our clock, stored by the console's.
     const skew = gateway === null ? 0 : (this.#watches.get(gateway)?.watch.skew ?? 0);
     const until = last_at === null ? null : last_at + skew;
-    const shown = { gateway, key, until, count: seen };
+    const shown = { gateway, key, certain, until, count: seen };
     const lines = database.ask((db) => acknowledge(db, shown, clock.now()));
     if (lines === null) return null;
     for (const line of lines) usage.append(line);

@@ -7,7 +7,7 @@ import { coverFrom } from "../../src/mirror/store/facts.ts";
 import { holdKeys } from "../../src/mirror/store/held.ts";
 import { linkKeys } from "../../src/mirror/store/keys.ts";
 import { record } from "../doubles/records.ts";
-import { AT, HOUR, judgeAll, MINUTE, mirrorFile, page, row, unmetered } from "./mirror-file.ts";
+import { AT, all, HOUR, judgeAll, MINUTE, mirrorFile, page, row, unmetered } from "./mirror-file.ts";
 
 const SKEW = 5000;
 const LATER = AT + 5 * MINUTE;
@@ -36,6 +36,8 @@ t.test("an alarm says who, how much, where from and when, by our clock", async (
   t.same(alarm, {
     gateway: "main",
     key: "…a1b2",
+    certain: true,
+    reason: "no request that passed here has this id",
     tools: ["codex"],
     count: 2,
     models: ["gpt-5.1", "gpt-5.1-mini"],
@@ -44,18 +46,47 @@ t.test("an alarm says who, how much, where from and when, by our clock", async (
     last_at: LATER + MINUTE,
     ips: ["192.0.2.8"],
     replaced: false,
-    ...pick(alarm, ["until"]),
   });
   t.same(readAlarms(db, "main", { skew: 0, quiet: (key) => key === "…a1b2" }), []);
   t.same(readAlarms(db, "other", loud), []);
-  acknowledge(db, { gateway: "main", key: null, until: null, count: null }, AT);
+  acknowledge(db, { gateway: "main", key: null, certain: null, until: null, count: null }, AT);
   t.same(readAlarms(db, "main", loud), [], "nor does what was acknowledged");
 });
 
-/** What others may have added to a shape. */
-function pick(from: object | undefined, names: readonly string[]): object {
-  return Object.fromEntries(Object.entries(from ?? {}).filter(([name]) => names.includes(name)));
-}
+t.test("suspected rows are an alarm of their own, after the certain ones", async (t) => {
+  const mirror = scene(t);
+  const { db } = mirror;
+  page(db, [
+    row(11, { created_at: LATER + 2 * MINUTE + SKEW, billed_microdollars: 5 }),
+    row(12, { created_at: LATER + 3 * MINUTE + SKEW, billed_microdollars: 7 }),
+    row(13, { created_at: LATER + 4 * MINUTE + SKEW, kind: "refund", billed_microdollars: -7 }),
+  ]);
+  judgeAll(mirror, { skew: SKEW });
+  db.exec("UPDATE mirror.console_rows SET certain = 0, reason = 'older' WHERE identity = 'row-11'");
+  db.exec("UPDATE mirror.console_rows SET certain = 0, reason = 'newest' WHERE identity = 'row-12'");
+  t.match(all(db, "SELECT verdict, certain FROM mirror.console_rows WHERE identity = 'row-13'"), [
+    ["foreign", 0],
+  ]);
+  const alarms = () => readAlarms(db, "main", loud);
+  const suspected = {
+    key: "…a1b2",
+    certain: false,
+    reason: "newest",
+    tools: ["codex"],
+    count: 2,
+    billed_microdollars: 12,
+    first_at: LATER + 2 * MINUTE,
+    last_at: LATER + 3 * MINUTE,
+  };
+  t.match(alarms(), [{ certain: true, count: 2 }, suspected], "a refund is not a use of the key");
+  t.same(readAlarms(db, "main", { skew: 0, quiet: () => true }), [], "not of a quiet key");
+  const shown = { gateway: "main", key: "…a1b2", until: LATER + 3 * MINUTE + SKEW };
+  t.equal(acknowledge(db, { ...shown, certain: false, count: 3 }, AT), null, "others than were shown");
+  t.equal(acknowledge(db, { ...shown, certain: true, count: 2 }, AT)?.length, 2);
+  t.match(alarms(), [suspected], "each is acknowledged by itself");
+  t.equal(acknowledge(db, { ...shown, certain: false, count: 2 }, AT)?.length, 2);
+  t.same(alarms(), []);
+});
 
 t.test("a key that was replaced here, and is used still, says so", async (t) => {
   const { db } = scene(t);

@@ -6,7 +6,8 @@ import type { report } from "./report.ts";
 import type { sync } from "./sync.ts";
 
 const AFTER = `
-exit code 1 while an alarm is not acknowledged: a key is used elsewhere`;
+exit code 1 while an alarm is not acknowledged: a key is used elsewhere. what is
+only suspected is listed first as well, but exits 0`;
 
 const LOGIN_AFTER = `
 asked for, by kind of console: sub2api email and password, new-api access token
@@ -49,7 +50,7 @@ export function mirrorCommand(): Command {
     .action(async (...given: Parameters<typeof show>) => (await import("./diff.ts")).show(...given));
   mirror
     .command("ack")
-    .description("acknowledge alarms; wants a person at a terminal")
+    .description("acknowledge alarms; needs a person at a terminal")
     .argument("[gateway]", GATEWAY)
     .action(async (...given: Parameters<typeof ack>) => (await import("./ack.ts")).ack(...given));
   return mirror;

@@ -7,11 +7,9 @@ import { dayInWords } from "./amounts.ts";
 
 /** 1,204 rows: 1,198 by id, 6 presumed, 0 foreign; watched since 3 Nov */
 export function headline(report: MirrorReport, now: number): string {
-  const { rows, state, watched_since: since } = report;
+  const { rows, watched_since: since } = report;
   if (report.last_sync === null && rows.total === 0) return "its rows were never read, so nothing is known";
   const some = (number: number, name: string) => (number > 0 ? [`${exact(number)} ${name}`] : []);
-  // Nobody may read "0 foreign" where a foreign row could not have been seen.
-  const blind = rows.foreign_certain === 0 && state === "cannot-see";
   const parts = [
     `${exact(rows.by_id)} by id`,
     ...some(rows.by_pair, "by pair"),
@@ -19,8 +17,7 @@ export function headline(report: MirrorReport, now: number): string {
     `${exact(rows.presumed)} presumed`,
     ...some(rows.differs, rows.differs === 1 ? "differs" : "differ"),
     ...some(rows.pending, "pending"),
-    blind ? "foreign not known" : `${exact(rows.foreign_certain)} foreign`,
-    ...some(rows.foreign_suspected, "suspected"),
+    foreignInWords(report),
     ...some(rows.elsewhere, "elsewhere on purpose"),
     ...some(rows.before, "before"),
     ...some(rows.unwatched, "unwatched"),
@@ -29,6 +26,15 @@ export function headline(report: MirrorReport, now: number): string {
   ];
   const watched = since === null ? "not watched yet" : `watched since ${dayInWords(since, now)}`;
   return `${count(rows.total, "row")}: ${parts.join(", ")}; ${watched}`;
+}
+
+/** Never "0 foreign" where a row is suspected, or where a foreign row could not have been seen. */
+function foreignInWords({ rows, state }: MirrorReport): string {
+  const { foreign_certain: certain, foreign_suspected: suspected } = rows;
+  if (certain > 0)
+    return `${exact(certain)} foreign${suspected > 0 ? `, ${exact(suspected)} suspected` : ""}`;
+  if (suspected > 0) return `${exact(suspected)} suspected foreign`;
+  return state === "cannot-see" ? "foreign not known" : "0 foreign";
 }
 
 /** sub2api (detected) */

@@ -5,7 +5,7 @@ import { count, dollars, duration, exact } from "../../usage/reports/format.ts";
 import { type Column, fitted, type Screen, screenOf, wrapped } from "../columns.ts";
 import { type Note, noteBelow, noteInWords } from "../note.ts";
 import { ago, visible } from "../table.ts";
-import { alarmInWords } from "./alarm-words.ts";
+import { alarmInWords, certainFirst } from "./alarm-words.ts";
 import { factor, money, moneyOrUnknown } from "./amounts.ts";
 import { NO_CONSOLE, readMirror } from "./consoles.ts";
 import { headline, kindInWords, lastSync, trouble } from "./headline.ts";
@@ -19,8 +19,8 @@ export async function report(options: { json?: boolean }): Promise<void> {
     const screen = screenOf(process.env, process.stdout.columns);
     process.stdout.write(mirrorInWords(reports, Date.now(), screen));
   }
-  // For scripts: it stays so until a person has acknowledged it.
-  if (reports.some(({ alarms }) => alarms.length > 0)) process.exitCode = EXIT.failed;
+  // For scripts. A suspicion does not fail them: it may be a request of ours.
+  if (reports.some(({ alarms }) => alarms.some(({ certain }) => certain))) process.exitCode = EXIT.failed;
 }
 
 /** The clocks of two machines are never the same; beyond this it is worth a word. */
@@ -33,7 +33,9 @@ const FEW = 10;
 
 /** Alarms first, then each gateway. */
 export function mirrorInWords(reports: readonly MirrorReport[], now: number, { width }: Screen): string {
-  const alarms = reports.flatMap((report) => report.alarms).map((alarm) => alarmInWords(alarm, now, width));
+  const alarms = certainFirst(reports.flatMap((report) => report.alarms)).map((alarm) =>
+    alarmInWords(alarm, now, width),
+  );
   const blocks = [...alarms, ...reports.map((report) => gatewayLines(report, now, width))];
   return `${blocks.map((lines) => lines.join("\n")).join("\n\n")}\n`;
 }

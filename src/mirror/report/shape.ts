@@ -31,15 +31,19 @@ export interface ConsoleStatus {
   readonly progress: { readonly done: number; readonly total: number | null } | null;
   /** How far the console's clock is ahead, milliseconds. */
   readonly skew: number | null;
-  /** Alarms that nobody acknowledged. */
+  /** Alarms that are not acknowledged. */
   readonly alarms: readonly Alarm[];
 }
 
-/** A key is used by somebody else. */
+/** A key was used outside keybearer. A key may have two: what is certain, and what is suspected. */
 export interface Alarm {
   readonly gateway: string;
   /** Fingerprint. */
   readonly key: string;
+  /** false: only a suspicion, because the rows may belong to requests of ours. */
+  readonly certain: boolean;
+  /** Why its newest row is foreign. */
+  readonly reason: string | null;
   /** The tools that hold it, or held it. */
   readonly tools: readonly string[];
   /** Requests that did not pass here. */
