@@ -367,7 +367,7 @@ t.test("without a console mirror says what to write and exits 0; without a daemo
   const { home } = await startMirrorControl(t, { "GET /mirror": () => [] });
   const none = await command(t, home, ["mirror"]);
   t.equal(none.code, 0);
-  t.match(none.stdout, /no console is mirrored, so nobody can see[\s\S]* console: \{ kind: sub2api/);
+  t.match(none.stdout, /no console is mirrored, so keybearer cannot see[\s\S]* console: \{ kind: sub2api/);
   const unread = await startMirrorControl(t, {
     "GET /mirror": () => [],
     "GET /status": () => ({ consoles: [mirrorReport(Date.now())] }),

@@ -14,12 +14,12 @@ asked for, by kind of console: sub2api email and password, new-api access token
 and user id, one-api access token. without a terminal they are read from stdin,
 one a line; a secret is never taken as an argument`;
 
-const GATEWAY = "its name; all where it is left out";
+const GATEWAY = "its name; default: all";
 
 export function mirrorCommand(): Command {
   const mirror = new Command("mirror")
     .summary("our usage log against the console's, and leaks")
-    .description("compares the usage log with the gateway's own, row by row, and unmasks leaked keys")
+    .description("compare the usage log with the gateway's own, row by row, and find leaked keys")
     .enablePositionalOptions()
     .option("--json", "for programs")
     .addHelpText("after", AFTER)
@@ -27,7 +27,7 @@ export function mirrorCommand(): Command {
   mirror
     .command("login")
     .description("log in to a console, once")
-    .argument("[gateway]", "its name; may be left out where there is one console")
+    .argument("[gateway]", "its name; optional if there is one console")
     .option("--refresh-token", "sub2api: ask for a refresh token, where a captcha bars the password")
     .addHelpText("after", LOGIN_AFTER)
     .action(async (...given: Parameters<typeof login>) => (await import("./login.ts")).login(...given));
@@ -44,8 +44,8 @@ export function mirrorCommand(): Command {
     .action(async (...given: Parameters<typeof diff>) => (await import("./diff.ts")).diff(...given));
   mirror
     .command("show")
-    .description("both sides of one row, and why its verdict")
-    .argument("<row>", "as diff names it: a row, a request id of the gateway's, or a record's id")
+    .description("both sides of one row, and the reason for its verdict")
+    .argument("<row>", "a row as diff names it, a request id of the gateway, or a record's id")
     .option("--json", "for programs")
     .action(async (...given: Parameters<typeof show>) => (await import("./diff.ts")).show(...given));
   mirror

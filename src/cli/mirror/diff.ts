@@ -12,8 +12,8 @@ import { factor, moneyOrUnknown, timeOfDay } from "./amounts.ts";
 import { readConsoles } from "./consoles.ts";
 import { trouble } from "./headline.ts";
 
-/** The daemon lists no more than this of a gateway. */
-const MOST = 500;
+/** The daemon lists at most this many of a gateway. */
+const MAX = 500;
 
 export async function diff(gateway: string | undefined, options: { json?: boolean }): Promise<void> {
   const { socket } = findPlaces();
@@ -26,12 +26,10 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
   const now = Date.now();
   const screen = screenOf(process.env, process.stdout.columns);
   const lines = [rows.length === 0 ? "no row that was compared differs" : diffInWords(rows, now, screen)];
-  const full = reports.filter(
-    (report) => rows.filter((row) => row.gateway === report.gateway).length >= MOST,
-  );
+  const full = reports.filter((report) => rows.filter((row) => row.gateway === report.gateway).length >= MAX);
   for (const report of full)
-    lines.push(`of ${report.gateway} only ${MOST} are shown: the foreign ones first, then the newest`);
-  // Nothing that differs says nothing where nothing could be compared.
+    lines.push(`of ${report.gateway} only ${MAX} are shown: the foreign ones first, then the newest`);
+  // An empty list is no good news where nothing could be compared.
   for (const report of reports) {
     const problem = trouble(report, now);
     if (problem !== null && report.state !== "ok")
@@ -40,11 +38,11 @@ export async function diff(gateway: string | undefined, options: { json?: boolea
   process.stdout.write(`${lines.map((line) => line.trimEnd()).join("\n")}\n`);
 }
 
-const MOST_SHOWN = 10;
+const MAX_SHOWN = 10;
 
 export async function show(text: string, options: { json?: boolean }): Promise<void> {
   const what = text.trim();
-  if (what === "") return fail("say which row: keybearer mirror diff names them", EXIT.usage);
+  if (what === "") return fail("say which row: keybearer mirror diff lists them", EXIT.usage);
   const asked = await askDaemon<ComparedRow[]>(findPlaces().socket, "POST", "/compared", { what });
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   const [only, ...others] = asked.value;
@@ -55,14 +53,12 @@ export async function show(text: string, options: { json?: boolean }): Promise<v
     );
   if (options.json) return void process.stdout.write(`${JSON.stringify(asked.value, null, 2)}\n`);
   if (others.length === 0) return void process.stdout.write(comparedInWords(only));
-  const lines = asked.value
-    .slice(0, MOST_SHOWN)
-    .map((row) => `${nameOf(row)}  ${row.verdict}, ${row.reason}`);
-  const more = asked.value.length > MOST_SHOWN ? "\n…" : "";
+  const lines = asked.value.slice(0, MAX_SHOWN).map((row) => `${nameOf(row)}  ${row.verdict}, ${row.reason}`);
+  const more = asked.value.length > MAX_SHOWN ? "\n…" : "";
   fail(`${what} fits several; write one of these:\n${lines.join("\n")}${more}`, EXIT.failed);
 }
 
-/** One line of two: what one side says. */
+/** One of the two lines of a compared row. */
 interface Side {
   readonly verdict: string;
   readonly time: string;
@@ -75,7 +71,7 @@ interface Side {
   readonly cost: string;
 }
 
-/** Two lines each, ours above theirs, and below them why. */
+/** Two lines per row, ours above theirs, and below them the reason. */
 export function diffInWords(rows: readonly ComparedRow[], now: number, { width }: Screen): string {
   const sides = rows.flatMap((row) => [oursOf(row, now), theirsOf(row, now)]);
   const column = (name: keyof Side, goes: number, right = false, head: string = name): Column => ({
@@ -152,18 +148,18 @@ function tokensOf(tokens: Tokens): Pick<Side, "input" | "cache" | "output"> {
   return { input: number(tokens.input_tokens), cache: number(cache), output: number(tokens.output_tokens) };
 }
 
-/** By which `mirror show` finds it again. */
+/** The name that `mirror show` takes. */
 function nameOf({ row, record }: ComparedRow): string {
   return row?.identity ?? record?.id ?? "";
 }
 
-/** As a shell takes it for one word: a console's identities may hold anything. */
+/** Quoted for a shell: a console's identities may contain anything. */
 function typedName(compared: ComparedRow): string {
   const name = nameOf(compared);
   return /^[\w.:@%+=,/-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
 }
 
-/** Everything of both sides, and why the verdict. */
+/** All fields of both sides, and the reason for the verdict. */
 export function comparedInWords(compared: ComparedRow): string {
   const facts = factsOf(compared).filter(([, ours, theirs]) => ours !== null || theirs !== null);
   const cells = facts.map(([name, ours, theirs]) => [name, ours ?? "-", theirs ?? "-"]);

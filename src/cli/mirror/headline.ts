@@ -43,7 +43,7 @@ export function kindInWords({ kind, detected }: Pick<ConsoleStatus, "kind" | "de
   return detected ? `${kind} (detected)` : kind;
 }
 
-/** What keeps a console from being simply fine; null: nothing. */
+/** What is wrong with a console; null: nothing. */
 export function trouble(status: ConsoleStatus, now: number): Note | null {
   const { state, why, next, last_sync: read, next_sync: again, progress } = status;
   if (state === "ok") return why === null ? null : { what: why, next };
@@ -51,7 +51,7 @@ export function trouble(status: ConsoleStatus, now: number): Note | null {
   const reason = why === null ? state : `${state}: ${why}`;
   const parts = [state === "cannot-see" ? `cannot see${why === null ? "" : `: ${why}`}` : reason];
   if (again !== null) parts.push(`tried again ${whenInWords(again, now)}`);
-  // Stale numbers must not pass for news: what a thief did since is not in them.
+  // Old numbers do not show what happened since the last sync, so say so.
   if (read !== null && state !== "cannot-see" && state !== "waiting")
     parts.push(`what was used since the last sync, ${ago(now - read)} ago, is not known`);
   return { what: parts.join("; "), next };

@@ -23,11 +23,11 @@ export async function report(options: { json?: boolean }): Promise<void> {
   if (reports.some(({ alarms }) => alarms.some(({ certain }) => certain))) process.exitCode = EXIT.failed;
 }
 
-/** The clocks of two machines are never the same; beyond this it is worth a word. */
-const SKEW_WORTH_A_WORD_MS = 5000;
-/** Prices are rounded on both sides. */
+/** A smaller difference between two machines' clocks is normal. */
+const SKEW_SHOWN_MS = 5000;
+/** Both sides round their prices. */
 const SAME_FACTOR = 0.005;
-/** So many times the usual, and so many requests, are no longer a busy day. */
+/** More than a busy day: this many times the usual, and at least this many requests. */
 const FAR_ABOVE = 3;
 const FEW = 10;
 
@@ -64,7 +64,7 @@ function lagInWords(report: MirrorReport, now: number): string {
     lastSync(report, now),
     newest === null ? "no row seen yet" : `newest row ${ago(now - newest)} old`,
   ];
-  if (skew !== null && Math.abs(skew) >= SKEW_WORTH_A_WORD_MS)
+  if (skew !== null && Math.abs(skew) >= SKEW_SHOWN_MS)
     parts.push(`its clock is ${duration(Math.abs(skew))} ${skew > 0 ? "ahead" : "behind"}`);
   return parts.join(", ");
 }
@@ -112,7 +112,7 @@ function differenceOf({ ours_microdollars: ours, theirs_microdollars: theirs }: 
   return more > 0 ? `+${dollars(more)}` : dollars(more);
 }
 
-/** The operator's own price of a model is no difference row by row, but one line that says how much. */
+/** An operator's own price is one line per model, not a difference in every row. */
 function modelNotes(model: ModelFactor, gateway: string): Note[] {
   const { factor: price, multiplier, multiplier_here: here, requests } = model;
   const notes: Note[] = [];
@@ -143,7 +143,7 @@ function elsewhereInWords(use: ElsewhereUse): string {
   );
 }
 
-/** Always printed: silence would read as if there were nothing. */
+/** Always printed, so that silence is not mistaken for safety. */
 function blindLines(blind: readonly string[], width: number): string[] {
   if (blind.length === 0) return [];
   return ["the alarm cannot see:", ...blind.flatMap((what) => noteBelow({ what, next: null }, width))];

@@ -4,7 +4,7 @@ export const MIRROR = {
   "mirror.unreadable": "The usage log cannot be read, so nothing can be compared: `keybearer status`",
   "mirror.none.title": "No console is mirrored",
   "mirror.none.text":
-    "So nobody can see whether a key is used elsewhere. Name the console of your gateway in config.yaml:",
+    "keybearer cannot see whether a key is used elsewhere. Name the console of your gateway in config.yaml:",
   "mirror.none.then":
     "Then sign in: `keybearer mirror login`. A new-api needs no login: `console: { kind: new-api }`",
   "mirror.standing.alarm": "a key is used elsewhere",
