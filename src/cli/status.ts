@@ -8,7 +8,7 @@ import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
 import { screenOf, wrapped } from "./columns.ts";
 import { failingInWords, gatewayTable } from "./gateway-lines.ts";
-import { alarmInWords } from "./mirror/alarm-words.ts";
+import { alarmInWords, certainFirst } from "./mirror/alarm-words.ts";
 import { kindInWords, lastSync, trouble } from "./mirror/headline.ts";
 import { ago, visibleLines } from "./table.ts";
 import { toolTable } from "./tools/tool-table.ts";
@@ -36,7 +36,10 @@ export function inWords(status: Status, now: number, width: number): string {
   // A daemon that was started before an update tells of no consoles.
   const { config, problems, tools, gateways, consoles = [] } = status;
   const lines = [
-    ...consoles.flatMap(({ alarms }) => alarms.flatMap((alarm) => [...alarmInWords(alarm, now, width), ""])),
+    ...certainFirst(consoles.flatMap(({ alarms }) => alarms)).flatMap((alarm) => [
+      ...alarmInWords(alarm, now, width),
+      "",
+    ]),
     `keybearer ${status.version}, pid ${status.pid}, up ${ago(status.uptime_s * 1000)}, on ${status.listen.join(" and ")}`,
     status.sandbox
       ? `the sandbox answers; ${config.path} takes over when it is there`

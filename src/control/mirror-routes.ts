@@ -38,13 +38,15 @@ const LOGIN_BODY =
   "say how to log in: email and password, or code, or refresh_token, or access_token and user (a text, or null); account where there are several";
 
 const ACK_BODY =
-  "say what is acknowledged: gateway and key (each a text, or null for all), last_at (milliseconds) and count (each a number, or null)";
+  "say what is acknowledged: gateway and key (each a text, or null for all), certain (true, false, or null for both), last_at (milliseconds) and count (each a number, or null)";
 
 function heardIn(body: unknown): Heard | null {
-  if (!hasOnly(body, ["gateway", "key", "last_at", "count"])) return null;
-  const { gateway, key, last_at, count } = body;
+  if (!hasOnly(body, ["gateway", "key", "certain", "last_at", "count"])) return null;
+  const { gateway, key, certain, last_at, count } = body;
   if (!isTextOrNull(gateway) || !isTextOrNull(key)) return null;
-  return isNumberOrNull(last_at) && isNumberOrNull(count) ? { gateway, key, last_at, count } : null;
+  if (certain !== null && typeof certain !== "boolean") return null;
+  if (!isNumberOrNull(last_at) || !isNumberOrNull(count)) return null;
+  return { gateway, key, certain, last_at, count };
 }
 
 function isNumberOrNull(value: unknown): value is number | null {

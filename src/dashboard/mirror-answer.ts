@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
 import type { Mirror } from "../mirror/mirror.ts";
-import { inDiffOrder } from "../mirror/report/diff.ts";
+import { diffOrder } from "../mirror/report/compared.ts";
 import { No } from "./answer.ts";
 import type { MirrorAnswer } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
@@ -32,7 +32,7 @@ export async function mirrorAnswer(
   if (over_time instanceof No) return over_time;
   return {
     reports,
-    diff: diff.sort(inDiffOrder).slice(0, MOST_ROWS),
+    diff: diff.sort(diffOrder).slice(0, MOST_ROWS),
     keys,
     keys_problems: problems,
     over_time: over_time.sort((a, b) => a.day - b.day),

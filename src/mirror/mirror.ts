@@ -8,11 +8,9 @@ import { consoleSecrets } from "./console-secrets.ts";
 import { CallHistory } from "./consoles/pace.ts";
 import { heldNow, holdersOf } from "./held-here.ts";
 import { readAlarms } from "./report/alarms.ts";
-import { readCompared } from "./report/compared.ts";
+import { type DiffOptions, findCompared, listDiff, listDiffInSteps } from "./report/compared.ts";
 import { type KeysAnswer, keysAnswer, toolFacts } from "./report/console-keys.ts";
-import { type Day, readDays, type VerdictDay } from "./report/days.ts";
-import { type DiffMeans, readDiff, stepDiff } from "./report/diff.ts";
-import { NOTHING_STORED } from "./report/mirror.ts";
+import { type Day, NOTHING_STORED, readDays, type VerdictDay } from "./report/mirror.ts";
 import type { ComparedRow, ConsoleStatus, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
 import { forsakenStatus } from "./report/state-words.ts";
 import { type AskedLogin, createSignIn, type LoginAnswer, type SignIn } from "./sign-in.ts";
@@ -42,7 +40,7 @@ export interface Mirror {
   days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]>;
   /** null: as above. */
   login(gateway: string, account: string | null, asked: AskedLogin): Promise<LoginAnswer | null>;
-  /** Of all gateways, of all keys, up to now, where these are null. null: there is more than was seen. */
+  /** Returns how many rows were acknowledged; null: there are more than were seen. */
   acknowledge(heard: Heard, peer: string): number | null;
   /** A gateway of the same name was another one before: nothing that its console told holds any more. */
   forget(gateway: string): void;
@@ -51,16 +49,17 @@ export interface Mirror {
   stop(): Promise<void>;
 }
 
-/** An alarm that a person has seen. What came after `last_at` they have not. */
+/** An alarm as a person has seen it. Rows after `last_at` they have not seen. null: whatever there is. */
 export interface Heard {
   readonly gateway: string | null;
   readonly key: string | null;
+  readonly certain: boolean | null;
   readonly last_at: number | null;
-  /** So many requests it was about. */
+  /** Its number of requests. */
   readonly count: number | null;
 }
 
-const MOST_DIFFERENCES = 500;
+const MAX_DIFFERENCES = 500;
 
 export function createMirror(means: WatchMeans): Mirror {
   return new ConsoleMirror(means);
@@ -216,20 +215,20 @@ class ConsoleMirror implements Mirror {
   diff(): ComparedRow[] {
     const { database } = this.#means;
     return this.#all().flatMap(
-      (watch) => database.ask((db) => readDiff(db, watch.gateway.name, diffMeans(watch))) ?? [],
+      (watch) => database.ask((db) => listDiff(db, watch.gateway.name, diffOptions(watch))) ?? [],
     );
   }
 
   *diffSteps(db: Database.Database): Generator<undefined, ComparedRow[]> {
     const found: ComparedRow[] = [];
     for (const watch of this.#all())
-      found.push(...(yield* stepDiff(db, watch.gateway.name, diffMeans(watch))));
+      found.push(...(yield* listDiffInSteps(db, watch.gateway.name, diffOptions(watch))));
     return found;
   }
 
   compared(what: string): ComparedRow[] {
     const skewOf = (gateway: string) => this.#watches.get(gateway)?.watch.skew ?? 0;
-    return this.#means.database.ask((db) => readCompared(db, what, skewOf)) ?? [];
+    return this.#means.database.ask((db) => findCompared(db, what, skewOf)) ?? [];
   }
 
   *days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]> {
@@ -252,12 +251,12 @@ class ConsoleMirror implements Mirror {
     return answer;
   }
 
-  acknowledge({ gateway, key, last_at, count: seen }: Heard, peer: string): number | null {
+  acknowledge({ gateway, key, certain, last_at, count: seen }: Heard, peer: string): number | null {
     const { database, usage, clock, log } = this.#means;
-    // Told by our clock, kept by the console's.
+    // Shown by our clock, stored by the console's.
     const skew = gateway === null ? 0 : (this.#watches.get(gateway)?.watch.skew ?? 0);
     const until = last_at === null ? null : last_at + skew;
-    const shown = { gateway, key, until, count: seen };
+    const shown = { gateway, key, certain, until, count: seen };
     const lines = database.ask((db) => acknowledge(db, shown, clock.now()));
     if (lines === null) return null;
     for (const line of lines) usage.append(line);
@@ -290,6 +289,6 @@ class ConsoleMirror implements Mirror {
   }
 }
 
-function diffMeans(watch: GatewayWatch): DiffMeans {
-  return { most: MOST_DIFFERENCES, skew: watch.skew, quiet: (key) => watch.isQuiet(key) };
+function diffOptions(watch: GatewayWatch): DiffOptions {
+  return { max: MAX_DIFFERENCES, skew: watch.skew, quiet: (key) => watch.isQuiet(key) };
 }

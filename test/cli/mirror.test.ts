@@ -1,9 +1,10 @@
 import t from "tap";
 import { cellsOf } from "../../src/cli/columns.ts";
+import { statusFindings } from "../../src/cli/doctor/status-findings.ts";
 import { keysCommand } from "../../src/cli/keys.ts";
 import { mirrorCommand } from "../../src/cli/mirror/command.ts";
-import { comparedInWords, diffInWords } from "../../src/cli/mirror/compared-words.ts";
-import { mirrorInWords } from "../../src/cli/mirror/report-words.ts";
+import { comparedInWords, diffInWords } from "../../src/cli/mirror/diff.ts";
+import { mirrorInWords } from "../../src/cli/mirror/report.ts";
 import { inWords as statusInWords } from "../../src/cli/status.ts";
 import type { Status } from "../../src/control/status.ts";
 import { command, newHome } from "../doubles/command.ts";
@@ -15,6 +16,27 @@ process.env.TZ = "UTC";
 const NOW = Date.UTC(2026, 10, 15, 14, 12);
 const WIDE = { width: 200, utf8: true };
 const SCREEN = { width: 80, utf8: true };
+
+const STATUS: Status = {
+  version: "0.1.0",
+  pid: 1,
+  uptime_s: 5,
+  listen: ["127.0.0.1:5397"],
+  sandbox: false,
+  config: { path: "/home/me/config.yaml", revision: 1, loaded_at: NOW },
+  problems: [],
+  actions: [],
+  tools: [],
+  gateways: [],
+  usage: {
+    ...{ state: "ok", since: null, why: null, next: null, folder: "usage", bytes: 0, waiting: 0, lost: 0 },
+    ...{ refusals_not_recorded: 0, warnings: [], maintained_at: null },
+    index: { current: true, share: 1, rebuilding: false, waiting_for: null, damaged_lines: 0 },
+  },
+  machine: { node: "v22", platform: "linux-x64", memory_free: 0, rss: 0 },
+  consoles: [],
+  dashboard: { mode: "asked", address: null, why: null },
+};
 
 t.test("a gateway where all is well has its headline, lag, counts and money", async (t) => {
   const report = mirrorReport(NOW, {
@@ -69,8 +91,69 @@ t.test("what is not there is not in the headline, and what is there is", async (
   );
   t.match(
     shown,
-    "20 rows: 1 by id, 2 by pair, 3 by sum, 0 presumed, 1 differs, 4 pending, 0 foreign, 5 suspected, 2 before, 1 companion, 1 duplicate; watched since 31 Dec 2025\n",
+    "20 rows: 1 by id, 2 by pair, 3 by sum, 0 presumed, 1 differs, 4 pending, 5 suspected foreign, 2 before, 1 companion, 1 duplicate; watched since 31 Dec 2025\n",
   );
+});
+
+t.test("certain and suspected rows are counted apart, and a suspicion is never 0 foreign", async (t) => {
+  const shown = (foreign_certain: number, foreign_suspected: number, state: "ok" | "cannot-see" = "ok") =>
+    /presumed, (.*);/.exec(
+      mirrorInWords([mirrorReport(NOW, { state, rows: { foreign_certain, foreign_suspected } })], NOW, WIDE),
+    )?.[1];
+  t.equal(shown(0, 0), "0 foreign");
+  t.equal(shown(2, 0), "2 foreign");
+  t.equal(shown(2, 1), "2 foreign, 1 suspected");
+  t.equal(shown(0, 1), "1 suspected foreign");
+  t.equal(shown(0, 1, "cannot-see"), "1 suspected foreign");
+  t.equal(shown(0, 0, "cannot-see"), "foreign not known");
+});
+
+t.test(
+  "a suspicion says why, when, and what to do; certain alarms of any gateway come before it",
+  async (t) => {
+    const suspected = alarm(NOW, { certain: false, reason: "a canceled request may be its own", ips: [] });
+    const reports = [
+      mirrorReport(NOW, { gateway: "other", alarms: [suspected] }),
+      mirrorReport(NOW, { alarms: [alarm(NOW)] }),
+    ];
+    const shown = mirrorInWords(reports, NOW, WIDE);
+    t.match(shown, /^ALARM {2}key …a1b2 of codex was used/);
+    t.match(
+      shown,
+      /\n\nSUSPECTED {2}key …a1b2 of codex may have been used outside keybearer: 3 requests, \$0\.42, models gpt-5\.1, first 14:02, last 14:09\n {2}why: a canceled request may be its own\n {2}check whether you used this key elsewhere between 14:02 and 14:09; if not: keybearer tools rotate codex\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
+    );
+    const once = { ...suspected, first_at: suspected.last_at, count: 1, tools: ["codex", "chat"] };
+    t.match(
+      mirrorInWords([mirrorReport(NOW, { alarms: [once] })], NOW, WIDE),
+      /check whether you used this key elsewhere at 14:09; if not: keybearer tools rotate codex and keybearer tools rotate chat\n/,
+    );
+    const old = { ...once, replaced: true };
+    t.match(
+      mirrorInWords([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE),
+      /if not: delete it in the console\n/,
+    );
+  },
+);
+
+t.test("doctor warns of a suspicion, and fails for an alarm", async (t) => {
+  const found = (certain: boolean) => {
+    const consoles = [mirrorReport(NOW, { alarms: [alarm(NOW, { certain, reason: "no ids" })] })];
+    return statusFindings({ ...STATUS, consoles }, NOW).filter(({ id }) => id === "alarm");
+  };
+  t.match(found(true), [
+    {
+      level: "problem",
+      what: /^ALARM key …a1b2 of codex was used outside keybearer: 3 requests/,
+      next: "rotate it now: keybearer tools rotate codex, then delete the old key in the console; then keybearer mirror ack main",
+    },
+  ]);
+  t.match(found(false), [
+    {
+      level: "warning",
+      what: /^SUSPECTED key …a1b2 of codex may have been used outside keybearer: .* \(no ids\)$/,
+      next: "check whether you used this key elsewhere between 14:02 and 14:09; if not: keybearer tools rotate codex; then keybearer mirror ack main",
+    },
+  ]);
 });
 
 t.test(
@@ -82,13 +165,13 @@ t.test(
     ];
     t.match(
       mirrorInWords(reports, NOW, WIDE),
-      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, models gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: make a new key in the console, change tools\.codex\.key, delete the old key in the console\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
+      /^ALARM {2}key …a1b2 of codex was used outside keybearer: 3 requests, \$0\.42, models gpt-5\.1, first 14:02, last 14:09, from 203\.0\.113\.7\n {2}rotate it now: keybearer tools rotate codex, then delete the old key in the console\n {2}seen and handled → keybearer mirror ack main\n\nother, /,
     );
     const old = alarm(NOW, { replaced: true, ips: [], first_at: NOW - 86_400_000 });
     const shown = mirrorInWords([mirrorReport(NOW, { alarms: [old] })], NOW, WIDE);
     t.match(
       shown,
-      /first 14 Nov 14:12, last 14:09\n {2}it was replaced here, but still works at the gateway: delete it/,
+      /first 14 Nov 14:12, last 14:09\n {2}it was replaced here, but still works at the gateway: delete this old key/,
     );
   },
 );
@@ -242,27 +325,7 @@ t.test("one row is shown with both sides and the reason", async (t) => {
 });
 
 t.test("status has a line for each console, and alarms at its very top", async (t) => {
-  const status: Status = {
-    version: "0.1.0",
-    pid: 1,
-    uptime_s: 5,
-    listen: ["127.0.0.1:5397"],
-    sandbox: false,
-    config: { path: "/home/me/config.yaml", revision: 1, loaded_at: NOW },
-    problems: [],
-    actions: [],
-    tools: [],
-    gateways: [],
-    usage: {
-      ...{ state: "ok", since: null, why: null, next: null, folder: "usage", bytes: 0, waiting: 0, lost: 0 },
-      ...{ refusals_not_recorded: 0, warnings: [], maintained_at: null },
-      index: { current: true, share: 1, rebuilding: false, waiting_for: null, damaged_lines: 0 },
-    },
-    machine: { node: "v22", platform: "linux-x64", memory_free: 0, rss: 0 },
-    consoles: [],
-    dashboard: { mode: "asked", address: null, why: null },
-  };
-  t.notMatch(statusInWords(status, NOW, 80), /mirror/);
+  t.notMatch(statusInWords(STATUS, NOW, 80), /mirror/);
   const consoles = [
     mirrorReport(NOW, { alarms: [alarm(NOW)] }),
     mirrorReport(NOW, {
@@ -274,7 +337,7 @@ t.test("status has a line for each console, and alarms at its very top", async (
       next_sync: null,
     }),
   ];
-  const shown = statusInWords({ ...status, consoles }, NOW, 200);
+  const shown = statusInWords({ ...STATUS, consoles }, NOW, 200);
   t.match(shown, /^ALARM {2}key …a1b2 /);
   t.match(shown, /^mirror main {2}sub2api \(detected\), last sync 12 s ago$/m);
   t.match(shown, /^mirror b {2}sub2api, slow: no answer; what was used .*\n {2}→ wait$/m);
@@ -290,6 +353,12 @@ t.test("mirror exits 1 while an alarm is not acknowledged, in words and in JSON"
   const json = await command(t, home, ["mirror", "--json"]);
   t.equal(json.code, 1);
   t.strictSame(JSON.parse(json.stdout), reports);
+  reports = [mirrorReport(now, { alarms: [alarm(now, { certain: false })] })];
+  t.match(
+    await command(t, home, ["mirror"]),
+    { code: 0, stdout: /^SUSPECTED / },
+    "a suspicion fails no script",
+  );
   reports = [mirrorReport(now)];
   t.equal((await command(t, home, ["mirror"])).code, 0);
 });
@@ -298,7 +367,7 @@ t.test("without a console mirror says what to write and exits 0; without a daemo
   const { home } = await startMirrorControl(t, { "GET /mirror": () => [] });
   const none = await command(t, home, ["mirror"]);
   t.equal(none.code, 0);
-  t.match(none.stdout, /no console is mirrored, so nobody can see[\s\S]* console: \{ kind: sub2api/);
+  t.match(none.stdout, /no console is mirrored, so keybearer cannot see[\s\S]* console: \{ kind: sub2api/);
   const unread = await startMirrorControl(t, {
     "GET /mirror": () => [],
     "GET /status": () => ({ consoles: [mirrorReport(Date.now())] }),
@@ -390,28 +459,32 @@ t.test("show asks for what was typed; several are listed, none is said", async (
 
 t.test("ack wants a terminal, shows the alarms, and acknowledges those only", async (t) => {
   const now = Date.now();
-  const alarms = [alarm(now), alarm(now, { key: "…c3d4", replaced: true })];
+  const alarms = [
+    alarm(now),
+    alarm(now, { key: "…c3d4", replaced: true }),
+    alarm(now, { key: "…c3d4", certain: false }),
+  ];
   const { home, asked } = await startMirrorControl(t, {
     "GET /mirror": () => [mirrorReport(now, { alarms }), mirrorReport(now, { gateway: "b" })],
     "POST /ack": () => ({ acknowledged: 2 }),
   });
   const acked = () => asked.filter(({ route }) => route === "POST /ack").map(({ body }) => body);
   const script = await command(t, home, ["mirror", "ack"], { input: "yes\n" });
-  t.match(script, { code: 2, stderr: /ack wants a person at a terminal/ });
+  t.match(script, { code: 2, stderr: /ack needs a person at a terminal/ });
   t.strictSame(acked(), []);
   if (!hasTerminal(t)) return;
   const unsure = atTerminal(t, home, "mirror", "ack");
-  await unsure.says(/key …c3d4 of codex[\s\S]*…a1b2 still works[\s\S]*type yes: /);
+  await unsure.says(/key …c3d4 of codex may have been[\s\S]*\n…a1b2 still works[\s\S]*type yes: /);
   unsure.child.stdin?.write("y\n");
   t.match(await unsure.ended, { code: 1, stdout: /not acknowledged; nothing changed/ });
   t.strictSame(acked(), []);
   const sure = atTerminal(t, home, "mirror", "ack");
   await sure.says(/type yes: /);
   sure.child.stdin?.write("yes\n");
-  t.match(await sure.ended, { code: 0, stdout: /acknowledged 4 rows; the next one raises the alarm again/ });
+  t.match(await sure.ended, { code: 0, stdout: /acknowledged 6 rows; the next one raises the alarm again/ });
   t.strictSame(
     acked(),
-    alarms.map(({ gateway, key, last_at, count }) => ({ gateway, key, last_at, count })),
+    alarms.map(({ gateway, key, certain, last_at, count }) => ({ gateway, key, certain, last_at, count })),
   );
 });
 
@@ -427,7 +500,7 @@ t.test("ack says so where more came than was shown, and acknowledges nothing", a
   ack.child.stdin?.write("yes\n");
   t.match(await ack.ended, {
     code: 1,
-    stdout: /more came meanwhile than was shown → keybearer mirror ack main/,
+    stdout: /more rows came meanwhile → keybearer mirror ack main/,
   });
 });
 

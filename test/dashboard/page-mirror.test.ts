@@ -21,6 +21,8 @@ import { NO_ROWS } from "../doubles/mirror-control.ts";
 const ALARM: Alarm = {
   gateway: "main",
   key: "…a1b2",
+  certain: true,
+  reason: null,
   tools: ["codex"],
   count: 3,
   models: [],
@@ -61,6 +63,9 @@ function report(more: Partial<MirrorReport>): MirrorReport {
 t.test("only what was looked at and found so is fine", (t) => {
   t.equal(standingOf(report({})), "fine");
   t.equal(standingOf(report({ alarms: [ALARM], state: "cannot-see" })), "alarm", "the worst first");
+  const suspected = { ...ALARM, certain: false };
+  t.equal(standingOf(report({ alarms: [suspected, ALARM] })), "alarm");
+  t.equal(standingOf(report({ alarms: [suspected], state: "cannot-see" })), "suspected");
   t.equal(standingOf(report({ state: "cannot-see" })), "blind");
   t.equal(standingOf(report({ state: "needs-trust", last_sync: null })), "blind");
   t.equal(standingOf(report({ state: "needs-trust" })), "stale");
@@ -89,6 +94,13 @@ t.test("the headline never says 0 foreign where a foreign row could not have bee
     headlineOf(report({ rows: { ...NO_ROWS, total: 3, by_id: 2, pending: 1 } }))?.map(({ name }) => name),
     ["by_id", "presumed", "pending", "foreign_certain"],
     "zeros that say nothing are left out",
+  );
+  t.same(
+    headlineOf(report({ rows: { ...NO_ROWS, total: 3, by_id: 2, foreign_suspected: 1 } }))?.map(
+      ({ name }) => name,
+    ),
+    ["by_id", "presumed", "foreign_suspected"],
+    "a suspicion does not stand beside 0 foreign",
   );
   t.end();
 });

@@ -91,6 +91,8 @@ export function alarm(now: number, more: Partial<Alarm> = {}): Alarm {
   return {
     gateway: "main",
     key: "…a1b2",
+    certain: true,
+    reason: "no request that passed here has this id",
     tools: ["codex"],
     count: 3,
     models: ["gpt-5.1"],

@@ -189,7 +189,7 @@ export async function startBeside(
       return one;
     },
     async ack() {
-      const everything = { gateway: null, key: null, last_at: null, count: null };
+      const everything = { gateway: null, key: null, certain: null, last_at: null, count: null };
       return (await control<{ acknowledged: number }>("POST", "/ack", everything)).acknowledged;
     },
     logged: (words) => under.log().filter(({ msg }) => words.test(String(msg))),

@@ -3,6 +3,7 @@ import { JOURNEY_CONSOLES } from "../doubles/consoles/start-console.ts";
 import { consoleKey, DAY, fingerprint, HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 
 const OUTSIDE = /used outside keybearer/;
+const ROTATE = /keybearer tools rotate codex/;
 
 for (const name of JOURNEY_CONSOLES) {
   t.test(
@@ -33,15 +34,11 @@ for (const name of JOURNEY_CONSOLES) {
       );
       t.match(report.tools, [{ tool: "codex", requests: 3, foreign: 2, foreign_microdollars: 50_000 }]);
       t.equal((await journey.diff()).filter(({ verdict }) => verdict === "foreign").length, 2);
-      if (!certain) {
-        t.strictSame(report.alarms, [], "a suspicion is no alarm");
-        t.strictSame(journey.logged(OUTSIDE), []);
-        return;
-      }
-
       const alarm = {
         gateway: "main",
         key: fingerprint(journey.codex.key),
+        certain,
+        reason: String,
         tools: ["codex"],
         count: 2,
         models: ["stolen-a", "stolen-b"],
@@ -54,7 +51,9 @@ for (const name of JOURNEY_CONSOLES) {
       t.ok(Math.abs((report.alarms[0]?.last_at ?? 0) - first - 10_000) <= 1000, "its last");
       const [line] = journey.logged(OUTSIDE);
       t.match(line, {
-        level: "error",
+        level: certain ? "error" : "warn",
+        msg: ROTATE,
+        certain,
         fingerprint: alarm.key,
         tools: ["codex"],
         count: 2,
@@ -79,13 +78,27 @@ for (const name of JOURNEY_CONSOLES) {
       await journey.sync();
       t.match(
         (await journey.mirror()).alarms,
-        [{ count: 1, models: ["stolen-c"] }],
-        "what is new raises it anew",
+        [{ certain, count: 1, models: ["stolen-c"] }],
+        "what is new raises it again",
       );
       t.equal(journey.logged(OUTSIDE).length, 3);
     },
   );
 }
+
+t.test("a suspicion of a key that is used elsewhere on purpose raises nothing", async (t) => {
+  const journey = await startJourney(t, "sub2api without ids", { tools: { codex: "keys_elsewhere: true" } });
+  await journey.idle();
+  await journey.ask();
+  journey.clock.pass(MINUTE);
+  journey.elsewhere();
+  journey.clock.pass(MINUTE);
+  await journey.sync();
+  const report = await journey.mirror();
+  t.match(report.rows, { foreign_suspected: 0, elsewhere: 1 });
+  t.strictSame(report.alarms, []);
+  t.strictSame(journey.logged(OUTSIDE), []);
+});
 
 t.test("a key that is used elsewhere on purpose is counted, and raises nothing", async (t) => {
   const journey = await startJourney(t, "sub2api", {

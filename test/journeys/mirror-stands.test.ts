@@ -169,8 +169,8 @@ t.test("what is acknowledged is what was shown, or nothing", async (t) => {
   // Listed late, and older than what was shown.
   journey.elsewhere({ model: "late", at: journey.clock.now() - 90_000 });
   await journey.sync();
-  const { gateway = null, key = null, last_at = null, count = null } = shown ?? {};
-  const heard = { gateway, key, last_at, count };
+  const { gateway = null, key = null, certain = null, last_at = null, count = null } = shown ?? {};
+  const heard = { gateway, key, certain, last_at, count };
   t.strictSame(await journey.control("POST", "/ack", heard), { acknowledged: null });
   t.strictSame(await counts(journey), [[key, 2]]);
   t.strictSame(await journey.control("POST", "/ack", { ...heard, count: 2 }), { acknowledged: 2 });

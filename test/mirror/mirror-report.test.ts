@@ -1,14 +1,13 @@
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/report/alarms.ts";
-import { readCompared } from "../../src/mirror/report/compared.ts";
-import { inDiffOrder, readDiff, stepDiff } from "../../src/mirror/report/diff.ts";
+import { diffOrder, findCompared, listDiff, listDiffInSteps } from "../../src/mirror/report/compared.ts";
 import { readMirror } from "../../src/mirror/report/mirror.ts";
 import { acknowledge } from "../../src/mirror/store/ack.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";
 import { holdKeys } from "../../src/mirror/store/held.ts";
 import { linkKeys } from "../../src/mirror/store/keys.ts";
 import { record } from "../doubles/records.ts";
-import { AT, compareAll, HOUR, MINUTE, mirrorFile, page, row, unmetered } from "./mirror-file.ts";
+import { AT, all, compareAll, HOUR, MINUTE, mirrorFile, page, row, unmetered } from "./mirror-file.ts";
 
 const SKEW = 5000;
 const LATER = AT + 5 * MINUTE;
@@ -37,6 +36,8 @@ t.test("an alarm says who, how much, where from and when, by our clock", async (
   t.same(alarm, {
     gateway: "main",
     key: "…a1b2",
+    certain: true,
+    reason: "no request that passed here has this id",
     tools: ["codex"],
     count: 2,
     models: ["gpt-5.1", "gpt-5.1-mini"],
@@ -45,18 +46,47 @@ t.test("an alarm says who, how much, where from and when, by our clock", async (
     last_at: LATER + MINUTE,
     ips: ["192.0.2.8"],
     replaced: false,
-    ...pick(alarm, ["until"]),
   });
   t.same(readAlarms(db, "main", { skew: 0, quiet: (key) => key === "…a1b2" }), []);
   t.same(readAlarms(db, "other", loud), []);
-  acknowledge(db, { gateway: "main", key: null, until: null, count: null }, AT);
+  acknowledge(db, { gateway: "main", key: null, certain: null, until: null, count: null }, AT);
   t.same(readAlarms(db, "main", loud), [], "nor does what was acknowledged");
 });
 
-/** What others may have added to a shape. */
-function pick(from: object | undefined, names: readonly string[]): object {
-  return Object.fromEntries(Object.entries(from ?? {}).filter(([name]) => names.includes(name)));
-}
+t.test("suspected rows are an alarm of their own, after the certain ones", async (t) => {
+  const mirror = scene(t);
+  const { db } = mirror;
+  page(db, [
+    row(11, { created_at: LATER + 2 * MINUTE + SKEW, billed_microdollars: 5 }),
+    row(12, { created_at: LATER + 3 * MINUTE + SKEW, billed_microdollars: 7 }),
+    row(13, { created_at: LATER + 4 * MINUTE + SKEW, kind: "refund", billed_microdollars: -7 }),
+  ]);
+  compareAll(mirror, { skew: SKEW });
+  db.exec("UPDATE mirror.console_rows SET certain = 0, reason = 'older' WHERE identity = 'row-11'");
+  db.exec("UPDATE mirror.console_rows SET certain = 0, reason = 'newest' WHERE identity = 'row-12'");
+  t.match(all(db, "SELECT verdict, certain FROM mirror.console_rows WHERE identity = 'row-13'"), [
+    ["foreign", 0],
+  ]);
+  const alarms = () => readAlarms(db, "main", loud);
+  const suspected = {
+    key: "…a1b2",
+    certain: false,
+    reason: "newest",
+    tools: ["codex"],
+    count: 2,
+    billed_microdollars: 12,
+    first_at: LATER + 2 * MINUTE,
+    last_at: LATER + 3 * MINUTE,
+  };
+  t.match(alarms(), [{ certain: true, count: 2 }, suspected], "a refund is not a use of the key");
+  t.same(readAlarms(db, "main", { skew: 0, quiet: () => true }), [], "not of a quiet key");
+  const shown = { gateway: "main", key: "…a1b2", until: LATER + 3 * MINUTE + SKEW };
+  t.equal(acknowledge(db, { ...shown, certain: false, count: 3 }, AT), null, "others than were shown");
+  t.equal(acknowledge(db, { ...shown, certain: true, count: 2 }, AT)?.length, 2);
+  t.match(alarms(), [suspected], "each is acknowledged by itself");
+  t.equal(acknowledge(db, { ...shown, certain: false, count: 2 }, AT)?.length, 2);
+  t.same(alarms(), []);
+});
 
 t.test("a key that was replaced here, and is used still, says so", async (t) => {
   const { db } = scene(t);
@@ -157,7 +187,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
 
 t.test("what differs, is foreign or missing is listed, the newest first, with both sides", async (t) => {
   const { db } = scene(t);
-  const diff = readDiff(db, "main", { most: 10, skew: SKEW, quiet: () => false });
+  const diff = listDiff(db, "main", { max: 10, skew: SKEW, quiet: () => false });
   t.same(
     diff.map(({ row: theirs, record: ours, verdict }) => [theirs?.identity, ours?.id, verdict]),
     [
@@ -168,8 +198,8 @@ t.test("what differs, is foreign or missing is listed, the newest first, with bo
     ],
   );
   t.match(diff[2], { row: { output_tokens: 1000, at: AT + 2333 }, record: { output_tokens: 342 } });
-  t.equal(readDiff(db, "main", { most: 1, skew: SKEW, quiet: () => false }).length, 1);
-  const quiet = readDiff(db, "main", { most: 10, skew: SKEW, quiet: () => true });
+  t.equal(listDiff(db, "main", { max: 1, skew: SKEW, quiet: () => false }).length, 1);
+  const quiet = listDiff(db, "main", { max: 10, skew: SKEW, quiet: () => true });
   t.same(
     quiet.map(({ verdict }) => verdict),
     ["differs", "missing"],
@@ -204,9 +234,9 @@ t.test("however much else differs, every foreign row is listed, the certain ones
   ]);
   compareAll(mirror, { now: AT + 100 * HOUR });
   db.exec("UPDATE mirror.console_rows SET certain = 0 WHERE identity = 'row-3'");
-  const listed = (most: number) =>
-    readDiff(db, "main", { most, skew: 0, quiet: (key) => key === "…else" }).map(
-      ({ verdict, row: theirs }) => (verdict === "foreign" ? theirs?.identity : verdict),
+  const listed = (max: number) =>
+    listDiff(db, "main", { max, skew: 0, quiet: (key) => key === "…else" }).map(({ verdict, row: theirs }) =>
+      verdict === "foreign" ? theirs?.identity : verdict,
     );
   t.same(listed(2), ["row-2", "row-1"]);
   t.same(listed(5), ["row-2", "row-1", "row-3", "differs", "differs"]);
@@ -217,7 +247,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
       ...many.map((_, index) => (index < 15 ? "missing" : "differs")),
     ].toSorted(),
   );
-  const steps = stepDiff(db, "main", { most: 500, skew: 0, quiet: () => false });
+  const steps = listDiffInSteps(db, "main", { max: 500, skew: 0, quiet: () => false });
   let [count, step] = [0, steps.next()];
   for (; step.done !== true; count += 1) step = steps.next();
   const all = step.value;
@@ -226,7 +256,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
   t.same(
     all
       .toReversed()
-      .sort(inDiffOrder)
+      .sort(diffOrder)
       .map(({ row: theirs, record: ours }) => theirs?.identity ?? ours?.id),
     all.map(({ row: theirs, record: ours }) => theirs?.identity ?? ours?.id),
     "and those of several gateways are put together in the same order",
@@ -236,21 +266,21 @@ t.test("however much else differs, every foreign row is listed, the certain ones
 t.test("one is found by its row, its request id or its record, and by how these begin", async (t) => {
   const { db } = scene(t);
   const skewOf = () => SKEW;
-  const shown = (what: string) => readCompared(db, what, skewOf).map(({ row: theirs }) => theirs?.identity);
+  const shown = (what: string) => findCompared(db, what, skewOf).map(({ row: theirs }) => theirs?.identity);
   t.same(shown("row-1"), ["row-1"], "the whole name before those that begin so");
   t.same(shown("id-8"), ["row-8"]);
   t.same(shown(record(3).id.toLowerCase()), ["row-3"]);
   t.same(new Set(shown("row-")), new Set(["row-1", "row-10", "row-2", "row-3", "row-8", "row-9"]));
   t.same(shown("r"), [], "a single letter is no beginning");
   t.same(shown("nothing-like-it"), []);
-  const [taken] = readCompared(db, "row-3", skewOf);
+  const [taken] = findCompared(db, "row-3", skewOf);
   t.match(taken, {
     gateway: "main",
     verdict: "matched",
     row: { input_tokens: 1200, billed_microdollars: 9000, how: "id", at: AT + 2333 },
     record: { input_tokens: null, cost_microdollars: null, tokens_from: "none", billed_microdollars: 9000 },
   });
-  t.match(readCompared(db, record(4).id, skewOf), [
+  t.match(findCompared(db, record(4).id, skewOf), [
     { row: null, verdict: "missing", record: { tool: "codex" } },
   ]);
 });
@@ -263,11 +293,11 @@ t.test("a record of which no console says anything is shown with why", async (t)
   linkKeys(db, "main", [{ ref: "id:2", key: null }]);
   compareAll(mirror);
   t.match(
-    readCompared(db, free.id, () => 0),
+    findCompared(db, free.id, () => 0),
     [{ verdict: "none", reason: "no console is expected to list it" }],
   );
   t.match(
-    readCompared(db, running.id, () => 0),
+    findCompared(db, running.id, () => 0),
     [{ verdict: "none", reason: "it still runs" }],
   );
 });

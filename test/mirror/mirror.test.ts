@@ -78,7 +78,7 @@ t.test("each row of an alarm that is acknowledged is in the journal", async (t) 
     () => true,
     async () => {},
   );
-  const heard = { gateway: "main", key: null, last_at: null, count: 3 };
+  const heard = { gateway: "main", key: null, certain: null, last_at: null, count: 3 };
   t.equal(mirror.acknowledge(heard, "me"), null, "there are others than those that were shown");
   t.same(lines, []);
   t.equal(mirror.acknowledge({ ...heard, count: 2 }, "me"), 2);

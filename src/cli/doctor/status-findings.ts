@@ -2,9 +2,9 @@ import type { GatewayStatus, Status, UsageStatus } from "../../control/status.ts
 import type { LimitStatus, ToolStatus } from "../../control/tool-status.ts";
 import type { Finding } from "../../doctor/finding.ts";
 import { aboutTool } from "../../doctor/tool-findings.ts";
-import type { ConsoleStatus } from "../../mirror/report/shape.ts";
+import type { Alarm, ConsoleStatus } from "../../mirror/report/shape.ts";
 import { failingInWords } from "../gateway-lines.ts";
-import { alarmSentence } from "../mirror/alarm-words.ts";
+import { alarmSentence, alarmWord, remedyInWords } from "../mirror/alarm-words.ts";
 import { kindInWords, lastSync, trouble } from "../mirror/headline.ts";
 import { nameOf, whenInWords } from "../tools/limit-lines.ts";
 
@@ -62,17 +62,25 @@ function usageFindings(usage: UsageStatus): Finding[] {
 
 function consoleFindings(console: ConsoleStatus, now: number): Finding[] {
   const about = `mirror ${console.gateway}`;
-  const alarms = console.alarms.map((alarm): Finding => {
-    const settings = alarm.tools.map((tool) => `keybearer tools rotate ${tool}`).join("; ");
-    const rotate = alarm.replaced || settings === "" ? "delete the key in the console" : settings;
-    const next = `${rotate}; seen and handled: keybearer mirror ack ${alarm.gateway}`;
-    return { id: "alarm", level: "problem", about, what: `ALARM ${alarmSentence(alarm, now)}`, next };
-  });
+  const alarms = console.alarms.map((alarm) => alarmFinding(alarm, about, now));
   const found = trouble(console, now);
   const quiet = found === null || console.state === "syncing" || console.state === "waiting";
   const what = found?.what ?? `${kindInWords(console)}, ${lastSync(console, now)}`;
   const level = quiet ? "ok" : isForTheOwner(console) ? "problem" : "warning";
   return [...alarms, { id: "mirror", level, about, what, next: found?.next ?? null }];
+}
+
+/** A suspicion is a warning: the rows may belong to requests of ours. */
+function alarmFinding(alarm: Alarm, about: string, now: number): Finding {
+  const { certain, reason, gateway } = alarm;
+  const why = certain || reason === null ? "" : ` (${reason})`;
+  return {
+    id: "alarm",
+    level: certain ? "problem" : "warning",
+    about,
+    what: `${alarmWord(alarm)} ${alarmSentence(alarm, now)}${why}`,
+    next: `${remedyInWords(alarm, now)}; then keybearer mirror ack ${gateway}`,
+  };
 }
 
 /** These do not pass by themselves. */

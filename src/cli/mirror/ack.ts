@@ -11,11 +11,11 @@ import { alarmSentence } from "./alarm-words.ts";
 import { readConsoles } from "./consoles.ts";
 
 export async function ack(gateway: string | undefined): Promise<void> {
-  // Whoever uses a stolen key on this machine must not be able to silence the alarm with a script.
+  // A program that uses a stolen key on this machine must not be able to silence the alarm.
   if (!atTerminal()) {
     const typed = gateway === undefined ? "" : ` ${gateway}`;
     return fail(
-      `ack wants a person at a terminal. open one and type: keybearer mirror ack${typed}`,
+      `ack needs a person at a terminal. open one and type: keybearer mirror ack${typed}`,
       EXIT.usage,
     );
   }
@@ -28,19 +28,19 @@ export async function ack(gateway: string | undefined): Promise<void> {
   const { width } = screenOf(process.env, process.stdout.columns);
   for (const alarm of alarms)
     process.stdout.write(`${wrapped(visible(`${alarm.gateway}: ${alarmSentence(alarm, now)}`), width)}\n`);
-  const standing = alarms.filter(({ replaced }) => !replaced).map(({ key }) => key);
-  if (standing.length > 0)
-    say(`${standing.join(" and ")} still works for whoever has it, until it is deleted in the console`);
+  const leaked = alarms.filter(({ certain, replaced }) => certain && !replaced).map(({ key }) => key);
+  if (leaked.length > 0)
+    say(`${leaked.join(" and ")} still works for others, until you rotate it and delete it in the console`);
   if (!(await saysYes("acknowledge this?"))) return fail("not acknowledged; nothing changed", EXIT.failed);
   let acknowledged = 0;
-  // One by one, and up to what was shown: what came while the person read was not seen, and stays.
+  // One by one, and only what was shown: rows that came meanwhile keep their alarm.
   for (const alarm of alarms) {
-    const { gateway, key, last_at, count: seen } = alarm;
-    const heard = { gateway, key, last_at, count: seen };
+    const { gateway, key, certain, last_at, count: seen } = alarm;
+    const heard = { gateway, key, certain, last_at, count: seen };
     const done = await askDaemon<{ acknowledged: number | null }>(socket, "POST", "/ack", heard);
     if (!done.ok) return fail(done.reason, EXIT.failed);
     if (done.value.acknowledged === null)
-      return fail(`more came meanwhile than was shown → keybearer mirror ack ${gateway}`, EXIT.failed);
+      return fail(`more rows came meanwhile → keybearer mirror ack ${gateway}`, EXIT.failed);
     acknowledged += done.value.acknowledged;
   }
   say(`acknowledged ${count(acknowledged, "row")}; the next one raises the alarm again`);

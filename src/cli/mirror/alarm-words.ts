@@ -1,3 +1,4 @@
+import { alarmClaim, alarmRemedy } from "../../mirror/alarm.ts";
 import type { Alarm } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { wrapped } from "../columns.ts";
@@ -5,19 +6,25 @@ import { noteBelow } from "../note.ts";
 import { visible } from "../table.ts";
 import { listed, money, timeOfDay } from "./amounts.ts";
 
-/** A key that somebody else uses: who, how much, since when, and what to do now. */
+/** An alarm as `mirror`, `status` and `mirror sync` print it: what happened, why a suspicion is one, and what to do. */
 export function alarmInWords(alarm: Alarm, now: number, width: number): string[] {
+  const { certain, reason, gateway } = alarm;
+  const below = (what: string, next: string | null = null) => noteBelow({ what, next }, width);
   return [
-    wrapped(visible(`ALARM  ${alarmSentence(alarm, now)}`), width),
-    ...noteBelow({ what: remedyOf(alarm), next: null }, width),
-    ...noteBelow({ what: "seen and handled", next: `keybearer mirror ack ${alarm.gateway}` }, width),
+    wrapped(visible(`${alarmWord(alarm)}  ${alarmSentence(alarm, now)}`), width),
+    ...(certain || reason === null ? [] : below(`why: ${reason}`)),
+    ...below(remedyInWords(alarm, now)),
+    ...below("seen and handled", `keybearer mirror ack ${gateway}`),
   ];
+}
+
+export function alarmWord({ certain }: Alarm): string {
+  return certain ? "ALARM" : "SUSPECTED";
 }
 
 /** key …a1b2 of codex was used outside keybearer: 3 requests, $0.42, models gpt-5.1, first 14:02, last 14:09 */
 export function alarmSentence(alarm: Alarm, now: number): string {
-  const { key, tools, models, ips, billed_microdollars: billed } = alarm;
-  const whose = tools.length === 0 ? "" : ` of ${listed(tools)}`;
+  const { models, ips, billed_microdollars: billed } = alarm;
   const facts = [
     count(alarm.count, "request"),
     money(billed),
@@ -26,12 +33,14 @@ export function alarmSentence(alarm: Alarm, now: number): string {
     `last ${timeOfDay(alarm.last_at, now)}`,
     ...(ips.length === 0 ? [] : [`from ${listed(ips)}`]),
   ];
-  return `key ${key}${whose} was used outside keybearer: ${facts.join(", ")}`;
+  return `${alarmClaim(alarm)}: ${facts.join(", ")}`;
 }
 
-function remedyOf({ tools, replaced }: Alarm): string {
-  if (replaced) return "it was replaced here, but still works at the gateway: delete it in the console now";
-  const settings = listed(tools.map((tool) => `tools.${tool}.key`));
-  const change = settings === "" ? "" : ` change ${settings},`;
-  return `rotate it now: make a new key in the console,${change} delete the old key in the console`;
+export function remedyInWords(alarm: Alarm, now: number): string {
+  return alarmRemedy(alarm, (at) => timeOfDay(at, now));
+}
+
+/** For several gateways: the certain ones first. */
+export function certainFirst(alarms: readonly Alarm[]): Alarm[] {
+  return alarms.toSorted((a, b) => Number(b.certain) - Number(a.certain));
 }

@@ -1,25 +1,25 @@
 import { Command } from "commander";
 import type { ack } from "./ack.ts";
-import type { diff } from "./diff.ts";
+import type { diff, show } from "./diff.ts";
 import type { login } from "./login.ts";
 import type { report } from "./report.ts";
-import type { show } from "./show.ts";
 import type { sync } from "./sync.ts";
 
 const AFTER = `
-exit code 1 while an alarm is not acknowledged: a key is used elsewhere`;
+exit code 1 while an alarm is not acknowledged: a key is used elsewhere. what is
+only suspected is listed first as well, but exits 0`;
 
 const LOGIN_AFTER = `
 asked for, by kind of console: sub2api email and password, new-api access token
 and user id, one-api access token. without a terminal they are read from stdin,
 one a line; a secret is never taken as an argument`;
 
-const GATEWAY = "its name; all where it is left out";
+const GATEWAY = "its name; default: all";
 
 export function mirrorCommand(): Command {
   const mirror = new Command("mirror")
     .summary("our usage log against the console's, and leaks")
-    .description("compares the usage log with the gateway's own, row by row, and unmasks leaked keys")
+    .description("compare the usage log with the gateway's own, row by row, and find leaked keys")
     .enablePositionalOptions()
     .option("--json", "for programs")
     .addHelpText("after", AFTER)
@@ -27,7 +27,7 @@ export function mirrorCommand(): Command {
   mirror
     .command("login")
     .description("log in to a console, once")
-    .argument("[gateway]", "its name; may be left out where there is one console")
+    .argument("[gateway]", "its name; optional if there is one console")
     .option("--refresh-token", "sub2api: ask for a refresh token, where a captcha bars the password")
     .option("--account <name>", "one of several accounts, by its name in config.yaml")
     .addHelpText("after", LOGIN_AFTER)
@@ -45,13 +45,13 @@ export function mirrorCommand(): Command {
     .action(async (...given: Parameters<typeof diff>) => (await import("./diff.ts")).diff(...given));
   mirror
     .command("show")
-    .description("both sides of one row, and why its verdict")
-    .argument("<row>", "as diff names it: a row, a request id of the gateway's, or a record's id")
+    .description("both sides of one row, and the reason for its verdict")
+    .argument("<row>", "a row as diff names it, a request id of the gateway, or a record's id")
     .option("--json", "for programs")
-    .action(async (...given: Parameters<typeof show>) => (await import("./show.ts")).show(...given));
+    .action(async (...given: Parameters<typeof show>) => (await import("./diff.ts")).show(...given));
   mirror
     .command("ack")
-    .description("acknowledge alarms; wants a person at a terminal")
+    .description("acknowledge alarms; needs a person at a terminal")
     .argument("[gateway]", GATEWAY)
     .action(async (...given: Parameters<typeof ack>) => (await import("./ack.ts")).ack(...given));
   return mirror;

@@ -5,8 +5,8 @@ import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
 import { listed } from "./amounts.ts";
 
-/** Where no console is configured, what to write. */
-export const NO_CONSOLE = `no console is mirrored, so nobody can see whether a key is used elsewhere. in config.yaml:
+/** Printed when no console is configured. */
+export const NO_CONSOLE = `no console is mirrored, so keybearer cannot see whether a key is used elsewhere. in config.yaml:
 
 gateways:
   main:
@@ -15,36 +15,36 @@ gateways:
 
 then: keybearer mirror login. a new-api needs no login: console: { kind: new-api }`;
 
-/** What the daemon knows of every console. null: it has been told why not. */
+/** The report of every console. null: it failed, and the reason was printed. */
 export async function readMirror(socket: string): Promise<readonly MirrorReport[] | null> {
   const asked = await askDaemon<MirrorReport[]>(socket, "GET", "/mirror");
-  if (!asked.ok) return told(asked.reason, EXIT.failed);
+  if (!asked.ok) return failed(asked.reason, EXIT.failed);
   if (asked.value.length > 0) return asked.value;
-  // While the usage log is out of reach nothing can be compared, which is not the same as nothing to compare.
+  // An empty report may also come from a usage log that cannot be read.
   const status = await askDaemon<Status>(socket, "GET", "/status");
   if (!status.ok || status.value.consoles.length === 0) return [];
-  return told("the usage log cannot be read, so nothing can be compared → keybearer status", EXIT.failed);
+  return failed("the usage log cannot be read, so nothing can be compared → keybearer status", EXIT.failed);
 }
 
-/** The console of the gateway that was named, or all of them. null: it has been told why there is none. */
+/** The console of this gateway, or all of them. null: there is none, and the reason was printed. */
 export async function readConsoles(
   socket: string,
   gateway: string | undefined,
 ): Promise<readonly MirrorReport[] | null> {
   const reports = await readMirror(socket);
   if (reports === null) return null;
-  if (reports.length === 0) return told(NO_CONSOLE, EXIT.failed);
+  if (reports.length === 0) return failed(NO_CONSOLE, EXIT.failed);
   if (gateway === undefined) return reports;
   const named = reports.filter((report) => report.gateway === gateway);
   return named.length > 0
     ? named
-    : told(
+    : failed(
         `there is no gateway ${gateway} with a console; there is ${listed(reports.map((one) => one.gateway))}`,
         EXIT.failed,
       );
 }
 
-/** One console: which may be left out where there is one. */
+/** One console. Its name may be left out if there is only one. */
 export async function readOneConsole(
   socket: string,
   gateway: string | undefined,
@@ -54,13 +54,13 @@ export async function readOneConsole(
   const [only] = reports ?? [];
   if (reports === null || only === undefined) return null;
   if (reports.length === 1) return only;
-  return told(
+  return failed(
     `there are several consoles. say which:\n${reports.map((one) => `${typed} ${one.gateway}`).join("\n")}`,
     EXIT.usage,
   );
 }
 
-function told(words: string, code: number): null {
-  fail(words, code);
+function failed(message: string, code: number): null {
+  fail(message, code);
   return null;
 }

@@ -7,11 +7,9 @@ import { dayInWords } from "./amounts.ts";
 
 /** 1,204 rows: 1,198 by id, 6 presumed, 0 foreign; watched since 3 Nov */
 export function headline(report: MirrorReport, now: number): string {
-  const { rows, state, watched_since: since } = report;
+  const { rows, watched_since: since } = report;
   if (report.last_sync === null && rows.total === 0) return "its rows were never read, so nothing is known";
   const some = (number: number, name: string) => (number > 0 ? [`${exact(number)} ${name}`] : []);
-  // Nobody may read "0 foreign" where a foreign row could not have been seen.
-  const blind = rows.foreign_certain === 0 && state === "cannot-see";
   const parts = [
     `${exact(rows.by_id)} by id`,
     ...some(rows.by_pair, "by pair"),
@@ -19,8 +17,7 @@ export function headline(report: MirrorReport, now: number): string {
     `${exact(rows.presumed)} presumed`,
     ...some(rows.differs, rows.differs === 1 ? "differs" : "differ"),
     ...some(rows.pending, "pending"),
-    blind ? "foreign not known" : `${exact(rows.foreign_certain)} foreign`,
-    ...some(rows.foreign_suspected, "suspected"),
+    foreignInWords(report),
     ...some(rows.elsewhere, "elsewhere on purpose"),
     ...some(rows.before, "before"),
     ...some(rows.unwatched, "unwatched"),
@@ -31,13 +28,22 @@ export function headline(report: MirrorReport, now: number): string {
   return `${count(rows.total, "row")}: ${parts.join(", ")}; ${watched}`;
 }
 
+/** Never "0 foreign" where a row is suspected, or where a foreign row could not have been seen. */
+function foreignInWords({ rows, state }: MirrorReport): string {
+  const { foreign_certain: certain, foreign_suspected: suspected } = rows;
+  if (certain > 0)
+    return `${exact(certain)} foreign${suspected > 0 ? `, ${exact(suspected)} suspected` : ""}`;
+  if (suspected > 0) return `${exact(suspected)} suspected foreign`;
+  return state === "cannot-see" ? "foreign not known" : "0 foreign";
+}
+
 /** sub2api (detected) */
 export function kindInWords({ kind, detected }: Pick<ConsoleStatus, "kind" | "detected">): string {
   if (kind === null) return "of a kind that is not known yet";
   return detected ? `${kind} (detected)` : kind;
 }
 
-/** What keeps a console from being simply fine; null: nothing. */
+/** What is wrong with a console; null: nothing. */
 export function trouble(status: ConsoleStatus, now: number): Note | null {
   const { state, why, next, last_sync: read, next_sync: again, progress } = status;
   if (state === "ok") return why === null ? null : { what: why, next };
@@ -45,7 +51,7 @@ export function trouble(status: ConsoleStatus, now: number): Note | null {
   const reason = why === null ? state : `${state}: ${why}`;
   const parts = [state === "cannot-see" ? `cannot see${why === null ? "" : `: ${why}`}` : reason];
   if (again !== null) parts.push(`tried again ${whenInWords(again, now)}`);
-  // Stale numbers must not pass for news: what a thief did since is not in them.
+  // Old numbers do not show what happened since the last sync, so say so.
   if (read !== null && state !== "cannot-see" && state !== "waiting")
     parts.push(`what was used since the last sync, ${ago(now - read)} ago, is not known`);
   return { what: parts.join("; "), next };

@@ -1,8 +1,14 @@
+import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
 import { findPlaces } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
-import { screenOf } from "../columns.ts";
+import { count, dollars, duration, exact } from "../../usage/reports/format.ts";
+import { type Column, fitted, type Screen, screenOf, wrapped } from "../columns.ts";
+import { type Note, noteBelow, noteInWords } from "../note.ts";
+import { ago, visible } from "../table.ts";
+import { alarmInWords, certainFirst } from "./alarm-words.ts";
+import { factor, money, moneyOrUnknown } from "./amounts.ts";
 import { NO_CONSOLE, readMirror } from "./consoles.ts";
-import { mirrorInWords } from "./report-words.ts";
+import { headline, kindInWords, lastSync, trouble } from "./headline.ts";
 
 export async function report(options: { json?: boolean }): Promise<void> {
   const reports = await readMirror(findPlaces().socket);
@@ -13,6 +19,132 @@ export async function report(options: { json?: boolean }): Promise<void> {
     const screen = screenOf(process.env, process.stdout.columns);
     process.stdout.write(mirrorInWords(reports, Date.now(), screen));
   }
-  // For scripts: it stays so until a person has acknowledged it.
-  if (reports.some(({ alarms }) => alarms.length > 0)) process.exitCode = EXIT.failed;
+  // For scripts. A suspicion does not fail them: it may be a request of ours.
+  if (reports.some(({ alarms }) => alarms.some(({ certain }) => certain))) process.exitCode = EXIT.failed;
+}
+
+/** A smaller difference between two machines' clocks is normal. */
+const SKEW_SHOWN_MS = 5000;
+/** Both sides round their prices. */
+const SAME_FACTOR = 0.005;
+/** More than a busy day: this many times the usual, and at least this many requests. */
+const FAR_ABOVE = 3;
+const FEW = 10;
+
+/** Alarms first, then each gateway. */
+export function mirrorInWords(reports: readonly MirrorReport[], now: number, { width }: Screen): string {
+  const alarms = certainFirst(reports.flatMap((report) => report.alarms)).map((alarm) =>
+    alarmInWords(alarm, now, width),
+  );
+  const blocks = [...alarms, ...reports.map((report) => gatewayLines(report, now, width))];
+  return `${blocks.map((lines) => lines.join("\n")).join("\n\n")}\n`;
+}
+
+function gatewayLines(report: MirrorReport, now: number, width: number): string[] {
+  const line = (text: string) => wrapped(visible(text), width);
+  const problem = trouble(report, now);
+  return [
+    line(`${report.gateway}, ${kindInWords(report)} at ${report.url}`),
+    line(headline(report, now)),
+    ...(problem === null ? [] : [noteInWords(problem, width)]),
+    line(lagInWords(report, now)),
+    line(recordsInWords(report)),
+    ...moneyTable(report.tools, width),
+    ...report.models.flatMap((model) => modelNotes(model, report.gateway)).map((n) => noteInWords(n, width)),
+    ...balanceOf(report).map(line),
+    ...report.elsewhere.map((use) => line(elsewhereInWords(use))),
+    ...blindLines(report.blind, width),
+  ];
+}
+
+/** last sync 12 s ago, newest row 40 s old */
+function lagInWords(report: MirrorReport, now: number): string {
+  const { newest_row: newest, skew } = report;
+  const parts = [
+    lastSync(report, now),
+    newest === null ? "no row seen yet" : `newest row ${ago(now - newest)} old`,
+  ];
+  if (skew !== null && Math.abs(skew) >= SKEW_SHOWN_MS)
+    parts.push(`its clock is ${duration(Math.abs(skew))} ${skew > 0 ? "ahead" : "behind"}`);
+  return parts.join(", ");
+}
+
+function recordsInWords({ records, rows, state }: MirrorReport): string {
+  const { matched, differs, pending, missing } = records;
+  const parts = [
+    `${exact(matched)} matched`,
+    ...(differs > 0 ? [`${exact(differs)} ${differs === 1 ? "differs" : "differ"}`] : []),
+    `${exact(pending)} pending`,
+    `${exact(missing)} missing`,
+  ];
+  const look = missing + differs + rows.differs > 0 && state !== "syncing" ? " → keybearer mirror diff" : "";
+  return `ours: ${parts.join(", ")}${look}`;
+}
+
+function moneyTable(tools: readonly ToolMoney[], width: number): string[] {
+  if (tools.length === 0) return [];
+  const foreign = tools.some((tool) => tool.foreign > 0);
+  const column = (head: string, goes: number, cell: (tool: ToolMoney) => string, right = true): Column => ({
+    head,
+    cells: tools.map(cell),
+    right,
+    goes,
+  });
+  const columns = [
+    column("tool", 0, ({ tool }) => tool, false),
+    column("requests", 2, ({ requests }) => exact(requests)),
+    column("ours", 0, ({ ours_microdollars: ours }) => moneyOrUnknown(ours)),
+    column("theirs", 0, ({ theirs_microdollars: theirs }) => moneyOrUnknown(theirs)),
+    column("difference", 1, differenceOf),
+    ...(foreign
+      ? [
+          column("foreign", 0, (tool) => exact(tool.foreign)),
+          column("foreign $", 1, (tool) => dollars(tool.foreign_microdollars)),
+        ]
+      : []),
+  ];
+  return ["", ...fitted(columns, width, { sum: false }).split("\n"), ""];
+}
+
+function differenceOf({ ours_microdollars: ours, theirs_microdollars: theirs }: ToolMoney): string {
+  if (ours === null || theirs === null) return "?";
+  const more = theirs - ours;
+  return more > 0 ? `+${dollars(more)}` : dollars(more);
+}
+
+/** An operator's own price is one line per model, not a difference in every row. */
+function modelNotes(model: ModelFactor, gateway: string): Note[] {
+  const { factor: price, multiplier, multiplier_here: here, requests } = model;
+  const notes: Note[] = [];
+  if (price !== null && Math.abs(price - 1) > SAME_FACTOR)
+    notes.push({
+      what: `${model.model}: the console's price is ${factor(price)} of the list price known here (${count(requests, "request")})`,
+      next: `prices: in config.yaml`,
+    });
+  if (here !== null)
+    notes.push({
+      what: `${model.model}: the console multiplies ${multiplier === null ? "otherwise" : `by ${factor(multiplier)}`}, config.yaml says ${factor(here)}`,
+      next: `change the multiplier below gateways.${gateway}.groups`,
+    });
+  return notes;
+}
+
+function balanceOf({ account }: MirrorReport): string[] {
+  return account === null || account.balance === null ? [] : [`balance ${money(account.balance)}`];
+}
+
+function elsewhereInWords(use: ElsewhereUse): string {
+  const { day, usual } = use;
+  const above = day >= FEW && day > usual * FAR_ABOVE ? ": FAR ABOVE ITS USUAL LEVEL" : "";
+  const often = usual < FEW ? Math.round(usual * 10) / 10 : Math.round(usual);
+  return (
+    `${use.tool}, key ${use.key}, elsewhere on purpose: ${count(day, "request")}, ${money(use.day_microdollars)} ` +
+    `in the last day; usually ${exact(often)} a day, ${money(Math.round(use.usual_microdollars))}${above}`
+  );
+}
+
+/** Always printed, so that silence is not mistaken for safety. */
+function blindLines(blind: readonly string[], width: number): string[] {
+  if (blind.length === 0) return [];
+  return ["the alarm cannot see:", ...blind.flatMap((what) => noteBelow({ what, next: null }, width))];
 }

@@ -7,29 +7,153 @@ import { STORED, type StoredRow, storedRowOf } from "../store/stored-row.ts";
 import { type OwnNumbers, withoutTheirs } from "../store/take.ts";
 import type { ComparedRecord, ComparedRow } from "./shape.ts";
 
+/* Console rows beside our records: the list of `mirror diff`, and the one that `mirror show` prints. */
+
+export interface DiffOptions {
+  /** At most this many rows. */
+  readonly max: number;
+  /** How far the console's clock is ahead. */
+  readonly skew: number;
+  /** Keys that are used elsewhere on purpose: their foreign rows are not listed. */
+  readonly quiet: (key: string) => boolean;
+}
+
+/** listDiffInSteps without a pause. */
+export function listDiff(db: Database.Database, gateway: string, options: DiffOptions): ComparedRow[] {
+  const steps = listDiffInSteps(db, gateway, options);
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+  }
+}
+
+const STEP_ROWS = 25;
+
+/**
+ * Foreign rows, the certain before the suspected, and then those that differ or are missing; each the newest first.
+ * Other rows never push a foreign one off the list. In steps, for a caller with other work in between.
+ */
+export function* listDiffInSteps(
+  db: Database.Database,
+  gateway: string,
+  options: DiffOptions,
+): Generator<undefined, ComparedRow[]> {
+  const { max, skew } = options;
+  const lookup = createLookup(db);
+  const foreign = foreignRows(db, gateway, options);
+  yield;
+  const theirs = newestRows(db, gateway, "verdict = 'differs'", max - foreign.length);
+  const missing = db
+    .prepare(
+      `SELECT record, started_at FROM mirror.verdicts WHERE gateway = ? AND verdict = 'missing'
+       ORDER BY started_at DESC LIMIT ?`,
+    )
+    .raw()
+    .all(gateway, max - foreign.length)
+    .map(columnsOf);
+  const others = [
+    ...theirs.map((one) => ({
+      at: one.row.created_at - skew,
+      compare: () => compareRow(lookup, one, skew),
+    })),
+    ...missing.map(([id, at]) => ({
+      at: Number(at),
+      compare: () => compareRecord(lookup, String(id), () => skew),
+    })),
+  ];
+  yield;
+  const newest = others.toSorted((a, b) => b.at - a.at).slice(0, max - foreign.length);
+  // Our side is read only for rows that make it onto the list.
+  const listed = [
+    ...foreign.map((one) => () => compareRow(lookup, one, skew)),
+    ...newest.map((one) => one.compare),
+  ];
+  const rows: ComparedRow[] = [];
+  for (const [at, compare] of listed.entries()) {
+    const row = compare();
+    if (row !== null) rows.push(row);
+    if (at % STEP_ROWS === 0) yield;
+  }
+  return rows;
+}
+
+/** The order of listDiff, to merge the lists of several gateways. */
+export function diffOrder(a: ComparedRow, b: ComparedRow): number {
+  return weightOf(b) - weightOf(a) || timeOf(b) - timeOf(a);
+}
+
+function weightOf({ verdict, row }: ComparedRow): number {
+  return verdict !== "foreign" ? 0 : row?.certain === true ? 2 : 1;
+}
+
+function timeOf({ row, record }: ComparedRow): number {
+  return row?.at ?? record?.started_at ?? 0;
+}
+
+type FoundRow = StoredRow & { readonly gateway: string };
+
+/** SQLite leaves out the quiet keys: they may have more rows than the list is long. */
+function foreignRows(db: Database.Database, gateway: string, { max, quiet }: DiffOptions): FoundRow[] {
+  const groups = db
+    .prepare(
+      `SELECT certain, key FROM mirror.console_rows INDEXED BY console_rows_counted
+       WHERE gateway = ? AND verdict = 'foreign' GROUP BY how, certain, key`,
+    )
+    .raw()
+    .all(gateway)
+    .map(columnsOf);
+  const listed = groups.filter(([, key]) => key === null || !quiet(String(key)));
+  const found: FoundRow[] = [];
+  for (const certain of [1, 0]) {
+    const keys = listed.flatMap(([sure, key]) => (sure === certain ? [key === null ? "" : String(key)] : []));
+    // Without a key to look for, the statement would read every foreign row and find none.
+    if (keys.length === 0 || found.length >= max) continue;
+    const which = `verdict = 'foreign' AND certain = ${certain} AND coalesce(key, '') IN (SELECT value FROM json_each(?))`;
+    found.push(...newestRows(db, gateway, which, max - found.length, JSON.stringify(keys)));
+  }
+  return found;
+}
+
+function newestRows(
+  db: Database.Database,
+  gateway: string,
+  which: string,
+  max: number,
+  ...values: readonly string[]
+): FoundRow[] {
+  return db
+    .prepare(
+      `SELECT ${STORED.join(", ")} FROM mirror.console_rows INDEXED BY console_rows_by_verdict
+       WHERE gateway = ? AND ${which} ORDER BY created_at DESC LIMIT ?`,
+    )
+    .raw()
+    .all(gateway, ...values, max)
+    .map((row) => ({ gateway, ...storedRowOf(row) }));
+}
+
 /** How far a gateway's console is ahead of our clock. */
 export type SkewOf = (gateway: string) => number;
 
-const MOST_FOUND = 20;
-/** Shorter beginnings would find too much. */
-const SHORTEST = 4;
+const MAX_FOUND = 20;
+/** A shorter prefix would match too much. */
+const MIN_PREFIX = 4;
 
-/** By a row's identity, a request id or a record's id; how it begins is enough. Several: it was not unique. */
-export function readCompared(db: Database.Database, what: string, skewOf: SkewOf): ComparedRow[] {
-  const exact = found(db, what, false, skewOf);
-  return exact.length > 0 || what.length < SHORTEST ? exact : found(db, what, true, skewOf);
+/** Finds by a row's identity, a request id or a record's id, else by a prefix of one. Several: it was ambiguous. */
+export function findCompared(db: Database.Database, what: string, skewOf: SkewOf): ComparedRow[] {
+  const exact = find(db, what, false, skewOf);
+  return exact.length > 0 || what.length < MIN_PREFIX ? exact : find(db, what, true, skewOf);
 }
 
-/** Left to itself, SQLite looks for a request id through all rows of the gateway. */
+/** Without INDEXED BY, SQLite scans all rows of the gateway for a request id. */
 const INDEX = { identity: "", request_id: "INDEXED BY console_rows_by_id" };
 
-function found(db: Database.Database, what: string, beginning: boolean, skewOf: SkewOf): ComparedRow[] {
-  const among = (column: string) => (beginning ? `${column} >= ? AND ${column} < ?` : `${column} = ?`);
-  const values = (text: string) => (beginning ? [text, `${text}\u{10FFFF}`] : [text]);
+function find(db: Database.Database, what: string, isPrefix: boolean, skewOf: SkewOf): ComparedRow[] {
+  const matches = (column: string) => (isPrefix ? `${column} >= ? AND ${column} < ?` : `${column} = ?`);
+  const values = (text: string) => (isPrefix ? [text, `${text}\u{10FFFF}`] : [text]);
   const rows = (column: "identity" | "request_id", gateway: string) =>
     db
       .prepare(
-        `SELECT ${STORED.join(", ")} FROM mirror.console_rows ${INDEX[column]} WHERE gateway = ? AND ${among(column)} LIMIT ${MOST_FOUND}`,
+        `SELECT ${STORED.join(", ")} FROM mirror.console_rows ${INDEX[column]} WHERE gateway = ? AND ${matches(column)} LIMIT ${MAX_FOUND}`,
       )
       .raw()
       .all(gateway, ...values(what))
@@ -39,19 +163,17 @@ function found(db: Database.Database, what: string, beginning: boolean, skewOf: 
     ...rows("request_id", gateway),
   ]);
   const unique = new Map(stored.map((one) => [JSON.stringify([one.gateway, one.row.identity]), one]));
-  const finder = createFinder(db);
-  if (unique.size > 0) return [...unique.values()].map((one) => besideRow(finder, one, skewOf(one.gateway)));
+  const lookup = createLookup(db);
+  if (unique.size > 0) return [...unique.values()].map((one) => compareRow(lookup, one, skewOf(one.gateway)));
   return db
-    .prepare(`SELECT id FROM usage.records WHERE ${among("id")} ORDER BY id LIMIT ${MOST_FOUND}`)
+    .prepare(`SELECT id FROM usage.records WHERE ${matches("id")} ORDER BY id LIMIT ${MAX_FOUND}`)
     .raw()
     .all(...values(what.toUpperCase()))
-    .flatMap((row) => besideRecord(finder, String(firstOf(row)), skewOf) ?? []);
+    .flatMap((row) => compareRecord(lookup, String(firstOf(row)), skewOf) ?? []);
 }
 
-export type FoundRow = StoredRow & { readonly gateway: string };
-
-export function besideRow(finder: Finder, { gateway, row, judged }: FoundRow, skew: number): ComparedRow {
-  const ours = judged.record === null ? null : finder.record(judged.record);
+function compareRow(lookup: Lookup, { gateway, row, judged }: FoundRow, skew: number): ComparedRow {
+  const ours = judged.record === null ? null : lookup.record(judged.record);
   const verdict = judged.verdict ?? "pending";
   const reason = judged.reason ?? "it was not compared yet";
   const { how, certain, key } = judged;
@@ -64,13 +186,13 @@ export function besideRow(finder: Finder, { gateway, row, judged }: FoundRow, sk
   };
 }
 
-/** null: no gateway was asked. */
-export function besideRecord(finder: Finder, id: string, skewOf: SkewOf): ComparedRow | null {
-  const ours = finder.record(id);
+/** null: there is no such record, or it went to no gateway. */
+function compareRecord(lookup: Lookup, id: string, skewOf: SkewOf): ComparedRow | null {
+  const ours = lookup.record(id);
   if (ours === null || ours.gateway === null) return null;
   const { gateway } = ours;
-  const row = ours.row === null ? null : finder.row(gateway, ours.row);
-  if (row !== null) return besideRow(finder, { gateway, ...row }, skewOf(gateway));
+  const row = ours.row === null ? null : lookup.row(gateway, ours.row);
+  if (row !== null) return compareRow(lookup, { gateway, ...row }, skewOf(gateway));
   return {
     gateway,
     row: null,
@@ -84,18 +206,19 @@ interface FoundRecord {
   readonly record: ComparedRecord;
   readonly gateway: string | null;
   readonly running: boolean;
-  /** All null: it has no verdict. */
+  /** These three are null for a record without a verdict. */
   readonly verdict: string | null;
   readonly reason: string | null;
   readonly row: string | null;
 }
 
-export interface Finder {
+/** Statements that are prepared once for a whole list. */
+interface Lookup {
   record(id: string): FoundRecord | null;
   row(gateway: string, identity: string): StoredRow | null;
 }
 
-export function createFinder(db: Database.Database): Finder {
+function createLookup(db: Database.Database): Lookup {
   const records = db.prepare(`SELECT ${COLUMN_NAMES} FROM usage.records WHERE id = ?`).raw();
   const verdicts = db
     .prepare("SELECT verdict, reason, row, ours FROM mirror.verdicts WHERE record = ?")

@@ -42,12 +42,18 @@ export function toolFacts(
   const key = keys?.find(({ shown }) => toolsHolding(shown, holder)?.length === 1);
   if (key === undefined) return null;
   const { state, group, multiplier, quota, quota_used, windows, expires_at } = key;
-  // Without a group config.yaml reckons with the list price.
+  // Without a group the multiplier is 1.
   const here = multiplierHere(tool, snapshot.config) ?? 1;
   const differs = multiplier !== null && Math.abs(here - multiplier) > 1e-9;
   return {
-    ...{ state, group, multiplier, quota, quota_used, windows, expires_at },
+    state,
+    group,
+    multiplier,
     multiplier_here: differs ? here : null,
+    quota,
+    quota_used,
+    windows,
+    expires_at,
     balance: account?.balance ?? null,
     as_of: asOf,
   };

@@ -5,51 +5,55 @@ import type { FaultKind } from "../consoles/fault.ts";
 import type { JudgedRow, RecordVerdict } from "../verdict.ts";
 
 /*
- * What the daemon tells `keybearer mirror`, `status`, `tools` and `keys`, and what their --json prints. Keys appear as
+ * The daemon's answers to `keybearer mirror`, `status`, `tools` and `keys`, as their --json prints them. Keys appear as
  * fingerprints, times in milliseconds UTC by our clock, money in micro-dollars; null is unknown.
  */
 
-/** How one gateway's console is doing, for `status`. */
+/** The state of one gateway's console, for `status`. */
 export interface ConsoleStatus {
   readonly gateway: string;
   readonly kind: ConsoleKind | null;
-  /** The kind is not in config.yaml: it was found out. */
+  /** The kind is not in config.yaml; it was detected. */
   readonly detected: boolean;
   readonly url: string;
   /**
-   * waiting: it was not read yet. cannot-see: it answers, but lists nothing of what passed here, or tells not whose rows
-   * they are.
+   * waiting: it was not read yet. cannot-see: it answers, but lists none of our requests, or does not say which key a row
+   * belongs to.
    */
   readonly state: "ok" | "waiting" | "syncing" | "needs-trust" | "cannot-see" | FaultKind;
-  /** Why it is not simply ok, in words; null when it is. */
+  /** Why it is not ok; null when it is. */
   readonly why: string | null;
   /** What to type next; null when nothing is needed. */
   readonly next: string | null;
   readonly last_sync: number | null;
-  /** When it is tried again by itself. */
+  /** When keybearer reads it next. */
   readonly next_sync: number | null;
   readonly progress: { readonly done: number; readonly total: number | null } | null;
   /** How far the console's clock is ahead, milliseconds. */
   readonly skew: number | null;
-  /** Alarms that nobody acknowledged. */
+  /** Alarms that are not acknowledged. */
   readonly alarms: readonly Alarm[];
 }
 
-/** A key is used by somebody else. */
+/** A key was used outside keybearer. A key may have two: what is certain, and what is suspected. */
 export interface Alarm {
   readonly gateway: string;
   /** Fingerprint. */
   readonly key: string;
+  /** false: only a suspicion, because the rows may belong to requests of ours. */
+  readonly certain: boolean;
+  /** Why its newest row is foreign. */
+  readonly reason: string | null;
   /** The tools that hold it, or held it. */
   readonly tools: readonly string[];
-  /** Requests that did not pass here. */
+  /** Requests that did not pass through keybearer. */
   readonly count: number;
   readonly models: readonly string[];
   readonly billed_microdollars: number;
   readonly first_at: number;
   readonly last_at: number;
   readonly ips: readonly string[];
-  /** No tool has it any more: it was rotated here, but still works at the gateway. */
+  /** No tool has the key any more: it was rotated here, but still works at the gateway. */
   readonly replaced: boolean;
 }
 
@@ -58,16 +62,16 @@ export interface MirrorReport extends ConsoleStatus {
   /** The oldest time from which everything is compared. */
   readonly watched_since: number | null;
   readonly account: { readonly balance: number | null } | null;
-  /** Rows of the keys that are held here. */
+  /** Rows of keys that are held here. */
   readonly rows: VerdictCounts;
   readonly records: Readonly<Record<RecordVerdict, number>>;
-  /** The newest row's time: what is younger may be there, but nobody has seen it. */
+  /** Time of the newest row. Younger rows may exist at the console. */
   readonly newest_row: number | null;
   readonly tools: readonly ToolMoney[];
   readonly models: readonly ModelFactor[];
-  /** What the console counts that keybearer does not, for keys that are used elsewhere on purpose. */
+  /** Use outside keybearer of keys that are used elsewhere on purpose. */
   readonly elsewhere: readonly ElsewhereUse[];
-  /** What the alarm cannot see, each in words. */
+  /** What the alarm cannot see. */
   readonly blind: readonly string[];
 }
 
@@ -94,7 +98,7 @@ export interface ToolMoney {
   readonly tool: string;
   /** Requests that were compared. */
   readonly requests: number;
-  /** What we reckon for them; null: for none of them. */
+  /** Our cost for them; null: known of none. */
   readonly ours_microdollars: number | null;
   readonly theirs_microdollars: number | null;
   /** Foreign rows of its key. */
@@ -117,19 +121,19 @@ export interface ModelFactor {
 export interface ElsewhereUse {
   readonly tool: string;
   readonly key: string;
-  /** In the last day, and a day on the average of the two weeks before. */
+  /** In the last day, and the daily average of the two weeks before. */
   readonly day: number;
   readonly day_microdollars: number;
   readonly usual: number;
   readonly usual_microdollars: number;
 }
 
-/** One row that deserves a look: theirs beside ours. `mirror diff` lists them, `mirror show` prints one. */
+/** A console row beside our record. `mirror diff` lists them, `mirror show` prints one. */
 export interface ComparedRow {
   readonly gateway: string;
-  /** Theirs; null: the console does not list ours. */
+  /** Theirs; null: the console does not list it. */
   readonly row: (ConsoleRow & Omit<JudgedRow, "identity" | "record"> & { readonly at: number }) | null;
-  /** Ours; null: it did not pass here. */
+  /** Ours; null: it did not pass through keybearer. */
   readonly record: ComparedRecord | null;
   readonly verdict: string;
   readonly reason: string;
@@ -145,7 +149,7 @@ export interface ComparedRecord {
   readonly stream: boolean | null;
   readonly end: string | null;
   readonly status: number | null;
-  /** Our own numbers, whatever was taken from the console since. */
+  /** Our own numbers, even where the record took the console's since. */
   readonly input_tokens: number | null;
   readonly cache_read_tokens: number | null;
   readonly cache_write_tokens: number | null;
@@ -177,6 +181,6 @@ export interface ToolConsoleFacts {
   readonly windows: ConsoleKey["windows"];
   readonly expires_at: number | null;
   readonly balance: number | null;
-  /** When the console told so. */
+  /** When the console was read. */
   readonly as_of: number;
 }

@@ -9,29 +9,36 @@ interface Condition {
   readonly gateway: string;
   readonly running: boolean;
   readonly fault: ConsoleFault | null;
-  /** It was read through at least once since the start. */
+  /** It was read completely at least once since the start. */
   readonly synced: boolean;
-  /** Why its rows say nothing about a leak. */
+  /** Why its rows cannot show a leak. */
   readonly blind: string | null;
 }
 
 type State = Pick<ConsoleStatus, "state" | "why" | "next">;
 
-/** Where the usage log itself is out of reach, whatever the console does. */
+/** The usage log itself cannot be read, whatever the console does. */
 export const UNREADABLE: State = {
   state: "failing",
-  why: "the usage log cannot be read, so that nothing can be compared",
+  why: "the usage log cannot be read, so nothing can be compared",
   next: "keybearer status",
 };
 
-/** A gateway that has no console any more, and alarms that nobody acknowledged. */
+/** A gateway whose console was removed from config.yaml while it has open alarms. */
 export function forsakenStatus(gateway: string, alarms: readonly Alarm[]): ConsoleStatus {
   return {
-    ...{ gateway, kind: null, detected: false, url: "", alarms },
+    gateway,
+    kind: null,
+    detected: false,
+    url: "",
     state: "cannot-see",
     why: "config.yaml has no console for this gateway any more",
     next: `put gateways.${gateway}.console back, or keybearer mirror ack ${gateway}`,
-    ...{ last_sync: null, next_sync: null, progress: null, skew: null },
+    last_sync: null,
+    next_sync: null,
+    progress: null,
+    skew: null,
+    alarms,
   };
 }
 
@@ -62,12 +69,12 @@ function nextStep({ kind, account }: ConsoleFault, gateway: string): string | nu
     case "unreachable":
     case "slow":
     case "failing":
-      // It is tried again by itself.
+      // keybearer retries by itself.
       return null;
   }
 }
 
-/** What the alarm cannot see, so that its silence is not taken for more than it is. */
+/** What the alarm cannot see, so that silence is not mistaken for safety. */
 export function blindInWords(
   { state, last_sync }: ConsoleStatus,
   adapter: ConsoleAdapter | null,
@@ -82,15 +89,15 @@ export function blindInWords(
     ...(givenUp.length === 0
       ? []
       : [`calls with keys that no tool here has any more: ${givenUp.join(", ")}`]),
-    ...lost.slice(-MOST_LOST).map(lostInWords),
+    ...lost.slice(-MAX_LOST).map(lostInWords),
   ];
   if (state === "ok" || state === "syncing") return blind;
   const since = last_sync === null ? "anything: its rows were never read" : "anything since the last sync";
   return [since, ...blind];
 }
 
-/** The latest are enough. */
-const MOST_LOST = 3;
+/** Only the latest are listed. */
+const MAX_LOST = 3;
 
 function lostInWords({ from, to }: Gap): string {
   const span = from === 0 ? `before ${localTime(to)}` : `between ${localTime(from)} and ${localTime(to)}`;

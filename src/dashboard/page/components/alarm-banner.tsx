@@ -7,11 +7,12 @@ import { useTime } from "../use-time.ts";
 import { Banner } from "./banner.tsx";
 import { Text } from "./text.tsx";
 
-/** Somebody else uses a key: whose, how much, since when, and what to do now. */
+/** A key was used outside keybearer, or may have been: whose, how much, since when, and what to do now. */
 export function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
   const { t } = useFrame();
   const time = useTime(60_000);
-  const { key, tools, models, ips } = alarm;
+  const { key, tools, models, ips, certain, reason } = alarm;
+  const level = certain ? "alarm" : "suspected";
   const facts = [
     t("banner.alarm.facts", {
       n: alarm.count,
@@ -24,17 +25,16 @@ export function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
   ];
   const whose =
     tools.length === 0
-      ? t("banner.alarm.nobody", { key })
-      : t("banner.alarm.whose", { key, tools: tools.join(", ") });
+      ? t(`banner.${level}.no-tool`, { key })
+      : t(`banner.${level}.whose`, { key, tools: tools.join(", ") });
   return (
-    <Banner kind="bad" title={t("banner.alarm.title")}>
+    <Banner kind={certain ? "bad" : "warn"} title={t(`banner.${level}.title`)}>
       <p>
         {whose}
         {facts.join(t("frame.comma"))}
       </p>
-      <p>
-        <Remedy alarm={alarm} />
-      </p>
+      {certain || reason === null ? null : <p>{t("banner.suspected.why", { reason })}</p>}
+      <Remedy alarm={alarm} />
       <p class="row">
         <span>
           <Text id="banner.alarm.ack" values={{ gateway: alarm.gateway }} />
@@ -45,9 +45,18 @@ export function AlarmBanner({ alarm }: { readonly alarm: Alarm }) {
   );
 }
 
-function Remedy({ alarm: { replaced, tools } }: { readonly alarm: Alarm }) {
-  const [tool] = tools;
-  if (replaced) return <Text id="banner.alarm.replaced" />;
-  if (tool === undefined) return <Text id="banner.alarm.rotate.nobody" />;
-  return <Text id="banner.alarm.rotate" values={{ tool }} />;
+/** Every tool that has the key needs a new one. */
+function Remedy({ alarm: { certain, replaced, tools } }: { readonly alarm: Alarm }) {
+  const level = certain ? "alarm" : "suspected";
+  if (replaced || tools.length === 0)
+    return (
+      <p>
+        <Text id={certain && replaced ? "banner.alarm.replaced" : `banner.${level}.delete`} />
+      </p>
+    );
+  return tools.map((tool) => (
+    <p key={tool}>
+      <Text id={`banner.${level}.rotate`} values={{ tool }} />
+    </p>
+  ));
 }

@@ -25,10 +25,12 @@ export function Banners({ now, brief }: BannersProps) {
   const warnings = status.problems.filter(({ severity }) => severity === "warning");
   const dead = status.tools.filter(isDead);
   const alarms = status.consoles.flatMap((console) => console.alarms);
+  const certain = alarms.filter((alarm) => alarm.certain);
+  const suspected = alarms.filter((alarm) => !alarm.certain);
   if (alarms.length + status.problems.length + dead.length === 0 && status.usage.state === "ok") return null;
   return (
     <section class="banners" data-brief={brief} aria-label={t("banner.region")}>
-      {alarms.map((alarm) => (
+      {certain.map((alarm) => (
         <AlarmBanner key={`${alarm.gateway} ${alarm.key}`} alarm={alarm} />
       ))}
       {status.usage.state === "ok" ? null : <LogBanner usage={status.usage} />}
@@ -47,6 +49,9 @@ export function Banners({ now, brief }: BannersProps) {
           </ul>
         </Banner>
       )}
+      {suspected.map((alarm) => (
+        <AlarmBanner key={`${alarm.gateway} ${alarm.key}`} alarm={alarm} />
+      ))}
       {warnings.length === 0 ? null : (
         <details class="banner" data-kind="warn">
           <summary>{t("banner.config.warnings", { n: warnings.length })}</summary>

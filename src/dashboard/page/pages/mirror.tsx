@@ -58,7 +58,7 @@ export function MirrorPage({ state }: PageProps) {
 
 function isSeen(report: Parameters<typeof standingOf>[0]): boolean {
   const standing = standingOf(report);
-  return standing === "fine" || standing === "look" || standing === "alarm";
+  return ["fine", "look", "suspected", "alarm"].includes(standing);
 }
 
 const EXAMPLE = `gateways:

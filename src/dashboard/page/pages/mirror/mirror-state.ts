@@ -2,13 +2,13 @@ import type { MirrorReport, VerdictCounts } from "../../../../mirror/report/shap
 
 /**
  * How a console stands, the worst first. blind: whether a key is used elsewhere cannot be seen. stale: it was seen once,
- * and what happened since is not known. early: it is being read. fine is only what was looked at and found so.
+ * and what happened since is not known. early: it is being read. fine: it was read, and nothing is wrong.
  */
-export type Standing = "alarm" | "blind" | "stale" | "early" | "look" | "fine";
+export type Standing = "alarm" | "suspected" | "blind" | "stale" | "early" | "look" | "fine";
 
 export function standingOf(report: MirrorReport): Standing {
   const { rows, records, state } = report;
-  if (report.alarms.length > 0) return "alarm";
+  if (report.alarms.length > 0) return report.alarms.some(({ certain }) => certain) ? "alarm" : "suspected";
   if (state === "cannot-see") return "blind";
   if (state === "waiting" || state === "syncing")
     return report.last_sync === null || state === "syncing" ? "early" : "stale";
@@ -21,13 +21,13 @@ export function standingOf(report: MirrorReport): Standing {
 
 export type CountName = Exclude<keyof VerdictCounts, "total">;
 
-/** null: it could not have been seen, so that its zero says nothing. */
 export interface HeadlinePart {
   readonly name: CountName;
+  /** null: not known, because a foreign row could not have been seen. */
   readonly count: number | null;
 }
 
-const ALWAYS: readonly CountName[] = ["by_id", "presumed", "foreign_certain"];
+const ALWAYS: readonly CountName[] = ["by_id", "presumed"];
 const ORDER: readonly CountName[] = [
   "by_id",
   "by_pair",
@@ -44,11 +44,14 @@ const ORDER: readonly CountName[] = [
   "duplicate",
 ];
 
-/** What `keybearer mirror` says in its first line, piece by piece; null: nothing was read, so nothing is known. */
+/** The counts in the first line of `keybearer mirror`; null: nothing was read, so nothing is known. */
 export function headlineOf(report: MirrorReport): readonly HeadlinePart[] | null {
   const { rows, state } = report;
   if (report.last_sync === null && rows.total === 0) return null;
-  return ORDER.filter((name) => ALWAYS.includes(name) || rows[name] > 0).map((name) => {
+  // Never "0 foreign" beside a suspicion.
+  const isShown = (name: CountName) =>
+    ALWAYS.includes(name) || rows[name] > 0 || (name === "foreign_certain" && rows.foreign_suspected === 0);
+  return ORDER.filter(isShown).map((name) => {
     const blind = name === "foreign_certain" && rows[name] === 0 && state === "cannot-see";
     return { name, count: blind ? null : rows[name] };
   });

@@ -52,17 +52,25 @@ export const FRAME = {
   "banner.region": "what needs you",
   "banner.more": "what happened, and what to do",
   "banner.alarm.title": "A key is used outside keybearer",
-  "banner.alarm.whose": "Key {key} of {tools} was used by somebody else: ",
-  "banner.alarm.nobody": "Key {key} was used by somebody else: ",
+  "banner.alarm.whose": "Key {key} of {tools} was used outside keybearer: ",
+  "banner.alarm.no-tool": "Key {key} was used outside keybearer: ",
   "banner.alarm.facts":
     "{n} request, {money}, first {first}, last {last}|{n} requests, {money}, first {first}, last {last}",
   "banner.alarm.models": "models {models}",
   "banner.alarm.ips": "from {ips}",
   "banner.alarm.rotate":
-    "Rotate it now: make a new key in the console, `keybearer tools rotate {tool}`, then delete the old key in the console.",
-  "banner.alarm.rotate.nobody": "Rotate it now: make a new key in the console and delete the old one there.",
+    "Rotate it now: `keybearer tools rotate {tool}`, then delete the old key in the console.",
+  "banner.alarm.delete": "Delete this key in the console now.",
   "banner.alarm.replaced":
     "It was replaced here but still works at the gateway: delete it in the console now.",
+  "banner.suspected.title": "A key may be used outside keybearer",
+  "banner.suspected.whose": "Key {key} of {tools} may have been used outside keybearer: ",
+  "banner.suspected.no-tool": "Key {key} may have been used outside keybearer: ",
+  "banner.suspected.why": "Why: {reason}.",
+  "banner.suspected.rotate":
+    "Check whether you used this key elsewhere at that time. If not: `keybearer tools rotate {tool}`",
+  "banner.suspected.delete":
+    "Check whether you used this key elsewhere at that time. If not: delete it in the console.",
   "banner.alarm.ack": "Seen and handled: `keybearer mirror ack {gateway}`",
   "banner.alarm.look": "look at the rows",
   "banner.config.title": "config.yaml cannot be used as it is",

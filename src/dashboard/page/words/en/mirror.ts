@@ -4,10 +4,11 @@ export const MIRROR = {
   "mirror.unreadable": "The usage log cannot be read, so nothing can be compared: `keybearer status`",
   "mirror.none.title": "No console is mirrored",
   "mirror.none.text":
-    "So nobody can see whether a key is used elsewhere. Name the console of your gateway in config.yaml:",
+    "keybearer cannot see whether a key is used elsewhere. Name the console of your gateway in config.yaml:",
   "mirror.none.then":
     "Then sign in: `keybearer mirror login`. A new-api needs no login: `console: { kind: new-api }`",
   "mirror.standing.alarm": "a key is used elsewhere",
+  "mirror.standing.suspected": "a key may be used elsewhere",
   "mirror.standing.blind": "cannot see",
   "mirror.standing.stale": "not known since",
   "mirror.standing.early": "being read",
@@ -25,7 +26,7 @@ export const MIRROR = {
   "mirror.part.differs": "{n} differs|{n} differ",
   "mirror.part.pending": "{n} pending",
   "mirror.part.foreign_certain": "{n} foreign",
-  "mirror.part.foreign_suspected": "{n} suspected",
+  "mirror.part.foreign_suspected": "{n} suspected foreign",
   "mirror.part.elsewhere": "{n} elsewhere on purpose",
   "mirror.part.before": "{n} before",
   "mirror.part.unwatched": "{n} unwatched",

@@ -8,6 +8,7 @@ export const MIRROR: Readonly<Record<keyof typeof IN_ENGLISH, string>> = {
   "mirror.none.text": "因此没有人能看出密钥是否在别处被使用。请在 config.yaml 中写上网关的控制台：",
   "mirror.none.then": "然后登录：`keybearer mirror login`。new-api 不需要登录：`console: { kind: new-api }`",
   "mirror.standing.alarm": "密钥在别处被使用",
+  "mirror.standing.suspected": "密钥可能在别处被使用",
   "mirror.standing.blind": "看不到",
   "mirror.standing.stale": "之后的情况未知",
   "mirror.standing.early": "正在读取",
