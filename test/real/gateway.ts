@@ -1,0 +1,116 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { openSync } from "node:fs";
+import type { AddressInfo } from "node:net";
+import { createServer } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+
+/** The path of a request below the gateway, which also says in which protocol it is. */
+export type Endpoint = "/v1/messages" | "/v1/chat/completions" | "/v1/responses";
+
+/** A key at the gateway and the tool that uses it. */
+export interface ToolKey {
+  readonly tool: string;
+  readonly key: string;
+  readonly group: string;
+  readonly multiplier: number;
+  readonly calls: readonly { readonly endpoint: Endpoint; readonly model: string }[];
+}
+
+/** One row of the gateway's usage log, read from its own database. */
+export interface GatewayRow {
+  /** As the console lists it, without a prefix. */
+  readonly requestId: string;
+  /** Of the request that caused it; null: that could not be found out. */
+  readonly marker: string | null;
+  readonly kind: "use" | "error";
+  /** When the request arrived at the gateway, milliseconds, as precisely as the row tells a careful reader. */
+  readonly startedAt: number;
+  readonly billedMicrodollars: number;
+}
+
+/** A real gateway with its users, groups, keys and prices set up. */
+export interface Gateway {
+  readonly origin: string;
+  readonly tools: readonly ToolKey[];
+  /** Lines below `console:` in config.yaml. */
+  readonly console: readonly string[];
+  /** Statuses that the provider may answer. */
+  readonly failures: readonly number[];
+  rows(): Promise<GatewayRow[]>;
+  stop(): Promise<void>;
+}
+
+export interface GatewayOptions {
+  /** The gateway's program. */
+  readonly program: string;
+  /** A folder of its own, empty. */
+  readonly folder: string;
+  /** Where the provider is. */
+  readonly provider: string;
+}
+
+/** Dollars per million tokens, the same at the gateway and in config.yaml. */
+export const PRICES = {
+  "claude-sonnet-4-5": { input: 3, output: 15, cache_read: 0.3, cache_write: 3.75 },
+  "gpt-4.1-mini": { input: 2, output: 8, cache_read: 0.5, cache_write: 2 },
+} as const;
+
+/** The gateways bill in units of up to two micro-dollars. With these steps every price is a whole number of units. */
+export const TOKEN_STEP = 80;
+
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+export interface Program {
+  readonly child: ChildProcess;
+  stop(signal?: NodeJS.Signals): Promise<void>;
+}
+
+/** Starts a program whose output goes to a file. */
+export function startProgram(
+  command: string,
+  args: readonly string[],
+  options: { readonly cwd: string; readonly env: NodeJS.ProcessEnv; readonly output: string },
+): Program {
+  const output = openSync(options.output, "a", 0o600);
+  const child = spawn(command, args, {
+    cwd: options.cwd,
+    env: options.env,
+    stdio: ["ignore", output, output],
+  });
+  const ended = once(child, "exit");
+  // Without a listener a program that is not there would end this process with an unhandled event.
+  child.on("error", (error) => process.stderr.write(`${command}: ${error.message}\n`));
+  return {
+    child,
+    async stop(signal = "SIGTERM") {
+      if (child.exitCode !== null || child.signalCode !== null) return;
+      child.kill(signal);
+      await Promise.race([ended, sleep(10_000, undefined, { ref: false })]);
+      if (child.exitCode === null && child.signalCode === null) child.kill("SIGKILL");
+    },
+  };
+}
+
+/** Waits until a URL answers at all. */
+export async function untilAnswered(url: string, patience = 60_000): Promise<void> {
+  const end = Date.now() + patience;
+  while (Date.now() < end) {
+    try {
+      await (await fetch(url)).arrayBuffer();
+      return;
+    } catch {
+      // It does not listen yet.
+      await sleep(100);
+    }
+  }
+  throw new Error(`${url} did not answer in ${patience} ms`);
+}

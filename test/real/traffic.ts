@@ -1,0 +1,297 @@
+import { request as httpRequest, type IncomingMessage } from "node:http";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Endpoint, TOKEN_STEP, type ToolKey } from "./gateway.ts";
+import { type Plan, planText } from "./provider.ts";
+
+export type Kind = "plain" | "stream" | "failure" | "early abort" | "mid-stream abort" | "cut" | "killed";
+
+/** One request: what it asks for, when it is sent, and what came of it. */
+export interface TestRequest {
+  readonly marker: string;
+  readonly kind: Kind;
+  /** It goes to the gateway directly, as a thief's would. */
+  readonly foreign: boolean;
+  readonly tool: ToolKey;
+  readonly endpoint: Endpoint;
+  readonly model: string;
+  readonly stream: boolean;
+  readonly plan: Plan;
+  /** When it is sent, milliseconds after the first one. */
+  readonly at: number;
+  /** The client leaves after so many milliseconds; null: it stays. */
+  readonly leaveAfter: number | null;
+  /** The client leaves with this chunk; null: it stays. */
+  readonly leaveAtChunk: number | null;
+  /** The kind of request next to which a foreign one was placed. */
+  readonly near: Kind | null;
+  /** No other request has a body of this length, so the record of an aborted request can be found by it. */
+  readonly bodyLength: number;
+  sentAt: number;
+  status: number | null;
+  recordId: string | null;
+  /** The whole answer arrived. */
+  ended: boolean;
+}
+
+export interface TrafficOptions {
+  readonly tools: readonly ToolKey[];
+  readonly failures: readonly number[];
+  /** How many requests pass through keybearer, at least. */
+  readonly count: number;
+  readonly foreign: number;
+  /** Requests a second. */
+  readonly rate: number;
+  readonly random: () => number;
+}
+
+export interface Traffic {
+  /** By the time at which they are sent. */
+  readonly requests: readonly TestRequest[];
+  /** When the daemon is killed, milliseconds after the first request. */
+  readonly killAt: number;
+}
+
+/** Mulberry32: the same seed gives the same traffic. */
+export function seededRandom(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** Of a hundred requests. A retry is a failure and, soon after it, the same request again. */
+const SHARES: readonly (readonly [Kind | "retry", number])[] = [
+  ["plain", 38],
+  ["stream", 35],
+  ["failure", 9],
+  ["early abort", 6],
+  ["mid-stream abort", 6],
+  ["cut", 2],
+  ["retry", 4],
+];
+
+/** Next to which requests the foreign ones are placed, in turn. Twelve in a round. */
+const NEAR: readonly Kind[] = [
+  "early abort",
+  "mid-stream abort",
+  "failure",
+  "plain",
+  "early abort",
+  "mid-stream abort",
+  "failure",
+  "stream",
+  "early abort",
+  "mid-stream abort",
+  "failure",
+  "killed",
+];
+
+/** How far a foreign request is from its neighbor, milliseconds. */
+const DISTANCES = [0, 20, 150, 600, 1500, 3000, 4500, 6500, 8500, 10_000];
+
+export function planTraffic(options: TrafficOptions): Traffic {
+  const { tools, failures, count, rate, random } = options;
+  const whole = (from: number, to: number) => from + Math.floor(random() * (to - from + 1));
+  const oneOf = <T>(list: readonly T[]): T => list[whole(0, list.length - 1)] as T;
+  const requests: TestRequest[] = [];
+  let number = 0;
+
+  const add = (kind: Kind, at: number, given: Partial<TestRequest> = {}): TestRequest => {
+    number += 1;
+    const foreign = given.foreign ?? false;
+    const marker = `${foreign ? "f" : "o"}${String(number).padStart(5, "0")}`;
+    const tool = given.tool ?? oneOf(tools);
+    const call = oneOf(tool.calls);
+    const endless = kind === "mid-stream abort" || kind === "cut";
+    const stream =
+      given.stream ?? (kind === "plain" ? false : kind === "stream" || endless || random() < 0.5);
+    const plan: Plan = {
+      // Few different numbers, so that many requests have the same tokens.
+      input: TOKEN_STEP * (random() < 0.7 ? whole(1, 6) : whole(7, 400)),
+      output: TOKEN_STEP * whole(1, 5),
+      cacheRead: random() < 0.2 ? TOKEN_STEP * 10 : 0,
+      headDelay: kind === "early abort" ? whole(500, 3000) : whole(0, 60),
+      chunks: endless ? 14 : whole(2, 6),
+      chunkDelay: endless ? 70 : whole(2, 40),
+      cut: kind === "cut",
+      ...given.plan,
+      status: kind === "failure" ? (given.plan?.status ?? oneOf(failures)) : 200,
+      marker,
+    };
+    const made: TestRequest = {
+      endpoint: call.endpoint,
+      model: call.model,
+      leaveAfter: kind === "early abort" ? whole(60, 350) : null,
+      leaveAtChunk: kind === "mid-stream abort" ? whole(2, 5) : null,
+      near: null,
+      ...given,
+      marker,
+      kind,
+      foreign,
+      tool,
+      stream,
+      plan,
+      at,
+      bodyLength: 3000 + number,
+      sentAt: 0,
+      status: null,
+      recordId: null,
+      ended: false,
+    };
+    requests.push(made);
+    return made;
+  };
+
+  const chosen = SHARES.flatMap(([kind, share]) => Array<Kind | "retry">(share).fill(kind));
+  const killAt = ((count / 2) * 1000) / rate;
+  for (let index = 0; index < count; index += 1) {
+    const at = (index * 1000) / rate + whole(0, 200);
+    const kind = oneOf(chosen);
+    if (kind !== "retry") {
+      add(kind, at);
+      continue;
+    }
+    const failed = add("failure", at, { plan: { status: oneOf([429, 500]) } as Plan });
+    const { tool, endpoint, model, stream, plan } = failed;
+    add(stream ? "stream" : "plain", at + whole(300, 900), { tool, endpoint, model, stream, plan });
+  }
+  // In flight when the daemon is killed: some without a head, some in the middle of their stream.
+  for (let index = 0; index < 8; index += 1) {
+    const stream = index % 2 === 0;
+    const plan = { headDelay: stream ? 20 : 1500, chunks: 20, chunkDelay: stream ? 100 : 0 } as Plan;
+    add("killed", killAt - 150 - index * 110, { stream, plan });
+  }
+  placeForeign(requests, options, add, { oneOf, killAt });
+  return { requests: requests.sort((a, b) => a.at - b.at), killAt };
+}
+
+type Add = (kind: Kind, at: number, given?: Partial<TestRequest>) => TestRequest;
+
+/** Complete requests with the same key, model and protocol as one of ours, shortly before or after it. */
+function placeForeign(
+  requests: readonly TestRequest[],
+  { foreign, random }: TrafficOptions,
+  add: Add,
+  { oneOf, killAt }: { oneOf: <T>(list: readonly T[]) => T; killAt: number },
+): void {
+  const ours = [...requests];
+  for (let index = 0; index < foreign; index += 1) {
+    const near = NEAR[index % NEAR.length] as Kind;
+    const distance = DISTANCES[index % DISTANCES.length] ?? 0;
+    const neighbor = oneOf(ours.filter(({ kind }) => kind === near));
+    const before = neighbor.at - distance;
+    const after = neighbor.at + distance;
+    // While the daemon is down nothing of ours can be in flight, so that would be too easy.
+    const at = index % 3 === 0 && before > 0 && Math.abs(before - killAt) > 3000 ? before : after;
+    const { tool, endpoint, model, stream } = neighbor;
+    const { input, output, cacheRead } = neighbor.plan;
+    const same = { input, output, cacheRead } as Plan;
+    add(stream ? "stream" : "plain", at, {
+      foreign: true,
+      near,
+      tool,
+      endpoint,
+      model,
+      stream,
+      ...(random() < 0.5 ? { plan: same } : {}),
+    });
+  }
+}
+
+/** Where requests go, and what they show. */
+export interface Target {
+  readonly origin: () => string;
+  readonly credential: (request: TestRequest) => string;
+}
+
+/** Sends every request at its time, and waits for the last one. */
+export async function sendTraffic(
+  requests: readonly TestRequest[],
+  ours: Target,
+  direct: Target,
+  at: readonly { readonly at: number; readonly run: () => Promise<void> }[],
+): Promise<void> {
+  const begun = Date.now();
+  const sendings = requests.map(async (request) => {
+    await sleep(Math.max(0, begun + request.at - Date.now()));
+    await send(request, request.foreign ? direct : ours);
+  });
+  const events = at.map(async (event) => {
+    await sleep(Math.max(0, begun + event.at - Date.now()));
+    await event.run();
+  });
+  await Promise.all([...sendings, ...events]);
+}
+
+/** A restart of the daemon takes about a second. Until then nothing listens, and nothing was sent. */
+const CONNECT_TRIES = 100;
+
+async function send(request: TestRequest, target: Target): Promise<void> {
+  for (let tries = 0; tries < CONNECT_TRIES; tries += 1) {
+    if ((await sendOnce(request, target)) !== "ECONNREFUSED") return;
+    await sleep(100);
+  }
+  throw new Error(`${request.marker}: nothing listens at ${target.origin()}`);
+}
+
+/** Resolves to the error's code, or null. */
+function sendOnce(request: TestRequest, target: Target): Promise<string | null> {
+  const credential = target.credential(request);
+  const isMessages = request.endpoint === "/v1/messages";
+  const headers: Record<string, string> = {
+    "content-type": "application/json",
+    "content-length": String(request.bodyLength),
+    // sub2api stores the user agent, and new-api's access log has the query.
+    "user-agent": `real-test/1.0 (${request.marker})`,
+  };
+  if (isMessages) {
+    headers["x-api-key"] = credential;
+    headers["anthropic-version"] = "2023-06-01";
+  } else {
+    headers.authorization = `Bearer ${credential}`;
+  }
+  return new Promise((resolve) => {
+    request.sentAt = Date.now();
+    const url = `${target.origin()}${request.endpoint}?m=${request.marker}`;
+    const outgoing = httpRequest(url, { method: "POST", headers, agent: false });
+    outgoing.on("error", (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    outgoing.on("close", () => resolve(null));
+    outgoing.on("response", (response) => receive(request, response, () => outgoing.destroy()));
+    outgoing.end(bodyOf(request));
+    if (request.leaveAfter !== null) setTimeout(() => outgoing.destroy(), request.leaveAfter);
+  });
+}
+
+function receive(request: TestRequest, response: IncomingMessage, leave: () => void): void {
+  request.status = response.statusCode ?? null;
+  const id = response.headers["x-keybearer-request-id"];
+  if (typeof id === "string") request.recordId = id;
+  let chunks = 0;
+  response.on("data", () => {
+    chunks += 1;
+    if (request.leaveAtChunk !== null && chunks >= request.leaveAtChunk) leave();
+  });
+  response.on("end", () => {
+    request.ended = response.complete;
+  });
+  // A daemon that was killed, or a stream that was cut: `ended` stays false.
+  response.on("error", () => {});
+}
+
+function bodyOf({ endpoint, model, stream, plan, bodyLength }: TestRequest): string {
+  const text = `Say something short. ${planText(plan)}`;
+  const prompts: Readonly<Record<Endpoint, object>> = {
+    "/v1/messages": { max_tokens: 1024, messages: [{ role: "user", content: text }] },
+    "/v1/chat/completions": {
+      messages: [{ role: "user", content: text }],
+      ...(stream ? { stream_options: { include_usage: true } } : {}),
+    },
+    "/v1/responses": {
+      input: [{ role: "user", content: [{ type: "input_text", text }] }],
+    },
+  };
+  return JSON.stringify({ model, stream, ...prompts[endpoint] }).padEnd(bodyLength);
+}

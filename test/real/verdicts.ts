@@ -1,0 +1,273 @@
+import type { GatewayRow } from "./gateway.ts";
+import type { ExportedRecord, JudgedRow } from "./keybearer.ts";
+import type { TestRequest } from "./traffic.ts";
+
+/**
+ * A person who compares both logs by hand knows when a request began: keybearer's record says it, and the console's row
+ * says it to the millisecond (new-api in its request id, sub2api by its duration). So a row cannot belong to a record
+ * without an id that began this much earlier or later. Clocks, queues and a busy machine need some room.
+ */
+const SAME_START_MS = 2000;
+
+const COLUMNS = [
+  "right record",
+  "right, differs",
+  "wrong record",
+  "foreign certain",
+  "foreign suspected",
+  "pending",
+  "other",
+] as const;
+type Column = (typeof COLUMNS)[number];
+
+const TRUTHS = [
+  "ours, with an id",
+  "ours, without one",
+  "ours, ambiguous",
+  "foreign, clear",
+  "foreign, ambiguous",
+] as const;
+type Truth = (typeof TRUTHS)[number];
+
+export interface Comparison {
+  readonly requests: readonly TestRequest[];
+  readonly records: readonly ExportedRecord[];
+  readonly rows: readonly JudgedRow[];
+  readonly gatewayRows: readonly GatewayRow[];
+  /** The markers of requests that reached the provider. */
+  readonly seen: ReadonlySet<string>;
+  /** Requests that the alarms count. */
+  readonly alarmed: number;
+}
+
+export interface Result {
+  readonly table: Readonly<Record<Truth, Readonly<Record<Column, number>>>>;
+  readonly figures: Readonly<Record<string, number>>;
+  /** What misses the goal, each in words; none: it is reached. */
+  readonly failures: readonly string[];
+}
+
+/** A row of the mirror with what really happened. */
+interface Known {
+  readonly row: JudgedRow;
+  readonly gatewayRow: GatewayRow;
+  readonly request: TestRequest;
+  /** Of our request; null for a foreign one. */
+  readonly record: ExportedRecord | null;
+}
+
+export function compare(comparison: Comparison): Result {
+  const failures: string[] = [];
+  const { requests, records, rows, gatewayRows } = comparison;
+  const recordOf = matchRecords(requests, records);
+  // While the daemon was down a client may have left before it could connect.
+  const lost = requests.filter(
+    (request) => !request.foreign && comparison.seen.has(request.marker) && !recordOf.has(request),
+  );
+  for (const { marker, kind } of lost) failures.push(`${marker} (${kind}) has no record`);
+
+  const byMarker = new Map(requests.map((request) => [request.marker, request]));
+  const byRequestId = new Map(gatewayRows.map((row) => [`${row.kind} ${row.requestId}`, row]));
+  const known: Known[] = [];
+  for (const row of rows) {
+    const gatewayRow = byRequestId.get(`${row.kind} ${row.request_id}`);
+    const request = byMarker.get(gatewayRow?.marker ?? "");
+    if (gatewayRow === undefined || request === undefined) {
+      failures.push(`console row ${row.identity} is of no request of this test`);
+      continue;
+    }
+    known.push({ row, gatewayRow, request, record: recordOf.get(request) ?? null });
+  }
+  const mirrored = new Set(known.map(({ gatewayRow }) => gatewayRow));
+  const unread = [...byRequestId.values()].filter((row) => !mirrored.has(row));
+  for (const { requestId } of unread) failures.push(`the mirror did not read row ${requestId}`);
+
+  const table = emptyTable();
+  const isClear = clearness(known, [...recordOf.values()]);
+  for (const one of known) {
+    const truth = truthOf(one, isClear(one));
+    const column = columnOf(one);
+    table[truth][column] += 1;
+    const wrong = failureOf(one, truth, column);
+    if (wrong !== null) failures.push(wrong);
+  }
+  const certain = rows.filter(({ verdict, certain }) => verdict === "foreign" && certain === 1).length;
+  if (comparison.alarmed !== certain)
+    failures.push(`the alarms count ${comparison.alarmed} requests, ${certain} rows are certain`);
+
+  const tokens = compareTokens(known, failures);
+  const money = compareMoney(known, failures);
+  const rowed = new Set(known.map(({ request }) => request));
+  const finished = requests.filter(({ ended, status }) => ended && status === 200);
+  return {
+    table,
+    failures,
+    figures: {
+      "our requests": requests.filter(({ foreign }) => !foreign).length,
+      "foreign requests": requests.filter(({ foreign }) => foreign).length,
+      "answered 200 to the end": finished.length,
+      "of them without a console row": finished.filter((request) => !rowed.has(request)).length,
+      "requests without a record": lost.length,
+      "console rows": gatewayRows.length,
+      "alarms count": comparison.alarmed,
+      ...tokens,
+      ...money,
+    },
+  };
+}
+
+/** Which record each of our requests has: by the id in the answer, by the size of the body, or by its time. */
+function matchRecords(
+  requests: readonly TestRequest[],
+  records: readonly ExportedRecord[],
+): Map<TestRequest, ExportedRecord> {
+  const byId = new Map(records.map((record) => [record.id, record]));
+  const byLength = new Map(records.map((record) => [record.bytes_in, record]));
+  const found = new Map<TestRequest, ExportedRecord>();
+  const ours = requests.filter(({ foreign }) => !foreign);
+  for (const request of ours) {
+    const record = byId.get(request.recordId ?? "") ?? byLength.get(request.bodyLength);
+    if (record !== undefined) found.set(request, record);
+  }
+  // A killed daemon could not write how much it had sent.
+  const taken = new Set(found.values());
+  for (const request of ours.filter((one) => !found.has(one))) {
+    const near = records
+      .filter((record) => !taken.has(record) && isLike(record, request))
+      .map((record) => ({ record, apart: Math.abs(startOf(record) - request.sentAt) }))
+      .sort((a, b) => a.apart - b.apart)[0];
+    if (near === undefined || near.apart > 1000) continue;
+    found.set(request, near.record);
+    taken.add(near.record);
+  }
+  return found;
+}
+
+function isLike(record: ExportedRecord, request: TestRequest): boolean {
+  const sameKind = record.stream === null || record.stream === request.stream;
+  return sameKind && record.tool === request.tool.tool && record.model === request.model;
+}
+
+function startOf({ started_at }: ExportedRecord): number {
+  return typeof started_at === "number" ? started_at : Date.parse(started_at);
+}
+
+function hasId({ gateway_ids }: ExportedRecord): boolean {
+  return Object.keys(gateway_ids ?? {}).length > 0;
+}
+
+/**
+ * Whether a person could say whose a row is. Of a row whose id we have: always. Of others: if no record without an id
+ * began at its time with its key and model, it is foreign; if only one did, and no other such row is there, it is ours.
+ */
+function clearness(known: readonly Known[], records: readonly ExportedRecord[]): (one: Known) => boolean {
+  // A failure has no id on old versions of sub2api, but it has a status, and a failure has no row.
+  const nameless = records.filter((record) => !hasId(record) && record.status === null);
+  const unclaimed = known.filter(({ record }) => record === null || !hasId(record));
+  return (one) => {
+    const { gatewayRow, request, record } = one;
+    if (record !== null && hasId(record)) return true;
+    const candidates = nameless.filter(
+      (other) => isLike(other, request) && Math.abs(startOf(other) - gatewayRow.startedAt) <= SAME_START_MS,
+    );
+    if (record === null) return candidates.length === 0;
+    const rivals = unclaimed.filter(
+      (other) =>
+        other !== one &&
+        isLike(record, other.request) &&
+        Math.abs(startOf(record) - other.gatewayRow.startedAt) <= SAME_START_MS,
+    );
+    return candidates.length === 1 && rivals.length === 0;
+  };
+}
+
+function truthOf({ record, request }: Known, clear: boolean): Truth {
+  if (request.foreign) return clear ? "foreign, clear" : "foreign, ambiguous";
+  if (record !== null && hasId(record)) return "ours, with an id";
+  return clear ? "ours, without one" : "ours, ambiguous";
+}
+
+function columnOf({ row, record }: Known): Column {
+  switch (row.verdict) {
+    case "matched":
+    case "differs":
+      // Matched by the sum of an hour has no record of its own.
+      if (row.record === null || row.record !== record?.id) return "wrong record";
+      return row.verdict === "matched" ? "right record" : "right, differs";
+    case "foreign":
+      return row.certain === 1 ? "foreign certain" : "foreign suspected";
+    case "pending":
+      return "pending";
+    default:
+      return "other";
+  }
+}
+
+function failureOf({ row, request, record }: Known, truth: Truth, column: Column): string | null {
+  const near = request.near === null ? request.kind : `next to: ${request.near}`;
+  const said = `${request.marker} (${near}): ${row.verdict} ${row.how ?? ""}: ${row.reason}`;
+  if (column === "wrong record") {
+    const is = record === null ? "is foreign" : `belongs to ${record.id}`;
+    return `${said}; matched with ${row.record}, ${is}`;
+  }
+  if (!request.foreign && column === "foreign certain") return `false alarm: ${said}`;
+  if (truth === "foreign, clear" && column !== "foreign certain") return `no alarm: ${said}`;
+  const isRight = column === "right record" || column === "right, differs";
+  // An error row of a request that also has a use row is a companion of it.
+  const isSettled = isRight || (row.kind === "error" && column === "other");
+  if ((truth === "ours, with an id" || truth === "ours, without one") && !isSettled)
+    return `not matched: ${said}`;
+  return null;
+}
+
+/** Of complete answers the provider's numbers must be in our record and in the row as the mirror read it. */
+function compareTokens(known: readonly Known[], failures: string[]): Record<string, number> {
+  let compared = 0;
+  for (const { row, request, record } of known) {
+    if (record === null || !request.ended || row.kind !== "use" || record.tokens_from === "none") continue;
+    compared += 1;
+    const { input, cacheRead, output } = request.plan;
+    const sent = [input, cacheRead, output].join(" ");
+    const here = [record.input_tokens, record.cache_read_tokens, record.output_tokens].join(" ");
+    const there = [row.input_tokens, row.cache_read_tokens, row.output_tokens].join(" ");
+    if (here !== sent || there !== sent)
+      failures.push(`${request.marker}: tokens are ${sent}, our record has ${here}, the row has ${there}`);
+  }
+  return { "tokens compared": compared };
+}
+
+/** Ours was computed here from the tokens and the configured prices; theirs was billed. */
+function compareMoney(known: readonly Known[], failures: string[]): Record<string, number> {
+  let compared = 0;
+  let ours = 0;
+  let theirs = 0;
+  for (const { row, gatewayRow, request, record } of known) {
+    if (row.billed_microdollars !== gatewayRow.billedMicrodollars)
+      failures.push(
+        `${request.marker}: the mirror read ${row.billed_microdollars} micro-dollars, the gateway has ${gatewayRow.billedMicrodollars}`,
+      );
+    if (record === null || record.end !== "complete" || row.kind !== "use") continue;
+    if (record.tokens_from !== "reported" || record.cost_microdollars === null) continue;
+    compared += 1;
+    ours += record.cost_microdollars;
+    theirs += gatewayRow.billedMicrodollars;
+    if (record.cost_microdollars !== gatewayRow.billedMicrodollars)
+      failures.push(
+        `${request.marker} costs ${record.cost_microdollars} micro-dollars here, ${gatewayRow.billedMicrodollars} were billed`,
+      );
+  }
+  return { "money compared": compared, "our micro-dollars": ours, "their micro-dollars": theirs };
+}
+
+function emptyTable(): Record<Truth, Record<Column, number>> {
+  const row = () => Object.fromEntries(COLUMNS.map((column) => [column, 0])) as Record<Column, number>;
+  return Object.fromEntries(TRUTHS.map((truth) => [truth, row()])) as Record<Truth, Record<Column, number>>;
+}
+
+/** As Markdown, for docs/mirror.md. */
+export function tableText(table: Result["table"]): string {
+  const lines = [`| truth | ${COLUMNS.join(" | ")} |`, `|---|${COLUMNS.map(() => "---:").join("|")}|`];
+  for (const truth of TRUTHS)
+    lines.push(`| ${truth} | ${COLUMNS.map((column) => table[truth][column]).join(" | ")} |`);
+  return lines.join("\n");
+}
