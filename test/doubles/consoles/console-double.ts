@@ -438,10 +438,10 @@ export abstract class ConsoleDouble {
       this.writeError(use, requestId);
       return send(upstreamError(status, call.path));
     }
-    const began = performance.now();
+    const began = this.now();
     await sendAnswer(call, use, res, headers, () => {
       const output = testNumber(call, "row-output") ?? use.output;
-      const duration = Math.round(performance.now() - began);
+      const duration = this.now() - began;
       if (!hasTest(call, "no-row")) this.bill({ ...use, output, duration });
     });
   }
