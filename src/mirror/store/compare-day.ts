@@ -118,7 +118,7 @@ class Loader {
     this.#keys = keyLinks(db, options.gateway).keys;
     // A time that is still to come was written before the clock was set back.
     const begunAt = readTime(db, options.gateway, "begun_at") ?? Number.NEGATIVE_INFINITY;
-    this.#begunAt = Math.min(begunAt, options.now);
+    this.#begunAt = begunAt > options.now ? Number.NEGATIVE_INFINITY : begunAt;
   }
 
   load(): void {
