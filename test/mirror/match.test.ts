@@ -327,7 +327,13 @@ const PRESUMED: readonly Case[] = [
     verdicts: { "1": "foreign", "2": "foreign" },
   },
   {
-    name: "two rows and two requests are both taken, the nearest first",
+    name: "two rows and two requests that began together are matched by their number",
+    ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 14 })],
+    theirs: [row("1", began(3)), row("2", { ...began(17), request_id: "z" })],
+    verdicts: { a: "matched sum", b: "matched sum", "1": "matched sum", "2": "matched sum" },
+  },
+  {
+    name: "two rows and two requests that can be told apart are both taken, the nearest first",
     ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 300 })],
     theirs: [row("1", began(310)), row("2", { ...began(), request_id: "z" })],
     verdicts: {
@@ -475,7 +481,7 @@ const LEFT_OVER: readonly Case[] = [
   alone("a row with an id that nobody here has is foreign, certainly", "foreign certain"),
   alone("without an id it is a suspicion", "foreign", { request_id: null }),
   alone("where no ids are handed out it is a suspicion", "foreign", {}, NO_IDS),
-  alone("a refund alone is a suspicion", "foreign", { kind: "refund" }),
+  alone("a refund alone is no use of the key", "companion", { kind: "refund" }),
   alone("a row of a key that nobody knows is unwatched", "unwatched", { key: null }),
   alone("a row of a key that was never held here is unwatched", "unwatched", {}, { held: () => null }),
   alone("a row from before the key was held is before", "before", {}, held(THEN + SECOND, null)),

@@ -65,7 +65,7 @@ t.test("suspected rows are an alarm of their own, after the certain ones", async
   db.exec("UPDATE mirror.console_rows SET certain = 0, reason = 'older' WHERE identity = 'row-11'");
   db.exec("UPDATE mirror.console_rows SET certain = 0, reason = 'newest' WHERE identity = 'row-12'");
   t.match(all(db, "SELECT verdict, certain FROM mirror.console_rows WHERE identity = 'row-13'"), [
-    ["foreign", 0],
+    ["companion", 0],
   ]);
   const alarms = () => readAlarms(db, "main", loud);
   const suspected = {

@@ -61,8 +61,6 @@ const COMPANION: Finding = {
 function doubtOf(unit: Unit, records: readonly OurRequest[], context: Context): string | null {
   const { main } = unit;
   if (!context.hands_out_ids || main.request_id === null) return "without ids this is a suspicion";
-  // A refund uses no key: what it pays back has a row of its own.
-  if (main.kind === "refund") return "a refund alone is a suspicion";
   for (const record of records) {
     if (
       mayTake(record, main.kind, context) &&
@@ -91,6 +89,9 @@ function isRenamed(record: OurRequest, { main }: Unit, { start }: Context): bool
 
 function findingOf(unit: Unit, running: readonly OurRequest[], context: Context): Finding {
   const { main, key } = unit;
+  // A refund uses no key: what it pays back has a row of its own.
+  if (main.kind === "refund")
+    return { verdict: "companion", reason: "a refund of a request that is not listed" };
   if (key === null) return unwatched("whose key it was billed to cannot be seen here");
   const held = context.held(key);
   if (held === null) return unwatched("its key was never held here");

@@ -8,11 +8,16 @@ import { contradict, type Left, type Match, modelsOf, type Unit, without } from 
 const EARLY_MS = 2000;
 /** Where a console does not tell when a request began, its row must end this soon after the request. */
 const LATE_MS = 30_000;
+/** Two starts that are closer than this cannot be told apart. */
+const CLOSE_MS = 50;
+
+const ALIKE =
+  "several requests without an id and their rows began together: which is which cannot be told, their number agrees";
 
 /**
  * The third tier: a record without an id (left before the response began, a crash, a timeout) takes the row of its key and
  * model that began when it did. Where more rows fit than there are records, one of them is not ours and cannot be told
- * from the others: none is taken.
+ * from the others: none is taken. Where there are as many, but too close together, only their number is compared.
  */
 export function matchPresumed(left: Left, context: Context): { matches: Match[]; left: Left } {
   let matches: Match[] = [];
@@ -122,12 +127,25 @@ function assign(cluster: readonly Candidate[], context: Context): Match[] {
   if (units.size > records.size) return [];
   const taken = new Set<OurRequest | Unit>();
   const matches: Match[] = [];
-  for (const { record, unit } of cluster.toSorted(nearestFirst)) {
+  for (const candidate of cluster.toSorted(nearestFirst)) {
+    const { record, unit } = candidate;
     if (taken.has(record) || taken.has(unit)) continue;
     taken.add(record).add(unit);
-    matches.push({ record, unit, how: "presumed", reason: reasonOf(record, unit, context) });
+    matches.push(
+      isClear(candidate, cluster)
+        ? { record, unit, how: "presumed", reason: reasonOf(record, unit, context) }
+        : { record, unit, how: "sum", reason: ALIKE },
+    );
   }
   return matches;
+}
+
+/** No other record or row is nearly as close. */
+function isClear({ record, unit, distance }: Candidate, cluster: readonly Candidate[]): boolean {
+  return cluster.every(
+    (other) =>
+      (other.record === record) === (other.unit === unit) || other.distance > 2 * distance + CLOSE_MS,
+  );
 }
 
 function nearestFirst(a: Candidate, b: Candidate): number {

@@ -44,7 +44,8 @@ export function beganWith(record: OurRequest, row: TheirRow, start: StartFit): b
 export function mayHaveBegun(record: OurRequest, row: TheirRow, start: StartFit): boolean {
   const sent = sentAt(row, start);
   const early = record.sent_at - Math.max(start.within, SLACK_MS);
-  if (sent === null) return row.at >= early;
+  if (row.at < early) return false;
+  if (sent === null) return true;
   if (record.running) return sent >= early;
   const end = record.ended_at ?? record.sent_at + CONNECT_MS;
   return sent >= early && sent <= end + SLACK_MS && row.at <= end + LONGEST_MS;

@@ -19,8 +19,7 @@ export function acknowledge(db: Database.Database, shown: Shown, now: number): A
   const { gateway, key, until, count } = shown;
   const gateways = gateway === null ? gatewaysIn(db) : [gateway];
   const certain = shown.certain === null ? null : Number(shown.certain);
-  // A refund raises no suspicion, see report/alarms.ts.
-  const these = `gateway = ? AND verdict = 'foreign' AND acknowledged_at IS NULL AND (certain = 1 OR kind <> 'refund')
+  const these = `gateway = ? AND verdict = 'foreign' AND acknowledged_at IS NULL
     AND certain = coalesce(?, certain) AND key = coalesce(?, key) AND created_at <= coalesce(?, created_at)`;
   return transact(db, () => {
     const found = db.prepare(`SELECT identity FROM mirror.console_rows WHERE ${these}`).raw();

@@ -65,8 +65,8 @@ const SCHEMA = `
   CREATE INDEX mirror.console_rows_by_id ON console_rows (gateway, request_id);
   CREATE INDEX mirror.console_rows_by_ref ON console_rows (gateway, key_ref, created_at);
   CREATE INDEX mirror.console_rows_counted ON console_rows (gateway, verdict, how, certain, key, billed_microdollars);
-  CREATE INDEX mirror.console_rows_alarming ON console_rows (gateway, key, created_at)
-    WHERE verdict = 'foreign' AND certain = 1 AND acknowledged_at IS NULL;
+  CREATE INDEX mirror.console_rows_alarming ON console_rows (gateway, certain, key, created_at)
+    WHERE verdict = 'foreign' AND acknowledged_at IS NULL;
 
   CREATE TABLE mirror.verdicts (
     record TEXT PRIMARY KEY,
