@@ -5,7 +5,7 @@ import type Database from "libsql";
 import pino from "pino";
 import type { Test } from "tap";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
-import { applyChanges, nextDue } from "../../src/mirror/store/apply-changes.ts";
+import { applyStep, applySummary, nextDue, stepsOf } from "../../src/mirror/store/apply-changes.ts";
 import { finishPlan, hasMarks, planDays } from "../../src/mirror/store/changed-days.ts";
 import { type CompareOptions, compareDay } from "../../src/mirror/store/compare-day.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
@@ -154,8 +154,9 @@ function compareOneDay(
   };
   for (;;) {
     const changes = compareDay(db, day, options);
-    for (const _ of applyChanges(db, changes, apply));
+    applySummary(db, changes, apply);
     if (changes.learned !== null) continue;
+    for (const step of stepsOf(changes)) applyStep(db, step, apply);
     if (amendments.length > 0) catchUp();
     return amendments;
   }

@@ -8,7 +8,7 @@ import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/fault.ts";
 import type { LogEnd } from "../log-end.ts";
-import { applyChanges, nextDue } from "../store/apply-changes.ts";
+import { applyStep, applySummary, type DaySummary, nextDue } from "../store/apply-changes.ts";
 import { finishPlan, hasMarks } from "../store/changed-days.ts";
 import type { CompareOptions } from "../store/compare-day.ts";
 import type { MirrorDatabase } from "../store/database.ts";
@@ -102,21 +102,20 @@ export class Comparer {
   }
 
   async #compareDay(thread: CompareThread, day: number, options: CompareOptions): Promise<void> {
-    let changes = await thread.day(day, options);
+    const { gateway, priceOf } = this.#deps;
+    const apply = { gateway, skew: options.skew, priceOf, amend: this.#amend };
+    let summary: DaySummary;
+    do {
+      summary = await thread.day(day, options);
+      const found = summary;
+      this.#ask((db) => applySummary(db, found, apply));
+    } while (summary.learned !== null && !this.#stopped);
     let amended = 0;
-    for (;;) {
-      const { gateway, priceOf } = this.#deps;
-      const apply = { gateway, skew: options.skew, priceOf, amend: this.#amend };
-      // A generator keeps its connection, so each step asks for the same one.
-      const steps = this.#ask((db) => applyChanges(db, changes, apply));
-      while (!this.#stopped) {
-        const step = this.#ask(() => steps.next());
-        if (step.done === true) break;
-        amended += step.value;
-        await turn();
-      }
-      if (changes.learned === null || this.#stopped) break;
-      changes = await thread.day(day, options);
+    for (let step = await thread.step(); step !== null && !this.#stopped; step = await thread.step()) {
+      const next = step;
+      amended += this.#ask((db) => applyStep(db, next, apply));
+      // Messages of a thread go before everything else: requests get their turn here.
+      await turn();
     }
     // Else the next comparison would find records as they were, and amend them once more.
     if (amended > 0) await catchUp(this.#deps.usage);
@@ -189,7 +188,14 @@ class CompareThread {
   async day(day: number, options: CompareOptions) {
     const answer = await this.#ask({ kind: "day", day, options });
     if (answer.kind !== "day") throw unexpected(answer);
-    return answer.changes;
+    return answer.summary;
+  }
+
+  /** null: there is no more. */
+  async step() {
+    const answer = await this.#ask({ kind: "step" });
+    if (answer.kind !== "step") throw unexpected(answer);
+    return answer.step;
   }
 
   async end(): Promise<void> {
