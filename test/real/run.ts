@@ -18,7 +18,7 @@ import { compare, tableText } from "./verdicts.ts";
 const STARTERS = { "new-api": startNewApi, sub2api: startSub2api } as const;
 /** After a row is 30 seconds old the mirror may call it foreign. */
 const SETTLED_AFTER_MS = 45_000;
-const SHOWN_FAILURES = 60;
+const SHOWN_FAILURES = 200;
 
 const { env } = process;
 const [, , kind = "", program = ""] = process.argv;
