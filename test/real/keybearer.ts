@@ -47,7 +47,7 @@ export interface JudgedRow {
 export interface MirrorState {
   readonly state: string;
   readonly why: string | null;
-  readonly alarms: readonly { readonly key: string; readonly count: number }[];
+  readonly alarms: readonly { readonly key: string; readonly certain: boolean; readonly count: number }[];
 }
 
 /** The program under test: a daemon in a home of its own, and the commands that talk to it. */

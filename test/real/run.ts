@@ -110,7 +110,7 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
     rows: keybearer.rows(),
     gatewayRows: await gateway.rows(),
     seen: provider.seen,
-    alarmed: state.alarms.reduce((sum, alarm) => sum + alarm.count, 0),
+    alarmed: state.alarms.reduce((sum, alarm) => sum + (alarm.certain ? alarm.count : 0), 0),
   });
   say(`\n${tableText(result.table)}\n`);
   for (const [name, figure] of Object.entries(result.figures)) say(`${name}: ${figure.toLocaleString("en")}`);
