@@ -374,6 +374,7 @@ export function sceneOf(day: Day, measured = day.skew): Context {
     hands_out_ids: day.ours.some(({ ids }) => ids.length > 0),
     bills_failures: false,
     socket_rows_have_ids: false,
+    unlisted: new Set(),
     start: startFit(day.offsets.map((offset) => offset - measured)),
   };
 }

@@ -63,6 +63,7 @@ export function scene(given: Partial<Context> = {}): Context {
     bills_failures: false,
     socket_rows_have_ids: false,
     start: { later: 0, within: 500 },
+    unlisted: new Set(),
     ...given,
   };
 }

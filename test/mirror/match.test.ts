@@ -1,6 +1,6 @@
 import t from "tap";
 import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
-import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
+import { reconcile, unlistedIn } from "../../src/mirror/reconcile/reconcile.ts";
 import {
   HOUR,
   left,
@@ -390,6 +390,13 @@ const PRESUMED: readonly Case[] = [
     },
   },
   {
+    name: "where the console does not list what was left, a row that began with it is suspected",
+    ours: [left("a")],
+    theirs: [row("1", began())],
+    scene: { unlisted: new Set(["…a1b2|gpt-5.1"]) },
+    verdicts: { "1": "foreign" },
+  },
+  {
     name: "exact tokens of ours must agree",
     ours: [request("a", { key: "…c3d4" })],
     theirs: [row("1", { ...began(), key: "…c3d4", output_tokens: 9 })],
@@ -565,6 +572,21 @@ for (const [tier, cases] of Object.entries({ BY_ID, BY_PAIR, PRESUMED, LEFT_OVER
     t.end();
   });
 }
+
+t.test("what a console lists of the requests that were left is seen from most of them", (t) => {
+  const at = (n: number) => THEN + n * MINUTE;
+  const requests = (count: number) =>
+    Array.from({ length: count }, (_, n) => left(`r${n}`, { started_at: at(n), ended_at: at(n) + SECOND }));
+  const rows = (count: number) =>
+    Array.from({ length: count }, (_, n) =>
+      row(`w${n}`, { request_id: `y${n}`, began: at(n), at: at(n) + SECOND }),
+    );
+  const names = (ours: number, theirs: number) => [...unlistedIn(requests(ours), rows(theirs), scene())];
+  t.same(names(10, 4), ["…a1b2|gpt-5.1"]);
+  t.same(names(10, 5), []);
+  t.same(names(4, 0), [], "too few to tell");
+  t.end();
+});
 
 t.test("a difference is said with the numbers of both sides", (t) => {
   const { rows } = reconcile(

@@ -66,6 +66,8 @@ export interface Context {
   readonly socket_rows_have_ids: boolean;
   /** How a row's beginning and its request's fit together. */
   readonly start: StartFit;
+  /** Keys and models of which the console does not list requests that their caller left, see findUnlisted. */
+  readonly unlisted: ReadonlySet<string>;
 }
 
 /** Learned from matches by id: a row begins this much after its request was sent (`later`), give or take `within`. */

@@ -10,6 +10,8 @@ const EARLY_MS = 2000;
 const LATE_MS = 30_000;
 /** Two starts that are closer than this cannot be told apart. */
 const CLOSE_MS = 50;
+/** Fewer requests than this say nothing about what a console lists. */
+const ENOUGH = 5;
 
 const ALIKE =
   "several requests without an id and their rows began together: which is which cannot be told, their number agrees";
@@ -34,10 +36,42 @@ export function matchPresumed(left: Left, context: Context): { matches: Match[];
 }
 
 /** A record that may take a row of this kind. */
-export function mayTake(record: OurRequest, kind: TheirRow["kind"], context: Context): boolean {
+export function mayTake(
+  record: OurRequest,
+  kind: TheirRow["kind"],
+  context: Pick<Context, "bills_failures">,
+): boolean {
   const { billable, running, upgraded, key, own_id, failed } = record;
   if (!billable || running || upgraded || key === null || own_id) return false;
   return kind !== "use" || !failed || context.bills_failures;
+}
+
+/**
+ * Whether a console lists requests that their caller left before the answer began depends on the gateway, its version and
+ * the endpoint: sub2api 0.1.27 lists none of them. Where most of them have no row that began with them, a row that did
+ * proves nothing. Returns the names of those keys and models.
+ */
+export function findUnlisted(
+  records: readonly OurRequest[],
+  units: readonly Unit[],
+  context: Pick<Context, "start" | "bills_failures">,
+): Set<string> {
+  const leftEarly = records.filter((record) => record.status === null && mayTake(record, "use", context));
+  const uses = grouped(
+    units.filter(({ main }) => main.kind === "use"),
+    ({ key }) => key,
+  );
+  const unlisted = new Set<string>();
+  for (const [name, group] of grouped(leftEarly, groupOf)) {
+    const candidates = candidatesOf(group, uses.get(group[0]?.key ?? null) ?? [], context);
+    const listed = new Set(candidates.map(({ record }) => record)).size;
+    if (group.length >= ENOUGH && listed < group.length / 2) unlisted.add(name);
+  }
+  return unlisted;
+}
+
+function groupOf({ key, model }: OurRequest): string {
+  return `${key}|${model?.toLowerCase()}`;
 }
 
 /** Whether nothing but the time speaks against it. */
@@ -65,7 +99,10 @@ function takeRows(
   context: Context,
 ): Match[] {
   const seekers = records.filter(
-    (record) => mayTake(record, kind, context) && modelsOf(record).length > 0 === named,
+    (record) =>
+      mayTake(record, kind, context) &&
+      modelsOf(record).length > 0 === named &&
+      !(record.status === null && context.unlisted.has(groupOf(record))),
   );
   if (seekers.length === 0) return [];
   const byKey = grouped(
@@ -80,7 +117,11 @@ function takeRows(
 }
 
 /** Both lists belong to one key. */
-function candidatesOf(records: readonly OurRequest[], units: readonly Unit[], context: Context): Candidate[] {
+function candidatesOf(
+  records: readonly OurRequest[],
+  units: readonly Unit[],
+  context: Pick<Context, "start">,
+): Candidate[] {
   const timeOf = ({ main }: Unit) => sentAt(main, context.start) ?? main.at;
   const sorted = units.toSorted((a, b) => timeOf(a) - timeOf(b));
   const times = sorted.map(timeOf);

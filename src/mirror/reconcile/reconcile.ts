@@ -4,7 +4,7 @@ import type { Context, Judgement, OurRequest, TheirRow } from "./context.ts";
 import { matchIds } from "./ids.ts";
 import { judgeLeftRecords, judgeLeftRows } from "./leftover.ts";
 import { matchPairs } from "./pairs.ts";
-import { matchPresumed } from "./presumed.ts";
+import { findUnlisted, matchPresumed } from "./presumed.ts";
 import { matchSums } from "./sums.ts";
 import { earlierRecord, type Left, type Match, unitsOf } from "./units.ts";
 import { matchUpgraded } from "./upgraded.ts";
@@ -33,9 +33,14 @@ export function reconcile(
   };
 }
 
-/** The first tier alone, which depends on nothing else: what it finds is what judge says of it, whatever is around it. */
-export function judgeIds(ours: readonly OurRequest[], theirs: readonly TheirRow[]): Judgement {
-  return judgeMatches(matchIds({ records: [...ours].sort(earlierRecord), units: unitsOf(theirs) }).matches);
+/** See findUnlisted. Rows that belong to a record by their id are none of those. */
+export function unlistedIn(
+  ours: readonly OurRequest[],
+  theirs: readonly TheirRow[],
+  context: Pick<Context, "start" | "bills_failures">,
+): Set<string> {
+  const { left } = matchIds({ records: [...ours].sort(earlierRecord), units: unitsOf(theirs) });
+  return findUnlisted(left.records, left.units, context);
 }
 
 function judgeMatches(matches: readonly Match[]): { rows: JudgedRow[]; records: JudgedRecord[] } {

@@ -4,7 +4,7 @@ import type { OurRequest, StartFit, TheirRow } from "./context.ts";
 const ENOUGH = 20;
 /** Without them: clocks are compared to about a second, and some consoles tell whole seconds. */
 const UNKNOWN: StartFit = { later: 0, within: 3000 };
-const LEAST_MS = 250;
+const LEAST_MS = 100;
 /** A connection that has to be opened first takes longer than most. */
 const FACTOR = 3;
 /** A request whose end nobody saw began at the gateway within this time. */

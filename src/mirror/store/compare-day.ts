@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import { FARTHEST_MS, type OurRequest, type StartFit, type TheirRow } from "../reconcile/context.ts";
-import { reconcile } from "../reconcile/reconcile.ts";
+import { reconcile, unlistedIn } from "../reconcile/reconcile.ts";
 import { startFit } from "../reconcile/start.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import { DAY_MS } from "./changed-days.ts";
@@ -62,20 +62,20 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
 
   const start = startOf(db, gateway, offsetsOf(ours, theirs));
   const held = heldTimes(db, gateway);
-  const { rows, records } = reconcile(
-    ours.map((one): OurRequest => ({ ...one.request, own_id: hasOwnId(one, own) })),
-    theirs.map(({ row }) => row),
-    {
-      now: options.now,
-      held: (key) => held.get(key) ?? null,
-      kept_from: keptFrom(db),
-      unwatched: options.unwatched,
-      hands_out_ids: Object.keys(own).length > 0,
-      bills_failures: options.billsFailures,
-      socket_rows_have_ids: options.socketRowsHaveIds,
-      start,
-    },
-  );
+  const requests = ours.map((one): OurRequest => ({ ...one.request, own_id: hasOwnId(one, own) }));
+  const consoleRows = theirs.map(({ row }) => row);
+  const { billsFailures } = options;
+  const { rows, records } = reconcile(requests, consoleRows, {
+    now: options.now,
+    held: (key) => held.get(key) ?? null,
+    kept_from: keptFrom(db),
+    unwatched: options.unwatched,
+    hands_out_ids: Object.keys(own).length > 0,
+    bills_failures: billsFailures,
+    unlisted: unlistedIn(requests, consoleRows, { start, bills_failures: billsFailures }),
+    socket_rows_have_ids: options.socketRowsHaveIds,
+    start,
+  });
   const isInside = (time: number) => time >= from && time < from + DAY_MS;
   const rowChanges = changedRows(loader, rows, isInside);
   const recordChanges = changedRecords(loader, records, missingIsKnown(db, gateway, skew), isInside);
