@@ -90,7 +90,8 @@ export class GatewayWatch {
       onKeys: (keys) => this.#link(keys),
       onRows: async (adapter) => {
         database.ask((db) => {
-          writeSynced(db, gateway.name, clock.now());
+          // What an account did not show must not be called missing.
+          if ((adapter.fault?.() ?? null) === null) writeSynced(db, gateway.name, clock.now());
           writeUnseen(db, gateway.name, this.#unseen(adapter));
         });
         await this.#comparer.compare(adapter);

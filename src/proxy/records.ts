@@ -99,7 +99,8 @@ export function closingOf(call: Call, outcome: Outcome, endedAt: number, usage: 
     ended_at: Math.max(endedAt, firstByteAt ?? call.startedAt),
     model: call.model,
     model_answered: modelAnswered(call, outcome),
-    stream: observed.stream,
+    // Without an answer, what was asked for.
+    stream: observed.stream ?? (outcome.wasConnected ? call.fields.stream : null),
     status,
     end,
     cause: observed.cause?.name ?? null,

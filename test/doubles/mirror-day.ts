@@ -1,6 +1,6 @@
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
 import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
-import { startFit } from "../../src/mirror/reconcile/start.ts";
+import { learnStartFit, UNKNOWN_START } from "../../src/mirror/reconcile/start.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "./console-row.ts";
 import { random } from "./random.ts";
@@ -375,6 +375,6 @@ export function sceneOf(day: Day, measured = day.skew): Context {
     bills_failures: false,
     socket_rows_have_ids: false,
     unlisted: new Set(),
-    start: startFit(day.offsets.map((offset) => offset - measured)),
+    start: learnStartFit(day.offsets.map((offset) => offset - measured)) ?? UNKNOWN_START,
   };
 }

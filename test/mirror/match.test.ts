@@ -289,8 +289,8 @@ const PRESUMED: readonly Case[] = [
   },
   {
     name: "a use is taken before an error, and an error before nothing",
-    ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 100 })],
-    theirs: [row("1", { ...began(), kind: "error" }), row("2", { ...began(100), request_id: "z" })],
+    ours: [left("a"), left("b", { started_at: THEN - 2 * SECOND + 600 })],
+    theirs: [row("1", { ...began(), kind: "error" }), row("2", { ...began(600), request_id: "z" })],
     verdicts: {
       a: "matched presumed →1",
       b: "matched presumed →2",
@@ -393,7 +393,7 @@ const PRESUMED: readonly Case[] = [
     name: "where the console does not list what was left, a row that began with it is suspected",
     ours: [left("a")],
     theirs: [row("1", began())],
-    scene: { unlisted: new Set(["…a1b2|gpt-5.1"]) },
+    scene: { unlisted: new Set(["…a1b2|gpt-5.1|null"]) },
     verdicts: { "1": "foreign" },
   },
   {
@@ -582,7 +582,7 @@ t.test("what a console lists of the requests that were left is seen from most of
       row(`w${n}`, { request_id: `y${n}`, began: at(n), at: at(n) + SECOND }),
     );
   const names = (ours: number, theirs: number) => [...unlistedIn(requests(ours), rows(theirs), scene())];
-  t.same(names(10, 4), ["…a1b2|gpt-5.1"]);
+  t.same(names(10, 4), ["…a1b2|gpt-5.1|null"]);
   t.same(names(10, 5), []);
   t.same(names(4, 0), [], "too few to tell");
   t.end();

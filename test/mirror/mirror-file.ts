@@ -123,7 +123,7 @@ export function compareAll(mirror: MirrorFile, given: Given = {}): Compared {
   writeSynced(db, "main", synced ?? now);
   const amendments: AmendLine[] = [];
   for (let round = 0; round < 10; round += 1) {
-    const plan = planDays(db, "main", options.skew ?? 0);
+    const plan = planDays(db, "main", { now, skew: options.skew ?? 0 });
     for (const day of plan.days) amendments.push(...compareOneDay(mirror, day, { ...options, now, amend }));
     finishPlan(db, "main", plan, now);
     if (hasMarks(db, "main")) continue;

@@ -12,6 +12,7 @@ const SAME_START_MS = 500;
 const COLUMNS = [
   "right record",
   "right, differs",
+  "counted",
   "wrong record",
   "foreign certain",
   "foreign suspected",
@@ -191,8 +192,9 @@ function columnOf({ row, record }: Known): Column {
   switch (row.verdict) {
     case "matched":
     case "differs":
-      // Matched by the sum of an hour has no record of its own.
-      if (row.record === null || row.record !== record?.id) return "wrong record";
+      // Several requests of ours that began together, and as many rows: which is which cannot be told.
+      if (row.how === "sum" && record !== null) return "counted";
+      if (row.record !== record?.id) return "wrong record";
       return row.verdict === "matched" ? "right record" : "right, differs";
     case "foreign":
       return row.certain === 1 ? "foreign certain" : "foreign suspected";
@@ -212,7 +214,7 @@ function failureOf({ row, request, record }: Known, truth: Truth, column: Column
   }
   if (!request.foreign && column === "foreign certain") return `false alarm: ${said}`;
   if (truth === "foreign, clear" && column !== "foreign certain") return `no alarm: ${said}`;
-  const isRight = column === "right record" || column === "right, differs";
+  const isRight = column === "right record" || column === "right, differs" || column === "counted";
   // An error row of a request that also has a use row is a companion of it.
   const isSettled = isRight || (row.kind === "error" && column === "other");
   if ((truth === "ours, with an id" || truth === "ours, without one") && !isSettled)

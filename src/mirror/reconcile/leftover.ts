@@ -32,20 +32,41 @@ export function judgeLeftRows(
   context: Context,
 ): JudgedRow[] {
   const runningByKey = grouped(running, ({ key }) => key);
-  const endedByKey = grouped(
-    records.filter((record) => !record.running),
-    ({ key }) => key,
-  );
+  const ended = byKeyAndTime(records.filter((record) => !record.running));
   return units.flatMap((unit) => {
     const finding = findingOf(unit, runningByKey.get(unit.key) ?? [], context);
     if (finding.verdict !== "foreign") return unit.rows.map((row) => judged(row, unit, finding, false));
-    const doubt = doubtOf(unit, endedByKey.get(unit.key) ?? [], context);
+    const doubt = doubtOf(unit, recordsNear(unit, ended), context);
     return unit.rows.map((row) => {
       if (row !== unit.main) return judged(row, unit, COMPANION, false);
       const reason = doubt === null ? finding.reason : `${finding.reason}; ${doubt}`;
       return judged(row, unit, { ...finding, reason }, doubt === null);
     });
   });
+}
+
+/** Names of a key and a time, in steps of UNNAMED_MS: a search through all records for each row would take minutes. */
+function byKeyAndTime(records: readonly OurRequest[]): Map<string, OurRequest[]> {
+  const found = new Map<string, OurRequest[]>();
+  for (const record of records) {
+    const last = Math.floor(placeOf(record) / UNNAMED_MS);
+    for (let step = Math.floor(record.sent_at / UNNAMED_MS); step <= last; step += 1) {
+      const name = `${record.key} ${step}`;
+      const list = found.get(name);
+      if (list === undefined) found.set(name, [record]);
+      else list.push(record);
+    }
+  }
+  return found;
+}
+
+function recordsNear({ key, main }: Unit, records: ReadonlyMap<string, OurRequest[]>): OurRequest[] {
+  const steps = new Set<number>();
+  for (const time of [main.at, main.began ?? main.at]) {
+    const step = Math.floor(time / UNNAMED_MS);
+    for (const near of [step - 1, step, step + 1]) steps.add(near);
+  }
+  return [...new Set([...steps].flatMap((step) => records.get(`${key} ${step}`) ?? []))];
 }
 
 function judged(row: TheirRow, { key }: Unit, finding: Finding, certain: boolean): JudgedRow {
@@ -71,7 +92,7 @@ function doubtOf(unit: Unit, records: readonly OurRequest[], context: Context): 
     if (isUnnamed(record) && Math.abs(placeOf(record) - main.at) <= UNNAMED_MS)
       return `request ${record.id} was answered without an id at that time, so that ids prove nothing`;
     if (isRenamed(record, unit, context))
-      return `request ${record.id} is alike in all but its id, and is not listed: the gateway may hand out other ids now`;
+      return `request ${record.id} began with it and is not listed: the gateway may have handed out another id`;
   }
   return null;
 }
@@ -81,10 +102,17 @@ function isUnnamed({ expected, own_id }: OurRequest): boolean {
   return expected && !own_id;
 }
 
+/**
+ * A request with an id that the console does not list, and a row that began with it: some channels of a gateway may hand
+ * out the ids of the gateway behind them.
+ */
 function isRenamed(record: OurRequest, { main }: Unit, { start }: Context): boolean {
-  if (!record.expected || record.tokens === null || !isModelOf(record, main.model)) return false;
+  const { billable, failed, ids } = record;
+  if (!billable || failed || ids.length === 0 || !isModelOf(record, main.model)) return false;
   const theirs = rowTokens(main);
-  return theirs !== null && agree(record.tokens, theirs) && beganWith(record, main, start);
+  const areTokensKnown = record.exact && record.tokens !== null && theirs !== null;
+  if (areTokensKnown && !agree(record.tokens, theirs)) return false;
+  return beganWith(record, main, start);
 }
 
 function findingOf(unit: Unit, running: readonly OurRequest[], context: Context): Finding {

@@ -8,7 +8,7 @@ import { contradict, isModelOf, type Left, type Match, type Unit, without } from
  * How far a request and its row may be apart: their beginnings, or their ends where the console tells no beginning. Of
  * several alike the near ones come first, so that one that is missing does not shift all that follow it.
  */
-const NEAR_FIRST_MS = { beginnings: [250, 1000, 5000], ends: [1000, 5000, 30_000] } as const;
+const NEAR_FIRST_MS = { beginnings: [25, 100, 500, 5000], ends: [1000, 5000, 15_000, 30_000] } as const;
 
 /** How far apart their ends may be where their beginnings agree. */
 const END_WITHIN_MS = 60 * 60_000;
@@ -172,7 +172,7 @@ function mayEnd({ ended_at }: OurRequest, { main }: Unit): boolean {
 function countAlike(alike: readonly Alike[], pairs: readonly Match[]): Match[] {
   const taken = new Set<OurRequest | Unit>(pairs.flatMap(({ record, unit }) => [record, unit]));
   const sums: Match[] = [];
-  for (const step of [0, 1, 2]) {
+  for (const step of NEAR_FIRST_MS.ends.keys()) {
     for (const { units, records, near } of alike) {
       for (const [record, unit] of sideBySide(units, records, near[step] ?? 0, taken)) {
         taken.add(record).add(unit);

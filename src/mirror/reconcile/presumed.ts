@@ -48,8 +48,8 @@ export function mayTake(
 
 /**
  * Whether a console lists requests that their caller left before the answer began depends on the gateway, its version and
- * the endpoint: sub2api 0.1.27 lists none of them. Where most of them have no row that began with them, a row that did
- * proves nothing. Returns the names of those keys and models.
+ * the endpoint: sub2api 0.1.27 lists none of them, 0.1.135 lists streams. Where most of them have no row that began with them, a row that did
+ * proves nothing. Returns the names of those keys and models, streams apart.
  */
 export function findUnlisted(
   records: readonly OurRequest[],
@@ -70,8 +70,8 @@ export function findUnlisted(
   return unlisted;
 }
 
-function groupOf({ key, model }: OurRequest): string {
-  return `${key}|${model?.toLowerCase()}`;
+function groupOf({ key, model, stream }: OurRequest): string {
+  return `${key}|${model?.toLowerCase()}|${stream}`;
 }
 
 /** Whether nothing but the time speaks against it. */
@@ -162,7 +162,20 @@ function clustersOf(candidates: readonly Candidate[]): Candidate[][] {
   return [...new Set(clusterOf.values())];
 }
 
-function assign(cluster: readonly Candidate[], context: Context): Match[] {
+function assign(all: readonly Candidate[], context: Context): Match[] {
+  const close = Math.max(CLOSE_MS, context.start.within / 2);
+  const nearest = nearestOf(all);
+  const clear = all.filter((candidate) => isClear(candidate, nearest, close));
+  const done = new Set<OurRequest | Unit>(clear.flatMap(({ record, unit }) => [record, unit]));
+  const matches = clear.map(
+    ({ record, unit }): Match => ({ record, unit, how: "presumed", reason: reasonOf(record, unit, context) }),
+  );
+  const rest = all.filter(({ record, unit }) => !done.has(record) && !done.has(unit));
+  return [...matches, ...clustersOf(rest).flatMap(count)];
+}
+
+/** As many rows as records at most: then all of them are ours, and only which is which cannot be told. */
+function count(cluster: readonly Candidate[]): Match[] {
   const records = new Set(cluster.map(({ record }) => record));
   const units = new Set(cluster.map(({ unit }) => unit));
   if (units.size > records.size) return [];
@@ -172,21 +185,34 @@ function assign(cluster: readonly Candidate[], context: Context): Match[] {
     const { record, unit } = candidate;
     if (taken.has(record) || taken.has(unit)) continue;
     taken.add(record).add(unit);
-    matches.push(
-      isClear(candidate, cluster)
-        ? { record, unit, how: "presumed", reason: reasonOf(record, unit, context) }
-        : { record, unit, how: "sum", reason: ALIKE },
-    );
+    matches.push({ record, unit, how: "sum", reason: ALIKE });
   }
   return matches;
 }
 
+/** By record and by row: the distances of the two nearest on the other side. */
+function nearestOf(all: readonly Candidate[]): Map<OurRequest | Unit, readonly [number, number]> {
+  const nearest = new Map<OurRequest | Unit, readonly [number, number]>();
+  for (const { record, unit, distance } of all) {
+    for (const side of [record, unit]) {
+      const [first, second] = nearest.get(side) ?? [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
+      if (distance < first) nearest.set(side, [distance, first]);
+      else if (distance < second) nearest.set(side, [first, distance]);
+    }
+  }
+  return nearest;
+}
+
 /** No other record or row is nearly as close. */
-function isClear({ record, unit, distance }: Candidate, cluster: readonly Candidate[]): boolean {
-  return cluster.every(
-    (other) =>
-      (other.record === record) === (other.unit === unit) || other.distance > 2 * distance + CLOSE_MS,
-  );
+function isClear(
+  { record, unit, distance }: Candidate,
+  nearest: ReadonlyMap<OurRequest | Unit, readonly [number, number]>,
+  close: number,
+): boolean {
+  return [record, unit].every((side) => {
+    const [first, second] = nearest.get(side) ?? [0, 0];
+    return distance === first && second > 2 * distance + close;
+  });
 }
 
 function nearestFirst(a: Candidate, b: Candidate): number {

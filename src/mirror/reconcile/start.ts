@@ -3,8 +3,8 @@ import type { OurRequest, StartFit, TheirRow } from "./context.ts";
 /** So many matches by id tell how close a row's beginning is to its request. */
 const ENOUGH = 20;
 /** Without them: clocks are compared to about a second, and some consoles tell whole seconds. */
-const UNKNOWN: StartFit = { later: 0, within: 3000 };
-const LEAST_MS = 100;
+export const UNKNOWN_START: StartFit = { later: 0, within: 3000 };
+const LEAST_MS = 150;
 /** A connection that has to be opened first takes longer than most. */
 const FACTOR = 3;
 /** A request whose end nobody saw began at the gateway within this time. */
@@ -13,15 +13,18 @@ const SLACK_MS = 1000;
 /** A gateway may go on so long with what its caller has left. */
 const LONGEST_MS = 90 * 60_000;
 
-/** @param offsets of requests matched by id: when their rows began, less when they were sent. */
-export function startFit(offsets: readonly number[]): StartFit {
-  if (offsets.length < ENOUGH) return UNKNOWN;
+/**
+ * null: too few to tell.
+ * @param offsets of requests matched by id: when their rows began, less when they were sent.
+ */
+export function learnStartFit(offsets: readonly number[]): StartFit | null {
+  if (offsets.length < ENOUGH) return null;
   const later = quantile(offsets, 0.5);
   const spread = quantile(
     offsets.map((offset) => Math.abs(offset - later)),
     0.9,
   );
-  return { later, within: Math.min(Math.max(LEAST_MS, FACTOR * spread), UNKNOWN.within) };
+  return { later, within: Math.min(Math.max(LEAST_MS, FACTOR * spread), UNKNOWN_START.within) };
 }
 
 function quantile(values: readonly number[], share: number): number {

@@ -30,6 +30,8 @@ function hoursOf({ records, units }: Left): Map<string, Hour> {
   for (const unit of units) {
     const { key, main } = unit;
     if (key === null || main.model === null || main.kind !== "use") continue;
+    // What tells when it began was compared by that.
+    if (main.began !== null) continue;
     const name = `${key}|${main.model.toLowerCase()}|${Math.floor(main.at / HOUR)}`;
     const hour = hours.get(name);
     if (hour === undefined) hours.set(name, { units: [unit], records: [] });

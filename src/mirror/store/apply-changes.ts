@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
-import { FOREIGN_AFTER_MS, MISSING_AFTER_MS } from "../reconcile/context.ts";
+import { FOREIGN_AFTER_MS } from "../reconcile/context.ts";
 import { markRows } from "./changed-days.ts";
 import type { DayChanges } from "./compare-day.ts";
 import { writeFact } from "./facts.ts";
@@ -46,7 +46,7 @@ export function applySummary(
       writeLearned(db, gateway, learned);
       return;
     }
-    writeFact(db, gateway, "start_fit", JSON.stringify(start));
+    if (start !== null) writeFact(db, gateway, "start_fit", JSON.stringify(start));
     markRows(
       db,
       gateway,
@@ -76,24 +76,13 @@ export function applyStep(
   });
 }
 
-/** When time alone decides on the next of what is pending; null: nothing waits for that. */
+/** When time alone decides on the next pending row; null: none waits for that. Records wait for the next sync. */
 export function nextDue(db: Database.Database, gateway: string, now: number, skew: number): number | null {
-  const row = db
+  const pending = db
     .prepare(
       "SELECT min(created_at) FROM mirror.console_rows WHERE gateway = ? AND verdict = 'pending' AND created_at > ?",
     )
     .raw();
-  const record = db
-    .prepare(
-      `SELECT min(coalesce(r.ended_at, r.started_at)) FROM mirror.verdicts v JOIN usage.records r ON r.id = v.record
-       WHERE v.gateway = ? AND v.verdict = 'pending' AND coalesce(r.ended_at, r.started_at) > ?`,
-    )
-    .raw();
-  const rowAt = numberIn(row.get(gateway, now - FOREIGN_AFTER_MS + skew));
-  const recordAt = numberIn(record.get(gateway, now - MISSING_AFTER_MS));
-  const due = Math.min(
-    rowAt === null ? Number.POSITIVE_INFINITY : rowAt - skew + FOREIGN_AFTER_MS,
-    recordAt === null ? Number.POSITIVE_INFINITY : recordAt + MISSING_AFTER_MS,
-  );
-  return Number.isFinite(due) ? due + 1 : null;
+  const at = numberIn(pending.get(gateway, now - FOREIGN_AFTER_MS + skew));
+  return at === null ? null : at - skew + FOREIGN_AFTER_MS + 1;
 }

@@ -11,6 +11,8 @@ export interface Plan {
   readonly days: readonly number[];
   /** The newest mark that it includes. */
   readonly mark: number;
+  /** When the oldest request had begun that runs; null: none does. */
+  readonly runningSince: number | null;
 }
 
 /** A row was added, or changed: `at` is by the console's clock. Its counterpart may be in the next or the previous day. */
@@ -33,11 +35,14 @@ export function markFrom(db: Database.Database, gateway: string, from: number): 
   writeFact(db, gateway, "changed_from_mark", String(nextMark(db, gateway)));
 }
 
-/**
- * Every day with a changed row or record, or with something undecided.
- * @param skew how far the console's clock is ahead.
- */
-export function planDays(db: Database.Database, gateway: string, skew: number): Plan {
+export interface PlanOptions {
+  readonly now: number;
+  /** How far the console's clock is ahead. */
+  readonly skew: number;
+}
+
+/** Every day with a changed row or record, or with something undecided. Reads only. */
+export function planDays(db: Database.Database, gateway: string, { now, skew }: PlanOptions): Plan {
   const days = new Set<number>();
   const addAround = (from: number, to = from) => {
     for (let day = dayOf(from - FARTHEST_MS); day <= dayOf(to + FARTHEST_MS); day += 1) days.add(day);
@@ -49,27 +54,33 @@ export function planDays(db: Database.Database, gateway: string, skew: number): 
   if (changed !== null)
     for (const day of allDays(db, gateway, changed - Math.abs(skew), skew))
       addAround(day * DAY_MS, (day + 1) * DAY_MS - 1);
-  for (const at of recordsSince(db, gateway)) addAround(at);
+  for (const at of recordsSince(db, gateway, now)) addAround(at);
   const pendingRows = "SELECT created_at FROM mirror.console_rows WHERE gateway = ? AND verdict = 'pending'";
   for (const at of numbers(db, pendingRows, gateway)) days.add(dayOf(at - skew));
   const pendingRecords = `SELECT coalesce(r.ended_at, r.started_at) FROM mirror.verdicts v
     JOIN usage.records r ON r.id = v.record WHERE v.gateway = ? AND v.verdict = 'pending'`;
   for (const at of numbers(db, pendingRecords, gateway)) days.add(dayOf(at));
-  return { days: [...days].sort((a, b) => a - b), mark: readTime(db, gateway, "mark_count") ?? 0 };
+  // Records that run now end later, whenever they began.
+  const running = db.prepare("SELECT min(started_at) FROM usage.records WHERE end IS NULL AND +gateway = ?");
+  return {
+    days: [...days].sort((a, b) => a - b),
+    mark: readTime(db, gateway, "mark_count") ?? 0,
+    runningSince: numberIn(running.raw().get(gateway)),
+  };
 }
 
 /** The plan was carried out. @param startedAt when its comparison began, by our clock. */
-export function finishPlan(db: Database.Database, gateway: string, { mark }: Plan, startedAt: number): void {
+export function finishPlan(db: Database.Database, gateway: string, plan: Plan, startedAt: number): void {
+  const { mark, runningSince } = plan;
+  // The console was forgotten meanwhile: its marks are counted from the beginning.
+  if (mark > (readTime(db, gateway, "mark_count") ?? 0)) return;
   db.prepare("DELETE FROM mirror.changed_days WHERE gateway = ? AND mark <= ?").run(gateway, mark);
   if ((readTime(db, gateway, "changed_from_mark") ?? 0) <= mark) {
     writeFact(db, gateway, "changed_from", null);
     writeFact(db, gateway, "changed_from_mark", null);
   }
-  // Records that run now end later, whenever they began.
-  const running = "SELECT min(started_at) FROM usage.records WHERE end IS NULL AND +gateway = ?";
-  const oldest = numberIn(db.prepare(running).raw().get(gateway)) ?? startedAt;
   writeFact(db, gateway, "compared_at", String(startedAt));
-  writeFact(db, gateway, "running_since", String(oldest));
+  writeFact(db, gateway, "running_since", String(runningSince ?? startedAt));
 }
 
 /** Something was marked that the last plan did not include. */
@@ -88,8 +99,10 @@ function nextMark(db: Database.Database, gateway: string): number {
 /** When the records ended that were not compared at their end yet. The index is a moment behind the clock. */
 const BEHIND_MS = 60_000;
 
-function recordsSince(db: Database.Database, gateway: string): number[] {
-  const compared = readTime(db, gateway, "compared_at");
+function recordsSince(db: Database.Database, gateway: string, now: number): number[] {
+  const last = readTime(db, gateway, "compared_at");
+  // A time that is still to come was written before the clock was set back.
+  const compared = last !== null && last <= now ? last : null;
   const covered = readTime(db, gateway, "covered_from") ?? 0;
   const since = compared === null ? covered : compared - BEHIND_MS;
   const first =
@@ -105,7 +118,7 @@ function recordsSince(db: Database.Database, gateway: string): number[] {
 }
 
 function allDays(db: Database.Database, gateway: string, from: number, skew: number): Set<number> {
-  const rows = `SELECT DISTINCT (created_at - ?) / ${DAY_MS} FROM mirror.console_rows WHERE gateway = ? AND created_at >= ?`;
+  const rows = `SELECT DISTINCT (created_at - CAST(? AS INTEGER)) / ${DAY_MS} FROM mirror.console_rows WHERE gateway = ? AND created_at >= ?`;
   const records = `SELECT DISTINCT started_at / ${DAY_MS} FROM usage.records WHERE end IS NOT NULL AND gateway = ? AND started_at >= ?`;
   const first = Math.max(from, readTime(db, gateway, "covered_from") ?? 0);
   return new Set([...numbers(db, rows, skew, gateway, from), ...numbers(db, records, gateway, first)]);

@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { FARTHEST_MS, type OurRequest, type StartFit, type TheirRow } from "../reconcile/context.ts";
 import { reconcile, unlistedIn } from "../reconcile/reconcile.ts";
-import { startFit } from "../reconcile/start.ts";
+import { learnStartFit, UNKNOWN_START } from "../reconcile/start.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import { DAY_MS } from "./changed-days.ts";
 import { type Gap, readFact, readTime } from "./facts.ts";
@@ -36,7 +36,8 @@ export interface DayChanges {
   readonly records: readonly NewVerdict[];
   /** When something is, by our clock, of another day that must be compared again. */
   readonly elsewhere: readonly number[];
-  readonly start: StartFit;
+  /** null: nothing new was learned about it. */
+  readonly start: StartFit | null;
 }
 
 interface Their {
@@ -58,9 +59,10 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
 
   const own = readOwnIds(db, gateway);
   const learned = learnedFrom(ours, theirs, own, keyLinks(db, gateway));
-  if (learned !== null) return { learned, rows: [], records: [], elsewhere: [], start: startFit([]) };
+  if (learned !== null) return { learned, rows: [], records: [], elsewhere: [], start: null };
 
-  const start = startOf(db, gateway, offsetsOf(ours, theirs));
+  const newStart = learnStartFit(offsetsOf(ours, theirs));
+  const start = newStart ?? storedStart(db, gateway);
   const held = heldTimes(db, gateway);
   const requests = ours.map((one): OurRequest => ({ ...one.request, own_id: hasOwnId(one, own) }));
   const consoleRows = theirs.map(({ row }) => row);
@@ -84,14 +86,13 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     rows: rowChanges.changed,
     records: recordChanges.changed,
     elsewhere: [...rowChanges.elsewhere, ...recordChanges.elsewhere],
-    start,
+    start: newStart,
   };
 }
 
-function startOf(db: Database.Database, gateway: string, offsets: readonly number[]): StartFit {
-  const fit = startFit(offsets);
+function storedStart(db: Database.Database, gateway: string): StartFit {
   const stored = readFact(db, gateway, "start_fit");
-  return offsets.length === 0 && stored !== null ? JSON.parse(stored) : fit;
+  return stored === null ? UNKNOWN_START : JSON.parse(stored);
 }
 
 /** So many records that the console never listed are searched for an id; the latest. */

@@ -128,7 +128,7 @@ export function forgetConsole(
       `UPDATE mirror.console_rows SET identity = ? || identity, request_id = NULL, upstream_id = NULL, key_ref = NULL
        WHERE gateway = ? AND identity NOT LIKE 'earlier:%'`,
     ).run(`earlier:${now}:`, gateway);
-    for (const table of ["console_keys", "verdicts"])
+    for (const table of ["console_keys", "verdicts", "changed_days"])
       db.prepare(`DELETE FROM mirror.${table} WHERE gateway = ?`).run(gateway);
     const held = restartHeld(db, gateway, now);
     const prefix = `mirror:${gateway}:`;

@@ -7,7 +7,7 @@ import { type MirrorFiles, openMirrorForReading } from "../store/database.ts";
 
 /** What the daemon asks the thread for. */
 export type Request =
-  | { readonly kind: "plan"; readonly gateway: string; readonly skew: number }
+  | { readonly kind: "plan"; readonly gateway: string; readonly skew: number; readonly now: number }
   | { readonly kind: "day"; readonly day: number; readonly options: CompareOptions }
   /** The next step of the day that was asked for last: all at once would hold up the thread that serves requests. */
   | { readonly kind: "step" };
@@ -57,7 +57,9 @@ class Comparison {
     const connection = openMirrorForReading(this.#files, PATIENCE_MS);
     try {
       const { db } = connection;
-      if (request.kind === "plan") return { kind: "plan", plan: planDays(db, request.gateway, request.skew) };
+      // One snapshot for the whole question. Closing ends it.
+      db.exec("BEGIN");
+      if (request.kind === "plan") return { kind: "plan", plan: planDays(db, request.gateway, request) };
       const { records, rows, ...summary } = compareDay(db, request.day, request.options);
       this.#steps = stepsOf({ records, rows });
       return { kind: "day", summary };

@@ -4,6 +4,7 @@ import type Database from "libsql";
 import { background } from "../../background.ts";
 import type { Clock } from "../../clock.ts";
 import type { Logger } from "../../logger.ts";
+import { reason } from "../../reason.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/fault.ts";
@@ -93,7 +94,7 @@ export class Comparer {
     const newest = await catchUp(this.#deps.usage);
     // It opens the file, or begins a new one, before the thread reads it.
     const options = this.#options(adapter, newest);
-    const plan = await thread.plan(gateway, options.skew);
+    const plan = await thread.plan({ kind: "plan", gateway, skew: options.skew, now: options.now });
     for (const day of plan.days) {
       if (this.#stopped) return;
       await this.#compareDay(thread, day, options);
@@ -170,17 +171,25 @@ export class Comparer {
 class CompareThread {
   readonly #worker: Worker;
   #answer: { resolve: (answer: Answer) => void; reject: (error: unknown) => void } | null = null;
+  /** Why it ended; null: it runs. */
+  #ended: ConsoleFault | null = null;
 
   constructor(files: MirrorDatabase["files"]) {
     this.#worker = new Worker(workerFile(), { workerData: files, execArgv: [], env: {} });
     this.#worker.unref();
     this.#worker.on("message", (answer: Answer) => this.#answer?.resolve(answer));
-    this.#worker.on("error", (error) => this.#answer?.reject(error));
-    this.#worker.on("exit", () => this.#answer?.reject(new Error("the thread ended")));
+    this.#worker.on("error", (error) => this.#onEnd(reason(error)));
+    this.#worker.on("messageerror", (error) => this.#onEnd(reason(error)));
+    this.#worker.on("exit", () => this.#onEnd("its thread ended"));
   }
 
-  async plan(gateway: string, skew: number) {
-    const answer = await this.#ask({ kind: "plan", gateway, skew });
+  #onEnd(why: string): void {
+    this.#ended ??= new ConsoleFault("failing", `could not be compared: ${why}`);
+    this.#answer?.reject(this.#ended);
+  }
+
+  async plan(request: Extract<Request, { kind: "plan" }>) {
+    const answer = await this.#ask(request);
     if (answer.kind !== "plan") throw unexpected(answer);
     return answer.plan;
   }
@@ -203,6 +212,7 @@ class CompareThread {
   }
 
   #ask(request: Request): Promise<Answer> {
+    if (this.#ended !== null) return Promise.reject(this.#ended);
     return new Promise((resolve, reject) => {
       this.#answer = { resolve, reject };
       this.#worker.postMessage(request);
