@@ -103,12 +103,11 @@ function isUnnamed({ expected, own_id }: OurRequest): boolean {
 }
 
 /**
- * A request with an id that the console does not list, and a row that began with it: some channels of a gateway may hand
- * out the ids of the gateway behind them.
+ * A request with an id that the console should list and does not, and a row that began with it: some channels of a gateway
+ * may hand out the ids of the gateway behind them.
  */
 function isRenamed(record: OurRequest, { main }: Unit, { start }: Context): boolean {
-  const { billable, failed, ids } = record;
-  if (!billable || failed || ids.length === 0 || !isModelOf(record, main.model)) return false;
+  if (!record.expected || record.ids.length === 0 || !isModelOf(record, main.model)) return false;
   const theirs = rowTokens(main);
   const areTokensKnown = record.exact && record.tokens !== null && theirs !== null;
   if (areTokensKnown && !agree(record.tokens, theirs)) return false;

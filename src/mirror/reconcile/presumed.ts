@@ -18,8 +18,8 @@ const ALIKE =
 
 /**
  * The third tier: a record without an id (left before the response began, a crash, a timeout) takes the row of its key and
- * model that began when it did. Where more rows fit than there are records, one of them is not ours and cannot be told
- * from the others: none is taken. Where there are as many, but too close together, only their number is compared.
+ * model that began when it did. Where several are too close together, only their number is compared; and where that
+ * differs, none is taken: one of the rows may not be ours.
  */
 export function matchPresumed(left: Left, context: Context): { matches: Match[]; left: Left } {
   let matches: Match[] = [];
@@ -174,11 +174,11 @@ function assign(all: readonly Candidate[], context: Context): Match[] {
   return [...matches, ...clustersOf(rest).flatMap(count)];
 }
 
-/** As many rows as records at most: then all of them are ours, and only which is which cannot be told. */
+/** As many rows as records: then all of them are ours, and only which is which cannot be told. */
 function count(cluster: readonly Candidate[]): Match[] {
   const records = new Set(cluster.map(({ record }) => record));
   const units = new Set(cluster.map(({ unit }) => unit));
-  if (units.size > records.size) return [];
+  if (units.size !== records.size) return [];
   const taken = new Set<OurRequest | Unit>();
   const matches: Match[] = [];
   for (const candidate of cluster.toSorted(nearestFirst)) {
