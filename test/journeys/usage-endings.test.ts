@@ -140,7 +140,7 @@ t.test("a client that leaves is told from one that has it all", async (t) => {
   const early = {
     end: "client-left",
     status: null,
-    stream: null,
+    stream: true,
     first_byte_at: null,
     bytes_out: 0,
   } as const;

@@ -29,14 +29,18 @@ interface Finding {
 export function judgeLeftRows(
   { units, records }: Left,
   running: readonly OurRequest[],
+  presumed: readonly OurRequest[],
   context: Context,
 ): JudgedRow[] {
+  const presumedNear = byKeyAndTime(presumed);
   const runningByKey = grouped(running, ({ key }) => key);
   const ended = byKeyAndTime(records.filter((record) => !record.running));
   return units.flatMap((unit) => {
     const finding = findingOf(unit, runningByKey.get(unit.key) ?? [], context);
     if (finding.verdict !== "foreign") return unit.rows.map((row) => judged(row, unit, finding, false));
-    const doubt = doubtOf(unit, recordsNear(unit, ended), context);
+    const doubt =
+      doubtOf(unit, recordsNear(unit, ended), context) ??
+      presumedDoubt(unit, recordsNear(unit, presumedNear), context);
     return unit.rows.map((row) => {
       if (row !== unit.main) return judged(row, unit, COMPANION, false);
       const reason = doubt === null ? finding.reason : `${finding.reason}; ${doubt}`;
@@ -95,6 +99,13 @@ function doubtOf(unit: Unit, records: readonly OurRequest[], context: Context): 
       return `request ${record.id} began with it and is not listed: the gateway may have handed out another id`;
   }
   return null;
+}
+
+/** A record that took another row, and might have taken this one: the choice may have been wrong. */
+function presumedDoubt(unit: Unit, presumed: readonly OurRequest[], { start }: Context): string | null {
+  const other = presumed.find((record) => isAlike(record, unit) && beganWith(record, unit.main, start));
+  if (other === undefined) return null;
+  return `it began with request ${other.id}, which got no id and took another row: they may be exchanged`;
 }
 
 /** Answered to its end, without an id that the console lists: the gateway, or something before it, hands out none. */

@@ -26,9 +26,10 @@ export function reconcile(
   const upgraded = matchUpgraded(presumed.left, context);
   const matches = [byId, byPair, bySum, presumed, upgraded].flatMap((tier) => tier.matches);
   const running = ours.filter((record) => record.running);
+  const presumedRecords = presumed.matches.map(({ record }) => record);
   const found = judgeMatches(matches);
   return {
-    rows: found.rows.concat(judgeLeftRows(upgraded.left, running, context)),
+    rows: found.rows.concat(judgeLeftRows(upgraded.left, running, presumedRecords, context)),
     records: found.records.concat(judgeLeftRecords(upgraded.left.records, context)),
   };
 }
