@@ -397,6 +397,13 @@ const PRESUMED: readonly Case[] = [
     verdicts: { "1": "foreign" },
   },
   {
+    name: "after a crash it is not known whether a stream was asked for, so that both must be listed",
+    ours: [left("a", { started_at: THEN - 2 * SECOND, ended_at: null })],
+    theirs: [row("1", began())],
+    scene: { unlisted: new Set(["…a1b2|gpt-5.1|false"]) },
+    verdicts: { "1": "foreign" },
+  },
+  {
     name: "exact tokens of ours must agree",
     ours: [request("a", { key: "…c3d4" })],
     theirs: [row("1", { ...began(), key: "…c3d4", output_tokens: 9 })],

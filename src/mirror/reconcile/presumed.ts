@@ -70,6 +70,13 @@ export function findUnlisted(
   return unlisted;
 }
 
+/** After a crash it is not known whether a stream was asked for: then both must be listed. */
+function isUnlisted(record: OurRequest, { unlisted }: Context): boolean {
+  if (record.status !== null) return false;
+  const streams = record.stream === null ? [null, true, false] : [record.stream];
+  return streams.some((stream) => unlisted.has(groupOf({ ...record, stream })));
+}
+
 function groupOf({ key, model, stream }: OurRequest): string {
   return `${key}|${model?.toLowerCase()}|${stream}`;
 }
@@ -100,9 +107,7 @@ function takeRows(
 ): Match[] {
   const seekers = records.filter(
     (record) =>
-      mayTake(record, kind, context) &&
-      modelsOf(record).length > 0 === named &&
-      !(record.status === null && context.unlisted.has(groupOf(record))),
+      mayTake(record, kind, context) && modelsOf(record).length > 0 === named && !isUnlisted(record, context),
   );
   if (seekers.length === 0) return [];
   const byKey = grouped(
