@@ -1,6 +1,8 @@
+import type Database from "libsql";
 import { reason } from "../reason.ts";
 import type { AckLine, AmendLine, KeyHeldLine } from "../usage/journal/lines.ts";
 import { ConsoleFault } from "./consoles/fault.ts";
+import type { MirrorDatabase } from "./store/database.ts";
 
 /** What the mirror needs of the usage log, beside reading its index. */
 export interface MirrorUsage {
@@ -18,6 +20,18 @@ export interface MirrorUsage {
 export interface LastRecord {
   readonly id: string;
   readonly started_at: number;
+}
+
+/** Asks the mirror's database. What cannot be read or written must not look as if all were well: throws a ConsoleFault. */
+export function askOrFail<T>(
+  database: Pick<MirrorDatabase, "ask">,
+  question: (db: Database.Database) => T,
+): T {
+  // null can be an answer, too.
+  const answer = database.ask((db) => ({ found: question(db) }));
+  if (answer === null)
+    throw new ConsoleFault("failing", "could not be compared: the usage log cannot be read or written");
+  return answer.found;
 }
 
 /** Returns the newest record that the index must have now. Throws a ConsoleFault. */

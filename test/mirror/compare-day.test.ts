@@ -1,12 +1,13 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { markFrom, planDays } from "../../src/mirror/store/changed-days.ts";
-import { coverFrom } from "../../src/mirror/store/facts.ts";
+import { hasMarks, markFrom, planDays } from "../../src/mirror/store/changed-days.ts";
+import { coverFrom, forgetConsole, readFact, writeFact } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
 import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
+import { writeJournal } from "../doubles/journal.ts";
 import { makeDay } from "../doubles/mirror-day.ts";
 import { random } from "../doubles/random.ts";
 import { record } from "../doubles/records.ts";
@@ -413,6 +414,51 @@ t.test("amendments whose step was lost are not made a second time", async (t) =>
       [9000, "console"],
     ],
   );
+});
+
+t.test("a console that is forgotten leaves nothing to be compared", async (t) => {
+  const mirror = mirrorFile(t, [record(1)]);
+  const { db } = mirror;
+  for (let hour = 0; hour < 30; hour += 1) page(db, [row(hour, { created_at: AT - hour * 24 * HOUR })]);
+  forgetConsole(db, "main", AT + HOUR, false);
+  t.notOk(hasMarks(db, "main"));
+  page(db, [row(1)]);
+  compareAll(mirror, { now: AT + 2 * HOUR });
+  t.notOk(hasMarks(db, "main"), "what was marked since is compared once");
+});
+
+t.test("records are compared after the clock was set back", async (t) => {
+  const mirror = mirrorFile(t, [record(1)]);
+  const { db } = mirror;
+  coverFrom(db, "main", AT - 24 * HOUR);
+  compareAll(mirror, { now: AT + 1000 * HOUR });
+  const { id } = record(2, { started_at: AT + HOUR });
+  writeJournal(join(mirror.state, "usage"), [record(2, { started_at: AT + HOUR, ended_at: AT + HOUR })]);
+  mirror.catchUp();
+  compareAll(mirror, { now: AT + 3 * HOUR });
+  t.match(recordVerdicts(db)[1], [id, "missing"]);
+});
+
+t.test("a request that runs is remembered until it is compared at its end", async (t) => {
+  const running = record(1, { started_at: AT - 30 * HOUR, ended_at: null, end: null, gateway_ids: {} });
+  const { db } = mirrorFile(t, [running]);
+  t.equal(planDays(db, "main", { now: AT, skew: 0 }).runningSince, AT - 30 * HOUR);
+});
+
+t.test("what was learned about beginnings holds on a day with few requests", async (t) => {
+  const gone = { status: null, first_byte_at: null, model_answered: null, stream: null, gateway_ids: {} };
+  const left = unmetered(1, { ...gone, end: "client-left", ended_at: AT + 5000 });
+  const mirror = mirrorFile(t, [left, record(2, { started_at: AT - HOUR, ended_at: AT - HOUR + 2333 })]);
+  const { db } = mirror;
+  const learned = JSON.stringify({ later: 0, within: 150 });
+  writeFact(db, "main", "start_fit", learned);
+  page(db, [
+    row(2, { created_at: AT - HOUR + 2333 }),
+    row(9, { request_id: "stolen", created_at: AT + 6000, began_at: AT + 2800 }),
+  ]);
+  compareAll(mirror);
+  t.same(verdicts(db)[1], ["row-9", "foreign", null, 0, "…a1b2"], "it began while ours ran, but not with it");
+  t.equal(readFact(db, "main", "start_fit"), learned);
 });
 
 t.test("a new mirror.db takes nothing back that a console does not list any more", async (t) => {

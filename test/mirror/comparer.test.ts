@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import pino from "pino";
 import t, { type Test } from "tap";
 import type { Correction } from "../../src/mirror/store/verdicts.ts";
@@ -131,6 +132,30 @@ t.test("what cannot be compared says so", async (t) => {
     database: { ask: () => null, files: openMirror(mirror.state).files },
   });
   await t.rejects(away.comparing.compare(ADAPTER), { message: /could not be compared/ });
+});
+
+t.test("a comparison that is stopped ends, and the next one completes it", async (t) => {
+  const day = makeDay({ requests: 400, seed: 3, from: AT - (AT % (24 * HOUR)) });
+  const mirror = mirrorFile(t, day.records);
+  page(mirror.db, day.rows);
+  const { comparing } = comparingOf(t, mirror);
+  const running = comparing.compare(ADAPTER).catch(() => {});
+  await comparing.stop();
+  await running;
+  const again = comparingOf(t, mirror);
+  await again.comparing.compare(ADAPTER);
+  t.same(all(mirror.db, "SELECT count(*) FROM mirror.console_rows WHERE verdict IS NULL"), [[0]]);
+});
+
+t.test("a thread that cannot read says so, whenever it ends", async (t) => {
+  const mirror = mirrorFile(t, [record(1)]);
+  const files = { file: join(mirror.state, "mirror.db"), index: join(mirror.state, "nothing.db") };
+  const database = openMirror(mirror.state);
+  t.teardown(() => database.close());
+  const ask: typeof database.ask = (question) => database.ask(question);
+  const { comparing } = comparingOf(t, mirror, { database: { ask, files } });
+  await t.rejects(comparing.compare(ADAPTER), { message: /could not be compared/ });
+  await comparing.stop();
 });
 
 t.test("what the usage log no longer keeps is deleted after a comparison", async (t) => {

@@ -95,8 +95,8 @@ export const FOREIGN_AFTER_MS = 30_000;
 /** After so long a record that should be listed, and is not, is missing: consoles write late. */
 export const MISSING_AFTER_MS = 10 * 60_000;
 /**
- * So much before and after a window is looked at with it, so that its verdicts are those of the whole: a row may be that
- * of a record an hour and a half away, of which the sum of its hour says whether it is still without one. Only the same id can
- * be further apart, and the time of a WebSocket can be longer.
+ * Both logs are read this far around a day, so that its verdicts do not depend on where it ends. A row can end 90 minutes
+ * after its request (start.ts), the sum of an hour reaches another 60 (sums.ts), and clocks differ by up to 5. Only the same
+ * id, and a WebSocket, can be further apart.
  */
 export const FARTHEST_MS = 155 * 60_000;

@@ -17,7 +17,7 @@ const ALIKE =
   "several requests without an id and their rows began together: which is which cannot be told, their number agrees";
 
 /**
- * The third tier: a record without an id (left before the response began, a crash, a timeout) takes the row of its key and
+ * The fourth tier: a record without an id (left before the response began, a crash, a timeout) takes the row of its key and
  * model that began when it did. Where several are too close together, only their number is compared; and where that
  * differs, none is taken: one of the rows may not be ours.
  */

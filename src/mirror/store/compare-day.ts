@@ -8,6 +8,7 @@ import { type Gap, readFact, readTime } from "./facts.ts";
 import { heldTimes } from "./held.ts";
 import { keyLinks } from "./keys.ts";
 import { hasOwnId, type Learned, learnedFrom, offsetsOf, readOwnIds } from "./learning.ts";
+import { AMONG } from "./many.ts";
 import { missingIsKnown } from "./missing.ts";
 import { type Ours, oursOf, RECORD, VERDICT } from "./ours.ts";
 import { columnsOf } from "./raw-row.ts";
@@ -99,7 +100,6 @@ function storedStart(db: Database.Database, gateway: string): StartFit {
 const MAX_MISSING = 1000;
 /** Somebody who gives all requests one id must not hold up the others. */
 const MAX_ALIKE = 1000;
-const AMONG = "(SELECT value FROM json_each(?))";
 
 /** Reads both sides of a day. */
 class Loader {

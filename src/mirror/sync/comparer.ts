@@ -1,6 +1,5 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
-import type Database from "libsql";
 import { background } from "../../background.ts";
 import type { Clock } from "../../clock.ts";
 import type { Logger } from "../../logger.ts";
@@ -16,7 +15,7 @@ import type { MirrorDatabase } from "../store/database.ts";
 import { pruneStep } from "../store/prune.ts";
 import type { PriceOf } from "../store/take.ts";
 import { type Correction, correctionOf } from "../store/verdicts.ts";
-import { catchUp, type LastRecord, type MirrorUsage } from "../usage.ts";
+import { askOrFail, catchUp, type LastRecord, type MirrorUsage } from "../usage.ts";
 import type { Answer, Request } from "./compare-worker.ts";
 
 export interface ComparerDeps {
@@ -42,13 +41,13 @@ const SHORTEST_MS = 1000;
 const LONGEST_MS = 10 * 60_000;
 /** What is learned in one round can change earlier days. It settles soon; a loop must end anyway. */
 const MAX_ROUNDS = 5;
-const UNREADABLE = "could not be compared: the usage log cannot be read or written";
 
 /** Gives rows and records their verdicts: a thread compares, day by day, and this stores what it finds in small steps. */
 export class Comparer {
   readonly #deps: ComparerDeps;
   #timer: NodeJS.Timeout | undefined;
   #running: Promise<void> = Promise.resolve();
+  #thread: CompareThread | null = null;
   #stopped = false;
 
   constructor(deps: ComparerDeps) {
@@ -66,6 +65,8 @@ export class Comparer {
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#timer);
+    // What it works on is compared again at the next start.
+    await this.#thread?.end();
     await this.#running.catch(() => {});
   }
 
@@ -73,16 +74,18 @@ export class Comparer {
     if (this.#stopped) return;
     const { gateway, clock, database } = this.#deps;
     const thread = new CompareThread(database.files);
+    this.#thread = thread;
     try {
       for (let round = 0; round < MAX_ROUNDS; round += 1) {
         await this.#compareChanged(thread, adapter);
         if (this.#stopped) return;
-        if (!this.#ask((db) => hasMarks(db, gateway))) break;
+        if (!askOrFail(this.#deps.database, (db) => hasMarks(db, gateway))) break;
       }
     } finally {
+      this.#thread = null;
       await thread.end();
     }
-    const due = this.#ask((db) => nextDue(db, gateway, clock.now(), this.#deps.skew()));
+    const due = askOrFail(this.#deps.database, (db) => nextDue(db, gateway, clock.now(), this.#deps.skew()));
     this.#compareAgainAt(due, adapter);
     this.#deps.onCompared();
     while (!this.#stopped && database.ask(pruneStep) === true) await turn();
@@ -99,7 +102,7 @@ export class Comparer {
       if (this.#stopped) return;
       await this.#compareDay(thread, day, options);
     }
-    if (!this.#stopped) this.#ask((db) => finishPlan(db, gateway, plan, startedAt));
+    if (!this.#stopped) askOrFail(this.#deps.database, (db) => finishPlan(db, gateway, plan, startedAt));
   }
 
   async #compareDay(thread: CompareThread, day: number, options: CompareOptions): Promise<void> {
@@ -109,12 +112,12 @@ export class Comparer {
     do {
       summary = await thread.day(day, options);
       const found = summary;
-      this.#ask((db) => applySummary(db, found, apply));
+      askOrFail(this.#deps.database, (db) => applySummary(db, found, apply));
     } while (summary.learned !== null && !this.#stopped);
     let amended = 0;
     for (let step = await thread.step(); step !== null && !this.#stopped; step = await thread.step()) {
       const next = step;
-      amended += this.#ask((db) => applyStep(db, next, apply));
+      amended += askOrFail(this.#deps.database, (db) => applyStep(db, next, apply));
       // Messages of a thread go before everything else: requests get their turn here.
       await turn();
     }
@@ -125,7 +128,7 @@ export class Comparer {
   #options(adapter: ComparedAdapter, newest: LastRecord | null): CompareOptions {
     const { gateway, clock, logEnd } = this.#deps;
     const { idNames, billsFailures, socketRowsHaveIds } = adapter;
-    const unwatched = this.#ask((db) => logEnd.unwatched(db, newest));
+    const unwatched = askOrFail(this.#deps.database, (db) => logEnd.unwatched(db, newest));
     const shared = { gateway, now: clock.now(), skew: this.#deps.skew(), unwatched };
     return { ...shared, idNames, billsFailures, socketRowsHaveIds };
   }
@@ -152,18 +155,6 @@ export class Comparer {
         "comparing again",
       );
     }, wait).unref();
-  }
-
-  /** What cannot be compared must not look as if all were well. */
-  #ask<T>(question: (db: Database.Database) => T): T {
-    let isAnswered = false;
-    const answer = this.#deps.database.ask((db) => {
-      const found = question(db);
-      isAnswered = true;
-      return found;
-    });
-    if (!isAnswered) throw new ConsoleFault("failing", UNREADABLE);
-    return answer as T;
   }
 }
 

@@ -30,6 +30,7 @@ export function blindness(db: Database.Database, gateway: string, now: number): 
   );
   if ((missing ?? 0) >= MOST_MISSING)
     return `lists none of the last ${missing} requests that passed here: its operator may have switched its log off, or this is another account`;
+  if (last !== null) return null;
   const strange = numberIn(
     db
       .prepare(
@@ -37,13 +38,13 @@ export function blindness(db: Database.Database, gateway: string, now: number): 
         // it links nothing to a held key, or the name of a row is unclear, a leak would not be seen.
         `SELECT count(*) FROM mirror.console_rows r
          LEFT JOIN mirror.console_keys k ON k.gateway = r.gateway AND k.ref = r.key_ref
-         WHERE r.gateway = ? AND r.key IS NULL AND r.created_at > ? AND (r.key_ref IS NULL OR k.learnt = 'unclear'
+         WHERE r.gateway = ? AND r.key IS NULL AND (r.key_ref IS NULL OR k.learnt = 'unclear'
            OR NOT EXISTS (SELECT 1 FROM mirror.console_keys WHERE gateway = r.gateway AND key <> ''))`,
       )
       .raw()
-      .get(gateway, last ?? 0),
+      .get(gateway),
   );
-  if ((strange ?? 0) >= MOST_MISSING && last === null)
+  if ((strange ?? 0) >= MOST_MISSING)
     return "does not tell which of its rows belong to the keys that are held here";
   return null;
 }

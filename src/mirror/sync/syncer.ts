@@ -1,5 +1,4 @@
 import { setImmediate as turn } from "node:timers/promises";
-import type Database from "libsql";
 import { background } from "../../background.ts";
 import type { Clock } from "../../clock.ts";
 import type { Console, Gateway } from "../../config/shape.ts";
@@ -10,6 +9,7 @@ import { ConsoleFault } from "../consoles/fault.ts";
 import type { ConsoleStatus } from "../report/shape.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import { readMark, writePage, writeRows } from "../store/rows.ts";
+import { askOrFail } from "../usage.ts";
 import { backOff } from "./back-off.ts";
 import { createTiming, type Timing } from "./timing.ts";
 
@@ -195,32 +195,22 @@ export class Syncer {
     const { gateway, since } = this.#means;
     // First: it may find that the console is another one, and forget the mark.
     const from = since();
-    const mark = this.#ask((db) => readMark(db, gateway));
+    const mark = askOrFail(this.#means.database, (db) => readMark(db, gateway));
     for await (const page of adapter.walk(mark, from)) {
       // A first walk has many pages, and a page many rows: requests go between them.
       for (let at = 0; at + AT_ONCE < page.rows.length; at += AT_ONCE) {
         if (isOver()) return;
-        this.#ask((db) => writeRows(db, gateway, page.rows.slice(at, at + AT_ONCE)));
+        askOrFail(this.#means.database, (db) => writeRows(db, gateway, page.rows.slice(at, at + AT_ONCE)));
         await turn();
       }
       if (isOver()) return;
       const last = Math.max(0, Math.ceil(page.rows.length / AT_ONCE) - 1) * AT_ONCE;
-      this.#ask((db) => writePage(db, gateway, { ...page, rows: page.rows.slice(last) }));
+      askOrFail(this.#means.database, (db) =>
+        writePage(db, gateway, { ...page, rows: page.rows.slice(last) }),
+      );
       this.#progress = { done: page.done, total: page.total };
       await turn();
     }
-  }
-
-  #ask<T>(question: (db: Database.Database) => T): T {
-    let answered = false;
-    const answer = this.#means.database.ask((db) => {
-      const found = question(db);
-      answered = true;
-      return found;
-    });
-    if (!answered)
-      throw new ConsoleFault("failing", "could not be compared: the usage log cannot be written");
-    return answer as T;
   }
 
   #fail(error: unknown): void {
