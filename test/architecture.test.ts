@@ -102,7 +102,6 @@ const PURE = [
   "mirror/console-row.ts",
   "mirror/verdict.ts",
   "mirror/reconcile/",
-  "mirror/store/take.ts",
   "mirror/sync/back-off.ts",
   "mirror/sync/skew.ts",
   "service/answer-words.ts",

@@ -5,10 +5,9 @@ import type { Clock } from "../clock.ts";
 import { codeOf, writePrivate } from "../keys/pins.ts";
 import type { Logger } from "../logger.ts";
 import { type LogStamp, readStamp, stampText } from "./log-stamp.ts";
+import { addUnwatched, type Gap, keptFrom, readUnwatched } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
-import type { Gap } from "./store/facts.ts";
-import { numberIn } from "./store/raw-row.ts";
-import { addUnwatched, keptFrom, readUnwatched } from "./store/unwatched.ts";
+import { numberIn } from "./store/query.ts";
 import type { LastRecord, MirrorUsage } from "./usage.ts";
 
 /**

@@ -14,10 +14,9 @@ import { type Day, NOTHING_STORED, readDays, type VerdictDay } from "./report/mi
 import type { ComparedRow, ConsoleStatus, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
 import { forsakenStatus } from "./report/state-words.ts";
 import { type AskedLogin, createSignIn, type LoginAnswer, type SignIn } from "./sign-in.ts";
-import { acknowledge, gatewaysIn } from "./store/ack.ts";
 import { markFrom } from "./store/changed-days.ts";
-import { forgetConsole } from "./store/facts.ts";
-import { heldKeyName, holdKeys } from "./store/held.ts";
+import { heldKeyName, holdKeys } from "./store/keys.ts";
+import { acknowledge, forgetConsole, gatewaysIn } from "./store/rows.ts";
 import { hasConsole, type Watched } from "./sync/connect.ts";
 import { GatewayWatch, type WatchMeans } from "./watch.ts";
 

@@ -1,11 +1,10 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/report/alarms.ts";
-import { acknowledge } from "../../src/mirror/store/ack.ts";
 import { hasMarks, markFrom, planDays } from "../../src/mirror/store/changed-days.ts";
-import { coverFrom, forgetConsole, readFact, writeFact } from "../../src/mirror/store/facts.ts";
+import { coverFrom, readFact, writeFact } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
-import { writePage } from "../../src/mirror/store/rows.ts";
+import { acknowledge, forgetConsole, writePage } from "../../src/mirror/store/rows.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
 import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";

@@ -5,16 +5,22 @@ import type Database from "libsql";
 import pino from "pino";
 import type { Test } from "tap";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
-import { applyStep, applySummary, nextDue, stepsOf } from "../../src/mirror/store/apply-changes.ts";
 import { finishPlan, hasMarks, planDays } from "../../src/mirror/store/changed-days.ts";
-import { type CompareOptions, compareDay } from "../../src/mirror/store/compare-day.ts";
+import { compareDay } from "../../src/mirror/store/compare-day.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
 import { writeSynced } from "../../src/mirror/store/facts.ts";
-import { holdKeys } from "../../src/mirror/store/held.ts";
-import { linkKeys } from "../../src/mirror/store/keys.ts";
+import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
+import type { CompareOptions } from "../../src/mirror/store/load-day.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
-import type { PriceOf } from "../../src/mirror/store/take.ts";
-import { type Correction, correctionOf } from "../../src/mirror/store/verdicts.ts";
+import {
+  applyStep,
+  applySummary,
+  type Correction,
+  correctionOf,
+  nextDue,
+  type PriceOf,
+  stepsOf,
+} from "../../src/mirror/store/verdicts.ts";
 import { COLUMN_NAMES, recordOfRow } from "../../src/usage/columns.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";

@@ -2,7 +2,7 @@ import pino from "pino";
 import t, { type Test } from "tap";
 import { createSnapshot } from "../../src/config/snapshot.ts";
 import { createMirror } from "../../src/mirror/mirror.ts";
-import { heldTimes } from "../../src/mirror/store/held.ts";
+import { heldTimes } from "../../src/mirror/store/keys.ts";
 import type { MirrorUsage } from "../../src/mirror/usage.ts";
 import type { WatchMeans } from "../../src/mirror/watch.ts";
 import { Secret } from "../../src/secret.ts";

@@ -4,13 +4,19 @@ import { appendFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { ROW_FIELDS } from "../../src/mirror/console-row.ts";
-import { acknowledge } from "../../src/mirror/store/ack.ts";
 import { hasMarks, planDays } from "../../src/mirror/store/changed-days.ts";
-import { coverFrom, forgetConsole, readGaps, readSynced } from "../../src/mirror/store/facts.ts";
-import { heldTimes, holdKeys } from "../../src/mirror/store/held.ts";
-import { keyLinks, learnKeys, linkKeys } from "../../src/mirror/store/keys.ts";
-import { pruneStep } from "../../src/mirror/store/prune.ts";
-import { clearMark, readMark, writePage, writeRows } from "../../src/mirror/store/rows.ts";
+import { readGaps } from "../../src/mirror/store/coverage-gaps.ts";
+import { coverFrom, readSynced } from "../../src/mirror/store/facts.ts";
+import { heldTimes, holdKeys, keyLinks, learnKeys, linkKeys } from "../../src/mirror/store/keys.ts";
+import {
+  acknowledge,
+  clearMark,
+  forgetConsole,
+  pruneStep,
+  readMark,
+  writePage,
+  writeRows,
+} from "../../src/mirror/store/rows.ts";
 import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
 import { lineOf } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";

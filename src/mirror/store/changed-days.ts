@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { FARTHEST_MS } from "../reconcile/context.ts";
 import { readFact, readTime, writeFact } from "./facts.ts";
-import { columnsOf, numberIn } from "./raw-row.ts";
+import { columnsOf, numberIn } from "./query.ts";
 
 export const DAY_MS = 86_400_000;
 

@@ -1,8 +1,9 @@
 import type { Clock } from "../../clock.ts";
 import type { Logger } from "../../logger.ts";
 import type { MirrorDatabase } from "../store/database.ts";
-import { claimConsole, coverFrom } from "../store/facts.ts";
-import { numberIn } from "../store/raw-row.ts";
+import { coverFrom } from "../store/facts.ts";
+import { numberIn } from "../store/query.ts";
+import { claimConsole } from "../store/rows.ts";
 import type { MirrorUsage } from "../usage.ts";
 import type { Watched } from "./connect.ts";
 

@@ -8,13 +8,19 @@ import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/fault.ts";
 import type { LogEnd } from "../log-end.ts";
-import { applyStep, applySummary, type DaySummary, nextDue } from "../store/apply-changes.ts";
 import { finishPlan, hasMarks } from "../store/changed-days.ts";
-import type { CompareOptions } from "../store/compare-day.ts";
 import type { MirrorDatabase } from "../store/database.ts";
-import { pruneStep } from "../store/prune.ts";
-import type { PriceOf } from "../store/take.ts";
-import { type Correction, correctionOf } from "../store/verdicts.ts";
+import type { CompareOptions } from "../store/load-day.ts";
+import { pruneStep } from "../store/rows.ts";
+import {
+  applyStep,
+  applySummary,
+  type Correction,
+  correctionOf,
+  type DaySummary,
+  nextDue,
+  type PriceOf,
+} from "../store/verdicts.ts";
 import { askOrFail, catchUp, type LastRecord, type MirrorUsage } from "../usage.ts";
 import type { Answer, Request } from "./compare-worker.ts";
 

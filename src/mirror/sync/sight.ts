@@ -1,7 +1,7 @@
 import type Database from "libsql";
-import { heldTimes } from "../store/held.ts";
-import { numberIn } from "../store/raw-row.ts";
-import { readUnseen } from "../store/unseen.ts";
+import { readUnseen } from "../store/coverage-gaps.ts";
+import { heldTimes } from "../store/keys.ts";
+import { numberIn } from "../store/query.ts";
 
 /** So many in a row that the console should list, and does not, are no accident. */
 const MOST_MISSING = 3;

@@ -1,8 +1,7 @@
 import type Database from "libsql";
 import { localTime } from "../../usage/reports/calendar.ts";
-import { type Gap, readGaps } from "../store/facts.ts";
-import { heldTimes } from "../store/held.ts";
-import { readUnseen, type UnseenKey } from "../store/unseen.ts";
+import { type Gap, readGaps, readUnseen, type UnseenKey } from "../store/coverage-gaps.ts";
+import { heldTimes } from "../store/keys.ts";
 
 /** The latest are enough. */
 const MOST_GAPS = 5;

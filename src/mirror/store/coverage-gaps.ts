@@ -1,8 +1,17 @@
 import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
 import { markFrom } from "./changed-days.ts";
-import type { Gap } from "./facts.ts";
-import { answerOf, firstOf } from "./raw-row.ts";
+import { readFact, writeFact } from "./facts.ts";
+import { answerOf, firstOf } from "./query.ts";
+
+/** A span in which something cannot be seen, from (without) to, milliseconds UTC. */
+export interface Gap {
+  readonly from: number;
+  readonly to: number;
+  /** Of one key only, by its fingerprint. See ConsoleGap. */
+  readonly key?: string;
+  readonly why?: "many" | "refused";
+}
 
 /** Of all gateways: it is our own log that knows nothing of these times. */
 const FACT = "mirror:unwatched";
@@ -72,4 +81,47 @@ function judgedGateways(db: Database.Database): string[] {
     .map((row) => String(firstOf(row)))
     .filter((name) => name.endsWith(after))
     .map((name) => name.slice(before.length, -after.length));
+}
+
+/** A key that is held here, and that the last sync did not read. */
+export interface UnseenKey {
+  /** Fingerprint. */
+  readonly key: string;
+  /** When it was last read, by our clock; null: never. */
+  readonly until: number | null;
+  /** no-account: no account that is logged in lists it. not-read: the console allowed no further call. */
+  readonly why: "no-account" | "not-read";
+}
+
+export function readUnseen(db: Database.Database, gateway: string): readonly UnseenKey[] {
+  const text = readFact(db, gateway, "unseen");
+  return text === null ? [] : JSON.parse(text);
+}
+
+export function writeUnseen(db: Database.Database, gateway: string, unseen: readonly UnseenKey[]): void {
+  const before = readUnseen(db, gateway);
+  writeFact(db, gateway, "unseen", unseen.length === 0 ? null : JSON.stringify(unseen));
+  const isNowOther = (one: UnseenKey) => !unseen.some(({ key, why }) => key === one.key && why === one.why);
+  // What could not be called missing can be now.
+  if (before.some(isNowOther)) markFrom(db, gateway, 0);
+}
+
+/** By the console's clock. */
+export function readGaps(db: Database.Database, gateway: string): readonly Gap[] {
+  const text = readFact(db, gateway, "gaps");
+  return text === null ? [] : JSON.parse(text);
+}
+
+/** Those that touch become one, so that the same gap said again changes nothing. */
+export function addGap(db: Database.Database, gateway: string, gap: Gap): void {
+  const isAlike = (one: Gap) => one.key === gap.key && one.why === gap.why;
+  const before = readGaps(db, gateway);
+  const joined: Gap[] = [];
+  for (const one of [...before.filter(isAlike), gap].toSorted((a, b) => a.from - b.from)) {
+    const last = joined.at(-1);
+    if (last === undefined || one.from > last.to) joined.push(one);
+    else joined[joined.length - 1] = { ...last, to: Math.max(last.to, one.to) };
+  }
+  const others = before.filter((one) => !isAlike(one));
+  writeFact(db, gateway, "gaps", JSON.stringify([...others, ...joined]));
 }
