@@ -102,6 +102,10 @@ function changedRows(
     changed.push(next);
     // All rows of a record are known only where its own day is compared.
     if (owner !== undefined && !isOwnerInside) elsewhere.push(owner.own);
+    for (const id of [before.record, next.record]) {
+      const socket = ours.get(id ?? "");
+      if (socket?.request.upgraded && !isInside(socket.own)) elsewhere.push(socket.own);
+    }
   }
   return { changed, elsewhere };
 }
