@@ -1,8 +1,8 @@
 import type { Snapshot } from "../config/snapshot.ts";
-import type { Watched } from "./sync/connect.ts";
+import type { ConsoleGateway } from "./sync/connect.ts";
 
 /** The secrets of a console that a snapshot holds, to notice that one of them is another. */
-export function consoleSecrets(gateway: Watched, snapshot: Snapshot): string {
+export function consoleSecrets(gateway: ConsoleGateway, snapshot: Snapshot): string {
   const names = ["password", "access_token", "refresh_token"] as const;
   return JSON.stringify(
     gateway.console.logins.flatMap((login) =>

@@ -9,12 +9,12 @@ import { createSub2apiSession } from "./consoles/sub2api/session.ts";
 import { createSub2api } from "./consoles/sub2api/sub2api.ts";
 import {
   type Account,
-  type ConnectMeans,
+  type ConnectDeps,
+  type ConsoleGateway,
   kindOf,
   loginPlaceOf,
   seedOf,
   vaultName,
-  type Watched,
   wireFor,
 } from "./sync/connect.ts";
 import type { Kept } from "./vault.ts";
@@ -36,7 +36,7 @@ export interface LoginAnswer {
 export interface SignIn {
   /** Tries what was typed at the console, and keeps only what lasts: never the password. */
   /** @param account null: the only one */
-  login(gateway: Watched, account: string | null, asked: AskedLogin): Promise<LoginAnswer>;
+  login(gateway: ConsoleGateway, account: string | null, asked: AskedLogin): Promise<LoginAnswer>;
 }
 
 /** A second factor is typed within this, or the password is asked for again. */
@@ -48,20 +48,20 @@ interface Half {
   readonly until: number;
 }
 
-export function createSignIn(means: ConnectMeans): SignIn {
+export function createSignIn(means: ConnectDeps): SignIn {
   return new ConsoleSignIn(means);
 }
 
 class ConsoleSignIn implements SignIn {
-  readonly #means: ConnectMeans;
+  readonly #means: ConnectDeps;
   /** Those whose password was right, and who owe the second factor. */
   readonly #halves = new Map<string, Half>();
 
-  constructor(means: ConnectMeans) {
+  constructor(means: ConnectDeps) {
     this.#means = means;
   }
 
-  async login(gateway: Watched, name: string | null, asked: AskedLogin): Promise<LoginAnswer> {
+  async login(gateway: ConsoleGateway, name: string | null, asked: AskedLogin): Promise<LoginAnswer> {
     const login = gateway.console.logins.find((one) => one.name === name);
     if (login === undefined)
       return { state: "failed", kind: gateway.console.kind, problem: noAccount(gateway, name) };
@@ -169,7 +169,7 @@ class ConsoleSignIn implements SignIn {
   }
 }
 
-function noAccount({ name, console }: Watched, account: string | null): string {
+function noAccount({ name, console }: ConsoleGateway, account: string | null): string {
   const names = console.logins.flatMap((login) => (login.name === null ? [] : [login.name]));
   if (names.length === 0)
     return `config.yaml has no account ${account}: write gateways.${name}.console.login as a list, each with a name`;
