@@ -1,6 +1,6 @@
 import { HttpError } from "../http-error.ts";
+import type { AskedLogin } from "../mirror/login.ts";
 import type { Heard } from "../mirror/mirror.ts";
-import type { AskedLogin } from "../mirror/sign-in.ts";
 import { hasOnly, NOT_FOUND, type Route } from "./route.ts";
 
 /** What the mirror can be asked. */

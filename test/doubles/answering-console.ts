@@ -4,8 +4,7 @@ import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import type { AdapterMeans, ConsoleAdapter, Page, Wire } from "../../src/mirror/consoles/console.ts";
-import { CallHistory } from "../../src/mirror/consoles/pace.ts";
-import { createWire } from "../../src/mirror/consoles/wire.ts";
+import { CallHistory, createWire } from "../../src/mirror/consoles/http.ts";
 
 export interface ConsoleCall {
   readonly path: string;

@@ -1,7 +1,7 @@
 import t from "tap";
 import { denialOf, jsonOf, needList, retryAfterOf } from "../../src/mirror/consoles/answers.ts";
 import type { Answer } from "../../src/mirror/consoles/console.ts";
-import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/fault.ts";
+import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
 
 function answer(status: number, text: string, headers: Record<string, string> = {}): Answer {
   return { status, text, headers: { "content-type": "application/json", ...headers } };

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import { detectKind } from "../../src/mirror/consoles/detect.ts";
-import { createWire } from "../../src/mirror/consoles/wire.ts";
+import { createWire } from "../../src/mirror/consoles/http.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
 
 type Serve = (request: IncomingMessage, response: ServerResponse) => void;

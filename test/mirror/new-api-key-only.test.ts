@@ -1,5 +1,5 @@
 import t, { type Test } from "tap";
-import { createNewApiByKeys } from "../../src/mirror/consoles/new-api/by-keys.ts";
+import { createNewApiByKeys } from "../../src/mirror/consoles/new-api-keys.ts";
 import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,

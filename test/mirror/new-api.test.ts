@@ -1,11 +1,11 @@
 import t, { type Test } from "tap";
-import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/fault.ts";
+import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
+import { CallHistory } from "../../src/mirror/consoles/http.ts";
 import { allowanceOf } from "../../src/mirror/consoles/new-api/allowance.ts";
 import { microdollarsOf } from "../../src/mirror/consoles/new-api/money.ts";
-import { createNewApi } from "../../src/mirror/consoles/new-api/new-api.ts";
 import { readNewApiRow } from "../../src/mirror/consoles/new-api/row.ts";
 import { planWalk, readMark } from "../../src/mirror/consoles/new-api/windows.ts";
-import { CallHistory } from "../../src/mirror/consoles/pace.ts";
+import { createNewApi } from "../../src/mirror/consoles/new-api.ts";
 import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,

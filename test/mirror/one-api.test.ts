@@ -1,7 +1,7 @@
 import t, { type Test } from "tap";
-import type { FaultKind } from "../../src/mirror/consoles/fault.ts";
+import type { FaultKind } from "../../src/mirror/consoles/console.ts";
 import { readMark } from "../../src/mirror/consoles/new-api/windows.ts";
-import { createOneApi } from "../../src/mirror/consoles/one-api/one-api.ts";
+import { createOneApi } from "../../src/mirror/consoles/one-api.ts";
 import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,

@@ -3,10 +3,10 @@ import { Agent, createServer, type IncomingMessage, type ServerResponse } from "
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
+import { createWire } from "../../src/mirror/consoles/http.ts";
 import { loginSub2api, secondFactor } from "../../src/mirror/consoles/sub2api/login.ts";
-import { createSub2apiSession, type SessionMeans } from "../../src/mirror/consoles/sub2api/session.ts";
-import { createSub2api } from "../../src/mirror/consoles/sub2api/sub2api.ts";
-import { createWire } from "../../src/mirror/consoles/wire.ts";
+import { createSub2api } from "../../src/mirror/consoles/sub2api.ts";
+import { createSub2apiSession, type SessionMeans } from "../../src/mirror/consoles/sub2api-session.ts";
 import { Secret } from "../../src/secret.ts";
 
 const PASSWORD = 'correct horse/battery"staple';

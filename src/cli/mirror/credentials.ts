@@ -1,6 +1,6 @@
 import type { ConsoleLogin } from "../../config/shape.ts";
+import type { AskedLogin } from "../../mirror/login.ts";
 import type { MirrorReport } from "../../mirror/report/shape.ts";
-import type { AskedLogin } from "../../mirror/sign-in.ts";
 import type { Answers } from "../ask.ts";
 
 export interface LoginOptions {

@@ -1,5 +1,5 @@
 import type { Answer } from "./console.ts";
-import { ConsoleFault } from "./fault.ts";
+import { ConsoleFault } from "./console.ts";
 import { asObject, type JsonObject, listAt, objectAt, textAt, wholeAt } from "./json.ts";
 import { cleanAt } from "./texts.ts";
 

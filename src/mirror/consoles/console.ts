@@ -1,11 +1,10 @@
 import type { ConsoleKind } from "../../config/shape.ts";
 import type { Secret } from "../../secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
-import type { ConsoleFault } from "./fault.ts";
-import type { CallHistory } from "./pace.ts";
+import type { CallHistory } from "./http.ts";
 
 /**
- * A gateway's console, whatever kind it is. Every method may throw a ConsoleFault (fault.ts), and nothing else. Nobody
+ * A gateway's console, whatever kind it is. Every method may throw a ConsoleFault , and nothing else. Nobody
  * calls two methods at once.
  */
 export interface ConsoleAdapter {
@@ -133,4 +132,42 @@ export interface Answer {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
   readonly text: string;
+}
+
+/** Why a console cannot be read just now. */
+export type FaultKind =
+  /** Nobody is logged in, or no longer is: a person must. */
+  | "login-needed"
+  /** Logging in failed, and trying again would fail again. */
+  | "login-refused"
+  | "rate-limited"
+  | "unreachable"
+  | "slow"
+  /** It answers, but not as a console: a web page, nothing at all, or a redirect. */
+  | "not-a-console"
+  /** It is a console, but not of this kind or of an unknown version. */
+  | "other-shape"
+  /** It answers with an error of its own. */
+  | "failing"
+  | "not-yet";
+
+export class ConsoleFault extends Error {
+  readonly kind: FaultKind;
+  /** Seconds the console asked to wait. */
+  readonly retryAfter: number | null;
+  /** The account that it concerns, where there are several. */
+  readonly account: string | null;
+
+  /** The message is for people: what happened, without a secret, and without what to type next. */
+  constructor(
+    kind: FaultKind,
+    message: string,
+    retryAfter: number | null = null,
+    account: string | null = null,
+  ) {
+    super(message);
+    this.kind = kind;
+    this.retryAfter = retryAfter;
+    this.account = account;
+  }
 }

@@ -1,7 +1,7 @@
 import type { ConsoleKind } from "../../config/shape.ts";
 import { bodyOf, jsonOf } from "./answers.ts";
 import type { Answer, Wire } from "./console.ts";
-import { ConsoleFault } from "./fault.ts";
+import { ConsoleFault } from "./console.ts";
 import { fieldAt, flagAt, type JsonObject, objectAt } from "./json.ts";
 
 export interface Detected {

@@ -1,6 +1,6 @@
 import type { ConsoleRow } from "../console-row.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey, Page } from "../consoles/console.ts";
-import { ConsoleFault } from "../consoles/fault.ts";
+import { ConsoleFault } from "../consoles/console.ts";
 import { asObject, objectAt } from "../consoles/json.ts";
 import { NeedsTrust } from "./needs-trust.ts";
 

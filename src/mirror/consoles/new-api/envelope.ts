@@ -1,7 +1,7 @@
 import type { Secret } from "../../../secret.ts";
 import { denialOf, jsonOf, otherShape } from "../answers.ts";
 import type { Answer, Wire } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import { ConsoleFault } from "../console.ts";
 import { fieldAt, flagAt, type JsonObject } from "../json.ts";
 import { cleanAt } from "../texts.ts";
 

@@ -1,6 +1,6 @@
 import type { ConsoleRow } from "../../console-row.ts";
 import type { Page } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import { ConsoleFault } from "../console.ts";
 import { asObject, type JsonObject } from "../json.ts";
 import { createNaming, printOf, repeatsOf } from "./identity.ts";
 import type { Listed, Pages } from "./pager.ts";

@@ -1,6 +1,6 @@
 import { bodyOf, jsonOf, otherShape, saying } from "../answers.ts";
 import type { Answer } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import { ConsoleFault } from "../console.ts";
 import { asObject, fieldAt, type JsonObject } from "../json.ts";
 import { cleanAt } from "../texts.ts";
 

@@ -1,7 +1,7 @@
 import { Secret } from "../../../secret.ts";
 import { bodyOf, otherShape, saying } from "../answers.ts";
 import type { Answer, Wire } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import { ConsoleFault } from "../console.ts";
 import { flagAt, type JsonObject, numberAt, textAt } from "../json.ts";
 import { dataOf, errorWord, isSuccess } from "./envelope.ts";
 

@@ -1,5 +1,5 @@
 import type { Wire } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import { ConsoleFault } from "../console.ts";
 import { type Credentials, loginSub2api, type Tokens } from "./login.ts";
 
 /** An account must not be locked, nor a console's limit used up, by trying over and over. */

@@ -1,12 +1,13 @@
 import type { ConsoleKind } from "../config/shape.ts";
+import type { Snapshot } from "../config/snapshot.ts";
 import { reason } from "../reason.ts";
 import { Secret } from "../secret.ts";
-import { ConsoleFault } from "./consoles/fault.ts";
-import { createNewApi } from "./consoles/new-api/new-api.ts";
-import { createOneApi } from "./consoles/one-api/one-api.ts";
+import { ConsoleFault } from "./consoles/console.ts";
+import { createNewApi } from "./consoles/new-api.ts";
+import { createOneApi } from "./consoles/one-api.ts";
 import { loginSub2api, secondFactor, type Tokens } from "./consoles/sub2api/login.ts";
-import { createSub2apiSession } from "./consoles/sub2api/session.ts";
-import { createSub2api } from "./consoles/sub2api/sub2api.ts";
+import { createSub2api } from "./consoles/sub2api.ts";
+import { createSub2apiSession } from "./consoles/sub2api-session.ts";
 import {
   type Account,
   type ConnectMeans,
@@ -177,4 +178,17 @@ function noAccount({ name, console }: Watched, account: string | null): string {
   return account === null
     ? `there are several accounts. say which: ${known}`
     : `config.yaml has no account ${account} for ${name}. there is: ${known}`;
+}
+
+/** The secrets of a console that a snapshot holds, to notice that one of them is another. */
+export function consoleSecrets(gateway: Watched, snapshot: Snapshot): string {
+  const names = ["password", "access_token", "refresh_token"] as const;
+  return JSON.stringify(
+    gateway.console.logins.flatMap((login) =>
+      names.map((name) => {
+        const state = snapshot.consoleSecret(gateway, login.name, name);
+        return state?.state === "ready" ? state.key.digest("same") : (state?.state ?? null);
+      }),
+    ),
+  );
 }

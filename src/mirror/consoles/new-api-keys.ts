@@ -1,15 +1,15 @@
-import { otherShape } from "../answers.ts";
-import type { AdapterMeans, ConsoleAdapter, ConsoleGap, ConsoleKey, Page, UnreadKey } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
-import { asObject, countAt } from "../json.ts";
-import { type CallBudget, createBudget } from "./budget.ts";
-import { askWithKey, isTooOld, tooOld } from "./key-answer.ts";
-import { bareKey, type HeldKey, readKeyFacts, refOf } from "./key-facts.ts";
-import { type KeyRead, readKeyMark, writeKeyMark } from "./key-mark.ts";
+import { otherShape } from "./answers.ts";
+import type { AdapterMeans, ConsoleAdapter, ConsoleGap, ConsoleKey, Page, UnreadKey } from "./console.ts";
+import { ConsoleFault } from "./console.ts";
+import { asObject, countAt } from "./json.ts";
+import { type CallBudget, createBudget } from "./new-api/budget.ts";
+import { askWithKey, isTooOld, tooOld } from "./new-api/key-answer.ts";
+import { bareKey, type HeldKey, readKeyFacts, refOf } from "./new-api/key-facts.ts";
+import { type KeyRead, readKeyMark, writeKeyMark } from "./new-api/key-mark.ts";
+import { readNewApiRow } from "./new-api/row.ts";
+import { readStatus } from "./new-api/status.ts";
+import { createPageReader } from "./new-api/walk.ts";
 import { NEW_API_ID_NAMES } from "./new-api.ts";
-import { readNewApiRow } from "./row.ts";
-import { readStatus } from "./status.ts";
-import { createPageReader } from "./walk.ts";
 
 export interface NewApiByKeysMeans extends AdapterMeans {
   /** The keys of this gateway that are held here, now. */

@@ -1,14 +1,14 @@
-import { bodyOf } from "../answers.ts";
-import type { AccountFacts, AdapterMeans, ConsoleAdapter } from "../console.ts";
-import { objectAt } from "../json.ts";
-import { type Allowance, CallHistory } from "../pace.ts";
-import { cleanAt } from "../texts.ts";
-import { dataOf } from "./envelope.ts";
-import { listKeys } from "./key-list.ts";
-import { moneyAt } from "./money.ts";
-import type { Sub2apiSession } from "./session.ts";
-import { createUsagePages } from "./usage-page.ts";
-import { walkUsage } from "./walk.ts";
+import { bodyOf } from "./answers.ts";
+import type { AccountFacts, AdapterMeans, ConsoleAdapter } from "./console.ts";
+import { type Allowance, CallHistory } from "./http.ts";
+import { objectAt } from "./json.ts";
+import { dataOf } from "./sub2api/envelope.ts";
+import { listKeys } from "./sub2api/key-list.ts";
+import { moneyAt } from "./sub2api/money.ts";
+import { createUsagePages } from "./sub2api/usage-page.ts";
+import { walkUsage } from "./sub2api/walk.ts";
+import type { Sub2apiSession } from "./sub2api-session.ts";
+import { cleanAt } from "./texts.ts";
 
 export type Sub2apiMeans = Omit<AdapterMeans, "calls"> & { readonly session: Sub2apiSession };
 

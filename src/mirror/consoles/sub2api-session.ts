@@ -1,10 +1,10 @@
-import type { Secret } from "../../../secret.ts";
-import { denialOf, saying } from "../answers.ts";
-import type { Answer, Wire } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
-import { dataOf, errorWord } from "./envelope.ts";
-import { blotted, type Credentials, isRefusal, type Tokens, tokensIn } from "./login.ts";
-import { createPasswordLogin } from "./password-login.ts";
+import type { Secret } from "../../secret.ts";
+import { denialOf, saying } from "./answers.ts";
+import type { Answer, Wire } from "./console.ts";
+import { ConsoleFault } from "./console.ts";
+import { dataOf, errorWord } from "./sub2api/envelope.ts";
+import { blotted, type Credentials, isRefusal, type Tokens, tokensIn } from "./sub2api/login.ts";
+import { createPasswordLogin } from "./sub2api/password-login.ts";
 
 export interface Sub2apiSession {
   /** GET as the one who is logged in. The console's own 401 never comes back: it has become a ConsoleFault. */

@@ -1,18 +1,18 @@
-import type { Secret } from "../../../secret.ts";
-import { otherShape } from "../answers.ts";
-import type { AccountFacts, AdapterMeans, ConsoleAdapter, ConsoleKey } from "../console.ts";
-import { asObject, countAt, type JsonObject, textAt, wholeAt } from "../json.ts";
-import { pacedWire } from "../pace.ts";
-import { cleanAt } from "../texts.ts";
-import { allowanceOf } from "./allowance.ts";
-import { type Ask, createAsk } from "./envelope.ts";
-import { readKey, readMultipliers } from "./keys.ts";
-import { microdollarsOf } from "./money.ts";
-import { createPager, readAll } from "./pager.ts";
-import { readNewApiRow } from "./row.ts";
-import { readStatus, type SiteStatus } from "./status.ts";
-import { timesOf, walkLog } from "./walk.ts";
-import type { Span } from "./windows.ts";
+import type { Secret } from "../../secret.ts";
+import { otherShape } from "./answers.ts";
+import type { AccountFacts, AdapterMeans, ConsoleAdapter, ConsoleKey } from "./console.ts";
+import { pacedWire } from "./http.ts";
+import { asObject, countAt, type JsonObject, textAt, wholeAt } from "./json.ts";
+import { allowanceOf } from "./new-api/allowance.ts";
+import { type Ask, createAsk } from "./new-api/envelope.ts";
+import { readKey, readMultipliers } from "./new-api/keys.ts";
+import { microdollarsOf } from "./new-api/money.ts";
+import { createPager, readAll } from "./new-api/pager.ts";
+import { readNewApiRow } from "./new-api/row.ts";
+import { readStatus, type SiteStatus } from "./new-api/status.ts";
+import { timesOf, walkLog } from "./new-api/walk.ts";
+import type { Span } from "./new-api/windows.ts";
+import { cleanAt } from "./texts.ts";
 
 export interface NewApiMeans extends AdapterMeans {
   readonly accessToken: Secret;

@@ -1,16 +1,16 @@
-import type { Secret } from "../../../secret.ts";
-import { otherShape } from "../answers.ts";
-import type { AdapterMeans, ConsoleAdapter, ConsoleKey } from "../console.ts";
-import { asObject, type JsonObject } from "../json.ts";
-import { type Ask, createAsk } from "../new-api/envelope.ts";
-import { readKey } from "../new-api/keys.ts";
-import { NEW_API_ID_NAMES, readAccount } from "../new-api/new-api.ts";
-import { createPager, readAll } from "../new-api/pager.ts";
-import { readStatus } from "../new-api/status.ts";
-import { timesOf, walkLog } from "../new-api/walk.ts";
-import type { Span } from "../new-api/windows.ts";
-import { type Allowance, pacedWire } from "../pace.ts";
-import { readOneApiRow } from "./row.ts";
+import type { Secret } from "../../secret.ts";
+import { otherShape } from "./answers.ts";
+import type { AdapterMeans, ConsoleAdapter, ConsoleKey } from "./console.ts";
+import { type Allowance, pacedWire } from "./http.ts";
+import { asObject, type JsonObject } from "./json.ts";
+import { type Ask, createAsk } from "./new-api/envelope.ts";
+import { readKey } from "./new-api/keys.ts";
+import { createPager, readAll } from "./new-api/pager.ts";
+import { readStatus } from "./new-api/status.ts";
+import { timesOf, walkLog } from "./new-api/walk.ts";
+import type { Span } from "./new-api/windows.ts";
+import { NEW_API_ID_NAMES, readAccount } from "./new-api.ts";
+import { readOneApiRow } from "./one-api/row.ts";
 
 export interface OneApiMeans extends AdapterMeans {
   readonly accessToken: Secret;
