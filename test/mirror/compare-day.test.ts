@@ -1,5 +1,7 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { readAlarms } from "../../src/mirror/report/alarms.ts";
+import { acknowledge } from "../../src/mirror/store/ack.ts";
 import { hasMarks, markFrom, planDays } from "../../src/mirror/store/changed-days.ts";
 import { coverFrom, forgetConsole, readFact, writeFact } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
@@ -157,6 +159,26 @@ t.test("what was only suspected is certain once the gateway is seen to hand out 
     ["row-1", "matched", "id", 0, "…a1b2"],
     ["row-9", "foreign", null, 1, "…a1b2"],
   ]);
+});
+
+t.test("a suspicion that was acknowledged raises an alarm again once it is certain", async (t) => {
+  const mirror = mirrorFile(t, [record(1, { gateway_ids: { "x-request-id": "id-1" } })]);
+  const { db } = mirror;
+  const idNames = ["x-request-id"];
+  const shown = { gateway: "main", key: null, certain: false, until: null, count: 1 };
+  const alarms = () => readAlarms(db, "main", { skew: 0, quiet: () => false });
+  page(db, [row(9, { created_at: AT + 5 * MINUTE, output_tokens: 7 })]);
+  compareAll(mirror, { idNames });
+  t.equal(acknowledge(db, shown, AT + HOUR)?.length, 1);
+  compareAll(mirror, { idNames });
+  t.same(alarms(), []);
+  page(db, [row(1)]);
+  compareAll(mirror, { idNames });
+  t.match(alarms(), [{ certain: true, count: 1 }]);
+  t.equal(acknowledge(db, { ...shown, certain: true }, AT + HOUR)?.length, 1);
+  markFrom(db, "main", 0);
+  compareAll(mirror, { idNames });
+  t.same(alarms(), [], "a certain alarm that was acknowledged stays so");
 });
 
 t.test("a row that is matched by id tells whose key it was, and so whose the others are", async (t) => {

@@ -34,7 +34,16 @@ export function writeRowVerdicts(
 ): void {
   const sets = JUDGED.map((name) => `${name} = ?`).join(", ");
   const write = db.prepare(`UPDATE mirror.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
-  for (const row of rows) write.run(...judgedValues(row), gateway, row.identity);
+  // Acknowledging a suspicion does not acknowledge a certain alarm. A row without a verdict is new in a mirror.db that was
+  // lost: the journal says that it was acknowledged.
+  const raise = db.prepare(
+    `UPDATE mirror.console_rows SET acknowledged_at = NULL
+     WHERE gateway = ? AND identity = ? AND certain = 0 AND verdict IS NOT NULL`,
+  );
+  for (const row of rows) {
+    if (row.certain) raise.run(gateway, row.identity);
+    write.run(...judgedValues(row), gateway, row.identity);
+  }
 }
 
 /**
