@@ -16,11 +16,11 @@ export interface ConsoleAdapter {
   /** Whether the rows of what passes through a WebSocket have ids, too, which no answer carried. */
   readonly socketRowsHaveIds: boolean;
   /**
-   * Walks over the rows written since `mark`, a page at a time, with overlap. A page's mark is kept together with its rows,
+   * Walks over the rows written since `cursor`, a page at a time, with overlap. A page's cursor is kept together with its rows,
    * and is what the next walk begins from, be it after a crash in the middle of this one; null: the first walk, which goes
-   * back to `since`. The last page's mark says that the walk is complete.
+   * back to `since`. The last page's cursor says that the walk is complete.
    */
-  walk(mark: string | null, since: number): AsyncIterable<Page>;
+  walk(cursor: string | null, since: number): AsyncIterable<Page>;
   /** The keys of the account. null: what is known here does not allow to list them. */
   keys(): Promise<readonly ConsoleKey[] | null>;
   account(): Promise<AccountFacts>;
@@ -34,7 +34,7 @@ export interface ConsoleAdapter {
 
 export interface Page {
   readonly rows: readonly ConsoleRow[];
-  readonly mark: string;
+  readonly cursor: string;
   /** Rows read so far, and in all where the console tells. */
   readonly done: number;
   readonly total: number | null;
@@ -100,10 +100,8 @@ export interface AccountFacts {
 }
 
 /** What an adapter is made from. */
-export interface AdapterMeans {
-  /** Without a slash at its end. */
-  readonly url: string;
-  readonly wire: Wire;
+export interface AdapterDeps {
+  readonly client: ConsoleClient;
   /** Waits, to stay within what the console allows. Rejects when the mirror stops. */
   readonly pause: (milliseconds: number) => Promise<void>;
   readonly now: () => number;
@@ -112,12 +110,12 @@ export interface AdapterMeans {
 }
 
 /** One question to the console. Nobody follows a redirect; a credential goes to the console's own origin only. */
-export interface Wire {
+export interface ConsoleClient {
   /** Throws a ConsoleFault where no answer came, or none that could be read in time. */
-  ask(question: Question): Promise<Answer>;
+  send(request: ConsoleRequest): Promise<ConsoleResponse>;
 }
 
-export interface Question {
+export interface ConsoleRequest {
   readonly method: "GET" | "POST";
   /** Below the console's url, with its query: /api/v1/usage?page=1 */
   readonly path: string;
@@ -128,7 +126,7 @@ export interface Question {
   readonly body?: Readonly<Record<string, unknown>>;
 }
 
-export interface Answer {
+export interface ConsoleResponse {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
   readonly text: string;

@@ -2,13 +2,13 @@ import { type Agent, request as httpRequest, type IncomingMessage } from "node:h
 import { request as httpsRequest } from "node:https";
 import type { Clock } from "../../clock.ts";
 import { Secret } from "../../secret.ts";
-import { type Answer, ConsoleFault, type Question, type Wire } from "./console.ts";
+import { type ConsoleClient, ConsoleFault, type ConsoleRequest, type ConsoleResponse } from "./console.ts";
 
 /** A page of 1000 rows is about 2 MB; what is more than this many is no page. */
 const MOST_BYTES = 32 * 1024 * 1024;
 const PATIENCE_MS = 30_000;
 
-export interface WireMeans {
+export interface ClientOptions {
   /** Without a slash at its end. */
   readonly url: string;
   readonly clock: Clock;
@@ -21,9 +21,9 @@ export interface WireMeans {
   readonly patience?: number;
 }
 
-export function createWire(means: WireMeans): Wire {
+export function createClient(means: ClientOptions): ConsoleClient {
   return {
-    async ask(question) {
+    async send(question) {
       const began = means.clock.now();
       const answer = await send(question, means);
       noteSkew(answer, began, means);
@@ -33,9 +33,9 @@ export function createWire(means: WireMeans): Wire {
 }
 
 function send(
-  question: Question,
-  { url, agent, signal, patience = PATIENCE_MS }: WireMeans,
-): Promise<Answer> {
+  question: ConsoleRequest,
+  { url, agent, signal, patience = PATIENCE_MS }: ClientOptions,
+): Promise<ConsoleResponse> {
   const { method, path, bearer } = question;
   const body = question.body === undefined ? null : JSON.stringify(bare(question.body));
   const secure = url.startsWith("https:");
@@ -95,7 +95,7 @@ async function read(answer: IncomingMessage): Promise<string> {
 }
 
 /** The answer's Date against the middle of the time it took, to the second that a Date has. */
-function noteSkew({ headers }: Answer, began: number, { clock, onSkew }: WireMeans): void {
+function noteSkew({ headers }: ConsoleResponse, began: number, { clock, onSkew }: ClientOptions): void {
   const date = typeof headers.date === "string" ? Date.parse(headers.date) : Number.NaN;
   if (Number.isNaN(date)) return;
   onSkew(Math.round(date + 500 - (began + clock.now()) / 2));
@@ -148,15 +148,15 @@ export class CallHistory {
 }
 
 /** The same connection, within what the console allows at the time of the call. */
-export function pacedWire(
-  wire: Wire,
+export function pacedClient(
+  client: ConsoleClient,
   means: Waiting & { readonly calls: CallHistory },
   allowance: () => Allowance,
-): Wire {
+): ConsoleClient {
   return {
-    async ask(question) {
+    async send(question) {
       await means.calls.wait(allowance(), means);
-      return wire.ask(question);
+      return client.send(question);
     },
   };
 }
