@@ -146,6 +146,43 @@ t.test("a request that runs for hours is judged where it ended", async (t) => {
   t.same(recordVerdicts(db), [[long.id, "matched", "id", "row-1"]]);
 });
 
+t.test("a WebSocket that is open over midnight has all of its rows, and their money", async (t) => {
+  // AT is a moment after midnight.
+  const socket = unmetered(1, {
+    status: 101,
+    stream: null,
+    started_at: AT - 8 * HOUR,
+    ended_at: AT + 10 * HOUR,
+  });
+  const mirror = mirrorFile(t, [socket]);
+  const { db } = mirror;
+  const inside = (number: number, hours: number) =>
+    row(number, { request_id: null, created_at: AT + hours * HOUR });
+  page(db, [inside(1, -7), inside(2, -6), inside(3, 1), inside(4, 9)]);
+  const now = AT + 12 * HOUR;
+  compareAll(mirror, { now });
+  const said = () => verdicts(db).map(([identity, verdict, how]) => [identity, verdict, how].join(" "));
+  t.same(said(), [
+    "row-1 matched presumed",
+    "row-2 companion presumed",
+    "row-3 companion presumed",
+    "row-4 companion presumed",
+  ]);
+  t.same(recordVerdicts(db), [[socket.id, "matched", "presumed", "row-1"]]);
+  t.match(recordsIn(db)[0], { billed_microdollars: 4 * 9000, output_tokens: 4 * 342 });
+
+  page(db, [inside(5, -5)]);
+  compareAll(mirror, { now });
+  t.match(recordsIn(db)[0], { billed_microdollars: 5 * 9000 }, "also of one that is listed late");
+  page(db, [row(2, { request_id: null, created_at: AT - 20 * HOUR })]);
+  compareAll(mirror, { now });
+  t.match(
+    recordsIn(db)[0],
+    { billed_microdollars: 4 * 9000 },
+    "and not of one that turns out to be from another time",
+  );
+});
+
 t.test("what was only suspected is certain once the gateway is seen to hand out ids", async (t) => {
   const mirror = mirrorFile(t, [record(1, { gateway_ids: { "x-request-id": "id-1" } })]);
   const { db } = mirror;

@@ -151,6 +151,7 @@ class Loader {
       to + skew,
     );
     this.#addFar();
+    this.#addSocketRows(first);
   }
 
   /** A request that lasts longer than a day belongs to the day of its end. */
@@ -176,6 +177,24 @@ class Loader {
     if (mains.length > 0)
       this.#addTheirs(`gateway = ? AND identity IN ${AMONG}`, this.#options.gateway, JSON.stringify(mains));
     this.#addRecords(this.#linked());
+  }
+
+  /**
+   * A WebSocket can be open for hours and have rows all the time. Its record's numbers are the sums of all of them, so those
+   * that the days before gave to it are read again.
+   */
+  #addSocketRows(first: number): void {
+    const { gateway, skew } = this.#options;
+    for (const { request } of this.ours.values()) {
+      if (!request.upgraded || request.started_at >= first) continue;
+      this.#addTheirs(
+        "gateway = ? AND created_at >= ? AND created_at < ? AND record = ?",
+        gateway,
+        request.started_at - FARTHEST_MS + skew,
+        first + skew,
+        request.id,
+      );
+    }
   }
 
   /** The records with which the loaded rows were matched, and which are not loaded. */
@@ -284,6 +303,10 @@ function changedRows(
     changed.push(next);
     // All rows of a record are known only where its own day is compared.
     if (owner !== undefined && !isOwnerInside) elsewhere.push(owner.own);
+    for (const id of [before.record, next.record]) {
+      const socket = ours.get(id ?? "");
+      if (socket?.request.upgraded && !isInside(socket.own)) elsewhere.push(socket.own);
+    }
   }
   return { changed, elsewhere };
 }
