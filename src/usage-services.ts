@@ -13,7 +13,7 @@ import { createLogEnd, type LogEnd } from "./mirror/log-end.ts";
 import { createMirror, type Mirror } from "./mirror/mirror.ts";
 import { MirrorDatabase } from "./mirror/store/database.ts";
 import type { MirrorUsage } from "./mirror/usage.ts";
-import type { WatchMeans as MirrorMeans } from "./mirror/watch.ts";
+import type { MirrorDeps } from "./mirror/watch.ts";
 import type { Places } from "./places.ts";
 import { BodyBudget } from "./proxy/body.ts";
 import { InFlight } from "./proxy/in-flight.ts";
@@ -116,7 +116,7 @@ function mirrorUsageOf(usage: UsageLog): MirrorUsage {
 /** Our log beside the consoles' own: what a console knows better counts under the limits, too. */
 export function openMirror(
   { mirrorUsage, logEnd, prices, limiter, mirrorDatabase }: UsageServices,
-  deps: Omit<MirrorMeans, "database" | "usage" | "logEnd" | "prices" | "onCorrected">,
+  deps: Omit<MirrorDeps, "database" | "usage" | "logEnd" | "prices" | "onCorrected">,
 ): Mirror {
   return createMirror({
     ...deps,

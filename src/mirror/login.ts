@@ -10,13 +10,13 @@ import { createSub2api } from "./consoles/sub2api.ts";
 import { createSub2apiSession } from "./consoles/sub2api-session.ts";
 import {
   type Account,
-  type ConnectMeans,
+  type ConnectDeps,
+  type ConsoleGateway,
   clientFor,
   kindOf,
   loginPlaceOf,
   seedOf,
   vaultName,
-  type Watched,
 } from "./sync/connect.ts";
 import type { StoredLogin } from "./vault.ts";
 
@@ -45,16 +45,16 @@ interface Half {
 
 /** Tries credentials at a console, and stores only what lasts: never the password. */
 export class ConsoleLogins {
-  readonly #means: ConnectMeans;
+  readonly #means: ConnectDeps;
   /** Those whose password was right, and who owe the second factor. */
   readonly #halves = new Map<string, Half>();
 
-  constructor(means: ConnectMeans) {
+  constructor(means: ConnectDeps) {
     this.#means = means;
   }
 
   /** @param name of the account; null: the only one */
-  async login(gateway: Watched, name: string | null, asked: LoginRequest): Promise<LoginAnswer> {
+  async login(gateway: ConsoleGateway, name: string | null, asked: LoginRequest): Promise<LoginAnswer> {
     const login = gateway.console.logins.find((one) => one.name === name);
     if (login === undefined)
       return { state: "failed", kind: gateway.console.kind, problem: noAccount(gateway, name) };
@@ -160,7 +160,7 @@ export class ConsoleLogins {
   }
 }
 
-function noAccount({ name, console }: Watched, account: string | null): string {
+function noAccount({ name, console }: ConsoleGateway, account: string | null): string {
   const names = console.logins.flatMap((login) => (login.name === null ? [] : [login.name]));
   if (names.length === 0)
     return `config.yaml has no account ${account}: write gateways.${name}.console.login as a list, each with a name`;
@@ -171,7 +171,7 @@ function noAccount({ name, console }: Watched, account: string | null): string {
 }
 
 /** The secrets of a console that a snapshot holds, to notice that one of them is another. */
-export function consoleSecrets(gateway: Watched, snapshot: Snapshot): string {
+export function consoleSecrets(gateway: ConsoleGateway, snapshot: Snapshot): string {
   const names = ["password", "access_token", "refresh_token"] as const;
   return JSON.stringify(
     gateway.console.logins.flatMap((login) =>

@@ -17,8 +17,8 @@ import { acknowledge, gatewaysIn } from "./store/ack.ts";
 import { markFrom } from "./store/changed-days.ts";
 import { forgetConsole } from "./store/facts.ts";
 import { heldKeyName, holdKeys } from "./store/held.ts";
-import { hasConsole, type Watched } from "./sync/connect.ts";
-import { GatewayWatch, type WatchMeans } from "./watch.ts";
+import { type ConsoleGateway, hasConsole } from "./sync/connect.ts";
+import { GatewayWatch, type MirrorDeps } from "./watch.ts";
 
 /** Our log against the consoles' own. */
 export interface Mirror {
@@ -60,7 +60,7 @@ export interface Heard {
 
 const MAX_DIFFERENCES = 500;
 
-export function createMirror(means: WatchMeans): Mirror {
+export function createMirror(means: MirrorDeps): Mirror {
   return new ConsoleMirror(means);
 }
 
@@ -72,7 +72,7 @@ interface Entry {
 const HOLD_LATER_MS = 5000;
 
 class ConsoleMirror implements Mirror {
-  readonly #means: WatchMeans;
+  readonly #means: MirrorDeps;
   readonly #stop = new AbortController();
   readonly #watches = new Map<string, Entry>();
   readonly #logins: ConsoleLogins;
@@ -81,7 +81,7 @@ class ConsoleMirror implements Mirror {
   /** Keys that came while the database could not be written, and when: a leak may show before it can. */
   readonly #came = new Map<string, number>();
 
-  constructor(means: WatchMeans) {
+  constructor(means: MirrorDeps) {
     this.#means = means;
     const { signal } = this.#stop;
     this.#logins = new ConsoleLogins({
@@ -105,7 +105,7 @@ class ConsoleMirror implements Mirror {
     for (const gateway of watched) this.#watch(gateway, consoleSecrets(gateway, to));
   }
 
-  #watch(gateway: Watched, secrets: string): void {
+  #watch(gateway: ConsoleGateway, secrets: string): void {
     const entry = this.#watches.get(gateway.name);
     if (entry !== undefined) {
       entry.watch.change(gateway, entry.secrets !== secrets);

@@ -23,14 +23,14 @@ import type { Correction } from "./store/verdicts.ts";
 import { claimFor, firstDay } from "./sync/beginning.ts";
 import { busiestKey } from "./sync/busiest-key.ts";
 import { Comparer } from "./sync/comparer.ts";
-import { type ConnectMeans, connect, type Watched } from "./sync/connect.ts";
+import { type ConnectDeps, type ConsoleGateway, connect } from "./sync/connect.ts";
 import { blindness } from "./sync/sight.ts";
 import { createSkew, type Skew } from "./sync/skew.ts";
 import { type ConsoleFacts, Syncer, sameConsole } from "./sync/syncer.ts";
 import { unseenInWords } from "./sync/unseen-words.ts";
 import { catchUp, type MirrorUsage } from "./usage.ts";
 
-export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "onKind" | "pause" | "calls" | "signal"> {
+export interface MirrorDeps extends Omit<ConnectDeps, "onSkew" | "onKind" | "pause" | "calls" | "signal"> {
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask" | "files">;
   readonly usage: MirrorUsage;
@@ -45,18 +45,18 @@ const PATIENCE_MS = 8000;
 
 /** One gateway's console and its rows, compared with our records. */
 export class GatewayWatch {
-  readonly #means: WatchMeans;
+  readonly #means: MirrorDeps;
   readonly #stop = new AbortController();
   readonly #skew: Skew = createSkew();
   readonly #calls = new CallHistory();
   readonly #syncer: Syncer;
   readonly #comparer: Comparer;
-  #gateway: Watched;
+  #gateway: ConsoleGateway;
   #kind: ConsoleStatus["kind"];
   #blind: string | null = null;
   #lastSync: number | null;
 
-  constructor(gateway: Watched, means: WatchMeans, onWalk: () => void) {
+  constructor(gateway: ConsoleGateway, means: MirrorDeps, onWalk: () => void) {
     this.#means = means;
     this.#gateway = gateway;
     this.#kind = gateway.console.kind;
@@ -105,7 +105,7 @@ export class GatewayWatch {
     this.#syncer.follow(gateway.console);
   }
 
-  get gateway(): Watched {
+  get gateway(): ConsoleGateway {
     return this.#gateway;
   }
 
@@ -118,7 +118,7 @@ export class GatewayWatch {
   }
 
   /** What it was made from changed, or the secrets it logs in with did. */
-  change(gateway: Watched, renew: boolean): void {
+  change(gateway: ConsoleGateway, renew: boolean): void {
     const before = this.#gateway;
     this.#gateway = gateway;
     this.#syncer.follow(gateway.console);

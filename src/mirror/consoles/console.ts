@@ -138,6 +138,8 @@ export type FaultKind =
   | "login-needed"
   /** Logging in failed, and trying again would fail again. */
   | "login-refused"
+  /** A secret is held until the owner approves where config.yaml newly sends it. */
+  | "needs-trust"
   | "rate-limited"
   | "unreachable"
   | "slow"

@@ -1,7 +1,6 @@
 import { localTime } from "../../usage/reports/calendar.ts";
 import type { ConsoleAdapter, ConsoleFault } from "../consoles/console.ts";
 import type { Gap } from "../store/facts.ts";
-import { NeedsTrust } from "../sync/needs-trust.ts";
 import type { Alarm, ConsoleStatus } from "./shape.ts";
 
 interface Condition {
@@ -43,8 +42,6 @@ export function forsakenStatus(gateway: string, alarms: readonly Alarm[]): Conso
 
 export function stateInWords({ gateway, running, fault, synced, blind }: Condition): State {
   if (running) return { state: "syncing", why: null, next: null };
-  if (fault instanceof NeedsTrust)
-    return { state: "needs-trust", why: `the console ${fault.message}`, next: `keybearer trust ${gateway}` };
   if (fault !== null)
     return { state: fault.kind, why: `the console ${fault.message}`, next: nextStep(fault, gateway) };
   if (!synced) return { state: "waiting", why: null, next: `keybearer mirror sync ${gateway}` };
@@ -58,6 +55,8 @@ function nextStep({ kind, account }: ConsoleFault, gateway: string): string | nu
     case "login-needed":
     case "login-refused":
       return `keybearer mirror login ${gateway}${account === null ? "" : ` --account ${account}`}`;
+    case "needs-trust":
+      return `keybearer trust ${gateway}`;
     case "not-a-console":
       return `check gateways.${gateway}.console.url`;
     case "other-shape":

@@ -2,7 +2,6 @@ import type { ConsoleRow } from "../console-row.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey, Page } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/console.ts";
 import { asObject, objectAt } from "../consoles/json.ts";
-import { NeedsTrust } from "./needs-trust.ts";
 
 interface NamedAccount {
   readonly name: string;
@@ -98,7 +97,7 @@ export function openAccounts(accounts: readonly NamedAccount[]): ConsoleAdapter 
 /** Throws what is no fault of the console. */
 function faultOf(error: unknown, account: string): ConsoleFault {
   if (!(error instanceof ConsoleFault)) throw error;
-  if (error instanceof NeedsTrust) return error;
+  if (error.kind === "needs-trust") return error;
   return new ConsoleFault(error.kind, `(account ${account}) ${error.message}`, error.retryAfter, account);
 }
 

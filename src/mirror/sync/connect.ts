@@ -16,9 +16,8 @@ import { createSub2api } from "../consoles/sub2api.ts";
 import { createSub2apiSession } from "../consoles/sub2api-session.ts";
 import type { StoredLogin, Vault } from "../vault.ts";
 import { openAccounts } from "./accounts.ts";
-import { NeedsTrust } from "./needs-trust.ts";
 
-export interface ConnectMeans {
+export interface ConnectDeps {
   readonly clock: Clock;
   readonly snapshot: () => Snapshot;
   readonly vault: Vault;
@@ -34,19 +33,19 @@ export interface ConnectMeans {
 }
 
 /** A gateway that has a console. */
-export type Watched = Gateway & { readonly console: Console };
+export type ConsoleGateway = Gateway & { readonly console: Console };
 
-export function hasConsole(gateway: Gateway): gateway is Watched {
+export function hasConsole(gateway: Gateway): gateway is ConsoleGateway {
   return gateway.console !== null;
 }
 
-export function clientFor(gateway: Watched, means: ConnectMeans): ConsoleClient {
+export function clientFor(gateway: ConsoleGateway, means: ConnectDeps): ConsoleClient {
   const { url } = gateway.console;
   const agent = () => means.agentFor(gateway, new URL(url).origin);
   return createClient({ url, agent, clock: means.clock, signal: means.signal, onSkew: means.onSkew });
 }
 
-export async function kindOf({ console }: Watched, client: ConsoleClient): Promise<ConsoleKind> {
+export async function kindOf({ console }: ConsoleGateway, client: ConsoleClient): Promise<ConsoleKind> {
   const kind = console.kind ?? (await detectKind(client, console.url)).kind;
   if (kind === "litellm" || kind === "openrouter") {
     throw new ConsoleFault("not-yet", `is of kind ${kind}, which this version cannot read yet`);
@@ -55,7 +54,7 @@ export async function kindOf({ console }: Watched, client: ConsoleClient): Promi
 }
 
 /** The console as config.yaml and the last login say, ready to be read. */
-export async function connect(gateway: Watched, means: ConnectMeans): Promise<ConsoleAdapter> {
+export async function connect(gateway: ConsoleGateway, means: ConnectDeps): Promise<ConsoleAdapter> {
   const client = clientFor(gateway, means);
   const kind = await kindOf(gateway, client);
   means.onKind(kind);
@@ -74,11 +73,11 @@ export async function connect(gateway: Watched, means: ConnectMeans): Promise<Co
 
 /** One account at a gateway's console. */
 export interface Account {
-  readonly gateway: Watched;
+  readonly gateway: ConsoleGateway;
   readonly login: ConsoleLogin;
 }
 
-function open(kind: ConsoleKind, account: Account, shared: AdapterDeps, means: ConnectMeans): ConsoleAdapter {
+function open(kind: ConsoleKind, account: Account, shared: AdapterDeps, means: ConnectDeps): ConsoleAdapter {
   const { gateway, login } = account;
   const kept = means.vault.get(vaultName(account), loginPlaceOf(gateway));
   switch (kind) {
@@ -107,7 +106,7 @@ function sub2api(
   account: Account,
   kept: StoredLogin | null,
   shared: AdapterDeps,
-  means: ConnectMeans,
+  means: ConnectDeps,
 ): ConsoleAdapter {
   const { client, now } = shared;
   const { email } = account.login;
@@ -144,7 +143,7 @@ function current(
   account: Account,
   name: Lasting,
   kept: StoredLogin | null,
-  means: ConnectMeans,
+  means: ConnectDeps,
 ): Secret | null {
   const given = secretOf(account, name, means);
   const own = (name === "refresh_token" ? kept?.refreshToken : kept?.accessToken) ?? null;
@@ -152,11 +151,7 @@ function current(
 }
 
 /** Only to tell one token from another, in a file that is as private as the tokens. null: config.yaml has none. */
-export function seedOf(
-  { gateway, login }: Account,
-  name: Lasting,
-  { snapshot }: ConnectMeans,
-): string | null {
+export function seedOf({ gateway, login }: Account, name: Lasting, { snapshot }: ConnectDeps): string | null {
   const state = snapshot().consoleSecret(gateway, login.name, name);
   return state?.state === "ready" ? state.key.digest(SEED) : null;
 }
@@ -167,7 +162,7 @@ const SEED = "refresh-token";
 function secretOf(
   { gateway, login }: Account,
   secret: ConsoleSecret,
-  { snapshot }: ConnectMeans,
+  { snapshot }: ConnectDeps,
 ): Secret | null {
   const state = snapshot().consoleSecret(gateway, login.name, secret);
   switch (state?.state) {
@@ -176,14 +171,17 @@ function secretOf(
     case "ready":
       return state.key;
     case "needs-trust":
-      throw new NeedsTrust(`has a secret that waits for trust: ${state.what}: ${state.from} → ${state.to}`);
+      throw new ConsoleFault(
+        "needs-trust",
+        `has a secret that waits for trust: ${state.what}: ${state.from} → ${state.to}`,
+      );
     case "unavailable":
       throw new ConsoleFault("login-needed", `has a login whose ${secret} cannot be had: ${state.reason}`);
   }
 }
 
 /** A key goes to its own gateway's origin only: a console elsewhere is not told any. */
-function ownKeys(gateway: Watched, { snapshot }: ConnectMeans): { fingerprint: string; key: Secret }[] {
+function ownKeys(gateway: ConsoleGateway, { snapshot }: ConnectDeps): { fingerprint: string; key: Secret }[] {
   if (new URL(gateway.baseUrl).origin !== originOf(gateway)) {
     throw new ConsoleFault(
       "login-needed",
@@ -198,7 +196,7 @@ function ownKeys(gateway: Watched, { snapshot }: ConnectMeans): { fingerprint: s
   return keys.map((key) => ({ fingerprint: key.fingerprint, key }));
 }
 
-function nobody(account: Account, { vault }: ConnectMeans): ConsoleFault {
+function nobody(account: Account, { vault }: ConnectDeps): ConsoleFault {
   const before = vault.otherOrigin(vaultName(account));
   const moved =
     before === null
@@ -213,10 +211,10 @@ export function vaultName({ gateway, login }: Account): string {
 }
 
 /** Where the secrets of a login go to: they are used nowhere else, and over no other proxy or certificate authority. */
-export function loginPlaceOf(gateway: Watched): string {
+export function loginPlaceOf(gateway: ConsoleGateway): string {
   return destinationsOf(gateway, [gateway.console.url]).join(" → ");
 }
 
-function originOf({ console }: Watched): string {
+function originOf({ console }: ConsoleGateway): string {
   return new URL(console.url).origin;
 }
