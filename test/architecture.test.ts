@@ -116,7 +116,7 @@ const PURE = [
 /** Where a key meets the wire, and where a console's secret meets the wire or its store. */
 const MAY_REVEAL = [
   "proxy/headers.ts",
-  "mirror/consoles/wire.ts",
+  "mirror/consoles/http.ts",
   "mirror/vault.ts",
   "doctor/probe.ts",
   "keys/store.ts",

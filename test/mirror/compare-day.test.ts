@@ -124,7 +124,7 @@ t.test("a request is missing only where the console was read", async (t) => {
   const mirror = mirrorFile(t, [at(1, AT - 10 * HOUR), at(2, AT - 5 * HOUR), at(3, AT - HOUR), at(4, AT)]);
   const { db } = mirror;
   coverFrom(db, "main", AT - 8 * HOUR);
-  writePage(db, "main", { rows: [], mark: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
+  writePage(db, "main", { rows: [], cursor: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
   compareAll(mirror, { synced: AT + 5 * MINUTE });
   const said = () => all(db, "SELECT started_at, verdict FROM mirror.verdicts ORDER BY started_at");
   t.same(said(), [

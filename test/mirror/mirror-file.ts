@@ -104,8 +104,8 @@ export function row(number: number, given: Partial<ConsoleRow> = {}): ConsoleRow
   });
 }
 
-export function page(db: Database.Database, rows: readonly ConsoleRow[], mark = "m") {
-  return writePage(db, "main", { rows, mark, gap: null });
+export function page(db: Database.Database, rows: readonly ConsoleRow[], cursor = "m") {
+  return writePage(db, "main", { rows, cursor, gap: null });
 }
 
 export interface Compared {

@@ -71,10 +71,10 @@ t.test("the mark is kept together with the rows, and gaps are joined", async (t)
   const mirror = mirrorFile(t);
   const { db } = mirror;
   t.equal(readMark(db, "main"), null);
-  writePage(db, "main", { rows: [row(1)], mark: "first", gap: { from: 10, to: 20 } });
-  writePage(db, "main", { rows: [], mark: "second", gap: { from: 20, to: 30 } });
-  writePage(db, "main", { rows: [], mark: "second", gap: { from: 10, to: 20 } });
-  writePage(db, "main", { rows: [], mark: "second", gap: { from: 50, to: 60 } });
+  writePage(db, "main", { rows: [row(1)], cursor: "first", gap: { from: 10, to: 20 } });
+  writePage(db, "main", { rows: [], cursor: "second", gap: { from: 20, to: 30 } });
+  writePage(db, "main", { rows: [], cursor: "second", gap: { from: 10, to: 20 } });
+  writePage(db, "main", { rows: [], cursor: "second", gap: { from: 50, to: 60 } });
   t.equal(readMark(db, "main"), "second");
   t.equal(readMark(db, "other"), null);
   t.same(readGaps(db, "main"), [
@@ -91,7 +91,7 @@ t.test("a large page can be written in pieces, and its mark comes with the last 
   t.same(writeRows(db, "main", [row(1), row(2)]), { added: 2, changed: 0 });
   t.equal(readMark(db, "main"), null, "whatever ends the program now, the page is read again");
   t.ok(hasMarks(db, "main"));
-  const rest = { rows: [row(2, { billed_microdollars: 1 }), row(3)], mark: "last", gap: null };
+  const rest = { rows: [row(2, { billed_microdollars: 1 }), row(3)], cursor: "last", gap: null };
   t.same(writePage(db, "main", rest), { added: 1, changed: 1 });
   t.equal(readMark(db, "main"), "last");
 });

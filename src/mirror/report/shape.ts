@@ -1,7 +1,6 @@
 import type { ConsoleKind } from "../../config/shape.ts";
 import type { ConsoleRow } from "../console-row.ts";
-import type { ConsoleKey } from "../consoles/console.ts";
-import type { FaultKind } from "../consoles/fault.ts";
+import type { ConsoleKey, FaultKind } from "../consoles/console.ts";
 import type { JudgedRow, RecordVerdict } from "../verdict.ts";
 
 /*

@@ -1,6 +1,5 @@
 import { localTime } from "../../usage/reports/calendar.ts";
-import type { ConsoleAdapter } from "../consoles/console.ts";
-import type { ConsoleFault } from "../consoles/fault.ts";
+import type { ConsoleAdapter, ConsoleFault } from "../consoles/console.ts";
 import type { Gap } from "../store/coverage-gaps.ts";
 import type { Alarm, ConsoleStatus } from "./shape.ts";
 

@@ -73,23 +73,23 @@ export interface Written {
 }
 
 /**
- * A page's rows, its mark and its gap, all or nothing: whatever ends the program in between, the next walk begins where
+ * A page's rows, its cursor and its gap, all or nothing: whatever ends the program in between, the next walk begins where
  * rows are missing. What says the same as before changes nothing.
  */
 export function writePage(
   db: Database.Database,
   gateway: string,
-  { rows, mark, gap }: Pick<Page, "rows" | "mark" | "gap">,
+  { rows, cursor, gap }: Pick<Page, "rows" | "cursor" | "gap">,
 ): Written {
   return transact(db, () => {
     const written = writeNews(db, gateway, rows);
     if (gap !== null) addGap(db, gateway, gap);
-    writeFact(db, gateway, "mark", mark);
+    writeFact(db, gateway, "mark", cursor);
     return written;
   });
 }
 
-/** The first rows of a large page, of which the last are yet to be written with its mark: until then it is read again. */
+/** The first rows of a large page, of which the last are yet to be written with its cursor: until then it is read again. */
 export function writeRows(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): Written {
   return transact(db, () => writeNews(db, gateway, rows));
 }

@@ -6,7 +6,7 @@ import type { Logger } from "../../logger.ts";
 import { reason } from "../../reason.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
-import { ConsoleFault } from "../consoles/fault.ts";
+import { ConsoleFault } from "../consoles/console.ts";
 import type { LogEnd } from "../log-end.ts";
 import { finishPlan, hasMarks } from "../store/changed-days.ts";
 import type { MirrorDatabase } from "../store/database.ts";

@@ -4,17 +4,17 @@ import { destinationsOf } from "../../config/destinations.ts";
 import type { Console, ConsoleKind, ConsoleLogin, Gateway } from "../../config/shape.ts";
 import type { ConsoleSecret, Snapshot } from "../../config/snapshot.ts";
 import type { Secret } from "../../secret.ts";
-import type { AdapterMeans, ConsoleAdapter, Wire } from "../consoles/console.ts";
+import type { AdapterDeps, ConsoleAdapter, ConsoleClient } from "../consoles/console.ts";
+import { ConsoleFault } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
-import { ConsoleFault } from "../consoles/fault.ts";
-import { createNewApiByKeys } from "../consoles/new-api/by-keys.ts";
-import { createNewApi } from "../consoles/new-api/new-api.ts";
-import { createOneApi } from "../consoles/one-api/one-api.ts";
-import type { CallHistory } from "../consoles/pace.ts";
-import { createSub2apiSession } from "../consoles/sub2api/session.ts";
-import { createSub2api } from "../consoles/sub2api/sub2api.ts";
-import { createWire } from "../consoles/wire.ts";
-import type { Kept, Vault } from "../vault.ts";
+import type { CallHistory } from "../consoles/http.ts";
+import { createClient } from "../consoles/http.ts";
+import { createNewApi } from "../consoles/new-api.ts";
+import { createNewApiByKeys } from "../consoles/new-api-keys.ts";
+import { createOneApi } from "../consoles/one-api.ts";
+import { createSub2api } from "../consoles/sub2api.ts";
+import { createSub2apiSession } from "../consoles/sub2api-session.ts";
+import type { StoredLogin, Vault } from "../vault.ts";
 import { openAccounts } from "./accounts.ts";
 
 export interface ConnectDeps {
@@ -39,14 +39,14 @@ export function hasConsole(gateway: Gateway): gateway is ConsoleGateway {
   return gateway.console !== null;
 }
 
-export function wireFor(gateway: ConsoleGateway, means: ConnectDeps): Wire {
+export function clientFor(gateway: ConsoleGateway, means: ConnectDeps): ConsoleClient {
   const { url } = gateway.console;
   const agent = () => means.agentFor(gateway, new URL(url).origin);
-  return createWire({ url, agent, clock: means.clock, signal: means.signal, onSkew: means.onSkew });
+  return createClient({ url, agent, clock: means.clock, signal: means.signal, onSkew: means.onSkew });
 }
 
-export async function kindOf({ console }: ConsoleGateway, wire: Wire): Promise<ConsoleKind> {
-  const kind = console.kind ?? (await detectKind(wire, console.url)).kind;
+export async function kindOf({ console }: ConsoleGateway, client: ConsoleClient): Promise<ConsoleKind> {
+  const kind = console.kind ?? (await detectKind(client, console.url)).kind;
   if (kind === "litellm" || kind === "openrouter") {
     throw new ConsoleFault("not-yet", `is of kind ${kind}, which this version cannot read yet`);
   }
@@ -55,12 +55,11 @@ export async function kindOf({ console }: ConsoleGateway, wire: Wire): Promise<C
 
 /** The console as config.yaml and the last login say, ready to be read. */
 export async function connect(gateway: ConsoleGateway, means: ConnectDeps): Promise<ConsoleAdapter> {
-  const wire = wireFor(gateway, means);
-  const kind = await kindOf(gateway, wire);
+  const client = clientFor(gateway, means);
+  const kind = await kindOf(gateway, client);
   means.onKind(kind);
-  const { url } = gateway.console;
   const { clock, pause, calls } = means;
-  const shared: AdapterMeans = { url, wire, pause, calls, now: () => clock.now() };
+  const shared: AdapterDeps = { client, pause, calls, now: () => clock.now() };
   const { logins } = gateway.console;
   const [first] = logins;
   if (first !== undefined && first.name === null) return open(kind, { gateway, login: first }, shared, means);
@@ -78,7 +77,7 @@ export interface Account {
   readonly login: ConsoleLogin;
 }
 
-function open(kind: ConsoleKind, account: Account, shared: AdapterMeans, means: ConnectDeps): ConsoleAdapter {
+function open(kind: ConsoleKind, account: Account, shared: AdapterDeps, means: ConnectDeps): ConsoleAdapter {
   const { gateway, login } = account;
   const kept = means.vault.get(vaultName(account), loginPlaceOf(gateway));
   switch (kind) {
@@ -105,11 +104,11 @@ function open(kind: ConsoleKind, account: Account, shared: AdapterMeans, means: 
 
 function sub2api(
   account: Account,
-  kept: Kept | null,
-  shared: AdapterMeans,
+  kept: StoredLogin | null,
+  shared: AdapterDeps,
   means: ConnectDeps,
 ): ConsoleAdapter {
-  const { wire, now } = shared;
+  const { client, now } = shared;
   const { email } = account.login;
   const password = secretOf(account, "password", means);
   const refreshToken = current(account, "refresh_token", kept, means);
@@ -117,7 +116,7 @@ function sub2api(
   const credentials = email !== null && password !== null ? { email, password } : null;
   if (refreshToken === null && credentials === null) throw nobody(account, means);
   const session = createSub2apiSession({
-    wire,
+    client,
     now,
     credentials,
     refreshToken,
@@ -140,7 +139,12 @@ type Lasting = "refresh_token" | "access_token";
  * What is kept counts as long as config.yaml says what it said then: a console replaces a refresh token with every use, and
  * who logs in while config.yaml has a token that is dead wants to be logged in.
  */
-function current(account: Account, name: Lasting, kept: Kept | null, means: ConnectDeps): Secret | null {
+function current(
+  account: Account,
+  name: Lasting,
+  kept: StoredLogin | null,
+  means: ConnectDeps,
+): Secret | null {
   const given = secretOf(account, name, means);
   const own = (name === "refresh_token" ? kept?.refreshToken : kept?.accessToken) ?? null;
   return given === null || kept?.seed === given.digest(SEED) ? (own ?? given) : given;

@@ -5,7 +5,7 @@ import type { Console, Gateway } from "../../config/shape.ts";
 import type { Logger } from "../../logger.ts";
 import { reason } from "../../reason.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey } from "../consoles/console.ts";
-import { ConsoleFault } from "../consoles/fault.ts";
+import { ConsoleFault } from "../consoles/console.ts";
 import type { ConsoleStatus } from "../report/shape.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import { readMark, writePage, writeRows } from "../store/rows.ts";
