@@ -13,7 +13,7 @@ import { type KeysAnswer, keysAnswer, toolFacts } from "./report/console-keys.ts
 import { type Day, NOTHING_STORED, readDays, type VerdictDay } from "./report/mirror.ts";
 import type { ComparedRow, ConsoleStatus, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
 import { forsakenStatus } from "./report/state-words.ts";
-import { markFrom } from "./store/changed-days.ts";
+import { touchFrom } from "./store/changed-days.ts";
 import { heldKeyName, holdKeys } from "./store/keys.ts";
 import { acknowledge, forgetConsole, gatewaysIn } from "./store/rows.ts";
 import { type ConsoleGateway, hasConsole } from "./sync/connect.ts";
@@ -272,7 +272,7 @@ class ConsoleMirror implements Mirror {
 
   compareAgain(): void {
     for (const watch of this.#all()) {
-      this.#means.database.ask((db) => markFrom(db, watch.gateway.name, 0));
+      this.#means.database.ask((db) => touchFrom(db, watch.gateway.name, 0));
       void watch.compareAgain();
     }
   }

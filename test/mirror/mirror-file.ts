@@ -5,10 +5,10 @@ import type Database from "libsql";
 import pino from "pino";
 import type { Test } from "tap";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
-import { finishPlan, hasMarks, planDays } from "../../src/mirror/store/changed-days.ts";
+import { finishPlan, hasChangedDays, planDays } from "../../src/mirror/store/changed-days.ts";
 import { compareDay } from "../../src/mirror/store/compare-day.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
-import { writeSynced } from "../../src/mirror/store/facts.ts";
+import { writeFact } from "../../src/mirror/store/facts.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
 import type { CompareOptions } from "../../src/mirror/store/load-day.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
@@ -126,13 +126,13 @@ export function compareAll(mirror: MirrorFile, given: Given = {}): Compared {
   const { db } = mirror;
   const { synced, amend = mirror.append, ...options } = given;
   const now = options.now ?? AT + HOUR;
-  writeSynced(db, "main", synced ?? now);
+  writeFact(db, "main", "last_sync", String(synced ?? now));
   const amendments: AmendLine[] = [];
   for (let round = 0; round < 10; round += 1) {
     const plan = planDays(db, "main", { now, skew: options.skew ?? 0 });
     for (const day of plan.days) amendments.push(...compareOneDay(mirror, day, { ...options, now, amend }));
     finishPlan(db, "main", plan, now);
-    if (hasMarks(db, "main")) continue;
+    if (hasChangedDays(db, "main")) continue;
     const corrections = amendments.map(correctionOf).filter((one) => one !== null);
     return { amendments, corrections, again: nextDue(db, "main", now, options.skew ?? 0) };
   }
@@ -176,7 +176,7 @@ const OPTIONS = {
   idNames: ["x-client-request-id"],
   billsFailures: false,
   socketRowsHaveIds: false,
-  unwatched: [],
+  logGaps: [],
 } as const;
 
 export function all(db: Database.Database, sql: string): unknown[][] {

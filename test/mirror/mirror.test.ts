@@ -37,7 +37,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     snapshot: () => snapshot,
     database: { ask: (question) => (isReady() ? database.ask(question) : null), files: database.files },
     usage,
-    logEnd: { unwatched: () => [] },
+    truncationCheck: { gaps: () => [] },
     // Without a console these are not used.
     ...({} as Pick<MirrorDeps, "vault" | "agentFor" | "prices" | "onCorrected">),
   });

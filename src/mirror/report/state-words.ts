@@ -1,6 +1,6 @@
 import { localTime } from "../../usage/reports/calendar.ts";
 import type { ConsoleAdapter, ConsoleFault } from "../consoles/console.ts";
-import type { Gap } from "../store/coverage-gaps.ts";
+import type { CoverageGap } from "../store/coverage-gaps.ts";
 import type { Alarm, ConsoleStatus } from "./shape.ts";
 
 interface Condition {
@@ -77,7 +77,7 @@ export function blindInWords(
   { state, last_sync }: ConsoleStatus,
   adapter: ConsoleAdapter | null,
   givenUp: readonly string[],
-  lost: readonly Gap[],
+  lost: readonly CoverageGap[],
 ): string[] {
   const blind = [
     adapter === null || adapter.kind === "sub2api" || adapter.kind === "one-api"
@@ -97,7 +97,7 @@ export function blindInWords(
 /** Only the latest are listed. */
 const MAX_LOST = 3;
 
-function lostInWords({ from, to }: Gap): string {
+function lostInWords({ from, to }: CoverageGap): string {
   const span = from === 0 ? `before ${localTime(to)}` : `between ${localTime(from)} and ${localTime(to)}`;
   return `requests ${span}: the usage log lost its end, so they could not be compared`;
 }

@@ -4,7 +4,7 @@ import { reconcile, unlistedIn } from "../reconcile/reconcile.ts";
 import { learnStartFit, UNKNOWN_START } from "../reconcile/start.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import { DAY_MS } from "./changed-days.ts";
-import { keptFrom, readGaps, readUnseen } from "./coverage-gaps.ts";
+import { keptFrom, readConsoleGaps, readUnreadKeys } from "./coverage-gaps.ts";
 import { readFact, readTime } from "./facts.ts";
 import { heldTimes, type KeyLinks, keyLinks } from "./keys.ts";
 import { type CompareOptions, Loader, type Ours, type Their } from "./load-day.ts";
@@ -49,7 +49,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     now: options.now,
     held: (key) => held.get(key) ?? null,
     kept_from: keptFrom(db),
-    unwatched: options.unwatched,
+    unwatched: options.logGaps,
     hands_out_ids: Object.keys(own).length > 0,
     bills_failures: billsFailures,
     unlisted: unlistedIn(requests, consoleRows, { start, bills_failures: billsFailures }),
@@ -248,12 +248,12 @@ export function missingIsKnown(
 ): (ours: Ours, judged: JudgedRecord | null) => JudgedRecord | null {
   const covered = readTime(db, gateway, "covered_from") ?? Number.NEGATIVE_INFINITY;
   const synced = readTime(db, gateway, "last_sync") ?? Number.NEGATIVE_INFINITY;
-  const gaps = readGaps(db, gateway).map((gap) => ({
+  const gaps = readConsoleGaps(db, gateway).map((gap) => ({
     ...gap,
     from: gap.from - skew - MARGIN_MS,
     to: gap.to - skew + MARGIN_MS,
   }));
-  const unseen = new Map(readUnseen(db, gateway).map((one) => [one.key, one]));
+  const unseen = new Map(readUnreadKeys(db, gateway).map((one) => [one.key, one]));
   return ({ own, request: { key } }, judged) => {
     if (judged === null || (judged.verdict !== "missing" && judged.verdict !== "pending")) return judged;
     const isInGap = gaps.some(

@@ -1,11 +1,11 @@
 import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
-import { markFrom } from "./changed-days.ts";
+import { touchFrom } from "./changed-days.ts";
 import { readFact, writeFact } from "./facts.ts";
 import { answerOf, firstOf } from "./query.ts";
 
 /** A span in which something cannot be seen, from (without) to, milliseconds UTC. */
-export interface Gap {
+export interface CoverageGap {
   readonly from: number;
   readonly to: number;
   /** Of one key only, by its fingerprint. See ConsoleGap. */
@@ -21,20 +21,20 @@ const MOST = 50;
 const MARGIN_MS = 60_000;
 
 /** Times, by our clock, in which something of ours may not have been recorded, the oldest first. */
-export function readUnwatched(db: Database.Database): readonly Gap[] {
+export function readLogGaps(db: Database.Database): readonly CoverageGap[] {
   const kept = keptFrom(db);
   return listed(db).filter(({ to }) => to > kept);
 }
 
 /** Kept, so that whoever judges again says the same; and what was judged of that time is judged again. */
-export function addUnwatched(db: Database.Database, gap: Gap): void {
+export function addLogGap(db: Database.Database, gap: CoverageGap): void {
   transact(db, () => {
-    const gaps = joined([...readUnwatched(db), gap]);
+    const gaps = joined([...readLogGaps(db), gap]);
     db.prepare("INSERT OR REPLACE INTO mirror.facts (name, value) VALUES (?, ?)").run(
       FACT,
       JSON.stringify(gaps),
     );
-    for (const gateway of judgedGateways(db)) markFrom(db, gateway, gap.from - MARGIN_MS);
+    for (const gateway of judgedGateways(db)) touchFrom(db, gateway, gap.from - MARGIN_MS);
   });
 }
 
@@ -43,7 +43,7 @@ export function keptFrom(db: Database.Database): number {
   return Number(answerOf(db, "SELECT value FROM usage.meta WHERE name = 'kept_from'") ?? 0);
 }
 
-function listed(db: Database.Database): readonly Gap[] {
+function listed(db: Database.Database): readonly CoverageGap[] {
   try {
     const gaps: unknown = JSON.parse(
       String(answerOf(db, `SELECT value FROM mirror.facts WHERE name = '${FACT}'`) ?? "[]"),
@@ -56,13 +56,13 @@ function listed(db: Database.Database): readonly Gap[] {
   }
 }
 
-function isGap(value: unknown): value is Gap {
-  const { from, to } = (value ?? {}) as Partial<Gap>;
+function isGap(value: unknown): value is CoverageGap {
+  const { from, to } = (value ?? {}) as Partial<CoverageGap>;
   return typeof from === "number" && typeof to === "number";
 }
 
-function joined(gaps: readonly Gap[]): Gap[] {
-  const all: Gap[] = [];
+function joined(gaps: readonly CoverageGap[]): CoverageGap[] {
+  const all: CoverageGap[] = [];
   for (const gap of gaps.toSorted((a, b) => a.from - b.from)) {
     const last = all.at(-1);
     if (last === undefined || gap.from > last.to) all.push(gap);
@@ -84,7 +84,7 @@ function judgedGateways(db: Database.Database): string[] {
 }
 
 /** A key that is held here, and that the last sync did not read. */
-export interface UnseenKey {
+export interface UnreadKey {
   /** Fingerprint. */
   readonly key: string;
   /** When it was last read, by our clock; null: never. */
@@ -93,30 +93,30 @@ export interface UnseenKey {
   readonly why: "no-account" | "not-read";
 }
 
-export function readUnseen(db: Database.Database, gateway: string): readonly UnseenKey[] {
+export function readUnreadKeys(db: Database.Database, gateway: string): readonly UnreadKey[] {
   const text = readFact(db, gateway, "unseen");
   return text === null ? [] : JSON.parse(text);
 }
 
-export function writeUnseen(db: Database.Database, gateway: string, unseen: readonly UnseenKey[]): void {
-  const before = readUnseen(db, gateway);
+export function writeUnreadKeys(db: Database.Database, gateway: string, unseen: readonly UnreadKey[]): void {
+  const before = readUnreadKeys(db, gateway);
   writeFact(db, gateway, "unseen", unseen.length === 0 ? null : JSON.stringify(unseen));
-  const isNowOther = (one: UnseenKey) => !unseen.some(({ key, why }) => key === one.key && why === one.why);
+  const isNowOther = (one: UnreadKey) => !unseen.some(({ key, why }) => key === one.key && why === one.why);
   // What could not be called missing can be now.
-  if (before.some(isNowOther)) markFrom(db, gateway, 0);
+  if (before.some(isNowOther)) touchFrom(db, gateway, 0);
 }
 
 /** By the console's clock. */
-export function readGaps(db: Database.Database, gateway: string): readonly Gap[] {
+export function readConsoleGaps(db: Database.Database, gateway: string): readonly CoverageGap[] {
   const text = readFact(db, gateway, "gaps");
   return text === null ? [] : JSON.parse(text);
 }
 
 /** Those that touch become one, so that the same gap said again changes nothing. */
-export function addGap(db: Database.Database, gateway: string, gap: Gap): void {
-  const isAlike = (one: Gap) => one.key === gap.key && one.why === gap.why;
-  const before = readGaps(db, gateway);
-  const joined: Gap[] = [];
+export function addConsoleGap(db: Database.Database, gateway: string, gap: CoverageGap): void {
+  const isAlike = (one: CoverageGap) => one.key === gap.key && one.why === gap.why;
+  const before = readConsoleGaps(db, gateway);
+  const joined: CoverageGap[] = [];
   for (const one of [...before.filter(isAlike), gap].toSorted((a, b) => a.from - b.from)) {
     const last = joined.at(-1);
     if (last === undefined || one.from > last.to) joined.push(one);

@@ -51,28 +51,10 @@ function nameOf(gateway: string, name: Name): string {
   return `mirror:${gateway}:${name}`;
 }
 
-/** When the last walk over this console's rows was complete, by our clock. Nothing younger can be called missing. */
-export function readSynced(db: Database.Database, gateway: string): number | null {
-  return readTime(db, gateway, "last_sync");
-}
-
-export function writeSynced(db: Database.Database, gateway: string, at: number): void {
-  writeFact(db, gateway, "last_sync", String(at));
-}
-
 /** From when on this console's rows are read (the `since` of the first walk): records from before it are never missing. */
 export function coverFrom(db: Database.Database, gateway: string, since: number, now = Infinity): void {
   // A beginning that is still to come was written before the clock was set back.
   const from = Math.max(since, Math.min(readTime(db, gateway, "begun_at") ?? since, now));
   const before = readTime(db, gateway, "covered_from");
   if (before === null || from < before) writeFact(db, gateway, "covered_from", String(from));
-}
-
-/** What the alarm keeps for itself. */
-export function readTold(db: Database.Database, gateway: string): string | null {
-  return readFact(db, gateway, "told");
-}
-
-export function writeTold(db: Database.Database, gateway: string, told: string): void {
-  writeFact(db, gateway, "told", told);
 }

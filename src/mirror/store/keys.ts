@@ -2,7 +2,7 @@ import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
 import type { KeyHeldLine } from "../../usage/journal/lines.ts";
 import type { HeldTime } from "../reconcile/context.ts";
-import { markFrom } from "./changed-days.ts";
+import { touchFrom } from "./changed-days.ts";
 import { columnsOf, numberIn } from "./query.ts";
 
 export interface HeldKey {
@@ -246,5 +246,5 @@ function write(db: Database.Database, gateway: string, ref: string, { key, learn
     .prepare("SELECT min(created_at) FROM mirror.console_rows WHERE gateway = ? AND key_ref = ?")
     .raw();
   const from = numberIn(first.get(gateway, ref));
-  if (from !== null) markFrom(db, gateway, from);
+  if (from !== null) touchFrom(db, gateway, from);
 }

@@ -3,7 +3,7 @@ import { meteringOf } from "../../metering/protocols.ts";
 import { mayHaveArrived, type RecordEnd, type TokensFrom } from "../../usage/record.ts";
 import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../reconcile/context.ts";
 import { DAY_MS } from "./changed-days.ts";
-import type { Gap } from "./coverage-gaps.ts";
+import type { CoverageGap } from "./coverage-gaps.ts";
 import { readTime } from "./facts.ts";
 import { keyLinks } from "./keys.ts";
 import { AMONG, byName, columnsOf } from "./query.ts";
@@ -20,7 +20,7 @@ export interface CompareOptions {
   readonly billsFailures: boolean;
   readonly socketRowsHaveIds: boolean;
   /** Times, by our clock, in which something of ours may not have been recorded. */
-  readonly unwatched: readonly Gap[];
+  readonly logGaps: readonly CoverageGap[];
 }
 
 export interface Their {

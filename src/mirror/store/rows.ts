@@ -5,8 +5,8 @@ import { firstIdAt } from "../../usage/reports/filter.ts";
 import { type ConsoleRow, ROW_FIELDS } from "../console-row.ts";
 import type { Page } from "../consoles/console.ts";
 import type { JudgedRow } from "../verdict.ts";
-import { markRows } from "./changed-days.ts";
-import { addGap, keptFrom } from "./coverage-gaps.ts";
+import { touchRows } from "./changed-days.ts";
+import { addConsoleGap, keptFrom } from "./coverage-gaps.ts";
 import { readFact, writeFact } from "./facts.ts";
 import { keyLinks, restartHeld } from "./keys.ts";
 import { byName, columnsOf, firstOf } from "./query.ts";
@@ -83,7 +83,7 @@ export function writePage(
 ): Written {
   return transact(db, () => {
     const written = writeNews(db, gateway, rows);
-    if (gap !== null) addGap(db, gateway, gap);
+    if (gap !== null) addConsoleGap(db, gateway, gap);
     writeFact(db, gateway, "mark", cursor);
     return written;
   });
@@ -99,16 +99,16 @@ function writeNews(db: Database.Database, gateway: string, rows: readonly Consol
   insert(db, gateway, news.added);
   update(db, gateway, news.changed);
   const times = [...news.added, ...news.changed].map((values) => Number(values[CREATED_AT]));
-  markRows(db, gateway, [...times, ...news.formerTimes]);
+  touchRows(db, gateway, [...times, ...news.formerTimes]);
   return { added: news.added.length, changed: news.changed.length };
 }
 
-export function readMark(db: Database.Database, gateway: string): string | null {
+export function readCursor(db: Database.Database, gateway: string): string | null {
   return readFact(db, gateway, "mark");
 }
 
 /** The next walk is the first again. What was read stays. */
-export function clearMark(db: Database.Database, gateway: string): void {
+export function clearCursor(db: Database.Database, gateway: string): void {
   writeFact(db, gateway, "mark", null);
 }
 

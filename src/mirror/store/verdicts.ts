@@ -6,7 +6,7 @@ import { AMENDED, type AmendedFields, type AmendLine, type Counted } from "../..
 import { type Closing, NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS } from "../reconcile/context.ts";
 import type { JudgedRecord, JudgedRow, Theirs } from "../verdict.ts";
-import { markFrom, markRows } from "./changed-days.ts";
+import { touchFrom, touchRows } from "./changed-days.ts";
 import type { DayChanges, Learned } from "./compare-day.ts";
 import { writeFact } from "./facts.ts";
 import { learnKeys } from "./keys.ts";
@@ -314,7 +314,7 @@ export function applySummary(
       return;
     }
     if (start !== null) writeFact(db, gateway, "start_fit", JSON.stringify(start));
-    markRows(
+    touchRows(
       db,
       gateway,
       elsewhere.map((at) => at + skew),
@@ -359,5 +359,5 @@ export function writeLearned(db: Database.Database, gateway: string, { own, ownF
   if (ownFrom === null) return;
   writeFact(db, gateway, "own_ids", JSON.stringify(own));
   // What was paired or only suspected from then on may be something else now.
-  markFrom(db, gateway, ownFrom);
+  touchFrom(db, gateway, ownFrom);
 }

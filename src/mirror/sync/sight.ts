@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { readUnseen } from "../store/coverage-gaps.ts";
+import { readUnreadKeys } from "../store/coverage-gaps.ts";
 import { heldTimes } from "../store/keys.ts";
 import { numberIn } from "../store/query.ts";
 
@@ -9,7 +9,7 @@ const MOST_MISSING = 3;
 /** Why what the console lists says nothing about a leak, in words; null: it lists what passes here. */
 export function blindness(db: Database.Database, gateway: string, now: number): string | null {
   const unlisted = new Set(
-    readUnseen(db, gateway).flatMap(({ key, why }) => (why === "no-account" ? [key] : [])),
+    readUnreadKeys(db, gateway).flatMap(({ key, why }) => (why === "no-account" ? [key] : [])),
   );
   const held = [...heldTimes(db, gateway)].filter(([, { until }]) => until === null);
   if (held.length > 0 && held.every(([key]) => unlisted.has(key)))
