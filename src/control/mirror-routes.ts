@@ -1,6 +1,6 @@
 import { HttpError } from "../http-error.ts";
+import type { LoginRequest } from "../mirror/login.ts";
 import type { Heard } from "../mirror/mirror.ts";
-import type { AskedLogin } from "../mirror/sign-in.ts";
 import { hasOnly, NOT_FOUND, type Route } from "./route.ts";
 
 /** What the mirror can be asked. */
@@ -53,7 +53,7 @@ function isNumberOrNull(value: unknown): value is number | null {
   return value === null || (typeof value === "number" && Number.isFinite(value));
 }
 
-function loginIn(body: unknown): AskedLogin | null {
+function loginIn(body: unknown): LoginRequest | null {
   if (hasOnly(body, ["email", "password"]) && isText(body.email) && isText(body.password))
     return { email: body.email, password: body.password };
   if (hasOnly(body, ["code"]) && isText(body.code)) return { code: body.code };

@@ -4,22 +4,20 @@ import { background } from "../background.ts";
 import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { KeyHeldLine } from "../usage/journal/lines.ts";
-import { consoleSecrets } from "./console-secrets.ts";
-import { CallHistory } from "./consoles/pace.ts";
+import { CallHistory } from "./consoles/http.ts";
 import { heldNow, holdersOf } from "./held-here.ts";
+import { ConsoleLogins, consoleSecrets, type LoginAnswer, type LoginRequest } from "./login.ts";
 import { readAlarms } from "./report/alarms.ts";
 import { type DiffOptions, findCompared, listDiff, listDiffInSteps } from "./report/compared.ts";
 import { type KeysAnswer, keysAnswer, toolFacts } from "./report/console-keys.ts";
 import { type Day, NOTHING_STORED, readDays, type VerdictDay } from "./report/mirror.ts";
 import type { ComparedRow, ConsoleStatus, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
 import { forsakenStatus } from "./report/state-words.ts";
-import { type AskedLogin, createSignIn, type LoginAnswer, type SignIn } from "./sign-in.ts";
-import { acknowledge, gatewaysIn } from "./store/ack.ts";
-import { markFrom } from "./store/changed-days.ts";
-import { forgetConsole } from "./store/facts.ts";
-import { heldKeyName, holdKeys } from "./store/held.ts";
-import { hasConsole, type Watched } from "./sync/connect.ts";
-import { GatewayWatch, type WatchMeans } from "./watch.ts";
+import { touchFrom } from "./store/changed-days.ts";
+import { heldKeyName, holdKeys } from "./store/keys.ts";
+import { acknowledge, forgetConsole, gatewaysIn } from "./store/rows.ts";
+import { type ConsoleGateway, hasConsole } from "./sync/connect.ts";
+import { GatewayWatch, type MirrorDeps } from "./watch.ts";
 
 /** Our log against the consoles' own. */
 export interface Mirror {
@@ -39,7 +37,7 @@ export interface Mirror {
   /** What comparing came to, day by day; likewise. */
   days(db: Database.Database, days: readonly Day[]): Generator<undefined, VerdictDay[]>;
   /** null: as above. */
-  login(gateway: string, account: string | null, asked: AskedLogin): Promise<LoginAnswer | null>;
+  login(gateway: string, account: string | null, asked: LoginRequest): Promise<LoginAnswer | null>;
   /** Returns how many rows were acknowledged; null: there are more than were seen. */
   acknowledge(heard: Heard, peer: string): number | null;
   /** A gateway of the same name was another one before: nothing that its console told holds any more. */
@@ -61,7 +59,7 @@ export interface Heard {
 
 const MAX_DIFFERENCES = 500;
 
-export function createMirror(means: WatchMeans): Mirror {
+export function createMirror(means: MirrorDeps): Mirror {
   return new ConsoleMirror(means);
 }
 
@@ -73,19 +71,19 @@ interface Entry {
 const HOLD_LATER_MS = 5000;
 
 class ConsoleMirror implements Mirror {
-  readonly #means: WatchMeans;
+  readonly #means: MirrorDeps;
   readonly #stop = new AbortController();
   readonly #watches = new Map<string, Entry>();
-  readonly #signIn: SignIn;
+  readonly #logins: ConsoleLogins;
   /** Gateways that are to be forgotten as soon as the database can be written. */
   readonly #forgotten = new Set<string>();
   /** Keys that came while the database could not be written, and when: a leak may show before it can. */
   readonly #came = new Map<string, number>();
 
-  constructor(means: WatchMeans) {
+  constructor(means: MirrorDeps) {
     this.#means = means;
     const { signal } = this.#stop;
-    this.#signIn = createSignIn({
+    this.#logins = new ConsoleLogins({
       ...means,
       signal,
       onSkew: () => {},
@@ -106,7 +104,7 @@ class ConsoleMirror implements Mirror {
     for (const gateway of watched) this.#watch(gateway, consoleSecrets(gateway, to));
   }
 
-  #watch(gateway: Watched, secrets: string): void {
+  #watch(gateway: ConsoleGateway, secrets: string): void {
     const entry = this.#watches.get(gateway.name);
     if (entry !== undefined) {
       entry.watch.change(gateway, entry.secrets !== secrets);
@@ -240,10 +238,10 @@ class ConsoleMirror implements Mirror {
     return found;
   }
 
-  async login(gateway: string, account: string | null, asked: AskedLogin): Promise<LoginAnswer | null> {
+  async login(gateway: string, account: string | null, asked: LoginRequest): Promise<LoginAnswer | null> {
     const entry = this.#watches.get(gateway);
     if (entry === undefined) return null;
-    const answer = await this.#signIn.login(entry.watch.gateway, account, asked);
+    const answer = await this.#logins.login(entry.watch.gateway, account, asked);
     if (answer.state === "done") {
       this.#means.log.info({ gateway }, "somebody logged in at the console");
       entry.watch.change(entry.watch.gateway, true);
@@ -274,7 +272,7 @@ class ConsoleMirror implements Mirror {
 
   compareAgain(): void {
     for (const watch of this.#all()) {
-      this.#means.database.ask((db) => markFrom(db, watch.gateway.name, 0));
+      this.#means.database.ask((db) => touchFrom(db, watch.gateway.name, 0));
       void watch.compareAgain();
     }
   }

@@ -4,38 +4,36 @@ import type { Logger } from "../logger.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import { tellAlarms } from "./alarm.ts";
 import type { ConsoleAdapter, ConsoleKey } from "./consoles/console.ts";
-import { ConsoleFault } from "./consoles/fault.ts";
-import { CallHistory } from "./consoles/pace.ts";
+import { ConsoleFault } from "./consoles/console.ts";
+import { CallHistory } from "./consoles/http.ts";
 import { holdersOf, linksOf, unlistedKeys } from "./held-here.ts";
-import type { LogEnd } from "./log-end.ts";
 import { readAlarms } from "./report/alarms.ts";
 import { NOTHING_STORED, readMirror } from "./report/mirror.ts";
 import type { Alarm, ConsoleStatus, MirrorReport } from "./report/shape.ts";
 import { blindInWords, stateInWords, UNREADABLE } from "./report/state-words.ts";
+import { readLogGaps, type UnreadKey, writeUnreadKeys } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
-import { readSynced, readTold, writeSynced, writeTold } from "./store/facts.ts";
-import { heldTimes } from "./store/held.ts";
-import { linkKeys } from "./store/keys.ts";
-import { clearMark } from "./store/rows.ts";
-import { type UnseenKey, writeUnseen } from "./store/unseen.ts";
-import { readUnwatched } from "./store/unwatched.ts";
+import { readFact, readTime, writeFact } from "./store/facts.ts";
+import { heldTimes, linkKeys } from "./store/keys.ts";
+import { clearCursor } from "./store/rows.ts";
 import type { Correction } from "./store/verdicts.ts";
 import { claimFor, firstDay } from "./sync/beginning.ts";
 import { busiestKey } from "./sync/busiest-key.ts";
 import { Comparer } from "./sync/comparer.ts";
-import { type ConnectMeans, connect, type Watched } from "./sync/connect.ts";
+import { type ConnectDeps, type ConsoleGateway, connect } from "./sync/connect.ts";
 import { blindness } from "./sync/sight.ts";
 import { createSkew, type Skew } from "./sync/skew.ts";
 import { type ConsoleFacts, Syncer, sameConsole } from "./sync/syncer.ts";
 import { unseenInWords } from "./sync/unseen-words.ts";
+import type { TruncationCheck } from "./truncation-check.ts";
 import { catchUp, type MirrorUsage } from "./usage.ts";
 
-export interface WatchMeans extends Omit<ConnectMeans, "onSkew" | "onKind" | "pause" | "calls" | "signal"> {
+export interface MirrorDeps extends Omit<ConnectDeps, "onSkew" | "onKind" | "pause" | "calls" | "signal"> {
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask" | "files">;
   readonly usage: MirrorUsage;
   readonly prices: Prices;
-  readonly logEnd: Pick<LogEnd, "unwatched">;
+  readonly truncationCheck: Pick<TruncationCheck, "gaps">;
   /** A record takes more, or less, from its tool's limits. Called once for each amendment, when it is in the journal. */
   readonly onCorrected: (correction: Correction) => void;
 }
@@ -45,28 +43,28 @@ const PATIENCE_MS = 8000;
 
 /** One gateway's console and its rows, compared with our records. */
 export class GatewayWatch {
-  readonly #means: WatchMeans;
+  readonly #means: MirrorDeps;
   readonly #stop = new AbortController();
   readonly #skew: Skew = createSkew();
   readonly #calls = new CallHistory();
   readonly #syncer: Syncer;
   readonly #comparer: Comparer;
-  #gateway: Watched;
+  #gateway: ConsoleGateway;
   #kind: ConsoleStatus["kind"];
   #blind: string | null = null;
   #lastSync: number | null;
 
-  constructor(gateway: Watched, means: WatchMeans, onWalk: () => void) {
+  constructor(gateway: ConsoleGateway, means: MirrorDeps, onWalk: () => void) {
     this.#means = means;
     this.#gateway = gateway;
     this.#kind = gateway.console.kind;
-    this.#lastSync = means.database.ask((db) => readSynced(db, gateway.name));
-    const { clock, log, database, usage, logEnd } = means;
+    this.#lastSync = means.database.ask((db) => readTime(db, gateway.name, "last_sync"));
+    const { clock, log, database, usage, truncationCheck } = means;
     const shared = { gateway: gateway.name, clock, log, database };
     this.#comparer = new Comparer({
       ...shared,
       usage,
-      logEnd,
+      truncationCheck,
       skew: () => this.skew,
       priceOf: (record, tokens) => {
         const { prices } = means.snapshot().config;
@@ -91,8 +89,9 @@ export class GatewayWatch {
       onRows: async (adapter) => {
         database.ask((db) => {
           // What an account did not show must not be called missing.
-          if ((adapter.fault?.() ?? null) === null) writeSynced(db, gateway.name, clock.now());
-          writeUnseen(db, gateway.name, this.#unseen(adapter));
+          if ((adapter.fault?.() ?? null) === null)
+            writeFact(db, gateway.name, "last_sync", String(clock.now()));
+          writeUnreadKeys(db, gateway.name, this.#unseen(adapter));
         });
         await this.#comparer.compare(adapter);
       },
@@ -105,7 +104,7 @@ export class GatewayWatch {
     this.#syncer.follow(gateway.console);
   }
 
-  get gateway(): Watched {
+  get gateway(): ConsoleGateway {
     return this.#gateway;
   }
 
@@ -118,7 +117,7 @@ export class GatewayWatch {
   }
 
   /** What it was made from changed, or the secrets it logs in with did. */
-  change(gateway: Watched, renew: boolean): void {
+  change(gateway: ConsoleGateway, renew: boolean): void {
     const before = this.#gateway;
     this.#gateway = gateway;
     this.#syncer.follow(gateway.console);
@@ -179,7 +178,7 @@ export class GatewayWatch {
     const isUnreadable = stored === null && known.state !== "syncing";
     const status = isUnreadable ? { ...known, ...UNREADABLE } : known;
     const account = this.facts?.account ?? null;
-    const lost = database.ask(readUnwatched) ?? [];
+    const lost = database.ask(readLogGaps) ?? [];
     const blind = blindInWords(status, this.#syncer.adapter, this.#givenUp(), lost);
     const unseen = database.ask((db) => unseenInWords(db, name, this.skew)) ?? [];
     return { ...status, ...(stored ?? NOTHING_STORED), account, blind: [...unseen, ...blind] };
@@ -215,16 +214,16 @@ export class GatewayWatch {
     this.#means.database.ask((db) => {
       const newly = linkKeys(db, name, linksOf(keys, this.#holders()));
       // Their rows were passed over as somebody else's: they are read once more.
-      if (newly.length > 0) clearMark(db, name);
+      if (newly.length > 0) clearCursor(db, name);
     });
   }
 
-  #unseen(adapter: ConsoleAdapter): UnseenKey[] {
+  #unseen(adapter: ConsoleAdapter): UnreadKey[] {
     const unread = adapter.unread?.() ?? [];
     const unlisted = unlistedKeys(this.facts?.keys ?? null, this.#holders());
     return [
-      ...unread.map((one): UnseenKey => ({ ...one, why: "not-read" })),
-      ...unlisted.map((key): UnseenKey => ({ key, until: null, why: "no-account" })),
+      ...unread.map((one): UnreadKey => ({ ...one, why: "not-read" })),
+      ...unlisted.map((key): UnreadKey => ({ key, until: null, why: "no-account" })),
     ];
   }
 
@@ -241,8 +240,8 @@ export class GatewayWatch {
       gateway: name,
       clock,
       log,
-      readTold: () => database.ask((db) => readTold(db, name)),
-      writeTold: (told) => void database.ask((db) => writeTold(db, name, told)),
+      readTold: () => database.ask((db) => readFact(db, name, "told")),
+      writeTold: (told) => void database.ask((db) => writeFact(db, name, "told", told)),
     });
   }
 

@@ -1,6 +1,6 @@
 import { readFileSync, statSync } from "node:fs";
 import t from "tap";
-import type { LoginAnswer } from "../../src/mirror/sign-in.ts";
+import type { LoginAnswer } from "../../src/mirror/login.ts";
 import { command } from "../doubles/command.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";

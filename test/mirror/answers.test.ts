@@ -1,16 +1,16 @@
 import t from "tap";
 import { denialOf, jsonOf, needList, retryAfterOf } from "../../src/mirror/consoles/answers.ts";
-import type { Answer } from "../../src/mirror/consoles/console.ts";
-import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/fault.ts";
+import type { ConsoleResponse } from "../../src/mirror/consoles/console.ts";
+import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
 
-function answer(status: number, text: string, headers: Record<string, string> = {}): Answer {
+function answer(status: number, text: string, headers: Record<string, string> = {}): ConsoleResponse {
   return { status, text, headers: { "content-type": "application/json", ...headers } };
 }
 
 const HTML = { "content-type": "text/html; charset=utf-8" };
 const PAGE = "<!doctype html><html><body>console</body></html>";
 
-function faultOf(given: Answer): ConsoleFault {
+function faultOf(given: ConsoleResponse): ConsoleFault {
   try {
     jsonOf(given, "the usage log");
   } catch (error) {
@@ -21,7 +21,7 @@ function faultOf(given: Answer): ConsoleFault {
 }
 
 t.test("every answer that is not an object becomes a fault of its kind", async (t) => {
-  const cases: [string, Answer, FaultKind, RegExp][] = [
+  const cases: [string, ConsoleResponse, FaultKind, RegExp][] = [
     ["a web page", answer(200, PAGE, HTML), "not-a-console", /web page: is the url right/],
     ["a web page that says JSON", answer(200, PAGE), "not-a-console", /web page/],
     ["a web page with 404", answer(404, PAGE, HTML), "not-a-console", /web page/],

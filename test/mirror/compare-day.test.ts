@@ -1,11 +1,10 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/report/alarms.ts";
-import { acknowledge } from "../../src/mirror/store/ack.ts";
-import { hasMarks, markFrom, planDays } from "../../src/mirror/store/changed-days.ts";
-import { coverFrom, forgetConsole, readFact, writeFact } from "../../src/mirror/store/facts.ts";
+import { hasChangedDays, planDays, touchFrom } from "../../src/mirror/store/changed-days.ts";
+import { coverFrom, readFact, writeFact } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
-import { writePage } from "../../src/mirror/store/rows.ts";
+import { acknowledge, forgetConsole, writePage } from "../../src/mirror/store/rows.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
 import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
@@ -76,7 +75,7 @@ t.test(
     });
     t.same(taken.corrections, [{ tool: "codex", at: AT, tokens: 2342 - 5000, spend: 9000 - 70_000 }]);
     const after = content(db);
-    markFrom(db, "main", 0);
+    touchFrom(db, "main", 0);
     const again = compareAll(mirror);
     t.same(content(db), after, "judging again takes nothing twice");
     t.same(again.amendments, []);
@@ -125,7 +124,7 @@ t.test("a request is missing only where the console was read", async (t) => {
   const mirror = mirrorFile(t, [at(1, AT - 10 * HOUR), at(2, AT - 5 * HOUR), at(3, AT - HOUR), at(4, AT)]);
   const { db } = mirror;
   coverFrom(db, "main", AT - 8 * HOUR);
-  writePage(db, "main", { rows: [], mark: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
+  writePage(db, "main", { rows: [], cursor: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
   compareAll(mirror, { synced: AT + 5 * MINUTE });
   const said = () => all(db, "SELECT started_at, verdict FROM mirror.verdicts ORDER BY started_at");
   t.same(said(), [
@@ -213,7 +212,7 @@ t.test("a suspicion that was acknowledged raises an alarm again once it is certa
   compareAll(mirror, { idNames });
   t.match(alarms(), [{ certain: true, count: 1 }]);
   t.equal(acknowledge(db, { ...shown, certain: true }, AT + HOUR)?.length, 1);
-  markFrom(db, "main", 0);
+  touchFrom(db, "main", 0);
   compareAll(mirror, { idNames });
   t.same(alarms(), [], "a certain alarm that was acknowledged stays so");
 });
@@ -311,7 +310,7 @@ t.test("from the beginning means what was settled too", async (t) => {
   const later = { now: AT + 10 * HOUR };
   compareAll(mirror, later);
   t.same(verdicts(db)[0]?.slice(0, 3), ["row-1", "matched", "id"], "by itself nobody looks again");
-  markFrom(db, "main", 0);
+  touchFrom(db, "main", 0);
   compareAll(mirror, later);
   t.same(verdicts(db), [
     ["row-1", "foreign", null, 1, "…a1b2"],
@@ -480,10 +479,10 @@ t.test("a console that is forgotten leaves nothing to be compared", async (t) =>
   const { db } = mirror;
   for (let hour = 0; hour < 30; hour += 1) page(db, [row(hour, { created_at: AT - hour * 24 * HOUR })]);
   forgetConsole(db, "main", AT + HOUR, false);
-  t.notOk(hasMarks(db, "main"));
+  t.notOk(hasChangedDays(db, "main"));
   page(db, [row(1)]);
   compareAll(mirror, { now: AT + 2 * HOUR });
-  t.notOk(hasMarks(db, "main"), "what was marked since is compared once");
+  t.notOk(hasChangedDays(db, "main"), "what was marked since is compared once");
 });
 
 t.test("records are compared after the clock was set back", async (t) => {
@@ -533,7 +532,7 @@ t.test("a new mirror.db takes nothing back that a console does not list any more
     recordVerdicts(mirror.db).map(([, verdict]) => verdict),
     ["missing", "missing", "matched"],
   );
-  markFrom(mirror.db, "main", 0);
+  touchFrom(mirror.db, "main", 0);
   coverFrom(mirror.db, "main", AT + HOUR);
   t.same(compareAll(mirror).amendments, []);
   t.same(content(mirror.db)["usage.records"], before);

@@ -49,7 +49,7 @@ function comparingOf(t: Test, mirror: MirrorFile, given: Partial<ComparerDeps> =
       },
       last: () => null,
     },
-    logEnd: { unwatched: () => [] },
+    truncationCheck: { gaps: () => [] },
     skew: () => 0,
     priceOf: () => null,
     onCorrected: (correction) => corrections.push(correction),

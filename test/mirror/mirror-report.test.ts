@@ -2,10 +2,9 @@ import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/report/alarms.ts";
 import { diffOrder, findCompared, listDiff, listDiffInSteps } from "../../src/mirror/report/compared.ts";
 import { readMirror } from "../../src/mirror/report/mirror.ts";
-import { acknowledge } from "../../src/mirror/store/ack.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";
-import { holdKeys } from "../../src/mirror/store/held.ts";
-import { linkKeys } from "../../src/mirror/store/keys.ts";
+import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
+import { acknowledge } from "../../src/mirror/store/rows.ts";
 import { record } from "../doubles/records.ts";
 import { AT, all, compareAll, HOUR, MINUTE, mirrorFile, page, row, unmetered } from "./mirror-file.ts";
 

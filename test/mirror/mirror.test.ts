@@ -2,9 +2,9 @@ import pino from "pino";
 import t, { type Test } from "tap";
 import { createSnapshot } from "../../src/config/snapshot.ts";
 import { createMirror } from "../../src/mirror/mirror.ts";
-import { heldTimes } from "../../src/mirror/store/held.ts";
+import { heldTimes } from "../../src/mirror/store/keys.ts";
 import type { MirrorUsage } from "../../src/mirror/usage.ts";
-import type { WatchMeans } from "../../src/mirror/watch.ts";
+import type { MirrorDeps } from "../../src/mirror/watch.ts";
 import { Secret } from "../../src/secret.ts";
 import type { AckLine, KeyHeldLine } from "../../src/usage/journal/lines.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -37,9 +37,9 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     snapshot: () => snapshot,
     database: { ask: (question) => (isReady() ? database.ask(question) : null), files: database.files },
     usage,
-    logEnd: { unwatched: () => [] },
+    truncationCheck: { gaps: () => [] },
     // Without a console these are not used.
-    ...({} as Pick<WatchMeans, "vault" | "agentFor" | "prices" | "onCorrected">),
+    ...({} as Pick<MirrorDeps, "vault" | "agentFor" | "prices" | "onCorrected">),
   });
   t.teardown(() => mirror.stop());
   return { mirror, lines, snapshot };

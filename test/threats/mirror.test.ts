@@ -1,6 +1,6 @@
 import t from "tap";
 import { createLogger } from "../../src/logger.ts";
-import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/fault.ts";
+import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
 import { openMirrorForReading } from "../../src/mirror/store/database.ts";
 import { Syncer } from "../../src/mirror/sync/syncer.ts";
 import type { Places } from "../../src/places.ts";

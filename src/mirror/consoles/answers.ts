@@ -1,5 +1,5 @@
-import type { Answer } from "./console.ts";
-import { ConsoleFault } from "./fault.ts";
+import type { ConsoleResponse } from "./console.ts";
+import { ConsoleFault } from "./console.ts";
 import { asObject, type JsonObject, listAt, objectAt, textAt, wholeAt } from "./json.ts";
 import { cleanAt } from "./texts.ts";
 
@@ -11,7 +11,7 @@ export interface Denial {
 }
 
 /** Looked at before jsonOf, which takes every denial for an ended login. */
-export function denialOf(answer: Answer): Denial | null {
+export function denialOf(answer: ConsoleResponse): Denial | null {
   const { status } = answer;
   if (status !== 401 && status !== 403) return null;
   // A wall in front of the console, which wants a browser, says nothing of the login.
@@ -22,7 +22,7 @@ export function denialOf(answer: Answer): Denial | null {
  * The object a console answered with; a ConsoleFault for everything else.
  * @param about what was asked for, for words: `the usage log`
  */
-export function jsonOf(answer: Answer, about: string): JsonObject {
+export function jsonOf(answer: ConsoleResponse, about: string): JsonObject {
   const { status, text } = answer;
   const retryAfter = retryAfterOf(answer);
   if (status === 429)
@@ -48,12 +48,12 @@ export function jsonOf(answer: Answer, about: string): JsonObject {
 }
 
 /** The object in an answer of whatever status; null where there is none. */
-export function bodyOf({ text }: Answer): JsonObject | null {
+export function bodyOf({ text }: ConsoleResponse): JsonObject | null {
   return asObject(parsed(text));
 }
 
 /** What the console says of an error, cleaned and short, to be put behind our own words; or nothing. */
-export function saying(answer: Answer): string {
+export function saying(answer: ConsoleResponse): string {
   const body = bodyOf(answer);
   if (body === null) return "";
   const error = objectAt(body, "error");
@@ -63,7 +63,7 @@ export function saying(answer: Answer): string {
 }
 
 /** Seconds; null where the console names no time. */
-export function retryAfterOf({ headers }: Answer): number | null {
+export function retryAfterOf({ headers }: ConsoleResponse): number | null {
   const wanted = headers["retry-after"];
   if (typeof wanted !== "string") return null;
   if (/^\s*\d{1,9}\s*$/.test(wanted)) return Math.min(Number(wanted), MOST_WAIT_S);
@@ -102,7 +102,7 @@ function needed<T>(value: T | null, name: string, about: string): T {
 }
 
 /** By its beginning too: wrong addresses are answered by a console's own web pages, some without a type. */
-function isWebPage({ headers, text }: Answer): boolean {
+function isWebPage({ headers, text }: ConsoleResponse): boolean {
   const type = headers["content-type"];
   return (
     (typeof type === "string" && /^\s*text\/html\b/i.test(type)) || /^\s*<(?:!|\w)/.test(text.slice(0, 200))

@@ -1,11 +1,10 @@
 import type { ConsoleKind } from "../../config/shape.ts";
 import type { Secret } from "../../secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
-import type { ConsoleFault } from "./fault.ts";
-import type { CallHistory } from "./pace.ts";
+import type { CallHistory } from "./http.ts";
 
 /**
- * A gateway's console, whatever kind it is. Every method may throw a ConsoleFault (fault.ts), and nothing else. Nobody
+ * A gateway's console, whatever kind it is. Every method may throw a ConsoleFault , and nothing else. Nobody
  * calls two methods at once.
  */
 export interface ConsoleAdapter {
@@ -17,11 +16,11 @@ export interface ConsoleAdapter {
   /** Whether the rows of what passes through a WebSocket have ids, too, which no answer carried. */
   readonly socketRowsHaveIds: boolean;
   /**
-   * Walks over the rows written since `mark`, a page at a time, with overlap. A page's mark is kept together with its rows,
+   * Walks over the rows written since `cursor`, a page at a time, with overlap. A page's cursor is kept together with its rows,
    * and is what the next walk begins from, be it after a crash in the middle of this one; null: the first walk, which goes
-   * back to `since`. The last page's mark says that the walk is complete.
+   * back to `since`. The last page's cursor says that the walk is complete.
    */
-  walk(mark: string | null, since: number): AsyncIterable<Page>;
+  walk(cursor: string | null, since: number): AsyncIterable<Page>;
   /** The keys of the account. null: what is known here does not allow to list them. */
   keys(): Promise<readonly ConsoleKey[] | null>;
   account(): Promise<AccountFacts>;
@@ -35,7 +34,7 @@ export interface ConsoleAdapter {
 
 export interface Page {
   readonly rows: readonly ConsoleRow[];
-  readonly mark: string;
+  readonly cursor: string;
   /** Rows read so far, and in all where the console tells. */
   readonly done: number;
   readonly total: number | null;
@@ -101,10 +100,8 @@ export interface AccountFacts {
 }
 
 /** What an adapter is made from. */
-export interface AdapterMeans {
-  /** Without a slash at its end. */
-  readonly url: string;
-  readonly wire: Wire;
+export interface AdapterDeps {
+  readonly client: ConsoleClient;
   /** Waits, to stay within what the console allows. Rejects when the mirror stops. */
   readonly pause: (milliseconds: number) => Promise<void>;
   readonly now: () => number;
@@ -113,12 +110,12 @@ export interface AdapterMeans {
 }
 
 /** One question to the console. Nobody follows a redirect; a credential goes to the console's own origin only. */
-export interface Wire {
+export interface ConsoleClient {
   /** Throws a ConsoleFault where no answer came, or none that could be read in time. */
-  ask(question: Question): Promise<Answer>;
+  send(request: ConsoleRequest): Promise<ConsoleResponse>;
 }
 
-export interface Question {
+export interface ConsoleRequest {
   readonly method: "GET" | "POST";
   /** Below the console's url, with its query: /api/v1/usage?page=1 */
   readonly path: string;
@@ -129,8 +126,48 @@ export interface Question {
   readonly body?: Readonly<Record<string, unknown>>;
 }
 
-export interface Answer {
+export interface ConsoleResponse {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
   readonly text: string;
+}
+
+/** Why a console cannot be read just now. */
+export type FaultKind =
+  /** Nobody is logged in, or no longer is: a person must. */
+  | "login-needed"
+  /** Logging in failed, and trying again would fail again. */
+  | "login-refused"
+  /** A secret is held until the owner approves where config.yaml newly sends it. */
+  | "needs-trust"
+  | "rate-limited"
+  | "unreachable"
+  | "slow"
+  /** It answers, but not as a console: a web page, nothing at all, or a redirect. */
+  | "not-a-console"
+  /** It is a console, but not of this kind or of an unknown version. */
+  | "other-shape"
+  /** It answers with an error of its own. */
+  | "failing"
+  | "not-yet";
+
+export class ConsoleFault extends Error {
+  readonly kind: FaultKind;
+  /** Seconds the console asked to wait. */
+  readonly retryAfter: number | null;
+  /** The account that it concerns, where there are several. */
+  readonly account: string | null;
+
+  /** The message is for people: what happened, without a secret, and without what to type next. */
+  constructor(
+    kind: FaultKind,
+    message: string,
+    retryAfter: number | null = null,
+    account: string | null = null,
+  ) {
+    super(message);
+    this.kind = kind;
+    this.retryAfter = retryAfter;
+    this.account = account;
+  }
 }

@@ -1,7 +1,7 @@
 import type { ConsoleKind } from "../../config/shape.ts";
 import { bodyOf, jsonOf } from "./answers.ts";
-import type { Answer, Wire } from "./console.ts";
-import { ConsoleFault } from "./fault.ts";
+import type { ConsoleClient, ConsoleResponse } from "./console.ts";
+import { ConsoleFault } from "./console.ts";
 import { fieldAt, flagAt, type JsonObject, objectAt } from "./json.ts";
 
 export interface Detected {
@@ -11,13 +11,13 @@ export interface Detected {
 }
 
 /** What kind of console answers at a url, by what each of them tells to everybody. Nobody logs in for this. */
-export async function detectKind(wire: Wire, url: string): Promise<Detected> {
+export async function detectKind(client: ConsoleClient, url: string): Promise<Detected> {
   const host = new URL(url).hostname;
   if (host === "openrouter.ai" || host.endsWith(".openrouter.ai"))
     return { kind: "openrouter", why: `its host is ${host}` };
-  const answers: Answer[] = [];
+  const answers: ConsoleResponse[] = [];
   for (const path of ["/api/status", "/api/v1/settings/public"]) {
-    const answer = await wire.ask({ method: "GET", path, bearer: null });
+    const answer = await client.send({ method: "GET", path, bearer: null });
     const found = byHeaders(answer) ?? byBody(answer, path);
     if (found !== null) return found;
     answers.push(answer);
@@ -32,7 +32,7 @@ export async function detectKind(wire: Wire, url: string): Promise<Detected> {
   );
 }
 
-function byHeaders({ headers }: Answer): Detected | null {
+function byHeaders({ headers }: ConsoleResponse): Detected | null {
   if (headers["x-new-api-version"] !== undefined)
     return { kind: "new-api", why: "it sends X-New-Api-Version" };
   if (headers["x-litellm-version"] !== undefined)
@@ -41,7 +41,7 @@ function byHeaders({ headers }: Answer): Detected | null {
 }
 
 /** A redirect's body, or an error's, says nothing. */
-function byBody(answer: Answer, path: string): Detected | null {
+function byBody(answer: ConsoleResponse, path: string): Detected | null {
   const body = answer.status === 200 ? bodyOf(answer) : null;
   const data = body === null ? null : objectAt(body, "data");
   if (body === null || data === null) return null;
@@ -49,7 +49,7 @@ function byBody(answer: Answer, path: string): Detected | null {
 }
 
 /** new-api is a fork of one-api: both have the status and the id, and only new-api has the way to show a quota. */
-function byStatus(body: JsonObject, data: JsonObject, { headers }: Answer): Detected | null {
+function byStatus(body: JsonObject, data: JsonObject, { headers }: ConsoleResponse): Detected | null {
   if (flagAt(body, "success") !== true) return null;
   if (fieldAt(data, "quota_display_type") !== undefined) {
     return { kind: "new-api", why: "its status has quota_display_type" };

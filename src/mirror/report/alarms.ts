@@ -1,6 +1,6 @@
 import type Database from "libsql";
-import { type HeldBy, heldTimes } from "../store/held.ts";
-import { columnsOf, firstOf } from "../store/raw-row.ts";
+import { type HeldBy, heldTimes } from "../store/keys.ts";
+import { columnsOf, firstOf } from "../store/query.ts";
 import type { Alarm } from "./shape.ts";
 
 export interface AlarmOptions {

@@ -1,10 +1,9 @@
 import type Database from "libsql";
 import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
 import type { UsageRecord } from "../../usage/record.ts";
-import { gatewaysIn } from "../store/ack.ts";
-import { columnsOf, firstOf } from "../store/raw-row.ts";
-import { STORED, type StoredRow, storedRowOf } from "../store/stored-row.ts";
-import { type OwnNumbers, withoutTheirs } from "../store/take.ts";
+import { columnsOf, firstOf } from "../store/query.ts";
+import { gatewaysIn, STORED, type StoredRow, storedRowOf } from "../store/rows.ts";
+import { type OwnNumbers, withoutTheirs } from "../store/verdicts.ts";
 import type { ComparedRecord, ComparedRow } from "./shape.ts";
 
 /* Console rows beside our records: the list of `mirror diff`, and the one that `mirror show` prints. */

@@ -1,8 +1,8 @@
 import type Database from "libsql";
+import { keptFrom } from "../store/coverage-gaps.ts";
 import { readTime } from "../store/facts.ts";
-import { type HeldBy, heldTimes } from "../store/held.ts";
-import { columnsOf, numberIn } from "../store/raw-row.ts";
-import { keptFrom } from "../store/unwatched.ts";
+import { type HeldBy, heldTimes } from "../store/keys.ts";
+import { columnsOf, numberIn } from "../store/query.ts";
 import type { How, RecordVerdict, RowVerdict } from "../verdict.ts";
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney, VerdictCounts } from "./shape.ts";
 

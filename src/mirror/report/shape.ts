@@ -1,7 +1,6 @@
 import type { ConsoleKind } from "../../config/shape.ts";
 import type { ConsoleRow } from "../console-row.ts";
-import type { ConsoleKey } from "../consoles/console.ts";
-import type { FaultKind } from "../consoles/fault.ts";
+import type { ConsoleKey, FaultKind } from "../consoles/console.ts";
 import type { JudgedRow, RecordVerdict } from "../verdict.ts";
 
 /*
@@ -20,7 +19,7 @@ export interface ConsoleStatus {
    * waiting: it was not read yet. cannot-see: it answers, but lists none of our requests, or does not say which key a row
    * belongs to.
    */
-  readonly state: "ok" | "waiting" | "syncing" | "needs-trust" | "cannot-see" | FaultKind;
+  readonly state: "ok" | "waiting" | "syncing" | "cannot-see" | FaultKind;
   /** Why it is not ok; null when it is. */
   readonly why: string | null;
   /** What to type next; null when nothing is needed. */

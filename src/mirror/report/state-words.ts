@@ -1,8 +1,6 @@
 import { localTime } from "../../usage/reports/calendar.ts";
-import type { ConsoleAdapter } from "../consoles/console.ts";
-import type { ConsoleFault } from "../consoles/fault.ts";
-import type { Gap } from "../store/facts.ts";
-import { NeedsTrust } from "../sync/needs-trust.ts";
+import type { ConsoleAdapter, ConsoleFault } from "../consoles/console.ts";
+import type { CoverageGap } from "../store/coverage-gaps.ts";
 import type { Alarm, ConsoleStatus } from "./shape.ts";
 
 interface Condition {
@@ -44,8 +42,6 @@ export function forsakenStatus(gateway: string, alarms: readonly Alarm[]): Conso
 
 export function stateInWords({ gateway, running, fault, synced, blind }: Condition): State {
   if (running) return { state: "syncing", why: null, next: null };
-  if (fault instanceof NeedsTrust)
-    return { state: "needs-trust", why: `the console ${fault.message}`, next: `keybearer trust ${gateway}` };
   if (fault !== null)
     return { state: fault.kind, why: `the console ${fault.message}`, next: nextStep(fault, gateway) };
   if (!synced) return { state: "waiting", why: null, next: `keybearer mirror sync ${gateway}` };
@@ -59,6 +55,8 @@ function nextStep({ kind, account }: ConsoleFault, gateway: string): string | nu
     case "login-needed":
     case "login-refused":
       return `keybearer mirror login ${gateway}${account === null ? "" : ` --account ${account}`}`;
+    case "needs-trust":
+      return `keybearer trust ${gateway}`;
     case "not-a-console":
       return `check gateways.${gateway}.console.url`;
     case "other-shape":
@@ -79,7 +77,7 @@ export function blindInWords(
   { state, last_sync }: ConsoleStatus,
   adapter: ConsoleAdapter | null,
   givenUp: readonly string[],
-  lost: readonly Gap[],
+  lost: readonly CoverageGap[],
 ): string[] {
   const blind = [
     adapter === null || adapter.kind === "sub2api" || adapter.kind === "one-api"
@@ -99,7 +97,7 @@ export function blindInWords(
 /** Only the latest are listed. */
 const MAX_LOST = 3;
 
-function lostInWords({ from, to }: Gap): string {
+function lostInWords({ from, to }: CoverageGap): string {
   const span = from === 0 ? `before ${localTime(to)}` : `between ${localTime(from)} and ${localTime(to)}`;
   return `requests ${span}: the usage log lost its end, so they could not be compared`;
 }

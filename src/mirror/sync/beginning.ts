@@ -1,10 +1,11 @@
 import type { Clock } from "../../clock.ts";
 import type { Logger } from "../../logger.ts";
 import type { MirrorDatabase } from "../store/database.ts";
-import { claimConsole, coverFrom } from "../store/facts.ts";
-import { numberIn } from "../store/raw-row.ts";
+import { coverFrom } from "../store/facts.ts";
+import { numberIn } from "../store/query.ts";
+import { claimConsole } from "../store/rows.ts";
 import type { MirrorUsage } from "../usage.ts";
-import type { Watched } from "./connect.ts";
+import type { ConsoleGateway } from "./connect.ts";
 
 interface BeginningMeans {
   readonly clock: Clock;
@@ -18,7 +19,7 @@ const DAY_MS = 86_400_000;
 const HISTORY_MS = 30 * DAY_MS;
 
 /** Before anything of a console is read: what is known under this name may be another one's. */
-export function claimFor({ name, baseUrl, console }: Watched, means: BeginningMeans): void {
+export function claimFor({ name, baseUrl, console }: ConsoleGateway, means: BeginningMeans): void {
   const { database, usage, clock, log } = means;
   const origins = [baseUrl, console.url].map((address) => new URL(address).origin).join(" ");
   const held = database.ask((db) => claimConsole(db, name, origins, clock.now()));

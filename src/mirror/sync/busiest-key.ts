@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { numberIn } from "../store/raw-row.ts";
+import { numberIn } from "../store/query.ts";
 
 /** How many of our requests since then went out with the key that was used most. */
 export function busiestKey(db: Database.Database, gateway: string, since: number): number {

@@ -1,9 +1,10 @@
 import { parentPort, workerData } from "node:worker_threads";
 import { reason } from "../../reason.ts";
-import { type DaySummary, type Step, stepsOf } from "../store/apply-changes.ts";
 import { type Plan, planDays } from "../store/changed-days.ts";
-import { type CompareOptions, compareDay } from "../store/compare-day.ts";
+import { compareDay } from "../store/compare-day.ts";
 import { type MirrorFiles, openMirrorForReading } from "../store/database.ts";
+import type { CompareOptions } from "../store/load-day.ts";
+import { type DaySummary, type Step, stepsOf } from "../store/verdicts.ts";
 
 /** What the daemon asks the thread for. */
 export type Request =

@@ -6,15 +6,21 @@ import type { Logger } from "../../logger.ts";
 import { reason } from "../../reason.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
-import { ConsoleFault } from "../consoles/fault.ts";
-import type { LogEnd } from "../log-end.ts";
-import { applyStep, applySummary, type DaySummary, nextDue } from "../store/apply-changes.ts";
-import { finishPlan, hasMarks } from "../store/changed-days.ts";
-import type { CompareOptions } from "../store/compare-day.ts";
+import { ConsoleFault } from "../consoles/console.ts";
+import { finishPlan, hasChangedDays } from "../store/changed-days.ts";
 import type { MirrorDatabase } from "../store/database.ts";
-import { pruneStep } from "../store/prune.ts";
-import type { PriceOf } from "../store/take.ts";
-import { type Correction, correctionOf } from "../store/verdicts.ts";
+import type { CompareOptions } from "../store/load-day.ts";
+import { pruneStep } from "../store/rows.ts";
+import {
+  applyStep,
+  applySummary,
+  type Correction,
+  correctionOf,
+  type DaySummary,
+  nextDue,
+  type PriceOf,
+} from "../store/verdicts.ts";
+import type { TruncationCheck } from "../truncation-check.ts";
 import { askOrFail, catchUp, type LastRecord, type MirrorUsage } from "../usage.ts";
 import type { Answer, Request } from "./compare-worker.ts";
 
@@ -24,7 +30,7 @@ export interface ComparerDeps {
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask" | "files">;
   readonly usage: Pick<MirrorUsage, "catchUp" | "amend" | "last">;
-  readonly logEnd: Pick<LogEnd, "unwatched">;
+  readonly truncationCheck: Pick<TruncationCheck, "gaps">;
   readonly skew: () => number;
   readonly priceOf: PriceOf;
   /** A record took the console's numbers. */
@@ -79,7 +85,7 @@ export class Comparer {
       for (let round = 0; round < MAX_ROUNDS; round += 1) {
         await this.#compareChanged(thread, adapter);
         if (this.#stopped) return;
-        if (!askOrFail(this.#deps.database, (db) => hasMarks(db, gateway))) break;
+        if (!askOrFail(this.#deps.database, (db) => hasChangedDays(db, gateway))) break;
       }
     } finally {
       this.#thread = null;
@@ -126,10 +132,10 @@ export class Comparer {
   }
 
   #options(adapter: ComparedAdapter, newest: LastRecord | null): CompareOptions {
-    const { gateway, clock, logEnd } = this.#deps;
+    const { gateway, clock, truncationCheck } = this.#deps;
     const { idNames, billsFailures, socketRowsHaveIds } = adapter;
-    const unwatched = askOrFail(this.#deps.database, (db) => logEnd.unwatched(db, newest));
-    const shared = { gateway, now: clock.now(), skew: this.#deps.skew(), unwatched };
+    const logGaps = askOrFail(this.#deps.database, (db) => truncationCheck.gaps(db, newest));
+    const shared = { gateway, now: clock.now(), skew: this.#deps.skew(), logGaps };
     return { ...shared, idNames, billsFailures, socketRowsHaveIds };
   }
 

@@ -1,7 +1,7 @@
 import type Database from "libsql";
-import { heldTimes } from "../store/held.ts";
-import { numberIn } from "../store/raw-row.ts";
-import { readUnseen } from "../store/unseen.ts";
+import { readUnreadKeys } from "../store/coverage-gaps.ts";
+import { heldTimes } from "../store/keys.ts";
+import { numberIn } from "../store/query.ts";
 
 /** So many in a row that the console should list, and does not, are no accident. */
 const MOST_MISSING = 3;
@@ -9,7 +9,7 @@ const MOST_MISSING = 3;
 /** Why what the console lists says nothing about a leak, in words; null: it lists what passes here. */
 export function blindness(db: Database.Database, gateway: string, now: number): string | null {
   const unlisted = new Set(
-    readUnseen(db, gateway).flatMap(({ key, why }) => (why === "no-account" ? [key] : [])),
+    readUnreadKeys(db, gateway).flatMap(({ key, why }) => (why === "no-account" ? [key] : [])),
   );
   const held = [...heldTimes(db, gateway)].filter(([, { until }]) => until === null);
   if (held.length > 0 && held.every(([key]) => unlisted.has(key)))

@@ -5,10 +5,10 @@ import type { Console, Gateway } from "../../config/shape.ts";
 import type { Logger } from "../../logger.ts";
 import { reason } from "../../reason.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey } from "../consoles/console.ts";
-import { ConsoleFault } from "../consoles/fault.ts";
+import { ConsoleFault } from "../consoles/console.ts";
 import type { ConsoleStatus } from "../report/shape.ts";
 import type { MirrorDatabase } from "../store/database.ts";
-import { readMark, writePage, writeRows } from "../store/rows.ts";
+import { readCursor, writePage, writeRows } from "../store/rows.ts";
 import { askOrFail } from "../usage.ts";
 import { backOff } from "./back-off.ts";
 import { createTiming, type Timing } from "./timing.ts";
@@ -195,7 +195,7 @@ export class Syncer {
     const { gateway, since } = this.#means;
     // First: it may find that the console is another one, and forget the mark.
     const from = since();
-    const mark = askOrFail(this.#means.database, (db) => readMark(db, gateway));
+    const mark = askOrFail(this.#means.database, (db) => readCursor(db, gateway));
     for await (const page of adapter.walk(mark, from)) {
       // A first walk has many pages, and a page many rows: requests go between them.
       for (let at = 0; at + AT_ONCE < page.rows.length; at += AT_ONCE) {

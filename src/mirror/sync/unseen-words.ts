@@ -1,8 +1,7 @@
 import type Database from "libsql";
 import { localTime } from "../../usage/reports/calendar.ts";
-import { type Gap, readGaps } from "../store/facts.ts";
-import { heldTimes } from "../store/held.ts";
-import { readUnseen, type UnseenKey } from "../store/unseen.ts";
+import { type CoverageGap, readConsoleGaps, readUnreadKeys, type UnreadKey } from "../store/coverage-gaps.ts";
+import { heldTimes } from "../store/keys.ts";
 
 /** The latest are enough. */
 const MOST_GAPS = 5;
@@ -11,7 +10,11 @@ const MOST_GAPS = 5;
 export function unseenInWords(db: Database.Database, gateway: string, skew: number): string[] {
   const held = heldTimes(db, gateway);
   const toolsOf = (key: string) => held.get(key)?.tools.join(", ") ?? key;
-  const gaps = readGaps(db, gateway).map((gap) => ({ ...gap, from: gap.from - skew, to: gap.to - skew }));
+  const gaps = readConsoleGaps(db, gateway).map((gap) => ({
+    ...gap,
+    from: gap.from - skew,
+    to: gap.to - skew,
+  }));
   // What was before the key was held here is not compared anyway.
   const later = gaps.filter(({ key, to }) => key !== undefined && to > (held.get(key)?.since ?? 0));
   return [
@@ -19,18 +22,18 @@ export function unseenInWords(db: Database.Database, gateway: string, skew: numb
       .toSorted((a, b) => a.to - b.to)
       .slice(-MOST_GAPS)
       .map((gap) => gapInWords(toolsOf(gap.key ?? ""), gap, gateway)),
-    ...readUnseen(db, gateway).map((one) => keyInWords(toolsOf(one.key), one, gateway)),
+    ...readUnreadKeys(db, gateway).map((one) => keyInWords(toolsOf(one.key), one, gateway)),
   ];
 }
 
-function gapInWords(tools: string, { from, to, why }: Gap, gateway: string): string {
+function gapInWords(tools: string, { from, to, why }: CoverageGap, gateway: string): string {
   const span = `${tools} ${localTime(from)}–${localTime(to)}`;
   return why === "refused"
     ? `${span}: the console does not accept its key, which is disabled or deleted there`
     : `${span}, more than 1,000 calls between syncs → log in with an access token: keybearer mirror login ${gateway}`;
 }
 
-function keyInWords(tools: string, { until, why }: UnseenKey, gateway: string): string {
+function keyInWords(tools: string, { until, why }: UnreadKey, gateway: string): string {
   if (why === "no-account")
     return `${tools}: its key belongs to no account logged in here → keybearer mirror login ${gateway} --account <name>`;
   const since = until === null ? "was never read" : `was last read ${localTime(until)}`;

@@ -1,4 +1,4 @@
-import type { Allowance } from "../pace.ts";
+import type { Allowance } from "../http.ts";
 
 /*
  * The web API counts calls per address. Read in common/init.go: 180 in 180 s up to v1.0.0-rc.10, 360 from rc.11 on. Without

@@ -1,7 +1,7 @@
 import type { Secret } from "../../../secret.ts";
 import { denialOf, jsonOf, otherShape } from "../answers.ts";
-import type { Answer, Wire } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import type { ConsoleClient, ConsoleResponse } from "../console.ts";
+import { ConsoleFault } from "../console.ts";
 import { fieldAt, flagAt, type JsonObject } from "../json.ts";
 import { cleanAt } from "../texts.ts";
 
@@ -9,20 +9,20 @@ import { cleanAt } from "../texts.ts";
 export type Ask = (path: string, about: string) => Promise<unknown>;
 
 export interface Login {
-  readonly wire: Wire;
+  readonly client: ConsoleClient;
   readonly accessToken: Secret;
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-export function createAsk({ wire, accessToken, headers = {} }: Login): Ask {
+export function createAsk({ client, accessToken, headers = {} }: Login): Ask {
   return async (path, about) => {
-    const answer = await wire.ask({ method: "GET", path, bearer: accessToken, headers });
+    const answer = await client.send({ method: "GET", path, bearer: accessToken, headers });
     return dataOf(withoutEcho(answer, accessToken), about);
   };
 }
 
 /** Whatever a console repeats of the credential it was shown goes no further than this. */
-export function withoutEcho(answer: Answer, credential: Secret): Answer {
+export function withoutEcho(answer: ConsoleResponse, credential: Secret): ConsoleResponse {
   return { ...answer, text: credential.blotFrom(answer.text) };
 }
 
@@ -30,7 +30,7 @@ export function withoutEcho(answer: Answer, credential: Secret): Answer {
  * The `data` of `{"success", "message", "data"}`. The status alone tells nothing: older versions answer 200 to somebody
  * who is not logged in.
  */
-export function dataOf(answer: Answer, about: string): unknown {
+export function dataOf(answer: ConsoleResponse, about: string): unknown {
   const denial = denialOf(answer);
   if (denial !== null) throw denied(denial.body);
   const body = jsonOf(answer, about);

@@ -1,7 +1,7 @@
 import type { Secret } from "../../../secret.ts";
 import { denialOf, jsonOf, otherShape } from "../answers.ts";
-import type { Answer, Wire } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import type { ConsoleClient, ConsoleResponse } from "../console.ts";
+import { ConsoleFault } from "../console.ts";
 import { fieldAt, flagAt, type JsonObject } from "../json.ts";
 import { withoutEcho } from "./envelope.ts";
 
@@ -9,8 +9,13 @@ import { withoutEcho } from "./envelope.ts";
  * What a path answers to a key alone. null: this key is not let in, which is no reason to pass over the others. Must be
  * counted against the budget by whoever asks.
  */
-export async function askWithKey(wire: Wire, path: string, key: Secret, about: string): Promise<unknown> {
-  const answer = withoutEcho(await wire.ask({ method: "GET", path, bearer: key }), key);
+export async function askWithKey(
+  client: ConsoleClient,
+  path: string,
+  key: Secret,
+  about: string,
+): Promise<unknown> {
+  const answer = withoutEcho(await client.send({ method: "GET", path, bearer: key }), key);
   if (denialOf(answer) !== null) return null;
   const body = knownJson(answer, about);
   // The facts of a key say `code: true` where all others say `success`.
@@ -22,7 +27,7 @@ export async function askWithKey(wire: Wire, path: string, key: Secret, about: s
 }
 
 /** Asked after the status, which was answered as it should be: a web page now says that this path is not known. */
-function knownJson(answer: Answer, about: string): JsonObject {
+function knownJson(answer: ConsoleResponse, about: string): JsonObject {
   try {
     return jsonOf(answer, about);
   } catch (error) {

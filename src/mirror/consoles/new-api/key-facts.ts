@@ -1,6 +1,6 @@
 import type { Secret } from "../../../secret.ts";
 import { otherShape } from "../answers.ts";
-import type { ConsoleKey, Wire } from "../console.ts";
+import type { ConsoleClient, ConsoleKey } from "../console.ts";
 import { asObject, countAt, flagAt, type JsonObject, wholeAt } from "../json.ts";
 import { cleanAt } from "../texts.ts";
 import { askWithKey } from "./key-answer.ts";
@@ -37,12 +37,12 @@ const ABOUT = "the facts of a key";
 
 /** The slash at the end belongs there: without it the console answers with a redirect, which nobody follows. */
 export async function readKeyFacts(
-  wire: Wire,
+  client: ConsoleClient,
   one: HeldKey,
   quotaPerUnit: number,
   now: number,
 ): Promise<ConsoleKey> {
-  const told = await askWithKey(wire, "/api/usage/token/", one.key, ABOUT);
+  const told = await askWithKey(client, "/api/usage/token/", one.key, ABOUT);
   // Disabled, or deleted: the console does not say which.
   if (told === null) return { ...bareKey(one), state: "disabled" };
   const data = asObject(told);

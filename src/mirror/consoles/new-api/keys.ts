@@ -1,6 +1,6 @@
 import { Secret } from "../../../secret.ts";
 import type { ConsoleKey, ShownKey } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import { ConsoleFault } from "../console.ts";
 import { asObject, countAt, flagAt, type JsonObject, numberAt, objectAt, textAt, wholeAt } from "../json.ts";
 import { cleanAt } from "../texts.ts";
 import type { Ask } from "./envelope.ts";

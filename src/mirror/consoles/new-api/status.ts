@@ -1,5 +1,5 @@
 import { otherShape } from "../answers.ts";
-import type { Wire } from "../console.ts";
+import type { ConsoleClient } from "../console.ts";
 import { asObject, numberAt } from "../json.ts";
 import { cleanAt, cleanText } from "../texts.ts";
 import { dataOf } from "./envelope.ts";
@@ -13,9 +13,9 @@ export interface SiteStatus {
   readonly time: number | null;
 }
 
-export async function readStatus(wire: Wire): Promise<SiteStatus> {
+export async function readStatus(client: ConsoleClient): Promise<SiteStatus> {
   const about = "its status";
-  const answer = await wire.ask({ method: "GET", path: "/api/status", bearer: null });
+  const answer = await client.send({ method: "GET", path: "/api/status", bearer: null });
   const data = asObject(dataOf(answer, about));
   if (data === null) throw otherShape(about, "data");
   const told = numberAt(data, "quota_per_unit");

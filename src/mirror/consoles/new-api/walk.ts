@@ -1,6 +1,6 @@
 import type { ConsoleRow } from "../../console-row.ts";
 import type { Page } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import { ConsoleFault } from "../console.ts";
 import { asObject, type JsonObject } from "../json.ts";
 import { createNaming, printOf, repeatsOf } from "./identity.ts";
 import type { Listed, Pages } from "./pager.ts";
@@ -103,7 +103,7 @@ async function* walkSpan(
     const unseen = complete && length === 1 && (tooMany || (listed.total ?? 0) >= COUNTED_MOST);
     yield {
       rows,
-      mark: complete ? marks.after : marks.before,
+      cursor: complete ? marks.after : marks.before,
       done: tally.done,
       total:
         listed.total === null || span.to < plan.end ? null : Math.max(already + listed.total, tally.done),

@@ -1,11 +1,11 @@
 import { bodyOf, jsonOf, otherShape, saying } from "../answers.ts";
-import type { Answer } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import type { ConsoleResponse } from "../console.ts";
+import { ConsoleFault } from "../console.ts";
 import { asObject, fieldAt, type JsonObject } from "../json.ts";
 import { cleanAt } from "../texts.ts";
 
 /** The `data` of `{"code":0,"message":"success","data":…}`. */
-export function dataOf(answer: Answer, about: string): JsonObject {
+export function dataOf(answer: ConsoleResponse, about: string): JsonObject {
   const envelope = jsonOf(answer, about);
   const code = fieldAt(envelope, "code");
   if (typeof code !== "number" && typeof code !== "string") throw otherShape(about, "code");
@@ -19,7 +19,7 @@ export function dataOf(answer: Answer, about: string): JsonObject {
 const LONG = 50_000;
 
 /** By the envelope's own word: the last one, should there be several. */
-export function isSuccess(answer: Answer): boolean {
+export function isSuccess(answer: ConsoleResponse): boolean {
   if (answer.status >= 400) return false;
   if (answer.text.length > LONG && /^\s*\{\s*"code"\s*:\s*0\s*[,}]/.test(answer.text)) return true;
   const body = bodyOf(answer);
@@ -30,7 +30,7 @@ export function isSuccess(answer: Answer): boolean {
  * The word for an error: what stands before an action says it as `code`, an action itself as `reason` beside a code that
  * is the status as a number.
  */
-export function errorWord(answer: Answer): string | null {
+export function errorWord(answer: ConsoleResponse): string | null {
   const body = bodyOf(answer);
   return body === null ? null : (cleanAt(body, "reason") ?? cleanAt(body, "code"));
 }

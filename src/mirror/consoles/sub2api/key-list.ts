@@ -1,13 +1,13 @@
 import { keyFault, Secret } from "../../../secret.ts";
 import { needList, needWhole } from "../answers.ts";
 import type { ConsoleKey, KeyWindow, ShownKey } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import { ConsoleFault } from "../console.ts";
 import { asObject, type JsonObject, numberAt, objectAt, textAt, wholeAt } from "../json.ts";
+import type { Sub2apiSession } from "../sub2api-session.ts";
 import { cleanAt, cleanText } from "../texts.ts";
 import { dataOf } from "./envelope.ts";
 import { moneyAt } from "./money.ts";
 import { timeAt } from "./row.ts";
-import type { Sub2apiSession } from "./session.ts";
 
 const ABOUT = "the list of keys";
 const MOST_PAGES = 50;

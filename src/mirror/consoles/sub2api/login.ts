@@ -1,7 +1,7 @@
 import { Secret } from "../../../secret.ts";
 import { bodyOf, otherShape, saying } from "../answers.ts";
-import type { Answer, Wire } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import type { ConsoleClient, ConsoleResponse } from "../console.ts";
+import { ConsoleFault } from "../console.ts";
 import { flagAt, type JsonObject, numberAt, textAt } from "../json.ts";
 import { dataOf, errorWord, isSuccess } from "./envelope.ts";
 
@@ -26,9 +26,12 @@ const LOGIN = "the login";
 const CODE = "the second factor";
 
 /** Throws login-refused where trying again with the same would fail again. */
-export async function loginSub2api(wire: Wire, { email, password }: Credentials): Promise<LoginOutcome> {
+export async function loginSub2api(
+  client: ConsoleClient,
+  { email, password }: Credentials,
+): Promise<LoginOutcome> {
   const body = { email, password };
-  const answer = await wire.ask({ method: "POST", path: "/api/v1/auth/login", bearer: null, body });
+  const answer = await client.send({ method: "POST", path: "/api/v1/auth/login", bearer: null, body });
   const refused = refusedLogin(blotted(answer, password));
   if (refused !== null) throw refused;
   const data = dataOf(blotted(answer, password), LOGIN);
@@ -36,9 +39,9 @@ export async function loginSub2api(wire: Wire, { email, password }: Credentials)
   return { state: "second-factor", tempToken: secretAt(data, "temp_token", LOGIN) };
 }
 
-export async function secondFactor(wire: Wire, tempToken: Secret, code: Secret): Promise<Tokens> {
+export async function secondFactor(client: ConsoleClient, tempToken: Secret, code: Secret): Promise<Tokens> {
   const body = { temp_token: tempToken, totp_code: code };
-  const told = await wire.ask({ method: "POST", path: "/api/v1/auth/login/2fa", bearer: null, body });
+  const told = await client.send({ method: "POST", path: "/api/v1/auth/login/2fa", bearer: null, body });
   const answer = blotted(blotted(told, tempToken), code);
   if (isRefusal(answer))
     throw new ConsoleFault("login-refused", `does not take this code of the second factor${saying(answer)}`);
@@ -56,19 +59,19 @@ export function tokensIn(data: JsonObject, about: string): Tokens {
 }
 
 /** The console itself says no, in its own shape: a wall in front of it says nothing of what it was shown. */
-export function isRefusal(answer: Answer): boolean {
+export function isRefusal(answer: ConsoleResponse): boolean {
   return [400, 401, 403, 422].includes(answer.status) && bodyOf(answer) !== null;
 }
 
 /** An error without the secret that was sent, should the console say it back. A 200 can be one, too, by its code. */
-export function blotted(answer: Answer, secret: Secret): Answer {
+export function blotted(answer: ConsoleResponse, secret: Secret): ConsoleResponse {
   if (isSuccess(answer)) return answer;
   // Written anew: JSON can spell one character in several ways, and the secret is known in the usual one.
   const body = bodyOf(answer);
   return { ...answer, text: secret.blotFrom(body === null ? answer.text : JSON.stringify(body)) };
 }
 
-function refusedLogin(answer: Answer): ConsoleFault | null {
+function refusedLogin(answer: ConsoleResponse): ConsoleFault | null {
   if (!isRefusal(answer)) return null;
   const said = saying(answer);
   if (/turnstile|captcha/i.test(`${errorWord(answer)} ${said}`)) {

@@ -1,5 +1,5 @@
-import type { Wire } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
+import type { ConsoleClient } from "../console.ts";
+import { ConsoleFault } from "../console.ts";
 import { type Credentials, loginSub2api, type Tokens } from "./login.ts";
 
 /** An account must not be locked, nor a console's limit used up, by trying over and over. */
@@ -8,7 +8,7 @@ const REFUSED_EVERY_MS = 24 * 3600_000;
 
 /** Logs in with a password that nobody types, rarely. Meanwhile it says again what happened the last time. */
 export function createPasswordLogin(
-  wire: Wire,
+  client: ConsoleClient,
   now: () => number,
   credentials: Credentials,
 ): () => Promise<Tokens> {
@@ -21,7 +21,7 @@ export function createPasswordLogin(
     }
     last = { at: now(), fault: null };
     try {
-      const outcome = await loginSub2api(wire, credentials);
+      const outcome = await loginSub2api(client, credentials);
       if (outcome.state === "done") return outcome;
       throw new ConsoleFault("login-needed", "wants a second factor, which only a person can give");
     } catch (error) {

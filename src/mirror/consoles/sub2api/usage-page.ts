@@ -1,9 +1,9 @@
 import { needList, needWhole } from "../answers.ts";
-import { ConsoleFault } from "../fault.ts";
+import { ConsoleFault } from "../console.ts";
 import { asObject, countAt } from "../json.ts";
+import type { Sub2apiSession } from "../sub2api-session.ts";
 import { dataOf } from "./envelope.ts";
 import { type NumberedRow, rowOf } from "./row.ts";
-import type { Sub2apiSession } from "./session.ts";
 
 export interface UsagePage {
   /** From 1. */

@@ -1,4 +1,4 @@
-import type { AdapterMeans, Page } from "../console.ts";
+import type { AdapterDeps, Page } from "../console.ts";
 import { type Mark, markOf, markText, type Place } from "./mark.ts";
 import type { UsagePage, UsagePages } from "./usage-page.ts";
 
@@ -10,7 +10,7 @@ const MOST_PAGES = 500;
 
 export interface WalkMeans {
   readonly pages: UsagePages;
-  readonly now: AdapterMeans["now"];
+  readonly now: AdapterDeps["now"];
   readonly mostPages?: number;
 }
 
@@ -105,7 +105,7 @@ function pageAfter(answer: UsagePage, below: number): number {
 function pageFor({ rows, total }: UsagePage, mark: Mark, below: number, isFirst: boolean): Page {
   return {
     rows: rows.map(({ row }) => row),
-    mark: markText(mark),
+    cursor: markText(mark),
     done: Math.max(0, total - below),
     // Of a later walk nobody knows how far down it goes.
     total: isFirst ? total : null,

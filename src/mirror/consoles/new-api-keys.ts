@@ -1,17 +1,17 @@
-import { otherShape } from "../answers.ts";
-import type { AdapterMeans, ConsoleAdapter, ConsoleGap, ConsoleKey, Page, UnreadKey } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
-import { asObject, countAt } from "../json.ts";
-import { type CallBudget, createBudget } from "./budget.ts";
-import { askWithKey, isTooOld, tooOld } from "./key-answer.ts";
-import { bareKey, type HeldKey, readKeyFacts, refOf } from "./key-facts.ts";
-import { type KeyRead, readKeyMark, writeKeyMark } from "./key-mark.ts";
+import { otherShape } from "./answers.ts";
+import type { AdapterDeps, ConsoleAdapter, ConsoleGap, ConsoleKey, Page, UnreadKey } from "./console.ts";
+import { ConsoleFault } from "./console.ts";
+import { asObject, countAt } from "./json.ts";
+import { type CallBudget, createBudget } from "./new-api/budget.ts";
+import { askWithKey, isTooOld, tooOld } from "./new-api/key-answer.ts";
+import { bareKey, type HeldKey, readKeyFacts, refOf } from "./new-api/key-facts.ts";
+import { type KeyRead, readKeyMark, writeKeyMark } from "./new-api/key-mark.ts";
+import { readNewApiRow } from "./new-api/row.ts";
+import { readStatus } from "./new-api/status.ts";
+import { createPageReader } from "./new-api/walk.ts";
 import { NEW_API_ID_NAMES } from "./new-api.ts";
-import { readNewApiRow } from "./row.ts";
-import { readStatus } from "./status.ts";
-import { createPageReader } from "./walk.ts";
 
-export interface NewApiByKeysMeans extends AdapterMeans {
+export interface NewApiByKeysMeans extends AdapterDeps {
   /** The keys of this gateway that are held here, now. */
   readonly keys: () => readonly HeldKey[];
 }
@@ -31,7 +31,7 @@ interface Told {
 
 /** Nobody logs in: each key tells its own latest rows. */
 export function createNewApiByKeys(means: NewApiByKeysMeans): ConsoleAdapter {
-  const { wire, now } = means;
+  const { client, now } = means;
   const budget = createBudget(now);
   const facts = new Map<string, Told>();
   const unread: UnreadKey[] = [];
@@ -41,10 +41,10 @@ export function createNewApiByKeys(means: NewApiByKeysMeans): ConsoleAdapter {
     billsFailures: false,
     socketRowsHaveIds: true,
     rowsPerKey: MOST_ROWS,
-    walk: (mark, since) => walkKeys(means, budget, unread, mark, since),
+    walk: (cursor, since) => walkKeys(means, budget, unread, cursor, since),
     unread: () => unread,
     keys: () => listKeys(means, budget, facts),
-    account: async () => ({ balance: null, console_version: (await readStatus(wire)).version }),
+    account: async () => ({ balance: null, console_version: (await readStatus(client)).version }),
   };
 }
 
@@ -63,7 +63,7 @@ async function listKeys(
   budget: CallBudget,
   facts: Map<string, Told>,
 ): Promise<ConsoleKey[]> {
-  const { wire, now } = means;
+  const { client, now } = means;
   const held = heldKeys(means);
   const toldAt = (one: HeldKey) => facts.get(refOf(one))?.at ?? 0;
   // What was spent before a restart is not known until the first walk has seen the mark.
@@ -73,11 +73,11 @@ async function listKeys(
     .toSorted((a, b) => toldAt(a) - toldAt(b))
     .slice(0, room);
   if (due.length > 0) {
-    const { quotaPerUnit, version } = await readStatus(wire);
+    const { quotaPerUnit, version } = await readStatus(client);
     if (isTooOld(version)) throw tooOld();
     for (const one of due) {
       budget.spend();
-      facts.set(refOf(one), { at: now(), key: await readKeyFacts(wire, one, quotaPerUnit, now()) });
+      facts.set(refOf(one), { at: now(), key: await readKeyFacts(client, one, quotaPerUnit, now()) });
     }
   }
   return held.map((one) => facts.get(refOf(one))?.key ?? bareKey(one));
@@ -90,10 +90,10 @@ async function* walkKeys(
   mark: string | null,
   since: number,
 ): AsyncGenerator<Page, void> {
-  const { wire, now } = means;
+  const { client, now } = means;
   const remembered = readKeyMark(mark);
   budget.take(remembered.calls);
-  const { quotaPerUnit, version, time } = await readStatus(wire);
+  const { quotaPerUnit, version, time } = await readStatus(client);
   if (isTooOld(version)) throw tooOld();
   const ahead = time === null ? 0 : time - now();
   const held = heldKeys(means);
@@ -121,7 +121,7 @@ async function* walkKeys(
   let letIn = 0;
   for (const one of turn) {
     budget.spend();
-    const items = await askWithKey(wire, "/api/log/token", one.key, ABOUT);
+    const items = await askWithKey(client, "/api/log/token", one.key, ABOUT);
     if (items !== null && !Array.isArray(items)) throw otherShape(ABOUT, "data");
     if (items !== null) letIn += 1;
     const before = reads.get(one.fingerprint);
@@ -135,7 +135,7 @@ async function* walkKeys(
     const refused = { from: accepted === null ? since : accepted + ahead, to: now() + ahead };
     const gap: ConsoleGap | null =
       items === null ? { ...refused, key, why: "refused" } : gapOf(key, page, before, since);
-    yield { rows: page.rows, mark: markNow(), done, total: null, gap };
+    yield { rows: page.rows, cursor: markNow(), done, total: null, gap };
   }
   if (turn.length > 0 && letIn === 0) {
     const once = [...reads.values()].some(({ accepted }) => accepted !== null);

@@ -1,20 +1,20 @@
-import type { Secret } from "../../../secret.ts";
-import { otherShape } from "../answers.ts";
-import type { AccountFacts, AdapterMeans, ConsoleAdapter, ConsoleKey } from "../console.ts";
-import { asObject, countAt, type JsonObject, textAt, wholeAt } from "../json.ts";
-import { pacedWire } from "../pace.ts";
-import { cleanAt } from "../texts.ts";
-import { allowanceOf } from "./allowance.ts";
-import { type Ask, createAsk } from "./envelope.ts";
-import { readKey, readMultipliers } from "./keys.ts";
-import { microdollarsOf } from "./money.ts";
-import { createPager, readAll } from "./pager.ts";
-import { readNewApiRow } from "./row.ts";
-import { readStatus, type SiteStatus } from "./status.ts";
-import { timesOf, walkLog } from "./walk.ts";
-import type { Span } from "./windows.ts";
+import type { Secret } from "../../secret.ts";
+import { otherShape } from "./answers.ts";
+import type { AccountFacts, AdapterDeps, ConsoleAdapter, ConsoleKey } from "./console.ts";
+import { pacedClient } from "./http.ts";
+import { asObject, countAt, type JsonObject, textAt, wholeAt } from "./json.ts";
+import { allowanceOf } from "./new-api/allowance.ts";
+import { type Ask, createAsk } from "./new-api/envelope.ts";
+import { readKey, readMultipliers } from "./new-api/keys.ts";
+import { microdollarsOf } from "./new-api/money.ts";
+import { createPager, readAll } from "./new-api/pager.ts";
+import { readNewApiRow } from "./new-api/row.ts";
+import { readStatus, type SiteStatus } from "./new-api/status.ts";
+import { timesOf, walkLog } from "./new-api/walk.ts";
+import type { Span } from "./new-api/windows.ts";
+import { cleanAt } from "./texts.ts";
 
-export interface NewApiMeans extends AdapterMeans {
+export interface NewApiMeans extends AdapterDeps {
   readonly accessToken: Secret;
   /** The number of the access token's user; null: not told. */
   readonly user: string | null;
@@ -31,10 +31,10 @@ export function createNewApi(means: NewApiMeans): ConsoleAdapter {
   const headers: Record<string, string> =
     user !== null && /^[\x21-\x7e]+$/.test(user) ? { "New-Api-User": user } : {};
   let status: SiteStatus | null = null;
-  const wire = pacedWire(means.wire, means, () => allowanceOf(status?.version ?? null));
-  const ask = createAsk({ wire, accessToken, headers });
+  const client = pacedClient(means.client, means, () => allowanceOf(status?.version ?? null));
+  const ask = createAsk({ client, accessToken, headers });
   const statusNow = async () => {
-    status = await readStatus(wire);
+    status = await readStatus(client);
     return status;
   };
   return {
@@ -43,7 +43,7 @@ export function createNewApi(means: NewApiMeans): ConsoleAdapter {
     // Up to rc.5 the id of another gateway behind this one overwrites its own in the answer.
     billsFailures: false,
     socketRowsHaveIds: true,
-    async *walk(mark, since) {
+    async *walk(cursor, since) {
       const site = await statusNow();
       const times = timesOf(since, now(), site);
       const pages = createPager({ ask, about: "its usage log", zeroBased: false });
@@ -55,7 +55,7 @@ export function createNewApi(means: NewApiMeans): ConsoleAdapter {
             (p) => `/api/log/self?p=${p}&page_size=100&type=0&start_timestamp=${from}&end_timestamp=${to}`,
           ),
       };
-      yield* walkLog(source, mark, times);
+      yield* walkLog(source, cursor, times);
     },
     async keys() {
       const { quotaPerUnit } = status ?? (await statusNow());

@@ -1,18 +1,18 @@
-import type { Secret } from "../../../secret.ts";
-import { denialOf, saying } from "../answers.ts";
-import type { Answer, Wire } from "../console.ts";
-import { ConsoleFault } from "../fault.ts";
-import { dataOf, errorWord } from "./envelope.ts";
-import { blotted, type Credentials, isRefusal, type Tokens, tokensIn } from "./login.ts";
-import { createPasswordLogin } from "./password-login.ts";
+import type { Secret } from "../../secret.ts";
+import { denialOf, saying } from "./answers.ts";
+import type { ConsoleClient, ConsoleResponse } from "./console.ts";
+import { ConsoleFault } from "./console.ts";
+import { dataOf, errorWord } from "./sub2api/envelope.ts";
+import { blotted, type Credentials, isRefusal, type Tokens, tokensIn } from "./sub2api/login.ts";
+import { createPasswordLogin } from "./sub2api/password-login.ts";
 
 export interface Sub2apiSession {
   /** GET as the one who is logged in. The console's own 401 never comes back: it has become a ConsoleFault. */
-  ask(path: string): Promise<Answer>;
+  ask(path: string): Promise<ConsoleResponse>;
 }
 
 export interface SessionMeans {
-  readonly wire: Wire;
+  readonly client: ConsoleClient;
   readonly now: () => number;
   readonly refreshToken: Secret | null;
   /** Where the configuration has a password: used when there is no refresh token, or no longer one. */
@@ -30,8 +30,8 @@ interface Access {
 /** Renewed this long before its end, or a tenth of its life if that is shorter. */
 const AHEAD_MS = 60_000;
 export function createSub2apiSession(means: SessionMeans): Sub2apiSession {
-  const { wire, now } = means;
-  const login = means.credentials === null ? null : createPasswordLogin(wire, now, means.credentials);
+  const { client, now } = means;
+  const login = means.credentials === null ? null : createPasswordLogin(client, now, means.credentials);
   let refreshToken = means.refreshToken;
   let access: Access | null = null;
   /** Tokens that are ours and not yet kept: the only valid ones there are. */
@@ -59,7 +59,7 @@ export function createSub2apiSession(means: SessionMeans): Sub2apiSession {
   async function refresh(token: Secret): Promise<Tokens | null> {
     const body = { refresh_token: token };
     const path = "/api/v1/auth/refresh";
-    const answer = blotted(await wire.ask({ method: "POST", path, bearer: null, body }), token);
+    const answer = blotted(await client.send({ method: "POST", path, bearer: null, body }), token);
     if (!isRefusal(answer)) return tokensIn(dataOf(answer, "the renewal of the login"), "the renewal");
     refreshToken = null;
     ended = `has ended the login${saying(answer)}`;
@@ -82,12 +82,12 @@ export function createSub2apiSession(means: SessionMeans): Sub2apiSession {
     return renewing;
   }
 
-  async function askWith({ token }: Access, path: string): Promise<Answer> {
-    return blotted(await wire.ask({ method: "GET", path, bearer: token }), token);
+  async function askWith({ token }: Access, path: string): Promise<ConsoleResponse> {
+    return blotted(await client.send({ method: "GET", path, bearer: token }), token);
   }
 
   /** What a 401 means for the login; returns where renewing it may help. */
-  function consider(answer: Answer): void {
+  function consider(answer: ConsoleResponse): void {
     const word = errorWord(answer);
     if (word === "USER_INACTIVE" || word === "USER_NOT_FOUND") {
       throw new ConsoleFault("login-refused", `says that the account is not active${saying(answer)}`);
@@ -115,7 +115,7 @@ export function createSub2apiSession(means: SessionMeans): Sub2apiSession {
 }
 
 /** In the console's own shape: a wall in front of it is not passed by renewing the login. */
-function saysLoggedOut(answer: Answer): boolean {
+function saysLoggedOut(answer: ConsoleResponse): boolean {
   const denial = denialOf(answer);
   return denial !== null && denial.status === 401 && denial.body !== null;
 }

@@ -1,26 +1,27 @@
 import type { ConsoleKind } from "../config/shape.ts";
+import type { Snapshot } from "../config/snapshot.ts";
 import { reason } from "../reason.ts";
 import { Secret } from "../secret.ts";
-import { ConsoleFault } from "./consoles/fault.ts";
-import { createNewApi } from "./consoles/new-api/new-api.ts";
-import { createOneApi } from "./consoles/one-api/one-api.ts";
+import { ConsoleFault } from "./consoles/console.ts";
+import { createNewApi } from "./consoles/new-api.ts";
+import { createOneApi } from "./consoles/one-api.ts";
 import { loginSub2api, secondFactor, type Tokens } from "./consoles/sub2api/login.ts";
-import { createSub2apiSession } from "./consoles/sub2api/session.ts";
-import { createSub2api } from "./consoles/sub2api/sub2api.ts";
+import { createSub2api } from "./consoles/sub2api.ts";
+import { createSub2apiSession } from "./consoles/sub2api-session.ts";
 import {
   type Account,
-  type ConnectMeans,
+  type ConnectDeps,
+  type ConsoleGateway,
+  clientFor,
   kindOf,
   loginPlaceOf,
   seedOf,
   vaultName,
-  type Watched,
-  wireFor,
 } from "./sync/connect.ts";
-import type { Kept } from "./vault.ts";
+import type { StoredLogin } from "./vault.ts";
 
 /** What a person types, by what their console needs. */
-export type AskedLogin =
+export type LoginRequest =
   | { readonly email: string; readonly password: string }
   | { readonly code: string }
   | { readonly refresh_token: string }
@@ -33,12 +34,6 @@ export interface LoginAnswer {
   readonly problem: string | null;
 }
 
-export interface SignIn {
-  /** Tries what was typed at the console, and keeps only what lasts: never the password. */
-  /** @param account null: the only one */
-  login(gateway: Watched, account: string | null, asked: AskedLogin): Promise<LoginAnswer>;
-}
-
 /** A second factor is typed within this, or the password is asked for again. */
 const SECOND_FACTOR_MS = 5 * 60_000;
 
@@ -48,27 +43,25 @@ interface Half {
   readonly until: number;
 }
 
-export function createSignIn(means: ConnectMeans): SignIn {
-  return new ConsoleSignIn(means);
-}
-
-class ConsoleSignIn implements SignIn {
-  readonly #means: ConnectMeans;
+/** Tries credentials at a console, and stores only what lasts: never the password. */
+export class ConsoleLogins {
+  readonly #means: ConnectDeps;
   /** Those whose password was right, and who owe the second factor. */
   readonly #halves = new Map<string, Half>();
 
-  constructor(means: ConnectMeans) {
+  constructor(means: ConnectDeps) {
     this.#means = means;
   }
 
-  async login(gateway: Watched, name: string | null, asked: AskedLogin): Promise<LoginAnswer> {
+  /** @param name of the account; null: the only one */
+  async login(gateway: ConsoleGateway, name: string | null, asked: LoginRequest): Promise<LoginAnswer> {
     const login = gateway.console.logins.find((one) => one.name === name);
     if (login === undefined)
       return { state: "failed", kind: gateway.console.kind, problem: noAccount(gateway, name) };
     const account = { gateway, login };
     let kind: ConsoleKind | null = gateway.console.kind;
     try {
-      kind = await kindOf(gateway, wireFor(gateway, this.#means));
+      kind = await kindOf(gateway, clientFor(gateway, this.#means));
       const state =
         kind === "sub2api"
           ? await this.#sub2api(account, asked)
@@ -80,7 +73,7 @@ class ConsoleSignIn implements SignIn {
     }
   }
 
-  async #sub2api(account: Account, asked: AskedLogin): Promise<"done" | "second-factor"> {
+  async #sub2api(account: Account, asked: LoginRequest): Promise<"done" | "second-factor"> {
     if ("password" in asked) return this.#byPassword(account, asked);
     if ("code" in asked) return this.#byCode(account, asked);
     if ("refresh_token" in asked) return this.#byRefreshToken(account, asked);
@@ -94,8 +87,8 @@ class ConsoleSignIn implements SignIn {
     account: Account,
     { email, password }: { readonly email: string; readonly password: string },
   ): Promise<"done" | "second-factor"> {
-    const wire = wireFor(account.gateway, this.#means);
-    const outcome = await loginSub2api(wire, { email, password: new Secret(password) });
+    const client = clientFor(account.gateway, this.#means);
+    const outcome = await loginSub2api(client, { email, password: new Secret(password) });
     if (outcome.state === "done") await this.#keepTokens(account, outcome, email);
     else {
       const until = this.#means.clock.elapsed() + SECOND_FACTOR_MS;
@@ -108,8 +101,8 @@ class ConsoleSignIn implements SignIn {
     const half = this.#halves.get(vaultName(account));
     if (half === undefined || this.#means.clock.elapsed() > half.until)
       throw new ConsoleFault("login-refused", "waits for no code: begin again with the password");
-    const wire = wireFor(account.gateway, this.#means);
-    const tokens = await secondFactor(wire, half.tempToken, new Secret(code));
+    const client = clientFor(account.gateway, this.#means);
+    const tokens = await secondFactor(client, half.tempToken, new Secret(code));
     await this.#keepTokens(account, tokens, half.email);
     this.#halves.delete(vaultName(account));
     return "done";
@@ -118,26 +111,24 @@ class ConsoleSignIn implements SignIn {
   /** Used once at once: whether it is right is known then, and the next one is kept. */
   async #byRefreshToken(account: Account, asked: { readonly refresh_token: string }): Promise<"done"> {
     const now = () => this.#means.clock.now();
-    const wire = wireFor(account.gateway, this.#means);
+    const client = clientFor(account.gateway, this.#means);
     const session = createSub2apiSession({
-      ...{ wire, now, credentials: null, refreshToken: new Secret(asked.refresh_token) },
+      ...{ client, now, credentials: null, refreshToken: new Secret(asked.refresh_token) },
       onRefreshToken: (refreshToken) => this.#keep(account, { refreshToken }),
     });
-    const { url } = account.gateway.console;
-    await createSub2api({ url, wire, now, pause: this.#means.pause, session }).account();
+    await createSub2api({ client, now, pause: this.#means.pause, session }).account();
     return "done";
   }
 
-  async #byAccessToken(account: Account, kind: ConsoleKind, asked: AskedLogin): Promise<"done"> {
+  async #byAccessToken(account: Account, kind: ConsoleKind, asked: LoginRequest): Promise<"done"> {
     if (!("access_token" in asked))
       throw new ConsoleFault("login-refused", `is of kind ${kind}, which wants an access token`);
     const accessToken = new Secret(asked.access_token);
     const user = asked.user ?? account.login.user;
     const { pause, clock, calls } = this.#means;
-    const wire = wireFor(account.gateway, this.#means);
+    const client = clientFor(account.gateway, this.#means);
     const shared = {
-      url: account.gateway.console.url,
-      wire,
+      client,
       pause,
       calls,
       now: () => clock.now(),
@@ -157,7 +148,7 @@ class ConsoleSignIn implements SignIn {
     await this.#keep(account, { refreshToken, email });
   }
 
-  async #keep(account: Account, kept: Kept): Promise<void> {
+  async #keep(account: Account, kept: StoredLogin): Promise<void> {
     const name = kept.accessToken === undefined ? "refresh_token" : "access_token";
     const seed = seedOf(account, name, this.#means);
     try {
@@ -169,7 +160,7 @@ class ConsoleSignIn implements SignIn {
   }
 }
 
-function noAccount({ name, console }: Watched, account: string | null): string {
+function noAccount({ name, console }: ConsoleGateway, account: string | null): string {
   const names = console.logins.flatMap((login) => (login.name === null ? [] : [login.name]));
   if (names.length === 0)
     return `config.yaml has no account ${account}: write gateways.${name}.console.login as a list, each with a name`;
@@ -177,4 +168,17 @@ function noAccount({ name, console }: Watched, account: string | null): string {
   return account === null
     ? `there are several accounts. say which: ${known}`
     : `config.yaml has no account ${account} for ${name}. there is: ${known}`;
+}
+
+/** The secrets of a console that a snapshot holds, to notice that one of them is another. */
+export function consoleSecrets(gateway: ConsoleGateway, snapshot: Snapshot): string {
+  const names = ["password", "access_token", "refresh_token"] as const;
+  return JSON.stringify(
+    gateway.console.logins.flatMap((login) =>
+      names.map((name) => {
+        const state = snapshot.consoleSecret(gateway, login.name, name);
+        return state?.state === "ready" ? state.key.digest("same") : (state?.state ?? null);
+      }),
+    ),
+  );
 }

@@ -5,27 +5,12 @@ import type { Clock } from "../clock.ts";
 import { codeOf, writePrivate } from "../keys/pins.ts";
 import type { Logger } from "../logger.ts";
 import { type LogStamp, readStamp, stampText } from "./log-stamp.ts";
+import { addLogGap, type CoverageGap, keptFrom, readLogGaps } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
-import type { Gap } from "./store/facts.ts";
-import { numberIn } from "./store/raw-row.ts";
-import { addUnwatched, keptFrom, readUnwatched } from "./store/unwatched.ts";
+import { numberIn } from "./store/query.ts";
 import type { LastRecord, MirrorUsage } from "./usage.ts";
 
-/**
- * Notices that the usage log lost its end: an older copy was put back, or a power cut took what was not on the disk yet.
- * Requests of ours from that time are in the console's log only, and must not be taken for somebody else's.
- */
-export interface LogEnd {
-  /**
-   * Times, by our clock, in which something of ours may not have been recorded. Checks first whether there are new ones, so
-   * the index must have caught up. `newest`: the newest record from before it did, see catchUp.
-   */
-  unwatched(db: Database.Database, newest: LastRecord | null): readonly Gap[];
-  /** Looks for the last time. What it returns is to be called once the journal is closed. */
-  stop(): () => Promise<void>;
-}
-
-export interface LogEndMeans {
+export interface TruncationCheckDeps {
   /** Where the stamp lies. */
   readonly file: string;
   readonly clock: Clock;
@@ -46,13 +31,12 @@ const FIRST_CHECK_MS = 5000;
 /** The system itself writes within half a minute what it was given; a slow disk may need longer. */
 const UNWRITTEN_MS = 10 * MINUTE_MS;
 
-/** Reads the stamp at once, and checks it in the background. */
-export function createLogEnd(means: LogEndMeans): LogEnd {
-  return new StampedLogEnd(means);
-}
-
-class StampedLogEnd implements LogEnd {
-  readonly #means: LogEndMeans;
+/**
+ * Notices that the usage log lost its end: an older copy was put back, or a power cut took what was not on the disk yet.
+ * Requests of ours from that time are in the console's log only, and must not be taken for somebody else's.
+ */
+export class TruncationCheck {
+  readonly #means: TruncationCheckDeps;
   readonly #endLooks: () => void;
   /** Of an earlier run, until it is compared with the index. Its file is not overwritten before that. */
   #earlier: LogStamp | null;
@@ -69,7 +53,7 @@ class StampedLogEnd implements LogEnd {
   #saving: Promise<void> = Promise.resolve();
   #failed = false;
 
-  constructor(means: LogEndMeans) {
+  constructor(means: TruncationCheckDeps) {
     this.#means = means;
     this.#earlier = readStamp(means.file);
     this.#stamp = this.#stampOf(means.usage.last());
@@ -81,13 +65,18 @@ class StampedLogEnd implements LogEnd {
     this.#endLooks = beat.every(LOOK_BEATS, () => this.#look());
   }
 
-  unwatched(db: Database.Database, newest: LastRecord | null): readonly Gap[] {
+  /**
+   * Times, by our clock, in which something of ours may not have been recorded. Checks first whether there are new ones, so
+   * the index must have caught up. `newest`: the newest record from before it did, see catchUp.
+   */
+  gaps(db: Database.Database, newest: LastRecord | null): readonly CoverageGap[] {
     this.#noteLoss(db);
     this.#check(db, newest);
     this.#look();
-    return readUnwatched(db);
+    return readLogGaps(db);
   }
 
+  /** Looks for the last time. What it returns is to be called once the journal is closed. */
   stop(): () => Promise<void> {
     this.#endLooks();
     this.#look();
@@ -139,8 +128,8 @@ class StampedLogEnd implements LogEnd {
     this.#notedLoss = lostAt;
   }
 
-  #note(db: Database.Database, gap: Gap): void {
-    addUnwatched(db, gap);
+  #note(db: Database.Database, gap: CoverageGap): void {
+    addLogGap(db, gap);
     const fields = { from: new Date(gap.from).toISOString(), to: new Date(gap.to).toISOString() };
     this.#means.log.warn(
       fields,
@@ -148,7 +137,7 @@ class StampedLogEnd implements LogEnd {
     );
   }
 
-  #earlierGaps(db: Database.Database): Gap[] {
+  #earlierGaps(db: Database.Database): CoverageGap[] {
     const earlier = this.#earlier;
     if (earlier === null) return [];
     const { clock, bootedAt } = this.#means;
@@ -159,7 +148,7 @@ class StampedLogEnd implements LogEnd {
   }
 
   /** The journal was replaced while this process runs. */
-  #newGap(db: Database.Database, newest: LastRecord | null): Gap | null {
+  #newGap(db: Database.Database, newest: LastRecord | null): CoverageGap | null {
     if (newest === null || newest.id === this.#lost) return null;
     const known = { record: newest.id, started_at: newest.started_at, at: newest.started_at };
     return lostEnd(db, known, this.#means.clock.now());
@@ -219,7 +208,7 @@ function lostEnd(
   db: Database.Database,
   known: Pick<LogStamp, "record" | "started_at" | "at">,
   until: number,
-): Gap | null {
+): CoverageGap | null {
   if (known.record === null || known.started_at < keptFrom(db)) return null;
   const there = db.prepare("SELECT 1 FROM usage.records WHERE id = ?").raw().get(known.record);
   if (there !== undefined) return null;
@@ -230,13 +219,13 @@ function lostEnd(
 }
 
 /** A kill alone loses nothing: what was written is with the system, which only a power cut or a crash of its own ends. */
-function powerCut({ clean, synced, at }: LogStamp, bootedAt: number): Gap | null {
+function powerCut({ clean, synced, at }: LogStamp, bootedAt: number): CoverageGap | null {
   if (clean || synced || bootedAt <= at) return null;
   return { from: at - MINUTE_MS, to: Math.min(bootedAt, at + UNWRITTEN_MS) };
 }
 
 /** Without what is before a key was held, or pruned, and so is no alarm anyway. */
-function watchedPart(db: Database.Database, { from, to }: Gap): Gap | null {
+function watchedPart(db: Database.Database, { from, to }: CoverageGap): CoverageGap | null {
   const begin = Math.max(from, keptFrom(db), heldSince(db) ?? to);
   return begin < to ? { from: begin, to } : null;
 }

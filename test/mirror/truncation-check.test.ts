@@ -15,11 +15,9 @@ import type Database from "libsql";
 import pino from "pino";
 import t, { type Test } from "tap";
 import { writePrivate } from "../../src/keys/pins.ts";
-import { createLogEnd, type LogEnd } from "../../src/mirror/log-end.ts";
-import type { Gap } from "../../src/mirror/store/facts.ts";
-import { holdKeys } from "../../src/mirror/store/held.ts";
-import { linkKeys } from "../../src/mirror/store/keys.ts";
-import { addUnwatched, readUnwatched } from "../../src/mirror/store/unwatched.ts";
+import { addLogGap, type CoverageGap, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
+import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
+import { TruncationCheck } from "../../src/mirror/truncation-check.ts";
 import { catchUp as catchUpAndName, type LastRecord } from "../../src/mirror/usage.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
@@ -34,12 +32,12 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 
 interface Run {
-  readonly logEnd: LogEnd;
+  readonly truncationCheck: TruncationCheck;
   ask<T>(question: (db: Database.Database) => T): T;
   hold(): void;
   /** Writes a record that begins now. */
   add(end?: RecordEnd | null): UsageRecord;
-  unwatched(): Promise<readonly Gap[]>;
+  gaps(): Promise<readonly CoverageGap[]>;
   stop(): Promise<void>;
   /** Ends without a word, but for what is in the log. */
   kill(): Promise<void>;
@@ -69,12 +67,12 @@ function newHome(t: Test) {
     catchUp(state);
     const usage = { catchUp: async () => catchUp(state), last: () => last, lostAt: () => null };
     const database = openMirror(state);
-    const logEnd = createLogEnd({ file: stamp, clock, log, database, usage, sync, bootedAt });
+    const truncationCheck = new TruncationCheck({ file: stamp, clock, log, database, usage, sync, bootedAt });
     let isEnded = false;
     const end = async (seals: boolean) => {
       if (isEnded) return;
       isEnded = true;
-      const seal = logEnd.stop();
+      const seal = truncationCheck.stop();
       if (seals) await seal();
       database.close();
     };
@@ -88,7 +86,7 @@ function newHome(t: Test) {
       void ask((db) => holdKeys(db, [{ gateway: "main", key: "…a1b2", tool: "codex" }], clock.now()));
     hold();
     return {
-      logEnd,
+      truncationCheck,
       ask,
       hold,
       add(end) {
@@ -96,9 +94,9 @@ function newHome(t: Test) {
         last = added;
         return added;
       },
-      async unwatched() {
+      async gaps() {
         const newest = await catchUpAndName(usage);
-        return ask((db) => logEnd.unwatched(db, newest));
+        return ask((db) => truncationCheck.gaps(db, newest));
       },
       stop: () => end(true),
       kill: () => end(false),
@@ -139,7 +137,7 @@ async function stampedAs(home: Home, { id }: UsageRecord): Promise<void> {
 t.test("a new home lost nothing, and neither does one that is stopped and started", async (t) => {
   const home = newHome(t);
   const first = home.start();
-  t.strictSame(await first.unwatched(), []);
+  t.strictSame(await first.gaps(), []);
   home.clock.pass(MINUTE);
   const { id } = first.add();
   await first.stop();
@@ -148,7 +146,7 @@ t.test("a new home lost nothing, and neither does one that is stopped and starte
   home.clock.pass(HOUR);
   // The machine was switched off in between.
   const second = home.start(home.clock.now() - MINUTE);
-  t.strictSame(await second.unwatched(), []);
+  t.strictSame(await second.gaps(), []);
 });
 
 for (const way of ["stop", "kill"] as const) {
@@ -162,17 +160,17 @@ for (const way of ["stop", "kill"] as const) {
     first.add();
     home.clock.pass(10 * MINUTE);
     const newest = first.add();
-    await first.unwatched();
+    await first.gaps();
     await stampedAs(home, newest);
     await first[way]();
     home.putBack();
     home.clock.pass(HOUR);
     const lost = [{ from: last.started_at, to: newest.started_at + MINUTE }];
     const second = home.start();
-    t.strictSame(await second.unwatched(), lost);
+    t.strictSame(await second.gaps(), lost);
     second.add();
     await second.stop();
-    t.strictSame(await home.start().unwatched(), lost, "and is not forgotten");
+    t.strictSame(await home.start().gaps(), lost, "and is not forgotten");
   });
 }
 
@@ -184,14 +182,14 @@ t.test("what was under way does not stand for what an older copy lost", async (t
   home.keep();
   home.clock.pass(10 * MINUTE);
   const newest = first.add();
-  await first.unwatched();
+  await first.gaps();
   await stampedAs(home, newest);
   await first.kill();
   home.putBack();
   home.write("interrupted");
   home.clock.pass(HOUR);
   const second = home.start();
-  t.strictSame(await second.unwatched(), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
+  t.strictSame(await second.gaps(), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
 });
 
 t.test("a lost end is noticed without a console, and before the stamp is overwritten", async (t) => {
@@ -208,8 +206,8 @@ t.test("a lost end is noticed without a console, and before the stamp is overwri
   const second = home.start();
   // A start does not wait for the index.
   home.clock.pass(10_000);
-  await until("it is noted", () => second.ask(readUnwatched).length > 0);
-  t.strictSame(second.ask(readUnwatched), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
+  await until("it is noted", () => second.ask(readLogGaps).length > 0);
+  t.strictSame(second.ask(readLogGaps), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
   await until("the stamp is this run's", () => home.stamped().record === last.id);
 });
 
@@ -223,8 +221,8 @@ t.test("while the index cannot be read, the stamp of the earlier run stays", asy
   const database = { ask: () => null };
   const usage = { catchUp: async () => {}, last: () => null, lostAt: () => null };
   const means = { file: home.stamp, clock: home.clock, log: pino({ level: "silent" }), database, usage };
-  const logEnd = createLogEnd({ ...means, sync: "normal", bootedAt: 0 });
-  await logEnd.stop()();
+  const truncationCheck = new TruncationCheck({ ...means, sync: "normal", bootedAt: 0 });
+  await truncationCheck.stop()();
   t.strictSame(home.stamped(), before);
 });
 
@@ -240,7 +238,7 @@ t.test("what lies in the lost time is unwatched, and what lies outside is foreig
   home.putBack();
   home.clock.pass(4 * HOUR);
   const second = home.start();
-  const unwatched = await second.unwatched();
+  const logGaps = await second.gaps();
   second.ask((db) => {
     linkKeys(db, "main", [{ ref: "id:1", key: "…a1b2" }]);
     page(db, [
@@ -248,7 +246,7 @@ t.test("what lies in the lost time is unwatched, and what lies outside is foreig
       row(8, { created_at: lost + 2 * HOUR, request_id: "leak" }),
     ]);
     const mirror = { state: home.state, db, append: () => {}, catchUp: () => {} };
-    compareAll(mirror, { now: home.clock.now(), unwatched });
+    compareAll(mirror, { now: home.clock.now(), logGaps });
     const found = verdicts(db).map(([identity, verdict]) => [identity, verdict]);
     t.strictSame(found, [
       ["row-7", "unwatched"],
@@ -266,27 +264,27 @@ t.test("an older log that is put back while it runs lost its end, whatever was a
   home.keep();
   home.clock.pass(HOUR);
   for (let n = 0; n < 3; n += 1) run.add();
-  t.strictSame(await run.unwatched(), []);
+  t.strictSame(await run.gaps(), []);
   home.clock.pass(MINUTE);
   home.putBack();
   // The process that runs it appends it to the other log, which tells nothing about those before it.
   home.write(null);
   const lost = [{ from: last.started_at, to: home.clock.now() }];
-  t.strictSame(await run.unwatched(), lost);
+  t.strictSame(await run.gaps(), lost);
   home.clock.pass(MINUTE);
-  t.strictSame(await run.unwatched(), lost, "it does not grow while nothing is added");
+  t.strictSame(await run.gaps(), lost, "it does not grow while nothing is added");
   for (let n = 0; n < 5; n += 1) run.add();
-  t.strictSame(await run.unwatched(), lost);
+  t.strictSame(await run.gaps(), lost);
 });
 
 t.test("a record that begins while the index catches up is not lost", async (t) => {
   const home = newHome(t);
   const run = home.start();
   const first = run.add();
-  t.strictSame(await run.unwatched(), []);
+  t.strictSame(await run.gaps(), []);
   run.add();
   t.strictSame(
-    run.ask((db) => run.logEnd.unwatched(db, first)),
+    run.ask((db) => run.truncationCheck.gaps(db, first)),
     [],
   );
 });
@@ -297,7 +295,7 @@ t.test("a power cut may have taken what was written last", async (t) => {
   home.clock.pass(HOUR);
   const added = first.add();
   const at = added.started_at;
-  await first.unwatched();
+  await first.gaps();
   await stampedAs(home, added);
   await first.kill();
   home.clock.pass(3 * MINUTE);
@@ -305,10 +303,10 @@ t.test("a power cut may have taken what was written last", async (t) => {
   home.clock.pass(MINUTE);
   const second = home.start(bootedAt);
   const lost = [{ from: at - MINUTE, to: bootedAt }];
-  t.strictSame(await second.unwatched(), lost);
+  t.strictSame(await second.gaps(), lost);
   await second.stop();
   home.clock.pass(24 * HOUR);
-  t.strictSame(await home.start(home.clock.now() - MINUTE).unwatched(), lost, "said once");
+  t.strictSame(await home.start(home.clock.now() - MINUTE).gaps(), lost, "said once");
 });
 
 t.test("after a power cut long ago only the minutes around the last record are unwatched", async (t) => {
@@ -317,12 +315,12 @@ t.test("after a power cut long ago only the minutes around the last record are u
   home.clock.pass(HOUR);
   const added = first.add();
   const at = added.started_at;
-  await first.unwatched();
+  await first.gaps();
   await stampedAs(home, added);
   await first.kill();
   home.clock.pass(24 * HOUR);
   const second = home.start(home.clock.now() - MINUTE);
-  t.strictSame(await second.unwatched(), [{ from: at - MINUTE, to: at + 10 * MINUTE }]);
+  t.strictSame(await second.gaps(), [{ from: at - MINUTE, to: at + 10 * MINUTE }]);
 });
 
 t.test("a power cut takes nothing from a log that is synced with every request", async (t) => {
@@ -330,11 +328,11 @@ t.test("a power cut takes nothing from a log that is synced with every request",
   const first = home.start(undefined, "full");
   home.clock.pass(HOUR);
   const added = first.add();
-  await first.unwatched();
+  await first.gaps();
   await stampedAs(home, added);
   await first.kill();
   home.clock.pass(HOUR);
-  t.strictSame(await home.start(home.clock.now() - MINUTE, "full").unwatched(), []);
+  t.strictSame(await home.start(home.clock.now() - MINUTE, "full").gaps(), []);
 });
 
 t.test("a kill alone loses nothing", async (t) => {
@@ -342,12 +340,12 @@ t.test("a kill alone loses nothing", async (t) => {
   const first = home.start();
   home.clock.pass(HOUR);
   const added = first.add();
-  await first.unwatched();
+  await first.gaps();
   await stampedAs(home, added);
   await first.kill();
   t.match(home.stamped(), { clean: false });
   home.clock.pass(HOUR);
-  t.strictSame(await home.start().unwatched(), []);
+  t.strictSame(await home.start().gaps(), []);
 });
 
 for (const [what, text] of Object.entries({
@@ -365,7 +363,7 @@ for (const [what, text] of Object.entries({
     writeFileSync(home.stamp, text);
     home.clock.pass(HOUR);
     const second = home.start(home.clock.now());
-    t.strictSame(await second.unwatched(), []);
+    t.strictSame(await second.gaps(), []);
     const { id } = second.add();
     await second.stop();
     t.match(home.stamped(), { record: id, clean: true });
@@ -381,14 +379,14 @@ t.test("a log that was begun anew lost no end: all that was before it is called 
   home.deleteLog();
   home.clock.pass(HOUR);
   const second = home.start();
-  t.strictSame(await second.unwatched(), []);
+  t.strictSame(await second.gaps(), []);
   // The stamp is still that of the log before, as after a kill in the first moments.
   const before = readFileSync(home.stamp);
   home.clock.pass(HOUR);
   second.add();
   await second.stop();
   writeFileSync(home.stamp, before);
-  t.strictSame(await home.start().unwatched(), []);
+  t.strictSame(await home.start().gaps(), []);
 });
 
 t.test("nor one that was begun anew while it runs", async (t) => {
@@ -396,16 +394,16 @@ t.test("nor one that was begun anew while it runs", async (t) => {
   const run = home.start();
   home.clock.pass(HOUR);
   for (let n = 0; n < 3; n += 1) run.add();
-  await run.unwatched();
+  await run.gaps();
   home.deleteLog();
   home.clock.pass(MINUTE);
   catchUp(home.state);
   run.hold();
   home.clock.pass(MINUTE);
-  t.strictSame(await run.unwatched(), []);
+  t.strictSame(await run.gaps(), []);
   run.add();
   await run.stop();
-  t.strictSame(await home.start().unwatched(), []);
+  t.strictSame(await home.start().gaps(), []);
 });
 
 t.test("where only the journal was deleted, nothing is known since the keys are held", async (t) => {
@@ -418,7 +416,7 @@ t.test("where only the journal was deleted, nothing is known since the keys are 
   rmSync(home.journal, { recursive: true });
   home.clock.pass(HOUR);
   home.write();
-  t.strictSame(await home.start().unwatched(), [{ from: held, to: newest.started_at + MINUTE }]);
+  t.strictSame(await home.start().gaps(), [{ from: held, to: newest.started_at + MINUTE }]);
 });
 
 t.test("a log of which everything was pruned lost no end", async (t) => {
@@ -431,9 +429,9 @@ t.test("a log of which everything was pruned lost no end", async (t) => {
   home.clock.pass(24 * HOUR);
   home.write();
   const second = home.start();
-  t.strictSame(await second.unwatched(), []);
+  t.strictSame(await second.gaps(), []);
   await second.stop();
-  t.strictSame(await home.start().unwatched(), []);
+  t.strictSame(await home.start().gaps(), []);
 });
 
 t.test("the stamp is written when records were added, and at most every half minute", async (t) => {
@@ -441,26 +439,26 @@ t.test("the stamp is written when records were added, and at most every half min
   const run = home.start();
   home.clock.pass(MINUTE);
   const first = run.add();
-  await run.unwatched();
+  await run.gaps();
   await stampedAs(home, first);
   const written = statSync(home.stamp).ino;
   for (let n = 0; n < 20; n += 1) {
     home.clock.pass(MINUTE);
-    await run.unwatched();
+    await run.gaps();
   }
   // One that was begun before this one would be through by then.
   await writePrivate(`${home.stamp}.other`, "{}");
   t.equal(statSync(home.stamp).ino, written, "nothing is written where nothing was added");
   const second = run.add();
-  await run.unwatched();
+  await run.gaps();
   await stampedAs(home, second);
   const third = run.add();
-  await run.unwatched();
+  await run.gaps();
   home.clock.pass(29_000);
-  await run.unwatched();
+  await run.gaps();
   t.equal(home.stamped().record, second.id, "not yet");
   home.clock.pass(1000);
-  await run.unwatched();
+  await run.gaps();
   await stampedAs(home, third);
 });
 
@@ -471,8 +469,8 @@ t.test("a row that was suspected is judged again when its time turns out to be l
   compareAll(mirror, { now: AT + 24 * HOUR });
   const verdictOf = () => verdicts(db).map(([, verdict, , certain]) => [verdict, certain]);
   t.strictSame(verdictOf(), [["foreign", 0]]);
-  addUnwatched(db, { from: AT + HOUR - MINUTE, to: AT + HOUR + MINUTE });
-  compareAll(mirror, { now: AT + 24 * HOUR, unwatched: readUnwatched(db) });
+  addLogGap(db, { from: AT + HOUR - MINUTE, to: AT + HOUR + MINUTE });
+  compareAll(mirror, { now: AT + 24 * HOUR, logGaps: readLogGaps(db) });
   t.strictSame(verdictOf(), [["unwatched", 0]]);
   t.end();
 });
@@ -481,11 +479,11 @@ t.test("lost times that touch are one, and there are never many", (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   const gap = (from: number, to: number) => ({ from: AT + from, to: AT + to });
-  addUnwatched(db, gap(100, 200));
-  addUnwatched(db, gap(150, 250));
-  t.strictSame(readUnwatched(db), [gap(100, 250)]);
-  for (let n = 1; n <= 60; n += 1) addUnwatched(db, gap(n * 1000, n * 1000 + 10));
-  const all = readUnwatched(db);
+  addLogGap(db, gap(100, 200));
+  addLogGap(db, gap(150, 250));
+  t.strictSame(readLogGaps(db), [gap(100, 250)]);
+  for (let n = 1; n <= 60; n += 1) addLogGap(db, gap(n * 1000, n * 1000 + 10));
+  const all = readLogGaps(db);
   t.equal(all.length, 50);
   t.strictSame([all[0], all.at(-1)], [gap(100, 11_010), gap(60_000, 60_010)]);
   const index = openIndex(join(mirror.state, "index.db"));
@@ -493,6 +491,6 @@ t.test("lost times that touch are one, and there are never many", (t) => {
     .prepare("INSERT OR REPLACE INTO usage.meta (name, value) VALUES ('kept_from', ?)")
     .run(String(AT + 59_500));
   index.close();
-  t.strictSame(readUnwatched(db), [gap(60_000, 60_010)], "what is older is not kept anyway");
+  t.strictSame(readLogGaps(db), [gap(60_000, 60_010)], "what is older is not kept anyway");
   t.end();
 });

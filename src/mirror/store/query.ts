@@ -1,5 +1,25 @@
 import type Database from "libsql";
-import { firstOf } from "./raw-row.ts";
+
+/** The columns of a row of a raw statement; none where there was no row. */
+export function columnsOf(row: unknown): readonly unknown[] {
+  return Array.isArray(row) ? row : [];
+}
+
+/** The first column of a row; undefined where there was no row. */
+export function firstOf(row: unknown): unknown {
+  return columnsOf(row)[0];
+}
+
+/** The first column as a number; null where it is not one. */
+export function numberIn(row: unknown): number | null {
+  const value = firstOf(row);
+  return typeof value === "number" ? value : null;
+}
+
+/** The first column of a statement's only row. */
+export function answerOf(db: Database.Database, sql: string): unknown {
+  return firstOf(db.prepare(sql).raw().get());
+}
 
 /** What follows IN: the values of a list that is handed over as JSON. */
 export const AMONG = "(SELECT value FROM json_each(?))";

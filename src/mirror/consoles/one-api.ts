@@ -1,18 +1,18 @@
-import type { Secret } from "../../../secret.ts";
-import { otherShape } from "../answers.ts";
-import type { AdapterMeans, ConsoleAdapter, ConsoleKey } from "../console.ts";
-import { asObject, type JsonObject } from "../json.ts";
-import { type Ask, createAsk } from "../new-api/envelope.ts";
-import { readKey } from "../new-api/keys.ts";
-import { NEW_API_ID_NAMES, readAccount } from "../new-api/new-api.ts";
-import { createPager, readAll } from "../new-api/pager.ts";
-import { readStatus } from "../new-api/status.ts";
-import { timesOf, walkLog } from "../new-api/walk.ts";
-import type { Span } from "../new-api/windows.ts";
-import { type Allowance, pacedWire } from "../pace.ts";
-import { readOneApiRow } from "./row.ts";
+import type { Secret } from "../../secret.ts";
+import { otherShape } from "./answers.ts";
+import type { AdapterDeps, ConsoleAdapter, ConsoleKey } from "./console.ts";
+import { type Allowance, pacedClient } from "./http.ts";
+import { asObject, type JsonObject } from "./json.ts";
+import { type Ask, createAsk } from "./new-api/envelope.ts";
+import { readKey } from "./new-api/keys.ts";
+import { createPager, readAll } from "./new-api/pager.ts";
+import { readStatus } from "./new-api/status.ts";
+import { timesOf, walkLog } from "./new-api/walk.ts";
+import type { Span } from "./new-api/windows.ts";
+import { NEW_API_ID_NAMES, readAccount } from "./new-api.ts";
+import { readOneApiRow } from "./one-api/row.ts";
 
-export interface OneApiMeans extends AdapterMeans {
+export interface OneApiMeans extends AdapterDeps {
   readonly accessToken: Secret;
 }
 
@@ -23,15 +23,15 @@ const KEY_PAGES = 50;
 /** What new-api grew from: ten rows a page, nobody counts them, and keys have nothing but their names. */
 export function createOneApi(means: OneApiMeans): ConsoleAdapter {
   const { accessToken, now } = means;
-  const wire = pacedWire(means.wire, means, () => ALLOWANCE);
-  const ask = createAsk({ wire, accessToken });
+  const client = pacedClient(means.client, means, () => ALLOWANCE);
+  const ask = createAsk({ client, accessToken });
   return {
     kind: "one-api",
     idNames: NEW_API_ID_NAMES,
     billsFailures: false,
     socketRowsHaveIds: false,
-    async *walk(mark, since) {
-      const site = await readStatus(wire);
+    async *walk(cursor, since) {
+      const site = await readStatus(client);
       const times = timesOf(since, now(), site);
       const pages = createPager({ ask, about: "its usage log", zeroBased: true });
       const source = {
@@ -40,13 +40,13 @@ export function createOneApi(means: OneApiMeans): ConsoleAdapter {
         pages: ({ from, to }: Span) =>
           pages((p) => `/api/log/self?p=${p}&type=0&start_timestamp=${from}&end_timestamp=${to}`),
       };
-      yield* walkLog(source, mark, times);
+      yield* walkLog(source, cursor, times);
     },
     async keys() {
-      const { quotaPerUnit } = await readStatus(wire);
+      const { quotaPerUnit } = await readStatus(client);
       return listKeys(ask, quotaPerUnit, now());
     },
-    account: async () => readAccount(ask, await readStatus(wire)),
+    account: async () => readAccount(ask, await readStatus(client)),
   };
 }
 
