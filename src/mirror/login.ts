@@ -3,11 +3,10 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { reason } from "../reason.ts";
 import { Secret } from "../secret.ts";
 import { ConsoleFault } from "./consoles/console.ts";
-import { createNewApi } from "./consoles/new-api.ts";
-import { createOneApi } from "./consoles/one-api.ts";
-import { loginSub2api, secondFactor, type Tokens } from "./consoles/sub2api/login.ts";
-import { createSub2api } from "./consoles/sub2api.ts";
-import { createSub2apiSession } from "./consoles/sub2api-session.ts";
+import { NewApi } from "./consoles/new-api.ts";
+import { OneApi } from "./consoles/one-api.ts";
+import { Sub2api } from "./consoles/sub2api.ts";
+import { loginSub2api, Sub2apiSession, secondFactor, type Tokens } from "./consoles/sub2api-session.ts";
 import {
   type Account,
   type ConnectDeps,
@@ -112,11 +111,11 @@ export class ConsoleLogins {
   async #byRefreshToken(account: Account, asked: { readonly refresh_token: string }): Promise<"done"> {
     const now = () => this.#means.clock.now();
     const client = clientFor(account.gateway, this.#means);
-    const session = createSub2apiSession({
+    const session = new Sub2apiSession({
       ...{ client, now, credentials: null, refreshToken: new Secret(asked.refresh_token) },
       onRefreshToken: (refreshToken) => this.#keep(account, { refreshToken }),
     });
-    await createSub2api({ client, now, pause: this.#means.pause, session }).account();
+    await new Sub2api({ client, now, pause: this.#means.pause, session }).account();
     return "done";
   }
 
@@ -134,7 +133,7 @@ export class ConsoleLogins {
       now: () => clock.now(),
       accessToken,
     };
-    const adapter = kind === "one-api" ? createOneApi(shared) : createNewApi({ ...shared, user });
+    const adapter = kind === "one-api" ? new OneApi(shared) : new NewApi({ ...shared, user });
     await adapter.account();
     await this.#keep(account, { accessToken, user });
     return "done";

@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { MISSING_AFTER_MS, type OurRequest, type StartFit } from "../reconcile/context.ts";
+import { learnStartFit, UNKNOWN_START } from "../reconcile/fit.ts";
 import { reconcile, unlistedIn } from "../reconcile/reconcile.ts";
-import { learnStartFit, UNKNOWN_START } from "../reconcile/start.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import { DAY_MS } from "./changed-days.ts";
 import {
