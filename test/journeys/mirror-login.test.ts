@@ -177,7 +177,7 @@ t.test("without a kind in config.yaml it is found out, and said", async (t) => {
       { state: "ok", kind: double.kind, detected: true },
       `${name} ${status.state} ${status.why}`,
     );
-    t.equal(journey.logged(new RegExp(`of kind ${double.kind}`)).length, 1);
+    t.equal(journey.logged(new RegExp(`console kind: ${double.kind}`)).length, 1);
     clock.pass(DAY);
     t.equal((await journey.sync()).state, "ok");
   }
