@@ -49,19 +49,3 @@ export function namedColumns(names: readonly string[], values: readonly unknown[
   for (let at = 0; at < names.length; at += 1) named[names[at] ?? ""] = values[at] ?? null;
   return named;
 }
-
-/** The columns of a row of a raw statement; none where there was no row. */
-export function columnsOf(row: unknown): readonly unknown[] {
-  return Array.isArray(row) ? row : [];
-}
-
-/** The first column of a row; undefined where there was no row. */
-export function firstOf(row: unknown): unknown {
-  return columnsOf(row)[0];
-}
-
-/** The first column as a number; null where it is not one. */
-export function numberIn(row: unknown): number | null {
-  const value = firstOf(row);
-  return typeof value === "number" ? value : null;
-}

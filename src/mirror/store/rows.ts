@@ -27,8 +27,7 @@ export interface StoredRow {
   readonly judged: StoredVerdict;
 }
 
-export function storedRowOf(raw: unknown): StoredRow {
-  const values = raw as readonly unknown[];
+export function storedRowOf(values: readonly unknown[]): StoredRow {
   const row = namedColumns(ROW_FIELDS, values);
   row.stream = booleanOf(row.stream);
   const judged = namedColumns(VERDICT_FIELDS, values.slice(ROW_FIELDS.length));
