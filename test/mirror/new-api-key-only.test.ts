@@ -146,6 +146,17 @@ t.test("no more than 16 questions go in 20 minutes", async (t) => {
   t.equal(new Set(tails(console)).size, 30, "those who waited came first");
 });
 
+t.test("a clock that is set back by a week blocks the budget for 20 minutes, not for a week", async (t) => {
+  const rows = new Map(Array.from({ length: 16 }, (_, n) => [String(n).padStart(4, "0"), [row(NOON - n)]]));
+  const console = await siteOf(t, { rows });
+  const adapter = adapterOf(console, 16);
+  const cursor = (await walked(adapter, null, SINCE)).at(-1)?.cursor ?? null;
+  console.time -= 7 * 24 * 60 * MINUTE;
+  await t.rejects(walked(adapter, cursor, SINCE), { name: "Error", kind: "rate-limited", retryAfter: 1200 });
+  console.time += 20 * MINUTE;
+  t.equal((await walked(adapter, cursor, SINCE, 1)).length, 1, "it reads again");
+});
+
 t.test("rows that were pushed out of sight are a gap", async (t) => {
   const rows = new Map([["0000", [row(NOON - 5000)]]]);
   const console = await siteOf(t, { rows });
