@@ -1,5 +1,14 @@
 import type { Context, Match, OurRequest, RowGroup, TheirRow, Unmatched } from "./context.ts";
-import { beganWith, clustersOf, groupedBy, isSameCall, mayBeOfSocket, Timeline, timeOfRow } from "./fit.ts";
+import {
+  beganWith,
+  clustersOf,
+  groupedBy,
+  isSameCall,
+  matchCluster,
+  mayBeOfSocket,
+  Timeline,
+  timeOfRow,
+} from "./fit.ts";
 
 /** Clocks are compared to about a second. */
 const EARLY_MS = 2000;
@@ -34,15 +43,9 @@ export function matchPresumed({ records, groups }: Unmatched, context: Context):
     (record) => (possible.get(record) ?? []).map(({ group }) => group),
     (_, group) => !taken.has(group),
   );
-  for (const cluster of clusters) {
-    // As many rows as records: all of them are ours.
-    if (cluster.records.length !== cluster.groups.length) continue;
-    for (const [index, record] of cluster.records.entries()) {
-      const group = cluster.groups[index];
-      if (group !== undefined) matches.push({ record, group, how: "sum", reason: ALIKE });
-    }
-  }
-  return matches;
+  // As many rows as records: all of them are ours.
+  const counted = clusters.filter((cluster) => cluster.records.length === cluster.groups.length);
+  return [...matches, ...counted.flatMap((cluster) => matchCluster(cluster, "sum", ALIKE))];
 }
 
 function mayOwnWithoutId({ billable, running, upgraded, key, own_id }: OurRequest): boolean {
