@@ -1,7 +1,6 @@
 import type { Context, Judgement, Match, OurRequest, RowGroup, TheirRow, Unmatched } from "./context.ts";
 import { groupedBy, placeOf, without } from "./fit.ts";
-import { judgeLeftRecords, judgeLeftRows } from "./leftover.ts";
-import { judgeMatches } from "./matched.ts";
+import { judgeLeftRecords, judgeLeftRows, judgeMatches } from "./judge.ts";
 import { matchPairs, matchSums } from "./pairs.ts";
 import { findUnlisted, matchPresumed, matchSockets } from "./presumed.ts";
 
