@@ -59,6 +59,8 @@ export class Journal {
   /** Close lines that the disk refused. They are written once it is back. */
   readonly #pending = new PendingLines();
   readonly #inFlight = new Map<string, InFlight>();
+  /** The requests whose response heads came in this turn of the event loop. */
+  #newHeads: string[] = [];
   readonly #endTicks: () => void;
   #file: DayFile | null = null;
   /** The state of earlier runs was read. Until then nothing can be recorded. */
@@ -97,12 +99,16 @@ export class Journal {
     return this.#deps.sync === "normal" || (await this.#synced(opening.id));
   }
 
-  /** The head of the gateway's response arrived. */
+  /**
+   * The head of the gateway's response arrived. Its line is written at the end of this turn of the event loop, unless the
+   * request was closed by then: the close line repeats it, and most short responses arrive with their head.
+   */
   head(id: string, head: ResponseHead): void {
     const request = this.#inFlight.get(id);
-    if (request === undefined || this.#trouble !== null) return;
+    if (request === undefined) return;
     request.head = head;
-    this.#append(lineOf("head", { id, ...head }));
+    if (this.#newHeads.length === 0) setImmediate(() => this.#writeHeads());
+    this.#newHeads.push(id);
   }
 
   /** Completes a record; a second time changes nothing. Waits in memory while the disk says no. */
@@ -157,6 +163,7 @@ export class Journal {
     if (this.#stopped) return;
     this.#endTicks();
     this.#everySecond();
+    this.#writeHeads();
     this.#stopped = true;
     this.#pending.giveUp();
     this.#tellLosses();
@@ -213,6 +220,16 @@ export class Journal {
     // The lines of a request in flight are repeated in a new file.
     if (this.#last === null || id > this.#last.id) this.#last = { id, started_at };
     if (tool !== null) this.#lastUses.set(tool, Math.max(started_at, this.#lastUses.get(tool) ?? 0));
+  }
+
+  #writeHeads(): void {
+    let text = "";
+    for (const id of this.#newHeads) {
+      const head = this.#inFlight.get(id)?.head;
+      if (head) text += lineOf("head", { id, ...head });
+    }
+    this.#newHeads = [];
+    if (text !== "" && this.available()) this.#append(text);
   }
 
   #append(text: string): boolean {
