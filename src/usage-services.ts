@@ -9,11 +9,11 @@ import { Limiter } from "./limits/limiter.ts";
 import { systemCalendar } from "./limits/windows.ts";
 import type { Logger } from "./logger.ts";
 import { Prices } from "./metering/prices.ts";
-import { createLogEnd, type LogEnd } from "./mirror/log-end.ts";
-import { createMirror, type Mirror } from "./mirror/mirror.ts";
+import type { MirrorDeps } from "./mirror/gateway-mirror.ts";
+import { Mirror } from "./mirror/mirror.ts";
 import { MirrorDatabase } from "./mirror/store/database.ts";
+import { TruncationCheck } from "./mirror/truncation-check.ts";
 import type { MirrorUsage } from "./mirror/usage.ts";
-import type { WatchMeans as MirrorMeans } from "./mirror/watch.ts";
 import type { Places } from "./places.ts";
 import { BodyBudget } from "./proxy/body.ts";
 import { InFlight } from "./proxy/in-flight.ts";
@@ -32,7 +32,7 @@ export interface UsageServices {
   readonly bodies: BodyBudget;
   readonly mirrorDatabase: MirrorDatabase;
   readonly mirrorUsage: MirrorUsage;
-  readonly logEnd: LogEnd;
+  readonly truncationCheck: TruncationCheck;
 }
 
 export interface UsageServicesDeps {
@@ -70,7 +70,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
   const { journal } = usage;
   const mirrorDatabase = new MirrorDatabase({ file: places.mirror, index: places.index, log });
   const mirrorUsage = mirrorUsageOf(usage);
-  const logEnd = createLogEnd({
+  const truncationCheck = new TruncationCheck({
     file: places.logEnd,
     clock,
     beat,
@@ -90,7 +90,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     bodies: new BodyBudget(),
     mirrorDatabase,
     mirrorUsage,
-    logEnd,
+    truncationCheck,
   };
 }
 
@@ -115,22 +115,26 @@ function mirrorUsageOf(usage: UsageLog): MirrorUsage {
 
 /** Our log beside the consoles' own: what a console knows better counts under the limits, too. */
 export function openMirror(
-  { mirrorUsage, logEnd, prices, limiter, mirrorDatabase }: UsageServices,
-  deps: Omit<MirrorMeans, "database" | "usage" | "logEnd" | "prices" | "onCorrected">,
+  { mirrorUsage, truncationCheck, prices, limiter, mirrorDatabase }: UsageServices,
+  deps: Omit<MirrorDeps, "database" | "usage" | "truncationCheck" | "prices" | "onCorrected">,
 ): Mirror {
-  return createMirror({
+  return new Mirror({
     ...deps,
     database: mirrorDatabase,
     usage: mirrorUsage,
-    logEnd,
+    truncationCheck,
     prices,
     onCorrected: (correction) => limiter.correct(correction.tool, correction),
   });
 }
 
 /** Where the journal does not close, its end is not stamped either: the next start then checks whether something is missing. */
-export async function closeUsageServices({ usage, logEnd, mirrorDatabase }: UsageServices): Promise<void> {
-  const stamp = logEnd.stop();
+export async function closeUsageServices({
+  usage,
+  truncationCheck,
+  mirrorDatabase,
+}: UsageServices): Promise<void> {
+  const stamp = truncationCheck.stop();
   await usage.stop();
   await stamp();
   mirrorDatabase.close();

@@ -102,9 +102,7 @@ const PURE = [
   "mirror/console-row.ts",
   "mirror/verdict.ts",
   "mirror/reconcile/",
-  "mirror/store/take.ts",
-  "mirror/sync/back-off.ts",
-  "mirror/sync/skew.ts",
+  "mirror/report/words.ts",
   "service/answer-words.ts",
   "service/key-sources.ts",
   "service/launchd/launchd-answers.ts",
@@ -117,7 +115,7 @@ const PURE = [
 /** Where a key meets the wire, and where a console's secret meets the wire or its store. */
 const MAY_REVEAL = [
   "proxy/headers.ts",
-  "mirror/consoles/wire.ts",
+  "mirror/consoles/http.ts",
   "mirror/vault.ts",
   "doctor/probe.ts",
   "keys/store.ts",

@@ -2,8 +2,7 @@ import type { Config } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Secret } from "../secret.ts";
 import type { ConsoleKey, ShownKey } from "./consoles/console.ts";
-import type { HeldKey } from "./store/held.ts";
-import type { KeyLink } from "./store/keys.ts";
+import type { HeldKey, KeyLink } from "./store/keys.ts";
 
 /** A tool of one gateway with its key, as far as that can be had just now. */
 export interface Holder {

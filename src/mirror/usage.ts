@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { reason } from "../reason.ts";
 import type { AckLine, AmendLine, KeyHeldLine } from "../usage/journal/lines.ts";
-import { ConsoleFault } from "./consoles/fault.ts";
+import { ConsoleFault } from "./consoles/console.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 
 /** What the mirror needs of the usage log, beside reading its index. */

@@ -6,7 +6,7 @@ import { Secret } from "../secret.ts";
 import { asObject, fieldAt, type JsonObject, listAt, textAt, wholeAt } from "./consoles/json.ts";
 
 /** What is kept of a console's login, so that nobody is asked again after a restart. */
-export interface Kept {
+export interface StoredLogin {
   readonly refreshToken?: Secret;
   readonly accessToken?: Secret;
   /** new-api: the numeric user id. */
@@ -21,11 +21,11 @@ export interface Vault {
   /** Reads the file. problem: what is wrong with it, for people; null: nothing, or there is none yet. */
   load(): Promise<{ readonly problem: string | null }>;
   /** null: nothing is kept for this gateway, or only for another origin, which alone may see that secret. */
-  get(gateway: string, origin: string): Kept | null;
+  get(gateway: string, origin: string): StoredLogin | null;
   /** The origin for which something is kept, for words; null: nothing is. */
   otherOrigin(gateway: string): string | null;
   /** In the file when it returns; else it throws, and what was there before stays, here and there. */
-  put(gateway: string, origin: string, entry: Kept): Promise<void>;
+  put(gateway: string, origin: string, entry: StoredLogin): Promise<void>;
   remove(gateway: string): Promise<void>;
   /** Every secret in it, for whoever takes them out of texts. Another list only when they changed. */
   secrets(): readonly Secret[];
@@ -38,7 +38,7 @@ export interface VaultMeans {
 
 interface Lodged {
   readonly origin: string;
-  readonly entry: Kept;
+  readonly entry: StoredLogin;
 }
 
 type Found =
@@ -168,7 +168,7 @@ function isTextOrNothing(stored: JsonObject, name: string): boolean {
   return fieldAt(stored, name) === undefined || textAt(stored, name) !== null;
 }
 
-function entryOf(stored: JsonObject): Kept {
+function entryOf(stored: JsonObject): StoredLogin {
   const [refresh, access, user, email, seed] = TEXTS.map((name) => textAt(stored, name));
   return {
     ...(refresh ? { refreshToken: new Secret(refresh) } : {}),

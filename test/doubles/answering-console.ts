@@ -3,9 +3,8 @@ import { Agent, createServer, type IncomingHttpHeaders } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
-import type { AdapterMeans, ConsoleAdapter, Page, Wire } from "../../src/mirror/consoles/console.ts";
-import { CallHistory } from "../../src/mirror/consoles/pace.ts";
-import { createWire } from "../../src/mirror/consoles/wire.ts";
+import type { AdapterDeps, ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
+import { CallHistory, type ConsoleClient, createClient } from "../../src/mirror/consoles/http.ts";
 
 export interface ConsoleCall {
   readonly path: string;
@@ -28,7 +27,7 @@ export interface AnsweringConsole {
   time: number;
   /** How far the console's clock is ahead, milliseconds. */
   skew: number;
-  readonly means: AdapterMeans;
+  readonly means: AdapterDeps;
 }
 
 /** A console that answers each call as the test says, over a real socket. */
@@ -66,8 +65,7 @@ export async function answeringConsole(
     time: Date.UTC(2026, 7, 21, 12),
     skew: 0,
     means: {
-      url,
-      wire: startWire(t, url),
+      client: startClient(t, url),
       calls: new CallHistory(),
       now: () => console.time,
       pause: async (milliseconds: number) => {
@@ -80,25 +78,25 @@ export async function answeringConsole(
 }
 
 /** What an adapter asks a console with, until the test ends. */
-export function startWire(t: Test, url: string): Wire {
+export function startClient(t: Test, url: string): ConsoleClient {
   const agent = new Agent({ keepAlive: true });
   const stop = new AbortController();
   t.teardown(() => {
     stop.abort();
     agent.destroy();
   });
-  return createWire({ url, clock: systemClock, agent: () => agent, signal: stop.signal, onSkew: () => {} });
+  return createClient({ url, clock: systemClock, agent: () => agent, signal: stop.signal, onSkew: () => {} });
 }
 
 /** The pages of a walk, all or the first `most`. */
 export async function walked(
   adapter: ConsoleAdapter,
-  mark: string | null,
+  cursor: string | null,
   since: number,
   most = Number.POSITIVE_INFINITY,
 ): Promise<Page[]> {
   const pages: Page[] = [];
-  for await (const page of adapter.walk(mark, since)) {
+  for await (const page of adapter.walk(cursor, since)) {
     pages.push(page);
     if (pages.length >= most) break;
   }

@@ -1,6 +1,6 @@
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
 import type { Context, OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
-import { learnStartFit, UNKNOWN_START } from "../../src/mirror/reconcile/start.ts";
+import { learnStartFit, UNKNOWN_START } from "../../src/mirror/reconcile/fit.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "./console-row.ts";
 import { random } from "./random.ts";

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import t, { type Test } from "tap";
-import type { LoginAnswer } from "../../src/mirror/sign-in.ts";
+import type { LoginAnswer } from "../../src/mirror/login.ts";
 import { command } from "../doubles/command.ts";
 import { type ConsoleDouble, SECOND_LOGIN } from "../doubles/consoles/console-double.ts";
 import { type ConsoleName, startConsole } from "../doubles/consoles/start-console.ts";

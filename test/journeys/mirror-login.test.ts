@@ -1,6 +1,6 @@
 import { readFileSync, statSync } from "node:fs";
 import t from "tap";
-import type { LoginAnswer } from "../../src/mirror/sign-in.ts";
+import type { LoginAnswer } from "../../src/mirror/login.ts";
 import { command } from "../doubles/command.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import type { ConsoleDouble } from "../doubles/consoles/console-double.ts";
@@ -177,7 +177,7 @@ t.test("without a kind in config.yaml it is found out, and said", async (t) => {
       { state: "ok", kind: double.kind, detected: true },
       `${name} ${status.state} ${status.why}`,
     );
-    t.equal(journey.logged(new RegExp(`of kind ${double.kind}`)).length, 1);
+    t.equal(journey.logged(new RegExp(`console kind: ${double.kind}`)).length, 1);
     clock.pass(DAY);
     t.equal((await journey.sync()).state, "ok");
   }

@@ -1,9 +1,10 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { hasMarks, markFrom, planDays } from "../../src/mirror/store/changed-days.ts";
-import { coverFrom, forgetConsole, readFact, writeFact } from "../../src/mirror/store/facts.ts";
+import { readAlarms } from "../../src/mirror/alarms.ts";
+import { hasChangedDays, planDays, touchFrom } from "../../src/mirror/store/changed-days.ts";
+import { coverFrom, readFact, writeFact } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
-import { writePage } from "../../src/mirror/store/rows.ts";
+import { acknowledge, forgetConsole, writePage } from "../../src/mirror/store/rows.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
 import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
@@ -74,7 +75,7 @@ t.test(
     });
     t.same(taken.corrections, [{ tool: "codex", at: AT, tokens: 2342 - 5000, spend: 9000 - 70_000 }]);
     const after = content(db);
-    markFrom(db, "main", 0);
+    touchFrom(db, "main", 0);
     const again = compareAll(mirror);
     t.same(content(db), after, "judging again takes nothing twice");
     t.same(again.amendments, []);
@@ -123,7 +124,7 @@ t.test("a request is missing only where the console was read", async (t) => {
   const mirror = mirrorFile(t, [at(1, AT - 10 * HOUR), at(2, AT - 5 * HOUR), at(3, AT - HOUR), at(4, AT)]);
   const { db } = mirror;
   coverFrom(db, "main", AT - 8 * HOUR);
-  writePage(db, "main", { rows: [], mark: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
+  writePage(db, "main", { rows: [], cursor: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
   compareAll(mirror, { synced: AT + 5 * MINUTE });
   const said = () => all(db, "SELECT started_at, verdict FROM mirror.verdicts ORDER BY started_at");
   t.same(said(), [
@@ -144,6 +145,43 @@ t.test("a request that runs for hours is judged where it ended", async (t) => {
   t.same(recordVerdicts(db), [[long.id, "matched", "id", "row-1"]]);
 });
 
+t.test("a WebSocket that is open over midnight has all of its rows, and their money", async (t) => {
+  // AT is a moment after midnight.
+  const socket = unmetered(1, {
+    status: 101,
+    stream: null,
+    started_at: AT - 8 * HOUR,
+    ended_at: AT + 10 * HOUR,
+  });
+  const mirror = mirrorFile(t, [socket]);
+  const { db } = mirror;
+  const inside = (number: number, hours: number) =>
+    row(number, { request_id: null, created_at: AT + hours * HOUR });
+  page(db, [inside(1, -7), inside(2, -6), inside(3, 1), inside(4, 9)]);
+  const now = AT + 12 * HOUR;
+  compareAll(mirror, { now });
+  const said = () => verdicts(db).map(([identity, verdict, how]) => [identity, verdict, how].join(" "));
+  t.same(said(), [
+    "row-1 matched presumed",
+    "row-2 companion presumed",
+    "row-3 companion presumed",
+    "row-4 companion presumed",
+  ]);
+  t.same(recordVerdicts(db), [[socket.id, "matched", "presumed", "row-1"]]);
+  t.match(recordsIn(db)[0], { billed_microdollars: 4 * 9000, output_tokens: 4 * 342 });
+
+  page(db, [inside(5, -5)]);
+  compareAll(mirror, { now });
+  t.match(recordsIn(db)[0], { billed_microdollars: 5 * 9000 }, "also of one that is listed late");
+  page(db, [row(2, { request_id: null, created_at: AT - 20 * HOUR })]);
+  compareAll(mirror, { now });
+  t.match(
+    recordsIn(db)[0],
+    { billed_microdollars: 4 * 9000 },
+    "and not of one that turns out to be from another time",
+  );
+});
+
 t.test("what was only suspected is certain once the gateway is seen to hand out ids", async (t) => {
   const mirror = mirrorFile(t, [record(1, { gateway_ids: { "x-request-id": "id-1" } })]);
   const { db } = mirror;
@@ -157,6 +195,26 @@ t.test("what was only suspected is certain once the gateway is seen to hand out 
     ["row-1", "matched", "id", 0, "…a1b2"],
     ["row-9", "foreign", null, 1, "…a1b2"],
   ]);
+});
+
+t.test("a suspicion that was acknowledged raises an alarm again once it is certain", async (t) => {
+  const mirror = mirrorFile(t, [record(1, { gateway_ids: { "x-request-id": "id-1" } })]);
+  const { db } = mirror;
+  const idNames = ["x-request-id"];
+  const shown = { gateway: "main", key: null, certain: false, until: null, count: 1 };
+  const alarms = () => readAlarms(db, "main", 0, new Set());
+  page(db, [row(9, { created_at: AT + 5 * MINUTE, output_tokens: 7 })]);
+  compareAll(mirror, { idNames });
+  t.equal(acknowledge(db, shown, AT + HOUR)?.length, 1);
+  compareAll(mirror, { idNames });
+  t.same(alarms(), []);
+  page(db, [row(1)]);
+  compareAll(mirror, { idNames });
+  t.match(alarms(), [{ certain: true, count: 1 }]);
+  t.equal(acknowledge(db, { ...shown, certain: true }, AT + HOUR)?.length, 1);
+  touchFrom(db, "main", 0);
+  compareAll(mirror, { idNames });
+  t.same(alarms(), [], "a certain alarm that was acknowledged stays so");
 });
 
 t.test("a row that is matched by id tells whose key it was, and so whose the others are", async (t) => {
@@ -252,7 +310,7 @@ t.test("from the beginning means what was settled too", async (t) => {
   const later = { now: AT + 10 * HOUR };
   compareAll(mirror, later);
   t.same(verdicts(db)[0]?.slice(0, 3), ["row-1", "matched", "id"], "by itself nobody looks again");
-  markFrom(db, "main", 0);
+  touchFrom(db, "main", 0);
   compareAll(mirror, later);
   t.same(verdicts(db), [
     ["row-1", "foreign", null, 1, "…a1b2"],
@@ -421,10 +479,10 @@ t.test("a console that is forgotten leaves nothing to be compared", async (t) =>
   const { db } = mirror;
   for (let hour = 0; hour < 30; hour += 1) page(db, [row(hour, { created_at: AT - hour * 24 * HOUR })]);
   forgetConsole(db, "main", AT + HOUR, false);
-  t.notOk(hasMarks(db, "main"));
+  t.notOk(hasChangedDays(db, "main"));
   page(db, [row(1)]);
   compareAll(mirror, { now: AT + 2 * HOUR });
-  t.notOk(hasMarks(db, "main"), "what was marked since is compared once");
+  t.notOk(hasChangedDays(db, "main"), "what was marked since is compared once");
 });
 
 t.test("records are compared after the clock was set back", async (t) => {
@@ -474,7 +532,7 @@ t.test("a new mirror.db takes nothing back that a console does not list any more
     recordVerdicts(mirror.db).map(([, verdict]) => verdict),
     ["missing", "missing", "matched"],
   );
-  markFrom(mirror.db, "main", 0);
+  touchFrom(mirror.db, "main", 0);
   coverFrom(mirror.db, "main", AT + HOUR);
   t.same(compareAll(mirror).amendments, []);
   t.same(content(mirror.db)["usage.records"], before);

@@ -18,7 +18,7 @@ import { join } from "node:path";
 import Database from "libsql";
 import t, { type Test } from "tap";
 import { type MirrorDatabase, openMirrorForReading } from "../../src/mirror/store/database.ts";
-import { heldTimes, holdKeys } from "../../src/mirror/store/held.ts";
+import { heldTimes, holdKeys } from "../../src/mirror/store/keys.ts";
 import { createIndex, transact } from "../../src/usage/index/database.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
 import type { Line } from "../../src/usage/journal/lines.ts";

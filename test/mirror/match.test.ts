@@ -27,6 +27,9 @@ const a = request("a", { ids: ["x"] });
 const NO_IDS = { hands_out_ids: false };
 const other = { model: "claude", model_answered: null };
 
+/** Of a row that began when a request did which lasted two seconds, or so much later. */
+const began = (later = 0) => ({ request_id: "y", began: THEN - 2 * SECOND + later });
+
 const BY_ID: readonly Case[] = [
   {
     name: "the same id is a match, whatever the key and the time",
@@ -200,6 +203,40 @@ const BY_PAIR: readonly Case[] = [
     verdicts: { a: "matched sum", "1": "matched sum", "2": "foreign" },
   },
   {
+    name: "more rows than requests that are alike: any of them may not be ours, so that none is taken",
+    ours: [request("a")],
+    theirs: [row("1"), row("2", { at: THEN + 600 })],
+    scene: NO_IDS,
+    verdicts: { a: "missing", "1": "foreign", "2": "foreign" },
+  },
+  {
+    name: "nor where they began together",
+    ours: [request("a"), request("b", { ended_at: THEN + 20 })],
+    theirs: [5, 25, 40].map((later) => row(`w${later}`, { ...began(later), request_id: null })),
+    scene: NO_IDS,
+    verdicts: { a: "missing", b: "missing", w5: "foreign", w25: "foreign", w40: "foreign" },
+  },
+  {
+    name: "where their beginnings are apart, the nearest is taken",
+    ours: [request("a")],
+    theirs: [0, 2000].map((later) => row(`w${later}`, { ...began(later), request_id: null })),
+    scene: NO_IDS,
+    verdicts: { a: "matched sum", w0: "matched sum", w2000: "foreign" },
+  },
+  {
+    name: "fewer rows than requests that are alike: one was dropped, and the others are listed",
+    ours: [0, 200, 400].map((later) => request(`r${later}`, { ended_at: THEN + later })),
+    theirs: [row("1"), row("2", { at: THEN + 700 })],
+    scene: NO_IDS,
+    verdicts: {
+      r0: "matched sum",
+      r200: "matched sum",
+      r400: "missing",
+      "1": "matched sum",
+      "2": "matched sum",
+    },
+  },
+  {
     name: "one that is missing does not shift those that follow it",
     ours: [0, 20, 40].map((s) => request(`r${s}`, { ended_at: THEN + s * SECOND })),
     theirs: [0, 40].map((s) => row(`w${s}`, { at: THEN + s * SECOND + 300 })),
@@ -252,9 +289,6 @@ const BY_PAIR: readonly Case[] = [
     verdicts: { a: "missing", "1": "foreign" },
   },
 ];
-
-/** Of a row that began when a request did which lasted two seconds, or so much later. */
-const began = (later = 0) => ({ request_id: "y", began: THEN - 2 * SECOND + later });
 
 const PRESUMED: readonly Case[] = [
   {

@@ -5,16 +5,22 @@ import type Database from "libsql";
 import pino from "pino";
 import type { Test } from "tap";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
-import { applyStep, applySummary, nextDue, stepsOf } from "../../src/mirror/store/apply-changes.ts";
-import { finishPlan, hasMarks, planDays } from "../../src/mirror/store/changed-days.ts";
-import { type CompareOptions, compareDay } from "../../src/mirror/store/compare-day.ts";
+import { finishPlan, hasChangedDays, planDays } from "../../src/mirror/store/changed-days.ts";
+import { compareDay } from "../../src/mirror/store/compare-day.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
-import { writeSynced } from "../../src/mirror/store/facts.ts";
-import { holdKeys } from "../../src/mirror/store/held.ts";
-import { linkKeys } from "../../src/mirror/store/keys.ts";
+import { writeFact } from "../../src/mirror/store/facts.ts";
+import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
+import type { CompareOptions } from "../../src/mirror/store/load-day.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
-import type { PriceOf } from "../../src/mirror/store/take.ts";
-import { type Correction, correctionOf } from "../../src/mirror/store/verdicts.ts";
+import {
+  applyStep,
+  applySummary,
+  type Correction,
+  correctionOf,
+  nextDue,
+  type PriceOf,
+  stepsOf,
+} from "../../src/mirror/store/verdicts.ts";
 import { COLUMN_NAMES, recordOfRow } from "../../src/usage/columns.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
@@ -98,8 +104,8 @@ export function row(number: number, given: Partial<ConsoleRow> = {}): ConsoleRow
   });
 }
 
-export function page(db: Database.Database, rows: readonly ConsoleRow[], mark = "m") {
-  return writePage(db, "main", { rows, mark, gap: null });
+export function page(db: Database.Database, rows: readonly ConsoleRow[], cursor = "m") {
+  return writePage(db, "main", { rows, cursor, gap: null });
 }
 
 export interface Compared {
@@ -120,13 +126,13 @@ export function compareAll(mirror: MirrorFile, given: Given = {}): Compared {
   const { db } = mirror;
   const { synced, amend = mirror.append, ...options } = given;
   const now = options.now ?? AT + HOUR;
-  writeSynced(db, "main", synced ?? now);
+  writeFact(db, "main", "last_sync", String(synced ?? now));
   const amendments: AmendLine[] = [];
   for (let round = 0; round < 10; round += 1) {
     const plan = planDays(db, "main", { now, skew: options.skew ?? 0 });
     for (const day of plan.days) amendments.push(...compareOneDay(mirror, day, { ...options, now, amend }));
     finishPlan(db, "main", plan, now);
-    if (hasMarks(db, "main")) continue;
+    if (hasChangedDays(db, "main")) continue;
     const corrections = amendments.map(correctionOf).filter((one) => one !== null);
     return { amendments, corrections, again: nextDue(db, "main", now, options.skew ?? 0) };
   }
@@ -170,7 +176,7 @@ const OPTIONS = {
   idNames: ["x-client-request-id"],
   billsFailures: false,
   socketRowsHaveIds: false,
-  unwatched: [],
+  logGaps: [],
 } as const;
 
 export function all(db: Database.Database, sql: string): unknown[][] {

@@ -1,5 +1,5 @@
 import t, { type Test } from "tap";
-import { createNewApiByKeys } from "../../src/mirror/consoles/new-api/by-keys.ts";
+import { NewApiByKeys } from "../../src/mirror/consoles/new-api-keys.ts";
 import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,
@@ -77,7 +77,7 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
 
 function adapterOf(console: AnsweringConsole, count: number) {
   const keys = Array.from({ length: count }, (_, n) => held(n));
-  return createNewApiByKeys({ ...console.means, keys: () => keys });
+  return new NewApiByKeys({ ...console.means, keys: () => keys });
 }
 
 const logCalls = ({ calls }: AnsweringConsole) => calls.filter(({ path }) => path === "/api/log/token");
@@ -109,14 +109,14 @@ t.test("each key tells its own rows, and which of ours it is", async (t) => {
 t.test("the budget holds over walks, restarts and many keys, and every key has its turn", async (t) => {
   const rows = new Map(Array.from({ length: 7 }, (_, n) => [`000${n}`, [row(NOON - n)]]));
   const console = await siteOf(t, { rows });
-  let mark: string | null = null;
+  let cursor: string | null = null;
   let adapter = adapterOf(console, 7);
   for (let round = 0; round < 24; round += 1) {
-    // A restart every third time: what was spent is known from the mark alone.
+    // A restart every third time: what was spent is known from the cursor alone.
     if (round % 3 === 0) adapter = adapterOf(console, 7);
     t.equal((await adapter.keys())?.length, 7);
     try {
-      for await (const page of adapter.walk(mark, SINCE)) mark = page.mark;
+      for await (const page of adapter.walk(cursor, SINCE)) cursor = page.cursor;
     } catch (error) {
       t.match(error, { kind: "rate-limited", message: /20 questions about keys/ });
     }
@@ -136,11 +136,11 @@ t.test("no more than 16 questions go in 20 minutes", async (t) => {
   t.equal(first.length, 16);
   t.equal(adapter.unread?.().length, 14, "the others were not read");
   const usedUp = { kind: "rate-limited", message: /20 questions about keys/, retryAfter: 1200 };
-  await t.rejects(walked(adapter, first.at(-1)?.mark ?? null, SINCE), usedUp, "nothing read is no sync");
-  const restarted = walked(adapterOf(console, 30), first.at(-1)?.mark ?? null, SINCE);
+  await t.rejects(walked(adapter, first.at(-1)?.cursor ?? null, SINCE), usedUp, "nothing read is no sync");
+  const restarted = walked(adapterOf(console, 30), first.at(-1)?.cursor ?? null, SINCE);
   await t.rejects(restarted, usedUp, "after a restart too");
   console.time += 20 * MINUTE;
-  const second = await walked(adapterOf(console, 30), first.at(-1)?.mark ?? null, SINCE);
+  const second = await walked(adapterOf(console, 30), first.at(-1)?.cursor ?? null, SINCE);
   t.equal(second.length, 16);
   t.equal(new Set(tails(console)).size, 30, "those who waited came first");
 });
@@ -155,11 +155,11 @@ t.test("rows that were pushed out of sight are a gap", async (t) => {
     "0000",
     Array.from({ length: 1200 }, (_, n) => row(NOON - n)),
   );
-  const [second] = await walked(adapter, first?.mark ?? null, SINCE);
+  const [second] = await walked(adapter, first?.cursor ?? null, SINCE);
   const many = { key: "…0000", why: "many" };
   t.same(second?.gap, { from: (NOON - 5000) * 1000, to: (NOON - 999) * 1000, ...many });
   t.equal(second?.rows.length, 1000);
-  const [third] = await walked(adapter, second?.mark ?? null, SINCE);
+  const [third] = await walked(adapter, second?.cursor ?? null, SINCE);
   t.equal(third?.gap, null, "it was all seen before");
   const [anew] = await walked(adapterOf(console, 1), null, SINCE);
   t.same(anew?.gap, { from: SINCE, to: (NOON - 999) * 1000, ...many }, "nobody knows what was before");
@@ -211,7 +211,7 @@ t.test("an empty 429 is told, and what was read before it is kept", async (t) =>
     reply: (_, tail) => (tail === "0001" ? { text: "", status: 429 } : undefined),
   });
   const walk = adapterOf(console, 2).walk(null, SINCE)[Symbol.asyncIterator]();
-  t.equal((await walk.next()).value.rows.length, 1);
+  t.equal((await walk.next()).value?.rows.length, 1);
   await t.rejects(walk.next(), { kind: "rate-limited", message: /too often/ });
 });
 
@@ -240,7 +240,7 @@ t.test("keys are known before anything is asked, and told more of when there is 
 
 t.test("one key of two tools is asked about once", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0000", [row(NOON - 1)]]]) });
-  const adapter = createNewApiByKeys({ ...console.means, keys: () => [held(0), held(0)] });
+  const adapter = new NewApiByKeys({ ...console.means, keys: () => [held(0), held(0)] });
   t.equal((await walked(adapter, null, SINCE)).length, 1);
   t.equal((await adapter.keys())?.length, 1);
 });

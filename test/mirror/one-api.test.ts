@@ -1,7 +1,7 @@
 import t, { type Test } from "tap";
-import type { FaultKind } from "../../src/mirror/consoles/fault.ts";
-import { readMark } from "../../src/mirror/consoles/new-api/windows.ts";
-import { createOneApi } from "../../src/mirror/consoles/one-api/one-api.ts";
+import type { FaultKind } from "../../src/mirror/consoles/console.ts";
+import { readCursor } from "../../src/mirror/consoles/log-walk.ts";
+import { OneApi } from "../../src/mirror/consoles/one-api.ts";
 import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,
@@ -56,7 +56,7 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
 }
 
 function adapterOf(console: AnsweringConsole) {
-  return createOneApi({ ...console.means, accessToken: new Secret("0123456789abcdef0123456789abcdef") });
+  return new OneApi({ ...console.means, accessToken: new Secret("0123456789abcdef0123456789abcdef") });
 }
 
 const identities = (pages: Awaited<ReturnType<typeof walked>>) =>
@@ -106,7 +106,7 @@ t.test("a full last page is followed by an empty one, which ends the stretch", a
     [10, 10, 0],
   );
   t.same(
-    pages.map(({ mark }) => readMark(mark)?.until),
+    pages.map(({ cursor }) => readCursor(cursor)?.until),
     [NOON - 3600, NOON - 3600, NOON],
   );
 });
@@ -119,10 +119,10 @@ t.test("a first walk of weeks goes by stretches, and goes on where it was broken
   const whole = await walked(adapter, null, since);
   t.equal(new Set(identities(whole)).size, 600);
   const some = await walked(adapter, null, since, 20);
-  const reached = readMark(some.at(-1)?.mark ?? null)?.until ?? 0;
+  const reached = readCursor(some.at(-1)?.cursor ?? null)?.until ?? 0;
   t.ok(reached > since / 1000 && reached < NOON, "what is complete is noted");
   const asked = console.calls.length;
-  const rest = await walked(adapter, some.at(-1)?.mark ?? null, since);
+  const rest = await walked(adapter, some.at(-1)?.cursor ?? null, since);
   t.equal(new Set([...identities(some), ...identities(rest)]).size, 600);
   const first = console.calls.slice(asked).find(({ path }) => path === "/api/log/self");
   t.equal(Number(first?.query.get("start_timestamp")), reached - 3600);
@@ -133,7 +133,7 @@ t.test("a stretch with very many rows is taken in smaller ones", async (t) => {
   const console = await siteOf(t, { rows });
   const pages = await walked(adapterOf(console), null, (NOON - 3600) * 1000);
   t.equal(new Set(identities(pages)).size, 2500);
-  t.ok(new Set(pages.map(({ mark }) => mark)).size > 2, "more than one was noted");
+  t.ok(new Set(pages.map(({ cursor }) => cursor)).size > 2, "more than one was noted");
 });
 
 t.test("a row that arrives while pages are read is not a second one", async (t) => {

@@ -4,13 +4,19 @@ import { appendFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { ROW_FIELDS } from "../../src/mirror/console-row.ts";
-import { acknowledge } from "../../src/mirror/store/ack.ts";
-import { hasMarks, planDays } from "../../src/mirror/store/changed-days.ts";
-import { coverFrom, forgetConsole, readGaps, readSynced } from "../../src/mirror/store/facts.ts";
-import { heldTimes, holdKeys } from "../../src/mirror/store/held.ts";
-import { keyLinks, learnKeys, linkKeys } from "../../src/mirror/store/keys.ts";
-import { pruneStep } from "../../src/mirror/store/prune.ts";
-import { clearMark, readMark, writePage, writeRows } from "../../src/mirror/store/rows.ts";
+import { hasChangedDays, planDays } from "../../src/mirror/store/changed-days.ts";
+import { readConsoleGaps } from "../../src/mirror/store/coverage-gaps.ts";
+import { coverFrom, readTime } from "../../src/mirror/store/facts.ts";
+import { heldTimes, holdKeys, keyLinks, learnKeys, linkKeys } from "../../src/mirror/store/keys.ts";
+import {
+  acknowledge,
+  clearCursor,
+  forgetConsole,
+  pruneStep,
+  readCursor,
+  writePage,
+  writeRows,
+} from "../../src/mirror/store/rows.ts";
 import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
 import { lineOf } from "../doubles/journal.ts";
 import { record } from "../doubles/records.ts";
@@ -64,30 +70,30 @@ t.test("numbers that are not whole, and texts with a NUL, do not keep a page out
 t.test("the mark is kept together with the rows, and gaps are joined", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
-  t.equal(readMark(db, "main"), null);
-  writePage(db, "main", { rows: [row(1)], mark: "first", gap: { from: 10, to: 20 } });
-  writePage(db, "main", { rows: [], mark: "second", gap: { from: 20, to: 30 } });
-  writePage(db, "main", { rows: [], mark: "second", gap: { from: 10, to: 20 } });
-  writePage(db, "main", { rows: [], mark: "second", gap: { from: 50, to: 60 } });
-  t.equal(readMark(db, "main"), "second");
-  t.equal(readMark(db, "other"), null);
-  t.same(readGaps(db, "main"), [
+  t.equal(readCursor(db, "main"), null);
+  writePage(db, "main", { rows: [row(1)], cursor: "first", gap: { from: 10, to: 20 } });
+  writePage(db, "main", { rows: [], cursor: "second", gap: { from: 20, to: 30 } });
+  writePage(db, "main", { rows: [], cursor: "second", gap: { from: 10, to: 20 } });
+  writePage(db, "main", { rows: [], cursor: "second", gap: { from: 50, to: 60 } });
+  t.equal(readCursor(db, "main"), "second");
+  t.equal(readCursor(db, "other"), null);
+  t.same(readConsoleGaps(db, "main"), [
     { from: 10, to: 30 },
     { from: 50, to: 60 },
   ]);
-  clearMark(db, "main");
-  t.equal(readMark(db, "main"), null);
+  clearCursor(db, "main");
+  t.equal(readCursor(db, "main"), null);
 });
 
 t.test("a large page can be written in pieces, and its mark comes with the last one", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   t.same(writeRows(db, "main", [row(1), row(2)]), { added: 2, changed: 0 });
-  t.equal(readMark(db, "main"), null, "whatever ends the program now, the page is read again");
-  t.ok(hasMarks(db, "main"));
-  const rest = { rows: [row(2, { billed_microdollars: 1 }), row(3)], mark: "last", gap: null };
+  t.equal(readCursor(db, "main"), null, "whatever ends the program now, the page is read again");
+  t.ok(hasChangedDays(db, "main"));
+  const rest = { rows: [row(2, { billed_microdollars: 1 }), row(3)], cursor: "last", gap: null };
   t.same(writePage(db, "main", rest), { added: 1, changed: 1 });
-  t.equal(readMark(db, "main"), "last");
+  t.equal(readCursor(db, "main"), "last");
 });
 
 t.test("rows of keys that are known not to be ours are passed over", async (t) => {
@@ -128,7 +134,7 @@ t.test("a link that is new makes its rows be looked at again", async (t) => {
   const { db } = mirror;
   page(db, [row(1, { key_ref: "id:9", created_at: AT - 5 * HOUR })]);
   compareAll(mirror);
-  t.notOk(hasMarks(db, "main"));
+  t.notOk(hasChangedDays(db, "main"));
   linkKeys(db, "main", [{ ref: "id:9", key: "…a1b2" }]);
   t.ok(
     planDays(db, "main", { now: AT + HOUR, skew: 0 }).days.includes(
@@ -180,7 +186,7 @@ t.test("a gateway that is another one from now on begins without a past", async 
   coverFrom(db, "main", AT - 30 * HOUR);
   t.same(content(db)["mirror.console_rows"], []);
   t.same(content(db)["mirror.verdicts"], []);
-  t.equal(readSynced(db, "main"), null);
+  t.equal(readTime(db, "main", "last_sync"), null);
   t.equal(heldTimes(db, "main").get("…a1b2")?.since, AT + HOUR);
   page(db, [row(7, { identity: "new", request_id: "other", created_at: AT })]);
   linkKeys(db, "main", [{ ref: "id:1", key: "…a1b2" }]);
@@ -264,7 +270,7 @@ t.test("a program that is killed between pages leaves whole pages, and nothing d
     if (said.split("\n").length > 4) child.kill("SIGKILL");
   });
   await once(child, "exit");
-  const mark = Number(readMark(db, "main"));
+  const mark = Number(readCursor(db, "main"));
   t.ok(mark >= 3, `${mark} pages were written`);
   t.same(all(db, "SELECT count(*) FROM mirror.console_rows"), [[mark * 50]]);
   const again = Array.from({ length: mark * 50 }, (_, number) => row(number));

@@ -3,10 +3,14 @@ import { Agent, createServer, type IncomingMessage, type ServerResponse } from "
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
-import { loginSub2api, secondFactor } from "../../src/mirror/consoles/sub2api/login.ts";
-import { createSub2apiSession, type SessionMeans } from "../../src/mirror/consoles/sub2api/session.ts";
-import { createSub2api } from "../../src/mirror/consoles/sub2api/sub2api.ts";
-import { createWire } from "../../src/mirror/consoles/wire.ts";
+import { createClient } from "../../src/mirror/consoles/http.ts";
+import { Sub2api } from "../../src/mirror/consoles/sub2api.ts";
+import {
+  loginSub2api,
+  type SessionOptions,
+  Sub2apiSession,
+  secondFactor,
+} from "../../src/mirror/consoles/sub2api-session.ts";
 import { Secret } from "../../src/secret.ts";
 
 const PASSWORD = 'correct horse/battery"staple';
@@ -39,8 +43,8 @@ async function consoleServer(t: Test, serve: Serve) {
   });
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const { signal } = new AbortController();
-  const wire = createWire({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
-  return { url, wire, calls };
+  const client = createClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
+  return { url, client, calls };
 }
 
 const ok = (data: unknown): Reply => [200, { code: 0, message: "success", data }];
@@ -70,50 +74,50 @@ function tokens(firstRefresh = "rt-0") {
   };
 }
 
-function sessionOf(wire: SessionMeans["wire"], more: Partial<SessionMeans> = {}) {
+function sessionOf(client: SessionOptions["client"], more: Partial<SessionOptions> = {}) {
   const kept: Secret[] = [];
-  const means: SessionMeans = {
-    ...{ wire, now: () => 0, credentials: null, refreshToken: new Secret("rt-0") },
+  const means: SessionOptions = {
+    ...{ client, now: () => 0, credentials: null, refreshToken: new Secret("rt-0") },
     onRefreshToken: async (token) => void kept.push(token),
     ...more,
   };
-  return { session: createSub2apiSession(means), kept };
+  return { session: new Sub2apiSession(means), kept };
 }
 
 t.test("the new refresh token is kept before the access token is used", async (t) => {
   const order: string[] = [];
   const issued = tokens();
-  const { wire } = await consoleServer(t, (path, body, request) => {
+  const { client } = await consoleServer(t, (path, body, request) => {
     order.push(path);
     return path === "/auth/refresh" ? issued.refresh(body.refresh_token) : issued.check(request);
   });
-  const { session } = sessionOf(wire, {
+  const { session } = sessionOf(client, {
     onRefreshToken: async (token) => void order.push(`kept ${token.equals(new Secret("rt-1"))}`),
   });
-  t.equal((await session.ask("/api/v1/auth/me")).status, 200);
+  t.equal((await session.get("/api/v1/auth/me")).status, 200);
   t.same(order, ["/auth/refresh", "kept true", "/auth/me"]);
 });
 
 t.test("a token that cannot be kept is not used, not lost, and not asked for again", async (t) => {
   const issued = tokens();
-  const { wire, calls } = await consoleServer(t, (path, body, request) =>
+  const { client, calls } = await consoleServer(t, (path, body, request) =>
     path === "/auth/refresh" ? issued.refresh(body.refresh_token) : issued.check(request),
   );
   let full = true;
   const kept: Secret[] = [];
-  const { session } = sessionOf(wire, {
+  const { session } = sessionOf(client, {
     onRefreshToken: async (token) => {
       if (full) throw Object.assign(new Error("disk is full of rt-1"), { code: "ENOSPC" });
       kept.push(token);
     },
   });
-  await t.rejects(session.ask("/api/v1/auth/me"), {
+  await t.rejects(session.get("/api/v1/auth/me"), {
     kind: "failing",
-    message: /could not be kept here \(ENOSPC\)$/,
+    message: /could not be stored here \(ENOSPC\)$/,
   });
   t.same(calls, ["/auth/refresh"]);
   full = false;
-  t.equal((await session.ask("/api/v1/auth/me")).status, 200);
+  t.equal((await session.get("/api/v1/auth/me")).status, 200);
   t.same(calls, ["/auth/refresh", "/auth/me"]);
   t.ok(kept[0]?.equals(new Secret("rt-1")));
 });
@@ -122,31 +126,31 @@ t.test(
   "it is renewed shortly before its end, and once when the console says that it has ended",
   async (t) => {
     const issued = tokens();
-    const { wire, calls } = await consoleServer(t, (path, body, request) =>
+    const { client, calls } = await consoleServer(t, (path, body, request) =>
       path === "/auth/refresh" ? issued.refresh(body.refresh_token) : issued.check(request),
     );
     let now = 0;
-    const { session } = sessionOf(wire, { now: () => now });
-    await session.ask("/api/v1/auth/me");
+    const { session } = sessionOf(client, { now: () => now });
+    await session.get("/api/v1/auth/me");
     now = 3500_000;
-    await session.ask("/api/v1/auth/me");
+    await session.get("/api/v1/auth/me");
     t.same(calls, ["/auth/refresh", "/auth/me", "/auth/me"], "not yet");
     now = 3550_000;
-    await session.ask("/api/v1/auth/me");
+    await session.get("/api/v1/auth/me");
     t.same(calls.slice(3), ["/auth/refresh", "/auth/me"], "a minute before");
     issued.end();
-    t.equal((await session.ask("/api/v1/auth/me")).status, 200);
+    t.equal((await session.get("/api/v1/auth/me")).status, 200);
     t.same(calls.slice(5), ["/auth/me", "/auth/refresh", "/auth/me"], "and on its 401");
   },
 );
 
 t.test("questions at once renew it once", async (t) => {
   const issued = tokens();
-  const { wire, calls } = await consoleServer(t, (path, body, request) =>
+  const { client, calls } = await consoleServer(t, (path, body, request) =>
     path === "/auth/refresh" ? issued.refresh(body.refresh_token) : issued.check(request),
   );
-  const { session } = sessionOf(wire);
-  const answers = await Promise.all([1, 2, 3, 4].map(() => session.ask("/api/v1/auth/me")));
+  const { session } = sessionOf(client);
+  const answers = await Promise.all([1, 2, 3, 4].map(() => session.get("/api/v1/auth/me")));
   t.same(
     answers.map(({ status }) => status),
     [200, 200, 200, 200],
@@ -156,10 +160,10 @@ t.test("questions at once renew it once", async (t) => {
 
 t.test("a refused refresh token needs a login, and is not shown again", async (t) => {
   for (const status of [400, 401]) {
-    const { wire, calls } = await consoleServer(t, () => refused(status, "REFRESH_TOKEN_INVALID"));
-    const { session } = sessionOf(wire);
-    await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind: "login-needed" });
-    await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind: "login-needed" });
+    const { client, calls } = await consoleServer(t, () => refused(status, "REFRESH_TOKEN_INVALID"));
+    const { session } = sessionOf(client);
+    await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind: "login-needed" });
+    await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind: "login-needed" });
     t.same(calls, ["/auth/refresh"]);
   }
 });
@@ -175,12 +179,12 @@ t.test("a failure on the way leaves the refresh token as it is", async (t) => {
     [401, html],
     [302, "", { location: "/" }],
   ];
-  const { wire } = await consoleServer(t, (path, body, request) => {
+  const { client } = await consoleServer(t, (path, body, request) => {
     const failure = failures.shift();
     if (failure !== undefined) return failure;
     return path === "/auth/refresh" ? issued.refresh(body.refresh_token) : issued.check(request);
   });
-  const { session } = sessionOf(wire);
+  const { session } = sessionOf(client);
   for (const kind of [
     "unreachable",
     "failing",
@@ -189,9 +193,9 @@ t.test("a failure on the way leaves the refresh token as it is", async (t) => {
     "not-a-console",
     "not-a-console",
   ]) {
-    await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind });
+    await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind });
   }
-  t.equal((await session.ask("/api/v1/auth/me")).status, 200);
+  t.equal((await session.get("/api/v1/auth/me")).status, 200);
 });
 
 t.test("a login bound to another address, or to an account that is off, says so", async (t) => {
@@ -201,11 +205,11 @@ t.test("a login bound to another address, or to an account that is off, says so"
     ["TOKEN_REVOKED", "login-needed", /TOKEN_REVOKED/],
   ] as const) {
     const issued = tokens();
-    const { wire, calls } = await consoleServer(t, (path, body) =>
+    const { client, calls } = await consoleServer(t, (path, body) =>
       path === "/auth/refresh" ? issued.refresh(body.refresh_token) : flat(code),
     );
-    const { session } = sessionOf(wire);
-    await t.rejects(session.ask("/api/v1/auth/me"), { kind, message: words }, code);
+    const { session } = sessionOf(client);
+    await t.rejects(session.get("/api/v1/auth/me"), { kind, message: words }, code);
     t.ok(calls.length <= 4, "no loop");
   }
 });
@@ -213,48 +217,48 @@ t.test("a login bound to another address, or to an account that is off, says so"
 t.test("the configured password logs in when there is no refresh token, rarely", async (t) => {
   const issued = tokens();
   let right = true;
-  const { wire, calls } = await consoleServer(t, (path, body, request) => {
+  const { client, calls } = await consoleServer(t, (path, body, request) => {
     if (path === "/auth/refresh") return refused(401, "REFRESH_TOKEN_INVALID");
     if (path !== "/auth/login") return issued.check(request);
     return right && body.password === PASSWORD ? ok(issued.next()) : refused(401, "INVALID_CREDENTIALS");
   });
   const logins = () => calls.filter((path) => path === "/auth/login").length;
   let now = 0;
-  const { session } = sessionOf(wire, { now: () => now, credentials: CREDENTIALS });
-  t.equal((await session.ask("/api/v1/auth/me")).status, 200, "after the refused refresh token");
+  const { session } = sessionOf(client, { now: () => now, credentials: CREDENTIALS });
+  t.equal((await session.get("/api/v1/auth/me")).status, 200, "after the refused refresh token");
   issued.end();
   now += 9 * 60_000;
-  await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind: "failing" });
+  await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind: "failing" });
   t.equal(logins(), 1, "not again within ten minutes");
   now += 2 * 60_000;
   right = false;
-  await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind: "login-refused" });
+  await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind: "login-refused" });
   now += 3600_000;
-  await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind: "login-refused" });
+  await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind: "login-refused" });
   t.equal(logins(), 2, "a wrong password is not tried over and over");
 });
 
 t.test("a second factor cannot come from the configuration", async (t) => {
-  const { wire } = await consoleServer(t, () => ok({ requires_2fa: true, temp_token: "tt-1" }));
-  const { session } = sessionOf(wire, { refreshToken: null, credentials: CREDENTIALS });
-  await t.rejects(session.ask("/api/v1/auth/me"), { kind: "login-needed", message: /second factor/ });
+  const { client } = await consoleServer(t, () => ok({ requires_2fa: true, temp_token: "tt-1" }));
+  const { session } = sessionOf(client, { refreshToken: null, credentials: CREDENTIALS });
+  await t.rejects(session.get("/api/v1/auth/me"), { kind: "login-needed", message: /second factor/ });
 });
 
 t.test("logging in by hand: password, then the second factor", async (t) => {
   const issued = tokens();
-  const { wire } = await consoleServer(t, (path, body) => {
+  const { client } = await consoleServer(t, (path, body) => {
     if (path === "/auth/login")
       return ok({ requires_2fa: true, temp_token: "tt-1", user_email_masked: "m***" });
     const right = body.temp_token === "tt-1" && body.totp_code === "123456";
     return right ? ok(issued.next()) : refused(400, "TOTP_INVALID_CODE");
   });
-  const outcome = await loginSub2api(wire, CREDENTIALS);
+  const outcome = await loginSub2api(client, CREDENTIALS);
   if (outcome.state !== "second-factor") throw new Error("no second factor was asked for");
-  await t.rejects(secondFactor(wire, outcome.tempToken, new Secret("999999")), {
+  await t.rejects(secondFactor(client, outcome.tempToken, new Secret("999999")), {
     name: "Error",
     kind: "login-refused",
   });
-  const { refreshToken, expiresIn } = await secondFactor(wire, outcome.tempToken, new Secret("123456"));
+  const { refreshToken, expiresIn } = await secondFactor(client, outcome.tempToken, new Secret("123456"));
   t.ok(refreshToken?.equals(new Secret("rt-1")));
   t.equal(expiresIn, 3600);
 });
@@ -279,8 +283,8 @@ t.test("a login that is refused says why, and never the password", async (t) => 
     [ok({ user: {} }), "other-shape", /access_token/],
   ];
   for (const [reply, kind, words] of cases) {
-    const { wire } = await consoleServer(t, () => reply);
-    const fault = await loginSub2api(wire, CREDENTIALS).catch((error: unknown) => error);
+    const { client } = await consoleServer(t, () => reply);
+    const fault = await loginSub2api(client, CREDENTIALS).catch((error: unknown) => error);
     t.match(fault, { kind, message: words });
     t.notOk(CREDENTIALS.password.isIn(String(fault)));
   }
@@ -303,7 +307,7 @@ t.test("a console that says back what it was shown is not repeated, in whatever 
     ["a failure", (said) => [500, { code: 500, message: `you said ${said}` }]],
   ];
   for (const [name, say] of ways) {
-    const { wire } = await consoleServer(t, (path, body, request) => {
+    const { client } = await consoleServer(t, (path, body, request) => {
       if (path === "/auth/login") return say(String(body.password));
       if (path === "/auth/login/2fa") return say(`${body.temp_token} and ${body.totp_code}`);
       if (path === "/auth/refresh" && body.refresh_token === "rt-0")
@@ -311,12 +315,12 @@ t.test("a console that says back what it was shown is not repeated, in whatever 
       if (path === "/auth/refresh") return say(String(body.refresh_token));
       return say(String(request.headers.authorization));
     });
-    const login = await loginSub2api(wire, CREDENTIALS).catch(String);
-    const factor = await secondFactor(wire, temp, code).catch(String);
-    const { session } = sessionOf(wire, { refreshToken: refresh });
-    const renewal = await session.ask("/api/v1/auth/me").catch(String);
-    const adapter = createSub2api({
-      ...{ url: "http://console", wire, session: sessionOf(wire).session },
+    const login = await loginSub2api(client, CREDENTIALS).catch(String);
+    const factor = await secondFactor(client, temp, code).catch(String);
+    const { session } = sessionOf(client, { refreshToken: refresh });
+    const renewal = await session.get("/api/v1/auth/me").catch(String);
+    const adapter = new Sub2api({
+      ...{ client, session: sessionOf(client).session },
       ...{ now: () => 0, pause: async () => {} },
     });
     const asking = await adapter.keys().catch(String);
@@ -338,16 +342,16 @@ t.test("a console that says back what it was shown is not repeated, in whatever 
 t.test("a redirect to another origin sees no credential, whatever is asked", async (t) => {
   const elsewhere = await consoleServer(t, () => ok({ balance: 1 }));
   const issued = tokens();
-  const { url, wire } = await consoleServer(t, (path, body) =>
+  const { client } = await consoleServer(t, (path, body) =>
     path === "/auth/refresh"
       ? issued.refresh(body.refresh_token)
       : [307, "", { location: `${elsewhere.url}${path}` }],
   );
-  const { session } = sessionOf(wire);
-  const adapter = createSub2api({ url, wire, session, now: () => 0, pause: async () => {} });
+  const { session } = sessionOf(client);
+  const adapter = new Sub2api({ client, session, now: () => 0, pause: async () => {} });
   await t.rejects(adapter.account(), { kind: "not-a-console", message: /redirect/ });
   await t.rejects(adapter.keys(), { name: "Error", kind: "not-a-console" });
-  await t.rejects(loginSub2api(wire, CREDENTIALS), { name: "Error", kind: "not-a-console" });
+  await t.rejects(loginSub2api(client, CREDENTIALS), { name: "Error", kind: "not-a-console" });
   t.same(elsewhere.calls, []);
 });
 
@@ -385,15 +389,14 @@ t.test("keys are read over all pages, whole or by their ends, with what they may
     ...Array.from({ length: 140 }, (_, i) => key(i + 5)),
   ];
   const issued = tokens();
-  const { url, wire, calls } = await consoleServer(t, (path, body, request) => {
+  const { client, calls } = await consoleServer(t, (path, body, request) => {
     if (path === "/auth/refresh") return issued.refresh(body.refresh_token);
     if (path === "/groups/rates") return ok({ "5": 0.8 });
     const page = Number(new URL(request.url ?? "", "http://x").searchParams.get("page"));
     return ok({ items: all.slice((page - 1) * 100, page * 100), total: all.length });
   });
-  const { session } = sessionOf(wire);
-  const keys =
-    (await createSub2api({ url, wire, session, now: () => 0, pause: async () => {} }).keys()) ?? [];
+  const { session } = sessionOf(client);
+  const keys = (await new Sub2api({ client, session, now: () => 0, pause: async () => {} }).keys()) ?? [];
   t.equal(keys.length, all.length);
   t.equal(calls.filter((path) => path === "/keys").length, 2);
   const [one, two, three, four] = keys;
@@ -421,10 +424,10 @@ t.test("keys are read over all pages, whole or by their ends, with what they may
 
 t.test("an account that the console does not tell is unknown, not zero", async (t) => {
   const issued = tokens();
-  const { url, wire } = await consoleServer(t, (path, body) =>
+  const { client } = await consoleServer(t, (path, body) =>
     path === "/auth/refresh" ? issued.refresh(body.refresh_token) : [404, "404 page not found"],
   );
-  const { session } = sessionOf(wire);
-  const adapter = createSub2api({ url, wire, session, now: () => 0, pause: async () => {} });
+  const { session } = sessionOf(client);
+  const adapter = new Sub2api({ client, session, now: () => 0, pause: async () => {} });
   t.same(await adapter.account(), { balance: null, console_version: null });
 });

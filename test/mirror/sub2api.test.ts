@@ -4,13 +4,12 @@ import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import type { ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
-import { microdollars } from "../../src/mirror/consoles/sub2api/money.ts";
-import { createSub2apiSession } from "../../src/mirror/consoles/sub2api/session.ts";
-import { createSub2api } from "../../src/mirror/consoles/sub2api/sub2api.ts";
-import { createWire } from "../../src/mirror/consoles/wire.ts";
+import { createClient } from "../../src/mirror/consoles/http.ts";
+import { microdollars, Sub2api } from "../../src/mirror/consoles/sub2api.ts";
+import { Sub2apiSession } from "../../src/mirror/consoles/sub2api-session.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { Secret } from "../../src/secret.ts";
-import { startWire } from "../doubles/answering-console.ts";
+import { startClient } from "../doubles/answering-console.ts";
 
 const NOW = Date.parse("2026-11-15T12:00:00Z");
 const MINUTE = 60_000;
@@ -31,7 +30,7 @@ async function logServer(
       response.setHeader("content-type", "application/json");
       response.end(JSON.stringify({ code: 0, message: "success", data }));
     };
-    if (url.pathname.endsWith("/auth/refresh")) return send({ access_token: "at", expires_in: 3600 });
+    if (url.pathname.endsWith("/auth/refresh")) return send({ access_token: "at-of-the-test-account", expires_in: 3600 });
     if (!url.pathname.endsWith("/usage")) return void response.writeHead(404).end("404 page not found");
     const page = Number(url.searchParams.get("page"));
     const wanted = Number(url.searchParams.get("page_size"));
@@ -68,13 +67,13 @@ function range(from: number, to: number): number[] {
 }
 
 function adapterFor(t: Test, url: string, time = { now: NOW }): ConsoleAdapter {
-  const wire = startWire(t, url);
+  const client = startClient(t, url);
   const now = () => time.now;
-  const session = createSub2apiSession({
-    ...{ wire, now, refreshToken: new Secret("rt"), credentials: null },
+  const session = new Sub2apiSession({
+    ...{ client, now, refreshToken: new Secret("rt"), credentials: null },
     onRefreshToken: async () => {},
   });
-  return createSub2api({ url, wire, now, pause: pauseOf(time), session });
+  return new Sub2api({ client, now, pause: pauseOf(time), session });
 }
 
 /** A wait that takes no time, but makes it later. */
@@ -85,15 +84,15 @@ function pauseOf(time: { now: number }): (milliseconds: number) => Promise<void>
 }
 
 /** Walks at most so many pages, as a process does that is killed after them. */
-async function walked(adapter: ConsoleAdapter, mark: string | null, most = 1000, since = 0) {
+async function walked(adapter: ConsoleAdapter, cursor: string | null, most = 1000, since = 0) {
   const pages: Page[] = [];
-  for await (const page of adapter.walk(mark, since)) {
+  for await (const page of adapter.walk(cursor, since)) {
     pages.push(page);
     if (pages.length >= most) break;
   }
   return {
     pages,
-    mark: pages.at(-1)?.mark ?? null,
+    cursor: pages.at(-1)?.cursor ?? null,
     ids: new Set(pages.flatMap(({ rows }) => rows.map((row) => Number(row.identity)))),
   };
 }
@@ -202,13 +201,13 @@ t.test("a first walk reads everything down to since, the next only what is new",
   for (const id of range(4501, 4600)) log.push(item(id));
   asked.length = 0;
   time.now += 5 * MINUTE;
-  const second = await walked(adapter, first.mark, 1000, since);
+  const second = await walked(adapter, first.cursor, 1000, since);
   t.same(missing(second.ids, range(4501, 4600)), []);
   t.equal(asked.length, 2, "the page in which old and new meet, and one that is all old");
 
   asked.length = 0;
   time.now += 5 * MINUTE;
-  await walked(adapter, second.mark, 1000, since);
+  await walked(adapter, second.cursor, 1000, since);
   t.equal(asked.length, 1, "nothing new is one question");
 });
 
@@ -220,7 +219,7 @@ t.test("a walk killed after any page goes on where it was, whatever came in mean
       const first = await walked(adapterFor(t, url), null, killedAfter);
       for (const id of range(5001, 5000 + arrived)) log.push(item(id));
       asked.length = 0;
-      const second = await walked(adapterFor(t, url), first.mark);
+      const second = await walked(adapterFor(t, url), first.cursor);
       const seen = new Set([...first.ids, ...second.ids]);
       const name = `killed after ${killedAfter}, ${arrived} new`;
       t.same(missing(seen, range(1, 5000 + arrived)), [], name);
@@ -228,7 +227,7 @@ t.test("a walk killed after any page goes on where it was, whatever came in mean
         asked.length <= 5 - killedAfter + 4 + Math.ceil(arrived / 1000) + 1,
         `${name}: ${asked.length} questions`,
       );
-      t.equal(JSON.parse(second.mark ?? "").going, null, "complete");
+      t.equal(JSON.parse(second.cursor ?? "").going, null, "complete");
     }
   }
 });
@@ -237,13 +236,13 @@ t.test("a walk that is killed again and again still ends, with everything read",
   const { url, log } = await logServer(t, { mostSize: 100 });
   for (const id of range(1, 2000)) log.push(item(id));
   const seen = new Set<number>();
-  let mark: string | null = null;
+  let cursor: string | null = null;
   let newest = 2000;
   for (let run = 0; run < 40; run += 1) {
     // One page of the top, one that is read twice, and one that is new.
-    const part = await walked(adapterFor(t, url), mark, 3);
+    const part = await walked(adapterFor(t, url), cursor, 3);
     for (const id of part.ids) seen.add(id);
-    mark = part.mark;
+    cursor = part.cursor;
     log.push(item(newest + 1));
     newest += 1;
   }
@@ -274,10 +273,10 @@ t.test(
       const first = await walked(adapter, null);
       log.push(item(2000));
       time.now += 5 * MINUTE;
-      const soon = await walked(adapter, first.mark);
+      const soon = await walked(adapter, first.cursor);
       t.notOk(soon.ids.has(2000), "16 hours back is not looked at every time");
       time.now += pause;
-      const later = await walked(adapter, soon.mark);
+      const later = await walked(adapter, soon.cursor);
       t.ok(later.ids.has(2000));
       t.notOk(later.ids.has(1000), "but not the whole log");
     }
@@ -288,11 +287,11 @@ t.test("a log that begins anew is walked anew", async (t) => {
   const { url, log } = await logServer(t, { mostSize: 100 });
   for (const id of range(1, 500)) log.push(item(id));
   const adapter = adapterFor(t, url);
-  const { mark } = await walked(adapter, null);
+  const { cursor } = await walked(adapter, null);
   log.length = 0;
-  t.same((await walked(adapter, mark)).ids, new Set());
+  t.same((await walked(adapter, cursor)).ids, new Set());
   for (const id of range(1, 300)) log.push(item(id));
-  t.same(missing((await walked(adapter, mark)).ids, range(1, 300)), []);
+  t.same(missing((await walked(adapter, cursor)).ids, range(1, 300)), []);
 });
 
 t.test("servers that give fewer rows a page are believed", async (t) => {
@@ -303,21 +302,21 @@ t.test("servers that give fewer rows a page are believed", async (t) => {
   ] as const) {
     const { url, log, asked } = await logServer(t, options);
     for (const id of range(1, 450)) log.push(item(id));
-    const { ids, mark } = await walked(adapterFor(t, url), null);
+    const { ids, cursor } = await walked(adapterFor(t, url), null);
     t.same(missing(ids, range(1, 450)), [], name);
     t.equal(asked.at(-1)?.size, size, name);
     t.ok(asked.length <= 450 / size + 3, `${name}: ${asked.length} questions`);
-    t.equal(JSON.parse(mark ?? "").going, null, name);
+    t.equal(JSON.parse(cursor ?? "").going, null, name);
   }
 });
 
-t.test("a mark that cannot be read begins anew, and an empty log is complete", async (t) => {
+t.test("a cursor that cannot be read begins anew, and an empty log is complete", async (t) => {
   const { url, log } = await logServer(t);
   const empty = await walked(adapterFor(t, url), null);
   t.equal(empty.pages.length, 1);
   for (const id of range(1, 30)) log.push(item(id));
-  for (const mark of [empty.mark, "{", "null", '{"v":9}', '{"v":1,"overlapAt":0,"going":{"below":-1}}']) {
-    t.same(missing((await walked(adapterFor(t, url), mark)).ids, range(1, 30)), [], String(mark));
+  for (const cursor of [empty.cursor, "{", "null", '{"v":9}', '{"v":1,"overlapAt":0,"going":{"below":-1}}']) {
+    t.same(missing((await walked(adapterFor(t, url), cursor)).ids, range(1, 30)), [], String(cursor));
   }
 });
 
@@ -348,8 +347,8 @@ t.test("a long walk asks no more than 50 times in any minute, and is bounded", a
   for (const id of range(1, 20 * 510)) log.push(item(id));
   const first = await walked(adapterFor(t, url), null, 10_000);
   t.ok(asked.length <= 502);
-  t.not(JSON.parse(first.mark ?? "").going, null, "it is not complete");
-  const second = await walked(adapterFor(t, url), first.mark, 10_000);
+  t.not(JSON.parse(first.cursor ?? "").going, null, "it is not complete");
+  const second = await walked(adapterFor(t, url), first.cursor, 10_000);
   t.same(
     missing(new Set([...first.ids, ...second.ids]), range(1, 20 * 510)),
     [],
@@ -366,13 +365,13 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
   t.teardown(() => agent.destroy());
   const { signal } = new AbortController();
   const url = sandbox.consoleUrl;
-  const wire = createWire({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
+  const client = createClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
   const now = () => Date.now();
-  const session = createSub2apiSession({
-    ...{ wire, now, refreshToken: null, credentials: sandbox.login },
+  const session = new Sub2apiSession({
+    ...{ client, now, refreshToken: null, credentials: sandbox.login },
     onRefreshToken: async () => {},
   });
-  const adapter = createSub2api({ url, wire, now, pause: async () => {}, session });
+  const adapter = new Sub2api({ client, now, pause: async () => {}, session });
   const ask = async () => {
     const group = sandbox.groups().find(({ name }) => name === "coding");
     const body = JSON.stringify({ model: group?.models[0]?.id, messages: [{ role: "user", content: "hi" }] });
@@ -393,17 +392,17 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
   sandbox.endSessions();
   t.ok(first !== null && late !== null);
   await t.rejects(
-    walked(adapter, one.mark),
+    walked(adapter, one.cursor),
     { name: "Error", kind: "failing" },
     "no second login within ten minutes",
   );
 
-  const fresh = createSub2apiSession({
-    ...{ wire, now, refreshToken: null, credentials: sandbox.login },
+  const fresh = new Sub2apiSession({
+    ...{ client, now, refreshToken: null, credentials: sandbox.login },
     onRefreshToken: async () => {},
   });
-  const again = createSub2api({ url, wire, now, pause: async () => {}, session: fresh });
-  const two = await walked(again, one.mark);
+  const again = new Sub2api({ client, now, pause: async () => {}, session: fresh });
+  const two = await walked(again, one.cursor);
   t.ok(two.pages.some(({ rows }) => rows.some((row) => row.request_id === late)));
   const listed = (await again.keys())?.find(({ name }) => name === "codex");
   const mask = sandbox.keys().find(({ name }) => name === "codex")?.mask ?? "";

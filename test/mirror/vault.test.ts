@@ -98,10 +98,9 @@ t.test("what is no regular file, or far too large, is refused", async (t) => {
   t.match((await vault.load()).problem, /not a regular file|cannot be read/);
   await t.rejects(vault.put("main", HERE, { user: "7" }));
 
-  const large = place(t);
-  writeFileSync(large.file.replace("consoles", "large"), " ".repeat(2 ** 20 + 1), { mode: 0o600 });
-  const vault2 = createVault({ file: large.file.replace("consoles", "large"), clock: systemClock });
-  t.match((await vault2.load()).problem, /too large/);
+  const large = join(file, "..", "large.json");
+  writeFileSync(large, " ".repeat(2 ** 20 + 1), { mode: 0o600 });
+  t.match((await createVault({ file: large, clock: systemClock }).load()).problem, /too large/);
 });
 
 t.test("changes at the same time all reach the file", async (t) => {

@@ -5,7 +5,7 @@ import { openMirror, row } from "./mirror-file.ts";
 const database = openMirror(process.argv[2] ?? "");
 for (let number = 0; ; ) {
   const rows = Array.from({ length: 50 }, (_, at) => row(number * 50 + at));
-  const page = { rows, mark: String(number + 1), gap: null };
+  const page = { rows, cursor: String(number + 1), gap: null };
   // null: the test reads at the same time.
   if (database.ask((db) => writePage(db, "main", page)) === null) continue;
   process.stdout.write(`${number}\n`);

@@ -1,6 +1,6 @@
 import type { ConsoleLogin } from "../../config/shape.ts";
+import type { LoginRequest } from "../../mirror/login.ts";
 import type { MirrorReport } from "../../mirror/report/shape.ts";
-import type { AskedLogin } from "../../mirror/sign-in.ts";
 import type { Answers } from "../ask.ts";
 
 export interface LoginOptions {
@@ -9,7 +9,7 @@ export interface LoginOptions {
   readonly account?: string;
 }
 
-export type Given = { readonly credentials: AskedLogin } | { readonly fault: string };
+export type Given = { readonly credentials: LoginRequest } | { readonly fault: string };
 
 /** Why nobody can log in there, or not in this way; null: they can. */
 export function cannotLogIn(found: MirrorReport, options: LoginOptions): string | null {

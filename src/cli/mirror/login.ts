@@ -3,8 +3,8 @@ import { loadConfig } from "../../config/load.ts";
 import type { ConsoleLogin } from "../../config/shape.ts";
 import { askDaemon, CONSOLE_PATIENCE_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import type { LoginAnswer, LoginRequest } from "../../mirror/login.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
-import type { AskedLogin, LoginAnswer } from "../../mirror/sign-in.ts";
 import { findPlaces, type Places } from "../../places.ts";
 import { EXIT } from "../../start-failure.ts";
 import { type Answers, createAnswers } from "../ask.ts";
@@ -82,10 +82,10 @@ async function send(
   socket: string,
   gateway: string,
   account: string | undefined,
-  credentials: AskedLogin,
+  credentials: LoginRequest,
   answers: Answers,
 ): Promise<string | null> {
-  const ask = (asked: AskedLogin) =>
+  const ask = (asked: LoginRequest) =>
     askDaemon<LoginAnswer>(
       socket,
       "POST",

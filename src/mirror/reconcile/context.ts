@@ -7,7 +7,7 @@ export interface OurRequest {
   readonly started_at: number;
   /** When it was sent to the gateway: after a wait for the tool's limits. */
   readonly sent_at: number;
-  /** null: it still runs, or a crash ended it and nobody saw when. */
+  /** null: it still runs, or keybearer crashed before it ended. */
   readonly ended_at: number | null;
   readonly running: boolean;
   readonly key: string | null;
@@ -15,17 +15,17 @@ export interface OurRequest {
   readonly model_answered: string | null;
   readonly stream: boolean | null;
   readonly status: number | null;
-  /** The ids by which this kind of console knows it; none: it never got an answer's head, or the gateway gives none. */
+  /** The ids by which this kind of console may list it. None: there was no response, or the gateway sends no ids. */
   readonly ids: readonly string[];
-  /** One of these ids is known to be this gateway's own: a row with another id belongs to another request. */
+  /** One of the ids is known to be this gateway's own: a row with another id belongs to another request. */
   readonly own_id: boolean;
-  /** What we ourselves know of its tokens, whatever was taken from the console since; null: not all of them. */
+  /** The tokens that keybearer itself counted, never the console's; null: not all are known. */
   readonly tokens: OurTokens | null;
-  /** reported, or only an estimate, which differs from nothing. */
+  /** The gateway reported the tokens of the whole response. An estimate differs from nothing. */
   readonly exact: boolean;
-  /** The gateway was sent something that is billed, and answered it without an error: its console should list it. */
+  /** It was billable and the gateway answered it without an error: its console should list it. */
   readonly expected: boolean;
-  /** Something that is billed may have reached the gateway, so that a row may be its own. */
+  /** Something that costs money may have reached the gateway, so a row may belong to it. */
   readonly billable: boolean;
   /** The gateway itself answered with an error. */
   readonly failed: boolean;
@@ -40,7 +40,7 @@ export interface OurTokens {
   readonly output: number;
 }
 
-/** A console row with what is known here about it: its time by our clock, and whose key it was billed to. */
+/** A console row with its times by our clock and the key that it was billed to. */
 export interface TheirRow extends ConsoleRow {
   /** created_at less the skew between the clocks. */
   readonly at: number;
@@ -53,7 +53,7 @@ export interface TheirRow extends ConsoleRow {
 /** What comparing has to know beside the two lists. */
 export interface Context {
   readonly now: number;
-  /** Since when a key is held here, and until when it was, ours or null: never. */
+  /** When a key was held here; null: never. */
   readonly held: (key: string) => HeldTime | null;
   /** Our log begins here: what is older was pruned, or never written. */
   readonly kept_from: number;
@@ -80,23 +80,45 @@ export interface HeldTime {
   readonly since: number;
   /** null: it is held now. */
   readonly until: number | null;
-  /** The tool is still there, with another key: what the old key does is still this machine's business. */
+  /** The tool now has another key. The old one can still leak. */
   readonly replaced: boolean;
+}
+
+/** The rows of one request at the gateway: several attempts and a refund can carry the same request id. */
+export interface RowGroup {
+  /** The row that tells its tokens. */
+  readonly main: TheirRow;
+  /** All of them, the main one first. */
+  readonly rows: readonly TheirRow[];
+  readonly key: string | null;
+}
+
+/** What no step has found a counterpart for yet, in the order of time. */
+export interface Unmatched {
+  readonly records: readonly OurRequest[];
+  readonly groups: readonly RowGroup[];
+}
+
+export interface Match {
+  readonly record: OurRequest;
+  readonly group: RowGroup;
+  readonly how: "id" | "pair" | "presumed" | "sum";
+  readonly reason: string;
 }
 
 export interface Judgement {
   readonly rows: readonly JudgedRow[];
-  /** Records that no console is expected to list, and that have no row, are not among them. */
+  /** Without those that no console is expected to list and that have no row. */
   readonly records: readonly JudgedRecord[];
 }
 
-/** After so long a row that nobody else claims is foreign. Our own log has every request before it is sent. */
+/** A row without a counterpart is foreign after this time. Our own log has every request before it is sent. */
 export const FOREIGN_AFTER_MS = 30_000;
-/** After so long a record that should be listed, and is not, is missing: consoles write late. */
+/** A record that should be listed is missing after this time: consoles write late. */
 export const MISSING_AFTER_MS = 10 * 60_000;
 /**
  * Both logs are read this far around a day, so that its verdicts do not depend on where it ends. A row can end 90 minutes
- * after its request (start.ts), the sum of an hour reaches another 60 (sums.ts), and clocks differ by up to 5. Only the same
- * id, and a WebSocket, can be further apart.
+ * after its request (LONGEST_MS), the sum of an hour reaches another 60, and clocks differ by up to 5. Only the same id, and
+ * a WebSocket, can be further apart.
  */
 export const FARTHEST_MS = 155 * 60_000;

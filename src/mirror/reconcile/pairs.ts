@@ -1,15 +1,26 @@
-import type { Context, OurRequest } from "./context.ts";
-import { grouped } from "./grouped.ts";
-import { sentAt } from "./start.ts";
-import { agree, rowTokens, theirWholeInput, wholeInput } from "./tokens.ts";
-import { contradict, isModelOf, type Left, type Match, type Unit, without } from "./units.ts";
+import type { Context, Match, OurRequest, OurTokens, RowGroup, Unmatched } from "./context.ts";
+import {
+  type Cluster,
+  clustersOf,
+  groupedBy,
+  idsContradict,
+  isSameCall,
+  modelsOf,
+  type RowTokens,
+  Timeline,
+  theirWholeInput,
+  tokensAgree,
+  tokensOfRow,
+  wholeInput,
+} from "./fit.ts";
 
 /**
- * How far a request and its row may be apart: their beginnings, or their ends where the console tells no beginning. Of
- * several alike the near ones come first, so that one that is missing does not shift all that follow it.
+ * How far a request and its row may be apart: their beginnings, or their ends where the console tells no beginning (one-api
+ * before it had elapsed_time). Those that are near are counted first, so that one dropped row does not leave all requests
+ * around it undecided.
  */
-const NEAR_FIRST_MS = { beginnings: [25, 100, 500, 5000], ends: [1000, 5000, 15_000, 30_000] } as const;
-
+const BEGINNINGS_WITHIN_MS = [50, 500, 5000];
+const ENDS_WITHIN_MS = [1000, 5000, 30_000];
 /** How far apart their ends may be where their beginnings agree. */
 const END_WITHIN_MS = 60 * 60_000;
 
@@ -17,190 +28,154 @@ const PAIRED = "the only row with this key, model and these tokens at that time"
 const ALIKE =
   "several requests and rows are alike at that time: which is which cannot be told, their number agrees";
 
-interface Rough {
-  readonly units: Unit[];
+/**
+ * Step 2: the only record and row with the same key, model, stream and exact tokens at one time are a pair. It is for gateways
+ * that hand out no ids, or another gateway's, as new-api v0.13.2 does with plain responses. Of several alike only the number
+ * is compared. Where there are more rows than requests none is taken, because one of the rows is not ours.
+ */
+export function matchPairs(unmatched: Unmatched, context: Context): Match[] {
+  const matches: Match[] = [];
+  const taken = new Set<OurRequest | RowGroup>();
+  const take = (cluster: Cluster, how: "pair" | "sum", reason: string) => {
+    for (const match of inOrder(cluster, how, reason)) {
+      matches.push(match);
+      taken.add(match.record).add(match.group);
+    }
+  };
+  for (const { records, groups, tellsBeginning } of withSameTokens(unmatched)) {
+    const clustersWithin = (within: number) => {
+      const rows = new Timeline(
+        groups.filter((group) => !taken.has(group)),
+        context.start,
+      );
+      const nearRows = (record: OurRequest) => {
+        const time = tellsBeginning ? record.sent_at : (record.ended_at ?? 0);
+        return rows.between(time - within, time + within);
+      };
+      const free = records.filter((record) => !taken.has(record));
+      return clustersOf(free, nearRows, mayPair);
+    };
+    const steps = tellsBeginning ? BEGINNINGS_WITHIN_MS : ENDS_WITHIN_MS;
+    const widest = steps.at(-1) ?? 0;
+    for (const cluster of clustersWithin(widest))
+      if (cluster.records.length === 1 && cluster.groups.length === 1) take(cluster, "pair", PAIRED);
+    for (const within of steps) {
+      for (const cluster of clustersWithin(within)) {
+        const surplus = cluster.records.length - cluster.groups.length;
+        // A console may drop a row. Whichever it was, the others are listed.
+        if (surplus === 0 || (surplus > 0 && within === widest)) take(cluster, "sum", ALIKE);
+      }
+    }
+  }
+  return matches;
+}
+
+interface SameTokens {
   readonly records: OurRequest[];
+  readonly groups: RowGroup[];
+  readonly tellsBeginning: boolean;
 }
 
-/** What can be taken for each other: everything but the time is the same. Both lists are in the order of their times. */
-interface Alike {
-  readonly units: readonly Timed<Unit>[];
-  readonly records: readonly Timed<OurRequest>[];
-  readonly near: readonly number[];
-}
-
-interface Timed<T> {
-  readonly item: T;
-  readonly time: number;
-}
-
-/** The second tier, for what has no id in common: only where one row and one record have no other choice. */
-export function matchPairs(left: Left, context: Context): { matches: Match[]; left: Left } {
-  const alike = alikeOf(left, context);
-  const pairs = uniquePairs(alike);
-  const matches = [...pairs, ...countAlike(alike, pairs)];
-  return { matches, left: without(left, matches) };
-}
-
-/** A record can stand in several: under two names of its model. */
-function alikeOf({ records, units }: Left, context: Context): Alike[] {
-  const rough = new Map<string, Rough>();
-  for (const unit of units) {
-    const tokens = unit.main.kind === "use" && unit.key !== null ? rowTokens(unit.main) : null;
-    if (tokens === null) continue;
-    const name = roughly(unit.key, theirWholeInput(tokens), tokens.output);
-    const same = rough.get(name);
-    if (same === undefined) rough.set(name, { units: [unit], records: [] });
-    else same.units.push(unit);
+/** Few have the same key and as many tokens, so that everything else is looked at only for those. */
+function withSameTokens({ records, groups }: Unmatched): SameTokens[] {
+  const sets = new Map<string, SameTokens>();
+  const nameOf = (key: string, input: number, output: number, tellsBeginning: boolean) =>
+    `${input} ${output} ${tellsBeginning} ${key}`;
+  for (const group of groups) {
+    const { main, key } = group;
+    const tokens = main.kind === "use" ? tokensOfRow(main) : null;
+    if (tokens === null || key === null) continue;
+    const tellsBeginning = main.began !== null;
+    const name = nameOf(key, theirWholeInput(tokens), tokens.output, tellsBeginning);
+    const set = sets.get(name);
+    if (set === undefined) sets.set(name, { records: [], groups: [group], tellsBeginning });
+    else set.groups.push(group);
   }
   for (const record of records) {
-    if (record.tokens === null || record.key === null || !mayPair(record)) continue;
-    rough.get(roughly(record.key, wholeInput(record.tokens), record.tokens.output))?.records.push(record);
+    if (!hasExactTokens(record) || record.key === null) continue;
+    const { tokens, key } = record;
+    for (const tellsBeginning of [true, false])
+      sets.get(nameOf(key, wholeInput(tokens), tokens.output, tellsBeginning))?.records.push(record);
   }
-  return [...rough.values()].flatMap((same) => (same.records.length === 0 ? [] : exactly(same, context)));
+  return [...sets.values()].filter((set) => set.records.length > 0);
 }
 
-/** Few say the same even roughly, so that the rest is looked at only for those. */
-function roughly(key: string | null, input: number, output: number): string {
-  return `${input} ${output} ${key}`;
-}
-
-function exactly({ units, records }: Rough, context: Context): Alike[] {
-  const kinds = units.length === 1 ? [units] : [...grouped(units, sayingOf).values()];
-  return kinds.flatMap((same): Alike[] => {
-    const [example] = same;
-    if (example === undefined) return [];
-    const fitting = records.filter((record) => fits(record, example));
-    return fitting.length === 0 ? [] : [inTime(same, fitting, context)];
-  });
-}
-
-/** All of these rows tell when they began, or none does. */
-function inTime(units: readonly Unit[], records: readonly OurRequest[], { start }: Context): Alike {
-  const tellsBeginning = units[0]?.main.began != null;
-  const timeOfRecord = ({ sent_at, ended_at }: OurRequest) => (tellsBeginning ? sent_at : (ended_at ?? 0));
-  return {
-    units: timed(units, ({ main }) => sentAt(main, start) ?? main.at),
-    records: timed(records, timeOfRecord),
-    near: tellsBeginning ? NEAR_FIRST_MS.beginnings : NEAR_FIRST_MS.ends,
-  };
-}
-
-function timed<T>(items: readonly T[], timeOf: (item: T) => number): Timed<T>[] {
-  return items.map((item) => ({ item, time: timeOf(item) })).sort((a, b) => a.time - b.time);
-}
-
-/** Whatever of a row decides whose it can be, but for its time. */
-function sayingOf({ main }: Unit): string {
-  const { model, stream, input_tokens, cache_read_tokens, cache_write_tokens, request_id, began } = main;
-  return [
-    model?.toLowerCase(),
-    stream,
-    input_tokens,
-    cache_read_tokens,
-    cache_write_tokens,
-    request_id !== null,
-    began !== null,
-  ].join();
-}
-
-function fits(record: OurRequest, unit: Unit): boolean {
-  const { main } = unit;
-  const theirs = rowTokens(main);
-  if (record.tokens === null || theirs === null || !agree(record.tokens, theirs)) return false;
-  if (record.stream !== null && main.stream !== null && record.stream !== main.stream) return false;
-  return isModelOf(record, main.model) && !contradict(record, unit);
-}
-
-export function mayPair({ ended_at, exact, tokens, billable, running, upgraded }: OurRequest): boolean {
+function hasExactTokens(record: OurRequest): record is OurRequest & { readonly tokens: OurTokens } {
+  const { ended_at, exact, tokens, billable, running, upgraded } = record;
   return billable && exact && tokens !== null && !running && !upgraded && ended_at !== null;
 }
 
-function uniquePairs(alike: readonly Alike[]): Match[] {
-  const unitOfRecord = new Map<OurRequest, Unit | null>();
-  const recordOfUnit = new Map<Unit, OurRequest | null>();
-  for (const { units, records, near } of alike) {
-    const within = near.at(-1) ?? 0;
-    for (const { item: record, time } of records) {
-      for (const unit of firstTwo(units, time, within, (unit) => mayEnd(record, unit))) {
-        unitOfRecord.set(record, unitOfRecord.has(record) ? null : unit);
-      }
-    }
-    for (const { item: unit, time } of units) {
-      for (const record of firstTwo(records, time, within, (record) => mayEnd(record, unit))) {
-        recordOfUnit.set(unit, recordOfUnit.has(unit) ? null : record);
-      }
-    }
-  }
-  const pairs: Match[] = [];
-  for (const [record, unit] of unitOfRecord) {
-    if (unit === null || recordOfUnit.get(unit) !== record) continue;
-    pairs.push({ record, unit, how: "pair", reason: PAIRED });
-  }
-  return pairs;
+function mayPair(record: OurRequest, group: RowGroup): boolean {
+  const isEndNear = Math.abs(group.main.at - (record.ended_at ?? 0)) <= END_WITHIN_MS;
+  return isEndNear && isSameCall(record, group) && !idsContradict(record, group);
 }
 
-/** Two are enough to know that there is not only one. */
-function firstTwo<T>(
-  sorted: readonly Timed<T>[],
-  at: number,
-  within: number,
-  isPossible: (item: T) => boolean,
-): T[] {
-  let low = 0;
-  let high = sorted.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((sorted[middle]?.time ?? 0) < at - within) low = middle + 1;
-    else high = middle;
-  }
-  const found: T[] = [];
-  for (let index = low; index < sorted.length && found.length < 2; index += 1) {
-    const next = sorted[index];
-    if (next === undefined || next.time > at + within) break;
-    if (isPossible(next.item)) found.push(next.item);
-  }
-  return found;
+/** Which is which does not matter where only the number is compared. */
+function inOrder({ records, groups }: Cluster, how: "pair" | "sum", reason: string): Match[] {
+  const sorted = records.toSorted((a, b) => a.sent_at - b.sent_at || (a.id < b.id ? -1 : 1));
+  return sorted.slice(0, groups.length).flatMap((record, index): Match[] => {
+    const group = groups[index];
+    return group === undefined ? [] : [{ record, group, how, reason }];
+  });
 }
 
-/** A row is written at the end of its request, or soon after it. */
-function mayEnd({ ended_at }: OurRequest, { main }: Unit): boolean {
-  return Math.abs(main.at - (ended_at ?? 0)) <= END_WITHIN_MS;
+const HOUR = 3_600_000;
+const SUMMED =
+  "the rows of this key, model and hour are as many as the requests, with the same tokens in all";
+
+/**
+ * Step 3: the rows of a key, model and hour are as many as our requests, with the same tokens in all. It is for consoles that
+ * tell no beginnings and write late, or count the tokens of two requests differently from us.
+ */
+export function matchSums({ records, groups }: Unmatched): Match[] {
+  const summable = groups.filter(
+    ({ key, main }) => key !== null && main.model !== null && main.kind === "use" && main.began === null,
+  );
+  const rowsByHour = groupedBy(summable, ({ key, main }) => hourOf(key, main.model ?? "", main.at));
+  const expected = records.filter(
+    ({ expected, running, ended_at }) => expected && !running && ended_at !== null,
+  );
+  const recordsByHour = groupedBy(expected, (record) => {
+    const names = modelsOf(record).map((model) => hourOf(record.key, model, record.ended_at ?? 0));
+    return names.find((name) => rowsByHour.has(name));
+  });
+  const matches: Match[] = [];
+  for (const [hour, rows] of rowsByHour) {
+    const cluster = { records: recordsByHour.get(hour) ?? [], groups: rows };
+    if (haveSameSum(cluster)) matches.push(...inOrder(cluster, "sum", SUMMED));
+  }
+  return matches;
 }
 
-/** What is alike is not told apart, only counted: as many as there are of both. */
-function countAlike(alike: readonly Alike[], pairs: readonly Match[]): Match[] {
-  const taken = new Set<OurRequest | Unit>(pairs.flatMap(({ record, unit }) => [record, unit]));
-  const sums: Match[] = [];
-  for (const step of NEAR_FIRST_MS.ends.keys()) {
-    for (const { units, records, near } of alike) {
-      for (const [record, unit] of sideBySide(units, records, near[step] ?? 0, taken)) {
-        taken.add(record).add(unit);
-        sums.push({ record, unit, how: "sum", reason: ALIKE });
-      }
-    }
-  }
-  return sums;
+function hourOf(key: string | null, model: string, at: number): string {
+  return `${key}|${model.toLowerCase()}|${Math.floor(at / HOUR)}`;
 }
 
-function sideBySide(
-  units: readonly Timed<Unit>[],
-  records: readonly Timed<OurRequest>[],
-  within: number,
-  taken: ReadonlySet<OurRequest | Unit>,
-): [OurRequest, Unit][] {
-  const found: [OurRequest, Unit][] = [];
-  const freeUnits = units.filter(({ item }) => !taken.has(item));
-  const freeRecords = records.filter(({ item }) => !taken.has(item));
-  let nextUnit = 0;
-  let nextRecord = 0;
-  for (;;) {
-    const unit = freeUnits[nextUnit];
-    const record = freeRecords[nextRecord];
-    if (unit === undefined || record === undefined) return found;
-    const ahead = unit.time - record.time;
-    if (Math.abs(ahead) <= within && mayEnd(record.item, unit.item)) found.push([record.item, unit.item]);
-    if (ahead <= within) nextUnit += 1;
-    if (ahead >= -within) nextRecord += 1;
-  }
+function haveSameSum({ records, groups }: Cluster): boolean {
+  if (records.length !== groups.length) return false;
+  const withId = groups.find(({ main }) => main.request_id !== null);
+  if (withId !== undefined && records.some((record) => idsContradict(record, withId))) return false;
+  // One whose tokens are not known leaves the sum unknown.
+  const ours = records.flatMap((record) => (hasExactTokens(record) ? [record.tokens] : []));
+  const theirs = groups.flatMap(({ main }) => tokensOfRow(main) ?? []);
+  if (ours.length < records.length || theirs.length < groups.length) return false;
+  return tokensAgree(ours.reduce(addOurs), theirs.reduce(addTheirs));
+}
+
+function addOurs(a: OurTokens, b: OurTokens): OurTokens {
+  return {
+    input: a.input + b.input,
+    cache_read: a.cache_read + b.cache_read,
+    cache_write: a.cache_write + b.cache_write,
+    output: a.output + b.output,
+  };
+}
+
+/** Where one row has cache and input in one, the parts of the sum cannot be compared. */
+function addTheirs(a: RowTokens, b: RowTokens): RowTokens {
+  const output = a.output + b.output;
+  if (a.cache === null || b.cache === null)
+    return { input: theirWholeInput(a) + theirWholeInput(b), cache: null, output };
+  const cache = { read: a.cache.read + b.cache.read, write: a.cache.write + b.cache.write };
+  return { input: a.input + b.input, cache, output };
 }

@@ -1,8 +1,5 @@
-import type { Context, OurRequest, TheirRow } from "./context.ts";
-import { grouped } from "./grouped.ts";
-import { beganWith, sentAt } from "./start.ts";
-import { agree, rowTokens } from "./tokens.ts";
-import { contradict, type Left, type Match, modelsOf, type Unit, without } from "./units.ts";
+import type { Context, Match, OurRequest, RowGroup, TheirRow, Unmatched } from "./context.ts";
+import { beganWith, clustersOf, groupedBy, isSameCall, mayBeOfSocket, Timeline, timeOfRow } from "./fit.ts";
 
 /** Clocks are compared to about a second. */
 const EARLY_MS = 2000;
@@ -10,62 +7,148 @@ const EARLY_MS = 2000;
 const LATE_MS = 30_000;
 /** Two starts that are closer than this cannot be told apart. */
 const CLOSE_MS = 50;
-/** Fewer requests than this say nothing about what a console lists. */
-const ENOUGH = 5;
 
 const ALIKE =
   "several requests without an id and their rows began together: which is which cannot be told, their number agrees";
 
 /**
- * The fourth tier: a record without an id (left before the response began, a crash, a timeout) takes the row of its key and
- * model that began when it did. Where several are too close together, only their number is compared; and where that
- * differs, none is taken: one of the rows may not be ours.
+ * Step 4: a record that never got an id takes the row of its key and model that began when it did. Its client left before
+ * the response began, it timed out, or keybearer crashed; new-api and sub2api bill many of those. Where several are too
+ * close together, only their number is compared; and where that differs none is taken, because a row may not be ours.
  */
-export function matchPresumed(left: Left, context: Context): { matches: Match[]; left: Left } {
-  let matches: Match[] = [];
-  let rest = left;
-  // A use before an error, which tells no tokens. Records that know their model before those that may take any.
-  for (const kind of ["use", "error"] as const) {
-    for (const named of [true, false]) {
-      const found = takeRows(rest, kind, named, context);
-      matches = matches.concat(found);
-      rest = without(rest, found);
+export function matchPresumed({ records, groups }: Unmatched, context: Context): Match[] {
+  const seekers = records.filter((record) => mayOwnWithoutId(record) && !isUnlisted(record, context));
+  const possible = possibleRows(seekers, groups, context);
+  const nearest = nearestOf(possible);
+  const close = Math.max(CLOSE_MS, context.start.within / 2);
+  const matches: Match[] = [];
+  const taken = new Set<OurRequest | RowGroup>();
+  for (const candidate of [...possible.values()].flat()) {
+    if (!isClear(candidate, nearest, close)) continue;
+    const { record, group } = candidate;
+    taken.add(record).add(group);
+    matches.push({ record, group, how: "presumed", reason: presumedReason(record, group, context) });
+  }
+  const clusters = clustersOf(
+    seekers.filter((record) => !taken.has(record)),
+    (record) => (possible.get(record) ?? []).map(({ group }) => group),
+    (_, group) => !taken.has(group),
+  );
+  for (const cluster of clusters) {
+    // As many rows as records: all of them are ours.
+    if (cluster.records.length !== cluster.groups.length) continue;
+    for (const [index, record] of cluster.records.entries()) {
+      const group = cluster.groups[index];
+      if (group !== undefined) matches.push({ record, group, how: "sum", reason: ALIKE });
     }
   }
-  return { matches, left: rest };
+  return matches;
 }
 
-/** A record that may take a row of this kind. */
+function mayOwnWithoutId({ billable, running, upgraded, key, own_id }: OurRequest): boolean {
+  return billable && !running && !upgraded && key !== null && !own_id;
+}
+
+/** Whether a row of this kind may belong to a record without an id. new-api, one-api and sub2api do not bill failures. */
 export function mayTake(
   record: OurRequest,
   kind: TheirRow["kind"],
-  context: Pick<Context, "bills_failures">,
+  { bills_failures }: Pick<Context, "bills_failures">,
 ): boolean {
-  const { billable, running, upgraded, key, own_id, failed } = record;
-  if (!billable || running || upgraded || key === null || own_id) return false;
-  return kind !== "use" || !failed || context.bills_failures;
+  return mayOwnWithoutId(record) && (kind !== "use" || !record.failed || bills_failures);
 }
 
-/**
- * Whether a console lists requests that their caller left before the answer began depends on the gateway, its version and
- * the endpoint: sub2api 0.1.27 lists none of them, 0.1.135 lists streams. Where most of them have no row that began with them, a row that did
- * proves nothing. Returns the names of those keys and models, streams apart.
- */
-export function findUnlisted(
+interface Candidate {
+  readonly record: OurRequest;
+  readonly group: RowGroup;
+  /** How far apart they are in time. */
+  readonly distance: number;
+}
+
+type FitContext = Pick<Context, "start" | "bills_failures">;
+
+/** The rows that each record may own. */
+function possibleRows(
   records: readonly OurRequest[],
-  units: readonly Unit[],
-  context: Pick<Context, "start" | "bills_failures">,
-): Set<string> {
-  const leftEarly = records.filter((record) => record.status === null && mayTake(record, "use", context));
-  const uses = grouped(
-    units.filter(({ main }) => main.kind === "use"),
-    ({ key }) => key,
-  );
+  groups: readonly RowGroup[],
+  context: FitContext,
+): Map<OurRequest, Candidate[]> {
+  const { start } = context;
+  const found = new Map<OurRequest, Candidate[]>();
+  const rowsByKey = groupedBy(groups, ({ key }) => key);
+  for (const [key, ofKey] of groupedBy(records, (record) => record.key)) {
+    const rows = new Timeline(rowsByKey.get(key) ?? [], start);
+    for (const record of ofKey) {
+      const end = record.ended_at ?? record.sent_at;
+      const candidates: Candidate[] = [];
+      for (const group of rows.between(record.sent_at - Math.max(EARLY_MS, start.within), end + LATE_MS)) {
+        const { main } = group;
+        if (main.kind === "refund" || !mayTake(record, main.kind, context)) continue;
+        if (!isSameCall(record, group) || (main.began !== null && !beganWith(record, main, start))) continue;
+        const expectedAt = main.began === null ? end : record.sent_at;
+        candidates.push({ record, group, distance: Math.abs(timeOfRow(main, start) - expectedAt) });
+      }
+      if (candidates.length > 0) found.set(record, candidates);
+    }
+  }
+  return found;
+}
+
+type Nearest = ReadonlyMap<OurRequest | RowGroup, { readonly first: number; readonly second: number }>;
+
+/** By record and by row: the distances of the two nearest on the other side. */
+function nearestOf(possible: ReadonlyMap<OurRequest, readonly Candidate[]>): Nearest {
+  const nearest = new Map<OurRequest | RowGroup, { first: number; second: number }>();
+  for (const { record, group, distance } of [...possible.values()].flat()) {
+    for (const side of [record, group]) {
+      const { first, second } = nearest.get(side) ?? {
+        first: Number.POSITIVE_INFINITY,
+        second: Number.POSITIVE_INFINITY,
+      };
+      if (distance < first) nearest.set(side, { first: distance, second: first });
+      else if (distance < second) nearest.set(side, { first, second: distance });
+    }
+  }
+  return nearest;
+}
+
+/** No other record or row is nearly as close. */
+function isClear({ record, group, distance }: Candidate, nearest: Nearest, close: number): boolean {
+  return [record, group].every((side) => {
+    const { first, second } = nearest.get(side) ?? { first: 0, second: 0 };
+    return distance === first && second > 2 * distance + close;
+  });
+}
+
+function presumedReason(
+  { ended_at, status }: OurRequest,
+  { main }: RowGroup,
+  { hands_out_ids }: Context,
+): string {
+  const when = main.began === null ? "ended" : "began";
+  const fits = `this row of its key and model ${when} when it did`;
+  if (ended_at === null) return `keybearer never saw an id: it was stopped while this ran; ${fits}`;
+  if (status === null) return `keybearer never saw an id: it was left before the answer began; ${fits}`;
+  if (hands_out_ids) return `the answer had no id that the console knows; ${fits}`;
+  return `this gateway hands out no ids; ${fits}`;
+}
+
+/** Fewer requests than this say nothing about what a console lists. */
+const ENOUGH = 5;
+
+/**
+ * Whether a console lists requests whose client left before the response began depends on the gateway, its version and the
+ * endpoint: sub2api 0.1.27 lists none of them, 0.1.135 lists streams. Where most of them have no row that began with them,
+ * a row that did proves nothing. Returns the names of those keys and models, streams apart.
+ */
+export function findUnlisted({ records, groups }: Unmatched, context: FitContext): Set<string> {
+  const uses = groups.filter(({ main }) => main.kind === "use");
+  const left = records.filter((record) => record.status === null && mayTake(record, "use", context));
+  const listed = possibleRows(left, uses, context);
   const unlisted = new Set<string>();
-  for (const [name, group] of grouped(leftEarly, groupOf)) {
-    const candidates = candidatesOf(group, uses.get(group[0]?.key ?? null) ?? [], context);
-    const listed = new Set(candidates.map(({ record }) => record)).size;
-    if (group.length >= ENOUGH && listed < group.length / 2) unlisted.add(name);
+  for (const [name, requests] of groupedBy(left, (record) => callName(record, record.stream))) {
+    const count = requests.filter((record) => listed.has(record)).length;
+    if (requests.length >= ENOUGH && count < requests.length / 2) unlisted.add(name);
   }
   return unlisted;
 }
@@ -74,176 +157,43 @@ export function findUnlisted(
 function isUnlisted(record: OurRequest, { unlisted }: Context): boolean {
   if (record.status !== null) return false;
   const streams = record.stream === null ? [null, true, false] : [record.stream];
-  return streams.some((stream) => unlisted.has(groupOf({ ...record, stream })));
+  return streams.some((stream) => unlisted.has(callName(record, stream)));
 }
 
-function groupOf({ key, model, stream }: OurRequest): string {
+function callName({ key, model }: OurRequest, stream: boolean | null): string {
   return `${key}|${model?.toLowerCase()}|${stream}`;
 }
 
-/** Whether nothing but the time speaks against it. */
-export function isAlike(record: OurRequest, unit: Unit): boolean {
-  const { main, key } = unit;
-  if (key !== record.key || contradict(record, unit)) return false;
-  if (record.stream !== null && main.stream !== null && record.stream !== main.stream) return false;
-  const models = modelsOf(record);
-  if (models.length > 0 && main.model !== null && !models.includes(main.model.toLowerCase())) return false;
-  if (main.kind !== "use" || record.tokens === null || !record.exact) return true;
-  const theirs = rowTokens(main);
-  return theirs === null || agree(record.tokens, theirs);
-}
+/** A socket's row may seem a little early, because clocks are compared to about a second, and consoles write late. */
+const SOCKET_EARLY_MS = 5000;
+const SOCKET_LATE_MS = 10 * 60_000;
+const IN_SOCKET =
+  "it was billed to the key of a WebSocket in its time, which can hold any number of requests";
 
-interface Candidate {
-  readonly record: OurRequest;
-  readonly unit: Unit;
-  readonly distance: number;
-}
-
-function takeRows(
-  { records, units }: Left,
-  kind: "use" | "error",
-  named: boolean,
-  context: Context,
-): Match[] {
-  const seekers = records.filter(
-    (record) =>
-      mayTake(record, kind, context) && modelsOf(record).length > 0 === named && !isUnlisted(record, context),
-  );
-  if (seekers.length === 0) return [];
-  const byKey = grouped(
-    units.filter(({ key, main }) => key !== null && main.kind === kind),
-    ({ key }) => key,
-  );
-  const seekersByKey = grouped(seekers, ({ key }) => key);
-  const candidates = [...seekersByKey].flatMap(([key, list]) =>
-    candidatesOf(list, byKey.get(key) ?? [], context),
-  );
-  return clustersOf(candidates).flatMap((cluster) => assign(cluster, context));
-}
-
-/** Both lists belong to one key. */
-function candidatesOf(
-  records: readonly OurRequest[],
-  units: readonly Unit[],
-  context: Pick<Context, "start">,
-): Candidate[] {
-  const timeOf = ({ main }: Unit) => sentAt(main, context.start) ?? main.at;
-  const sorted = units.toSorted((a, b) => timeOf(a) - timeOf(b));
-  const times = sorted.map(timeOf);
-  const found: Candidate[] = [];
-  for (const record of records) {
-    const first = record.sent_at - Math.max(EARLY_MS, context.start.within);
-    const last = (record.ended_at ?? record.sent_at) + LATE_MS;
-    for (let index = firstAtOrAfter(times, first); index < sorted.length; index += 1) {
-      const unit = sorted[index];
-      if (unit === undefined || (times[index] ?? 0) > last) break;
-      if (!isAlike(record, unit)) continue;
-      if (unit.main.began !== null && !beganWith(record, unit.main, context.start)) continue;
-      const place = unit.main.began === null ? (record.ended_at ?? record.sent_at) : record.sent_at;
-      found.push({ record, unit, distance: Math.abs((times[index] ?? 0) - place) });
-    }
-  }
-  return found;
-}
-
-/** Records and rows that can be taken for each other, directly or through others. */
-function clustersOf(candidates: readonly Candidate[]): Candidate[][] {
-  const clusterOf = new Map<OurRequest | Unit, Candidate[]>();
-  for (const candidate of candidates) {
-    const ofRecord = clusterOf.get(candidate.record);
-    const ofUnit = clusterOf.get(candidate.unit);
-    const larger = (ofRecord?.length ?? 0) >= (ofUnit?.length ?? 0) ? ofRecord : ofUnit;
-    const smaller = larger === ofRecord ? ofUnit : ofRecord;
-    const cluster = larger ?? [];
-    cluster.push(candidate);
-    if (smaller !== undefined && smaller !== cluster) {
-      for (const one of smaller) {
-        cluster.push(one);
-        clusterOf.set(one.record, cluster).set(one.unit, cluster);
-      }
-    }
-    clusterOf.set(candidate.record, cluster).set(candidate.unit, cluster);
-  }
-  return [...new Set(clusterOf.values())];
-}
-
-function assign(all: readonly Candidate[], context: Context): Match[] {
-  const close = Math.max(CLOSE_MS, context.start.within / 2);
-  const nearest = nearestOf(all);
-  const clear = all.filter((candidate) => isClear(candidate, nearest, close));
-  const done = new Set<OurRequest | Unit>(clear.flatMap(({ record, unit }) => [record, unit]));
-  const matches = clear.map(
-    ({ record, unit }): Match => ({ record, unit, how: "presumed", reason: reasonOf(record, unit, context) }),
-  );
-  const rest = all.filter(({ record, unit }) => !done.has(record) && !done.has(unit));
-  return [...matches, ...clustersOf(rest).flatMap(count)];
-}
-
-/** As many rows as records: then all of them are ours, and only which is which cannot be told. */
-function count(cluster: readonly Candidate[]): Match[] {
-  const records = new Set(cluster.map(({ record }) => record));
-  const units = new Set(cluster.map(({ unit }) => unit));
-  if (units.size !== records.size) return [];
-  const taken = new Set<OurRequest | Unit>();
-  const matches: Match[] = [];
-  for (const candidate of cluster.toSorted(nearestFirst)) {
-    const { record, unit } = candidate;
-    if (taken.has(record) || taken.has(unit)) continue;
-    taken.add(record).add(unit);
-    matches.push({ record, unit, how: "sum", reason: ALIKE });
-  }
-  return matches;
-}
-
-/** By record and by row: the distances of the two nearest on the other side. */
-function nearestOf(all: readonly Candidate[]): Map<OurRequest | Unit, readonly [number, number]> {
-  const nearest = new Map<OurRequest | Unit, readonly [number, number]>();
-  for (const { record, unit, distance } of all) {
-    for (const side of [record, unit]) {
-      const [first, second] = nearest.get(side) ?? [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
-      if (distance < first) nearest.set(side, [distance, first]);
-      else if (distance < second) nearest.set(side, [first, distance]);
-    }
-  }
-  return nearest;
-}
-
-/** No other record or row is nearly as close. */
-function isClear(
-  { record, unit, distance }: Candidate,
-  nearest: ReadonlyMap<OurRequest | Unit, readonly [number, number]>,
-  close: number,
-): boolean {
-  return [record, unit].every((side) => {
-    const [first, second] = nearest.get(side) ?? [0, 0];
-    return distance === first && second > 2 * distance + close;
+/**
+ * Step 5: a WebSocket takes every row of its key in its time. It has one record and any number of billed requests, whose ids
+ * its client never sees.
+ */
+export function matchSockets({ records, groups }: Unmatched, context: Context): Match[] {
+  const ended = records.filter(({ upgraded, running, key }) => upgraded && !running && key !== null);
+  ended.sort((a, b) => a.started_at - b.started_at || (a.id < b.id ? -1 : 1));
+  const socketsByKey = groupedBy(ended, ({ key }) => key);
+  const rowsBySocket = groupedBy(groups, (group) => {
+    if (!mayBeOfSocket(group, context)) return undefined;
+    const { at } = group.main;
+    // Of several the one that was opened last.
+    return socketsByKey
+      .get(group.key)
+      ?.findLast(
+        ({ started_at, ended_at }) =>
+          started_at <= at + SOCKET_EARLY_MS && at <= (ended_at ?? started_at) + SOCKET_LATE_MS,
+      );
   });
-}
-
-function nearestFirst(a: Candidate, b: Candidate): number {
-  if (a.distance !== b.distance) return a.distance - b.distance;
-  if (a.record.id !== b.record.id) return a.record.id < b.record.id ? -1 : 1;
-  return a.unit.main.identity < b.unit.main.identity ? -1 : 1;
-}
-
-export function firstAtOrAfter(times: readonly number[], time: number): number {
-  let low = 0;
-  let high = times.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((times[middle] ?? 0) < time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-function reasonOf({ ended_at, status }: OurRequest, { main }: Unit, { hands_out_ids }: Context): string {
-  const fits =
-    main.began === null
-      ? "this row of its key and model ended when it did"
-      : "this row of its key and model began when it did";
-  if (ended_at === null) return `keybearer never saw an id: it was stopped while this ran; ${fits}`;
-  if (status === null) return `keybearer never saw an id: it was left before the answer began; ${fits}`;
-  if (hands_out_ids) return `the answer had no id that the console knows; ${fits}`;
-  return `this gateway hands out no ids; ${fits}`;
+  return [...rowsBySocket].flatMap(([record, parts]): Match[] => {
+    const [first] = parts;
+    if (record === undefined || first === undefined) return [];
+    const rows = parts.flatMap((part) => part.rows);
+    const group = { ...first, rows: [first.main, ...rows.filter((row) => row !== first.main)] };
+    return [{ record, group, how: "presumed", reason: IN_SOCKET }];
+  });
 }

@@ -1,36 +1,37 @@
-import type { JudgedRecord, JudgedRow, RowVerdict } from "../verdict.ts";
-import { differencesOf, otherModel, saysTheSame, theirsOf } from "./compare.ts";
-import type { Context, Judgement, OurRequest, TheirRow } from "./context.ts";
-import { matchIds } from "./ids.ts";
+import type { Context, Judgement, Match, OurRequest, RowGroup, TheirRow, Unmatched } from "./context.ts";
+import { groupedBy, placeOf } from "./fit.ts";
 import { judgeLeftRecords, judgeLeftRows } from "./leftover.ts";
-import { matchPairs } from "./pairs.ts";
-import { findUnlisted, matchPresumed } from "./presumed.ts";
-import { matchSums } from "./sums.ts";
-import { earlierRecord, type Left, type Match, unitsOf } from "./units.ts";
-import { matchUpgraded } from "./upgraded.ts";
+import { judgeMatches } from "./matched.ts";
+import { matchPairs, matchSums } from "./pairs.ts";
+import { findUnlisted, matchPresumed, matchSockets } from "./presumed.ts";
+
+/** Each sees only what those before it left. */
+const STEPS = [matchIds, matchPairs, matchSums, matchPresumed, matchSockets];
 
 /**
  * Compares our log with a console's: every row gets a verdict, and every record that has a row or should have one. The
- * same two lists give the same verdicts, in whatever order they come. Each tier sees only what the one before it left.
+ * same two lists give the same verdicts, in whatever order they come.
  */
 export function reconcile(
   ours: readonly OurRequest[],
   theirs: readonly TheirRow[],
   context: Context,
 ): Judgement {
-  const all: Left = { records: [...ours].sort(earlierRecord), units: unitsOf(theirs) };
-  const byId = matchIds(all);
-  const byPair = matchPairs(byId.left, context);
-  const bySum = matchSums(byPair.left);
-  const presumed = matchPresumed(bySum.left, context);
-  const upgraded = matchUpgraded(presumed.left, context);
-  const matches = [byId, byPair, bySum, presumed, upgraded].flatMap((tier) => tier.matches);
+  let unmatched = inOrder(ours, theirs);
+  const matches: Match[] = [];
+  for (const step of STEPS) {
+    const found = step(unmatched, context);
+    for (const match of found) matches.push(match);
+    unmatched = without(unmatched, found);
+  }
+  const matched = judgeMatches(matches);
   const running = ours.filter((record) => record.running);
-  const presumedRecords = presumed.matches.map(({ record }) => record);
-  const found = judgeMatches(matches);
+  const presumed = matches
+    .filter(({ how, record }) => how === "presumed" && !record.upgraded)
+    .map(({ record }) => record);
   return {
-    rows: found.rows.concat(judgeLeftRows(upgraded.left, running, presumedRecords, context)),
-    records: found.records.concat(judgeLeftRecords(upgraded.left.records, context)),
+    rows: [...matched.rows, ...judgeLeftRows(unmatched, running, presumed, context)],
+    records: [...matched.records, ...judgeLeftRecords(unmatched.records, context)],
   };
 }
 
@@ -40,62 +41,70 @@ export function unlistedIn(
   theirs: readonly TheirRow[],
   context: Pick<Context, "start" | "bills_failures">,
 ): Set<string> {
-  const { left } = matchIds({ records: [...ours].sort(earlierRecord), units: unitsOf(theirs) });
-  return findUnlisted(left.records, left.units, context);
+  const all = inOrder(ours, theirs);
+  return findUnlisted(without(all, matchIds(all)), context);
 }
 
-function judgeMatches(matches: readonly Match[]): { rows: JudgedRow[]; records: JudgedRecord[] } {
-  const rows: JudgedRow[] = [];
-  const records: JudgedRecord[] = [];
-  for (const match of matches) {
-    const said = sayingOf(match);
-    for (const row of match.unit.rows) rows.push(judgeRow(row, match, said));
-    if (!match.record.running) records.push(judgeRecord(match, said));
-  }
-  return { rows, records };
+function inOrder(ours: readonly OurRequest[], theirs: readonly TheirRow[]): Unmatched {
+  const records = ours.toSorted((a, b) => placeOf(a) - placeOf(b) || (a.id < b.id ? -1 : 1));
+  const withId = theirs.filter(({ request_id }) => request_id !== null);
+  const groups = [...groupedBy(withId, ({ request_id }) => request_id).values()].map(groupOf);
+  for (const row of theirs) if (row.request_id === null) groups.push(groupOf([row]));
+  groups.sort((a, b) => a.main.at - b.main.at || (a.main.identity < b.main.identity ? -1 : 1));
+  return { records, groups };
 }
 
-interface Saying {
-  readonly verdict: "matched" | "differs";
-  readonly reason: string;
+function groupOf(rows: readonly TheirRow[]): RowGroup {
+  const sorted = rows.length === 1 ? rows : rows.toSorted(mainFirst);
+  const [main] = sorted;
+  if (main === undefined) throw new Error("a request without rows");
+  return { main, rows: sorted, key: sorted.find(({ key }) => key !== null)?.key ?? null };
 }
 
-function judgeRow(row: TheirRow, { record, unit, how }: Match, said: Saying): JudgedRow {
-  const judged = (verdict: RowVerdict, reason: string): JudgedRow => ({
-    identity: row.identity,
-    verdict,
-    how: verdict === "pending" ? null : how,
-    certain: false,
-    record: how === "sum" ? null : record.id,
-    key: record.key ?? unit.key,
-    reason,
-  });
-  if (record.running) return judged("pending", "the request with its id still runs");
-  if (row === unit.main) return judged(said.verdict, said.reason);
-  if (row.kind === "use" && !record.upgraded && saysTheSame(row, unit.main)) {
-    return judged("duplicate", "the same request was listed twice");
-  }
-  return judged("companion", "another row of the same request");
+const KIND_ORDER = { use: 0, error: 1, refund: 2 } as const;
+
+/** A use, then errors, then refunds; of uses the one with most money, of the others the first. */
+function mainFirst(a: TheirRow, b: TheirRow): number {
+  return (
+    KIND_ORDER[a.kind] - KIND_ORDER[b.kind] ||
+    (a.kind === "use" ? (b.billed_microdollars ?? 0) - (a.billed_microdollars ?? 0) : a.at - b.at) ||
+    (a.identity < b.identity ? -1 : 1)
+  );
 }
 
-function judgeRecord({ record, unit, how }: Match, { verdict, reason }: Saying): JudgedRecord {
-  const known = how !== "sum";
+function without({ records, groups }: Unmatched, found: readonly Match[]): Unmatched {
+  const matchedRecords = new Set(found.map(({ record }) => record));
+  const matchedRows = new Set(found.flatMap(({ group }) => group.rows));
   return {
-    record: record.id,
-    verdict,
-    how,
-    row: known ? unit.main.identity : null,
-    reason,
-    theirs: known ? theirsOf(record, unit) : null,
+    records: records.filter((record) => !matchedRecords.has(record)),
+    groups: groups.filter(({ main }) => !matchedRows.has(main)),
   };
 }
 
-function sayingOf({ record, unit, how, reason }: Match): Saying {
-  // Which of them is which is not known, so nothing can be said of one of them.
-  if (how === "sum") return { verdict: "matched", reason };
-  const model = otherModel(record, unit);
-  const found = model === null ? reason : `${reason}; ${model}`;
-  const differences = differencesOf(record, unit);
-  if (differences.length === 0) return { verdict: "matched", reason: found };
-  return { verdict: "differs", reason: `${found}; ${differences.join("; ")}` };
+/**
+ * Step 1: the id that the gateway handed out stands in both logs, however far apart in time. Some versions of new-api hand out
+ * the id of the gateway behind them, which the row has too.
+ */
+function matchIds({ records, groups }: Unmatched): Match[] {
+  const owners = new Map<string, OurRequest>();
+  // No two requests have one id. Where they seem to, it belongs to the first.
+  for (const record of records.toReversed()) for (const id of record.ids) owners.set(id, record);
+  const found = new Map<OurRequest, { readonly own: TheirRow[]; readonly behind: TheirRow[] }>();
+  for (const { main, rows } of groups) {
+    const owner = owners.get(main.request_id ?? "");
+    const upstream = rows.find(({ upstream_id }) => upstream_id !== null && owners.has(upstream_id));
+    const record = owner ?? owners.get(upstream?.upstream_id ?? "");
+    if (record === undefined) continue;
+    const parts = found.get(record) ?? { own: [], behind: [] };
+    found.set(record, parts);
+    for (const row of rows) parts[owner === undefined ? "behind" : "own"].push(row);
+  }
+  return [...found].map(([record, { own, behind }]): Match => {
+    if (own.length === 0)
+      return { record, group: groupOf(behind), how: "id", reason: "the same id, of the gateway behind" };
+    const group = groupOf(own);
+    // What has the record's own id tells its tokens.
+    const rows = [...group.rows, ...behind];
+    return { record, group: { ...group, rows }, how: "id", reason: "the same request id" };
+  });
 }

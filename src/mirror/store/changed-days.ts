@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { FARTHEST_MS } from "../reconcile/context.ts";
 import { readFact, readTime, writeFact } from "./facts.ts";
-import { columnsOf, numberIn } from "./raw-row.ts";
+import { columnsOf, numberIn } from "./query.ts";
 
 export const DAY_MS = 86_400_000;
 
@@ -16,7 +16,7 @@ export interface Plan {
 }
 
 /** A row was added, or changed: `at` is by the console's clock. Its counterpart may be in the next or the previous day. */
-export function markRows(db: Database.Database, gateway: string, times: Iterable<number>): void {
+export function touchRows(db: Database.Database, gateway: string, times: Iterable<number>): void {
   const days = new Set<number>();
   for (const at of times) {
     days.add(dayOf(at - FARTHEST_MS));
@@ -29,7 +29,7 @@ export function markRows(db: Database.Database, gateway: string, times: Iterable
 }
 
 /** Everything from then on may get another verdict, by whichever clock. */
-export function markFrom(db: Database.Database, gateway: string, from: number): void {
+export function touchFrom(db: Database.Database, gateway: string, from: number): void {
   const before = readTime(db, gateway, "changed_from") ?? Number.POSITIVE_INFINITY;
   writeFact(db, gateway, "changed_from", String(Math.min(before, from)));
   writeFact(db, gateway, "changed_from_mark", String(nextMark(db, gateway)));
@@ -84,7 +84,7 @@ export function finishPlan(db: Database.Database, gateway: string, plan: Plan, s
 }
 
 /** Something was marked that the last plan did not include. */
-export function hasMarks(db: Database.Database, gateway: string): boolean {
+export function hasChangedDays(db: Database.Database, gateway: string): boolean {
   if (readFact(db, gateway, "changed_from") !== null) return true;
   const marked = db.prepare("SELECT 1 FROM mirror.changed_days WHERE gateway = ? LIMIT 1").raw();
   return numberIn(marked.get(gateway)) !== null;

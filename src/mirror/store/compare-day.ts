@@ -1,33 +1,15 @@
 import type Database from "libsql";
-import { FARTHEST_MS, type OurRequest, type StartFit, type TheirRow } from "../reconcile/context.ts";
+import { MISSING_AFTER_MS, type OurRequest, type StartFit } from "../reconcile/context.ts";
+import { learnStartFit, UNKNOWN_START } from "../reconcile/fit.ts";
 import { reconcile, unlistedIn } from "../reconcile/reconcile.ts";
-import { learnStartFit, UNKNOWN_START } from "../reconcile/start.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import { DAY_MS } from "./changed-days.ts";
-import { type Gap, readFact, readTime } from "./facts.ts";
-import { heldTimes } from "./held.ts";
-import { keyLinks } from "./keys.ts";
-import { hasOwnId, type Learned, learnedFrom, offsetsOf, readOwnIds } from "./learning.ts";
-import { AMONG } from "./many.ts";
-import { missingIsKnown } from "./missing.ts";
-import { type Ours, oursOf, RECORD, VERDICT } from "./ours.ts";
-import { columnsOf } from "./raw-row.ts";
-import { judgedValues, STORED, type StoredVerdict, storedRowOf } from "./stored-row.ts";
-import { keptFrom } from "./unwatched.ts";
+import { keptFrom, readConsoleGaps, readUnreadKeys } from "./coverage-gaps.ts";
+import { readFact, readTime } from "./facts.ts";
+import { heldTimes, type KeyLinks, keyLinks } from "./keys.ts";
+import { type CompareOptions, Loader, type Ours, type Their } from "./load-day.ts";
+import { judgedValues, type StoredVerdict } from "./rows.ts";
 import { type NewVerdict, theirsText } from "./verdicts.ts";
-
-export interface CompareOptions {
-  readonly gateway: string;
-  readonly now: number;
-  /** How far the console's clock is ahead. */
-  readonly skew: number;
-  /** See ConsoleAdapter. */
-  readonly idNames: readonly string[];
-  readonly billsFailures: boolean;
-  readonly socketRowsHaveIds: boolean;
-  /** Times, by our clock, in which something of ours may not have been recorded. */
-  readonly unwatched: readonly Gap[];
-}
 
 /** What one day's comparison says that is not stored yet. */
 export interface DayChanges {
@@ -39,11 +21,6 @@ export interface DayChanges {
   readonly elsewhere: readonly number[];
   /** null: nothing new was learned about it. */
   readonly start: StartFit | null;
-}
-
-interface Their {
-  readonly row: TheirRow;
-  readonly judged: StoredVerdict;
 }
 
 /**
@@ -72,7 +49,7 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
     now: options.now,
     held: (key) => held.get(key) ?? null,
     kept_from: keptFrom(db),
-    unwatched: options.unwatched,
+    unwatched: options.logGaps,
     hands_out_ids: Object.keys(own).length > 0,
     bills_failures: billsFailures,
     unlisted: unlistedIn(requests, consoleRows, { start, bills_failures: billsFailures }),
@@ -94,165 +71,6 @@ export function compareDay(db: Database.Database, day: number, options: CompareO
 function storedStart(db: Database.Database, gateway: string): StartFit {
   const stored = readFact(db, gateway, "start_fit");
   return stored === null ? UNKNOWN_START : JSON.parse(stored);
-}
-
-/** So many records that the console never listed are searched for an id; the latest. */
-const MAX_MISSING = 1000;
-/** Somebody who gives all requests one id must not hold up the others. */
-const MAX_ALIKE = 1000;
-
-/** Reads both sides of a day. */
-class Loader {
-  readonly ours = new Map<string, Ours>();
-  readonly theirs = new Map<string, Their>();
-  readonly #db: Database.Database;
-  readonly #from: number;
-  readonly #options: CompareOptions;
-  readonly #keys: ReadonlyMap<string, string | null>;
-  /** Before that, another gateway had this name. */
-  readonly #begunAt: number;
-
-  constructor(db: Database.Database, from: number, options: CompareOptions) {
-    this.#db = db;
-    this.#from = from;
-    this.#options = options;
-    this.#keys = keyLinks(db, options.gateway).keys;
-    // A time that is still to come was written before the clock was set back.
-    const begunAt = readTime(db, options.gateway, "begun_at") ?? Number.NEGATIVE_INFINITY;
-    this.#begunAt = begunAt > options.now ? Number.NEGATIVE_INFINITY : begunAt;
-  }
-
-  load(): void {
-    const { gateway, skew } = this.#options;
-    const from = this.#from;
-    const to = from + DAY_MS;
-    const first = from - FARTHEST_MS;
-    const last = to + FARTHEST_MS;
-    const place = "coalesce(r.ended_at, r.started_at)";
-    this.#addOurs(
-      `r.end IS NOT NULL AND r.gateway = ? AND r.started_at >= ? AND r.started_at < ? AND ${place} >= ?
-       AND (v.how IS NOT 'id' OR (${place} >= ? AND ${place} < ?))`,
-      gateway,
-      Math.min(first - DAY_MS, this.#longestSince()),
-      last,
-      first,
-      from,
-      to,
-    );
-    // The plus keeps SQLite from reading all that ever began: few run at a time, and they have an index of their own.
-    this.#addOurs("r.end IS NULL AND +r.gateway = ? AND +r.started_at < ?", gateway, last);
-    this.#addTheirs(
-      `gateway = ? AND created_at >= ? AND created_at < ?
-       AND (how IS NOT 'id' OR (created_at >= ? AND created_at < ?))`,
-      gateway,
-      first + skew,
-      last + skew,
-      from + skew,
-      to + skew,
-    );
-    this.#addFar();
-  }
-
-  /** A request that lasts longer than a day belongs to the day of its end. */
-  #longestSince(): number {
-    return readTime(this.#db, this.#options.gateway, "running_since") ?? this.#from - FARTHEST_MS - DAY_MS;
-  }
-
-  /**
-   * What belongs to the loaded rows and records by its id, however far away: a console can write hours late, and one whose
-   * clock was wrong has rows at hours at which nothing of ours was.
-   */
-  #addFar(): void {
-    const known = new Set([...this.ours.values()].flatMap(({ request }) => request.ids));
-    const unknown = [...this.theirs.values()]
-      .flatMap(({ row }) => [row.request_id, row.upstream_id])
-      .filter((id): id is string => id !== null && !known.has(id));
-    this.#addRowsWith(unknown);
-    this.#addRecords([...this.#linked(), ...this.#missingWith(unknown)]);
-    this.#addRowsWith([...this.ours.values()].flatMap(({ request }) => request.ids));
-    const mains = [...this.ours.values()].flatMap(({ verdict }) =>
-      typeof verdict?.[2] === "string" && !this.theirs.has(verdict[2]) ? [verdict[2]] : [],
-    );
-    if (mains.length > 0)
-      this.#addTheirs(`gateway = ? AND identity IN ${AMONG}`, this.#options.gateway, JSON.stringify(mains));
-    this.#addRecords(this.#linked());
-  }
-
-  /** The records with which the loaded rows were matched, and which are not loaded. */
-  #linked(): string[] {
-    return [...this.theirs.values()].flatMap(({ judged: { record } }) =>
-      record === null || this.ours.has(record) ? [] : [record],
-    );
-  }
-
-  #addRecords(ids: readonly string[]): void {
-    if (ids.length > 0) this.#addOurs(`r.id IN ${AMONG}`, JSON.stringify(ids));
-  }
-
-  #addRowsWith(ids: readonly string[]): void {
-    if (ids.length === 0) return;
-    const { gateway } = this.#options;
-    // Left to itself, SQLite looks for a request id through all rows of the gateway.
-    this.#addTheirs(
-      `gateway = ? AND identity IN (SELECT identity FROM mirror.console_rows INDEXED BY console_rows_by_id
-         WHERE gateway = ? AND request_id IN ${AMONG} LIMIT ?)`,
-      gateway,
-      gateway,
-      JSON.stringify(ids),
-      ids.length + MAX_ALIKE,
-    );
-  }
-
-  #missingWith(ids: readonly string[]): string[] {
-    if (ids.length === 0) return [];
-    const found = this.#db
-      .prepare(
-        `SELECT DISTINCT r.id FROM (SELECT record FROM mirror.verdicts WHERE gateway = ? AND verdict IN ('missing', 'pending')
-           ORDER BY started_at DESC LIMIT ${MAX_MISSING}) m
-         JOIN usage.records r ON r.id = m.record, json_each(r.gateway_ids) one WHERE one.value IN ${AMONG}`,
-      )
-      .raw()
-      .all(this.#options.gateway, JSON.stringify(ids));
-    return found.map((row) => String(columnsOf(row)[0]));
-  }
-
-  #addOurs(where: string, ...values: (string | number)[]): void {
-    const columns = [
-      ...RECORD.map((name) => `r."${name}"`),
-      ...VERDICT.map((name) => `v."${name}"`),
-      "v.ours",
-    ];
-    const rows = this.#db
-      .prepare(
-        `SELECT ${columns.join(", ")} FROM usage.records r LEFT JOIN mirror.verdicts v ON v.record = r.id WHERE ${where}`,
-      )
-      .raw()
-      .all(...values);
-    for (const row of rows) {
-      const one = oursOf(columnsOf(row), this.#options.idNames);
-      const isEarlier = one.request.started_at < this.#begunAt;
-      this.ours.set(one.request.id, isEarlier ? withIdOnly(one) : one);
-    }
-  }
-
-  #addTheirs(where: string, ...values: (string | number)[]): void {
-    const { skew } = this.#options;
-    const rows = this.#db
-      .prepare(`SELECT ${STORED.join(", ")} FROM mirror.console_rows WHERE ${where}`)
-      .raw()
-      .all(...values);
-    for (const raw of rows) {
-      const { row, judged } = storedRowOf(raw);
-      const key = row.key_ref === null ? null : (this.#keys.get(row.key_ref) ?? null);
-      const began = row.began_at === null ? null : row.began_at - skew;
-      this.theirs.set(row.identity, { row: { ...row, at: row.created_at - skew, began, key }, judged });
-    }
-  }
-}
-
-/** It may have gone to another gateway that had this name: only its id can say that a row is its own. */
-function withIdOnly(one: Ours): Ours {
-  return { ...one, request: { ...one.request, billable: false, expected: false } };
 }
 
 interface Changed<T> {
@@ -284,6 +102,10 @@ function changedRows(
     changed.push(next);
     // All rows of a record are known only where its own day is compared.
     if (owner !== undefined && !isOwnerInside) elsewhere.push(owner.own);
+    for (const id of [before.record, next.record]) {
+      const socket = ours.get(id ?? "");
+      if (socket?.request.upgraded && !isInside(socket.own)) elsewhere.push(socket.own);
+    }
   }
   return { changed, elsewhere };
 }
@@ -331,4 +153,116 @@ function isOtherRecord(before: Ours["verdict"], after: JudgedRecord | null): boo
   if (before === null || after === null) return (before === null) !== (after === null);
   const values = [after.verdict, after.how, after.row, after.reason, theirsText(after)];
   return values.some((value, at) => value !== (before[at] ?? null));
+}
+
+/**
+ * Which ids are the gateway's own: by the name of the id and the kind of response, since when. It depends on the gateway's
+ * version. new-api v0.13.2 hands out its own on streams and errors, and that of the gateway behind it on plain responses.
+ */
+export type OwnIds = Readonly<Record<string, number>>;
+
+/** What matches by id teach. */
+export interface Learned {
+  readonly own: OwnIds;
+  /** Since when an id is newly known to be own; null: none is. */
+  readonly ownFrom: number | null;
+  /** Which keys a console's name for a key stands for. */
+  readonly keys: ReadonlyMap<string, ReadonlySet<string>>;
+}
+
+export function readOwnIds(db: Database.Database, gateway: string): OwnIds {
+  return JSON.parse(readFact(db, gateway, "own_ids") ?? "{}");
+}
+
+/** Whether one of a record's ids is the gateway's own, by what was learned so far. */
+export function hasOwnId({ request, gateway_ids }: Ours, own: OwnIds): boolean {
+  return Object.keys(gateway_ids).some(
+    (name) => (own[`${name} ${responseKind(request)}`] ?? Number.POSITIVE_INFINITY) <= request.started_at,
+  );
+}
+
+function responseKind({ status, stream }: Ours["request"]): string {
+  if (status !== null && status >= 400) return String(status);
+  return stream === true ? "stream" : "plain";
+}
+
+/** null: nothing that is not known already. */
+export function learnedFrom(
+  ours: readonly Ours[],
+  theirs: readonly Their[],
+  known: OwnIds,
+  links: KeyLinks,
+): Learned | null {
+  const own: Record<string, number> = { ...known };
+  const keys = new Map<string, Set<string>>();
+  let ownFrom: number | null = null;
+  for (const { record, row } of matchesById(ours, theirs)) {
+    const { key, started_at } = record.request;
+    const ref = row.key_ref;
+    if (key !== null && ref !== null && !links.decided.has(ref) && links.keys.get(ref) !== key)
+      keys.set(ref, (keys.get(ref) ?? new Set()).add(key));
+    for (const [name, id] of Object.entries(record.gateway_ids)) {
+      const kind = `${name} ${responseKind(record.request)}`;
+      if (id !== row.request_id || (own[kind] ?? Number.POSITIVE_INFINITY) <= started_at) continue;
+      own[kind] = started_at;
+      ownFrom = Math.min(ownFrom ?? started_at, started_at);
+    }
+  }
+  return ownFrom === null && keys.size === 0 ? null : { own, ownFrom, keys };
+}
+
+/** How many of the last matches by id tell how a row's beginning fits its request. */
+const SAMPLE = 200;
+
+/** How much later than they were sent requests began at the gateway, of the last that were matched by id. */
+export function offsetsOf(ours: readonly Ours[], theirs: readonly Their[]): number[] {
+  const offsets: { readonly at: number; readonly offset: number }[] = [];
+  for (const { record, row } of matchesById(ours, theirs)) {
+    if (row.began === null || row.kind !== "use" || record.request.failed) continue;
+    offsets.push({ at: row.at, offset: row.began - record.request.sent_at });
+  }
+  offsets.sort((a, b) => b.at - a.at || a.offset - b.offset);
+  return offsets.slice(0, SAMPLE).map(({ offset }) => offset);
+}
+
+function* matchesById(ours: readonly Ours[], theirs: readonly Their[]) {
+  const recordsById = new Map<string, Ours>();
+  for (const one of ours) for (const id of one.request.ids) recordsById.set(id, one);
+  for (const { row } of theirs) {
+    const record = row.request_id === null ? undefined : recordsById.get(row.request_id);
+    if (record !== undefined) yield { record, row };
+  }
+}
+
+/** A gap has whole seconds at both ends, and a row is written a little before or after our end of the request. */
+const MARGIN_MS = 60_000;
+
+/**
+ * A record without a row is missing only where the console was read: not before the first walk's beginning, not in a gap,
+ * and not yet where nobody has looked since. Answers the verdict that holds; null: none.
+ */
+export function missingIsKnown(
+  db: Database.Database,
+  gateway: string,
+  skew: number,
+): (ours: Ours, judged: JudgedRecord | null) => JudgedRecord | null {
+  const covered = readTime(db, gateway, "covered_from") ?? Number.NEGATIVE_INFINITY;
+  const synced = readTime(db, gateway, "last_sync") ?? Number.NEGATIVE_INFINITY;
+  const gaps = readConsoleGaps(db, gateway).map((gap) => ({
+    ...gap,
+    from: gap.from - skew - MARGIN_MS,
+    to: gap.to - skew + MARGIN_MS,
+  }));
+  const unseen = new Map(readUnreadKeys(db, gateway).map((one) => [one.key, one]));
+  return ({ own, request: { key } }, judged) => {
+    if (judged === null || (judged.verdict !== "missing" && judged.verdict !== "pending")) return judged;
+    const isInGap = gaps.some(
+      (gap) => own >= gap.from && own < gap.to && (gap.key === undefined || gap.key === key),
+    );
+    const unread = unseen.get(key ?? "");
+    if (own < covered || isInGap || unread?.why === "no-account") return null;
+    const read = unread === undefined ? synced : (unread.until ?? Number.NEGATIVE_INFINITY);
+    if (judged.verdict === "pending" || own + MISSING_AFTER_MS <= read) return judged;
+    return { ...judged, verdict: "pending", reason: "the console was not read since it ended" };
+  };
 }

@@ -13,7 +13,7 @@ import {
   transact,
 } from "../../usage/index/database.ts";
 import { statOf } from "../../usage/journal/files.ts";
-import { answerOf, numberIn } from "./raw-row.ts";
+import { answerOf, numberIn } from "./query.ts";
 
 /** Of the tables below. A file of another version is renamed, and a new one begun. */
 const VERSION = 2;

@@ -1,11 +1,89 @@
 import type Database from "libsql";
+import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
 import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
+import { transact } from "../../usage/index/database.ts";
 import { AMENDED, type AmendedFields, type AmendLine, type Counted } from "../../usage/journal/lines.ts";
-import type { UsageRecord } from "../../usage/record.ts";
-import type { JudgedRecord, JudgedRow } from "../verdict.ts";
-import { AMONG, readMany } from "./many.ts";
-import { JUDGED, judgedValues, type StoredVerdict, type Value } from "./stored-row.ts";
-import { isAmended, type OwnNumbers, ownNumbers, type PriceOf, withoutTheirs, withTheirs } from "./take.ts";
+import { type Closing, NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
+import { FOREIGN_AFTER_MS } from "../reconcile/context.ts";
+import type { JudgedRecord, JudgedRow, Theirs } from "../verdict.ts";
+import { touchFrom, touchRows } from "./changed-days.ts";
+import type { DayChanges, Learned } from "./compare-day.ts";
+import { writeFact } from "./facts.ts";
+import { learnKeys } from "./keys.ts";
+import { AMONG, numberIn, readMany } from "./query.ts";
+import { JUDGED, judgedValues, type StoredVerdict, type Value } from "./rows.ts";
+
+/** What a record can take from the console, besides its bill: stored as `ours` before it does. */
+export const TAKEN = AMENDED.filter((name) => name !== "billed_microdollars");
+
+export type OwnNumbers = Pick<UsageRecord, (typeof TAKEN)[number]>;
+
+export type PriceOf = (
+  record: UsageRecord,
+  tokens: Tokens,
+) => { readonly list: number; readonly cost: number } | null;
+
+/** A record as it was before it took anything. */
+export function withoutTheirs(record: UsageRecord, ours: OwnNumbers | null): UsageRecord {
+  if (ours !== null) return { ...record, ...ours, billed_microdollars: null };
+  return { ...record, ...(record.tokens_from === "console" ? UNKNOWN : {}), billed_microdollars: null };
+}
+
+/** Its own numbers were lost together with mirror.db. */
+const UNKNOWN: OwnNumbers = ownNumbers(NOT_CLOSED);
+
+/**
+ * The record with the console's money, and with its tokens where its own are not known whole. `hasTokens`: the row is of a
+ * use, and not of a failed attempt, whose zeroes say nothing.
+ */
+export function withTheirs(
+  own: UsageRecord,
+  theirs: Theirs,
+  hasTokens: boolean,
+  priceOf: PriceOf,
+): UsageRecord {
+  const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = theirs;
+  const billed = { ...own, billed_microdollars: theirs.billed_microdollars };
+  if (!hasTokens || isWhole(own) || input_tokens === null || output_tokens === null) return billed;
+  const tokens: Tokens = {
+    ...NO_TOKENS,
+    input: input_tokens,
+    cacheRead: cache_read_tokens ?? 0,
+    cacheWrite: cache_write_tokens ?? 0,
+    output: output_tokens,
+  };
+  const price = priceOf(own, tokens);
+  return {
+    ...billed,
+    input_tokens,
+    cache_read_tokens,
+    cache_write_tokens,
+    output_tokens,
+    reasoning_tokens: null,
+    tokens_from: "console",
+    list_microdollars: price?.list ?? null,
+    cost_microdollars: price?.cost ?? null,
+    counted_tokens: tokens.input + tokens.cacheRead + tokens.cacheWrite + tokens.output,
+    counted_microdollars: price?.cost ?? own.counted_microdollars,
+  };
+}
+
+/** What was reported of an answer that broke off is what there was up to then: the gateway may have gone on. */
+function isWhole({ tokens_from, input_tokens, output_tokens, end }: UsageRecord): boolean {
+  if (tokens_from !== "reported" || end !== "complete") return false;
+  return input_tokens !== null && output_tokens !== null;
+}
+
+export function ownNumbers(record: Closing): OwnNumbers {
+  return Object.fromEntries(TAKEN.map((name) => [name, record[name]])) as unknown as OwnNumbers;
+}
+
+export function isAmended(before: UsageRecord, after: UsageRecord): boolean {
+  return (
+    before.billed_microdollars !== after.billed_microdollars ||
+    TAKEN.some((name) => before[name] !== after[name])
+  );
+}
 
 /** How much more a record takes from its tool's limits than it did; negative where it is less. */
 export interface Correction {
@@ -34,7 +112,16 @@ export function writeRowVerdicts(
 ): void {
   const sets = JUDGED.map((name) => `${name} = ?`).join(", ");
   const write = db.prepare(`UPDATE mirror.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
-  for (const row of rows) write.run(...judgedValues(row), gateway, row.identity);
+  // Acknowledging a suspicion does not acknowledge a certain alarm. A row without a verdict is new in a mirror.db that was
+  // lost: the journal says that it was acknowledged.
+  const raise = db.prepare(
+    `UPDATE mirror.console_rows SET acknowledged_at = NULL
+     WHERE gateway = ? AND identity = ? AND certain = 0 AND verdict IS NOT NULL`,
+  );
+  for (const row of rows) {
+    if (row.certain) raise.run(gateway, row.identity);
+    write.run(...judgedValues(row), gateway, row.identity);
+  }
 }
 
 /**
@@ -188,4 +275,89 @@ function listOf({ list_microdollars, billed_microdollars, multiplier }: NonNulla
   if (list_microdollars !== null) return list_microdollars;
   if (billed_microdollars === null || multiplier === null || multiplier <= 0) return null;
   return Math.round(billed_microdollars / multiplier);
+}
+
+export interface ApplyOptions {
+  readonly gateway: string;
+  readonly skew: number;
+  readonly priceOf: PriceOf;
+  /** Appends to the journal what changes in records. Throws where it cannot: then nothing of the step is kept. */
+  readonly amend: (lines: readonly AmendLine[]) => void;
+}
+
+/** What is stored in one transaction, on the thread that serves requests: about 5 ms. */
+export type Step =
+  | { readonly kind: "records"; readonly records: DayChanges["records"] }
+  | { readonly kind: "rows"; readonly rows: DayChanges["rows"] };
+
+const RECORDS_PER_STEP = 20;
+const ROWS_PER_STEP = 60;
+
+export function* stepsOf({ records, rows }: Pick<DayChanges, "records" | "rows">): Generator<Step> {
+  for (let at = 0; at < records.length; at += RECORDS_PER_STEP)
+    yield { kind: "records", records: records.slice(at, at + RECORDS_PER_STEP) };
+  for (let at = 0; at < rows.length; at += ROWS_PER_STEP)
+    yield { kind: "rows", rows: rows.slice(at, at + ROWS_PER_STEP) };
+}
+
+/** What a day's comparison says beside its verdicts. */
+export type DaySummary = Pick<DayChanges, "learned" | "elsewhere" | "start">;
+
+export function applySummary(
+  db: Database.Database,
+  { learned, elsewhere, start }: DaySummary,
+  { gateway, skew }: Pick<ApplyOptions, "gateway" | "skew">,
+): void {
+  transact(db, () => {
+    if (learned !== null) {
+      writeLearned(db, gateway, learned);
+      return;
+    }
+    if (start !== null) writeFact(db, gateway, "start_fit", JSON.stringify(start));
+    touchRows(
+      db,
+      gateway,
+      elsewhere.map((at) => at + skew),
+    );
+  });
+}
+
+/**
+ * Stores a step, and appends to the journal just before that is committed. A program that ends in between compares the day
+ * again: what is in the journal by then is not amended a second time, once the index has it. Returns how many records
+ * were amended.
+ */
+export function applyStep(
+  db: Database.Database,
+  step: Step,
+  { gateway, priceOf, amend }: ApplyOptions,
+): number {
+  return transact(db, () => {
+    if (step.kind === "rows") {
+      writeRowVerdicts(db, gateway, step.rows);
+      return 0;
+    }
+    const lines = writeRecordVerdicts(db, gateway, step.records, priceOf);
+    if (lines.length > 0) amend(lines);
+    return lines.length;
+  });
+}
+
+/** When time alone decides on the next pending row; null: none waits for that. Records wait for the next sync. */
+export function nextDue(db: Database.Database, gateway: string, now: number, skew: number): number | null {
+  const pending = db
+    .prepare(
+      "SELECT min(created_at) FROM mirror.console_rows WHERE gateway = ? AND verdict = 'pending' AND created_at > ?",
+    )
+    .raw();
+  const at = numberIn(pending.get(gateway, now - FOREIGN_AFTER_MS + skew));
+  return at === null ? null : at - skew + FOREIGN_AFTER_MS + 1;
+}
+
+export function writeLearned(db: Database.Database, gateway: string, { own, ownFrom, keys }: Learned): void {
+  if (keys.size > 0) learnKeys(db, gateway, keys);
+  if (ownFrom === null) return;
+  writeFact(db, gateway, "own_ids", JSON.stringify(own));
+  // What was paired or only suspected from then on may be something else now.
+  touchFrom(db, gateway, ownFrom);
 }

@@ -1,8 +1,7 @@
 import type { ConsoleRow } from "../console-row.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey, Page } from "../consoles/console.ts";
-import { ConsoleFault } from "../consoles/fault.ts";
+import { ConsoleFault } from "../consoles/console.ts";
 import { asObject, objectAt } from "../consoles/json.ts";
-import { NeedsTrust } from "./needs-trust.ts";
 
 interface NamedAccount {
   readonly name: string;
@@ -61,18 +60,18 @@ export function openAccounts(accounts: readonly NamedAccount[]): ConsoleAdapter 
     };
   }
 
-  async function* walk(mark: string | null, since: number): AsyncGenerator<Page> {
-    const marks = marksIn(mark);
+  async function* walk(cursor: string | null, since: number): AsyncGenerator<Page> {
+    const cursors = cursorsIn(cursor);
     let before = 0;
     for (const { name, adapter } of opened) {
       if (faults.has(name)) continue;
       let done = 0;
       try {
-        for await (const page of adapter.walk(marks.get(name) ?? null, since)) {
-          marks.set(name, page.mark);
+        for await (const page of adapter.walk(cursors.get(name) ?? null, since)) {
+          cursors.set(name, page.cursor);
           done = page.done;
           const rows = page.rows.map((row) => rowOf(row, name));
-          yield { ...page, rows, mark: marksText(marks), done: before + done, total: null };
+          yield { ...page, rows, cursor: cursorsText(cursors), done: before + done, total: null };
         }
       } catch (error) {
         faults.set(name, faultOf(error, name));
@@ -98,7 +97,7 @@ export function openAccounts(accounts: readonly NamedAccount[]): ConsoleAdapter 
 /** Throws what is no fault of the console. */
 function faultOf(error: unknown, account: string): ConsoleFault {
   if (!(error instanceof ConsoleFault)) throw error;
-  if (error instanceof NeedsTrust) return error;
+  if (error.kind === "needs-trust") return error;
   return new ConsoleFault(error.kind, `(account ${account}) ${error.message}`, error.retryAfter, account);
 }
 
@@ -119,14 +118,14 @@ function refOf(ref: string, account: string): string {
 }
 
 /** Of an account that was the only one so far, the log is walked once more, which changes nothing twice. */
-function marksIn(text: string | null): Map<string, string> {
+function cursorsIn(text: string | null): Map<string, string> {
   const accounts = text === null ? null : objectAt(parsed(text) ?? {}, "accounts");
-  const texts = Object.entries(accounts ?? {}).filter(([, mark]) => typeof mark === "string");
-  return new Map(texts.map(([name, mark]) => [name, String(mark)]));
+  const texts = Object.entries(accounts ?? {}).filter(([, cursor]) => typeof cursor === "string");
+  return new Map(texts.map(([name, cursor]) => [name, String(cursor)]));
 }
 
-function marksText(marks: ReadonlyMap<string, string>): string {
-  return JSON.stringify({ accounts: Object.fromEntries(marks) });
+function cursorsText(cursors: ReadonlyMap<string, string>): string {
+  return JSON.stringify({ accounts: Object.fromEntries(cursors) });
 }
 
 function parsed(text: string) {

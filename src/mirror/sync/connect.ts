@@ -4,21 +4,19 @@ import { destinationsOf } from "../../config/destinations.ts";
 import type { Console, ConsoleKind, ConsoleLogin, Gateway } from "../../config/shape.ts";
 import type { ConsoleSecret, Snapshot } from "../../config/snapshot.ts";
 import type { Secret } from "../../secret.ts";
-import type { AdapterMeans, ConsoleAdapter, Wire } from "../consoles/console.ts";
+import type { AdapterDeps, ConsoleAdapter } from "../consoles/console.ts";
+import { ConsoleFault } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
-import { ConsoleFault } from "../consoles/fault.ts";
-import { createNewApiByKeys } from "../consoles/new-api/by-keys.ts";
-import { createNewApi } from "../consoles/new-api/new-api.ts";
-import { createOneApi } from "../consoles/one-api/one-api.ts";
-import type { CallHistory } from "../consoles/pace.ts";
-import { createSub2apiSession } from "../consoles/sub2api/session.ts";
-import { createSub2api } from "../consoles/sub2api/sub2api.ts";
-import { createWire } from "../consoles/wire.ts";
-import type { Kept, Vault } from "../vault.ts";
+import { type CallHistory, type ConsoleClient, createClient } from "../consoles/http.ts";
+import { NewApi } from "../consoles/new-api.ts";
+import { NewApiByKeys } from "../consoles/new-api-keys.ts";
+import { OneApi } from "../consoles/one-api.ts";
+import { Sub2api } from "../consoles/sub2api.ts";
+import { Sub2apiSession } from "../consoles/sub2api-session.ts";
+import type { StoredLogin, Vault } from "../vault.ts";
 import { openAccounts } from "./accounts.ts";
-import { NeedsTrust } from "./needs-trust.ts";
 
-export interface ConnectMeans {
+export interface ConnectDeps {
   readonly clock: Clock;
   readonly snapshot: () => Snapshot;
   readonly vault: Vault;
@@ -34,20 +32,20 @@ export interface ConnectMeans {
 }
 
 /** A gateway that has a console. */
-export type Watched = Gateway & { readonly console: Console };
+export type ConsoleGateway = Gateway & { readonly console: Console };
 
-export function hasConsole(gateway: Gateway): gateway is Watched {
+export function hasConsole(gateway: Gateway): gateway is ConsoleGateway {
   return gateway.console !== null;
 }
 
-export function wireFor(gateway: Watched, means: ConnectMeans): Wire {
+export function clientFor(gateway: ConsoleGateway, means: ConnectDeps): ConsoleClient {
   const { url } = gateway.console;
   const agent = () => means.agentFor(gateway, new URL(url).origin);
-  return createWire({ url, agent, clock: means.clock, signal: means.signal, onSkew: means.onSkew });
+  return createClient({ url, agent, clock: means.clock, signal: means.signal, onSkew: means.onSkew });
 }
 
-export async function kindOf({ console }: Watched, wire: Wire): Promise<ConsoleKind> {
-  const kind = console.kind ?? (await detectKind(wire, console.url)).kind;
+export async function kindOf({ console }: ConsoleGateway, client: ConsoleClient): Promise<ConsoleKind> {
+  const kind = console.kind ?? (await detectKind(client, console.url));
   if (kind === "litellm" || kind === "openrouter") {
     throw new ConsoleFault("not-yet", `is of kind ${kind}, which this version cannot read yet`);
   }
@@ -55,13 +53,12 @@ export async function kindOf({ console }: Watched, wire: Wire): Promise<ConsoleK
 }
 
 /** The console as config.yaml and the last login say, ready to be read. */
-export async function connect(gateway: Watched, means: ConnectMeans): Promise<ConsoleAdapter> {
-  const wire = wireFor(gateway, means);
-  const kind = await kindOf(gateway, wire);
+export async function connect(gateway: ConsoleGateway, means: ConnectDeps): Promise<ConsoleAdapter> {
+  const client = clientFor(gateway, means);
+  const kind = await kindOf(gateway, client);
   means.onKind(kind);
-  const { url } = gateway.console;
   const { clock, pause, calls } = means;
-  const shared: AdapterMeans = { url, wire, pause, calls, now: () => clock.now() };
+  const shared: AdapterDeps = { client, pause, calls, now: () => clock.now() };
   const { logins } = gateway.console;
   const [first] = logins;
   if (first !== undefined && first.name === null) return open(kind, { gateway, login: first }, shared, means);
@@ -75,16 +72,11 @@ export async function connect(gateway: Watched, means: ConnectMeans): Promise<Co
 
 /** One account at a gateway's console. */
 export interface Account {
-  readonly gateway: Watched;
+  readonly gateway: ConsoleGateway;
   readonly login: ConsoleLogin;
 }
 
-function open(
-  kind: ConsoleKind,
-  account: Account,
-  shared: AdapterMeans,
-  means: ConnectMeans,
-): ConsoleAdapter {
+function open(kind: ConsoleKind, account: Account, shared: AdapterDeps, means: ConnectDeps): ConsoleAdapter {
   const { gateway, login } = account;
   const kept = means.vault.get(vaultName(account), loginPlaceOf(gateway));
   switch (kind) {
@@ -93,15 +85,15 @@ function open(
     case "new-api": {
       const accessToken = current(account, "access_token", kept, means);
       const user = login.user ?? kept?.user ?? null;
-      if (accessToken !== null) return createNewApi({ ...shared, accessToken, user });
+      if (accessToken !== null) return new NewApi({ ...shared, accessToken, user });
       // A list of accounts is there to be logged in to; the keys alone tell of no account.
       if (login.name !== null) throw nobody(account, means);
-      return createNewApiByKeys({ ...shared, keys: () => ownKeys(gateway, means) });
+      return new NewApiByKeys({ ...shared, keys: () => ownKeys(gateway, means) });
     }
     case "one-api": {
       const accessToken = current(account, "access_token", kept, means);
       if (accessToken === null) throw nobody(account, means);
-      return createOneApi({ ...shared, accessToken });
+      return new OneApi({ ...shared, accessToken });
     }
     case "litellm":
     case "openrouter":
@@ -111,19 +103,19 @@ function open(
 
 function sub2api(
   account: Account,
-  kept: Kept | null,
-  shared: AdapterMeans,
-  means: ConnectMeans,
+  kept: StoredLogin | null,
+  shared: AdapterDeps,
+  means: ConnectDeps,
 ): ConsoleAdapter {
-  const { wire, now } = shared;
+  const { client, now } = shared;
   const { email } = account.login;
   const password = secretOf(account, "password", means);
   const refreshToken = current(account, "refresh_token", kept, means);
   const seed = seedOf(account, "refresh_token", means);
   const credentials = email !== null && password !== null ? { email, password } : null;
   if (refreshToken === null && credentials === null) throw nobody(account, means);
-  const session = createSub2apiSession({
-    wire,
+  const session = new Sub2apiSession({
+    client,
     now,
     credentials,
     refreshToken,
@@ -137,7 +129,7 @@ function sub2api(
         });
     },
   });
-  return createSub2api({ ...shared, session });
+  return new Sub2api({ ...shared, session });
 }
 
 type Lasting = "refresh_token" | "access_token";
@@ -146,18 +138,19 @@ type Lasting = "refresh_token" | "access_token";
  * What is kept counts as long as config.yaml says what it said then: a console replaces a refresh token with every use, and
  * who logs in while config.yaml has a token that is dead wants to be logged in.
  */
-function current(account: Account, name: Lasting, kept: Kept | null, means: ConnectMeans): Secret | null {
+function current(
+  account: Account,
+  name: Lasting,
+  kept: StoredLogin | null,
+  means: ConnectDeps,
+): Secret | null {
   const given = secretOf(account, name, means);
   const own = (name === "refresh_token" ? kept?.refreshToken : kept?.accessToken) ?? null;
   return given === null || kept?.seed === given.digest(SEED) ? (own ?? given) : given;
 }
 
 /** Only to tell one token from another, in a file that is as private as the tokens. null: config.yaml has none. */
-export function seedOf(
-  { gateway, login }: Account,
-  name: Lasting,
-  { snapshot }: ConnectMeans,
-): string | null {
+export function seedOf({ gateway, login }: Account, name: Lasting, { snapshot }: ConnectDeps): string | null {
   const state = snapshot().consoleSecret(gateway, login.name, name);
   return state?.state === "ready" ? state.key.digest(SEED) : null;
 }
@@ -168,7 +161,7 @@ const SEED = "refresh-token";
 function secretOf(
   { gateway, login }: Account,
   secret: ConsoleSecret,
-  { snapshot }: ConnectMeans,
+  { snapshot }: ConnectDeps,
 ): Secret | null {
   const state = snapshot().consoleSecret(gateway, login.name, secret);
   switch (state?.state) {
@@ -177,14 +170,17 @@ function secretOf(
     case "ready":
       return state.key;
     case "needs-trust":
-      throw new NeedsTrust(`has a secret that waits for trust: ${state.what}: ${state.from} → ${state.to}`);
+      throw new ConsoleFault(
+        "needs-trust",
+        `has a secret that waits for trust: ${state.what}: ${state.from} → ${state.to}`,
+      );
     case "unavailable":
       throw new ConsoleFault("login-needed", `has a login whose ${secret} cannot be had: ${state.reason}`);
   }
 }
 
 /** A key goes to its own gateway's origin only: a console elsewhere is not told any. */
-function ownKeys(gateway: Watched, { snapshot }: ConnectMeans): { fingerprint: string; key: Secret }[] {
+function ownKeys(gateway: ConsoleGateway, { snapshot }: ConnectDeps): { fingerprint: string; key: Secret }[] {
   if (new URL(gateway.baseUrl).origin !== originOf(gateway)) {
     throw new ConsoleFault(
       "login-needed",
@@ -199,7 +195,7 @@ function ownKeys(gateway: Watched, { snapshot }: ConnectMeans): { fingerprint: s
   return keys.map((key) => ({ fingerprint: key.fingerprint, key }));
 }
 
-function nobody(account: Account, { vault }: ConnectMeans): ConsoleFault {
+function nobody(account: Account, { vault }: ConnectDeps): ConsoleFault {
   const before = vault.otherOrigin(vaultName(account));
   const moved =
     before === null
@@ -214,10 +210,10 @@ export function vaultName({ gateway, login }: Account): string {
 }
 
 /** Where the secrets of a login go to: they are used nowhere else, and over no other proxy or certificate authority. */
-export function loginPlaceOf(gateway: Watched): string {
+export function loginPlaceOf(gateway: ConsoleGateway): string {
   return destinationsOf(gateway, [gateway.console.url]).join(" → ");
 }
 
-function originOf({ console }: Watched): string {
+function originOf({ console }: ConsoleGateway): string {
   return new URL(console.url).origin;
 }

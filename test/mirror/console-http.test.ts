@@ -1,0 +1,109 @@
+import t from "tap";
+import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
+import {
+  type ConsoleResponse,
+  errorText,
+  isDenied,
+  readJson,
+  required,
+  retryAfterOf,
+} from "../../src/mirror/consoles/http.ts";
+import { Secret } from "../../src/secret.ts";
+
+function answer(status: number, text: string, headers: Record<string, string> = {}): ConsoleResponse {
+  return { status, text, headers: { "content-type": "application/json", ...headers }, secrets: [] };
+}
+
+const HTML = { "content-type": "text/html; charset=utf-8" };
+const PAGE = "<!doctype html><html><body>console</body></html>";
+
+function faultOf(given: ConsoleResponse): ConsoleFault {
+  try {
+    readJson(given, "the usage log");
+  } catch (error) {
+    if (error instanceof ConsoleFault) return error;
+    throw error;
+  }
+  throw new Error("no fault");
+}
+
+t.test("every answer that is not an object becomes a fault of its kind", async (t) => {
+  const cases: [string, ConsoleResponse, FaultKind, RegExp][] = [
+    ["a web page", answer(200, PAGE, HTML), "not-a-console", /web page: is the url right/],
+    ["a web page that says JSON", answer(200, PAGE), "not-a-console", /web page/],
+    ["a web page with 404", answer(404, PAGE, HTML), "not-a-console", /web page/],
+    ["a wall", answer(403, PAGE, HTML), "not-a-console", /needs a browser/],
+    ["a redirect", answer(302, "", { location: "https://x.test" }), "not-a-console", /redirect/],
+    ["nothing", answer(200, ""), "not-a-console", /an empty body/],
+    ["half an object", answer(200, '{"code":0,"da'), "not-a-console", /not JSON/],
+    ["plain text with 404", answer(404, "404 page not found"), "not-a-console", /not JSON/],
+    ["a list", answer(200, "[1]"), "other-shape", /no object/],
+    ["an unknown path", answer(404, '{"code":404}'), "other-shape", /does not know the usage log/],
+    ["a bad request", answer(400, '{"message":"Invalid date"}'), "failing", /400: Invalid date/],
+    ["a failure", answer(500, '{"error":{"message":"boom"}}'), "failing", /500: boom/],
+    ["a failing wall", answer(502, PAGE, HTML), "failing", /answered 502$/],
+    ["too often, and no body", answer(429, ""), "rate-limited", /too often/],
+    ["a denial that nobody looked at", answer(401, "{}"), "login-needed", /401/],
+  ];
+  for (const [name, given, kind, words] of cases) {
+    const fault = faultOf(given);
+    t.equal(fault.kind, kind, name);
+    t.match(fault.message, words, name);
+  }
+});
+
+t.test("an object passes, and a missing field is named", (t) => {
+  t.same(readJson(answer(200, '{"code":0}'), "x"), { code: 0 });
+  t.throws(() => required(null, "items", "the usage log"), {
+    kind: "other-shape",
+    message: /the usage log without a usable "items"/,
+  });
+  t.end();
+});
+
+t.test("the console denies with 401 or 403, but a wall in front of it says nothing of the login", (t) => {
+  t.equal(isDenied(answer(401, '{"code":"TOKEN_EXPIRED"}')), true);
+  t.equal(isDenied(answer(401, "")), true);
+  t.equal(isDenied(answer(403, "{}")), true);
+  t.equal(isDenied(answer(403, PAGE, HTML)), false);
+  t.equal(isDenied(answer(200, "{}")), false);
+  t.end();
+});
+
+t.test("a secret that the request carried is not in the console's words, not even across the cut", (t) => {
+  const password = new Secret("hunter2-and-more");
+  const said = `${"x ".repeat(95)}hunter2-and-more`;
+  const response = { ...answer(400, JSON.stringify({ message: said })), secrets: [password] };
+  t.notMatch(errorText(response), "hunter2");
+  const spelled = String.raw`{"message":"\u0068unter2-and-more"}`;
+  t.equal(errorText({ ...answer(400, spelled), secrets: [password] }), ": [redacted]");
+  t.end();
+});
+
+t.test("the wait is read as seconds or as a date of the console's own clock", (t) => {
+  const wait = (headers: Record<string, string>) => retryAfterOf(answer(429, "", headers));
+  const date = "Sun, 15 Nov 2026 10:00:00 GMT";
+  t.equal(wait({ "retry-after": "17" }), 17);
+  t.equal(wait({ "retry-after": "999999999" }), 86_400, "a day at most");
+  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 10:00:42 GMT", date }), 42);
+  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 09:00:00 GMT", date }), 0, "already over");
+  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 10:00:42 GMT" }), null, "nobody knows that clock");
+  t.equal(wait({ "retry-after": "soon" }), null);
+  t.equal(wait({}), null);
+  t.equal(faultOf(answer(429, "", { "retry-after": "17" })).retryAfter, 17);
+  t.equal(faultOf(answer(503, "", { "retry-after": "5" })).retryAfter, 5);
+  t.end();
+});
+
+t.test("a console's own words are shortened, and hold neither a key nor a control character", (t) => {
+  const key = `sk-${"a1".repeat(32)}`;
+  const said = `\u001b[31m${key}\r\nline \u202Etwo ${"x".repeat(5000)}`;
+  const { message } = faultOf(answer(500, JSON.stringify({ message: said })));
+  t.notMatch(message, key);
+  t.notMatch(message, "sk-a1a1");
+  t.notOk(/[\p{Cc}\p{Cf}]/u.test(message));
+  t.ok(message.length <= "answered 500: ".length + 200);
+  const late = faultOf(answer(500, JSON.stringify({ message: `${"y ".repeat(92)}${key}` }))).message;
+  t.notMatch(late, /sk-a1/, "not even the beginning of one that lies across the cut");
+  t.end();
+});

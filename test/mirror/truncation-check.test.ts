@@ -1,0 +1,496 @@
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type Database from "libsql";
+import pino from "pino";
+import t, { type Test } from "tap";
+import { writePrivate } from "../../src/keys/pins.ts";
+import { addLogGap, type CoverageGap, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
+import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
+import { TruncationCheck } from "../../src/mirror/truncation-check.ts";
+import { catchUp as catchUpAndName, type LastRecord } from "../../src/mirror/usage.ts";
+import { openIndex } from "../../src/usage/index/database.ts";
+import { journalFiles } from "../../src/usage/journal/files.ts";
+import type { RecordEnd, UsageRecord } from "../../src/usage/record.ts";
+import { catchUp, writeJournal } from "../doubles/journal.ts";
+import { record } from "../doubles/records.ts";
+import { until } from "../doubles/until.ts";
+import { heldClock } from "../keys/held-clock.ts";
+import { AT, compareAll, mirrorFile, openMirror, page, row, verdicts } from "./mirror-file.ts";
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+
+interface Run {
+  readonly truncationCheck: TruncationCheck;
+  ask<T>(question: (db: Database.Database) => T): T;
+  hold(): void;
+  /** Writes a record that begins now. */
+  add(end?: RecordEnd | null): UsageRecord;
+  gaps(): Promise<readonly CoverageGap[]>;
+  stop(): Promise<void>;
+  /** Ends without a word, but for what is in the log. */
+  kill(): Promise<void>;
+}
+
+/** A home with a usage log that is started and ended on a clock that moves only when the test says so. */
+function newHome(t: Test) {
+  const state = mkdtempSync(join(tmpdir(), "kb-end-"));
+  t.teardown(() => rmSync(state, { recursive: true, force: true }));
+  const journal = join(state, "usage");
+  const copy = join(state, "copy");
+  const stamp = join(state, "log-end.json");
+  const clock = heldClock();
+  const booted = clock.now() - HOUR;
+  const log = pino({ level: "silent" });
+  let count = 0;
+
+  function write(end: RecordEnd | null = "complete"): UsageRecord {
+    count += 1;
+    const added = record(count, { started_at: clock.now(), end });
+    writeJournal(journal, [added]);
+    return added;
+  }
+
+  function start(bootedAt = booted, sync: "normal" | "full" = "normal"): Run {
+    let last = lastIn(journal);
+    catchUp(state);
+    const usage = { catchUp: async () => catchUp(state), last: () => last, lostAt: () => null };
+    const database = openMirror(state);
+    const truncationCheck = new TruncationCheck({ file: stamp, clock, log, database, usage, sync, bootedAt });
+    let isEnded = false;
+    const end = async (seals: boolean) => {
+      if (isEnded) return;
+      isEnded = true;
+      const seal = truncationCheck.stop();
+      if (seals) await seal();
+      database.close();
+    };
+    t.teardown(() => end(false));
+    const ask = <T>(question: (db: Database.Database) => T): T => {
+      const answer = database.ask(question);
+      if (answer === null) throw new Error("the database cannot be asked");
+      return answer;
+    };
+    const hold = () =>
+      void ask((db) => holdKeys(db, [{ gateway: "main", key: "…a1b2", tool: "codex" }], clock.now()));
+    hold();
+    return {
+      truncationCheck,
+      ask,
+      hold,
+      add(end) {
+        const added = write(end);
+        last = added;
+        return added;
+      },
+      async gaps() {
+        const newest = await catchUpAndName(usage);
+        return ask((db) => truncationCheck.gaps(db, newest));
+      },
+      stop: () => end(true),
+      kill: () => end(false),
+    };
+  }
+
+  return {
+    ...{ state, journal, clock, stamp, start, write },
+    stamped: () => JSON.parse(readFileSync(stamp, "utf8")),
+    keep: () => cpSync(journal, copy, { recursive: true }),
+    putBack() {
+      // Not deleted: the next folder could get its inode, and the index would be taken for the one of this folder.
+      renameSync(journal, mkdtempSync(`${journal}-`));
+      cpSync(copy, journal, { recursive: true });
+    },
+    /** Everything but the stamp. */
+    deleteLog() {
+      rmSync(journal, { recursive: true });
+      for (const name of readdirSync(state))
+        if (/^(?:index|mirror)\.db/.test(name)) rmSync(join(state, name));
+    },
+  };
+}
+
+type Home = ReturnType<typeof newHome>;
+
+function lastIn(journal: string): LastRecord | null {
+  const newest = journalFiles(journal).at(-1);
+  if (newest === undefined) return null;
+  return JSON.parse(readFileSync(newest.path, "utf8").trimEnd().split("\n").at(-1) ?? "");
+}
+
+/** The stamp is written beside the requests. */
+async function stampedAs(home: Home, { id }: UsageRecord): Promise<void> {
+  await until("the stamp is written", () => existsSync(home.stamp) && home.stamped().record === id);
+}
+
+t.test("a new home lost nothing, and neither does one that is stopped and started", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  t.strictSame(await first.gaps(), []);
+  home.clock.pass(MINUTE);
+  const { id } = first.add();
+  await first.stop();
+  t.match(home.stamped(), { record: id, clean: true });
+  t.equal(statSync(home.stamp).mode & 0o777, 0o600);
+  home.clock.pass(HOUR);
+  // The machine was switched off in between.
+  const second = home.start(home.clock.now() - MINUTE);
+  t.strictSame(await second.gaps(), []);
+});
+
+for (const way of ["stop", "kill"] as const) {
+  t.test(`an older log that is put back after a ${way} lost its end`, async (t) => {
+    const home = newHome(t);
+    const first = home.start();
+    home.clock.pass(MINUTE);
+    const last = first.add();
+    home.keep();
+    home.clock.pass(10 * MINUTE);
+    first.add();
+    home.clock.pass(10 * MINUTE);
+    const newest = first.add();
+    await first.gaps();
+    await stampedAs(home, newest);
+    await first[way]();
+    home.putBack();
+    home.clock.pass(HOUR);
+    const lost = [{ from: last.started_at, to: newest.started_at + MINUTE }];
+    const second = home.start();
+    t.strictSame(await second.gaps(), lost);
+    second.add();
+    await second.stop();
+    t.strictSame(await home.start().gaps(), lost, "and is not forgotten");
+  });
+}
+
+t.test("what was under way does not stand for what an older copy lost", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(MINUTE);
+  const last = first.add();
+  home.keep();
+  home.clock.pass(10 * MINUTE);
+  const newest = first.add();
+  await first.gaps();
+  await stampedAs(home, newest);
+  await first.kill();
+  home.putBack();
+  home.write("interrupted");
+  home.clock.pass(HOUR);
+  const second = home.start();
+  t.strictSame(await second.gaps(), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
+});
+
+t.test("a lost end is noticed without a console, and before the stamp is overwritten", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(MINUTE);
+  const last = first.add();
+  home.keep();
+  home.clock.pass(10 * MINUTE);
+  const newest = first.add();
+  await first.stop();
+  home.putBack();
+  home.clock.pass(HOUR);
+  const second = home.start();
+  // A start does not wait for the index.
+  home.clock.pass(10_000);
+  await until("it is noted", () => second.ask(readLogGaps).length > 0);
+  t.strictSame(second.ask(readLogGaps), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
+  await until("the stamp is this run's", () => home.stamped().record === last.id);
+});
+
+t.test("while the index cannot be read, the stamp of the earlier run stays", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(MINUTE);
+  first.add();
+  await first.stop();
+  const before = home.stamped();
+  const database = { ask: () => null };
+  const usage = { catchUp: async () => {}, last: () => null, lostAt: () => null };
+  const means = { file: home.stamp, clock: home.clock, log: pino({ level: "silent" }), database, usage };
+  const truncationCheck = new TruncationCheck({ ...means, sync: "normal", bootedAt: 0 });
+  await truncationCheck.stop()();
+  t.strictSame(home.stamped(), before);
+});
+
+t.test("what lies in the lost time is unwatched, and what lies outside is foreign", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(MINUTE);
+  first.add();
+  home.keep();
+  home.clock.pass(HOUR);
+  const { started_at: lost } = first.add();
+  await first.stop();
+  home.putBack();
+  home.clock.pass(4 * HOUR);
+  const second = home.start();
+  const logGaps = await second.gaps();
+  second.ask((db) => {
+    linkKeys(db, "main", [{ ref: "id:1", key: "…a1b2" }]);
+    page(db, [
+      row(7, { created_at: lost + 2333, request_id: "lost" }),
+      row(8, { created_at: lost + 2 * HOUR, request_id: "leak" }),
+    ]);
+    const mirror = { state: home.state, db, append: () => {}, catchUp: () => {} };
+    compareAll(mirror, { now: home.clock.now(), logGaps });
+    const found = verdicts(db).map(([identity, verdict]) => [identity, verdict]);
+    t.strictSame(found, [
+      ["row-7", "unwatched"],
+      ["row-8", "foreign"],
+    ]);
+    return true;
+  });
+});
+
+t.test("an older log that is put back while it runs lost its end, whatever was added since", async (t) => {
+  const home = newHome(t);
+  const run = home.start();
+  home.clock.pass(MINUTE);
+  const last = run.add();
+  home.keep();
+  home.clock.pass(HOUR);
+  for (let n = 0; n < 3; n += 1) run.add();
+  t.strictSame(await run.gaps(), []);
+  home.clock.pass(MINUTE);
+  home.putBack();
+  // The process that runs it appends it to the other log, which tells nothing about those before it.
+  home.write(null);
+  const lost = [{ from: last.started_at, to: home.clock.now() }];
+  t.strictSame(await run.gaps(), lost);
+  home.clock.pass(MINUTE);
+  t.strictSame(await run.gaps(), lost, "it does not grow while nothing is added");
+  for (let n = 0; n < 5; n += 1) run.add();
+  t.strictSame(await run.gaps(), lost);
+});
+
+t.test("a record that begins while the index catches up is not lost", async (t) => {
+  const home = newHome(t);
+  const run = home.start();
+  const first = run.add();
+  t.strictSame(await run.gaps(), []);
+  run.add();
+  t.strictSame(
+    run.ask((db) => run.truncationCheck.gaps(db, first)),
+    [],
+  );
+});
+
+t.test("a power cut may have taken what was written last", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(HOUR);
+  const added = first.add();
+  const at = added.started_at;
+  await first.gaps();
+  await stampedAs(home, added);
+  await first.kill();
+  home.clock.pass(3 * MINUTE);
+  const bootedAt = home.clock.now();
+  home.clock.pass(MINUTE);
+  const second = home.start(bootedAt);
+  const lost = [{ from: at - MINUTE, to: bootedAt }];
+  t.strictSame(await second.gaps(), lost);
+  await second.stop();
+  home.clock.pass(24 * HOUR);
+  t.strictSame(await home.start(home.clock.now() - MINUTE).gaps(), lost, "said once");
+});
+
+t.test("after a power cut long ago only the minutes around the last record are unwatched", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(HOUR);
+  const added = first.add();
+  const at = added.started_at;
+  await first.gaps();
+  await stampedAs(home, added);
+  await first.kill();
+  home.clock.pass(24 * HOUR);
+  const second = home.start(home.clock.now() - MINUTE);
+  t.strictSame(await second.gaps(), [{ from: at - MINUTE, to: at + 10 * MINUTE }]);
+});
+
+t.test("a power cut takes nothing from a log that is synced with every request", async (t) => {
+  const home = newHome(t);
+  const first = home.start(undefined, "full");
+  home.clock.pass(HOUR);
+  const added = first.add();
+  await first.gaps();
+  await stampedAs(home, added);
+  await first.kill();
+  home.clock.pass(HOUR);
+  t.strictSame(await home.start(home.clock.now() - MINUTE, "full").gaps(), []);
+});
+
+t.test("a kill alone loses nothing", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(HOUR);
+  const added = first.add();
+  await first.gaps();
+  await stampedAs(home, added);
+  await first.kill();
+  t.match(home.stamped(), { clean: false });
+  home.clock.pass(HOUR);
+  t.strictSame(await home.start().gaps(), []);
+});
+
+for (const [what, text] of Object.entries({
+  "no json": "{",
+  "another shape": '{"record":"99","at":"now"}',
+  "a list": "[99]",
+  "very long": `"${"x".repeat(9999)}"`,
+})) {
+  t.test(`a stamp that is ${what} says nothing`, async (t) => {
+    const home = newHome(t);
+    const first = home.start();
+    home.clock.pass(MINUTE);
+    first.add();
+    await first.stop();
+    writeFileSync(home.stamp, text);
+    home.clock.pass(HOUR);
+    const second = home.start(home.clock.now());
+    t.strictSame(await second.gaps(), []);
+    const { id } = second.add();
+    await second.stop();
+    t.match(home.stamped(), { record: id, clean: true });
+  });
+}
+
+t.test("a log that was begun anew lost no end: all that was before it is called so", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(HOUR);
+  for (let n = 0; n < 3; n += 1) first.add();
+  await first.stop();
+  home.deleteLog();
+  home.clock.pass(HOUR);
+  const second = home.start();
+  t.strictSame(await second.gaps(), []);
+  // The stamp is still that of the log before, as after a kill in the first moments.
+  const before = readFileSync(home.stamp);
+  home.clock.pass(HOUR);
+  second.add();
+  await second.stop();
+  writeFileSync(home.stamp, before);
+  t.strictSame(await home.start().gaps(), []);
+});
+
+t.test("nor one that was begun anew while it runs", async (t) => {
+  const home = newHome(t);
+  const run = home.start();
+  home.clock.pass(HOUR);
+  for (let n = 0; n < 3; n += 1) run.add();
+  await run.gaps();
+  home.deleteLog();
+  home.clock.pass(MINUTE);
+  catchUp(home.state);
+  run.hold();
+  home.clock.pass(MINUTE);
+  t.strictSame(await run.gaps(), []);
+  run.add();
+  await run.stop();
+  t.strictSame(await home.start().gaps(), []);
+});
+
+t.test("where only the journal was deleted, nothing is known since the keys are held", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  const held = home.clock.now();
+  home.clock.pass(HOUR);
+  const newest = first.add();
+  await first.stop();
+  rmSync(home.journal, { recursive: true });
+  home.clock.pass(HOUR);
+  home.write();
+  t.strictSame(await home.start().gaps(), [{ from: held, to: newest.started_at + MINUTE }]);
+});
+
+t.test("a log of which everything was pruned lost no end", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  home.clock.pass(HOUR);
+  first.add();
+  await first.stop();
+  for (const { path } of journalFiles(home.journal)) rmSync(path);
+  home.clock.pass(24 * HOUR);
+  home.write();
+  const second = home.start();
+  t.strictSame(await second.gaps(), []);
+  await second.stop();
+  t.strictSame(await home.start().gaps(), []);
+});
+
+t.test("the stamp is written when records were added, and at most every half minute", async (t) => {
+  const home = newHome(t);
+  const run = home.start();
+  home.clock.pass(MINUTE);
+  const first = run.add();
+  await run.gaps();
+  await stampedAs(home, first);
+  const written = statSync(home.stamp).ino;
+  for (let n = 0; n < 20; n += 1) {
+    home.clock.pass(MINUTE);
+    await run.gaps();
+  }
+  // One that was begun before this one would be through by then.
+  await writePrivate(`${home.stamp}.other`, "{}");
+  t.equal(statSync(home.stamp).ino, written, "nothing is written where nothing was added");
+  const second = run.add();
+  await run.gaps();
+  await stampedAs(home, second);
+  const third = run.add();
+  await run.gaps();
+  home.clock.pass(29_000);
+  await run.gaps();
+  t.equal(home.stamped().record, second.id, "not yet");
+  home.clock.pass(1000);
+  await run.gaps();
+  await stampedAs(home, third);
+});
+
+t.test("a row that was suspected is judged again when its time turns out to be lost", (t) => {
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
+  page(db, [row(2, { created_at: AT + HOUR })]);
+  compareAll(mirror, { now: AT + 24 * HOUR });
+  const verdictOf = () => verdicts(db).map(([, verdict, , certain]) => [verdict, certain]);
+  t.strictSame(verdictOf(), [["foreign", 0]]);
+  addLogGap(db, { from: AT + HOUR - MINUTE, to: AT + HOUR + MINUTE });
+  compareAll(mirror, { now: AT + 24 * HOUR, logGaps: readLogGaps(db) });
+  t.strictSame(verdictOf(), [["unwatched", 0]]);
+  t.end();
+});
+
+t.test("lost times that touch are one, and there are never many", (t) => {
+  const mirror = mirrorFile(t);
+  const { db } = mirror;
+  const gap = (from: number, to: number) => ({ from: AT + from, to: AT + to });
+  addLogGap(db, gap(100, 200));
+  addLogGap(db, gap(150, 250));
+  t.strictSame(readLogGaps(db), [gap(100, 250)]);
+  for (let n = 1; n <= 60; n += 1) addLogGap(db, gap(n * 1000, n * 1000 + 10));
+  const all = readLogGaps(db);
+  t.equal(all.length, 50);
+  t.strictSame([all[0], all.at(-1)], [gap(100, 11_010), gap(60_000, 60_010)]);
+  const index = openIndex(join(mirror.state, "index.db"));
+  index.db
+    .prepare("INSERT OR REPLACE INTO usage.meta (name, value) VALUES ('kept_from', ?)")
+    .run(String(AT + 59_500));
+  index.close();
+  t.strictSame(readLogGaps(db), [gap(60_000, 60_010)], "what is older is not kept anyway");
+  t.end();
+});
