@@ -59,7 +59,7 @@ export class Journal {
   /** Close lines that the disk refused. They are written once it is back. */
   readonly #pending = new PendingLines();
   readonly #inFlight = new Map<string, InFlight>();
-  /** The requests whose response heads came in this turn of the event loop. */
+  /** The requests whose head line is still to be written in this turn of the event loop. */
   #newHeads: string[] = [];
   readonly #endTicks: () => void;
   #file: DayFile | null = null;
@@ -100,15 +100,17 @@ export class Journal {
   }
 
   /**
-   * The head of the gateway's response arrived. Its line is written at the end of this turn of the event loop, unless the
-   * request was closed by then: the close line repeats it, and most short responses arrive with their head.
+   * The head of the gateway's response arrived. The line for a stream is written at once, before the client sees the head.
+   * Any other response mostly arrives whole, and the close line repeats the head: so its line waits for the end of this turn
+   * of the event loop, and is left out if the request is closed by then.
    */
-  head(id: string, head: ResponseHead): void {
+  head(id: string, head: ResponseHead, isStream: boolean): void {
     const request = this.#inFlight.get(id);
     if (request === undefined) return;
     request.head = head;
-    if (this.#newHeads.length === 0) setImmediate(() => this.#writeHeads());
     this.#newHeads.push(id);
+    if (isStream) this.#writeHeads();
+    else if (this.#newHeads.length === 1) setImmediate(() => this.#writeHeads());
   }
 
   /** Completes a record; a second time changes nothing. Waits in memory while the disk says no. */
