@@ -9,11 +9,11 @@ import { Limiter } from "./limits/limiter.ts";
 import { systemCalendar } from "./limits/windows.ts";
 import type { Logger } from "./logger.ts";
 import { Prices } from "./metering/prices.ts";
-import { createMirror, type Mirror } from "./mirror/mirror.ts";
+import type { MirrorDeps } from "./mirror/gateway-mirror.ts";
+import { Mirror } from "./mirror/mirror.ts";
 import { MirrorDatabase } from "./mirror/store/database.ts";
 import { TruncationCheck } from "./mirror/truncation-check.ts";
 import type { MirrorUsage } from "./mirror/usage.ts";
-import type { MirrorDeps } from "./mirror/watch.ts";
 import type { Places } from "./places.ts";
 import { BodyBudget } from "./proxy/body.ts";
 import { InFlight } from "./proxy/in-flight.ts";
@@ -118,7 +118,7 @@ export function openMirror(
   { mirrorUsage, truncationCheck, prices, limiter, mirrorDatabase }: UsageServices,
   deps: Omit<MirrorDeps, "database" | "usage" | "truncationCheck" | "prices" | "onCorrected">,
 ): Mirror {
-  return createMirror({
+  return new Mirror({
     ...deps,
     database: mirrorDatabase,
     usage: mirrorUsage,

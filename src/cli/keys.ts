@@ -1,7 +1,6 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
-import type { KeysAnswer } from "../mirror/report/console-keys.ts";
-import type { KeyReport } from "../mirror/report/shape.ts";
+import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
 import { dayName } from "../usage/reports/calendar.ts";

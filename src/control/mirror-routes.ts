@@ -1,6 +1,6 @@
 import { HttpError } from "../http-error.ts";
 import type { LoginRequest } from "../mirror/login.ts";
-import type { Heard } from "../mirror/mirror.ts";
+import type { ShownAlarm } from "../mirror/mirror.ts";
 import { hasOnly, NOT_FOUND, type Route } from "./route.ts";
 
 /** What the mirror can be asked. */
@@ -25,9 +25,9 @@ export const MIRROR_ROUTES: Readonly<Record<string, Route>> = {
     return (await mirror.login(name, account, asked)) ?? NOT_FOUND;
   },
   "POST /ack": ({ mirror, actions }, { body, peer }) => {
-    const heard = heardIn(body);
-    if (heard === null) throw new HttpError(400, ACK_BODY);
-    const acknowledged = mirror.acknowledge(heard, peer);
+    const alarm = alarmIn(body);
+    if (alarm === null) throw new HttpError(400, ACK_BODY);
+    const acknowledged = mirror.acknowledge(alarm, peer);
     if (acknowledged !== null && acknowledged > 0)
       actions.note(`acknowledged ${acknowledged} foreign ${acknowledged === 1 ? "row" : "rows"}`);
     return { acknowledged };
@@ -40,7 +40,7 @@ const LOGIN_BODY =
 const ACK_BODY =
   "say what is acknowledged: gateway and key (each a text, or null for all), certain (true, false, or null for both), last_at (milliseconds) and count (each a number, or null)";
 
-function heardIn(body: unknown): Heard | null {
+function alarmIn(body: unknown): ShownAlarm | null {
   if (!hasOnly(body, ["gateway", "key", "certain", "last_at", "count"])) return null;
   const { gateway, key, certain, last_at, count } = body;
   if (!isTextOrNull(gateway) || !isTextOrNull(key)) return null;

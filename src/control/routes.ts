@@ -27,7 +27,7 @@ export interface Controls {
   readonly usage: Pick<UsageLog, "catchUp" | "rebuild">;
   readonly actions: Actions;
   readonly tail: Tail;
-  readonly mirror: Mirror;
+  readonly mirror: Pick<Mirror, keyof Mirror>;
   readonly probing: Probing;
 }
 

@@ -1,8 +1,7 @@
 import type { Status } from "../control/status.ts";
 import type { ToolStatus } from "../control/tool-status.ts";
 import type { ToolModels } from "../doctor/models.ts";
-import type { VerdictDay } from "../mirror/report/mirror.ts";
-import type { ComparedRow, KeyReport, MirrorReport } from "../mirror/report/shape.ts";
+import type { ComparedRow, KeyReport, MirrorReport, VerdictDay } from "../mirror/report/shape.ts";
 import type { RefusalWords, ShownRecord } from "./api-usage.ts";
 
 /*

@@ -1,13 +1,12 @@
 import type { Clock } from "../clock.ts";
 import type { Mirror } from "../mirror/mirror.ts";
-import { diffOrder } from "../mirror/report/compared.ts";
 import { No } from "./answer.ts";
 import type { MirrorAnswer } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
 
 export interface MirrorMeans {
   readonly clock: Clock;
-  readonly mirror: Pick<Mirror, "report" | "diffSteps" | "keys" | "days" | "compared">;
+  readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared">;
   /** Reads console rows and verdicts as well. */
   readonly mirrorReader: LogReader;
 }
@@ -23,16 +22,14 @@ export async function mirrorAnswer(
   // Without a console there is nothing to compare, and may be no mirror.db.
   if (reports.length === 0) return { reports, diff: [], keys: [], keys_problems: [], over_time: [] };
   const days = lastDays(clock.now(), DAYS);
-  const [{ keys, problems }, diff, over_time] = await Promise.all([
+  const [{ keys, problems }, over_time] = await Promise.all([
     mirror.keys(),
-    mirrorReader.read((db) => mirror.diffSteps(db), signal),
     mirrorReader.read((db) => mirror.days(db, days), signal),
   ]);
-  if (diff instanceof No) return diff;
   if (over_time instanceof No) return over_time;
   return {
     reports,
-    diff: diff.sort(diffOrder).slice(0, MOST_ROWS),
+    diff: mirror.diff().slice(0, MOST_ROWS),
     keys,
     keys_problems: problems,
     over_time: over_time.sort((a, b) => a.day - b.day),

@@ -1,8 +1,8 @@
-/** What comparing the two logs says of one console row, or of one record. DESIGN.md section 6. */
+/** The result of comparing the two logs, for one console row or one record. DESIGN.md section 6. */
 export type RowVerdict =
   | "matched"
   | "differs"
-  /** Too young to be called foreign, or the request it may belong to still runs. */
+  /** Too young to be called foreign, or the request it may belong to is still running. */
   | "pending"
   | "foreign"
   | "before"
@@ -14,7 +14,7 @@ export type RecordVerdict = "matched" | "differs" | "pending" | "missing";
 
 /**
  * How a match was found. presumed: a record that never got an id absorbs one row of its key and model in its time. sum:
- * several alike on both sides, of which nobody can say which is which.
+ * several alike on both sides, which cannot be told apart.
  */
 export type How = "id" | "pair" | "presumed" | "sum";
 
@@ -22,11 +22,11 @@ export interface JudgedRow {
   readonly identity: string;
   readonly verdict: RowVerdict;
   readonly how: How | null;
-  /** Of a foreign row: this gateway hands out ids, and none of ours is this one. */
+  /** Of a foreign row: this gateway hands out ids, and no request of ours has this one. */
   readonly certain: boolean;
   /** The record it belongs to. */
   readonly record: string | null;
-  /** The fingerprint of the key it was billed to; null: nobody here knows that key. */
+  /** Fingerprint of the key it was billed to; null: unknown here. */
   readonly key: string | null;
   /** Why, in a sentence. */
   readonly reason: string;
@@ -36,14 +36,14 @@ export interface JudgedRecord {
   readonly record: string;
   readonly verdict: RecordVerdict;
   readonly how: How | null;
-  /** The row that tells its tokens. */
+  /** The row that has its tokens. */
   readonly row: string | null;
   readonly reason: string;
-  /** What the console says of it; null where it says nothing of its own, as in a sum. */
+  /** null: the console has no numbers for this record alone, as in a sum. */
   readonly theirs: Theirs | null;
 }
 
-/** A matched record's numbers by the console: all of its rows together. */
+/** The console's numbers for a matched record: all of its rows together. */
 export interface Theirs {
   readonly input_tokens: number | null;
   readonly cache_read_tokens: number | null;

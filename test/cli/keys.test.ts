@@ -3,8 +3,7 @@ import { keysInWords } from "../../src/cli/keys.ts";
 import { consoleLines } from "../../src/cli/tools/console-line.ts";
 import { listInWords } from "../../src/cli/tools/list.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
-import type { KeysAnswer } from "../../src/mirror/report/console-keys.ts";
-import type { KeyReport, ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
+import type { KeyReport, KeysAnswer, ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
 import { command } from "../doubles/command.ts";
 import { startMirrorControl } from "../doubles/mirror-control.ts";
 

@@ -3,8 +3,8 @@ import { Agent, createServer, type IncomingHttpHeaders } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
-import type { AdapterDeps, ConsoleAdapter, ConsoleClient, Page } from "../../src/mirror/consoles/console.ts";
-import { CallHistory, createClient } from "../../src/mirror/consoles/http.ts";
+import type { AdapterDeps, ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
+import { CallHistory, type ConsoleClient, createClient } from "../../src/mirror/consoles/http.ts";
 
 export interface ConsoleCall {
   readonly path: string;

@@ -1,7 +1,7 @@
 import type { Mirror } from "../../src/mirror/mirror.ts";
 
 /** The mirror of a configuration in which no gateway has a console. */
-export const NO_MIRROR: Mirror = {
+export const NO_MIRROR: Pick<Mirror, keyof Mirror> = {
   change: () => {},
   status: () => [],
   report: () => [],
@@ -9,10 +9,6 @@ export const NO_MIRROR: Mirror = {
   factsOf: () => null,
   sync: () => null,
   diff: () => [],
-  diffSteps: function* () {
-    yield;
-    return [];
-  },
   compared: () => [],
   days: function* () {
     yield;
@@ -21,6 +17,5 @@ export const NO_MIRROR: Mirror = {
   login: async () => null,
   acknowledge: () => 0,
   forget: () => {},
-  compareAgain: () => {},
   stop: async () => {},
 };

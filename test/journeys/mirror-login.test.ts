@@ -24,7 +24,7 @@ t.test("logging in with a second factor lasts over a restart, and only for the s
   const waiting = await journey.idle();
   t.match(waiting, { state: "login-needed", next: "keybearer mirror login main" }, waiting.why ?? "");
   const login = (asked: object) => journey.control<LoginAnswer>("POST", "/login/main", asked);
-  t.match(await login({ code }), { state: "failed", problem: /begin again with the password/ });
+  t.match(await login({ code }), { state: "failed", problem: /start again with the password/ });
   t.match(await login({ email, password: WRONG }), { state: "failed" });
   t.match(await login({ email, password }), { state: "second-factor", problem: null });
   t.match(await login({ code: "000000" }), { state: "failed" });
@@ -177,7 +177,7 @@ t.test("without a kind in config.yaml it is found out, and said", async (t) => {
       { state: "ok", kind: double.kind, detected: true },
       `${name} ${status.state} ${status.why}`,
     );
-    t.equal(journey.logged(new RegExp(`of kind ${double.kind}`)).length, 1);
+    t.equal(journey.logged(new RegExp(`console kind: ${double.kind}`)).length, 1);
     clock.pass(DAY);
     t.equal((await journey.sync()).state, "ok");
   }

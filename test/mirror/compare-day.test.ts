@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { readAlarms } from "../../src/mirror/report/alarms.ts";
+import { readAlarms } from "../../src/mirror/alarms.ts";
 import { hasChangedDays, planDays, touchFrom } from "../../src/mirror/store/changed-days.ts";
 import { coverFrom, readFact, writeFact } from "../../src/mirror/store/facts.ts";
 import { keyLinks, linkKeys } from "../../src/mirror/store/keys.ts";
@@ -202,7 +202,7 @@ t.test("a suspicion that was acknowledged raises an alarm again once it is certa
   const { db } = mirror;
   const idNames = ["x-request-id"];
   const shown = { gateway: "main", key: null, certain: false, until: null, count: 1 };
-  const alarms = () => readAlarms(db, "main", { skew: 0, quiet: () => false });
+  const alarms = () => readAlarms(db, "main", 0, new Set());
   page(db, [row(9, { created_at: AT + 5 * MINUTE, output_tokens: 7 })]);
   compareAll(mirror, { idNames });
   t.equal(acknowledge(db, shown, AT + HOUR)?.length, 1);

@@ -1,7 +1,7 @@
 import t, { type Test } from "tap";
-import { readAlarms } from "../../src/mirror/report/alarms.ts";
-import { diffOrder, findCompared, listDiff, listDiffInSteps } from "../../src/mirror/report/compared.ts";
-import { readMirror } from "../../src/mirror/report/mirror.ts";
+import { readAlarms } from "../../src/mirror/alarms.ts";
+import { diffOrder, findCompared, listDiff } from "../../src/mirror/report/compared.ts";
+import { readDays, readReport } from "../../src/mirror/report/report.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
 import { acknowledge } from "../../src/mirror/store/rows.ts";
@@ -10,7 +10,7 @@ import { AT, all, compareAll, HOUR, MINUTE, mirrorFile, page, row, unmetered } f
 
 const SKEW = 5000;
 const LATER = AT + 5 * MINUTE;
-const loud = { skew: SKEW, quiet: () => false };
+const NO_KEYS: ReadonlySet<string> = new Set<string>();
 
 /** One matched, one that differs, one that took the console's tokens, one missing, two foreign and one from before. */
 function scene(test: Test) {
@@ -30,7 +30,7 @@ function scene(test: Test) {
 
 t.test("an alarm says who, how much, where from and when, by our clock", async (t) => {
   const { db } = scene(t);
-  const [alarm, ...more] = readAlarms(db, "main", loud);
+  const [alarm, ...more] = readAlarms(db, "main", SKEW, NO_KEYS);
   t.same(more, []);
   t.same(alarm, {
     gateway: "main",
@@ -46,10 +46,10 @@ t.test("an alarm says who, how much, where from and when, by our clock", async (
     ips: ["192.0.2.8"],
     replaced: false,
   });
-  t.same(readAlarms(db, "main", { skew: 0, quiet: (key) => key === "…a1b2" }), []);
-  t.same(readAlarms(db, "other", loud), []);
+  t.same(readAlarms(db, "main", 0, new Set(["…a1b2"])), []);
+  t.same(readAlarms(db, "other", SKEW, NO_KEYS), []);
   acknowledge(db, { gateway: "main", key: null, certain: null, until: null, count: null }, AT);
-  t.same(readAlarms(db, "main", loud), [], "nor does what was acknowledged");
+  t.same(readAlarms(db, "main", SKEW, NO_KEYS), [], "nor does what was acknowledged");
 });
 
 t.test("suspected rows are an alarm of their own, after the certain ones", async (t) => {
@@ -66,7 +66,7 @@ t.test("suspected rows are an alarm of their own, after the certain ones", async
   t.match(all(db, "SELECT verdict, certain FROM mirror.console_rows WHERE identity = 'row-13'"), [
     ["companion", 0],
   ]);
-  const alarms = () => readAlarms(db, "main", loud);
+  const alarms = () => readAlarms(db, "main", SKEW, NO_KEYS);
   const suspected = {
     key: "…a1b2",
     certain: false,
@@ -78,7 +78,7 @@ t.test("suspected rows are an alarm of their own, after the certain ones", async
     last_at: LATER + 3 * MINUTE,
   };
   t.match(alarms(), [{ certain: true, count: 2 }, suspected], "a refund is not a use of the key");
-  t.same(readAlarms(db, "main", { skew: 0, quiet: () => true }), [], "not of a quiet key");
+  t.same(readAlarms(db, "main", 0, new Set(["…a1b2"])), [], "not of a quiet key");
   const shown = { gateway: "main", key: "…a1b2", until: LATER + 3 * MINUTE + SKEW };
   t.equal(acknowledge(db, { ...shown, certain: false, count: 3 }, AT), null, "others than were shown");
   t.equal(acknowledge(db, { ...shown, certain: true, count: 2 }, AT)?.length, 2);
@@ -90,13 +90,13 @@ t.test("suspected rows are an alarm of their own, after the certain ones", async
 t.test("a key that was replaced here, and is used still, says so", async (t) => {
   const { db } = scene(t);
   holdKeys(db, [{ gateway: "main", key: "…new1", tool: "codex" }], AT + MINUTE);
-  t.match(readAlarms(db, "main", loud), [{ key: "…a1b2", tools: ["codex"], replaced: true }]);
+  t.match(readAlarms(db, "main", SKEW, NO_KEYS), [{ key: "…a1b2", tools: ["codex"], replaced: true }]);
 });
 
 t.test("the report counts verdicts, money by tool and factors by model", async (t) => {
   const { db } = scene(t);
   coverFrom(db, "main", AT - 20 * HOUR);
-  const report = readMirror(db, "main", { now: AT + HOUR, skew: SKEW, elsewhere: [] });
+  const report = readReport(db, "main", { now: AT + HOUR, skew: SKEW, elsewhere: [] });
   t.same(report.rows, {
     total: 6,
     by_id: 2,
@@ -137,13 +137,38 @@ t.test("the report counts verdicts, money by tool and factors by model", async (
   ]);
 });
 
+t.test("verdicts are counted by day, by our clock, and days without any are left out", async (t) => {
+  const { db } = scene(t);
+  const day = (from: number) => ({ from, to: from + HOUR });
+  const read = (quietKeys: ReadonlySet<string>) => {
+    const steps = readDays(db, "main", [day(AT - 31 * HOUR), day(AT - 5 * HOUR), day(AT)], SKEW, quietKeys);
+    let step = steps.next();
+    while (step.done !== true) step = steps.next();
+    return step.value;
+  };
+  const none = {
+    gateway: "main",
+    matched: 0,
+    differs: 0,
+    pending: 0,
+    foreign_certain: 0,
+    foreign_suspected: 0,
+    missing: 0,
+    other: 0,
+  };
+  const today = { ...none, day: AT, matched: 2, differs: 1, missing: 1 };
+  const before = { ...none, day: AT - 31 * HOUR, other: 1 };
+  t.same(read(NO_KEYS), [before, { ...today, foreign_certain: 2 }]);
+  t.same(read(new Set(["…a1b2"])), [before, { ...today, other: 2 }], "use elsewhere on purpose is no alarm");
+});
+
 t.test("rows that nobody has judged yet are pending, and whose key is unknown are not counted", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   page(db, [row(1, { key_ref: "id:5" })]);
   compareAll(mirror);
   page(db, [row(2)]);
-  const { rows } = readMirror(db, "main", { now: AT, skew: 0, elsewhere: [] });
+  const { rows } = readReport(db, "main", { now: AT, skew: 0, elsewhere: [] });
   t.match(rows, { total: 1, pending: 1, unwatched: 0 });
 });
 
@@ -152,7 +177,7 @@ t.test("a multiplier that is another here is shown", async (t) => {
   const { db } = mirror;
   page(db, [row(1)]);
   compareAll(mirror);
-  const { models } = readMirror(db, "main", { now: AT, skew: 0, elsewhere: [] });
+  const { models } = readReport(db, "main", { now: AT, skew: 0, elsewhere: [] });
   t.match(models, [{ multiplier: 1.5, multiplier_here: 2 }]);
 });
 
@@ -171,7 +196,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
     { tool: "chat", key: "…none" },
   ];
   // Held for three days by now: two before the last one.
-  t.same(readMirror(db, "main", { now, skew: 0, elsewhere }).elsewhere, [
+  t.same(readReport(db, "main", { now, skew: 0, elsewhere }).elsewhere, [
     {
       tool: "codex",
       key: "…a1b2",
@@ -186,7 +211,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
 
 t.test("what differs, is foreign or missing is listed, the newest first, with both sides", async (t) => {
   const { db } = scene(t);
-  const diff = listDiff(db, "main", { max: 10, skew: SKEW, quiet: () => false });
+  const diff = listDiff(db, "main", { max: 10, skew: SKEW, quietKeys: NO_KEYS });
   t.same(
     diff.map(({ row: theirs, record: ours, verdict }) => [theirs?.identity, ours?.id, verdict]),
     [
@@ -197,8 +222,8 @@ t.test("what differs, is foreign or missing is listed, the newest first, with bo
     ],
   );
   t.match(diff[2], { row: { output_tokens: 1000, at: AT + 2333 }, record: { output_tokens: 342 } });
-  t.equal(listDiff(db, "main", { max: 1, skew: SKEW, quiet: () => false }).length, 1);
-  const quiet = listDiff(db, "main", { max: 10, skew: SKEW, quiet: () => true });
+  t.equal(listDiff(db, "main", { max: 1, skew: SKEW, quietKeys: NO_KEYS }).length, 1);
+  const quiet = listDiff(db, "main", { max: 10, skew: SKEW, quietKeys: new Set(["…a1b2"]) });
   t.same(
     quiet.map(({ verdict }) => verdict),
     ["differs", "missing"],
@@ -234,7 +259,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
   compareAll(mirror, { now: AT + 100 * HOUR });
   db.exec("UPDATE mirror.console_rows SET certain = 0 WHERE identity = 'row-3'");
   const listed = (max: number) =>
-    listDiff(db, "main", { max, skew: 0, quiet: (key) => key === "…else" }).map(({ verdict, row: theirs }) =>
+    listDiff(db, "main", { max, skew: 0, quietKeys: new Set(["…else"]) }).map(({ verdict, row: theirs }) =>
       verdict === "foreign" ? theirs?.identity : verdict,
     );
   t.same(listed(2), ["row-2", "row-1"]);
@@ -246,11 +271,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
       ...many.map((_, index) => (index < 15 ? "missing" : "differs")),
     ].toSorted(),
   );
-  const steps = listDiffInSteps(db, "main", { max: 500, skew: 0, quiet: () => false });
-  let [count, step] = [0, steps.next()];
-  for (; step.done !== true; count += 1) step = steps.next();
-  const all = step.value;
-  t.ok(count >= all.length / 25, `in ${count} steps`);
+  const all = listDiff(db, "main", { max: 500, skew: 0, quietKeys: NO_KEYS });
   t.equal(all.filter(({ verdict }) => verdict === "foreign").length, 33);
   t.same(
     all

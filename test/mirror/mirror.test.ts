@@ -1,10 +1,10 @@
 import pino from "pino";
 import t, { type Test } from "tap";
 import { createSnapshot } from "../../src/config/snapshot.ts";
-import { createMirror } from "../../src/mirror/mirror.ts";
+import type { MirrorDeps } from "../../src/mirror/gateway-mirror.ts";
+import { Mirror } from "../../src/mirror/mirror.ts";
 import { heldTimes } from "../../src/mirror/store/keys.ts";
 import type { MirrorUsage } from "../../src/mirror/usage.ts";
-import type { MirrorDeps } from "../../src/mirror/watch.ts";
 import { Secret } from "../../src/secret.ts";
 import type { AckLine, KeyHeldLine } from "../../src/usage/journal/lines.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -31,7 +31,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
   };
   const key = { state: "ready", key: new Secret(KEY) } as const;
   const snapshot = createSnapshot(1, configOf(CONFIG), new Map([["codex", key]]), []);
-  const mirror = createMirror({
+  const mirror = new Mirror({
     clock: { now: () => AT + HOUR, elapsed: () => 0 },
     log: pino({ level: "silent" }),
     snapshot: () => snapshot,

@@ -1,11 +1,8 @@
 import t, { type Test } from "tap";
 import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
 import { CallHistory } from "../../src/mirror/consoles/http.ts";
-import { allowanceOf } from "../../src/mirror/consoles/new-api/allowance.ts";
-import { microdollarsOf } from "../../src/mirror/consoles/new-api/money.ts";
-import { readNewApiRow } from "../../src/mirror/consoles/new-api/row.ts";
-import { planWalk, readMark } from "../../src/mirror/consoles/new-api/windows.ts";
-import { createNewApi } from "../../src/mirror/consoles/new-api.ts";
+import { planWalk, readCursor } from "../../src/mirror/consoles/log-walk.ts";
+import { callLimit, microdollarsOf, NewApi, readNewApiRow } from "../../src/mirror/consoles/new-api.ts";
 import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,
@@ -70,7 +67,7 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
 }
 
 function adapterOf(console: AnsweringConsole, user: string | null = "7") {
-  return createNewApi({ ...console.means, accessToken: new Secret(ACCESS), user });
+  return new NewApi({ ...console.means, accessToken: new Secret(ACCESS), user });
 }
 
 const SINCE = (NOON - 30 * 86_400) * 1000;
@@ -100,11 +97,11 @@ t.test("all rows are read over many pages, in shape, with who asks", async (t) =
     ],
   );
   t.equal(
-    readMark(pages[1]?.cursor ?? null)?.until,
+    readCursor(pages[1]?.cursor ?? null)?.until,
     SINCE / 1000,
     "a stretch that is not complete is not noted",
   );
-  t.equal(readMark(pages[2]?.cursor ?? null)?.until, NOON);
+  t.equal(readCursor(pages[2]?.cursor ?? null)?.until, NOON);
   const asked = console.calls.filter(({ path }) => path === "/api/log/self");
   t.same(
     asked.map(({ query }) => query.get("p")),
@@ -191,7 +188,7 @@ t.test(
     const pages = await walked(adapterOf(narrow), null, since);
     t.same(new Set(identities(pages)), new Set(identities(await walked(adapterOf(console), null, since))));
     t.equal(new Set(identities(pages)).size, 900);
-    const cursors = pages.map(({ cursor }) => readMark(cursor)?.until ?? 0);
+    const cursors = pages.map(({ cursor }) => readCursor(cursor)?.until ?? 0);
     t.same(
       cursors,
       cursors.toSorted((a, b) => a - b),
@@ -221,7 +218,7 @@ t.test("a single second with more rows than are counted is a gap, and the walk g
   const gaps = pages.map(({ gap }) => gap).filter((gap) => gap !== null);
   t.same(gaps, [{ from: (NOON - 100) * 1000 - 1, to: (NOON - 100) * 1000 + 999 }]);
   t.equal(new Set(identities(pages)).size, 10_000, "what can be had is had");
-  t.equal(readMark(pages.at(-1)?.cursor ?? null)?.until, NOON);
+  t.equal(readCursor(pages.at(-1)?.cursor ?? null)?.until, NOON);
 });
 
 t.test("an older version that lists a bare array with pages from 0 is read too", async (t) => {
@@ -294,8 +291,8 @@ t.test("a console whose clock is wrong by a day is read up to its own now", asyn
 t.test("a clock that was set back, and a cursor that cannot be read, lose nothing", (t) => {
   const cursor = { until: NOON + 86_400, day: NOON, again: null };
   t.equal(planWalk(cursor, 0, NOON * 1000).from, NOON - 86_400);
-  t.equal(readMark("{"), null);
-  t.equal(readMark('{"calls":[]}'), null);
+  t.equal(readCursor("{"), null);
+  t.equal(readCursor('{"calls":[]}'), null);
   t.equal(planWalk(null, (NOON + 50) * 1000, NOON * 1000).from, NOON, "there is nothing to come");
   const broken = planWalk({ until: NOON - 100, day: NOON - 90_000, again: NOON - 50_000 }, 0, NOON * 1000);
   t.equal(broken.from, NOON - 50_000, "a day that was looked over in part is gone on with");
@@ -304,9 +301,9 @@ t.test("a clock that was set back, and a cursor that cannot be read, lose nothin
 
 t.test("what a version allows", (t) => {
   const old = ["v0.13.2", "v1.0.0-rc.1", "v1.0.0-rc.10", "v0.0.0", "nightly-20260821", "", null];
-  for (const version of old) t.ok(allowanceOf(version).calls < 180, String(version));
+  for (const version of old) t.ok(callLimit(version).calls < 180, String(version));
   for (const version of ["v1.0.0-rc.11", "v1.0.0-rc.25", "v1.0.0", "1.2.3", "v2.0.0-rc.1"])
-    t.match(allowanceOf(version), { calls: 330, milliseconds: 180_000 }, version);
+    t.match(callLimit(version), { calls: 330, milliseconds: 180_000 }, version);
   t.end();
 });
 
@@ -379,7 +376,7 @@ t.test("who is not let in is told so, whatever the status", async (t) => {
     ],
     [{ json: { success: false, message: "database is locked" } }, "failing", /database is locked/],
     [{ text: "", status: 429 }, "rate-limited", /too often/],
-    [{ text: "", status: 200 }, "not-a-console", /nothing/],
+    [{ text: "", status: 200 }, "not-a-console", /empty body/],
     [{ text: "<!doctype html><p>hi", headers: { "content-type": "text/html" } }, "not-a-console", /web page/],
     [{ text: "", status: 302, headers: { location: "http://127.0.0.1:1/" } }, "not-a-console", /redirect/],
     [{ json: { data: [] } }, "other-shape", /success/],
@@ -567,7 +564,7 @@ t.test("the account tells its balance, and the console its version", async (t) =
 for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const) {
   t.test(`what was billed at ${version} is what is read`, async (t) => {
     const double = await startNewApi(t, { version });
-    const adapter = createNewApi({
+    const adapter = new NewApi({
       client: startClient(t, double.url),
       now: Date.now,
       pause: async () => {},

@@ -1,7 +1,7 @@
 import t, { type Test } from "tap";
 import type { FaultKind } from "../../src/mirror/consoles/console.ts";
-import { readMark } from "../../src/mirror/consoles/new-api/windows.ts";
-import { createOneApi } from "../../src/mirror/consoles/one-api.ts";
+import { readCursor } from "../../src/mirror/consoles/log-walk.ts";
+import { OneApi } from "../../src/mirror/consoles/one-api.ts";
 import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,
@@ -56,7 +56,7 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
 }
 
 function adapterOf(console: AnsweringConsole) {
-  return createOneApi({ ...console.means, accessToken: new Secret("0123456789abcdef0123456789abcdef") });
+  return new OneApi({ ...console.means, accessToken: new Secret("0123456789abcdef0123456789abcdef") });
 }
 
 const identities = (pages: Awaited<ReturnType<typeof walked>>) =>
@@ -106,7 +106,7 @@ t.test("a full last page is followed by an empty one, which ends the stretch", a
     [10, 10, 0],
   );
   t.same(
-    pages.map(({ cursor }) => readMark(cursor)?.until),
+    pages.map(({ cursor }) => readCursor(cursor)?.until),
     [NOON - 3600, NOON - 3600, NOON],
   );
 });
@@ -119,7 +119,7 @@ t.test("a first walk of weeks goes by stretches, and goes on where it was broken
   const whole = await walked(adapter, null, since);
   t.equal(new Set(identities(whole)).size, 600);
   const some = await walked(adapter, null, since, 20);
-  const reached = readMark(some.at(-1)?.cursor ?? null)?.until ?? 0;
+  const reached = readCursor(some.at(-1)?.cursor ?? null)?.until ?? 0;
   t.ok(reached > since / 1000 && reached < NOON, "what is complete is noted");
   const asked = console.calls.length;
   const rest = await walked(adapter, some.at(-1)?.cursor ?? null, since);

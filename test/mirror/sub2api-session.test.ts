@@ -4,9 +4,13 @@ import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import { createClient } from "../../src/mirror/consoles/http.ts";
-import { loginSub2api, secondFactor } from "../../src/mirror/consoles/sub2api/login.ts";
-import { createSub2api } from "../../src/mirror/consoles/sub2api.ts";
-import { createSub2apiSession, type SessionMeans } from "../../src/mirror/consoles/sub2api-session.ts";
+import { Sub2api } from "../../src/mirror/consoles/sub2api.ts";
+import {
+  loginSub2api,
+  type SessionOptions,
+  Sub2apiSession,
+  secondFactor,
+} from "../../src/mirror/consoles/sub2api-session.ts";
 import { Secret } from "../../src/secret.ts";
 
 const PASSWORD = 'correct horse/battery"staple';
@@ -70,14 +74,14 @@ function tokens(firstRefresh = "rt-0") {
   };
 }
 
-function sessionOf(client: SessionMeans["client"], more: Partial<SessionMeans> = {}) {
+function sessionOf(client: SessionOptions["client"], more: Partial<SessionOptions> = {}) {
   const kept: Secret[] = [];
-  const means: SessionMeans = {
+  const means: SessionOptions = {
     ...{ client, now: () => 0, credentials: null, refreshToken: new Secret("rt-0") },
     onRefreshToken: async (token) => void kept.push(token),
     ...more,
   };
-  return { session: createSub2apiSession(means), kept };
+  return { session: new Sub2apiSession(means), kept };
 }
 
 t.test("the new refresh token is kept before the access token is used", async (t) => {
@@ -90,7 +94,7 @@ t.test("the new refresh token is kept before the access token is used", async (t
   const { session } = sessionOf(client, {
     onRefreshToken: async (token) => void order.push(`kept ${token.equals(new Secret("rt-1"))}`),
   });
-  t.equal((await session.ask("/api/v1/auth/me")).status, 200);
+  t.equal((await session.get("/api/v1/auth/me")).status, 200);
   t.same(order, ["/auth/refresh", "kept true", "/auth/me"]);
 });
 
@@ -107,13 +111,13 @@ t.test("a token that cannot be kept is not used, not lost, and not asked for aga
       kept.push(token);
     },
   });
-  await t.rejects(session.ask("/api/v1/auth/me"), {
+  await t.rejects(session.get("/api/v1/auth/me"), {
     kind: "failing",
-    message: /could not be kept here \(ENOSPC\)$/,
+    message: /could not be stored here \(ENOSPC\)$/,
   });
   t.same(calls, ["/auth/refresh"]);
   full = false;
-  t.equal((await session.ask("/api/v1/auth/me")).status, 200);
+  t.equal((await session.get("/api/v1/auth/me")).status, 200);
   t.same(calls, ["/auth/refresh", "/auth/me"]);
   t.ok(kept[0]?.equals(new Secret("rt-1")));
 });
@@ -127,15 +131,15 @@ t.test(
     );
     let now = 0;
     const { session } = sessionOf(client, { now: () => now });
-    await session.ask("/api/v1/auth/me");
+    await session.get("/api/v1/auth/me");
     now = 3500_000;
-    await session.ask("/api/v1/auth/me");
+    await session.get("/api/v1/auth/me");
     t.same(calls, ["/auth/refresh", "/auth/me", "/auth/me"], "not yet");
     now = 3550_000;
-    await session.ask("/api/v1/auth/me");
+    await session.get("/api/v1/auth/me");
     t.same(calls.slice(3), ["/auth/refresh", "/auth/me"], "a minute before");
     issued.end();
-    t.equal((await session.ask("/api/v1/auth/me")).status, 200);
+    t.equal((await session.get("/api/v1/auth/me")).status, 200);
     t.same(calls.slice(5), ["/auth/me", "/auth/refresh", "/auth/me"], "and on its 401");
   },
 );
@@ -146,7 +150,7 @@ t.test("questions at once renew it once", async (t) => {
     path === "/auth/refresh" ? issued.refresh(body.refresh_token) : issued.check(request),
   );
   const { session } = sessionOf(client);
-  const answers = await Promise.all([1, 2, 3, 4].map(() => session.ask("/api/v1/auth/me")));
+  const answers = await Promise.all([1, 2, 3, 4].map(() => session.get("/api/v1/auth/me")));
   t.same(
     answers.map(({ status }) => status),
     [200, 200, 200, 200],
@@ -158,8 +162,8 @@ t.test("a refused refresh token needs a login, and is not shown again", async (t
   for (const status of [400, 401]) {
     const { client, calls } = await consoleServer(t, () => refused(status, "REFRESH_TOKEN_INVALID"));
     const { session } = sessionOf(client);
-    await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind: "login-needed" });
-    await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind: "login-needed" });
+    await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind: "login-needed" });
+    await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind: "login-needed" });
     t.same(calls, ["/auth/refresh"]);
   }
 });
@@ -189,9 +193,9 @@ t.test("a failure on the way leaves the refresh token as it is", async (t) => {
     "not-a-console",
     "not-a-console",
   ]) {
-    await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind });
+    await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind });
   }
-  t.equal((await session.ask("/api/v1/auth/me")).status, 200);
+  t.equal((await session.get("/api/v1/auth/me")).status, 200);
 });
 
 t.test("a login bound to another address, or to an account that is off, says so", async (t) => {
@@ -205,7 +209,7 @@ t.test("a login bound to another address, or to an account that is off, says so"
       path === "/auth/refresh" ? issued.refresh(body.refresh_token) : flat(code),
     );
     const { session } = sessionOf(client);
-    await t.rejects(session.ask("/api/v1/auth/me"), { kind, message: words }, code);
+    await t.rejects(session.get("/api/v1/auth/me"), { kind, message: words }, code);
     t.ok(calls.length <= 4, "no loop");
   }
 });
@@ -221,23 +225,23 @@ t.test("the configured password logs in when there is no refresh token, rarely",
   const logins = () => calls.filter((path) => path === "/auth/login").length;
   let now = 0;
   const { session } = sessionOf(client, { now: () => now, credentials: CREDENTIALS });
-  t.equal((await session.ask("/api/v1/auth/me")).status, 200, "after the refused refresh token");
+  t.equal((await session.get("/api/v1/auth/me")).status, 200, "after the refused refresh token");
   issued.end();
   now += 9 * 60_000;
-  await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind: "failing" });
+  await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind: "failing" });
   t.equal(logins(), 1, "not again within ten minutes");
   now += 2 * 60_000;
   right = false;
-  await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind: "login-refused" });
+  await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind: "login-refused" });
   now += 3600_000;
-  await t.rejects(session.ask("/api/v1/auth/me"), { name: "Error", kind: "login-refused" });
+  await t.rejects(session.get("/api/v1/auth/me"), { name: "Error", kind: "login-refused" });
   t.equal(logins(), 2, "a wrong password is not tried over and over");
 });
 
 t.test("a second factor cannot come from the configuration", async (t) => {
   const { client } = await consoleServer(t, () => ok({ requires_2fa: true, temp_token: "tt-1" }));
   const { session } = sessionOf(client, { refreshToken: null, credentials: CREDENTIALS });
-  await t.rejects(session.ask("/api/v1/auth/me"), { kind: "login-needed", message: /second factor/ });
+  await t.rejects(session.get("/api/v1/auth/me"), { kind: "login-needed", message: /second factor/ });
 });
 
 t.test("logging in by hand: password, then the second factor", async (t) => {
@@ -314,8 +318,8 @@ t.test("a console that says back what it was shown is not repeated, in whatever 
     const login = await loginSub2api(client, CREDENTIALS).catch(String);
     const factor = await secondFactor(client, temp, code).catch(String);
     const { session } = sessionOf(client, { refreshToken: refresh });
-    const renewal = await session.ask("/api/v1/auth/me").catch(String);
-    const adapter = createSub2api({
+    const renewal = await session.get("/api/v1/auth/me").catch(String);
+    const adapter = new Sub2api({
       ...{ client, session: sessionOf(client).session },
       ...{ now: () => 0, pause: async () => {} },
     });
@@ -344,7 +348,7 @@ t.test("a redirect to another origin sees no credential, whatever is asked", asy
       : [307, "", { location: `${elsewhere.url}${path}` }],
   );
   const { session } = sessionOf(client);
-  const adapter = createSub2api({ client, session, now: () => 0, pause: async () => {} });
+  const adapter = new Sub2api({ client, session, now: () => 0, pause: async () => {} });
   await t.rejects(adapter.account(), { kind: "not-a-console", message: /redirect/ });
   await t.rejects(adapter.keys(), { name: "Error", kind: "not-a-console" });
   await t.rejects(loginSub2api(client, CREDENTIALS), { name: "Error", kind: "not-a-console" });
@@ -392,7 +396,7 @@ t.test("keys are read over all pages, whole or by their ends, with what they may
     return ok({ items: all.slice((page - 1) * 100, page * 100), total: all.length });
   });
   const { session } = sessionOf(client);
-  const keys = (await createSub2api({ client, session, now: () => 0, pause: async () => {} }).keys()) ?? [];
+  const keys = (await new Sub2api({ client, session, now: () => 0, pause: async () => {} }).keys()) ?? [];
   t.equal(keys.length, all.length);
   t.equal(calls.filter((path) => path === "/keys").length, 2);
   const [one, two, three, four] = keys;
@@ -424,6 +428,6 @@ t.test("an account that the console does not tell is unknown, not zero", async (
     path === "/auth/refresh" ? issued.refresh(body.refresh_token) : [404, "404 page not found"],
   );
   const { session } = sessionOf(client);
-  const adapter = createSub2api({ client, session, now: () => 0, pause: async () => {} });
+  const adapter = new Sub2api({ client, session, now: () => 0, pause: async () => {} });
   t.same(await adapter.account(), { balance: null, console_version: null });
 });

@@ -5,9 +5,8 @@ import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import type { ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
 import { createClient } from "../../src/mirror/consoles/http.ts";
-import { microdollars } from "../../src/mirror/consoles/sub2api/money.ts";
-import { createSub2api } from "../../src/mirror/consoles/sub2api.ts";
-import { createSub2apiSession } from "../../src/mirror/consoles/sub2api-session.ts";
+import { microdollars, Sub2api } from "../../src/mirror/consoles/sub2api.ts";
+import { Sub2apiSession } from "../../src/mirror/consoles/sub2api-session.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { Secret } from "../../src/secret.ts";
 import { startClient } from "../doubles/answering-console.ts";
@@ -31,7 +30,8 @@ async function logServer(
       response.setHeader("content-type", "application/json");
       response.end(JSON.stringify({ code: 0, message: "success", data }));
     };
-    if (url.pathname.endsWith("/auth/refresh")) return send({ access_token: "at", expires_in: 3600 });
+    if (url.pathname.endsWith("/auth/refresh"))
+      return send({ access_token: "at-of-the-test-account", expires_in: 3600 });
     if (!url.pathname.endsWith("/usage")) return void response.writeHead(404).end("404 page not found");
     const page = Number(url.searchParams.get("page"));
     const wanted = Number(url.searchParams.get("page_size"));
@@ -70,11 +70,11 @@ function range(from: number, to: number): number[] {
 function adapterFor(t: Test, url: string, time = { now: NOW }): ConsoleAdapter {
   const client = startClient(t, url);
   const now = () => time.now;
-  const session = createSub2apiSession({
+  const session = new Sub2apiSession({
     ...{ client, now, refreshToken: new Secret("rt"), credentials: null },
     onRefreshToken: async () => {},
   });
-  return createSub2api({ client, now, pause: pauseOf(time), session });
+  return new Sub2api({ client, now, pause: pauseOf(time), session });
 }
 
 /** A wait that takes no time, but makes it later. */
@@ -368,11 +368,11 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
   const url = sandbox.consoleUrl;
   const client = createClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
   const now = () => Date.now();
-  const session = createSub2apiSession({
+  const session = new Sub2apiSession({
     ...{ client, now, refreshToken: null, credentials: sandbox.login },
     onRefreshToken: async () => {},
   });
-  const adapter = createSub2api({ client, now, pause: async () => {}, session });
+  const adapter = new Sub2api({ client, now, pause: async () => {}, session });
   const ask = async () => {
     const group = sandbox.groups().find(({ name }) => name === "coding");
     const body = JSON.stringify({ model: group?.models[0]?.id, messages: [{ role: "user", content: "hi" }] });
@@ -398,11 +398,11 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
     "no second login within ten minutes",
   );
 
-  const fresh = createSub2apiSession({
+  const fresh = new Sub2apiSession({
     ...{ client, now, refreshToken: null, credentials: sandbox.login },
     onRefreshToken: async () => {},
   });
-  const again = createSub2api({ client, now, pause: async () => {}, session: fresh });
+  const again = new Sub2api({ client, now, pause: async () => {}, session: fresh });
   const two = await walked(again, one.cursor);
   t.ok(two.pages.some(({ rows }) => rows.some((row) => row.request_id === late)));
   const listed = (await again.keys())?.find(({ name }) => name === "codex");

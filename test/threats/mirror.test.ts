@@ -1,9 +1,8 @@
 import t from "tap";
-import { createLogger } from "../../src/logger.ts";
-import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
 import { openMirrorForReading } from "../../src/mirror/store/database.ts";
-import { Syncer } from "../../src/mirror/sync/syncer.ts";
+import { SyncSchedule } from "../../src/mirror/sync/schedule.ts";
 import type { Places } from "../../src/places.ts";
+import type { Fault } from "../doubles/consoles/console-double.ts";
 import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
 import { HOUR, leave, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { recordsIn } from "../doubles/usage-file.ts";
@@ -74,47 +73,56 @@ t.test("LOG-09 rows that are read again and again, out of order and late, count 
   }
 });
 
-const KINDS: readonly FaultKind[] = [
-  "unreachable",
-  "login-refused",
-  "rate-limited",
-  "other-shape",
-  "slow",
-  "failing",
+/** Each is another state of the console. With 429 it asks for ten minutes. */
+const FAULTS: readonly (readonly [Fault, readonly number[]])[] = [
+  ["cut", [1, 2, 4, 8, 16]],
+  ["401", [1, 2, 4, 8, 16]],
+  ["429", [10, 10, 10, 10, 16]],
+  ["html", [1, 2, 4, 8, 16]],
+  ["data", [1, 2, 4, 8, 16]],
+  ["500", [1, 2, 4, 8, 16]],
 ];
 
 t.test("LOG-10 a console that fails is asked once a minute at most, and less and less often", async (t) => {
-  for (const kind of KINDS) {
-    const clock = heldClock();
-    const lines: string[] = [];
-    const log = createLogger({
-      level: "info",
-      destination: { write: (line: string) => void lines.push(line) },
-      forPeople: false,
-      secrets: () => [],
-    });
-    const asked: number[] = [];
-    let retryAfter: number | null = null;
-    const syncer = new Syncer({
-      ...{ gateway: "main", clock, log, database: { ask: () => null } },
-      ...{ since: () => 0, onKeys() {}, onRows: async () => {}, onFailed() {}, busiestKey: async () => 0 },
-      prepare: async () => {},
-      connect: async () => {
-        asked.push(clock.now());
-        throw new ConsoleFault(kind, "does not answer", retryAfter);
-      },
-    });
-    t.teardown(() => syncer.stop());
-    for (let passed = 0; passed < HOUR; passed += 5000) {
-      await syncer.look();
-      clock.pass(5000);
+  for (const [fault, minutes] of FAULTS) {
+    const journey = await startJourney(t, "new-api v1.0.0-rc.25");
+    const { clock, console } = journey;
+    t.equal((await journey.idle()).state, "ok");
+    clock.pass(2 * MINUTE);
+    console.fault = fault;
+    // Asking for the keys reads the console, unless it is to be left alone.
+    const tries: number[] = [];
+    for (let passed = 0; passed < HOUR; passed += MINUTE / 2) {
+      const before = console.asked.length;
+      await journey.keys();
+      if (console.asked.length > before) tries.push(clock.now());
+      clock.pass(MINUTE / 2);
     }
-    const gaps = asked.slice(1).map((at, n) => Math.round((at - (asked[n] ?? 0)) / MINUTE));
-    t.strictSame(gaps, [1, 2, 4, 8, 16], kind);
-    t.equal(lines.length, 1, "the log says it once");
-    t.equal(syncer.state().next_sync, (asked.at(-1) ?? 0) + 32 * MINUTE);
-    retryAfter = 3 * 3600;
-    await syncer.sync();
-    t.equal(syncer.state().next_sync, clock.now() + 3 * HOUR, "and waits for as long as it is told to");
+    const waits = tries.slice(1).map((at, n) => (at - (tries[n] ?? 0)) / MINUTE);
+    t.strictSame(waits, minutes, fault);
+    const messages = journey.logged(/^the console /).map(({ msg }) => msg);
+    t.ok(messages.length > 0);
+    t.equal(new Set(messages).size, messages.length, `the log says each thing once: ${messages.join(", ")}`);
+    const [status] = (await journey.status()).consoles;
+    t.equal(status?.next_sync, (tries.at(-1) ?? 0) + 32 * MINUTE);
   }
+});
+
+t.test("LOG-10 a console that asks for a longer wait gets it, up to a day", async (t) => {
+  const clock = heldClock();
+  const schedule = new SyncSchedule(
+    clock,
+    () => {},
+    () => {},
+  );
+  t.teardown(() => schedule.stop());
+  schedule.failed(3 * 3600);
+  t.equal(schedule.next, clock.now() + 3 * HOUR);
+  t.ok(schedule.isWaiting);
+  clock.pass(-HOUR);
+  t.notOk(schedule.isWaiting, "a clock that is set back does not make the wait longer");
+  schedule.failed(7 * 24 * 3600);
+  t.equal(schedule.next, clock.now() + 24 * HOUR);
+  clock.pass(24 * HOUR);
+  t.notOk(schedule.isWaiting);
 });

@@ -1,4 +1,4 @@
-import { alarmClaim, alarmRemedy } from "../../mirror/alarm.ts";
+import { alarmClaim, alarmRemedy } from "../../mirror/report/words.ts";
 import type { Alarm } from "../../mirror/report/shape.ts";
 import { count } from "../../usage/reports/format.ts";
 import { wrapped } from "../columns.ts";

@@ -2,120 +2,144 @@ import { type Agent, request as httpRequest, type IncomingMessage } from "node:h
 import { request as httpsRequest } from "node:https";
 import type { Clock } from "../../clock.ts";
 import { Secret } from "../../secret.ts";
-import { type ConsoleClient, ConsoleFault, type ConsoleRequest, type ConsoleResponse } from "./console.ts";
+import { ConsoleFault } from "./console.ts";
+import { cleanText, type JsonObject, objectAt, parseObject, textAt } from "./json.ts";
 
-/** A page of 1000 rows is about 2 MB; what is more than this many is no page. */
-const MOST_BYTES = 32 * 1024 * 1024;
-const PATIENCE_MS = 30_000;
+/** Sends requests to one console. It follows no redirect, so that credentials stay at the console's own origin. */
+export interface ConsoleClient {
+  /** Throws a ConsoleFault if no complete response arrives in time. */
+  send(request: ConsoleRequest): Promise<ConsoleResponse>;
+}
+
+export interface ConsoleRequest {
+  readonly method?: "GET" | "POST";
+  /** Below the console's url, with the query: /api/v1/usage?page=1 */
+  readonly path: string;
+  /** Sent as `Authorization: Bearer …`. */
+  readonly bearer?: Secret;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Sent as JSON, with its secrets revealed. */
+  readonly body?: Readonly<Record<string, string | Secret>>;
+}
+
+export interface ConsoleResponse {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>;
+  readonly text: string;
+  /** The secrets that the request carried, which errorText removes. */
+  readonly secrets: readonly Secret[];
+}
 
 export interface ClientOptions {
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   readonly url: string;
   readonly clock: Clock;
   /** The gateway's own agent, so that its outbound proxy is used here too. */
   readonly agent: () => Agent;
-  /** Ends what is under way when the mirror stops. */
+  /** Aborts requests when the mirror stops. */
   readonly signal: AbortSignal;
-  /** Told with every answer: how far the console's clock is ahead, in milliseconds, to about a second. */
+  /** Called with each response: how far the console's clock is ahead, in milliseconds, to about a second. */
   readonly onSkew: (skew: number) => void;
-  readonly patience?: number;
 }
 
-export function createClient(means: ClientOptions): ConsoleClient {
+const TIMEOUT_MS = 30_000;
+/** A page of 1,000 rows is about 2 MB. */
+const MAX_BYTES = 32 * 1024 * 1024;
+/** Without a version: some consoles end a session when its user agent changes. */
+const USER_AGENT = "keybearer";
+
+export function createClient(options: ClientOptions): ConsoleClient {
+  const { clock, onSkew } = options;
   return {
-    async send(question) {
-      const began = means.clock.now();
-      const answer = await send(question, means);
-      noteSkew(answer, began, means);
-      return answer;
+    async send(request) {
+      const began = clock.now();
+      const response = await send(request, options);
+      const date = dateOf(response);
+      // A Date header has whole seconds; compare it with the middle of the time that the call took.
+      if (date !== null) onSkew(Math.round(date + 500 - (began + clock.now()) / 2));
+      return response;
     },
   };
 }
 
-function send(
-  question: ConsoleRequest,
-  { url, agent, signal, patience = PATIENCE_MS }: ClientOptions,
-): Promise<ConsoleResponse> {
-  const { method, path, bearer } = question;
-  const body = question.body === undefined ? null : JSON.stringify(bare(question.body));
-  const secure = url.startsWith("https:");
+function send(request: ConsoleRequest, { url, agent, signal }: ClientOptions): Promise<ConsoleResponse> {
+  const body = request.body === undefined ? undefined : JSON.stringify(revealed(request.body));
+  const headers: Record<string, string> = {
+    "user-agent": USER_AGENT,
+    accept: "application/json",
+    "accept-encoding": "identity",
+    ...request.headers,
+  };
+  if (request.bearer !== undefined) headers.authorization = `Bearer ${request.bearer.reveal()}`;
+  if (body !== undefined) {
+    headers["content-type"] = "application/json";
+    headers["content-length"] = String(Buffer.byteLength(body));
+  }
+  const open = url.startsWith("https:") ? httpsRequest : httpRequest;
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(
-      () => asking.destroy(new ConsoleFault("slow", `did not answer within ${patience / 1000} s`)),
-      patience,
-    );
-    const asking = (secure ? httpsRequest : httpRequest)(`${url}${path}`, {
-      method,
+    const outgoing = open(`${url}${request.path}`, {
+      method: request.method ?? "GET",
       agent: agent(),
       signal,
-      headers: {
-        // Some consoles end a session whose user agent changes: it must not tell a version.
-        "user-agent": USER_AGENT,
-        accept: "application/json",
-        "accept-encoding": "identity",
-        ...question.headers,
-        ...(bearer === null ? {} : { authorization: `Bearer ${bearer.reveal()}` }),
-        ...(body === null
-          ? {}
-          : { "content-type": "application/json", "content-length": Buffer.byteLength(body) }),
-      },
+      headers,
     });
-    const fail = (error: Error) => {
+    const timer = setTimeout(() => {
+      outgoing.destroy(new ConsoleFault("slow", `did not answer within ${TIMEOUT_MS / 1000} s`));
+    }, TIMEOUT_MS);
+    const fail = (error: NodeJS.ErrnoException) => {
       clearTimeout(timer);
-      reject(error instanceof ConsoleFault ? error : unreachable(error));
+      outgoing.destroy();
+      // Only the code: the message of a network error can contain the address.
+      const reached = `cannot be reached (${error.code ?? error.name})`;
+      reject(error instanceof ConsoleFault ? error : new ConsoleFault("unreachable", reached));
     };
-    asking.on("error", fail);
-    asking.on("response", (answer) => {
-      read(answer)
-        .then((text) => {
-          clearTimeout(timer);
-          resolve({ status: answer.statusCode ?? 0, headers: answer.headers, text });
-        })
-        .catch((error: Error) => {
-          asking.destroy();
-          fail(error);
+    outgoing.on("error", fail);
+    outgoing.on("response", (incoming) => {
+      readText(incoming).then((text) => {
+        clearTimeout(timer);
+        resolve({
+          status: incoming.statusCode ?? 0,
+          headers: incoming.headers,
+          // No response needs to repeat a bearer token, and rows are stored. A login's response holds new tokens.
+          text: request.bearer?.blotFrom(text) ?? text,
+          secrets: [request.bearer, ...Object.values(request.body ?? {})].filter(
+            (value) => value instanceof Secret,
+          ),
         });
+      }, fail);
     });
-    asking.end(body ?? undefined);
+    outgoing.end(body);
   });
 }
 
-const USER_AGENT = "keybearer";
+function revealed(body: NonNullable<ConsoleRequest["body"]>): Record<string, string> {
+  const fields: Record<string, string> = {};
+  for (const [name, value] of Object.entries(body)) {
+    fields[name] = value instanceof Secret ? value.reveal() : value;
+  }
+  return fields;
+}
 
-async function read(answer: IncomingMessage): Promise<string> {
+async function readText(incoming: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
   let size = 0;
-  for await (const chunk of answer as AsyncIterable<Buffer>) {
+  for await (const chunk of incoming as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > MOST_BYTES) throw new ConsoleFault("not-a-console", "answered with more than a page can be");
+    if (size > MAX_BYTES) throw new ConsoleFault("not-a-console", "answered with more than 32 MB");
     chunks.push(chunk);
   }
-  if (!answer.complete) throw new ConsoleFault("unreachable", "broke off in the middle of an answer");
+  if (!incoming.complete) throw new ConsoleFault("unreachable", "broke off in the middle of an answer");
   return Buffer.concat(chunks).toString("utf8");
 }
 
-/** The answer's Date against the middle of the time it took, to the second that a Date has. */
-function noteSkew({ headers }: ConsoleResponse, began: number, { clock, onSkew }: ClientOptions): void {
+/** The console's time in milliseconds, to the second; null: it sent no usable Date header. */
+export function dateOf({ headers }: ConsoleResponse): number | null {
   const date = typeof headers.date === "string" ? Date.parse(headers.date) : Number.NaN;
-  if (Number.isNaN(date)) return;
-  onSkew(Math.round(date + 500 - (began + clock.now()) / 2));
+  return Number.isNaN(date) ? null : date;
 }
 
-/** The body with its secrets as what they are. */
-function bare(value: unknown): unknown {
-  if (value instanceof Secret) return value.reveal();
-  if (Array.isArray(value)) return value.map(bare);
-  if (typeof value !== "object" || value === null) return value;
-  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, bare(inner)]));
-}
-
-function unreachable(error: NodeJS.ErrnoException): ConsoleFault {
-  // Only the code: a message may hold an address with what nobody should read.
-  return new ConsoleFault("unreachable", `cannot be reached (${error.code ?? error.name})`);
-}
-
-/** How many calls a console accepts within a time. */
-export interface Allowance {
+/** A rate limit: at most this many calls in any span of this length. */
+export interface CallLimit {
   readonly calls: number;
   readonly milliseconds: number;
 }
@@ -125,38 +149,115 @@ interface Waiting {
   readonly pause: (milliseconds: number) => Promise<void>;
 }
 
-/** The longest time that any console counts calls over. */
-const LONGEST_MS = 180_000;
+/** The longest span over which any console counts calls. */
+const LONGEST_SPAN_MS = 180_000;
 
 /**
- * The times of the calls to one console. A call waits only when the allowance is used up, so that a first walk is as fast as
- * the console answers. Spreading the calls evenly instead made 300 pages of new-api take 212 s.
+ * The times of recent calls to one console. A call waits only once the limit is used up, so that a first walk is as fast
+ * as the console answers: spreading the calls evenly made 300 pages of new-api take 212 s.
  */
 export class CallHistory {
   #times: number[] = [];
 
-  /** Returns when the next call may go, and counts it. */
-  async wait({ calls, milliseconds }: Allowance, { now, pause }: Waiting): Promise<void> {
+  /** Returns when the next call may be sent, and counts it. */
+  async wait({ calls, milliseconds }: CallLimit, { now, pause }: Waiting): Promise<void> {
     const time = now();
-    // A clock that was set back leaves times in the future, which say nothing.
-    this.#times = this.#times.filter((at) => at > time - LONGEST_MS && at <= time);
-    // The call that must leave the window before the next one may go.
+    // Times in the future are from before the clock was set back: drop them.
+    this.#times = this.#times.filter((at) => at > time - LONGEST_SPAN_MS && at <= time);
+    // The call that must leave the span before the next one may go.
     const oldest = this.#times.filter((at) => at > time - milliseconds).at(-calls);
     if (oldest !== undefined) await pause(oldest + milliseconds - time);
     this.#times.push(now());
   }
 }
 
-/** The same connection, within what the console allows at the time of the call. */
+/** A client that stays within the console's rate limit. `limit` is read at each call. */
 export function pacedClient(
-  client: ConsoleClient,
-  means: Waiting & { readonly calls: CallHistory },
-  allowance: () => Allowance,
+  deps: Waiting & { readonly client: ConsoleClient; readonly calls: CallHistory },
+  limit: () => CallLimit,
 ): ConsoleClient {
   return {
-    async send(question) {
-      await means.calls.wait(allowance(), means);
-      return client.send(question);
+    async send(request) {
+      await deps.calls.wait(limit(), deps);
+      return deps.client.send(request);
     },
   };
+}
+
+/**
+ * The JSON object in a response; throws a ConsoleFault for anything else.
+ * @param about what was asked for, used in messages: `the usage log`
+ */
+export function readJson(response: ConsoleResponse, about: string): JsonObject {
+  const { status, text } = response;
+  if (status === 429) {
+    throw new ConsoleFault("rate-limited", "answered that it is asked too often", retryAfterOf(response));
+  }
+  if (status >= 500) {
+    throw new ConsoleFault("failing", `answered ${status}${errorText(response)}`, retryAfterOf(response));
+  }
+  if (status >= 300 && status < 400) {
+    throw new ConsoleFault("not-a-console", `answered ${about} with a redirect: is the url right?`);
+  }
+  if (isWebPage(response)) {
+    const why =
+      status === 403
+        ? "answered 403 with a web page: something in front of it needs a browser"
+        : `answered ${about} with a web page: is the url right?`;
+    throw new ConsoleFault("not-a-console", why);
+  }
+  if (status === 401 || status === 403) {
+    throw new ConsoleFault("login-needed", `answered ${status}${errorText(response)}`);
+  }
+  if (text.trim() === "") throw new ConsoleFault("not-a-console", `answered ${about} with an empty body`);
+  const object = parseObject(text);
+  if (object === null) {
+    throw new ConsoleFault("not-a-console", `answered ${about} with something that is not a JSON object`);
+  }
+  if (status === 404) throw new ConsoleFault("other-shape", `does not know ${about} (404)`);
+  if (status >= 400) throw new ConsoleFault("failing", `answered ${status}${errorText(response)}`);
+  return object;
+}
+
+/** The console itself rejects the credential. A 403 web page comes from something in front of the console. */
+export function isDenied(response: ConsoleResponse): boolean {
+  return response.status === 401 || (response.status === 403 && !isWebPage(response));
+}
+
+/**
+ * What the console says about an error, to append to our own words: ": …", or "" if it says nothing. Contains no secret of
+ * the request, however the console spells it: it is removed from the decoded text, before that is cut.
+ */
+export function errorText({ text, secrets }: ConsoleResponse): string {
+  const body = parseObject(text) ?? {};
+  const error = objectAt(body, "error") ?? {};
+  const said = textAt(body, "message") ?? textAt(body, "error") ?? textAt(error, "message") ?? "";
+  const clean = cleanText(secrets.reduce((redacted, secret) => secret.blotFrom(redacted), said));
+  return clean === "" ? "" : `: ${clean}`;
+}
+
+const MAX_WAIT_S = 24 * 3600;
+
+/** Seconds the console asks to wait, at most a day; null: it does not say. */
+export function retryAfterOf({ headers }: ConsoleResponse): number | null {
+  const value = headers["retry-after"];
+  if (typeof value !== "string" || !/^\s*\d{1,9}\s*$/.test(value)) return null;
+  return Math.min(Number(value), MAX_WAIT_S);
+}
+
+/** Wrong addresses are answered with the console's own web pages, some without a content type. */
+function isWebPage({ headers, text }: ConsoleResponse): boolean {
+  const type = headers["content-type"];
+  const saysHtml = typeof type === "string" && /^\s*text\/html\b/i.test(type);
+  return saysHtml || /^\s*<(?:!|\w)/.test(text.slice(0, 200));
+}
+
+/** The fault for a response that lacks a field, or has it with another type. */
+export function otherShape(about: string, name: string): ConsoleFault {
+  return new ConsoleFault("other-shape", `answered ${about} without a usable "${name}"`);
+}
+
+export function required<T>(value: T | null, name: string, about: string): T {
+  if (value === null) throw otherShape(about, name);
+  return value;
 }

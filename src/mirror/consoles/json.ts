@@ -1,11 +1,22 @@
-/** What a console answered, of which nothing is known until it is looked at. */
+import { blotKeyShapes } from "../../secret.ts";
+
+/** Untrusted JSON: each field is checked when it is read. A field that is missing or of another type reads as null. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 export function asObject(value: unknown): JsonObject | null {
   return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as JsonObject) : null;
 }
 
-/** Own fields only: a console's `constructor` is not Object's. */
+/** null: not JSON, or not an object. */
+export function parseObject(text: string): JsonObject | null {
+  try {
+    return asObject(JSON.parse(text));
+  } catch {
+    return null;
+  }
+}
+
+/** Own fields only, so that "constructor" is never Object's. */
 export function fieldAt(object: JsonObject, name: string): unknown {
   return Object.hasOwn(object, name) ? object[name] : undefined;
 }
@@ -19,7 +30,7 @@ export function listAt(object: JsonObject, name: string): readonly unknown[] | n
   return Array.isArray(value) ? value : null;
 }
 
-/** As it was written, and not yet fit to be kept or shown: texts.ts cleans it. */
+/** Raw text: use cleanAt for what is stored or shown. */
 export function textAt(object: JsonObject, name: string): string | null {
   const value = fieldAt(object, name);
   return typeof value === "string" ? value : null;
@@ -31,13 +42,13 @@ export function numberAt(object: JsonObject, name: string): number | null {
   return typeof value === "number" && Number.isFinite(value) ? value : null;
 }
 
-/** A whole number that a double holds exactly. */
+/** An integer that a double holds exactly. */
 export function wholeAt(object: JsonObject, name: string): number | null {
   const value = fieldAt(object, name);
   return typeof value === "number" && Number.isSafeInteger(value) ? value : null;
 }
 
-/** A whole number that is not below zero, such as a count of tokens. */
+/** An integer that is not negative. */
 export function countAt(object: JsonObject, name: string): number | null {
   const value = wholeAt(object, name);
   return value !== null && value >= 0 ? value : null;
@@ -46,4 +57,27 @@ export function countAt(object: JsonObject, name: string): number | null {
 export function flagAt(object: JsonObject, name: string): boolean | null {
   const value = fieldAt(object, name);
   return typeof value === "boolean" ? value : null;
+}
+
+/** The cleaned text of a field; null if there is none. */
+export function cleanAt(object: JsonObject, name: string): string | null {
+  const clean = cleanText(textAt(object, name) ?? "");
+  return clean === "" ? null : clean;
+}
+
+const MAX_CHARACTERS = 200;
+/** Longer texts are cut before they are searched, so that a console cannot make us spend time. */
+const MAX_SEARCHED = 4096;
+/** Removed as a whole: the letter at its end would otherwise stick to a key that follows, and hide it. */
+const COLOR_CODE = /\p{Cc}\[[\d;?]*[A-Za-z~]/gu;
+/** Control and format characters, lone surrogates, and separators at which some terminals break the line. */
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]+/gu;
+
+/** Makes a console's text safe to store and to print: no keys, no control characters, at most 200 characters. */
+export function cleanText(text: string): string {
+  // Control characters could split a key, and cutting could leave its beginning: so keys are hidden between the two.
+  const printable = text.slice(0, MAX_SEARCHED).replace(COLOR_CODE, " ").replace(UNPRINTABLE, " ");
+  const clean = blotKeyShapes(printable).trim();
+  const characters = [...clean];
+  return characters.length <= MAX_CHARACTERS ? clean : `${characters.slice(0, MAX_CHARACTERS - 1).join("")}…`;
 }

@@ -1,151 +1,262 @@
-import { otherShape } from "./answers.ts";
-import type { AdapterDeps, ConsoleAdapter, ConsoleGap, ConsoleKey, Page, UnreadKey } from "./console.ts";
-import { ConsoleFault } from "./console.ts";
-import { asObject, countAt } from "./json.ts";
-import { type CallBudget, createBudget } from "./new-api/budget.ts";
-import { askWithKey, isTooOld, tooOld } from "./new-api/key-answer.ts";
-import { bareKey, type HeldKey, readKeyFacts, refOf } from "./new-api/key-facts.ts";
-import { type KeyRead, readKeyMark, writeKeyMark } from "./new-api/key-mark.ts";
-import { readNewApiRow } from "./new-api/row.ts";
-import { readStatus } from "./new-api/status.ts";
-import { createPageReader } from "./new-api/walk.ts";
-import { NEW_API_ID_NAMES } from "./new-api.ts";
+import type { Secret } from "../../secret.ts";
+import {
+  type AccountFacts,
+  type AdapterDeps,
+  type ConsoleAdapter,
+  ConsoleFault,
+  type ConsoleGap,
+  type ConsoleKey,
+  type Page,
+  type UnreadKey,
+} from "./console.ts";
+import { isDenied, otherShape, readJson } from "./http.ts";
+import {
+  asObject,
+  cleanAt,
+  countAt,
+  fieldAt,
+  flagAt,
+  type JsonObject,
+  listAt,
+  objectAt,
+  parseObject,
+  wholeAt,
+} from "./json.ts";
+import { PageReader } from "./log-walk.ts";
+import { NEW_API_ID_NAMES, quotaAt, readNewApiRow, readStatus } from "./new-api.ts";
 
-export interface NewApiByKeysMeans extends AdapterDeps {
-  /** The keys of this gateway that are held here, now. */
-  readonly keys: () => readonly HeldKey[];
+interface HeldKey {
+  readonly fingerprint: string;
+  readonly key: Secret;
 }
 
-/** The most rows that are told of a key. */
-const MOST_ROWS = 1000;
-const ABOUT = "the rows of a key";
-/** A key's facts are worth a question this often. */
+/** The console lists at most this many rows per key. */
+const MAX_ROWS = 1000;
+/** Facts about a key are asked for again after this. */
 const FACTS_AGE_MS = 3600_000;
-/** The clocks of this machine and of the console may be so far apart. */
-const APART_MS = 15 * 60_000;
+/** Allowed difference between our clock and the console's. */
+const MAX_SKEW_MS = 15 * 60_000;
+const ROWS = "the rows of a key";
+const FACTS = "the facts of a key";
 
-interface Told {
-  readonly at: number;
-  readonly key: ConsoleKey;
+/** new-api without a login: each key lists its own newest rows. */
+export class NewApiByKeys implements ConsoleAdapter {
+  readonly kind = "new-api";
+  readonly idNames = NEW_API_ID_NAMES;
+  readonly billsFailures = false;
+  readonly socketRowsHaveIds = true;
+  readonly rowsPerKey = MAX_ROWS;
+  readonly #deps: AdapterDeps;
+  readonly #heldKeys: () => readonly HeldKey[];
+  readonly #budget: CallBudget;
+  /** By fingerprint. */
+  readonly #facts = new Map<string, { readonly at: number; readonly key: ConsoleKey }>();
+  #unread: readonly UnreadKey[] = [];
+
+  /** @param deps with `keys`: the keys of this gateway that are held here now */
+  constructor(deps: AdapterDeps & { readonly keys: () => readonly HeldKey[] }) {
+    this.#deps = deps;
+    this.#heldKeys = deps.keys;
+    this.#budget = new CallBudget(deps.now);
+  }
+
+  unread(): readonly UnreadKey[] {
+    return this.#unread;
+  }
+
+  async account(): Promise<AccountFacts> {
+    return { balance: null, console_version: (await readStatus(this.#deps.client)).version };
+  }
+
+  /** All held keys, with as many facts as the budget allows: one call per key is left for the rows. */
+  async keys(): Promise<ConsoleKey[]> {
+    const { now } = this.#deps;
+    const held = this.#distinctKeys();
+    const askedAt = ({ fingerprint }: HeldKey) => this.#facts.get(fingerprint)?.at ?? 0;
+    // Calls made before a restart are known only once a walk has read the cursor.
+    const calls = this.#budget.isRestored ? Math.max(0, this.#budget.left() - held.length) : 0;
+    const due = held
+      .filter((one) => now() - askedAt(one) >= FACTS_AGE_MS)
+      .toSorted((a, b) => askedAt(a) - askedAt(b))
+      .slice(0, calls);
+    if (due.length > 0) {
+      const { quotaPerUnit, version } = await readStatus(this.#deps.client);
+      if (isTooOld(version)) throw tooOldFault();
+      for (const one of due) {
+        const key = await this.#readFacts(one, quotaPerUnit);
+        this.#facts.set(one.fingerprint, { at: now(), key });
+      }
+    }
+    return held.map((one) => this.#facts.get(one.fingerprint)?.key ?? keyWithoutFacts(one));
+  }
+
+  async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
+    const { client, now } = this.#deps;
+    const { calls, reads: allReads } = readCursor(cursor);
+    this.#budget.restore(calls);
+    const { quotaPerUnit, version, time } = await readStatus(client);
+    if (isTooOld(version)) throw tooOldFault();
+    const ahead = time === null ? 0 : time - now();
+    const held = this.#distinctKeys();
+    if (held.length === 0) {
+      throw new ConsoleFault("login-needed", "was not read: no key of this gateway is available here");
+    }
+    const fingerprints = held.map(({ fingerprint }) => fingerprint);
+    // In the order in which the keys were last read. Keys that are no longer held are dropped.
+    const reads = new Map([...allReads].filter(([fingerprint]) => fingerprints.includes(fingerprint)));
+    const order = [...reads.keys()];
+    const sorted = held.toSorted((a, b) => order.indexOf(a.fingerprint) - order.indexOf(b.fingerprint));
+    const left = this.#budget.left();
+    // A sync that read nothing is not a sync.
+    if (left === 0) throw usedUpFault(this.#budget.wait());
+    this.#unread = sorted.slice(left).map(({ fingerprint }) => ({
+      key: fingerprint,
+      until: reads.get(fingerprint)?.accepted ?? null,
+    }));
+    let done = 0;
+    let accepted = 0;
+    for (const one of sorted.slice(0, left)) {
+      const before = reads.get(one.fingerprint) ?? NEVER_READ;
+      const items = await this.#get("/api/log/token", one, ROWS);
+      if (items !== null && !Array.isArray(items)) throw otherShape(ROWS, "data");
+      const page = readPage(one, items ?? [], quotaPerUnit);
+      done += page.rows.length;
+      // Inserted again, to move it to the end of the order.
+      reads.delete(one.fingerprint);
+      let gap: ConsoleGap | null;
+      if (items === null) {
+        // A disabled or deleted key lists nothing, so calls made with it since are unknown.
+        const from = before.accepted === null ? since : before.accepted + ahead;
+        gap = { from, to: now() + ahead, key: one.fingerprint, why: "refused" };
+        reads.set(one.fingerprint, { ...before, read: now() });
+      } else {
+        accepted += 1;
+        gap = gapBelow(one.fingerprint, page, before, since);
+        reads.set(one.fingerprint, { read: now(), newest: page.newest ?? before.newest, accepted: now() });
+      }
+      yield {
+        rows: page.rows,
+        cursor: JSON.stringify({ calls: this.#budget.times(), keys: Object.fromEntries(reads) }),
+        done,
+        total: null,
+        gap,
+      };
+    }
+    if (accepted === 0) {
+      throw new ConsoleFault("login-needed", "accepts no key that is held here; give it an access token");
+    }
+  }
+
+  /** Two tools can have the same key. */
+  #distinctKeys(): HeldKey[] {
+    const held = this.#heldKeys();
+    return held.filter((one, at) => held.findIndex(({ key }) => key.equals(one.key)) === at);
+  }
+
+  /** The `data` that a path answers to a key; null: the console does not accept this key. */
+  async #get(path: string, { key }: HeldKey, about: string): Promise<unknown> {
+    this.#budget.spend();
+    const response = await this.#deps.client.send({ path, bearer: key });
+    if (isDenied(response)) return null;
+    let body: JsonObject;
+    try {
+      body = readJson(response, about);
+    } catch (error) {
+      const isWebPage = error instanceof ConsoleFault && error.kind === "not-a-console";
+      // The status was readable just before, so this version does not know the path.
+      const isUnknownPath =
+        response.status === 404 || (isWebPage && response.status === 200 && response.text !== "");
+      throw isUnknownPath ? tooOldFault() : error;
+    }
+    // /api/usage/token/ answers `code: true` where all others answer `success`.
+    if (flagAt(body, "success") === false || flagAt(body, "code") === false) return null;
+    const data = fieldAt(body, "data");
+    if (data === undefined) throw otherShape(about, "data");
+    // Go writes an empty list as null.
+    return data ?? [];
+  }
+
+  async #readFacts(one: HeldKey, quotaPerUnit: number): Promise<ConsoleKey> {
+    // With the trailing slash: without it the console answers with a redirect.
+    const data = await this.#get("/api/usage/token/", one, FACTS);
+    // The console does not say whether the key is disabled or deleted.
+    if (data === null) return { ...keyWithoutFacts(one), state: "disabled" };
+    const facts = asObject(data);
+    if (facts === null) throw otherShape(FACTS, "data");
+    const expires = (countAt(facts, "expires_at") ?? 0) * 1000;
+    const isUnlimited = flagAt(facts, "unlimited_quota") === true;
+    const available = wholeAt(facts, "total_available");
+    const isUsedUp = !isUnlimited && available !== null && available <= 0;
+    const isExpired = expires > 0 && expires <= this.#deps.now();
+    const stateByQuota = isUsedUp ? "quota-exhausted" : "active";
+    return {
+      ...keyWithoutFacts(one),
+      name: cleanAt(facts, "name") ?? one.fingerprint,
+      state: isExpired ? "expired" : stateByQuota,
+      quota: isUnlimited ? null : quotaAt(facts, "total_granted", quotaPerUnit),
+      quota_used: quotaAt(facts, "total_used", quotaPerUnit),
+      expires_at: expires > 0 ? expires : null,
+    };
+  }
 }
 
-/** Nobody logs in: each key tells its own latest rows. */
-export function createNewApiByKeys(means: NewApiByKeysMeans): ConsoleAdapter {
-  const { client, now } = means;
-  const budget = createBudget(now);
-  const facts = new Map<string, Told>();
-  const unread: UnreadKey[] = [];
+/** Without a login a key is known by its fingerprint, not by the console's number. */
+function refOf({ fingerprint }: HeldKey): string {
+  return `key:${fingerprint}`;
+}
+
+function keyWithoutFacts(one: HeldKey): ConsoleKey {
   return {
-    kind: "new-api",
-    idNames: NEW_API_ID_NAMES,
-    billsFailures: false,
-    socketRowsHaveIds: true,
-    rowsPerKey: MOST_ROWS,
-    walk: (cursor, since) => walkKeys(means, budget, unread, cursor, since),
-    unread: () => unread,
-    keys: () => listKeys(means, budget, facts),
-    account: async () => ({ balance: null, console_version: (await readStatus(client)).version }),
+    ref: refOf(one),
+    name: one.fingerprint,
+    shown: { how: "whole", key: one.key },
+    group: null,
+    multiplier: null,
+    state: "unknown",
+    quota: null,
+    quota_used: null,
+    windows: [],
+    expires_at: null,
+    last_used_at: null,
   };
 }
 
-/** Two tools may have one key. */
-function heldKeys({ keys }: NewApiByKeysMeans): HeldKey[] {
-  const held = keys();
-  return held.filter((one, at) => held.findIndex(({ key }) => key.equals(one.key)) === at);
+/** Rows of one key, and their times by the console's clock; null: no rows. */
+interface KeyPage {
+  readonly rows: Page["rows"];
+  readonly isFull: boolean;
+  readonly oldest: number | null;
+  readonly newest: number | null;
 }
 
-/**
- * All keys that are held, so that their rows are known to be theirs, with the facts that there is room to ask for. Rows
- * go first: of every key as much again must be left over.
- */
-async function listKeys(
-  means: NewApiByKeysMeans,
-  budget: CallBudget,
-  facts: Map<string, Told>,
-): Promise<ConsoleKey[]> {
-  const { client, now } = means;
-  const held = heldKeys(means);
-  const toldAt = (one: HeldKey) => facts.get(refOf(one))?.at ?? 0;
-  // What was spent before a restart is not known until the first walk has seen the mark.
-  const room = budget.isKnown() ? Math.max(0, budget.room() - held.length) : 0;
-  const due = held
-    .filter((one) => now() - toldAt(one) >= FACTS_AGE_MS)
-    .toSorted((a, b) => toldAt(a) - toldAt(b))
-    .slice(0, room);
-  if (due.length > 0) {
-    const { quotaPerUnit, version } = await readStatus(client);
-    if (isTooOld(version)) throw tooOld();
-    for (const one of due) {
-      budget.spend();
-      facts.set(refOf(one), { at: now(), key: await readKeyFacts(client, one, quotaPerUnit, now()) });
-    }
-  }
-  return held.map((one) => facts.get(refOf(one))?.key ?? bareKey(one));
+function readPage(one: HeldKey, items: readonly unknown[], quotaPerUnit: number): KeyPage {
+  const reader = new PageReader((raw) => {
+    const row = readNewApiRow(raw, quotaPerUnit);
+    return typeof row === "string" ? row : { ...row, key_ref: refOf(one) };
+  });
+  const times = items
+    .map((item) => countAt(asObject(item) ?? {}, "created_at"))
+    .filter((seconds) => seconds !== null)
+    .map((seconds) => seconds * 1000)
+    .toSorted((a, b) => a - b);
+  return {
+    rows: reader.read({ rows: items, total: null }).rows,
+    isFull: items.length >= MAX_ROWS,
+    oldest: times[0] ?? null,
+    newest: times.at(-1) ?? null,
+  };
 }
 
-async function* walkKeys(
-  means: NewApiByKeysMeans,
-  budget: CallBudget,
-  unread: UnreadKey[],
-  mark: string | null,
-  since: number,
-): AsyncGenerator<Page, void> {
-  const { client, now } = means;
-  const remembered = readKeyMark(mark);
-  budget.take(remembered.calls);
-  const { quotaPerUnit, version, time } = await readStatus(client);
-  if (isTooOld(version)) throw tooOld();
-  const ahead = time === null ? 0 : time - now();
-  const held = heldKeys(means);
-  if (held.length === 0)
-    throw new ConsoleFault("login-needed", "was not read: no key of this gateway can be had here");
-  // Keys that are no longer held are forgotten. The others stand in the order in which they were read.
-  const names = new Set(held.map(({ fingerprint }) => fingerprint));
-  const reads = new Map([...remembered.keys].filter(([fingerprint]) => names.has(fingerprint)));
-  const order = [...reads.keys()];
-  const turn = held
-    .toSorted((a, b) => order.indexOf(a.fingerprint) - order.indexOf(b.fingerprint))
-    .slice(0, budget.room());
-  const markNow = () => writeKeyMark({ calls: budget.times(), keys: reads });
-  if (turn.length === 0) throw usedUp(budget.wait());
-  const skipped = held.filter((one) => !turn.includes(one));
-  unread.splice(
-    0,
-    unread.length,
-    ...skipped.map(({ fingerprint }) => ({
-      key: fingerprint,
-      until: reads.get(fingerprint)?.accepted ?? null,
-    })),
-  );
-  let done = 0;
-  let letIn = 0;
-  for (const one of turn) {
-    budget.spend();
-    const items = await askWithKey(client, "/api/log/token", one.key, ABOUT);
-    if (items !== null && !Array.isArray(items)) throw otherShape(ABOUT, "data");
-    if (items !== null) letIn += 1;
-    const before = reads.get(one.fingerprint);
-    const page = readPage(one, items ?? [], quotaPerUnit);
-    const accepted = items === null ? (before?.accepted ?? null) : now();
-    reads.delete(one.fingerprint);
-    reads.set(one.fingerprint, { read: now(), newest: page.newest ?? before?.newest ?? null, accepted });
-    done += page.rows.length;
-    const { fingerprint: key } = one;
-    // A disabled or deleted key lists nothing: what was called with it since is not known.
-    const refused = { from: accepted === null ? since : accepted + ahead, to: now() + ahead };
-    const gap: ConsoleGap | null =
-      items === null ? { ...refused, key, why: "refused" } : gapOf(key, page, before, since);
-    yield { rows: page.rows, cursor: markNow(), done, total: null, gap };
-  }
-  if (turn.length > 0 && letIn === 0) {
-    const once = [...reads.values()].some(({ accepted }) => accepted !== null);
-    if (!once && isTooOld(version) === null) throw tooOld();
-    throw new ConsoleFault("login-needed", "accepts no key that is held here");
-  }
+/** Rows older than the oldest of a full page cannot be read: a gap, unless they were read before. */
+function gapBelow(key: string, page: KeyPage, before: KeyRead, since: number): ConsoleGap | null {
+  if (!page.isFull || page.oldest === null) return null;
+  // A key that had no row when it was last accepted had none up to then.
+  const emptyUntil = before.accepted === null ? since : Math.max(since, before.accepted - MAX_SKEW_MS);
+  const from = before.newest ?? emptyUntil;
+  return page.oldest > from ? { from, to: page.oldest, key, why: "many" } : null;
 }
 
-/** A sync that read nothing is not a sync. */
-function usedUp(wait: number): ConsoleFault {
+function usedUpFault(wait: number): ConsoleFault {
   const minutes = Math.max(1, Math.ceil(wait / 60_000));
   return new ConsoleFault(
     "rate-limited",
@@ -154,42 +265,97 @@ function usedUp(wait: number): ConsoleFault {
   );
 }
 
-interface KeyPage {
-  readonly rows: Page["rows"];
-  readonly full: boolean;
-  /** Milliseconds by the console's clock; null: there is no row. */
-  readonly oldest: number | null;
+/** Up to v0.10.7 the key must be sent in the address, where proxies log it: we never do. */
+function isTooOld(version: string | null): boolean {
+  // 0.0.0 is what an own build calls itself.
+  return /^v?0\.(?!0\.0\b)(?:\d\.|10\.[0-7]\b)/.test(version ?? "");
+}
+
+function tooOldFault(): ConsoleFault {
+  return new ConsoleFault(
+    "other-shape",
+    "is of a version that needs the key in the address; give it an access token",
+  );
+}
+
+/** What the cursor remembers of a key, in milliseconds. */
+interface KeyRead {
+  /** When it was last asked, by our clock. */
+  readonly read: number;
+  /** The newest row read, by the console's clock; null: none. */
   readonly newest: number | null;
+  /** When the console last accepted it, by our clock; null: never. */
+  readonly accepted: number | null;
 }
 
-function readPage(one: HeldKey, items: readonly unknown[], quotaPerUnit: number): KeyPage {
-  const read = createPageReader((raw) => {
-    const row = readNewApiRow(raw, quotaPerUnit);
-    return typeof row === "string" ? row : { ...row, key_ref: refOf(one) };
-  });
-  const times = items
-    .map((item) => countAt(asObject(item) ?? {}, "created_at"))
-    .filter((time) => time !== null)
-    .toSorted((a, b) => a - b);
-  const [oldest = null] = times;
-  const newest = times.at(-1) ?? null;
-  return {
-    rows: read({ rows: items, total: null }).rows,
-    full: items.length >= MOST_ROWS,
-    oldest: oldest === null ? null : oldest * 1000,
-    newest: newest === null ? null : newest * 1000,
-  };
+const NEVER_READ: KeyRead = { read: 0, newest: null, accepted: null };
+
+function readCursor(text: string | null) {
+  const cursor = parseObject(text ?? "") ?? {};
+  const reads = new Map<string, KeyRead>();
+  for (const [fingerprint, value] of Object.entries(objectAt(cursor, "keys") ?? {})) {
+    const stored = asObject(value) ?? {};
+    const read = countAt(stored, "read");
+    if (read === null) continue;
+    // Cursors of earlier versions have only a flag.
+    const accepted = countAt(stored, "accepted") ?? (flagAt(stored, "known") === true ? read : null);
+    reads.set(fingerprint, { read, newest: countAt(stored, "newest"), accepted });
+  }
+  const calls = (listAt(cursor, "calls") ?? []).filter((time) => typeof time === "number");
+  return { calls, reads };
 }
 
-/** Nothing that is older than the oldest row of a full page can be seen: a gap, unless it had been seen before. */
-function gapOf(
-  key: string,
-  { full, oldest }: KeyPage,
-  before: KeyRead | undefined,
-  since: number,
-): ConsoleGap | null {
-  if (!full || oldest === null) return null;
-  const emptyUntil = before?.accepted == null ? since : before.accepted - APART_MS;
-  const seen = before?.newest ?? Math.max(since, emptyUntil);
-  return oldest > seen ? { from: seen, to: oldest, key, why: "many" } : null;
+/** An address may ask 20 times in 20 minutes with keys; four are left to the owner, whose logins count too. */
+const BUDGET_MS = 20 * 60_000;
+const BUDGET_CALLS = 16;
+
+/** Counts across restarts: the cursor stores the times of the calls. */
+class CallBudget {
+  readonly #now: () => number;
+  #times: number[] = [];
+  #isRestored = false;
+
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  get isRestored(): boolean {
+    return this.#isRestored;
+  }
+
+  /** The times that still count, oldest first. */
+  times(): readonly number[] {
+    const now = this.#now();
+    // A time in the future is from before the clock was set back; count it from now.
+    this.#times = this.#times
+      .map((time) => Math.min(time, now))
+      .filter((time) => time > now - BUDGET_MS)
+      .sort((a, b) => a - b);
+    return this.#times;
+  }
+
+  left(): number {
+    return Math.max(0, BUDGET_CALLS - this.times().length);
+  }
+
+  /** Milliseconds until the next call is allowed. */
+  wait(): number {
+    const blocking = this.times().at(-BUDGET_CALLS);
+    return blocking === undefined ? 0 : blocking + BUDGET_MS - this.#now();
+  }
+
+  spend(): void {
+    this.#times.push(this.#now());
+  }
+
+  /** Adds stored times that are not known here yet. */
+  restore(stored: readonly number[]): void {
+    this.#isRestored = true;
+    const known = [...this.times()];
+    for (const time of stored) {
+      const at = known.indexOf(time);
+      if (at === -1) this.#times.push(time);
+      else known.splice(at, 1);
+    }
+  }
 }

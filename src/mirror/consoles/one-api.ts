@@ -1,73 +1,101 @@
 import type { Secret } from "../../secret.ts";
-import { otherShape } from "./answers.ts";
-import type { AdapterDeps, ConsoleAdapter, ConsoleKey } from "./console.ts";
-import { type Allowance, pacedClient } from "./http.ts";
-import { asObject, type JsonObject } from "./json.ts";
-import { type Ask, createAsk } from "./new-api/envelope.ts";
-import { readKey } from "./new-api/keys.ts";
-import { createPager, readAll } from "./new-api/pager.ts";
-import { readStatus } from "./new-api/status.ts";
-import { timesOf, walkLog } from "./new-api/walk.ts";
-import type { Span } from "./new-api/windows.ts";
-import { NEW_API_ID_NAMES, readAccount } from "./new-api.ts";
-import { readOneApiRow } from "./one-api/row.ts";
-
-export interface OneApiMeans extends AdapterDeps {
-  readonly accessToken: Secret;
-}
+import type { AccountFacts, AdapterDeps, ConsoleAdapter, ConsoleKey, Page } from "./console.ts";
+import { type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
+import { asObject, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
+import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
+import { getWithToken, NEW_API_ID_NAMES, readAccount, readBilled, readKey, readStatus } from "./new-api.ts";
 
 /** An address may call 480 times in three minutes; 40 calls are left to the owner's browser. */
-const ALLOWANCE: Allowance = { calls: 440, milliseconds: 180_000 };
-const KEY_PAGES = 50;
+const CALL_LIMIT: CallLimit = { calls: 440, milliseconds: 180_000 };
 
-/** What new-api grew from: ten rows a page, nobody counts them, and keys have nothing but their names. */
-export function createOneApi(means: OneApiMeans): ConsoleAdapter {
-  const { accessToken, now } = means;
-  const client = pacedClient(means.client, means, () => ALLOWANCE);
-  const ask = createAsk({ client, accessToken });
-  return {
-    kind: "one-api",
-    idNames: NEW_API_ID_NAMES,
-    billsFailures: false,
-    socketRowsHaveIds: false,
-    async *walk(cursor, since) {
-      const site = await readStatus(client);
-      const times = timesOf(since, now(), site);
-      const pages = createPager({ ask, about: "its usage log", zeroBased: true });
-      const source = {
-        counted: false,
-        readRow: (raw: JsonObject) => readOneApiRow(raw, site.quotaPerUnit),
-        pages: ({ from, to }: Span) =>
-          pages((p) => `/api/log/self?p=${p}&type=0&start_timestamp=${from}&end_timestamp=${to}`),
-      };
-      yield* walkLog(source, cursor, times);
-    },
-    async keys() {
-      const { quotaPerUnit } = await readStatus(client);
-      return listKeys(ask, quotaPerUnit, now());
-    },
-    account: async () => readAccount(ask, await readStatus(client)),
-  };
+/** The program that new-api was forked from: ten rows a page, no totals, and rows name their key only by its name. */
+export class OneApi implements ConsoleAdapter {
+  readonly kind = "one-api";
+  readonly idNames = NEW_API_ID_NAMES;
+  readonly billsFailures = false;
+  readonly socketRowsHaveIds = false;
+  readonly #client: ConsoleClient;
+  readonly #get: Get;
+  readonly #now: () => number;
+
+  constructor(deps: AdapterDeps & { readonly accessToken: Secret }) {
+    this.#now = deps.now;
+    this.#client = pacedClient(deps, () => CALL_LIMIT);
+    this.#get = getWithToken(this.#client, deps.accessToken);
+  }
+
+  async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
+    const { quotaPerUnit, time } = await readStatus(this.#client);
+    const ahead = time === null ? 0 : time - this.#now();
+    const source: LogSource = {
+      get: this.#get,
+      numbers: { first: 0 },
+      path: (page, { from, to }) =>
+        `/api/log/self?p=${page}&type=0&start_timestamp=${from}&end_timestamp=${to}`,
+      readRow: (raw) => readRow(raw, quotaPerUnit),
+    };
+    yield* walkLog(source, cursor, since + ahead, this.#now() + ahead);
+  }
+
+  /** Two keys of one name are both listed, so that the reader sees why their rows cannot be told apart. */
+  async keys(): Promise<ConsoleKey[]> {
+    const about = "its keys";
+    const { quotaPerUnit } = await readStatus(this.#client);
+    const listed = await readAll(
+      listPages(this.#get, about, { first: 0 }, (page) => `/api/token/?p=${page}`),
+    );
+    const keys: ConsoleKey[] = [];
+    const seen = new Set<number>();
+    for (const item of listed) {
+      const raw = asObject(item) ?? {};
+      const id = wholeAt(raw, "id");
+      if (id === null && textAt(raw, "name") === null) continue;
+      // A key created meanwhile moves another to the next page, where it appears again.
+      if (id !== null && seen.has(id)) continue;
+      if (id !== null) seen.add(id);
+      const facts = readKey(raw, quotaPerUnit, this.#now());
+      keys.push({ ref: `name:${facts.name}`, ...facts, group: null, multiplier: null });
+    }
+    if (listed.length > 0 && keys.length === 0) throw otherShape(about, "name");
+    return keys;
+  }
+
+  async account(): Promise<AccountFacts> {
+    return readAccount(this.#get, await readStatus(this.#client));
+  }
 }
 
-/** Two keys of one name are both listed: which of them a row belongs to cannot be told, and whoever reads this sees it. */
-async function listKeys(ask: Ask, quotaPerUnit: number, now: number): Promise<ConsoleKey[]> {
-  const about = "its keys";
-  const pager = createPager({ ask, about, zeroBased: true });
-  const listed = await readAll(
-    pager((p) => `/api/token/?p=${p}`),
-    KEY_PAGES,
-  );
-  const keys: ConsoleKey[] = [];
-  const seen = new Set<unknown>();
-  for (const item of listed) {
-    const raw = asObject(item) ?? {};
-    const facts = readKey(raw, quotaPerUnit, now);
-    // A key that is made while pages are read pushes another onto the next page, where it is met again.
-    if (facts === null || seen.has(raw.id)) continue;
-    if (raw.id !== undefined) seen.add(raw.id);
-    keys.push({ ref: `name:${facts.name}`, ...facts, group: null, multiplier: null });
-  }
-  if (listed.length > 0 && keys.length === 0) throw otherShape(about, "name");
-  return keys;
+/** The only type that is usage. Unlike in new-api, 5 is an operator's test of a channel; failures have no row. */
+const CONSUME = 2;
+
+function readRow(raw: JsonObject, quotaPerUnit: number): UnnamedRow | "other" | "unreadable" {
+  const type = wholeAt(raw, "type");
+  const seconds = countAt(raw, "created_at");
+  if (type === null || seconds === null) return "unreadable";
+  if (type !== CONSUME) return "other";
+  const createdAt = seconds * 1000;
+  const name = cleanAt(raw, "token_name");
+  const duration = countAt(raw, "elapsed_time");
+  return {
+    kind: "use",
+    created_at: createdAt,
+    began_at: duration === null ? null : createdAt - duration,
+    key_ref: name === null ? null : `name:${name}`,
+    request_id: cleanAt(raw, "request_id"),
+    upstream_id: null,
+    model: cleanAt(raw, "model_name"),
+    // The group is the user's, and the multiplier is only in a text for people.
+    group: null,
+    multiplier: null,
+    stream: flagAt(raw, "is_stream"),
+    endpoint: null,
+    input_tokens: countAt(raw, "prompt_tokens"),
+    cache_read_tokens: null,
+    cache_write_tokens: null,
+    output_tokens: countAt(raw, "completion_tokens"),
+    list_microdollars: null,
+    billed_microdollars: readBilled(raw, quotaPerUnit),
+    duration_ms: duration,
+    ip: null,
+  };
 }

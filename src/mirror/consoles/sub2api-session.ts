@@ -1,125 +1,243 @@
-import type { Secret } from "../../secret.ts";
-import { denialOf, saying } from "./answers.ts";
-import type { ConsoleClient, ConsoleResponse } from "./console.ts";
+import { codeOf } from "../../keys/pins.ts";
+import { Secret } from "../../secret.ts";
 import { ConsoleFault } from "./console.ts";
-import { dataOf, errorWord } from "./sub2api/envelope.ts";
-import { blotted, type Credentials, isRefusal, type Tokens, tokensIn } from "./sub2api/login.ts";
-import { createPasswordLogin } from "./sub2api/password-login.ts";
+import { type ConsoleClient, type ConsoleResponse, errorText, otherShape, readJson } from "./http.ts";
+import {
+  cleanAt,
+  fieldAt,
+  flagAt,
+  type JsonObject,
+  numberAt,
+  objectAt,
+  parseObject,
+  textAt,
+} from "./json.ts";
 
-export interface Sub2apiSession {
-  /** GET as the one who is logged in. The console's own 401 never comes back: it has become a ConsoleFault. */
-  ask(path: string): Promise<ConsoleResponse>;
+export interface Tokens {
+  readonly accessToken: Secret;
+  /** null: this console issues none, so the password is needed again when the access token expires. */
+  readonly refreshToken: Secret | null;
+  /** Seconds. */
+  readonly expiresIn: number;
 }
 
-export interface SessionMeans {
+export type LoginOutcome =
+  | ({ readonly state: "done" } & Tokens)
+  | { readonly state: "second-factor"; readonly tempToken: Secret };
+
+export interface Credentials {
+  readonly email: string;
+  readonly password: Secret;
+}
+
+const LOGIN = "the login";
+
+/** Throws login-refused where the same credentials would fail again. */
+export async function loginSub2api(client: ConsoleClient, credentials: Credentials): Promise<LoginOutcome> {
+  const { email, password } = credentials;
+  const response = await post(client, "/api/v1/auth/login", { email, password });
+  if (isRefusal(response)) throw refusedLogin(response);
+  const data = readData(response, LOGIN);
+  if (flagAt(data, "requires_2fa") !== true) return { state: "done", ...readTokens(data, LOGIN) };
+  return { state: "second-factor", tempToken: tokenAt(data, "temp_token", LOGIN) };
+}
+
+export async function secondFactor(client: ConsoleClient, tempToken: Secret, code: Secret): Promise<Tokens> {
+  const body = { temp_token: tempToken, totp_code: code };
+  const response = await post(client, "/api/v1/auth/login/2fa", body);
+  if (isRefusal(response)) {
+    throw new ConsoleFault("login-refused", `does not accept this second-factor code${errorText(response)}`);
+  }
+  const about = "the second factor";
+  return readTokens(readData(response, about), about);
+}
+
+function post(client: ConsoleClient, path: string, body: Record<string, string | Secret>) {
+  return client.send({ method: "POST", path, body });
+}
+
+function refusedLogin(response: ConsoleResponse): ConsoleFault {
+  const said = errorText(response);
+  if (/turnstile|captcha/i.test(`${errorCode(response)} ${said}`)) {
+    return new ConsoleFault(
+      "login-refused",
+      "needs a captcha, which only a browser can solve: log in there and give its refresh token (keybearer mirror login <gateway> --refresh-token)",
+    );
+  }
+  const why = response.status === 401 ? "does not accept this email and password" : "refused the login";
+  return new ConsoleFault("login-refused", `${why}${said}`);
+}
+
+/** The console itself refuses, in its own format; a proxy in front of it says nothing about the credentials. */
+function isRefusal({ status, text }: ConsoleResponse): boolean {
+  return [400, 401, 403, 422].includes(status) && parseObject(text) !== null;
+}
+
+/** The `data` of `{"code":0,"message":"success","data":…}`. */
+export function readData(response: ConsoleResponse, about: string): JsonObject {
+  const envelope = readJson(response, about);
+  const code = fieldAt(envelope, "code");
+  if (typeof code !== "number" && typeof code !== "string") throw otherShape(about, "code");
+  if (code !== 0) throw new ConsoleFault("failing", `refused ${about}${errorText(response)}`);
+  const data = objectAt(envelope, "data");
+  if (data === null) throw otherShape(about, "data");
+  return data;
+}
+
+/** Middleware puts an error's name into `code`; handlers put it into `reason`, beside a numeric `code`. */
+function errorCode({ text }: ConsoleResponse): string | null {
+  const body = parseObject(text) ?? {};
+  return cleanAt(body, "reason") ?? cleanAt(body, "code");
+}
+
+function readTokens(data: JsonObject, about: string): Tokens {
+  const expiresIn = numberAt(data, "expires_in") ?? 0;
+  return {
+    accessToken: tokenAt(data, "access_token", about),
+    refreshToken: textAt(data, "refresh_token") ? tokenAt(data, "refresh_token", about) : null,
+    // Without a time, use it until the console says that it has expired.
+    expiresIn: expiresIn > 0 ? expiresIn : Number.POSITIVE_INFINITY,
+  };
+}
+
+/** Accepts only what can be sent in a header: a line break would start another header. */
+function tokenAt(data: JsonObject, name: string, about: string): Secret {
+  const text = textAt(data, name) ?? "";
+  if (!/^[\x21-\x7e]{1,16384}$/.test(text)) throw otherShape(about, name);
+  return new Secret(text);
+}
+
+export interface SessionOptions {
   readonly client: ConsoleClient;
   readonly now: () => number;
   readonly refreshToken: Secret | null;
-  /** Where the configuration has a password: used when there is no refresh token, or no longer one. */
+  /** From config.yaml: used where there is no refresh token, or no longer a valid one. */
   readonly credentials: Credentials | null;
-  /** Keeps the new refresh token; the one before is dead. What it unlocks is not used before this has succeeded. */
+  /** Stores the new refresh token; the previous one is dead. Its access token is not used before this succeeds. */
   readonly onRefreshToken: (token: Secret) => Promise<void>;
 }
 
 interface Access {
   readonly token: Secret;
-  /** When it had better be renewed. */
-  readonly until: number;
+  readonly renewAt: number;
 }
 
-/** Renewed this long before its end, or a tenth of its life if that is shorter. */
-const AHEAD_MS = 60_000;
-export function createSub2apiSession(means: SessionMeans): Sub2apiSession {
-  const { client, now } = means;
-  const login = means.credentials === null ? null : createPasswordLogin(client, now, means.credentials);
-  let refreshToken = means.refreshToken;
-  let access: Access | null = null;
-  /** Tokens that are ours and not yet kept: the only valid ones there are. */
-  let unkept: Tokens | null = null;
-  let renewing: Promise<Access> | null = null;
-  /** Why the refresh token was given up, for words. */
-  let ended = "knows nobody who is logged in";
+/** An access token is renewed this long before it expires, or a tenth of its life if that is shorter. */
+const RENEW_AHEAD_MS = 60_000;
+/** Password logins are rare, so that an account is not locked and a console's limit not used up. */
+const LOGIN_EVERY_MS = 10 * 60_000;
+const REFUSED_LOGIN_EVERY_MS = 24 * 3600_000;
 
-  async function adopt(tokens: Tokens): Promise<Access> {
-    const next = tokens.refreshToken;
-    if (next !== null && refreshToken?.equals(next) !== true) {
-      unkept = tokens;
-      await means.onRefreshToken(next).catch((error: unknown) => {
-        throw new ConsoleFault("failing", `gave a new login that could not be kept here (${codeOf(error)})`);
-      });
-      unkept = null;
-      refreshToken = next;
-    }
-    const life = tokens.expiresIn * 1000;
-    access = { token: tokens.accessToken, until: now() + life - Math.min(AHEAD_MS, life / 10) };
-    return access;
+/** A login at sub2api: renews its access token, and logs in with the configured password where it must. */
+export class Sub2apiSession {
+  readonly #options: SessionOptions;
+  #refreshToken: Secret | null;
+  #access: Access | null = null;
+  /** New tokens that could not be stored yet; the previous ones are dead. */
+  #unstored: Tokens | null = null;
+  #renewing: Promise<Access> | null = null;
+  /** Why there is no refresh token. */
+  #ended = "has no login yet";
+  #lastLogin: { readonly at: number; readonly fault: ConsoleFault | null } | null = null;
+
+  constructor(options: SessionOptions) {
+    this.#options = options;
+    this.#refreshToken = options.refreshToken;
   }
 
-  /** null: the console does not take the refresh token any more. Every other failure leaves it as it is. */
-  async function refresh(token: Secret): Promise<Tokens | null> {
-    const body = { refresh_token: token };
-    const path = "/api/v1/auth/refresh";
-    const answer = blotted(await client.send({ method: "POST", path, bearer: null, body }), token);
-    if (!isRefusal(answer)) return tokensIn(dataOf(answer, "the renewal of the login"), "the renewal");
-    refreshToken = null;
-    ended = `has ended the login${saying(answer)}`;
+  /** Sends a GET with this login. Never returns the console's own 401, but throws a ConsoleFault. */
+  async get(path: string): Promise<ConsoleResponse> {
+    const { client, now } = this.#options;
+    let access = this.#access;
+    if (access === null || now() >= access.renewAt) access = await this.#renew();
+    const response = await client.send({ path, bearer: access.token });
+    if (!isLoggedOut(response)) return response;
+    this.#judgeLogout(response);
+    // A concurrent call may have renewed it already.
+    if (this.#access === access) this.#access = null;
+    const renewed = this.#access ?? (await this.#renew());
+    const again = await client.send({ path, bearer: renewed.token });
+    if (!isLoggedOut(again)) return again;
+    this.#access = null;
+    this.#judgeLogout(again);
+    throw new ConsoleFault("login-needed", `does not accept a new login${errorText(again)}`);
+  }
+
+  /** One at a time: a second call would send a refresh token that the first has used up. */
+  #renew(): Promise<Access> {
+    this.#renewing ??= this.#renewOnce().finally(() => {
+      this.#renewing = null;
+    });
+    return this.#renewing;
+  }
+
+  async #renewOnce(): Promise<Access> {
+    const tokens = this.#unstored ?? (await this.#refresh()) ?? (await this.#loginWithPassword());
+    const next = tokens.refreshToken;
+    if (next !== null && this.#refreshToken?.equals(next) !== true) {
+      this.#unstored = tokens;
+      try {
+        await this.#options.onRefreshToken(next);
+      } catch (error) {
+        const why = `issued a new login that could not be stored here (${codeOf(error)})`;
+        throw new ConsoleFault("failing", why);
+      }
+      this.#unstored = null;
+      this.#refreshToken = next;
+    }
+    const life = tokens.expiresIn * 1000;
+    const renewAt = this.#options.now() + life - Math.min(RENEW_AHEAD_MS, life / 10);
+    this.#access = { token: tokens.accessToken, renewAt };
+    return this.#access;
+  }
+
+  /** null: there is no refresh token, or the console no longer accepts it. Any other failure keeps it. */
+  async #refresh(): Promise<Tokens | null> {
+    if (this.#refreshToken === null) return null;
+    const about = "the renewal of the login";
+    const body = { refresh_token: this.#refreshToken };
+    const response = await post(this.#options.client, "/api/v1/auth/refresh", body);
+    if (!isRefusal(response)) return readTokens(readData(response, about), about);
+    this.#refreshToken = null;
+    this.#ended = `has ended the login${errorText(response)}`;
     return null;
   }
 
-  async function renewOnce(): Promise<Access> {
-    if (unkept !== null) return adopt(unkept);
-    const tokens = refreshToken === null ? null : await refresh(refreshToken);
-    if (tokens !== null) return adopt(tokens);
-    if (login === null) throw new ConsoleFault("login-needed", ended);
-    return adopt(await login());
-  }
-
-  /** One at a time: the second of two would show a refresh token that the first has used up. */
-  function renew(): Promise<Access> {
-    renewing ??= renewOnce().finally(() => {
-      renewing = null;
-    });
-    return renewing;
-  }
-
-  async function askWith({ token }: Access, path: string): Promise<ConsoleResponse> {
-    return blotted(await client.send({ method: "GET", path, bearer: token }), token);
-  }
-
-  /** What a 401 means for the login; returns where renewing it may help. */
-  function consider(answer: ConsoleResponse): void {
-    const word = errorWord(answer);
-    if (word === "USER_INACTIVE" || word === "USER_NOT_FOUND") {
-      throw new ConsoleFault("login-refused", `says that the account is not active${saying(answer)}`);
+  /** Between two attempts it throws the last one's fault again. */
+  async #loginWithPassword(): Promise<Tokens> {
+    const { client, now, credentials } = this.#options;
+    if (credentials === null) throw new ConsoleFault("login-needed", this.#ended);
+    const last = this.#lastLogin;
+    const wait = last?.fault?.kind === "login-refused" ? REFUSED_LOGIN_EVERY_MS : LOGIN_EVERY_MS;
+    // Math.abs: a clock that was set back must not block the login for weeks.
+    if (last !== null && Math.abs(now() - last.at) < wait) {
+      throw last.fault ?? new ConsoleFault("failing", "ends every login within minutes");
     }
-    if (word !== "SESSION_BINDING_MISMATCH") return;
-    refreshToken = null;
-    ended = "ended the login, because this machine's network address is another than when it logged in";
+    this.#lastLogin = { at: now(), fault: null };
+    try {
+      const outcome = await loginSub2api(client, credentials);
+      if (outcome.state === "done") return outcome;
+      throw new ConsoleFault("login-needed", "needs a second factor, which only a person can give");
+    } catch (error) {
+      if (error instanceof ConsoleFault) this.#lastLogin = { at: now(), fault: error };
+      throw error;
+    }
   }
 
-  return {
-    async ask(path) {
-      const current = access !== null && now() < access.until ? access : await renew();
-      const answer = await askWith(current, path);
-      if (!saysLoggedOut(answer)) return answer;
-      consider(answer);
-      // Somebody else may have renewed it meanwhile.
-      if (access === current) access = null;
-      const again = await askWith(access ?? (await renew()), path);
-      if (!saysLoggedOut(again)) return again;
-      access = null;
-      consider(again);
-      throw new ConsoleFault("login-needed", `does not take a login that is new${saying(again)}`);
-    },
-  };
+  /** Returns where renewing the login may help. */
+  #judgeLogout(response: ConsoleResponse): void {
+    const code = errorCode(response);
+    if (code === "USER_INACTIVE" || code === "USER_NOT_FOUND") {
+      throw new ConsoleFault("login-refused", `says that the account is not active${errorText(response)}`);
+    }
+    if (code === "SESSION_BINDING_MISMATCH") {
+      this.#refreshToken = null;
+      this.#ended = "ended the login because this machine's network address has changed since";
+    }
+  }
 }
 
-/** In the console's own shape: a wall in front of it is not passed by renewing the login. */
-function saysLoggedOut(answer: ConsoleResponse): boolean {
-  const denial = denialOf(answer);
-  return denial !== null && denial.status === 401 && denial.body !== null;
-}
-
-function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "unknown";
+/** In the console's own format: a new login does not help against a proxy in front of it. */
+function isLoggedOut({ status, text }: ConsoleResponse): boolean {
+  return status === 401 && parseObject(text) !== null;
 }

@@ -1,47 +1,271 @@
-import { bodyOf } from "./answers.ts";
-import type { AccountFacts, AdapterDeps, ConsoleAdapter } from "./console.ts";
-import { type Allowance, CallHistory } from "./http.ts";
-import { objectAt } from "./json.ts";
-import { dataOf } from "./sub2api/envelope.ts";
-import { listKeys } from "./sub2api/key-list.ts";
-import { moneyAt } from "./sub2api/money.ts";
-import { createUsagePages } from "./sub2api/usage-page.ts";
-import { walkUsage } from "./sub2api/walk.ts";
-import type { Sub2apiSession } from "./sub2api-session.ts";
-import { cleanAt } from "./texts.ts";
+import { blotKeyShapes, keyFault, Secret } from "../../secret.ts";
+import {
+  type AccountFacts,
+  type AdapterDeps,
+  type ConsoleAdapter,
+  ConsoleFault,
+  type ConsoleKey,
+  type KeyWindow,
+  type Page,
+  type ShownKey,
+} from "./console.ts";
+import { CallHistory, type CallLimit, required } from "./http.ts";
+import {
+  asObject,
+  cleanAt,
+  cleanText,
+  countAt,
+  flagAt,
+  type JsonObject,
+  listAt,
+  numberAt,
+  objectAt,
+  parseObject,
+  textAt,
+  wholeAt,
+} from "./json.ts";
+import { readData, type Sub2apiSession } from "./sub2api-session.ts";
+import { type NumberedRow, type UsagePage, walkUsage } from "./sub2api-walk.ts";
 
-export type Sub2apiMeans = Omit<AdapterDeps, "calls"> & { readonly session: Sub2apiSession };
+type Sub2apiDeps = Omit<AdapterDeps, "calls"> & { readonly session: Sub2apiSession };
 
 /**
- * The panel allows an account 60 calls in a minute under /usage (0.1.179), and its owner may be looking at it in a browser.
- * Fixed windows: what stays below this in every minute stays below it in theirs.
+ * The panel allows an account 60 calls a minute under /usage (0.1.179); the rest is left to the owner's browser. Its
+ * windows are fixed: what stays below the limit in every minute stays below it in theirs.
  */
-const USAGE_ALLOWANCE: Allowance = { calls: 50, milliseconds: 60_000 };
+const USAGE_LIMIT: CallLimit = { calls: 50, milliseconds: 60_000 };
+/** The largest pages of recent versions, and of old ones. A size that is too large is ignored, not reduced. */
+const PAGE_SIZE = 1000;
+const OLD_PAGE_SIZE = 100;
+const KEY_PAGE_SIZE = 100;
+const MAX_KEY_PAGES = 50;
+const USAGE = "the usage log";
+const KEYS = "the list of keys";
 
-export function createSub2api(means: Sub2apiMeans): ConsoleAdapter {
-  const { session, client, now } = means;
-  // Of this account alone: the panel counts by user, not by address.
-  const calls = new CallHistory();
-  const pages = createUsagePages(session, () => calls.wait(USAGE_ALLOWANCE, means));
+export class Sub2api implements ConsoleAdapter {
+  readonly kind = "sub2api";
+  /** Rows of versions before 0.1.88 have only the second one. */
+  readonly idNames = ["x-client-request-id", "x-request-id"];
+  readonly billsFailures = false;
+  readonly socketRowsHaveIds = false;
+  readonly #deps: Sub2apiDeps;
+  /** Per account, not per console: the panel counts by user. */
+  readonly #calls = new CallHistory();
+  #pageSize = PAGE_SIZE;
 
-  async function version(): Promise<string | null> {
-    const answer = await client.send({ method: "GET", path: "/api/v1/settings/public", bearer: null });
-    const data = answer.status === 200 ? objectAt(bodyOf(answer) ?? {}, "data") : null;
-    return data === null ? null : cleanAt(data, "version");
+  constructor(deps: Sub2apiDeps) {
+    this.#deps = deps;
   }
 
+  walk(cursor: string | null, since: number): AsyncIterable<Page> {
+    return walkUsage((page) => this.#readUsage(page), this.#deps.now, cursor, since);
+  }
+
+  async keys(): Promise<ConsoleKey[]> {
+    const { session } = this.#deps;
+    const rates = await this.#readRates();
+    // By ref: a key created meanwhile moves others to the next page.
+    const keys = new Map<string, ConsoleKey>();
+    let read = 0;
+    for (let page = 1; page <= MAX_KEY_PAGES; page += 1) {
+      const response = await session.get(`/api/v1/keys?page=${page}&page_size=${KEY_PAGE_SIZE}`);
+      const data = readData(response, KEYS);
+      const items = required(listAt(data, "items"), "items", KEYS);
+      for (const item of items) {
+        const key = readKey(asObject(item) ?? {}, rates);
+        if (key !== null) keys.set(key.ref, key);
+      }
+      if (items.length > 0 && keys.size === 0) {
+        throw new ConsoleFault("other-shape", `answered ${KEYS} with keys that have no usable "id"`);
+      }
+      read += items.length;
+      if (items.length === 0 || read >= required(wholeAt(data, "total"), "total", KEYS)) break;
+    }
+    return [...keys.values()];
+  }
+
+  async account(): Promise<AccountFacts> {
+    const { session, client } = this.#deps;
+    const me = await session.get("/api/v1/auth/me");
+    const balance = me.status === 404 ? null : moneyAt(readData(me, "the account"), "balance");
+    const settings = await client.send({ path: "/api/v1/settings/public" });
+    const body = settings.status === 200 ? parseObject(settings.text) : null;
+    const data = objectAt(body ?? {}, "data") ?? {};
+    return { balance, console_version: cleanAt(data, "version") };
+  }
+
+  /** Multipliers of this account by group id, where they differ from the group's. Not every version tells. */
+  async #readRates(): Promise<JsonObject> {
+    try {
+      return readData(await this.#deps.session.get("/api/v1/groups/rates"), "the rates");
+    } catch {
+      // If the console cannot be read at all, listing the keys fails next and says why.
+      return {};
+    }
+  }
+
+  async #readUsage(page: number): Promise<UsagePage> {
+    const requested = this.#pageSize;
+    let usage = await this.#requestUsage(page);
+    if (usage.size < OLD_PAGE_SIZE && requested > OLD_PAGE_SIZE) {
+      this.#pageSize = OLD_PAGE_SIZE;
+      usage = await this.#requestUsage(page);
+    }
+    this.#pageSize = usage.size;
+    return usage;
+  }
+
+  async #requestUsage(page: number): Promise<UsagePage> {
+    await this.#calls.wait(USAGE_LIMIT, this.#deps);
+    // By id, not by time: a row that is written late has a higher id than those read before it.
+    const query = `page=${page}&page_size=${this.#pageSize}&sort_by=id&sort_order=desc&timezone=UTC`;
+    const data = readData(await this.#deps.session.get(`/api/v1/usage?${query}`), USAGE);
+    const items = required(listAt(data, "items"), "items", USAGE);
+    const total = required(wholeAt(data, "total"), "total", USAGE);
+    // The length of page 1 shows the real size; every walk begins with it.
+    const isOtherSize = items.length > this.#pageSize || items.length < Math.min(this.#pageSize, total);
+    const size = page === 1 && items.length > 0 && isOtherSize ? items.length : this.#pageSize;
+    return { page, size, total, rows: readRows(items), last: items.length === 0 || page * size >= total };
+  }
+}
+
+/** Skips single unreadable rows; if no row is readable, this is another kind of console. */
+function readRows(items: readonly unknown[]): NumberedRow[] {
+  const rows = items.map((item) => readRow(asObject(item) ?? {})).filter((row) => row !== null);
+  if (rows.length === 0 && items.length > 0) {
+    const why = `answered ${USAGE} with rows that have no usable "id" and "created_at"`;
+    throw new ConsoleFault("other-shape", why);
+  }
+  return rows;
+}
+
+function readRow(item: JsonObject): NumberedRow | null {
+  const id = countAt(item, "id");
+  const created = timeAt(item, "created_at");
+  if (id === null || created === null) return null;
+  const keyId = wholeAt(item, "api_key_id");
+  const duration = countAt(item, "duration_ms");
+  const row = {
+    identity: String(id),
+    // The log has only what was billed.
+    kind: "use",
+    created_at: created,
+    began_at: duration === null ? null : created - duration,
+    key_ref: keyId === null ? null : `id:${keyId}`,
+    request_id: readRequestId(item),
+    upstream_id: null,
+    model: cleanAt(item, "model"),
+    group: cleanAt(objectAt(item, "group") ?? {}, "name"),
+    multiplier: numberAt(item, "rate_multiplier"),
+    stream: flagAt(item, "stream"),
+    endpoint: cleanAt(item, "inbound_endpoint"),
+    input_tokens: countAt(item, "input_tokens"),
+    cache_read_tokens: countAt(item, "cache_read_tokens"),
+    cache_write_tokens: countAt(item, "cache_creation_tokens"),
+    output_tokens: countAt(item, "output_tokens"),
+    list_microdollars: priceAt(item, "total_cost"),
+    billed_microdollars: priceAt(item, "actual_cost"),
+    duration_ms: duration,
+    ip: cleanAt(item, "ip_address"),
+  } as const;
+  return { id, row };
+}
+
+/**
+ * The id that the response carried: stored as `client:<x-client-request-id>`, or by old versions as the bare
+ * x-request-id. Ids with another prefix (web_search:, local:, generated:, grok-video:) and the upstream's ids of
+ * WebSocket calls were never sent to the client.
+ */
+function readRequestId(item: JsonObject): string | null {
+  if (flagAt(item, "openai_ws_mode") === true) return null;
+  const id = (textAt(item, "request_id") ?? "").replace(/^client:/, "");
+  if (id.includes(":")) return null;
+  // Not cleaned, because that would make it another id: ids in records have the same restrictions.
+  return /^[\x21-\x7e]{1,128}$/.test(id) && blotKeyShapes(id) === id ? id : null;
+}
+
+const RFC3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,12})?(?:Z|[+-]\d\d:\d\d)$/;
+
+/** Milliseconds UTC; null also for a time without an offset. */
+function timeAt(object: JsonObject, name: string): number | null {
+  const text = textAt(object, name) ?? "";
+  const time = RFC3339.test(text) ? Date.parse(text) : Number.NaN;
+  // Go writes the year 1 for "no time".
+  return Number.isNaN(time) || time <= 0 ? null : time;
+}
+
+/** Dollars to whole micro-dollars; rounds half up. */
+export function microdollars(dollars: number): number | null {
+  // A double is exact to 15 digits. The noise beyond them must not decide how a half is rounded.
+  const whole = Math.round(Number((dollars * 1_000_000).toPrecision(15)));
+  // + 0 turns -0 into 0.
+  return Number.isSafeInteger(whole) ? whole + 0 : null;
+}
+
+function moneyAt(object: JsonObject, name: string): number | null {
+  const dollars = numberAt(object, name);
+  return dollars === null ? null : microdollars(dollars);
+}
+
+/** Money that cannot be negative. */
+function priceAt(object: JsonObject, name: string): number | null {
+  const money = moneyAt(object, name);
+  return money !== null && money >= 0 ? money : null;
+}
+
+function readKey(item: JsonObject, rates: JsonObject): ConsoleKey | null {
+  const id = wholeAt(item, "id");
+  if (id === null) return null;
+  const group = objectAt(item, "group") ?? {};
+  const groupId = wholeAt(item, "group_id");
+  const ownRate = groupId === null ? null : numberAt(rates, String(groupId));
+  const quota = moneyAt(item, "quota") ?? 0;
+  const windows = ["5h", "1d", "7d"].map((window) => readWindow(item, window));
   return {
-    kind: "sub2api",
-    // The second for versions before 0.1.88, whose rows have no other id.
-    idNames: ["x-client-request-id", "x-request-id"],
-    billsFailures: false,
-    socketRowsHaveIds: false,
-    walk: (cursor, since) => walkUsage({ pages, now }, cursor, since),
-    keys: () => listKeys(session),
-    async account(): Promise<AccountFacts> {
-      const answer = await session.ask("/api/v1/auth/me");
-      const balance = answer.status === 404 ? null : moneyAt(dataOf(answer, "the account"), "balance");
-      return { balance, console_version: await version() };
-    },
+    ref: `id:${id}`,
+    name: cleanAt(item, "name") ?? "",
+    shown: readShownKey(textAt(item, "key") ?? ""),
+    group: cleanAt(group, "name"),
+    multiplier: ownRate ?? numberAt(group, "rate_multiplier"),
+    state: readKeyState(textAt(item, "status")),
+    quota: quota > 0 ? quota : null,
+    quota_used: moneyAt(item, "quota_used"),
+    windows: windows.filter((window) => window !== null),
+    expires_at: timeAt(item, "expires_at"),
+    last_used_at: timeAt(item, "last_used_at"),
   };
+}
+
+function readWindow(item: JsonObject, window: string): KeyWindow | null {
+  const most = moneyAt(item, `rate_limit_${window}`) ?? 0;
+  if (most <= 0) return null;
+  const used = moneyAt(item, `usage_${window}`) ?? 0;
+  return { window, most, used, resets_at: timeAt(item, `reset_${window}_at`) };
+}
+
+/** sub2api shows the whole key; the sandbox and some forks only its ends, as sk-abcd…wxyz or with stars. */
+function readShownKey(key: string): ShownKey {
+  const [head = "", ...rest] = key.split(/…+|\*+|\.{2,}/);
+  if (rest.length === 0) {
+    return keyFault(key) === null ? { how: "whole", key: new Secret(key) } : { how: "hidden" };
+  }
+  const bare = head.replace(/^sk-/, "");
+  const tail = rest.at(-1) ?? "";
+  const areEnds = /^[\w-]{0,16}$/.test(bare) && /^[\w-]{0,16}$/.test(tail) && bare + tail !== "";
+  return areEnds ? { how: "ends", head: cleanText(bare), tail: cleanText(tail) } : { how: "hidden" };
+}
+
+function readKeyState(status: string | null): ConsoleKey["state"] {
+  switch (status) {
+    case "active":
+    case "expired":
+    case "disabled":
+      return status;
+    case "inactive":
+      return "disabled";
+    case "quota_exhausted":
+      return "quota-exhausted";
+    default:
+      return "unknown";
+  }
 }

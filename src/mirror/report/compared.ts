@@ -1,12 +1,12 @@
 import type Database from "libsql";
 import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
 import type { UsageRecord } from "../../usage/record.ts";
-import { columnsOf, firstOf } from "../store/query.ts";
+import { IN_LIST, queryColumn, queryValue, type Value } from "../store/query.ts";
 import { gatewaysIn, STORED, type StoredRow, storedRowOf } from "../store/rows.ts";
 import { type OwnNumbers, withoutTheirs } from "../store/verdicts.ts";
 import type { ComparedRecord, ComparedRow } from "./shape.ts";
 
-/* Console rows beside our records: the list of `mirror diff`, and the one that `mirror show` prints. */
+/* Console rows beside our records: the list of `mirror diff`, and what `mirror show` prints. */
 
 export interface DiffOptions {
   /** At most this many rows. */
@@ -14,66 +14,40 @@ export interface DiffOptions {
   /** How far the console's clock is ahead. */
   readonly skew: number;
   /** Keys that are used elsewhere on purpose: their foreign rows are not listed. */
-  readonly quiet: (key: string) => boolean;
+  readonly quietKeys: ReadonlySet<string>;
 }
-
-/** listDiffInSteps without a pause. */
-export function listDiff(db: Database.Database, gateway: string, options: DiffOptions): ComparedRow[] {
-  const steps = listDiffInSteps(db, gateway, options);
-  for (;;) {
-    const step = steps.next();
-    if (step.done === true) return step.value;
-  }
-}
-
-const STEP_ROWS = 25;
 
 /**
  * Foreign rows, the certain before the suspected, and then those that differ or are missing; each the newest first.
- * Other rows never push a foreign one off the list. In steps, for a caller with other work in between.
+ * Other rows never push a foreign one off the list. 500 rows take about 6 ms.
  */
-export function* listDiffInSteps(
-  db: Database.Database,
-  gateway: string,
-  options: DiffOptions,
-): Generator<undefined, ComparedRow[]> {
+export function listDiff(db: Database.Database, gateway: string, options: DiffOptions): ComparedRow[] {
   const { max, skew } = options;
-  const lookup = createLookup(db);
   const foreign = foreignRows(db, gateway, options);
-  yield;
-  const theirs = newestRows(db, gateway, "verdict = 'differs'", max - foreign.length);
+  const rest = max - foreign.length;
+  const differing = newestRows(db, gateway, "verdict = 'differs'", [], rest);
   const missing = db
     .prepare(
       `SELECT record, started_at FROM mirror.verdicts WHERE gateway = ? AND verdict = 'missing'
        ORDER BY started_at DESC LIMIT ?`,
     )
-    .raw()
-    .all(gateway, max - foreign.length)
-    .map(columnsOf);
+    .all(gateway, rest) as { readonly record: string; readonly started_at: number }[];
   const others = [
-    ...theirs.map((one) => ({
-      at: one.row.created_at - skew,
-      compare: () => compareRow(lookup, one, skew),
-    })),
-    ...missing.map(([id, at]) => ({
-      at: Number(at),
-      compare: () => compareRecord(lookup, String(id), () => skew),
-    })),
+    ...differing.map((row) => ({ at: row.row.created_at - skew, row, record: row.judged.record })),
+    ...missing.map(({ record, started_at }) => ({ at: started_at, row: null, record })),
   ];
-  yield;
-  const newest = others.toSorted((a, b) => b.at - a.at).slice(0, max - foreign.length);
-  // Our side is read only for rows that make it onto the list.
-  const listed = [
-    ...foreign.map((one) => () => compareRow(lookup, one, skew)),
-    ...newest.map((one) => one.compare),
-  ];
-  const rows: ComparedRow[] = [];
-  for (const [at, compare] of listed.entries()) {
-    const row = compare();
-    if (row !== null) rows.push(row);
-    if (at % STEP_ROWS === 0) yield;
+  const newest = others.toSorted((a, b) => b.at - a.at).slice(0, rest);
+  const records = readRecords(
+    db,
+    newest.map(({ record }) => record),
+  );
+  const listed = foreign.map((row) => rowBesideRecord(gateway, row, null, skew));
+  for (const { row, record } of newest) {
+    const ours = records.get(record ?? "") ?? null;
+    if (row !== null) listed.push(rowBesideRecord(gateway, row, ours, skew));
+    else if (ours !== null) listed.push(recordAlone(gateway, ours));
   }
-  return rows;
+  return listed;
 }
 
 /** The order of listDiff, to merge the lists of several gateways. */
@@ -82,33 +56,29 @@ export function diffOrder(a: ComparedRow, b: ComparedRow): number {
 }
 
 function weightOf({ verdict, row }: ComparedRow): number {
-  return verdict !== "foreign" ? 0 : row?.certain === true ? 2 : 1;
+  if (verdict !== "foreign") return 0;
+  return row?.certain === true ? 2 : 1;
 }
 
 function timeOf({ row, record }: ComparedRow): number {
   return row?.at ?? record?.started_at ?? 0;
 }
 
-type FoundRow = StoredRow & { readonly gateway: string };
-
-/** SQLite leaves out the quiet keys: they may have more rows than the list is long. */
-function foreignRows(db: Database.Database, gateway: string, { max, quiet }: DiffOptions): FoundRow[] {
+function foreignRows(db: Database.Database, gateway: string, { max, quietKeys }: DiffOptions): StoredRow[] {
+  // Read from an index alone. Without the keys to look for, SQLite would read every row of the quiet ones.
   const groups = db
     .prepare(
-      `SELECT certain, key FROM mirror.console_rows INDEXED BY console_rows_counted
+      `SELECT certain, coalesce(key, '') AS key FROM mirror.console_rows INDEXED BY console_rows_counted
        WHERE gateway = ? AND verdict = 'foreign' GROUP BY how, certain, key`,
     )
-    .raw()
-    .all(gateway)
-    .map(columnsOf);
-  const listed = groups.filter(([, key]) => key === null || !quiet(String(key)));
-  const found: FoundRow[] = [];
+    .all(gateway) as { readonly certain: 0 | 1; readonly key: string }[];
+  const loud = groups.filter(({ key }) => !quietKeys.has(key));
+  const condition = `verdict = 'foreign' AND certain = ? AND coalesce(key, '') IN ${IN_LIST}`;
+  const found: StoredRow[] = [];
   for (const certain of [1, 0]) {
-    const keys = listed.flatMap(([sure, key]) => (sure === certain ? [key === null ? "" : String(key)] : []));
-    // Without a key to look for, the statement would read every foreign row and find none.
-    if (keys.length === 0 || found.length >= max) continue;
-    const which = `verdict = 'foreign' AND certain = ${certain} AND coalesce(key, '') IN (SELECT value FROM json_each(?))`;
-    found.push(...newestRows(db, gateway, which, max - found.length, JSON.stringify(keys)));
+    const keys = loud.filter((one) => one.certain === certain).map(({ key }) => key);
+    if (keys.length === 0) continue;
+    found.push(...newestRows(db, gateway, condition, [certain, JSON.stringify(keys)], max - found.length));
   }
   return found;
 }
@@ -116,18 +86,13 @@ function foreignRows(db: Database.Database, gateway: string, { max, quiet }: Dif
 function newestRows(
   db: Database.Database,
   gateway: string,
-  which: string,
+  condition: string,
+  values: readonly (string | number)[],
   max: number,
-  ...values: readonly string[]
-): FoundRow[] {
-  return db
-    .prepare(
-      `SELECT ${STORED.join(", ")} FROM mirror.console_rows INDEXED BY console_rows_by_verdict
-       WHERE gateway = ? AND ${which} ORDER BY created_at DESC LIMIT ?`,
-    )
-    .raw()
-    .all(gateway, ...values, max)
-    .map((row) => ({ gateway, ...storedRowOf(row) }));
+): StoredRow[] {
+  const from = `FROM (SELECT * FROM mirror.console_rows INDEXED BY console_rows_by_verdict
+    WHERE gateway = ? AND ${condition} ORDER BY created_at DESC LIMIT ?)`;
+  return readMany(db, STORED, from, gateway, ...values, max).map(storedRowOf);
 }
 
 /** How far a gateway's console is ahead of our clock. */
@@ -138,118 +103,137 @@ const MAX_FOUND = 20;
 const MIN_PREFIX = 4;
 
 /** Finds by a row's identity, a request id or a record's id, else by a prefix of one. Several: it was ambiguous. */
-export function findCompared(db: Database.Database, what: string, skewOf: SkewOf): ComparedRow[] {
-  const exact = find(db, what, false, skewOf);
-  return exact.length > 0 || what.length < MIN_PREFIX ? exact : find(db, what, true, skewOf);
+export function findCompared(db: Database.Database, text: string, skewOf: SkewOf): ComparedRow[] {
+  const exact = findBetween(db, text, text, skewOf);
+  if (exact.length > 0 || text.length < MIN_PREFIX) return exact;
+  return findBetween(db, text, `${text}\u{10FFFF}`, skewOf);
 }
 
-/** Without INDEXED BY, SQLite scans all rows of the gateway for a request id. */
-const INDEX = { identity: "", request_id: "INDEXED BY console_rows_by_id" };
-
-function find(db: Database.Database, what: string, isPrefix: boolean, skewOf: SkewOf): ComparedRow[] {
-  const matches = (column: string) => (isPrefix ? `${column} >= ? AND ${column} < ?` : `${column} = ?`);
-  const values = (text: string) => (isPrefix ? [text, `${text}\u{10FFFF}`] : [text]);
-  const rows = (column: "identity" | "request_id", gateway: string) =>
-    db
-      .prepare(
-        `SELECT ${STORED.join(", ")} FROM mirror.console_rows ${INDEX[column]} WHERE gateway = ? AND ${matches(column)} LIMIT ${MAX_FOUND}`,
-      )
-      .raw()
-      .all(gateway, ...values(what))
-      .map((row) => ({ gateway, ...storedRowOf(row) }));
-  const stored = gatewaysIn(db).flatMap((gateway) => [
-    ...rows("identity", gateway),
-    ...rows("request_id", gateway),
-  ]);
-  const unique = new Map(stored.map((one) => [JSON.stringify([one.gateway, one.row.identity]), one]));
-  const lookup = createLookup(db);
-  if (unique.size > 0) return [...unique.values()].map((one) => compareRow(lookup, one, skewOf(one.gateway)));
-  return db
-    .prepare(`SELECT id FROM usage.records WHERE ${matches("id")} ORDER BY id LIMIT ${MAX_FOUND}`)
-    .raw()
-    .all(...values(what.toUpperCase()))
-    .flatMap((row) => compareRecord(lookup, String(firstOf(row)), skewOf) ?? []);
+function findBetween(db: Database.Database, from: string, to: string, skewOf: SkewOf): ComparedRow[] {
+  const rows = gatewaysIn(db).flatMap((gateway) =>
+    findRows(db, gateway, from, to).map((row) => ({ gateway, row })),
+  );
+  if (rows.length > 0) {
+    const records = readRecords(
+      db,
+      rows.map(({ row }) => row.judged.record),
+    );
+    return rows.map(({ gateway, row }) =>
+      rowBesideRecord(gateway, row, records.get(row.judged.record ?? "") ?? null, skewOf(gateway)),
+    );
+  }
+  const byId = "SELECT id FROM usage.records WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?";
+  const ids = queryColumn(db, byId, from.toUpperCase(), to.toUpperCase(), MAX_FOUND).map(String);
+  return [...readRecords(db, ids).values()].flatMap((ours) => recordBesideRow(db, ours, skewOf));
 }
 
-function compareRow(lookup: Lookup, { gateway, row, judged }: FoundRow, skew: number): ComparedRow {
-  const ours = judged.record === null ? null : lookup.record(judged.record);
+function findRows(db: Database.Database, gateway: string, from: string, to: string): StoredRow[] {
+  const byIdentity = "mirror.console_rows WHERE gateway = ? AND identity BETWEEN ? AND ?";
+  // Without INDEXED BY, SQLite scans all rows of the gateway.
+  const byRequestId =
+    "mirror.console_rows INDEXED BY console_rows_by_id WHERE gateway = ? AND request_id BETWEEN ? AND ?";
+  const found = [byIdentity, byRequestId].flatMap((source) =>
+    readMany(db, STORED, `FROM (SELECT * FROM ${source} LIMIT ?)`, gateway, from, to, MAX_FOUND),
+  );
+  const rows = found.map(storedRowOf);
+  return [...new Map(rows.map((one) => [one.row.identity, one])).values()];
+}
+
+/**
+ * Rows as arrays, read as one JSON text: for hundreds of rows that takes libsql half as long as handing over every value.
+ * @param from begins with FROM.
+ */
+function readMany(
+  db: Database.Database,
+  columns: readonly string[],
+  from: string,
+  ...values: Value[]
+): unknown[][] {
+  const rows = queryValue(
+    db,
+    `SELECT json_group_array(json_array(${columns.join(", ")})) ${from}`,
+    ...values,
+  );
+  return JSON.parse(String(rows));
+}
+
+/** A record of ours with its verdict; the last three are null where it has none. */
+interface FoundRecord {
+  readonly record: UsageRecord;
+  readonly ours: OwnNumbers | null;
+  readonly verdict: string | null;
+  readonly reason: string | null;
+  /** The identity of the console row it was matched with. */
+  readonly row: string | null;
+}
+
+/** By id. Those that are no longer in the log are left out. */
+function readRecords(db: Database.Database, ids: readonly (string | null)[]): Map<string, FoundRecord> {
+  const wanted = JSON.stringify(ids.filter((id) => id !== null));
+  const columns = ["record", "verdict", "reason", "row", "ours"];
+  const verdicts = new Map(
+    readMany(db, columns, `FROM mirror.verdicts WHERE record IN ${IN_LIST}`, wanted).map((values) => [
+      values[0],
+      values,
+    ]),
+  );
+  const records = readMany(db, [COLUMN_NAMES], `FROM usage.records WHERE id IN ${IN_LIST}`, wanted);
+  return new Map(
+    records.map(recordOfRow).map((record) => {
+      const [, verdict, reason, row, ours] = (verdicts.get(record.id) ?? []) as (string | null)[];
+      const found: FoundRecord = {
+        record,
+        ours: ours == null ? null : JSON.parse(ours),
+        verdict: verdict ?? null,
+        reason: reason ?? null,
+        row: row ?? null,
+      };
+      return [record.id, found];
+    }),
+  );
+}
+
+function rowBesideRecord(
+  gateway: string,
+  { row, judged }: StoredRow,
+  ours: FoundRecord | null,
+  skew: number,
+): ComparedRow {
+  const { how, certain, key } = judged;
   const verdict = judged.verdict ?? "pending";
   const reason = judged.reason ?? "it was not compared yet";
-  const { how, certain, key } = judged;
   return {
     gateway,
     row: { ...row, verdict, how, certain, key, reason, at: row.created_at - skew },
-    record: ours?.record ?? null,
+    record: ours === null ? null : comparedRecord(ours),
     verdict,
     reason,
   };
 }
 
-/** null: there is no such record, or it went to no gateway. */
-function compareRecord(lookup: Lookup, id: string, skewOf: SkewOf): ComparedRow | null {
-  const ours = lookup.record(id);
-  if (ours === null || ours.gateway === null) return null;
-  const { gateway } = ours;
-  const row = ours.row === null ? null : lookup.row(gateway, ours.row);
-  if (row !== null) return compareRow(lookup, { gateway, ...row }, skewOf(gateway));
+/** None where the record went to no gateway. */
+function recordBesideRow(db: Database.Database, ours: FoundRecord, skewOf: SkewOf): ComparedRow[] {
+  const { gateway } = ours.record;
+  if (gateway === null) return [];
+  if (ours.row !== null) {
+    const row = findRows(db, gateway, ours.row, ours.row).find((one) => one.row.identity === ours.row);
+    if (row !== undefined) return [rowBesideRecord(gateway, row, ours, skewOf(gateway))];
+  }
+  return [recordAlone(gateway, ours)];
+}
+
+function recordAlone(gateway: string, ours: FoundRecord): ComparedRow {
+  const why = ours.record.end === null ? "it still runs" : "no console is expected to list it";
   return {
     gateway,
     row: null,
-    record: ours.record,
+    record: comparedRecord(ours),
     verdict: ours.verdict ?? "none",
-    reason: ours.reason ?? (ours.running ? "it still runs" : "no console is expected to list it"),
+    reason: ours.reason ?? why,
   };
 }
 
-interface FoundRecord {
-  readonly record: ComparedRecord;
-  readonly gateway: string | null;
-  readonly running: boolean;
-  /** These three are null for a record without a verdict. */
-  readonly verdict: string | null;
-  readonly reason: string | null;
-  readonly row: string | null;
-}
-
-/** Statements that are prepared once for a whole list. */
-interface Lookup {
-  record(id: string): FoundRecord | null;
-  row(gateway: string, identity: string): StoredRow | null;
-}
-
-function createLookup(db: Database.Database): Lookup {
-  const records = db.prepare(`SELECT ${COLUMN_NAMES} FROM usage.records WHERE id = ?`).raw();
-  const verdicts = db
-    .prepare("SELECT verdict, reason, row, ours FROM mirror.verdicts WHERE record = ?")
-    .raw();
-  const rows = db
-    .prepare(`SELECT ${STORED.join(", ")} FROM mirror.console_rows WHERE gateway = ? AND identity = ?`)
-    .raw();
-  return {
-    record(id) {
-      const found = records.get(id);
-      if (found === undefined) return null;
-      const record = recordOfRow(found);
-      const [verdict, reason, row, ours] = columnsOf(verdicts.get(id)).map((one) =>
-        one === null ? null : String(one),
-      );
-      return {
-        record: comparedRecord(record, ours == null ? null : JSON.parse(ours)),
-        gateway: record.gateway,
-        running: record.end === null,
-        verdict: verdict ?? null,
-        reason: reason ?? null,
-        row: row ?? null,
-      };
-    },
-    row(gateway, identity) {
-      const found = rows.get(gateway, identity);
-      return found === undefined ? null : storedRowOf(found);
-    },
-  };
-}
-
-function comparedRecord(record: UsageRecord, ours: OwnNumbers | null): ComparedRecord {
+function comparedRecord({ record, ours }: FoundRecord): ComparedRecord {
   const own = withoutTheirs(record, ours);
   return {
     id: record.id,

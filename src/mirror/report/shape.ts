@@ -127,6 +127,22 @@ export interface ElsewhereUse {
   readonly usual_microdollars: number;
 }
 
+/** The verdicts of one day, by our clock: of console rows, and of records without one. */
+export interface VerdictDay {
+  readonly gateway: string;
+  /** When it begins. */
+  readonly day: number;
+  readonly matched: number;
+  readonly differs: number;
+  readonly pending: number;
+  readonly foreign_certain: number;
+  readonly foreign_suspected: number;
+  /** Ours alone. */
+  readonly missing: number;
+  /** before, unwatched, companion, duplicate, and rows of keys that are used elsewhere on purpose: never an alarm. */
+  readonly other: number;
+}
+
 /** A console row beside our record. `mirror diff` lists them, `mirror show` prints one. */
 export interface ComparedRow {
   readonly gateway: string;
@@ -166,6 +182,17 @@ export interface KeyReport extends Omit<ConsoleKey, "shown"> {
   readonly key: string | null;
   /** The tools that hold it; none: not held here. */
   readonly tools: readonly string[];
+}
+
+/** What `keybearer keys` prints. */
+export interface KeysAnswer {
+  readonly keys: readonly KeyReport[];
+  /** The consoles whose keys could not be listed. */
+  readonly problems: readonly {
+    readonly gateway: string;
+    readonly why: string;
+    readonly next: string | null;
+  }[];
 }
 
 /** What the console says of a tool's key, for `keybearer tools`. */

@@ -1,4 +1,4 @@
-import { parentPort, workerData } from "node:worker_threads";
+import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { reason } from "../../reason.ts";
 import { type Plan, planDays } from "../store/changed-days.ts";
 import { compareDay } from "../store/compare-day.ts";
@@ -6,68 +6,50 @@ import { type MirrorFiles, openMirrorForReading } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
 import { type DaySummary, type Step, stepsOf } from "../store/verdicts.ts";
 
-/** What the daemon asks the thread for. */
+/** plan: which days changed. day: compares one. step: the next part of what that day's comparison found. */
 export type Request =
   | { readonly kind: "plan"; readonly gateway: string; readonly skew: number; readonly now: number }
   | { readonly kind: "day"; readonly day: number; readonly options: CompareOptions }
-  /** The next step of the day that was asked for last: all at once would hold up the thread that serves requests. */
   | { readonly kind: "step" };
 
-export type Answer =
-  | { readonly kind: "plan"; readonly plan: Plan }
-  | { readonly kind: "day"; readonly summary: DaySummary }
-  | { readonly kind: "step"; readonly step: Step | null }
-  | { readonly kind: "failed"; readonly reason: string };
+/** A Plan, a DaySummary, or a Step; null: the day has no more steps. */
+export type Answer = { readonly result: Plan | DaySummary | Step | null } | { readonly error: string };
 
-/** How long it waits for a lock. Nothing else waits for this thread. */
-const PATIENCE_MS = 2000;
+/** How long this thread waits for a lock. Nothing else waits for it. */
+const LOCK_PATIENCE_MS = 2000;
 
 /** The thread that compares. It reads both databases and writes nothing. */
-function serve(): void {
-  const port = parentPort;
-  if (port === null) return;
-  const comparison = new Comparison(workerData);
-  port.on("message", (request: Request) => {
-    port.postMessage(comparison.answerTo(request));
-  });
-}
+function serve(port: MessagePort, files: MirrorFiles): void {
+  // Sent in steps: receiving a whole day at once would hold up the thread that serves requests.
+  let steps: Iterator<Step> = [].values();
 
-class Comparison {
-  readonly #files: MirrorFiles;
-  #steps: Iterator<Step> = [].values();
-
-  constructor(files: MirrorFiles) {
-    this.#files = files;
-  }
-
-  answerTo(request: Request): Answer {
-    try {
-      return request.kind === "step" ? this.#nextStep() : this.#read(request);
-    } catch (error) {
-      return { kind: "failed", reason: reason(error) };
+  function answer(request: Request): Plan | DaySummary | Step | null {
+    if (request.kind === "step") {
+      const next = steps.next();
+      return next.done === true ? null : next.value;
     }
-  }
-
-  #nextStep(): Answer {
-    const next = this.#steps.next();
-    return { kind: "step", step: next.done === true ? null : next.value };
-  }
-
-  #read(request: Exclude<Request, { kind: "step" }>): Answer {
-    // Opened for each question: the index may have been rebuilt, and either file replaced.
-    const connection = openMirrorForReading(this.#files, PATIENCE_MS);
+    // Opened for each request: the index may have been rebuilt, and either file replaced.
+    const connection = openMirrorForReading(files, LOCK_PATIENCE_MS);
     try {
       const { db } = connection;
-      // One snapshot for the whole question. Closing ends it.
+      // One snapshot for the whole answer. Closing the connection ends it.
       db.exec("BEGIN");
-      if (request.kind === "plan") return { kind: "plan", plan: planDays(db, request.gateway, request) };
+      if (request.kind === "plan") return planDays(db, request.gateway, request);
       const { records, rows, ...summary } = compareDay(db, request.day, request.options);
-      this.#steps = stepsOf({ records, rows });
-      return { kind: "day", summary };
+      steps = stepsOf({ records, rows });
+      return summary;
     } finally {
       connection.close();
     }
   }
+
+  port.on("message", (request: Request) => {
+    try {
+      port.postMessage({ result: answer(request) } satisfies Answer);
+    } catch (error) {
+      port.postMessage({ error: reason(error) } satisfies Answer);
+    }
+  });
 }
 
-serve();
+if (parentPort !== null) serve(parentPort, workerData);

@@ -4,16 +4,15 @@ import { destinationsOf } from "../../config/destinations.ts";
 import type { Console, ConsoleKind, ConsoleLogin, Gateway } from "../../config/shape.ts";
 import type { ConsoleSecret, Snapshot } from "../../config/snapshot.ts";
 import type { Secret } from "../../secret.ts";
-import type { AdapterDeps, ConsoleAdapter, ConsoleClient } from "../consoles/console.ts";
+import type { AdapterDeps, ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
-import type { CallHistory } from "../consoles/http.ts";
-import { createClient } from "../consoles/http.ts";
-import { createNewApi } from "../consoles/new-api.ts";
-import { createNewApiByKeys } from "../consoles/new-api-keys.ts";
-import { createOneApi } from "../consoles/one-api.ts";
-import { createSub2api } from "../consoles/sub2api.ts";
-import { createSub2apiSession } from "../consoles/sub2api-session.ts";
+import { type CallHistory, type ConsoleClient, createClient } from "../consoles/http.ts";
+import { NewApi } from "../consoles/new-api.ts";
+import { NewApiByKeys } from "../consoles/new-api-keys.ts";
+import { OneApi } from "../consoles/one-api.ts";
+import { Sub2api } from "../consoles/sub2api.ts";
+import { Sub2apiSession } from "../consoles/sub2api-session.ts";
 import type { StoredLogin, Vault } from "../vault.ts";
 import { openAccounts } from "./accounts.ts";
 
@@ -46,7 +45,7 @@ export function clientFor(gateway: ConsoleGateway, means: ConnectDeps): ConsoleC
 }
 
 export async function kindOf({ console }: ConsoleGateway, client: ConsoleClient): Promise<ConsoleKind> {
-  const kind = console.kind ?? (await detectKind(client, console.url)).kind;
+  const kind = console.kind ?? (await detectKind(client, console.url));
   if (kind === "litellm" || kind === "openrouter") {
     throw new ConsoleFault("not-yet", `is of kind ${kind}, which this version cannot read yet`);
   }
@@ -86,15 +85,15 @@ function open(kind: ConsoleKind, account: Account, shared: AdapterDeps, means: C
     case "new-api": {
       const accessToken = current(account, "access_token", kept, means);
       const user = login.user ?? kept?.user ?? null;
-      if (accessToken !== null) return createNewApi({ ...shared, accessToken, user });
+      if (accessToken !== null) return new NewApi({ ...shared, accessToken, user });
       // A list of accounts is there to be logged in to; the keys alone tell of no account.
       if (login.name !== null) throw nobody(account, means);
-      return createNewApiByKeys({ ...shared, keys: () => ownKeys(gateway, means) });
+      return new NewApiByKeys({ ...shared, keys: () => ownKeys(gateway, means) });
     }
     case "one-api": {
       const accessToken = current(account, "access_token", kept, means);
       if (accessToken === null) throw nobody(account, means);
-      return createOneApi({ ...shared, accessToken });
+      return new OneApi({ ...shared, accessToken });
     }
     case "litellm":
     case "openrouter":
@@ -115,7 +114,7 @@ function sub2api(
   const seed = seedOf(account, "refresh_token", means);
   const credentials = email !== null && password !== null ? { email, password } : null;
   if (refreshToken === null && credentials === null) throw nobody(account, means);
-  const session = createSub2apiSession({
+  const session = new Sub2apiSession({
     client,
     now,
     credentials,
@@ -130,7 +129,7 @@ function sub2api(
         });
     },
   });
-  return createSub2api({ ...shared, session });
+  return new Sub2api({ ...shared, session });
 }
 
 type Lasting = "refresh_token" | "access_token";

@@ -1,10 +1,17 @@
 import t from "tap";
-import { denialOf, jsonOf, needList, retryAfterOf } from "../../src/mirror/consoles/answers.ts";
-import type { ConsoleResponse } from "../../src/mirror/consoles/console.ts";
 import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
+import {
+  type ConsoleResponse,
+  errorText,
+  isDenied,
+  readJson,
+  required,
+  retryAfterOf,
+} from "../../src/mirror/consoles/http.ts";
+import { Secret } from "../../src/secret.ts";
 
 function answer(status: number, text: string, headers: Record<string, string> = {}): ConsoleResponse {
-  return { status, text, headers: { "content-type": "application/json", ...headers } };
+  return { status, text, headers: { "content-type": "application/json", ...headers }, secrets: [] };
 }
 
 const HTML = { "content-type": "text/html; charset=utf-8" };
@@ -12,7 +19,7 @@ const PAGE = "<!doctype html><html><body>console</body></html>";
 
 function faultOf(given: ConsoleResponse): ConsoleFault {
   try {
-    jsonOf(given, "the usage log");
+    readJson(given, "the usage log");
   } catch (error) {
     if (error instanceof ConsoleFault) return error;
     throw error;
@@ -25,12 +32,12 @@ t.test("every answer that is not an object becomes a fault of its kind", async (
     ["a web page", answer(200, PAGE, HTML), "not-a-console", /web page: is the url right/],
     ["a web page that says JSON", answer(200, PAGE), "not-a-console", /web page/],
     ["a web page with 404", answer(404, PAGE, HTML), "not-a-console", /web page/],
-    ["a wall", answer(403, PAGE, HTML), "not-a-console", /wants a browser/],
+    ["a wall", answer(403, PAGE, HTML), "not-a-console", /needs a browser/],
     ["a redirect", answer(302, "", { location: "https://x.test" }), "not-a-console", /redirect/],
-    ["nothing", answer(200, ""), "not-a-console", /with nothing/],
-    ["half an object", answer(200, '{"code":0,"da'), "not-a-console", /no JSON/],
-    ["plain text with 404", answer(404, "404 page not found"), "not-a-console", /no JSON/],
-    ["a list", answer(200, "[1]"), "other-shape", /no object/],
+    ["nothing", answer(200, ""), "not-a-console", /an empty body/],
+    ["half an object", answer(200, '{"code":0,"da'), "not-a-console", /not a JSON/],
+    ["plain text with 404", answer(404, "404 page not found"), "not-a-console", /not a JSON/],
+    ["a list", answer(200, "[1]"), "not-a-console", /not a JSON object/],
     ["an unknown path", answer(404, '{"code":404}'), "other-shape", /does not know the usage log/],
     ["a bad request", answer(400, '{"message":"Invalid date"}'), "failing", /400: Invalid date/],
     ["a failure", answer(500, '{"error":{"message":"boom"}}'), "failing", /500: boom/],
@@ -46,33 +53,38 @@ t.test("every answer that is not an object becomes a fault of its kind", async (
 });
 
 t.test("an object passes, and a missing field is named", (t) => {
-  t.same(jsonOf(answer(200, '{"code":0}'), "x"), { code: 0 });
-  t.throws(() => needList({ items: {} }, "items", "the usage log"), {
+  t.same(readJson(answer(200, '{"code":0}'), "x"), { code: 0 });
+  t.throws(() => required(null, "items", "the usage log"), {
     kind: "other-shape",
     message: /the usage log without a usable "items"/,
   });
   t.end();
 });
 
-t.test("a denial is seen before it is judged, but a wall in front of the console is none", (t) => {
-  t.match(denialOf(answer(401, '{"code":"TOKEN_EXPIRED"}')), {
-    status: 401,
-    body: { code: "TOKEN_EXPIRED" },
-  });
-  t.match(denialOf(answer(401, "")), { status: 401, body: null });
-  t.equal(denialOf(answer(403, PAGE, HTML)), null);
-  t.equal(denialOf(answer(200, "{}")), null);
+t.test("the console denies with 401 or 403, but a wall in front of it says nothing of the login", (t) => {
+  t.equal(isDenied(answer(401, '{"code":"TOKEN_EXPIRED"}')), true);
+  t.equal(isDenied(answer(401, "")), true);
+  t.equal(isDenied(answer(403, "{}")), true);
+  t.equal(isDenied(answer(403, PAGE, HTML)), false);
+  t.equal(isDenied(answer(200, "{}")), false);
   t.end();
 });
 
-t.test("the wait is read as seconds or as a date of the console's own clock", (t) => {
+t.test("a secret that the request carried is not in the console's words, not even across the cut", (t) => {
+  const password = new Secret("hunter2-and-more");
+  const said = `${"x ".repeat(95)}hunter2-and-more`;
+  const response = { ...answer(400, JSON.stringify({ message: said })), secrets: [password] };
+  t.notMatch(errorText(response), "hunter2");
+  const spelled = String.raw`{"message":"\u0068unter2-and-more"}`;
+  t.equal(errorText({ ...answer(400, spelled), secrets: [password] }), ": [redacted]");
+  t.end();
+});
+
+t.test("the wait is read as seconds, a day at most", (t) => {
   const wait = (headers: Record<string, string>) => retryAfterOf(answer(429, "", headers));
-  const date = "Sun, 15 Nov 2026 10:00:00 GMT";
   t.equal(wait({ "retry-after": "17" }), 17);
   t.equal(wait({ "retry-after": "999999999" }), 86_400, "a day at most");
-  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 10:00:42 GMT", date }), 42);
-  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 09:00:00 GMT", date }), 0, "already over");
-  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 10:00:42 GMT" }), null, "nobody knows that clock");
+  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 10:00:42 GMT" }), null, "a date is not read");
   t.equal(wait({ "retry-after": "soon" }), null);
   t.equal(wait({}), null);
   t.equal(faultOf(answer(429, "", { "retry-after": "17" })).retryAfter, 17);

@@ -1,0 +1,327 @@
+import type Database from "libsql";
+import { keptFrom } from "../store/coverage-gaps.ts";
+import { readTime } from "../store/facts.ts";
+import { type HeldBy, heldTimes } from "../store/keys.ts";
+import { queryNumber } from "../store/query.ts";
+import type { How, RecordVerdict, RowVerdict } from "../verdict.ts";
+import type {
+  ElsewhereUse,
+  MirrorReport,
+  ModelFactor,
+  ToolMoney,
+  VerdictCounts,
+  VerdictDay,
+} from "./shape.ts";
+
+/*
+ * The numbers of a gateway's report: verdicts, money by tool, price factors by model, and verdicts by day. SQLite groups
+ * the rows in the order of an index, because there may be millions and this runs on the daemon's main thread.
+ */
+
+/** The part of a gateway's report that is read from the database. */
+export type StoredReport = Pick<
+  MirrorReport,
+  "watched_since" | "rows" | "records" | "newest_row" | "tools" | "models" | "elsewhere"
+>;
+
+/** The same while the database cannot be read. */
+export const NOTHING_STORED: StoredReport = {
+  watched_since: null,
+  rows: countRows([], new Set()),
+  records: countRecords([]),
+  newest_row: null,
+  tools: [],
+  models: [],
+  elsewhere: [],
+};
+
+export interface ReportOptions {
+  readonly now: number;
+  /** How far the console's clock is ahead. */
+  readonly skew: number;
+  /** The tools whose keys are used elsewhere on purpose (keys_elsewhere, watch_only), with their key's fingerprint. */
+  readonly elsewhere: readonly { readonly tool: string; readonly key: string }[];
+}
+
+export function readReport(db: Database.Database, gateway: string, options: ReportOptions): StoredReport {
+  const { skew, elsewhere } = options;
+  const held = heldTimes(db, gateway);
+  const quietKeys = new Set(elsewhere.map(({ key }) => key));
+  const rows = readRowSums(db, gateway);
+  const records = readRecordSums(db, gateway);
+  const newest = "SELECT max(created_at) FROM mirror.console_rows WHERE gateway = ?";
+  const newestRow = queryNumber(db, newest, gateway);
+  return {
+    watched_since: watchedSince(db, gateway, held),
+    rows: countRows(rows, quietKeys),
+    records: countRecords(records),
+    newest_row: newestRow === null ? null : newestRow - skew,
+    tools: moneyByTool(records, foreignByTool(rows, held, quietKeys)),
+    models: factorsByModel(records),
+    elsewhere: readElsewhere(db, gateway, options, held),
+  };
+}
+
+/** The first time at which a key was held here and both logs cover it. */
+function watchedSince(
+  db: Database.Database,
+  gateway: string,
+  held: ReadonlyMap<string, HeldBy>,
+): number | null {
+  const since = [...held.values()].filter(({ until }) => until === null).map((one) => one.since);
+  if (since.length === 0) return null;
+  return Math.max(Math.min(...since), keptFrom(db), readTime(db, gateway, "covered_from") ?? 0);
+}
+
+/** Console rows with one verdict on one key. */
+interface RowSum {
+  /** null: not compared yet. */
+  readonly verdict: RowVerdict | null;
+  /** null with a match: the row changed since, and is compared again. */
+  readonly how: How | null;
+  readonly certain: 0 | 1;
+  readonly key: string | null;
+  readonly count: number;
+  readonly billed: number;
+}
+
+/** The index console_rows_counted has every column of this. */
+function readRowSums(db: Database.Database, gateway: string): RowSum[] {
+  const rows = db.prepare(
+    `SELECT verdict, how, certain, key, count(*) AS count, coalesce(sum(billed_microdollars), 0) AS billed
+     FROM mirror.console_rows WHERE gateway = ? GROUP BY verdict, how, certain, key`,
+  );
+  return rows.all(gateway) as RowSum[];
+}
+
+function countRows(
+  sums: readonly Omit<RowSum, "billed">[],
+  quietKeys: ReadonlySet<string>,
+): Record<keyof VerdictCounts, number> {
+  const counts = {
+    total: 0,
+    by_id: 0,
+    by_pair: 0,
+    by_sum: 0,
+    presumed: 0,
+    differs: 0,
+    pending: 0,
+    foreign_certain: 0,
+    foreign_suspected: 0,
+    elsewhere: 0,
+    before: 0,
+    unwatched: 0,
+    companion: 0,
+    duplicate: 0,
+  };
+  for (const { verdict, how, certain, key, count } of sums) {
+    // Rows of keys that are unknown here do not count. A row that was not compared yet has no key so far.
+    if (verdict !== null && key === null) continue;
+    counts.total += count;
+    if (verdict === null || (verdict === "matched" && how === null)) counts.pending += count;
+    else if (verdict === "matched") counts[MATCHED_BY[how ?? "id"]] += count;
+    else if (verdict !== "foreign") counts[verdict] += count;
+    else if (key !== null && quietKeys.has(key)) counts.elsewhere += count;
+    else counts[certain === 1 ? "foreign_certain" : "foreign_suspected"] += count;
+  }
+  return counts;
+}
+
+const MATCHED_BY = { id: "by_id", pair: "by_pair", sum: "by_sum", presumed: "presumed" } as const;
+
+interface Foreign {
+  count: number;
+  billed: number;
+}
+
+/** A key that several tools hold counts for each of them. */
+function foreignByTool(
+  sums: readonly RowSum[],
+  held: ReadonlyMap<string, HeldBy>,
+  quietKeys: ReadonlySet<string>,
+): Map<string, Foreign> {
+  const foreign = new Map<string, Foreign>();
+  for (const { verdict, key, count, billed } of sums) {
+    if (verdict !== "foreign" || key === null || quietKeys.has(key)) continue;
+    for (const tool of held.get(key)?.tools ?? []) {
+      const sum = foreign.get(tool) ?? { count: 0, billed: 0 };
+      sum.count += count;
+      sum.billed += billed;
+      foreign.set(tool, sum);
+    }
+  }
+  return foreign;
+}
+
+/** Records with one verdict, of one tool and model, under the same multipliers. */
+interface RecordSum {
+  readonly verdict: RecordVerdict;
+  readonly tool: string | null;
+  readonly model: string | null;
+  readonly multiplier: number | null;
+  readonly their_multiplier: number | null;
+  readonly requests: number;
+  /** Our cost and their bill; null: known of none. */
+  readonly ours: number | null;
+  readonly theirs: number | null;
+  /** List prices of both sides, over the records of which both are known. */
+  readonly list: number;
+  readonly their_list: number;
+}
+
+/** In the order of the index verdicts_counted, so that nothing is sorted. */
+function readRecordSums(db: Database.Database, gateway: string): RecordSum[] {
+  const sums = db.prepare(
+    `SELECT verdict, tool, model, multiplier, their_multiplier, count(*) AS requests,
+       sum(cost_microdollars) AS ours, sum(their_billed_microdollars) AS theirs,
+       total(iif(their_list_microdollars IS NULL, 0, list_microdollars)) AS list,
+       total(iif(list_microdollars IS NULL, 0, their_list_microdollars)) AS their_list
+     FROM mirror.verdicts WHERE gateway = ? GROUP BY verdict, tool, model, multiplier, their_multiplier`,
+  );
+  return sums.all(gateway) as RecordSum[];
+}
+
+function countRecords(sums: readonly RecordSum[]): Record<RecordVerdict, number> {
+  const counts = { matched: 0, differs: 0, pending: 0, missing: 0 };
+  for (const { verdict, requests } of sums) counts[verdict] += requests;
+  return counts;
+}
+
+function moneyByTool(sums: readonly RecordSum[], foreign: ReadonlyMap<string, Foreign>): ToolMoney[] {
+  const compared = comparedOnly(sums);
+  const names = [...compared.flatMap(({ tool }) => tool ?? []), ...foreign.keys()];
+  return [...new Set(names)].toSorted().map((tool) => {
+    const own = compared.filter((one) => one.tool === tool);
+    return {
+      tool,
+      requests: totalOf(own.map(({ requests }) => requests)) ?? 0,
+      ours_microdollars: totalOf(own.map(({ ours }) => ours)),
+      theirs_microdollars: totalOf(own.map(({ theirs }) => theirs)),
+      foreign: foreign.get(tool)?.count ?? 0,
+      foreign_microdollars: foreign.get(tool)?.billed ?? 0,
+    };
+  });
+}
+
+function factorsByModel(sums: readonly RecordSum[]): ModelFactor[] {
+  // Records matched by sum have no bill of their own, so they have no price to compare.
+  const compared = comparedOnly(sums).filter(({ theirs }) => theirs !== null);
+  const names = new Set(compared.flatMap(({ model }) => model ?? []));
+  return [...names].toSorted().map((model) => {
+    const own = compared.filter((one) => one.model === model);
+    const list = totalOf(own.map((one) => one.list)) ?? 0;
+    const theirList = totalOf(own.map((one) => one.their_list)) ?? 0;
+    const theirs = onlyValue(own.map((one) => one.their_multiplier));
+    const here = onlyValue(own.map(({ multiplier }) => multiplier));
+    return {
+      model,
+      requests: totalOf(own.map(({ requests }) => requests)) ?? 0,
+      factor: list > 0 ? theirList / list : null,
+      multiplier: theirs,
+      multiplier_here: theirs !== null && here !== null && here !== theirs ? here : null,
+    };
+  });
+}
+
+function comparedOnly(sums: readonly RecordSum[]): RecordSum[] {
+  return sums.filter(({ verdict }) => verdict === "matched" || verdict === "differs");
+}
+
+/** null: none of them is known. */
+function totalOf(numbers: readonly (number | null)[]): number | null {
+  const known = numbers.filter((one) => one !== null);
+  return known.length === 0 ? null : known.reduce((sum, one) => sum + one, 0);
+}
+
+/** null: they are not all the same. */
+function onlyValue(numbers: readonly (number | null)[]): number | null {
+  const [first, ...more] = new Set(numbers);
+  return more.length > 0 ? null : (first ?? null);
+}
+
+const DAY_MS = 86_400_000;
+const USUAL_DAYS = 14;
+
+interface ElsewhereSum extends Foreign {
+  readonly key: string;
+  readonly recent: 0 | 1;
+}
+
+/** Use of keys that are used elsewhere on purpose: the last day against the two weeks before it. */
+function readElsewhere(
+  db: Database.Database,
+  gateway: string,
+  { now, skew, elsewhere }: ReportOptions,
+  held: ReadonlyMap<string, HeldBy>,
+): ElsewhereUse[] {
+  if (elsewhere.length === 0) return [];
+  const today = now - DAY_MS;
+  const sums = db
+    .prepare(
+      `SELECT key, created_at >= ? AS recent, count(*) AS count, coalesce(sum(billed_microdollars), 0) AS billed
+       FROM mirror.console_rows WHERE gateway = ? AND verdict = 'foreign' AND created_at >= ? GROUP BY 1, 2`,
+    )
+    .all(today + skew, gateway, today - USUAL_DAYS * DAY_MS + skew) as ElsewhereSum[];
+  const sumOf = (key: string, recent: 0 | 1) =>
+    sums.find((one) => one.key === key && one.recent === recent) ?? { count: 0, billed: 0 };
+  return elsewhere.map(({ tool, key }) => {
+    const day = sumOf(key, 1);
+    const before = sumOf(key, 0);
+    // A key that was held for less than two weeks is averaged over the days it was held.
+    const days = Math.min(USUAL_DAYS, Math.max(1, (today - (held.get(key)?.since ?? 0)) / DAY_MS));
+    return {
+      tool,
+      key,
+      day: day.count,
+      day_microdollars: day.billed,
+      usual: before.count / days,
+      usual_microdollars: Math.round(before.billed / days),
+    };
+  });
+}
+
+export interface Day {
+  readonly from: number;
+  /** Not part of it. */
+  readonly to: number;
+}
+
+/** Counts verdicts by day, one day a step, for a caller with other work in between. Days without any are left out. */
+export function* readDays(
+  db: Database.Database,
+  gateway: string,
+  days: readonly Day[],
+  skew: number,
+  quietKeys: ReadonlySet<string>,
+): Generator<undefined, VerdictDay[]> {
+  const rows = db.prepare(
+    `SELECT verdict, how, certain, key, count(*) AS count FROM mirror.console_rows
+     WHERE gateway = ? AND created_at >= ? AND created_at < ? GROUP BY verdict, how, certain, key`,
+  );
+  const records = db.prepare(
+    `SELECT verdict, count(*) AS requests FROM mirror.verdicts
+     WHERE gateway = ? AND verdict IN ('missing', 'pending') AND started_at >= ? AND started_at < ? GROUP BY verdict`,
+  );
+  const found: VerdictDay[] = [];
+  for (const { from, to } of days) {
+    const theirs = countRows(
+      rows.all(gateway, Math.round(from + skew), Math.round(to + skew)) as RowSum[],
+      quietKeys,
+    );
+    const ours = countRecords(records.all(gateway, from, to) as RecordSum[]);
+    yield;
+    if (theirs.total + ours.missing + ours.pending === 0) continue;
+    found.push({
+      gateway,
+      day: from,
+      matched: theirs.by_id + theirs.by_pair + theirs.by_sum + theirs.presumed,
+      differs: theirs.differs,
+      pending: theirs.pending + ours.pending,
+      foreign_certain: theirs.foreign_certain,
+      foreign_suspected: theirs.foreign_suspected,
+      missing: ours.missing,
+      other: theirs.elsewhere + theirs.before + theirs.unwatched + theirs.companion + theirs.duplicate,
+    });
+  }
+  return found;
+}

@@ -1,0 +1,110 @@
+import { type ScheduledTask, schedule } from "node-cron";
+import type { Clock } from "../../clock.ts";
+
+const CHECK_MS = 15_000;
+/** A larger difference between the two clocks: the machine slept, or its clock was set. */
+const SLEPT_MS = 30_000;
+
+/**
+ * When a console is read without being asked for: as its schedule says, when the machine wakes up, and after a failure
+ * less and less often.
+ */
+export class SyncSchedule {
+  readonly #clock: Clock;
+  readonly #sync: () => void;
+  readonly #interval: NodeJS.Timeout;
+  #expression = "";
+  #task: ScheduledTask | null = null;
+  #failures = 0;
+  /** How long the last failure is waited for, and until when. */
+  #wait = 0;
+  #retryAt: number | null = null;
+  #retryTimer: NodeJS.Timeout | undefined;
+  #seen: { readonly now: number; readonly elapsed: number };
+
+  /** @param onCheck called every 15 s. */
+  constructor(clock: Clock, sync: () => void, onCheck: () => void) {
+    this.#clock = clock;
+    this.#sync = sync;
+    this.#seen = { now: clock.now(), elapsed: clock.elapsed() };
+    this.#interval = setInterval(() => {
+      onCheck();
+      if (this.#hasSlept()) this.#onWake();
+    }, CHECK_MS).unref();
+  }
+
+  follow(expression: string): void {
+    if (expression === this.#expression) return;
+    this.#expression = expression;
+    this.#start();
+  }
+
+  /** Milliseconds UTC; null: never. */
+  get next(): number | null {
+    return this.#retryAt ?? this.#task?.getNextRun()?.getTime() ?? null;
+  }
+
+  /** It failed a short while ago, and is to be left alone. */
+  get isWaiting(): boolean {
+    const left = (this.#retryAt ?? 0) - this.#clock.now();
+    // More than the wait itself: the clock was set back, and that time may be weeks away.
+    return left > 0 && left <= this.#wait;
+  }
+
+  /** @param retryAfter seconds the console asked to wait. */
+  failed(retryAfter: number | null): void {
+    this.#failures += 1;
+    this.#wait = backOff(this.#failures, retryAfter);
+    this.#retryAt = this.#clock.now() + this.#wait;
+    clearTimeout(this.#retryTimer);
+    this.#retryTimer = setTimeout(this.#sync, this.#wait).unref();
+  }
+
+  succeeded(): void {
+    this.#failures = 0;
+    this.#retryAt = null;
+    clearTimeout(this.#retryTimer);
+  }
+
+  stop(): void {
+    clearInterval(this.#interval);
+    clearTimeout(this.#retryTimer);
+    void this.#task?.destroy();
+  }
+
+  #syncUnlessWaiting(): void {
+    if (!this.isWaiting) this.#sync();
+  }
+
+  #start(): void {
+    void this.#task?.destroy();
+    const onTime = () => this.#syncUnlessWaiting();
+    this.#task = schedule(this.#expression, onTime, { unref: true, suppressMissedWarning: true });
+    this.#task.on("execution:missed", onTime);
+  }
+
+  /** Wall time goes on while the machine sleeps, the monotonic clock does not. */
+  #hasSlept(): boolean {
+    const before = this.#seen;
+    this.#seen = { now: this.#clock.now(), elapsed: this.#clock.elapsed() };
+    const passed = this.#seen.now - before.now;
+    return Math.abs(passed - (this.#seen.elapsed - before.elapsed)) >= SLEPT_MS;
+  }
+
+  #onWake(): void {
+    // Started again: node-cron would go through every time it missed, or wait for one that is years away.
+    this.#start();
+    this.#syncUnlessWaiting();
+  }
+}
+
+const SHORTEST_MS = 60_000;
+const LONGEST_MS = 60 * 60_000;
+
+/** Milliseconds until a console that failed this many times in a row is asked again. */
+function backOff(failures: number, retryAfter: number | null): number {
+  const own = Math.min(LONGEST_MS, SHORTEST_MS * 2 ** Math.min(failures - 1, 10));
+  // A console that asks for a week has a wrong clock.
+  const asked = Math.min(24 * LONGEST_MS, (retryAfter ?? 0) * 1000);
+  return Math.max(own, asked);
+}

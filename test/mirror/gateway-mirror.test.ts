@@ -1,0 +1,101 @@
+import { Agent } from "node:http";
+import { join } from "node:path";
+import t, { type Test } from "tap";
+import { createSnapshot } from "../../src/config/snapshot.ts";
+import { Prices } from "../../src/metering/prices.ts";
+import { GatewayMirror } from "../../src/mirror/gateway-mirror.ts";
+import { HeldKeys } from "../../src/mirror/held-keys.ts";
+import { hasConsole, loginPlaceOf } from "../../src/mirror/sync/connect.ts";
+import { Vault } from "../../src/mirror/vault.ts";
+import { Secret } from "../../src/secret.ts";
+import { startNewApi } from "../doubles/consoles/new-api.ts";
+import { configOf } from "../doubles/parsed-config.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
+import { record } from "../doubles/records.ts";
+import { heldClock } from "../keys/held-clock.ts";
+import { MINUTE, mirrorFile, openMirror } from "./mirror-file.ts";
+
+const KEY = "sk-0123456789abcdef0123456789abcdefa1b2";
+
+interface Scene {
+  /** Requests with one key in the minute after the first sync. */
+  readonly requests: number;
+  /** Without an access token, each key lists its own latest 1,000 rows. */
+  readonly accessToken: boolean;
+}
+
+/** The mirror of a new-api console. */
+async function startMirror(t: Test, { requests, accessToken }: Scene) {
+  const clock = heldClock();
+  const double = await startNewApi(t, { now: clock.now });
+  double.addKey({ name: "codex", key: KEY });
+  const started = { started_at: clock.now() + 1000, ended_at: clock.now() + 2000 };
+  const records = Array.from({ length: requests }, (_, number) => record(number, started));
+  const { state } = mirrorFile(t, records);
+  const database = openMirror(state);
+  const config = configOf(`gateways:
+  main: { base_url: "${double.url}/v1", console: { kind: new-api, url: "${double.url}" } }
+tools: { codex: {} }
+`);
+  const key = { state: "ready", key: new Secret(KEY) } as const;
+  const snapshot = createSnapshot(1, config, new Map([["codex", key]]), []);
+  const gateway = Object.values(config.gateways).find(hasConsole);
+  if (gateway === undefined) throw new Error("main has no console");
+  const vault = new Vault(join(state, "consoles.json"), clock);
+  await vault.load();
+  const { login } = double;
+  if (accessToken)
+    await vault.put("main", loginPlaceOf(gateway), {
+      accessToken: new Secret(login.accessToken),
+      user: login.user,
+    });
+  const agent = new Agent();
+  const deps = {
+    clock,
+    log: quietLog(),
+    snapshot: () => snapshot,
+    vault,
+    agentFor: () => agent,
+    database,
+    usage: {
+      catchUp: async () => {},
+      amend: () => true,
+      append: () => {},
+      last: () => null,
+      lostAt: () => null,
+    },
+    prices: new Prices(),
+    truncationCheck: { gaps: () => [] },
+    onCorrected: () => {},
+  };
+  const mirror = new GatewayMirror(gateway, deps, new HeldKeys(deps));
+  t.teardown(async () => {
+    await mirror.stop();
+    database.close();
+    agent.destroy();
+  });
+  return { mirror, double, clock };
+}
+
+t.test("a key whose own traffic nears what the console lists of it is read before its time", async (t) => {
+  for (const { requests, accessToken, early } of [
+    { requests: 500, accessToken: false, early: false },
+    { requests: 700, accessToken: false, early: true },
+    { requests: 1500, accessToken: true, early: false },
+  ]) {
+    const { mirror, double, clock } = await startMirror(t, { requests, accessToken });
+    await mirror.syncIfBusy();
+    t.equal(double.asked.length, 0, "not before the first sync");
+    await mirror.sync();
+    const first = mirror.status();
+    t.match(first, { state: "ok", last_sync: clock.now() }, first.why ?? "");
+    clock.pass(MINUTE);
+    await mirror.syncIfBusy();
+    const isRead = mirror.status().last_sync === clock.now();
+    t.equal(isRead, early, `${requests} requests, ${accessToken ? "with" : "without"} an access token`);
+    clock.pass(MINUTE);
+    const asked = double.asked.length;
+    await mirror.syncIfBusy();
+    t.equal(double.asked.length > asked, false, "and once is enough");
+  }
+});
