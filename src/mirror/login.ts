@@ -8,14 +8,11 @@ import { OneApi } from "./consoles/one-api.ts";
 import { Sub2api } from "./consoles/sub2api.ts";
 import { loginSub2api, Sub2apiSession, secondFactor, type Tokens } from "./consoles/sub2api-session.ts";
 import {
-  type Account,
+  adapterDeps,
   type ConnectDeps,
+  ConsoleAccount,
   type ConsoleGateway,
-  clientFor,
   kindOf,
-  loginPlaceOf,
-  seedOf,
-  vaultName,
 } from "./sync/connect.ts";
 import type { StoredLogin } from "./vault.ts";
 
@@ -57,10 +54,10 @@ export class ConsoleLogins {
     const login = gateway.console.logins.find((one) => one.name === name);
     if (login === undefined)
       return { state: "failed", kind: gateway.console.kind, problem: noAccount(gateway, name) };
-    const account = { gateway, login };
+    const account = new ConsoleAccount(gateway, login, this.#means);
     let kind: ConsoleKind | null = gateway.console.kind;
     try {
-      kind = await kindOf(gateway, clientFor(gateway, this.#means));
+      kind = await kindOf(gateway, adapterDeps(gateway, this.#means).client);
       const state =
         kind === "sub2api"
           ? await this.#sub2api(account, asked)
@@ -72,7 +69,7 @@ export class ConsoleLogins {
     }
   }
 
-  async #sub2api(account: Account, asked: LoginRequest): Promise<"done" | "second-factor"> {
+  async #sub2api(account: ConsoleAccount, asked: LoginRequest): Promise<"done" | "second-factor"> {
     if ("password" in asked) return this.#byPassword(account, asked);
     if ("code" in asked) return this.#byCode(account, asked);
     if ("refresh_token" in asked) return this.#byRefreshToken(account, asked);
@@ -83,63 +80,57 @@ export class ConsoleLogins {
   }
 
   async #byPassword(
-    account: Account,
+    account: ConsoleAccount,
     { email, password }: { readonly email: string; readonly password: string },
   ): Promise<"done" | "second-factor"> {
-    const client = clientFor(account.gateway, this.#means);
+    const { client } = adapterDeps(account.gateway, this.#means);
     const outcome = await loginSub2api(client, { email, password: new Secret(password) });
     if (outcome.state === "done") await this.#keepTokens(account, outcome, email);
     else {
       const until = this.#means.clock.elapsed() + SECOND_FACTOR_MS;
-      this.#halves.set(vaultName(account), { tempToken: outcome.tempToken, email, until });
+      this.#halves.set(account.vaultName, { tempToken: outcome.tempToken, email, until });
     }
     return outcome.state;
   }
 
-  async #byCode(account: Account, { code }: { readonly code: string }): Promise<"done"> {
-    const half = this.#halves.get(vaultName(account));
+  async #byCode(account: ConsoleAccount, { code }: { readonly code: string }): Promise<"done"> {
+    const half = this.#halves.get(account.vaultName);
     if (half === undefined || this.#means.clock.elapsed() > half.until)
       throw new ConsoleFault("login-refused", "waits for no code: begin again with the password");
-    const client = clientFor(account.gateway, this.#means);
+    const { client } = adapterDeps(account.gateway, this.#means);
     const tokens = await secondFactor(client, half.tempToken, new Secret(code));
     await this.#keepTokens(account, tokens, half.email);
-    this.#halves.delete(vaultName(account));
+    this.#halves.delete(account.vaultName);
     return "done";
   }
 
   /** Used once at once: whether it is right is known then, and the next one is kept. */
-  async #byRefreshToken(account: Account, asked: { readonly refresh_token: string }): Promise<"done"> {
-    const now = () => this.#means.clock.now();
-    const client = clientFor(account.gateway, this.#means);
+  async #byRefreshToken(account: ConsoleAccount, asked: { readonly refresh_token: string }): Promise<"done"> {
+    const shared = adapterDeps(account.gateway, this.#means);
     const session = new Sub2apiSession({
-      ...{ client, now, credentials: null, refreshToken: new Secret(asked.refresh_token) },
+      client: shared.client,
+      now: shared.now,
+      credentials: null,
+      refreshToken: new Secret(asked.refresh_token),
       onRefreshToken: (refreshToken) => this.#keep(account, { refreshToken }),
     });
-    await new Sub2api({ client, now, pause: this.#means.pause, session }).account();
+    await new Sub2api({ ...shared, session }).account();
     return "done";
   }
 
-  async #byAccessToken(account: Account, kind: ConsoleKind, asked: LoginRequest): Promise<"done"> {
+  async #byAccessToken(account: ConsoleAccount, kind: ConsoleKind, asked: LoginRequest): Promise<"done"> {
     if (!("access_token" in asked))
       throw new ConsoleFault("login-refused", `is of kind ${kind}, which wants an access token`);
     const accessToken = new Secret(asked.access_token);
     const user = asked.user ?? account.login.user;
-    const { pause, clock, calls } = this.#means;
-    const client = clientFor(account.gateway, this.#means);
-    const shared = {
-      client,
-      pause,
-      calls,
-      now: () => clock.now(),
-      accessToken,
-    };
+    const shared = { ...adapterDeps(account.gateway, this.#means), accessToken };
     const adapter = kind === "one-api" ? new OneApi(shared) : new NewApi({ ...shared, user });
     await adapter.account();
     await this.#keep(account, { accessToken, user });
     return "done";
   }
 
-  async #keepTokens(account: Account, { refreshToken }: Tokens, email: string): Promise<void> {
+  async #keepTokens(account: ConsoleAccount, { refreshToken }: Tokens, email: string): Promise<void> {
     if (refreshToken === null) {
       const why = "gives no refresh token: put login.password into config.yaml instead";
       throw new ConsoleFault("login-refused", why);
@@ -147,11 +138,11 @@ export class ConsoleLogins {
     await this.#keep(account, { refreshToken, email });
   }
 
-  async #keep(account: Account, kept: StoredLogin): Promise<void> {
+  async #keep(account: ConsoleAccount, kept: StoredLogin): Promise<void> {
     const name = kept.accessToken === undefined ? "refresh_token" : "access_token";
-    const seed = seedOf(account, name, this.#means);
+    const seed = account.seed(name);
     try {
-      await this.#means.vault.put(vaultName(account), loginPlaceOf(account.gateway), { ...kept, seed });
+      await account.store({ ...kept, seed });
     } catch (error) {
       const why = `let you in, but that could not be written down here: ${reason(error)}`;
       throw new ConsoleFault("failing", why);

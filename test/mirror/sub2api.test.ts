@@ -30,7 +30,8 @@ async function logServer(
       response.setHeader("content-type", "application/json");
       response.end(JSON.stringify({ code: 0, message: "success", data }));
     };
-    if (url.pathname.endsWith("/auth/refresh")) return send({ access_token: "at-of-the-test-account", expires_in: 3600 });
+    if (url.pathname.endsWith("/auth/refresh"))
+      return send({ access_token: "at-of-the-test-account", expires_in: 3600 });
     if (!url.pathname.endsWith("/usage")) return void response.writeHead(404).end("404 page not found");
     const page = Number(url.searchParams.get("page"));
     const wanted = Number(url.searchParams.get("page_size"));
