@@ -7,7 +7,7 @@ import { alarmClaim, alarmRemedy } from "./report/words.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { readFact, writeFact } from "./store/facts.ts";
 import { heldTimes } from "./store/keys.ts";
-import { firstOf } from "./store/query.ts";
+import { queryValue } from "./store/query.ts";
 
 /** This index has only these rows, so its size is the number of open alarm rows. */
 const OPEN = `FROM mirror.console_rows INDEXED BY console_rows_alarming
@@ -44,13 +44,12 @@ export function readAlarms(
 
 /** One index seek per key, however many rows it has. */
 function keysIn(db: Database.Database, gateway: string, certain: boolean): string[] {
-  const nextAfter = db.prepare(`SELECT min(key) ${OPEN} AND key > ?`).raw();
   const keys: string[] = [];
-  for (let last = ""; ; ) {
-    const key = firstOf(nextAfter.get(gateway, Number(certain), last));
-    if (typeof key !== "string") return keys;
-    keys.push(key);
-    last = key;
+  for (;;) {
+    const nextKey = `SELECT min(key) ${OPEN} AND key > ?`;
+    const key = queryValue(db, nextKey, gateway, Number(certain), keys.at(-1) ?? "");
+    if (key === null) return keys;
+    keys.push(String(key));
   }
 }
 
@@ -72,9 +71,9 @@ function readRows(db: Database.Database, gateway: string, certain: boolean, key:
        json_group_array(DISTINCT model) AS models, json_group_array(DISTINCT ip) AS ips ${rows}`,
   );
   const found = sums.get(gateway, Number(certain), key) as OpenRows;
-  const newest = db.prepare(`SELECT reason ${rows} ORDER BY created_at DESC LIMIT 1`).raw();
+  const newestReason = `SELECT reason ${rows} ORDER BY created_at DESC LIMIT 1`;
   return {
-    reason: firstOf(newest.get(gateway, Number(certain), key)) as string | null,
+    reason: queryValue(db, newestReason, gateway, Number(certain), key) as string | null,
     count: found.count,
     billed_microdollars: found.billed_microdollars,
     first_at: found.first_at - skew,

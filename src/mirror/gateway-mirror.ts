@@ -28,7 +28,7 @@ import { type UnreadKey, writeUnreadKeys } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { coverFrom, readTime, writeFact } from "./store/facts.ts";
 import { linkKeys } from "./store/keys.ts";
-import { numberIn } from "./store/query.ts";
+import { queryNumber } from "./store/query.ts";
 import { claimConsole, clearCursor, readCursor, writePage, writeRows } from "./store/rows.ts";
 import type { Correction } from "./store/verdicts.ts";
 import { Comparer } from "./sync/comparer.ts";
@@ -183,14 +183,12 @@ export class GatewayMirror {
     if (rowsPerKey === undefined || !this.#isSynced || this.#running !== null) return;
     await catchUp(usage);
     const busiest = database.ask((db) =>
-      numberIn(
-        db
-          .prepare(
-            `SELECT max(calls) FROM (SELECT count(*) AS calls FROM usage.records
-             WHERE end IS NOT NULL AND gateway = ? AND started_at >= ? GROUP BY key)`,
-          )
-          .raw()
-          .get(this.#gateway.name, this.#lastSync ?? 0),
+      queryNumber(
+        db,
+        `SELECT max(calls) FROM (SELECT count(*) AS calls FROM usage.records
+         WHERE end IS NOT NULL AND gateway = ? AND started_at >= ? GROUP BY key)`,
+        this.#gateway.name,
+        this.#lastSync ?? 0,
       ),
     );
     if ((busiest ?? 0) >= rowsPerKey * NEARLY_FULL && !this.#schedule.isWaiting) await this.sync();
@@ -313,10 +311,9 @@ export class GatewayMirror {
     const { name } = this.#gateway;
     const now = clock.now();
     const first = database.ask((db) => {
-      const oldest = db
-        .prepare("SELECT min(started_at) FROM usage.records WHERE gateway = ? AND end IS NOT NULL")
-        .raw();
-      const since = Math.min(now - HISTORY_MS, (numberIn(oldest.get(name)) ?? now) - DAY_MS);
+      const sql = "SELECT min(started_at) FROM usage.records WHERE gateway = ? AND end IS NOT NULL";
+      const oldest = queryNumber(db, sql, name) ?? now;
+      const since = Math.min(now - HISTORY_MS, oldest - DAY_MS);
       coverFrom(db, name, since, now);
       return since;
     });

@@ -1,21 +1,21 @@
+import { readFileSync } from "node:fs";
 import type Database from "libsql";
 import { background } from "../background.ts";
-import { type Beat, createBeat } from "../beat.ts";
+import type { Beat } from "../beat.ts";
 import type { Clock } from "../clock.ts";
 import { codeOf, writePrivate } from "../keys/pins.ts";
 import type { Logger } from "../logger.ts";
-import { type LogStamp, readStamp, stampText } from "./log-stamp.ts";
+import { transact } from "../usage/index/database.ts";
 import { addLogGap, type CoverageGap, keptFrom, readLogGaps } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
-import { numberIn } from "./store/query.ts";
-import type { LastRecord, MirrorUsage } from "./usage.ts";
+import { queryNumber, queryValue } from "./store/query.ts";
+import { catchUp, type LastRecord, type MirrorUsage } from "./usage.ts";
 
 export interface TruncationCheckDeps {
-  /** Where the stamp lies. */
+  /** Where the log's end is kept: beside the log, so that it outlives the end itself. */
   readonly file: string;
   readonly clock: Clock;
-  /** Default one of its own. */
-  readonly beat?: Beat;
+  readonly beat: Beat;
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask">;
   readonly usage: Pick<MirrorUsage, "catchUp" | "last" | "lostAt">;
@@ -24,82 +24,104 @@ export interface TruncationCheckDeps {
   readonly bootedAt: number;
 }
 
-const MINUTE_MS = 60_000;
-const LOOK_BEATS = 2;
-const WRITE_MS = 30_000;
+/** Where the usage log ended when this was written. */
+interface LogEnd {
+  /** The id of the newest record; null: there was none. */
+  readonly record: string | null;
+  readonly started_at: number;
+  /** When the record was seen, wall time. */
+  readonly at: number;
+  /** The log was closed after it. */
+  readonly clean: boolean;
+  /** Every record was on the disk before its request was sent. */
+  readonly synced: boolean;
+}
+
+const TICK_BEATS = 2;
+const WRITE_EVERY_MS = 30_000;
+/** A start does not wait for the index. */
 const FIRST_CHECK_MS = 5000;
-/** The system itself writes within half a minute what it was given; a slow disk may need longer. */
+const MINUTE_MS = 60_000;
+/** The system writes to the disk within half a minute; a slow disk may need longer. */
 const UNWRITTEN_MS = 10 * MINUTE_MS;
 
 /**
- * Notices that the usage log lost its end: an older copy was put back, or a power cut took what was not on the disk yet.
- * Requests of ours from that time are in the console's log only, and must not be taken for somebody else's.
+ * Notices that the usage log lost its end: a person put an older copy back, or a power cut took what was not on the disk.
+ * Only the console has the requests of that time. They must not look foreign, so the time becomes a coverage gap.
  */
 export class TruncationCheck {
-  readonly #means: TruncationCheckDeps;
-  readonly #endLooks: () => void;
-  /** Of an earlier run, until it is compared with the index. Its file is not overwritten before that. */
-  #earlier: LogStamp | null;
-  #stamp: LogStamp;
-  /** The record whose loss was noted already. */
-  #lost: string | null = null;
-  /** The loss while the journal was open that was noted already, see MirrorUsage.lostAt. */
+  readonly #deps: TruncationCheckDeps;
+  readonly #stopTicks: () => void;
+  /** The end that an earlier run wrote. Until it was checked, its file is not overwritten. */
+  #earlier: LogEnd | null;
+  #end: LogEnd;
+  #isSaved = false;
+  /** In time elapsed. */
+  #nextWrite: number;
+  /** The check or the write that runs. */
+  #running: Promise<void> = Promise.resolve();
+  #isRunning = false;
+  #hasFailed = false;
+  /** The record whose loss was noted, see #check. */
+  #lostRecord: string | null = null;
+  /** The value of MirrorUsage.lostAt that was noted. */
   #notedLoss: number | null = null;
   /** The index has every record that began before this. */
   #indexedTo: number;
-  #checking: Promise<void> | null = null;
-  #unsaved = true;
-  #triedAt = Number.NEGATIVE_INFINITY;
-  #saving: Promise<void> = Promise.resolve();
-  #failed = false;
 
-  constructor(means: TruncationCheckDeps) {
-    this.#means = means;
-    this.#earlier = readStamp(means.file);
-    this.#stamp = this.#stampOf(means.usage.last());
-    this.#indexedTo = means.clock.now();
-    // The check of an earlier run needs the index, for which a start does not wait.
-    if (this.#earlier !== null) this.#triedAt = means.clock.elapsed() - WRITE_MS + FIRST_CHECK_MS;
-    this.#tryWhenDue();
-    const { beat = createBeat() } = means;
-    this.#endLooks = beat.every(LOOK_BEATS, () => this.#look());
+  constructor(deps: TruncationCheckDeps) {
+    this.#deps = deps;
+    this.#earlier = readLogEnd(deps.file);
+    this.#end = this.#currentEnd();
+    this.#indexedTo = deps.clock.now();
+    this.#nextWrite = deps.clock.elapsed() + (this.#earlier === null ? 0 : FIRST_CHECK_MS);
+    this.#stopTicks = deps.beat.every(TICK_BEATS, () => this.#tick());
   }
 
   /**
-   * Times, by our clock, in which something of ours may not have been recorded. Checks first whether there are new ones, so
-   * the index must have caught up. `newest`: the newest record from before it did, see catchUp.
+   * The log's coverage gaps, with new ones. The index must have caught up.
+   * @param newest what catchUp returned.
    */
   gaps(db: Database.Database, newest: LastRecord | null): readonly CoverageGap[] {
-    this.#noteLoss(db);
     this.#check(db, newest);
-    this.#look();
+    this.#tick();
     return readLogGaps(db);
   }
 
-  /** Looks for the last time. What it returns is to be called once the journal is closed. */
+  /** Call what it returns once the journal is closed. */
   stop(): () => Promise<void> {
-    this.#endLooks();
-    this.#look();
+    this.#stopTicks();
+    this.#noteEnd();
     return async () => {
-      await this.#checking;
-      if (this.#earlier === null) this.#save({ ...this.#stamp, clean: true });
-      await this.#saving;
+      await this.#running;
+      if (this.#earlier === null) await this.#save({ ...this.#end, clean: true });
     };
   }
 
-  #look(): void {
-    const last = this.#means.usage.last();
-    if ((last?.id ?? null) !== this.#stamp.record) {
-      this.#stamp = this.#stampOf(last);
-      this.#unsaved = true;
-    }
-    const { usage, database } = this.#means;
+  #tick(): void {
+    const { clock, log, usage, database } = this.#deps;
+    this.#noteEnd();
     if (usage.lostAt() !== this.#notedLoss) database.ask((db) => this.#noteLoss(db));
-    this.#tryWhenDue();
+    const isDue = clock.elapsed() >= this.#nextWrite && (this.#earlier !== null || !this.#isSaved);
+    if (!isDue || this.#isRunning) return;
+    this.#nextWrite = clock.elapsed() + WRITE_EVERY_MS;
+    this.#isRunning = true;
+    this.#running = this.#checkAndSave().finally(() => {
+      this.#isRunning = false;
+    });
+    background(this.#running, log, "checking the end of the usage log");
   }
 
-  #stampOf(last: LastRecord | null): LogStamp {
-    const { clock, sync } = this.#means;
+  #noteEnd(): void {
+    const last = this.#deps.usage.last();
+    if ((last?.id ?? null) === this.#end.record) return;
+    this.#end = this.#currentEnd();
+    this.#isSaved = false;
+  }
+
+  #currentEnd(): LogEnd {
+    const { usage, clock, sync } = this.#deps;
+    const last = usage.last();
     return {
       record: last?.id ?? null,
       started_at: last?.started_at ?? 0,
@@ -109,141 +131,128 @@ export class TruncationCheck {
     };
   }
 
-  #check(db: Database.Database, newest: LastRecord | null): void {
-    const lost = this.#newGap(db, newest);
-    const gaps = lost === null ? this.#earlierGaps(db) : [...this.#earlierGaps(db), lost];
-    for (const gap of gaps) this.#note(db, gap);
-    this.#earlier = null;
-    if (newest !== null) this.#indexedTo = newest.started_at;
-    // Until there is a newer record, the journal goes on naming this one.
-    if (lost !== null && newest !== null) this.#lost = newest.id;
+  /** Checks an earlier run's end also if no console is ever read, so that this run's can replace it. */
+  async #checkAndSave(): Promise<void> {
+    const { database, usage } = this.#deps;
+    if (this.#earlier !== null) {
+      try {
+        const newest = await catchUp(usage);
+        database.ask((db) => this.#check(db, newest));
+      } catch {
+        // The index cannot be read now. The next write tries again.
+      }
+    }
+    if (this.#earlier === null) await this.#save(this.#end);
   }
 
-  /** What the index had not read yet of a file that was deleted, replaced or cut off. */
+  async #save(end: LogEnd): Promise<void> {
+    const { file, log } = this.#deps;
+    this.#isSaved = true;
+    try {
+      await writePrivate(file, `${JSON.stringify(end)}\n`);
+      this.#hasFailed = false;
+    } catch (error) {
+      this.#isSaved = false;
+      if (!this.#hasFailed) log.warn({ file, code: codeOf(error) }, "cannot write where the usage log ends");
+      this.#hasFailed = true;
+    }
+  }
+
+  #check(db: Database.Database, newest: LastRecord | null): void {
+    const { clock, bootedAt } = this.#deps;
+    const now = clock.now();
+    const earlier = this.#earlier;
+    this.#noteLoss(db);
+    let lost: CoverageGap | null = null;
+    // The journal was replaced while this process runs. It goes on naming the lost record until there is a newer one.
+    if (newest !== null && newest.id !== this.#lostRecord)
+      lost = lostEnd(db, newest.id, newest.started_at, newest.started_at, now);
+    transact(db, () => {
+      this.#addGap(db, lost);
+      if (earlier === null) return;
+      // Later records may be lost with the last one that was seen, but none is much later.
+      const until = Math.min(now, earlier.at + MINUTE_MS);
+      this.#addGap(db, lostEnd(db, earlier.record, earlier.started_at, earlier.at, until));
+      this.#addGap(db, powerCut(db, earlier, bootedAt));
+    });
+    this.#earlier = null;
+    if (newest === null) return;
+    this.#indexedTo = newest.started_at;
+    if (lost !== null) this.#lostRecord = newest.id;
+  }
+
+  /** Records that the index had not read yet were lost when the journal's file was replaced or cut off. */
   #noteLoss(db: Database.Database): void {
-    const lostAt = this.#means.usage.lostAt();
+    const lostAt = this.#deps.usage.lostAt();
     if (lostAt === null || lostAt === this.#notedLoss) return;
-    const gap = watchedPart(db, { from: lastBefore(db, this.#indexedTo), to: lostAt });
-    if (gap !== null) this.#note(db, gap);
+    transact(db, () => this.#addGap(db, watchedPart(db, lastStartBefore(db, this.#indexedTo), lostAt)));
     this.#notedLoss = lostAt;
   }
 
-  #note(db: Database.Database, gap: CoverageGap): void {
-    addLogGap(db, gap);
+  #addGap(db: Database.Database, gap: CoverageGap | null): void {
+    if (gap === null || !addLogGap(db, gap)) return;
     const fields = { from: new Date(gap.from).toISOString(), to: new Date(gap.to).toISOString() };
-    this.#means.log.warn(
+    this.#deps.log.warn(
       fields,
-      "the usage log lost its end: requests of that time cannot be compared with the console's",
+      "the usage log lost its end: requests of that time cannot be compared with the console",
     );
   }
+}
 
-  #earlierGaps(db: Database.Database): CoverageGap[] {
-    const earlier = this.#earlier;
-    if (earlier === null) return [];
-    const { clock, bootedAt } = this.#means;
-    // Records later than the last that was seen may be lost with it, but none is much later.
-    const lost = lostEnd(db, earlier, Math.min(clock.now(), earlier.at + MINUTE_MS));
-    const cut = powerCut(earlier, bootedAt);
-    return [lost, cut === null ? null : watchedPart(db, cut)].filter((gap) => gap !== null);
-  }
-
-  /** The journal was replaced while this process runs. */
-  #newGap(db: Database.Database, newest: LastRecord | null): CoverageGap | null {
-    if (newest === null || newest.id === this.#lost) return null;
-    const known = { record: newest.id, started_at: newest.started_at, at: newest.started_at };
-    return lostEnd(db, known, this.#means.clock.now());
-  }
-
-  #tryWhenDue(): void {
-    const { clock, log } = this.#means;
-    const isDue = clock.elapsed() - this.#triedAt >= WRITE_MS;
-    if (!isDue) return;
-    if (this.#earlier !== null) {
-      this.#triedAt = clock.elapsed();
-      this.#checking ??= this.#checkEarlier().finally(() => {
-        this.#checking = null;
-      });
-      background(this.#checking, log, "checking the end of the usage log");
-    } else if (this.#unsaved) {
-      this.#triedAt = clock.elapsed();
-      this.#unsaved = false;
-      this.#save(this.#stamp);
-    }
-  }
-
-  /** Also where no console is ever read: the stamp of this run takes the place of the earlier one. */
-  async #checkEarlier(): Promise<void> {
-    const { database, usage } = this.#means;
-    const newest = usage.last();
-    try {
-      await usage.catchUp();
-    } catch {
-      // Tried again when it is due.
-      return;
-    }
-    database.ask((db) => this.#check(db, newest));
-    if (this.#earlier === null) this.#triedAt = Number.NEGATIVE_INFINITY;
-    this.#tryWhenDue();
-  }
-
-  #save(stamp: LogStamp): void {
-    const { file, log } = this.#means;
-    this.#saving = this.#saving
-      .then(() => writePrivate(file, stampText(stamp)))
-      .then(
-        () => {
-          this.#failed = false;
-        },
-        (error: unknown) => {
-          this.#unsaved = true;
-          if (!this.#failed) log.warn({ file, code: codeOf(error) }, "where the usage log ends was not kept");
-          this.#failed = true;
-        },
-      );
+/** null: there is none, or it is damaged. Then nothing is known, which is no reason to doubt the log. */
+function readLogEnd(file: string): LogEnd | null {
+  try {
+    const end: Partial<LogEnd> = JSON.parse(readFileSync(file, "utf8"));
+    const isWhole = Number.isFinite(end.started_at) && Number.isFinite(end.at);
+    return isWhole ? (end as LogEnd) : null;
+  } catch {
+    return null;
   }
 }
 
-/** null: what was last in the log is still there, or was pruned. */
+/** null: the record is still there, or was pruned. @param at when it was seen. */
 function lostEnd(
   db: Database.Database,
-  known: Pick<LogStamp, "record" | "started_at" | "at">,
+  record: string | null,
+  startedAt: number,
+  at: number,
   until: number,
 ): CoverageGap | null {
-  if (known.record === null || known.started_at < keptFrom(db)) return null;
-  const there = db.prepare("SELECT 1 FROM usage.records WHERE id = ?").raw().get(known.record);
-  if (there !== undefined) return null;
-  // A log that was begun later, after a damage or a deletion, holds every key only since then.
+  if (record === null || startedAt < keptFrom(db)) return null;
+  if (queryValue(db, "SELECT 1 FROM usage.records WHERE id = ?", record) !== null) return null;
+  // A log that began later, after damage or a deletion, holds every key only since then.
   const held = heldSince(db);
-  if (held === null || held >= known.at) return null;
-  return watchedPart(db, { from: lastBefore(db, known.at), to: until });
+  if (held === null || held >= at) return null;
+  return watchedPart(db, lastStartBefore(db, at), until);
 }
 
-/** A kill alone loses nothing: what was written is with the system, which only a power cut or a crash of its own ends. */
-function powerCut({ clean, synced, at }: LogStamp, bootedAt: number): CoverageGap | null {
+/** kill -9 alone loses nothing: the system has what was written, until a power cut or its own crash. */
+function powerCut(
+  db: Database.Database,
+  { clean, synced, at }: LogEnd,
+  bootedAt: number,
+): CoverageGap | null {
   if (clean || synced || bootedAt <= at) return null;
-  return { from: at - MINUTE_MS, to: Math.min(bootedAt, at + UNWRITTEN_MS) };
+  return watchedPart(db, at - MINUTE_MS, Math.min(bootedAt, at + UNWRITTEN_MS));
 }
 
-/** Without what is before a key was held, or pruned, and so is no alarm anyway. */
-function watchedPart(db: Database.Database, { from, to }: CoverageGap): CoverageGap | null {
+/** Without the time before a key was held, or that was pruned: nothing in there is an alarm anyway. */
+function watchedPart(db: Database.Database, from: number, to: number): CoverageGap | null {
   const begin = Math.max(from, keptFrom(db), heldSince(db) ?? to);
   return begin < to ? { from: begin, to } : null;
 }
 
 function heldSince(db: Database.Database): number | null {
-  return numberIn(db.prepare("SELECT min(since) FROM mirror.held_keys").raw().get());
+  return queryNumber(db, "SELECT min(since) FROM mirror.held_keys");
 }
 
 /**
- * When the last one began that is still there. Not one that runs, nor one that was cut off: the process that runs it may have
- * appended it to the older copy, so it says nothing about those before it.
+ * When the last record before this time began. Not one in flight or interrupted: a running process may have appended it to
+ * the older copy, so it says nothing about those before it.
  */
-function lastBefore(db: Database.Database, time: number): number {
-  const last = db
-    .prepare(
-      // By id, from the end: with the + no index draws SQLite into sorting the whole log.
-      "SELECT started_at FROM usage.records WHERE +started_at <= ? AND +end <> 'interrupted' ORDER BY id DESC LIMIT 1",
-    )
-    .raw();
-  return numberIn(last.get(time)) ?? 0;
+function lastStartBefore(db: Database.Database, time: number): number {
+  // By id, from the end. The plus keeps SQLite from sorting the whole log by another index.
+  const sql = `SELECT started_at FROM usage.records WHERE +started_at <= ? AND +end <> 'interrupted'
+    ORDER BY id DESC LIMIT 1`;
+  return queryNumber(db, sql, time) ?? 0;
 }

@@ -4,7 +4,7 @@ import type { Clock } from "../clock.ts";
 import type { Logger } from "../logger.ts";
 import {
   type Connection,
-  INDEX_SUFFIXES,
+  DATABASE_SUFFIXES,
   IndexFault,
   indexFault,
   openIndexForReading,
@@ -108,7 +108,7 @@ export class UsageLog {
     let sum = 0;
     try {
       for (const { path } of journalFiles(folder)) sum += statOf(path)?.size ?? 0;
-      for (const suffix of INDEX_SUFFIXES) sum += statOf(index + suffix)?.size ?? 0;
+      for (const suffix of DATABASE_SUFFIXES) sum += statOf(index + suffix)?.size ?? 0;
     } catch {
       // A folder that cannot be read: the journal's trouble says so.
     }

@@ -9,7 +9,7 @@ import {
   type UnreadKey,
 } from "../store/coverage-gaps.ts";
 import { heldTimes } from "../store/keys.ts";
-import { numberIn } from "../store/query.ts";
+import { queryNumber } from "../store/query.ts";
 import type { ConsoleStatus } from "./shape.ts";
 
 /* What the leak alarm cannot see, so that silence is not mistaken for safety. */
@@ -79,21 +79,16 @@ export function whyBlind(db: Database.Database, gateway: string, now: number): s
   if (held.length > 0 && held.every(([key]) => unlisted.some((one) => one.key === key)))
     return "lists none of the keys that are held here: this is another account";
 
-  const numberOf = (sql: string, ...values: (string | number)[]) =>
-    numberIn(
-      db
-        .prepare(sql)
-        .raw()
-        .get(...values),
-    );
   // A time to come is from before the clock was set back, and says nothing of today.
   const verdicts = "FROM mirror.verdicts WHERE gateway = ? AND started_at <= ?";
-  const lastMatch = numberOf(
+  const lastMatch = queryNumber(
+    db,
     `SELECT max(started_at) ${verdicts} AND verdict IN ('matched', 'differs')`,
     gateway,
     now,
   );
-  const missing = numberOf(
+  const missing = queryNumber(
+    db,
     `SELECT count(*) ${verdicts} AND verdict = 'missing' AND started_at > ?`,
     gateway,
     now,
@@ -105,7 +100,8 @@ export function whyBlind(db: Database.Database, gateway: string, now: number): s
 
   // A key that the console no longer lists was deleted there, and is not held here. But where no row is linked to a held
   // key, or a row's key name is ambiguous, a leak would not be seen.
-  const unlinked = numberOf(
+  const unlinked = queryNumber(
+    db,
     `SELECT count(*) FROM mirror.console_rows r
      LEFT JOIN mirror.console_keys k ON k.gateway = r.gateway AND k.ref = r.key_ref
      WHERE r.gateway = ? AND r.key IS NULL AND (r.key_ref IS NULL OR k.learnt = 'unclear'

@@ -2,7 +2,7 @@ import type Database from "libsql";
 import { keptFrom } from "../store/coverage-gaps.ts";
 import { readTime } from "../store/facts.ts";
 import { type HeldBy, heldTimes } from "../store/keys.ts";
-import { numberIn } from "../store/query.ts";
+import { queryNumber } from "../store/query.ts";
 import type { How, RecordVerdict, RowVerdict } from "../verdict.ts";
 import type {
   ElsewhereUse,
@@ -49,8 +49,8 @@ export function readReport(db: Database.Database, gateway: string, options: Repo
   const quietKeys = new Set(elsewhere.map(({ key }) => key));
   const rows = readRowSums(db, gateway);
   const records = readRecordSums(db, gateway);
-  const newest = db.prepare("SELECT max(created_at) FROM mirror.console_rows WHERE gateway = ?").raw();
-  const newestRow = numberIn(newest.get(gateway));
+  const newest = "SELECT max(created_at) FROM mirror.console_rows WHERE gateway = ?";
+  const newestRow = queryNumber(db, newest, gateway);
   return {
     watched_since: watchedSince(db, gateway, held),
     rows: countRows(rows, quietKeys),

@@ -1,21 +1,17 @@
 import type Database from "libsql";
 import { FARTHEST_MS } from "../reconcile/context.ts";
 import { readFact, readTime, writeFact } from "./facts.ts";
-import { columnsOf, numberIn } from "./query.ts";
+import { execute, queryColumn, queryNumber, queryValue, type Value } from "./query.ts";
+
+/*
+ * Which days must be compared again. Every change gets a number (the column `mark`), so that what changes while a comparison
+ * runs is not taken for compared when it ends.
+ */
 
 export const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
 
-/** What is to be compared again, as it was when the comparison began: what is marked meanwhile stays marked. */
-export interface Plan {
-  /** UTC days by our clock, as whole days since 1970, the oldest first. */
-  readonly days: readonly number[];
-  /** The newest mark that it includes. */
-  readonly mark: number;
-  /** When the oldest request had begun that runs; null: none does. */
-  readonly runningSince: number | null;
-}
-
-/** A row was added, or changed: `at` is by the console's clock. Its counterpart may be in the next or the previous day. */
+/** Rows at these times, by the console's clock, are new or changed. Their requests may be in the next or previous day. */
 export function touchRows(db: Database.Database, gateway: string, times: Iterable<number>): void {
   const days = new Set<number>();
   for (const at of times) {
@@ -23,59 +19,83 @@ export function touchRows(db: Database.Database, gateway: string, times: Iterabl
     days.add(dayOf(at + FARTHEST_MS));
   }
   if (days.size === 0) return;
-  const mark = nextMark(db, gateway);
+  const change = nextChange(db, gateway);
   const put = db.prepare("INSERT OR REPLACE INTO mirror.changed_days (gateway, day, mark) VALUES (?, ?, ?)");
-  for (const day of days) put.run(gateway, day, mark);
+  for (const day of days) put.run(gateway, day, change);
 }
 
-/** Everything from then on may get another verdict, by whichever clock. */
+/** Everything from this time on, by either clock, may get another verdict. */
 export function touchFrom(db: Database.Database, gateway: string, from: number): void {
-  const before = readTime(db, gateway, "changed_from") ?? Number.POSITIVE_INFINITY;
+  const before = readTime(db, gateway, "changed_from") ?? Infinity;
   writeFact(db, gateway, "changed_from", String(Math.min(before, from)));
-  writeFact(db, gateway, "changed_from_mark", String(nextMark(db, gateway)));
+  writeFact(db, gateway, "changed_from_mark", String(nextChange(db, gateway)));
 }
 
-export interface PlanOptions {
-  readonly now: number;
-  /** How far the console's clock is ahead. */
-  readonly skew: number;
+function nextChange(db: Database.Database, gateway: string): number {
+  const change = lastChange(db, gateway) + 1;
+  writeFact(db, gateway, "mark_count", String(change));
+  return change;
 }
 
-/** Every day with a changed row or record, or with something undecided. Reads only. */
-export function planDays(db: Database.Database, gateway: string, { now, skew }: PlanOptions): Plan {
+function lastChange(db: Database.Database, gateway: string): number {
+  return readTime(db, gateway, "mark_count") ?? 0;
+}
+
+export function hasChangedDays(db: Database.Database, gateway: string): boolean {
+  if (readFact(db, gateway, "changed_from") !== null) return true;
+  return queryValue(db, "SELECT 1 FROM mirror.changed_days WHERE gateway = ? LIMIT 1", gateway) !== null;
+}
+
+export interface Plan {
+  /** The UTC days to compare, by our clock, as days since 1970; the oldest first. */
+  readonly days: readonly number[];
+  /** The last change that the plan includes. */
+  readonly change: number;
+  /** Since when the oldest request in flight runs; null: there is none. */
+  readonly runningSince: number | null;
+}
+
+/** Every day with a changed row, a new record or a pending verdict. Only reads. */
+export function planDays(
+  db: Database.Database,
+  gateway: string,
+  { now, skew }: { readonly now: number; readonly skew: number },
+): Plan {
   const days = new Set<number>();
-  const addAround = (from: number, to = from) => {
+  const addAround = (from: number, to: number) => {
     for (let day = dayOf(from - FARTHEST_MS); day <= dayOf(to + FARTHEST_MS); day += 1) days.add(day);
   };
   for (const day of numbers(db, "SELECT day FROM mirror.changed_days WHERE gateway = ?", gateway)) {
-    for (const end of [day * DAY_MS, (day + 1) * DAY_MS - 1]) days.add(dayOf(end - skew));
+    // A day of the console can be part of two of ours.
+    days.add(dayOf(day * DAY_MS - skew));
+    days.add(dayOf((day + 1) * DAY_MS - 1 - skew));
   }
-  const changed = readTime(db, gateway, "changed_from");
-  if (changed !== null)
-    for (const day of allDays(db, gateway, changed - Math.abs(skew), skew))
-      addAround(day * DAY_MS, (day + 1) * DAY_MS - 1);
-  for (const at of recordsSince(db, gateway, now)) addAround(at);
+  for (const day of daysSinceChange(db, gateway, skew)) addAround(day * DAY_MS, (day + 1) * DAY_MS - 1);
+  for (const at of newRecords(db, gateway, now)) addAround(at, at);
   const pendingRows = "SELECT created_at FROM mirror.console_rows WHERE gateway = ? AND verdict = 'pending'";
   for (const at of numbers(db, pendingRows, gateway)) days.add(dayOf(at - skew));
   const pendingRecords = `SELECT coalesce(r.ended_at, r.started_at) FROM mirror.verdicts v
     JOIN usage.records r ON r.id = v.record WHERE v.gateway = ? AND v.verdict = 'pending'`;
   for (const at of numbers(db, pendingRecords, gateway)) days.add(dayOf(at));
-  // Records that run now end later, whenever they began.
-  const running = db.prepare("SELECT min(started_at) FROM usage.records WHERE end IS NULL AND +gateway = ?");
   return {
     days: [...days].sort((a, b) => a - b),
-    mark: readTime(db, gateway, "mark_count") ?? 0,
-    runningSince: numberIn(running.raw().get(gateway)),
+    change: lastChange(db, gateway),
+    // The plus keeps SQLite on the index of requests in flight.
+    runningSince: queryNumber(
+      db,
+      "SELECT min(started_at) FROM usage.records WHERE end IS NULL AND +gateway = ?",
+      gateway,
+    ),
   };
 }
 
 /** The plan was carried out. @param startedAt when its comparison began, by our clock. */
 export function finishPlan(db: Database.Database, gateway: string, plan: Plan, startedAt: number): void {
-  const { mark, runningSince } = plan;
-  // The console was forgotten meanwhile: its marks are counted from the beginning.
-  if (mark > (readTime(db, gateway, "mark_count") ?? 0)) return;
-  db.prepare("DELETE FROM mirror.changed_days WHERE gateway = ? AND mark <= ?").run(gateway, mark);
-  if ((readTime(db, gateway, "changed_from_mark") ?? 0) <= mark) {
+  const { change, runningSince } = plan;
+  // The console was forgotten meanwhile, and changes are counted from the beginning again.
+  if (change > lastChange(db, gateway)) return;
+  execute(db, "DELETE FROM mirror.changed_days WHERE gateway = ? AND mark <= ?", gateway, change);
+  if ((readTime(db, gateway, "changed_from_mark") ?? 0) <= change) {
     writeFact(db, gateway, "changed_from", null);
     writeFact(db, gateway, "changed_from_mark", null);
   }
@@ -83,55 +103,46 @@ export function finishPlan(db: Database.Database, gateway: string, plan: Plan, s
   writeFact(db, gateway, "running_since", String(runningSince ?? startedAt));
 }
 
-/** Something was marked that the last plan did not include. */
-export function hasChangedDays(db: Database.Database, gateway: string): boolean {
-  if (readFact(db, gateway, "changed_from") !== null) return true;
-  const marked = db.prepare("SELECT 1 FROM mirror.changed_days WHERE gateway = ? LIMIT 1").raw();
-  return numberIn(marked.get(gateway)) !== null;
+/** The days with rows or records from where touchFrom said. */
+function daysSinceChange(db: Database.Database, gateway: string, skew: number): number[] {
+  const changedFrom = readTime(db, gateway, "changed_from");
+  if (changedFrom === null) return [];
+  const from = changedFrom - Math.abs(skew);
+  const rows = `SELECT DISTINCT (created_at - CAST(? AS INTEGER)) / ${DAY_MS} FROM mirror.console_rows
+    WHERE gateway = ? AND created_at >= ?`;
+  const records = `SELECT DISTINCT started_at / ${DAY_MS} FROM usage.records
+    WHERE end IS NOT NULL AND gateway = ? AND started_at >= ?`;
+  const covered = Math.max(from, readTime(db, gateway, "covered_from") ?? 0);
+  return [...numbers(db, rows, skew, gateway, from), ...numbers(db, records, gateway, covered)];
 }
 
-function nextMark(db: Database.Database, gateway: string): number {
-  const mark = (readTime(db, gateway, "mark_count") ?? 0) + 1;
-  writeFact(db, gateway, "mark_count", String(mark));
-  return mark;
-}
+/** The index may be this much behind the clock. */
+const INDEX_DELAY_MS = 60_000;
 
-/** When the records ended that were not compared at their end yet. The index is a moment behind the clock. */
-const BEHIND_MS = 60_000;
-
-function recordsSince(db: Database.Database, gateway: string, now: number): number[] {
+/** The hours in which records ended since the last comparison. */
+function newRecords(db: Database.Database, gateway: string, now: number): number[] {
   const last = readTime(db, gateway, "compared_at");
-  // A time that is still to come was written before the clock was set back.
-  const compared = last !== null && last <= now ? last : null;
-  const covered = readTime(db, gateway, "covered_from") ?? 0;
-  const since = compared === null ? covered : compared - BEHIND_MS;
-  const first =
-    compared === null ? covered : Math.min(since, readTime(db, gateway, "running_since") ?? since);
+  let endedSince = readTime(db, gateway, "covered_from") ?? 0;
+  let startedSince = endedSince;
+  // A comparison in the future was written before the clock was set back.
+  if (last !== null && last <= now) {
+    endedSince = last - INDEX_DELAY_MS;
+    startedSince = Math.min(endedSince, readTime(db, gateway, "running_since") ?? endedSince);
+  }
   return numbers(
     db,
-    `SELECT DISTINCT coalesce(ended_at, started_at) / 3600000 * 3600000 FROM usage.records
+    `SELECT DISTINCT coalesce(ended_at, started_at) / ${HOUR_MS} * ${HOUR_MS} FROM usage.records
      WHERE end IS NOT NULL AND gateway = ? AND started_at >= ? AND (ended_at IS NULL OR ended_at >= ?)`,
     gateway,
-    first,
-    since,
+    startedSince,
+    endedSince,
   );
 }
 
-function allDays(db: Database.Database, gateway: string, from: number, skew: number): Set<number> {
-  const rows = `SELECT DISTINCT (created_at - CAST(? AS INTEGER)) / ${DAY_MS} FROM mirror.console_rows WHERE gateway = ? AND created_at >= ?`;
-  const records = `SELECT DISTINCT started_at / ${DAY_MS} FROM usage.records WHERE end IS NOT NULL AND gateway = ? AND started_at >= ?`;
-  const first = Math.max(from, readTime(db, gateway, "covered_from") ?? 0);
-  return new Set([...numbers(db, rows, skew, gateway, from), ...numbers(db, records, gateway, first)]);
+function numbers(db: Database.Database, sql: string, ...values: Value[]): number[] {
+  return queryColumn(db, sql, ...values).map((value) => Math.floor(Number(value)));
 }
 
-function numbers(db: Database.Database, sql: string, ...values: (string | number)[]): number[] {
-  return db
-    .prepare(sql)
-    .raw()
-    .all(...values)
-    .map((row) => Math.floor(Number(columnsOf(row)[0])));
-}
-
-export function dayOf(time: number): number {
+function dayOf(time: number): number {
   return Math.floor(time / DAY_MS);
 }

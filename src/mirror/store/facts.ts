@@ -1,60 +1,75 @@
 import type Database from "libsql";
-import { firstOf } from "./query.ts";
+import { execute, queryValue } from "./query.ts";
 
-/*
- * What the mirror of one gateway remembers, in the table of facts.
- * mark: where the next walk begins. gaps: what of the console can no longer be seen, by its clock. covered_from, last_sync:
- * between them the console was read. begun_at: before that, another gateway had this name. compared_at: when the last
- * comparison began; running_since: when the oldest request had begun that ran then. changed_from, changed_from_mark,
- * mark_count: see changed-days.ts. own_ids: see learning.ts. start_fit: see StartFit.
- */
-type Name =
+/** What the mirror remembers about a gateway. These are the names in the table `facts`. */
+type FactName =
+  /** The origins of the gateway and of its console, see claimConsole. */
   | "console"
+  /** Before this time another gateway had this name. */
+  | "begun_at"
+  /** The cursor where the next walk over the console's rows begins. */
   | "mark"
+  /** The console was read from here … */
+  | "covered_from"
+  /** … to here: when the last complete walk ended, by our clock. Nothing younger can be called missing. */
+  | "last_sync"
+  /** See coverage-gaps.ts. */
+  | "gaps"
+  | "unseen"
+  | "unwatched"
+  /** See truncation-check.ts. */
+  | "log_end"
+  /** See changed-days.ts. */
   | "changed_from"
   | "changed_from_mark"
   | "mark_count"
+  /** When the last comparison began, and since when the oldest request in flight was running at that time. */
   | "compared_at"
   | "running_since"
-  | "covered_from"
-  | "begun_at"
-  | "gaps"
+  /** Which ids are the gateway's own, see OwnIds. */
   | "own_ids"
+  /** See StartFit. */
   | "start_fit"
-  | "unseen"
-  | "last_sync"
+  /** Which alarms were logged. */
   | "told";
 
-export function readFact(db: Database.Database, gateway: string, name: Name): string | null {
-  const value = firstOf(
-    db.prepare("SELECT value FROM mirror.facts WHERE name = ?").raw().get(nameOf(gateway, name)),
-  );
-  return value === undefined ? null : String(value);
+/** @param gateway null: a fact about our own log, which all gateways share. */
+export function readFact(db: Database.Database, gateway: string | null, name: FactName): string | null {
+  const value = queryValue(db, "SELECT value FROM mirror.facts WHERE name = ?", keyOf(gateway, name));
+  return value === null ? null : String(value);
 }
 
-/** null: it is forgotten. */
-export function writeFact(db: Database.Database, gateway: string, name: Name, value: string | null): void {
-  if (value === null) db.prepare("DELETE FROM mirror.facts WHERE name = ?").run(nameOf(gateway, name));
-  else
-    db.prepare("INSERT OR REPLACE INTO mirror.facts (name, value) VALUES (?, ?)").run(
-      nameOf(gateway, name),
-      value,
-    );
+/** @param value null: the fact is forgotten. */
+export function writeFact(
+  db: Database.Database,
+  gateway: string | null,
+  name: FactName,
+  value: string | null,
+): void {
+  const key = keyOf(gateway, name);
+  if (value === null) execute(db, "DELETE FROM mirror.facts WHERE name = ?", key);
+  else execute(db, "INSERT OR REPLACE INTO mirror.facts (name, value) VALUES (?, ?)", key, value);
 }
 
-export function readTime(db: Database.Database, gateway: string, name: Name): number | null {
+export function readTime(db: Database.Database, gateway: string, name: FactName): number | null {
   const text = readFact(db, gateway, name);
   return text === null ? null : Number(text);
 }
 
-function nameOf(gateway: string, name: Name): string {
-  return `mirror:${gateway}:${name}`;
+export function deleteFacts(db: Database.Database, gateway: string): void {
+  const prefix = `mirror:${gateway}:`;
+  execute(db, "DELETE FROM mirror.facts WHERE name >= ? AND name < ?", prefix, `${prefix}\u{10FFFF}`);
 }
 
-/** From when on this console's rows are read (the `since` of the first walk): records from before it are never missing. */
+function keyOf(gateway: string | null, name: FactName): string {
+  return gateway === null ? `mirror:${name}` : `mirror:${gateway}:${name}`;
+}
+
+/** The console's rows are read from `since` on: records from before it are never missing. */
 export function coverFrom(db: Database.Database, gateway: string, since: number, now = Infinity): void {
-  // A beginning that is still to come was written before the clock was set back.
-  const from = Math.max(since, Math.min(readTime(db, gateway, "begun_at") ?? since, now));
+  // A beginning in the future was written before the clock was set back.
+  const begunAt = Math.min(readTime(db, gateway, "begun_at") ?? since, now);
+  const from = Math.max(since, begunAt);
   const before = readTime(db, gateway, "covered_from");
   if (before === null || from < before) writeFact(db, gateway, "covered_from", String(from));
 }

@@ -1,14 +1,14 @@
 import type Database from "libsql";
 import { meteringOf } from "../../metering/protocols.ts";
-import { mayHaveArrived, type RecordEnd, type TokensFrom } from "../../usage/record.ts";
+import { mayHaveArrived, type UsageRecord } from "../../usage/record.ts";
 import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../reconcile/context.ts";
+import type { How, RecordVerdict } from "../verdict.ts";
 import { DAY_MS } from "./changed-days.ts";
 import type { CoverageGap } from "./coverage-gaps.ts";
 import { readTime } from "./facts.ts";
 import { keyLinks } from "./keys.ts";
-import { AMONG, byName, columnsOf } from "./query.ts";
-import { flagOf, STORED, type StoredVerdict, storedRowOf } from "./rows.ts";
-import type { OwnNumbers } from "./verdicts.ts";
+import { IN_LIST, namedColumns, queryColumn, queryRows, type Value } from "./query.ts";
+import { booleanOf, STORED, type StoredVerdict, storedRowOf } from "./rows.ts";
 
 export interface CompareOptions {
   readonly gateway: string;
@@ -19,34 +19,225 @@ export interface CompareOptions {
   readonly idNames: readonly string[];
   readonly billsFailures: boolean;
   readonly socketRowsHaveIds: boolean;
-  /** Times, by our clock, in which something of ours may not have been recorded. */
+  /** When requests of ours may not have been recorded, by our clock. */
   readonly logGaps: readonly CoverageGap[];
 }
 
-export interface Their {
+/** A console row as reconcile needs it, with the verdict that is stored. */
+export interface LoadedRow {
   readonly row: TheirRow;
   readonly judged: StoredVerdict;
 }
 
-/** A record as far as judging needs it, with what is stored of its verdict. */
-export interface Ours {
+/** One of our records as reconcile needs it, with the verdict that is stored; null: none. */
+export interface LoadedRecord {
   readonly request: OurRequest;
-  /** When it is judged: where its row would be written. */
-  readonly own: number;
-  readonly tool: string | null;
-  readonly gateway_ids: Readonly<Record<string, string>>;
-  /** null: it has none. In the order of VERDICT. */
-  readonly verdict: readonly unknown[] | null;
+  /** When its row would be written: at its end. The record is judged with the day of this time. */
+  readonly at: number;
+  readonly gatewayIds: Readonly<Record<string, string>>;
+  readonly judged: StoredRecordVerdict | null;
 }
 
-/** The columns of oursOf's rows, followed by those of VERDICT and what the record's own numbers were. */
-export const RECORD = [
+export interface StoredRecordVerdict {
+  readonly verdict: RecordVerdict;
+  readonly how: How | null;
+  readonly row: string | null;
+  readonly reason: string;
+  /** JSON, see theirsText. */
+  readonly theirs: string | null;
+}
+
+/** Both by id. */
+export interface LoadedDay {
+  readonly records: ReadonlyMap<string, LoadedRecord>;
+  readonly rows: ReadonlyMap<string, LoadedRow>;
+}
+
+/**
+ * Reads both logs for one UTC day by our clock, and FARTHEST_MS around it, so that verdicts do not depend on where a day
+ * ends. What is matched by id outside the day is left out: nothing in this day can change that.
+ */
+export function loadDay(db: Database.Database, day: number, options: CompareOptions): LoadedDay {
+  const loader = new Loader(db, options);
+  loader.loadDay(day * DAY_MS);
+  return loader;
+}
+
+/** A row's id is searched for in this many of the latest records that the console never listed. */
+const MAX_MISSING = 1000;
+/** This many rows with one id are read. A caller that gives all its requests one id must not delay the others. */
+const MAX_SAME_ID = 1000;
+
+class Loader implements LoadedDay {
+  readonly records = new Map<string, LoadedRecord>();
+  readonly rows = new Map<string, LoadedRow>();
+  readonly #db: Database.Database;
+  readonly #options: CompareOptions;
+  readonly #keys: ReadonlyMap<string, string | null>;
+  /** Before this time another gateway had this name. */
+  readonly #begunAt: number;
+
+  constructor(db: Database.Database, options: CompareOptions) {
+    this.#db = db;
+    this.#options = options;
+    this.#keys = keyLinks(db, options.gateway).keys;
+    const begunAt = readTime(db, options.gateway, "begun_at");
+    // A time in the future was written before the clock was set back.
+    this.#begunAt = begunAt === null || begunAt > options.now ? -Infinity : begunAt;
+  }
+
+  loadDay(from: number): void {
+    const { gateway, skew } = this.#options;
+    const to = from + DAY_MS;
+    const first = from - FARTHEST_MS;
+    const last = to + FARTHEST_MS;
+    const longestSince = readTime(this.#db, gateway, "running_since") ?? first - DAY_MS;
+    const end = "coalesce(r.ended_at, r.started_at)";
+    this.#addRecords(
+      `r.end IS NOT NULL AND r.gateway = ? AND r.started_at >= ? AND r.started_at < ? AND ${end} >= ?
+       AND (v.how IS NOT 'id' OR (${end} >= ? AND ${end} < ?))`,
+      gateway,
+      // A request that lasts longer than a day belongs to the day of its end.
+      Math.min(first - DAY_MS, longestSince),
+      last,
+      first,
+      from,
+      to,
+    );
+    // The plus keeps SQLite on the index of requests in flight.
+    this.#addRecords("r.end IS NULL AND +r.gateway = ? AND +r.started_at < ?", gateway, last);
+    this.#addRows(
+      "gateway = ? AND created_at >= ? AND created_at < ? AND (how IS NOT 'id' OR (created_at >= ? AND created_at < ?))",
+      gateway,
+      first + skew,
+      last + skew,
+      from + skew,
+      to + skew,
+    );
+    this.#addRelated();
+    this.#addSocketRows(first);
+  }
+
+  /**
+   * Adds what belongs to the loaded rows and records by id, however far away: a console can write hours late, and one whose
+   * clock was wrong has rows at any time.
+   */
+  #addRelated(): void {
+    const ourIds = new Set(this.#requestIds());
+    const otherIds: string[] = [];
+    for (const { row } of this.rows.values()) {
+      for (const id of [row.request_id, row.upstream_id])
+        if (id !== null && !ourIds.has(id)) otherIds.push(id);
+    }
+    this.#addRowsWithIds(otherIds);
+    this.#addMatchedRecords();
+    this.#addMissingRecords(otherIds);
+    this.#addRowsWithIds(this.#requestIds());
+    this.#addMatchedRows();
+    this.#addMatchedRecords();
+  }
+
+  #requestIds(): string[] {
+    return [...this.records.values()].flatMap(({ request }) => request.ids);
+  }
+
+  #addRowsWithIds(ids: readonly string[]): void {
+    if (ids.length === 0) return;
+    const { gateway } = this.#options;
+    // Without INDEXED BY, SQLite scans all rows of the gateway for a request id.
+    this.#addRows(
+      `gateway = ? AND identity IN (SELECT identity FROM mirror.console_rows INDEXED BY console_rows_by_id
+         WHERE gateway = ? AND request_id IN ${IN_LIST} LIMIT ?)`,
+      gateway,
+      gateway,
+      JSON.stringify(ids),
+      ids.length + MAX_SAME_ID,
+    );
+  }
+
+  /** The records that the loaded rows were matched with. */
+  #addMatchedRecords(): void {
+    const ids: string[] = [];
+    for (const { judged } of this.rows.values())
+      if (judged.record !== null && !this.records.has(judged.record)) ids.push(judged.record);
+    if (ids.length > 0) this.#addRecords(`r.id IN ${IN_LIST}`, JSON.stringify(ids));
+  }
+
+  /** The rows that the loaded records were matched with. */
+  #addMatchedRows(): void {
+    const identities: string[] = [];
+    for (const { judged } of this.records.values())
+      if (judged !== null && judged.row !== null && !this.rows.has(judged.row)) identities.push(judged.row);
+    if (identities.length === 0) return;
+    this.#addRows(
+      `gateway = ? AND identity IN ${IN_LIST}`,
+      this.#options.gateway,
+      JSON.stringify(identities),
+    );
+  }
+
+  #addMissingRecords(ids: readonly string[]): void {
+    if (ids.length === 0) return;
+    const found = queryColumn(
+      this.#db,
+      `SELECT DISTINCT r.id FROM (SELECT record FROM mirror.verdicts WHERE gateway = ? AND verdict IN ('missing', 'pending')
+         ORDER BY started_at DESC LIMIT ${MAX_MISSING}) m
+       JOIN usage.records r ON r.id = m.record, json_each(r.gateway_ids) one WHERE one.value IN ${IN_LIST}`,
+      this.#options.gateway,
+      JSON.stringify(ids),
+    );
+    if (found.length > 0) this.#addRecords(`r.id IN ${IN_LIST}`, JSON.stringify(found));
+  }
+
+  /**
+   * A WebSocket can be open for hours and have rows all the time. Its record's numbers are the sums of all of them, so those
+   * that earlier days matched with it are read again.
+   */
+  #addSocketRows(first: number): void {
+    const { gateway, skew } = this.#options;
+    for (const { request } of this.records.values()) {
+      if (!request.upgraded || request.started_at >= first) continue;
+      this.#addRows(
+        "gateway = ? AND created_at >= ? AND created_at < ? AND record = ?",
+        gateway,
+        request.started_at - FARTHEST_MS + skew,
+        first + skew,
+        request.id,
+      );
+    }
+  }
+
+  #addRecords(where: string, ...values: Value[]): void {
+    const sql = `SELECT ${RECORD_COLUMNS} FROM usage.records r
+      LEFT JOIN mirror.verdicts v ON v.record = r.id WHERE ${where}`;
+    for (const columns of queryRows(this.#db, sql, ...values)) {
+      const one = loadedRecord(columns, this.#options.idNames);
+      const { request } = one;
+      // It may have gone to another gateway that had this name: only its id can prove that a row is its own.
+      const isEarlier = request.started_at < this.#begunAt;
+      const known = isEarlier ? { ...one, request: { ...request, billable: false, expected: false } } : one;
+      this.records.set(request.id, known);
+    }
+  }
+
+  #addRows(where: string, ...values: Value[]): void {
+    const { skew } = this.#options;
+    const sql = `SELECT ${STORED.join(", ")} FROM mirror.console_rows WHERE ${where}`;
+    for (const columns of queryRows(this.#db, sql, ...values)) {
+      const { row, judged } = storedRowOf(columns);
+      const key = row.key_ref === null ? null : (this.#keys.get(row.key_ref) ?? null);
+      const began = row.began_at === null ? null : row.began_at - skew;
+      this.rows.set(row.identity, { row: { ...row, at: row.created_at - skew, began, key }, judged });
+    }
+  }
+}
+
+const RECORD_FIELDS = [
   "id",
   "started_at",
   "waited_ms",
   "ended_at",
   "end",
-  "tool",
   "key",
   "model",
   "model_answered",
@@ -64,284 +255,72 @@ export const RECORD = [
   "tokens_from",
   "gateway_ids",
 ] as const;
-/** What a verdict says, by which it is seen whether it changed. */
-export const VERDICT = ["verdict", "how", "row", "reason", "theirs"] as const;
+const VERDICT_FIELDS = ["verdict", "how", "row", "reason", "theirs", "ours"] as const;
+const RECORD_COLUMNS = [
+  ...RECORD_FIELDS.map((name) => `r."${name}"`),
+  ...VERDICT_FIELDS.map((name) => `v."${name}"`),
+].join(", ");
 
-interface LightRecord {
-  readonly id: string;
-  readonly started_at: number;
-  readonly waited_ms: number;
-  readonly ended_at: number | null;
-  readonly end: RecordEnd | null;
-  readonly tool: string | null;
-  readonly key: string | null;
-  readonly model: string | null;
-  readonly model_answered: string | null;
-  readonly stream: number | null;
-  readonly status: number | null;
-  readonly refusal: string | null;
-  readonly method: string;
-  readonly endpoint: string;
-  readonly bytes_in: number;
-  readonly first_byte_at: number | null;
-  readonly input_tokens: number | null;
-  readonly cache_read_tokens: number | null;
-  readonly cache_write_tokens: number | null;
-  readonly output_tokens: number | null;
-  readonly tokens_from: TokensFrom;
-  readonly gateway_ids: string;
-}
+type RecordPart = Pick<UsageRecord, (typeof RECORD_FIELDS)[number]>;
 
-export function oursOf(values: readonly unknown[], idNames: readonly string[]): Ours {
-  const record = byName(RECORD, values) as unknown as LightRecord;
-  const verdict = values.slice(RECORD.length, RECORD.length + VERDICT.length);
-  const ours = values[RECORD.length + VERDICT.length];
-  const ids = JSON.parse(record.gateway_ids) as Readonly<Record<string, string>>;
+function loadedRecord(columns: readonly unknown[], idNames: readonly string[]): LoadedRecord {
+  const fields = namedColumns(RECORD_FIELDS, columns);
+  fields.stream = booleanOf(fields.stream);
+  fields.gateway_ids = JSON.parse(String(fields.gateway_ids));
+  const record = fields as unknown as RecordPart;
+  const { ours, ...judged } = namedColumns(VERDICT_FIELDS, columns.slice(RECORD_FIELDS.length));
+  // Before it took the console's numbers, if it did.
+  const own: RecordPart = typeof ours === "string" ? { ...record, ...JSON.parse(ours) } : record;
   return {
-    request: requestOf(record, idsOf(ids, idNames), typeof ours === "string" ? JSON.parse(ours) : record),
-    own: record.ended_at ?? record.started_at,
-    tool: record.tool,
-    gateway_ids: ids,
-    verdict: verdict[0] == null ? null : verdict,
+    request: requestOf(own, idNames),
+    at: record.ended_at ?? record.started_at,
+    gatewayIds: record.gateway_ids,
+    judged: judged.verdict === null ? null : (judged as unknown as StoredRecordVerdict),
   };
 }
 
-function requestOf(
-  record: LightRecord,
-  ids: readonly string[],
-  own: Pick<OwnNumbers, "tokens_from" | keyof OurNumbers>,
-): OurRequest {
-  const { id, started_at, ended_at, end, key, model, model_answered, stream, status } = record;
+function requestOf(record: RecordPart, idNames: readonly string[]): OurRequest {
+  const { status, end, refusal } = record;
   const billable = mayHaveArrived(record);
   return {
-    id,
-    started_at,
-    sent_at: started_at + record.waited_ms,
-    ended_at,
+    id: record.id,
+    started_at: record.started_at,
+    sent_at: record.started_at + record.waited_ms,
+    ended_at: record.ended_at,
     running: end === null,
-    key,
-    model,
-    model_answered,
-    stream: flagOf(stream),
+    key: record.key,
+    model: record.model,
+    model_answered: record.model_answered,
+    stream: record.stream,
     status,
-    ids,
-    // Decided before each comparison, by what was learned by then.
+    ids: [...new Set(idNames.flatMap((name) => record.gateway_ids[name] ?? []))],
+    // compareDay decides this, by what was learned so far.
     own_id: false,
-    tokens: tokensOf(own),
-    // What was reported of an answer that broke off is what there was up to then.
-    exact: own.tokens_from === "reported" && end === "complete",
-    expected: billable && isExpected(record, own.tokens_from),
+    tokens: tokensOf(record),
+    // What was reported of an answer that broke off is not all of it.
+    exact: record.tokens_from === "reported" && end === "complete",
+    expected: billable && isExpected(record),
     billable,
-    failed: record.refusal === null && status !== null && status >= 400,
+    failed: refusal === null && status !== null && status >= 400,
     upgraded: status === 101,
   };
 }
 
-function isExpected(record: LightRecord, from: TokensFrom): boolean {
-  const { method, endpoint, status, end, refusal } = record;
+function isExpected({ method, endpoint, status, end, refusal, tokens_from }: RecordPart): boolean {
   if (end !== "complete" || refusal !== null || status === null || status < 200 || status >= 400)
     return false;
-  // Nobody knows whether it is billed, but for what its answer tells.
-  return meteringOf(method, endpoint) !== "other" || from === "reported";
+  // Other endpoints are known to be billed only if the answer reports tokens.
+  return meteringOf(method, endpoint) !== "other" || tokens_from === "reported";
 }
 
-interface OurNumbers {
-  readonly input_tokens: number | null;
-  readonly cache_read_tokens: number | null;
-  readonly cache_write_tokens: number | null;
-  readonly output_tokens: number | null;
-}
-
-function tokensOf(own: OurNumbers & { readonly tokens_from: TokensFrom }): OurTokens | null {
-  const { input_tokens, output_tokens } = own;
-  // The console's, without what they took the place of: the verdict was lost with mirror.db.
-  if (own.tokens_from === "console" || input_tokens === null || output_tokens === null) return null;
+function tokensOf(record: RecordPart): OurTokens | null {
+  const { input_tokens, output_tokens } = record;
+  // The console's numbers without our own: those were lost with mirror.db.
+  if (record.tokens_from === "console" || input_tokens === null || output_tokens === null) return null;
   return {
     input: input_tokens,
-    cache_read: own.cache_read_tokens ?? 0,
-    cache_write: own.cache_write_tokens ?? 0,
+    cache_read: record.cache_read_tokens ?? 0,
+    cache_write: record.cache_write_tokens ?? 0,
     output: output_tokens,
   };
-}
-
-function idsOf(ids: Readonly<Record<string, string>>, names: readonly string[]): string[] {
-  return [...new Set(names.flatMap((name) => ids[name] ?? []))];
-}
-
-/** So many records that the console never listed are searched for an id; the latest. */
-const MAX_MISSING = 1000;
-/** Somebody who gives all requests one id must not hold up the others. */
-const MAX_ALIKE = 1000;
-
-/** Reads both sides of a day. */
-export class Loader {
-  readonly ours = new Map<string, Ours>();
-  readonly theirs = new Map<string, Their>();
-  readonly #db: Database.Database;
-  readonly #from: number;
-  readonly #options: CompareOptions;
-  readonly #keys: ReadonlyMap<string, string | null>;
-  /** Before that, another gateway had this name. */
-  readonly #begunAt: number;
-
-  constructor(db: Database.Database, from: number, options: CompareOptions) {
-    this.#db = db;
-    this.#from = from;
-    this.#options = options;
-    this.#keys = keyLinks(db, options.gateway).keys;
-    // A time that is still to come was written before the clock was set back.
-    const begunAt = readTime(db, options.gateway, "begun_at") ?? Number.NEGATIVE_INFINITY;
-    this.#begunAt = begunAt > options.now ? Number.NEGATIVE_INFINITY : begunAt;
-  }
-
-  load(): void {
-    const { gateway, skew } = this.#options;
-    const from = this.#from;
-    const to = from + DAY_MS;
-    const first = from - FARTHEST_MS;
-    const last = to + FARTHEST_MS;
-    const place = "coalesce(r.ended_at, r.started_at)";
-    this.#addOurs(
-      `r.end IS NOT NULL AND r.gateway = ? AND r.started_at >= ? AND r.started_at < ? AND ${place} >= ?
-       AND (v.how IS NOT 'id' OR (${place} >= ? AND ${place} < ?))`,
-      gateway,
-      Math.min(first - DAY_MS, this.#longestSince()),
-      last,
-      first,
-      from,
-      to,
-    );
-    // The plus keeps SQLite from reading all that ever began: few run at a time, and they have an index of their own.
-    this.#addOurs("r.end IS NULL AND +r.gateway = ? AND +r.started_at < ?", gateway, last);
-    this.#addTheirs(
-      `gateway = ? AND created_at >= ? AND created_at < ?
-       AND (how IS NOT 'id' OR (created_at >= ? AND created_at < ?))`,
-      gateway,
-      first + skew,
-      last + skew,
-      from + skew,
-      to + skew,
-    );
-    this.#addFar();
-    this.#addSocketRows(first);
-  }
-
-  /** A request that lasts longer than a day belongs to the day of its end. */
-  #longestSince(): number {
-    return readTime(this.#db, this.#options.gateway, "running_since") ?? this.#from - FARTHEST_MS - DAY_MS;
-  }
-
-  /**
-   * What belongs to the loaded rows and records by its id, however far away: a console can write hours late, and one whose
-   * clock was wrong has rows at hours at which nothing of ours was.
-   */
-  #addFar(): void {
-    const known = new Set([...this.ours.values()].flatMap(({ request }) => request.ids));
-    const unknown = [...this.theirs.values()]
-      .flatMap(({ row }) => [row.request_id, row.upstream_id])
-      .filter((id): id is string => id !== null && !known.has(id));
-    this.#addRowsWith(unknown);
-    this.#addRecords([...this.#linked(), ...this.#missingWith(unknown)]);
-    this.#addRowsWith([...this.ours.values()].flatMap(({ request }) => request.ids));
-    const mains = [...this.ours.values()].flatMap(({ verdict }) =>
-      typeof verdict?.[2] === "string" && !this.theirs.has(verdict[2]) ? [verdict[2]] : [],
-    );
-    if (mains.length > 0)
-      this.#addTheirs(`gateway = ? AND identity IN ${AMONG}`, this.#options.gateway, JSON.stringify(mains));
-    this.#addRecords(this.#linked());
-  }
-
-  /**
-   * A WebSocket can be open for hours and have rows all the time. Its record's numbers are the sums of all of them, so those
-   * that the days before gave to it are read again.
-   */
-  #addSocketRows(first: number): void {
-    const { gateway, skew } = this.#options;
-    for (const { request } of this.ours.values()) {
-      if (!request.upgraded || request.started_at >= first) continue;
-      this.#addTheirs(
-        "gateway = ? AND created_at >= ? AND created_at < ? AND record = ?",
-        gateway,
-        request.started_at - FARTHEST_MS + skew,
-        first + skew,
-        request.id,
-      );
-    }
-  }
-
-  /** The records with which the loaded rows were matched, and which are not loaded. */
-  #linked(): string[] {
-    return [...this.theirs.values()].flatMap(({ judged: { record } }) =>
-      record === null || this.ours.has(record) ? [] : [record],
-    );
-  }
-
-  #addRecords(ids: readonly string[]): void {
-    if (ids.length > 0) this.#addOurs(`r.id IN ${AMONG}`, JSON.stringify(ids));
-  }
-
-  #addRowsWith(ids: readonly string[]): void {
-    if (ids.length === 0) return;
-    const { gateway } = this.#options;
-    // Left to itself, SQLite looks for a request id through all rows of the gateway.
-    this.#addTheirs(
-      `gateway = ? AND identity IN (SELECT identity FROM mirror.console_rows INDEXED BY console_rows_by_id
-         WHERE gateway = ? AND request_id IN ${AMONG} LIMIT ?)`,
-      gateway,
-      gateway,
-      JSON.stringify(ids),
-      ids.length + MAX_ALIKE,
-    );
-  }
-
-  #missingWith(ids: readonly string[]): string[] {
-    if (ids.length === 0) return [];
-    const found = this.#db
-      .prepare(
-        `SELECT DISTINCT r.id FROM (SELECT record FROM mirror.verdicts WHERE gateway = ? AND verdict IN ('missing', 'pending')
-           ORDER BY started_at DESC LIMIT ${MAX_MISSING}) m
-         JOIN usage.records r ON r.id = m.record, json_each(r.gateway_ids) one WHERE one.value IN ${AMONG}`,
-      )
-      .raw()
-      .all(this.#options.gateway, JSON.stringify(ids));
-    return found.map((row) => String(columnsOf(row)[0]));
-  }
-
-  #addOurs(where: string, ...values: (string | number)[]): void {
-    const columns = [
-      ...RECORD.map((name) => `r."${name}"`),
-      ...VERDICT.map((name) => `v."${name}"`),
-      "v.ours",
-    ];
-    const rows = this.#db
-      .prepare(
-        `SELECT ${columns.join(", ")} FROM usage.records r LEFT JOIN mirror.verdicts v ON v.record = r.id WHERE ${where}`,
-      )
-      .raw()
-      .all(...values);
-    for (const row of rows) {
-      const one = oursOf(columnsOf(row), this.#options.idNames);
-      const isEarlier = one.request.started_at < this.#begunAt;
-      this.ours.set(one.request.id, isEarlier ? withIdOnly(one) : one);
-    }
-  }
-
-  #addTheirs(where: string, ...values: (string | number)[]): void {
-    const { skew } = this.#options;
-    const rows = this.#db
-      .prepare(`SELECT ${STORED.join(", ")} FROM mirror.console_rows WHERE ${where}`)
-      .raw()
-      .all(...values);
-    for (const raw of rows) {
-      const { row, judged } = storedRowOf(raw);
-      const key = row.key_ref === null ? null : (this.#keys.get(row.key_ref) ?? null);
-      const began = row.began_at === null ? null : row.began_at - skew;
-      this.theirs.set(row.identity, { row: { ...row, at: row.created_at - skew, began, key }, judged });
-    }
-  }
-}
-
-/** It may have gone to another gateway that had this name: only its id can say that a row is its own. */
-function withIdOnly(one: Ours): Ours {
-  return { ...one, request: { ...one.request, billable: false, expected: false } };
 }

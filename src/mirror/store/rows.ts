@@ -7,20 +7,16 @@ import type { Page } from "../consoles/console.ts";
 import type { JudgedRow } from "../verdict.ts";
 import { touchRows } from "./changed-days.ts";
 import { addConsoleGap, keptFrom } from "./coverage-gaps.ts";
-import { readFact, writeFact } from "./facts.ts";
-import { keyLinks, restartHeld } from "./keys.ts";
-import { byName, columnsOf, firstOf } from "./query.ts";
+import { deleteFacts, readFact, writeFact } from "./facts.ts";
+import { keyLinks, restartHeldKeys } from "./keys.ts";
+import { execute, IN_LIST, namedColumns, queryColumn, queryRows, queryValue, type Value } from "./query.ts";
 
-export type Value = string | number | null;
+/** The columns of a row's verdict. */
+export const VERDICT_FIELDS = ["verdict", "how", "certain", "record", "key", "reason"] as const;
+/** The columns that storedRowOf reads. */
+export const STORED: readonly string[] = [...ROW_FIELDS, ...VERDICT_FIELDS].map((name) => `"${name}"`);
 
-export const ROW_COLUMNS: string = ROW_FIELDS.map((name) => `"${name}"`).join(", ");
-
-/** What is stored of its verdict. */
-export const JUDGED = ["verdict", "how", "certain", "record", "key", "reason"] as const;
-/** The columns of storedRowOf's rows. */
-export const STORED: readonly string[] = [...ROW_FIELDS, ...JUDGED].map((name) => `"${name}"`);
-
-/** verdict null: nobody has judged it yet. */
+/** verdict null: the row was not compared yet. */
 export type StoredVerdict = Omit<JudgedRow, "identity" | "verdict" | "reason"> & {
   readonly verdict: JudgedRow["verdict"] | null;
   readonly reason: string | null;
@@ -31,41 +27,39 @@ export interface StoredRow {
   readonly judged: StoredVerdict;
 }
 
-export function storedRowOf(raw: unknown): StoredRow {
-  const values = columnsOf(raw);
-  const row = byName(ROW_FIELDS, values);
-  row.stream = flagOf(row.stream);
-  const at = ROW_FIELDS.length;
-  const [verdict, how, certain] = [values[at], values[at + 1], values[at + 2] === 1];
-  const [record, key, reason] = [values[at + 3], values[at + 4], values[at + 5]];
-  const judged = { verdict, how, certain, record, key, reason };
+export function storedRowOf(values: readonly unknown[]): StoredRow {
+  const row = namedColumns(ROW_FIELDS, values);
+  row.stream = booleanOf(row.stream);
+  const judged = namedColumns(VERDICT_FIELDS, values.slice(ROW_FIELDS.length));
+  judged.certain = judged.certain === 1;
   return { row, judged } as unknown as StoredRow;
 }
 
-export function flagOf(value: unknown): boolean | null {
+export function booleanOf(value: unknown): boolean | null {
   return value === null ? null : value === 1;
 }
 
-export function judgedValues({ verdict, how, certain, record, key, reason }: StoredVerdict): Value[] {
+/** In the order of VERDICT_FIELDS. */
+export function verdictValues({ verdict, how, certain, record, key, reason }: StoredVerdict): Value[] {
   return [verdict, how, certain ? 1 : 0, record, key, reason];
 }
 
+/** A million times this is still an exact integer. */
+const MAX_NUMBER = 2 ** 33 * 1000;
+
 /**
- * As it is written, in the order of ROW_FIELDS. Numbers come from gateways: the log takes whole ones only (but for
- * factors), and would refuse a whole page for one that is not. libsql reads a text up to its first NUL.
+ * In the order of ROW_FIELDS. Gateways send any number, but the table takes only integers (and a multiplier), and would
+ * refuse the whole page. libsql cuts a text off at its first NUL.
  */
-export function valuesOf(row: ConsoleRow): Value[] {
+function rowValues(row: ConsoleRow): Value[] {
   return ROW_FIELDS.map((name) => {
     const value = row[name];
     if (typeof value === "boolean") return value ? 1 : 0;
-    if (typeof value === "string") return value.includes("\0") ? value.replaceAll("\0", "\uFFFD") : value;
+    if (typeof value === "string") return value.replaceAll("\0", "\uFFFD");
     if (typeof value !== "number" || !Number.isFinite(value)) return null;
-    return name === "multiplier" ? value : Math.min(Math.max(Math.round(value), -MOST), MOST);
+    return name === "multiplier" ? value : Math.min(Math.max(Math.round(value), -MAX_NUMBER), MAX_NUMBER);
   });
 }
-
-/** A sum of a million of these is still exact. */
-const MOST = 2 ** 33 * 1000;
 
 export interface Written {
   readonly added: number;
@@ -73,8 +67,8 @@ export interface Written {
 }
 
 /**
- * A page's rows, its cursor and its gap, all or nothing: whatever ends the program in between, the next walk begins where
- * rows are missing. What says the same as before changes nothing.
+ * Writes a page's rows, cursor and gap, all or nothing: whatever ends the program, the next walk begins where rows are
+ * missing. Rows that are already stored as they are change nothing.
  */
 export function writePage(
   db: Database.Database,
@@ -82,212 +76,164 @@ export function writePage(
   { rows, cursor, gap }: Pick<Page, "rows" | "cursor" | "gap">,
 ): Written {
   return transact(db, () => {
-    const written = writeNews(db, gateway, rows);
+    const written = putRows(db, gateway, rows);
     if (gap !== null) addConsoleGap(db, gateway, gap);
     writeFact(db, gateway, "mark", cursor);
     return written;
   });
 }
 
-/** The first rows of a large page, of which the last are yet to be written with its cursor: until then it is read again. */
+/** Writes the first rows of a large page. Its cursor comes with the last ones: until then the page would be read again. */
 export function writeRows(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): Written {
-  return transact(db, () => writeNews(db, gateway, rows));
-}
-
-function writeNews(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): Written {
-  const news = newsIn(db, gateway, rows);
-  insert(db, gateway, news.added);
-  update(db, gateway, news.changed);
-  const times = [...news.added, ...news.changed].map((values) => Number(values[CREATED_AT]));
-  touchRows(db, gateway, [...times, ...news.formerTimes]);
-  return { added: news.added.length, changed: news.changed.length };
+  return transact(db, () => putRows(db, gateway, rows));
 }
 
 export function readCursor(db: Database.Database, gateway: string): string | null {
   return readFact(db, gateway, "mark");
 }
 
-/** The next walk is the first again. What was read stays. */
+/** The next walk begins from the start. Rows that were read stay. */
 export function clearCursor(db: Database.Database, gateway: string): void {
   writeFact(db, gateway, "mark", null);
 }
 
 const IDENTITY = ROW_FIELDS.indexOf("identity");
 const CREATED_AT = ROW_FIELDS.indexOf("created_at");
+const ROW_COLUMNS = ROW_FIELDS.map((name) => `"${name}"`).join(", ");
 
-interface News {
-  readonly added: readonly Value[][];
-  readonly changed: readonly Value[][];
-  /** When those that changed were written, by what they said before. */
-  readonly formerTimes: readonly number[];
-}
-
-function newsIn(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): News {
+function putRows(db: Database.Database, gateway: string, rows: readonly ConsoleRow[]): Written {
   const { keys } = keyLinks(db, gateway);
-  // One that comes twice in a page counts as it came last.
-  const wanted = new Map<string, Value[]>();
+  // The last one counts where a page has a row twice.
+  const listed = new Map<string, Value[]>();
   for (const row of rows) {
-    if (!Number.isFinite(row.created_at)) continue;
-    if (row.key_ref !== null && keys.get(row.key_ref) === null) continue;
-    const values = valuesOf(row);
-    wanted.set(String(values[IDENTITY]), values);
+    const isOthers = row.key_ref !== null && keys.get(row.key_ref) === null;
+    if (isOthers || !Number.isFinite(row.created_at)) continue;
+    const values = rowValues(row);
+    listed.set(String(values[IDENTITY]), values);
   }
-  const known = db
-    .prepare(
-      `SELECT ${ROW_COLUMNS} FROM mirror.console_rows
-       WHERE gateway = ? AND identity IN (SELECT value FROM json_each(?))`,
-    )
-    .raw()
-    .all(gateway, JSON.stringify([...wanted.keys()]));
+  const known = queryRows(
+    db,
+    `SELECT ${ROW_COLUMNS} FROM mirror.console_rows WHERE gateway = ? AND identity IN ${IN_LIST}`,
+    gateway,
+    JSON.stringify([...listed.keys()]),
+  );
   const changed: Value[][] = [];
-  const formerTimes: number[] = [];
-  for (const row of known) {
-    const before = columnsOf(row);
+  const touched: number[] = [];
+  for (const before of known) {
     const identity = String(before[IDENTITY]);
-    const after = wanted.get(identity);
-    wanted.delete(identity);
-    if (after === undefined || after.every((value, at) => value === before[at])) continue;
+    const after = listed.get(identity) ?? [];
+    listed.delete(identity);
+    if (after.every((value, at) => value === before[at])) continue;
     changed.push(after);
-    formerTimes.push(Number(before[CREATED_AT]));
+    touched.push(Number(before[CREATED_AT]));
   }
-  return { added: [...wanted.values()], changed, formerTimes };
+  const added = [...listed.values()];
+  insertRows(db, gateway, added);
+  updateRows(db, gateway, changed);
+  for (const values of [...added, ...changed]) touched.push(Number(values[CREATED_AT]));
+  touchRows(db, gateway, touched);
+  return { added: added.length, changed: changed.length };
 }
 
-function insert(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
-  const marks = ROW_FIELDS.map(() => "?").join(", ");
-  // Where mirror.db was lost, the journal still knows what was acknowledged. Only what was there by then: another console
-  // under the same name can have other rows under the same identities.
-  const acknowledged = "(SELECT at FROM usage.acks WHERE gateway = ? AND row = ? AND at >= ?)";
-  const add = db.prepare(
+function insertRows(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
+  // If mirror.db was lost, the journal still has the acknowledgements. Only those from after the row count: another
+  // console under the same name can have other rows with the same identities.
+  const acknowledgedAt = "(SELECT at FROM usage.acks WHERE gateway = ? AND row = ? AND at >= ?)";
+  const insert = db.prepare(
     `INSERT INTO mirror.console_rows (gateway, ${ROW_COLUMNS}, acknowledged_at)
-     VALUES (?, ${marks}, ${acknowledged})`,
+     VALUES (?, ${ROW_FIELDS.map(() => "?").join(", ")}, ${acknowledgedAt})`,
   );
   for (const values of rows)
-    add.run(gateway, ...values, gateway, values[IDENTITY] ?? null, values[CREATED_AT] ?? null);
+    insert.run(gateway, ...values, gateway, values[IDENTITY] ?? null, values[CREATED_AT] ?? null);
 }
 
-function update(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
+function updateRows(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
   const sets = ROW_FIELDS.map((name) => `"${name}" = ?`).join(", ");
-  // It is no longer settled; the record it was matched with stays named, so that judging finds that one too.
-  const change = db.prepare(
+  // Without `how` its match is open again. `record` stays, so that the comparison finds the record it was matched with.
+  const update = db.prepare(
     `UPDATE mirror.console_rows SET ${sets}, how = NULL WHERE gateway = ? AND identity = ?`,
   );
-  for (const values of rows) change.run(...values, gateway, values[IDENTITY] ?? null);
+  for (const values of rows) update.run(...values, gateway, values[IDENTITY] ?? null);
 }
 
-/** The alarm as it was shown. null: whatever there is. */
-export interface Shown {
+/** The gateways that have console rows. One seek of the primary key for each. */
+export function gatewaysIn(db: Database.Database): string[] {
+  const names: string[] = [];
+  for (;;) {
+    const next = "SELECT min(gateway) FROM mirror.console_rows WHERE gateway > ?";
+    const name = queryValue(db, next, names.at(-1) ?? "");
+    if (name === null) return names;
+    names.push(String(name));
+  }
+}
+
+/** An alarm as it was shown to a person. null: any. */
+export interface ShownAlarm {
   readonly gateway: string | null;
   readonly key: string | null;
-  /** Certain rows, or suspected ones. */
   readonly certain: boolean | null;
   /** Time of the newest row, by the console's clock. */
   readonly until: number | null;
   readonly count: number | null;
 }
 
-/** Returns a line for each acknowledged row; null: there are other rows now than were shown, and nothing is changed. */
-export function acknowledge(db: Database.Database, shown: Shown, now: number): AckLine[] | null {
-  const { gateway, key, until, count } = shown;
-  const gateways = gateway === null ? gatewaysIn(db) : [gateway];
+/** Returns a line for each acknowledged row. null: there are other rows than were shown, and nothing is changed. */
+export function acknowledge(db: Database.Database, shown: ShownAlarm, now: number): AckLine[] | null {
+  const { key, until, count } = shown;
+  const gateways = shown.gateway === null ? gatewaysIn(db) : [shown.gateway];
   const certain = shown.certain === null ? null : Number(shown.certain);
   const these = `gateway = ? AND verdict = 'foreign' AND acknowledged_at IS NULL
     AND certain = coalesce(?, certain) AND key = coalesce(?, key) AND created_at <= coalesce(?, created_at)`;
   return transact(db, () => {
-    const found = db.prepare(`SELECT identity FROM mirror.console_rows WHERE ${these}`).raw();
-    const lines = gateways.flatMap((one) =>
-      found
-        .all(one, certain, key, until)
-        .map((row): AckLine => ({ kind: "ack", gateway: one, row: String(firstOf(row)), at: now })),
-    );
+    const lines: AckLine[] = [];
+    for (const gateway of gateways) {
+      const rows = `SELECT identity FROM mirror.console_rows WHERE ${these}`;
+      for (const row of queryColumn(db, rows, gateway, certain, key, until))
+        lines.push({ kind: "ack", gateway, row: String(row), at: now });
+    }
     if (count !== null && lines.length !== count) return null;
-    const mark = db.prepare(`UPDATE mirror.console_rows SET acknowledged_at = ? WHERE ${these}`);
-    for (const one of gateways) mark.run(now, one, certain, key, until);
+    const update = `UPDATE mirror.console_rows SET acknowledged_at = ? WHERE ${these}`;
+    for (const gateway of gateways) execute(db, update, now, gateway, certain, key, until);
     return lines;
   });
 }
 
-/** Gateways with console rows. One seek of the primary key for each. */
-export function gatewaysIn(db: Database.Database): string[] {
-  const next = db.prepare("SELECT min(gateway) FROM mirror.console_rows WHERE gateway > ?").raw();
-  const names: string[] = [];
-  for (let last = ""; ; ) {
-    const [name] = next.get(last) as [string | null];
-    if (name === null) return names;
-    names.push(name);
-    last = name;
-  }
-}
-
-/** So many are deleted at a time: requests wait meanwhile. */
-const STEP = 250;
+/** Requests wait while so many are deleted. */
+const PRUNE_SIZE = 250;
 
 /**
- * Deletes what is older than the usage log: console rows, and verdicts on records that are no longer there. A small part of
- * it; true: there may be more.
+ * Deletes some of what is older than the usage log: console rows, and verdicts on records that are gone. Returns whether
+ * there may be more.
  */
-export function pruneStep(db: Database.Database, size: number = STEP): boolean {
+export function pruneStep(db: Database.Database, size: number = PRUNE_SIZE): boolean {
   const before = keptFrom(db);
   if (before === 0) return false;
   return transact(db, () => pruneRows(db, before, size) || pruneVerdicts(db, before, size));
 }
 
 function pruneRows(db: Database.Database, before: number, size: number): boolean {
-  const remove = db.prepare(
-    `DELETE FROM mirror.console_rows WHERE gateway = ? AND identity IN
-       (SELECT identity FROM mirror.console_rows WHERE gateway = ? AND created_at < ? ORDER BY created_at LIMIT ?)`,
-  );
-  return gatewaysIn(db).some((gateway) => remove.run(gateway, gateway, before, size).changes > 0);
+  const prune = `DELETE FROM mirror.console_rows WHERE gateway = ? AND identity IN
+    (SELECT identity FROM mirror.console_rows WHERE gateway = ? AND created_at < ? ORDER BY created_at LIMIT ?)`;
+  return gatewaysIn(db).some((gateway) => execute(db, prune, gateway, gateway, before, size) > 0);
 }
 
-/** A record that began before, but ended later, is in the log as long as its end is. */
+/** A record that began before, but ended later, is in the log as long as the day of its end is. */
 function pruneVerdicts(db: Database.Database, before: number, size: number): boolean {
-  const found = db
-    .prepare(
-      `SELECT record FROM mirror.verdicts WHERE record < ?
-         AND NOT EXISTS (SELECT 1 FROM usage.records WHERE id = record) ORDER BY record LIMIT ?`,
-    )
-    .raw();
-  const old = found.all(firstIdAt(before), size).map((row) => String(firstOf(row)));
-  const remove = db.prepare("DELETE FROM mirror.verdicts WHERE record = ?");
-  for (const record of old) remove.run(record);
+  const old = queryColumn(
+    db,
+    `SELECT record FROM mirror.verdicts WHERE record < ?
+       AND NOT EXISTS (SELECT 1 FROM usage.records WHERE id = record) ORDER BY record LIMIT ?`,
+    firstIdAt(before),
+    size,
+  );
+  execute(db, `DELETE FROM mirror.verdicts WHERE record IN ${IN_LIST}`, JSON.stringify(old));
   return old.length > 0;
 }
 
 /**
- * Another gateway, or another console, has this name from now on: nothing that the one before told, or was compared with it,
- * is of this one. What records took from it stays theirs, and an alarm that nobody acknowledged stands. Returns what changed
- * about held keys, for the journal.
- */
-export function forgetConsole(
-  db: Database.Database,
-  gateway: string,
-  now: number,
-  alarms: boolean,
-): KeyHeldLine[] {
-  return transact(db, () => {
-    const standing = alarms ? `AND NOT (${STANDING})` : "";
-    db.prepare(`DELETE FROM mirror.console_rows WHERE gateway = ? ${standing}`).run(gateway);
-    // Under a name that no row of the new console can have, and found by nothing but its key.
-    db.prepare(
-      `UPDATE mirror.console_rows SET identity = ? || identity, request_id = NULL, upstream_id = NULL, key_ref = NULL
-       WHERE gateway = ? AND identity NOT LIKE 'earlier:%'`,
-    ).run(`earlier:${now}:`, gateway);
-    for (const table of ["console_keys", "verdicts", "changed_days"])
-      db.prepare(`DELETE FROM mirror.${table} WHERE gateway = ?`).run(gateway);
-    const held = restartHeld(db, gateway, now);
-    const prefix = `mirror:${gateway}:`;
-    db.prepare("DELETE FROM mirror.facts WHERE name >= ? AND name < ?").run(prefix, `${prefix}\u{10FFFF}`);
-    writeFact(db, gateway, "begun_at", String(now));
-    return held;
-  });
-}
-
-const STANDING = "verdict = 'foreign' AND certain = 1 AND acknowledged_at IS NULL";
-
-/**
- * Whose console this is. One of another origin, or of another gateway's, has other rows under the same numbers: then what
- * was known is forgotten, and this returns what changed about held keys. null: it is no other than before.
+ * Notes which console has this gateway's name. A console at another origin, or of a gateway at another, has other rows under
+ * the same identities: then everything known is forgotten, and this returns what changed about held keys. null: it is the
+ * same console as before.
  */
 export function claimConsole(
   db: Database.Database,
@@ -297,7 +243,38 @@ export function claimConsole(
 ): KeyHeldLine[] | null {
   const before = readFact(db, gateway, "console");
   if (before === origins) return null;
-  const held = before === null ? null : forgetConsole(db, gateway, now, true);
+  const changedKeys = before === null ? null : forgetConsole(db, gateway, now, true);
   writeFact(db, gateway, "console", origins);
-  return held;
+  return changedKeys;
+}
+
+/**
+ * Forgets everything that a console said. Records keep the numbers they took from it. Returns what changed about held keys,
+ * for the journal.
+ * @param keepAlarms certain alarms stay until a person acknowledges them.
+ */
+export function forgetConsole(
+  db: Database.Database,
+  gateway: string,
+  now: number,
+  keepAlarms: boolean,
+): KeyHeldLine[] {
+  const isAlarm = "verdict = 'foreign' AND certain = 1 AND acknowledged_at IS NULL";
+  return transact(db, () => {
+    const others = keepAlarms ? `AND NOT (${isAlarm})` : "";
+    execute(db, `DELETE FROM mirror.console_rows WHERE gateway = ? ${others}`, gateway);
+    // What stays gets an identity that no row of the new console can have, and can be found only by its key.
+    execute(
+      db,
+      `UPDATE mirror.console_rows SET identity = ? || identity, request_id = NULL, upstream_id = NULL, key_ref = NULL
+       WHERE gateway = ? AND identity NOT LIKE 'earlier:%'`,
+      `earlier:${now}:`,
+      gateway,
+    );
+    for (const table of ["console_keys", "verdicts", "changed_days"])
+      execute(db, `DELETE FROM mirror.${table} WHERE gateway = ?`, gateway);
+    deleteFacts(db, gateway);
+    writeFact(db, gateway, "begun_at", String(now));
+    return restartHeldKeys(db, gateway, now);
+  });
 }

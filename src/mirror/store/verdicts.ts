@@ -3,48 +3,245 @@ import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
 import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
 import { transact } from "../../usage/index/database.ts";
 import { AMENDED, type AmendedFields, type AmendLine, type Counted } from "../../usage/journal/lines.ts";
-import { type Closing, NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
+import { NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS } from "../reconcile/context.ts";
 import type { JudgedRecord, JudgedRow, Theirs } from "../verdict.ts";
 import { touchFrom, touchRows } from "./changed-days.ts";
-import type { DayChanges, Learned } from "./compare-day.ts";
+import type { DayChanges } from "./compare-day.ts";
 import { writeFact } from "./facts.ts";
 import { learnKeys } from "./keys.ts";
-import { AMONG, numberIn, readMany } from "./query.ts";
-import { JUDGED, judgedValues, type StoredVerdict, type Value } from "./rows.ts";
+import { execute, IN_LIST, queryAll, queryNumber, queryRows, type Value } from "./query.ts";
+import { VERDICT_FIELDS, verdictValues } from "./rows.ts";
 
-/** What a record can take from the console, besides its bill: stored as `ours` before it does. */
-export const TAKEN = AMENDED.filter((name) => name !== "billed_microdollars");
+/* Stores what the comparison of a day found, and gives records the console's numbers. */
 
-export type OwnNumbers = Pick<UsageRecord, (typeof TAKEN)[number]>;
+/** A record that gets another verdict. */
+export interface NewVerdict {
+  readonly id: string;
+  /** null: it has none any more. */
+  readonly judged: JudgedRecord | null;
+  /** See withTheirs. */
+  readonly hasTokens: boolean;
+}
+
+/** What is stored in one transaction. It takes about 5 ms on the thread that serves requests. */
+export type Step =
+  | { readonly kind: "records"; readonly records: DayChanges["records"] }
+  | { readonly kind: "rows"; readonly rows: DayChanges["rows"] };
+
+const RECORDS_PER_STEP = 20;
+const ROWS_PER_STEP = 60;
+
+export function* stepsOf({ records, rows }: Pick<DayChanges, "records" | "rows">): Generator<Step> {
+  for (let at = 0; at < records.length; at += RECORDS_PER_STEP)
+    yield { kind: "records", records: records.slice(at, at + RECORDS_PER_STEP) };
+  for (let at = 0; at < rows.length; at += ROWS_PER_STEP)
+    yield { kind: "rows", rows: rows.slice(at, at + ROWS_PER_STEP) };
+}
+
+export interface ApplyOptions {
+  readonly gateway: string;
+  readonly skew: number;
+  readonly priceOf: PriceOf;
+  /** Appends amendments of records to the journal. If it throws, nothing of the step is stored. */
+  readonly amend: (lines: readonly AmendLine[]) => void;
+}
+
+/** What the comparison of a day found beside verdicts. */
+export type DaySummary = Pick<DayChanges, "learned" | "elsewhere" | "start">;
+
+export function applySummary(
+  db: Database.Database,
+  { learned, elsewhere, start }: DaySummary,
+  { gateway, skew }: Pick<ApplyOptions, "gateway" | "skew">,
+): void {
+  transact(db, () => {
+    if (learned !== null) {
+      learnKeys(db, gateway, learned.keys);
+      if (learned.ownFrom === null) return;
+      writeFact(db, gateway, "own_ids", JSON.stringify(learned.ownIds));
+      // What was matched without ids, or only suspected, may be something else now.
+      touchFrom(db, gateway, learned.ownFrom);
+      return;
+    }
+    if (start !== null) writeFact(db, gateway, "start_fit", JSON.stringify(start));
+    const times = elsewhere.map((at) => at + skew);
+    touchRows(db, gateway, times);
+  });
+}
+
+/**
+ * Stores a step. Amendments go to the journal just before the commit. If the program ends in between, the day is compared
+ * again, and finds the amendments in the index. Returns how many records were amended.
+ */
+export function applyStep(db: Database.Database, step: Step, options: ApplyOptions): number {
+  const { gateway, priceOf, amend } = options;
+  return transact(db, () => {
+    if (step.kind === "rows") {
+      writeRowVerdicts(db, gateway, step.rows);
+      return 0;
+    }
+    const lines = writeRecordVerdicts(db, gateway, step.records, priceOf);
+    if (lines.length > 0) amend(lines);
+    return lines.length;
+  });
+}
+
+/** When time alone decides on the next pending row; null: no row waits for that. Pending records wait for a sync. */
+export function nextDue(db: Database.Database, gateway: string, now: number, skew: number): number | null {
+  const oldest = queryNumber(
+    db,
+    "SELECT min(created_at) FROM mirror.console_rows WHERE gateway = ? AND verdict = 'pending' AND created_at > ?",
+    gateway,
+    now - FOREIGN_AFTER_MS + skew,
+  );
+  return oldest === null ? null : oldest - skew + FOREIGN_AFTER_MS + 1;
+}
+
+function writeRowVerdicts(db: Database.Database, gateway: string, rows: readonly JudgedRow[]): void {
+  const sets = VERDICT_FIELDS.map((name) => `${name} = ?`).join(", ");
+  const write = db.prepare(`UPDATE mirror.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
+  // Acknowledging a suspicion does not acknowledge a certain alarm. A row without a verdict is new in a mirror.db that was
+  // lost: its acknowledgement is from the journal.
+  const raise = db.prepare(
+    `UPDATE mirror.console_rows SET acknowledged_at = NULL
+     WHERE gateway = ? AND identity = ? AND certain = 0 AND verdict IS NOT NULL`,
+  );
+  for (const row of rows) {
+    if (row.certain) raise.run(gateway, row.identity);
+    write.run(...verdictValues(row), gateway, row.identity);
+  }
+}
+
+interface StoredNumbers {
+  readonly record: string;
+  /** JSON of the record's own numbers, if it took the console's tokens. */
+  readonly ours: string | null;
+  /** Not null: it took the console's money, and perhaps its tokens. */
+  readonly theirs: string | null;
+}
+
+/** Returns what changes in the records themselves, for the journal. */
+function writeRecordVerdicts(
+  db: Database.Database,
+  gateway: string,
+  verdicts: readonly NewVerdict[],
+  priceOf: PriceOf,
+): AmendLine[] {
+  const ids = JSON.stringify(verdicts.map(({ id }) => id));
+  const records = new Map<string, UsageRecord>();
+  for (const columns of queryRows(
+    db,
+    `SELECT ${COLUMN_NAMES} FROM usage.records WHERE id IN ${IN_LIST}`,
+    ids,
+  )) {
+    const record = recordOfRow(columns);
+    records.set(record.id, record);
+  }
+  const stored = new Map<string, StoredNumbers>();
+  const storedSql = `SELECT record, ours, theirs FROM mirror.verdicts WHERE record IN ${IN_LIST}`;
+  for (const one of queryAll<StoredNumbers>(db, storedSql, ids)) stored.set(one.record, one);
+  const amendments: AmendLine[] = [];
+  for (const { id, judged, hasTokens } of verdicts) {
+    const before = records.get(id);
+    if (before === undefined) continue;
+    const { ours = null, theirs: taken = null } = stored.get(id) ?? {};
+    const own = withoutTheirs(before, ours === null ? null : JSON.parse(ours));
+    const theirs = judged?.theirs ?? null;
+    // A record that took something before mirror.db was lost keeps it, although the console no longer lists it.
+    let after = taken === null ? before : own;
+    if (theirs !== null) after = withTheirs(own, theirs, hasTokens, priceOf);
+    if (AMENDED.some((name) => before[name] !== after[name])) amendments.push(amendLine(before, after));
+    if (judged === null) execute(db, "DELETE FROM mirror.verdicts WHERE record = ?", id);
+    else writeRecordVerdict(db, gateway, judged, own, after);
+  }
+  return amendments;
+}
+
+function writeRecordVerdict(
+  db: Database.Database,
+  gateway: string,
+  judged: JudgedRecord,
+  own: UsageRecord,
+  after: UsageRecord,
+): void {
+  const { theirs } = judged;
+  const columns: Record<string, Value> = {
+    record: judged.record,
+    gateway,
+    started_at: after.started_at,
+    verdict: judged.verdict,
+    how: judged.how,
+    row: judged.row,
+    reason: judged.reason,
+    ours: after.tokens_from === "console" ? JSON.stringify(pick(own, TAKEN)) : null,
+    theirs: theirsText(judged),
+    tool: after.tool,
+    model: after.model ?? after.model_answered,
+    multiplier: after.multiplier,
+    list_microdollars: after.list_microdollars,
+    cost_microdollars: after.cost_microdollars,
+    their_multiplier: theirs?.multiplier ?? null,
+    their_list_microdollars: theirs === null ? null : listPriceOf(theirs),
+    their_billed_microdollars: theirs?.billed_microdollars ?? null,
+  };
+  const names = Object.keys(columns);
+  execute(
+    db,
+    `INSERT OR REPLACE INTO mirror.verdicts (${names.join(", ")}) VALUES (${names.map(() => "?").join(", ")})`,
+    ...Object.values(columns),
+  );
+}
+
+const THEIRS_FIELDS: (keyof Theirs)[] = [
+  "input_tokens",
+  "cache_read_tokens",
+  "cache_write_tokens",
+  "output_tokens",
+  "list_microdollars",
+  "billed_microdollars",
+  "multiplier",
+];
+
+/** Always in the same order, so that equal numbers are equal texts. */
+export function theirsText({ theirs }: JudgedRecord): string | null {
+  return theirs === null ? null : JSON.stringify(theirs, THEIRS_FIELDS);
+}
+
+/** Their price before the multiplier, which not every console lists. */
+function listPriceOf({ list_microdollars, billed_microdollars, multiplier }: Theirs): number | null {
+  if (list_microdollars !== null) return list_microdollars;
+  if (billed_microdollars === null || multiplier === null || multiplier <= 0) return null;
+  return Math.round(billed_microdollars / multiplier);
+}
+
+/** The numbers that a record can take from the console besides its bill. Its own are kept in `ours`. */
+const TAKEN = AMENDED.filter((name) => name !== "billed_microdollars");
+
+export type OwnNumbers = Omit<AmendedFields, "billed_microdollars">;
+
+/** A record whose own numbers were lost with mirror.db has none. */
+const UNKNOWN = pick({ ...NOT_CLOSED, billed_microdollars: null }, TAKEN);
 
 export type PriceOf = (
   record: UsageRecord,
   tokens: Tokens,
 ) => { readonly list: number; readonly cost: number } | null;
 
-/** A record as it was before it took anything. */
+/** The record as it was before it took anything from the console. */
 export function withoutTheirs(record: UsageRecord, ours: OwnNumbers | null): UsageRecord {
-  if (ours !== null) return { ...record, ...ours, billed_microdollars: null };
-  return { ...record, ...(record.tokens_from === "console" ? UNKNOWN : {}), billed_microdollars: null };
+  const own = ours ?? (record.tokens_from === "console" ? UNKNOWN : {});
+  return { ...record, ...own, billed_microdollars: null };
 }
 
-/** Its own numbers were lost together with mirror.db. */
-const UNKNOWN: OwnNumbers = ownNumbers(NOT_CLOSED);
-
 /**
- * The record with the console's money, and with its tokens where its own are not known whole. `hasTokens`: the row is of a
- * use, and not of a failed attempt, whose zeroes say nothing.
+ * The record with the console's money, and with its tokens if its own are not complete.
+ * @param hasTokens the row is of a use; the zeroes in the row of a failed attempt say nothing.
  */
-export function withTheirs(
-  own: UsageRecord,
-  theirs: Theirs,
-  hasTokens: boolean,
-  priceOf: PriceOf,
-): UsageRecord {
+function withTheirs(own: UsageRecord, theirs: Theirs, hasTokens: boolean, priceOf: PriceOf): UsageRecord {
   const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = theirs;
   const billed = { ...own, billed_microdollars: theirs.billed_microdollars };
-  if (!hasTokens || isWhole(own) || input_tokens === null || output_tokens === null) return billed;
+  if (!hasTokens || isComplete(own) || input_tokens === null || output_tokens === null) return billed;
   const tokens: Tokens = {
     ...NO_TOKENS,
     input: input_tokens,
@@ -68,129 +265,26 @@ export function withTheirs(
   };
 }
 
-/** What was reported of an answer that broke off is what there was up to then: the gateway may have gone on. */
-function isWhole({ tokens_from, input_tokens, output_tokens, end }: UsageRecord): boolean {
-  if (tokens_from !== "reported" || end !== "complete") return false;
-  return input_tokens !== null && output_tokens !== null;
+/** What was reported of an answer that broke off is not complete: the gateway may have gone on. */
+function isComplete({ tokens_from, input_tokens, output_tokens, end }: UsageRecord): boolean {
+  return tokens_from === "reported" && end === "complete" && input_tokens !== null && output_tokens !== null;
 }
 
-export function ownNumbers(record: Closing): OwnNumbers {
-  return Object.fromEntries(TAKEN.map((name) => [name, record[name]])) as unknown as OwnNumbers;
-}
-
-export function isAmended(before: UsageRecord, after: UsageRecord): boolean {
-  return (
-    before.billed_microdollars !== after.billed_microdollars ||
-    TAKEN.some((name) => before[name] !== after[name])
-  );
-}
-
-/** How much more a record takes from its tool's limits than it did; negative where it is less. */
-export interface Correction {
-  readonly tool: string;
-  /** When it was let in under them. */
-  readonly at: number;
-  readonly tokens: number;
-  /** Micro-dollars. */
-  readonly spend: number;
-}
-
-/** A record that gets another verdict. */
-export interface NewVerdict {
-  readonly id: string;
-  /** null: it has none any more. */
-  readonly judged: JudgedRecord | null;
-  /** See withTheirs. */
-  readonly hasTokens: boolean;
-}
-
-/** Runs, like what follows, in the caller's transaction. */
-export function writeRowVerdicts(
-  db: Database.Database,
-  gateway: string,
-  rows: readonly (StoredVerdict & Pick<JudgedRow, "identity">)[],
-): void {
-  const sets = JUDGED.map((name) => `${name} = ?`).join(", ");
-  const write = db.prepare(`UPDATE mirror.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
-  // Acknowledging a suspicion does not acknowledge a certain alarm. A row without a verdict is new in a mirror.db that was
-  // lost: the journal says that it was acknowledged.
-  const raise = db.prepare(
-    `UPDATE mirror.console_rows SET acknowledged_at = NULL
-     WHERE gateway = ? AND identity = ? AND certain = 0 AND verdict IS NOT NULL`,
-  );
-  for (const row of rows) {
-    if (row.certain) raise.run(gateway, row.identity);
-    write.run(...judgedValues(row), gateway, row.identity);
-  }
-}
-
-/**
- * Writes what is said of records. Their numbers are in the journal, so what that means for them is returned: corrections
- * for the journal.
- */
-export function writeRecordVerdicts(
-  db: Database.Database,
-  gateway: string,
-  verdicts: readonly NewVerdict[],
-  priceOf: PriceOf,
-): AmendLine[] {
-  if (verdicts.length === 0) return [];
-  const ids = JSON.stringify(verdicts.map(({ id }) => id));
-  const records = new Map(
-    readMany(db, [COLUMN_NAMES], `FROM usage.records WHERE id IN ${AMONG}`, ids)
-      .map(recordOfRow)
-      .map((record) => [record.id, record]),
-  );
-  const stored = readStored(db, ids);
-  const amendments: AmendLine[] = [];
-  const put = db.prepare(
-    `INSERT OR REPLACE INTO mirror.verdicts (${COLUMNS.join(", ")}) VALUES (${COLUMNS.map(() => "?").join(", ")})`,
-  );
-  const drop = db.prepare("DELETE FROM mirror.verdicts WHERE record = ?");
-  for (const { id, judged, hasTokens } of verdicts) {
-    const before = records.get(id);
-    if (before === undefined) continue;
-    const last = stored.get(id);
-    const own = withoutTheirs(before, last?.ours ?? null);
-    const theirs = judged?.theirs ?? null;
-    let after = before;
-    if (theirs !== null) after = withTheirs(own, theirs, hasTokens, priceOf);
-    else if (last?.tookTheirs === true) after = own;
-    // Else it took nothing, or did so before mirror.db was lost: a console that has forgotten it since changes nothing.
-    if (isAmended(before, after)) amendments.push(amendLine(before, after));
-    if (judged === null) drop.run(id);
-    else put.run(...verdictValues(gateway, judged, own, after));
-  }
-  return amendments;
-}
-
-interface Stored {
-  /** Its own numbers, where it took the console's tokens. */
-  readonly ours: OwnNumbers | null;
-  /** It took the console's money, or tokens. */
-  readonly tookTheirs: boolean;
-}
-
-/** By record: what was said of it so far. */
-function readStored(db: Database.Database, ids: string): Map<unknown, Stored> {
-  const columns = ["record", "ours", "theirs IS NOT NULL"];
-  const rows = readMany(db, columns, `FROM mirror.verdicts WHERE record IN ${AMONG}`, ids);
-  return new Map(
-    rows.map(([id, ours, tookTheirs]) => [
-      id,
-      { ours: ours === null ? null : JSON.parse(String(ours)), tookTheirs: tookTheirs === 1 },
-    ]),
-  );
+function pick<Name extends keyof AmendedFields>(
+  record: AmendedFields,
+  names: readonly Name[],
+): Pick<AmendedFields, Name> {
+  const picked = names.map((name) => [name, record[name]]);
+  return Object.fromEntries(picked);
 }
 
 function amendLine(before: UsageRecord, after: UsageRecord): AmendLine {
   const { id, tool, counts, admitted_at, started_at } = after;
-  const fields = Object.fromEntries(AMENDED.map((name) => [name, after[name]])) as unknown as AmendedFields;
   const limits =
     tool === null || counts === false
       ? null
       : { tool, admitted_at: admitted_at ?? started_at, before: countedOf(before), after: countedOf(after) };
-  return { kind: "amend", id, ...fields, limits };
+  return { kind: "amend", id, ...pick(after, AMENDED), limits };
 }
 
 /** What a record takes from its tool's limits: what the console says, else what we counted, else what was reserved. */
@@ -202,6 +296,16 @@ function countedOf(record: UsageRecord): Counted {
   };
 }
 
+/** How much more a record takes from its tool's limits than before; negative if it is less. */
+export interface Correction {
+  readonly tool: string;
+  /** When it was admitted under them. */
+  readonly at: number;
+  readonly tokens: number;
+  /** Micro-dollars. */
+  readonly spend: number;
+}
+
 /** null: nothing changes for the limits. */
 export function correctionOf({ limits }: AmendLine): Correction | null {
   if (limits === null) return null;
@@ -209,155 +313,4 @@ export function correctionOf({ limits }: AmendLine): Correction | null {
   const tokens = after.tokens - before.tokens;
   const spend = after.spend - before.spend;
   return tokens === 0 && spend === 0 ? null : { tool, at: admitted_at, tokens, spend };
-}
-
-const COLUMNS = [
-  "record",
-  "gateway",
-  "started_at",
-  "verdict",
-  "how",
-  "row",
-  "reason",
-  "ours",
-  "theirs",
-  "tool",
-  "model",
-  "multiplier",
-  "list_microdollars",
-  "cost_microdollars",
-  "their_multiplier",
-  "their_list_microdollars",
-  "their_billed_microdollars",
-];
-
-function verdictValues(gateway: string, judged: JudgedRecord, own: UsageRecord, after: UsageRecord): Value[] {
-  const { theirs } = judged;
-  return [
-    judged.record,
-    gateway,
-    after.started_at,
-    judged.verdict,
-    judged.how,
-    judged.row,
-    judged.reason,
-    after.tokens_from === "console" ? JSON.stringify(ownNumbers(own)) : null,
-    theirsText(judged),
-    after.tool,
-    after.model ?? after.model_answered,
-    after.multiplier,
-    after.list_microdollars,
-    after.cost_microdollars,
-    theirs?.multiplier ?? null,
-    theirs === null ? null : listOf(theirs),
-    theirs?.billed_microdollars ?? null,
-  ];
-}
-
-/** In one order of the fields, so that the same is the same text. */
-export function theirsText({ theirs }: JudgedRecord): string | null {
-  if (theirs === null) return null;
-  const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = theirs;
-  const { list_microdollars, billed_microdollars, multiplier } = theirs;
-  return JSON.stringify({
-    input_tokens,
-    cache_read_tokens,
-    cache_write_tokens,
-    output_tokens,
-    list_microdollars,
-    billed_microdollars,
-    multiplier,
-  });
-}
-
-/** Their price before the group's factor; not every console tells it. */
-function listOf({ list_microdollars, billed_microdollars, multiplier }: NonNullable<JudgedRecord["theirs"]>) {
-  if (list_microdollars !== null) return list_microdollars;
-  if (billed_microdollars === null || multiplier === null || multiplier <= 0) return null;
-  return Math.round(billed_microdollars / multiplier);
-}
-
-export interface ApplyOptions {
-  readonly gateway: string;
-  readonly skew: number;
-  readonly priceOf: PriceOf;
-  /** Appends to the journal what changes in records. Throws where it cannot: then nothing of the step is kept. */
-  readonly amend: (lines: readonly AmendLine[]) => void;
-}
-
-/** What is stored in one transaction, on the thread that serves requests: about 5 ms. */
-export type Step =
-  | { readonly kind: "records"; readonly records: DayChanges["records"] }
-  | { readonly kind: "rows"; readonly rows: DayChanges["rows"] };
-
-const RECORDS_PER_STEP = 20;
-const ROWS_PER_STEP = 60;
-
-export function* stepsOf({ records, rows }: Pick<DayChanges, "records" | "rows">): Generator<Step> {
-  for (let at = 0; at < records.length; at += RECORDS_PER_STEP)
-    yield { kind: "records", records: records.slice(at, at + RECORDS_PER_STEP) };
-  for (let at = 0; at < rows.length; at += ROWS_PER_STEP)
-    yield { kind: "rows", rows: rows.slice(at, at + ROWS_PER_STEP) };
-}
-
-/** What a day's comparison says beside its verdicts. */
-export type DaySummary = Pick<DayChanges, "learned" | "elsewhere" | "start">;
-
-export function applySummary(
-  db: Database.Database,
-  { learned, elsewhere, start }: DaySummary,
-  { gateway, skew }: Pick<ApplyOptions, "gateway" | "skew">,
-): void {
-  transact(db, () => {
-    if (learned !== null) {
-      writeLearned(db, gateway, learned);
-      return;
-    }
-    if (start !== null) writeFact(db, gateway, "start_fit", JSON.stringify(start));
-    touchRows(
-      db,
-      gateway,
-      elsewhere.map((at) => at + skew),
-    );
-  });
-}
-
-/**
- * Stores a step, and appends to the journal just before that is committed. A program that ends in between compares the day
- * again: what is in the journal by then is not amended a second time, once the index has it. Returns how many records
- * were amended.
- */
-export function applyStep(
-  db: Database.Database,
-  step: Step,
-  { gateway, priceOf, amend }: ApplyOptions,
-): number {
-  return transact(db, () => {
-    if (step.kind === "rows") {
-      writeRowVerdicts(db, gateway, step.rows);
-      return 0;
-    }
-    const lines = writeRecordVerdicts(db, gateway, step.records, priceOf);
-    if (lines.length > 0) amend(lines);
-    return lines.length;
-  });
-}
-
-/** When time alone decides on the next pending row; null: none waits for that. Records wait for the next sync. */
-export function nextDue(db: Database.Database, gateway: string, now: number, skew: number): number | null {
-  const pending = db
-    .prepare(
-      "SELECT min(created_at) FROM mirror.console_rows WHERE gateway = ? AND verdict = 'pending' AND created_at > ?",
-    )
-    .raw();
-  const at = numberIn(pending.get(gateway, now - FOREIGN_AFTER_MS + skew));
-  return at === null ? null : at - skew + FOREIGN_AFTER_MS + 1;
-}
-
-export function writeLearned(db: Database.Database, gateway: string, { own, ownFrom, keys }: Learned): void {
-  if (keys.size > 0) learnKeys(db, gateway, keys);
-  if (ownFrom === null) return;
-  writeFact(db, gateway, "own_ids", JSON.stringify(own));
-  // What was paired or only suspected from then on may be something else now.
-  touchFrom(db, gateway, ownFrom);
 }

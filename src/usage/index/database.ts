@@ -41,7 +41,10 @@ const SCHEMA = `
   PRAGMA usage.user_version = ${VERSION};
 `;
 
-/** A database attached as `usage` to one in memory. */
+/** The index is attached as `usage`, the database of console rows as `mirror`. */
+export type AttachedName = "usage" | "mirror";
+
+/** A database in memory to which others are attached, see attach. */
 export interface Connection {
   readonly db: Database.Database;
   /** Closes at once and never throws. The last writer to close also removes the WAL. */
@@ -65,7 +68,7 @@ export class IndexFault extends Error {
 export function openIndex(file: string): Connection {
   const connection = attach(file, "rw", 0);
   try {
-    checkVersion(connection.db);
+    checkVersion(connection.db, "usage", APPLICATION_ID, VERSION);
     connection.db.exec("PRAGMA usage.synchronous = normal; PRAGMA usage.journal_size_limit = 20000000");
     return connection;
   } catch (error) {
@@ -78,8 +81,7 @@ export function openIndex(file: string): Connection {
 export function openIndexForReading(file: string, patience = 1000): Connection {
   const connection = attach(file, "ro", patience);
   try {
-    connection.db.exec("PRAGMA query_only = on");
-    checkVersion(connection.db);
+    checkVersion(connection.db, "usage", APPLICATION_ID, VERSION);
     return connection;
   } catch (error) {
     connection.close();
@@ -90,13 +92,10 @@ export function openIndexForReading(file: string, patience = 1000): Connection {
 /** Puts an empty index in the place of whatever is there. */
 export function createIndex(file: string): Connection {
   try {
-    removeIndex(file);
-    // The WAL takes its mode from the file, so the file's must be right before SQLite opens it.
-    const descriptor = openSync(file, "wx", 0o600);
-    fchmodSync(descriptor, 0o600);
-    closeSync(descriptor);
+    for (const suffix of DATABASE_SUFFIXES) rmSync(file + suffix, { force: true, recursive: true });
+    createPrivateFile(file);
   } catch (error) {
-    throw new IndexFault("disk", reason(error));
+    throw indexFault(error);
   }
   const connection = attach(file, "rw", 0);
   try {
@@ -110,19 +109,22 @@ export function createIndex(file: string): Connection {
   }
 }
 
-/** The index and what SQLite puts beside it. */
-export const INDEX_SUFFIXES = ["", "-wal", "-shm", "-journal"] as const;
+/** SQLite's files of one database: the database itself and what SQLite puts beside it. */
+export const DATABASE_SUFFIXES = ["", "-wal", "-shm", "-journal"] as const;
 
-function removeIndex(file: string): void {
-  for (const suffix of INDEX_SUFFIXES) rmSync(file + suffix, { force: true, recursive: true });
+/** Creates an empty file. The WAL takes its mode from it, so the mode must be right before SQLite opens the file. */
+export function createPrivateFile(file: string): void {
+  const descriptor = openSync(file, "wx", 0o600);
+  fchmodSync(descriptor, 0o600);
+  closeSync(descriptor);
 }
 
 /** Reads the whole file; null: it is sound. */
-export function findDamage(db: Database.Database, file: string): string | null {
-  const [pageSize] = db.prepare("PRAGMA usage.page_size").raw().get() as [number];
+export function findDamage(db: Database.Database, name: AttachedName, file: string): string | null {
+  const [pageSize] = db.prepare(`PRAGMA ${name}.page_size`).raw().get() as [number];
   // SQLite takes a page that is cut off for one that ends in zeroes.
   if (statSync(file).size % pageSize !== 0) return "a part of a page is missing";
-  const [found] = db.prepare("PRAGMA usage.quick_check(1)").raw().get() as [string];
+  const [found] = db.prepare(`PRAGMA ${name}.quick_check(1)`).raw().get() as [string];
   return found === "ok" ? null : (found.split("\n", 1)[0] ?? found);
 }
 
@@ -159,11 +161,8 @@ function attach(file: string, mode: "rw" | "ro", patience: number): Connection {
     close() {
       if (!db.open) return;
       rollBack(db);
-      try {
-        db.exec("DETACH usage");
-      } catch {
-        // It was never attached, or its disk is gone.
-      }
+      detach(db, "mirror");
+      detach(db, "usage");
       db.close();
     },
   };
@@ -177,12 +176,7 @@ function attach(file: string, mode: "rw" | "ro", patience: number): Connection {
 }
 
 /** Attaches a database that must be there. Throws an IndexFault, or SQLite's own error. */
-export function attachFile(
-  db: Database.Database,
-  file: string,
-  mode: "rw" | "ro",
-  name: "usage" | "mirror",
-): void {
+export function attachFile(db: Database.Database, file: string, mode: "rw" | "ro", name: AttachedName): void {
   const found = statSync(file, { throwIfNoEntry: false });
   if (found === undefined) throw new IndexFault("missing", `there is no ${file}`);
   // SQLite would wait forever on a pipe.
@@ -192,11 +186,24 @@ export function attachFile(
   db.exec(`ATTACH '${address.replaceAll("'", "''")}' AS ${name}`);
 }
 
-/** Throws an IndexFault where the attached index is not of this version. */
-export function checkVersion(db: Database.Database): void {
-  const [application] = db.prepare("PRAGMA usage.application_id").raw().get() as [number];
-  const [version] = db.prepare("PRAGMA usage.user_version").raw().get() as [number];
-  if (application !== APPLICATION_ID || version !== VERSION)
+export function detach(db: Database.Database, name: AttachedName): void {
+  try {
+    db.exec(`DETACH ${name}`);
+  } catch {
+    // It was never attached, or its disk is gone.
+  }
+}
+
+/** Throws an IndexFault where the attached database was not made by this version. */
+export function checkVersion(
+  db: Database.Database,
+  name: AttachedName,
+  applicationId: number,
+  version: number,
+): void {
+  const [foundId] = db.prepare(`PRAGMA ${name}.application_id`).raw().get() as [number];
+  const [foundVersion] = db.prepare(`PRAGMA ${name}.user_version`).raw().get() as [number];
+  if (foundId !== applicationId || foundVersion !== version)
     throw new IndexFault("outdated", "it is from another version of keybearer");
 }
 
@@ -206,10 +213,11 @@ const CORRUPT = [11, 26];
 /** A page is missing at the end of the file. SQLite calls that an I/O error. */
 const SHORT_READ = 522;
 
-/** What a failure of SQLite means for the index. Anything else is a bug and stays as it is. */
+/** What a failure of SQLite or of the file system means for a database. Anything else is a bug and stays as it is. */
 export function indexFault(error: unknown): unknown {
   if (error instanceof IndexFault) return error;
-  const { rawCode, code } = error as { rawCode?: unknown; code?: unknown };
+  const { rawCode, code, syscall } = error as { rawCode?: unknown; code?: unknown; syscall?: unknown };
+  if (typeof syscall === "string") return new IndexFault("disk", reason(error));
   if (typeof rawCode !== "number" || typeof code !== "string" || !code.startsWith("SQLITE")) return error;
   const primary = rawCode & 0xff;
   if (BUSY.includes(primary)) return new IndexFault("busy", "another program has locked it");

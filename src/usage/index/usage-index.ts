@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync, statSync } from "node:fs";
-import { reason } from "../../reason.ts";
 import { type JournalFile, journalFiles, readLines, startOfDay, statOf } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
 import { IndexWriter, type Position } from "./apply.ts";
@@ -144,7 +143,7 @@ export class UsageIndex {
     this.#connection = null;
     try {
       const writer = this.#use(openIndex(file));
-      const damage = isKnown ? null : findDamage(this.#db(), file);
+      const damage = isKnown ? null : findDamage(this.#db(), "usage", file);
       if (damage !== null) throw new IndexFault("corrupt", damage);
       if (writer.meta("folder") !== folderIdentity(this.#options.folder))
         throw new IndexFault("outdated", "it belongs to another journal");
@@ -179,9 +178,7 @@ export class UsageIndex {
   }
 
   #failed(error: unknown): unknown {
-    const isSystem = typeof (error as NodeJS.ErrnoException).syscall === "string";
-    // The journal, or the folder of the index, cannot be read now.
-    const fault = isSystem ? new IndexFault("disk", reason(error)) : indexFault(error);
+    const fault = indexFault(error);
     this.#connection?.close();
     this.#connection = null;
     this.#writer = null;
