@@ -22,7 +22,7 @@ import { createKeyring, type Keyring } from "./keys/keyring.ts";
 import { createTrust, type Settled, type Trust } from "./keys/trust.ts";
 import { createLogger, type LineLogger, type Logger } from "./logger.ts";
 import type { Mirror } from "./mirror/mirror.ts";
-import { createVault, type Vault } from "./mirror/vault.ts";
+import { Vault } from "./mirror/vault.ts";
 import type { Newcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { GatewayHealth, KeyHealth } from "./proxy/health.ts";
@@ -359,7 +359,7 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
   };
   const { trust: file, usage, oldUsage, consoles } = options.places;
   const trust = createTrust({ file, clock, stateFiles: [usage, oldUsage, consoles] });
-  const vault = createVault({ file: options.places.consoles, clock });
+  const vault = new Vault(options.places.consoles, clock);
   const keyring = createKeyring({ trust, env: options.env, clock, onLate: () => tellLate() });
   const log = createLogger({
     level: "info",

@@ -213,7 +213,10 @@ export class Counters {
   /** Every limit on requests, tokens and spend, the quota last. */
   levels(now: number): Level[] {
     const { limits, quota } = this.#terms;
-    const levels = KINDS.flatMap((kind) => limits[kind].map((rate) => this.#level(kind, rate, now)));
+    const levels: Level[] = [];
+    for (const kind of KINDS) {
+      for (const rate of limits[kind]) levels.push(this.#level(kind, rate, now));
+    }
     if (quota !== null) {
       let held = 0;
       for (const { spend } of this.#inFlight) held += spend ?? 0;
@@ -231,10 +234,12 @@ export class Counters {
 
   /** The limit of a kind that is nearest to being reached; null: the kind has no limit. */
   nearest(kind: Kind, now: number): Level | null {
-    const levels = this.#terms.limits[kind].map((rate) => this.#level(kind, rate, now));
-    const [first, ...others] = levels;
-    if (first === undefined) return null;
-    return others.reduce((least, next) => (remaining(next) < remaining(least) ? next : least), first);
+    let nearest: Level | null = null;
+    for (const rate of this.#terms.limits[kind]) {
+      const level = this.#level(kind, rate, now);
+      if (nearest === null || remaining(level) < remaining(nearest)) nearest = level;
+    }
+    return nearest;
   }
 
   /** Whether the limits on requests admit more than `ahead` requests between now and `time`. */

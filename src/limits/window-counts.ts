@@ -31,7 +31,7 @@ export class WindowCounts {
     month: [],
   };
   /** The window in which it was first seen that the clock was set back. */
-  readonly #setBackTo: Partial<Record<Period, Window>> = {};
+  readonly #setBackTo = new Map<Period, Window>();
 
   constructor(calendar: Calendar) {
     this.#calendar = calendar;
@@ -52,7 +52,10 @@ export class WindowCounts {
   }
 
   uncountRequest(at: number): void {
-    for (const window of this.#windowsWith(at)) window.requests = Math.max(0, window.requests - 1);
+    for (const per of PERIODS) {
+      const window = this.#windowWith(per, at);
+      if (window !== undefined) window.requests = Math.max(0, window.requests - 1);
+    }
   }
 
   /**
@@ -60,7 +63,9 @@ export class WindowCounts {
    * include the request: its window was dropped and begun again meanwhile.
    */
   add(at: number, tokens: number, spend: number): void {
-    for (const window of this.#windowsWith(at)) {
+    for (const per of PERIODS) {
+      const window = this.#windowWith(per, at);
+      if (window === undefined) continue;
       window.tokens = Math.max(0, window.tokens + tokens);
       window.spend = Math.max(0, window.spend + spend);
     }
@@ -72,13 +77,13 @@ export class WindowCounts {
     const known = this.#windowWith(per, now);
     const current = known ?? this.#emptyWindow(per, now);
     const isSetBack = last !== undefined && now < last.start;
-    if (!isSetBack) delete this.#setBackTo[per];
+    if (!isSetBack) this.#setBackTo.delete(per);
     if (!isSetBack || known !== undefined) return [current];
     // If the clock had been far ahead, the limit would stay shut until the clock gets there again. So the counts apply only
     // in the first window in which this is seen.
-    const first = this.#setBackTo[per];
+    const first = this.#setBackTo.get(per);
     if (first !== undefined && now >= first.end) return [current];
-    this.#setBackTo[per] = current;
+    this.#setBackTo.set(per, current);
     return [current, last];
   }
 
@@ -110,10 +115,6 @@ export class WindowCounts {
     }
     this.#windows[per] = [...others, window];
     return window;
-  }
-
-  #windowsWith(at: number): CountedWindow[] {
-    return PERIODS.flatMap((per) => this.#windowWith(per, at) ?? []);
   }
 
   /** Of several the one counted in last: days overlap when the time zone was changed. */

@@ -21,83 +21,116 @@ export const NO_TOKENS: Tokens = Object.freeze({
   reasoning: 0,
 });
 
-/** A key, or one below another. */
-type Path = string | readonly [outer: string, inner: string];
-
-/**
- * What usage objects count, and the fields that hold it. Gateways translate between protocols and fill in several fields,
- * so the largest value counts.
- */
-const COUNT_FIELDS = {
+/** What usage objects count. null: not stated. */
+interface Counts {
   /** Includes what came from the cache. */
-  prompt: ["prompt_tokens", "promptTokenCount"],
+  prompt: number | null;
   /** Includes the cache in responses, excludes it in messages. */
-  input: ["input_tokens"],
+  input: number | null;
   /** Gemini adds it to the prompt. */
-  toolUse: ["toolUsePromptTokenCount"],
+  toolUse: number | null;
   /** Cache counts that are a part of the prompt. */
-  readWithin: [
-    ["prompt_tokens_details", "cached_tokens"],
-    ["input_tokens_details", "cached_tokens"],
-    ["input_token_details", "cached_tokens"],
-    "prompt_cache_hit_tokens", // DeepSeek
-    "cached_tokens", // Moonshot
-    "cachedContentTokenCount", // Gemini
-  ],
-  wroteWithin: [
-    ["prompt_tokens_details", "cache_write_tokens"],
-    ["input_tokens_details", "cache_write_tokens"],
-    ["prompt_tokens_details", "cached_creation_tokens"], // new-api
-    ["input_tokens_details", "cached_creation_tokens"], // new-api
-    ["prompt_tokens_details", "cache_creation_tokens"], // LiteLLM
-  ],
+  readWithin: number | null;
+  wroteWithin: number | null;
   /** Cache counts of the messages protocol, which come on top of the input. */
-  readBeside: ["cache_read_input_tokens"],
-  wroteBeside: ["cache_creation_input_tokens"],
-  wroteHour: [["cache_creation", "ephemeral_1h_input_tokens"]],
-  output: ["completion_tokens", "output_tokens"],
+  readBeside: number | null;
+  wroteBeside: number | null;
+  wroteHour: number | null;
+  output: number | null;
   /** Gemini's, which excludes reasoning. */
-  candidates: ["candidatesTokenCount"],
-  reasoning: [
-    ["completion_tokens_details", "reasoning_tokens"],
-    ["output_tokens_details", "reasoning_tokens"],
-    ["output_tokens_details", "thinking_tokens"],
-    "reasoning_tokens",
-    "thoughtsTokenCount", // Gemini
-  ],
-  total: ["total_tokens", "totalTokenCount"],
-} as const satisfies Readonly<Record<string, readonly Path[]>>;
-
-type CountName = keyof typeof COUNT_FIELDS;
-/** null: not stated. */
-type Numbers = Record<CountName, number | null>;
-
-interface Counts extends Readonly<Numbers> {
+  candidates: number | null;
+  reasoning: number | null;
+  total: number | null;
   /** new-api marks a usage whose prompt excludes the cache. */
-  readonly excludesCache: boolean;
+  excludesCache: boolean;
 }
 
-const COUNT_NAMES = Object.keys(COUNT_FIELDS) as CountName[];
+type CountName = Exclude<keyof Counts, "excludesCache">;
+
+/**
+ * The fields of usage objects, `outer.inner` below another one. Gateways translate between protocols and fill in several
+ * fields for one count, so the largest value counts.
+ */
+const FIELDS = new Map<string, CountName>([
+  ["prompt_tokens", "prompt"],
+  ["promptTokenCount", "prompt"],
+  ["input_tokens", "input"],
+  ["toolUsePromptTokenCount", "toolUse"],
+  ["prompt_tokens_details.cached_tokens", "readWithin"],
+  ["input_tokens_details.cached_tokens", "readWithin"],
+  ["input_token_details.cached_tokens", "readWithin"],
+  ["prompt_cache_hit_tokens", "readWithin"], // DeepSeek
+  ["cached_tokens", "readWithin"], // Moonshot
+  ["cachedContentTokenCount", "readWithin"], // Gemini
+  ["prompt_tokens_details.cache_write_tokens", "wroteWithin"],
+  ["input_tokens_details.cache_write_tokens", "wroteWithin"],
+  ["prompt_tokens_details.cached_creation_tokens", "wroteWithin"], // new-api
+  ["input_tokens_details.cached_creation_tokens", "wroteWithin"], // new-api
+  ["prompt_tokens_details.cache_creation_tokens", "wroteWithin"], // LiteLLM
+  ["cache_read_input_tokens", "readBeside"],
+  ["cache_creation_input_tokens", "wroteBeside"],
+  ["cache_creation.ephemeral_1h_input_tokens", "wroteHour"],
+  ["completion_tokens", "output"],
+  ["output_tokens", "output"],
+  ["candidatesTokenCount", "candidates"],
+  ["completion_tokens_details.reasoning_tokens", "reasoning"],
+  ["output_tokens_details.reasoning_tokens", "reasoning"],
+  ["output_tokens_details.thinking_tokens", "reasoning"],
+  ["reasoning_tokens", "reasoning"],
+  ["thoughtsTokenCount", "reasoning"], // Gemini
+  ["total_tokens", "total"],
+  ["totalTokenCount", "total"],
+]);
+
+const INPUT_COUNTS: readonly CountName[] = [
+  "prompt",
+  "input",
+  "toolUse",
+  "readWithin",
+  "wroteWithin",
+  "readBeside",
+  "wroteBeside",
+  "wroteHour",
+];
 const OUTPUT_COUNTS: readonly CountName[] = ["output", "candidates", "reasoning", "total"];
 const MAX_COUNT = 1_000_000_000;
 
 /** null: this is not a usage object. */
 function countsOf(usage: unknown): Counts | null {
   if (typeof usage !== "object" || usage === null || Array.isArray(usage)) return null;
-  const counts = {} as Numbers;
-  for (const name of COUNT_NAMES) {
-    let count: number | null = null;
-    for (const path of COUNT_FIELDS[name]) count = larger(count, countAt(usage, path));
-    counts[name] = count;
+  const counts: Counts = {
+    prompt: null,
+    input: null,
+    toolUse: null,
+    readWithin: null,
+    wroteWithin: null,
+    readBeside: null,
+    wroteBeside: null,
+    wroteHour: null,
+    output: null,
+    candidates: null,
+    reasoning: null,
+    total: null,
+    excludesCache: fieldOf(usage, "usage_semantic") === "anthropic",
+  };
+  for (const [name, value] of Object.entries(usage)) {
+    addCount(counts, name, value);
+    if (typeof value !== "object" || value === null) continue;
+    for (const [inner, innerValue] of Object.entries(value)) addCount(counts, `${name}.${inner}`, innerValue);
   }
   // DeepSeek reports the two parts of the prompt.
   counts.prompt ||= sum(
-    countAt(usage, "prompt_cache_hit_tokens"),
-    countAt(usage, "prompt_cache_miss_tokens"),
+    countIn(fieldOf(usage, "prompt_cache_hit_tokens")),
+    countIn(fieldOf(usage, "prompt_cache_miss_tokens")),
   );
-  const wrote = sum(countAt(usage, ["cache_creation", "ephemeral_5m_input_tokens"]), counts.wroteHour);
-  counts.wroteBeside = larger(counts.wroteBeside, wrote);
-  return { ...counts, excludesCache: fieldOf(usage, "usage_semantic") === "anthropic" };
+  const wrote5m = countIn(fieldOf(fieldOf(usage, "cache_creation"), "ephemeral_5m_input_tokens"));
+  counts.wroteBeside = larger(counts.wroteBeside, sum(wrote5m, counts.wroteHour));
+  return counts;
+}
+
+function addCount(counts: Counts, field: string, value: unknown): void {
+  const name = FIELDS.get(field);
+  if (name !== undefined) counts[name] = larger(counts[name], countIn(value));
 }
 
 /**
@@ -106,13 +139,13 @@ function countsOf(usage: unknown): Counts | null {
  * except an input count when another input count is above 0.
  */
 function laterCounts(earlier: Counts, later: Counts): Counts {
-  const isInput = (name: CountName) => !OUTPUT_COUNTS.includes(name);
-  const knowsInput = COUNT_NAMES.some((name) => isInput(name) && (later[name] ?? 0) > 0);
+  const knowsInput = INPUT_COUNTS.some((name) => (later[name] ?? 0) > 0);
   const merged = { ...earlier, excludesCache: earlier.excludesCache || later.excludesCache };
-  for (const name of COUNT_NAMES) {
-    const value = later[name];
-    if (value === null) continue;
-    if (value > 0 || merged[name] === null || (knowsInput && isInput(name))) merged[name] = value;
+  for (const name of INPUT_COUNTS) {
+    if (later[name] !== null && (knowsInput || merged[name] === null)) merged[name] = later[name];
+  }
+  for (const name of OUTPUT_COUNTS) {
+    if (later[name] !== null && (later[name] > 0 || merged[name] === null)) merged[name] = later[name];
   }
   return merged;
 }
@@ -238,9 +271,8 @@ function nameIn(value: unknown, key: string): string | null {
  * A count is a number from 0 to a billion, or a string of digits, as some protobuf encoders write it. Fractions are cut
  * off. Anything else (negative, NaN, text, a list) is ignored.
  */
-function countAt(usage: unknown, path: Path): number | null {
-  let value = typeof path === "string" ? fieldOf(usage, path) : fieldOf(fieldOf(usage, path[0]), path[1]);
-  if (typeof value === "string" && /^\d{1,10}$/.test(value)) value = Number(value);
+function countIn(field: unknown): number | null {
+  const value = typeof field === "string" && /^\d{1,10}$/.test(field) ? Number(field) : field;
   if (typeof value !== "number" || !(value >= 0) || value > MAX_COUNT) return null;
   return Math.floor(value);
 }

@@ -2,11 +2,11 @@ import type { ConsoleKind } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { reason } from "../reason.ts";
 import { Secret } from "../secret.ts";
-import { ConsoleFault } from "./consoles/console.ts";
+import { type AdapterDeps, ConsoleFault } from "./consoles/console.ts";
 import { NewApi } from "./consoles/new-api.ts";
 import { OneApi } from "./consoles/one-api.ts";
 import { Sub2api } from "./consoles/sub2api.ts";
-import { loginSub2api, Sub2apiSession, secondFactor, type Tokens } from "./consoles/sub2api-session.ts";
+import { loginSub2api, Sub2apiSession, secondFactor } from "./consoles/sub2api-session.ts";
 import {
   adapterDeps,
   type ConnectDeps,
@@ -16,7 +16,7 @@ import {
 } from "./sync/connect.ts";
 import type { StoredLogin } from "./vault.ts";
 
-/** What a person types, by what their console needs. */
+/** What a person typed: which of these depends on the kind of console. */
 export type LoginRequest =
   | { readonly email: string; readonly password: string }
   | { readonly code: string }
@@ -26,42 +26,36 @@ export type LoginRequest =
 export interface LoginAnswer {
   readonly state: "done" | "second-factor" | "failed";
   readonly kind: ConsoleKind | null;
-  /** Why it failed; null when it did not. */
+  /** Why it failed, for people. */
   readonly problem: string | null;
 }
 
-/** A second factor is typed within this, or the password is asked for again. */
+/** After this, a login that waits for a second factor must start again with the password. */
 const SECOND_FACTOR_MS = 5 * 60_000;
 
-interface Half {
-  readonly tempToken: Secret;
-  readonly email: string;
-  readonly until: number;
-}
-
-/** Tries credentials at a console, and stores only what lasts: never the password. */
+/** Tries credentials at a console, and stores only tokens: never the password. */
 export class ConsoleLogins {
-  readonly #means: ConnectDeps;
-  /** Those whose password was right, and who owe the second factor. */
-  readonly #halves = new Map<string, Half>();
+  readonly #deps: ConnectDeps;
+  /** Logins that wait for their second factor, by account. */
+  readonly #waiting = new Map<string, { readonly tempToken: Secret; readonly until: number }>();
 
-  constructor(means: ConnectDeps) {
-    this.#means = means;
+  constructor(deps: ConnectDeps) {
+    this.#deps = deps;
   }
 
   /** @param name of the account; null: the only one */
-  async login(gateway: ConsoleGateway, name: string | null, asked: LoginRequest): Promise<LoginAnswer> {
+  async login(gateway: ConsoleGateway, name: string | null, request: LoginRequest): Promise<LoginAnswer> {
     const login = gateway.console.logins.find((one) => one.name === name);
-    if (login === undefined)
-      return { state: "failed", kind: gateway.console.kind, problem: noAccount(gateway, name) };
-    const account = new ConsoleAccount(gateway, login, this.#means);
-    let kind: ConsoleKind | null = gateway.console.kind;
+    let { kind } = gateway.console;
+    if (login === undefined) return { state: "failed", kind, problem: noAccount(gateway, name) };
+    const account = new ConsoleAccount(gateway, login, this.#deps);
+    const shared = adapterDeps(gateway, this.#deps);
     try {
-      kind = await kindOf(gateway, adapterDeps(gateway, this.#means).client);
+      kind = await kindOf(gateway, shared.client);
       const state =
         kind === "sub2api"
-          ? await this.#sub2api(account, asked)
-          : await this.#byAccessToken(account, kind, asked);
+          ? await this.#loginSub2api(account, shared, request)
+          : await this.#loginWithAccessToken(account, shared, kind, request);
       return { state, kind, problem: null };
     } catch (error) {
       if (!(error instanceof ConsoleFault)) throw error;
@@ -69,82 +63,84 @@ export class ConsoleLogins {
     }
   }
 
-  async #sub2api(account: ConsoleAccount, asked: LoginRequest): Promise<"done" | "second-factor"> {
-    if ("password" in asked) return this.#byPassword(account, asked);
-    if ("code" in asked) return this.#byCode(account, asked);
-    if ("refresh_token" in asked) return this.#byRefreshToken(account, asked);
-    throw new ConsoleFault(
-      "login-refused",
-      "is of kind sub2api, which wants email and password, or a refresh token",
-    );
-  }
-
-  async #byPassword(
+  async #loginSub2api(
     account: ConsoleAccount,
-    { email, password }: { readonly email: string; readonly password: string },
+    shared: AdapterDeps,
+    request: LoginRequest,
   ): Promise<"done" | "second-factor"> {
-    const { client } = adapterDeps(account.gateway, this.#means);
-    const outcome = await loginSub2api(client, { email, password: new Secret(password) });
-    if (outcome.state === "done") await this.#keepTokens(account, outcome, email);
-    else {
-      const until = this.#means.clock.elapsed() + SECOND_FACTOR_MS;
-      this.#halves.set(account.vaultName, { tempToken: outcome.tempToken, email, until });
-    }
-    return outcome.state;
-  }
-
-  async #byCode(account: ConsoleAccount, { code }: { readonly code: string }): Promise<"done"> {
-    const half = this.#halves.get(account.vaultName);
-    if (half === undefined || this.#means.clock.elapsed() > half.until)
-      throw new ConsoleFault("login-refused", "waits for no code: begin again with the password");
-    const { client } = adapterDeps(account.gateway, this.#means);
-    const tokens = await secondFactor(client, half.tempToken, new Secret(code));
-    await this.#keepTokens(account, tokens, half.email);
-    this.#halves.delete(account.vaultName);
-    return "done";
-  }
-
-  /** Used once at once: whether it is right is known then, and the next one is kept. */
-  async #byRefreshToken(account: ConsoleAccount, asked: { readonly refresh_token: string }): Promise<"done"> {
-    const shared = adapterDeps(account.gateway, this.#means);
-    const session = new Sub2apiSession({
-      client: shared.client,
-      now: shared.now,
-      credentials: null,
-      refreshToken: new Secret(asked.refresh_token),
-      onRefreshToken: (refreshToken) => this.#keep(account, { refreshToken }),
-    });
-    await new Sub2api({ ...shared, session }).account();
-    return "done";
-  }
-
-  async #byAccessToken(account: ConsoleAccount, kind: ConsoleKind, asked: LoginRequest): Promise<"done"> {
-    if (!("access_token" in asked))
-      throw new ConsoleFault("login-refused", `is of kind ${kind}, which wants an access token`);
-    const accessToken = new Secret(asked.access_token);
-    const user = asked.user ?? account.login.user;
-    const shared = { ...adapterDeps(account.gateway, this.#means), accessToken };
-    const adapter = kind === "one-api" ? new OneApi(shared) : new NewApi({ ...shared, user });
-    await adapter.account();
-    await this.#keep(account, { accessToken, user });
-    return "done";
-  }
-
-  async #keepTokens(account: ConsoleAccount, { refreshToken }: Tokens, email: string): Promise<void> {
-    if (refreshToken === null) {
-      const why = "gives no refresh token: put login.password into config.yaml instead";
+    const { clock } = this.#deps;
+    const { client, now } = shared;
+    const name = account.vaultName;
+    if ("password" in request) {
+      const password = new Secret(request.password);
+      const outcome = await loginSub2api(client, { email: request.email, password });
+      if (outcome.state === "second-factor") {
+        const until = clock.elapsed() + SECOND_FACTOR_MS;
+        this.#waiting.set(name, { tempToken: outcome.tempToken, until });
+        return "second-factor";
+      }
+      await this.#storeRefreshToken(account, outcome.refreshToken);
+    } else if ("code" in request) {
+      const waiting = this.#waiting.get(name);
+      if (waiting === undefined || clock.elapsed() > waiting.until) {
+        throw new ConsoleFault("login-refused", "is not waiting for a code: start again with the password");
+      }
+      const tokens = await secondFactor(client, waiting.tempToken, new Secret(request.code));
+      await this.#storeRefreshToken(account, tokens.refreshToken);
+      this.#waiting.delete(name);
+    } else if ("refresh_token" in request) {
+      // Using the token shows whether it is valid, and replaces it.
+      const session = new Sub2apiSession({
+        client,
+        now,
+        credentials: null,
+        refreshToken: new Secret(request.refresh_token),
+        onRefreshToken: (next) => this.#storeRefreshToken(account, next),
+      });
+      await new Sub2api({ ...shared, session }).account();
+    } else {
+      const why = "is of kind sub2api, which needs email and password, or a refresh token";
       throw new ConsoleFault("login-refused", why);
     }
-    await this.#keep(account, { refreshToken, email });
+    return "done";
   }
 
-  async #keep(account: ConsoleAccount, kept: StoredLogin): Promise<void> {
-    const name = kept.accessToken === undefined ? "refresh_token" : "access_token";
-    const seed = account.seed(name);
+  async #loginWithAccessToken(
+    account: ConsoleAccount,
+    shared: AdapterDeps,
+    kind: ConsoleKind,
+    request: LoginRequest,
+  ): Promise<"done"> {
+    if (!("access_token" in request)) {
+      throw new ConsoleFault("login-refused", `is of kind ${kind}, which needs an access token`);
+    }
+    const accessToken = new Secret(request.access_token);
+    const user = request.user ?? account.login.user;
+    const deps = { ...shared, accessToken, user };
+    const adapter = kind === "one-api" ? new OneApi(deps) : new NewApi(deps);
+    // Throws if the console does not accept the token.
+    await adapter.account();
+    await this.#store(account, "access_token", { accessToken, user });
+    return "done";
+  }
+
+  async #storeRefreshToken(account: ConsoleAccount, refreshToken: Secret | null): Promise<void> {
+    if (refreshToken === null) {
+      const why = "issues no refresh token: put login.password into config.yaml instead";
+      throw new ConsoleFault("login-refused", why);
+    }
+    await this.#store(account, "refresh_token", { refreshToken });
+  }
+
+  async #store(
+    account: ConsoleAccount,
+    name: "access_token" | "refresh_token",
+    login: StoredLogin,
+  ): Promise<void> {
     try {
-      await account.store({ ...kept, seed });
+      await account.store({ ...login, seed: account.seed(name) });
     } catch (error) {
-      const why = `let you in, but that could not be written down here: ${reason(error)}`;
+      const why = `accepted the login, but it could not be stored here: ${reason(error)}`;
       throw new ConsoleFault("failing", why);
     }
   }
@@ -156,11 +152,11 @@ function noAccount({ name, console }: ConsoleGateway, account: string | null): s
     return `config.yaml has no account ${account}: write gateways.${name}.console.login as a list, each with a name`;
   const known = names.map((one) => `keybearer mirror login ${name} --account ${one}`).join(", ");
   return account === null
-    ? `there are several accounts. say which: ${known}`
-    : `config.yaml has no account ${account} for ${name}. there is: ${known}`;
+    ? `there are several accounts. Choose one: ${known}`
+    : `config.yaml has no account ${account} for ${name}. It has: ${known}`;
 }
 
-/** The secrets of a console that a snapshot holds, to notice that one of them is another. */
+/** A digest of the console secrets in a snapshot, to notice when one of them changes. */
 export function consoleSecrets(gateway: ConsoleGateway, snapshot: Snapshot): string {
   const names = ["password", "access_token", "refresh_token"] as const;
   return JSON.stringify(

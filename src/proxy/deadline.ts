@@ -1,10 +1,16 @@
 export type Phase = "connect" | "first_byte" | "idle";
 
-/** One timer serves the connect, first-byte and idle timeouts in turn. */
+/**
+ * One timer serves the connect, first-byte and idle timeouts in turn. It is set once and looks at the time when it fires: to
+ * set it anew for every phase and every chunk costs more.
+ */
 export class Deadline {
   readonly #onExpired: (phase: Phase, ms: number) => void;
   #timer: NodeJS.Timeout | undefined;
+  #timerAt = 0;
   #phase: Phase | null = null;
+  #ms = 0;
+  #expiresAt = 0;
 
   constructor(onExpired: (phase: Phase, ms: number) => void) {
     this.#onExpired = onExpired;
@@ -12,21 +18,38 @@ export class Deadline {
 
   /** From now on, this long without touch() expires. */
   start(phase: Phase, ms: number): void {
-    clearTimeout(this.#timer);
     this.#phase = phase;
-    this.#timer = setTimeout(() => {
-      this.#phase = null;
-      this.#onExpired(phase, ms);
-    }, ms);
+    this.#ms = ms;
+    this.#expiresAt = performance.now() + ms;
+    if (this.#timer === undefined || this.#expiresAt < this.#timerAt) this.#setTimer();
   }
 
   /** There was activity. It counts only if this is the current phase. */
   touch(phase: Phase): void {
-    if (phase === this.#phase) this.#timer?.refresh();
+    if (phase === this.#phase) this.#expiresAt = performance.now() + this.#ms;
   }
 
   stop(): void {
     clearTimeout(this.#timer);
     this.#phase = null;
+  }
+
+  #setTimer(): void {
+    clearTimeout(this.#timer);
+    this.#timerAt = this.#expiresAt;
+    this.#timer = setTimeout(() => this.#check(), this.#expiresAt - performance.now());
+  }
+
+  #check(): void {
+    const phase = this.#phase;
+    if (phase === null) return;
+    // Node's timers may fire up to a millisecond early.
+    if (this.#expiresAt > performance.now() + 1) {
+      this.#setTimer();
+      return;
+    }
+    this.#timer = undefined;
+    this.#phase = null;
+    this.#onExpired(phase, this.#ms);
   }
 }

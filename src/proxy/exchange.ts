@@ -72,7 +72,7 @@ export function ownHeaders(call: Call, { isSandbox, limiter }: ProxyDeps): strin
 export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps): ResponseObserver {
   const observer = new ResponseObserver(response, call, deps.clock.elapsed());
   call.observer = observer;
-  recordHead(call, response.statusCode ?? 0, observer.headIds(), deps);
+  recordHead(call, response.statusCode ?? 0, observer.headIds(), observer.isStream, deps);
   return observer;
 }
 

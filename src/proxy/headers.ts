@@ -119,8 +119,12 @@ function narrowed(accepted: string, readable: (encoding: string) => boolean): st
 
 /** The names that Connection declares hop-by-hop. A client could name the header of the key. */
 function connectionOptions(rawHeaders: readonly string[]): string[] {
-  const names = headerValues(rawHeaders, "connection").flatMap((value) => value.split(","));
-  return names.map((name) => name.trim().toLowerCase());
+  const values = headerValues(rawHeaders, "connection");
+  if (values.length === 0) return [];
+  return values
+    .join()
+    .split(",")
+    .map((name) => name.trim().toLowerCase());
 }
 
 type KeyHeader = "authorization" | "x-api-key" | "x-goog-api-key";

@@ -42,13 +42,15 @@ export function recordHead(
   call: Call,
   status: number,
   ids: Observed["gatewayIds"],
+  isStream: boolean,
   { journal, clock }: Pick<ProxyDeps, "journal" | "clock">,
 ): void {
-  journal.head(call.id, {
+  const head = {
     status,
     first_byte_at: wallTime(call, clock.elapsed()),
     gateway_ids: loggableIds(call, ids),
-  });
+  };
+  journal.head(call.id, head, isStream);
 }
 
 /** What a call used, and what that costs. */

@@ -61,7 +61,7 @@ for (const name of CONSOLES) {
       next: "keybearer mirror login main --account home",
     });
     const login = (asked: object) => journey.control<LoginAnswer>("POST", "/login/main", asked);
-    t.match(await login(credentials(double)), { state: "failed", problem: /say which.*--account home/ });
+    t.match(await login(credentials(double)), { state: "failed", problem: /Choose one.*--account home/ });
     t.match(await login({ ...credentials(double), account: "play" }), {
       state: "failed",
       problem: /no account play/,

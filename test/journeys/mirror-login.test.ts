@@ -24,7 +24,7 @@ t.test("logging in with a second factor lasts over a restart, and only for the s
   const waiting = await journey.idle();
   t.match(waiting, { state: "login-needed", next: "keybearer mirror login main" }, waiting.why ?? "");
   const login = (asked: object) => journey.control<LoginAnswer>("POST", "/login/main", asked);
-  t.match(await login({ code }), { state: "failed", problem: /begin again with the password/ });
+  t.match(await login({ code }), { state: "failed", problem: /start again with the password/ });
   t.match(await login({ email, password: WRONG }), { state: "failed" });
   t.match(await login({ email, password }), { state: "second-factor", problem: null });
   t.match(await login({ code: "000000" }), { state: "failed" });

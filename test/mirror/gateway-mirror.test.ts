@@ -6,7 +6,7 @@ import { Prices } from "../../src/metering/prices.ts";
 import { GatewayMirror } from "../../src/mirror/gateway-mirror.ts";
 import { HeldKeys } from "../../src/mirror/held-keys.ts";
 import { ConsoleAccount, hasConsole } from "../../src/mirror/sync/connect.ts";
-import { createVault } from "../../src/mirror/vault.ts";
+import { Vault } from "../../src/mirror/vault.ts";
 import { Secret } from "../../src/secret.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -41,7 +41,7 @@ tools: { codex: {} }
   const snapshot = createSnapshot(1, config, new Map([["codex", key]]), []);
   const gateway = Object.values(config.gateways).find(hasConsole);
   if (gateway === undefined) throw new Error("main has no console");
-  const vault = createVault({ file: join(state, "consoles.json"), clock });
+  const vault = new Vault(join(state, "consoles.json"), clock);
   await vault.load();
   const [login] = gateway.console.logins;
   if (accessToken && login !== undefined)

@@ -1,4 +1,5 @@
 import t, { type Test } from "tap";
+import type { FaultKind } from "../../src/mirror/consoles/console.ts";
 import { NewApiByKeys } from "../../src/mirror/consoles/new-api-keys.ts";
 import { Secret } from "../../src/secret.ts";
 import {
@@ -185,18 +186,24 @@ t.test("a key that is refused is passed over, and comes last in the next turn", 
 
 t.test("a version that wants the key in the address is not given it", async (t) => {
   const wants = { kind: "other-shape", message: /give it an access token/ };
-  const old = await siteOf(t, { rows: new Map(), version: "v0.10.7" });
-  await t.rejects(walked(adapterOf(old, 1), null, SINCE), wants);
-  t.equal(logCalls(old).length, 0, "it is not even asked");
-  const replies: ConsoleReply[] = [
-    { json: { success: false, message: "record not found" } },
-    { json: { success: false, message: "no" }, status: 401 },
-    { text: "<!doctype html>", headers: { "content-type": "text/html" } },
-    { json: { error: { message: "Invalid URL" } }, status: 404 },
+  for (const version of ["v0.10.7", "0.9.99", "v0.4.0-alpha"]) {
+    const old = await siteOf(t, { rows: new Map(), version });
+    await t.rejects(walked(adapterOf(old, 1), null, SINCE), wants, version);
+    t.equal(logCalls(old).length, 0, "it is not even asked");
+  }
+  for (const version of ["v0.10.8", "v0.10.10", "v0.11.0", "v1.0.0", "v0.0.0", "nightly"]) {
+    const recent = await siteOf(t, { rows: new Map([["0000", [row(NOON - 1)]]]), version });
+    t.equal((await walked(adapterOf(recent, 1), null, SINCE)).length, 1, version);
+  }
+  const replies: [ConsoleReply, FaultKind][] = [
+    [{ json: { success: false, message: "record not found" } }, "login-needed"],
+    [{ json: { success: false, message: "no" }, status: 401 }, "login-needed"],
+    [{ text: "<!doctype html>", headers: { "content-type": "text/html" } }, "other-shape"],
+    [{ json: { error: { message: "Invalid URL" } }, status: 404 }, "other-shape"],
   ];
-  for (const reply of replies) {
+  for (const [reply, kind] of replies) {
     const console = await siteOf(t, { rows: new Map(), version: null, reply: () => reply });
-    await t.rejects(walked(adapterOf(console, 1), null, SINCE), wants);
+    await t.rejects(walked(adapterOf(console, 1), null, SINCE), { ...wants, kind });
     t.ok(console.calls.every(({ query }) => query.size === 0));
   }
 });

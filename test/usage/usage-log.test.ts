@@ -75,7 +75,7 @@ t.test("a stream from yesterday keeps its one record through midnight, gzip and 
   await journal.open(early);
   journal.close(early.id, closing());
   await journal.open(stream);
-  journal.head(stream.id, { status: 200, first_byte_at: NOON + 5, gateway_ids: {} });
+  journal.head(stream.id, { status: 200, first_byte_at: NOON + 5, gateway_ids: {} }, true);
 
   clock.time = NOON + DAY;
   const next = opening({ model: "next", started_at: clock.time });

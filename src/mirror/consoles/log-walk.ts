@@ -18,10 +18,10 @@ export interface Span {
 }
 
 export interface LogSource {
-  readonly pages: (span: Span) => AsyncIterable<ListPage>;
+  readonly get: Get;
+  readonly numbers: PageNumbers;
+  readonly path: (page: number, span: Span) => string;
   readonly readRow: RowReader;
-  /** Whether its lists tell their total. */
-  readonly counted: boolean;
 }
 
 export type UnnamedRow = Omit<ConsoleRow, "identity">;
@@ -35,6 +35,7 @@ const MAX_SPAN_PAGES = 200;
 const MAX_SECOND_PAGES = 1000;
 /** After a span with at most this many pages, the next one is twice as wide. */
 const FEW_PAGES = 25;
+/** The first span where lists tell no total. */
 const FIRST_SPAN_S = 6 * 3600;
 /** A walk begins no further span after this many pages; the next walk continues. */
 const MAX_WALK_PAGES = 2800;
@@ -42,7 +43,6 @@ const MAX_WALK_PAGES = 2800;
 interface Progress {
   pages: number;
   rows: number;
-  counted: boolean;
 }
 
 /**
@@ -56,8 +56,8 @@ export async function* walkLog(
   now: number,
 ): AsyncGenerator<Page, void> {
   const plan = planWalk(readCursor(cursor), since, now);
-  const progress: Progress = { pages: 0, rows: 0, counted: source.counted };
-  let width = source.counted ? plan.end - plan.from + 1 : FIRST_SPAN_S;
+  const progress: Progress = { pages: 0, rows: 0 };
+  let width = plan.end - plan.from + 1;
   let from = plan.from;
   while (from <= plan.end && progress.pages < MAX_WALK_PAGES) {
     const span = { from, to: Math.min(plan.end, from + width - 1) };
@@ -85,12 +85,13 @@ async function* walkSpan(
   const cursorBefore = span.from === plan.from ? plan.cursor : cursorAt(plan, span.from - 1);
   const reader = new PageReader(source.readRow);
   const rowsBefore = progress.rows;
+  const path = (page: number) => source.path(page, span);
   let pages = 0;
-  for await (const listed of source.pages(span)) {
+  for await (const listed of listPages(source.get, "its usage log", source.numbers, path)) {
     pages += 1;
     progress.pages += 1;
     if (pages === 1) {
-      const narrower = narrowerSpan(seconds, listed.total, progress);
+      const narrower = narrowerSpan(seconds, listed.total, progress.pages === 1);
       if (narrower !== null) return narrower;
     }
     const { rows, count } = reader.read(listed);
@@ -112,11 +113,9 @@ async function* walkSpan(
   return null;
 }
 
-/** Judges the first page of a span: null if the span can be read whole. */
-function narrowerSpan(seconds: number, total: number | null, progress: Progress): number | null {
-  const wasCounted = progress.counted;
-  progress.counted = total !== null;
-  if (total === null) return wasCounted && seconds > FIRST_SPAN_S ? FIRST_SPAN_S : null;
+/** From the first page of a span: the width to try instead, or null if the span can be read whole. */
+function narrowerSpan(seconds: number, total: number | null, isFirstPage: boolean): number | null {
+  if (total === null) return isFirstPage && seconds > FIRST_SPAN_S ? FIRST_SPAN_S : null;
   return total >= MAX_COUNTED && seconds > 1 ? Math.ceil(seconds / 2) : null;
 }
 

@@ -142,10 +142,9 @@ export class NewApiByKeys implements ConsoleAdapter {
         gap,
       };
     }
-    if (accepted > 0) return;
-    const wasEverAccepted = [...reads.values()].some((read) => read.accepted !== null);
-    if (!wasEverAccepted && isTooOld(version) === null) throw tooOldFault();
-    throw new ConsoleFault("login-needed", "accepts no key that is held here");
+    if (accepted === 0) {
+      throw new ConsoleFault("login-needed", "accepts no key that is held here; give it an access token");
+    }
   }
 
   /** Two tools can have the same key. */
@@ -266,13 +265,10 @@ function usedUpFault(wait: number): ConsoleFault {
   );
 }
 
-/** Up to v0.10.7 the key must be sent in the address, where proxies log it: we never do. null: unknown version. */
-function isTooOld(version: string | null): boolean | null {
-  const found = /^v?(\d+)\.(\d+)\.(\d+)/.exec(version ?? "");
-  // v0.0.0 is what an own build calls itself.
-  if (found === null || /^v?0\.0\.0/.test(found[0])) return null;
-  const minor = Number(found[2]);
-  return Number(found[1]) === 0 && (minor < 10 || (minor === 10 && Number(found[3]) < 8));
+/** Up to v0.10.7 the key must be sent in the address, where proxies log it: we never do. */
+function isTooOld(version: string | null): boolean {
+  // 0.0.0 is what an own build calls itself.
+  return /^v?0\.(?!0\.0\b)(?:\d\.|10\.[0-7]\b)/.test(version ?? "");
 }
 
 function tooOldFault(): ConsoleFault {

@@ -33,15 +33,7 @@ import {
   textAt,
   wholeAt,
 } from "./json.ts";
-import {
-  type Get,
-  listPages,
-  type PageNumbers,
-  readAll,
-  type Span,
-  type UnnamedRow,
-  walkLog,
-} from "./log-walk.ts";
+import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
 
 export interface NewApiDeps extends AdapterDeps {
   readonly accessToken: Secret;
@@ -75,18 +67,12 @@ export class NewApi implements ConsoleAdapter {
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
     const { quotaPerUnit, time } = await this.#readStatus();
     const ahead = time === null ? 0 : time - this.#now();
-    const numbers: PageNumbers = { first: 1 };
-    const source = {
-      counted: true,
-      readRow: (raw: JsonObject) => readNewApiRow(raw, quotaPerUnit),
-      pages: ({ from, to }: Span) =>
-        listPages(
-          this.#get,
-          "its usage log",
-          numbers,
-          (page) =>
-            `/api/log/self?p=${page}&page_size=100&type=0&start_timestamp=${from}&end_timestamp=${to}`,
-        ),
+    const source: LogSource = {
+      get: this.#get,
+      numbers: { first: 1 },
+      path: (page, { from, to }) =>
+        `/api/log/self?p=${page}&page_size=100&type=0&start_timestamp=${from}&end_timestamp=${to}`,
+      readRow: (raw) => readNewApiRow(raw, quotaPerUnit),
     };
     yield* walkLog(source, cursor, since + ahead, this.#now() + ahead);
   }
@@ -126,14 +112,13 @@ export class NewApi implements ConsoleAdapter {
     return this.#status;
   }
 
-  /** The groups by name, with their ratios. Keys can be listed without them. */
+  /** The groups by name, with their ratios. Not every version tells. */
   async #readGroups(): Promise<JsonObject> {
     try {
       return asObject(await this.#get("/api/user/self/groups", "its groups")) ?? {};
-    } catch (error) {
-      const mustStop = ["rate-limited", "unreachable", "slow"];
-      if (error instanceof ConsoleFault && !mustStop.includes(error.kind)) return {};
-      throw error;
+    } catch {
+      // If the console cannot be read at all, the next call fails and says why.
+      return {};
     }
   }
 }

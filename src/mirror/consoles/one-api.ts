@@ -2,15 +2,7 @@ import type { Secret } from "../../secret.ts";
 import type { AccountFacts, AdapterDeps, ConsoleAdapter, ConsoleKey, Page } from "./console.ts";
 import { type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import { asObject, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";
-import {
-  type Get,
-  listPages,
-  type PageNumbers,
-  readAll,
-  type Span,
-  type UnnamedRow,
-  walkLog,
-} from "./log-walk.ts";
+import { type Get, type LogSource, listPages, readAll, type UnnamedRow, walkLog } from "./log-walk.ts";
 import { getWithToken, NEW_API_ID_NAMES, readAccount, readBilled, readKey, readStatus } from "./new-api.ts";
 
 /** An address may call 480 times in three minutes; 40 calls are left to the owner's browser. */
@@ -35,17 +27,12 @@ export class OneApi implements ConsoleAdapter {
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
     const { quotaPerUnit, time } = await readStatus(this.#client);
     const ahead = time === null ? 0 : time - this.#now();
-    const numbers: PageNumbers = { first: 0 };
-    const source = {
-      counted: false,
-      readRow: (raw: JsonObject) => readRow(raw, quotaPerUnit),
-      pages: ({ from, to }: Span) =>
-        listPages(
-          this.#get,
-          "its usage log",
-          numbers,
-          (page) => `/api/log/self?p=${page}&type=0&start_timestamp=${from}&end_timestamp=${to}`,
-        ),
+    const source: LogSource = {
+      get: this.#get,
+      numbers: { first: 0 },
+      path: (page, { from, to }) =>
+        `/api/log/self?p=${page}&type=0&start_timestamp=${from}&end_timestamp=${to}`,
+      readRow: (raw) => readRow(raw, quotaPerUnit),
     };
     yield* walkLog(source, cursor, since + ahead, this.#now() + ahead);
   }

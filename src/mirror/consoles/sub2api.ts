@@ -52,8 +52,6 @@ export class Sub2api implements ConsoleAdapter {
   /** Per account, not per console: the panel counts by user. */
   readonly #calls = new CallHistory();
   #pageSize = PAGE_SIZE;
-  /** The console's page_size was found to be wrong. */
-  #isPageSizeWrong = false;
 
   constructor(deps: Sub2apiDeps) {
     this.#deps = deps;
@@ -124,14 +122,9 @@ export class Sub2api implements ConsoleAdapter {
     const data = readData(await this.#deps.session.get(`/api/v1/usage?${query}`), USAGE);
     const items = required(listAt(data, "items"), "items", USAGE);
     const total = required(wholeAt(data, "total"), "total", USAGE);
-    const told = this.#isPageSizeWrong ? null : countAt(data, "page_size");
-    let size = told || this.#pageSize;
-    // Page 1 begins at the same row whatever the size, so its length shows the real size.
-    const isPageShort = items.length < size && items.length < total;
-    if (page === 1 && items.length > 0 && (items.length > size || isPageShort)) {
-      size = items.length;
-      this.#isPageSizeWrong = true;
-    }
+    // The length of page 1 shows the real size; every walk begins with it.
+    const isOtherSize = items.length > this.#pageSize || items.length < Math.min(this.#pageSize, total);
+    const size = page === 1 && items.length > 0 && isOtherSize ? items.length : this.#pageSize;
     return { page, size, total, rows: readRows(items), last: items.length === 0 || page * size >= total };
   }
 }

@@ -59,6 +59,8 @@ export class Journal {
   /** Close lines that the disk refused. They are written once it is back. */
   readonly #pending = new PendingLines();
   readonly #inFlight = new Map<string, InFlight>();
+  /** The requests whose head line is still to be written in this turn of the event loop. */
+  #newHeads: string[] = [];
   readonly #endTicks: () => void;
   #file: DayFile | null = null;
   /** The state of earlier runs was read. Until then nothing can be recorded. */
@@ -97,12 +99,18 @@ export class Journal {
     return this.#deps.sync === "normal" || (await this.#synced(opening.id));
   }
 
-  /** The head of the gateway's response arrived. */
-  head(id: string, head: ResponseHead): void {
+  /**
+   * The head of the gateway's response arrived. The line for a stream is written at once, before the client sees the head.
+   * Any other response mostly arrives whole, and the close line repeats the head: so its line waits for the end of this turn
+   * of the event loop, and is left out if the request is closed by then.
+   */
+  head(id: string, head: ResponseHead, isStream: boolean): void {
     const request = this.#inFlight.get(id);
-    if (request === undefined || this.#trouble !== null) return;
+    if (request === undefined) return;
     request.head = head;
-    this.#append(lineOf("head", { id, ...head }));
+    this.#newHeads.push(id);
+    if (isStream) this.#writeHeads();
+    else if (this.#newHeads.length === 1) setImmediate(() => this.#writeHeads());
   }
 
   /** Completes a record; a second time changes nothing. Waits in memory while the disk says no. */
@@ -157,6 +165,7 @@ export class Journal {
     if (this.#stopped) return;
     this.#endTicks();
     this.#everySecond();
+    this.#writeHeads();
     this.#stopped = true;
     this.#pending.giveUp();
     this.#tellLosses();
@@ -213,6 +222,16 @@ export class Journal {
     // The lines of a request in flight are repeated in a new file.
     if (this.#last === null || id > this.#last.id) this.#last = { id, started_at };
     if (tool !== null) this.#lastUses.set(tool, Math.max(started_at, this.#lastUses.get(tool) ?? 0));
+  }
+
+  #writeHeads(): void {
+    let text = "";
+    for (const id of this.#newHeads) {
+      const head = this.#inFlight.get(id)?.head;
+      if (head) text += lineOf("head", { id, ...head });
+    }
+    this.#newHeads = [];
+    if (text !== "" && this.available()) this.#append(text);
   }
 
   #append(text: string): boolean {

@@ -12,6 +12,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { setImmediate as turn } from "node:timers/promises";
 import t from "tap";
 import type { ToolCarry } from "../../../src/limits/replay.ts";
 import { mountSmallDisk } from "../../doubles/small-disk.ts";
@@ -39,20 +40,45 @@ const CARRY: ToolCarry = {
   open: [],
 };
 
-t.test("a request is one open line before it is sent, one head line, and one close line", async (t) => {
+t.test("a request is one open line before it is sent and one close line", async (t) => {
   const { journal, folder } = startJournal(t);
   const first = opening({ model: "a" });
   t.equal(await journal.open(first), true);
   t.strictSame(shapesIn(folder), ["carry of 0", "open a"], "on disk as soon as it is opened");
-  journal.head(first.id, { status: 200, first_byte_at: NOON + 5, gateway_ids: { "x-request-id": "7" } });
+  journal.head(
+    first.id,
+    { status: 200, first_byte_at: NOON + 5, gateway_ids: { "x-request-id": "7" } },
+    false,
+  );
   journal.close(first.id, closing());
   journal.close(first.id, closing({ end: "client-left" }));
   journal.add(opening({ model: "b" }), closing({ end: "refused", refusal: "rate-limited" }));
-  t.strictSame(shapesIn(folder), ["carry of 0", "open a", "head", "close a complete", "close b refused"]);
+  await turn();
+  t.strictSame(
+    shapesIn(folder),
+    ["carry of 0", "open a", "close a complete", "close b refused"],
+    "no head line: the whole response came at once",
+  );
   const text = textIn(folder, TODAY);
   for (const line of text.trimEnd().split("\n")) t.type(JSON.parse(line), "object", "each line is JSON");
   t.equal(statSync(join(folder, `${TODAY}.jsonl`)).mode & 0o777, 0o600);
   t.equal(statSync(folder).mode & 0o777, 0o700);
+});
+
+t.test("a response that goes on has a head line", async (t) => {
+  const { journal, folder } = startJournal(t);
+  const stream = opening({ model: "a" });
+  await journal.open(stream);
+  const head = { status: 200, first_byte_at: NOON + 5, gateway_ids: { "x-request-id": "7" } };
+  journal.head(stream.id, head, true);
+  t.strictSame(shapesIn(folder), ["carry of 0", "open a", "head"], "before the client sees it");
+  const slow = opening({ model: "b" });
+  await journal.open(slow);
+  journal.head(slow.id, head, false);
+  await turn();
+  t.strictSame(shapesIn(folder), ["carry of 0", "open a", "head", "open b", "head"]);
+  journal.close(stream.id, closing());
+  t.strictSame(shapesIn(folder).at(-1), "close a complete");
 });
 
 t.test("what a process left open is interrupted at the next start, with what its head told", async (t) => {
@@ -60,7 +86,12 @@ t.test("what a process left open is interrupted at the next start, with what its
   const [first, second] = [opening({ model: "a" }), opening({ model: "b" })];
   await journal.open(first);
   await journal.open(second);
-  journal.head(second.id, { status: 200, first_byte_at: NOON + 9, gateway_ids: { "x-request-id": "9" } });
+  journal.head(
+    second.id,
+    { status: 200, first_byte_at: NOON + 9, gateway_ids: { "x-request-id": "9" } },
+    true,
+  );
+  await turn();
   for (let n = 0; n < 2; n += 1) {
     startJournal(t, { folder });
     t.match(recordsIn(folder), [
@@ -76,7 +107,7 @@ t.test("the next day's file begins with carry lines and with the requests in fli
   const { journal, folder } = startJournal(t, { clock, carry: () => [CARRY] });
   const stream = opening({ model: "stream" });
   await journal.open(stream);
-  journal.head(stream.id, { status: 200, first_byte_at: NOON + 9, gateway_ids: {} });
+  journal.head(stream.id, { status: 200, first_byte_at: NOON + 9, gateway_ids: {} }, true);
   clock.time = NOON + DAY;
   await journal.open(opening({ model: "next", started_at: clock.time }));
   journal.close(stream.id, closing());
