@@ -10,16 +10,16 @@ import { logAlarms, readAlarms } from "./alarms.ts";
 import type { AccountFacts, ConsoleAdapter, ConsoleKey, Page } from "./consoles/console.ts";
 import { ConsoleFault } from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";
+import type { HeldKeys } from "./held-keys.ts";
 import {
   fingerprintOf,
   type Holder,
   holdersOf,
+  keysWithoutAccount,
   linksOf,
   multiplierHere,
   toolsHolding,
-  unlistedKeys,
-} from "./held-here.ts";
-import type { HeldKeys } from "./held-keys.ts";
+} from "./held-keys.ts";
 import { blindSpots, whyBlind } from "./report/blind-spots.ts";
 import { NOTHING_STORED, readReport } from "./report/report.ts";
 import type { Alarm, ConsoleStatus, KeysAnswer, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
@@ -328,10 +328,10 @@ export class GatewayMirror {
     const { database, clock } = this.#deps;
     const { name } = this.#gateway;
     const unread = adapter.unread?.() ?? [];
-    const unlisted = unlistedKeys(this.#facts?.keys ?? null, this.#holders());
+    const withoutAccount = keysWithoutAccount(this.#facts?.keys ?? null, this.#holders());
     const unreadKeys = [
       ...unread.map((one): UnreadKey => ({ ...one, why: "not-read" })),
-      ...unlisted.map((key): UnreadKey => ({ key, until: null, why: "no-account" })),
+      ...withoutAccount.map((key): UnreadKey => ({ key, until: null, why: "no-account" })),
     ];
     database.ask((db) => {
       // What an account did not show must not be called missing.

@@ -1,11 +1,83 @@
 import { setTimeout as pause } from "node:timers/promises";
 import type { Clock } from "../clock.ts";
+import type { Config } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
-import { heldNow } from "./held-here.ts";
+import type { Secret } from "../secret.ts";
+import type { ConsoleKey, ShownKey } from "./consoles/console.ts";
 import type { MirrorDatabase } from "./store/database.ts";
-import { heldKeyName, holdKeys } from "./store/keys.ts";
+import { type HeldKey, heldKeyName, holdKeys, type KeyLink } from "./store/keys.ts";
 import { forgetConsole } from "./store/rows.ts";
 import type { MirrorUsage } from "./usage.ts";
+
+/* Which keys the tools hold, since when, and which of a console's keys they are. */
+
+/** A tool of one gateway. */
+export interface Holder {
+  readonly tool: string;
+  /** null: it cannot be read just now. */
+  readonly key: Secret | null;
+  /** Its key is used elsewhere on purpose. */
+  readonly elsewhere: boolean;
+}
+
+export function holdersOf(gateway: string, { config, keyOf }: Snapshot): Holder[] {
+  const tools = Object.values(config.tools).filter((tool) => tool.gateway === gateway);
+  return tools.map((tool) => {
+    const key = keyOf(tool);
+    return {
+      tool: tool.name,
+      key: key.state === "ready" ? key.key : null,
+      elsewhere: tool.keysElsewhere || tool.watchOnly,
+    };
+  });
+}
+
+/** The tools that hold a key of the console's list. null: what the console shows, or a key that cannot be read, does not tell. */
+export function toolsHolding(shown: ShownKey, holders: readonly Holder[]): readonly string[] | null {
+  if (shown.how === "hidden") return null;
+  const found = holders.filter(({ key }) => key !== null && isShown(key, shown)).map(({ tool }) => tool);
+  if (found.length > 0) return found;
+  return holders.every(({ key }) => key !== null) ? [] : null;
+}
+
+function isShown(key: Secret, shown: Exclude<ShownKey, { how: "hidden" }>): boolean {
+  return shown.how === "whole" ? key.equals(shown.key) : key.hasEnds(shown.head, shown.tail);
+}
+
+/** Which of a console's keys are held here. Also by name, because old rows have nothing else. */
+export function linksOf(keys: readonly ConsoleKey[], holders: readonly Holder[]): KeyLink[] {
+  const links: KeyLink[] = [];
+  for (const { ref, name, account, shown } of keys) {
+    const tools = toolsHolding(shown, holders);
+    if (tools === null) continue;
+    const key = holders.find(({ tool }) => tool === tools[0])?.key?.fingerprint ?? null;
+    links.push({ ref, key });
+    if (ref.startsWith("id:"))
+      links.push({ ref: account === undefined ? `name:${name}` : `name:${account}/${name}`, key });
+  }
+  return links;
+}
+
+/** The held keys that no account lists. None if the console does not show enough to tell. */
+export function keysWithoutAccount(keys: readonly ConsoleKey[] | null, holders: readonly Holder[]): string[] {
+  if (keys === null || keys.some(({ shown }) => shown.how === "hidden")) return [];
+  const listed = new Set(keys.flatMap(({ shown }) => toolsHolding(shown, holders) ?? []));
+  const missing = new Set<string>();
+  for (const { tool, key } of holders) if (key !== null && !listed.has(tool)) missing.add(key.fingerprint);
+  return [...missing];
+}
+
+/** What may be printed of a key that a console lists. */
+export function fingerprintOf(shown: ShownKey): string | null {
+  if (shown.how === "hidden") return null;
+  return shown.how === "whole" ? shown.key.fingerprint : `…${shown.tail.slice(-4)}`;
+}
+
+/** The multiplier that config.yaml gives a tool's group; null: none. */
+export function multiplierHere(tool: string, { tools, gateways }: Config): number | null {
+  const { gateway = "", group = null } = tools[tool] ?? {};
+  return group === null ? null : (gateways[gateway]?.groups[group]?.multiplier ?? null);
+}
 
 interface HeldKeysDeps {
   readonly clock: Clock;
@@ -66,4 +138,11 @@ export class HeldKeys {
     this.#toForget.add(gateway);
     this.#unwritten.clear();
   }
+}
+
+/** At all gateways. */
+function heldNow(snapshot: Snapshot): HeldKey[] {
+  return Object.keys(snapshot.config.gateways).flatMap((gateway) =>
+    holdersOf(gateway, snapshot).map(({ tool, key }) => ({ gateway, tool, key: key?.fingerprint ?? null })),
+  );
 }
