@@ -424,7 +424,7 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
   const again = new Sub2api({ client, now, pause: async () => {}, session: fresh });
   const two = await walked(again, one.cursor);
   t.ok(two.pages.some(({ rows }) => rows.some((row) => row.request_id === late)));
-  const listed = (await again.keys())?.find(({ name }) => name === "codex");
+  const listed = (await again.keys()).find(({ name }) => name === "codex");
   const mask = sandbox.keys().find(({ name }) => name === "codex")?.mask ?? "";
   t.match(listed, {
     ref: `id:${id}`,
