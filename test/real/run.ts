@@ -91,7 +91,7 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
     {
       at: killAt,
       async run() {
-        await keybearer.kill();
+        await keybearer.stop("SIGKILL");
         await keybearer.start();
       },
     },
