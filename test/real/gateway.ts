@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { openSync } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { freePort } from "../doubles/listen.ts";
 
 /** The path of a request below the gateway, which also says in which protocol it is. */
 export type Endpoint = "/v1/messages" | "/v1/chat/completions" | "/v1/responses";
@@ -80,16 +80,6 @@ export const PRICES = {
 
 /** The gateways bill in units of up to two micro-dollars. With these steps every price is a whole number of units. */
 export const TOKEN_STEP = 80;
-
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
-}
 
 /** Starts a gateway on a free port, and sets it up once it answers. Its output is in output.log of its folder. */
 export async function startGateway(

@@ -3,7 +3,8 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import Database from "libsql";
-import { freePort, type Gateway, PRICES, type Program, startProgram, untilAnswered } from "./gateway.ts";
+import { freePort } from "../doubles/listen.ts";
+import { type Gateway, PRICES, type Program, startProgram, untilAnswered } from "./gateway.ts";
 
 /** A record as `usage export --json` prints it; the fields that are read here. */
 export interface ExportedRecord {
