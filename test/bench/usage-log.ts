@@ -3,7 +3,7 @@ import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { type Dimension, readReport } from "../../src/usage/reports/report.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
-import { makeDay, sceneOf, theirsOf } from "../doubles/mirror-day.ts";
+import { contextOf, makeDay, theirsOf } from "../doubles/mirror-day.ts";
 import { plausible } from "../doubles/records.ts";
 import { median } from "./results.ts";
 
@@ -59,7 +59,7 @@ function measureReports(indexFile: string): Record<string, number> {
 function measureReconcile(): number {
   const day = makeDay({ requests: CONSOLE_ROWS, ids: true });
   const theirs = theirsOf(day);
-  const context = sceneOf(day);
+  const context = contextOf(day);
   const rounds: number[] = [];
   for (let round = 0; round < ROUNDS; round += 1) {
     const began = process.cpuUsage();

@@ -365,7 +365,7 @@ export function theirsOf(day: Day, measured = day.skew): TheirRow[] {
 }
 
 /** An hour after the day. All its keys were held here all the time. */
-export function sceneOf(day: Day, measured = day.skew): Context {
+export function contextOf(day: Day, measured = day.skew): Context {
   return {
     now: day.to + 60 * MINUTE,
     held: () => ({ since: day.from - DAY, until: null, replaced: false }),

@@ -1,4 +1,13 @@
-import type { Context, OurRequest, OurTokens, RowGroup, StartFit, TheirRow } from "./context.ts";
+import type {
+  Context,
+  Match,
+  OurRequest,
+  OurTokens,
+  RowGroup,
+  StartFit,
+  TheirRow,
+  Unmatched,
+} from "./context.ts";
 
 /*
  * Whether a console row can belong to a record: by its ids, its key, model, stream and tokens, and its time.
@@ -197,6 +206,15 @@ function joined(a: Cluster, b: Cluster, clusterOf: Map<RowGroup, Cluster>): Clus
   return larger;
 }
 
+/** Which is which does not matter where only the number is compared. Records that are too many stay over, the last ones. */
+export function matchCluster({ records, groups }: Cluster, how: Match["how"], reason: string): Match[] {
+  const sorted = records.toSorted((a, b) => a.sent_at - b.sent_at || (a.id < b.id ? -1 : 1));
+  return groups.flatMap((group, index) => {
+    const record = sorted[index];
+    return record === undefined ? [] : [{ record, group, how, reason }];
+  });
+}
+
 /** Map.groupBy, which Node 20 does not have. */
 export function groupedBy<T, K>(items: Iterable<T>, nameOf: (item: T) => K): Map<K, T[]> {
   const groups = new Map<K, T[]>();
@@ -207,4 +225,13 @@ export function groupedBy<T, K>(items: Iterable<T>, nameOf: (item: T) => K): Map
     else group.push(item);
   }
   return groups;
+}
+
+export function without({ records, groups }: Unmatched, found: readonly Match[]): Unmatched {
+  const matchedRecords = new Set(found.map(({ record }) => record));
+  const matchedRows = new Set(found.flatMap(({ group }) => group.rows));
+  return {
+    records: records.filter((record) => !matchedRecords.has(record)),
+    groups: groups.filter(({ main }) => !matchedRows.has(main)),
+  };
 }

@@ -1,10 +1,11 @@
-import type { Context, Match, OurRequest, OurTokens, RowGroup, Unmatched } from "./context.ts";
+import type { Context, Match, OurRequest, OurTokens, RowGroup, StartFit, Unmatched } from "./context.ts";
 import {
   type Cluster,
   clustersOf,
   groupedBy,
   idsContradict,
   isSameCall,
+  matchCluster,
   modelsOf,
   type RowTokens,
   Timeline,
@@ -12,15 +13,19 @@ import {
   tokensAgree,
   tokensOfRow,
   wholeInput,
+  without,
 } from "./fit.ts";
 
-/**
- * How far a request and its row may be apart: their beginnings, or their ends where the console tells no beginning (one-api
- * before it had elapsed_time). Those that are near are counted first, so that one dropped row does not leave all requests
- * around it undecided.
- */
-const BEGINNINGS_WITHIN_MS = [50, 500, 5000];
-const ENDS_WITHIN_MS = [1000, 5000, 30_000];
+/** How far apart a request and its row may be: their beginnings, or their ends where the row tells no beginning. */
+interface Window {
+  readonly beginnings: number;
+  readonly ends: number;
+}
+
+const PAIRED_WITHIN: Window = { beginnings: 5000, ends: 30_000 };
+/** Those this close are counted first, so that one dropped row does not leave all requests around it undecided. */
+const COUNTED_FIRST: Window = { beginnings: 50, ends: 1000 };
+const COUNTED_BEGINNINGS_MS = 500;
 /** How far apart their ends may be where their beginnings agree. */
 const END_WITHIN_MS = 60 * 60_000;
 
@@ -33,71 +38,55 @@ const ALIKE =
  * that hand out no ids, or another gateway's, as new-api v0.13.2 does with plain responses. Of several alike only the number
  * is compared. Where there are more rows than requests none is taken, because one of the rows is not ours.
  */
-export function matchPairs(unmatched: Unmatched, context: Context): Match[] {
-  const matches: Match[] = [];
-  const taken = new Set<OurRequest | RowGroup>();
-  const take = (cluster: Cluster, how: "pair" | "sum", reason: string) => {
-    for (const match of inOrder(cluster, how, reason)) {
-      matches.push(match);
-      taken.add(match.record).add(match.group);
-    }
-  };
-  for (const { records, groups, tellsBeginning } of withSameTokens(unmatched)) {
-    const clustersWithin = (within: number) => {
-      const rows = new Timeline(
-        groups.filter((group) => !taken.has(group)),
-        context.start,
-      );
-      const nearRows = (record: OurRequest) => {
-        const time = tellsBeginning ? record.sent_at : (record.ended_at ?? 0);
-        return rows.between(time - within, time + within);
-      };
-      const free = records.filter((record) => !taken.has(record));
-      return clustersOf(free, nearRows, mayPair);
-    };
-    const steps = tellsBeginning ? BEGINNINGS_WITHIN_MS : ENDS_WITHIN_MS;
-    const widest = steps.at(-1) ?? 0;
-    for (const cluster of clustersWithin(widest))
-      if (cluster.records.length === 1 && cluster.groups.length === 1) take(cluster, "pair", PAIRED);
-    for (const within of steps) {
-      for (const cluster of clustersWithin(within)) {
-        const surplus = cluster.records.length - cluster.groups.length;
-        // A console may drop a row. Whichever it was, the others are listed.
-        if (surplus === 0 || (surplus > 0 && within === widest)) take(cluster, "sum", ALIKE);
-      }
-    }
-  }
-  return matches;
+export function matchPairs(unmatched: Unmatched, { start }: Context): Match[] {
+  return withSameTokens(unmatched).flatMap((same) => {
+    const pairs = clustersWithin(PAIRED_WITHIN, same, start)
+      .filter(({ records, groups }) => records.length === 1 && groups.length === 1)
+      .flatMap((cluster) => matchCluster(cluster, "pair", PAIRED));
+    return [...pairs, ...countAlike(without(same, pairs), start)];
+  });
 }
 
-interface SameTokens {
-  readonly records: OurRequest[];
-  readonly groups: RowGroup[];
-  readonly tellsBeginning: boolean;
+function countAlike(alike: Unmatched, start: StartFit): Match[] {
+  const near = clustersWithin(COUNTED_FIRST, alike, start)
+    .filter(({ records, groups }) => records.length === groups.length)
+    .flatMap((cluster) => matchCluster(cluster, "sum", ALIKE));
+  const beginnings = Math.max(COUNTED_BEGINNINGS_MS, start.within);
+  const far = clustersWithin({ ...PAIRED_WITHIN, beginnings }, without(alike, near), start)
+    // A console may drop a row. Whichever it was, the others are listed.
+    .filter(({ records, groups }) => records.length >= groups.length)
+    .flatMap((cluster) => matchCluster(cluster, "sum", ALIKE));
+  return [...near, ...far];
 }
 
 /** Few have the same key and as many tokens, so that everything else is looked at only for those. */
-function withSameTokens({ records, groups }: Unmatched): SameTokens[] {
-  const sets = new Map<string, SameTokens>();
-  const nameOf = (key: string, input: number, output: number, tellsBeginning: boolean) =>
-    `${input} ${output} ${tellsBeginning} ${key}`;
-  for (const group of groups) {
-    const { main, key } = group;
-    const tokens = main.kind === "use" ? tokensOfRow(main) : null;
-    if (tokens === null || key === null) continue;
-    const tellsBeginning = main.began !== null;
-    const name = nameOf(key, theirWholeInput(tokens), tokens.output, tellsBeginning);
-    const set = sets.get(name);
-    if (set === undefined) sets.set(name, { records: [], groups: [group], tellsBeginning });
-    else set.groups.push(group);
-  }
-  for (const record of records) {
-    if (!hasExactTokens(record) || record.key === null) continue;
-    const { tokens, key } = record;
-    for (const tellsBeginning of [true, false])
-      sets.get(nameOf(key, wholeInput(tokens), tokens.output, tellsBeginning))?.records.push(record);
-  }
-  return [...sets.values()].filter((set) => set.records.length > 0);
+function withSameTokens({ records, groups }: Unmatched): Unmatched[] {
+  const paired = groups.filter(({ main, key }) => key !== null && main.kind === "use");
+  const groupsByTokens = groupedBy(paired, ({ main, key }) => {
+    const tokens = tokensOfRow(main);
+    return tokens && `${key} ${theirWholeInput(tokens)} ${tokens.output}`;
+  });
+  const recordsByTokens = groupedBy(
+    records.filter(hasExactTokens),
+    ({ key, tokens }) => `${key} ${wholeInput(tokens)} ${tokens.output}`,
+  );
+  return [...recordsByTokens].flatMap(([name, same]) => {
+    const rows = groupsByTokens.get(name);
+    return rows === undefined ? [] : [{ records: same, groups: rows }];
+  });
+}
+
+function clustersWithin(window: Window, { records, groups }: Unmatched, start: StartFit): Cluster[] {
+  const rows = new Timeline(groups, start);
+  const { beginnings, ends } = window;
+  const rowsNear = ({ sent_at, ended_at }: OurRequest) => {
+    const end = ended_at ?? sent_at;
+    return [
+      ...rows.between(sent_at - beginnings, sent_at + beginnings).filter(({ main }) => main.began !== null),
+      ...rows.between(end - ends, end + ends).filter(({ main }) => main.began === null),
+    ];
+  };
+  return clustersOf(records, rowsNear, mayPair);
 }
 
 function hasExactTokens(record: OurRequest): record is OurRequest & { readonly tokens: OurTokens } {
@@ -108,15 +97,6 @@ function hasExactTokens(record: OurRequest): record is OurRequest & { readonly t
 function mayPair(record: OurRequest, group: RowGroup): boolean {
   const isEndNear = Math.abs(group.main.at - (record.ended_at ?? 0)) <= END_WITHIN_MS;
   return isEndNear && isSameCall(record, group) && !idsContradict(record, group);
-}
-
-/** Which is which does not matter where only the number is compared. */
-function inOrder({ records, groups }: Cluster, how: "pair" | "sum", reason: string): Match[] {
-  const sorted = records.toSorted((a, b) => a.sent_at - b.sent_at || (a.id < b.id ? -1 : 1));
-  return sorted.slice(0, groups.length).flatMap((record, index): Match[] => {
-    const group = groups[index];
-    return group === undefined ? [] : [{ record, group, how, reason }];
-  });
 }
 
 const HOUR = 3_600_000;
@@ -142,7 +122,7 @@ export function matchSums({ records, groups }: Unmatched): Match[] {
   const matches: Match[] = [];
   for (const [hour, rows] of rowsByHour) {
     const cluster = { records: recordsByHour.get(hour) ?? [], groups: rows };
-    if (haveSameSum(cluster)) matches.push(...inOrder(cluster, "sum", SUMMED));
+    if (haveSameSum(cluster)) matches.push(...matchCluster(cluster, "sum", SUMMED));
   }
   return matches;
 }

@@ -1,5 +1,14 @@
-import type { Context, Match, OurRequest, RowGroup, TheirRow, Unmatched } from "./context.ts";
-import { beganWith, clustersOf, groupedBy, isSameCall, mayBeOfSocket, Timeline, timeOfRow } from "./fit.ts";
+import type { Context, Match, OurRequest, RowGroup, StartFit, TheirRow, Unmatched } from "./context.ts";
+import {
+  beganWith,
+  clustersOf,
+  groupedBy,
+  isSameCall,
+  matchCluster,
+  mayBeOfSocket,
+  Timeline,
+  timeOfRow,
+} from "./fit.ts";
 
 /** Clocks are compared to about a second. */
 const EARLY_MS = 2000;
@@ -18,31 +27,20 @@ const ALIKE =
  */
 export function matchPresumed({ records, groups }: Unmatched, context: Context): Match[] {
   const seekers = records.filter((record) => mayOwnWithoutId(record) && !isUnlisted(record, context));
-  const possible = possibleRows(seekers, groups, context);
-  const nearest = nearestOf(possible);
-  const close = Math.max(CLOSE_MS, context.start.within / 2);
-  const matches: Match[] = [];
-  const taken = new Set<OurRequest | RowGroup>();
-  for (const candidate of [...possible.values()].flat()) {
-    if (!isClear(candidate, nearest, close)) continue;
-    const { record, group } = candidate;
-    taken.add(record).add(group);
-    matches.push({ record, group, how: "presumed", reason: presumedReason(record, group, context) });
-  }
+  const possibleRows = rowFinder(groups, context);
+  const presumed = clearlyNearest(seekers, possibleRows, context.start).map(({ record, group }): Match => {
+    const reason = presumedReason(record, group, context);
+    return { record, group, how: "presumed", reason };
+  });
+  const taken = new Set(presumed.flatMap(({ record, group }) => [record, group]));
   const clusters = clustersOf(
     seekers.filter((record) => !taken.has(record)),
-    (record) => (possible.get(record) ?? []).map(({ group }) => group),
+    possibleRows,
     (_, group) => !taken.has(group),
   );
-  for (const cluster of clusters) {
-    // As many rows as records: all of them are ours.
-    if (cluster.records.length !== cluster.groups.length) continue;
-    for (const [index, record] of cluster.records.entries()) {
-      const group = cluster.groups[index];
-      if (group !== undefined) matches.push({ record, group, how: "sum", reason: ALIKE });
-    }
-  }
-  return matches;
+  // As many rows as records: all of them are ours.
+  const counted = clusters.filter((cluster) => cluster.records.length === cluster.groups.length);
+  return [...presumed, ...counted.flatMap((cluster) => matchCluster(cluster, "sum", ALIKE))];
 }
 
 function mayOwnWithoutId({ billable, running, upgraded, key, own_id }: OurRequest): boolean {
@@ -58,66 +56,72 @@ export function mayTake(
   return mayOwnWithoutId(record) && (kind !== "use" || !record.failed || bills_failures);
 }
 
-interface Candidate {
-  readonly record: OurRequest;
-  readonly group: RowGroup;
-  /** How far apart they are in time. */
-  readonly distance: number;
-}
-
 type FitContext = Pick<Context, "start" | "bills_failures">;
+type RowFinder = (record: OurRequest) => readonly RowGroup[];
 
-/** The rows that each record may own. */
-function possibleRows(
-  records: readonly OurRequest[],
-  groups: readonly RowGroup[],
-  context: FitContext,
-): Map<OurRequest, Candidate[]> {
+/** Finds the rows that a record without an id may own. */
+function rowFinder(groups: readonly RowGroup[], context: FitContext): RowFinder {
   const { start } = context;
-  const found = new Map<OurRequest, Candidate[]>();
-  const rowsByKey = groupedBy(groups, ({ key }) => key);
-  for (const [key, ofKey] of groupedBy(records, (record) => record.key)) {
-    const rows = new Timeline(rowsByKey.get(key) ?? [], start);
-    for (const record of ofKey) {
-      const end = record.ended_at ?? record.sent_at;
-      const candidates: Candidate[] = [];
-      for (const group of rows.between(record.sent_at - Math.max(EARLY_MS, start.within), end + LATE_MS)) {
-        const { main } = group;
-        if (main.kind === "refund" || !mayTake(record, main.kind, context)) continue;
-        if (!isSameCall(record, group) || (main.began !== null && !beganWith(record, main, start))) continue;
-        const expectedAt = main.began === null ? end : record.sent_at;
-        candidates.push({ record, group, distance: Math.abs(timeOfRow(main, start) - expectedAt) });
-      }
-      if (candidates.length > 0) found.set(record, candidates);
-    }
-  }
-  return found;
+  const timelines = new Map<string | null, Timeline>();
+  for (const [key, ofKey] of groupedBy(groups, (group) => group.key))
+    timelines.set(key, new Timeline(ofKey, start));
+  return (record) => {
+    const first = record.sent_at - Math.max(EARLY_MS, start.within);
+    const near = timelines.get(record.key)?.between(first, endOf(record) + LATE_MS) ?? [];
+    return near.filter((group) => {
+      const { main } = group;
+      if (main.kind === "refund" || !mayTake(record, main.kind, context)) return false;
+      return isSameCall(record, group) && (main.began === null || beganWith(record, main, start));
+    });
+  };
 }
 
-type Nearest = ReadonlyMap<OurRequest | RowGroup, { readonly first: number; readonly second: number }>;
-
-/** By record and by row: the distances of the two nearest on the other side. */
-function nearestOf(possible: ReadonlyMap<OurRequest, readonly Candidate[]>): Nearest {
-  const nearest = new Map<OurRequest | RowGroup, { first: number; second: number }>();
-  for (const { record, group, distance } of [...possible.values()].flat()) {
-    for (const side of [record, group]) {
-      const { first, second } = nearest.get(side) ?? {
-        first: Number.POSITIVE_INFINITY,
-        second: Number.POSITIVE_INFINITY,
-      };
-      if (distance < first) nearest.set(side, { first: distance, second: first });
-      else if (distance < second) nearest.set(side, { first, second: distance });
-    }
-  }
-  return nearest;
+function endOf({ ended_at, sent_at }: OurRequest): number {
+  return ended_at ?? sent_at;
 }
 
-/** No other record or row is nearly as close. */
-function isClear({ record, group, distance }: Candidate, nearest: Nearest, close: number): boolean {
-  return [record, group].every((side) => {
-    const { first, second } = nearest.get(side) ?? { first: 0, second: 0 };
-    return distance === first && second > 2 * distance + close;
+/** The nearest on the other side, and how far away it and the second nearest are. */
+interface Nearest<T> {
+  nearest: T;
+  distance: number;
+  second: number;
+}
+
+/** Records and rows that are nearest to each other, where no other is nearly as close to either. */
+function clearlyNearest(
+  records: readonly OurRequest[],
+  possibleRows: RowFinder,
+  start: StartFit,
+): { readonly record: OurRequest; readonly group: RowGroup }[] {
+  const ofRecord = new Map<OurRequest, Nearest<RowGroup>>();
+  const ofGroup = new Map<RowGroup, Nearest<OurRequest>>();
+  for (const record of records) {
+    for (const group of possibleRows(record)) {
+      const expectedAt = group.main.began === null ? endOf(record) : record.sent_at;
+      const distance = Math.abs(timeOfRow(group.main, start) - expectedAt);
+      note(ofRecord, record, group, distance);
+      note(ofGroup, group, record, distance);
+    }
+  }
+  const close = Math.max(CLOSE_MS, start.within / 2);
+  const isClear = ({ distance, second }: Nearest<unknown>) => second > 2 * distance + close;
+  return [...ofRecord].flatMap(([record, ours]) => {
+    const group = ours.nearest;
+    const theirs = ofGroup.get(group);
+    if (theirs?.nearest !== record || !isClear(ours) || !isClear(theirs)) return [];
+    return [{ record, group }];
   });
+}
+
+function note<T, Other>(nearest: Map<T, Nearest<Other>>, item: T, other: Other, distance: number): void {
+  const before = nearest.get(item);
+  if (before === undefined) {
+    nearest.set(item, { nearest: other, distance, second: Number.POSITIVE_INFINITY });
+  } else if (distance < before.distance) {
+    before.second = before.distance;
+    before.distance = distance;
+    before.nearest = other;
+  } else if (distance < before.second) before.second = distance;
 }
 
 function presumedReason(
@@ -144,10 +148,10 @@ const ENOUGH = 5;
 export function findUnlisted({ records, groups }: Unmatched, context: FitContext): Set<string> {
   const uses = groups.filter(({ main }) => main.kind === "use");
   const left = records.filter((record) => record.status === null && mayTake(record, "use", context));
-  const listed = possibleRows(left, uses, context);
+  const possibleRows = rowFinder(uses, context);
   const unlisted = new Set<string>();
   for (const [name, requests] of groupedBy(left, (record) => callName(record, record.stream))) {
-    const count = requests.filter((record) => listed.has(record)).length;
+    const count = requests.filter((record) => possibleRows(record).length > 0).length;
     if (requests.length >= ENOUGH && count < requests.length / 2) unlisted.add(name);
   }
   return unlisted;

@@ -1,7 +1,6 @@
 import type { Context, Judgement, Match, OurRequest, RowGroup, TheirRow, Unmatched } from "./context.ts";
-import { groupedBy, placeOf } from "./fit.ts";
-import { judgeLeftRecords, judgeLeftRows } from "./leftover.ts";
-import { judgeMatches } from "./matched.ts";
+import { groupedBy, placeOf, without } from "./fit.ts";
+import { judgeLeftRecords, judgeLeftRows, judgeMatches } from "./judge.ts";
 import { matchPairs, matchSums } from "./pairs.ts";
 import { findUnlisted, matchPresumed, matchSockets } from "./presumed.ts";
 
@@ -70,15 +69,6 @@ function mainFirst(a: TheirRow, b: TheirRow): number {
     (a.kind === "use" ? (b.billed_microdollars ?? 0) - (a.billed_microdollars ?? 0) : a.at - b.at) ||
     (a.identity < b.identity ? -1 : 1)
   );
-}
-
-function without({ records, groups }: Unmatched, found: readonly Match[]): Unmatched {
-  const matchedRecords = new Set(found.map(({ record }) => record));
-  const matchedRows = new Set(found.flatMap(({ group }) => group.rows));
-  return {
-    records: records.filter((record) => !matchedRecords.has(record)),
-    groups: groups.filter(({ main }) => !matchedRows.has(main)),
-  };
 }
 
 /**

@@ -53,7 +53,7 @@ export function row(identity: string, given: Partial<TheirRow> = {}): TheirRow {
   return { ...consoleRow({ identity, created_at: at, ...money }), at, began: null, key: "…a1b2", ...given };
 }
 
-export function scene(given: Partial<Context> = {}): Context {
+export function matchContext(given: Partial<Context> = {}): Context {
   return {
     now: NOW,
     held: () => ({ since: NOW - 48 * HOUR, until: null, replaced: false }),
@@ -74,7 +74,7 @@ export function verdicts(
   theirs: readonly TheirRow[],
   given: Partial<Context> = {},
 ): Record<string, string> {
-  const { rows, records } = reconcile(ours, theirs, scene(given));
+  const { rows, records } = reconcile(ours, theirs, matchContext(given));
   return Object.fromEntries([
     ...rows.map((judged) => [judged.identity, inShort(judged, judged.record)]),
     ...records.map((judged) => [judged.record, inShort(judged, judged.row)]),

@@ -9,9 +9,9 @@ import {
 } from "../../src/mirror/reconcile/context.ts";
 import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../../src/mirror/verdict.ts";
-import { makeDay, sceneOf, theirsOf } from "../doubles/mirror-day.ts";
+import { contextOf, makeDay, theirsOf } from "../doubles/mirror-day.ts";
 import { runs } from "../doubles/random.ts";
-import { HOUR, left, MINUTE, NOW, request, row, scene, THEN } from "./match-scene.ts";
+import { HOUR, left, MINUTE, matchContext, NOW, request, row, THEN } from "./reconcile-samples.ts";
 
 /** So few values of everything that they meet all the time. */
 const time = fc.oneof(
@@ -73,9 +73,11 @@ const someRow = fc.record({
   duration_ms: fc.constantFrom(null, null, 500, 20_000, 20 * MINUTE, 80 * MINUTE),
 });
 
-const someScene: fc.Arbitrary<Context> = fc
+const someContext: fc.Arbitrary<Context> = fc
   .record({ hands_out_ids: fc.boolean(), bills_failures: fc.boolean(), since: fc.constantFrom(0, THEN) })
-  .map(({ since, ...given }) => scene({ ...given, held: () => ({ since, until: null, replaced: false }) }));
+  .map(({ since, ...given }) =>
+    matchContext({ ...given, held: () => ({ since, until: null, replaced: false }) }),
+  );
 
 const someLogs = fc
   .record({ ours: fc.array(someRequest, { maxLength: 25 }), rows: fc.array(someRow, { maxLength: 25 }) })
@@ -95,8 +97,8 @@ t.test("the order of the two lists does not matter", (t) => {
     }),
   );
   fc.assert(
-    fc.property(shuffled, someScene, ({ logs, ours, theirs }, scene) => {
-      deepStrictEqual(reconcile(ours, theirs, scene), reconcile(logs.ours, logs.theirs, scene));
+    fc.property(shuffled, someContext, ({ logs, ours, theirs }, context) => {
+      deepStrictEqual(reconcile(ours, theirs, context), reconcile(logs.ours, logs.theirs, context));
     }),
     RUNS,
   );
@@ -105,8 +107,8 @@ t.test("the order of the two lists does not matter", (t) => {
 
 t.test("each row is judged once, each record at most once, and both say the same of each other", (t) => {
   fc.assert(
-    fc.property(someLogs, someScene, ({ ours, theirs }, scene) => {
-      const { rows, records } = reconcile(ours, theirs, scene);
+    fc.property(someLogs, someContext, ({ ours, theirs }, context) => {
+      const { rows, records } = reconcile(ours, theirs, context);
       const once = (names: readonly string[]) => new Set(names).size === names.length;
       if (!once(rows.map(({ identity }) => identity)) || rows.length !== theirs.length) return false;
       if (!once(records.map(({ record }) => record))) return false;
@@ -137,7 +139,7 @@ function isMatch(verdict: string): boolean {
 t.test("no match contradicts the ids of both sides", (t) => {
   fc.assert(
     fc.property(someLogs, ({ ours, theirs }) => {
-      const { rows } = reconcile(ours, theirs, scene());
+      const { rows } = reconcile(ours, theirs, matchContext());
       const idsOf = new Map(ours.map((one) => [one.id, one.upgraded || !one.own_id ? [] : one.ids]));
       const rowOf = new Map(theirs.map((one) => [one.identity, one]));
       return rows.every(({ identity, record, how }) => {
@@ -156,8 +158,8 @@ t.test("where ids are handed out, one more foreign row changes no other verdict"
       // Without one that may take any row: that is what can hide a foreign one.
       const known = ours.filter(({ own_id, upgraded }) => own_id && !upgraded);
       const fresh = row("fresh", { ...given, request_id: "fresh", upstream_id: null });
-      const before = reconcile(known, theirs, scene());
-      const after = reconcile(known, [...theirs, fresh], scene());
+      const before = reconcile(known, theirs, matchContext());
+      const after = reconcile(known, [...theirs, fresh], matchContext());
       const byName = (rows: readonly JudgedRow[]) => rows.filter(({ identity }) => identity !== "fresh");
       deepStrictEqual(byName(after.rows), before.rows);
       deepStrictEqual(after.records, before.records);
@@ -170,7 +172,7 @@ t.test("where ids are handed out, one more foreign row changes no other verdict"
 /** Judged in windows, each with what lies around it, as far as the verdicts are its own. */
 function inSlices(
   { ours, theirs }: { ours: readonly OurRequest[]; theirs: readonly TheirRow[] },
-  scene: Context,
+  context: Context,
   { from, to, length }: { from: number; to: number; length: number },
 ): { rows: JudgedRow[]; records: JudgedRecord[] } {
   const rows: JudgedRow[] = [];
@@ -186,7 +188,7 @@ function inSlices(
           running || (started_at < end + FARTHEST_MS && (ended_at ?? started_at) >= start - FARTHEST_MS),
       ),
       theirs.filter(({ at }) => at >= start - FARTHEST_MS && at < end + FARTHEST_MS),
-      scene,
+      context,
     );
     rows.push(...seen.rows.filter(({ identity }) => inside(atOf.get(identity))));
     records.push(...seen.records.filter(({ record }) => inside(endOf.get(record))));
@@ -206,8 +208,8 @@ for (const ids of [true, false]) {
       const logs = { ours: day.ours, theirs: theirsOf(day) };
       const slices = { from: day.from - HOUR, to: day.to + HOUR, length };
       deepStrictEqual(
-        sorted(inSlices(logs, sceneOf(day), slices)),
-        sorted(reconcile(logs.ours, logs.theirs, sceneOf(day))),
+        sorted(inSlices(logs, contextOf(day), slices)),
+        sorted(reconcile(logs.ours, logs.theirs, contextOf(day))),
       );
     }
     t.end();
@@ -233,10 +235,10 @@ t.test("what is as far apart as can be is found in slices of a quarter of an hou
       row("4", { key: "…e5f6", request_id: "v", at: THEN - 20 * MINUTE, began: THEN - 2 * HOUR }),
     ],
   };
-  const whole = reconcile(logs.ours, logs.theirs, scene());
+  const whole = reconcile(logs.ours, logs.theirs, matchContext());
   t.ok([...whole.rows, ...whole.records].every(({ verdict }) => verdict === "matched"));
   const slices = { from: THEN - 6 * HOUR - 7 * MINUTE, to: NOW, length: 15 * MINUTE };
-  t.strictSame(sorted(inSlices(logs, scene(), slices)), sorted(whole));
+  t.strictSame(sorted(inSlices(logs, matchContext(), slices)), sorted(whole));
   t.end();
 });
 
@@ -251,11 +253,11 @@ t.test("any two logs judged in slices are the logs judged at once", (t) => {
     })),
   }));
   fc.assert(
-    fc.property(near, someScene, fc.integer({ min: 15, max: 200 }), (logs, scene, minutes) => {
+    fc.property(near, someContext, fc.integer({ min: 15, max: 200 }), (logs, context, minutes) => {
       const slices = { from: THEN - 12 * HOUR, to: NOW + 12 * HOUR, length: minutes * MINUTE };
       deepStrictEqual(
-        sorted(inSlices(logs, scene, slices)),
-        sorted(reconcile(logs.ours, logs.theirs, scene)),
+        sorted(inSlices(logs, context, slices)),
+        sorted(reconcile(logs.ours, logs.theirs, context)),
       );
     }),
     { numRuns: runs(25) },

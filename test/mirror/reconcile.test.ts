@@ -5,21 +5,21 @@ import {
   HOUR,
   left,
   MINUTE,
+  matchContext,
   NOW,
   request,
   row,
   SECOND,
-  scene,
   THEN,
   TOKENS,
   verdicts,
-} from "./match-scene.ts";
+} from "./reconcile-samples.ts";
 
 interface Case {
   readonly name: string;
   readonly ours?: readonly OurRequest[];
   readonly theirs?: readonly TheirRow[];
-  readonly scene?: Partial<Context>;
+  readonly context?: Partial<Context>;
   readonly verdicts: Readonly<Record<string, string>>;
 }
 
@@ -136,14 +136,14 @@ const BY_PAIR: readonly Case[] = [
     name: "one row and one record with everything in common are a pair",
     ours: [request("a")],
     theirs: [row("1", { model: "GPT-5.1-2026-08", at: THEN + 30 * SECOND })],
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "matched pair →1", "1": "matched pair →a" },
   },
   {
     name: "a pair whose charge is wrong differs",
     ours: [request("a")],
     theirs: [row("1", { billed_microdollars: 9000 })],
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "differs pair →1", "1": "differs pair →a" },
   },
   ...(
@@ -160,7 +160,7 @@ const BY_PAIR: readonly Case[] = [
       // With an id on our side only, so that nothing is presumed.
       ours: [a],
       theirs: [theirs],
-      scene: NO_IDS,
+      context: NO_IDS,
       verdicts: { a: "missing", "1": "foreign" },
     }),
   ),
@@ -192,42 +192,42 @@ const BY_PAIR: readonly Case[] = [
     name: "of several alike nobody says which is which",
     ours: [request("a"), request("b", { ended_at: THEN + SECOND })],
     theirs: [row("1"), row("2", { at: THEN + 2 * SECOND })],
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "matched sum", b: "matched sum", "1": "matched sum", "2": "matched sum" },
   },
   {
     name: "one row too many among those alike stays over",
     ours: [request("a")],
     theirs: [row("1"), row("2", { at: THEN + 20 * SECOND })],
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "matched sum", "1": "matched sum", "2": "foreign" },
   },
   {
     name: "more rows than requests that are alike: any of them may not be ours, so that none is taken",
     ours: [request("a")],
     theirs: [row("1"), row("2", { at: THEN + 600 })],
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "missing", "1": "foreign", "2": "foreign" },
   },
   {
     name: "nor where they began together",
     ours: [request("a"), request("b", { ended_at: THEN + 20 })],
     theirs: [5, 25, 40].map((later) => row(`w${later}`, { ...began(later), request_id: null })),
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "missing", b: "missing", w5: "foreign", w25: "foreign", w40: "foreign" },
   },
   {
     name: "where their beginnings are apart, the nearest is taken",
     ours: [request("a")],
     theirs: [0, 2000].map((later) => row(`w${later}`, { ...began(later), request_id: null })),
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "matched sum", w0: "matched sum", w2000: "foreign" },
   },
   {
     name: "fewer rows than requests that are alike: one was dropped, and the others are listed",
     ours: [0, 200, 400].map((later) => request(`r${later}`, { ended_at: THEN + later })),
     theirs: [row("1"), row("2", { at: THEN + 700 })],
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: {
       r0: "matched sum",
       r200: "matched sum",
@@ -240,7 +240,7 @@ const BY_PAIR: readonly Case[] = [
     name: "one that is missing does not shift those that follow it",
     ours: [0, 20, 40].map((s) => request(`r${s}`, { ended_at: THEN + s * SECOND })),
     theirs: [0, 40].map((s) => row(`w${s}`, { at: THEN + s * SECOND + 300 })),
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: {
       r0: "matched sum",
       r20: "missing",
@@ -271,21 +271,21 @@ const BY_PAIR: readonly Case[] = [
         at: THEN + MINUTE,
       }),
     ],
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "matched sum", b: "matched sum", "1": "matched sum", "2": "matched sum" },
   },
   {
     name: "one streamed and one not are no pair, but a sum of their hour",
     ours: [a],
     theirs: [row("1", { stream: false })],
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "matched sum", "1": "matched sum" },
   },
   {
     name: "an hour whose ids contradict is no sum",
     ours: [a],
     theirs: [row("1", { request_id: "y", at: THEN + 2 * MINUTE })],
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "missing", "1": "foreign" },
   },
 ];
@@ -387,7 +387,7 @@ const PRESUMED: readonly Case[] = [
     name: "how much later rows begin is learned",
     ours: [left("a")],
     theirs: [row("1", began(1900))],
-    scene: { start: { later: 1900, within: 300 } },
+    context: { start: { later: 1900, within: 300 } },
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
@@ -427,21 +427,21 @@ const PRESUMED: readonly Case[] = [
     name: "where the console does not list what was left, a row that began with it is suspected",
     ours: [left("a")],
     theirs: [row("1", began())],
-    scene: { unlisted: new Set(["…a1b2|gpt-5.1|null"]) },
+    context: { unlisted: new Set(["…a1b2|gpt-5.1|null"]) },
     verdicts: { "1": "foreign" },
   },
   {
     name: "after a crash it is not known whether a stream was asked for, so that both must be listed",
     ours: [left("a", { started_at: THEN - 2 * SECOND, ended_at: null })],
     theirs: [row("1", began())],
-    scene: { unlisted: new Set(["…a1b2|gpt-5.1|false"]) },
+    context: { unlisted: new Set(["…a1b2|gpt-5.1|false"]) },
     verdicts: { "1": "foreign" },
   },
   {
     name: "exact tokens of ours must agree",
     ours: [request("a", { key: "…c3d4" })],
     theirs: [row("1", { ...began(), key: "…c3d4", output_tokens: 9 })],
-    scene: NO_IDS,
+    context: NO_IDS,
     verdicts: { a: "missing", "1": "foreign" },
   },
   {
@@ -454,7 +454,7 @@ const PRESUMED: readonly Case[] = [
     name: "but for a gateway that bills failures",
     ours: [left("a", { status: 502 })],
     theirs: [row("1", began())],
-    scene: { bills_failures: true },
+    context: { bills_failures: true },
     verdicts: { a: "matched presumed →1", "1": "matched presumed →a" },
   },
   {
@@ -513,7 +513,7 @@ const alone = (
 ): Case => ({
   name,
   theirs: [row("1", { request_id: "y", ...given })],
-  scene: where,
+  context: where,
   verdicts: { "1": verdict },
 });
 const runs = (given: Partial<OurRequest>) =>
@@ -607,7 +607,7 @@ const LEFT_OVER: readonly Case[] = [
 
 for (const [tier, cases] of Object.entries({ BY_ID, BY_PAIR, PRESUMED, LEFT_OVER })) {
   t.test(`verdicts: ${tier.toLowerCase().replaceAll("_", " ")}`, (t) => {
-    for (const { name, ours = [], theirs = [], scene: given = {}, verdicts: wanted } of cases) {
+    for (const { name, ours = [], theirs = [], context: given = {}, verdicts: wanted } of cases) {
       t.same(verdicts(ours, theirs, given), wanted, name);
     }
     t.end();
@@ -622,7 +622,9 @@ t.test("what a console lists of the requests that were left is seen from most of
     Array.from({ length: count }, (_, n) =>
       row(`w${n}`, { request_id: `y${n}`, began: at(n), at: at(n) + SECOND }),
     );
-  const names = (ours: number, theirs: number) => [...unlistedIn(requests(ours), rows(theirs), scene())];
+  const names = (ours: number, theirs: number) => [
+    ...unlistedIn(requests(ours), rows(theirs), matchContext()),
+  ];
   t.same(names(10, 4), ["…a1b2|gpt-5.1|null"]);
   t.same(names(10, 5), []);
   t.same(names(4, 0), [], "too few to tell");
@@ -633,7 +635,7 @@ t.test("a difference is said with the numbers of both sides", (t) => {
   const { rows } = reconcile(
     [a],
     [row("1", { request_id: "x", output_tokens: 1343, billed_microdollars: 9000 })],
-    scene(),
+    matchContext(),
   );
   t.equal(
     rows[0]?.reason,
@@ -643,7 +645,7 @@ t.test("a difference is said with the numbers of both sides", (t) => {
 });
 
 t.test("another model is said, and is no difference", (t) => {
-  const { rows } = reconcile([a], [row("1", { request_id: "x", model: "gpt-6" })], scene());
+  const { rows } = reconcile([a], [row("1", { request_id: "x", model: "gpt-6" })], matchContext());
   t.match(rows, [
     {
       verdict: "matched",
@@ -654,7 +656,7 @@ t.test("another model is said, and is no difference", (t) => {
 });
 
 t.test("a row matched by id has the record's key", (t) => {
-  t.equal(reconcile([a], [row("1", { request_id: "x", key: null })], scene()).rows[0]?.key, "…a1b2");
+  t.equal(reconcile([a], [row("1", { request_id: "x", key: null })], matchContext()).rows[0]?.key, "…a1b2");
   t.end();
 });
 
@@ -665,7 +667,7 @@ t.test("a record's numbers are those of all its rows: money summed, refunds take
     row("3", { request_id: "x", kind: "refund", billed_microdollars: 100, list_microdollars: null }),
     row("4", { request_id: "x", kind: "error", billed_microdollars: null, list_microdollars: null }),
   ];
-  t.same(reconcile([a], rows, scene()).records[0]?.theirs, {
+  t.same(reconcile([a], rows, matchContext()).records[0]?.theirs, {
     input_tokens: 1200,
     cache_read_tokens: 800,
     cache_write_tokens: 0,
@@ -682,13 +684,16 @@ t.test("a refund of more than the request cost leaves nothing to pay", (t) => {
     row("1", { request_id: "x" }),
     row("2", { request_id: "x", kind: "refund", billed_microdollars: -3_000_000, list_microdollars: null }),
   ];
-  t.match(reconcile([a], rows, scene()).records[0]?.theirs, { output_tokens: 342, billed_microdollars: 0 });
+  t.match(reconcile([a], rows, matchContext()).records[0]?.theirs, {
+    output_tokens: 342,
+    billed_microdollars: 0,
+  });
   t.end();
 });
 
 t.test("a WebSocket's numbers are the sums of all its requests", (t) => {
   const socket = left("a", { upgraded: true, status: 101 });
-  const [judged] = reconcile([socket], [row("1"), row("2")], scene()).records;
+  const [judged] = reconcile([socket], [row("1"), row("2")], matchContext()).records;
   t.match(judged?.theirs, { output_tokens: 684, billed_microdollars: 16_260 });
   t.end();
 });

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import t from "tap";
 import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import type { JudgedRow } from "../../src/mirror/verdict.ts";
-import { type Day, makeDay, sceneOf, theirsOf } from "../doubles/mirror-day.ts";
+import { contextOf, type Day, makeDay, theirsOf } from "../doubles/mirror-day.ts";
 
 /** What is said against the truth, as far as it is wrong. */
 function faultsOf(day: Day, rows: readonly JudgedRow[]): string[] {
@@ -30,7 +30,7 @@ t.test(
     const { rows, records } = reconcile(
       day.ours,
       theirsOf(day, day.skew + 1000),
-      sceneOf(day, day.skew + 1000),
+      contextOf(day, day.skew + 1000),
     );
     t.same(faultsOf(day, rows), []);
     const foreign = rows.filter(({ verdict }) => verdict === "foreign");
@@ -55,7 +55,7 @@ for (const [index, { said, skew, off }] of CLOCKS.entries()) {
         ids,
         seconds: index % 2 === 1,
       });
-      const { rows, records } = reconcile(day.ours, theirsOf(day, skew + off), sceneOf(day, skew + off));
+      const { rows, records } = reconcile(day.ours, theirsOf(day, skew + off), contextOf(day, skew + off));
       t.same(faultsOf(day, rows), []);
       const foreign = rows.filter(({ verdict }) => verdict === "foreign");
       t.equal(foreign.length, 11);

@@ -1,0 +1,324 @@
+import { exact } from "../../usage/reports/format.ts";
+import type { JudgedRecord, JudgedRow, RowVerdict, Theirs } from "../verdict.ts";
+import {
+  type Context,
+  FOREIGN_AFTER_MS,
+  type HeldTime,
+  type Judgement,
+  type Match,
+  MISSING_AFTER_MS,
+  type OurRequest,
+  type RowGroup,
+  type TheirRow,
+  type Unmatched,
+} from "./context.ts";
+import {
+  beganWith,
+  groupedBy,
+  hasModel,
+  idsContradict,
+  isSameCall,
+  mayBeOfSocket,
+  mayHaveBegun,
+  placeOf,
+  tokensOfRow,
+  wholeInput,
+} from "./fit.ts";
+import { mayTake } from "./presumed.ts";
+
+interface Finding<Verdict> {
+  readonly verdict: Verdict;
+  readonly reason: string;
+}
+
+/** The verdicts on what belongs together: matched, or differs in tokens or money. */
+export function judgeMatches(matches: readonly Match[]): Judgement {
+  const rows: JudgedRow[] = [];
+  const records: JudgedRecord[] = [];
+  for (const match of matches) {
+    const finding = matchFinding(match);
+    for (const row of match.group.rows) rows.push(judgeRow(row, match, finding));
+    if (!match.record.running) records.push(judgeRecord(match, finding));
+  }
+  return { rows, records };
+}
+
+function matchFinding({ record, group: { main }, how, reason }: Match): Finding<"matched" | "differs"> {
+  // Of several alike it is not known which row belongs to which record.
+  if (how === "sum") return { verdict: "matched", reason };
+  const differences = [...tokenDifferences(record, main), ...moneyDifferences(main)];
+  return {
+    verdict: differences.length === 0 ? "matched" : "differs",
+    reason: [reason, ...otherModel(record, main), ...differences].join("; "),
+  };
+}
+
+function judgeRow(row: TheirRow, { record, group, how }: Match, finding: Finding<RowVerdict>): JudgedRow {
+  const judged = (verdict: RowVerdict, reason: string): JudgedRow => ({
+    identity: row.identity,
+    verdict,
+    how: verdict === "pending" ? null : how,
+    certain: false,
+    record: how === "sum" ? null : record.id,
+    key: record.key ?? group.key,
+    reason,
+  });
+  if (record.running) return judged("pending", "the request with its id still runs");
+  if (row === group.main) return judged(finding.verdict, finding.reason);
+  if (row.kind === "use" && !record.upgraded && isSameUse(row, group.main)) {
+    return judged("duplicate", "the same request was listed twice");
+  }
+  return judged("companion", "another row of the same request");
+}
+
+function judgeRecord(
+  { record, group, how }: Match,
+  { verdict, reason }: Finding<"matched" | "differs">,
+): JudgedRecord {
+  const isKnown = how !== "sum";
+  return {
+    record: record.id,
+    verdict,
+    how,
+    row: isKnown ? group.main.identity : null,
+    reason,
+    theirs: isKnown ? theirsOf(record, group) : null,
+  };
+}
+
+function isSameUse(a: TheirRow, b: TheirRow): boolean {
+  return (
+    a.input_tokens === b.input_tokens &&
+    a.cache_read_tokens === b.cache_read_tokens &&
+    a.cache_write_tokens === b.cache_write_tokens &&
+    a.output_tokens === b.output_tokens &&
+    a.billed_microdollars === b.billed_microdollars
+  );
+}
+
+/** An operator may map models. That is worth a word, but it is no difference. */
+function otherModel(record: OurRequest, { model }: TheirRow): string[] {
+  const asked = record.model ?? record.model_answered;
+  if (model === null || asked === null || hasModel(record, model)) return [];
+  return [`the console lists model ${model}, asked for was ${asked}`];
+}
+
+function tokenDifferences({ tokens, exact: isExact, upgraded }: OurRequest, main: TheirRow): string[] {
+  if (tokens === null || !isExact || upgraded || main.kind !== "use") return [];
+  const theirs = tokensOfRow(main);
+  if (theirs === null) return [];
+  const differences: string[] = [];
+  const compare = (name: string, here: number, there: number) => {
+    if (here !== there)
+      differences.push(`${name} tokens are ${exact(here)} here and ${exact(there)} in the console`);
+  };
+  if (theirs.cache === null) {
+    compare("input with cache", wholeInput(tokens), theirs.input);
+  } else {
+    compare("input", tokens.input, theirs.input);
+    compare("cache read", tokens.cache_read, theirs.cache.read);
+    compare("cache write", tokens.cache_write, theirs.cache.write);
+  }
+  compare("output", tokens.output, theirs.output);
+  return differences;
+}
+
+/** Money that rounding explains: consoles compute in floats, or in units of two micro-dollars. */
+const SAME_MICRODOLLARS = 2;
+const SAME_SHARE = 0.001;
+
+function moneyDifferences(row: TheirRow): string[] {
+  const { list_microdollars: list, multiplier, billed_microdollars: billed } = row;
+  if (list === null || multiplier === null || billed === null || row.kind !== "use") return [];
+  const due = list * multiplier;
+  if (Math.abs(due - billed) <= Math.max(SAME_MICRODOLLARS, due * SAME_SHARE)) return [];
+  return [`list price ${money(list)} × ${multiplier} is ${money(due)}, and ${money(billed)} was billed`];
+}
+
+function money(microdollars: number): string {
+  return `$${(microdollars / 1_000_000).toFixed(6)}`;
+}
+
+/** The money of all rows. The tokens of the main row, but of a WebSocket those of all rows. */
+function theirsOf({ upgraded }: OurRequest, { main, rows }: RowGroup): Theirs {
+  const told = upgraded ? rows.filter(({ kind }) => kind === "use") : [main];
+  const billed = total(rows, "billed_microdollars");
+  return {
+    input_tokens: total(told, "input_tokens"),
+    cache_read_tokens: total(told, "cache_read_tokens"),
+    cache_write_tokens: total(told, "cache_write_tokens"),
+    output_tokens: total(told, "output_tokens"),
+    list_microdollars: total(rows, "list_microdollars"),
+    // A refund may be of more than this request: then it cost nothing, and the rest belongs to others.
+    billed_microdollars: billed === null ? null : Math.max(0, billed),
+    multiplier: main.multiplier,
+  };
+}
+
+function total(rows: readonly TheirRow[], name: Exclude<keyof Theirs, "multiplier">): number | null {
+  let sum: number | null = null;
+  for (const row of rows) {
+    const amount = row[name];
+    if (amount === null) continue;
+    // Some consoles write a refund with a minus sign, others without.
+    sum = (sum ?? 0) + (row.kind === "refund" ? -Math.abs(amount) : amount);
+  }
+  return sum;
+}
+
+/** A row that is further ahead of us than this is not young: a clock is wrong, and waiting for it would not end. */
+const AHEAD_MS = 86_400_000;
+/** A gap in our log may be off by the difference between the clocks. */
+const GAP_MARGIN_MS = 5000;
+/** So long around a response of ours without an id, other ids prove nothing either. */
+const UNNAMED_MS = 10 * 60_000;
+
+/** The verdicts on rows that no record of ours was matched with. */
+export function judgeLeftRows(
+  { records, groups }: Unmatched,
+  running: readonly OurRequest[],
+  presumed: readonly OurRequest[],
+  context: Context,
+): JudgedRow[] {
+  const runningByKey = groupedBy(running, ({ key }) => key);
+  const endedByTime = byKeyAndTime(records.filter((record) => !record.running));
+  const presumedByTime = byKeyAndTime(presumed);
+  return groups.flatMap((group) => {
+    const { verdict, reason } = rowFinding(group, runningByKey.get(group.key) ?? [], context);
+    const judged = { how: null, certain: false, record: null, key: group.key };
+    if (verdict !== "foreign")
+      return group.rows.map((row) => ({ ...judged, identity: row.identity, verdict, reason }));
+    const doubt = doubtOf(group, endedByTime, context) ?? presumedDoubt(group, presumedByTime, context);
+    return group.rows.map((row): JudgedRow => {
+      const { identity } = row;
+      if (row !== group.main) return { ...judged, identity, verdict: "companion", reason: COMPANION };
+      if (doubt !== null) return { ...judged, identity, verdict, reason: `${reason}; ${doubt}` };
+      return { ...judged, identity, verdict, reason, certain: true };
+    });
+  });
+}
+
+const COMPANION = "another row of the same request, which is foreign";
+
+type RecordsByTime = ReadonlyMap<string, readonly OurRequest[]>;
+
+/** Records by key and time in steps of UNNAMED_MS: to look at all of them for each row would take minutes. */
+function byKeyAndTime(records: readonly OurRequest[]): RecordsByTime {
+  const found = new Map<string, OurRequest[]>();
+  for (const record of records) {
+    const first = Math.floor(record.sent_at / UNNAMED_MS);
+    const last = Math.floor((record.ended_at ?? record.sent_at) / UNNAMED_MS);
+    for (let step = first; step <= last; step += 1) {
+      const name = `${record.key} ${step}`;
+      const list = found.get(name);
+      if (list === undefined) found.set(name, [record]);
+      else list.push(record);
+    }
+  }
+  return found;
+}
+
+/** One may come twice. */
+function* recordsNear({ key, main }: RowGroup, records: RecordsByTime): Generator<OurRequest> {
+  const steps = new Set<number>();
+  for (const time of [main.at, main.began ?? main.at]) {
+    const step = Math.floor(time / UNNAMED_MS);
+    for (const near of [step - 1, step, step + 1]) steps.add(near);
+  }
+  for (const step of steps) yield* records.get(`${key} ${step}`) ?? [];
+}
+
+function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Context): Finding<RowVerdict> {
+  const { main, key } = group;
+  // A refund uses no key: what it pays back has a row of its own.
+  if (main.kind === "refund")
+    return { verdict: "companion", reason: "a refund of a request that is not listed" };
+  if (key === null) return unwatched("whose key it was billed to cannot be seen here");
+  const held = context.held(key);
+  if (held === null) return unwatched("its key was never held here");
+  const unseen = notWatched(main, held, context);
+  if (unseen !== null) return unseen;
+  if (main.at > context.now + AHEAD_MS)
+    return unwatched("it is more than a day ahead of this machine's clock: one of the clocks is wrong");
+  if (running.some((record) => couldOwn(record, group, context)))
+    return { verdict: "pending", reason: "a request with this key still runs, and it may be its own" };
+  if (context.now - main.at < FOREIGN_AFTER_MS)
+    return { verdict: "pending", reason: "it is too young to be called foreign" };
+  const old =
+    held.until !== null && main.at > held.until ? "the key was replaced here, and still is used: " : "";
+  const isOtherId = context.hands_out_ids && main.request_id !== null;
+  return {
+    verdict: "foreign",
+    reason: `${old}no request that passed here ${isOtherId ? "has this id" : "fits it"}`,
+  };
+}
+
+function notWatched(
+  row: TheirRow,
+  { since, until, replaced }: HeldTime,
+  context: Context,
+): Finding<RowVerdict> | null {
+  // Ours is recorded when it begins, so it is the beginning that must have been watched.
+  const began = row.began ?? row.at - (row.duration_ms ?? 0);
+  if (began < since) return { verdict: "before", reason: "it is from before this key was held here" };
+  if (until !== null && row.at > until && !replaced) return unwatched("its key is no longer held here");
+  if (began < context.kept_from) return unwatched("it is older than what the usage log keeps");
+  const isInGap = context.unwatched.some(
+    ({ from, to }) => began - GAP_MARGIN_MS <= to && row.at + GAP_MARGIN_MS >= from,
+  );
+  return isInGap ? unwatched("something of ours may not have been recorded at that time") : null;
+}
+
+function unwatched(reason: string): Finding<RowVerdict> {
+  return { verdict: "unwatched", reason };
+}
+
+function couldOwn(record: OurRequest, group: RowGroup, context: Context): boolean {
+  if (!record.billable || !mayHaveBegun(record, group.main, context.start)) return false;
+  if (record.upgraded) return mayBeOfSocket(group, context);
+  return isSameCall(record, group) && !idsContradict(record, group);
+}
+
+/** Why a foreign row is only suspected; null: it is certain. */
+function doubtOf(group: RowGroup, records: RecordsByTime, context: Context): string | null {
+  const { main } = group;
+  const { start } = context;
+  if (!context.hands_out_ids || main.request_id === null) return "without ids this is a suspicion";
+  for (const record of recordsNear(group, records)) {
+    const isAlike = isSameCall(record, group);
+    if (isAlike && mayTake(record, main.kind, context) && mayHaveBegun(record, main, start))
+      return `it may be request ${record.id}, which got no id: they cannot be told apart`;
+    // The gateway, or something in front of it, does not always send ids.
+    if (record.expected && !record.own_id && Math.abs(placeOf(record) - main.at) <= UNNAMED_MS)
+      return `request ${record.id} was answered without an id at that time, so that ids prove nothing`;
+    // Some channels of new-api v0.13.2 hand out the id of the gateway behind them.
+    if (isAlike && record.expected && record.ids.length > 0 && beganWith(record, main, start))
+      return `request ${record.id} began with it and is not listed: the gateway may have handed out another id`;
+  }
+  return null;
+}
+
+/** A record that took another row and might have taken this one: the choice may have been wrong. */
+function presumedDoubt(group: RowGroup, presumed: RecordsByTime, { start }: Context): string | null {
+  for (const record of recordsNear(group, presumed)) {
+    if (isSameCall(record, group) && beganWith(record, group.main, start))
+      return `it began with request ${record.id}, which got no id and took another row: they may be exchanged`;
+  }
+  return null;
+}
+
+/** The verdicts on records that no row was found for. */
+export function judgeLeftRecords(records: readonly OurRequest[], { now }: Context): JudgedRecord[] {
+  // A WebSocket may hold no billed request at all.
+  const listable = records.filter(({ expected, running, upgraded }) => expected && !running && !upgraded);
+  return listable.map((record): JudgedRecord => {
+    const judged = { record: record.id, how: null, row: null, theirs: null };
+    if (now - placeOf(record) <= MISSING_AFTER_MS)
+      return { ...judged, verdict: "pending", reason: "the console does not list it yet" };
+    return {
+      ...judged,
+      verdict: "missing",
+      reason: "the console does not list it, and should: a row that was dropped, or logging that is off",
+    };
+  });
+}
