@@ -32,7 +32,7 @@ import { queryNumber } from "./store/query.ts";
 import { claimConsole, clearCursor, readCursor, writePage, writeRows } from "./store/rows.ts";
 import type { Correction } from "./store/verdicts.ts";
 import { Comparer } from "./sync/comparer.ts";
-import { type ConnectDeps, type ConsoleGateway, connect } from "./sync/connect.ts";
+import { adapterDeps, type ConnectDeps, type ConsoleGateway, kindOf, openConsole } from "./sync/connect.ts";
 import { SyncSchedule } from "./sync/schedule.ts";
 import type { TruncationCheck } from "./truncation-check.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "./usage.ts";
@@ -230,23 +230,19 @@ export class GatewayMirror {
 
   async #connect(): Promise<ConsoleAdapter> {
     this.#claimConsole();
-    const { signal } = this.#stop;
-    return connect(this.#gateway, {
+    const gateway = this.#gateway;
+    const deps: ConnectDeps = {
       ...this.#deps,
-      signal,
+      signal: this.#stop.signal,
       calls: this.#calls,
       onSkew: (skew) => this.#skew.note(skew),
-      onKind: (kind) => {
-        if (this.#kind === null)
-          this.#deps.log.info({ gateway: this.#gateway.name }, `console kind: ${kind}`);
-        // Also where nobody has logged in yet: `mirror login` asks for what this kind needs.
-        this.#kind = kind;
-      },
-      pause: (milliseconds) =>
-        pause(milliseconds, undefined, { signal, ref: false }).catch(() => {
-          throw new ConsoleFault("unreachable", "was not waited for: keybearer is stopping");
-        }),
-    });
+    };
+    const shared = adapterDeps(gateway, deps);
+    const kind = await kindOf(gateway, shared.client);
+    if (this.#kind === null) this.#deps.log.info({ gateway: gateway.name }, `console kind: ${kind}`);
+    // Known before anybody has logged in: `mirror login` asks for what this kind needs.
+    this.#kind = kind;
+    return openConsole(kind, gateway, shared, deps);
   }
 
   /** Forgets the rows of another gateway or console that had this name before. */

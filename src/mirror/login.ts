@@ -2,21 +2,17 @@ import type { ConsoleKind } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { reason } from "../reason.ts";
 import { Secret } from "../secret.ts";
-import { ConsoleFault } from "./consoles/console.ts";
-import type { ConsoleClient } from "./consoles/http.ts";
+import { type AdapterDeps, ConsoleFault } from "./consoles/console.ts";
 import { NewApi } from "./consoles/new-api.ts";
 import { OneApi } from "./consoles/one-api.ts";
 import { Sub2api } from "./consoles/sub2api.ts";
 import { loginSub2api, Sub2apiSession, secondFactor } from "./consoles/sub2api-session.ts";
 import {
-  type Account,
+  adapterDeps,
   type ConnectDeps,
+  ConsoleAccount,
   type ConsoleGateway,
-  clientFor,
   kindOf,
-  loginPlaceOf,
-  seedOf,
-  vaultName,
 } from "./sync/connect.ts";
 import type { StoredLogin } from "./vault.ts";
 
@@ -52,14 +48,14 @@ export class ConsoleLogins {
     const login = gateway.console.logins.find((one) => one.name === name);
     let { kind } = gateway.console;
     if (login === undefined) return { state: "failed", kind, problem: noAccount(gateway, name) };
-    const account = { gateway, login };
-    const client = clientFor(gateway, this.#deps);
+    const account = new ConsoleAccount(gateway, login, this.#deps);
+    const shared = adapterDeps(gateway, this.#deps);
     try {
-      kind = await kindOf(gateway, client);
+      kind = await kindOf(gateway, shared.client);
       const state =
         kind === "sub2api"
-          ? await this.#loginSub2api(account, client, request)
-          : await this.#loginWithAccessToken(account, client, kind, request);
+          ? await this.#loginSub2api(account, shared, request)
+          : await this.#loginWithAccessToken(account, shared, kind, request);
       return { state, kind, problem: null };
     } catch (error) {
       if (!(error instanceof ConsoleFault)) throw error;
@@ -68,12 +64,13 @@ export class ConsoleLogins {
   }
 
   async #loginSub2api(
-    account: Account,
-    client: ConsoleClient,
+    account: ConsoleAccount,
+    shared: AdapterDeps,
     request: LoginRequest,
   ): Promise<"done" | "second-factor"> {
     const { clock } = this.#deps;
-    const name = vaultName(account);
+    const { client, now } = shared;
+    const name = account.vaultName;
     if ("password" in request) {
       const password = new Secret(request.password);
       const outcome = await loginSub2api(client, { email: request.email, password });
@@ -95,12 +92,12 @@ export class ConsoleLogins {
       // Using the token shows whether it is valid, and replaces it.
       const session = new Sub2apiSession({
         client,
-        now: () => clock.now(),
+        now,
         credentials: null,
         refreshToken: new Secret(request.refresh_token),
         onRefreshToken: (next) => this.#storeRefreshToken(account, next),
       });
-      await new Sub2api({ client, now: () => clock.now(), pause: this.#deps.pause, session }).account();
+      await new Sub2api({ ...shared, session }).account();
     } else {
       const why = "is of kind sub2api, which needs email and password, or a refresh token";
       throw new ConsoleFault("login-refused", why);
@@ -109,18 +106,17 @@ export class ConsoleLogins {
   }
 
   async #loginWithAccessToken(
-    account: Account,
-    client: ConsoleClient,
+    account: ConsoleAccount,
+    shared: AdapterDeps,
     kind: ConsoleKind,
     request: LoginRequest,
   ): Promise<"done"> {
     if (!("access_token" in request)) {
       throw new ConsoleFault("login-refused", `is of kind ${kind}, which needs an access token`);
     }
-    const { pause, clock, calls } = this.#deps;
     const accessToken = new Secret(request.access_token);
     const user = request.user ?? account.login.user;
-    const deps = { client, pause, calls, now: () => clock.now(), accessToken, user };
+    const deps = { ...shared, accessToken, user };
     const adapter = kind === "one-api" ? new OneApi(deps) : new NewApi(deps);
     // Throws if the console does not accept the token.
     await adapter.account();
@@ -128,7 +124,7 @@ export class ConsoleLogins {
     return "done";
   }
 
-  async #storeRefreshToken(account: Account, refreshToken: Secret | null): Promise<void> {
+  async #storeRefreshToken(account: ConsoleAccount, refreshToken: Secret | null): Promise<void> {
     if (refreshToken === null) {
       const why = "issues no refresh token: put login.password into config.yaml instead";
       throw new ConsoleFault("login-refused", why);
@@ -136,10 +132,13 @@ export class ConsoleLogins {
     await this.#store(account, "refresh_token", { refreshToken });
   }
 
-  async #store(account: Account, name: "access_token" | "refresh_token", login: StoredLogin): Promise<void> {
-    const seed = seedOf(account, name, this.#deps);
+  async #store(
+    account: ConsoleAccount,
+    name: "access_token" | "refresh_token",
+    login: StoredLogin,
+  ): Promise<void> {
     try {
-      await this.#deps.vault.put(vaultName(account), loginPlaceOf(account.gateway), { ...login, seed });
+      await account.store({ ...login, seed: account.seed(name) });
     } catch (error) {
       const why = `accepted the login, but it could not be stored here: ${reason(error)}`;
       throw new ConsoleFault("failing", why);

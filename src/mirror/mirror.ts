@@ -56,8 +56,6 @@ export class Mirror {
       signal: this.#stop.signal,
       calls: new CallHistory(),
       onSkew: () => {},
-      onKind: () => {},
-      pause: () => Promise.resolve(),
     });
   }
 

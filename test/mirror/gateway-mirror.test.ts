@@ -5,7 +5,7 @@ import { createSnapshot } from "../../src/config/snapshot.ts";
 import { Prices } from "../../src/metering/prices.ts";
 import { GatewayMirror } from "../../src/mirror/gateway-mirror.ts";
 import { HeldKeys } from "../../src/mirror/held-keys.ts";
-import { hasConsole, loginPlaceOf } from "../../src/mirror/sync/connect.ts";
+import { ConsoleAccount, hasConsole } from "../../src/mirror/sync/connect.ts";
 import { Vault } from "../../src/mirror/vault.ts";
 import { Secret } from "../../src/secret.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
@@ -43,11 +43,11 @@ tools: { codex: {} }
   if (gateway === undefined) throw new Error("main has no console");
   const vault = new Vault(join(state, "consoles.json"), clock);
   await vault.load();
-  const { login } = double;
-  if (accessToken)
-    await vault.put("main", loginPlaceOf(gateway), {
-      accessToken: new Secret(login.accessToken),
-      user: login.user,
+  const [login] = gateway.console.logins;
+  if (accessToken && login !== undefined)
+    await new ConsoleAccount(gateway, login, { snapshot: () => snapshot, vault }).store({
+      accessToken: new Secret(double.login.accessToken),
+      user: double.login.user,
     });
   const agent = new Agent();
   const deps = {

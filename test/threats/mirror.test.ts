@@ -108,7 +108,7 @@ t.test("LOG-10 a console that fails is asked once a minute at most, and less and
   }
 });
 
-t.test("LOG-10 a console that asks for a longer wait gets it, up to a day", async (t) => {
+t.test("a console that asks for a longer wait gets it, up to a day", async (t) => {
   const clock = heldClock();
   const schedule = new SyncSchedule(
     clock,
