@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const FILES_PER_PROCESS = 16;
+const TAP = join(ROOT, "node_modules/.bin/tap");
 
 /**
  * The folders with the longest files come first, so that no long file runs alone at the end. In each of them only its own
@@ -86,8 +87,8 @@ function writeProgram(folder, files, at) {
  * only after it has decided to start this run's processes with that plugin.
  */
 function buildTap() {
-  const { stdout } = spawnSync("tap", ["node-options"], { cwd: ROOT, encoding: "utf8" });
-  if (stdout.includes("@tapjs/typescript")) spawnSync("tap", ["build"], { cwd: ROOT, stdio: "inherit" });
+  const { stdout } = spawnSync(TAP, ["node-options"], { cwd: ROOT, encoding: "utf8" });
+  if (stdout.includes("@tapjs/typescript")) spawnSync(TAP, ["build"], { cwd: ROOT, stdio: "inherit" });
 }
 
 const args = process.argv.slice(2);
@@ -102,5 +103,5 @@ const groups = groupsOf(files).sort((a, b) => position(a) - position(b));
 const programs = groups.map((group, at) => writeProgram(folder, group, at));
 
 buildTap();
-const { status } = spawnSync("tap", [...options, ...programs], { cwd: ROOT, stdio: "inherit" });
+const { status } = spawnSync(TAP, [...options, ...programs], { cwd: ROOT, stdio: "inherit" });
 process.exitCode = status ?? 1;

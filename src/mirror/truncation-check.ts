@@ -58,12 +58,9 @@ export class TruncationCheck {
   #isSaved = false;
   /** In time elapsed. */
   #nextWrite: number;
-  /** The check or the write that runs. */
-  #running: Promise<void> = Promise.resolve();
-  #isRunning = false;
+  /** The check or the write that runs now. */
+  #running: Promise<void> | null = null;
   #hasFailed = false;
-  /** The record whose loss was noted, see #check. */
-  #lostRecord: string | null = null;
   /** The value of MirrorUsage.lostAt that was noted. */
   #notedLoss: number | null = null;
   /** The index has every record that began before this. */
@@ -103,11 +100,10 @@ export class TruncationCheck {
     this.#noteEnd();
     if (usage.lostAt() !== this.#notedLoss) database.ask((db) => this.#noteLoss(db));
     const isDue = clock.elapsed() >= this.#nextWrite && (this.#earlier !== null || !this.#isSaved);
-    if (!isDue || this.#isRunning) return;
+    if (!isDue || this.#running !== null) return;
     this.#nextWrite = clock.elapsed() + WRITE_EVERY_MS;
-    this.#isRunning = true;
     this.#running = this.#checkAndSave().finally(() => {
-      this.#isRunning = false;
+      this.#running = null;
     });
     background(this.#running, log, "checking the end of the usage log");
   }
@@ -160,25 +156,18 @@ export class TruncationCheck {
 
   #check(db: Database.Database, newest: LastRecord | null): void {
     const { clock, bootedAt } = this.#deps;
-    const now = clock.now();
     const earlier = this.#earlier;
     this.#noteLoss(db);
-    let lost: CoverageGap | null = null;
-    // The journal was replaced while this process runs. It goes on naming the lost record until there is a newer one.
-    if (newest !== null && newest.id !== this.#lostRecord)
-      lost = lostEnd(db, newest.id, newest.started_at, newest.started_at, now);
     transact(db, () => {
-      this.#addGap(db, lost);
+      // If it is not in the index, the journal was replaced while this process runs.
+      if (newest !== null)
+        this.#addGap(db, lostEnd(db, newest.id, newest.started_at, newest.started_at, clock.now()));
       if (earlier === null) return;
-      // Later records may be lost with the last one that was seen, but none is much later.
-      const until = Math.min(now, earlier.at + MINUTE_MS);
-      this.#addGap(db, lostEnd(db, earlier.record, earlier.started_at, earlier.at, until));
+      this.#addGap(db, lostEnd(db, earlier.record, earlier.started_at, earlier.at, clock.now()));
       this.#addGap(db, powerCut(db, earlier, bootedAt));
     });
     this.#earlier = null;
-    if (newest === null) return;
-    this.#indexedTo = newest.started_at;
-    if (lost !== null) this.#lostRecord = newest.id;
+    if (newest !== null) this.#indexedTo = newest.started_at;
   }
 
   /** Records that the index had not read yet were lost when the journal's file was replaced or cut off. */
@@ -210,20 +199,21 @@ function readLogEnd(file: string): LogEnd | null {
   }
 }
 
-/** null: the record is still there, or was pruned. @param at when it was seen. */
+/** null: the record is still there, or was pruned. @param seenAt when it was known to be the newest. */
 function lostEnd(
   db: Database.Database,
   record: string | null,
   startedAt: number,
-  at: number,
-  until: number,
+  seenAt: number,
+  now: number,
 ): CoverageGap | null {
   if (record === null || startedAt < keptFrom(db)) return null;
   if (queryValue(db, "SELECT 1 FROM usage.records WHERE id = ?", record) !== null) return null;
   // A log that began later, after damage or a deletion, holds every key only since then.
   const held = heldSince(db);
-  if (held === null || held >= at) return null;
-  return watchedPart(db, lastStartBefore(db, at), until);
+  if (held === null || held >= seenAt) return null;
+  // Records after the one that was seen may be lost too, but none is much later.
+  return watchedPart(db, lastStartBefore(db, seenAt), Math.min(now, seenAt + MINUTE_MS));
 }
 
 /** kill -9 alone loses nothing: the system has what was written, until a power cut or its own crash. */

@@ -77,7 +77,7 @@ t.test(
     const after = content(db);
     touchFrom(db, "main", 0);
     const again = compareAll(mirror);
-    t.same(content(db), after, "judging again takes nothing twice");
+    t.same(content(db), after, "comparing again takes nothing twice");
     t.same(again.amendments, []);
 
     page(db, [row(1, { request_id: "another", model: "another", created_at: AT - HOUR })]);
@@ -107,7 +107,7 @@ t.test("a record whose own numbers were lost with mirror.db has none of its own"
   t.match(found(db, 1), { tokens_from: "console", output_tokens: 342 });
 });
 
-t.test("what one of them learns later changes the verdict", async (t) => {
+t.test("a pending row becomes foreign when its time has come", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const { db } = mirror;
   page(db, [row(1), row(2, { created_at: AT + 58 * MINUTE })]);
@@ -135,7 +135,7 @@ t.test("a request is missing only where the console was read", async (t) => {
   t.same(said()[1], [AT, "missing"]);
 });
 
-t.test("a request that runs for hours is judged where it ended", async (t) => {
+t.test("a request that runs for hours belongs to the day of its end", async (t) => {
   const long = record(1, { started_at: AT, ended_at: AT + 7 * HOUR });
   const running = record(2, { started_at: AT, end: null, ended_at: null, gateway_ids: {} });
   const mirror = mirrorFile(t, [long, running]);
@@ -182,7 +182,7 @@ t.test("a WebSocket that is open over midnight has all of its rows, and their mo
   );
 });
 
-t.test("what was only suspected is certain once the gateway is seen to hand out ids", async (t) => {
+t.test("a suspected row becomes certain once a match shows that the gateway sends its own ids", async (t) => {
   const mirror = mirrorFile(t, [record(1, { gateway_ids: { "x-request-id": "id-1" } })]);
   const { db } = mirror;
   page(db, [row(9, { created_at: AT + 5 * MINUTE, output_tokens: 7 })]);
@@ -217,7 +217,7 @@ t.test("a suspicion that was acknowledged raises an alarm again once it is certa
   t.same(alarms(), [], "a certain alarm that was acknowledged stays so");
 });
 
-t.test("a row that is matched by id tells whose key it was, and so whose the others are", async (t) => {
+t.test("a match by id shows which key a name stands for, also for other rows with that name", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const { db } = mirror;
   const other = { key_ref: "id:77", created_at: AT - 5 * HOUR };
@@ -243,7 +243,7 @@ t.test("a console whose clock is ahead is compared by ours", async (t) => {
   ]);
 });
 
-t.test("another row of a request that was settled long ago belongs to it", async (t) => {
+t.test("a late row with the id of a request that was matched long ago belongs to it", async (t) => {
   const both = { "x-client-request-id": "id-1", "x-oneapi-request-id": "second" };
   const mirror = mirrorFile(t, [record(1, { gateway_ids: both }), record(2)]);
   const { db } = mirror;
@@ -270,7 +270,7 @@ t.test("another row of a request that was settled long ago belongs to it", async
   t.match(found(db, 1), { billed_microdollars: 18_010 });
 });
 
-t.test("a settled row that gets another id leaves its request, and what stays is judged anew", async (t) => {
+t.test("a matched row that gets another id leaves its request, and the rest is compared again", async (t) => {
   const mirror = mirrorFile(t, [record(1), record(2)]);
   const { db } = mirror;
   page(db, [row(1), row(2), row(3, { request_id: "id-1", kind: "error", created_at: AT - 30 * HOUR })]);
@@ -296,7 +296,7 @@ t.test("a settled row that gets another id leaves its request, and what stays is
   t.match(found(db, 1), { billed_microdollars: null });
 });
 
-t.test("from the beginning means what was settled too", async (t) => {
+t.test("touchFrom(0) also compares what was matched by id", async (t) => {
   const mirror = mirrorFile(t, [record(1), record(2), record(3, { output_tokens: 5 })]);
   const { db } = mirror;
   page(db, [row(1), row(2), row(3)]);
@@ -309,7 +309,11 @@ t.test("from the beginning means what was settled too", async (t) => {
   db.exec("DELETE FROM mirror.console_rows WHERE identity = 'row-3'");
   const later = { now: AT + 10 * HOUR };
   compareAll(mirror, later);
-  t.same(verdicts(db)[0]?.slice(0, 3), ["row-1", "matched", "id"], "by itself nobody looks again");
+  t.same(
+    verdicts(db)[0]?.slice(0, 3),
+    ["row-1", "matched", "id"],
+    "without a change nothing is compared again",
+  );
   touchFrom(db, "main", 0);
   compareAll(mirror, later);
   t.same(verdicts(db), [
@@ -365,7 +369,7 @@ t.test("of a day exactly what is foreign is foreign", async (t) => {
   );
 });
 
-t.test("whatever ends the program between two steps, the next comparison completes it", async (t) => {
+t.test("if the program ends between two steps, the next comparison completes them", async (t) => {
   const day = makeDay({ ...DAY, requests: 300 });
   const idNames = ["x-client-request-id", "x-oneapi-request-id", "error"];
   const options = { now: day.to + HOUR, skew: DAY.skew, idNames };
@@ -417,7 +421,7 @@ t.test("the same pages three times, in any order, leave the same content", async
   }
 });
 
-t.test("a long request that nobody saw the end of has its row, however late it is listed", async (t) => {
+t.test("an interrupted request finds its row, however late the row is listed", async (t) => {
   const unseen = { status: null, first_byte_at: null, model_answered: null, stream: null, gateway_ids: {} };
   const killed = unmetered(1, { ...unseen, end: "interrupted", ended_at: null });
   const mirror = mirrorFile(t, [
@@ -482,7 +486,7 @@ t.test("a console that is forgotten leaves nothing to be compared", async (t) =>
   t.notOk(hasChangedDays(db, "main"));
   page(db, [row(1)]);
   compareAll(mirror, { now: AT + 2 * HOUR });
-  t.notOk(hasChangedDays(db, "main"), "what was marked since is compared once");
+  t.notOk(hasChangedDays(db, "main"), "what changed since is compared once");
 });
 
 t.test("records are compared after the clock was set back", async (t) => {
@@ -503,7 +507,7 @@ t.test("a request that runs is remembered until it is compared at its end", asyn
   t.equal(planDays(db, "main", { now: AT, skew: 0 }).runningSince, AT - 30 * HOUR);
 });
 
-t.test("what was learned about beginnings holds on a day with few requests", async (t) => {
+t.test("what was learned about beginnings is used on a day with few requests", async (t) => {
   const gone = { status: null, first_byte_at: null, model_answered: null, stream: null, gateway_ids: {} };
   const left = unmetered(1, { ...gone, end: "client-left", ended_at: AT + 5000 });
   const mirror = mirrorFile(t, [left, record(2, { started_at: AT - HOUR, ended_at: AT - HOUR + 2333 })]);
@@ -519,7 +523,7 @@ t.test("what was learned about beginnings holds on a day with few requests", asy
   t.equal(readFact(db, "main", "start_fit"), learned);
 });
 
-t.test("a new mirror.db takes nothing back that a console does not list any more", async (t) => {
+t.test("after the loss of mirror.db records keep numbers that the console no longer lists", async (t) => {
   const mirror = mirrorFile(t, [record(1), unmetered(2), record(3)]);
   page(mirror.db, [row(1), row(2), row(3)]);
   compareAll(mirror);

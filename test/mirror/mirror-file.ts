@@ -209,7 +209,7 @@ export function recordsIn(db: Database.Database): UsageRecord[] {
   return all(db, `SELECT ${COLUMN_NAMES} FROM usage.records ORDER BY id`).map(recordOfRow);
 }
 
-/** One whose tokens nobody reported. */
+/** A record without reported tokens. */
 export function unmetered(number: number, given: Partial<UsageRecord> = {}): UsageRecord {
   return record(number, {
     ...UNKNOWN_TOKENS,

@@ -67,7 +67,7 @@ t.test("numbers that are not whole, and texts with a NUL, do not keep a page out
   t.same(page(db, [odd]), { added: 0, changed: 0 }, "and say the same when they come again");
 });
 
-t.test("the mark is kept together with the rows, and gaps are joined", async (t) => {
+t.test("the cursor is stored together with the rows, and gaps that touch become one", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   t.equal(readCursor(db, "main"), null);
@@ -85,24 +85,28 @@ t.test("the mark is kept together with the rows, and gaps are joined", async (t)
   t.equal(readCursor(db, "main"), null);
 });
 
-t.test("a large page can be written in pieces, and its mark comes with the last one", async (t) => {
+t.test("a large page is written in parts, and its cursor comes with the last one", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   t.same(writeRows(db, "main", [row(1), row(2)]), { added: 2, changed: 0 });
-  t.equal(readCursor(db, "main"), null, "whatever ends the program now, the page is read again");
+  t.equal(readCursor(db, "main"), null, "if the program ends now, the page is read again");
   t.ok(hasChangedDays(db, "main"));
   const rest = { rows: [row(2, { billed_microdollars: 1 }), row(3)], cursor: "last", gap: null };
   t.same(writePage(db, "main", rest), { added: 1, changed: 1 });
   t.equal(readCursor(db, "main"), "last");
 });
 
-t.test("rows of keys that are known not to be ours are passed over", async (t) => {
+t.test("rows of keys that are known not to be ours are skipped", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   linkKeys(db, "main", [{ ref: "id:2", key: null }]);
   const given = [row(1), row(2, { key_ref: "id:2" }), row(3, { key_ref: "id:3" }), row(4, { key_ref: null })];
   t.same(page(db, given), { added: 3, changed: 0 });
-  t.same(linkKeys(db, "main", [{ ref: "id:2", key: "…ffff" }]), ["id:2"], "it is told when one becomes ours");
+  t.same(
+    linkKeys(db, "main", [{ ref: "id:2", key: "…ffff" }]),
+    ["id:2"],
+    "a key that becomes ours is returned",
+  );
   t.same(page(db, given), { added: 1, changed: 0 });
 });
 
@@ -117,7 +121,7 @@ t.test("which key a console means by a name", async (t) => {
     { ref: "name:codex", key: null },
   ];
   linkKeys(db, "main", twice);
-  t.notOk(keyLinks(db, "main").keys.has("name:codex"), "two keys with one name: nobody knows");
+  t.notOk(keyLinks(db, "main").keys.has("name:codex"), "two keys with one name");
   learnKeys(db, "main", new Map([["name:codex", new Set(["…a1b2"])]]));
   t.notOk(keyLinks(db, "main").keys.has("name:codex"));
   learnKeys(db, "main", new Map([["name:new", new Set(["…0001"])]]));
@@ -129,7 +133,7 @@ t.test("which key a console means by a name", async (t) => {
   t.same(content(db), before);
 });
 
-t.test("a link that is new makes its rows be looked at again", async (t) => {
+t.test("rows of a key are compared again when its link is new", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   page(db, [row(1, { key_ref: "id:9", created_at: AT - 5 * HOUR })]);
@@ -152,7 +156,7 @@ t.test("since when a key is held", async (t) => {
   t.same(holdKeys(db, [held("…a1b2")], AT), []);
   t.same(now(), { "…a1b2": { ...old, until: null, replaced: false } }, "what did not change stays");
   holdKeys(db, [{ ...held(""), key: null }], AT + 1);
-  t.equal(now()["…a1b2"]?.until, null, "a key that cannot be had just now is still held");
+  t.equal(now()["…a1b2"]?.until, null, "a key that cannot be read just now is still held");
   const line = { kind: "key-held", ...held("…new1"), since: AT + 2, until: null };
   t.same(holdKeys(db, [held("…new1")], AT + 2), [
     { ...line, key: "…a1b2", since: AT - 24 * HOUR, until: AT + 2 },
@@ -173,7 +177,7 @@ t.test("since when a key is held", async (t) => {
   t.match(set, [{ since: AT - HOUR, until: null }], "the clock was ahead");
 });
 
-t.test("a gateway that is another one from now on begins without a past", async (t) => {
+t.test("another gateway with the same name starts without history", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const { db } = mirror;
   page(db, [row(1)]);
@@ -191,7 +195,7 @@ t.test("a gateway that is another one from now on begins without a past", async 
   page(db, [row(7, { identity: "new", request_id: "other", created_at: AT })]);
   linkKeys(db, "main", [{ ref: "id:1", key: "…a1b2" }]);
   compareAll(mirror, { now: AT + 2 * HOUR });
-  t.same(billed(), [[9000]], "what it took stays");
+  t.same(billed(), [[9000]], "the record keeps the numbers it took");
   t.same(all(db, "SELECT verdict FROM mirror.console_rows"), [["before"]]);
   t.same(content(db)["mirror.verdicts"], [], "and it is not missing there");
 });
@@ -204,8 +208,8 @@ t.test("only foreign rows are acknowledged, once", async (t) => {
   const shown = { gateway: null, key: null, certain: null, until: AT + HOUR, count: null };
   t.same(acknowledge(db, { ...shown, key: "…0000" }, 5), []);
   t.same(acknowledge(db, { ...shown, gateway: "other" }, 5), []);
-  t.same(acknowledge(db, { ...shown, until: AT }, 5), [], "what came after it was shown was not seen");
-  t.equal(acknowledge(db, { ...shown, count: 2 }, 5), null, "others than those that were shown");
+  t.same(acknowledge(db, { ...shown, until: AT }, 5), [], "a row that came after it was shown");
+  t.equal(acknowledge(db, { ...shown, count: 2 }, 5), null, "more rows were shown than there are");
   t.same(acknowledge(db, { ...shown, count: 1 }, 5), [{ kind: "ack", gateway: "main", row: "row-2", at: 5 }]);
   t.same(acknowledge(db, { ...shown, gateway: "main", key: "…a1b2" }, 6), []);
   t.same(all(db, "SELECT identity, acknowledged_at FROM mirror.console_rows"), [
@@ -215,7 +219,7 @@ t.test("only foreign rows are acknowledged, once", async (t) => {
   ]);
 });
 
-t.test("what was acknowledged stays so where mirror.db was lost, but for rows that came after", async (t) => {
+t.test("acknowledgements survive the loss of mirror.db, but not for rows that came later", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const lines = [
     { kind: "ack", gateway: "main", row: "row-2", at: AT + HOUR },
@@ -233,7 +237,7 @@ t.test("what was acknowledged stays so where mirror.db was lost, but for rows th
   ]);
 });
 
-t.test("console rows and verdicts go with the records that are no longer kept", async (t) => {
+t.test("console rows and verdicts are deleted with the records that are no longer kept", async (t) => {
   const old = record(1, { started_at: AT - 48 * HOUR });
   // It ended after midnight, so it is in the journal as long as that day is.
   const late = record(2, { started_at: AT - MINUTE, ended_at: AT + MINUTE });
@@ -270,10 +274,10 @@ t.test("a program that is killed between pages leaves whole pages, and nothing d
     if (said.split("\n").length > 4) child.kill("SIGKILL");
   });
   await once(child, "exit");
-  const mark = Number(readCursor(db, "main"));
-  t.ok(mark >= 3, `${mark} pages were written`);
-  t.same(all(db, "SELECT count(*) FROM mirror.console_rows"), [[mark * 50]]);
-  const again = Array.from({ length: mark * 50 }, (_, number) => row(number));
+  const pages = Number(readCursor(db, "main"));
+  t.ok(pages >= 3, `${pages} pages were written`);
+  t.same(all(db, "SELECT count(*) FROM mirror.console_rows"), [[pages * 50]]);
+  const again = Array.from({ length: pages * 50 }, (_, number) => row(number));
   t.same(page(db, again), { added: 0, changed: 0 });
 });
 

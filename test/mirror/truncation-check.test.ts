@@ -38,9 +38,11 @@ interface Run {
   hold(): void;
   /** Writes a record that begins now. */
   add(end?: RecordEnd | null): UsageRecord;
+  /** The journal notices now that its file was replaced. Returns when that is. */
+  noticeLoss(): number;
   gaps(): Promise<readonly CoverageGap[]>;
   stop(): Promise<void>;
-  /** Ends without a word, but for what is in the log. */
+  /** Ends without writing anything. */
   kill(): Promise<void>;
 }
 
@@ -50,7 +52,7 @@ function newHome(t: Test) {
   t.teardown(() => rmSync(state, { recursive: true, force: true }));
   const journal = join(state, "usage");
   const copy = join(state, "copy");
-  const stamp = join(state, "log-end.json");
+  const endFile = join(state, "log-end.json");
   const clock = heldClock();
   const booted = clock.now() - HOUR;
   const log = pino({ level: "silent" });
@@ -73,10 +75,11 @@ function newHome(t: Test) {
   function start(bootedAt = booted, sync: "normal" | "full" = "normal"): Run {
     let last = lastIn(journal);
     catchUp(state);
-    const usage = { catchUp: async () => catchUp(state), last: () => last, lostAt: () => null };
+    let lostAt: number | null = null;
+    const usage = { catchUp: async () => catchUp(state), last: () => last, lostAt: () => lostAt };
     const database = openMirror(state);
     const truncationCheck = new TruncationCheck({
-      file: stamp,
+      file: endFile,
       clock,
       beat,
       log,
@@ -111,6 +114,10 @@ function newHome(t: Test) {
         last = added;
         return added;
       },
+      noticeLoss() {
+        lostAt = clock.now();
+        return lostAt;
+      },
       async gaps() {
         const newest = await catchUpAndName(usage);
         return ask((db) => truncationCheck.gaps(db, newest));
@@ -121,18 +128,24 @@ function newHome(t: Test) {
   }
 
   return {
-    ...{ state, journal, clock, beat, stamp, start, write },
+    state,
+    journal,
+    clock,
+    beat,
+    endFile,
+    start,
+    write,
     tick() {
       for (const work of ticks) work();
     },
-    stamped: () => JSON.parse(readFileSync(stamp, "utf8")),
+    writtenEnd: () => JSON.parse(readFileSync(endFile, "utf8")),
     keep: () => cpSync(journal, copy, { recursive: true }),
     putBack() {
       // Not deleted: the next folder could get its inode, and the index would be taken for the one of this folder.
       renameSync(journal, mkdtempSync(`${journal}-`));
       cpSync(copy, journal, { recursive: true });
     },
-    /** Everything but the stamp. */
+    /** Everything but the written end. */
     deleteLog() {
       rmSync(journal, { recursive: true });
       for (const name of readdirSync(state))
@@ -149,20 +162,19 @@ function lastIn(journal: string): LastRecord | null {
   return JSON.parse(readFileSync(newest.path, "utf8").trimEnd().split("\n").at(-1) ?? "");
 }
 
-/** The stamp is written beside the requests. */
-async function stampedAs(home: Home, { id }: UsageRecord): Promise<void> {
-  await until("the stamp is written", () => existsSync(home.stamp) && home.stamped().record === id);
+async function endWritten(home: Home, { id }: UsageRecord): Promise<void> {
+  await until("the end is written", () => existsSync(home.endFile) && home.writtenEnd().record === id);
 }
 
-t.test("a new home lost nothing, and neither does one that is stopped and started", async (t) => {
+t.test("nothing is lost at the first start, nor by a stop and a start", async (t) => {
   const home = newHome(t);
   const first = home.start();
   t.strictSame(await first.gaps(), []);
   home.clock.pass(MINUTE);
   const { id } = first.add();
   await first.stop();
-  t.match(home.stamped(), { record: id, clean: true });
-  t.equal(statSync(home.stamp).mode & 0o777, 0o600);
+  t.match(home.writtenEnd(), { record: id, clean: true });
+  t.equal(statSync(home.endFile).mode & 0o777, 0o600);
   home.clock.pass(HOUR);
   // The machine was switched off in between.
   const second = home.start(home.clock.now() - MINUTE);
@@ -181,7 +193,7 @@ for (const way of ["stop", "kill"] as const) {
     home.clock.pass(10 * MINUTE);
     const newest = first.add();
     await first.gaps();
-    await stampedAs(home, newest);
+    await endWritten(home, newest);
     await first[way]();
     home.putBack();
     home.clock.pass(HOUR);
@@ -194,7 +206,7 @@ for (const way of ["stop", "kill"] as const) {
   });
 }
 
-t.test("what was under way does not stand for what an older copy lost", async (t) => {
+t.test("an interrupted request does not prove that the requests before it are in the log", async (t) => {
   const home = newHome(t);
   const first = home.start();
   home.clock.pass(MINUTE);
@@ -203,7 +215,7 @@ t.test("what was under way does not stand for what an older copy lost", async (t
   home.clock.pass(10 * MINUTE);
   const newest = first.add();
   await first.gaps();
-  await stampedAs(home, newest);
+  await endWritten(home, newest);
   await first.kill();
   home.putBack();
   home.write("interrupted");
@@ -212,40 +224,43 @@ t.test("what was under way does not stand for what an older copy lost", async (t
   t.strictSame(await second.gaps(), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
 });
 
-t.test("a lost end is noticed without a console, and before the stamp is overwritten", async (t) => {
-  const home = newHome(t);
-  const first = home.start();
-  home.clock.pass(MINUTE);
-  const last = first.add();
-  home.keep();
-  home.clock.pass(10 * MINUTE);
-  const newest = first.add();
-  await first.stop();
-  home.putBack();
-  home.clock.pass(HOUR);
-  const second = home.start();
-  // A start does not wait for the index.
-  home.clock.pass(10_000);
-  home.tick();
-  await until("it is noted", () => second.ask(readLogGaps).length > 0);
-  t.strictSame(second.ask(readLogGaps), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
-  await until("the stamp is this run's", () => home.stamped().record === last.id);
-});
+t.test(
+  "a lost end is noticed without a console, and before the end that was written is overwritten",
+  async (t) => {
+    const home = newHome(t);
+    const first = home.start();
+    home.clock.pass(MINUTE);
+    const last = first.add();
+    home.keep();
+    home.clock.pass(10 * MINUTE);
+    const newest = first.add();
+    await first.stop();
+    home.putBack();
+    home.clock.pass(HOUR);
+    const second = home.start();
+    // A start does not wait for the index.
+    home.clock.pass(10_000);
+    home.tick();
+    await until("it is noted", () => second.ask(readLogGaps).length > 0);
+    t.strictSame(second.ask(readLogGaps), [{ from: last.started_at, to: newest.started_at + MINUTE }]);
+    await until("the end of this run is written", () => home.writtenEnd().record === last.id);
+  },
+);
 
-t.test("while the index cannot be read, the stamp of the earlier run stays", async (t) => {
+t.test("while the index cannot be read, the end that the earlier run wrote stays", async (t) => {
   const home = newHome(t);
   const first = home.start();
   home.clock.pass(MINUTE);
   first.add();
   await first.stop();
-  const before = home.stamped();
+  const before = home.writtenEnd();
   const database = { ask: () => null };
   const usage = { catchUp: async () => {}, last: () => null, lostAt: () => null };
-  const { stamp: file, clock, beat } = home;
+  const { endFile: file, clock, beat } = home;
   const deps = { file, clock, beat, log: pino({ level: "silent" }), database, usage };
   const truncationCheck = new TruncationCheck({ ...deps, sync: "normal", bootedAt: 0 });
   await truncationCheck.stop()();
-  t.strictSame(home.stamped(), before);
+  t.strictSame(home.writtenEnd(), before);
 });
 
 t.test("what lies in the lost time is unwatched, and what lies outside is foreign", async (t) => {
@@ -299,6 +314,21 @@ t.test("an older log that is put back while it runs lost its end, whatever was a
   t.strictSame(await run.gaps(), lost);
 });
 
+t.test("what the index had not read of a file that was replaced is lost, and noted at once", async (t) => {
+  const home = newHome(t);
+  const run = home.start();
+  home.clock.pass(MINUTE);
+  const indexed = run.add();
+  t.strictSame(await run.gaps(), []);
+  home.clock.pass(MINUTE);
+  const lost = [{ from: indexed.started_at, to: run.noticeLoss() }];
+  home.tick();
+  t.strictSame(run.ask(readLogGaps), lost);
+  home.clock.pass(MINUTE);
+  run.add();
+  t.strictSame(await run.gaps(), lost, "records after it are not");
+});
+
 t.test("a record that begins while the index catches up is not lost", async (t) => {
   const home = newHome(t);
   const run = home.start();
@@ -318,7 +348,7 @@ t.test("a power cut may have taken what was written last", async (t) => {
   const added = first.add();
   const at = added.started_at;
   await first.gaps();
-  await stampedAs(home, added);
+  await endWritten(home, added);
   await first.kill();
   home.clock.pass(3 * MINUTE);
   const bootedAt = home.clock.now();
@@ -338,7 +368,7 @@ t.test("after a power cut long ago only the minutes around the last record are u
   const added = first.add();
   const at = added.started_at;
   await first.gaps();
-  await stampedAs(home, added);
+  await endWritten(home, added);
   await first.kill();
   home.clock.pass(24 * HOUR);
   const second = home.start(home.clock.now() - MINUTE);
@@ -351,7 +381,7 @@ t.test("a power cut takes nothing from a log that is synced with every request",
   home.clock.pass(HOUR);
   const added = first.add();
   await first.gaps();
-  await stampedAs(home, added);
+  await endWritten(home, added);
   await first.kill();
   home.clock.pass(HOUR);
   t.strictSame(await home.start(home.clock.now() - MINUTE, "full").gaps(), []);
@@ -363,9 +393,9 @@ t.test("a kill alone loses nothing", async (t) => {
   home.clock.pass(HOUR);
   const added = first.add();
   await first.gaps();
-  await stampedAs(home, added);
+  await endWritten(home, added);
   await first.kill();
-  t.match(home.stamped(), { clean: false });
+  t.match(home.writtenEnd(), { clean: false });
   home.clock.pass(HOUR);
   t.strictSame(await home.start().gaps(), []);
 });
@@ -376,23 +406,23 @@ for (const [what, text] of Object.entries({
   "a list": "[99]",
   "very long": `"${"x".repeat(9999)}"`,
 })) {
-  t.test(`a stamp that is ${what} says nothing`, async (t) => {
+  t.test(`a written end that is ${what} says nothing`, async (t) => {
     const home = newHome(t);
     const first = home.start();
     home.clock.pass(MINUTE);
     first.add();
     await first.stop();
-    writeFileSync(home.stamp, text);
+    writeFileSync(home.endFile, text);
     home.clock.pass(HOUR);
     const second = home.start(home.clock.now());
     t.strictSame(await second.gaps(), []);
     const { id } = second.add();
     await second.stop();
-    t.match(home.stamped(), { record: id, clean: true });
+    t.match(home.writtenEnd(), { record: id, clean: true });
   });
 }
 
-t.test("a log that was begun anew lost no end: all that was before it is called so", async (t) => {
+t.test("a new log lost no end: everything earlier is from before the keys were held", async (t) => {
   const home = newHome(t);
   const first = home.start();
   home.clock.pass(HOUR);
@@ -402,16 +432,16 @@ t.test("a log that was begun anew lost no end: all that was before it is called 
   home.clock.pass(HOUR);
   const second = home.start();
   t.strictSame(await second.gaps(), []);
-  // The stamp is still that of the log before, as after a kill in the first moments.
-  const before = readFileSync(home.stamp);
+  // The written end is still that of the old log, as after a kill in the first moments.
+  const before = readFileSync(home.endFile);
   home.clock.pass(HOUR);
   second.add();
   await second.stop();
-  writeFileSync(home.stamp, before);
+  writeFileSync(home.endFile, before);
   t.strictSame(await home.start().gaps(), []);
 });
 
-t.test("nor one that was begun anew while it runs", async (t) => {
+t.test("a log that was deleted and started over while it runs lost no end", async (t) => {
   const home = newHome(t);
   const run = home.start();
   home.clock.pass(HOUR);
@@ -456,35 +486,35 @@ t.test("a log of which everything was pruned lost no end", async (t) => {
   t.strictSame(await home.start().gaps(), []);
 });
 
-t.test("the stamp is written when records were added, and at most every half minute", async (t) => {
+t.test("the end is written when records were added, and at most every half minute", async (t) => {
   const home = newHome(t);
   const run = home.start();
   home.clock.pass(MINUTE);
   const first = run.add();
   await run.gaps();
-  await stampedAs(home, first);
-  const written = statSync(home.stamp).ino;
+  await endWritten(home, first);
+  const written = statSync(home.endFile).ino;
   for (let n = 0; n < 20; n += 1) {
     home.clock.pass(MINUTE);
     await run.gaps();
   }
-  // One that was begun before this one would be through by then.
-  await writePrivate(`${home.stamp}.other`, "{}");
-  t.equal(statSync(home.stamp).ino, written, "nothing is written where nothing was added");
+  // A write that began before this one is finished by then.
+  await writePrivate(`${home.endFile}.other`, "{}");
+  t.equal(statSync(home.endFile).ino, written, "nothing is written where nothing was added");
   const second = run.add();
   await run.gaps();
-  await stampedAs(home, second);
+  await endWritten(home, second);
   const third = run.add();
   await run.gaps();
   home.clock.pass(29_000);
   await run.gaps();
-  t.equal(home.stamped().record, second.id, "not yet");
+  t.equal(home.writtenEnd().record, second.id, "not yet");
   home.clock.pass(1000);
   await run.gaps();
-  await stampedAs(home, third);
+  await endWritten(home, third);
 });
 
-t.test("a row that was suspected is judged again when its time turns out to be lost", (t) => {
+t.test("a suspected row is compared again when its time turns out to be lost", (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   page(db, [row(2, { created_at: AT + HOUR })]);

@@ -1,7 +1,7 @@
 import { writePage } from "../../src/mirror/store/rows.ts";
 import { openMirror, row } from "./mirror-file.ts";
 
-/** Writes pages of fifty rows until it is killed, and prints a line for each. The mark is how many there are. */
+/** Writes pages of fifty rows until it is killed, and prints a line for each. The cursor is the number of pages. */
 const database = openMirror(process.argv[2] ?? "");
 for (let number = 0; ; ) {
   const rows = Array.from({ length: 50 }, (_, at) => row(number * 50 + at));

@@ -145,9 +145,7 @@ export interface MirrorFiles {
 /** How long this thread, and with it every request, may wait for a lock. Only another program can hold one. */
 const LOCK_WAIT_MS = 20;
 
-/**
- * The mirror's own database, attached as `mirror`, beside the index of the usage log, attached as `usage`.
- */
+/** The mirror's own database, attached as `mirror`, beside the index of the usage log, attached as `usage`. */
 export class MirrorDatabase {
   readonly files: MirrorFiles;
   readonly #log: Logger;
@@ -215,7 +213,9 @@ export class MirrorDatabase {
     if (fault.kind === "busy") return;
     const damage = fault.kind === "corrupt" ? this.#findDamage() : null;
     if (damage !== null) this.#quarantine(damage);
-    else if (fault.kind === "corrupt" || fault.kind === "disk") this.#logFailure(fault.message);
+    else if (fault.kind === "corrupt")
+      this.#logFailure(`the mirror cannot read the usage index: ${fault.message}`);
+    else if (fault.kind === "disk") this.#logFailure(`mirror.db cannot be used now: ${fault.message}`);
     this.#disconnect();
   }
 
@@ -245,7 +245,7 @@ export class MirrorDatabase {
         if (statOf(file + suffix) !== null) renameSync(file + suffix, kept + suffix);
       }
     } catch (error) {
-      this.#logFailure(reason(error));
+      this.#logFailure(`mirror.db cannot be renamed: ${reason(error)}`);
       return;
     }
     this.#log.error(
@@ -257,7 +257,7 @@ export class MirrorDatabase {
   #logFailure(message: string): void {
     if (this.#loggedFailure === message) return;
     this.#loggedFailure = message;
-    this.#log.warn({ file: this.files.file }, `mirror.db cannot be used now: ${message}`);
+    this.#log.warn({ file: this.files.file }, message);
   }
 }
 
