@@ -4,10 +4,11 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Kind } from "../limits/shortage.ts";
 import type { ToolLevels } from "../limits/tool-limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { endInWords } from "../limits/words.ts";
+import { durationInWords, endInWords } from "../limits/words.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import type { KeyHealth, KeyRefusal } from "../proxy/health.ts";
+import type { KeyBreaker, KeyPause } from "../proxy/key-breaker.ts";
 
 export type ToolState =
   | "active"
@@ -37,6 +38,8 @@ export interface ToolStatus {
   readonly next: string | null;
   /** How the gateway refuses this tool's key, since when and why. */
   readonly refused: KeyRefusal | null;
+  /** Its requests are refused here, because the gateway keeps refusing its key; null: they are sent. */
+  readonly paused: KeyPause | null;
   readonly limits: readonly LimitStatus[];
   /** Calls under way, and requests that wait for room. */
   readonly running: number;
@@ -66,6 +69,7 @@ export interface LimitStatus {
 
 export interface ToolMeans {
   readonly keyHealth: Pick<KeyHealth, "of" | "lastUse">;
+  readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly limiter: Pick<Limiter, "levels">;
   readonly mirror: Pick<Mirror, "factsOf">;
   readonly config: Pick<Config, "gateways">;
@@ -73,20 +77,22 @@ export interface ToolMeans {
 }
 
 export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolStatus {
-  const { keyHealth, limiter } = means;
+  const { keyHealth, keyBreaker, limiter } = means;
   const refused = keyHealth.of(tool.name);
   // What was refused was another key; this one has not been tried.
   const currentRefusal = key.state === "ready" && refused?.key === key.key.fingerprint ? refused : null;
+  const paused = key.state === "ready" ? keyBreaker.of(tool.name, key.key) : null;
   const standing = limiter.levels(tool);
   return {
     name: tool.name,
-    ...stateInWords(tool, key, currentRefusal, means),
+    ...stateInWords(tool, key, currentRefusal, paused, means),
     gateway: tool.gateway,
     group: tool.group,
     key: key.state === "ready" ? key.key.fingerprint : null,
     tokens: tool.tokens.length,
     last_use: keyHealth.lastUse(tool.name),
     refused: currentRefusal,
+    paused,
     limits: limitStatuses(tool, standing),
     running: standing.inFlight,
     waiting: standing.waiting,
@@ -118,6 +124,7 @@ function concurrentStatus({ limits }: Tool, running: number | null): LimitStatus
 export function toolStatusOffline(tool: Tool, config: Config, now: number): ToolStatus {
   const nothing: ToolMeans = {
     keyHealth: { of: () => null, lastUse: () => null },
+    keyBreaker: { of: () => null },
     limiter: { levels: () => ({ levels: [], inFlight: 0, waiting: 0 }) },
     mirror: { factsOf: () => null },
     config,
@@ -151,6 +158,7 @@ function stateInWords(
   tool: Tool,
   key: KeyState,
   refused: KeyRefusal | null,
+  paused: KeyPause | null,
   { config, now }: ToolMeans,
 ): Pick<ToolStatus, "state" | "why" | "next"> {
   const { name, group } = tool;
@@ -178,7 +186,9 @@ function stateInWords(
     return { state: "key-unavailable", why: key.reason, next: `check tools.${name}.key in config.yaml` };
   }
   if (refused !== null) {
-    const why = `the gateway answers ${refused.status} (${refused.cause}) to key ${refused.key}`;
+    const cause = refused.detail ?? refused.cause;
+    const answers = `the gateway answers ${refused.status} (${cause}) to key ${refused.key}`;
+    const why = paused === null ? answers : `${answers}; ${pauseInWords(paused, now)}`;
     return {
       state: "key-refused",
       why,
@@ -189,4 +199,10 @@ function stateInWords(
     return { state: "no-token", why: "no token yet", next: `keybearer tools token ${name}` };
   }
   return { state: "active", why: null, next: null };
+}
+
+function pauseInWords({ until, refused, probing }: KeyPause, now: number): string {
+  const next =
+    probing || until <= now ? "the next one tries the key" : `for ${durationInWords(until - now)} more`;
+  return `requests are refused here (${refused} so far), ${next}`;
 }

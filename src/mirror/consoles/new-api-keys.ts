@@ -22,12 +22,19 @@ import {
   parseObject,
   wholeAt,
 } from "./json.ts";
+import type { KeyCallBudget } from "./key-calls.ts";
 import { PageReader } from "./log-walk.ts";
 import { NEW_API_ID_NAMES, quotaAt, readNewApiRow, readStatus, type SiteStatus } from "./new-api.ts";
 
 interface HeldKey {
   readonly fingerprint: string;
   readonly key: Secret;
+}
+
+interface NewApiByKeysDeps extends AdapterDeps {
+  /** The keys of this gateway that are held here now. */
+  readonly keys: () => readonly HeldKey[];
+  readonly keyCalls: KeyCallBudget;
 }
 
 /** The console lists at most this many rows per key. */
@@ -48,16 +55,15 @@ export class NewApiByKeys implements ConsoleAdapter {
   readonly rowsPerKey = MAX_ROWS;
   readonly #deps: AdapterDeps;
   readonly #heldKeys: () => readonly HeldKey[];
-  readonly #budget: CallBudget;
+  readonly #budget: KeyCallBudget;
   /** By fingerprint. */
   readonly #facts = new Map<string, { readonly at: number; readonly key: ConsoleKey }>();
   #unread: readonly UnreadKey[] = [];
 
-  /** @param deps with `keys`: the keys of this gateway that are held here now */
-  constructor(deps: AdapterDeps & { readonly keys: () => readonly HeldKey[] }) {
+  constructor(deps: NewApiByKeysDeps) {
     this.#deps = deps;
     this.#heldKeys = deps.keys;
-    this.#budget = new CallBudget(deps.now);
+    this.#budget = deps.keyCalls;
   }
 
   unread(): readonly UnreadKey[] {
@@ -276,48 +282,4 @@ function readCursor(text: string | null) {
   }
   const calls = (listAt(cursor, "calls") ?? []).filter((time) => typeof time === "number");
   return { calls, reads };
-}
-
-/** An address may ask 20 times in 20 minutes with keys; four are left to the owner, whose logins count too. */
-const BUDGET_MS = 20 * 60_000;
-const BUDGET_CALLS = 16;
-
-/** Counts calls across restarts: the cursor stores their times, and nothing is left to spend until it was read. */
-class CallBudget {
-  readonly #now: () => number;
-  #isRestored = false;
-  #times: number[] = [];
-
-  constructor(now: () => number) {
-    this.#now = now;
-  }
-
-  restore(stored: readonly number[]): void {
-    if (this.#isRestored) return;
-    this.#isRestored = true;
-    this.#times = [...stored];
-  }
-
-  /** The times that still count, oldest first. */
-  times(): readonly number[] {
-    const now = this.#now();
-    // A time in the future is from before the clock was set back: count it from now.
-    const past = this.#times.map((time) => Math.min(time, now));
-    this.#times = past.filter((time) => time > now - BUDGET_MS).toSorted((a, b) => a - b);
-    return this.#times;
-  }
-
-  left(): number {
-    return this.#isRestored ? Math.max(0, BUDGET_CALLS - this.times().length) : 0;
-  }
-
-  /** Milliseconds until the next call is allowed. */
-  wait(): number {
-    const blocking = this.times().at(-BUDGET_CALLS);
-    return blocking === undefined ? 0 : blocking + BUDGET_MS - this.#now();
-  }
-
-  spend(): void {
-    this.#times.push(this.#now());
-  }
 }

@@ -8,6 +8,7 @@ import type { Secret } from "../../secret.ts";
 import { type AdapterDeps, type ConsoleAdapter, ConsoleFault } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
 import { type CallHistory, type ConsoleClient, createClient } from "../consoles/http.ts";
+import type { KeyCallBudgets } from "../consoles/key-calls.ts";
 import { NewApi } from "../consoles/new-api.ts";
 import { NewApiByKeys } from "../consoles/new-api-keys.ts";
 import { OneApi } from "../consoles/one-api.ts";
@@ -26,6 +27,7 @@ export interface ConnectDeps {
   readonly onSkew: (skew: number) => void;
   /** To this gateway's console. */
   readonly calls: CallHistory;
+  readonly keyCalls: KeyCallBudgets;
 }
 
 /** A gateway that has a console. */
@@ -88,15 +90,17 @@ type LastingSecret = "refresh_token" | "access_token";
 /** Only tells one configured token from another, in a file that is as private as the tokens. */
 const SEED = "refresh-token";
 
+type AccountDeps = Pick<ConnectDeps, "snapshot" | "vault" | "keyCalls">;
+
 /** One account at a gateway's console, with its secrets in config.yaml and in the vault. */
 export class ConsoleAccount {
   readonly gateway: ConsoleGateway;
   readonly login: ConsoleLogin;
   /** Its name in the vault. The space keeps it apart from the names of gateways. */
   readonly vaultName: string;
-  readonly #deps: Pick<ConnectDeps, "snapshot" | "vault">;
+  readonly #deps: AccountDeps;
 
-  constructor(gateway: ConsoleGateway, login: ConsoleLogin, deps: Pick<ConnectDeps, "snapshot" | "vault">) {
+  constructor(gateway: ConsoleGateway, login: ConsoleLogin, deps: AccountDeps) {
     this.gateway = gateway;
     this.login = login;
     this.vaultName = login.name === null ? gateway.name : `${gateway.name} ${login.name}`;
@@ -114,7 +118,8 @@ export class ConsoleAccount {
         : new NewApi({ ...shared, accessToken, user: this.login.user ?? stored?.user ?? null });
     // A list of accounts is meant to be logged in to: which account a key belongs to is not known from the key.
     if (kind === "one-api" || this.login.name !== null) throw this.#loginNeeded();
-    return new NewApiByKeys({ ...shared, keys: () => this.#ownKeys() });
+    const keyCalls = this.#deps.keyCalls.of(this.gateway.console.url);
+    return new NewApiByKeys({ ...shared, keyCalls, keys: () => this.#ownKeys() });
   }
 
   #openSub2api(stored: StoredLogin | null, shared: AdapterDeps): ConsoleAdapter {
