@@ -188,7 +188,7 @@ function stateInWords(
   if (refused !== null) {
     const cause = refused.detail ?? refused.cause;
     const answers = `the gateway answers ${refused.status} (${cause}) to key ${refused.key}`;
-    const why = paused === null ? answers : `${answers}; ${pauseInWords(paused, now)}`;
+    const why = paused === null ? answers : `${pauseInWords(paused, now)}: ${answers}`;
     return {
       state: "key-refused",
       why,
@@ -202,7 +202,7 @@ function stateInWords(
 }
 
 function pauseInWords({ until, refused, probing }: KeyPause, now: number): string {
-  const next =
-    probing || until <= now ? "the next one tries the key" : `for ${durationInWords(until - now)} more`;
-  return `requests are refused here (${refused} so far), ${next}`;
+  const wait =
+    probing || until <= now ? "until the next one is answered" : `for ${durationInWords(until - now)}`;
+  return `requests are refused here ${wait}, ${refused} so far`;
 }

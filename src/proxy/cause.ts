@@ -323,13 +323,14 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
 
 /**
  * new-api passes on what its provider answers, also a 401 to its own key (0.13.2, 2d8e50bf). Its own errors have a type of
- * their own and end with the request's id. If the provider is a new-api too, the id is the provider's.
+ * their own and end with the request's id. If the provider is a new-api too, its id is there as well, or alone.
  */
 function isFromProvider({ status, body, isNewApi = false, requestId }: GatewayAnswer): boolean {
   const isDenial = status === 401 || status === 402 || status === 403;
   if (!isNewApi || !isDenial || body === "") return false;
   if (!body.includes('"new_api_error"')) return true;
-  return requestId !== undefined && body.includes("(request id: ") && !body.includes(requestId);
+  if (requestId === undefined) return false;
+  return [...body.matchAll(/\(request id: (\w+)\)/g)].some(([, id]) => id !== requestId);
 }
 
 /** What may be wrong with a key that a gateway refuses with an ambiguous answer. */

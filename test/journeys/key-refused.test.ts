@@ -109,7 +109,7 @@ t.test("after five 401s the gateway gets a minute's rest, then one request tries
   t.match(await status(), {
     state: "key-refused",
     paused: { refused: 1 },
-    why: /requests are refused here \(1/,
+    why: /requests are refused here for 60 s, 1 so far/,
   });
 
   clock.pass(60_000);
