@@ -40,6 +40,8 @@ export interface Reading {
    * like this after it has sent pings to a waiting client.
    */
   readonly refused: boolean;
+  /** The error of an answer that is refused, as it stands there; null: it is not refused. */
+  readonly refusal: string | null;
   /** Why the answer was not read to its end; null: it was. */
   readonly problem: string | null;
 }
@@ -55,6 +57,7 @@ interface SoFar {
 const NO_TEXT: TextBytes = Object.freeze({ ascii: 0, other: 0 });
 /** Events that are parsed to find the answer's id and model. Some gateways leave them out of the first ones. */
 const MAX_EVENTS_FOR_NAMES = 16;
+const MAX_ERROR = 4096;
 
 /** Reads one answer as its bytes pass. No method throws, and memory does not grow with the answer. */
 export class Meter {
@@ -69,6 +72,8 @@ export class Meter {
   readonly #events = new EventReader((event) => this.#seeEvent(event));
   #eventsForNames = 0;
   #deltas = 0;
+  /** The first error that ended the answer, in latin1. */
+  #error: string | null = null;
   #problem: string | null = null;
 
   constructor(head: AnswerHead) {
@@ -103,6 +108,7 @@ export class Meter {
     const isStream = this.#format === "events";
     // A part that was not read may hold the terminator. A response with an error status is not a stream, whatever its body.
     const isKnown = this.#head.status < 400 && (reached === true || problem === null);
+    const isRefused = isKnown && refused && tokens === null;
     return {
       tokens,
       model,
@@ -111,7 +117,8 @@ export class Meter {
       text: this.#text?.bytes ?? NO_TEXT,
       reached: isKnown && isStream ? reached : null,
       failed: isKnown && isStream && failed,
-      refused: isKnown && refused && tokens === null,
+      refused: isRefused,
+      refusal: isRefused && this.#error !== null ? Buffer.from(this.#error, "latin1").toString("utf8") : null,
       problem,
     };
   }
@@ -155,6 +162,11 @@ export class Meter {
     const { text, shortened } = this.#json;
     const documents = documentsIn(text, shortened, (json) => this.#parse(json));
     for (const document of documents.found) this.#addDocument(document, true);
+    this.#noteError(text);
+  }
+
+  #noteError(text: string): void {
+    if (this.#error === null && this.#end.failed) this.#error = text.slice(0, MAX_ERROR);
   }
 
   #addDocument(document: unknown, hasNewText: boolean): void {
@@ -172,6 +184,7 @@ export class Meter {
       return;
     }
     this.#end.seeEvent(event);
+    this.#noteError(data);
     const findsNames = lacksNames && this.#eventsForNames < MAX_EVENTS_FOR_NAMES;
     const hasNewText = this.#text !== null && !repeatsText(event);
     if (!findsNames && !hasNewText && !shortened && !mayMatter(data)) return;
@@ -183,6 +196,7 @@ export class Meter {
       this.#end.missed();
     }
     for (const document of documents.found) this.#addDocument(document, hasNewText);
+    this.#noteError(data);
   }
 
   /** undefined: this is not JSON. */

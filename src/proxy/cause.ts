@@ -322,6 +322,14 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
 }
 
 /**
+ * The cause of an error inside an answer with a good status, such as sub2api's to a stream that waited in its queue (0.1.27,
+ * 0.1.135). null: its words are not known.
+ */
+export function causeOfErrorEvent(text: string): Cause | null {
+  return RULES.find(({ when, statuses }) => statuses === undefined && when.test(text))?.cause ?? null;
+}
+
+/**
  * new-api passes on what its provider answers, also a 401 to its own key (0.13.2, 2d8e50bf). Its own errors have a type of
  * their own and end with the request's id. If the provider is a new-api too, its id is there as well, or alone.
  */

@@ -3,7 +3,7 @@ import { gatewayIds } from "../metering/gateway-ids.ts";
 import { Meter, type Reading } from "../metering/meter.ts";
 import { contentKind } from "../metering/protocols.ts";
 import type { Call } from "./call.ts";
-import { type Cause, causeOf } from "./cause.ts";
+import { type Cause, causeOf, causeOfErrorEvent } from "./cause.ts";
 import type { ErrorResponse } from "./error-response.ts";
 
 /** What was learned from a gateway's response. */
@@ -115,8 +115,9 @@ export class ResponseObserver {
   /** Waits until the last bytes of a compressed response are decoded. */
   async finish(): Promise<Observed> {
     const reading = await this.#meter.finish();
+    const refusal = reading.refusal === null ? null : causeOfErrorEvent(reading.refusal);
     return {
-      cause: this.#cause,
+      cause: this.#cause ?? refusal,
       errorText: this.#error?.message ?? null,
       firstByteElapsed: this.#firstByteElapsed,
       stream: this.#isStream,

@@ -83,44 +83,83 @@ async function nextRecord(journey: Journey, before: number): Promise<UsageRecord
 const PING = 'event: ping\ndata: {"type": "ping"}\n\n';
 
 /** A gateway that has sent pings while the client waited can only refuse like this. */
-const REFUSALS: readonly (readonly [what: string, path: string, stream: string])[] = [
+const REFUSALS: readonly (readonly [
+  what: string,
+  path: string,
+  stream: string,
+  cause: string | null,
+  detail: string | null,
+])[] = [
   [
     "messages",
     "/v1/messages",
     `${PING}${PING}${event({ type: "error", error: { type: "overloaded_error", message: "Overloaded" } })}`,
+    "rate-limit",
+    "no-capacity",
   ],
   [
     "messages, in an event without a name",
     "/v1/messages",
     `${PING}data: {"type": "error", "error": {"type": "rate_limit_error", "message": "Concurrency limit exceeded"}}\n\n`,
+    "rate-limit",
+    "no-capacity",
   ],
   [
     "chat",
     "/v1/chat/completions",
     ': PING\n\n: PING\n\ndata: {"error":{"message":"Concurrency limit exceeded","type":"rate_limit_error"}}\n\n',
+    "rate-limit",
+    "no-capacity",
   ],
   [
     "chat, with the last word behind it",
     "/v1/chat/completions",
     ': PING\n\ndata: {"error":{"message":"The server is overloaded","type":"server_error"}}\n\ndata: [DONE]\n\n',
+    "rate-limit",
+    "no-capacity",
   ],
   [
     "responses",
     "/v1/responses",
     ': PING\n\nevent: error\ndata: {"type":"error","code":"rate_limit_exceeded","message":"no","param":null}\n\n',
+    null,
+    null,
+  ],
+  // The queue of the real sub2api, word for word.
+  [
+    "sub2api 0.1.135, messages",
+    "/v1/messages",
+    'data: {"type": "ping"}\n\ndata: {"type": "ping"}\n\ndata: {"type":"error","error":{"type":"rate_limit_error","message":"Concurrency limit exceeded for user, please retry later"}}\n\n',
+    "rate-limit",
+    "no-capacity",
+  ],
+  [
+    "sub2api 0.1.135, chat",
+    "/v1/chat/completions",
+    ':\n\n:\n\nevent: error\ndata: {"error":{"type":"rate_limit_error","message":"Concurrency limit exceeded for account, please retry later"}}\n\n',
+    "rate-limit",
+    "no-capacity",
+  ],
+  [
+    "sub2api 0.1.135, responses",
+    "/v1/responses",
+    ':\n\n:\n\nevent: response.failed\ndata: {"type":"response.failed","response":{"id":"resp_106f6440dd52406fadb9833588b4060a","object":"response","model":"gpt-5.1","status":"failed","output":[],"error":{"code":"rate_limit_exceeded","message":"Concurrency limit exceeded for user, please retry later"}}}\n\n',
+    "rate-limit",
+    "no-capacity",
   ],
 ];
 
 t.test("a refusal inside of a stream takes a request, and neither tokens nor money", async (t) => {
   let stream = "";
   const journey = await start(t, (call) => call.send(`${SSE}${chunk(stream)}0\r\n\r\n`));
-  for (const [at, [what, path, text]] of REFUSALS.entries()) {
+  for (const [at, [what, path, text, cause, detail]] of REFUSALS.entries()) {
     stream = text;
     const answer = await journey.call({ path, body: bodyOf(what) });
     t.equal(answer.status, 200, what);
     t.equal(answer.text, text, `${what}: it passes as it is`);
     const record = await nextRecord(journey, at);
     t.match(record, { status: 200, stream: true, end: "gateway-failed", refusal: null, ...UNKNOWN }, what);
+    t.strictSame([record.cause, record.cause_detail], [cause, detail], what);
     t.strictSame(await levels(journey), taken(at + 1, 0, 0), what);
   }
   t.strictSame(faultsIn(journey.places.usage), []);

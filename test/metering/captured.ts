@@ -30,6 +30,7 @@ function parse(name: string, file: string): Captured {
   const { metering, contentType, newlines, text, ...expected } = {
     serviceTier: null,
     refused: false,
+    refusal: null,
     ...JSON.parse(said),
   } as Reading & {
     metering: Metering | null;
