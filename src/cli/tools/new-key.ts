@@ -4,6 +4,7 @@ import { type Probed, probeKey } from "../../doctor/probe.ts";
 import { Agents } from "../../proxy/agents.ts";
 import { keyFault, Secret } from "../../secret.ts";
 import { EXIT } from "../../start-failure.ts";
+import { count } from "../../usage/reports/format.ts";
 import type { Answers } from "../ask.ts";
 import { type Hold, holdInWords } from "./hold.ts";
 import { tell } from "./tell.ts";
@@ -70,7 +71,11 @@ export async function tried(
   const answer = await probed(gateway, key);
   if (answer.ok) {
     const { length } = answer.models;
-    tell(`the gateway takes the key and lists ${length} ${length === 1 ? "model" : "models"}`);
+    tell(
+      length === 0
+        ? "warning: the gateway takes the key but lists no models, so requests will be refused → choose another group for the key in the console"
+        : `the gateway takes the key and lists ${count(length, "model")}`,
+    );
     return { key, models: answer.models };
   }
   tell(`${answer.why} → ${answer.next}`);

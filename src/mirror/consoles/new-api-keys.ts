@@ -50,7 +50,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   readonly #heldKeys: () => readonly HeldKey[];
   readonly #budget: CallBudget;
   /** By fingerprint. */
-  readonly #facts = new Map<string, { readonly at: number; readonly key: ConsoleKey }>();
+  readonly #facts = new Map<string, ConsoleKey>();
   #unread: readonly UnreadKey[] = [];
 
   /** @param deps with `keys`: the keys of this gateway that are held here now */
@@ -72,7 +72,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   async keys(): Promise<ConsoleKey[]> {
     const { now } = this.#deps;
     const held = this.#distinctKeys();
-    const askedAt = ({ fingerprint }: HeldKey) => this.#facts.get(fingerprint)?.at ?? 0;
+    const askedAt = ({ fingerprint }: HeldKey) => this.#facts.get(fingerprint)?.as_of ?? 0;
     // Calls made before a restart are known only once a walk has read the cursor.
     const calls = this.#budget.isRestored ? Math.max(0, this.#budget.left() - held.length) : 0;
     const due = held
@@ -83,11 +83,11 @@ export class NewApiByKeys implements ConsoleAdapter {
       const { quotaPerUnit, version } = await readStatus(this.#deps.client);
       if (isTooOld(version)) throw tooOldFault();
       for (const one of due) {
-        const key = await this.#readFacts(one, quotaPerUnit);
-        this.#facts.set(one.fingerprint, { at: now(), key });
+        const facts = await this.#readFacts(one, quotaPerUnit);
+        this.#facts.set(one.fingerprint, { ...facts, as_of: now() });
       }
     }
-    return held.map((one) => this.#facts.get(one.fingerprint)?.key ?? keyWithoutFacts(one));
+    return held.map((one) => this.#facts.get(one.fingerprint) ?? keyWithoutFacts(one));
   }
 
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
@@ -194,6 +194,7 @@ export class NewApiByKeys implements ConsoleAdapter {
       name: cleanAt(facts, "name") ?? one.fingerprint,
       state: isExpired ? "expired" : stateByQuota,
       quota: isUnlimited ? null : quotaAt(facts, "total_granted", quotaPerUnit),
+      unlimited: isUnlimited,
       quota_used: quotaAt(facts, "total_used", quotaPerUnit),
       expires_at: expires > 0 ? expires : null,
     };
@@ -214,10 +215,12 @@ function keyWithoutFacts(one: HeldKey): ConsoleKey {
     multiplier: null,
     state: "unknown",
     quota: null,
+    unlimited: false,
     quota_used: null,
     windows: [],
     expires_at: null,
     last_used_at: null,
+    as_of: null,
   };
 }
 

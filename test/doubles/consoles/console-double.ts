@@ -29,6 +29,8 @@ export interface KeyOptions {
   /** Dollars. Default unlimited. */
   readonly quota?: number;
   readonly disabled?: boolean;
+  /** Milliseconds by the console's clock. Default never. */
+  readonly expires?: number;
   /** Belongs to the second account of the console. */
   readonly second?: boolean;
 }

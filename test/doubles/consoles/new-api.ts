@@ -297,7 +297,7 @@ function tokenUsage(key: AccountKey): object {
       total_used: used,
       total_available: granted - used,
       unlimited_quota: key.quota === undefined,
-      expires_at: 0,
+      expires_at: key.expires === undefined ? 0 : seconds(key.expires),
     },
   };
 }
