@@ -22,14 +22,15 @@ export async function mirrorAnswer(
   // Without a console there is nothing to compare, and may be no mirror.db.
   if (reports.length === 0) return { reports, diff: [], keys: [], keys_problems: [], over_time: [] };
   const days = lastDays(clock.now(), DAYS);
-  const [{ keys, problems }, over_time] = await Promise.all([
+  const [{ keys, problems }, diff, over_time] = await Promise.all([
     mirror.keys(),
+    mirror.diff(),
     mirrorReader.read((db) => mirror.days(db, days), signal),
   ]);
   if (over_time instanceof No) return over_time;
   return {
     reports,
-    diff: mirror.diff().slice(0, MOST_ROWS),
+    diff: diff.slice(0, MOST_ROWS),
     keys,
     keys_problems: problems,
     over_time: over_time.sort((a, b) => a.day - b.day),

@@ -4,7 +4,13 @@ import { parsed } from "./model-list.ts";
 
 /** What a gateway tells a key about itself without billing it. */
 export interface KeyFacts {
-  readonly state: "active" | "disabled" | "expired" | "key-quota" | "balance" | "subscription";
+  readonly state:
+    | "active"
+    | "key-disabled"
+    | "key-expired"
+    | "key-quota"
+    | "account-balance"
+    | "subscription";
 }
 
 export interface FactsSource {
@@ -51,7 +57,8 @@ function sub2apiFacts(text: string): KeyFacts | null {
   const usage = Object(parsed(text)) as Sub2apiUsage;
   const { isValid, status, remaining } = usage;
   if (typeof isValid !== "boolean") return null;
-  if (status === "expired" || status === "disabled") return { state: status };
+  if (status === "expired") return { state: "key-expired" };
+  if (status === "disabled") return { state: "key-disabled" };
   if (status === "quota_exhausted") return { state: "key-quota" };
   if (typeof remaining !== "number" || remaining > 0) return { state: "active" };
   return { state: spentOf(usage, remaining) };
@@ -60,9 +67,9 @@ function sub2apiFacts(text: string): KeyFacts | null {
 /** Of 0 or less. A balance may be overdrawn; of a subscription -1 says that it has no limit. */
 function spentOf(usage: Sub2apiUsage, remaining: number): KeyFacts["state"] {
   if (usage.mode === "quota_limited") return "key-quota";
-  if (usage.balance !== undefined || usage.planName === WALLET) return "balance";
+  if (usage.balance !== undefined || usage.planName === WALLET) return "account-balance";
   if (remaining < 0) return "active";
-  return Object(usage.subscription) === usage.subscription ? "subscription" : "balance";
+  return Object(usage.subscription) === usage.subscription ? "subscription" : "account-balance";
 }
 
 interface NewApiUsage {
@@ -75,7 +82,7 @@ function newApiFacts(text: string, now: number): KeyFacts | null {
   const { data } = Object(parsed(text)) as { data?: unknown };
   if (typeof data !== "object" || data === null) return null;
   const { total_available: left, unlimited_quota: unlimited, expires_at: expires } = data as NewApiUsage;
-  if (typeof expires === "number" && expires > 0 && expires * 1000 <= now) return { state: "expired" };
+  if (typeof expires === "number" && expires > 0 && expires * 1000 <= now) return { state: "key-expired" };
   if (unlimited !== true && typeof left === "number" && left <= 0) return { state: "key-quota" };
   return { state: "active" };
 }

@@ -86,7 +86,7 @@ export function refused(answer: Refused): Failed {
         "choose another group for the key in the console, or ask the operator to enable it",
       );
     case "balance-or-quota":
-      return spent(cause.detail ?? null, tail);
+      return spent(cause.detail, tail);
     case "wrong-base-url": {
       const what = html ? `a web page, not the gateway` : "nothing of the gateway's";
       const why = `wrong base url: ${what} answers at ${gateway.baseUrl}/models${html ? ` (${status})` : tail}`;
@@ -116,24 +116,27 @@ function unknownKey({ worked, cut }: Refused, tail: string): Failed {
   return failed("incomplete-key", why, COPY);
 }
 
-function spent(detail: Cause["detail"] | null, tail: string): Failed {
+function spent(detail: Cause["detail"], tail: string): Failed {
   const [what, next] =
     detail === "key-quota"
       ? ["the key's own quota is used up", "raise the key's quota in the console, or create a new key"]
-      : detail === "balance"
+      : detail === "account-balance"
         ? ["the account's balance is used up", "top the account up in the console"]
-        : detail === "subscription"
-          ? ["the subscription is missing or used up for now", "look at the subscription in the console"]
+        : detail === "window-used-up"
+          ? [
+              "the quota of this window is used up for now",
+              "wait until it returns, or look at it in the console",
+            ]
           : ["the balance, the subscription or the key's quota is used up", "look at them in the console"];
   return failed("balance-or-quota", `balance or quota: ${what}${tail}`, next);
 }
 
-function ended({ detail, concernsKey }: Cause, tail: string): Failed {
-  if (detail === "expired") {
+function ended({ detail, concernsKey }: Pick<Cause, "detail" | "concernsKey">, tail: string): Failed {
+  if (detail === "key-expired") {
     const next = "change its expiry in the console, or create a new key";
     return failed("expired", `expired key: the key's time is over${tail}`, next);
   }
-  if (detail === "disabled") {
+  if (detail === "key-disabled") {
     const next = "enable it in the console, or create a new key";
     return failed("disabled", `disabled key: the key was switched off in the console${tail}`, next);
   }
@@ -152,8 +155,9 @@ function ended({ detail, concernsKey }: Cause, tail: string): Failed {
 export function byFacts({ state }: KeyFacts): Failed | null {
   const tail = ", says the gateway of this key";
   if (state === "active") return null;
-  if (state === "key-quota" || state === "balance" || state === "subscription") return spent(state, tail);
-  return ended({ name: "unknown", concernsKey: true, advice: "", detail: state }, tail);
+  if (state === "subscription") return spent(null, tail);
+  if (state === "key-quota" || state === "account-balance") return spent(state, tail);
+  return ended({ detail: state, concernsKey: true }, tail);
 }
 
 export function rather(address: string): string {

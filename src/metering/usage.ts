@@ -51,7 +51,7 @@ type CountName = Exclude<keyof Counts, "excludesCache">;
  * The fields of usage objects, `outer.inner` below another one. Gateways translate between protocols and fill in several
  * fields for one count, so the largest value counts.
  */
-const FIELDS = new Map<string, CountName>([
+const FIELDS: ReadonlyMap<string, CountName> = new Map([
   ["prompt_tokens", "prompt"],
   ["promptTokenCount", "prompt"],
   ["input_tokens", "input"],

@@ -7,12 +7,17 @@ import type { Tokens } from "../metering/usage.ts";
 import { reason } from "../reason.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { logAlarms, readAlarms } from "./alarms.ts";
-import type { AccountFacts, ConsoleAdapter, ConsoleKey, Page } from "./consoles/console.ts";
-import { ConsoleFault } from "./consoles/console.ts";
+import {
+  type AccountFacts,
+  type ConsoleAdapter,
+  ConsoleFault,
+  type ConsoleKey,
+  type Page,
+} from "./consoles/console.ts";
 import { CallHistory } from "./consoles/http.ts";
-import type { HeldKeys } from "./held-keys.ts";
 import {
   fingerprintOf,
+  type HeldKeys,
   type Holder,
   holdersOf,
   keysWithoutAccount,
@@ -88,8 +93,9 @@ export class GatewayMirror {
   #fault: ConsoleFault | null = null;
   /** Why the console's rows cannot show a leak. */
   #blind: string | null = null;
-  /** The last complete sync since the start; before that, the last one of an earlier run. */
+  /** It was read completely at least once since the start. */
   #isSynced = false;
+  /** The last complete sync, also of an earlier run. */
   #lastSync: number | null;
   #progress: ConsoleStatus["progress"] = null;
   #recompareTimer: NodeJS.Timeout | undefined;

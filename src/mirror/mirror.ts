@@ -1,3 +1,4 @@
+import { setImmediate as turn } from "node:timers/promises";
 import type Database from "libsql";
 import { background } from "../background.ts";
 import type { Tool } from "../config/shape.ts";
@@ -7,7 +8,7 @@ import { CallHistory } from "./consoles/http.ts";
 import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
 import { HeldKeys } from "./held-keys.ts";
 import { ConsoleLogins, consoleSecrets, type LoginAnswer, type LoginRequest } from "./login.ts";
-import { diffOrder, findCompared, listDiff } from "./report/compared.ts";
+import { compareEntries, diffOrder, findCompared, findDiff } from "./report/compared.ts";
 import { type Day, NOTHING_STORED, readDays } from "./report/report.ts";
 import type {
   ComparedRow,
@@ -33,6 +34,8 @@ export interface ShownAlarm {
 
 /** Of each gateway. */
 const MAX_DIFFERENCES = 500;
+/** Read at once, before requests get their turn. */
+const RECORDS_PER_TURN = 100;
 
 interface Entry {
   readonly mirror: GatewayMirror;
@@ -142,11 +145,19 @@ export class Mirror {
   }
 
   /** Rows that deserve a look: foreign ones first, then the newest that differ or are missing. */
-  diff(): ComparedRow[] {
-    const found = this.#mirrors().flatMap(({ gateway, skew, quietKeys }) => {
+  async diff(): Promise<ComparedRow[]> {
+    const { database } = this.#deps;
+    const found: ComparedRow[] = [];
+    for (const { gateway, skew, quietKeys } of this.#mirrors()) {
       const options = { max: MAX_DIFFERENCES, skew, quietKeys };
-      return this.#deps.database.ask((db) => listDiff(db, gateway.name, options)) ?? [];
-    });
+      let rest = database.ask((db) => findDiff(db, gateway.name, options)) ?? [];
+      while (rest.length > 0) {
+        await turn();
+        const entries = rest.slice(0, RECORDS_PER_TURN);
+        rest = rest.slice(RECORDS_PER_TURN);
+        found.push(...(database.ask((db) => compareEntries(db, gateway.name, entries, skew)) ?? []));
+      }
+    }
     return found.sort(diffOrder);
   }
 

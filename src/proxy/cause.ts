@@ -9,17 +9,30 @@ export type CauseName =
   | "rate-limit"
   | "unknown";
 
-/** More than the name says, where the gateway tells. */
-type CauseDetail = "disabled" | "expired" | "key-quota" | "balance" | "subscription";
+/** More than the name says, where it is known. `x-keybearer-cause-detail` carries it. */
+export type CauseDetail =
+  | "key-disabled"
+  | "key-expired"
+  | "key-deleted"
+  | "key-quota"
+  | "account-balance"
+  | "account-disabled"
+  | "ip-not-allowed"
+  | "window-used-up"
+  | "no-capacity";
 
 export interface Cause {
   readonly name: CauseName;
-  readonly detail?: CauseDetail;
+  readonly detail: CauseDetail | null;
   /**
-   * true: every request with this key is refused until the owner changes the key, its group or the account.
-   * false: only this request is refused, for its model, its address or its rate.
+   * true: every request with this key is refused until the owner changes the key, its group or the account, or until a
+   * window of its quota ends. false: only this request is refused, for its model, its address or its rate.
    */
   readonly concernsKey: boolean;
+  /** The same request may succeed soon. Clients are told not to retry anything else. */
+  readonly canRetry: boolean;
+  /** The gateway answers the same to several states of a key. It may tell them apart when it is asked about the key. */
+  readonly isAmbiguous: boolean;
   /** What the owner can do about it. */
   readonly advice: string;
 }
@@ -36,116 +49,230 @@ interface Rule {
   /** The rule holds only for these. A 400 about an "invalid token" means a token of the JSON, not the key. */
   readonly statuses?: readonly number[];
   readonly cause: Cause;
-  /** More exact causes. The first that matches holds, else `cause`. */
-  readonly finer?: readonly { readonly when: RegExp; readonly cause: Cause }[];
 }
 
+/** The owner must change something about the key or its account. */
+const FOR_THE_OWNER = { concernsKey: true, canRetry: false, isAmbiguous: false } as const;
+/** Only this request is refused, and may succeed later. */
+const FOR_NOW = { concernsKey: false, canRetry: true, isAmbiguous: false } as const;
+
 const KEY_UNKNOWN: Cause = {
+  ...FOR_THE_OWNER,
   name: "incomplete-key",
-  concernsKey: true,
+  detail: null,
   advice: "the gateway does not know this key: copy it whole from the console, or create a new one",
 };
-const KEY_ENDED: Cause = {
-  name: "unknown",
-  concernsKey: true,
-  advice: "the key was disabled or has expired: enable it in the console, or create a new one",
+const KEY_NOT_VALID: Cause = {
+  ...KEY_UNKNOWN,
+  isAmbiguous: true,
+  advice:
+    "the key is not valid: deleted, disabled, expired or used up. look at it in the console; if it is active there, copy it whole again",
+};
+const KEY_DELETED: Cause = {
+  ...KEY_UNKNOWN,
+  detail: "key-deleted",
+  advice: "the key was deleted, or was not copied whole: create a new one in the console",
 };
 const KEY_DISABLED: Cause = {
-  ...KEY_ENDED,
-  detail: "disabled",
+  ...FOR_THE_OWNER,
+  name: "unknown",
+  detail: "key-disabled",
   advice: "the key was disabled: enable it in the console, or create a new one",
 };
 const KEY_EXPIRED: Cause = {
-  ...KEY_ENDED,
-  detail: "expired",
+  ...FOR_THE_OWNER,
+  name: "unknown",
+  detail: "key-expired",
   advice: "the key has expired: change its expiry in the console, or create a new one",
 };
-const MODEL: Cause = {
-  name: "group-unavailable",
-  concernsKey: false,
-  advice: "the key's group lacks this model: check group and model in the console",
-};
-const GROUP: Cause = {
-  name: "group-unavailable",
-  concernsKey: true,
-  advice: "the key's group is not enabled: choose another group for the key in the console",
-};
-const BALANCE: Cause = {
-  name: "balance-or-quota",
-  concernsKey: true,
-  advice: "the balance, the subscription or the key's own quota is used up: check them in the console",
-};
 const KEY_QUOTA: Cause = {
-  ...BALANCE,
+  ...FOR_THE_OWNER,
+  name: "balance-or-quota",
   detail: "key-quota",
   advice: "the key's own quota is used up: raise it in the console, or create a new key",
 };
+const BALANCE: Cause = {
+  ...FOR_THE_OWNER,
+  name: "balance-or-quota",
+  detail: null,
+  advice: "the balance, the subscription or the key's own quota is used up: check them in the console",
+};
+const ACCOUNT_BALANCE: Cause = {
+  ...BALANCE,
+  detail: "account-balance",
+  advice: "the account's balance is used up: top it up in the console",
+};
 const SUBSCRIPTION: Cause = {
   ...BALANCE,
-  detail: "subscription",
-  advice: "the subscription is missing or used up for now: look at it in the console",
+  advice:
+    "the key's group needs a subscription that is missing, expired or used up: renew it in the console, or choose another group for the key",
 };
-const ACCOUNT: Cause = {
+const WINDOW: Cause = {
   ...BALANCE,
-  detail: "balance",
-  advice: "the account's balance is used up: top it up in the console",
+  detail: "window-used-up",
+  advice:
+    "the quota of this window (5 hours, day, week or month) is used up and returns by itself: wait, or raise it in the console. a new key of the same account does not help",
+};
+const ACCOUNT_DISABLED: Cause = {
+  ...FOR_THE_OWNER,
+  name: "unknown",
+  detail: "account-disabled",
+  advice:
+    "the account is disabled, banned or deleted at the gateway: ask its operator. a new key does not help",
+};
+const IP_NOT_ALLOWED: Cause = {
+  ...FOR_THE_OWNER,
+  name: "unknown",
+  detail: "ip-not-allowed",
+  advice:
+    "the key does not allow this machine's IP address: add the address to the key's list in the console, or set gateways.<name>.proxy to an outbound proxy whose address is on it",
+};
+const MODEL: Cause = {
+  name: "group-unavailable",
+  detail: null,
+  concernsKey: false,
+  canRetry: false,
+  isAmbiguous: false,
+  advice: "the key's group lacks this model: check group and model in the console",
+};
+const GROUP: Cause = {
+  ...FOR_THE_OWNER,
+  name: "group-unavailable",
+  detail: null,
+  advice: "the key's group is not enabled: choose another group for the key in the console",
+};
+const NO_ACCOUNTS: Cause = {
+  ...FOR_NOW,
+  name: "group-unavailable",
+  detail: "no-capacity",
+  advice:
+    "no account behind the key's group can serve this model now: try again later. if it stays so, check group and model in the console",
+};
+const BUSY: Cause = {
+  ...FOR_NOW,
+  name: "rate-limit",
+  detail: "no-capacity",
+  advice: "the gateway, or the provider behind it, has no capacity now: try again later",
+};
+const CONCURRENCY: Cause = {
+  ...FOR_NOW,
+  name: "rate-limit",
+  detail: "no-capacity",
+  advice:
+    "too many requests of this account run at once: wait, or set limits.concurrent of the tool to what the account allows",
 };
 const BASE_URL: Cause = {
   name: "wrong-base-url",
+  detail: null,
   concernsKey: false,
+  canRetry: false,
+  isAmbiguous: false,
   advice: "nothing of the gateway's answers at this address: check base_url in config.yaml",
 };
 const RATE: Cause = {
+  ...FOR_NOW,
   name: "rate-limit",
-  concernsKey: false,
+  detail: null,
   advice: "too many requests at once: wait, then try again",
 };
-const UNKNOWN: Cause = { name: "unknown", concernsKey: false, advice: "see the gateway's own words" };
+const TOO_MANY_BAD_KEYS: Cause = {
+  ...RATE,
+  advice:
+    "the gateway blocks this address for a while, because too many requests came with a key that is not valid: correct that key first (keybearer status)",
+};
+const UNKNOWN: Cause = { ...FOR_NOW, name: "unknown", detail: null, advice: "see the gateway's own words" };
 const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true };
 
+const DENIED = [401, 403];
+
 /**
- * Codes and texts of sub2api, new-api, one-api, LiteLLM and OpenRouter. The first match holds. Quota comes before rate,
- * because several gateways answer 429 to both. An expired or disabled key comes before an unknown one.
+ * What gateways say, with the versions in which it was seen. The first match holds. Quota comes before rate, because
+ * several gateways answer 429 to both. An expired or disabled key comes before an unknown one.
  */
 const RULES: readonly Rule[] = [
+  // Windows. sub2api 0.1.135: a key's own, a subscription's (0.1.27 too), a platform's.
   {
-    when: /quota_exhausted|insufficient_(?:user_)?quota|insufficient[_ ](?:account[_ ])?balance|pre_consume_token_quota_failed|usage_limit_exceeded|subscription_(?:not_found|invalid)|billing_error|budget_exceeded|budget has been exceeded|quota is not enough|usage quota exhausted|额度(?:不足|已用[完尽])|限额已用完|余额不足|insufficient credits|requires more credits/i,
+    when: /(?:5小时|日|7天)限额已用完|usage_limit_exceeded|(?:daily|weekly|monthly) (?:usage )?limit exceeded|usage quota exhausted/i,
+    cause: WINDOW,
+  },
+  // Subscriptions. sub2api 0.1.27 and 0.1.135; new-api 1.0.0 (订阅额度不足或未配置订阅).
+  {
+    when: /subscription_(?:not_found|invalid|expired|suspended)|no active subscription/i,
+    cause: SUBSCRIPTION,
+  },
+  {
+    when: /subscription (?:is invalid|has expired|is suspended)|订阅额度不足|訂閱額度不足/i,
+    cause: SUBSCRIPTION,
+  },
+  // A key's own quota. sub2api 0.1.135 (API key 额度已用完); new-api up to 0.9 and one-api 0.6 (该令牌额度已用尽);
+  // new-api 0.13.2 (pre_consume_token_quota_failed, token quota is not enough); LiteLLM 1.97 (exceeded! key=).
+  {
+    when: /key_quota_exhausted|pre_consume_token_quota_failed|token[ _]quota (?:is )?(?:exhausted|not enough|insufficient)|api key .{0,8}额度已用[完尽]|令牌.{0,80}(?:额度|額度)(?:不足|已用[完尽盡])|exceeded! key=/i,
+    cause: KEY_QUOTA,
+  },
+  // An account's balance. sub2api 0.1.27 and 0.1.135; new-api 0.13.2 (用户额度不足); one-api 0.6; OpenRouter.
+  {
+    when: /insufficient_user_quota|insufficient[_ ](?:account[_ ])?balance|user[ _]quota is not enough|(?:用户|用戶|使用者)(?:剩余|剩餘)?(?:额度|額度)|余额不足|餘額不足|insufficient credits|requires more credits/i,
+    cause: ACCOUNT_BALANCE,
+  },
+  // Either of them. sub2api on /v1/responses, LiteLLM 1.97, one-api 0.6.
+  {
+    when: /quota_exhausted|insufficient_quota|billing_error|budget_exceeded|budget has been exceeded|quota is not enough|(?:额度|額度)(?:不足|已用[完尽盡])|限额已用完/i,
     cause: BALANCE,
-    finer: [
-      { when: /subscription|usage_limit_exceeded|usage quota exhausted|订阅/i, cause: SUBSCRIPTION },
-      {
-        when: /key_quota_exhausted|token[ _]quota|api key .{0,8}(?:额度|限额)|令牌.{0,80}额度|exceeded! key=/i,
-        cause: KEY_QUOTA,
-      },
-      { when: /balance|user[ _]quota|用户额度|用户剩余额度|余额|credits/i, cause: ACCOUNT },
-    ],
   },
+  // sub2api 0.1.135 (403 API key 已过期); new-api up to 0.9 and one-api 0.6 (该令牌已过期); LiteLLM 1.97 (expired_key).
   {
-    when: /api_key_disabled|api_key_expired|key is (?:disabled|blocked)|key has expired|expired[_ ]key|令牌已过期|令牌状态不可用|key 已过期/i,
-    statuses: [401, 403],
-    cause: KEY_ENDED,
-    finer: [
-      { when: /expired|过期/i, cause: KEY_EXPIRED },
-      { when: /disabled|blocked|状态不可用/i, cause: KEY_DISABLED },
-    ],
+    when: /api_key_expired|key has expired|expired[_ ]key|key 已过期|令牌已(?:过期|過期)|this token has expired/i,
+    statuses: DENIED,
+    cause: KEY_EXPIRED,
   },
+  // sub2api 0.1.27 and 0.1.135; new-api 1.0.0 on /api/usage/token/ and one-api 0.6 (该令牌状态不可用); LiteLLM 1.97.
   {
-    when: /group_(?:deleted|disabled|not_allowed)|not assigned to any group|model_not_found|no available channel|not supported by any configured account|no access to (?:model|any models)|not allowed to access model|model_access_denied|invalid model name passed|无权(?:访问|使用)|无可用渠道|可用渠道不存在|分组.{0,40}(?:弃用|停用|删除)/i,
+    when: /api_key_(?:disabled|inactive)|key is (?:disabled|blocked|not active)|令牌(?:状态|狀態)不可用|token status is unavailable/i,
+    statuses: DENIED,
+    cause: KEY_DISABLED,
+  },
+  // sub2api 0.1.27 and 0.1.135 (401); new-api 0.13.2 and 1.0.0 (403), in three languages; one-api 0.6.
+  {
+    when: /user_inactive|user account is not active|"USER_NOT_FOUND"|user associated with api key not found|user has been banned|(?:用户|用戶|使用者)已被封禁/i,
+    statuses: DENIED,
+    cause: ACCOUNT_DISABLED,
+  },
+  // sub2api 0.1.135 (ACCESS_DENIED; 0.1.179 adds the address); new-api 0.13.2 and 1.0.0; one-api 0.6; LiteLLM 1.97.
+  {
+    when: /"code":\s*"ACCESS_DENIED"|"message":\s*"access denied["., ]|ip 不在令牌允许|无法解析客户端 ip|令牌只能在指定网段|ip address not allowed/i,
+    statuses: [403],
+    cause: IP_NOT_ALLOWED,
+  },
+  // A group. sub2api 0.1.135; new-api 0.13.2 and 1.0.0.
+  {
+    when: /group_(?:deleted|disabled|not_allowed)|not assigned to any group|no access to any models|no permission to access this group|无权(?:访问|使用)(?:任何模型|[^模]{0,40}分组)|無權(?:存取|使用)(?:任何模型|[^模]{0,40}分組)|分组.{0,40}(?:弃用|停用|删除)/i,
+    cause: GROUP,
+  },
+  // No account can serve now. sub2api 0.1.27 and 0.1.135 (503).
+  { when: /no available (?:gemini |openai )?accounts/i, cause: NO_ACCOUNTS },
+  // A model. sub2api 0.1.135 (404); new-api 0.13.2 and 1.0.0 (403, 503); one-api 0.6; LiteLLM 1.97.
+  {
+    when: /model_not_found|no available channel|not supported by any configured account|no access to model|not allowed to access model|model_access_denied|invalid model name passed|无权(?:访问|使用)|無權(?:存取|使用)|无可用渠道|無可用管道|可用渠道不存在|可用管道不存在/i,
     cause: MODEL,
-    finer: [
-      {
-        when: /group_(?:deleted|disabled|not_allowed)|not assigned to any group|no access to any models|无权(?:访问|使用)(?:任何模型|[^模]{0,40}分组)|分组.{0,40}(?:弃用|停用|删除)/i,
-        cause: GROUP,
-      },
-    ],
   },
+  // All programs here are Go with gin, or OpenAI's and FastAPI's words for a path that is not there.
+  { when: /404 page not found|invalid url \(|"detail":\s*"not found"/i, cause: BASE_URL },
+  // sub2api 0.1.179 blocks an address after about 120 requests with a bad key.
+  { when: /invalid_auth_rate_limited|too many invalid authentication/i, cause: TOO_MANY_BAD_KEYS },
+  // Concurrency. sub2api 0.1.27 and 0.1.135 (429), also when its queue is full.
+  { when: /concurrency limit exceeded|too many pending requests/i, cause: CONCURRENCY },
+  // sub2api 0.1.135 (503, 529); new-api 0.13.2 and 1.0.0 (503 system cpu overloaded).
   {
-    when: /404 page not found|invalid url \(|"detail":\s*"not found"/i,
-    cause: BASE_URL,
+    when: /overloaded_error|service overloaded|server (?:is )?overloaded|auth_overloaded|system[_ ](?:cpu|memory|disk)[_ ]overloaded/i,
+    cause: BUSY,
   },
+  // new-api 0.13.2 and 1.0.0 say this of keys that are deleted, disabled, expired or used up; one-api 0.6 of unknown ones.
+  { when: /invalid token|无效的令牌|無效的令牌|令牌验证失败/i, statuses: DENIED, cause: KEY_NOT_VALID },
+  // sub2api 0.1.27 and 0.1.135; LiteLLM 1.97; OpenRouter (no auth credentials, user not found).
   {
-    when: /invalid_api_key|api_key_required|invalid api key|incorrect api key|invalid token|token_not_found_in_db|invalid proxy server token|malformed api key|no api key passed|virtual key expected|无效的令牌|未提供令牌|令牌验证失败|no auth credentials|user not found/i,
-    statuses: [401, 403],
+    when: /invalid_api_key|api_key_required|invalid api key|incorrect api key|token_not_found_in_db|invalid proxy server token|malformed api key|no api key passed|virtual key expected|未提供令牌|token not provided|no auth credentials|user not found/i,
+    statuses: DENIED,
     cause: KEY_UNKNOWN,
   },
 ];
@@ -158,15 +285,30 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
   const rule = RULES.find(
     ({ when, statuses }) => (statuses?.includes(answer.status) ?? true) && when.test(answer.body),
   );
-  if (rule) return rule.finer?.find(({ when }) => when.test(answer.body))?.cause ?? rule.cause;
+  if (rule) return rule.cause;
   if (answer.status === 402) return BALANCE;
-  if (answer.status === 429 || answer.status === 529) return RATE;
+  if (answer.status === 429) return RATE;
+  if (answer.status === 529) return BUSY;
   if (answer.status === 404 || answer.status === 405)
     return isPage || answer.body === "" ? BASE_URL : UNKNOWN;
   return answer.status === 401 ? KEY_REFUSED : UNKNOWN;
 }
 
-/** Retrying does not help until the owner changes something. */
-export function isForTheOwner(cause: Cause): boolean {
-  return cause.name !== "rate-limit" && cause.name !== "unknown";
+/** What may be wrong with a key that a gateway refuses with an ambiguous answer. */
+export type KeyFault = Extract<
+  CauseDetail,
+  "key-disabled" | "key-expired" | "key-deleted" | "key-quota" | "account-disabled"
+>;
+
+const KEY_FAULTS: Readonly<Record<KeyFault, Cause>> = {
+  "key-disabled": KEY_DISABLED,
+  "key-expired": KEY_EXPIRED,
+  "key-deleted": KEY_DELETED,
+  "key-quota": KEY_QUOTA,
+  "account-disabled": ACCOUNT_DISABLED,
+};
+
+/** The cause of an ambiguous answer, once it is known what is wrong with the key. */
+export function causeOfFault(fault: KeyFault): Cause {
+  return KEY_FAULTS[fault];
 }

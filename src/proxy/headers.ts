@@ -3,7 +3,7 @@ import type { Gateway } from "../config/shape.ts";
 import { CREDENTIAL_HEADERS, isCredentialName } from "../identity/credential.ts";
 import type { Protocol } from "../refusal.ts";
 import type { Secret } from "../secret.ts";
-import { type Cause, isForTheOwner } from "./cause.ts";
+import type { Cause } from "./cause.ts";
 import { holdsToken } from "./routes.ts";
 
 /* Lists of headers are flat: name, value, name, value. That is how Node reads and writes them with their case and order. */
@@ -168,7 +168,8 @@ export function reasonPhrase(text: string, key: Secret): string {
 export function addCause(headers: string[], cause: Cause | null): void {
   if (cause === null) return;
   headers.push("x-keybearer-cause", cause.name);
-  if (!isForTheOwner(cause)) return;
+  if (cause.detail !== null) headers.push("x-keybearer-cause-detail", cause.detail);
+  if (cause.canRetry) return;
   remove(headers, "x-should-retry");
   headers.push("x-should-retry", "false");
 }

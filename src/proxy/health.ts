@@ -1,7 +1,7 @@
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
 import type { Secret } from "../secret.ts";
-import type { CauseName } from "./cause.ts";
+import type { CauseDetail, CauseName } from "./cause.ts";
 import type { Outcome } from "./outcome.ts";
 
 /* What the tools' own requests show about gateways and keys. Nothing here sends a request. */
@@ -64,6 +64,8 @@ function identityOf({ name, baseUrl, messagesUrl, proxy }: Gateway): string {
 /** The gateway refuses a tool's key. */
 export interface KeyRefusal {
   readonly cause: CauseName;
+  /** More than the cause says; null: unknown. */
+  readonly detail: CauseDetail | null;
   readonly status: number;
   /** The first refusal since the last success. */
   readonly since: number;
@@ -103,6 +105,7 @@ export class KeyHealth {
     const isSame = before !== undefined && before.key === key.fingerprint && before.cause === cause.name;
     this.#refusals.set(tool, {
       cause: cause.name,
+      detail: cause.detail,
       status,
       since: isSame ? before.since : now,
       times: isSame ? before.times + 1 : 1,

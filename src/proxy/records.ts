@@ -106,6 +106,7 @@ export function closingOf(call: Call, outcome: Outcome, endedAt: number, usage: 
     status,
     end,
     cause: observed.cause?.name ?? null,
+    cause_detail: observed.cause?.detail ?? null,
     refusal: refusal?.code ?? null,
     input_tokens: tokens?.input ?? null,
     cache_read_tokens: tokens?.cacheRead ?? null,

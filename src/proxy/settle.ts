@@ -71,6 +71,7 @@ function writeLogLine(call: Call, closing: Closing, outcome: Outcome, { log, clo
     `"id":"${id}","tool":${textOrNull(tool)},"gateway":${textOrNull(gateway)},"method":${jsonText(method)},` +
     `"endpoint":${jsonText(endpoint)},"model":${textOrNull(model)},"status":${closing.status},` +
     `"end":"${closing.end}","refusal":${textOrNull(closing.refusal)},"cause":${textOrNull(closing.cause)},` +
+    `"cause_detail":${textOrNull(closing.cause_detail)},` +
     `"ms":${Math.round(clock.elapsed() - call.startedElapsed)},"bytes_in":${closing.bytes_in},` +
     `"bytes_out":${closing.bytes_out},"input_tokens":${closing.input_tokens},` +
     `"output_tokens":${closing.output_tokens},"cost_microdollars":${closing.cost_microdollars}`;

@@ -43,6 +43,7 @@ export const COLUMNS: readonly Column[] = [
   column("status", "integer"),
   column("end", "text"),
   column("cause", "text"),
+  column("cause_detail", "text"),
   column("refusal", "text"),
   column("input_tokens", "integer"),
   column("cache_read_tokens", "integer"),

@@ -54,6 +54,8 @@ export interface Closing {
   /** null: still running. */
   readonly end: RecordEnd | null;
   readonly cause: string | null;
+  /** More than the cause says, where it is known: see CauseDetail in proxy/cause.ts. */
+  readonly cause_detail: string | null;
   readonly refusal: string | null;
   readonly input_tokens: number | null;
   readonly cache_read_tokens: number | null;
@@ -88,6 +90,7 @@ export const NOT_CLOSED: Closing = Object.freeze({
   status: null,
   end: null,
   cause: null,
+  cause_detail: null,
   refusal: null,
   input_tokens: null,
   cache_read_tokens: null,
@@ -134,6 +137,7 @@ export function wholeRecord(opening: Opening, closing: Closing): UsageRecord {
     status: closing.status,
     end: closing.end,
     cause: closing.cause,
+    cause_detail: closing.cause_detail,
     refusal: closing.refusal,
     input_tokens: closing.input_tokens,
     cache_read_tokens: closing.cache_read_tokens,

@@ -37,7 +37,7 @@ async function homeWith(t: Test, records: Iterable<UsageRecord>): Promise<string
 /** The names that DESIGN.md gives them, in its order. */
 const NAMES =
   "id started_at first_byte_at ended_at tool gateway group multiplier key protocol method endpoint model model_answered " +
-  "stream status end cause refusal input_tokens cache_read_tokens cache_write_tokens output_tokens reasoning_tokens " +
+  "stream status end cause cause_detail refusal input_tokens cache_read_tokens cache_write_tokens output_tokens reasoning_tokens " +
   "tokens_from list_microdollars cost_microdollars billed_microdollars bytes_in bytes_out waited_ms process gateway_ids";
 
 t.test("every record is exported whole, under its names, in their order", async (t) => {
@@ -71,7 +71,7 @@ t.test("every record is exported whole, under its names, in their order", async 
     first,
     `${record(1, { started_at: AT }).id},${AT},${AT + 878},${AT + 2333},codex,main,coding,1.5,…a1b2,`,
   );
-  t.match(first, /,true,200,complete,,,1200,800,0,342,128,reported,5420,8130,,40192,18231,0,,"\{""x-client/);
+  t.match(first, /,true,200,complete,,,,1200,800,0,342,128,reported,5420,8130,,40192,18231,0,,"\{""x-client/);
 });
 
 t.test("after the index is deleted under load, records come back in start order, each once", async (t) => {

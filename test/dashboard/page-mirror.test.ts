@@ -272,6 +272,7 @@ function shown(id: string, more: Partial<ShownRecord> = {}): ShownRecord {
     model_answered: null,
     end: "complete",
     cause: null,
+    cause_detail: null,
     refusal: null,
     reasoning_tokens: null,
     tokens_from: "reported",

@@ -8,7 +8,7 @@ export const NO_MIRROR: Pick<Mirror, keyof Mirror> = {
   keys: async () => ({ keys: [], problems: [] }),
   factsOf: () => null,
   sync: () => null,
-  diff: () => [],
+  diff: async () => [],
   compared: () => [],
   days: function* () {
     yield;

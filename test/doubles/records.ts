@@ -24,6 +24,7 @@ export function record(number: number, given: Partial<UsageRecord> = {}): UsageR
     status: 200,
     end: "complete",
     cause: null,
+    cause_detail: null,
     refusal: null,
     input_tokens: 1200,
     cache_read_tokens: 800,

@@ -1,6 +1,13 @@
+import type Database from "libsql";
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/alarms.ts";
-import { diffOrder, findCompared, listDiff } from "../../src/mirror/report/compared.ts";
+import {
+  compareEntries,
+  type DiffOptions,
+  diffOrder,
+  findCompared,
+  findDiff,
+} from "../../src/mirror/report/compared.ts";
 import { readDays, readReport } from "../../src/mirror/report/report.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
@@ -11,6 +18,10 @@ import { AT, all, compareAll, HOUR, MINUTE, mirrorFile, page, row, unmetered } f
 const SKEW = 5000;
 const LATER = AT + 5 * MINUTE;
 const NO_KEYS: ReadonlySet<string> = new Set<string>();
+
+function listDiff(db: Database.Database, gateway: string, options: DiffOptions) {
+  return compareEntries(db, gateway, findDiff(db, gateway, options), options.skew);
+}
 
 /** One matched, one that differs, one that took the console's tokens, one missing, two foreign and one from before. */
 function scene(test: Test) {

@@ -1,5 +1,5 @@
 import t from "tap";
-import { type CauseName, causeOf, isForTheOwner } from "../../src/proxy/cause.ts";
+import { type CauseDetail, type CauseName, causeOf, causeOfFault } from "../../src/proxy/cause.ts";
 
 const flat = (code: string, message: string) => JSON.stringify({ code, message });
 const openai = (message: string, code = "") =>
@@ -32,7 +32,7 @@ const rows: [string, number, string, CauseName][] = [
     "sub2api overload",
     503,
     flat("API_KEY_AUTH_OVERLOADED", "API key authentication is temporarily unavailable"),
-    "unknown",
+    "rate-limit",
   ],
   ["sub2api disabled", 401, flat("API_KEY_DISABLED", "API key is disabled"), "unknown"],
   ["sub2api expired", 403, flat("API_KEY_EXPIRED", "API key 已过期"), "unknown"],
@@ -99,7 +99,7 @@ const rows: [string, number, string, CauseName][] = [
     messages("model_not_found", 'Model "m" is not supported by any configured account in this group'),
     "group-unavailable",
   ],
-  ["sub2api no account", 503, messages("api_error", "No available accounts: m"), "unknown"],
+  ["sub2api no account", 503, messages("api_error", "No available accounts: m"), "group-unavailable"],
   ["sub2api billing", 403, messages("billing_error", "insufficient balance"), "balance-or-quota"],
   [
     "sub2api billing down",
@@ -254,20 +254,61 @@ t.test("a page is a wrong base url, a good answer has no cause", async (t) => {
   t.equal(cause(204, ""), null);
 });
 
-t.test("what some gateways say more finely is kept beside the name", async (t) => {
-  const detail = (status: number, body: string) =>
-    causeOf({ status, contentType: "application/json", body })?.detail;
-  t.equal(detail(401, flat("API_KEY_DISABLED", "API key is disabled")), "disabled");
-  t.equal(detail(401, openai("该令牌状态不可用")), "disabled");
-  t.equal(detail(403, flat("API_KEY_EXPIRED", "API key 已过期")), "expired");
-  t.equal(detail(401, openai("该令牌已过期")), "expired");
-  t.equal(detail(429, flat("API_KEY_QUOTA_EXHAUSTED", "API key 额度已用完")), "key-quota");
-  t.equal(detail(401, openai("令牌 laptop（#3）额度已用尽")), "key-quota");
-  t.equal(detail(403, openai("token quota is not enough", "pre_consume_token_quota_failed")), "key-quota");
-  t.equal(detail(403, flat("INSUFFICIENT_BALANCE", "Insufficient account balance")), "balance");
-  t.equal(detail(403, openai("用户额度不足, 剩余额度: 0", "insufficient_user_quota")), "balance");
-  t.equal(detail(403, flat("SUBSCRIPTION_NOT_FOUND", "No active subscription")), "subscription");
-  t.equal(detail(402, "{}"), undefined, "a bare 402 does not say whose money is gone");
+const details: [CauseDetail | null, number, string][] = [
+  ["key-disabled", 401, flat("API_KEY_DISABLED", "API key is disabled")],
+  ["key-disabled", 401, openai("该令牌状态不可用")],
+  ["key-disabled", 401, openai("This token status is unavailable")],
+  ["key-expired", 403, flat("API_KEY_EXPIRED", "API key 已过期")],
+  ["key-expired", 401, openai("该令牌已过期")],
+  ["key-expired", 401, openai("該令牌已過期")],
+  ["key-quota", 429, flat("API_KEY_QUOTA_EXHAUSTED", "API key 额度已用完")],
+  ["key-quota", 401, openai("令牌 laptop（#3）额度已用尽")],
+  ["key-quota", 403, openai("token quota is not enough", "pre_consume_token_quota_failed")],
+  ["account-balance", 403, flat("INSUFFICIENT_BALANCE", "Insufficient account balance")],
+  ["account-balance", 403, openai("用户额度不足, 剩余额度: 0", "insufficient_user_quota")],
+  ["account-disabled", 401, flat("USER_INACTIVE", "User account is not active")],
+  ["account-disabled", 403, openai("User has been banned")],
+  ["account-disabled", 403, openai("用户已被封禁")],
+  ["account-disabled", 403, openai("使用者已被封禁")],
+  ["ip-not-allowed", 403, flat("ACCESS_DENIED", "Access denied")],
+  ["ip-not-allowed", 403, flat("ACCESS_DENIED", "Access denied. Your IP is 1.2.3.4")],
+  ["ip-not-allowed", 403, openai("您的 IP 不在令牌允许访问的列表中", "access_denied")],
+  ["window-used-up", 429, messages("rate_limit_exceeded", "api key 5小时限额已用完")],
+  ["window-used-up", 429, messages("rate_limit_exceeded", "api key 日限额已用完")],
+  ["window-used-up", 429, flat("USAGE_LIMIT_EXCEEDED", "weekly usage limit exceeded")],
+  [
+    "window-used-up",
+    429,
+    messages("rate_limit_exceeded", "Monthly usage quota exhausted for this platform."),
+  ],
+  ["no-capacity", 503, messages("api_error", "No available accounts")],
+  [
+    "no-capacity",
+    429,
+    messages("rate_limit_error", "Concurrency limit exceeded for user, please retry later"),
+  ],
+  ["no-capacity", 429, messages("rate_limit_error", "Too many pending requests, please retry later")],
+  ["no-capacity", 529, messages("overloaded_error", "Overloaded")],
+  // These do not say more than their names.
+  [null, 401, openai("Invalid token (request id: X)")],
+  [null, 401, flat("INVALID_API_KEY", "Invalid API key")],
+  [null, 403, flat("SUBSCRIPTION_NOT_FOUND", "No active subscription found for this group")],
+  [null, 402, "{}"],
+];
+t.test("a detail says more than the name, where the gateway tells", async (t) => {
+  for (const [detail, status, body] of details)
+    t.equal(causeOf({ status, contentType: "application/json", body })?.detail, detail, body);
+});
+
+t.test("new-api's answer to every kind of bad key is ambiguous, and its advice says so", async (t) => {
+  for (const text of ["Invalid token", "无效的令牌", "無效的令牌"]) {
+    const cause = causeOf({ status: 401, contentType: "application/json", body: openai(text) });
+    t.match(cause, { name: "incomplete-key", detail: null, isAmbiguous: true });
+    t.match(cause?.advice, /not valid: deleted, disabled, expired or used up/);
+  }
+  const known = causeOf({ status: 401, contentType: "", body: flat("INVALID_API_KEY", "Invalid API key") });
+  t.equal(known?.isAmbiguous, false);
+  t.match(causeOfFault("key-quota"), { name: "balance-or-quota", detail: "key-quota", isAmbiguous: false });
 });
 
 const aboutTheKey: [string, number, string][] = [
@@ -286,6 +327,9 @@ const aboutTheKey: [string, number, string][] = [
   ["new-api group removed", 403, openai("分组 vip 已被弃用")],
   ["no models at all", 403, openai("This token has no access to any models")],
   ["no models at all, chinese", 403, openai("该令牌无权访问任何模型")],
+  ["a banned account", 403, openai("用户已被封禁")],
+  ["an address that is not allowed", 403, flat("ACCESS_DENIED", "Access denied")],
+  ["a window that is used up", 429, flat("USAGE_LIMIT_EXCEEDED", "daily usage limit exceeded")],
 ];
 const aboutTheRequest: [string, number, string][] = [
   ["sub2api model", 404, messages("model_not_found", 'Model "m" is not supported by any configured account')],
@@ -299,6 +343,7 @@ const aboutTheRequest: [string, number, string][] = [
   ["an empty 404", 404, ""],
   ["a 404 in the gateway's own words", 404, openai("no such response: resp_1")],
   ["a rate limit", 429, openai("Rate limit exceeded for key: x. Limit type: requests.")],
+  ["no account", 503, messages("api_error", "No available accounts")],
   ["a 500", 500, "oops"],
 ];
 t.test("a refusal concerns the key, or only this request", async (t) => {
@@ -308,9 +353,13 @@ t.test("a refusal concerns the key, or only this request", async (t) => {
     t.equal(causeOf({ status, contentType: "", body })?.concernsKey, false, what);
 });
 
-t.test("only what the owner must mend forbids trying again", async (t) => {
-  const all = (name: CauseName) => isForTheOwner({ name, concernsKey: false, advice: "" });
-  for (const name of ["incomplete-key", "group-unavailable", "balance-or-quota", "wrong-base-url"] as const)
-    t.ok(all(name));
-  for (const name of ["rate-limit", "unknown"] as const) t.notOk(all(name));
+t.test("clients may retry only what can pass by itself", async (t) => {
+  const canRetry = (status: number, body: string) => causeOf({ status, contentType: "", body })?.canRetry;
+  for (const [what, status, body] of aboutTheKey)
+    if (body !== "who knows") t.equal(canRetry(status, body), false, what);
+  t.equal(canRetry(401, "who knows"), true);
+  t.equal(canRetry(429, openai("Rate limit exceeded for key: x.")), true);
+  t.equal(canRetry(503, messages("api_error", "No available accounts")), true);
+  t.equal(canRetry(404, "404 page not found"), false);
+  t.equal(canRetry(403, openai("This token has no access to model gpt-5")), false);
 });

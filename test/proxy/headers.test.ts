@@ -249,17 +249,25 @@ t.test("answers keep order and case of their headers, less what must not pass", 
 });
 
 t.test("a cause is named, and for the owner's causes the client is told once not to try again", async (t) => {
-  const cause = (name: Cause["name"]): Cause => ({ name, concernsKey: false, advice: "" });
+  const cause = (name: Cause["name"], detail: Cause["detail"], canRetry: boolean): Cause => ({
+    name,
+    detail,
+    canRetry,
+    concernsKey: false,
+    isAmbiguous: false,
+    advice: "",
+  });
   const withCause = (headers: string[], given: Cause | null) => {
     addCause(headers, given);
     return headers;
   };
   t.strictSame(withCause(["A", "1"], null), ["A", "1"]);
-  t.strictSame(withCause(["X-Should-Retry", "true"], cause("rate-limit")), [
+  t.strictSame(withCause(["X-Should-Retry", "true"], cause("rate-limit", null, true)), [
     ...["X-Should-Retry", "true", "x-keybearer-cause", "rate-limit"],
   ]);
-  t.strictSame(withCause(["X-Should-Retry", "true"], cause("balance-or-quota")), [
-    ...["x-keybearer-cause", "balance-or-quota", "x-should-retry", "false"],
+  t.strictSame(withCause(["X-Should-Retry", "true"], cause("balance-or-quota", "key-quota", false)), [
+    ...["x-keybearer-cause", "balance-or-quota", "x-keybearer-cause-detail", "key-quota"],
+    ...["x-should-retry", "false"],
   ]);
 });
 

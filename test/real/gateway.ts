@@ -1,21 +1,43 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { openSync } from "node:fs";
-import type { AddressInfo } from "node:net";
-import { createServer } from "node:net";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { freePort } from "../doubles/listen.ts";
 
 /** The path of a request below the gateway, which also says in which protocol it is. */
 export type Endpoint = "/v1/messages" | "/v1/chat/completions" | "/v1/responses";
 
-/** A key at the gateway and the tool that uses it. */
-export interface ToolKey {
+/** A tool of the test, and its group at the gateway. */
+export interface Tool {
   readonly tool: string;
-  readonly key: string;
   readonly group: string;
   readonly multiplier: number;
-  readonly calls: readonly { readonly endpoint: Endpoint; readonly model: string }[];
+  readonly calls: readonly Call[];
 }
+
+export interface Call {
+  readonly endpoint: Endpoint;
+  readonly model: string;
+}
+
+/** A tool with its key. */
+export interface ToolKey extends Tool {
+  readonly key: string;
+}
+
+export const CLAUDE = "claude-sonnet-4-5";
+export const GPT = "gpt-4.1-mini";
+const MESSAGES: Call = { endpoint: "/v1/messages", model: CLAUDE };
+const CHAT: Call = { endpoint: "/v1/chat/completions", model: GPT };
+const RESPONSES: Call = { endpoint: "/v1/responses", model: GPT };
+
+/** Each has a group of its own. */
+export const TOOLS: readonly Tool[] = [
+  { tool: "claude-code", group: "coding", multiplier: 1.5, calls: [MESSAGES] },
+  { tool: "codex", group: "openai", multiplier: 0.8, calls: [RESPONSES, CHAT] },
+  { tool: "scripts", group: "budget", multiplier: 0.5, calls: [MESSAGES, CHAT] },
+];
 
 /** One row of the gateway's usage log, read from its own database. */
 export interface GatewayRow {
@@ -52,45 +74,60 @@ export interface GatewayOptions {
 
 /** Dollars per million tokens, the same at the gateway and in config.yaml. */
 export const PRICES = {
-  "claude-sonnet-4-5": { input: 3, output: 15, cache_read: 0.3, cache_write: 3.75 },
-  "gpt-4.1-mini": { input: 2, output: 8, cache_read: 0.5, cache_write: 2 },
+  [CLAUDE]: { input: 3, output: 15, cache_read: 0.3, cache_write: 3.75 },
+  [GPT]: { input: 2, output: 8, cache_read: 0.5, cache_write: 2 },
 } as const;
 
 /** The gateways bill in units of up to two micro-dollars. With these steps every price is a whole number of units. */
 export const TOKEN_STEP = 80;
 
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
+/** Starts a gateway on a free port, and sets it up once it answers. Its output is in output.log of its folder. */
+export async function startGateway(
+  { program, folder }: GatewayOptions,
+  {
+    args = [],
+    env,
+    readyPath,
+  }: {
+    readonly args?: readonly string[];
+    readonly env: (port: string) => NodeJS.ProcessEnv;
+    readonly readyPath: string;
+  },
+  setUp: (origin: string) => Promise<Omit<Gateway, "origin" | "stop">>,
+): Promise<Gateway> {
+  const port = String(await freePort());
+  const origin = `http://127.0.0.1:${port}`;
+  const running = startProgram(program, args, {
+    cwd: folder,
+    env: { ...process.env, ...env(port) },
+    output: join(folder, "output.log"),
+  });
+  try {
+    await untilAnswered(origin + readyPath);
+    return { ...(await setUp(origin)), origin, stop: () => running.stop() };
+  } catch (error) {
+    await running.stop();
+    throw error;
+  }
 }
 
+/** A program whose output goes to a file. */
 export interface Program {
-  readonly child: ChildProcess;
   stop(signal?: NodeJS.Signals): Promise<void>;
 }
 
-/** Starts a program whose output goes to a file. */
 export function startProgram(
   command: string,
   args: readonly string[],
   options: { readonly cwd: string; readonly env: NodeJS.ProcessEnv; readonly output: string },
 ): Program {
   const output = openSync(options.output, "a", 0o600);
-  const child = spawn(command, args, {
-    cwd: options.cwd,
-    env: options.env,
-    stdio: ["ignore", output, output],
-  });
+  const { cwd, env } = options;
+  const child: ChildProcess = spawn(command, args, { cwd, env, stdio: ["ignore", output, output] });
   const ended = once(child, "exit");
   // Without a listener a program that is not there would end this process with an unhandled event.
   child.on("error", (error) => process.stderr.write(`${command}: ${error.message}\n`));
   return {
-    child,
     async stop(signal = "SIGTERM") {
       if (child.exitCode !== null || child.signalCode !== null) return;
       child.kill(signal);

@@ -1,10 +1,10 @@
-import { type ChildProcess, execFile, spawn } from "node:child_process";
-import { once } from "node:events";
-import { mkdirSync, openSync, writeFileSync } from "node:fs";
+import { execFile } from "node:child_process";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import Database from "libsql";
-import { freePort, type Gateway, PRICES, untilAnswered } from "./gateway.ts";
+import { freePort } from "../doubles/listen.ts";
+import { type Gateway, PRICES, type Program, startProgram, untilAnswered } from "./gateway.ts";
 
 /** A record as `usage export --json` prints it; the fields that are read here. */
 export interface ExportedRecord {
@@ -14,13 +14,10 @@ export interface ExportedRecord {
   readonly model: string | null;
   readonly stream: boolean | null;
   readonly status: number | null;
-  readonly end: string | null;
   readonly input_tokens: number | null;
   readonly cache_read_tokens: number | null;
   readonly output_tokens: number | null;
-  readonly tokens_from: string;
   readonly cost_microdollars: number | null;
-  readonly billed_microdollars: number | null;
   readonly bytes_in: number;
   readonly gateway_ids: Readonly<Record<string, string>> | null;
 }
@@ -30,8 +27,6 @@ export interface JudgedRow {
   readonly identity: string;
   readonly kind: string;
   readonly request_id: string | null;
-  readonly model: string | null;
-  readonly stream: number | null;
   readonly input_tokens: number | null;
   readonly cache_read_tokens: number | null;
   readonly output_tokens: number | null;
@@ -52,16 +47,16 @@ export interface MirrorState {
 
 /** The program under test: a daemon in a home of its own, and the commands that talk to it. */
 export class Keybearer {
-  readonly #dist: string;
+  readonly #main: string;
   readonly #home: string;
   readonly #env: NodeJS.ProcessEnv;
-  #daemon: ChildProcess | null = null;
+  #daemon: Program | null = null;
   #port = 0;
   /** The local token of each tool. */
   readonly tokens = new Map<string, string>();
 
   constructor(dist: string, home: string) {
-    this.#dist = dist;
+    this.#main = join(dist, "cli", "main.js");
     this.#home = home;
     const env: NodeJS.ProcessEnv = { ...process.env, KEYBEARER_HOME: home };
     // keybearer does not start with certificate authorities that it was not configured with.
@@ -111,38 +106,27 @@ export class Keybearer {
   }
 
   async start(): Promise<void> {
-    const output = openSync(join(this.#home, "daemon.log"), "a", 0o600);
-    const main = join(this.#dist, "cli", "main.js");
-    this.#daemon = spawn(process.execPath, [main, "run"], {
+    this.#daemon = startProgram(process.execPath, [this.#main, "run"], {
+      cwd: this.#home,
       env: this.#env,
-      stdio: ["ignore", output, output],
+      output: join(this.#home, "daemon.log"),
     });
     await untilAnswered(`${this.origin}/healthz`, 30_000);
   }
 
-  /** SIGKILL: nothing is written any more, nothing is closed. */
-  async kill(): Promise<void> {
-    await this.stop("SIGKILL");
-  }
-
+  /** With SIGKILL nothing is written any more, and nothing is closed. */
   async stop(signal: NodeJS.Signals = "SIGTERM"): Promise<void> {
-    const daemon = this.#daemon;
+    await this.#daemon?.stop(signal);
     this.#daemon = null;
-    if (daemon === null || daemon.exitCode !== null) return;
-    const ended = once(daemon, "exit");
-    daemon.kill(signal);
-    await ended;
   }
 
   /** Runs a command. An exit code other than 0 is an answer, too: `mirror` has 1 while there is an alarm. */
-  async run(...args: string[]): Promise<{ stdout: string; stderr: string; code: number }> {
-    const main = join(this.#dist, "cli", "main.js");
+  async run(...args: string[]): Promise<{ stdout: string; stderr: string }> {
     try {
-      const { stdout, stderr } = await promisify(execFile)(process.execPath, [main, ...args], {
+      return await promisify(execFile)(process.execPath, [this.#main, ...args], {
         env: this.#env,
         maxBuffer: 256 * 1024 * 1024,
       });
-      return { stdout, stderr, code: 0 };
     } catch (error) {
       const {
         stdout = "",
@@ -150,7 +134,7 @@ export class Keybearer {
         code,
       } = error as { stdout?: string; stderr?: string; code?: unknown };
       if (typeof code !== "number") throw error;
-      return { stdout, stderr, code };
+      return { stdout, stderr };
     }
   }
 
@@ -171,7 +155,7 @@ export class Keybearer {
     try {
       return db
         .prepare(
-          `SELECT identity, kind, request_id, model, stream, input_tokens, cache_read_tokens, output_tokens,
+          `SELECT identity, kind, request_id, input_tokens, cache_read_tokens, output_tokens,
              billed_microdollars, verdict, how, certain, record, reason
            FROM console_rows`,
         )

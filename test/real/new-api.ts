@@ -3,46 +3,22 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import Database from "libsql";
 import {
-  freePort,
+  CLAUDE,
   type Gateway,
   type GatewayOptions,
   type GatewayRow,
+  GPT,
   PRICES,
-  startProgram,
+  startGateway,
+  TOOLS,
   type ToolKey,
-  untilAnswered,
 } from "./gateway.ts";
 
-const CLAUDE = "claude-sonnet-4-5";
-const GPT = "gpt-4.1-mini";
-const GROUPS = { default: 1, vip: 0.5, coding: 1.5 } as const;
-
-const TOOLS: readonly Omit<ToolKey, "key">[] = [
-  {
-    tool: "claude-code",
-    group: "coding",
-    multiplier: GROUPS.coding,
-    calls: [{ endpoint: "/v1/messages", model: CLAUDE }],
-  },
-  {
-    tool: "codex",
-    group: "default",
-    multiplier: GROUPS.default,
-    calls: [
-      { endpoint: "/v1/responses", model: GPT },
-      { endpoint: "/v1/chat/completions", model: GPT },
-    ],
-  },
-  {
-    tool: "scripts",
-    group: "vip",
-    multiplier: GROUPS.vip,
-    calls: [
-      { endpoint: "/v1/chat/completions", model: GPT },
-      { endpoint: "/v1/messages", model: CLAUDE },
-    ],
-  },
-];
+/** New users are in the group default. */
+const GROUPS: Readonly<Record<string, number>> = {
+  default: 1,
+  ...Object.fromEntries(TOOLS.map(({ group, multiplier }) => [group, multiplier])),
+};
 
 /** new-api's ratio 1 is two dollars per million tokens. */
 const DOLLARS_PER_RATIO = 2;
@@ -55,43 +31,35 @@ interface Session {
   readonly token: string;
 }
 
-export async function startNewApi({ program, folder, provider }: GatewayOptions): Promise<Gateway> {
-  const port = await freePort();
-  const origin = `http://127.0.0.1:${port}`;
+export async function startNewApi(options: GatewayOptions): Promise<Gateway> {
+  const { folder, provider } = options;
   const database = join(folder, "one-api.db");
-  const output = join(folder, "output.log");
-  mkdirSync(join(folder, "logs"));
-  const running = startProgram(program, ["--log-dir", join(folder, "logs")], {
-    cwd: folder,
-    output,
-    env: {
-      ...process.env,
-      PORT: String(port),
-      GIN_MODE: "release",
-      SESSION_SECRET: randomBytes(16).toString("hex"),
-      SQLITE_PATH: `${database}?_busy_timeout=30000`,
-      TZ: "UTC",
-    },
+  const logs = join(folder, "logs");
+  mkdirSync(logs);
+  const env = (port: string) => ({
+    PORT: port,
+    GIN_MODE: "release",
+    SESSION_SECRET: randomBytes(16).toString("hex"),
+    SQLITE_PATH: `${database}?_busy_timeout=30000`,
+    TZ: "UTC",
   });
-  try {
-    await untilAnswered(`${origin}/api/status`);
-    const { tools, session } = await provision(origin, provider, database);
-    return {
-      origin,
-      tools,
-      console: [
-        "kind: new-api",
-        `url: ${origin}`,
-        `login: { access_token: ${JSON.stringify(session.token)}, user: "${session.user}" }`,
-      ],
-      failures: [400, 429, 500, 502, 503],
-      rows: async () => readRows(database, markersIn(readFileSync(output, "utf8"))),
-      stop: () => running.stop(),
-    };
-  } catch (error) {
-    await running.stop();
-    throw error;
-  }
+  return startGateway(
+    options,
+    { args: ["--log-dir", logs], env, readyPath: "/api/status" },
+    async (origin) => {
+      const { tools, session } = await provision(origin, provider, database);
+      return {
+        tools,
+        console: [
+          "kind: new-api",
+          `url: ${origin}`,
+          `login: { access_token: ${JSON.stringify(session.token)}, user: "${session.user}" }`,
+        ],
+        failures: [400, 429, 500, 502, 503],
+        rows: async () => readRows(database, markersIn(readFileSync(join(folder, "output.log"), "utf8"))),
+      };
+    },
+  );
 }
 
 /** An administrator, prices, groups, two channels to the provider, a user, and a key for each tool. */
@@ -134,35 +102,33 @@ async function provision(
     DemoSiteEnabled: false,
   });
   const root = await logIn("root");
-  const ratios = Object.entries(PRICES).map(([model, { input }]) => [model, input / DOLLARS_PER_RATIO]);
-  const cacheRatios = Object.entries(PRICES).map(([model, price]) => [model, price.cache_read / price.input]);
-  const outputRatios = Object.entries(PRICES).map(([model, price]) => [model, price.output / price.input]);
-  const usable = Object.keys(GROUPS).map((group) => [group, group]);
+  const perModel = (ratioOf: (price: (typeof PRICES)[keyof typeof PRICES]) => number) =>
+    JSON.stringify(
+      Object.fromEntries(Object.entries(PRICES).map(([model, price]) => [model, ratioOf(price)])),
+    );
+  const groups = Object.keys(GROUPS);
   const settings: Readonly<Record<string, string>> = {
-    ModelRatio: JSON.stringify(Object.fromEntries(ratios)),
-    CompletionRatio: JSON.stringify(Object.fromEntries(outputRatios)),
-    CacheRatio: JSON.stringify(Object.fromEntries(cacheRatios)),
+    ModelRatio: perModel(({ input }) => input / DOLLARS_PER_RATIO),
+    CompletionRatio: perModel(({ input, output }) => output / input),
+    CacheRatio: perModel(({ input, cache_read }) => cache_read / input),
     GroupRatio: JSON.stringify(GROUPS),
-    UserUsableGroups: JSON.stringify(Object.fromEntries(usable)),
+    UserUsableGroups: JSON.stringify(Object.fromEntries(groups.map((group) => [group, group]))),
     QuotaForNewUser: "500000000",
     // It answers 503 while the machine is busy, which says nothing about the mirror.
     "performance_setting.monitor_enabled": "false",
   };
   for (const [key, value] of Object.entries(settings)) await api("PUT", "/api/option/", { key, value }, root);
 
-  const group = Object.keys(GROUPS).join(",");
-  for (const [type, models] of [
-    [1, GPT],
-    [14, CLAUDE],
-  ] as const) {
+  const channelTypes = { [GPT]: 1, [CLAUDE]: 14 };
+  for (const [model, type] of Object.entries(channelTypes)) {
     const channel = {
       type,
-      name: models,
+      name: model,
       key: "sk-provider",
       base_url: provider,
-      models,
-      group,
-      groups: Object.keys(GROUPS),
+      models: model,
+      group: groups.join(","),
+      groups,
       auto_ban: 0,
       status: 1,
     };
@@ -171,8 +137,8 @@ async function provision(
 
   await api("POST", "/api/user/", { username: "alice", password: PASSWORD, display_name: "alice" }, root);
   const session = await logIn("alice");
-  for (const { tool, group: ofTool } of TOOLS) {
-    const token = { name: tool, group: ofTool, expired_time: -1, unlimited_quota: true, remain_quota: 0 };
+  for (const { tool, group } of TOOLS) {
+    const token = { name: tool, group, expired_time: -1, unlimited_quota: true, remain_quota: 0 };
     await api("POST", "/api/token/", token, session);
   }
   const db = new Database(database, { readonly: true });

@@ -7,12 +7,13 @@ import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { createRandom } from "../doubles/random.ts";
 import type { Gateway } from "./gateway.ts";
 import { Keybearer } from "./keybearer.ts";
 import { startNewApi } from "./new-api.ts";
 import { type Provider, startProvider } from "./provider.ts";
 import { startSub2api } from "./sub2api.ts";
-import { planTraffic, seededRandom, sendTraffic, type TestRequest } from "./traffic.ts";
+import { planTraffic, sendTraffic, type TestRequest } from "./traffic.ts";
 import { compare, tableText } from "./verdicts.ts";
 
 const STARTERS = { "new-api": startNewApi, sub2api: startSub2api } as const;
@@ -74,7 +75,7 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
   // new-api's rows have whole seconds, so a row of the first second may be from before the key was held here.
   await sleep(3000);
   const { tools, failures } = gateway;
-  const random = seededRandom(seed);
+  const random = createRandom(seed);
   const traffic = planTraffic({ tools, failures, count, foreign, rate, random });
   const { requests, killAt } = traffic;
   say(`${requests.length} requests in ${Math.round(count / rate)} s, seed ${seed}`);
@@ -91,7 +92,7 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
     {
       at: killAt,
       async run() {
-        await keybearer.kill();
+        await keybearer.stop("SIGKILL");
         await keybearer.start();
       },
     },

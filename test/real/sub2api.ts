@@ -3,18 +3,17 @@ import { randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import {
-  freePort,
+  type Call,
+  CLAUDE,
   type Gateway,
   type GatewayOptions,
   type GatewayRow,
   PRICES,
-  startProgram,
+  startGateway,
+  TOOLS,
   type ToolKey,
-  untilAnswered,
 } from "./gateway.ts";
 
-const CLAUDE = "claude-sonnet-4-5";
-const GPT = "gpt-4.1-mini";
 const DATABASE = "keybearer_real";
 /** Of the sixteen databases of a Redis. This one is emptied. */
 const REDIS_DATABASE = "9";
@@ -22,72 +21,66 @@ const ADMIN = "admin@example.com";
 const USER = "me@example.com";
 const PASSWORD = `Real-${randomBytes(9).toString("hex")}`;
 
-interface Group {
-  readonly platform: "anthropic" | "openai";
-  readonly multiplier: number;
+const PLATFORMS = ["anthropic", "openai"] as const;
+
+function platformOf({ model }: Call): (typeof PLATFORMS)[number] {
+  return model === CLAUDE ? "anthropic" : "openai";
 }
 
-const GROUPS: Readonly<Record<string, Group>> = {
-  coding: { platform: "anthropic", multiplier: 1.5 },
-  codex: { platform: "openai", multiplier: 0.8 },
-  budget: { platform: "anthropic", multiplier: 0.5 },
-};
+/** A group is of one platform: that of its tool's first call. */
+const GROUPS = TOOLS.map(({ group, multiplier, calls }) => ({
+  name: group,
+  multiplier,
+  platform: calls[0] === undefined ? "openai" : platformOf(calls[0]),
+}));
 
 /**
  * Needs a Postgres, found by the variables that psql reads (PGHOST, PGPORT, PGUSER, PGPASSWORD), and a Redis at
  * REDIS_HOST and REDIS_PORT. The database keybearer_real is made again, and Redis database 9 is emptied.
  */
-export async function startSub2api({ program, folder, provider }: GatewayOptions): Promise<Gateway> {
+export async function startSub2api(options: GatewayOptions): Promise<Gateway> {
+  const { folder, provider } = options;
   const { PGHOST = "127.0.0.1", PGPORT = "5432", PGUSER = "postgres", PGPASSWORD = "none" } = process.env;
   const { REDIS_HOST = "127.0.0.1", REDIS_PORT = "6379" } = process.env;
   psql("postgres", `DROP DATABASE IF EXISTS ${DATABASE} WITH (FORCE)`);
   psql("postgres", `CREATE DATABASE ${DATABASE}`);
   const redis = ["-h", REDIS_HOST, "-p", REDIS_PORT, "-n", REDIS_DATABASE, "flushdb"];
   execFileSync("redis-cli", redis, { encoding: "utf8" });
-
   const prices = join(folder, "prices.json");
   writeFileSync(prices, JSON.stringify(priceFile()));
-  const port = await freePort();
-  const origin = `http://127.0.0.1:${port}`;
-  const running = startProgram(program, [], {
-    cwd: folder,
-    output: join(folder, "output.log"),
-    env: {
-      ...process.env,
-      DATA_DIR: folder,
-      AUTO_SETUP: "true",
-      SERVER_HOST: "127.0.0.1",
-      SERVER_PORT: String(port),
-      SERVER_MODE: "release",
-      DATABASE_HOST: PGHOST,
-      DATABASE_PORT: PGPORT,
-      DATABASE_USER: PGUSER,
-      DATABASE_PASSWORD: PGPASSWORD,
-      DATABASE_DBNAME: DATABASE,
-      DATABASE_SSLMODE: "disable",
-      REDIS_HOST,
-      REDIS_PORT,
-      REDIS_DB: REDIS_DATABASE,
-      ADMIN_EMAIL: ADMIN,
-      ADMIN_PASSWORD: PASSWORD,
-      JWT_SECRET: randomBytes(32).toString("hex"),
-      TOTP_ENCRYPTION_KEY: randomBytes(32).toString("hex"),
-      PRICING_DATA_DIR: folder,
-      PRICING_FALLBACK_FILE: prices,
-      // The provider is on this machine and speaks http.
-      SECURITY_URL_ALLOWLIST_ENABLED: "false",
-      SECURITY_URL_ALLOWLIST_ALLOW_PRIVATE_HOSTS: "true",
-      SECURITY_URL_ALLOWLIST_ALLOW_INSECURE_HTTP: "true",
-      // Rows carry the server's offset. One that is not ours shows a mirror that reads local time.
-      TZ: "Asia/Shanghai",
-    },
+
+  const env = (port: string) => ({
+    DATA_DIR: folder,
+    AUTO_SETUP: "true",
+    SERVER_HOST: "127.0.0.1",
+    SERVER_PORT: port,
+    SERVER_MODE: "release",
+    DATABASE_HOST: PGHOST,
+    DATABASE_PORT: PGPORT,
+    DATABASE_USER: PGUSER,
+    DATABASE_PASSWORD: PGPASSWORD,
+    DATABASE_DBNAME: DATABASE,
+    DATABASE_SSLMODE: "disable",
+    REDIS_HOST,
+    REDIS_PORT,
+    REDIS_DB: REDIS_DATABASE,
+    ADMIN_EMAIL: ADMIN,
+    ADMIN_PASSWORD: PASSWORD,
+    JWT_SECRET: randomBytes(32).toString("hex"),
+    TOTP_ENCRYPTION_KEY: randomBytes(32).toString("hex"),
+    PRICING_DATA_DIR: folder,
+    PRICING_FALLBACK_FILE: prices,
+    // The provider is on this machine and speaks http.
+    SECURITY_URL_ALLOWLIST_ENABLED: "false",
+    SECURITY_URL_ALLOWLIST_ALLOW_PRIVATE_HOSTS: "true",
+    SECURITY_URL_ALLOWLIST_ALLOW_INSECURE_HTTP: "true",
+    // Rows carry the server's offset. One that is not ours shows a mirror that reads local time.
+    TZ: "Asia/Shanghai",
   });
-  try {
-    await untilAnswered(`${origin}/health`);
+  return startGateway(options, { env, readyPath: "/health" }, async (origin) => {
     // The first version with ids of its own is also long after the first one with chat completions.
     const hasOwnIds = hasColumn("usage_logs", "user_agent");
     return {
-      origin,
       tools: await provision(origin, provider, hasOwnIds),
       console: [
         "kind: sub2api",
@@ -97,12 +90,8 @@ export async function startSub2api({ program, folder, provider }: GatewayOptions
       // A 503 makes sub2api try again for 20 seconds.
       failures: [400, 429, 500, 502],
       rows: async () => readRows(hasOwnIds),
-      stop: () => running.stop(),
     };
-  } catch (error) {
-    await running.stop();
-    throw error;
-  }
+  });
 }
 
 function psql(database: string, statement: string): string {
@@ -154,13 +143,13 @@ async function provision(origin: string, provider: string, hasChat: boolean): Pr
   };
 
   const admin = await logIn(ADMIN);
-  const groups = new Map<string, number>();
-  for (const [name, { platform, multiplier }] of Object.entries(GROUPS)) {
+  const groupIds = new Map<string, number>();
+  for (const { name, platform, multiplier } of GROUPS) {
     const group = { name, platform, rate_multiplier: multiplier, subscription_type: "standard" };
-    groups.set(name, (await api<{ id: number }>("/admin/groups", group, admin)).id);
+    groupIds.set(name, (await api<{ id: number }>("/admin/groups", group, admin)).id);
   }
-  for (const platform of ["anthropic", "openai"] as const) {
-    const served = Object.keys(GROUPS).filter((name) => GROUPS[name]?.platform === platform);
+  for (const platform of PLATFORMS) {
+    const served = GROUPS.filter((group) => group.platform === platform);
     const account = {
       name: platform,
       platform,
@@ -174,7 +163,7 @@ async function provision(origin: string, provider: string, hasChat: boolean): Pr
       },
       concurrency: 200,
       priority: 1,
-      group_ids: served.map((name) => groups.get(name)),
+      group_ids: served.map(({ name }) => groupIds.get(name)),
       confirm_mixed_channel_risk: true,
     };
     await api("/admin/accounts", account, admin);
@@ -183,18 +172,15 @@ async function provision(origin: string, provider: string, hasChat: boolean): Pr
   await api("/admin/users", { ...user, balance: 1000, concurrency: 200 }, admin);
 
   const token = await logIn(USER);
-  const chat = { endpoint: "/v1/chat/completions", model: GPT } as const;
-  const responses = { endpoint: "/v1/responses", model: GPT } as const;
-  const messages = { endpoint: "/v1/messages", model: CLAUDE } as const;
-  const wanted: Readonly<Record<string, { readonly group: string; readonly calls: ToolKey["calls"] }>> = {
-    "claude-code": { group: "coding", calls: [messages] },
-    codex: { group: "codex", calls: hasChat ? [responses, chat] : [responses] },
-    scripts: { group: "budget", calls: [messages] },
-  };
   const tools: ToolKey[] = [];
-  for (const [tool, { group, calls }] of Object.entries(wanted)) {
-    const { key } = await api<{ key: string }>("/keys", { name: tool, group_id: groups.get(group) }, token);
-    tools.push({ tool, key, group, multiplier: GROUPS[group]?.multiplier ?? 1, calls });
+  for (const tool of TOOLS) {
+    const platform = GROUPS.find(({ name }) => name === tool.group)?.platform;
+    const calls = tool.calls.filter(
+      (call) => platformOf(call) === platform && (hasChat || call.endpoint !== "/v1/chat/completions"),
+    );
+    const wanted = { name: tool.tool, group_id: groupIds.get(tool.group) };
+    const { key } = await api<{ key: string }>("/keys", wanted, token);
+    tools.push({ ...tool, key, calls });
   }
   return tools;
 }

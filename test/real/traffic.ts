@@ -51,17 +51,6 @@ export interface Traffic {
   readonly killAt: number;
 }
 
-/** Mulberry32: the same seed gives the same traffic. */
-export function seededRandom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
 /** Of a hundred requests. A retry is a failure and, soon after it, the same request again. */
 const SHARES: readonly (readonly [Kind | "retry", number])[] = [
   ["plain", 38],
@@ -73,21 +62,13 @@ const SHARES: readonly (readonly [Kind | "retry", number])[] = [
   ["retry", 4],
 ];
 
-/** Next to which requests the foreign ones are placed, in turn. Twelve in a round. */
-const NEAR: readonly Kind[] = [
+/** Next to which requests the foreign ones are placed, in turn. */
+const NEAR: readonly Kind[] = (["plain", "stream", "killed"] as const).flatMap((last): Kind[] => [
   "early abort",
   "mid-stream abort",
   "failure",
-  "plain",
-  "early abort",
-  "mid-stream abort",
-  "failure",
-  "stream",
-  "early abort",
-  "mid-stream abort",
-  "failure",
-  "killed",
-];
+  last,
+]);
 
 /** How far a foreign request is from its neighbor, milliseconds. */
 const DISTANCES = [0, 20, 150, 600, 1500, 3000, 4500, 6500, 8500, 10_000];

@@ -96,8 +96,7 @@ export function compare(comparison: Comparison): Result {
   if (comparison.alarmed !== certain)
     failures.push(`the alarms count ${comparison.alarmed} requests, ${certain} rows are certain`);
 
-  const tokens = compareTokens(known, failures);
-  const money = compareMoney(known, failures);
+  const numbers = compareNumbers(known, failures);
   const rowed = new Set(known.map(({ request }) => request));
   const finished = requests.filter(isWhole);
   return {
@@ -111,8 +110,7 @@ export function compare(comparison: Comparison): Result {
       "requests without a record": lost.length,
       "console rows": gatewayRows.length,
       "alarms count": comparison.alarmed,
-      ...tokens,
-      ...money,
+      ...numbers,
     },
   };
 }
@@ -227,42 +225,35 @@ function isWhole({ ended, status, kind }: TestRequest): boolean {
   return ended && status === 200 && kind !== "cut";
 }
 
-/** Of complete answers the provider's numbers must be in our record and in the row as the mirror read it. */
-function compareTokens(known: readonly Known[], failures: string[]): Record<string, number> {
+/**
+ * The mirror read what the gateway has. Of complete answers the provider's tokens are in our record and in the row, and our
+ * cost, computed from the configured prices, is what was billed.
+ */
+function compareNumbers(known: readonly Known[], failures: string[]): Record<string, number> {
   let compared = 0;
-  for (const { row, request, record } of known) {
+  let ours = 0;
+  let theirs = 0;
+  for (const { row, gatewayRow, request, record } of known) {
+    const { marker } = request;
+    const billed = gatewayRow.billedMicrodollars;
+    if (row.billed_microdollars !== billed)
+      failures.push(
+        `${marker}: the mirror read ${row.billed_microdollars} micro-dollars, the gateway has ${billed}`,
+      );
     if (record === null || !isWhole(request) || row.kind !== "use") continue;
     compared += 1;
+    ours += record.cost_microdollars ?? 0;
+    theirs += billed;
     const { input, cacheRead, output } = request.plan;
     const sent = [input, cacheRead, output].join(" ");
     const here = [record.input_tokens, record.cache_read_tokens, record.output_tokens].join(" ");
     const there = [row.input_tokens, row.cache_read_tokens, row.output_tokens].join(" ");
     if (here !== sent || there !== sent)
-      failures.push(`${request.marker}: tokens are ${sent}, our record has ${here}, the row has ${there}`);
+      failures.push(`${marker}: tokens are ${sent}, our record has ${here}, the row has ${there}`);
+    if (record.cost_microdollars !== billed)
+      failures.push(`${marker} costs ${record.cost_microdollars} micro-dollars here, ${billed} were billed`);
   }
-  return { "tokens compared": compared };
-}
-
-/** Ours was computed here from the tokens and the configured prices; theirs was billed. */
-function compareMoney(known: readonly Known[], failures: string[]): Record<string, number> {
-  let compared = 0;
-  let ours = 0;
-  let theirs = 0;
-  for (const { row, gatewayRow, request, record } of known) {
-    if (row.billed_microdollars !== gatewayRow.billedMicrodollars)
-      failures.push(
-        `${request.marker}: the mirror read ${row.billed_microdollars} micro-dollars, the gateway has ${gatewayRow.billedMicrodollars}`,
-      );
-    if (record === null || !isWhole(request) || row.kind !== "use") continue;
-    compared += 1;
-    ours += record.cost_microdollars ?? 0;
-    theirs += gatewayRow.billedMicrodollars;
-    if (record.cost_microdollars !== gatewayRow.billedMicrodollars)
-      failures.push(
-        `${request.marker} costs ${record.cost_microdollars} micro-dollars here, ${gatewayRow.billedMicrodollars} were billed`,
-      );
-  }
-  return { "money compared": compared, "our micro-dollars": ours, "their micro-dollars": theirs };
+  return { "tokens and money compared": compared, "our micro-dollars": ours, "their micro-dollars": theirs };
 }
 
 function emptyTable(): Record<Truth, Record<Column, number>> {

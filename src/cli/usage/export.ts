@@ -35,12 +35,20 @@ export async function exportRecords(options: ExportOptions): Promise<void> {
   if (into === null) return;
   try {
     await withLog(
-      (db) => write(db, filter, form, into.stream),
+      async (db) => {
+        try {
+          await write(db, filter, form, into.stream);
+        } catch (error) {
+          // A full disk under the output is no fault of the index. It is reported below.
+          if (into.stream.errored === null) throw error;
+        }
+      },
       (words) => {
         into.stream.write(form.begin + form.end);
         process.stderr.write(`${visible(words)}\n`);
       },
     );
+    if (into.stream.errored !== null) throw into.stream.errored;
     if (process.exitCode === undefined || process.exitCode === EXIT.ok) await into.done();
     else into.discard();
   } catch (error) {

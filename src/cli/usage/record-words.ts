@@ -34,6 +34,7 @@ function factsOf(record: UsageRecord): [string, string | null][] {
     ["end", record.end ?? "still running"],
     ["refusal", record.refusal],
     ["cause", record.cause],
+    ["detail", record.cause_detail],
     ["tokens", tokensOf(record)],
     ["cost", costOf(record)],
     [

@@ -1,6 +1,7 @@
 import type Database from "libsql";
 import type { ConsoleKind } from "../../config/shape.ts";
 import { localTime } from "../../usage/reports/calendar.ts";
+import type { ConsoleGap } from "../consoles/console.ts";
 import {
   type CoverageGap,
   readConsoleGaps,
@@ -50,7 +51,7 @@ export function blindSpots(
   return spots;
 }
 
-function keyGap({ from, to, why }: CoverageGap, tools: string, gateway: string): string {
+function keyGap({ from, to, why }: ConsoleGap, tools: string, gateway: string): string {
   const span = `${tools} ${localTime(from)}–${localTime(to)}`;
   return why === "refused"
     ? `${span}: the console does not accept its key, which is disabled or deleted there`

@@ -1,10 +1,10 @@
 import type Database from "libsql";
 import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
 import type { UsageRecord } from "../../usage/record.ts";
-import { IN_LIST, queryColumn, queryValue, type Value } from "../store/query.ts";
+import { IN_LIST, queryAll, queryColumn, queryRows } from "../store/query.ts";
 import { gatewaysIn, STORED, type StoredRow, storedRowOf } from "../store/rows.ts";
 import { type OwnNumbers, withoutTheirs } from "../store/verdicts.ts";
-import type { ComparedRecord, ComparedRow } from "./shape.ts";
+import { COMPARED_FIELDS, type ComparedRecord, type ComparedRow } from "./shape.ts";
 
 /* Console rows beside our records: the list of `mirror diff`, and what `mirror show` prints. */
 
@@ -17,40 +17,57 @@ export interface DiffOptions {
   readonly quietKeys: ReadonlySet<string>;
 }
 
+/** A row without its record, or a record without its row. */
+export interface DiffEntry {
+  readonly row: StoredRow | null;
+  /** The id of our record. */
+  readonly record: string | null;
+}
+
 /**
  * Foreign rows, the certain before the suspected, and then those that differ or are missing; each the newest first.
- * Other rows never push a foreign one off the list. 500 rows take about 6 ms.
+ * Other rows never push a foreign one off the list. Our side is read by compareEntries, because all of it together would
+ * hold up requests for longer than 10 ms.
  */
-export function listDiff(db: Database.Database, gateway: string, options: DiffOptions): ComparedRow[] {
+export function findDiff(db: Database.Database, gateway: string, options: DiffOptions): DiffEntry[] {
   const { max, skew } = options;
   const foreign = foreignRows(db, gateway, options);
   const rest = max - foreign.length;
   const differing = newestRows(db, gateway, "verdict = 'differs'", [], rest);
-  const missing = db
-    .prepare(
-      `SELECT record, started_at FROM mirror.verdicts WHERE gateway = ? AND verdict = 'missing'
-       ORDER BY started_at DESC LIMIT ?`,
-    )
-    .all(gateway, rest) as { readonly record: string; readonly started_at: number }[];
+  const missing = queryAll<{ readonly record: string; readonly started_at: number }>(
+    db,
+    `SELECT record, started_at FROM mirror.verdicts WHERE gateway = ? AND verdict = 'missing'
+     ORDER BY started_at DESC LIMIT ?`,
+    gateway,
+    rest,
+  );
   const others = [
     ...differing.map((row) => ({ at: row.row.created_at - skew, row, record: row.judged.record })),
     ...missing.map(({ record, started_at }) => ({ at: started_at, row: null, record })),
   ];
   const newest = others.toSorted((a, b) => b.at - a.at).slice(0, rest);
-  const records = readRecords(
-    db,
-    newest.map(({ record }) => record),
-  );
-  const listed = foreign.map((row) => rowBesideRecord(gateway, row, null, skew));
-  for (const { row, record } of newest) {
-    const ours = records.get(record ?? "") ?? null;
-    if (row !== null) listed.push(rowBesideRecord(gateway, row, ours, skew));
-    else if (ours !== null) listed.push(recordAlone(gateway, ours));
-  }
-  return listed;
+  return [...foreign.map((row) => ({ row, record: row.judged.record })), ...newest];
 }
 
-/** The order of listDiff, to merge the lists of several gateways. */
+/** Rows beside their records. Records that are no longer in the log are left out. */
+export function compareEntries(
+  db: Database.Database,
+  gateway: string,
+  entries: readonly DiffEntry[],
+  skew: number,
+): ComparedRow[] {
+  const records = readRecords(
+    db,
+    entries.flatMap(({ record }) => record ?? []),
+  );
+  return entries.flatMap(({ row, record }) => {
+    const ours = records.get(record ?? "") ?? null;
+    if (row !== null) return [rowBesideRecord(gateway, row, ours, skew)];
+    return ours === null ? [] : [recordAlone(gateway, ours)];
+  });
+}
+
+/** The order of findDiff, to merge the lists of several gateways. */
 export function diffOrder(a: ComparedRow, b: ComparedRow): number {
   return weightOf(b) - weightOf(a) || timeOf(b) - timeOf(a);
 }
@@ -66,12 +83,12 @@ function timeOf({ row, record }: ComparedRow): number {
 
 function foreignRows(db: Database.Database, gateway: string, { max, quietKeys }: DiffOptions): StoredRow[] {
   // Read from an index alone. Without the keys to look for, SQLite would read every row of the quiet ones.
-  const groups = db
-    .prepare(
-      `SELECT certain, coalesce(key, '') AS key FROM mirror.console_rows INDEXED BY console_rows_counted
-       WHERE gateway = ? AND verdict = 'foreign' GROUP BY how, certain, key`,
-    )
-    .all(gateway) as { readonly certain: 0 | 1; readonly key: string }[];
+  const groups = queryAll<{ readonly certain: 0 | 1; readonly key: string }>(
+    db,
+    `SELECT certain, coalesce(key, '') AS key FROM mirror.console_rows INDEXED BY console_rows_counted
+     WHERE gateway = ? AND verdict = 'foreign' GROUP BY how, certain, key`,
+    gateway,
+  );
   const loud = groups.filter(({ key }) => !quietKeys.has(key));
   const condition = `verdict = 'foreign' AND certain = ? AND coalesce(key, '') IN ${IN_LIST}`;
   const found: StoredRow[] = [];
@@ -90,9 +107,9 @@ function newestRows(
   values: readonly (string | number)[],
   max: number,
 ): StoredRow[] {
-  const from = `FROM (SELECT * FROM mirror.console_rows INDEXED BY console_rows_by_verdict
-    WHERE gateway = ? AND ${condition} ORDER BY created_at DESC LIMIT ?)`;
-  return readMany(db, STORED, from, gateway, ...values, max).map(storedRowOf);
+  const sql = `SELECT ${STORED.join(", ")} FROM mirror.console_rows INDEXED BY console_rows_by_verdict
+    WHERE gateway = ? AND ${condition} ORDER BY created_at DESC LIMIT ?`;
+  return queryRows(db, sql, gateway, ...values, max).map(storedRowOf);
 }
 
 /** How far a gateway's console is ahead of our clock. */
@@ -110,51 +127,24 @@ export function findCompared(db: Database.Database, text: string, skewOf: SkewOf
 }
 
 function findBetween(db: Database.Database, from: string, to: string, skewOf: SkewOf): ComparedRow[] {
-  const rows = gatewaysIn(db).flatMap((gateway) =>
-    findRows(db, gateway, from, to).map((row) => ({ gateway, row })),
-  );
-  if (rows.length > 0) {
-    const records = readRecords(
-      db,
-      rows.map(({ row }) => row.judged.record),
-    );
-    return rows.map(({ gateway, row }) =>
-      rowBesideRecord(gateway, row, records.get(row.judged.record ?? "") ?? null, skewOf(gateway)),
-    );
-  }
+  const rows = gatewaysIn(db).flatMap((gateway) => {
+    const found = findRows(db, gateway, from, to).map((row) => ({ row, record: row.judged.record }));
+    return compareEntries(db, gateway, found, skewOf(gateway));
+  });
+  if (rows.length > 0) return rows;
   const byId = "SELECT id FROM usage.records WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?";
   const ids = queryColumn(db, byId, from.toUpperCase(), to.toUpperCase(), MAX_FOUND).map(String);
   return [...readRecords(db, ids).values()].flatMap((ours) => recordBesideRow(db, ours, skewOf));
 }
 
 function findRows(db: Database.Database, gateway: string, from: string, to: string): StoredRow[] {
-  const byIdentity = "mirror.console_rows WHERE gateway = ? AND identity BETWEEN ? AND ?";
+  const select = `SELECT ${STORED.join(", ")} FROM mirror.console_rows`;
+  const byIdentity = `${select} WHERE gateway = ? AND identity BETWEEN ? AND ? LIMIT ?`;
   // Without INDEXED BY, SQLite scans all rows of the gateway.
-  const byRequestId =
-    "mirror.console_rows INDEXED BY console_rows_by_id WHERE gateway = ? AND request_id BETWEEN ? AND ?";
-  const found = [byIdentity, byRequestId].flatMap((source) =>
-    readMany(db, STORED, `FROM (SELECT * FROM ${source} LIMIT ?)`, gateway, from, to, MAX_FOUND),
-  );
+  const byRequestId = `${select} INDEXED BY console_rows_by_id WHERE gateway = ? AND request_id BETWEEN ? AND ? LIMIT ?`;
+  const found = [byIdentity, byRequestId].flatMap((sql) => queryRows(db, sql, gateway, from, to, MAX_FOUND));
   const rows = found.map(storedRowOf);
   return [...new Map(rows.map((one) => [one.row.identity, one])).values()];
-}
-
-/**
- * Rows as arrays, read as one JSON text: for hundreds of rows that takes libsql half as long as handing over every value.
- * @param from begins with FROM.
- */
-function readMany(
-  db: Database.Database,
-  columns: readonly string[],
-  from: string,
-  ...values: Value[]
-): unknown[][] {
-  const rows = queryValue(
-    db,
-    `SELECT json_group_array(json_array(${columns.join(", ")})) ${from}`,
-    ...values,
-  );
-  return JSON.parse(String(rows));
 }
 
 /** A record of ours with its verdict; the last three are null where it has none. */
@@ -168,29 +158,30 @@ interface FoundRecord {
 }
 
 /** By id. Those that are no longer in the log are left out. */
-function readRecords(db: Database.Database, ids: readonly (string | null)[]): Map<string, FoundRecord> {
-  const wanted = JSON.stringify(ids.filter((id) => id !== null));
-  const columns = ["record", "verdict", "reason", "row", "ours"];
-  const verdicts = new Map(
-    readMany(db, columns, `FROM mirror.verdicts WHERE record IN ${IN_LIST}`, wanted).map((values) => [
-      values[0],
-      values,
-    ]),
+function readRecords(db: Database.Database, ids: readonly string[]): Map<string, FoundRecord> {
+  const wanted = JSON.stringify(ids);
+  const verdicts = queryAll<StoredVerdict>(
+    db,
+    `SELECT record, verdict, reason, row, ours FROM mirror.verdicts WHERE record IN ${IN_LIST}`,
+    wanted,
   );
-  const records = readMany(db, [COLUMN_NAMES], `FROM usage.records WHERE id IN ${IN_LIST}`, wanted);
+  const byRecord = new Map(verdicts.map((one) => [one.record, one]));
+  const records = queryRows(db, `SELECT ${COLUMN_NAMES} FROM usage.records WHERE id IN ${IN_LIST}`, wanted);
   return new Map(
     records.map(recordOfRow).map((record) => {
-      const [, verdict, reason, row, ours] = (verdicts.get(record.id) ?? []) as (string | null)[];
-      const found: FoundRecord = {
-        record,
-        ours: ours == null ? null : JSON.parse(ours),
-        verdict: verdict ?? null,
-        reason: reason ?? null,
-        row: row ?? null,
-      };
-      return [record.id, found];
+      const { verdict = null, reason = null, row = null, ours = null } = byRecord.get(record.id) ?? {};
+      return [record.id, { record, verdict, reason, row, ours: ours === null ? null : JSON.parse(ours) }];
     }),
   );
+}
+
+interface StoredVerdict {
+  readonly record: string;
+  readonly verdict: string;
+  readonly reason: string;
+  readonly row: string | null;
+  /** JSON of OwnNumbers. */
+  readonly ours: string | null;
 }
 
 function rowBesideRecord(
@@ -233,25 +224,12 @@ function recordAlone(gateway: string, ours: FoundRecord): ComparedRow {
   };
 }
 
+/** With our own numbers, also where the record took the console's since. */
 function comparedRecord({ record, ours }: FoundRecord): ComparedRecord {
-  const own = withoutTheirs(record, ours);
-  return {
-    id: record.id,
-    started_at: record.started_at,
-    ended_at: record.ended_at,
-    tool: record.tool,
-    key: record.key,
+  const shown = {
+    ...withoutTheirs(record, ours),
     model: record.model ?? record.model_answered,
-    stream: record.stream,
-    end: record.end,
-    status: record.status,
-    input_tokens: own.input_tokens,
-    cache_read_tokens: own.cache_read_tokens,
-    cache_write_tokens: own.cache_write_tokens,
-    output_tokens: own.output_tokens,
-    tokens_from: own.tokens_from,
-    cost_microdollars: own.cost_microdollars,
     billed_microdollars: record.billed_microdollars,
-    gateway_ids: record.gateway_ids,
   };
+  return Object.fromEntries(COMPARED_FIELDS.map((name) => [name, shown[name]])) as unknown as ComparedRecord;
 }

@@ -2,7 +2,7 @@ import type Database from "libsql";
 import { keptFrom } from "../store/coverage-gaps.ts";
 import { readTime } from "../store/facts.ts";
 import { type HeldBy, heldTimes } from "../store/keys.ts";
-import { queryNumber } from "../store/query.ts";
+import { queryAll, queryNumber } from "../store/query.ts";
 import type { How, RecordVerdict, RowVerdict } from "../verdict.ts";
 import type {
   ElsewhereUse,
@@ -87,11 +87,12 @@ interface RowSum {
 
 /** The index console_rows_counted has every column of this. */
 function readRowSums(db: Database.Database, gateway: string): RowSum[] {
-  const rows = db.prepare(
+  return queryAll(
+    db,
     `SELECT verdict, how, certain, key, count(*) AS count, coalesce(sum(billed_microdollars), 0) AS billed
      FROM mirror.console_rows WHERE gateway = ? GROUP BY verdict, how, certain, key`,
+    gateway,
   );
-  return rows.all(gateway) as RowSum[];
 }
 
 function countRows(
@@ -171,14 +172,15 @@ interface RecordSum {
 
 /** In the order of the index verdicts_counted, so that nothing is sorted. */
 function readRecordSums(db: Database.Database, gateway: string): RecordSum[] {
-  const sums = db.prepare(
+  return queryAll(
+    db,
     `SELECT verdict, tool, model, multiplier, their_multiplier, count(*) AS requests,
        sum(cost_microdollars) AS ours, sum(their_billed_microdollars) AS theirs,
        total(iif(their_list_microdollars IS NULL, 0, list_microdollars)) AS list,
        total(iif(list_microdollars IS NULL, 0, their_list_microdollars)) AS their_list
      FROM mirror.verdicts WHERE gateway = ? GROUP BY verdict, tool, model, multiplier, their_multiplier`,
+    gateway,
   );
-  return sums.all(gateway) as RecordSum[];
 }
 
 function countRecords(sums: readonly RecordSum[]): Record<RecordVerdict, number> {
@@ -256,12 +258,14 @@ function readElsewhere(
 ): ElsewhereUse[] {
   if (elsewhere.length === 0) return [];
   const today = now - DAY_MS;
-  const sums = db
-    .prepare(
-      `SELECT key, created_at >= ? AS recent, count(*) AS count, coalesce(sum(billed_microdollars), 0) AS billed
-       FROM mirror.console_rows WHERE gateway = ? AND verdict = 'foreign' AND created_at >= ? GROUP BY 1, 2`,
-    )
-    .all(today + skew, gateway, today - USUAL_DAYS * DAY_MS + skew) as ElsewhereSum[];
+  const sums = queryAll<ElsewhereSum>(
+    db,
+    `SELECT key, created_at >= ? AS recent, count(*) AS count, coalesce(sum(billed_microdollars), 0) AS billed
+     FROM mirror.console_rows WHERE gateway = ? AND verdict = 'foreign' AND created_at >= ? GROUP BY 1, 2`,
+    today + skew,
+    gateway,
+    today - USUAL_DAYS * DAY_MS + skew,
+  );
   const sumOf = (key: string, recent: 0 | 1) =>
     sums.find((one) => one.key === key && one.recent === recent) ?? { count: 0, billed: 0 };
   return elsewhere.map(({ tool, key }) => {

@@ -1,4 +1,5 @@
 import type { ConsoleKind } from "../../config/shape.ts";
+import type { UsageRecord } from "../../usage/record.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import type { ConsoleKey, FaultKind } from "../consoles/console.ts";
 import type { JudgedRow, RecordVerdict } from "../verdict.ts";
@@ -154,26 +155,28 @@ export interface ComparedRow {
   readonly reason: string;
 }
 
-export interface ComparedRecord {
-  readonly id: string;
-  readonly started_at: number;
-  readonly ended_at: number | null;
-  readonly tool: string | null;
-  readonly key: string | null;
-  readonly model: string | null;
-  readonly stream: boolean | null;
-  readonly end: string | null;
-  readonly status: number | null;
-  /** Our own numbers, even where the record took the console's since. */
-  readonly input_tokens: number | null;
-  readonly cache_read_tokens: number | null;
-  readonly cache_write_tokens: number | null;
-  readonly output_tokens: number | null;
-  readonly tokens_from: string;
-  readonly cost_microdollars: number | null;
-  readonly billed_microdollars: number | null;
-  readonly gateway_ids: Readonly<Record<string, string>>;
-}
+export const COMPARED_FIELDS = [
+  "id",
+  "started_at",
+  "ended_at",
+  "tool",
+  "key",
+  "model",
+  "stream",
+  "end",
+  "status",
+  "input_tokens",
+  "cache_read_tokens",
+  "cache_write_tokens",
+  "output_tokens",
+  "tokens_from",
+  "cost_microdollars",
+  "billed_microdollars",
+  "gateway_ids",
+] as const;
+
+/** Tokens and cost are our own numbers, even where the record took the console's since. */
+export type ComparedRecord = Pick<UsageRecord, (typeof COMPARED_FIELDS)[number]>;
 
 /** A key of the console beside the tools that hold it here: `keybearer keys`. */
 export interface KeyReport extends Omit<ConsoleKey, "shown" | "as_of"> {
@@ -198,16 +201,13 @@ export interface KeysAnswer {
 }
 
 /** What the console says of a tool's key, for `keybearer tools`. */
-export interface ToolConsoleFacts {
-  readonly state: ConsoleKey["state"];
-  readonly group: string | null;
-  readonly multiplier: number | null;
+export interface ToolConsoleFacts
+  extends Pick<
+    ConsoleKey,
+    "state" | "group" | "multiplier" | "quota" | "quota_used" | "windows" | "expires_at"
+  > {
   /** The multiplier that config.yaml says, where it differs from the console's. */
   readonly multiplier_here: number | null;
-  readonly quota: number | null;
-  readonly quota_used: number | null;
-  readonly windows: ConsoleKey["windows"];
-  readonly expires_at: number | null;
   readonly balance: number | null;
   /** When the console was read. */
   readonly as_of: number;

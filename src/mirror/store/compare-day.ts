@@ -1,16 +1,11 @@
 import type Database from "libsql";
+import type { ConsoleGap } from "../consoles/console.ts";
 import { MISSING_AFTER_MS, type OurRequest, type StartFit } from "../reconcile/context.ts";
 import { learnStartFit, UNKNOWN_START } from "../reconcile/fit.ts";
 import { reconcile, unlistedIn } from "../reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
 import { DAY_MS } from "./changed-days.ts";
-import {
-  type CoverageGap,
-  keptFrom,
-  readConsoleGaps,
-  readUnreadKeys,
-  type UnreadKey,
-} from "./coverage-gaps.ts";
+import { keptFrom, readConsoleGaps, readUnreadKeys, type UnreadKey } from "./coverage-gaps.ts";
 import { readFact, readTime } from "./facts.ts";
 import { heldTimes, type KeyLinks, keyLinks } from "./keys.ts";
 import {
@@ -169,7 +164,7 @@ function isSameRecordVerdict(before: StoredRecordVerdict | null, next: JudgedRec
 interface Coverage {
   readonly from: number;
   readonly lastSync: number;
-  readonly gaps: readonly CoverageGap[];
+  readonly gaps: readonly ConsoleGap[];
   readonly unreadKeys: ReadonlyMap<string, UnreadKey>;
 }
 

@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import type { ConsoleGap } from "../consoles/console.ts";
 import { touchFrom } from "./changed-days.ts";
 import { readFact, writeFact } from "./facts.ts";
 import { queryColumn, queryValue } from "./query.ts";
@@ -7,19 +8,16 @@ import { queryColumn, queryValue } from "./query.ts";
 export interface CoverageGap {
   readonly from: number;
   readonly to: number;
-  /** Only rows of this key cannot be seen. See ConsoleGap. */
-  readonly key?: string;
-  readonly why?: "many" | "refused";
 }
 
 /** Which rows the console no longer lists, by its clock. */
-export function readConsoleGaps(db: Database.Database, gateway: string): readonly CoverageGap[] {
+export function readConsoleGaps(db: Database.Database, gateway: string): readonly ConsoleGap[] {
   return JSON.parse(readFact(db, gateway, "gaps") ?? "[]");
 }
 
-export function addConsoleGap(db: Database.Database, gateway: string, gap: CoverageGap): void {
+export function addConsoleGap(db: Database.Database, gateway: string, gap: ConsoleGap): void {
   const known = readConsoleGaps(db, gateway);
-  const isAlike = (one: CoverageGap) => one.key === gap.key && one.why === gap.why;
+  const isAlike = (one: ConsoleGap) => one.key === gap.key && one.why === gap.why;
   const others = known.filter((one) => !isAlike(one));
   const joined = joinGaps([...known.filter(isAlike), gap]);
   writeFact(db, gateway, "gaps", JSON.stringify([...others, ...joined]));
@@ -51,8 +49,8 @@ export function keptFrom(db: Database.Database): number {
 }
 
 /** Gaps that touch become one. */
-function joinGaps(gaps: readonly CoverageGap[]): CoverageGap[] {
-  const joined: CoverageGap[] = [];
+function joinGaps<Gap extends CoverageGap>(gaps: readonly Gap[]): Gap[] {
+  const joined: Gap[] = [];
   for (const gap of gaps.toSorted((a, b) => a.from - b.from)) {
     const last = joined.at(-1);
     if (last === undefined || gap.from > last.to) joined.push(gap);

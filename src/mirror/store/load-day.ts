@@ -59,8 +59,8 @@ export interface LoadedDay {
  */
 export function loadDay(db: Database.Database, day: number, options: CompareOptions): LoadedDay {
   const loader = new Loader(db, options);
-  loader.loadDay(day * DAY_MS);
-  return loader;
+  loader.addDay(day * DAY_MS);
+  return { records: loader.records, rows: loader.rows };
 }
 
 /** A row's id is searched for in this many of the latest records that the console never listed. */
@@ -68,7 +68,7 @@ const MAX_MISSING = 1000;
 /** This many rows with one id are read. A caller that gives all its requests one id must not delay the others. */
 const MAX_SAME_ID = 1000;
 
-class Loader implements LoadedDay {
+class Loader {
   readonly records = new Map<string, LoadedRecord>();
   readonly rows = new Map<string, LoadedRow>();
   readonly #db: Database.Database;
@@ -86,7 +86,7 @@ class Loader implements LoadedDay {
     this.#begunAt = begunAt === null || begunAt > options.now ? -Infinity : begunAt;
   }
 
-  loadDay(from: number): void {
+  addDay(from: number): void {
     const { gateway, skew } = this.#options;
     const to = from + DAY_MS;
     const first = from - FARTHEST_MS;

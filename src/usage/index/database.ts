@@ -5,7 +5,7 @@ import { COLUMN_DEFINITIONS } from "../columns.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
 /** Of the tables below. An index of another version is rebuilt. */
-const VERSION = 1;
+const VERSION = 2;
 /** "kbix" in SQLite's header: tells an index from another program's database. */
 const APPLICATION_ID = 0x6b626978;
 

@@ -156,6 +156,7 @@ export function closing(given: Partial<Closing> = {}): Closing {
     status: 200,
     end: "complete",
     cause: null,
+    cause_detail: null,
     refusal: null,
     input_tokens: 1200,
     cache_read_tokens: 800,

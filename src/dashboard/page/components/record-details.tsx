@@ -50,6 +50,7 @@ export function RecordDetails({ record }: { readonly record: ShownRecord }) {
           ...some(t("record.status"), record.status),
           ...some(t("record.refusal"), record.refusal),
           ...some(t("record.cause"), record.cause),
+          ...some(t("record.cause-detail"), record.cause_detail),
           [t("record.bytes"), `${exact(record.bytes_in)}, ${exact(record.bytes_out)}`],
           ...some(t("record.process"), record.process),
         ]}

@@ -130,6 +130,7 @@ export const USAGE = {
   "record.stream": "stream",
   "record.status": "status",
   "record.cause": "cause",
+  "record.cause-detail": "cause detail",
   "record.bytes": "bytes in, out",
   "record.process": "process",
   "record.ids": "ids",

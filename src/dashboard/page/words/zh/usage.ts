@@ -130,6 +130,7 @@ export const USAGE: Readonly<Record<keyof typeof IN_ENGLISH, string>> = {
   "record.stream": "流式",
   "record.status": "状态码",
   "record.cause": "原因",
+  "record.cause-detail": "具体原因",
   "record.bytes": "字节 入、出",
   "record.process": "进程",
   "record.ids": "编号",
