@@ -21,6 +21,7 @@ import { createOwners } from "./identity/process.ts";
 import { createKeyring, type Keyring } from "./keys/keyring.ts";
 import { createTrust, type Settled, type Trust } from "./keys/trust.ts";
 import { createLogger, type LineLogger, type Logger } from "./logger.ts";
+import { KeyCallBudgets } from "./mirror/consoles/key-call-budget.ts";
 import type { Mirror } from "./mirror/mirror.ts";
 import { Vault } from "./mirror/vault.ts";
 import type { Newcomer } from "./newcomer.ts";
@@ -145,7 +146,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const services = openUsageServices(servicesDeps);
   shutdown.add("close the usage log", () => closeUsageServices(services));
   const tail = createTail();
-  const mirror = openMirror(services, { clock, log, vault, snapshot, agentFor });
+  const keyCalls = new KeyCallBudgets(clock);
+  const mirror = openMirror(services, { clock, log, vault, snapshot, agentFor, keyCalls });
   // It writes into the usage log, so it stops first.
   shutdown.add("stop the mirror", () => mirror.stop());
   // The sandbox is another one each time, and gone once there is a config.yaml.
@@ -169,7 +171,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       clock,
     });
   const actions = new Actions(clock);
-  const probing = createProbing({ clock, snapshot, agentFor, ...services });
+  const probing = createProbing({ clock, snapshot, agentFor, keyCalls, keyHealth, ...services });
   const dashboard = createDashboardPort({
     places,
     clock,

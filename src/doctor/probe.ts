@@ -1,7 +1,8 @@
 import type { Agent } from "node:http";
 import { type Clock, systemClock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
-import { causeOf } from "../proxy/cause.ts";
+import type { KeyCallBudgets } from "../mirror/consoles/key-call-budget.ts";
+import { type Cause, type CauseDetail, causeOf, isKeyFault } from "../proxy/cause.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
 import { keyFault, type Secret } from "../secret.ts";
 import { factsSource, type KeyFacts } from "./key-facts.ts";
@@ -40,6 +41,10 @@ export interface ProbeMeans {
   readonly gateway: Gateway;
   readonly key: Secret;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
+  /** Questions about keys that count against the gateway's limit. Default: none was asked yet. */
+  readonly keyCalls?: KeyCallBudgets | undefined;
+  /** What the tool's own requests showed about this key; null: nothing. */
+  readonly knownDetail?: CauseDetail | null | undefined;
   /** Ends it early. */
   readonly signal?: AbortSignal | undefined;
   /** This very key was accepted before: a gateway that does not know it now has deleted it. Default not known. */
@@ -52,6 +57,8 @@ export interface ProbeMeans {
 export interface ProbeFailure {
   readonly ok: false;
   readonly cause: ProbeCause;
+  /** More than the cause says; null: unknown. */
+  readonly detail: CauseDetail | null;
   readonly status: number | null;
   /** What happened, a sentence without its full stop. */
   readonly why: string;
@@ -74,6 +81,7 @@ export type Probed =
 const PATIENCE_MS = 10_000;
 
 type Heard = Extract<Answered, { ok: true }>;
+type Ask = (url: string) => Promise<Answered>;
 
 /** Asks the gateway for its models with this key, which costs nothing, and explains a failure. Never throws. */
 export async function probeKey(means: ProbeMeans): Promise<Probed> {
@@ -82,7 +90,7 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
   if (fault !== null) return { ...words.faulty(fault), status: null, skew: null };
   const late = AbortSignal.timeout(patience);
   const signal = means.signal === undefined ? late : AbortSignal.any([means.signal, late]);
-  const ask = (url: string) => {
+  const ask: Ask = (url) => {
     const { origin, host } = new URL(url);
     const rawHeaders = [
       "accept",
@@ -111,30 +119,36 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
     return { ...failed, status: null, skew: null };
   }
   const { status, skew } = answer;
-  const failed = judged(answer, means);
-  const facts = await keyFacts(answer, failed !== null, gateway, ask, clock);
-  const told = facts === null ? null : words.byFacts(facts);
-  if (failed === null) {
-    if (told !== null) return { ...told, status, skew };
-    return { ok: true, status, models: modelsIn(key.blotFrom(answer.text)) ?? [], skew };
-  }
-  const better =
-    failed.cause === "html" || failed.cause === "wrong-base-url" ? await right(gateway, ask) : null;
-  return { ...(told ?? failed), ...(better === null ? {} : { next: better }), status, skew };
+  const failed = await judged(answer, means, ask, clock);
+  if (failed === null) return { ok: true, status, models: modelsIn(key.blotFrom(answer.text)) ?? [], skew };
+  const isAddress = failed.cause === "html" || failed.cause === "wrong-base-url";
+  const better = isAddress ? await rightAddress(gateway, ask) : null;
+  return { ...failed, ...(better === null ? {} : { next: better }), status, skew };
 }
 
-/** What the list's answer says by itself; null: it is a list. */
-function judged(answer: Heard, { gateway, key, worked = false }: ProbeMeans): words.Failed | null {
+/** null: it is a list of models, and nothing is known to be wrong with the key. */
+async function judged(
+  answer: Heard,
+  means: ProbeMeans,
+  ask: Ask,
+  clock: Clock,
+): Promise<words.Failed | null> {
+  const { gateway, key, worked = false } = means;
   const { status, headers, text } = answer;
   if (status >= 300 && status < 400) return words.redirected(gateway, status);
   const contentType = headers["content-type"] ?? "";
   const cause = causeOf({ status, contentType, body: text });
+  if (cause === null && modelsIn(text) === null) return words.noList(gateway, status);
   const html = /^\s*text\/html/i.test(contentType);
-  if (cause !== null) {
-    const said = html ? null : words.saidBy(key.blotFrom(text));
-    return words.refused({ cause, status, html, said, gateway, worked, cut: looksCut(key.reveal()) });
-  }
-  return modelsIn(text) === null ? words.noList(gateway, status) : null;
+  if (html && cause !== null) return words.webPage(gateway, status);
+  const said = cause === null ? null : words.saidBy(key.blotFrom(text));
+  const facts = await keyFacts(answer, cause, means, ask, clock);
+  if (facts.state === "faulty") return words.faultyKey(facts, { status, said }, clock.now());
+  if (cause === null) return null;
+  const refused = { cause, status, said, gateway, worked, cut: looksCut(key.reveal()) };
+  const failed = words.refused(refused);
+  if (facts.state !== "not-asked") return failed;
+  return { ...failed, why: `${failed.why}. ${words.notChecked(facts.again, clock.now())}` };
 }
 
 /**
@@ -147,24 +161,28 @@ function looksCut(key: string): boolean {
   return body.length < 48 || (/^[0-9a-f]+$/.test(body) && body.length > 48 && body.length < 64);
 }
 
-type Ask = (url: string) => Promise<Answered>;
-
+/** What the gateway tells about the key beside its answer. not-asked: it allows no more questions until then. */
 async function keyFacts(
   answer: Heard,
-  refused: boolean,
-  gateway: Gateway,
+  cause: Cause | null,
+  { gateway, keyCalls, knownDetail = null }: ProbeMeans,
   ask: Ask,
   clock: Clock,
-): Promise<KeyFacts | null> {
-  if (refused && answer.status !== 401) return null;
-  const source = factsSource(gateway, { headers: answer.headers, refused });
-  if (source === null) return null;
+): Promise<KeyFacts | { readonly state: "not-asked"; readonly again: number }> {
+  const source = factsSource(gateway, answer.headers, cause);
+  if (source === null) return { state: "unknown" };
+  if (source.isLimited) {
+    if (isKeyFault(knownDetail)) return { state: "faulty", fault: knownDetail, window: null };
+    const budget = keyCalls?.of(source.url);
+    if (budget?.left() === 0) return { state: "not-asked", again: clock.now() + budget.wait() };
+    budget?.spend();
+  }
   const told = await ask(source.url);
-  return told.ok && told.status === 200 ? source.read(told.text, clock.now()) : null;
+  return told.ok ? source.read(told, clock.now()) : { state: "unknown" };
 }
 
 /** Nothing of a gateway's is there: does it answer where gateways mostly do? The key stays with its origin. */
-async function right({ baseUrl }: Gateway, ask: Ask): Promise<string | null> {
+async function rightAddress({ baseUrl }: Gateway, ask: Ask): Promise<string | null> {
   const usual = `${new URL(baseUrl).origin}/v1`;
   if (usual === baseUrl) return null;
   const tried = await ask(`${usual}/models`);

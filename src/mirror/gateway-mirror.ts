@@ -42,7 +42,8 @@ import { SyncSchedule } from "./sync/schedule.ts";
 import type { TruncationCheck } from "./truncation-check.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "./usage.ts";
 
-export interface MirrorDeps extends Pick<ConnectDeps, "clock" | "snapshot" | "vault" | "agentFor"> {
+export interface MirrorDeps
+  extends Pick<ConnectDeps, "clock" | "snapshot" | "vault" | "agentFor" | "keyCalls"> {
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask" | "files">;
   readonly usage: MirrorUsage;
@@ -476,7 +477,7 @@ export class GatewayMirror {
       quota_used,
       windows,
       expires_at,
-      balance: facts.account.balance,
+      balance: key.subscription === true ? null : facts.account.balance,
       as_of: key.as_of ?? facts.asOf,
     };
   }

@@ -3,6 +3,7 @@ import { systemClock } from "../../src/clock.ts";
 import { gatewayFindings } from "../../src/doctor/gateway-findings.ts";
 import { type ProbeToolsMeans, probeTools } from "../../src/doctor/probe-tools.ts";
 import type { KeyState } from "../../src/key-source.ts";
+import { KeyCallBudgets } from "../../src/mirror/consoles/key-call-budget.ts";
 import { Agents } from "../../src/proxy/agents.ts";
 import { Secret } from "../../src/secret.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -18,7 +19,16 @@ function meansFor(config: ReturnType<typeof configOf>, more: Partial<ProbeToolsM
     state: "ready",
     key: new Secret(`sk-key-of-${name}`),
   });
-  return { config, keyOf, agentFor: agents.agentFor, clock: systemClock, worked: new Set(), ...more };
+  const keyCalls = new KeyCallBudgets(systemClock);
+  return {
+    config,
+    keyOf,
+    agentFor: agents.agentFor,
+    clock: systemClock,
+    worked: new Set(),
+    keyCalls,
+    ...more,
+  };
 }
 
 function configWith(gateways: Readonly<Record<string, string>>, tools: Readonly<Record<string, string>>) {

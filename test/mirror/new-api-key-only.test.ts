@@ -1,5 +1,6 @@
 import t, { type Test } from "tap";
 import type { FaultKind } from "../../src/mirror/consoles/console.ts";
+import { KeyCallBudget } from "../../src/mirror/consoles/key-call-budget.ts";
 import { NewApiByKeys } from "../../src/mirror/consoles/new-api-keys.ts";
 import { Secret } from "../../src/secret.ts";
 import {
@@ -78,7 +79,7 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
 
 function adapterOf(console: AnsweringConsole, count: number) {
   const keys = Array.from({ length: count }, (_, n) => held(n));
-  return new NewApiByKeys({ ...console.means, keys: () => keys });
+  return new NewApiByKeys({ ...console.means, keys: () => keys, budget: new KeyCallBudget(console.means) });
 }
 
 const logCalls = ({ calls }: AnsweringConsole) => calls.filter(({ path }) => path === "/api/log/token");
@@ -247,7 +248,11 @@ t.test("keys are known before anything is asked, and told more of when there is 
 
 t.test("one key of two tools is asked about once", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0000", [row(NOON - 1)]]]) });
-  const adapter = new NewApiByKeys({ ...console.means, keys: () => [held(0), held(0)] });
+  const adapter = new NewApiByKeys({
+    ...console.means,
+    keys: () => [held(0), held(0)],
+    budget: new KeyCallBudget(console.means),
+  });
   t.equal((await walked(adapter, null, SINCE)).length, 1);
   t.equal((await adapter.keys())?.length, 1);
 });

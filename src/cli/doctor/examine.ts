@@ -10,6 +10,7 @@ import { gatewayFindings } from "../../doctor/gateway-findings.ts";
 import { type History, readHistory } from "../../doctor/history.ts";
 import { probeTools, type ToolProbe } from "../../doctor/probe-tools.ts";
 import { toolFindings } from "../../doctor/tool-findings.ts";
+import { KeyCallBudgets } from "../../mirror/consoles/key-call-budget.ts";
 import type { Places } from "../../places.ts";
 import { Agents } from "../../proxy/agents.ts";
 import type { Secret } from "../../secret.ts";
@@ -106,7 +107,8 @@ async function atGateways(
       .flatMap((gateway) => gatewayFindings(gateway, probes)),
     ...tools.flatMap((tool) => {
       const probe = probes.find((each) => each.tool === tool.name);
-      return toolFindings(tool, { config, probe, uses: history.uses, now });
+      const known = sameFile ? asked.value.tools.find((each) => each.name === tool.name) : undefined;
+      return toolFindings(tool, { config, probe, known, uses: history.uses, now });
     }),
     ...[...keys.warnings()].map(
       ([name, what]): Finding => ({ id: "key", level: "warning", about: `tool ${name}`, what, next: null }),
@@ -141,6 +143,7 @@ async function probeHere(config: Config, keys: KeysHere, { worked }: History): P
       agentFor,
       clock: systemClock,
       worked,
+      keyCalls: new KeyCallBudgets(systemClock),
       allPatience: 15_000,
     });
   } finally {

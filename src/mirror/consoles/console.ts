@@ -75,6 +75,8 @@ export interface ConsoleKey {
   readonly shown: ShownKey;
   readonly group: string | null;
   readonly multiplier: number | null;
+  /** Its group is paid by a subscription, not from the account's balance. */
+  readonly subscription?: boolean;
   readonly state: "active" | "disabled" | "expired" | "deleted" | "quota-exhausted" | "unknown";
   /** Micro-dollars; null: unlimited or unknown. */
   readonly quota: number | null;

@@ -1,3 +1,4 @@
+import { causeOf } from "../../proxy/cause.ts";
 import type { Secret } from "../../secret.ts";
 import {
   type AccountFacts,
@@ -9,7 +10,7 @@ import {
   type Page,
   type UnreadKey,
 } from "./console.ts";
-import { isDenied, otherShape, readJson } from "./http.ts";
+import { type ConsoleResponse, isDenied, otherShape, readJson } from "./http.ts";
 import {
   asObject,
   cleanAt,
@@ -22,12 +23,19 @@ import {
   parseObject,
   wholeAt,
 } from "./json.ts";
+import type { KeyCallBudget } from "./key-call-budget.ts";
 import { PageReader } from "./log-walk.ts";
 import { NEW_API_ID_NAMES, quotaAt, readNewApiRow, readStatus } from "./new-api.ts";
 
 interface HeldKey {
   readonly fingerprint: string;
   readonly key: Secret;
+}
+
+export interface NewApiByKeysDeps extends AdapterDeps {
+  /** The keys of this gateway that are held here now. */
+  readonly keys: () => readonly HeldKey[];
+  readonly budget: KeyCallBudget;
 }
 
 /** The console lists at most this many rows per key. */
@@ -48,16 +56,15 @@ export class NewApiByKeys implements ConsoleAdapter {
   readonly rowsPerKey = MAX_ROWS;
   readonly #deps: AdapterDeps;
   readonly #heldKeys: () => readonly HeldKey[];
-  readonly #budget: CallBudget;
+  readonly #budget: KeyCallBudget;
   /** By fingerprint. */
   readonly #facts = new Map<string, ConsoleKey>();
   #unread: readonly UnreadKey[] = [];
 
-  /** @param deps with `keys`: the keys of this gateway that are held here now */
-  constructor(deps: AdapterDeps & { readonly keys: () => readonly HeldKey[] }) {
+  constructor(deps: NewApiByKeysDeps) {
     this.#deps = deps;
     this.#heldKeys = deps.keys;
-    this.#budget = new CallBudget(deps.now);
+    this.#budget = deps.budget;
   }
 
   unread(): readonly UnreadKey[] {
@@ -118,13 +125,14 @@ export class NewApiByKeys implements ConsoleAdapter {
     for (const one of sorted.slice(0, left)) {
       const before = reads.get(one.fingerprint) ?? NEVER_READ;
       const items = await this.#get("/api/log/token", one, ROWS);
-      if (items !== null && !Array.isArray(items)) throw otherShape(ROWS, "data");
-      const page = readPage(one, items ?? [], quotaPerUnit);
+      const isAccepted = !(items instanceof Denied);
+      if (isAccepted && !Array.isArray(items)) throw otherShape(ROWS, "data");
+      const page = readPage(one, Array.isArray(items) ? items : [], quotaPerUnit);
       done += page.rows.length;
       // Inserted again, to move it to the end of the order.
       reads.delete(one.fingerprint);
       let gap: ConsoleGap | null;
-      if (items === null) {
+      if (!isAccepted) {
         // A disabled or deleted key lists nothing, so calls made with it since are unknown.
         const from = before.accepted === null ? since : before.accepted + ahead;
         gap = { from, to: now() + ahead, key: one.fingerprint, why: "refused" };
@@ -153,11 +161,11 @@ export class NewApiByKeys implements ConsoleAdapter {
     return held.filter((one, at) => held.findIndex(({ key }) => key.equals(one.key)) === at);
   }
 
-  /** The `data` that a path answers to a key; null: the console does not accept this key. */
-  async #get(path: string, { key }: HeldKey, about: string): Promise<unknown> {
+  /** The `data` that a path answers to a key. */
+  async #get(path: string, { key }: HeldKey, about: string): Promise<unknown | Denied> {
     this.#budget.spend();
     const response = await this.#deps.client.send({ path, bearer: key });
-    if (isDenied(response)) return null;
+    if (isDenied(response)) return new Denied(deniedState(response));
     let body: JsonObject;
     try {
       body = readJson(response, about);
@@ -169,7 +177,7 @@ export class NewApiByKeys implements ConsoleAdapter {
       throw isUnknownPath ? tooOldFault() : error;
     }
     // /api/usage/token/ answers `code: true` where all others answer `success`.
-    if (flagAt(body, "success") === false || flagAt(body, "code") === false) return null;
+    if (flagAt(body, "success") === false || flagAt(body, "code") === false) return new Denied("unknown");
     const data = fieldAt(body, "data");
     if (data === undefined) throw otherShape(about, "data");
     // Go writes an empty list as null.
@@ -179,8 +187,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   async #readFacts(one: HeldKey, quotaPerUnit: number): Promise<ConsoleKey> {
     // With the trailing slash: without it the console answers with a redirect.
     const data = await this.#get("/api/usage/token/", one, FACTS);
-    // The console does not say whether the key is disabled or deleted.
-    if (data === null) return { ...keyWithoutFacts(one), state: "disabled" };
+    if (data instanceof Denied) return { ...keyWithoutFacts(one), state: data.state };
     const facts = asObject(data);
     if (facts === null) throw otherShape(FACTS, "data");
     const expires = (countAt(facts, "expires_at") ?? 0) * 1000;
@@ -199,6 +206,22 @@ export class NewApiByKeys implements ConsoleAdapter {
       expires_at: expires > 0 ? expires : null,
     };
   }
+}
+
+/** The console does not accept a key. */
+class Denied {
+  readonly state: ConsoleKey["state"];
+
+  constructor(state: ConsoleKey["state"]) {
+    this.state = state;
+  }
+}
+
+/** Here only a disabled key and one that is not in the database are refused. */
+function deniedState({ status, text }: ConsoleResponse): ConsoleKey["state"] {
+  const cause = causeOf({ status, contentType: "application/json", body: text });
+  if (cause?.detail === "key-disabled") return "disabled";
+  return cause?.isAmbiguous === true ? "deleted" : "unknown";
 }
 
 /** Without a login a key is known by its fingerprint, not by the console's number. */
@@ -306,59 +329,4 @@ function readCursor(text: string | null) {
   }
   const calls = (listAt(cursor, "calls") ?? []).filter((time) => typeof time === "number");
   return { calls, reads };
-}
-
-/** An address may ask 20 times in 20 minutes with keys; four are left to the owner, whose logins count too. */
-const BUDGET_MS = 20 * 60_000;
-const BUDGET_CALLS = 16;
-
-/** Counts across restarts: the cursor stores the times of the calls. */
-class CallBudget {
-  readonly #now: () => number;
-  #times: number[] = [];
-  #isRestored = false;
-
-  constructor(now: () => number) {
-    this.#now = now;
-  }
-
-  get isRestored(): boolean {
-    return this.#isRestored;
-  }
-
-  /** The times that still count, oldest first. */
-  times(): readonly number[] {
-    const now = this.#now();
-    // A time in the future is from before the clock was set back; count it from now.
-    this.#times = this.#times
-      .map((time) => Math.min(time, now))
-      .filter((time) => time > now - BUDGET_MS)
-      .sort((a, b) => a - b);
-    return this.#times;
-  }
-
-  left(): number {
-    return Math.max(0, BUDGET_CALLS - this.times().length);
-  }
-
-  /** Milliseconds until the next call is allowed. */
-  wait(): number {
-    const blocking = this.times().at(-BUDGET_CALLS);
-    return blocking === undefined ? 0 : blocking + BUDGET_MS - this.#now();
-  }
-
-  spend(): void {
-    this.#times.push(this.#now());
-  }
-
-  /** Adds stored times that are not known here yet. */
-  restore(stored: readonly number[]): void {
-    this.#isRestored = true;
-    const known = [...this.times()];
-    for (const time of stored) {
-      const at = known.indexOf(time);
-      if (at === -1) this.#times.push(time);
-      else known.splice(at, 1);
-    }
-  }
 }

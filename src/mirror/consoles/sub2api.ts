@@ -227,6 +227,7 @@ function readKey(item: JsonObject, rates: JsonObject): ConsoleKey | null {
     shown: readShownKey(textAt(item, "key") ?? ""),
     group: cleanAt(group, "name"),
     multiplier: ownRate ?? numberAt(group, "rate_multiplier"),
+    ...(textAt(group, "subscription_type") === "subscription" ? { subscription: true } : {}),
     state: readKeyState(textAt(item, "status")),
     quota: quota !== null && quota > 0 ? quota : null,
     // Versions without quotas have no such field.

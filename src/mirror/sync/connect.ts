@@ -8,6 +8,7 @@ import type { Secret } from "../../secret.ts";
 import { type AdapterDeps, type ConsoleAdapter, ConsoleFault } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
 import { type CallHistory, type ConsoleClient, createClient } from "../consoles/http.ts";
+import type { KeyCallBudgets } from "../consoles/key-call-budget.ts";
 import { NewApi } from "../consoles/new-api.ts";
 import { NewApiByKeys } from "../consoles/new-api-keys.ts";
 import { OneApi } from "../consoles/one-api.ts";
@@ -26,6 +27,7 @@ export interface ConnectDeps {
   readonly onSkew: (skew: number) => void;
   /** To this gateway's console. */
   readonly calls: CallHistory;
+  readonly keyCalls: KeyCallBudgets;
 }
 
 /** A gateway that has a console. */
@@ -94,9 +96,13 @@ export class ConsoleAccount {
   readonly login: ConsoleLogin;
   /** Its name in the vault. The space keeps it apart from the names of gateways. */
   readonly vaultName: string;
-  readonly #deps: Pick<ConnectDeps, "snapshot" | "vault">;
+  readonly #deps: Pick<ConnectDeps, "snapshot" | "vault" | "keyCalls">;
 
-  constructor(gateway: ConsoleGateway, login: ConsoleLogin, deps: Pick<ConnectDeps, "snapshot" | "vault">) {
+  constructor(
+    gateway: ConsoleGateway,
+    login: ConsoleLogin,
+    deps: Pick<ConnectDeps, "snapshot" | "vault" | "keyCalls">,
+  ) {
     this.gateway = gateway;
     this.login = login;
     this.vaultName = login.name === null ? gateway.name : `${gateway.name} ${login.name}`;
@@ -114,7 +120,8 @@ export class ConsoleAccount {
         : new NewApi({ ...shared, accessToken, user: this.login.user ?? stored?.user ?? null });
     // A list of accounts is meant to be logged in to: which account a key belongs to is not known from the key.
     if (kind === "one-api" || this.login.name !== null) throw this.#loginNeeded();
-    return new NewApiByKeys({ ...shared, keys: () => this.#ownKeys() });
+    const budget = this.#deps.keyCalls.of(this.gateway.console.url);
+    return new NewApiByKeys({ ...shared, keys: () => this.#ownKeys(), budget });
   }
 
   #openSub2api(stored: StoredLogin | null, shared: AdapterDeps): ConsoleAdapter {
