@@ -5,7 +5,7 @@ import { type Clock, systemClock } from "./clock.ts";
 import { SANDBOX } from "./config/defaults.ts";
 import { type Loaded, loadConfig } from "./config/load.ts";
 import { type Problem, problemsInWords, warning } from "./config/problem.ts";
-import type { Listen } from "./config/shape.ts";
+import type { Gateway, Listen } from "./config/shape.ts";
 import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
 import { Actions } from "./control/actions.ts";
 import { isDaemonListening } from "./control/client.ts";
@@ -15,22 +15,25 @@ import { createTail } from "./control/tail.ts";
 import { createTrusting } from "./control/trusting.ts";
 import { createDashboardPort } from "./dashboard-port.ts";
 import { bindDataPort, type DataPort } from "./data-port.ts";
+import { KeyCheck } from "./doctor/key-check.ts";
 import { createProbing } from "./doctor/probing.ts";
 import { createPeers } from "./identity/peer-user.ts";
 import { createOwners } from "./identity/process.ts";
 import { createKeyring, type Keyring } from "./keys/keyring.ts";
 import { createTrust, type Settled, type Trust } from "./keys/trust.ts";
 import { createLogger, type LineLogger, type Logger } from "./logger.ts";
-import { KeyCallBudgets } from "./mirror/consoles/key-call-budget.ts";
+import { KeyCallBudgets } from "./mirror/consoles/key-calls.ts";
 import type { Mirror } from "./mirror/mirror.ts";
 import { Vault } from "./mirror/vault.ts";
 import type { Newcomer } from "./newcomer.ts";
 import { type Places, prepareFolders } from "./places.ts";
 import { GatewayHealth, KeyHealth } from "./proxy/health.ts";
+import { KeyBreaker } from "./proxy/key-breaker.ts";
 import { hostsOf } from "./proxy/server.ts";
 import { Upstream } from "./proxy/upstream.ts";
 import { reason } from "./reason.ts";
 import { keyWarnings, Reload, usableKeys, wantsOf } from "./reload.ts";
+import type { Secret } from "./secret.ts";
 import { joined } from "./secret-set.ts";
 import { endsWithin, Shutdown } from "./shutdown.ts";
 import { EXIT, StartFailure } from "./start-failure.ts";
@@ -119,10 +122,16 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("close the connections to gateways", () => upstream.agents.close());
   const beat = createBeat();
   const gatewayHealth = new GatewayHealth(clock);
+  const keyBreaker = new KeyBreaker(clock);
+  const keyCalls = new KeyCallBudgets(() => clock.now());
+  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor });
+  shutdown.add("stop asking about keys", () => keyCheck.stop());
   const onSandbox = () => newcomer?.serving() ?? false;
 
-  const onSwap = (_from: Snapshot, to: Snapshot) => {
+  const onSwap = (from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
+    // Not after a key was read again and is the same: that happens after each 401.
+    if (from.config !== to.config) keyBreaker.clear();
     const gateways = Object.values(to.config.gateways);
     upstream.agents.keepOnly(gateways);
     gatewayHealth.keepOnly(gateways);
@@ -146,7 +155,6 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const services = openUsageServices(servicesDeps);
   shutdown.add("close the usage log", () => closeUsageServices(services));
   const tail = createTail();
-  const keyCalls = new KeyCallBudgets(clock);
   const mirror = openMirror(services, { clock, log, vault, snapshot, agentFor, keyCalls });
   // It writes into the usage log, so it stops first.
   shutdown.add("stop the mirror", () => mirror.stop());
@@ -164,6 +172,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       configPath: places.config,
       reload,
       keyHealth,
+      keyBreaker,
       gatewayHealth,
       ...services,
       mirror,
@@ -171,7 +180,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       clock,
     });
   const actions = new Actions(clock);
-  const probing = createProbing({ clock, snapshot, agentFor, keyCalls, keyHealth, ...services });
+  const probing = createProbing({ clock, snapshot, agentFor, keyCheck, ...services });
   const dashboard = createDashboardPort({
     places,
     clock,
@@ -206,10 +215,15 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const rereadKey = async (tool: string) => {
     if (await keyring.reread(tool)) await reload.takeKeys();
   };
+  const checkKey = async (tool: string, gateway: Gateway, key: Secret) => {
+    const fault = await keyCheck.check(gateway, key);
+    if (fault !== null) keyHealth.learn(tool, key, fault);
+  };
   port.serve({
     clock,
     log,
     keyHealth,
+    keyBreaker,
     gatewayHealth,
     isFollowed: tail.followed,
     notify: tail.tell,
@@ -222,6 +236,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     isStopping: () => stopping,
     isSandbox: onSandbox,
     rereadKey: (tool) => background(rereadKey(tool), log, `reading the key of ${tool} again`),
+    checkKey: (tool, gateway, key) =>
+      background(checkKey(tool, gateway, key), log, `asking about the key of ${tool}`),
   });
   control.serve({
     status,

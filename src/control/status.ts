@@ -7,6 +7,7 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health.ts";
+import type { KeyBreaker } from "../proxy/key-breaker.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
 import type { Strangers } from "../usage/strangers.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
@@ -112,6 +113,7 @@ export interface StatusMeans {
     readonly loadedAt: number;
   };
   readonly keyHealth: KeyHealth;
+  readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state">;
@@ -122,10 +124,17 @@ export interface StatusMeans {
 }
 
 export async function statusOf(means: StatusMeans): Promise<Status> {
-  const { keyHealth, limiter, clock } = means;
+  const { keyHealth, keyBreaker, limiter, clock } = means;
   const { snapshot, problems, loadedAt } = means.reload;
   const tools = Object.values(snapshot.config.tools);
-  const seen = { keyHealth, limiter, mirror: means.mirror, config: snapshot.config, now: clock.now() };
+  const seen = {
+    keyHealth,
+    keyBreaker,
+    limiter,
+    mirror: means.mirror,
+    config: snapshot.config,
+    now: clock.now(),
+  };
   return {
     version: means.version,
     pid: process.pid,

@@ -5,10 +5,11 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Kind } from "../limits/shortage.ts";
 import type { ToolLevels } from "../limits/tool-limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { endInWords } from "../limits/words.ts";
+import { durationInWords, endInWords } from "../limits/words.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import type { KeyHealth, KeyRefusal } from "../proxy/health.ts";
+import type { KeyBreaker, KeyPause } from "../proxy/key-breaker.ts";
 
 export type ToolState =
   | "active"
@@ -38,6 +39,8 @@ export interface ToolStatus {
   readonly next: string | null;
   /** How the gateway refuses this tool's key, since when and why. */
   readonly refused: KeyRefusal | null;
+  /** Its requests are refused here, because the gateway keeps refusing its key; null: they are sent. */
+  readonly paused: KeyPause | null;
   readonly limits: readonly LimitStatus[];
   /** Calls under way, and requests that wait for room. */
   readonly running: number;
@@ -67,6 +70,7 @@ export interface LimitStatus {
 
 export interface ToolMeans {
   readonly keyHealth: Pick<KeyHealth, "of" | "lastUse">;
+  readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly limiter: Pick<Limiter, "levels">;
   readonly mirror: Pick<Mirror, "factsOf">;
   readonly config: Pick<Config, "gateways">;
@@ -74,10 +78,11 @@ export interface ToolMeans {
 }
 
 export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolStatus {
-  const { keyHealth, limiter } = means;
+  const { keyHealth, keyBreaker, limiter } = means;
   const refused = keyHealth.of(tool.name);
   // What was refused was another key; this one has not been tried.
   const currentRefusal = key.state === "ready" && refused?.key === key.key.fingerprint ? refused : null;
+  const paused = key.state === "ready" ? keyBreaker.of(tool.name, key.key) : null;
   const standing = limiter.levels(tool);
   const known = {
     name: tool.name,
@@ -87,11 +92,12 @@ export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolSta
   };
   return {
     ...known,
-    ...stateInWords(tool, key, known, means),
+    ...stateInWords(tool, key, known, paused, means),
     gateway: tool.gateway,
     group: tool.group,
     key: key.state === "ready" ? key.key.fingerprint : null,
     tokens: tool.tokens.length,
+    paused,
     limits: limitStatuses(tool, standing),
     running: standing.inFlight,
     waiting: standing.waiting,
@@ -122,6 +128,7 @@ function concurrentStatus({ limits }: Tool, running: number | null): LimitStatus
 export function toolStatusOffline(tool: Tool, config: Config, now: number): ToolStatus {
   const nothing: ToolMeans = {
     keyHealth: { of: () => null, lastUse: () => null },
+    keyBreaker: { of: () => null },
     limiter: { levels: () => ({ levels: [], inFlight: 0, waiting: 0 }) },
     mirror: { factsOf: () => null },
     config,
@@ -155,6 +162,7 @@ function stateInWords(
   tool: Tool,
   key: KeyState,
   known: KeyKnowledge,
+  paused: KeyPause | null,
   { config, now }: ToolMeans,
 ): Pick<ToolStatus, "state" | "why" | "next"> {
   const { name, group } = tool;
@@ -182,11 +190,19 @@ function stateInWords(
     return { state: "key-unavailable", why: key.reason, next: keyStep(tool, key) };
   }
   const trouble = keyTrouble(known, now);
-  if (known.refused !== null && trouble !== null)
-    return { state: "key-refused", why: trouble.what, next: trouble.next };
+  if (known.refused !== null && trouble !== null) {
+    const why = paused === null ? trouble.what : `${trouble.what}; ${pauseInWords(paused, now)}`;
+    return { state: "key-refused", why, next: trouble.next };
+  }
   if (needsToken(tool)) {
     return { state: "no-token", why: "no token yet", next: `keybearer tools token ${name}` };
   }
   // It may still work: the console's word is some minutes old, and a subscription may pay.
   return { state: "active", why: trouble?.what ?? null, next: trouble?.next ?? null };
+}
+
+function pauseInWords({ until, refused, probing }: KeyPause, now: number): string {
+  const next =
+    probing || until <= now ? "the next one tries the key" : `for ${durationInWords(until - now)} more`;
+  return `requests are refused here (${refused} so far), ${next}`;
 }

@@ -3,10 +3,9 @@ import type { Clock } from "../clock.ts";
 import type { Config, Gateway, Tool } from "../config/shape.ts";
 import type { KeyState } from "../key-source.ts";
 import { createGate } from "../keys/gate.ts";
-import type { KeyCallBudgets } from "../mirror/consoles/key-call-budget.ts";
-import type { KeyRefusal } from "../proxy/health.ts";
 import type { Secret } from "../secret.ts";
 import { workedName } from "./history.ts";
+import type { KeyCheck } from "./key-check.ts";
 import { keyStep } from "./key-trouble.ts";
 import { GATEWAY_CAUSES, type Probed, probeKey } from "./probe.ts";
 
@@ -35,9 +34,7 @@ export interface ProbeToolsMeans {
   readonly clock: Clock;
   /** Tool and key that were answered before, see workedName. */
   readonly worked: ReadonlySet<string>;
-  readonly keyCalls: KeyCallBudgets;
-  /** How the gateway refused a tool's last requests. Default: not known. */
-  readonly refusalOf?: (tool: string) => KeyRefusal | null;
+  readonly keyCheck: KeyCheck;
   /** Milliseconds for one tool; default 10 s. */
   readonly patience?: number | undefined;
   /** Milliseconds for all of them; default 16 s. */
@@ -90,21 +87,11 @@ function probeWith(
   tool: Tool,
   gateway: Gateway,
   key: Secret,
-  { agentFor, clock, patience, worked, keyCalls, refusalOf }: ProbeToolsMeans,
+  { agentFor, clock, patience, worked, keyCheck }: ProbeToolsMeans,
   signal: AbortSignal,
 ): Promise<Probed> {
-  const refusal = refusalOf?.(tool.name) ?? null;
-  return probeKey({
-    gateway,
-    key,
-    agentFor,
-    clock,
-    patience,
-    signal,
-    keyCalls,
-    worked: worked.has(workedName(tool.name, key.fingerprint)),
-    knownDetail: refusal?.key === key.fingerprint ? refusal.detail : null,
-  });
+  const known = worked.has(workedName(tool.name, key.fingerprint));
+  return probeKey({ gateway, key, agentFor, clock, patience, signal, keyCheck, worked: known });
 }
 
 function withoutProbe(tool: Tool, key: KeyState): ToolProbe {

@@ -2,9 +2,9 @@ import { baseUrl } from "../config/fields/address.ts";
 import type { Gateway } from "../config/shape.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { momentInWords } from "../limits/words.ts";
-import { type Cause, type CauseDetail, causeOfFault } from "../proxy/cause.ts";
+import { type Cause, type CauseDetail, causeOfFault, type KeyFault } from "../proxy/cause.ts";
 import { isTlsError, whyUnreachable } from "../proxy/failure.ts";
-import type { KeyFacts } from "./key-facts.ts";
+import type { UsedUpWindow } from "./key-facts.ts";
 import { causeInWords, windowInWords } from "./key-trouble.ts";
 import { parsed } from "./model-list.ts";
 import type { ProbeCause, ProbeFailure } from "./probe.ts";
@@ -70,23 +70,23 @@ export function webPage(gateway: Gateway, status: number): Failed {
 }
 
 /** What a gateway answered. */
-interface GatewayWords {
+interface Said {
   readonly status: number;
   /** The gateway's own words, without the key. */
-  readonly said: string | null;
+  readonly words: string | null;
 }
 
-export interface Refused extends GatewayWords {
+export interface Refused {
   readonly cause: Cause;
+  readonly said: Said;
   readonly gateway: Gateway;
   readonly worked: boolean;
   /** The key is shorter than those that such gateways make. */
   readonly cut: boolean;
 }
 
-export function refused(answer: Refused): Failed {
-  const { cause, gateway, worked, cut } = answer;
-  const tail = quoted(answer);
+export function refused({ cause, said, gateway, worked, cut }: Refused): Failed {
+  const tail = quoted(said);
   if (cause.name === "wrong-base-url") {
     const why = `wrong base url: nothing of the gateway's answers at ${gateway.baseUrl}/models${tail}`;
     return failed("wrong-base-url", why, addressAdvice(gateway));
@@ -103,14 +103,16 @@ export function refused(answer: Refused): Failed {
   return byCause(isDeleted ? causeOfFault("key-deleted") : cause, tail);
 }
 
-/** The gateway told what is wrong with the key when it was asked about it. */
+/**
+ * The gateway told what is wrong with the key when it was asked about it.
+ * @param said its answer to the question for its models; null: it listed them
+ */
 export function faultyKey(
-  { fault, window }: Extract<KeyFacts, { state: "faulty" }>,
-  answer: GatewayWords,
+  { fault, window }: { readonly fault: KeyFault; readonly window: UsedUpWindow | null },
+  said: Said | null,
   now: number,
 ): Failed {
-  // A list of models that was given says nothing.
-  const tail = answer.said === null ? ", says the gateway of this key" : quoted(answer);
+  const tail = said === null ? ", says the gateway of this key" : quoted(said);
   const made = byCause(causeOfFault(fault), tail);
   return window === null ? made : { ...made, why: `${windowInWords(window, now)}${tail}` };
 }
@@ -132,8 +134,8 @@ function byCause(cause: Cause, tail: string): Failed {
   return failed(probeCause, `${causeInWords(cause)}${tail}`, advice, detail);
 }
 
-function quoted({ status, said }: GatewayWords): string {
-  return ` (${status}${said === null ? "" : `: ${said}`})`;
+function quoted({ status, words }: Said): string {
+  return ` (${status}${words === null ? "" : `: ${words}`})`;
 }
 
 export function rather(address: string): string {

@@ -1,11 +1,11 @@
 import type { Agent } from "node:http";
 import { type Clock, systemClock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
-import type { KeyCallBudgets } from "../mirror/consoles/key-call-budget.ts";
-import { type Cause, type CauseDetail, causeOf, isKeyFault } from "../proxy/cause.ts";
+import { type CauseDetail, causeOf } from "../proxy/cause.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
 import { keyFault, type Secret } from "../secret.ts";
-import { factsSource, type KeyFacts } from "./key-facts.ts";
+import type { KeyCheck } from "./key-check.ts";
+import { type KeyFacts, sub2apiFacts } from "./key-facts.ts";
 import { modelsIn } from "./model-list.ts";
 import * as words from "./probe-words.ts";
 import { type Answered, askGateway } from "./question.ts";
@@ -41,10 +41,7 @@ export interface ProbeMeans {
   readonly gateway: Gateway;
   readonly key: Secret;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
-  /** Questions about keys that count against the gateway's limit. Default: none was asked yet. */
-  readonly keyCalls?: KeyCallBudgets | undefined;
-  /** What the tool's own requests showed about this key; null: nothing. */
-  readonly knownDetail?: CauseDetail | null | undefined;
+  readonly keyCheck: KeyCheck;
   /** Ends it early. */
   readonly signal?: AbortSignal | undefined;
   /** This very key was accepted before: a gateway that does not know it now has deleted it. Default not known. */
@@ -133,22 +130,36 @@ async function judged(
   ask: Ask,
   clock: Clock,
 ): Promise<words.Failed | null> {
-  const { gateway, key, worked = false } = means;
+  const { gateway, key, keyCheck, worked = false } = means;
   const { status, headers, text } = answer;
   if (status >= 300 && status < 400) return words.redirected(gateway, status);
   const contentType = headers["content-type"] ?? "";
-  const cause = causeOf({ status, contentType, body: text });
-  if (cause === null && modelsIn(text) === null) return words.noList(gateway, status);
-  const html = /^\s*text\/html/i.test(contentType);
-  if (html && cause !== null) return words.webPage(gateway, status);
-  const said = cause === null ? null : words.saidBy(key.blotFrom(text));
-  const facts = await keyFacts(answer, cause, means, ask, clock);
-  if (facts.state === "faulty") return words.faultyKey(facts, { status, said }, clock.now());
-  if (cause === null) return null;
-  const refused = { cause, status, said, gateway, worked, cut: looksCut(key.reveal()) };
-  const failed = words.refused(refused);
-  if (facts.state !== "not-asked") return failed;
-  return { ...failed, why: `${failed.why}. ${words.notChecked(facts.again, clock.now())}` };
+  const kind = gateway.console?.kind ?? kindOf(answer);
+  const cause = causeOf({ status, contentType, body: text, isNewApi: kind === "new-api" });
+  if (cause === null) {
+    if (modelsIn(text) === null) return words.noList(gateway, status);
+    const facts = kind === "sub2api" ? await sub2apiUsage(gateway, ask) : null;
+    return facts?.state === "faulty" ? words.faultyKey(facts, null, clock.now()) : null;
+  }
+  if (/^\s*text\/html/i.test(contentType)) return words.webPage(gateway, status);
+  const said = { status, words: words.saidBy(key.blotFrom(text)) };
+  const refused = words.refused({ cause, said, gateway, worked, cut: looksCut(key.reveal()) });
+  if (!cause.isAmbiguous || kind !== "new-api") return refused;
+  const fault = await keyCheck.check(gateway, key);
+  if (fault !== null) return words.faultyKey({ fault, window: null }, said, clock.now());
+  const wait = keyCheck.wait(gateway);
+  if (wait === 0) return refused;
+  return { ...refused, why: `${refused.why}. ${words.notChecked(clock.now() + wait, clock.now())}` };
+}
+
+function kindOf({ headers }: Heard): "sub2api" | "new-api" | null {
+  if (headers["x-new-api-version"] !== undefined) return "new-api";
+  return headers["x-client-request-id"] === undefined ? null : "sub2api";
+}
+
+async function sub2apiUsage({ baseUrl }: Gateway, ask: Ask): Promise<KeyFacts | null> {
+  const answer = await ask(`${baseUrl}/usage`);
+  return answer.ok && answer.status === 200 ? sub2apiFacts(answer.text) : null;
 }
 
 /**
@@ -159,26 +170,6 @@ function looksCut(key: string): boolean {
   const [, body] = /^sk-([A-Za-z0-9]+)$/.exec(key) ?? [];
   if (body === undefined) return false;
   return body.length < 48 || (/^[0-9a-f]+$/.test(body) && body.length > 48 && body.length < 64);
-}
-
-/** What the gateway tells about the key beside its answer. not-asked: it allows no more questions until then. */
-async function keyFacts(
-  answer: Heard,
-  cause: Cause | null,
-  { gateway, keyCalls, knownDetail = null }: ProbeMeans,
-  ask: Ask,
-  clock: Clock,
-): Promise<KeyFacts | { readonly state: "not-asked"; readonly again: number }> {
-  const source = factsSource(gateway, answer.headers, cause);
-  if (source === null) return { state: "unknown" };
-  if (source.isLimited) {
-    if (isKeyFault(knownDetail)) return { state: "faulty", fault: knownDetail, window: null };
-    const budget = keyCalls?.of(source.url);
-    if (budget?.left() === 0) return { state: "not-asked", again: clock.now() + budget.wait() };
-    budget?.spend();
-  }
-  const told = await ask(source.url);
-  return told.ok ? source.read(told, clock.now()) : { state: "unknown" };
 }
 
 /** Nothing of a gateway's is there: does it answer where gateways mostly do? The key stays with its origin. */

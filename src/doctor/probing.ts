@@ -3,10 +3,9 @@ import type { Clock } from "../clock.ts";
 import type { Gateway, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Prices } from "../metering/prices.ts";
-import type { KeyCallBudgets } from "../mirror/consoles/key-call-budget.ts";
-import type { KeyHealth } from "../proxy/health.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { readUses, readWorked } from "./history.ts";
+import type { KeyCheck } from "./key-check.ts";
 import { modelsFor, type ToolModels } from "./models.ts";
 import { probeTools, type ToolProbe } from "./probe-tools.ts";
 
@@ -16,19 +15,17 @@ export interface ProbingMeans {
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
   readonly prices: Prices;
   readonly usage: Pick<UsageLog, "read">;
-  readonly keyCalls: KeyCallBudgets;
-  readonly keyHealth: Pick<KeyHealth, "of">;
+  readonly keyCheck: KeyCheck;
 }
 
 /** What the running daemon can be asked about its gateways. */
 export function createProbing(means: ProbingMeans) {
-  const { clock, agentFor, prices, usage, keyCalls, keyHealth } = means;
+  const { clock, agentFor, prices, usage, keyCheck } = means;
   const meansNow = async (snapshot: Snapshot) => ({
     clock,
     agentFor,
     prices,
-    keyCalls,
-    refusalOf: (tool: string) => keyHealth.of(tool),
+    keyCheck,
     config: snapshot.config,
     keyOf: (tool: Tool) => snapshot.keyOf(tool),
     worked: (await usage.read(readWorked)) ?? new Set<string>(),

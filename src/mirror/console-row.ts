@@ -1,45 +1,44 @@
 /**
- * One row of a gateway's own usage log, as it is kept: what every kind of console has in common, by a list of allowed
- * fields. A console can answer with whole keys, names and texts of others; nothing that is not named here is stored.
- * Times are milliseconds UTC by the console's clock, money is whole micro-dollars; null is unknown, which is not zero.
+ * One row of a gateway's own usage log. Consoles can answer with whole keys, names and texts of others: only these fields
+ * are stored. Times are milliseconds UTC by the console's clock, money is whole micro-dollars, null is unknown.
  */
 export interface ConsoleRow {
-  /** What makes it this row and no other at its gateway, however often and in whatever order it is read. */
+  /** Unique at its gateway, and the same however often and in whatever order the row is read. */
   readonly identity: string;
-  /** error: a failed attempt; refund: money that came back. What is no usage at all, such as a top-up, is not kept. */
+  /** error: a failed attempt. refund: money returned. Rows that are not usage, such as top-ups, are not stored. */
   readonly kind: "use" | "error" | "refund";
-  /** When it was written: the end of the request. */
+  /** When the row was written: the end of the request. */
   readonly created_at: number;
-  /** When the gateway began with the request, as exactly as the console tells; null: it does not. */
+  /** When the gateway began the request, as precisely as the console tells. */
   readonly began_at: number | null;
   /** The console's name for the key: `id:12`, or `name:codex` where it tells nothing better. */
   readonly key_ref: string | null;
-  /** The id that the gateway handed out with the answer; null where the row's own id was never handed out. */
+  /** The id that the gateway sent with its response; null also where the row's id was never sent. */
   readonly request_id: string | null;
-  /** The id of a gateway behind this one, which some versions hand out by mistake instead of their own. */
+  /** The id of another gateway behind this one, which some versions send by mistake instead of their own. */
   readonly upstream_id: string | null;
-  /** The model asked for. */
+  /** The requested model. */
   readonly model: string | null;
   readonly group: string | null;
-  /** The factor on the list price that was applied. */
+  /** The factor applied to the list price. */
   readonly multiplier: number | null;
   readonly stream: boolean | null;
   readonly endpoint: string | null;
-  /** Never includes what was read from or written to a cache, where the console tells that apart. */
+  /** Excludes cached tokens, unless cache_read_tokens is null. */
   readonly input_tokens: number | null;
-  /** null: this console does not tell cache tokens apart; then input_tokens includes them. */
+  /** null: this console does not separate cached tokens, so input_tokens includes them. */
   readonly cache_read_tokens: number | null;
   readonly cache_write_tokens: number | null;
   readonly output_tokens: number | null;
   readonly list_microdollars: number | null;
-  /** What was taken from the account. */
+  /** What the account was charged. */
   readonly billed_microdollars: number | null;
   readonly duration_ms: number | null;
-  /** From where it was called, where the console tells. */
+  /** The address that called. */
   readonly ip: string | null;
 }
 
-/** The columns under which a row is stored, in the order in which they are written. */
+/** The columns of a stored row, in the order in which they are written. */
 export const ROW_FIELDS = [
   "identity",
   "kind",

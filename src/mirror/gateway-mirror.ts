@@ -269,15 +269,14 @@ export class GatewayMirror {
     const { name } = this.#gateway;
     const keys = await adapter.keys();
     if (isStale()) return;
-    if (keys !== null)
-      database.ask((db) => {
-        const newlyLinked = linkKeys(db, name, linksOf(keys, this.#holders()));
-        // Their rows were skipped as those of other people's keys, so they are read again.
-        if (newlyLinked.length > 0) clearCursor(db, name);
-      });
+    database.ask((db) => {
+      const newlyLinked = linkKeys(db, name, linksOf(keys, this.#holders()));
+      // Their rows were skipped as those of other people's keys, so they are read again.
+      if (newlyLinked.length > 0) clearCursor(db, name);
+    });
     const account = await adapter.account();
     if (isStale()) return;
-    this.#facts = { account, keys: keys ?? this.#facts?.keys ?? null, asOf: clock.now() };
+    this.#facts = { account, keys, asOf: clock.now() };
   }
 
   async #readRows(adapter: ConsoleAdapter, isStale: () => boolean): Promise<void> {

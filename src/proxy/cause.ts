@@ -42,6 +42,8 @@ interface GatewayAnswer {
   readonly contentType: string;
   /** The beginning of the body, decoded; empty: it was not read. */
   readonly body: string;
+  /** It has new-api's own header, so that a provider's error can be told from new-api's. */
+  readonly isNewApi?: boolean;
 }
 
 interface Rule {
@@ -182,6 +184,11 @@ const TOO_MANY_BAD_KEYS: Cause = {
 };
 const UNKNOWN: Cause = { ...FOR_NOW, name: "unknown", detail: null, advice: "see the gateway's own words" };
 const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true };
+const PROVIDER: Cause = {
+  ...UNKNOWN,
+  advice:
+    "the provider behind the gateway refused the gateway, not your key: try another model, or tell the gateway's operator",
+};
 
 const DENIED = [401, 403];
 
@@ -195,7 +202,7 @@ const RULES: readonly Rule[] = [
     when: /(?:5小时|日|7天)限额已用完|usage_limit_exceeded|(?:daily|weekly|monthly) (?:usage )?limit exceeded|usage quota exhausted/i,
     cause: WINDOW,
   },
-  // Subscriptions. sub2api 0.1.27 and 0.1.135; new-api 1.0.0 (订阅额度不足或未配置订阅).
+  // Subscriptions. sub2api 0.1.27 and 0.1.135; new-api 2d8e50bf (订阅额度不足或未配置订阅).
   {
     when: /subscription_(?:not_found|invalid|expired|suspended)|no active subscription/i,
     cause: SUBSCRIPTION,
@@ -226,32 +233,32 @@ const RULES: readonly Rule[] = [
     statuses: DENIED,
     cause: KEY_EXPIRED,
   },
-  // sub2api 0.1.27 and 0.1.135; new-api 1.0.0 on /api/usage/token/ and one-api 0.6 (该令牌状态不可用); LiteLLM 1.97.
+  // sub2api 0.1.27 and 0.1.135; new-api 2d8e50bf on /api/usage/token/ and one-api 0.6 (该令牌状态不可用); LiteLLM 1.97.
   {
     when: /api_key_(?:disabled|inactive)|key is (?:disabled|blocked|not active)|令牌(?:状态|狀態)不可用|token status is unavailable/i,
     statuses: DENIED,
     cause: KEY_DISABLED,
   },
-  // sub2api 0.1.27 and 0.1.135 (401); new-api 0.13.2 and 1.0.0 (403), in three languages; one-api 0.6.
+  // sub2api 0.1.27 and 0.1.135 (401); new-api 0.13.2 and 2d8e50bf (403), in three languages; one-api 0.6.
   {
     when: /user_inactive|user account is not active|"USER_NOT_FOUND"|user associated with api key not found|user has been banned|(?:用户|用戶|使用者)已被封禁/i,
     statuses: DENIED,
     cause: ACCOUNT_DISABLED,
   },
-  // sub2api 0.1.135 (ACCESS_DENIED; 0.1.179 adds the address); new-api 0.13.2 and 1.0.0; one-api 0.6; LiteLLM 1.97.
+  // sub2api 0.1.135 (ACCESS_DENIED; 0.1.179 adds the address); new-api 0.13.2 and 2d8e50bf; one-api 0.6; LiteLLM 1.97.
   {
     when: /"code":\s*"ACCESS_DENIED"|"message":\s*"access denied["., ]|ip 不在令牌允许|无法解析客户端 ip|令牌只能在指定网段|ip address not allowed/i,
     statuses: [403],
     cause: IP_NOT_ALLOWED,
   },
-  // A group. sub2api 0.1.135; new-api 0.13.2 and 1.0.0.
+  // A group. sub2api 0.1.135; new-api 0.13.2 and 2d8e50bf.
   {
     when: /group_(?:deleted|disabled|not_allowed)|not assigned to any group|no access to any models|no permission to access this group|无权(?:访问|使用)(?:任何模型|[^模]{0,40}分组)|無權(?:存取|使用)(?:任何模型|[^模]{0,40}分組)|分组.{0,40}(?:弃用|停用|删除)/i,
     cause: GROUP,
   },
   // No account can serve now. sub2api 0.1.27 and 0.1.135 (503).
   { when: /no available (?:gemini |openai )?accounts/i, cause: NO_ACCOUNTS },
-  // A model. sub2api 0.1.135 (404); new-api 0.13.2 and 1.0.0 (403, 503); one-api 0.6; LiteLLM 1.97.
+  // A model. sub2api 0.1.135 (404); new-api 0.13.2 and 2d8e50bf (403, 503); one-api 0.6; LiteLLM 1.97.
   {
     when: /model_not_found|no available channel|not supported by any configured account|no access to model|not allowed to access model|model_access_denied|invalid model name passed|无权(?:访问|使用)|無權(?:存取|使用)|无可用渠道|無可用管道|可用渠道不存在|可用管道不存在/i,
     cause: MODEL,
@@ -262,13 +269,19 @@ const RULES: readonly Rule[] = [
   { when: /invalid_auth_rate_limited|too many invalid authentication/i, cause: TOO_MANY_BAD_KEYS },
   // Concurrency. sub2api 0.1.27 and 0.1.135 (429), also when its queue is full.
   { when: /concurrency limit exceeded|too many pending requests/i, cause: CONCURRENCY },
-  // sub2api 0.1.135 (503, 529); new-api 0.13.2 and 1.0.0 (503 system cpu overloaded).
+  // sub2api 0.1.135 (503, 529); new-api 0.13.2 and 2d8e50bf (503 system cpu overloaded).
   {
     when: /overloaded_error|service overloaded|server (?:is )?overloaded|auth_overloaded|system[_ ](?:cpu|memory|disk)[_ ]overloaded/i,
     cause: BUSY,
   },
-  // new-api 0.13.2 and 1.0.0 say this of keys that are deleted, disabled, expired or used up; one-api 0.6 of unknown ones.
-  { when: /invalid token|无效的令牌|無效的令牌|令牌验证失败/i, statuses: DENIED, cause: KEY_NOT_VALID },
+  // new-api 0.13.2 and 2d8e50bf say this of keys that are deleted, disabled, expired or used up.
+  {
+    when: /^(?=.*"new_api_error").*(?:invalid token|无效的令牌|無效的令牌)/is,
+    statuses: DENIED,
+    cause: KEY_NOT_VALID,
+  },
+  // one-api 0.6 only of unknown ones, and new-api on /api/usage/token/.
+  { when: /invalid token|无效的令牌|無效的令牌|令牌验证失败/i, statuses: DENIED, cause: KEY_UNKNOWN },
   // sub2api 0.1.27 and 0.1.135; LiteLLM 1.97; OpenRouter (no auth credentials, user not found).
   {
     when: /invalid_api_key|api_key_required|invalid api key|incorrect api key|token_not_found_in_db|invalid proxy server token|malformed api key|no api key passed|virtual key expected|未提供令牌|token not provided|no auth credentials|user not found/i,
@@ -282,6 +295,7 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
   const isPage = contentKind(answer.contentType) === "page";
   // A console answers every unknown path with its own page and 200.
   if (answer.status < 400) return isPage && answer.status === 200 ? BASE_URL : null;
+  if (isFromProvider(answer)) return PROVIDER;
   const rule = RULES.find(
     ({ when, statuses }) => (statuses?.includes(answer.status) ?? true) && when.test(answer.body),
   );
@@ -292,6 +306,12 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
   if (answer.status === 404 || answer.status === 405)
     return isPage || answer.body === "" ? BASE_URL : UNKNOWN;
   return answer.status === 401 ? KEY_REFUSED : UNKNOWN;
+}
+
+/** new-api passes on what its provider answers, also a 401 to its own key. Its own errors have this type (0.13.2, 2d8e50bf). */
+function isFromProvider({ status, body, isNewApi = false }: GatewayAnswer): boolean {
+  const isDenial = status === 401 || status === 402 || status === 403;
+  return isNewApi && isDenial && body !== "" && !body.includes('"new_api_error"');
 }
 
 /** What may be wrong with a key or its account, as a gateway or its console tells when it is asked about the key. */
@@ -307,11 +327,7 @@ const KEY_FAULTS: Readonly<Record<KeyFault, Cause>> = {
   "window-used-up": WINDOW,
 };
 
-/** The cause of a refusal, once it is known what is wrong with the key. */
+/** The cause of an ambiguous answer, once it is known what is wrong with the key. */
 export function causeOfFault(fault: KeyFault): Cause {
   return KEY_FAULTS[fault];
-}
-
-export function isKeyFault(detail: CauseDetail | null): detail is KeyFault {
-  return detail !== null && Object.hasOwn(KEY_FAULTS, detail);
 }

@@ -1,16 +1,19 @@
 import type { Clock } from "../clock.ts";
+import type { Gateway } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Peers } from "../identity/peer-user.ts";
 import type { Owners } from "../identity/process.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { LineLogger } from "../logger.ts";
 import type { Prices } from "../metering/prices.ts";
+import type { Secret } from "../secret.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import type { Strangers } from "../usage/strangers.ts";
 import type { BodyBudget } from "./body.ts";
 import type { GatewayHealth, KeyHealth } from "./health.ts";
 import type { InFlight } from "./in-flight.ts";
+import type { KeyBreaker } from "./key-breaker.ts";
 import type { Upstream } from "./upstream.ts";
 
 /** What the request path needs. The daemon makes it. */
@@ -31,6 +34,7 @@ export interface ProxyDeps {
   readonly journal: Journal;
   readonly strangers: Strangers;
   readonly keyHealth: KeyHealth;
+  readonly keyBreaker: KeyBreaker;
   readonly gatewayHealth: GatewayHealth;
   readonly isStopping: () => boolean;
   /** The gateway is the embedded sandbox, and responses say so. */
@@ -40,4 +44,6 @@ export interface ProxyDeps {
   readonly notify: (record: UsageRecord) => void;
   /** After the gateway's 401: the key may have been rotated in its source. */
   readonly rereadKey: (tool: string) => void;
+  /** After an answer that does not say what is wrong with the key: the gateway may tell when it is asked. */
+  readonly checkKey: (tool: string, gateway: Gateway, key: Secret) => void;
 }

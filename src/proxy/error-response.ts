@@ -1,13 +1,13 @@
 import type { IncomingMessage } from "node:http";
 import { decodeSync } from "../metering/decode.ts";
-import type { Secret } from "../secret.ts";
-import { type Cause, causeOf } from "./cause.ts";
+import { blotKeyShapes, type Secret } from "../secret.ts";
+import { type Cause, causeOf, causeOfFault, type KeyFault } from "./cause.ts";
 import { addCause, responseHeaders, setLength } from "./headers.ts";
 
 /** How much of a gateway's error is read before it is passed on. */
 const MAX_READ = 64 * 1024;
 const MAX_DECODED = 8 * 1024 * 1024;
-const MAX_SHORT_TEXT = 300;
+const MAX_MESSAGE = 300;
 
 /** Collects the beginning of an error. */
 export class ErrorBody {
@@ -35,15 +35,19 @@ export interface ErrorResponse {
   readonly cause: Cause | null;
   /** The body as text, without the key. */
   readonly text: string;
-  readonly shortText: string | null;
+  readonly message: string | null;
 }
 
-/** @param isWhole false: the response goes on behind these bytes. */
+/**
+ * @param isWhole false: the response goes on behind these bytes.
+ * @param fault what is known to be wrong with the key, for an answer that does not say it; null: nothing.
+ */
 export function readErrorResponse(
   response: IncomingMessage,
   bytes: Buffer,
   isWhole: boolean,
   key: Secret,
+  fault: KeyFault | null,
 ): ErrorResponse {
   const { statusCode: status = 0, headers, rawHeaders } = response;
   const decoded = decodeSync(bytes, headers["content-encoding"] ?? "", MAX_DECODED);
@@ -52,7 +56,9 @@ export function readErrorResponse(
   /** null: the bytes are not compressed, or in a way that is not known here. */
   const unpacked = readable === bytes ? null : readable;
   const text = readable?.toString("utf8") ?? "";
-  const cause = causeOf({ status, contentType: headers["content-type"] ?? "", body: text });
+  const isNewApi = headers["x-new-api-version"] !== undefined;
+  const named = causeOf({ status, contentType: headers["content-type"] ?? "", body: text, isNewApi });
+  const cause = named?.isAmbiguous && fault !== null ? causeOfFault(fault) : named;
   // A compressed body cannot be changed in part. So a long one is sent decoded and cut, and a bomb is not sent at all.
   const isTruncated = unpacked !== null && (isBomb || !isWhole);
   const content = unpacked ?? bytes;
@@ -65,8 +71,28 @@ export function readErrorResponse(
   if (body !== bytes) setLength(clientHeaders, body.length);
   addCause(clientHeaders, cause);
   const cleanText = key.blotFrom(text);
-  const shortText = cleanText.slice(0, MAX_SHORT_TEXT) || null;
-  return { headers: clientHeaders, body, isTruncated, cause, text: cleanText, shortText };
+  const message = messageIn(cleanText);
+  return { headers: clientHeaders, body, isTruncated, cause, text: cleanText, message };
+}
+
+/** What an error says, on one line and short: the message in its JSON, else the text itself. null: nothing. */
+export function messageIn(text: string): string | null {
+  const message = jsonMessage(text) ?? text;
+  const line = message.slice(0, 2 * MAX_MESSAGE).replace(/[\s\p{Cc}]+/gu, " ");
+  return blotKeyShapes(line).trim().slice(0, MAX_MESSAGE) || null;
+}
+
+function jsonMessage(text: string): string | null {
+  if (text.length > MAX_READ || !text.trimStart().startsWith("{")) return null;
+  try {
+    const { error, message, detail } = JSON.parse(text) as Record<string, unknown>;
+    const inner = Object(error) as Record<string, unknown>;
+    const found = [inner.message, message, error, detail].find((one) => typeof one === "string");
+    return typeof found === "string" ? found : null;
+  } catch {
+    // Cut, or not JSON.
+    return null;
+  }
 }
 
 /** In latin1, one character for each byte, so that all other bytes stay as they are. */

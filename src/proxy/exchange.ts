@@ -204,7 +204,9 @@ class Exchange {
     });
     this.#guarded(() => {
       const observer = observe(this.#call, response, this.#deps);
-      const writer = new ResponseWriter(response, this.#client, observer, this.#upstream.key);
+      const { key } = this.#upstream;
+      const fault = this.#deps.keyHealth.faultOf(this.#call.tool?.name ?? "", key);
+      const writer = new ResponseWriter(response, this.#client, observer, key, fault);
       this.#observer = observer;
       this.#writer = writer;
       writer.start();

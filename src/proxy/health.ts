@@ -1,7 +1,7 @@
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
 import type { Secret } from "../secret.ts";
-import type { CauseDetail, CauseName } from "./cause.ts";
+import { type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "./cause.ts";
 import type { Outcome } from "./outcome.ts";
 
 /* What the tools' own requests show about gateways and keys. Nothing here sends a request. */
@@ -72,16 +72,27 @@ export interface KeyRefusal {
   /** Refusals in a row. */
   readonly times: number;
   readonly advice: string;
-  /** The beginning of the gateway's error message. */
+  /** What the gateway says about it. */
   readonly words: string | null;
   readonly key: string;
 }
+
+/** What the gateway said about a key when it was asked, and when. */
+interface Learned {
+  readonly key: Secret;
+  readonly fault: KeyFault;
+  readonly at: number;
+}
+
+/** After this the gateway is asked again: the key may have been changed in the console. */
+const MAX_AGE_MS = 10 * 60_000;
 
 /** Whether gateways accept the tools' keys, and when each tool was last used. */
 export class KeyHealth {
   readonly #clock: Clock;
   readonly #usedBefore: (tool: string) => number | null;
   readonly #refusals = new Map<string, KeyRefusal>();
+  readonly #learned = new Map<string, Learned>();
   readonly #lastUses = new Map<string, number>();
 
   /** @param usedBefore when a tool was last used before this process started. */
@@ -96,13 +107,15 @@ export class KeyHealth {
     if (status === null) return;
     const { cause, errorText } = observed;
     if (cause === null) {
-      if (status < 400) this.#refusals.delete(tool);
+      if (status >= 400) return;
+      this.#refusals.delete(tool);
+      this.#learned.delete(tool);
       return;
     }
     // A wrong model or path says nothing about the key.
     if (!cause.concernsKey) return;
     const before = this.#refusals.get(tool);
-    const isSame = before !== undefined && before.key === key.fingerprint && before.cause === cause.name;
+    const isSame = before !== undefined && before.key === key.fingerprint;
     this.#refusals.set(tool, {
       cause: cause.name,
       detail: cause.detail,
@@ -113,6 +126,23 @@ export class KeyHealth {
       words: errorText,
       key: key.fingerprint,
     });
+  }
+
+  /** The gateway was asked what is wrong with a key that it refuses. */
+  learn(tool: string, key: Secret, fault: KeyFault): void {
+    const refusal = this.#refusals.get(tool);
+    // Meanwhile it may have been accepted, or replaced.
+    if (refusal === undefined || refusal.key !== key.fingerprint) return;
+    this.#learned.set(tool, { key, fault, at: this.#clock.now() });
+    const { name, detail, advice } = causeOfFault(fault);
+    this.#refusals.set(tool, { ...refusal, cause: name, detail, advice });
+  }
+
+  /** What is known to be wrong with a tool's key, beyond the gateway's answers; null: nothing. */
+  faultOf(tool: string, key: Secret): KeyFault | null {
+    const learned = this.#learned.get(tool);
+    if (learned === undefined || !learned.key.equals(key)) return null;
+    return Math.abs(this.#clock.now() - learned.at) < MAX_AGE_MS ? learned.fault : null;
   }
 
   /** null: the key is not known to be refused. */

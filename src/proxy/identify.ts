@@ -14,7 +14,7 @@ export async function identify(call: Call, req: IncomingMessage, deps: ProxyDeps
   if (stopped !== null) return stopped;
   const caller = await findCaller(call, req, deps);
   if (!caller.ok) return caller.refusal;
-  const refusal = acceptCaller(call, caller, req.headers.origin);
+  const refusal = acceptCaller(call, caller, req.headers.origin, deps);
   // From here on the owner sees the call, and can cut it.
   if (refusal === null) deps.inFlight.add(call, req.socket);
   return refusal;
@@ -38,6 +38,7 @@ export function acceptCaller(
   call: Call,
   { tool, program }: Extract<Identified, { ok: true }>,
   origin: string | undefined,
+  { keyBreaker }: ProxyDeps,
 ): Refusal | null {
   const { snapshot } = call;
   call.tool = tool;
@@ -49,6 +50,8 @@ export function acceptCaller(
   }
   const admitted = admit(tool, call.gateway, snapshot.keyOf(tool), call.startedAt);
   if (!admitted.ok) return admitted.refusal;
+  const paused = keyBreaker.admit(tool.name, admitted.key, call.id);
+  // Its record names the key too, whether it is sent or not.
   call.key = admitted.key;
-  return null;
+  return paused;
 }

@@ -9,7 +9,7 @@ import type { ErrorResponse } from "./error-response.ts";
 /** What was learned from a gateway's response. */
 export interface Observed {
   readonly cause: Cause | null;
-  /** The beginning of the gateway's error, without the key. */
+  /** What the gateway says about its error, short and without the key. */
   readonly errorText: string | null;
   /** When the first byte arrived, on the clock that never goes back. */
   readonly firstByteElapsed: number | null;
@@ -117,7 +117,7 @@ export class ResponseObserver {
     const reading = await this.#meter.finish();
     return {
       cause: this.#cause,
-      errorText: this.#error?.shortText ?? null,
+      errorText: this.#error?.message ?? null,
       firstByteElapsed: this.#firstByteElapsed,
       stream: this.#isStream,
       bytesOut: this.#bytesOut,

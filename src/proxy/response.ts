@@ -2,6 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { Writable } from "node:stream";
 import type { Secret } from "../secret.ts";
 import type { UsageFilter } from "./ask-usage.ts";
+import type { KeyFault } from "./cause.ts";
 import { ErrorBody, readErrorResponse } from "./error-response.ts";
 import { addCause, addOwn, reasonPhrase, responseHeaders, setLength } from "./headers.ts";
 import type { ResponseObserver } from "./observer.ts";
@@ -24,17 +25,26 @@ export class ResponseWriter {
   readonly #client: ClientSide;
   readonly #observer: ResponseObserver;
   readonly #key: Secret;
+  readonly #fault: KeyFault | null;
   /** The beginning of an error, while it is held back to be read. */
   #error: ErrorBody | null = null;
   #usageFilter: UsageFilter | null = null;
   #keyMask: KeyMask | null = null;
   #hasBody = false;
 
-  constructor(response: IncomingMessage, client: ClientSide, observer: ResponseObserver, key: Secret) {
+  /** @param fault what is known to be wrong with the key; null: nothing. */
+  constructor(
+    response: IncomingMessage,
+    client: ClientSide,
+    observer: ResponseObserver,
+    key: Secret,
+    fault: KeyFault | null,
+  ) {
     this.#response = response;
     this.#client = client;
     this.#observer = observer;
     this.#key = key;
+    this.#fault = fault;
   }
 
   start(): void {
@@ -83,7 +93,7 @@ export class ResponseWriter {
 
   #writeError(error: ErrorBody, isWhole: boolean): void {
     const received = error.bytes();
-    const answer = readErrorResponse(this.#response, received, isWhole, this.#key);
+    const answer = readErrorResponse(this.#response, received, isWhole, this.#key, this.#fault);
     this.#error = null;
     this.#observer.seeError(answer, received);
     this.#writeHead(answer.headers);

@@ -29,10 +29,16 @@ export function settle(call: Call, ended: Outcome, deps: ProxyDeps): void {
   const closing = closingOf(call, outcome, endedAt, usage);
   attempt("it is still listed as in flight", () => deps.inFlight.remove(call));
   attempt("the memory of its body is still taken", () => deps.bodies.release(call));
+  attempt("its key may stay paused", () => settleBreaker(call, outcome, deps));
   attempt("its gateway's and its key's health are not noted", () => noteHealth(call, outcome, deps));
   attempt("its record is not complete", () => completeRecord(call, closing, deps));
   attempt("its limits are not settled", () => settleLimits(call, closing, deps.limiter));
   attempt("it is not in the log", () => writeLogLine(call, closing, outcome, deps));
+}
+
+/** Also after a refusal of ours: the request may have been the one that was to try the key. */
+function settleBreaker({ id, tool, key }: Call, outcome: Outcome, { keyBreaker }: ProxyDeps): void {
+  if (tool !== null && key !== null) keyBreaker.settle(tool.name, key, id, outcome);
 }
 
 function noteHealth({ tool, key, gateway }: Call, outcome: Outcome, deps: ProxyDeps): void {
@@ -40,6 +46,7 @@ function noteHealth({ tool, key, gateway }: Call, outcome: Outcome, deps: ProxyD
   if (tool === null || key === null || outcome.end === "refused") return;
   deps.keyHealth.note(tool.name, key, outcome);
   if (outcome.status === 401) deps.rereadKey(tool.name);
+  if (gateway !== null && outcome.observed.cause?.isAmbiguous) deps.checkKey(tool.name, gateway, key);
 }
 
 function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {

@@ -78,7 +78,7 @@ async function identifyUpgrade(call: Call, req: IncomingMessage, deps: ProxyDeps
     const message = `tool ${caller.tool.name} has limits that need plain requests. send one`;
     return refuse("websockets-off", message);
   }
-  return acceptCaller(call, caller, req.headers.origin);
+  return acceptCaller(call, caller, req.headers.origin, deps);
 }
 
 async function waitForCapacity(
@@ -209,7 +209,9 @@ class Upgrade {
     const gatewaySocket = response.socket;
     const observer = this.#observe(response);
     this.#deadline.start("idle", this.#upstream.gateway.timeouts.idle);
-    const writer = new ResponseWriter(response, this.#client(), observer, this.#upstream.key);
+    const { key } = this.#upstream;
+    const fault = this.#deps.keyHealth.faultOf(this.#call.tool?.name ?? "", key);
+    const writer = new ResponseWriter(response, this.#client(), observer, key, fault);
     writer.start();
     response.on("data", (chunk: Buffer) => {
       this.#deadline.touch("idle");

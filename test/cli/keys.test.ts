@@ -166,7 +166,7 @@ t.test("tools shows that line below the tool's limits, within the screen", async
       tokens: 1,
       last_use: null,
     },
-    ...{ why: null, next: null, refused: null, running: 0, waiting: 0, expires: null },
+    ...{ why: null, next: null, refused: null, paused: null, running: 0, waiting: 0, expires: null },
     limits: [{ limit: "concurrent", per: null, used: 0, held: 0, most: 4, extra: 0, resets_at: null }],
     console: FACTS,
   };

@@ -50,6 +50,7 @@ function tool(more: Partial<ToolStatus>): ToolStatus {
     why: null,
     next: null,
     refused: null,
+    paused: null,
     limits: [],
     running: 0,
     waiting: 0,

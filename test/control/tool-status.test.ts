@@ -39,6 +39,7 @@ const config = configOf(
 function means(more: Partial<ToolMeans> = {}): ToolMeans {
   return {
     keyHealth: { of: () => null, lastUse: () => NOW - 5000 },
+    keyBreaker: { of: () => null },
     limiter: { levels: () => ({ levels, inFlight: 3, waiting: 2 }) },
     mirror: NO_MIRROR,
     config,

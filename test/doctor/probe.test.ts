@@ -5,7 +5,9 @@ import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import { gatewayFromUrl } from "../../src/config/fields/gateway.ts";
 import type { Gateway } from "../../src/config/shape.ts";
+import { KeyCheck } from "../../src/doctor/key-check.ts";
 import { type Probed, type ProbeMeans, probeKey } from "../../src/doctor/probe.ts";
+import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { Agents } from "../../src/proxy/agents.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { Secret } from "../../src/secret.ts";
@@ -23,7 +25,10 @@ t.teardown(async () => {
 
 function probe(gateway: Gateway | string, key: Secret, more: Partial<ProbeMeans> = {}): Promise<Probed> {
   const made = typeof gateway === "string" ? gatewayFromUrl("main", gateway) : gateway;
-  return probeKey({ gateway: made, key, agentFor: agents.agentFor, ...more });
+  const { agentFor } = agents;
+  const clock = more.clock ?? systemClock;
+  const keyCheck = new KeyCheck({ clock, keyCalls: new KeyCallBudgets(() => clock.now()), agentFor });
+  return probeKey({ gateway: made, key, agentFor, keyCheck, ...more });
 }
 
 function newKey(more: Partial<Parameters<typeof sandbox.createKey>[0]> = {}) {

@@ -9,7 +9,7 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25", "one-api"] as const)
     async (t) => {
       const journey = await startJourney(t, name);
       const [key] = journey.console.keys;
-      Object.assign(key ?? {}, { expires: journey.clock.now() + HOUR });
+      Object.assign(key ?? {}, { expiresAt: journey.clock.now() + HOUR });
       await journey.sync();
       t.match((await journey.keys()).keys, [{ name: "codex", state: "active" }]);
       journey.clock.pass(HOUR + MINUTE);

@@ -43,7 +43,7 @@ t.test("every answer that is not an object becomes a fault of its kind", async (
     ["a failure", answer(500, '{"error":{"message":"boom"}}'), "failing", /500: boom/],
     ["a failing wall", answer(502, PAGE, HTML), "failing", /answered 502$/],
     ["too often, and no body", answer(429, ""), "rate-limited", /too often/],
-    ["a denial that nobody looked at", answer(401, "{}"), "login-needed", /401/],
+    ["a denial", answer(401, "{}"), "login-needed", /401/],
   ];
   for (const [name, given, kind, words] of cases) {
     const fault = faultOf(given);

@@ -70,7 +70,7 @@ t.test("openrouter is known by its host, without a question", async (t) => {
   t.equal(await detectKind(client, "https://openrouter.ai/api/v1"), "openrouter");
 });
 
-t.test("what nobody knows says how to name it", async (t) => {
+t.test("an unknown console says how to write its kind", async (t) => {
   for (const serve of [
     answering({}),
     answering({ "/api/v1/settings/public": { code: 0, data: { a: 1 } } }),

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { createSnapshot } from "../../src/config/snapshot.ts";
 import { Prices } from "../../src/metering/prices.ts";
-import { KeyCallBudgets } from "../../src/mirror/consoles/key-call-budget.ts";
+import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { GatewayMirror } from "../../src/mirror/gateway-mirror.ts";
 import { HeldKeys } from "../../src/mirror/held-keys.ts";
 import { ConsoleAccount, hasConsole } from "../../src/mirror/sync/connect.ts";
@@ -42,9 +42,9 @@ tools: { codex: {} }
   const snapshot = createSnapshot(1, config, new Map([["codex", key]]), []);
   const gateway = Object.values(config.gateways).find(hasConsole);
   if (gateway === undefined) throw new Error("main has no console");
-  const keyCalls = new KeyCallBudgets(clock);
   const vault = new Vault(join(state, "consoles.json"), clock);
   await vault.load();
+  const keyCalls = new KeyCallBudgets(() => clock.now());
   const [login] = gateway.console.logins;
   if (accessToken && login !== undefined)
     await new ConsoleAccount(gateway, login, { snapshot: () => snapshot, vault, keyCalls }).store({
@@ -57,7 +57,6 @@ tools: { codex: {} }
     log: quietLog(),
     snapshot: () => snapshot,
     vault,
-    keyCalls,
     agentFor: () => agent,
     database,
     usage: {
@@ -70,6 +69,7 @@ tools: { codex: {} }
     prices: new Prices(),
     truncationCheck: { gaps: () => [] },
     onCorrected: () => {},
+    keyCalls,
   };
   const mirror = new GatewayMirror(gateway, deps, new HeldKeys(deps));
   t.teardown(async () => {

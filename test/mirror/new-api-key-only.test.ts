@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import type { FaultKind } from "../../src/mirror/consoles/console.ts";
-import { KeyCallBudget } from "../../src/mirror/consoles/key-call-budget.ts";
+import { KeyCallBudget } from "../../src/mirror/consoles/key-calls.ts";
 import { NewApiByKeys } from "../../src/mirror/consoles/new-api-keys.ts";
 import { Secret } from "../../src/secret.ts";
 import {
@@ -20,17 +20,22 @@ type Raw = Record<string, unknown>;
 
 function row(at: number, more: Raw = {}): Raw {
   return {
-    ...{
-      id: 1,
-      created_at: at,
-      type: 2,
-      content: "",
-      token_name: "codex",
-      model_name: "gpt-5.1",
-      quota: 1000,
-    },
-    ...{ prompt_tokens: 100, completion_tokens: 20, use_time: 3, is_stream: true, token_id: 12, group: "g" },
-    ...{ request_id: `r${at}`, other: "{}", ...more },
+    id: 1,
+    created_at: at,
+    type: 2,
+    content: "",
+    token_name: "codex",
+    model_name: "gpt-5.1",
+    quota: 1000,
+    prompt_tokens: 100,
+    completion_tokens: 20,
+    use_time: 3,
+    is_stream: true,
+    token_id: 12,
+    group: "g",
+    request_id: `r${at}`,
+    other: "{}",
+    ...more,
   };
 }
 
@@ -79,7 +84,11 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
 
 function adapterOf(console: AnsweringConsole, count: number) {
   const keys = Array.from({ length: count }, (_, n) => held(n));
-  return new NewApiByKeys({ ...console.means, keys: () => keys, budget: new KeyCallBudget(console.means) });
+  return new NewApiByKeys({
+    ...console.means,
+    keyCalls: new KeyCallBudget(console.means.now),
+    keys: () => keys,
+  });
 }
 
 const logCalls = ({ calls }: AnsweringConsole) => calls.filter(({ path }) => path === "/api/log/token");
@@ -116,7 +125,7 @@ t.test("the budget holds over walks, restarts and many keys, and every key has i
   for (let round = 0; round < 24; round += 1) {
     // A restart every third time: what was spent is known from the cursor alone.
     if (round % 3 === 0) adapter = adapterOf(console, 7);
-    t.equal((await adapter.keys())?.length, 7);
+    t.equal((await adapter.keys()).length, 7);
     try {
       for await (const page of adapter.walk(cursor, SINCE)) cursor = page.cursor;
     } catch (error) {
@@ -147,6 +156,17 @@ t.test("no more than 16 questions go in 20 minutes", async (t) => {
   t.equal(new Set(tails(console)).size, 30, "those who waited came first");
 });
 
+t.test("a clock that is set back by a week blocks the budget for 20 minutes, not for a week", async (t) => {
+  const rows = new Map(Array.from({ length: 16 }, (_, n) => [String(n).padStart(4, "0"), [row(NOON - n)]]));
+  const console = await siteOf(t, { rows });
+  const adapter = adapterOf(console, 16);
+  const cursor = (await walked(adapter, null, SINCE)).at(-1)?.cursor ?? null;
+  console.time -= 7 * 24 * 60 * MINUTE;
+  await t.rejects(walked(adapter, cursor, SINCE), { name: "Error", kind: "rate-limited", retryAfter: 1200 });
+  console.time += 20 * MINUTE;
+  t.equal((await walked(adapter, cursor, SINCE, 1)).length, 1, "it reads again");
+});
+
 t.test("rows that were pushed out of sight are a gap", async (t) => {
   const rows = new Map([["0000", [row(NOON - 5000)]]]);
   const console = await siteOf(t, { rows });
@@ -163,8 +183,8 @@ t.test("rows that were pushed out of sight are a gap", async (t) => {
   t.equal(second?.rows.length, 1000);
   const [third] = await walked(adapter, second?.cursor ?? null, SINCE);
   t.equal(third?.gap, null, "it was all seen before");
-  const [anew] = await walked(adapterOf(console, 1), null, SINCE);
-  t.same(anew?.gap, { from: SINCE, to: (NOON - 999) * 1000, ...many }, "nobody knows what was before");
+  const [restarted] = await walked(adapterOf(console, 1), null, SINCE);
+  t.same(restarted?.gap, { from: SINCE, to: (NOON - 999) * 1000, ...many }, "what was before is unknown");
 });
 
 t.test("a key that is refused is passed over, and comes last in the next turn", async (t) => {
@@ -181,15 +201,16 @@ t.test("a key that is refused is passed over, and comes last in the next turn", 
   );
   await t.rejects(walked(adapterOf(console, 0), null, SINCE), { kind: "login-needed", message: /no key/ });
   await t.rejects(walked(adapterOf(console, 1), null, SINCE), {
-    ...{ kind: "login-needed", message: /no key/ },
+    kind: "login-needed",
+    message: /no key/,
   });
 });
 
-t.test("a version that wants the key in the address is not given it", async (t) => {
-  const wants = { kind: "other-shape", message: /give it an access token/ };
+t.test("a version that needs the key in the address never gets it", async (t) => {
+  const tooOld = { kind: "other-shape", message: /give it an access token/ };
   for (const version of ["v0.10.7", "0.9.99", "v0.4.0-alpha"]) {
     const old = await siteOf(t, { rows: new Map(), version });
-    await t.rejects(walked(adapterOf(old, 1), null, SINCE), wants, version);
+    await t.rejects(walked(adapterOf(old, 1), null, SINCE), tooOld, version);
     t.equal(logCalls(old).length, 0, "it is not even asked");
   }
   for (const version of ["v0.10.8", "v0.10.10", "v0.11.0", "v1.0.0", "v0.0.0", "nightly"]) {
@@ -204,12 +225,12 @@ t.test("a version that wants the key in the address is not given it", async (t) 
   ];
   for (const [reply, kind] of replies) {
     const console = await siteOf(t, { rows: new Map(), version: null, reply: () => reply });
-    await t.rejects(walked(adapterOf(console, 1), null, SINCE), { ...wants, kind });
+    await t.rejects(walked(adapterOf(console, 1), null, SINCE), { ...tooOld, kind });
     t.ok(console.calls.every(({ query }) => query.size === 0));
   }
 });
 
-t.test("an empty 429 is told, and what was read before it is kept", async (t) => {
+t.test("an empty 429 is a rate limit, and the pages before it stay", async (t) => {
   const rows = new Map([
     ["0000", [row(NOON - 1)]],
     ["0001", [row(NOON - 2)]],
@@ -223,7 +244,7 @@ t.test("an empty 429 is told, and what was read before it is kept", async (t) =>
   await t.rejects(walk.next(), { kind: "rate-limited", message: /too often/ });
 });
 
-t.test("keys are known before anything is asked, and told more of when there is room", async (t) => {
+t.test("keys are listed without a call, and with facts once the budget allows", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0000", []]]) });
   const adapter = adapterOf(console, 2);
   t.match(await adapter.keys(), [
@@ -235,8 +256,13 @@ t.test("keys are known before anything is asked, and told more of when there is 
   const listed = await adapter.keys();
   t.match(listed, [
     {
-      ...{ ref: "key:…0000", name: "key 0000", state: "active", quota: 2_000_000, quota_used: 500_000 },
-      ...{ expires_at: null, shown: { how: "whole" } },
+      ref: "key:…0000",
+      name: "key 0000",
+      state: "active",
+      quota: 2_000_000,
+      quota_used: 500_000,
+      expires_at: null,
+      shown: { how: "whole" },
     },
     { ref: "key:…0001", state: "disabled" },
   ]);
@@ -248,11 +274,8 @@ t.test("keys are known before anything is asked, and told more of when there is 
 
 t.test("one key of two tools is asked about once", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0000", [row(NOON - 1)]]]) });
-  const adapter = new NewApiByKeys({
-    ...console.means,
-    keys: () => [held(0), held(0)],
-    budget: new KeyCallBudget(console.means),
-  });
+  const keyCalls = new KeyCallBudget(console.means.now);
+  const adapter = new NewApiByKeys({ ...console.means, keyCalls, keys: () => [held(0), held(0)] });
   t.equal((await walked(adapter, null, SINCE)).length, 1);
-  t.equal((await adapter.keys())?.length, 1);
+  t.equal((await adapter.keys()).length, 1);
 });

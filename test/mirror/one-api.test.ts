@@ -17,9 +17,22 @@ type Raw = Record<string, unknown>;
 
 function row(n: number, more: Raw = {}): Raw {
   return {
-    ...{ id: 0, user_id: 7, created_at: NOON - 60 - n, type: 2, content: "倍率：1.00", username: "me" },
-    ...{ token_name: "codex", model_name: "gpt-5.1", quota: 1000, prompt_tokens: 900, completion_tokens: 20 },
-    ...{ channel: 4, request_id: `20260821110000${n}`, elapsed_time: 1234, is_stream: false, ...more },
+    id: 0,
+    user_id: 7,
+    created_at: NOON - 60 - n,
+    type: 2,
+    content: "倍率：1.00",
+    username: "me",
+    token_name: "codex",
+    model_name: "gpt-5.1",
+    quota: 1000,
+    prompt_tokens: 900,
+    completion_tokens: 20,
+    channel: 4,
+    request_id: `20260821110000${n}`,
+    elapsed_time: 1234,
+    is_stream: false,
+    ...more,
   };
 }
 
@@ -30,7 +43,7 @@ interface Site {
   before?: (p: number) => void;
 }
 
-/** Ten a page from page 0, a bare array, nobody counts. */
+/** Ten rows a page from page 0, in a bare array without a total. */
 async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
   return answeringConsole(t, ({ path, query }) => {
     const own = site.reply?.(path);
@@ -45,7 +58,8 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
         return { json: { ...OK, data: (site.keys ?? []).slice(start, start + 10) } };
       case "/api/log/self": {
         site.before?.(start / 10);
-        const [from, to] = [Number(query.get("start_timestamp")), Number(query.get("end_timestamp"))];
+        const from = Number(query.get("start_timestamp"));
+        const to = Number(query.get("end_timestamp"));
         const inside = site.rows.filter(({ created_at: at }) => Number(at) >= from && Number(at) <= to);
         return { json: { ...OK, data: inside.slice(start, start + 10) } };
       }
@@ -148,8 +162,17 @@ t.test("a row that arrives while pages are read is not a second one", async (t) 
 
 t.test("keys are whole, and two of one name are both listed", async (t) => {
   const key = (id: number, more: Raw = {}): Raw => ({
-    ...{ id, user_id: 7, key: `0123456789abcdef${id}`, status: 1, name: `key ${id}`, accessed_time: NOON },
-    ...{ expired_time: -1, remain_quota: 500_000, unlimited_quota: false, used_quota: 0, ...more },
+    id,
+    user_id: 7,
+    key: `0123456789abcdef${id}`,
+    status: 1,
+    name: `key ${id}`,
+    accessed_time: NOON,
+    expired_time: -1,
+    remain_quota: 500_000,
+    unlimited_quota: false,
+    used_quota: 0,
+    ...more,
   });
   const keys = [
     ...Array.from({ length: 11 }, (_, n) => key(n)),
@@ -157,7 +180,7 @@ t.test("keys are whole, and two of one name are both listed", async (t) => {
     key(12, { status: 2 }),
   ];
   const console = await siteOf(t, { rows: [], keys });
-  const listed = (await adapterOf(console).keys()) ?? [];
+  const listed = await adapterOf(console).keys();
   t.equal(listed.length, 13);
   t.equal(listed.filter(({ ref }) => ref === "name:key 1").length, 2);
   t.match(listed[0], { state: "active", quota: 1_000_000, quota_used: 0, group: null, expires_at: null });
@@ -171,7 +194,7 @@ t.test("the account tells its balance, below zero too", async (t) => {
   t.same(await adapterOf(console).account(), { balance: -1000, console_version: "v0.6.11-alpha" });
 });
 
-t.test("faults are told apart", async (t) => {
+t.test("each fault has its kind", async (t) => {
   const cases: [ConsoleReply, FaultKind][] = [
     [{ json: { success: false, message: "无权进行此操作，access token 无效" } }, "login-needed"],
     [{ json: { success: false, message: "用户已被封禁" } }, "login-needed"],

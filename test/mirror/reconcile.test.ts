@@ -378,6 +378,12 @@ const PRESUMED: readonly Case[] = [
     },
   },
   {
+    name: "of two rows that began with one request, the nearer may be the foreign one: none is taken",
+    ours: [left("a")],
+    theirs: [row("1", began(12)), row("2", { ...began(181), request_id: "z" })],
+    verdicts: { "1": "foreign", "2": "foreign" },
+  },
+  {
     name: "what waited here for its limits began when it was sent",
     ours: [left("a", { started_at: THEN - MINUTE, sent_at: THEN - 2 * SECOND })],
     theirs: [row("1", began())],

@@ -77,7 +77,10 @@ function tokens(firstRefresh = "rt-0") {
 function sessionOf(client: SessionOptions["client"], more: Partial<SessionOptions> = {}) {
   const kept: Secret[] = [];
   const means: SessionOptions = {
-    ...{ client, now: () => 0, credentials: null, refreshToken: new Secret("rt-0") },
+    client,
+    now: () => 0,
+    credentials: null,
+    refreshToken: new Secret("rt-0"),
     onRefreshToken: async (token) => void kept.push(token),
     ...more,
   };
@@ -295,9 +298,10 @@ const escaped = (text: string) =>
   [...text].map((letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
 
 t.test("a console that says back what it was shown is not repeated, in whatever way it does", async (t) => {
-  const [temp, code, access, refresh] = ["tt-7", "123456", "at-secret-7", "rt-secret-7"].map(
-    (text) => new Secret(text),
-  ) as [Secret, Secret, Secret, Secret];
+  const temp = new Secret("tt-7");
+  const code = new Secret("123456");
+  const access = new Secret("at-secret-7");
+  const refresh = new Secret("rt-secret-7");
   const ways: [string, (said: string) => Reply][] = [
     ["a refusal", (said) => [400, { code: 400, message: `you said ${said}` }]],
     ["a 200 that is none", (said) => [200, { code: 400, message: `you said ${said}` }]],
@@ -320,8 +324,10 @@ t.test("a console that says back what it was shown is not repeated, in whatever 
     const { session } = sessionOf(client, { refreshToken: refresh });
     const renewal = await session.get("/api/v1/auth/me").catch(String);
     const adapter = new Sub2api({
-      ...{ client, session: sessionOf(client).session },
-      ...{ now: () => 0, pause: async () => {} },
+      client,
+      session: sessionOf(client).session,
+      now: () => 0,
+      pause: async () => {},
     });
     const asking = await adapter.keys().catch(String);
     for (const [what, said, secrets] of [
@@ -396,7 +402,7 @@ t.test("keys are read over all pages, whole or by their ends, with what they may
     return ok({ items: all.slice((page - 1) * 100, page * 100), total: all.length });
   });
   const { session } = sessionOf(client);
-  const keys = (await new Sub2api({ client, session, now: () => 0, pause: async () => {} }).keys()) ?? [];
+  const keys = await new Sub2api({ client, session, now: () => 0, pause: async () => {} }).keys();
   t.equal(keys.length, all.length);
   t.equal(calls.filter((path) => path === "/keys").length, 2);
   const [one, two, three, four] = keys;

@@ -71,7 +71,10 @@ function adapterFor(t: Test, url: string, time = { now: NOW }): ConsoleAdapter {
   const client = startClient(t, url);
   const now = () => time.now;
   const session = new Sub2apiSession({
-    ...{ client, now, refreshToken: new Secret("rt"), credentials: null },
+    client,
+    now,
+    refreshToken: new Secret("rt"),
+    credentials: null,
     onRefreshToken: async () => {},
   });
   return new Sub2api({ client, now, pause: pauseOf(time), session });
@@ -105,26 +108,27 @@ function missing(seen: ReadonlySet<number>, wanted: readonly number[]): number[]
 t.test("a row is mapped field by field", async (t) => {
   const { url, log } = await logServer(t);
   log.push({
-    ...{ id: 77, user_id: 1, api_key_id: 12, account_id: 9, request_id: "client:6f1c", model: "gpt-5.1" },
-    ...{
-      inbound_endpoint: "/v1/responses",
-      group_id: 2,
-      input_tokens: 400,
-      output_tokens: 342,
-      stream: true,
-    },
-    ...{
-      cache_creation_tokens: 7,
-      cache_read_tokens: 800,
-      total_cost: 0.0054205,
-      actual_cost: 0.00813,
-      rate_multiplier: 1.5,
-    },
-    ...{ duration_ms: 2333, ip_address: "203.0.113.9", created_at: "2026-11-15T20:00:00.123456+08:00" },
-    ...{
-      api_key: { id: 12, name: "codex", key: `sk-${"ab12".repeat(16)}` },
-      group: { id: 2, name: "coding" },
-    },
+    id: 77,
+    user_id: 1,
+    api_key_id: 12,
+    account_id: 9,
+    request_id: "client:6f1c",
+    model: "gpt-5.1",
+    inbound_endpoint: "/v1/responses",
+    group_id: 2,
+    input_tokens: 400,
+    output_tokens: 342,
+    stream: true,
+    cache_creation_tokens: 7,
+    cache_read_tokens: 800,
+    total_cost: 0.0054205,
+    actual_cost: 0.00813,
+    rate_multiplier: 1.5,
+    duration_ms: 2333,
+    ip_address: "203.0.113.9",
+    created_at: "2026-11-15T20:00:00.123456+08:00",
+    api_key: { id: 12, name: "codex", key: `sk-${"ab12".repeat(16)}` },
+    group: { id: 2, name: "coding" },
     user: { email: "me@example.com" },
   });
   const { pages } = await walked(adapterFor(t, url), null);
@@ -132,16 +136,25 @@ t.test("a row is mapped field by field", async (t) => {
     pages.flatMap(({ rows }) => rows),
     [
       {
-        ...{ identity: "77", kind: "use", created_at: NOW + 123, key_ref: "id:12", request_id: "6f1c" },
-        ...{ upstream_id: null, model: "gpt-5.1", group: "coding", multiplier: 1.5, stream: true },
-        ...{ endpoint: "/v1/responses", input_tokens: 400, cache_read_tokens: 800, cache_write_tokens: 7 },
-        ...{
-          output_tokens: 342,
-          list_microdollars: 5421,
-          billed_microdollars: 8130,
-          duration_ms: 2333,
-          began_at: NOW + 123 - 2333,
-        },
+        identity: "77",
+        kind: "use",
+        created_at: NOW + 123,
+        key_ref: "id:12",
+        request_id: "6f1c",
+        upstream_id: null,
+        model: "gpt-5.1",
+        group: "coding",
+        multiplier: 1.5,
+        stream: true,
+        endpoint: "/v1/responses",
+        input_tokens: 400,
+        cache_read_tokens: 800,
+        cache_write_tokens: 7,
+        output_tokens: 342,
+        list_microdollars: 5421,
+        billed_microdollars: 8130,
+        duration_ms: 2333,
+        began_at: NOW + 123 - 2333,
         ip: "203.0.113.9",
       },
     ],
@@ -284,7 +297,7 @@ t.test(
   },
 );
 
-t.test("a log that begins anew is walked anew", async (t) => {
+t.test("a log that was reset is read from the beginning", async (t) => {
   const { url, log } = await logServer(t, { mostSize: 100 });
   for (const id of range(1, 500)) log.push(item(id));
   const adapter = adapterFor(t, url);
@@ -311,7 +324,7 @@ t.test("servers that give fewer rows a page are believed", async (t) => {
   }
 });
 
-t.test("a cursor that cannot be read begins anew, and an empty log is complete", async (t) => {
+t.test("an unreadable cursor starts from the beginning, and an empty log is complete", async (t) => {
   const { url, log } = await logServer(t);
   const empty = await walked(adapterFor(t, url), null);
   t.equal(empty.pages.length, 1);
@@ -369,7 +382,10 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
   const client = createClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
   const now = () => Date.now();
   const session = new Sub2apiSession({
-    ...{ client, now, refreshToken: null, credentials: sandbox.login },
+    client,
+    now,
+    refreshToken: null,
+    credentials: sandbox.login,
     onRefreshToken: async () => {},
   });
   const adapter = new Sub2api({ client, now, pause: async () => {}, session });
@@ -399,13 +415,16 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
   );
 
   const fresh = new Sub2apiSession({
-    ...{ client, now, refreshToken: null, credentials: sandbox.login },
+    client,
+    now,
+    refreshToken: null,
+    credentials: sandbox.login,
     onRefreshToken: async () => {},
   });
   const again = new Sub2api({ client, now, pause: async () => {}, session: fresh });
   const two = await walked(again, one.cursor);
   t.ok(two.pages.some(({ rows }) => rows.some((row) => row.request_id === late)));
-  const listed = (await again.keys())?.find(({ name }) => name === "codex");
+  const listed = (await again.keys()).find(({ name }) => name === "codex");
   const mask = sandbox.keys().find(({ name }) => name === "codex")?.mask ?? "";
   t.match(listed, {
     ref: `id:${id}`,

@@ -31,7 +31,7 @@ t.test("what was put in comes out again after a restart, and only the owner can 
   t.same(readdirSync(join(file, "..")), ["consoles.json"], "nothing is left lying beside it");
 });
 
-t.test("an entry of another origin is never answered, only told", async (t) => {
+t.test("an entry of another origin is never returned, only its origin", async (t) => {
   const { vault } = place(t);
   await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
   t.equal(vault.get("main", ELSEWHERE), null);
@@ -110,7 +110,7 @@ t.test("changes at the same time all reach the file", async (t) => {
 t.test("a change that cannot be written throws, and what was there stays", async (t) => {
   const { file, vault } = place(t);
   await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
-  // A folder in the way of the temporary file stops the writing, whoever runs this.
+  // A folder in the way of the temporary file stops the writing for every user, root included.
   mkdirSync(`${file}.tmp`);
   writeFileSync(join(`${file}.tmp`, "full"), "");
   await t.rejects(vault.put("main", HERE, { refreshToken: new Secret("rt_another_one") }));

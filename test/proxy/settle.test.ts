@@ -42,6 +42,7 @@ function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
     clock: systemClock,
     log: quietLog(lines),
     keyHealth: { note: () => {} },
+    keyBreaker: { settle: () => {} },
     gatewayHealth: { note: () => {} },
     journal: { close: (_id: string, closing: Closing) => closings.push(closing) },
     prices: { priceOf: () => null },
@@ -56,6 +57,7 @@ function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
     isFollowed: () => false,
     notify: () => {},
     rereadKey: () => {},
+    checkKey: () => {},
     ...deps,
   };
   return { call, closings, settled, lines, deps: all as unknown as ProxyDeps };

@@ -1,6 +1,8 @@
 import { systemClock } from "../../clock.ts";
 import type { Gateway } from "../../config/shape.ts";
+import { KeyCheck } from "../../doctor/key-check.ts";
 import { type Probed, probeKey } from "../../doctor/probe.ts";
+import { KeyCallBudgets } from "../../mirror/consoles/key-calls.ts";
 import { Agents } from "../../proxy/agents.ts";
 import { keyFault, Secret } from "../../secret.ts";
 import { EXIT } from "../../start-failure.ts";
@@ -54,8 +56,11 @@ export async function newKey(wish: KeyWish, mayMove = false): Promise<NewKey | "
 /** Asks the gateway for its models with this key. */
 export async function probed(gateway: Gateway, key: Secret): Promise<Probed> {
   const agents = new Agents(systemClock);
+  const { agentFor } = agents;
+  const keyCalls = new KeyCallBudgets(() => systemClock.now());
+  const keyCheck = new KeyCheck({ clock: systemClock, keyCalls, agentFor });
   try {
-    return await probeKey({ gateway, key, agentFor: agents.agentFor });
+    return await probeKey({ gateway, key, agentFor, keyCheck });
   } finally {
     agents.close();
   }

@@ -18,7 +18,7 @@ export interface ConsoleAdapter {
    * to `since`. The last page's cursor says that the walk is complete.
    */
   walk(cursor: string | null, since: number): AsyncIterable<Page>;
-  keys(): Promise<readonly ConsoleKey[] | null>;
+  keys(): Promise<readonly ConsoleKey[]>;
   account(): Promise<AccountFacts>;
   /** The keys that the last walk skipped; absent where a walk reads everything. */
   unread?(): readonly UnreadKey[];

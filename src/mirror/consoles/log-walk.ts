@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { ConsoleRow } from "../console-row.ts";
 import { ConsoleFault, type Page } from "./console.ts";
-import { otherShape } from "./http.ts";
+import { required } from "./http.ts";
 import { asObject, countAt, fieldAt, type JsonObject, listAt, parseObject } from "./json.ts";
 
 /*
@@ -195,7 +195,8 @@ export async function* listPages(
   numbers: PageNumbers,
   path: (page: number) => string,
 ): AsyncGenerator<ListPage, void> {
-  let size = 0;
+  let fullPage = SMALLEST_PAGE;
+  let read = 0;
   for (let index = 0; ; index += 1) {
     let data = await get(path(numbers.first + index), about);
     const first = asObject(data) === null ? 0 : 1;
@@ -203,9 +204,11 @@ export async function* listPages(
       numbers.first = first;
       data = await get(path(first + index), about);
     }
-    const { rows, total, pageSize } = readList(data, about);
-    if (index === 0) size = pageSizeOf(rows.length, total, pageSize);
-    const last = total === null ? rows.length < size : rows.length === 0 || (index + 1) * size >= total;
+    const { rows, total } = readList(data, about);
+    read += rows.length;
+    // Consoles do not always honor the requested page size: the first page shows the real one.
+    if (index === 0) fullPage = Math.max(rows.length, SMALLEST_PAGE);
+    const last = total === null ? rows.length < fullPage : rows.length === 0 || read >= total;
     yield { rows, total, last };
     if (last) return;
   }
@@ -227,24 +230,13 @@ const MAX_LIST_PAGES = 50;
 /** No version has smaller pages. */
 const SMALLEST_PAGE = 10;
 
-/** Consoles do not always honor the requested size: the first page shows the real one. */
-function pageSizeOf(rows: number, total: number | null, told: number | null): number {
-  if (total === null) return Math.max(rows, SMALLEST_PAGE);
-  if (rows > 0 && total > rows) return Math.min(told ?? rows, rows);
-  return Math.max(rows, told ?? rows, 1);
-}
-
 function readList(data: unknown, about: string) {
   // Go writes an empty list as null.
-  if (data === null) return { rows: [], total: null, pageSize: null };
-  if (Array.isArray(data)) return { rows: data, total: null, pageSize: null };
-  const object = asObject(data);
-  if (object === null) throw otherShape(about, "data");
-  const rows = fieldAt(object, "items") === null ? [] : listAt(object, "items");
-  if (rows === null) throw otherShape(about, "items");
-  const total = countAt(object, "total");
-  if (total === null) throw otherShape(about, "total");
-  return { rows, total, pageSize: countAt(object, "page_size") || null };
+  if (data === null) return { rows: [], total: null };
+  if (Array.isArray(data)) return { rows: data, total: null };
+  const object = required(asObject(data), "data", about);
+  const rows = fieldAt(object, "items") === null ? [] : required(listAt(object, "items"), "items", about);
+  return { rows, total: required(countAt(object, "total"), "total", about) };
 }
 
 /** Reads the consecutive pages of one span, and names their rows. */

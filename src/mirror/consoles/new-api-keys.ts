@@ -10,7 +10,7 @@ import {
   type Page,
   type UnreadKey,
 } from "./console.ts";
-import { type ConsoleResponse, isDenied, otherShape, readJson } from "./http.ts";
+import { type ConsoleResponse, isDenied, otherShape, readJson, required } from "./http.ts";
 import {
   asObject,
   cleanAt,
@@ -23,19 +23,19 @@ import {
   parseObject,
   wholeAt,
 } from "./json.ts";
-import type { KeyCallBudget } from "./key-call-budget.ts";
+import type { KeyCallBudget } from "./key-calls.ts";
 import { PageReader } from "./log-walk.ts";
-import { NEW_API_ID_NAMES, quotaAt, readNewApiRow, readStatus } from "./new-api.ts";
+import { NEW_API_ID_NAMES, quotaAt, readNewApiRow, readStatus, type SiteStatus } from "./new-api.ts";
 
 interface HeldKey {
   readonly fingerprint: string;
   readonly key: Secret;
 }
 
-export interface NewApiByKeysDeps extends AdapterDeps {
+interface NewApiByKeysDeps extends AdapterDeps {
   /** The keys of this gateway that are held here now. */
   readonly keys: () => readonly HeldKey[];
-  readonly budget: KeyCallBudget;
+  readonly keyCalls: KeyCallBudget;
 }
 
 /** The console lists at most this many rows per key. */
@@ -64,7 +64,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   constructor(deps: NewApiByKeysDeps) {
     this.#deps = deps;
     this.#heldKeys = deps.keys;
-    this.#budget = deps.budget;
+    this.#budget = deps.keyCalls;
   }
 
   unread(): readonly UnreadKey[] {
@@ -80,15 +80,12 @@ export class NewApiByKeys implements ConsoleAdapter {
     const { now } = this.#deps;
     const held = this.#distinctKeys();
     const askedAt = ({ fingerprint }: HeldKey) => this.#facts.get(fingerprint)?.as_of ?? 0;
-    // Calls made before a restart are known only once a walk has read the cursor.
-    const calls = this.#budget.isRestored ? Math.max(0, this.#budget.left() - held.length) : 0;
     const due = held
       .filter((one) => now() - askedAt(one) >= FACTS_AGE_MS)
       .toSorted((a, b) => askedAt(a) - askedAt(b))
-      .slice(0, calls);
+      .slice(0, Math.max(0, this.#budget.left() - held.length));
     if (due.length > 0) {
-      const { quotaPerUnit, version } = await readStatus(this.#deps.client);
-      if (isTooOld(version)) throw tooOldFault();
+      const { quotaPerUnit } = await this.#readStatus();
       for (const one of due) {
         const facts = await this.#readFacts(one, quotaPerUnit);
         this.#facts.set(one.fingerprint, { ...facts, as_of: now() });
@@ -98,57 +95,57 @@ export class NewApiByKeys implements ConsoleAdapter {
   }
 
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
-    const { client, now } = this.#deps;
-    const { calls, reads: allReads } = readCursor(cursor);
-    this.#budget.restore(calls);
-    const { quotaPerUnit, version, time } = await readStatus(client);
-    if (isTooOld(version)) throw tooOldFault();
+    const { now } = this.#deps;
+    const stored = readCursor(cursor);
+    this.#budget.restore(stored.calls);
+    const { quotaPerUnit, time } = await this.#readStatus();
     const ahead = time === null ? 0 : time - now();
     const held = this.#distinctKeys();
     if (held.length === 0) {
       throw new ConsoleFault("login-needed", "was not read: no key of this gateway is available here");
     }
-    const fingerprints = held.map(({ fingerprint }) => fingerprint);
-    // In the order in which the keys were last read. Keys that are no longer held are dropped.
-    const reads = new Map([...allReads].filter(([fingerprint]) => fingerprints.includes(fingerprint)));
-    const order = [...reads.keys()];
-    const sorted = held.toSorted((a, b) => order.indexOf(a.fingerprint) - order.indexOf(b.fingerprint));
     const left = this.#budget.left();
     // A sync that read nothing is not a sync.
     if (left === 0) throw usedUpFault(this.#budget.wait());
-    this.#unread = sorted.slice(left).map(({ fingerprint }) => ({
-      key: fingerprint,
-      until: reads.get(fingerprint)?.accepted ?? null,
+    // The cursor has the keys in the order in which they were last read. Those no longer held are dropped.
+    const fingerprints = held.map(({ fingerprint }) => fingerprint);
+    const reads = new Map([...stored.reads].filter(([fingerprint]) => fingerprints.includes(fingerprint)));
+    const order = [...reads.keys()];
+    const sorted = held.toSorted((a, b) => order.indexOf(a.fingerprint) - order.indexOf(b.fingerprint));
+    this.#unread = sorted.slice(left).map(({ fingerprint: key }) => ({
+      key,
+      until: reads.get(key)?.accepted ?? null,
     }));
     let done = 0;
     let accepted = 0;
     for (const one of sorted.slice(0, left)) {
-      const before = reads.get(one.fingerprint) ?? NEVER_READ;
+      const { fingerprint: key } = one;
+      const before = reads.get(key) ?? NEVER_READ;
+      // Deleted, so that setting it again moves it to the end of the order.
+      reads.delete(key);
       const items = await this.#get("/api/log/token", one, ROWS);
-      const isAccepted = !(items instanceof Denied);
-      if (isAccepted && !Array.isArray(items)) throw otherShape(ROWS, "data");
-      const page = readPage(one, Array.isArray(items) ? items : [], quotaPerUnit);
-      done += page.rows.length;
-      // Inserted again, to move it to the end of the order.
-      reads.delete(one.fingerprint);
-      let gap: ConsoleGap | null;
-      if (!isAccepted) {
+      const listed = items instanceof Denied ? [] : items;
+      if (!Array.isArray(listed)) throw otherShape(ROWS, "data");
+      const { rows, oldest, newest } = readRows(one, listed, quotaPerUnit);
+      let gap: ConsoleGap | null = null;
+      if (items instanceof Denied) {
         // A disabled or deleted key lists nothing, so calls made with it since are unknown.
         const from = before.accepted === null ? since : before.accepted + ahead;
-        gap = { from, to: now() + ahead, key: one.fingerprint, why: "refused" };
-        reads.set(one.fingerprint, { ...before, read: now() });
+        gap = { from, to: now() + ahead, key, why: "refused" };
+        reads.set(key, before);
       } else {
         accepted += 1;
-        gap = gapBelow(one.fingerprint, page, before, since);
-        reads.set(one.fingerprint, { read: now(), newest: page.newest ?? before.newest, accepted: now() });
+        // Rows older than the oldest of a full list cannot be read: a gap, unless they were read before.
+        const readUntil = before.newest ?? emptyUntil(before, since);
+        const isFull = listed.length >= MAX_ROWS;
+        if (isFull && oldest !== null && oldest > readUntil) {
+          gap = { from: readUntil, to: oldest, key, why: "many" };
+        }
+        reads.set(key, { newest: newest ?? before.newest, accepted: now() });
       }
-      yield {
-        rows: page.rows,
-        cursor: JSON.stringify({ calls: this.#budget.times(), keys: Object.fromEntries(reads) }),
-        done,
-        total: null,
-        gap,
-      };
+      done += rows.length;
+      const keys = Object.fromEntries(reads);
+      yield { rows, cursor: JSON.stringify({ calls: this.#budget.times(), keys }), done, total: null, gap };
     }
     if (accepted === 0) {
       throw new ConsoleFault("login-needed", "accepts no key that is held here; give it an access token");
@@ -161,6 +158,13 @@ export class NewApiByKeys implements ConsoleAdapter {
     return held.filter((one, at) => held.findIndex(({ key }) => key.equals(one.key)) === at);
   }
 
+  async #readStatus(): Promise<SiteStatus> {
+    const status = await readStatus(this.#deps.client);
+    // Up to v0.10.7 the key must be sent in the address, where proxies log it: we never do. 0.0.0 is an own build.
+    if (/^v?0\.(?!0\.0\b)(?:\d\.|10\.[0-7]\b)/.test(status.version ?? "")) throw tooOldFault();
+    return status;
+  }
+
   /** The `data` that a path answers to a key. */
   async #get(path: string, { key }: HeldKey, about: string): Promise<unknown | Denied> {
     this.#budget.spend();
@@ -170,11 +174,10 @@ export class NewApiByKeys implements ConsoleAdapter {
     try {
       body = readJson(response, about);
     } catch (error) {
-      const isWebPage = error instanceof ConsoleFault && error.kind === "not-a-console";
+      const isNoConsole = error instanceof ConsoleFault && error.kind === "not-a-console";
+      const isWebPage = isNoConsole && response.status === 200 && response.text !== "";
       // The status was readable just before, so this version does not know the path.
-      const isUnknownPath =
-        response.status === 404 || (isWebPage && response.status === 200 && response.text !== "");
-      throw isUnknownPath ? tooOldFault() : error;
+      throw response.status === 404 || isWebPage ? tooOldFault() : error;
     }
     // /api/usage/token/ answers `code: true` where all others answer `success`.
     if (flagAt(body, "success") === false || flagAt(body, "code") === false) return new Denied("unknown");
@@ -188,18 +191,17 @@ export class NewApiByKeys implements ConsoleAdapter {
     // With the trailing slash: without it the console answers with a redirect.
     const data = await this.#get("/api/usage/token/", one, FACTS);
     if (data instanceof Denied) return { ...keyWithoutFacts(one), state: data.state };
-    const facts = asObject(data);
-    if (facts === null) throw otherShape(FACTS, "data");
+    const facts = required(asObject(data), "data", FACTS);
     const expires = (countAt(facts, "expires_at") ?? 0) * 1000;
     const isUnlimited = flagAt(facts, "unlimited_quota") === true;
     const available = wholeAt(facts, "total_available");
-    const isUsedUp = !isUnlimited && available !== null && available <= 0;
-    const isExpired = expires > 0 && expires <= this.#deps.now();
-    const stateByQuota = isUsedUp ? "quota-exhausted" : "active";
+    let state: ConsoleKey["state"] = "active";
+    if (!isUnlimited && available !== null && available <= 0) state = "quota-exhausted";
+    if (expires > 0 && expires <= this.#deps.now()) state = "expired";
     return {
       ...keyWithoutFacts(one),
       name: cleanAt(facts, "name") ?? one.fingerprint,
-      state: isExpired ? "expired" : stateByQuota,
+      state,
       quota: isUnlimited ? null : quotaAt(facts, "total_granted", quotaPerUnit),
       unlimited: isUnlimited,
       quota_used: quotaAt(facts, "total_used", quotaPerUnit),
@@ -247,15 +249,8 @@ function keyWithoutFacts(one: HeldKey): ConsoleKey {
   };
 }
 
-/** Rows of one key, and their times by the console's clock; null: no rows. */
-interface KeyPage {
-  readonly rows: Page["rows"];
-  readonly isFull: boolean;
-  readonly oldest: number | null;
-  readonly newest: number | null;
-}
-
-function readPage(one: HeldKey, items: readonly unknown[], quotaPerUnit: number): KeyPage {
+/** The rows of one key, with the times of the oldest and the newest in console time. */
+function readRows(one: HeldKey, items: readonly unknown[], quotaPerUnit: number) {
   const reader = new PageReader((raw) => {
     const row = readNewApiRow(raw, quotaPerUnit);
     return typeof row === "string" ? row : { ...row, key_ref: refOf(one) };
@@ -265,21 +260,8 @@ function readPage(one: HeldKey, items: readonly unknown[], quotaPerUnit: number)
     .filter((seconds) => seconds !== null)
     .map((seconds) => seconds * 1000)
     .toSorted((a, b) => a - b);
-  return {
-    rows: reader.read({ rows: items, total: null }).rows,
-    isFull: items.length >= MAX_ROWS,
-    oldest: times[0] ?? null,
-    newest: times.at(-1) ?? null,
-  };
-}
-
-/** Rows older than the oldest of a full page cannot be read: a gap, unless they were read before. */
-function gapBelow(key: string, page: KeyPage, before: KeyRead, since: number): ConsoleGap | null {
-  if (!page.isFull || page.oldest === null) return null;
-  // A key that had no row when it was last accepted had none up to then.
-  const emptyUntil = before.accepted === null ? since : Math.max(since, before.accepted - MAX_SKEW_MS);
-  const from = before.newest ?? emptyUntil;
-  return page.oldest > from ? { from, to: page.oldest, key, why: "many" } : null;
+  const { rows } = reader.read({ rows: items, total: null });
+  return { rows, oldest: times[0] ?? null, newest: times.at(-1) ?? null };
 }
 
 function usedUpFault(wait: number): ConsoleFault {
@@ -291,41 +273,32 @@ function usedUpFault(wait: number): ConsoleFault {
   );
 }
 
-/** Up to v0.10.7 the key must be sent in the address, where proxies log it: we never do. */
-function isTooOld(version: string | null): boolean {
-  // 0.0.0 is what an own build calls itself.
-  return /^v?0\.(?!0\.0\b)(?:\d\.|10\.[0-7]\b)/.test(version ?? "");
-}
-
 function tooOldFault(): ConsoleFault {
-  return new ConsoleFault(
-    "other-shape",
-    "is of a version that needs the key in the address; give it an access token",
-  );
+  const why = "is of a version that needs the key in the address; give it an access token";
+  return new ConsoleFault("other-shape", why);
 }
 
 /** What the cursor remembers of a key, in milliseconds. */
 interface KeyRead {
-  /** When it was last asked, by our clock. */
-  readonly read: number;
-  /** The newest row read, by the console's clock; null: none. */
+  /** The newest row read, in console time; null: none. */
   readonly newest: number | null;
-  /** When the console last accepted it, by our clock; null: never. */
+  /** When the console last accepted the key, by our clock; null: never. */
   readonly accepted: number | null;
 }
 
-const NEVER_READ: KeyRead = { read: 0, newest: null, accepted: null };
+const NEVER_READ: KeyRead = { newest: null, accepted: null };
+
+/** A key without rows had none until it was last accepted. */
+function emptyUntil({ accepted }: KeyRead, since: number): number {
+  return accepted === null ? since : Math.max(since, accepted - MAX_SKEW_MS);
+}
 
 function readCursor(text: string | null) {
   const cursor = parseObject(text ?? "") ?? {};
   const reads = new Map<string, KeyRead>();
   for (const [fingerprint, value] of Object.entries(objectAt(cursor, "keys") ?? {})) {
-    const stored = asObject(value) ?? {};
-    const read = countAt(stored, "read");
-    if (read === null) continue;
-    // Cursors of earlier versions have only a flag.
-    const accepted = countAt(stored, "accepted") ?? (flagAt(stored, "known") === true ? read : null);
-    reads.set(fingerprint, { read, newest: countAt(stored, "newest"), accepted });
+    const read = asObject(value) ?? {};
+    reads.set(fingerprint, { newest: countAt(read, "newest"), accepted: countAt(read, "accepted") });
   }
   const calls = (listAt(cursor, "calls") ?? []).filter((time) => typeof time === "number");
   return { calls, reads };

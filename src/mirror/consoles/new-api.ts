@@ -18,6 +18,7 @@ import {
   otherShape,
   pacedClient,
   readJson,
+  required,
 } from "./http.ts";
 import {
   asObject,
@@ -153,8 +154,7 @@ const DEFAULT_QUOTA_PER_UNIT = 500_000;
 export async function readStatus(client: ConsoleClient): Promise<SiteStatus> {
   const about = "its status";
   const response = await client.send({ path: "/api/status" });
-  const data = asObject(readData(response, about));
-  if (data === null) throw otherShape(about, "data");
+  const data = required(asObject(readData(response, about)), "data", about);
   const quotaPerUnit = numberAt(data, "quota_per_unit") ?? 0;
   const header = response.headers["x-new-api-version"];
   return {
@@ -180,9 +180,7 @@ const DENIED =
 function readData(response: ConsoleResponse, about: string): unknown {
   if (isDenied(response)) throw deniedFault(response);
   const body = readJson(response, about);
-  const success = flagAt(body, "success");
-  if (success === null) throw otherShape(about, "success");
-  if (success) return fieldAt(body, "data");
+  if (required(flagAt(body, "success"), "success", about)) return fieldAt(body, "data");
   const isDeniedByCode = textAt(body, "code")?.startsWith("AUTH_") === true;
   if (isDeniedByCode || DENIED.test(cleanAt(body, "message") ?? "")) throw deniedFault(response);
   throw new ConsoleFault("failing", `answered ${about} with an error${errorText(response)}`);
@@ -199,12 +197,8 @@ function deniedFault(response: ConsoleResponse): ConsoleFault {
 /** The same in new-api and one-api. */
 export async function readAccount(get: Get, status: SiteStatus): Promise<AccountFacts> {
   const about = "its account";
-  const user = asObject(await get("/api/user/self", about));
-  if (user === null) throw otherShape(about, "data");
-  return {
-    balance: quotaAt(user, "quota", status.quotaPerUnit),
-    console_version: status.version,
-  };
+  const user = required(asObject(await get("/api/user/self", about)), "data", about);
+  return { balance: quotaAt(user, "quota", status.quotaPerUnit), console_version: status.version };
 }
 
 /** A quota field in micro-dollars. */

@@ -1,7 +1,14 @@
 import { codeOf } from "../../keys/pins.ts";
 import { Secret } from "../../secret.ts";
 import { ConsoleFault } from "./console.ts";
-import { type ConsoleClient, type ConsoleResponse, errorText, otherShape, readJson } from "./http.ts";
+import {
+  type ConsoleClient,
+  type ConsoleResponse,
+  errorText,
+  otherShape,
+  readJson,
+  required,
+} from "./http.ts";
 import {
   cleanAt,
   fieldAt,
@@ -79,9 +86,7 @@ export function readData(response: ConsoleResponse, about: string): JsonObject {
   const code = fieldAt(envelope, "code");
   if (typeof code !== "number" && typeof code !== "string") throw otherShape(about, "code");
   if (code !== 0) throw new ConsoleFault("failing", `refused ${about}${errorText(response)}`);
-  const data = objectAt(envelope, "data");
-  if (data === null) throw otherShape(about, "data");
-  return data;
+  return required(objectAt(envelope, "data"), "data", about);
 }
 
 /** Middleware puts an error's name into `code`; handlers put it into `reason`, beside a numeric `code`. */

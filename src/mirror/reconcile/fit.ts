@@ -46,7 +46,7 @@ export function hasModel(record: OurRequest, name: string): boolean {
   );
 }
 
-/** A row's tokens. `cache` null: one-api and old versions of new-api list cache tokens as part of the input. */
+/** A row's tokens. `cache` null: one-api, and some rows of new-api, have cache tokens as part of the input. */
 export interface RowTokens {
   readonly input: number;
   readonly cache: { readonly read: number; readonly write: number } | null;

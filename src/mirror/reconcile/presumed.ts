@@ -22,24 +22,27 @@ const ALIKE =
 
 /**
  * Step 4: a record that never got an id takes the row of its key and model that began when it did. Its client left before
- * the response began, it timed out, or keybearer crashed; new-api and sub2api bill many of those. Where several are too
- * close together, only their number is compared; and where that differs none is taken, because a row may not be ours.
+ * the response began, it timed out, or keybearer crashed; new-api and sub2api bill many of those. Where there are more rows
+ * than requests near each other, none is taken: one of the rows is not ours, and nothing says which.
  */
 export function matchPresumed({ records, groups }: Unmatched, context: Context): Match[] {
   const seekers = records.filter((record) => mayOwnWithoutId(record) && !isUnlisted(record, context));
   const possibleRows = rowFinder(groups, context);
-  const presumed = clearlyNearest(seekers, possibleRows, context.start).map(({ record, group }): Match => {
+  const near = clustersOf(seekers, possibleRows, () => true);
+  const accounted = near.filter((cluster) => cluster.groups.length <= cluster.records.length);
+  const candidates = accounted.flatMap((cluster) => cluster.records);
+  const presumed = clearlyNearest(candidates, possibleRows, context.start).map(({ record, group }): Match => {
     const reason = presumedReason(record, group, context);
     return { record, group, how: "presumed", reason };
   });
   const taken = new Set(presumed.flatMap(({ record, group }) => [record, group]));
-  const clusters = clustersOf(
-    seekers.filter((record) => !taken.has(record)),
+  const rest = clustersOf(
+    candidates.filter((record) => !taken.has(record)),
     possibleRows,
     (_, group) => !taken.has(group),
   );
-  // As many rows as records: all of them are ours.
-  const counted = clusters.filter((cluster) => cluster.records.length === cluster.groups.length);
+  // Too close together to tell apart. If their number agrees, all of them are ours.
+  const counted = rest.filter((cluster) => cluster.records.length === cluster.groups.length);
   return [...presumed, ...counted.flatMap((cluster) => matchCluster(cluster, "sum", ALIKE))];
 }
 

@@ -5,7 +5,13 @@ import { matchPairs, matchSums } from "./pairs.ts";
 import { findUnlisted, matchPresumed, matchSockets } from "./presumed.ts";
 
 /** Each sees only what those before it left. */
-const STEPS = [matchIds, matchPairs, matchSums, matchPresumed, matchSockets];
+const STEPS = [
+  matchIds, // the gateway's id stands in both logs
+  matchPairs, // no other row and record have the same key, model, tokens and time
+  matchSums, // as many rows as records in an hour, with the same tokens in all
+  matchPresumed, // the record never got an id, and the row began when it did
+  matchSockets, // a WebSocket holds any number of requests
+];
 
 /**
  * Compares our log with a console's: every row gets a verdict, and every record that has a row or should have one. The

@@ -55,13 +55,12 @@ export class SeveralAccounts implements ConsoleAdapter {
     this.#unopened = unopened;
   }
 
-  async keys(): Promise<readonly ConsoleKey[] | null> {
+  async keys(): Promise<readonly ConsoleKey[]> {
     // A sync begins with the keys.
     this.#faults.clear();
     const keys: ConsoleKey[] = [];
     await this.#each(async ({ name, adapter }) => {
-      for (const key of (await adapter.keys()) ?? [])
-        keys.push({ ...key, account: name, ref: refOf(key.ref, name) });
+      for (const key of await adapter.keys()) keys.push({ ...key, account: name, ref: refOf(key.ref, name) });
     });
     return keys;
   }

@@ -8,7 +8,7 @@ import type { Secret } from "../../secret.ts";
 import { type AdapterDeps, type ConsoleAdapter, ConsoleFault } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
 import { type CallHistory, type ConsoleClient, createClient } from "../consoles/http.ts";
-import type { KeyCallBudgets } from "../consoles/key-call-budget.ts";
+import type { KeyCallBudgets } from "../consoles/key-calls.ts";
 import { NewApi } from "../consoles/new-api.ts";
 import { NewApiByKeys } from "../consoles/new-api-keys.ts";
 import { OneApi } from "../consoles/one-api.ts";
@@ -90,19 +90,17 @@ type LastingSecret = "refresh_token" | "access_token";
 /** Only tells one configured token from another, in a file that is as private as the tokens. */
 const SEED = "refresh-token";
 
+type AccountDeps = Pick<ConnectDeps, "snapshot" | "vault" | "keyCalls">;
+
 /** One account at a gateway's console, with its secrets in config.yaml and in the vault. */
 export class ConsoleAccount {
   readonly gateway: ConsoleGateway;
   readonly login: ConsoleLogin;
   /** Its name in the vault. The space keeps it apart from the names of gateways. */
   readonly vaultName: string;
-  readonly #deps: Pick<ConnectDeps, "snapshot" | "vault" | "keyCalls">;
+  readonly #deps: AccountDeps;
 
-  constructor(
-    gateway: ConsoleGateway,
-    login: ConsoleLogin,
-    deps: Pick<ConnectDeps, "snapshot" | "vault" | "keyCalls">,
-  ) {
+  constructor(gateway: ConsoleGateway, login: ConsoleLogin, deps: AccountDeps) {
     this.gateway = gateway;
     this.login = login;
     this.vaultName = login.name === null ? gateway.name : `${gateway.name} ${login.name}`;
@@ -120,8 +118,8 @@ export class ConsoleAccount {
         : new NewApi({ ...shared, accessToken, user: this.login.user ?? stored?.user ?? null });
     // A list of accounts is meant to be logged in to: which account a key belongs to is not known from the key.
     if (kind === "one-api" || this.login.name !== null) throw this.#loginNeeded();
-    const budget = this.#deps.keyCalls.of(this.gateway.console.url);
-    return new NewApiByKeys({ ...shared, keys: () => this.#ownKeys(), budget });
+    const keyCalls = this.#deps.keyCalls.of(this.gateway.console.url);
+    return new NewApiByKeys({ ...shared, keyCalls, keys: () => this.#ownKeys() });
   }
 
   #openSub2api(stored: StoredLogin | null, shared: AdapterDeps): ConsoleAdapter {

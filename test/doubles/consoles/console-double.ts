@@ -30,7 +30,7 @@ export interface KeyOptions {
   readonly quota?: number;
   readonly disabled?: boolean;
   /** Milliseconds by the console's clock. Default never. */
-  readonly expires?: number;
+  readonly expiresAt?: number;
   /** Belongs to the second account of the console. */
   readonly second?: boolean;
 }
@@ -80,6 +80,9 @@ export interface Asked {
 }
 
 export interface AccountKey extends KeyOptions {
+  /** An owner may change these in the console. */
+  disabled?: boolean;
+  expiresAt?: number;
   readonly id: number;
   readonly group: string;
   readonly createdAt: number;
@@ -162,6 +165,8 @@ export abstract class ConsoleDouble {
   /** The rows that the console lists, in the order in which it wrote them. */
   readonly rows: Row[] = [];
   balance: number;
+  /** The operator has banned the account. */
+  banned = false;
   /** false: requests are billed but not listed. */
   logging = true;
   /** How far its clock is ahead, in milliseconds. Affects the Date header and rows written from now on. */

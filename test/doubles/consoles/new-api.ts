@@ -110,6 +110,7 @@ class NewApiDouble extends ConsoleDouble {
     if (key === undefined) return failed(401, "Invalid token");
     // Head (2d8e50bf) refuses a disabled key here; v0.13.2 still lists its rows.
     if (key.disabled === true && this.isRecent) return failed(401, "This token status is unavailable");
+    if (this.banned) return failed(403, "User has been banned");
     if (call.path === "/api/usage/token/") return { status: 200, body: tokenUsage(key) };
     const rows = this.rows
       .filter((row) => row.key === key)
@@ -246,10 +247,17 @@ class NewApiDouble extends ConsoleDouble {
     return cutKey(sent);
   }
 
+  /** The same words whether the key is deleted, disabled, expired or used up (v0.13.2 and 2d8e50bf). */
   protected refuseKey(key: AccountKey | null, requestId: string): Reply | null {
-    if (key !== null && key.disabled !== true) return null;
-    const message = `Invalid token (request id: ${requestId})`;
-    return { status: 401, body: { error: { message, type: "new_api_error", code: "" } } };
+    const isValid = key !== null && key.disabled !== true && !this.isExpired(key) && !isUsedUp(key);
+    if (isValid && !this.banned) return null;
+    const words = isValid ? "User has been banned" : "Invalid token";
+    const error = { code: "", message: `${words} (request id: ${requestId})`, type: "new_api_error" };
+    return { status: isValid ? 403 : 401, body: { error } };
+  }
+
+  private isExpired({ expiresAt }: AccountKey): boolean {
+    return expiresAt !== undefined && seconds(expiresAt) < seconds(this.now());
   }
 }
 
@@ -284,6 +292,10 @@ function maskedKey(key: AccountKey): object {
   return { ...keyShape(key), key: `${bare.slice(0, 4)}**********${bare.slice(-4)}`, group: key.group };
 }
 
+function isUsedUp({ quota, usedDollars }: AccountKey): boolean {
+  return quota !== undefined && usedDollars >= quota;
+}
+
 function tokenUsage(key: AccountKey): object {
   const granted = Math.round((key.quota ?? 0) * QUOTA_PER_UNIT);
   const used = Math.round(key.usedDollars * QUOTA_PER_UNIT);
@@ -297,7 +309,7 @@ function tokenUsage(key: AccountKey): object {
       total_used: used,
       total_available: granted - used,
       unlimited_quota: key.quota === undefined,
-      expires_at: key.expires === undefined ? 0 : seconds(key.expires),
+      expires_at: key.expiresAt === undefined ? 0 : seconds(key.expiresAt),
     },
   };
 }

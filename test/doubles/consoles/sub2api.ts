@@ -197,7 +197,7 @@ export class Sub2apiDouble extends ConsoleDouble {
       quota: key.quota ?? 0,
       quota_used: key.usedDollars,
       // The status stays "active" until the key is used after its expiry.
-      expires_at: key.expires === undefined ? null : timeText(key.expires),
+      expires_at: key.expiresAt === undefined ? null : timeText(key.expiresAt),
       created_at: timeText(key.createdAt),
       rate_limit_5h: 0,
       rate_limit_1d: key.quota === undefined ? 0 : 20,

@@ -1,0 +1,148 @@
+import t, { type Test } from "tap";
+import { type NewApiOptions, startNewApi } from "../doubles/consoles/new-api.ts";
+import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { until } from "../doubles/until.ts";
+import { heldClock } from "../keys/held-clock.ts";
+
+/** A key that its gateway refuses: why, and what keybearer does about a tool that goes on trying. */
+
+const KEY = "sk-refusedkey0123456789abcdef";
+const OTHER_KEY = "sk-anotherkey0123456789fedcba";
+
+async function start(t: Test, options: NewApiOptions = {}) {
+  const clock = heldClock();
+  const double = await startNewApi(t, { now: clock.now, limits: true, ...options });
+  const key = double.addKey({ name: "codex", key: KEY, quota: 10 });
+  const { token, hash } = freshToken();
+  const config = (text: string, more = "") => `gateways: { main: { base_url: "${double.url}/v1" } }
+tools: { codex: { key: ${text}, token: "${hash}"${more} } }
+`;
+  const under = await startUnderTest(t, config(KEY), { clock });
+  const chat = async (headers: Record<string, string> = {}, signal: AbortSignal | null = null) => {
+    const response = await fetch(`${under.url}/v1/chat/completions`, {
+      method: "POST",
+      signal,
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json", ...headers },
+      body: JSON.stringify({ model: "gpt-5.1", messages: [{ role: "user", content: "hi" }] }),
+    });
+    return {
+      status: response.status,
+      cause: response.headers.get("x-keybearer-cause"),
+      detail: response.headers.get("x-keybearer-cause-detail"),
+      refusal: response.headers.get("x-keybearer-refusal"),
+      text: await response.text(),
+    };
+  };
+  const status = async () => {
+    const [tool] = (await under.daemon.status()).tools;
+    if (tool === undefined) throw new Error("there is no tool");
+    return tool;
+  };
+  return { ...under, clock, double, key, config, chat, status };
+}
+
+type Scene = Awaited<ReturnType<typeof start>>;
+
+/** What makes the gateway refuse, and the cause and detail that are known once it was asked. */
+const STATES: [string, (scene: Scene) => void, string, string][] = [
+  ["disabled", ({ key }) => (key.disabled = true), "unknown", "key-disabled"],
+  ["expired", ({ key, clock }) => (key.expiresAt = clock.now() - 5000), "unknown", "key-expired"],
+  ["used up", ({ key }) => (key.usedDollars = 10), "balance-or-quota", "key-quota"],
+  ["deleted", ({ double }) => double.keys.splice(0), "incomplete-key", "key-deleted"],
+];
+for (const version of ["v0.13.2", "v1.0.0-rc.25"] as const)
+  for (const [what, spoil, cause, detail] of STATES)
+    t.test(`${version}: a ${what} key is told from the others after its first refusal`, async (t) => {
+      const scene = await start(t, { version });
+      const { double, chat, status, log } = scene;
+      t.equal((await chat()).status, 200);
+      spoil(scene);
+      const first = await chat();
+      t.match(first, { status: 401, cause: "incomplete-key", detail: null });
+      await until("the gateway was asked", async () => (await status()).refused?.detail !== null);
+      t.match(await status(), { state: "key-refused", refused: { cause, detail, times: 1 } });
+      t.match(await chat(), { status: 401, cause, detail, text: /Invalid token/ });
+      await until("both are settled", () => log().filter((line) => line.status === 401).length === 2);
+      t.match(
+        log().filter((line) => line.status === 401),
+        [{ cause_detail: null }, { cause, cause_detail: detail }],
+      );
+      t.equal(double.asked.filter(({ path }) => path === "/api/usage/token/").length, 1);
+    });
+
+t.test("where new-api does not tell, the advice names all four, and nothing is called deleted", async (t) => {
+  const { double, key, chat, status } = await start(t);
+  key.disabled = true;
+  double.fault = "429";
+  await chat();
+  await until("the gateway was asked", () => double.asked.length === 1);
+  t.match(await chat(), { status: 401, cause: "incomplete-key", detail: null });
+  await until("both are settled", async () => (await status()).refused?.times === 2);
+  t.match(await status(), { next: /^the key is not valid: deleted, disabled, expired or used up/ });
+});
+
+t.test("a banned account is no fault of the key, and no other key is advised", async (t) => {
+  const { double, chat, status } = await start(t);
+  double.banned = true;
+  t.match(await chat(), { status: 403, cause: "unknown", detail: "account-disabled" });
+  await until("it is settled", async () => (await status()).state === "key-refused");
+  t.match(await status(), { next: /disabled, banned or deleted.*a new key does not help/ });
+});
+
+t.test("after five 401s the gateway gets a minute's rest, then one request tries the key", async (t) => {
+  const { clock, double, key, chat, status, logText } = await start(t);
+  key.disabled = true;
+  for (let n = 0; n < 5; n += 1) t.equal((await chat()).status, 401);
+  await until("they are settled", async () => (await status()).paused !== null);
+  const refused = await chat();
+  t.match(refused, {
+    status: 400,
+    refusal: "key-unavailable",
+    text: /5 times in a row: 401 .*Invalid token/,
+  });
+  t.match(refused.text, /keybearer tools rotate codex/);
+  t.equal(double.reached(), 5);
+  t.match(await status(), {
+    state: "key-refused",
+    paused: { refused: 1 },
+    why: /requests are refused here \(1/,
+  });
+
+  clock.pass(60_000);
+  // One of them is sent and hangs at the gateway, so that the others come while it is in flight.
+  key.disabled = false;
+  const leave = new AbortController();
+  const probe = chat({ "x-test-hang-before-headers": "1" }, leave.signal);
+  await until("it has reached the gateway", () => double.reached() === 6);
+  for (const other of await Promise.all([chat(), chat(), chat()]))
+    t.match(other, { status: 400, refusal: "key-unavailable", text: /another request is trying the key/ });
+  t.equal(double.reached(), 6);
+  leave.abort();
+  await t.rejects(probe);
+  // It left without an answer, so the next one tries.
+  await until("its place is free", async () => (await status()).paused?.probing === false);
+  t.equal((await chat()).status, 200);
+  t.notMatch(logText(), KEY);
+});
+
+t.test("an accepted key ends the pause, and so does a new one at once", async (t) => {
+  const { clock, double, key, chat, status, save, config } = await start(t);
+  const pause = async () => {
+    key.disabled = true;
+    for (let n = 0; n < 5; n += 1) await chat();
+    await until("it is paused", async () => (await status()).paused !== null);
+  };
+  await pause();
+  key.disabled = false;
+  t.equal((await chat()).status, 400, "nobody has told keybearer");
+  clock.pass(60_000);
+  t.equal((await chat()).status, 200);
+  await until("it has ended", async () => (await status()).paused === null);
+  t.match(await status(), { state: "active" });
+
+  await pause();
+  double.addKey({ name: "next", key: OTHER_KEY });
+  await save(config(OTHER_KEY));
+  await until("the new key is in force", async () => (await status()).key === "…dcba");
+  t.equal((await chat()).status, 200);
+});
