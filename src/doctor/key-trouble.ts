@@ -41,9 +41,15 @@ export function causeInWords({ name, detail }: Pick<Cause, "name" | "detail">): 
   return detail === null ? BY_NAME[name] : BY_DETAIL[detail];
 }
 
+const MINUTE_MS = 60_000;
+
 /** balance or quota: the 5h window is used up, and returns at 17:00 */
 export function windowInWords({ name, resetsAt }: UsedUpWindow, now: number): string {
-  const returns = resetsAt === null ? "" : `, and returns ${momentInWords(resetsAt, now, systemCalendar)}`;
+  let returns = "";
+  if (resetsAt !== null) {
+    const minute = Math.ceil(resetsAt / MINUTE_MS) * MINUTE_MS;
+    returns = `, and returns ${momentInWords(minute, now, systemCalendar)}`;
+  }
   return `balance or quota: the ${name} window is used up${returns}`;
 }
 

@@ -135,7 +135,8 @@ async function judged(
   if (status >= 300 && status < 400) return words.redirected(gateway, status);
   const contentType = headers["content-type"] ?? "";
   const kind = gateway.console?.kind ?? kindOf(answer);
-  const cause = causeOf({ status, contentType, body: text, isNewApi: kind === "new-api" });
+  const isNewApi = headers["x-new-api-version"] !== undefined;
+  const cause = causeOf({ status, contentType, body: text, isNewApi });
   if (cause === null) {
     if (modelsIn(text) === null) return words.noList(gateway, status);
     const facts = kind === "sub2api" ? await sub2apiUsage(gateway, ask) : null;

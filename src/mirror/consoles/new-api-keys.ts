@@ -223,7 +223,7 @@ class Denied {
 function deniedState({ status, text }: ConsoleResponse): ConsoleKey["state"] {
   const cause = causeOf({ status, contentType: "application/json", body: text });
   if (cause?.detail === "key-disabled") return "disabled";
-  return cause?.isAmbiguous === true ? "deleted" : "unknown";
+  return cause?.name === "incomplete-key" ? "deleted" : "unknown";
 }
 
 /** Without a login a key is known by its fingerprint, not by the console's number. */
