@@ -59,11 +59,11 @@ export function withRotate(
   { cause, detail }: { readonly cause: string; readonly detail: CauseDetail | null },
   tool: string,
 ): string {
-  const helps = cause === "incomplete-key" || (detail !== null && NEW_KEY_HELPS.has(detail));
+  const helps = cause === "incomplete-key" || (detail !== null && NEW_KEY_HELPS.includes(detail));
   return helps ? `${advice}; then: keybearer tools rotate ${tool}` : advice;
 }
 
-const NEW_KEY_HELPS: ReadonlySet<CauseDetail> = new Set(["key-disabled", "key-expired", "key-deleted"]);
+const NEW_KEY_HELPS: readonly CauseDetail[] = ["key-disabled", "key-expired", "key-deleted"];
 
 const AGAIN = "then save config.yaml again";
 
