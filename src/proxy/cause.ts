@@ -187,7 +187,7 @@ const KEY_REFUSED: Cause = { ...UNKNOWN, concernsKey: true };
 const PROVIDER: Cause = {
   ...UNKNOWN,
   advice:
-    "the provider behind the gateway refused the gateway, not your key: try another model, or tell the gateway's operator",
+    "the provider behind the gateway failed, or refused the gateway and not your key: try again or another model, or tell the gateway's operator",
 };
 
 const DENIED = [401, 403];
@@ -256,8 +256,14 @@ const RULES: readonly Rule[] = [
     when: /group_(?:deleted|disabled|not_allowed)|not assigned to any group|no access to any models|no permission to access this group|无权(?:访问|使用)(?:任何模型|[^模]{0,40}分组)|無權(?:存取|使用)(?:任何模型|[^模]{0,40}分組)|分组.{0,40}(?:弃用|停用|删除)/i,
     cause: GROUP,
   },
-  // No account can serve now. sub2api 0.1.27 and 0.1.135 (503).
-  { when: /no available (?:gemini |openai )?accounts/i, cause: NO_ACCOUNTS },
+  // No account can serve now. sub2api 0.1.135 gives this the status of the last provider that failed, even 401.
+  { when: /"all available accounts exhausted"/i, cause: NO_ACCOUNTS },
+  // sub2api 0.1.27 and 0.1.135, which also says only "Service temporarily unavailable".
+  {
+    when: /no available (?:gemini |openai )?accounts|"service temporarily unavailable"/i,
+    statuses: [503],
+    cause: NO_ACCOUNTS,
+  },
   // A model. sub2api 0.1.135 (404); new-api 0.13.2 and 2d8e50bf (403, 503); one-api 0.6; LiteLLM 1.97.
   {
     when: /model_not_found|no available channel|not supported by any configured account|no access to model|not allowed to access model|model_access_denied|invalid model name passed|无权(?:访问|使用)|無權(?:存取|使用)|无可用渠道|無可用管道|可用渠道不存在|可用管道不存在/i,
@@ -269,11 +275,15 @@ const RULES: readonly Rule[] = [
   { when: /invalid_auth_rate_limited|too many invalid authentication/i, cause: TOO_MANY_BAD_KEYS },
   // Concurrency. sub2api 0.1.27 and 0.1.135 (429), also when its queue is full.
   { when: /concurrency limit exceeded|too many pending requests/i, cause: CONCURRENCY },
-  // sub2api 0.1.135 (503, 529); new-api 0.13.2 and 2d8e50bf (503 system cpu overloaded).
+  // sub2api 0.1.27 and 0.1.135 (429, 503, 529); new-api 0.13.2 and 2d8e50bf (503 system cpu overloaded).
   {
-    when: /overloaded_error|service overloaded|server (?:is )?overloaded|auth_overloaded|system[_ ](?:cpu|memory|disk)[_ ]overloaded/i,
+    when: /overloaded_error|upstream rate limit exceeded|service overloaded|server (?:is )?overloaded|auth_overloaded|system[_ ](?:cpu|memory|disk)[_ ]overloaded/i,
     cause: BUSY,
   },
+  // sub2api 0.1.27 and 0.1.135 (502): the provider behind it refused or failed.
+  { when: /"upstream_error"/, cause: PROVIDER },
+  // sub2api 0.1.135 passes on a provider's 402 with this type.
+  { when: /"server_error"/, statuses: [402], cause: PROVIDER },
   // new-api 0.13.2 and 2d8e50bf say this of keys that are deleted, disabled, expired or used up.
   {
     when: /^(?=.*"new_api_error").*(?:invalid token|无效的令牌|無效的令牌)/is,
@@ -282,9 +292,10 @@ const RULES: readonly Rule[] = [
   },
   // one-api 0.6 only of unknown ones, and new-api on /api/usage/token/.
   { when: /invalid token|无效的令牌|無效的令牌|令牌验证失败/i, statuses: DENIED, cause: KEY_UNKNOWN },
-  // sub2api 0.1.27 and 0.1.135; LiteLLM 1.97; OpenRouter (no auth credentials, user not found).
+  // sub2api 0.1.27 and 0.1.135; LiteLLM 1.97; OpenRouter (no auth credentials, user not found); new-api 0.13.2 and
+  // 2d8e50bf of a key with a hyphen too many (普通用户不支持指定渠道).
   {
-    when: /invalid_api_key|api_key_required|invalid api key|incorrect api key|token_not_found_in_db|invalid proxy server token|malformed api key|no api key passed|virtual key expected|未提供令牌|token not provided|no auth credentials|user not found/i,
+    when: /invalid_api_key|api_key_required|invalid api key|incorrect api key|token_not_found_in_db|invalid proxy server token|malformed api key|no api key passed|virtual key expected|未提供令牌|token not provided|no auth credentials|user not found|普通用户不支持指定渠道/i,
     statuses: DENIED,
     cause: KEY_UNKNOWN,
   },

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import { decodeSync } from "../metering/decode.ts";
 import { blotKeyShapes, type Secret } from "../secret.ts";
-import { type Cause, causeOf, causeOfFault, type KeyFault } from "./cause.ts";
+import { type Cause, causeOf } from "./cause.ts";
 import { addCause, responseHeaders, setLength } from "./headers.ts";
 
 /** How much of a gateway's error is read before it is passed on. */
@@ -40,14 +40,14 @@ export interface ErrorResponse {
 
 /**
  * @param isWhole false: the response goes on behind these bytes.
- * @param fault what is known to be wrong with the key, for an answer that does not say it; null: nothing.
+ * @param refine adds what is known about the key beyond this response.
  */
 export function readErrorResponse(
   response: IncomingMessage,
   bytes: Buffer,
   isWhole: boolean,
   key: Secret,
-  fault: KeyFault | null,
+  refine: (cause: Cause) => Cause,
 ): ErrorResponse {
   const { statusCode: status = 0, headers, rawHeaders } = response;
   const decoded = decodeSync(bytes, headers["content-encoding"] ?? "", MAX_DECODED);
@@ -58,7 +58,7 @@ export function readErrorResponse(
   const text = readable?.toString("utf8") ?? "";
   const isNewApi = headers["x-new-api-version"] !== undefined;
   const named = causeOf({ status, contentType: headers["content-type"] ?? "", body: text, isNewApi });
-  const cause = named?.isAmbiguous && fault !== null ? causeOfFault(fault) : named;
+  const cause = named === null ? null : refine(named);
   // A compressed body cannot be changed in part. So a long one is sent decoded and cut, and a bomb is not sent at all.
   const isTruncated = unpacked !== null && (isBomb || !isWhole);
   const content = unpacked ?? bytes;

@@ -12,6 +12,7 @@ import type { RecordEnd } from "../usage/record.ts";
 import { closeIdle } from "./agents.ts";
 import { askForUsage, UsageFilter } from "./ask-usage.ts";
 import type { Call } from "./call.ts";
+import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import {
@@ -205,8 +206,9 @@ class Exchange {
     this.#guarded(() => {
       const observer = observe(this.#call, response, this.#deps);
       const { key } = this.#upstream;
-      const fault = this.#deps.keyHealth.faultOf(this.#call.tool?.name ?? "", key);
-      const writer = new ResponseWriter(response, this.#client, observer, key, fault);
+      const tool = this.#call.tool?.name ?? "";
+      const refine = (cause: Cause) => this.#deps.keyHealth.refine(tool, key, cause);
+      const writer = new ResponseWriter(response, this.#client, observer, key, refine);
       this.#observer = observer;
       this.#writer = writer;
       writer.start();

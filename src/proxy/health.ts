@@ -1,7 +1,7 @@
 import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
 import type { Secret } from "../secret.ts";
-import { type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "./cause.ts";
+import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "./cause.ts";
 import type { Outcome } from "./outcome.ts";
 
 /* What the tools' own requests show about gateways and keys. Nothing here sends a request. */
@@ -93,6 +93,8 @@ export class KeyHealth {
   readonly #usedBefore: (tool: string) => number | null;
   readonly #refusals = new Map<string, KeyRefusal>();
   readonly #learned = new Map<string, Learned>();
+  /** The key of each tool that was last accepted. */
+  readonly #accepted = new Map<string, Secret>();
   readonly #lastUses = new Map<string, number>();
 
   /** @param usedBefore when a tool was last used before this process started. */
@@ -110,6 +112,7 @@ export class KeyHealth {
       if (status >= 400) return;
       this.#refusals.delete(tool);
       this.#learned.delete(tool);
+      this.#accepted.set(tool, key);
       return;
     }
     // A wrong model or path says nothing about the key.
@@ -138,8 +141,18 @@ export class KeyHealth {
     this.#refusals.set(tool, { ...refusal, cause: name, detail, advice });
   }
 
-  /** What is known to be wrong with a tool's key, beyond the gateway's answers; null: nothing. */
-  faultOf(tool: string, key: Secret): KeyFault | null {
+  /** A cause with what is known about the tool's key beyond the gateway's answer. */
+  refine(tool: string, key: Secret, cause: Cause): Cause {
+    if (cause.isAmbiguous) {
+      const fault = this.#faultOf(tool, key);
+      return fault === null ? cause : causeOfFault(fault);
+    }
+    // A gateway that does not know a key which it accepted before has deleted it.
+    const isUnknown = cause.name === "incomplete-key" && cause.detail === null;
+    return isUnknown && this.#accepted.get(tool)?.equals(key) ? causeOfFault("key-deleted") : cause;
+  }
+
+  #faultOf(tool: string, key: Secret): KeyFault | null {
     const learned = this.#learned.get(tool);
     if (learned === undefined || !learned.key.equals(key)) return null;
     return Math.abs(this.#clock.now() - learned.at) < MAX_AGE_MS ? learned.fault : null;

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { Writable } from "node:stream";
 import type { Secret } from "../secret.ts";
 import type { UsageFilter } from "./ask-usage.ts";
-import type { KeyFault } from "./cause.ts";
+import type { Cause } from "./cause.ts";
 import { ErrorBody, readErrorResponse } from "./error-response.ts";
 import { addCause, addOwn, reasonPhrase, responseHeaders, setLength } from "./headers.ts";
 import type { ResponseObserver } from "./observer.ts";
@@ -25,26 +25,26 @@ export class ResponseWriter {
   readonly #client: ClientSide;
   readonly #observer: ResponseObserver;
   readonly #key: Secret;
-  readonly #fault: KeyFault | null;
+  readonly #refine: (cause: Cause) => Cause;
   /** The beginning of an error, while it is held back to be read. */
   #error: ErrorBody | null = null;
   #usageFilter: UsageFilter | null = null;
   #keyMask: KeyMask | null = null;
   #hasBody = false;
 
-  /** @param fault what is known to be wrong with the key; null: nothing. */
+  /** @param refine adds what is known about the key to the cause of an error. */
   constructor(
     response: IncomingMessage,
     client: ClientSide,
     observer: ResponseObserver,
     key: Secret,
-    fault: KeyFault | null,
+    refine: (cause: Cause) => Cause,
   ) {
     this.#response = response;
     this.#client = client;
     this.#observer = observer;
     this.#key = key;
-    this.#fault = fault;
+    this.#refine = refine;
   }
 
   start(): void {
@@ -93,7 +93,7 @@ export class ResponseWriter {
 
   #writeError(error: ErrorBody, isWhole: boolean): void {
     const received = error.bytes();
-    const answer = readErrorResponse(this.#response, received, isWhole, this.#key, this.#fault);
+    const answer = readErrorResponse(this.#response, received, isWhole, this.#key, this.#refine);
     this.#error = null;
     this.#observer.seeError(answer, received);
     this.#writeHead(answer.headers);

@@ -4,6 +4,7 @@ import { type Refusal, refuse } from "../refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
 import { Call, type Stop } from "./call.ts";
 import { limitsNeedBody, takeCapacity } from "./capacity.ts";
+import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { observe, ownHeaders, whenConnected } from "./exchange.ts";
@@ -210,8 +211,9 @@ class Upgrade {
     const observer = this.#observe(response);
     this.#deadline.start("idle", this.#upstream.gateway.timeouts.idle);
     const { key } = this.#upstream;
-    const fault = this.#deps.keyHealth.faultOf(this.#call.tool?.name ?? "", key);
-    const writer = new ResponseWriter(response, this.#client(), observer, key, fault);
+    const tool = this.#call.tool?.name ?? "";
+    const refine = (cause: Cause) => this.#deps.keyHealth.refine(tool, key, cause);
+    const writer = new ResponseWriter(response, this.#client(), observer, key, refine);
     writer.start();
     response.on("data", (chunk: Buffer) => {
       this.#deadline.touch("idle");

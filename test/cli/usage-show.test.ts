@@ -102,6 +102,8 @@ t.test("what a record means is said: why something is unknown, and what to do", 
     [{ end: "interrupted", ended_at: null, ...UNKNOWN }, /cut off while it ran/],
     [{ end: null, ended_at: null, ...UNKNOWN }, /has not ended yet/],
     [{ status: 401, cause: "incomplete-key", ...UNKNOWN }, /does not know the key/],
+    [{ status: 401, cause: "unknown", cause_detail: "key-disabled", ...UNKNOWN }, /the key was disabled/],
+    [{ status: 401, cause: "unknown", cause_detail: "something-new", ...UNKNOWN }, /without a reason/],
     [{ status: 418, cause: "something-new", ...UNKNOWN }, /the gateway's refusal: something-new/],
     [{ waited_ms: 1500 }, /waited +1\.5 s for room under a limit/],
     [{ billed_microdollars: 9000 }, /billed +\$0\.0090, as the console says/],
@@ -145,7 +147,7 @@ t.test("a record is found by its id, how that begins, the gateway's id, or as th
 t.test("nothing that a record holds can steer the terminal", async (t) => {
   const evil = "\u001b]0;owned\u0007\u009b31m\r\n\u202eevil";
   const hostile = record(1, {
-    ...{ tool: evil, model: evil, model_answered: `${evil}2`, endpoint: evil, cause: evil, refusal: evil },
+    ...{ tool: evil, model: evil, model_answered: `${evil}2`, endpoint: evil, cause: evil, cause_detail: evil, refusal: evil },
     ...{ process: evil, group: evil, gateway_ids: { [evil]: evil } },
   });
   for (const shown of [recordInWords(hostile), tailLine(hostile), tailLine({ ...hostile, end: "refused" })]) {

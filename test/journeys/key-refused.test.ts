@@ -1,8 +1,12 @@
+import { createServer } from "node:http";
 import t, { type Test } from "tap";
+import { command } from "../doubles/command.ts";
 import { type NewApiOptions, startNewApi } from "../doubles/consoles/new-api.ts";
-import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { freshToken, startUnderTest, startWithOneTool } from "../doubles/daemon-under-test.ts";
+import { listen } from "../doubles/listen.ts";
 import { until } from "../doubles/until.ts";
 import { heldClock } from "../keys/held-clock.ts";
+import { gatewayAnswers } from "../proxy/gateway-answers.ts";
 
 /** A key that its gateway refuses: why, and what keybearer does about a tool that goes on trying. */
 
@@ -146,3 +150,40 @@ t.test("an accepted key ends the pause, and so does a new one at once", async (t
   await until("the new key is in force", async () => (await status()).key === "…dcba");
   t.equal((await chat()).status, 200);
 });
+
+t.test(
+  "the errors of real gateways pass byte for byte, with cause and detail in headers and record",
+  async (t) => {
+    const answers = gatewayAnswers();
+    let answer = answers[0];
+    const server = createServer((req, res) => {
+      const isRelay = req.url?.startsWith("/v1/") === true;
+      if (answer?.isNewApi) res.setHeader("x-new-api-version", "v0.13.2");
+      res.writeHead(isRelay ? (answer?.status ?? 500) : 429, {
+        "content-type": "application/json; charset=utf-8",
+      });
+      res.end(isRelay ? answer?.body : "");
+    });
+    const { url, token, log, home } = await startWithOneTool(t, (await listen(t, server)).origin);
+    for (answer of answers) {
+      const response = await fetch(`${url}/v1/models`, { headers: { authorization: `Bearer ${token}` } });
+      t.equal(await response.text(), answer.body);
+      t.strictSame(
+        [
+          response.status,
+          ...["cause", "cause-detail"].map((name) => response.headers.get(`x-keybearer-${name}`)),
+        ],
+        [answer.status, answer.cause, answer.detail],
+        `${answer.seen}: ${answer.when}`,
+      );
+    }
+    const settled = () => log().filter(({ endpoint }) => endpoint === "/v1/models");
+    await until("all are settled", () => settled().length === answers.length);
+    const { stdout } = await command(t, home, ["usage", "export", "--json"]);
+    const records = JSON.parse(stdout) as { cause: string; cause_detail: string | null }[];
+    t.strictSame(
+      records.map(({ cause, cause_detail }) => [cause, cause_detail]),
+      answers.map(({ cause, detail }) => [cause, detail]),
+    );
+  },
+);

@@ -114,3 +114,26 @@ t.test("a disabled group and an empty account concern the key", async (t) => {
   await is("key-refused");
   t.match(await status(), { refused: { cause: "balance-or-quota" }, next: /top it up/ });
 });
+
+t.test(
+  "a key that worked and is not known any more was deleted; one that never worked may be incomplete",
+  async (t) => {
+    const { sandbox, keyId, chat, status } = await start(t);
+    const causeOf = async () => {
+      const response = await chat();
+      return ["cause", "cause-detail"].map((name) => response.headers.get(`x-keybearer-${name}`));
+    };
+    t.equal((await chat()).status, 200);
+    await until("it is settled", async () => (await status())?.last_use !== null);
+    sandbox.deleteKey(keyId);
+    t.strictSame(await causeOf(), ["incomplete-key", "key-deleted"]);
+    await until("it is settled", async () => (await status())?.state === "key-refused");
+    t.match(await status(), { refused: { detail: "key-deleted" }, next: /create a new one/ });
+
+    const never = await start(t);
+    never.sandbox.deleteKey(never.keyId);
+    t.equal((await never.chat()).headers.get("x-keybearer-cause"), "incomplete-key");
+    await until("it is settled", async () => (await never.status())?.state === "key-refused");
+    t.match(await never.status(), { refused: { detail: null }, next: /copy it whole/ });
+  },
+);

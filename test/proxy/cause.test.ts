@@ -1,5 +1,6 @@
 import t from "tap";
 import { type CauseDetail, type CauseName, causeOf, causeOfFault } from "../../src/proxy/cause.ts";
+import { gatewayAnswers } from "./gateway-answers.ts";
 
 const flat = (code: string, message: string) => JSON.stringify({ code, message });
 const openai = (message: string, code = "") =>
@@ -241,6 +242,13 @@ for (const [what, status, body, name] of rows) {
     t.equal(causeOf({ status, contentType: "application/json", body })?.name, name);
   });
 }
+
+t.test("every error of the real programs has its cause and its detail", async (t) => {
+  for (const { seen, isNewApi, when, status, body, cause, detail } of gatewayAnswers()) {
+    const found = causeOf({ status, contentType: "application/json", body, isNewApi });
+    t.strictSame([found?.name, found?.detail], [cause, detail], `${seen}: ${when} (${status})`);
+  }
+});
 
 t.test("a page is a wrong base url, a good answer has no cause", async (t) => {
   const cause = (status: number, contentType: string) =>

@@ -25,7 +25,13 @@ t.test("a key that an error echoes is redacted in every encoding that can be rea
   const text = `no such key: ${KEY}, ${"and so on ".repeat(30)}`;
   for (const [encoding, encode] of [...encodings, ["identity", (bytes: Buffer) => bytes] as const]) {
     const response = await refusal(t, encoding, encode(Buffer.from(text)));
-    const error = readErrorResponse(response, await buffer(response), true, new Secret(KEY), null);
+    const error = readErrorResponse(
+      response,
+      await buffer(response),
+      true,
+      new Secret(KEY),
+      (cause) => cause,
+    );
     t.equal(error.body.toString(), text.replace(KEY, "[redacted]"), encoding);
     t.equal(error.text, text.replace(KEY, "[redacted]"), encoding);
     t.notOk(error.headers.includes("content-encoding"), "what was changed is sent decoded");
@@ -37,7 +43,13 @@ t.test("an error in an encoding that cannot be read passes as it is", async (t) 
   const body = Buffer.from("some bytes");
   for (const encoding of ["compress", "gzip, compress", "br", "gzip,gzip,gzip,gzip"]) {
     const response = await refusal(t, encoding, body);
-    const error = readErrorResponse(response, await buffer(response), true, new Secret(KEY), null);
+    const error = readErrorResponse(
+      response,
+      await buffer(response),
+      true,
+      new Secret(KEY),
+      (cause) => cause,
+    );
     t.strictSame(error.body, body, encoding);
     t.equal(error.text, "", encoding);
     t.ok(error.headers.includes(encoding), "and says so");

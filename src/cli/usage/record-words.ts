@@ -1,5 +1,5 @@
 import { meteringOf } from "../../metering/protocols.ts";
-import type { CauseName } from "../../proxy/cause.ts";
+import type { CauseDetail, CauseName } from "../../proxy/cause.ts";
 import { mayCost, type TokensFrom, type UsageRecord } from "../../usage/record.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars, duration, exact, refusalInWords } from "../../usage/reports/format.ts";
@@ -95,7 +95,8 @@ function costOf({
 }
 
 const CAUSES: Readonly<Record<CauseName, string>> = {
-  "incomplete-key": "the gateway does not know the key: it was copied incompletely, or deleted",
+  "incomplete-key":
+    "the gateway does not know the key, or it is not valid: not complete, deleted, disabled, expired or used up",
   "group-unavailable": "the key's group is not enabled, or does not have this model",
   "balance-or-quota": "the balance, the subscription or the key's quota is used up",
   "wrong-base-url": "nothing of the gateway's answers at this address: see base_url in config.yaml",
@@ -103,13 +104,27 @@ const CAUSES: Readonly<Record<CauseName, string>> = {
   unknown: "the gateway refused without a reason that is known",
 };
 
+/** In place of the cause's words, where the detail is known. */
+const DETAILS: Readonly<Record<CauseDetail, string>> = {
+  "key-disabled": "the key was disabled at the gateway",
+  "key-expired": "the key had expired at the gateway",
+  "key-deleted": "the gateway did not know the key any more: it was deleted",
+  "key-quota": "the key's own quota was used up",
+  "account-balance": "the account's balance was used up",
+  "account-disabled": "the account was disabled, banned or deleted at the gateway",
+  "ip-not-allowed": "the key did not allow this machine's IP address",
+  "window-used-up": "the quota of a window (5 hours, day, week or month) was used up; it returns by itself",
+  "no-capacity": "the gateway, or the provider behind it, had no capacity for the request",
+};
+
+function causeInWords({ cause, cause_detail: detail }: UsageRecord): string[] {
+  if (cause === null) return [];
+  const known = DETAILS[detail as CauseDetail] ?? CAUSES[cause as CauseName];
+  return [known ?? `the gateway's refusal: ${cause}`];
+}
+
 function meaningOf(record: UsageRecord): string[] {
-  const { cause } = record;
-  return [
-    ...endInWords(record),
-    ...(cause === null ? [] : [CAUSES[cause as CauseName] ?? `the gateway's refusal: ${cause}`]),
-    ...tokensInWords(record),
-  ];
+  return [...endInWords(record), ...causeInWords(record), ...tokensInWords(record)];
 }
 
 function endInWords(record: UsageRecord): string[] {

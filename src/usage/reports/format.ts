@@ -66,7 +66,7 @@ const REFUSALS: Readonly<Record<RefusalCode, string>> = {
   "foreign-key": "it showed a real key, or a second credential, where the token belongs",
   "tool-disabled": "the tool is disabled in config.yaml",
   "tool-expired": "the tool's time has expired",
-  "key-unavailable": "the tool's key could not be had",
+  "key-unavailable": "the tool's key could not be had, or the gateway kept refusing it",
   "needs-trust": "an edit sends the key somewhere new, and nobody has said yes to it",
   "group-disabled": "the tool's group is disabled",
   "model-not-in-group": "the tool's group does not have this model",

@@ -6,7 +6,7 @@ export const REFUSALS = {
   "refusal.foreign-key": "it showed a real key, or a second credential, where the token belongs",
   "refusal.tool-disabled": "the tool is disabled",
   "refusal.tool-expired": "the tool's time has expired",
-  "refusal.key-unavailable": "the tool's key could not be had",
+  "refusal.key-unavailable": "the tool's key could not be had, or the gateway kept refusing it",
   "refusal.needs-trust": "an edit sends the key somewhere new, and nobody has said yes to it",
   "refusal.group-disabled": "the tool's group is disabled",
   "refusal.model-not-in-group": "the tool's group does not have this model",

@@ -7,7 +7,7 @@ export const REFUSALS: Readonly<Record<keyof typeof IN_ENGLISH, string>> = {
   "refusal.foreign-key": "在该放令牌的地方出示了真实密钥，或另一份凭据",
   "refusal.tool-disabled": "该工具已停用",
   "refusal.tool-expired": "该工具已过期",
-  "refusal.key-unavailable": "取不到该工具的密钥",
+  "refusal.key-unavailable": "取不到该工具的密钥，或网关一直拒绝它",
   "refusal.needs-trust": "有改动要把密钥发往新的地方，还没有人同意",
   "refusal.group-disabled": "该工具的分组已停用",
   "refusal.model-not-in-group": "该工具的分组没有这个模型",
