@@ -191,7 +191,7 @@ function stateInWords(
   }
   const trouble = keyTrouble(known, now);
   if (known.refused !== null && trouble !== null) {
-    const why = paused === null ? trouble.what : `${trouble.what}; ${pauseInWords(paused, now)}`;
+    const why = paused === null ? trouble.what : `${pauseInWords(paused, now)}: ${trouble.what}`;
     return { state: "key-refused", why, next: trouble.next };
   }
   if (needsToken(tool)) {
@@ -202,7 +202,7 @@ function stateInWords(
 }
 
 function pauseInWords({ until, refused, probing }: KeyPause, now: number): string {
-  const next =
-    probing || until <= now ? "the next one tries the key" : `for ${durationInWords(until - now)} more`;
-  return `requests are refused here (${refused} so far), ${next}`;
+  const wait =
+    probing || until <= now ? "until the next one is answered" : `for ${durationInWords(until - now)}`;
+  return `requests are refused here ${wait}, ${refused} so far`;
 }

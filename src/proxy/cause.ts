@@ -44,6 +44,8 @@ interface GatewayAnswer {
   readonly body: string;
   /** It has new-api's own header, so that a provider's error can be told from new-api's. */
   readonly isNewApi?: boolean;
+  /** `x-oneapi-request-id`, where there is one. */
+  readonly requestId?: string | undefined;
 }
 
 interface Rule {
@@ -319,10 +321,16 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
   return answer.status === 401 ? KEY_REFUSED : UNKNOWN;
 }
 
-/** new-api passes on what its provider answers, also a 401 to its own key. Its own errors have this type (0.13.2, 2d8e50bf). */
-function isFromProvider({ status, body, isNewApi = false }: GatewayAnswer): boolean {
+/**
+ * new-api passes on what its provider answers, also a 401 to its own key (0.13.2, 2d8e50bf). Its own errors have a type of
+ * their own and end with the request's id. If the provider is a new-api too, its id is there as well, or alone.
+ */
+function isFromProvider({ status, body, isNewApi = false, requestId }: GatewayAnswer): boolean {
   const isDenial = status === 401 || status === 402 || status === 403;
-  return isNewApi && isDenial && body !== "" && !body.includes('"new_api_error"');
+  if (!isNewApi || !isDenial || body === "") return false;
+  if (!body.includes('"new_api_error"')) return true;
+  if (requestId === undefined) return false;
+  return [...body.matchAll(/\(request id: (\w+)\)/g)].some(([, id]) => id !== requestId);
 }
 
 /** What may be wrong with a key or its account, as a gateway or its console tells when it is asked about the key. */

@@ -56,8 +56,14 @@ export function readErrorResponse(
   /** null: the bytes are not compressed, or in a way that is not known here. */
   const unpacked = readable === bytes ? null : readable;
   const text = readable?.toString("utf8") ?? "";
-  const isNewApi = headers["x-new-api-version"] !== undefined;
-  const named = causeOf({ status, contentType: headers["content-type"] ?? "", body: text, isNewApi });
+  const requestId = headers["x-oneapi-request-id"];
+  const named = causeOf({
+    status,
+    contentType: headers["content-type"] ?? "",
+    body: text,
+    isNewApi: headers["x-new-api-version"] !== undefined,
+    requestId: typeof requestId === "string" ? requestId : undefined,
+  });
   const cause = named === null ? null : refine(named);
   // A compressed body cannot be changed in part. So a long one is sent decoded and cut, and a bomb is not sent at all.
   const isTruncated = unpacked !== null && (isBomb || !isWhole);

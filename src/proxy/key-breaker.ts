@@ -86,8 +86,8 @@ export class KeyBreaker {
     const row = this.#rowOf(tool, key);
     if (row === null || row.pause === null) return null;
     const { since, until, refused } = row.pause;
-    const wait = until - this.#clock.elapsed();
-    return { since, until: this.#clock.now() + Math.max(0, wait), probing: row.probe !== null, refused };
+    const wait = Math.max(0, Math.round(until - this.#clock.elapsed()));
+    return { since, until: this.#clock.now() + wait, probing: row.probe !== null, refused };
   }
 
   /** The owner changed something: every key is tried again. */

@@ -109,7 +109,7 @@ t.test("after five 401s the gateway gets a minute's rest, then one request tries
   t.match(await status(), {
     state: "key-refused",
     paused: { refused: 1 },
-    why: /requests are refused here \(1/,
+    why: /requests are refused here for 60 s, 1 so far/,
   });
 
   clock.pass(60_000);
@@ -159,6 +159,7 @@ t.test(
     const server = createServer((req, res) => {
       const isRelay = req.url?.startsWith("/v1/") === true;
       if (answer?.isNewApi) res.setHeader("x-new-api-version", "v0.13.2");
+      if (answer?.requestId !== undefined) res.setHeader("x-oneapi-request-id", answer.requestId);
       res.writeHead(isRelay ? (answer?.status ?? 500) : 429, {
         "content-type": "application/json; charset=utf-8",
       });

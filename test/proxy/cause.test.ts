@@ -244,8 +244,8 @@ for (const [what, status, body, name] of rows) {
 }
 
 t.test("every error of the real programs has its cause and its detail", async (t) => {
-  for (const { seen, isNewApi, when, status, body, cause, detail } of gatewayAnswers()) {
-    const found = causeOf({ status, contentType: "application/json", body, isNewApi });
+  for (const { seen, isNewApi, requestId, when, status, body, cause, detail } of gatewayAnswers()) {
+    const found = causeOf({ status, contentType: "application/json", body, isNewApi, requestId });
     t.strictSame([found?.name, found?.detail], [cause, detail], `${seen}: ${when} (${status})`);
   }
 });

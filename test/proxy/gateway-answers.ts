@@ -7,12 +7,14 @@ export interface GatewayAnswer {
   /** The programs that gave it, with their versions. */
   readonly seen: string;
   readonly isNewApi: boolean;
+  /** `x-oneapi-request-id`. */
+  readonly requestId: string | undefined;
   /** What was wrong. */
   readonly when: string;
   readonly status: number;
   readonly cause: string;
   readonly detail: string | null;
-  /** Word for word; only request ids are replaced by X. */
+  /** Word for word. Only the ids are replaced: the gateway's own by 20261117X, as in its headers, a provider's by 20261117Y. */
   readonly body: string;
 }
 
@@ -27,6 +29,7 @@ export function gatewayAnswers(): GatewayAnswer[] {
       return {
         seen,
         isNewApi: seen.startsWith("new-api"),
+        requestId: seen.startsWith("new-api") ? "20261117X" : undefined,
         when,
         status: Number(status),
         cause,
