@@ -180,7 +180,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       clock,
     });
   const actions = new Actions(clock);
-  const probing = createProbing({ clock, snapshot, agentFor, ...services });
+  const probing = createProbing({ clock, snapshot, agentFor, keyCheck, ...services });
   const dashboard = createDashboardPort({
     places,
     clock,

@@ -12,7 +12,14 @@ export type KeySource =
 export type KeyState =
   | { readonly state: "ready"; readonly key: Secret }
   /** The source could not be read, or what it holds cannot be a key. */
-  | { readonly state: "unavailable"; readonly reason: string }
+  | {
+      readonly state: "unavailable";
+      readonly reason: string;
+      /** There is nothing at the source, or no key: a new key belongs there. */
+      readonly absent?: boolean;
+      /** What to type, where the source does not decide that. */
+      readonly next?: string;
+    }
   /** A known key was paired with somewhere new; it waits for `keybearer trust`. */
   | { readonly state: "needs-trust"; readonly what: string; readonly from: string; readonly to: string };
 

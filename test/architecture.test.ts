@@ -38,8 +38,10 @@ const RANKS: readonly (readonly string[])[] = [
   ["metering/"],
   ["identity/", "limits/"],
   ["usage/"],
-  ["mirror/", "proxy/"],
-  ["control/", "dashboard/", "doctor/", "service/", "sandbox/"],
+  ["proxy/"],
+  ["mirror/"],
+  ["doctor/"],
+  ["control/", "dashboard/", "service/", "sandbox/"],
   ["daemon", "reload", "newcomer", "data-port", "dashboard-port", "usage-services"],
   ["cli/"],
 ];

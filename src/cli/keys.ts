@@ -4,11 +4,11 @@ import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { findPlaces } from "../places.ts";
 import { EXIT } from "../start-failure.ts";
 import { dayName } from "../usage/reports/calendar.ts";
-import { type Column, cut, fitted, type Screen, screenOf } from "./columns.ts";
+import { type Column, fitted, type Screen, screenOf, wrapped } from "./columns.ts";
 import { fail } from "./fail.ts";
-import { factor, listed, money } from "./mirror/amounts.ts";
+import { factor, listed, money, timeOfDay } from "./mirror/amounts.ts";
 import { NO_CONSOLE } from "./mirror/consoles.ts";
-import { noteInWords } from "./note.ts";
+import { noteBelow, noteInWords } from "./note.ts";
 import { ago, visible } from "./table.ts";
 
 export function keysCommand(): Command {
@@ -28,50 +28,95 @@ async function keys(options: { json?: boolean }): Promise<void> {
   if (asked.value.keys.length === 0 && asked.value.problems.length > 0) process.exitCode = EXIT.failed;
 }
 
+/** Two lines for each key: nothing is left out on a narrow screen. */
 export function keysInWords({ keys, problems }: KeysAnswer, now: number, { width }: Screen): string {
   if (keys.length === 0 && problems.length === 0) return `${NO_CONSOLE}\n`;
-  const lines = keys.length === 0 ? [] : [keyTable(keys, now, width)];
+  const lines = keys.length === 0 ? [] : [...keyLines(keys, now, width), ...ageLines(keys, now, width)];
   for (const { gateway, why, next } of problems)
     lines.push(noteInWords({ what: `${gateway}: its keys cannot be listed: ${why}`, next }, width));
   return `${lines.join("\n")}\n`;
 }
 
-function keyTable(keys: readonly KeyReport[], now: number, width: number): string {
-  const column = (head: string, goes: number, cell: (key: KeyReport) => string, right = false): Column => ({
+function keyLines(keys: readonly KeyReport[], now: number, width: number): string[] {
+  const column = (head: string, cell: (key: KeyReport) => string): Column => ({
     head,
     cells: keys.map(cell),
-    goes,
-    right,
+    goes: 0,
   });
-  const short = (text: string) => cut(visible(text), Math.max(16, Math.floor(width / 4)));
-  const optional = (made: Column): Column[] => (made.cells.every((cell) => cell === "-") ? [] : [made]);
-  const several = keys.some(({ gateway }) => gateway !== keys[0]?.gateway);
   const columns = [
-    ...(several ? [column("gateway", 2, ({ gateway }) => short(gateway))] : []),
-    column("name", 0, ({ name }) => short(name)),
-    column("key", 1, ({ key }) => key ?? "-"),
-    ...optional(column("group", 3, ({ group, multiplier }) => short(groupOf(group, multiplier)))),
-    column("state", 1, ({ state }) => state),
-    column("quota", 4, quotaOf, true),
-    ...optional(column("windows", 6, ({ windows }) => windows.map(windowOf).join(", ") || "-")),
-    ...optional(column("expires", 5, ({ expires_at: at }) => (at === null ? "-" : dayName(at)))),
-    column("last use", 4, ({ last_used_at: at }) => (at === null ? "-" : `${ago(now - at)} ago`)),
-    column("tool", 0, ({ tools }) => (tools.length === 0 ? "not held here" : short(listed(tools)))),
+    column("name", ({ name }) => visible(name)),
+    column("key", ({ key }) => key ?? "-"),
+    column("state", ({ state }) => state),
+    column("tool", ({ tools }) => (tools.length === 0 ? "not held here" : listed(tools))),
   ];
-  return fitted(columns, width, { sum: false });
+  if (gatewaysOf(keys).length > 1) columns.unshift(column("gateway", ({ gateway }) => visible(gateway)));
+  const [head = "", ...lines] = fitted(columns, width, { sum: false }).split("\n");
+  const newest = Math.max(...keys.map(({ as_of }) => as_of ?? 0));
+  return [
+    head,
+    ...keys.flatMap((key, at) => [
+      lines[at] ?? "",
+      ...noteBelow({ what: factsInWords(key, now, newest).join(", "), next: null }, width),
+    ]),
+  ];
 }
 
-function groupOf(group: string | null, multiplier: number | null): string {
-  if (multiplier === null) return group ?? "-";
-  return `${group ?? "-"} ${factor(multiplier)}`;
+/** A key that was read this much before the others says so itself. */
+const OLDER_MS = 120_000;
+
+function factsInWords(key: KeyReport, now: number, newest: number): string[] {
+  const { last_used_at: used, as_of } = key;
+  if (as_of === null) return ["the console was not asked about it yet"];
+  return [
+    quotaInWords(key),
+    ...keyFacts(key, now),
+    used === null ? "last use unknown" : `last use ${ago(now - used)} ago`,
+    ...(newest - as_of > OLDER_MS ? [`as of ${ago(now - as_of)} ago`] : []),
+  ];
 }
 
-function quotaOf({ quota, quota_used: used }: KeyReport): string {
-  const most = quota === null ? "unlimited" : money(quota);
-  return used === null ? most : `${money(used)}/${most}`;
+function quotaInWords({ quota, unlimited, quota_used: used }: KeyReport): string {
+  if (quota !== null)
+    return used === null ? `quota ${money(quota)}` : `${money(used)} of ${money(quota)} used`;
+  const limit = unlimited ? "quota unlimited" : "quota unknown";
+  return used === null ? limit : `${money(used)} used, ${limit}`;
 }
 
-/** 5h $1.20/$5 */
-export function windowOf({ window, used, most }: KeyReport["windows"][number]): string {
-  return `${window} ${money(used)}/${money(most)}`;
+type KeyFacts = Pick<KeyReport, "windows" | "group" | "multiplier" | "expires_at"> & {
+  /** What config.yaml says, where that differs. */
+  readonly multiplier_here?: number | null;
+};
+
+/** 5h $1.20/$5, group coding ×1.5, expires 2027-03-31 */
+export function keyFacts(key: KeyFacts, now: number): string[] {
+  const { group, multiplier, multiplier_here: here = null, expires_at: expires } = key;
+  const facts = key.windows.map((window) => windowInWords(window, now));
+  if (group !== null || multiplier !== null) {
+    const name = group === null ? "multiplier" : `group ${group}`;
+    const differs = here === null ? "" : ` (config.yaml says ${factor(here)})`;
+    facts.push(`${name}${multiplier === null ? "" : ` ${factor(multiplier)}`}${differs}`);
+  }
+  if (expires !== null) facts.push(`${expires <= now ? "expired" : "expires"} ${dayName(expires)}`);
+  return facts;
+}
+
+/** 5h $1.20/$5, or where nothing is left: 5h $5/$5 until 17:00 */
+function windowInWords({ window, used, most, resets_at }: KeyReport["windows"][number], now: number): string {
+  const until = used >= most && resets_at !== null ? ` until ${timeOfDay(resets_at, now)}` : "";
+  return `${window} ${money(used)}/${money(most)}${until}`;
+}
+
+function ageLines(keys: readonly KeyReport[], now: number, width: number): string[] {
+  const gateways = gatewaysOf(keys);
+  return gateways.flatMap((gateway) => {
+    const times = keys.filter((key) => key.gateway === gateway).flatMap(({ as_of }) => as_of ?? []);
+    if (times.length === 0) return [];
+    const whose = gateways.length > 1 ? `${gateway}: ` : "";
+    const age = ago(now - Math.max(...times));
+    return [wrapped(visible(`${whose}as the console said ${age} ago`), width)];
+  });
+}
+
+function gatewaysOf(keys: readonly KeyReport[]): string[] {
+  return [...new Set(keys.map(({ gateway }) => gateway))];
 }

@@ -1,5 +1,6 @@
 import type { Config, Period, Tool } from "../config/shape.ts";
-import { describeSource, type KeyState } from "../key-source.ts";
+import { type KeyKnowledge, keyStep, keyTrouble } from "../doctor/key-trouble.ts";
+import type { KeyState } from "../key-source.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Kind } from "../limits/shortage.ts";
 import type { ToolLevels } from "../limits/tool-limiter.ts";
@@ -83,21 +84,24 @@ export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolSta
   const currentRefusal = key.state === "ready" && refused?.key === key.key.fingerprint ? refused : null;
   const paused = key.state === "ready" ? keyBreaker.of(tool.name, key.key) : null;
   const standing = limiter.levels(tool);
-  return {
+  const known = {
     name: tool.name,
-    ...stateInWords(tool, key, currentRefusal, paused, means),
+    refused: currentRefusal,
+    last_use: keyHealth.lastUse(tool.name),
+    console: means.mirror.factsOf(tool),
+  };
+  return {
+    ...known,
+    ...stateInWords(tool, key, known, paused, means),
     gateway: tool.gateway,
     group: tool.group,
     key: key.state === "ready" ? key.key.fingerprint : null,
     tokens: tool.tokens.length,
-    last_use: keyHealth.lastUse(tool.name),
-    refused: currentRefusal,
     paused,
     limits: limitStatuses(tool, standing),
     running: standing.inFlight,
     waiting: standing.waiting,
     expires: tool.expires,
-    console: means.mirror.factsOf(tool),
   };
 }
 
@@ -157,7 +161,7 @@ function needsToken(tool: Tool): boolean {
 function stateInWords(
   tool: Tool,
   key: KeyState,
-  refused: KeyRefusal | null,
+  known: KeyKnowledge,
   paused: KeyPause | null,
   { config, now }: ToolMeans,
 ): Pick<ToolStatus, "state" | "why" | "next"> {
@@ -183,22 +187,18 @@ function stateInWords(
     return { state: "needs-trust", why, next: `keybearer trust ${name}` };
   }
   if (key.state === "unavailable") {
-    return { state: "key-unavailable", why: key.reason, next: `check tools.${name}.key in config.yaml` };
+    return { state: "key-unavailable", why: key.reason, next: keyStep(tool, key) };
   }
-  if (refused !== null) {
-    const cause = refused.detail ?? refused.cause;
-    const answers = `the gateway answers ${refused.status} (${cause}) to key ${refused.key}`;
-    const why = paused === null ? answers : `${pauseInWords(paused, now)}: ${answers}`;
-    return {
-      state: "key-refused",
-      why,
-      next: `${refused.advice} (tools.${name}.key: ${describeSource(tool.key)})`,
-    };
+  const trouble = keyTrouble(known, now);
+  if (known.refused !== null && trouble !== null) {
+    const why = paused === null ? trouble.what : `${pauseInWords(paused, now)}: ${trouble.what}`;
+    return { state: "key-refused", why, next: trouble.next };
   }
   if (needsToken(tool)) {
     return { state: "no-token", why: "no token yet", next: `keybearer tools token ${name}` };
   }
-  return { state: "active", why: null, next: null };
+  // It may still work: the console's word is some minutes old, and a subscription may pay.
+  return { state: "active", why: trouble?.what ?? null, next: trouble?.next ?? null };
 }
 
 function pauseInWords({ until, refused, probing }: KeyPause, now: number): string {

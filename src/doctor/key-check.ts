@@ -45,6 +45,11 @@ export class KeyCheck {
     return fault;
   }
 
+  /** Milliseconds until the gateway can be asked again; 0: now. */
+  wait({ baseUrl }: Gateway): number {
+    return Math.max(0, this.#deps.keyCalls.of(baseUrl).wait());
+  }
+
   stop(): void {
     this.#stop.abort();
   }

@@ -1,43 +1,25 @@
-import type { IncomingHttpHeaders } from "node:http";
-import type { Gateway } from "../config/shape.ts";
+import type { KeyFault } from "../proxy/cause.ts";
 import { parsed } from "./model-list.ts";
 
-/** What a gateway tells a key about itself without billing it. */
-export interface KeyFacts {
-  readonly state:
-    | "active"
-    | "key-disabled"
-    | "key-expired"
-    | "key-quota"
-    | "account-balance"
-    | "subscription";
+/** What a gateway tells a key about itself. It bills nothing for that. */
+export type KeyFacts =
+  | { readonly state: "active" }
+  | { readonly state: "faulty"; readonly fault: KeyFault; readonly window: UsedUpWindow | null }
+  /** The answer tells nothing. */
+  | { readonly state: "unknown" };
+
+export interface UsedUpWindow {
+  /** 5h, 1d, 7d */
+  readonly name: string;
+  /** null: the gateway does not say when it returns. */
+  readonly resetsAt: number | null;
 }
 
-export interface FactsSource {
-  readonly url: string;
-  /** null: the answer tells nothing. */
-  read(text: string, now: number): KeyFacts | null;
-}
+const UNKNOWN: KeyFacts = { state: "unknown" };
+const ACTIVE: KeyFacts = { state: "active" };
 
-/**
- * Where to ask, by the kind of gateway: as config.yaml says, else as its answer shows. Asked after a list that was given,
- * since sub2api lists models to keys that it then refuses; of new-api after a refusal, which is `Invalid token` whatever
- * is wrong with the key. new-api allows 20 such questions in 20 minutes, so it is not asked when all is well.
- */
-export function factsSource(
-  gateway: Gateway,
-  { headers, refused }: { readonly headers: IncomingHttpHeaders; readonly refused: boolean },
-): FactsSource | null {
-  const kind = gateway.console?.kind ?? kindOf(headers);
-  if (kind === "sub2api" && !refused) return { url: `${gateway.baseUrl}/usage`, read: sub2apiFacts };
-  if (kind !== "new-api" || !refused) return null;
-  // Only where the console is the gateway itself: the key goes to no other origin.
-  return { url: `${new URL(gateway.baseUrl).origin}/api/usage/token/`, read: newApiFacts };
-}
-
-function kindOf(headers: IncomingHttpHeaders): "sub2api" | "new-api" | null {
-  if (headers["x-new-api-version"] !== undefined) return "new-api";
-  return headers["x-client-request-id"] === undefined ? null : "sub2api";
+export function faulty(fault: KeyFault, window: UsedUpWindow | null = null): KeyFacts {
+  return { state: "faulty", fault, window };
 }
 
 interface Sub2apiUsage {
@@ -48,41 +30,41 @@ interface Sub2apiUsage {
   readonly planName?: unknown;
   readonly balance?: unknown;
   readonly subscription?: unknown;
+  readonly rate_limits?: unknown;
 }
 
 /** What sub2api calls an account that pays from its balance. */
 const WALLET = "钱包余额";
 
-function sub2apiFacts(text: string): KeyFacts | null {
+/** sub2api's answer to GET /v1/usage (0.1.27, 0.1.135). It lists models to keys whose requests it refuses. */
+export function sub2apiFacts(text: string): KeyFacts {
   const usage = Object(parsed(text)) as Sub2apiUsage;
-  const { isValid, status, remaining } = usage;
-  if (typeof isValid !== "boolean") return null;
-  if (status === "expired") return { state: "key-expired" };
-  if (status === "disabled") return { state: "key-disabled" };
-  if (status === "quota_exhausted") return { state: "key-quota" };
-  if (typeof remaining !== "number" || remaining > 0) return { state: "active" };
-  return { state: spentOf(usage, remaining) };
+  if (typeof usage.isValid !== "boolean") return UNKNOWN;
+  if (usage.status === "expired") return faulty("key-expired");
+  if (usage.status === "disabled") return faulty("key-disabled");
+  if (usage.status === "quota_exhausted") return faulty("key-quota");
+  const window = usedUpWindow(usage.rate_limits);
+  if (window !== null) return faulty("window-used-up", window);
+  const { remaining } = usage;
+  if (typeof remaining !== "number" || remaining > 0) return ACTIVE;
+  if (usage.mode === "quota_limited") return faulty("key-quota");
+  // A balance may be overdrawn; of a subscription -1 says that it has no limit.
+  if (usage.balance !== undefined || usage.planName === WALLET) return faulty("account-balance");
+  if (remaining < 0) return ACTIVE;
+  const hasSubscription = Object(usage.subscription) === usage.subscription;
+  return faulty(hasSubscription ? "window-used-up" : "account-balance");
 }
 
-/** Of 0 or less. A balance may be overdrawn; of a subscription -1 says that it has no limit. */
-function spentOf(usage: Sub2apiUsage, remaining: number): KeyFacts["state"] {
-  if (usage.mode === "quota_limited") return "key-quota";
-  if (usage.balance !== undefined || usage.planName === WALLET) return "account-balance";
-  if (remaining < 0) return "active";
-  return Object(usage.subscription) === usage.subscription ? "subscription" : "account-balance";
-}
-
-interface NewApiUsage {
-  readonly total_available?: unknown;
-  readonly unlimited_quota?: unknown;
-  readonly expires_at?: unknown;
-}
-
-function newApiFacts(text: string, now: number): KeyFacts | null {
-  const { data } = Object(parsed(text)) as { data?: unknown };
-  if (typeof data !== "object" || data === null) return null;
-  const { total_available: left, unlimited_quota: unlimited, expires_at: expires } = data as NewApiUsage;
-  if (typeof expires === "number" && expires > 0 && expires * 1000 <= now) return { state: "key-expired" };
-  if (unlimited !== true && typeof left === "number" && left <= 0) return { state: "key-quota" };
-  return { state: "active" };
+/** The one that returns last; null: every window has something left. */
+function usedUpWindow(limits: unknown): UsedUpWindow | null {
+  let last: UsedUpWindow | null = null;
+  for (const limit of Array.isArray(limits) ? limits : []) {
+    const { window, remaining, reset_at } = Object(limit) as Record<string, unknown>;
+    if (typeof window !== "string" || !/^\w{1,8}$/.test(window)) continue;
+    if (typeof remaining !== "number" || remaining > 0) continue;
+    const time = Date.parse(typeof reset_at === "string" ? reset_at : "");
+    const found = { name: window, resetsAt: Number.isNaN(time) ? null : time };
+    if (last === null || (found.resetsAt ?? 0) > (last.resetsAt ?? 0)) last = found;
+  }
+  return last;
 }

@@ -66,10 +66,11 @@ function modelsOf(tool: Tool, probe: ToolProbe, means: ModelsMeans): ToolModels 
   };
 }
 
-function problemOf({ tool, missing, probed }: ToolProbe): ToolModels["problem"] {
-  if (missing?.state === "needs-trust")
-    return { cause: "needs-trust", why: missing.why, next: `keybearer trust ${tool}` };
-  if (missing !== null) return { cause: "key-unavailable", why: missing.why, next: "keybearer doctor" };
+function problemOf({ missing, probed }: ToolProbe): ToolModels["problem"] {
+  if (missing !== null) {
+    const cause = missing.state === "needs-trust" ? "needs-trust" : "key-unavailable";
+    return { cause, why: missing.why, next: missing.next };
+  }
   if (probed === null) return { cause: "not-asked", why: "there was no time to ask", next: "try again" };
   return probed.ok ? null : { cause: probed.cause, why: probed.why, next: probed.next };
 }

@@ -5,7 +5,15 @@ import type { KeyState } from "../key-source.ts";
 import { createGate } from "../keys/gate.ts";
 import type { Secret } from "../secret.ts";
 import { workedName } from "./history.ts";
+import type { KeyCheck } from "./key-check.ts";
+import { keyStep } from "./key-trouble.ts";
 import { GATEWAY_CAUSES, type Probed, probeKey } from "./probe.ts";
+
+export interface MissingKey {
+  readonly state: "unavailable" | "needs-trust";
+  readonly why: string;
+  readonly next: string;
+}
 
 /** What became of a tool's key at its gateway. */
 export interface ToolProbe {
@@ -14,7 +22,7 @@ export interface ToolProbe {
   /** Fingerprint; null: there is no key to ask with. */
   readonly key: string | null;
   /** Why there is none; null: there is one. */
-  readonly missing: { readonly state: "unavailable" | "needs-trust"; readonly why: string } | null;
+  readonly missing: MissingKey | null;
   /** null: there is no key, or the time was over before its turn. */
   readonly probed: Probed | null;
 }
@@ -26,6 +34,7 @@ export interface ProbeToolsMeans {
   readonly clock: Clock;
   /** Tool and key that were answered before, see workedName. */
   readonly worked: ReadonlySet<string>;
+  readonly keyCheck: KeyCheck;
   /** Milliseconds for one tool; default 10 s. */
   readonly patience?: number | undefined;
   /** Milliseconds for all of them; default 16 s. */
@@ -78,17 +87,24 @@ function probeWith(
   tool: Tool,
   gateway: Gateway,
   key: Secret,
-  { agentFor, clock, patience, worked }: ProbeToolsMeans,
+  { agentFor, clock, patience, worked, keyCheck }: ProbeToolsMeans,
   signal: AbortSignal,
 ): Promise<Probed> {
   const known = worked.has(workedName(tool.name, key.fingerprint));
-  return probeKey({ gateway, key, agentFor, clock, patience, signal, worked: known });
+  return probeKey({ gateway, key, agentFor, clock, patience, signal, keyCheck, worked: known });
 }
 
 function withoutProbe(tool: Tool, key: KeyState): ToolProbe {
   const { name, gateway } = tool;
-  if (key.state === "ready")
-    return { tool: name, gateway, key: key.key.fingerprint, missing: null, probed: null };
-  const why = key.state === "unavailable" ? key.reason : `${key.what}: ${key.from} → ${key.to}`;
-  return { tool: name, gateway, key: null, missing: { state: key.state, why }, probed: null };
+  const bare = { tool: name, gateway, key: null, missing: null, probed: null };
+  switch (key.state) {
+    case "ready":
+      return { ...bare, key: key.key.fingerprint };
+    case "unavailable":
+      return { ...bare, missing: { state: key.state, why: key.reason, next: keyStep(tool, key) } };
+    case "needs-trust": {
+      const why = `${key.what}: ${key.from} → ${key.to}`;
+      return { ...bare, missing: { state: key.state, why, next: `keybearer trust ${name}` } };
+    }
+  }
 }

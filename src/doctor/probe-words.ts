@@ -1,16 +1,19 @@
 import { baseUrl } from "../config/fields/address.ts";
 import type { Gateway } from "../config/shape.ts";
-import type { Cause } from "../proxy/cause.ts";
+import { systemCalendar } from "../limits/windows.ts";
+import { momentInWords } from "../limits/words.ts";
+import { type Cause, type CauseDetail, causeOfFault, type KeyFault } from "../proxy/cause.ts";
 import { isTlsError, whyUnreachable } from "../proxy/failure.ts";
-import type { KeyFacts } from "./key-facts.ts";
+import type { UsedUpWindow } from "./key-facts.ts";
+import { causeInWords, windowInWords } from "./key-trouble.ts";
 import { parsed } from "./model-list.ts";
 import type { ProbeCause, ProbeFailure } from "./probe.ts";
 
 /** A failed probe in words, before it is known when and by which status. */
 export type Failed = Omit<ProbeFailure, "status" | "skew">;
 
-function failed(cause: ProbeCause, why: string, next: string): Failed {
-  return { ok: false, cause, why, next };
+function failed(cause: ProbeCause, why: string, next: string, detail: CauseDetail | null = null): Failed {
+  return { ok: false, cause, detail, why, next };
 }
 
 const COPY = "copy the key whole from the console, without spaces or line breaks, or create a new one there";
@@ -61,103 +64,78 @@ export function noList(gateway: Gateway, status: number): Failed {
   return failed("wrong-base-url", why, addressAdvice(gateway));
 }
 
+export function webPage(gateway: Gateway, status: number): Failed {
+  const why = `wrong base url: a web page, not the gateway answers at ${gateway.baseUrl}/models (${status})`;
+  return failed("html", why, addressAdvice(gateway));
+}
+
+/** What a gateway answered. */
+interface Said {
+  readonly status: number;
+  /** The gateway's own words, without the key. */
+  readonly words: string | null;
+}
+
 export interface Refused {
   readonly cause: Cause;
-  readonly status: number;
-  readonly html: boolean;
-  /** The gateway's own words, without the key. */
-  readonly said: string | null;
+  readonly said: Said;
   readonly gateway: Gateway;
   readonly worked: boolean;
   /** The key is shorter than those that such gateways make. */
   readonly cut: boolean;
 }
 
-export function refused(answer: Refused): Failed {
-  const { cause, gateway, status, html } = answer;
-  const tail = ` (${status}${answer.said === null ? "" : `: ${answer.said}`})`;
-  switch (cause.name) {
-    case "incomplete-key":
-      return unknownKey(answer, tail);
-    case "group-unavailable":
-      return failed(
-        "group-unavailable",
-        `group unavailable: the key's group is not enabled, or lacks the model${tail}`,
-        "choose another group for the key in the console, or ask the operator to enable it",
-      );
-    case "balance-or-quota":
-      return spent(cause.detail, tail);
-    case "wrong-base-url": {
-      const what = html ? `a web page, not the gateway` : "nothing of the gateway's";
-      const why = `wrong base url: ${what} answers at ${gateway.baseUrl}/models${html ? ` (${status})` : tail}`;
-      return failed(html ? "html" : "wrong-base-url", why, addressAdvice(gateway));
-    }
-    case "rate-limit":
-      return failed(
-        "rate-limit",
-        `the gateway says that it is asked too often${tail}`,
-        "wait, then try again",
-      );
-    case "unknown":
-      return ended(cause, tail);
+export function refused({ cause, said, gateway, worked, cut }: Refused): Failed {
+  const tail = quoted(said);
+  if (cause.name === "wrong-base-url") {
+    const why = `wrong base url: nothing of the gateway's answers at ${gateway.baseUrl}/models${tail}`;
+    return failed("wrong-base-url", why, addressAdvice(gateway));
   }
-}
-
-function unknownKey({ worked, cut }: Refused, tail: string): Failed {
-  if (worked) {
-    const why = `deleted key: the gateway accepted this key before and does not know it any more${tail}`;
-    return failed("deleted", why, "create a new key in the console");
-  }
-  if (cut) {
-    const why = `incomplete key: the gateway does not know it, and it is shorter than such keys are${tail}`;
-    return failed("incomplete-key", why, COPY);
-  }
-  const why = `incomplete key: the gateway does not know it; it is not whole, was deleted, or is another gateway's${tail}`;
-  return failed("incomplete-key", why, COPY);
-}
-
-function spent(detail: Cause["detail"], tail: string): Failed {
-  const [what, next] =
-    detail === "key-quota"
-      ? ["the key's own quota is used up", "raise the key's quota in the console, or create a new key"]
-      : detail === "account-balance"
-        ? ["the account's balance is used up", "top the account up in the console"]
-        : detail === "window-used-up"
-          ? [
-              "the quota of this window is used up for now",
-              "wait until it returns, or look at it in the console",
-            ]
-          : ["the balance, the subscription or the key's quota is used up", "look at them in the console"];
-  return failed("balance-or-quota", `balance or quota: ${what}${tail}`, next);
-}
-
-function ended({ detail, concernsKey }: Pick<Cause, "detail" | "concernsKey">, tail: string): Failed {
-  if (detail === "key-expired") {
-    const next = "change its expiry in the console, or create a new key";
-    return failed("expired", `expired key: the key's time is over${tail}`, next);
-  }
-  if (detail === "key-disabled") {
-    const next = "enable it in the console, or create a new key";
-    return failed("disabled", `disabled key: the key was switched off in the console${tail}`, next);
-  }
-  if (!concernsKey) {
+  if (cause.name === "unknown" && !cause.concernsKey) {
     const why = `the key could not be checked: the gateway refuses the list of models${tail}`;
-    return failed(
-      "unknown",
-      why,
-      "requests may still work; the gateway's own words say why the list does not",
-    );
+    const next = "requests may still work; the gateway's own words say why the list does not";
+    return failed("unknown", why, next);
   }
-  return failed("unknown", `the gateway refuses the key${tail}`, "look at the key in the console");
+  if (cause.name === "incomplete-key" && cause.detail === null && cut)
+    return failed("incomplete-key", `incomplete key: it is shorter than such keys are${tail}`, COPY);
+  // A key that was accepted before is whole, so a gateway that does not know it has deleted it.
+  const isDeleted = cause.name === "incomplete-key" && !cause.isAmbiguous && worked;
+  return byCause(isDeleted ? causeOfFault("key-deleted") : cause, tail);
 }
 
-/** The list was given or refused without a reason, and the key's own facts say more. null: all is well by them. */
-export function byFacts({ state }: KeyFacts): Failed | null {
-  const tail = ", says the gateway of this key";
-  if (state === "active") return null;
-  if (state === "subscription") return spent(null, tail);
-  if (state === "key-quota" || state === "account-balance") return spent(state, tail);
-  return ended({ detail: state, concernsKey: true }, tail);
+/**
+ * The gateway told what is wrong with the key when it was asked about it.
+ * @param said its answer to the question for its models; null: it listed them
+ */
+export function faultyKey(
+  { fault, window }: { readonly fault: KeyFault; readonly window: UsedUpWindow | null },
+  said: Said | null,
+  now: number,
+): Failed {
+  const tail = said === null ? ", says the gateway of this key" : quoted(said);
+  const made = byCause(causeOfFault(fault), tail);
+  return window === null ? made : { ...made, why: `${windowInWords(window, now)}${tail}` };
+}
+
+export function notChecked(again: number, now: number): string {
+  const when = momentInWords(again, now, systemCalendar);
+  return `which of these was not checked: the gateway allows 20 questions about keys in 20 minutes, and can be asked again ${when}`;
+}
+
+const BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
+  "key-disabled": "disabled",
+  "key-expired": "expired",
+  "key-deleted": "deleted",
+};
+
+function byCause(cause: Cause, tail: string): Failed {
+  const { name, detail, advice } = cause;
+  const probeCause = detail === null ? name : (BY_DETAIL[detail] ?? name);
+  return failed(probeCause, `${causeInWords(cause)}${tail}`, advice, detail);
+}
+
+function quoted({ status, words }: Said): string {
+  return ` (${status}${words === null ? "" : `: ${words}`})`;
 }
 
 export function rather(address: string): string {

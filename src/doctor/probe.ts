@@ -1,10 +1,11 @@
 import type { Agent } from "node:http";
 import { type Clock, systemClock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
-import { causeOf } from "../proxy/cause.ts";
+import { type CauseDetail, causeOf } from "../proxy/cause.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
 import { keyFault, type Secret } from "../secret.ts";
-import { factsSource, type KeyFacts } from "./key-facts.ts";
+import type { KeyCheck } from "./key-check.ts";
+import { type KeyFacts, sub2apiFacts } from "./key-facts.ts";
 import { modelsIn } from "./model-list.ts";
 import * as words from "./probe-words.ts";
 import { type Answered, askGateway } from "./question.ts";
@@ -40,6 +41,7 @@ export interface ProbeMeans {
   readonly gateway: Gateway;
   readonly key: Secret;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
+  readonly keyCheck: KeyCheck;
   /** Ends it early. */
   readonly signal?: AbortSignal | undefined;
   /** This very key was accepted before: a gateway that does not know it now has deleted it. Default not known. */
@@ -52,6 +54,8 @@ export interface ProbeMeans {
 export interface ProbeFailure {
   readonly ok: false;
   readonly cause: ProbeCause;
+  /** More than the cause says; null: unknown. */
+  readonly detail: CauseDetail | null;
   readonly status: number | null;
   /** What happened, a sentence without its full stop. */
   readonly why: string;
@@ -74,6 +78,7 @@ export type Probed =
 const PATIENCE_MS = 10_000;
 
 type Heard = Extract<Answered, { ok: true }>;
+type Ask = (url: string) => Promise<Answered>;
 
 /** Asks the gateway for its models with this key, which costs nothing, and explains a failure. Never throws. */
 export async function probeKey(means: ProbeMeans): Promise<Probed> {
@@ -82,7 +87,7 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
   if (fault !== null) return { ...words.faulty(fault), status: null, skew: null };
   const late = AbortSignal.timeout(patience);
   const signal = means.signal === undefined ? late : AbortSignal.any([means.signal, late]);
-  const ask = (url: string) => {
+  const ask: Ask = (url) => {
     const { origin, host } = new URL(url);
     const rawHeaders = [
       "accept",
@@ -111,30 +116,51 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
     return { ...failed, status: null, skew: null };
   }
   const { status, skew } = answer;
-  const failed = judged(answer, means);
-  const facts = await keyFacts(answer, failed !== null, gateway, ask, clock);
-  const told = facts === null ? null : words.byFacts(facts);
-  if (failed === null) {
-    if (told !== null) return { ...told, status, skew };
-    return { ok: true, status, models: modelsIn(key.blotFrom(answer.text)) ?? [], skew };
-  }
-  const better =
-    failed.cause === "html" || failed.cause === "wrong-base-url" ? await right(gateway, ask) : null;
-  return { ...(told ?? failed), ...(better === null ? {} : { next: better }), status, skew };
+  const failed = await judged(answer, means, ask, clock);
+  if (failed === null) return { ok: true, status, models: modelsIn(key.blotFrom(answer.text)) ?? [], skew };
+  const isAddress = failed.cause === "html" || failed.cause === "wrong-base-url";
+  const better = isAddress ? await rightAddress(gateway, ask) : null;
+  return { ...failed, ...(better === null ? {} : { next: better }), status, skew };
 }
 
-/** What the list's answer says by itself; null: it is a list. */
-function judged(answer: Heard, { gateway, key, worked = false }: ProbeMeans): words.Failed | null {
+/** null: it is a list of models, and nothing is known to be wrong with the key. */
+async function judged(
+  answer: Heard,
+  means: ProbeMeans,
+  ask: Ask,
+  clock: Clock,
+): Promise<words.Failed | null> {
+  const { gateway, key, keyCheck, worked = false } = means;
   const { status, headers, text } = answer;
   if (status >= 300 && status < 400) return words.redirected(gateway, status);
   const contentType = headers["content-type"] ?? "";
-  const cause = causeOf({ status, contentType, body: text });
-  const html = /^\s*text\/html/i.test(contentType);
-  if (cause !== null) {
-    const said = html ? null : words.saidBy(key.blotFrom(text));
-    return words.refused({ cause, status, html, said, gateway, worked, cut: looksCut(key.reveal()) });
+  const kind = gateway.console?.kind ?? kindOf(answer);
+  const isNewApi = headers["x-new-api-version"] !== undefined;
+  const cause = causeOf({ status, contentType, body: text, isNewApi });
+  if (cause === null) {
+    if (modelsIn(text) === null) return words.noList(gateway, status);
+    const facts = kind === "sub2api" ? await sub2apiUsage(gateway, ask) : null;
+    return facts?.state === "faulty" ? words.faultyKey(facts, null, clock.now()) : null;
   }
-  return modelsIn(text) === null ? words.noList(gateway, status) : null;
+  if (/^\s*text\/html/i.test(contentType)) return words.webPage(gateway, status);
+  const said = { status, words: words.saidBy(key.blotFrom(text)) };
+  const refused = words.refused({ cause, said, gateway, worked, cut: looksCut(key.reveal()) });
+  if (!cause.isAmbiguous || kind !== "new-api") return refused;
+  const fault = await keyCheck.check(gateway, key);
+  if (fault !== null) return words.faultyKey({ fault, window: null }, said, clock.now());
+  const wait = keyCheck.wait(gateway);
+  if (wait === 0) return refused;
+  return { ...refused, why: `${refused.why}. ${words.notChecked(clock.now() + wait, clock.now())}` };
+}
+
+function kindOf({ headers }: Heard): "sub2api" | "new-api" | null {
+  if (headers["x-new-api-version"] !== undefined) return "new-api";
+  return headers["x-client-request-id"] === undefined ? null : "sub2api";
+}
+
+async function sub2apiUsage({ baseUrl }: Gateway, ask: Ask): Promise<KeyFacts | null> {
+  const answer = await ask(`${baseUrl}/usage`);
+  return answer.ok && answer.status === 200 ? sub2apiFacts(answer.text) : null;
 }
 
 /**
@@ -147,24 +173,8 @@ function looksCut(key: string): boolean {
   return body.length < 48 || (/^[0-9a-f]+$/.test(body) && body.length > 48 && body.length < 64);
 }
 
-type Ask = (url: string) => Promise<Answered>;
-
-async function keyFacts(
-  answer: Heard,
-  refused: boolean,
-  gateway: Gateway,
-  ask: Ask,
-  clock: Clock,
-): Promise<KeyFacts | null> {
-  if (refused && answer.status !== 401) return null;
-  const source = factsSource(gateway, { headers: answer.headers, refused });
-  if (source === null) return null;
-  const told = await ask(source.url);
-  return told.ok && told.status === 200 ? source.read(told.text, clock.now()) : null;
-}
-
 /** Nothing of a gateway's is there: does it answer where gateways mostly do? The key stays with its origin. */
-async function right({ baseUrl }: Gateway, ask: Ask): Promise<string | null> {
+async function rightAddress({ baseUrl }: Gateway, ask: Ask): Promise<string | null> {
   const usual = `${new URL(baseUrl).origin}/v1`;
   if (usual === baseUrl) return null;
   const tried = await ask(`${usual}/models`);

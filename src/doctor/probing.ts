@@ -5,6 +5,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { readUses, readWorked } from "./history.ts";
+import type { KeyCheck } from "./key-check.ts";
 import { modelsFor, type ToolModels } from "./models.ts";
 import { probeTools, type ToolProbe } from "./probe-tools.ts";
 
@@ -14,15 +15,17 @@ export interface ProbingMeans {
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
   readonly prices: Prices;
   readonly usage: Pick<UsageLog, "read">;
+  readonly keyCheck: KeyCheck;
 }
 
 /** What the running daemon can be asked about its gateways. */
 export function createProbing(means: ProbingMeans) {
-  const { clock, agentFor, prices, usage } = means;
+  const { clock, agentFor, prices, usage, keyCheck } = means;
   const meansNow = async (snapshot: Snapshot) => ({
     clock,
     agentFor,
     prices,
+    keyCheck,
     config: snapshot.config,
     keyOf: (tool: Tool) => snapshot.keyOf(tool),
     worked: (await usage.read(readWorked)) ?? new Set<string>(),

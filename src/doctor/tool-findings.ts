@@ -4,15 +4,17 @@ import { endInWords } from "../limits/words.ts";
 import { count } from "../usage/reports/format.ts";
 import type { Finding } from "./finding.ts";
 import type { ModelUse } from "./history.ts";
-import { keyStep } from "./key-step.ts";
+import { type KeyKnowledge, type KeyTrouble, keyTrouble, withRotate } from "./key-trouble.ts";
 import { type FailingName, failingNames, isAllowed } from "./model-use.ts";
-import { GATEWAY_CAUSES, type ProbeCause, type ProbeFailure } from "./probe.ts";
+import { GATEWAY_CAUSES, type Probed, type ProbeFailure } from "./probe.ts";
 import type { ToolProbe } from "./probe-tools.ts";
 
 export interface ToolFindingMeans {
   readonly config: Pick<Config, "gateways">;
   /** undefined: nobody asked. */
   readonly probe: ToolProbe | undefined;
+  /** What the daemon knows of the tool's key. undefined: no daemon runs. */
+  readonly known: (KeyKnowledge & { readonly key: string | null }) | undefined;
   readonly uses: readonly ModelUse[];
   readonly now: number;
 }
@@ -48,14 +50,17 @@ function stateFindings(tool: Tool, { config, now }: ToolFindingMeans): Finding[]
   return found;
 }
 
-function keyFindings(tool: Tool, { probe }: ToolFindingMeans): Finding[] {
+function keyFindings(tool: Tool, { probe, known, now }: ToolFindingMeans): Finding[] {
   const about = aboutTool(tool.name);
   if (probe === undefined) return [];
   const { missing, probed, key } = probe;
-  if (missing !== null) {
-    const next =
-      missing.state === "needs-trust" ? `keybearer trust ${tool.name}` : keyStep(tool, missing.why);
-    return [{ id: "key", level: "problem", about, what: missing.why, next }];
+  if (missing !== null)
+    return [{ id: "key", level: "problem", about, what: missing.why, next: missing.next }];
+  // Of this very key: config.yaml may name another one since.
+  const trouble = known !== undefined && known.key === key ? keyTrouble(known, now) : null;
+  if (trouble !== null && showsLess(probed, trouble)) {
+    const { what, next } = trouble;
+    return [{ id: "key", level: "problem", about, what, next }];
   }
   if (probed === null) {
     const what = `key ${key}: there was no time left to ask the gateway`;
@@ -72,7 +77,12 @@ function keyFindings(tool: Tool, { probe }: ToolFindingMeans): Finding[] {
   return [{ id: "group", level: "problem", about, what, next }];
 }
 
-const KEY_CAUSES: readonly ProbeCause[] = ["incomplete-key", "deleted"];
+/** Gateways list models to keys whose requests they refuse, and answer the same to several faults of a key. */
+function showsLess(probed: Probed | null, trouble: KeyTrouble): boolean {
+  if (probed === null || probed.ok) return true;
+  if (GATEWAY_CAUSES.includes(probed.cause)) return false;
+  return probed.detail === null && trouble.detail !== null;
+}
 
 function refusal({ name, gateway }: Tool, key: string | null, probed: ProbeFailure): Finding[] {
   const { cause, why, next } = probed;
@@ -87,7 +97,7 @@ function refusal({ name, gateway }: Tool, key: string | null, probed: ProbeFailu
       level: cause === "rate-limit" ? "warning" : "problem",
       about,
       what: `${why}; key ${key}`,
-      next: KEY_CAUSES.includes(cause) ? `${next}; then: keybearer tools rotate ${name}` : next,
+      next: withRotate(next, probed, name),
     },
   ];
 }

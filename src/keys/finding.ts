@@ -22,8 +22,8 @@ export type Granted =
     }
   | { readonly ok: false; readonly reason: string };
 
-export function unavailable(reason: string): Finding {
-  return { state: { state: "unavailable", reason }, key: null, warning: null };
+export function unavailable(reason: string, absent = false): Finding {
+  return { state: { state: "unavailable", reason, absent }, key: null, warning: null };
 }
 
 export function isSameState(one: KeyState, other: KeyState): boolean {

@@ -194,7 +194,7 @@ class SourceKeyring implements Keyring {
     if (reading.ok) return this.#judged(want, reading.key, reading.warning);
     // keybearer was replaced while it runs: what it has read before holds until it is started again.
     if (reading.unasked && entry.finding.key !== null) return { ...entry.finding, warning: reading.reason };
-    return unavailable(reading.reason);
+    return unavailable(reading.reason, reading.absent);
   }
 
   #judged(want: Want, key: Secret, warning: string | null): Finding {

@@ -27,7 +27,7 @@ export interface ReadMeans {
 export type Reading =
   /** A warning does not keep the key from being used, such as a file that others may open. */
   | { readonly ok: true; readonly key: Secret; readonly warning: string | null }
-  | { readonly ok: false; readonly reason: string; readonly unasked?: boolean };
+  | { readonly ok: false; readonly reason: string; readonly unasked?: boolean; readonly absent?: boolean };
 
 const DEFAULT_LIMIT = 10_000;
 
@@ -60,7 +60,8 @@ function asKey(source: KeySource, found: SourceText): Reading {
   if (!found.ok) return found;
   const fault = keyFault(found.text);
   if (fault === null) return { ok: true, key: new Secret(found.text), warning: found.warning };
-  return { ok: false, reason: `incomplete key: ${fault} (from ${plain(describeSource(source))})` };
+  const reason = `incomplete key: ${fault} (from ${plain(describeSource(source))})`;
+  return { ok: false, reason, absent: true };
 }
 
 function variable(name: string, env: NodeJS.ProcessEnv): SourceText {

@@ -430,11 +430,14 @@ export class GatewayMirror {
     const { gateway, state, why, next } = this.status();
     const holders = this.#holders();
     const listed = this.#facts?.keys ?? null;
-    const keys = (listed ?? []).map(({ shown, ...key }) => ({
+    const listedAt = this.#facts?.asOf ?? null;
+    const keys = (listed ?? []).map(({ shown, as_of = listedAt, ...key }) => ({
       gateway,
       ...key,
+      state: this.#stateNow(key),
       key: fingerprintOf(shown),
       tools: toolsHolding(shown, holders) ?? [],
+      as_of,
     }));
     if (listed !== null && why === null) return { keys, problems: [] };
     const isEarly = state === "syncing" || state === "waiting";
@@ -460,12 +463,12 @@ export class GatewayMirror {
     const facts = this.#facts;
     const key = facts?.keys?.find(({ shown }) => toolsHolding(shown, holder)?.length === 1);
     if (facts === null || key === undefined) return null;
-    const { state, group, multiplier, quota, quota_used, windows, expires_at } = key;
+    const { group, multiplier, quota, quota_used, windows, expires_at } = key;
     // Without a group the multiplier is 1.
     const here = multiplierHere(tool, this.#deps.snapshot().config) ?? 1;
     const differs = multiplier !== null && Math.abs(here - multiplier) > 1e-9;
     return {
-      state,
+      state: this.#stateNow(key),
       group,
       multiplier,
       multiplier_here: differs ? here : null,
@@ -473,9 +476,15 @@ export class GatewayMirror {
       quota_used,
       windows,
       expires_at,
-      balance: facts.account.balance,
-      as_of: facts.asOf,
+      balance: key.subscription === true ? null : facts.account.balance,
+      as_of: key.as_of ?? facts.asOf,
     };
+  }
+
+  /** A console may list an expired key as active, and what it said may be older than the expiry. */
+  #stateNow({ state, expires_at }: Pick<ConsoleKey, "state" | "expires_at">): ConsoleKey["state"] {
+    const isExpired = expires_at !== null && expires_at <= this.#deps.clock.now() + this.skew;
+    return isExpired && (state === "active" || state === "unknown") ? "expired" : state;
   }
 
   #alarms(): Alarm[] {

@@ -341,18 +341,17 @@ function isFromProvider({ status, body, isNewApi = false, requestId }: GatewayAn
   return [...body.matchAll(/\(request id: (\w+)\)/g)].some(([, id]) => id !== requestId);
 }
 
-/** What may be wrong with a key that a gateway refuses with an ambiguous answer. */
-export type KeyFault = Extract<
-  CauseDetail,
-  "key-disabled" | "key-expired" | "key-deleted" | "key-quota" | "account-disabled"
->;
+/** What may be wrong with a key or its account, as a gateway or its console tells when it is asked about the key. */
+export type KeyFault = Exclude<CauseDetail, "ip-not-allowed" | "no-capacity">;
 
 const KEY_FAULTS: Readonly<Record<KeyFault, Cause>> = {
   "key-disabled": KEY_DISABLED,
   "key-expired": KEY_EXPIRED,
   "key-deleted": KEY_DELETED,
   "key-quota": KEY_QUOTA,
+  "account-balance": ACCOUNT_BALANCE,
   "account-disabled": ACCOUNT_DISABLED,
+  "window-used-up": WINDOW,
 };
 
 /** The cause of an ambiguous answer, once it is known what is wrong with the key. */

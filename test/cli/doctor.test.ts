@@ -100,9 +100,9 @@ t.test("without a daemon, each tool's key is told apart by its cause", async (t)
   problem("cut", /^incomplete key: .*shorter than/, /keybearer tools rotate cut$/);
   problem("spaces", /incomplete key: the key has a space in it/, /keybearer tools rotate spaces/);
   problem("quota", /^balance or quota: the key's own quota/, /console/);
-  problem("disabled", /^disabled key: /, /enable it in the console/);
-  problem("expired", /^expired key: /, /expiry in the console/);
-  problem("closed", /^group unavailable: the key's group is not enabled/, /another group/);
+  problem("disabled", /^disabled key \(401: /, /enable it in the console/);
+  problem("expired", /^expired key \(403: /, /expiry in the console/);
+  problem("closed", /^group unavailable \(403: /, /the key's group is not enabled: choose another group/);
   problem(
     "group",
     /^group unavailable: the key's list lacks model sandbox-small/,
@@ -187,7 +187,9 @@ tools:
     );
     sandbox.deleteKey(deleted.id);
     const after = await look(under.home);
-    t.match(after.wrong("tool codex"), [{ what: /^deleted key: /, next: /keybearer tools rotate codex$/ }]);
+    t.match(after.wrong("tool codex"), [
+      { what: /^deleted key \(401: /, next: /keybearer tools rotate codex$/ },
+    ]);
   },
 );
 

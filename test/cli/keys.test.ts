@@ -27,36 +27,83 @@ function key(more: Partial<KeyReport>): KeyReport {
     windows: [{ window: "5h", most: 5_000_000, used: 1_200_000, resets_at: null }],
     expires_at: Date.UTC(2027, 2, 31, 12),
     last_used_at: NOW - 180_000,
+    unlimited: false,
+    as_of: NOW - 12_000,
     ...more,
   };
 }
 
 const BARE = { group: null, multiplier: null, quota: null, quota_used: null, windows: [], expires_at: null };
 
-t.test("the console's keys stand beside the tools that hold them", async (t) => {
-  const keys = [
-    key({}),
-    key({ ...BARE, name: "old laptop", key: null, tools: [], state: "disabled", last_used_at: null }),
-  ];
-  t.equal(
-    keysInWords({ keys, problems: [] }, NOW, WIDE),
-    `name        key    group        state          quota  windows      expires     last use   tool
-codex       …a1b2  coding ×1.5  active    $12.40/$50  5h $1.20/$5  2027-03-31  3 min ago  codex
-old laptop  -      -            disabled   unlimited  -            -           -          not held here
-`,
+t.test(
+  "the console's keys stand beside the tools that hold them, with all that is known of them",
+  async (t) => {
+    const keys = [
+      key({}),
+      key({ ...BARE, name: "old laptop", key: null, tools: [], state: "disabled", last_used_at: null }),
+    ];
+    const shownAt = (width: number) => keysInWords({ keys, problems: [] }, NOW, { width, utf8: true });
+    const shown = `name        key    state     tool
+codex       …a1b2  active    codex
+  $12.40 of $50 used, 5h $1.20/$5, group coding ×1.5, expires 2027-03-31, last use 3 min ago
+old laptop  -      disabled  not held here
+  quota unknown, last use unknown
+as the console said 12 s ago
+`;
+    t.equal(shownAt(120), shown);
+    t.equal(shownAt(160), shown);
+    t.equal(
+      shownAt(80),
+      shown.replace("last use 3 min", "last\n    use 3 min"),
+      "wrapped, with the same words",
+    );
+  },
+);
+
+t.test("a narrow screen cuts names, and leaves nothing out", async (t) => {
+  const name = "the key of the laptop in the attic";
+  const shown = keysInWords({ keys: [key({ name, tools: [] })], problems: [] }, NOW, {
+    width: 40,
+    utf8: true,
+  });
+  t.match(shown, /^name .*tool\nthe .*… +…a1b2 +active +not .*\n/);
+  t.match(
+    shown.replace(/\s+/g, " "),
+    "5h $1.20/$5, group coding ×1.5, expires 2027-03-31, last use 3 min ago",
   );
+  t.ok(shown.split("\n").every((line) => line.length <= 40));
 });
 
-t.test("names and who holds them stay where there is little room", async (t) => {
-  const shown = keysInWords({ keys: [key({ tools: [] })], problems: [] }, NOW, { width: 40, utf8: true });
-  t.match(shown, /^name .*tool\ncodex .*not held here\n$/);
-  t.notMatch(shown, /windows/);
+t.test("only what the console calls unlimited is unlimited", async (t) => {
+  const quotaOf = (more: Partial<KeyReport>) =>
+    keysInWords({ keys: [key({ ...BARE, ...more })], problems: [] }, NOW, WIDE).split("\n")[2];
+  t.equal(quotaOf({}), "  quota unknown, last use 3 min ago");
+  t.equal(quotaOf({ quota_used: 500_000 }), "  $0.50 used, quota unknown, last use 3 min ago");
+  t.equal(quotaOf({ unlimited: true }), "  quota unlimited, last use 3 min ago");
+  t.equal(
+    quotaOf({ unlimited: true, quota_used: 500_000 }),
+    "  $0.50 used, quota unlimited, last use 3 min ago",
+  );
+  t.equal(quotaOf({ as_of: null, state: "unknown" }), "  the console was not asked about it yet");
 });
 
-t.test("what no key has is no column, and several gateways are told apart", async (t) => {
-  const keys = [key({ ...BARE }), key({ ...BARE, gateway: "b", name: "\u001b[2J" })];
+t.test("a window with nothing left says when it returns, and an expiry whether it has passed", async (t) => {
+  const window = { window: "5h", most: 5_000_000, used: 5_000_000, resets_at: NOW + 3_600_000 };
+  const more = { windows: [window], expires_at: NOW - 86_400_000 };
+  const shown = keysInWords({ keys: [key(more)], problems: [] }, NOW, WIDE);
+  t.match(shown, ", 5h $5/$5 until 13:00, group coding ×1.5, expired 2026-11-14, ");
+});
+
+t.test("several gateways are told apart, each with the age of what it said", async (t) => {
+  const keys = [
+    key({ ...BARE }),
+    key({ ...BARE, gateway: "b", name: "\u001b[2J", as_of: NOW - 3_600_000 }),
+    key({ ...BARE, name: "chat", as_of: NOW - 1_200_000 }),
+  ];
   const shown = keysInWords({ keys, problems: [] }, NOW, WIDE);
-  t.match(shown, /^gateway +name +key +state +quota +last use +tool\nmain .*\nb +\?\[2J /);
+  t.match(shown, /^gateway +name +key +state +tool\nmain .*\n.*\nb +\?\[2J /);
+  t.match(shown, /\nmain +chat .*\n {2}quota unknown, last use 3 min ago, as of 20 min ago\n/);
+  t.match(shown, /\nmain: as the console said 12 s ago\nb: as the console said 60 min ago\n$/);
 });
 
 t.test("keys that cannot be listed are said so, and no console is told how to have one", async (t) => {

@@ -474,7 +474,9 @@ t.test("ack wants a terminal, shows the alarms, and acknowledges those only", as
   t.strictSame(acked(), []);
   if (!hasTerminal(t)) return;
   const unsure = atTerminal(t, home, "mirror", "ack");
-  await unsure.says(/key …c3d4 of codex may have been[\s\S]*\n…a1b2 still works[\s\S]*type yes: /);
+  await unsure.says(
+    /key …c3d4 of codex may have been[\s\S]*\n…a1b2 still works for others: rotate it now: keybearer tools rotate codex[\s\S]*type yes: /,
+  );
   unsure.child.stdin?.write("y\n");
   t.match(await unsure.ended, { code: 1, stdout: /not acknowledged; nothing changed/ });
   t.strictSame(acked(), []);

@@ -107,7 +107,7 @@ t.test("when the gateway refuses a key, status says since when, why, and what to
   t.match(stdout, /^codex +key-refused /m);
   t.match(
     stdout,
-    /codex: the gateway answers 401 \(incomplete-key\) to key ….{4}, for \d+ s now\n {2}it says: .+\n {2}→ .*create a new one/,
+    /codex: key not valid \(401\); key ….{4}, for \d+ s now\n {2}it says: .+\n {2}→ .*create a new one; then: keybearer tools rotate codex/,
   );
   t.notOk(stdout.includes(key));
 });

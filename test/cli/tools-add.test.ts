@@ -235,3 +235,16 @@ t.test("commands at the same time lose nothing of each other", async (t) => {
   t.same(disabled.map(({ name }) => name).toSorted(), ["a", "b", "c"]);
   t.same(Object.keys(config?.tools ?? {}).toSorted(), [...names, "d2", "e2", "f2"].toSorted());
 });
+
+t.test("a key that lists no models is added with a warning", async (t) => {
+  // new-api 2d8e50bf, a key whose group has no channels.
+  const list = '{"data":[],"object":"list","success":true}';
+  const gateway = await startRawGateway(t, (call) => call.ok(list));
+  const home = await newHome(t);
+  await saveConfig(home, `gateway: ${gateway.origin}/v1\ntools: { zed: { key: env:ZED_KEY } }\n`);
+  const args = ["tools", "add", "codex", "--key-stdin", "--store", "file", "--json"];
+  const added = await command(t, home, args, { input: "sk-0123456789abcdef0123456789abcdef\n" });
+  t.equal(added.code, 0, added.stderr);
+  t.match(added.stderr, /warning: the gateway takes the key but lists no models.* → choose another group/);
+  t.match(JSON.parse(added.stdout), { tool: "codex", models: [] });
+});

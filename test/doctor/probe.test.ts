@@ -5,13 +5,17 @@ import t, { type Test } from "tap";
 import { systemClock } from "../../src/clock.ts";
 import { gatewayFromUrl } from "../../src/config/fields/gateway.ts";
 import type { Gateway } from "../../src/config/shape.ts";
+import { KeyCheck } from "../../src/doctor/key-check.ts";
 import { type Probed, type ProbeMeans, probeKey } from "../../src/doctor/probe.ts";
+import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { Agents } from "../../src/proxy/agents.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { Secret } from "../../src/secret.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
+
+process.env.TZ = "UTC";
 
 const sandbox = createSandbox();
 const agents = new Agents(systemClock);
@@ -23,7 +27,10 @@ t.teardown(async () => {
 
 function probe(gateway: Gateway | string, key: Secret, more: Partial<ProbeMeans> = {}): Promise<Probed> {
   const made = typeof gateway === "string" ? gatewayFromUrl("main", gateway) : gateway;
-  return probeKey({ gateway: made, key, agentFor: agents.agentFor, ...more });
+  const { agentFor } = agents;
+  const clock = more.clock ?? systemClock;
+  const keyCheck = new KeyCheck({ clock, keyCalls: new KeyCallBudgets(() => clock.now()), agentFor });
+  return probeKey({ gateway: made, key, agentFor, keyCheck, ...more });
 }
 
 function newKey(more: Partial<Parameters<typeof sandbox.createKey>[0]> = {}) {
@@ -69,22 +76,26 @@ t.test("what the gateway says of a key is told apart", async (t) => {
 
   const whole = newKey().key.reveal();
   const cut = new Secret(whole.slice(0, -7));
-  t.match(await told(cut), { cause: "incomplete-key", status: 401, why: /shorter than such keys are/ });
+  t.match(await told(cut), {
+    cause: "incomplete-key",
+    status: 401,
+    why: /^incomplete key: it is shorter than such keys are/,
+  });
 
   const deleted = newKey();
   sandbox.deleteKey(deleted.id);
-  t.match(await told(deleted.key), { cause: "incomplete-key", why: /was deleted, or is another gateway's/ });
-  t.match(await told(deleted.key, { worked: true }), { cause: "deleted", why: /^deleted key: / });
+  t.match(await told(deleted.key), { cause: "incomplete-key", why: /^key not valid / });
+  t.match(await told(deleted.key, { worked: true }), { cause: "deleted", why: /^deleted key \(/ });
 
   const disabled = newKey();
   sandbox.disableKey(disabled.id);
-  t.match(await told(disabled.key), { cause: "disabled", status: 401, why: /^disabled key: / });
+  t.match(await told(disabled.key), { cause: "disabled", status: 401, why: /^disabled key \(/ });
 
   const expired = newKey({ expiresAt: Date.now() - 1000 });
-  t.match(await told(expired.key), { cause: "expired", status: 403, why: /^expired key: / });
+  t.match(await told(expired.key), { cause: "expired", status: 403, why: /^expired key \(/ });
 
   const retired = newKey({ group: "retired" });
-  t.match(await told(retired.key), { cause: "group-unavailable", status: 403, why: /^group unavailable: / });
+  t.match(await told(retired.key), { cause: "group-unavailable", status: 403, why: /^group unavailable \(/ });
 
   const poor = newKey();
   const before = sandbox.balance;
@@ -177,25 +188,131 @@ async function answering(t: Test, answers: Readonly<Record<string, (call: Gatewa
 
 const JSON_TYPE = { "Content-Type": "application/json" };
 
-t.test("new-api says the same of every bad key, so the key's facts are asked", async (t) => {
-  const facts = { data: { total_available: 0, unlimited_quota: false, expires_at: 0 } };
-  const gateway = await answering(t, {
+/** new-api's answers to GET /v1/models and to GET /api/usage/token/ with the same key. */
+const NEW_API_LIST =
+  '{"error":{"code":"","message":"Invalid token (request id: 202611170015174650030228268d9d601Io4EFp)","type":"new_api_error"}}';
+const facts = (more: string) =>
+  `{"code":true,"data":{${more},"model_limits":{},"model_limits_enabled":false,"name":"k6","object":"token_usage"},"message":"ok"}`;
+const NEW_API_FACTS: readonly [state: string, version: string, status: string, body: string][] = [
+  ["deleted", "2d8e50bf", "401 Unauthorized", '{"message":"Invalid token","success":false}'],
+  ["deleted", "v0.13.2", "401 Unauthorized", '{"message":"无效的令牌","success":false}'],
+  [
+    "disabled",
+    "2d8e50bf",
+    "401 Unauthorized",
+    '{"message":"This token status is unavailable","success":false}',
+  ],
+  ["disabled", "2d8e50bf", "401 Unauthorized", '{"message":"该令牌状态不可用","success":false}'],
+  [
+    "disabled",
+    "v0.13.2",
+    "200 OK",
+    facts('"expires_at":0,"total_available":0,"total_granted":0,"total_used":0,"unlimited_quota":true'),
+  ],
+  [
+    "expired",
+    "2d8e50bf",
+    "200 OK",
+    facts(
+      '"expires_at":1694874520,"total_available":0,"total_granted":0,"total_used":0,"unlimited_quota":true',
+    ),
+  ],
+  [
+    "balance-or-quota",
+    "2d8e50bf",
+    "200 OK",
+    facts(
+      '"expires_at":0,"total_available":-5503,"total_granted":2000,"total_used":7503,"unlimited_quota":false',
+    ),
+  ],
+  // Beyond 20 questions in 20 minutes the answer is empty: that says nothing about the key.
+  ["incomplete-key", "2d8e50bf", "429 Too Many Requests", ""],
+  [
+    "incomplete-key",
+    "2d8e50bf",
+    "200 OK",
+    '{"message":"Failed to get token info, please try again later","success":false}',
+  ],
+];
+
+async function newApi(t: Test, status: string, body: string, version = "v0.0.0") {
+  return answering(t, {
     "/v1/models": (call) =>
-      call.answer(
-        "401 Unauthorized",
-        { ...JSON_TYPE, "X-New-Api-Version": "v1.0.0" },
-        '{"error":{"message":"Invalid token"}}',
-      ),
-    "/api/usage/token/": (call) => call.ok(JSON.stringify(facts)),
+      call.answer("401 Unauthorized", { ...JSON_TYPE, "X-New-Api-Version": version }, NEW_API_LIST),
+    "/api/usage/token/": (call) => call.answer(status, JSON_TYPE, body),
   });
+}
+
+for (const [state, version, status, body] of NEW_API_FACTS)
+  t.test(`new-api ${version}, ${status} ${body.slice(0, 40)}: the key is ${state}`, async (t) => {
+    const gateway = await newApi(t, status, body);
+    const { key } = newKey();
+    // Accepted before or not: a disabled key is never called deleted.
+    for (const worked of [false, true]) {
+      const told = failure(t, await probe(`${gateway.origin}/v1`, key, { worked }), key);
+      t.equal(told.cause, state);
+      t.match(told.why, "(401: Invalid token");
+      if (state === "incomplete-key") t.match(told.next, "not valid: deleted, disabled, expired or used up");
+    }
+  });
+
+t.test("where new-api may not be asked about keys any more, it is said when it can be", async (t) => {
+  const gateway = await newApi(t, "401 Unauthorized", '{"message":"Invalid token","success":false}');
+  const now = Date.UTC(2026, 10, 17, 12);
+  const clock = { now: () => now, elapsed: () => 0 };
+  const keyCalls = new KeyCallBudgets(clock.now);
+  const keyCheck = new KeyCheck({ clock, keyCalls, agentFor: agents.agentFor });
+  // As the mirror does.
+  for (let n = 0; n < 16; n += 1) keyCalls.of(gateway.origin).spend();
   const { key } = newKey();
-  const told = async () => failure(t, await probe(`${gateway.origin}/v1`, key), key);
-  t.match(await told(), { cause: "balance-or-quota", why: /the key's own quota/ });
-  facts.data.expires_at = 1_600_000_000;
-  t.match(await told(), { cause: "expired" });
-  Object.assign(facts.data, { total_available: 5, expires_at: 0 });
-  t.match(await told(), { cause: "incomplete-key" });
+  const { cause, why } = failure(t, await probe(`${gateway.origin}/v1`, key, { clock, keyCheck }), key);
+  t.equal(cause, "incomplete-key");
+  t.match(why, /was not checked: the gateway allows 20 questions .* can be asked again at 12:20$/);
+  t.notOk(gateway.calls.some(({ target }) => target === "/api/usage/token/"));
 });
+
+/** What sub2api 0.1.135 answers to GET /v1/usage with a key to which it lists its models. */
+const SUB2API_USAGE: readonly [why: string, body: string][] = [
+  [
+    "the 5h window is used up, and returns at 05:28",
+    '{"isValid":true,"mode":"quota_limited","rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-17T05:27:11.4633Z","used":0.30015,"window":"5h","window_start":"2026-11-17T00:27:11.4633Z"}],"status":"active"}',
+  ],
+  [
+    "the 1d window is used up, and returns tomorrow at 00:00",
+    '{"isValid":true,"mode":"quota_limited","rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-18T00:00:00Z","used":0.30015,"window":"1d","window_start":"2026-11-17T00:00:00Z"}],"status":"active"}',
+  ],
+  [
+    "the 7d window is used up, and returns on 2026-11-24 at 00:00",
+    '{"isValid":true,"mode":"quota_limited","rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-24T00:00:00Z","used":0.30015,"window":"7d","window_start":"2026-11-17T00:00:00Z"}],"status":"active"}',
+  ],
+  [
+    "the 5h window is used up, and returns at 05:28",
+    '{"days_until_expiry":29,"expires_at":"2026-12-17T00:27:17.530697Z","isValid":true,"mode":"quota_limited","quota":{"limit":100,"remaining":100,"unit":"USD","used":0},"rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-17T05:27:17.550945Z","used":0.30015,"window":"5h","window_start":"2026-11-17T00:27:17.550945Z"},{"limit":50,"remaining":49.69985,"reset_at":"2026-11-18T00:00:00Z","used":0.30015,"window":"1d","window_start":"2026-11-17T00:00:00Z"}],"remaining":100,"status":"active","unit":"USD"}',
+  ],
+  [
+    "the account's balance is used up",
+    '{"balance":-0.29915,"isValid":true,"mode":"unrestricted","planName":"钱包余额","remaining":-0.29915,"unit":"USD"}',
+  ],
+  [
+    "a window of the quota is used up",
+    '{"isValid":true,"mode":"unrestricted","planName":"subscription daily limit used up-a","remaining":0,"subscription":{"daily_limit_usd":0.001,"daily_usage_usd":0.30015,"expires_at":"2026-12-17T00:27:44.603688Z","monthly_limit_usd":null,"monthly_usage_usd":0.30015,"weekly_limit_usd":null,"weekly_usage_usd":0.30015},"unit":"USD"}',
+  ],
+];
+
+for (const [why, body] of SUB2API_USAGE)
+  t.test(`sub2api lists models to a key, but ${why}`, async (t) => {
+    const gateway = await answering(t, {
+      "/v1/models": (call) =>
+        call.answer("200 OK", { ...JSON_TYPE, "X-Client-Request-ID": "x" }, '{"data":[{"id":"m"}]}'),
+      "/v1/usage": (call) => call.ok(body),
+    });
+    const { key } = newKey();
+    const clock = { now: () => Date.UTC(2026, 10, 17, 0, 30), elapsed: () => 0 };
+    const told = failure(t, await probe(`${gateway.origin}/v1`, key, { clock }), key);
+    t.equal(told.cause, "balance-or-quota");
+    t.equal(told.why, `balance or quota: ${why}, says the gateway of this key`);
+    t.notMatch(told.next, /create a new/, "a new key does not help");
+  });
 
 t.test("a list that is given to a key without balance does not pass for well", async (t) => {
   const gateway = await answering(t, {
@@ -224,7 +341,7 @@ t.test("what is left of a subscription, a balance and a quota is not the same nu
   t.match(await told({ planName: "Max", remaining: -1 }), { ok: true });
   t.match(await told({ planName: "Max", remaining: 3, subscription }), { ok: true });
   const spent = (why: RegExp) => ({ ok: false, cause: "balance-or-quota", why });
-  t.match(await told({ planName: "Max", remaining: 0, subscription }), spent(/the subscription/));
+  t.match(await told({ planName: "Max", remaining: 0, subscription }), spent(/a window of the quota/));
   t.match(await told({ remaining: -0.02, balance: -0.02 }), spent(/the account's balance/));
   t.match(await told({ planName: "钱包余额", remaining: -1 }), spent(/the account's balance/));
   t.match(await told({ mode: "quota_limited", remaining: 0 }), spent(/the key's own quota/));

@@ -264,7 +264,7 @@ t.test("keys are listed without a call, and with facts once the budget allows", 
       expires_at: null,
       shown: { how: "whole" },
     },
-    { ref: "key:…0001", state: "disabled" },
+    { ref: "key:…0001", state: "deleted" },
   ]);
   const asked = console.calls.length;
   t.same(await adapter.keys(), listed);
@@ -278,4 +278,25 @@ t.test("one key of two tools is asked about once", async (t) => {
   const adapter = new NewApiByKeys({ ...console.means, keyCalls, keys: () => [held(0), held(0)] });
   t.equal((await walked(adapter, null, SINCE)).length, 1);
   t.equal((await adapter.keys()).length, 1);
+});
+
+t.test("a disabled key is called disabled, and one that the console cannot look up unknown", async (t) => {
+  const answers = [
+    // new-api 2d8e50bf, in English and in Chinese.
+    ["disabled", 401, { message: "This token status is unavailable", success: false }],
+    ["disabled", 401, { message: "该令牌状态不可用", success: false }],
+    ["deleted", 401, { message: "Invalid token", success: false }],
+    ["unknown", 403, { message: "User has been banned", success: false }],
+    ["unknown", 200, { message: "Failed to get token info, please try again later", success: false }],
+  ] as const;
+  for (const [state, status, json] of answers) {
+    const rows = new Map([["0000", [row(NOON - 10)]]]);
+    const console = await siteOf(t, {
+      rows,
+      reply: ({ path }) => (path === "/api/usage/token/" ? { json, status } : undefined),
+    });
+    const adapter = adapterOf(console, 1);
+    await walked(adapter, null, SINCE);
+    t.match(await adapter.keys(), [{ state, quota: null, unlimited: false }]);
+  }
 });

@@ -548,6 +548,7 @@ t.test("keys are listed whole or by their ends, with what became of them", async
     shown: { how: "ends", head: "abcd", tail: "wxyz" },
     state: "active",
     quota: 2_000_000,
+    unlimited: false,
     quota_used: 1_500_000,
     windows: [],
     expires_at: null,

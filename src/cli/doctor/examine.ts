@@ -8,8 +8,10 @@ import { configFindings } from "../../doctor/config-findings.ts";
 import type { Finding } from "../../doctor/finding.ts";
 import { gatewayFindings } from "../../doctor/gateway-findings.ts";
 import { type History, readHistory } from "../../doctor/history.ts";
+import { KeyCheck } from "../../doctor/key-check.ts";
 import { probeTools, type ToolProbe } from "../../doctor/probe-tools.ts";
 import { toolFindings } from "../../doctor/tool-findings.ts";
+import { KeyCallBudgets } from "../../mirror/consoles/key-calls.ts";
 import type { Places } from "../../places.ts";
 import { Agents } from "../../proxy/agents.ts";
 import type { Secret } from "../../secret.ts";
@@ -106,7 +108,8 @@ async function atGateways(
       .flatMap((gateway) => gatewayFindings(gateway, probes)),
     ...tools.flatMap((tool) => {
       const probe = probes.find((each) => each.tool === tool.name);
-      return toolFindings(tool, { config, probe, uses: history.uses, now });
+      const known = sameFile ? asked.value.tools.find((each) => each.name === tool.name) : undefined;
+      return toolFindings(tool, { config, probe, known, uses: history.uses, now });
     }),
     ...[...keys.warnings()].map(
       ([name, what]): Finding => ({ id: "key", level: "warning", about: `tool ${name}`, what, next: null }),
@@ -134,6 +137,8 @@ async function probeHere(config: Config, keys: KeysHere, { worked }: History): P
   const tools = Object.values(config.tools).filter((tool) => tool.enabled);
   const { keyOf } = keys;
   const { agentFor } = agents;
+  const keyCalls = new KeyCallBudgets(() => systemClock.now());
+  const keyCheck = new KeyCheck({ clock: systemClock, keyCalls, agentFor });
   try {
     return await probeTools(tools, {
       config,
@@ -141,6 +146,7 @@ async function probeHere(config: Config, keys: KeysHere, { worked }: History): P
       agentFor,
       clock: systemClock,
       worked,
+      keyCheck,
       allPatience: 15_000,
     });
   } finally {

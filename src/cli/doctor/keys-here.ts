@@ -30,7 +30,8 @@ export interface KeysHereMeans {
 const PATIENCE_MS = 3000;
 const NOT_READ: KeyState = {
   state: "unavailable",
-  reason: "the running keybearer has read it, but could not be asked → keybearer status",
+  reason: "the running keybearer has read it, but could not be asked",
+  next: "keybearer status",
 };
 
 /** The tools' keys, read as the daemon would read them and held to the same trust: doctor moves no key either. */

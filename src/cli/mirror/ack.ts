@@ -7,7 +7,7 @@ import { screenOf, wrapped } from "../columns.ts";
 import { fail } from "../fail.ts";
 import { say } from "../say.ts";
 import { visible } from "../table.ts";
-import { alarmSentence } from "./alarm-words.ts";
+import { alarmSentence, remedyInWords } from "./alarm-words.ts";
 import { readConsoles } from "./consoles.ts";
 
 export async function ack(gateway: string | undefined): Promise<void> {
@@ -28,9 +28,9 @@ export async function ack(gateway: string | undefined): Promise<void> {
   const { width } = screenOf(process.env, process.stdout.columns);
   for (const alarm of alarms)
     process.stdout.write(`${wrapped(visible(`${alarm.gateway}: ${alarmSentence(alarm, now)}`), width)}\n`);
-  const leaked = alarms.filter(({ certain, replaced }) => certain && !replaced).map(({ key }) => key);
-  if (leaked.length > 0)
-    say(`${leaked.join(" and ")} still works for others, until you rotate it and delete it in the console`);
+  for (const alarm of alarms)
+    if (alarm.certain && !alarm.replaced)
+      say(`${alarm.key} still works for others: ${remedyInWords(alarm, now)}`);
   if (!(await saysYes("acknowledge this?"))) return fail("not acknowledged; nothing changed", EXIT.failed);
   let acknowledged = 0;
   // One by one, and only what was shown: rows that came meanwhile keep their alarm.

@@ -6,8 +6,9 @@ import type { report } from "./report.ts";
 import type { sync } from "./sync.ts";
 
 const AFTER = `
-exit code 1 while an alarm is not acknowledged: a key is used elsewhere. what is
-only suspected is listed first as well, but exits 0`;
+exit code 1 while an alarm is not acknowledged: a key is used elsewhere, and
+needs a new one: keybearer tools rotate <tool>. what is only suspected is listed
+first as well, but exits 0`;
 
 const LOGIN_AFTER = `
 asked for, by kind of console: sub2api email and password, new-api access token

@@ -1,8 +1,7 @@
 import type { ToolConsoleFacts } from "../../mirror/report/shape.ts";
-import { dayName } from "../../usage/reports/calendar.ts";
 import { wrapped } from "../columns.ts";
-import { windowOf } from "../keys.ts";
-import { factor, money } from "../mirror/amounts.ts";
+import { keyFacts } from "../keys.ts";
+import { money } from "../mirror/amounts.ts";
 import { ago, visible } from "../table.ts";
 
 const INDENT = "    ";
@@ -15,9 +14,7 @@ export function consoleLines(facts: ToolConsoleFacts | null, now: number, width:
   const parts = [
     ...(facts.state === "active" || facts.state === "unknown" ? [] : [`key ${facts.state}`]),
     ...quotaOf(facts),
-    ...facts.windows.map(windowOf),
-    ...groupOf(facts),
-    ...(facts.expires_at === null ? [] : [`expires ${dayName(facts.expires_at)}`]),
+    ...keyFacts(facts, now),
     ...(facts.balance === null ? [] : [`balance ${money(facts.balance)}`]),
   ];
   if (parts.length === 0) return [];
@@ -31,11 +28,4 @@ export function consoleLines(facts: ToolConsoleFacts | null, now: number, width:
 function quotaOf({ quota, quota_used: used }: ToolConsoleFacts): string[] {
   if (quota === null) return used === null || used === 0 ? [] : [`${money(used)} used`];
   return used === null ? [`quota ${money(quota)}`] : [`${money(used)} of ${money(quota)} used`];
-}
-
-function groupOf({ group, multiplier, multiplier_here: here }: ToolConsoleFacts): string[] {
-  if (group === null && multiplier === null) return [];
-  const name = group === null ? "multiplier" : `group ${group}`;
-  const differs = here === null ? "" : ` (config.yaml says ${factor(here)})`;
-  return [`${name}${multiplier === null ? "" : ` ${factor(multiplier)}`}${differs}`];
 }

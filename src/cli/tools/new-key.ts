@@ -1,9 +1,12 @@
 import { systemClock } from "../../clock.ts";
 import type { Gateway } from "../../config/shape.ts";
+import { KeyCheck } from "../../doctor/key-check.ts";
 import { type Probed, probeKey } from "../../doctor/probe.ts";
+import { KeyCallBudgets } from "../../mirror/consoles/key-calls.ts";
 import { Agents } from "../../proxy/agents.ts";
 import { keyFault, Secret } from "../../secret.ts";
 import { EXIT } from "../../start-failure.ts";
+import { count } from "../../usage/reports/format.ts";
 import type { Answers } from "../ask.ts";
 import { type Hold, holdInWords } from "./hold.ts";
 import { tell } from "./tell.ts";
@@ -53,8 +56,11 @@ export async function newKey(wish: KeyWish, mayMove = false): Promise<NewKey | "
 /** Asks the gateway for its models with this key. */
 export async function probed(gateway: Gateway, key: Secret): Promise<Probed> {
   const agents = new Agents(systemClock);
+  const { agentFor } = agents;
+  const keyCalls = new KeyCallBudgets(() => systemClock.now());
+  const keyCheck = new KeyCheck({ clock: systemClock, keyCalls, agentFor });
   try {
-    return await probeKey({ gateway, key, agentFor: agents.agentFor });
+    return await probeKey({ gateway, key, agentFor, keyCheck });
   } finally {
     agents.close();
   }
@@ -70,7 +76,11 @@ export async function tried(
   const answer = await probed(gateway, key);
   if (answer.ok) {
     const { length } = answer.models;
-    tell(`the gateway takes the key and lists ${length} ${length === 1 ? "model" : "models"}`);
+    tell(
+      length === 0
+        ? "warning: the gateway takes the key but lists no models, so requests will be refused → choose another group for the key in the console"
+        : `the gateway takes the key and lists ${count(length, "model")}`,
+    );
     return { key, models: answer.models };
   }
   tell(`${answer.why} → ${answer.next}`);

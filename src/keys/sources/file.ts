@@ -6,7 +6,7 @@ import { plain, shellWord } from "../words.ts";
 export type SourceText =
   | { readonly ok: true; readonly text: string; readonly warning: string | null }
   /** unasked: what asks the source is gone, as while keybearer is being replaced. That says nothing about the key. */
-  | { readonly ok: false; readonly reason: string; readonly unasked?: boolean };
+  | { readonly ok: false; readonly reason: string; readonly unasked?: boolean; readonly absent?: boolean };
 
 /** No key is longer; whatever is longer is the wrong file, or a program gone wild. */
 export const MOST_BYTES = 64 * 1024;
@@ -73,7 +73,7 @@ async function readNow(path: string, { home, notKeys }: FileRules): Promise<Sour
     buffer.fill(0);
     return { ok: true, text, warning: warningOf(path, found.mode) };
   } catch (error) {
-    return refuse(whyNot(path, error));
+    return { ok: false, reason: whyNot(path, error), absent: isMissing(codeOf(error)) };
   } finally {
     await handle?.close().catch(() => undefined);
   }
@@ -110,9 +110,17 @@ function warningOf(path: string, mode: bigint): string | null {
   return `other users may open ${plain(path)}, which holds a key: chmod 600 ${plain(shellWord(path))}`;
 }
 
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "unknown";
+}
+
+function isMissing(code: string): boolean {
+  return code === "ENOENT" || code === "ENOTDIR";
+}
+
 function whyNot(path: string, error: unknown): string {
-  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown";
-  if (code === "ENOENT" || code === "ENOTDIR") return `there is no file ${plain(path)}`;
+  const code = codeOf(error);
+  if (isMissing(code)) return `there is no file ${plain(path)}`;
   if (code === "EACCES" || code === "EPERM") {
     return `${plain(path)} may not be read by the user that runs keybearer: ls -l ${plain(shellWord(path))}`;
   }

@@ -86,9 +86,8 @@ export async function readKeychain(entry: KeychainEntry, means: KeychainMeans): 
   const answer = await askKeychain(entry, { operation: "read" }, means);
   if (!answer.ok) return answer;
   if (answer.found !== null) return { ok: true, text: answer.found, warning: null };
-  return refuse(
-    `the keychain has no entry ${nameOf(entry)}: \`keybearer tools rotate <tool>\` puts a tool's key there`,
-  );
+  const reason = `the keychain has no entry ${nameOf(entry)}: \`keybearer tools rotate <tool>\` puts a tool's key there`;
+  return { ok: false, reason, absent: true };
 }
 
 /** Never throws, and never says in a reason what the keychain holds. */

@@ -75,13 +75,19 @@ export interface ConsoleKey {
   readonly shown: ShownKey;
   readonly group: string | null;
   readonly multiplier: number | null;
-  readonly state: "active" | "disabled" | "expired" | "quota-exhausted" | "unknown";
-  /** Micro-dollars; null: unlimited. */
+  /** Its group is paid by a subscription, not from the account's balance. */
+  readonly subscription?: boolean;
+  readonly state: "active" | "disabled" | "expired" | "deleted" | "quota-exhausted" | "unknown";
+  /** Micro-dollars; null: unlimited or unknown. */
   readonly quota: number | null;
+  /** The console says that there is no quota. */
+  readonly unlimited: boolean;
   readonly quota_used: number | null;
   readonly windows: readonly KeyWindow[];
   readonly expires_at: number | null;
   readonly last_used_at: number | null;
+  /** When the console said this, if not with the list; null: it was not asked about this key yet. */
+  readonly as_of?: number | null;
 }
 
 /** A spending limit over `5h`, `1d` or `7d`, in micro-dollars. */

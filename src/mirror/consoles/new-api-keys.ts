@@ -1,3 +1,4 @@
+import { causeOf } from "../../proxy/cause.ts";
 import type { Secret } from "../../secret.ts";
 import {
   type AccountFacts,
@@ -9,7 +10,7 @@ import {
   type Page,
   type UnreadKey,
 } from "./console.ts";
-import { isDenied, otherShape, readJson, required } from "./http.ts";
+import { type ConsoleResponse, isDenied, otherShape, readJson, required } from "./http.ts";
 import {
   asObject,
   cleanAt,
@@ -57,7 +58,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   readonly #heldKeys: () => readonly HeldKey[];
   readonly #budget: KeyCallBudget;
   /** By fingerprint. */
-  readonly #facts = new Map<string, { readonly at: number; readonly key: ConsoleKey }>();
+  readonly #facts = new Map<string, ConsoleKey>();
   #unread: readonly UnreadKey[] = [];
 
   constructor(deps: NewApiByKeysDeps) {
@@ -78,7 +79,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   async keys(): Promise<ConsoleKey[]> {
     const { now } = this.#deps;
     const held = this.#distinctKeys();
-    const askedAt = ({ fingerprint }: HeldKey) => this.#facts.get(fingerprint)?.at ?? 0;
+    const askedAt = ({ fingerprint }: HeldKey) => this.#facts.get(fingerprint)?.as_of ?? 0;
     const due = held
       .filter((one) => now() - askedAt(one) >= FACTS_AGE_MS)
       .toSorted((a, b) => askedAt(a) - askedAt(b))
@@ -86,11 +87,11 @@ export class NewApiByKeys implements ConsoleAdapter {
     if (due.length > 0) {
       const { quotaPerUnit } = await this.#readStatus();
       for (const one of due) {
-        const key = await this.#readFacts(one, quotaPerUnit);
-        this.#facts.set(one.fingerprint, { at: now(), key });
+        const facts = await this.#readFacts(one, quotaPerUnit);
+        this.#facts.set(one.fingerprint, { ...facts, as_of: now() });
       }
     }
-    return held.map((one) => this.#facts.get(one.fingerprint)?.key ?? keyWithoutFacts(one));
+    return held.map((one) => this.#facts.get(one.fingerprint) ?? keyWithoutFacts(one));
   }
 
   async *walk(cursor: string | null, since: number): AsyncGenerator<Page> {
@@ -123,10 +124,11 @@ export class NewApiByKeys implements ConsoleAdapter {
       // Deleted, so that setting it again moves it to the end of the order.
       reads.delete(key);
       const items = await this.#get("/api/log/token", one, ROWS);
-      if (items !== null && !Array.isArray(items)) throw otherShape(ROWS, "data");
-      const { rows, oldest, newest } = readRows(one, items ?? [], quotaPerUnit);
+      const listed = items instanceof Denied ? [] : items;
+      if (!Array.isArray(listed)) throw otherShape(ROWS, "data");
+      const { rows, oldest, newest } = readRows(one, listed, quotaPerUnit);
       let gap: ConsoleGap | null = null;
-      if (items === null) {
+      if (items instanceof Denied) {
         // A disabled or deleted key lists nothing, so calls made with it since are unknown.
         const from = before.accepted === null ? since : before.accepted + ahead;
         gap = { from, to: now() + ahead, key, why: "refused" };
@@ -135,7 +137,7 @@ export class NewApiByKeys implements ConsoleAdapter {
         accepted += 1;
         // Rows older than the oldest of a full list cannot be read: a gap, unless they were read before.
         const readUntil = before.newest ?? emptyUntil(before, since);
-        const isFull = items.length >= MAX_ROWS;
+        const isFull = listed.length >= MAX_ROWS;
         if (isFull && oldest !== null && oldest > readUntil) {
           gap = { from: readUntil, to: oldest, key, why: "many" };
         }
@@ -163,11 +165,11 @@ export class NewApiByKeys implements ConsoleAdapter {
     return status;
   }
 
-  /** The `data` that a path answers to a key; null: the console does not accept this key. */
-  async #get(path: string, { key }: HeldKey, about: string): Promise<unknown> {
+  /** The `data` that a path answers to a key. */
+  async #get(path: string, { key }: HeldKey, about: string): Promise<unknown | Denied> {
     this.#budget.spend();
     const response = await this.#deps.client.send({ path, bearer: key });
-    if (isDenied(response)) return null;
+    if (isDenied(response)) return new Denied(deniedState(response));
     let body: JsonObject;
     try {
       body = readJson(response, about);
@@ -178,7 +180,7 @@ export class NewApiByKeys implements ConsoleAdapter {
       throw response.status === 404 || isWebPage ? tooOldFault() : error;
     }
     // /api/usage/token/ answers `code: true` where all others answer `success`.
-    if (flagAt(body, "success") === false || flagAt(body, "code") === false) return null;
+    if (flagAt(body, "success") === false || flagAt(body, "code") === false) return new Denied("unknown");
     const data = fieldAt(body, "data");
     if (data === undefined) throw otherShape(about, "data");
     // Go writes an empty list as null.
@@ -188,8 +190,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   async #readFacts(one: HeldKey, quotaPerUnit: number): Promise<ConsoleKey> {
     // With the trailing slash: without it the console answers with a redirect.
     const data = await this.#get("/api/usage/token/", one, FACTS);
-    // The console does not say whether the key is disabled or deleted.
-    if (data === null) return { ...keyWithoutFacts(one), state: "disabled" };
+    if (data instanceof Denied) return { ...keyWithoutFacts(one), state: data.state };
     const facts = required(asObject(data), "data", FACTS);
     const expires = (countAt(facts, "expires_at") ?? 0) * 1000;
     const isUnlimited = flagAt(facts, "unlimited_quota") === true;
@@ -202,10 +203,27 @@ export class NewApiByKeys implements ConsoleAdapter {
       name: cleanAt(facts, "name") ?? one.fingerprint,
       state,
       quota: isUnlimited ? null : quotaAt(facts, "total_granted", quotaPerUnit),
+      unlimited: isUnlimited,
       quota_used: quotaAt(facts, "total_used", quotaPerUnit),
       expires_at: expires > 0 ? expires : null,
     };
   }
+}
+
+/** The console does not accept a key. */
+class Denied {
+  readonly state: ConsoleKey["state"];
+
+  constructor(state: ConsoleKey["state"]) {
+    this.state = state;
+  }
+}
+
+/** Here only a disabled key and one that is not in the database are refused. */
+function deniedState({ status, text }: ConsoleResponse): ConsoleKey["state"] {
+  const cause = causeOf({ status, contentType: "application/json", body: text });
+  if (cause?.detail === "key-disabled") return "disabled";
+  return cause?.name === "incomplete-key" ? "deleted" : "unknown";
 }
 
 /** Without a login a key is known by its fingerprint, not by the console's number. */
@@ -222,10 +240,12 @@ function keyWithoutFacts(one: HeldKey): ConsoleKey {
     multiplier: null,
     state: "unknown",
     quota: null,
+    unlimited: false,
     quota_used: null,
     windows: [],
     expires_at: null,
     last_used_at: null,
+    as_of: null,
   };
 }
 

@@ -230,6 +230,7 @@ export function readKey(raw: JsonObject, quotaPerUnit: number, now: number) {
     shown: readShownKey(textAt(raw, "key") ?? ""),
     state: readKeyState(raw, expires, now),
     quota: isUnlimited || remaining === null ? null : microdollarsOf(remaining + (used ?? 0), quotaPerUnit),
+    unlimited: isUnlimited,
     quota_used: used === null ? null : microdollarsOf(used, quotaPerUnit),
     windows: [],
     expires_at: expires > 0 ? expires : null,

@@ -219,7 +219,7 @@ function readKey(item: JsonObject, rates: JsonObject): ConsoleKey | null {
   const group = objectAt(item, "group") ?? {};
   const groupId = wholeAt(item, "group_id");
   const ownRate = groupId === null ? null : numberAt(rates, String(groupId));
-  const quota = moneyAt(item, "quota") ?? 0;
+  const quota = moneyAt(item, "quota");
   const windows = ["5h", "1d", "7d"].map((window) => readWindow(item, window));
   return {
     ref: `id:${id}`,
@@ -227,8 +227,11 @@ function readKey(item: JsonObject, rates: JsonObject): ConsoleKey | null {
     shown: readShownKey(textAt(item, "key") ?? ""),
     group: cleanAt(group, "name"),
     multiplier: ownRate ?? numberAt(group, "rate_multiplier"),
+    ...(textAt(group, "subscription_type") === "subscription" ? { subscription: true } : {}),
     state: readKeyState(textAt(item, "status")),
-    quota: quota > 0 ? quota : null,
+    quota: quota !== null && quota > 0 ? quota : null,
+    // Versions without quotas have no such field.
+    unlimited: quota === 0,
     quota_used: moneyAt(item, "quota_used"),
     windows: windows.filter((window) => window !== null),
     expires_at: timeAt(item, "expires_at"),

@@ -179,12 +179,14 @@ export const COMPARED_FIELDS = [
 export type ComparedRecord = Pick<UsageRecord, (typeof COMPARED_FIELDS)[number]>;
 
 /** A key of the console beside the tools that hold it here: `keybearer keys`. */
-export interface KeyReport extends Omit<ConsoleKey, "shown"> {
+export interface KeyReport extends Omit<ConsoleKey, "shown" | "as_of"> {
   readonly gateway: string;
   /** Its fingerprint, where the console shows enough of it. */
   readonly key: string | null;
   /** The tools that hold it; none: not held here. */
   readonly tools: readonly string[];
+  /** When the console said this; null: it was not asked about this key yet. */
+  readonly as_of: number | null;
 }
 
 /** What `keybearer keys` prints. */

@@ -156,7 +156,7 @@ export function keyShape(key: AccountKey): object {
     name: key.name,
     created_time: seconds(key.createdAt),
     accessed_time: seconds(key.lastUsedAt ?? key.createdAt),
-    expired_time: -1,
+    expired_time: key.expiresAt === undefined ? -1 : seconds(key.expiresAt),
     remain_quota: Math.round((key.quota ?? 0) * QUOTA_PER_UNIT) - used,
     unlimited_quota: key.quota === undefined,
     used_quota: used,

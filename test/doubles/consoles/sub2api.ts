@@ -196,7 +196,8 @@ export class Sub2apiDouble extends ConsoleDouble {
       last_used_at: key.lastUsedAt === null ? null : timeText(key.lastUsedAt),
       quota: key.quota ?? 0,
       quota_used: key.usedDollars,
-      expires_at: null,
+      // The status stays "active" until the key is used after its expiry.
+      expires_at: key.expiresAt === undefined ? null : timeText(key.expiresAt),
       created_at: timeText(key.createdAt),
       rate_limit_5h: 0,
       rate_limit_1d: key.quota === undefined ? 0 : 20,

@@ -46,6 +46,7 @@ export function MirrorKeys({ keys, problems, now }: KeysProps) {
                 <th scope="col">{t("mirror.keys.windows")}</th>
                 <th scope="col">{t("mirror.keys.expires")}</th>
                 <th scope="col">{t("mirror.keys.last-use")}</th>
+                <th scope="col">{t("mirror.keys.as-of")}</th>
               </tr>
             </thead>
             <tbody>
@@ -96,11 +97,13 @@ function KeyLine({ each, several, now }: LineProps) {
       </td>
       <td>{each.expires_at === null ? "–" : dayOf(each.expires_at)}</td>
       <td>{each.last_used_at === null ? "–" : agoInWords(each.last_used_at, now, t)}</td>
+      <td>{each.as_of === null ? "–" : agoInWords(each.as_of, now, t)}</td>
     </tr>
   );
 }
 
-function quotaOf({ quota, quota_used: used }: KeyReport, t: Translate): string {
-  const most = quota === null ? t("mirror.keys.unlimited") : dollars(quota);
+function quotaOf({ quota, unlimited, quota_used: used }: KeyReport, t: Translate): string {
+  const without = t(unlimited ? "mirror.keys.unlimited" : "mirror.keys.state.unknown");
+  const most = quota === null ? without : dollars(quota);
   return used === null ? most : `${dollars(used)} / ${most}`;
 }

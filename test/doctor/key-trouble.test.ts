@@ -1,0 +1,120 @@
+import t from "tap";
+import { type KeyKnowledge, keyStep, keyTrouble } from "../../src/doctor/key-trouble.ts";
+import type { KeySource } from "../../src/key-source.ts";
+import { readKey } from "../../src/keys/read.ts";
+import type { ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
+import type { KeyRefusal } from "../../src/proxy/health.ts";
+import { newHome } from "../doubles/command.ts";
+
+process.env.TZ = "UTC";
+
+const NOW = Date.UTC(2026, 10, 17, 12);
+const ROTATE = "keybearer tools rotate codex";
+const KEYCHAIN: KeySource = { kind: "keychain", service: "keybearer", account: "codex" };
+
+async function stepFor(key: KeySource, env: NodeJS.ProcessEnv = {}): Promise<string> {
+  const reading = await readKey(key, { env: { PATH: process.env.PATH, ...env } });
+  if (reading.ok) throw new Error("there is a key");
+  return keyStep({ name: "codex", key }, reading);
+}
+
+t.test("a good key that cannot be had just now is not to be replaced", async (t) => {
+  const folder = await newHome(t);
+  const env: KeySource = { kind: "env", name: "CODEX_KEY" };
+  t.match(await stepFor(env), /^set CODEX_KEY where keybearer is started/);
+  t.equal(await stepFor({ kind: "file", path: folder }), `look at the file: ls -l ${folder}`);
+  const step = await stepFor({ kind: "command", argv: ["sh", "-c", "echo 'vault is locked' >&2; exit 1"] });
+  t.match(step, /^type it yourself and see what it says: sh -c .*save config\.yaml again$/);
+  t.notMatch(step, /rotate/);
+  t.match(keyStep({ name: "codex", key: KEYCHAIN }, {}), /^unlock the keychain/);
+  t.notMatch(keyStep({ name: "codex", key: KEYCHAIN }, {}), /rotate/);
+});
+
+t.test("a key that is missing or not whole is to be put there", async (t) => {
+  const home = await newHome(t);
+  t.equal(await stepFor({ kind: "file", path: `${home}/none` }), ROTATE);
+  t.equal(await stepFor({ kind: "env", name: "CODEX_KEY" }, { CODEX_KEY: "sk-abc def0123456789" }), ROTATE);
+  t.equal(keyStep({ name: "codex", key: KEYCHAIN }, { absent: true }), ROTATE);
+});
+
+t.test("where another step is known, it is named", (t) => {
+  t.equal(keyStep({ name: "codex", key: KEYCHAIN }, { next: "keybearer status" }), "keybearer status");
+  t.end();
+});
+
+const FACTS: ToolConsoleFacts = {
+  state: "active",
+  group: null,
+  multiplier: null,
+  multiplier_here: null,
+  quota: null,
+  quota_used: null,
+  windows: [],
+  expires_at: null,
+  balance: 5_000_000,
+  as_of: NOW - 120_000,
+};
+const REFUSED: KeyRefusal = {
+  cause: "balance-or-quota",
+  detail: "account-balance",
+  status: 403,
+  since: NOW - 60_000,
+  times: 3,
+  advice: "top it up in the console",
+  words: null,
+  key: "…a1b2",
+};
+const WINDOW = { window: "5h", most: 5_000_000, used: 5_000_001, resets_at: NOW + 3_600_000 };
+
+function trouble(more: Partial<KeyKnowledge>) {
+  return keyTrouble({ name: "codex", refused: null, console: FACTS, last_use: null, ...more }, NOW);
+}
+
+t.test("nothing is wrong where nothing is known to be", async (t) => {
+  t.equal(trouble({}), null);
+  t.equal(trouble({ console: null }), null);
+  t.equal(trouble({ console: { ...FACTS, balance: null, windows: [{ ...WINDOW, used: 1 }] } }), null);
+  t.equal(
+    trouble({ console: { ...FACTS, windows: [{ ...WINDOW, resets_at: NOW - 1 }] } }),
+    null,
+    "it returned",
+  );
+});
+
+t.test("what the console says of a key counts until a request passes", async (t) => {
+  const said = (more: Partial<ToolConsoleFacts>) => trouble({ console: { ...FACTS, ...more } });
+  t.match(said({ balance: 0 }), {
+    detail: "account-balance",
+    what: "balance or quota: the account's balance is used up, as the console said 2 min ago",
+    next: /top it up/,
+  });
+  t.match(said({ balance: -300_000 }), { detail: "account-balance" });
+  t.match(said({ state: "disabled" }), {
+    what: /^disabled key, /,
+    next: /; then: keybearer tools rotate codex$/,
+  });
+  t.match(said({ state: "expired" }), { what: /^expired key, / });
+  t.match(said({ state: "deleted" }), { what: /^deleted key, / });
+  t.match(said({ state: "quota-exhausted" }), { what: /the key's own quota is used up, / });
+  const later = { ...WINDOW, window: "1d", resets_at: NOW + 12 * 3_600_000 };
+  t.match(said({ windows: [WINDOW, later] }), {
+    detail: "window-used-up",
+    what: /: the 1d window is used up, and returns tomorrow at 00:00, as the console said/,
+    next: /wait.*a new key of the same account does not help/,
+  });
+  const used = { console: { ...FACTS, balance: 0 }, last_use: NOW - 60_000 };
+  t.equal(trouble(used), null, "a request since then was not refused");
+});
+
+t.test("the tool's own requests count first, and the console says when a window returns", async (t) => {
+  const balance = trouble({ refused: REFUSED, console: FACTS, last_use: NOW });
+  t.equal(balance?.what, "balance or quota: the account's balance is used up (403); key …a1b2");
+  t.equal(balance?.next, "top it up in the console");
+  const refused: KeyRefusal = { ...REFUSED, status: 429, detail: "window-used-up" };
+  t.match(trouble({ refused }), {
+    what: "balance or quota: a window of the quota is used up (429); key …a1b2",
+  });
+  t.match(trouble({ refused, console: { ...FACTS, windows: [WINDOW] } }), {
+    what: "balance or quota: the 5h window is used up, and returns at 13:00 (429); key …a1b2",
+  });
+});

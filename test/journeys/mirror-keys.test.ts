@@ -1,0 +1,44 @@
+import t from "tap";
+import { startNewApi } from "../doubles/consoles/new-api.ts";
+import { fingerprint, HOUR, MINUTE, startBeside, startJourney } from "../doubles/mirror-journey.ts";
+import { heldClock } from "../keys/held-clock.ts";
+
+for (const name of ["sub2api", "new-api v1.0.0-rc.25", "one-api"] as const)
+  t.test(
+    `${name}: a key whose time is over is expired, also where the console calls it active`,
+    async (t) => {
+      const journey = await startJourney(t, name);
+      const [key] = journey.console.keys;
+      Object.assign(key ?? {}, { expiresAt: journey.clock.now() + HOUR });
+      await journey.sync();
+      t.match((await journey.keys()).keys, [{ name: "codex", state: "active" }]);
+      journey.clock.pass(HOUR + MINUTE);
+      // The console cannot be asked now: what it said before is an hour old.
+      journey.console.fault = "500";
+      await journey.sync();
+      const { keys, problems } = await journey.keys();
+      t.match(keys, [{ name: "codex", state: "expired", tools: ["codex"] }]);
+      t.match(problems, [{ gateway: "main" }]);
+      t.ok((keys[0]?.as_of ?? 0) <= journey.clock.now() - HOUR, "it says how old that is");
+      const { tools } = await journey.status();
+      t.match(tools, [{ name: "codex", console: { state: "expired" } }]);
+    },
+  );
+
+t.test("with nothing but the tools' keys, a quota that was not asked for is unknown", async (t) => {
+  const clock = heldClock();
+  const double = await startNewApi(t, { now: clock.now, keyOnly: true });
+  const journey = await startBeside(t, double, clock);
+  await journey.idle();
+  const [first] = (await journey.keys()).keys;
+  t.match(first, {
+    key: fingerprint(journey.codex.key),
+    state: "unknown",
+    quota: null,
+    unlimited: false,
+    as_of: null,
+  });
+  clock.pass(2 * MINUTE);
+  await journey.sync();
+  t.match((await journey.keys()).keys, [{ state: "active", unlimited: true, as_of: clock.now() }]);
+});
