@@ -22,6 +22,8 @@ export interface ConsoleRow {
   readonly group: string | null;
   /** The factor applied to the list price. */
   readonly multiplier: number | null;
+  /** The maker's tier that was billed, such as priority or flex; null: standard, or the console does not say. */
+  readonly service_tier: string | null;
   readonly stream: boolean | null;
   readonly endpoint: string | null;
   /** Excludes cached tokens, unless cache_read_tokens is null. */
@@ -50,6 +52,7 @@ export const ROW_FIELDS = [
   "model",
   "group",
   "multiplier",
+  "service_tier",
   "stream",
   "endpoint",
   "input_tokens",

@@ -408,8 +408,10 @@ export class GatewayMirror {
     const elsewhere = this.#holders().flatMap(({ tool, key }) =>
       key !== null && quietKeys.has(key.fingerprint) ? [{ tool, key: key.fingerprint }] : [],
     );
+    const { groups } = this.#gateway;
+    const multiplierOf = (group: string | null) => (group === null ? 1 : (groups[group]?.multiplier ?? null));
     const stored = database.ask((db) =>
-      readReport(db, this.#gateway.name, { now: clock.now(), skew, elsewhere }),
+      readReport(db, this.#gateway.name, { now: clock.now(), skew, elsewhere, multiplierOf }),
     );
     const status = this.status();
     // A sync in progress waits for the index, or says at its end why it cannot be read.

@@ -52,4 +52,5 @@ export interface Theirs {
   readonly list_microdollars: number | null;
   readonly billed_microdollars: number | null;
   readonly multiplier: number | null;
+  readonly service_tier: string | null;
 }

@@ -7,6 +7,7 @@ import { comparedInWords, diffInWords } from "../../src/cli/mirror/diff.ts";
 import { mirrorInWords } from "../../src/cli/mirror/report.ts";
 import { inWords as statusInWords } from "../../src/cli/status.ts";
 import type { Status } from "../../src/control/status.ts";
+import type { ModelFactor } from "../../src/mirror/report/shape.ts";
 import { command, newHome } from "../doubles/command.ts";
 import { alarm, comparedRow, mirrorReport, startMirrorControl } from "../doubles/mirror-control.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
@@ -214,9 +215,19 @@ t.test("a console that cannot be seen is never worded as fine", async (t) => {
 });
 
 t.test(
-  "prices and multipliers that differ are one line a model, and those that do not are none",
+  "prices that differ are one line a model, multipliers one line a group, and what is the same is none",
   async (t) => {
-    const model = { requests: 40, factor: 1, multiplier: 1.5, multiplier_here: null };
+    const model: Omit<ModelFactor, "model"> = {
+      group: null,
+      tier: null,
+      requests: 40,
+      factor: 1,
+      factor_rows: 40,
+      multiplier: 1.5,
+      multiplier_rows: 38,
+      multiplier_here: null,
+    };
+    const regrouped = { group: "coding", multiplier: 2, multiplier_here: 1.5 };
     const shown = mirrorInWords(
       [
         mirrorReport(NOW, {
@@ -224,8 +235,11 @@ t.test(
             { ...model, model: "same" },
             { ...model, model: "rounded", factor: 1.001 },
             { ...model, model: "unpriced", factor: null },
-            { ...model, model: "dear", factor: 1.2000000001 },
-            { ...model, model: "regrouped", multiplier: 2, multiplier_here: 1.5 },
+            { ...model, model: "dear", factor: 1.2000000001, factor_rows: 39 },
+            { ...model, model: "dear", group: "coding", tier: "long context", factor: 2 },
+            { ...model, ...regrouped, model: "one" },
+            { ...model, ...regrouped, model: "two" },
+            { ...model, model: "three", multiplier_here: 1 },
           ],
         }),
       ],
@@ -234,13 +248,18 @@ t.test(
     );
     t.match(
       shown,
-      "dear: the console's price is ×1.2 of the list price known here (40 requests) → prices: in config.yaml",
+      "dear: the console's price is ×1.2 of the list price known here (39 rows) → prices: in config.yaml\n",
     );
     t.match(
       shown,
-      "regrouped: the console multiplies by ×2, config.yaml says ×1.5 → change the multiplier below gateways.main.groups",
+      "dear, long context, group coding: the console's price is ×2 of the list price known here (40 rows)\n",
     );
-    t.notMatch(shown, /same:|rounded:|unpriced:/);
+    t.match(
+      shown,
+      "group coding: the console multiplies by ×2, config.yaml says ×1.5 (76 rows) → change gateways.main.groups.coding.multiplier\n",
+    );
+    t.match(shown, "without a group: the console multiplies by ×1.5, config.yaml says ×1 (38 rows) → give");
+    t.notMatch(shown, /same:|rounded:|unpriced:|one:|two:/);
   },
 );
 

@@ -118,6 +118,7 @@ function row(more: Partial<Row> = {}): Row {
     model: "gpt-5.1",
     group: null,
     multiplier: 1.5,
+    service_tier: null,
     stream: true,
     endpoint: null,
     input_tokens: 100,

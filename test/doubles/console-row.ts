@@ -13,6 +13,7 @@ export function consoleRow(
     model: "gpt-5.1",
     group: "coding",
     multiplier: 1.5,
+    service_tier: null,
     stream: true,
     endpoint: "/v1/responses",
     input_tokens: 1200,

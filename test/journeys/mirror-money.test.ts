@@ -121,17 +121,18 @@ t.test("a multiplier that differs from config.yaml's is pointed out, and is no l
     more: PRICES,
   });
   await journey.idle();
-  await journey.ask({
-    "x-test-input": "400",
-    "x-test-output": "100",
-    "x-test-list-dollars": "0.5",
-    "x-test-dollars": "0.5",
-  });
+  for (let n = 0; n < 5; n += 1)
+    await journey.ask({
+      "x-test-input": "400",
+      "x-test-output": "100",
+      "x-test-list-dollars": "0.5",
+      "x-test-dollars": "0.5",
+    });
   journey.clock.pass(MINUTE);
   await journey.sync();
   const report = await journey.mirror();
   t.match(report.models, [{ model: "m", factor: 1, multiplier: 1, multiplier_here: 1.5 }]);
-  t.match(report.tools, [{ tool: "codex", ours_microdollars: 750_000, theirs_microdollars: 500_000 }]);
+  t.match(report.tools, [{ tool: "codex", ours_microdollars: 3_750_000, theirs_microdollars: 2_500_000 }]);
   const [tool] = (await journey.status()).tools;
   t.match(tool?.console, { multiplier: 1, multiplier_here: 1.5 });
   t.strictSame(report.alarms, []);

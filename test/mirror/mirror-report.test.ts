@@ -1,6 +1,7 @@
 import type Database from "libsql";
 import t, { type Test } from "tap";
 import { readAlarms } from "../../src/mirror/alarms.ts";
+import type { ConsoleRow } from "../../src/mirror/console-row.ts";
 import {
   compareEntries,
   type DiffOptions,
@@ -12,6 +13,7 @@ import { readDays, readReport } from "../../src/mirror/report/report.ts";
 import { coverFrom } from "../../src/mirror/store/facts.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
 import { acknowledge } from "../../src/mirror/store/rows.ts";
+import type { UsageRecord } from "../../src/usage/record.ts";
 import { record } from "../doubles/records.ts";
 import { AT, all, compareAll, HOUR, MINUTE, mirrorFile, page, row, unmetered } from "./mirror-file.ts";
 
@@ -107,7 +109,12 @@ t.test("a key that was replaced here, and is used still, says so", async (t) => 
 t.test("the report counts verdicts, money by tool and factors by model", async (t) => {
   const { db } = scene(t);
   coverFrom(db, "main", AT - 20 * HOUR);
-  const report = readReport(db, "main", { now: AT + HOUR, skew: SKEW, elsewhere: [] });
+  const report = readReport(db, "main", {
+    now: AT + HOUR,
+    skew: SKEW,
+    elsewhere: [],
+    multiplierOf: () => 1.5,
+  });
   t.same(report.rows, {
     total: 6,
     by_id: 2,
@@ -137,14 +144,8 @@ t.test("the report counts verdicts, money by tool and factors by model", async (
       foreign_microdollars: 100,
     },
   ]);
-  t.same(report.models, [
-    {
-      model: "gpt-5.1",
-      requests: 3,
-      factor: 18_000 / (5420 + 5420 + 1542),
-      multiplier: 1.5,
-      multiplier_here: null,
-    },
+  t.match(report.models, [
+    { model: "gpt-5.1", tier: null, requests: 3, factor: null, multiplier: null, multiplier_here: null },
   ]);
 });
 
@@ -179,17 +180,84 @@ t.test("rows that nobody has judged yet are pending, and whose key is unknown ar
   page(db, [row(1, { key_ref: "id:5" })]);
   compareAll(mirror);
   page(db, [row(2)]);
-  const { rows } = readReport(db, "main", { now: AT, skew: 0, elsewhere: [] });
+  const { rows } = readReport(db, "main", { now: AT, skew: 0, elsewhere: [], multiplierOf: () => 1.5 });
   t.match(rows, { total: 1, pending: 1, unwatched: 0 });
 });
 
-t.test("a multiplier that is another here is shown", async (t) => {
-  const mirror = mirrorFile(t, [record(1, { multiplier: 2 })]);
-  const { db } = mirror;
-  page(db, [row(1)]);
+/** The report's lines on prices, of records and rows that belong together by their number. */
+function pricesOf(
+  t: Test,
+  requests: readonly { readonly ours?: Partial<UsageRecord>; readonly theirs?: Partial<ConsoleRow> }[],
+  multipliers: Readonly<Record<string, number>> = { coding: 1.5 },
+) {
+  const list = { list_microdollars: 6000, cost_microdollars: 9000, group: "coding", multiplier: 1.5 };
+  const mirror = mirrorFile(
+    t,
+    requests.map(({ ours }, at) => record(at + 1, { ...list, ...ours })),
+  );
+  page(
+    mirror.db,
+    requests.map(({ theirs }, at) => row(at + 1, theirs)),
+  );
   compareAll(mirror);
-  const { models } = readReport(db, "main", { now: AT, skew: 0, elsewhere: [] });
-  t.match(models, [{ multiplier: 1.5, multiplier_here: 2 }]);
+  const multiplierOf = (group: string | null) => (group === null ? 1 : (multipliers[group] ?? null));
+  return readReport(mirror.db, "main", { now: AT, skew: 0, elsewhere: [], multiplierOf }).models;
+}
+
+const times = <T>(count: number, one: T): T[] => Array.from({ length: count }, () => one);
+
+t.test("a multiplier that is another here is shown for each group", async (t) => {
+  const coding = { ours: { group: "coding", multiplier: 1.5 }, theirs: { multiplier: 1.5 } };
+  const cheap = {
+    ours: { group: "cheap", multiplier: 1 },
+    theirs: { multiplier: 2, billed_microdollars: 12_000 },
+  };
+  const models = pricesOf(t, [...times(6, coding), ...times(6, cheap)], { coding: 1.5, cheap: 1 });
+  t.match(models, [
+    { model: "gpt-5.1", group: "cheap", requests: 6, multiplier: 2, multiplier_rows: 6, multiplier_here: 1 },
+    { model: "gpt-5.1", group: "coding", requests: 6, multiplier: 1.5, multiplier_here: null },
+  ]);
+  t.match(pricesOf(t, times(6, cheap), {}), [{ group: "cheap", multiplier_here: null }], "the group is gone");
+});
+
+t.test("four rows are no advice, and neither are rows that disagree", async (t) => {
+  const dear = { theirs: { list_microdollars: 7200, billed_microdollars: 10_800 } };
+  t.match(pricesOf(t, times(4, dear)), [{ requests: 4, factor: null, multiplier: null }]);
+  t.match(pricesOf(t, times(5, dear)), [{ requests: 5, factor: 1.2, factor_rows: 5, multiplier: 1.5 }]);
+  t.match(pricesOf(t, [...times(6, dear), ...times(2, {})]), [{ factor: 1.2, factor_rows: 6 }]);
+  t.match(pricesOf(t, [...times(5, dear), ...times(2, {})]), [{ requests: 7, factor: null }]);
+});
+
+t.test("calls with a long context, or of a service tier, are lines of their own", async (t) => {
+  const usual = { ours: { list_microdollars: 6000 } };
+  const long = {
+    ours: { input_tokens: 250_000 },
+    theirs: { input_tokens: 250_000, list_microdollars: 12_000, billed_microdollars: 18_000 },
+  };
+  const priority = {
+    theirs: { service_tier: "priority", list_microdollars: 12_000, billed_microdollars: 18_000 },
+  };
+  t.match(pricesOf(t, [...times(20, usual), ...times(2, long), ...times(5, priority)]), [
+    { tier: "long context", requests: 2, factor: null },
+    { tier: "priority", requests: 5, factor: 2, factor_rows: 5 },
+    { tier: null, requests: 20, factor: 1, factor_rows: 20 },
+  ]);
+});
+
+t.test("what a console rounds to whole units is no price of the operator's", async (t) => {
+  // text-embedding-3-small through new-api: 98 micro-dollars become 50 units of two.
+  const small = {
+    ours: { list_microdollars: 98 },
+    theirs: { list_microdollars: null, billed_microdollars: 100, multiplier: 1 },
+  };
+  t.match(pricesOf(t, times(50, small)), [{ requests: 50, factor: null, factor_rows: 0 }]);
+  const large = {
+    ours: { list_microdollars: 980 },
+    theirs: { list_microdollars: null, billed_microdollars: 1176, multiplier: 1 },
+  };
+  t.match(pricesOf(t, [...times(50, small), ...times(5, large)]), [
+    { requests: 55, factor: 1.2, factor_rows: 5 },
+  ]);
 });
 
 t.test("use elsewhere stands beside what is usual", async (t) => {
@@ -207,7 +275,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
     { tool: "chat", key: "…none" },
   ];
   // Held for three days by now: two before the last one.
-  t.same(readReport(db, "main", { now, skew: 0, elsewhere }).elsewhere, [
+  t.same(readReport(db, "main", { now, skew: 0, elsewhere, multiplierOf: () => 1.5 }).elsewhere, [
     {
       tool: "codex",
       key: "…a1b2",

@@ -98,6 +98,7 @@ t.test("rows are read ten by ten until a page is short, by the key's name", asyn
     model: "gpt-5.1",
     group: null,
     multiplier: null,
+    service_tier: null,
     stream: false,
     endpoint: null,
     input_tokens: 900,

@@ -681,6 +681,7 @@ t.test("a record's numbers are those of all its rows: money summed, refunds take
     list_microdollars: 5440,
     billed_microdollars: 8060,
     multiplier: 1.5,
+    service_tier: null,
   });
   t.end();
 });

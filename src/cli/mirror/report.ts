@@ -26,7 +26,7 @@ export async function report(options: { json?: boolean }): Promise<void> {
 /** A smaller difference between two machines' clocks is normal. */
 const SKEW_SHOWN_MS = 5000;
 /** Both sides round their prices. */
-const SAME_FACTOR = 0.005;
+const SAME_FACTOR = 0.01;
 /** More than a busy day: this many times the usual, and at least this many requests. */
 const FAR_ABOVE = 3;
 const FEW = 10;
@@ -50,7 +50,8 @@ function gatewayLines(report: MirrorReport, now: number, width: number): string[
     line(lagInWords(report, now)),
     line(recordsInWords(report)),
     ...moneyTable(report.tools, width),
-    ...report.models.flatMap((model) => modelNotes(model, report.gateway)).map((n) => noteInWords(n, width)),
+    ...priceNotes(report.models).map((note) => noteInWords(note, width)),
+    ...multiplierNotes(report.models, report.gateway).map((note) => noteInWords(note, width)),
     ...balanceOf(report).map(line),
     ...report.elsewhere.map((use) => line(elsewhereInWords(use))),
     ...blindLines(report.blind, width),
@@ -112,21 +113,34 @@ function differenceOf({ ours_microdollars: ours, theirs_microdollars: theirs }: 
   return more > 0 ? `+${dollars(more)}` : dollars(more);
 }
 
-/** An operator's own price is one line per model, not a difference in every row. */
-function modelNotes(model: ModelFactor, gateway: string): Note[] {
-  const { factor: price, multiplier, multiplier_here: here, requests } = model;
-  const notes: Note[] = [];
-  if (price !== null && Math.abs(price - 1) > SAME_FACTOR)
-    notes.push({
-      what: `${model.model}: the console's price is ${factor(price)} of the list price known here (${count(requests, "request")})`,
-      next: `prices: in config.yaml`,
-    });
-  if (here !== null)
-    notes.push({
-      what: `${model.model}: the console multiplies ${multiplier === null ? "otherwise" : `by ${factor(multiplier)}`}, config.yaml says ${factor(here)}`,
-      next: `change the multiplier below gateways.${gateway}.groups`,
-    });
-  return notes;
+/** An operator's own price is one line for a model, not a difference in every row. */
+function priceNotes(models: readonly ModelFactor[]): Note[] {
+  return models.flatMap(({ model, group, tier, factor: price, factor_rows: rows }) => {
+    if (price === null || Math.abs(price - 1) <= SAME_FACTOR) return [];
+    const names = [model, ...(tier === null ? [] : [tier]), ...(group === null ? [] : [`group ${group}`])];
+    const what = `${names.join(", ")}: the console's price is ${factor(price)} of the list price known here (${count(rows, "row")})`;
+    // config.yaml's prices hold for every tier.
+    return [{ what, next: tier === null ? "prices: in config.yaml" : null }];
+  });
+}
+
+/** One note for a group, whatever the models. */
+function multiplierNotes(models: readonly ModelFactor[], gateway: string): Note[] {
+  const rowsOf = new Map<string, { readonly first: ModelFactor; rows: number }>();
+  for (const model of models) {
+    if (model.multiplier === null || model.multiplier_here === null) continue;
+    const name = JSON.stringify([model.group, model.multiplier]);
+    const found = rowsOf.get(name);
+    if (found === undefined) rowsOf.set(name, { first: model, rows: model.multiplier_rows });
+    else found.rows += model.multiplier_rows;
+  }
+  return [...rowsOf.values()].map(({ first: { group, multiplier, multiplier_here: here }, rows }) => {
+    const theirs = factor(multiplier ?? 1);
+    const says = `the console multiplies by ${theirs}, config.yaml says ${factor(here ?? 1)} (${count(rows, "row")})`;
+    return group === null
+      ? { what: `without a group: ${says}`, next: `give these tools a group with that multiplier` }
+      : { what: `group ${group}: ${says}`, next: `change gateways.${gateway}.groups.${group}.multiplier` };
+  });
 }
 
 function balanceOf({ account }: MirrorReport): string[] {

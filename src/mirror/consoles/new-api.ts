@@ -291,6 +291,7 @@ export function readNewApiRow(raw: JsonObject, quotaPerUnit: number): UnnamedRow
     model: cleanAt(raw, "model_name"),
     group: cleanAt(raw, "group"),
     multiplier: details === null ? null : readMultiplier(details),
+    service_tier: null,
     stream: flagAt(raw, "is_stream"),
     endpoint: cleanText(path) || null,
     ...readTokens(raw, details),

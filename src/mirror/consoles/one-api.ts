@@ -87,6 +87,7 @@ function readRow(raw: JsonObject, quotaPerUnit: number): UnnamedRow | "other" | 
     // The group is the user's, and the multiplier is only in a text for people.
     group: null,
     multiplier: null,
+    service_tier: null,
     stream: flagAt(raw, "is_stream"),
     endpoint: null,
     input_tokens: countAt(raw, "prompt_tokens"),

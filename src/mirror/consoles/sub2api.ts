@@ -1,3 +1,4 @@
+import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
 import { blotKeyShapes, keyFault, Secret } from "../../secret.ts";
 import {
   type AccountFacts,
@@ -157,6 +158,7 @@ function readRow(item: JsonObject): NumberedRow | null {
     model: cleanAt(item, "model"),
     group: cleanAt(objectAt(item, "group") ?? {}, "name"),
     multiplier: numberAt(item, "rate_multiplier"),
+    service_tier: readTier(item),
     stream: flagAt(item, "stream"),
     endpoint: cleanAt(item, "inbound_endpoint"),
     input_tokens: countAt(item, "input_tokens"),
@@ -182,6 +184,12 @@ function readRequestId(item: JsonObject): string | null {
   if (id.includes(":")) return null;
   // Not cleaned, because that would make it another id: ids in records have the same restrictions.
   return /^[\x21-\x7e]{1,128}$/.test(id) && blotKeyShapes(id) === id ? id : null;
+}
+
+/** null: the standard tier. */
+function readTier(item: JsonObject): string | null {
+  const tier = serviceTier(cleanAt(item, "service_tier"));
+  return tier === STANDARD_TIER ? null : tier;
 }
 
 const RFC3339 = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,12})?(?:Z|[+-]\d\d:\d\d)$/;

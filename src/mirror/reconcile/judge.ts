@@ -152,10 +152,14 @@ function theirsOf({ upgraded }: OurRequest, { main, rows }: RowGroup): Theirs {
     // A refund may be of more than this request: then it cost nothing, and the rest belongs to others.
     billed_microdollars: billed === null ? null : Math.max(0, billed),
     multiplier: main.multiplier,
+    service_tier: main.service_tier,
   };
 }
 
-function total(rows: readonly TheirRow[], name: Exclude<keyof Theirs, "multiplier">): number | null {
+function total(
+  rows: readonly TheirRow[],
+  name: Exclude<keyof Theirs, "multiplier" | "service_tier">,
+): number | null {
   let sum: number | null = null;
   for (const row of rows) {
     const amount = row[name];

@@ -4,14 +4,8 @@ import { readTime } from "../store/facts.ts";
 import { type HeldBy, heldTimes } from "../store/keys.ts";
 import { queryAll, queryNumber } from "../store/query.ts";
 import type { How, RecordVerdict, RowVerdict } from "../verdict.ts";
-import type {
-  ElsewhereUse,
-  MirrorReport,
-  ModelFactor,
-  ToolMoney,
-  VerdictCounts,
-  VerdictDay,
-} from "./shape.ts";
+import { type MultiplierOf, pricesByModel, type RecordSum } from "./prices.ts";
+import type { ElsewhereUse, MirrorReport, ToolMoney, VerdictCounts, VerdictDay } from "./shape.ts";
 
 /*
  * The numbers of a gateway's report: verdicts, money by tool, price factors by model, and verdicts by day. SQLite groups
@@ -41,6 +35,7 @@ export interface ReportOptions {
   readonly skew: number;
   /** The tools whose keys are used elsewhere on purpose (keys_elsewhere, watch_only), with their key's fingerprint. */
   readonly elsewhere: readonly { readonly tool: string; readonly key: string }[];
+  readonly multiplierOf: MultiplierOf;
 }
 
 export function readReport(db: Database.Database, gateway: string, options: ReportOptions): StoredReport {
@@ -57,7 +52,7 @@ export function readReport(db: Database.Database, gateway: string, options: Repo
     records: countRecords(records),
     newest_row: newestRow === null ? null : newestRow - skew,
     tools: moneyByTool(records, foreignByTool(rows, held, quietKeys)),
-    models: factorsByModel(records),
+    models: pricesByModel(comparedOnly(records), options.multiplierOf),
     elsewhere: readElsewhere(db, gateway, options, held),
   };
 }
@@ -154,33 +149,15 @@ function foreignByTool(
   return foreign;
 }
 
-/** Records with one verdict, of one tool and model, under the same multipliers. */
-interface RecordSum {
-  readonly verdict: RecordVerdict;
-  readonly tool: string | null;
-  readonly model: string | null;
-  readonly multiplier: number | null;
-  readonly their_multiplier: number | null;
-  readonly requests: number;
-  /** Our cost and their bill; null: known of none. */
-  readonly ours: number | null;
-  readonly theirs: number | null;
-  /** List prices of both sides, over the records of which both are known. */
-  readonly list: number;
-  readonly their_list: number;
-}
-
 /** In the order of the index verdicts_counted, so that nothing is sorted. */
 function readRecordSums(db: Database.Database, gateway: string): RecordSum[] {
-  return queryAll(
-    db,
-    `SELECT verdict, tool, model, multiplier, their_multiplier, count(*) AS requests,
-       sum(cost_microdollars) AS ours, sum(their_billed_microdollars) AS theirs,
-       total(iif(their_list_microdollars IS NULL, 0, list_microdollars)) AS list,
-       total(iif(list_microdollars IS NULL, 0, their_list_microdollars)) AS their_list
-     FROM mirror.verdicts WHERE gateway = ? GROUP BY verdict, tool, model, multiplier, their_multiplier`,
-    gateway,
+  const prices = `tool, model, "group", tier, their_multiplier, price_factor`;
+  const sums = db.prepare(
+    `SELECT verdict, ${prices}, count(*) AS requests,
+       sum(cost_microdollars) AS ours, sum(their_billed_microdollars) AS theirs
+     FROM mirror.verdicts WHERE gateway = ? GROUP BY verdict, ${prices}`,
   );
+  return sums.all(gateway) as RecordSum[];
 }
 
 function countRecords(sums: readonly RecordSum[]): Record<RecordVerdict, number> {
@@ -205,26 +182,6 @@ function moneyByTool(sums: readonly RecordSum[], foreign: ReadonlyMap<string, Fo
   });
 }
 
-function factorsByModel(sums: readonly RecordSum[]): ModelFactor[] {
-  // Records matched by sum have no bill of their own, so they have no price to compare.
-  const compared = comparedOnly(sums).filter(({ theirs }) => theirs !== null);
-  const names = new Set(compared.flatMap(({ model }) => model ?? []));
-  return [...names].toSorted().map((model) => {
-    const own = compared.filter((one) => one.model === model);
-    const list = totalOf(own.map((one) => one.list)) ?? 0;
-    const theirList = totalOf(own.map((one) => one.their_list)) ?? 0;
-    const theirs = onlyValue(own.map((one) => one.their_multiplier));
-    const here = onlyValue(own.map(({ multiplier }) => multiplier));
-    return {
-      model,
-      requests: totalOf(own.map(({ requests }) => requests)) ?? 0,
-      factor: list > 0 ? theirList / list : null,
-      multiplier: theirs,
-      multiplier_here: theirs !== null && here !== null && here !== theirs ? here : null,
-    };
-  });
-}
-
 function comparedOnly(sums: readonly RecordSum[]): RecordSum[] {
   return sums.filter(({ verdict }) => verdict === "matched" || verdict === "differs");
 }
@@ -233,12 +190,6 @@ function comparedOnly(sums: readonly RecordSum[]): RecordSum[] {
 function totalOf(numbers: readonly (number | null)[]): number | null {
   const known = numbers.filter((one) => one !== null);
   return known.length === 0 ? null : known.reduce((sum, one) => sum + one, 0);
-}
-
-/** null: they are not all the same. */
-function onlyValue(numbers: readonly (number | null)[]): number | null {
-  const [first, ...more] = new Set(numbers);
-  return more.length > 0 ? null : (first ?? null);
 }
 
 const DAY_MS = 86_400_000;

@@ -106,14 +106,21 @@ export interface ToolMoney {
   readonly foreign_microdollars: number;
 }
 
-/** The operator's price of a model against the list price known here. */
+/** The operator's price of a model against the list price known here, for one group and tier. */
 export interface ModelFactor {
   readonly model: string;
+  /** The group of config.yaml; null: none. */
+  readonly group: string | null;
+  /** `long context`, or the maker's service tier; null: the standard price. */
+  readonly tier: string | null;
   readonly requests: number;
-  /** 1: the same; null: no price is known here. */
+  /** 1: the same; null: no price is known here, or too few rows agree. */
   readonly factor: number | null;
-  /** The multiplier that was applied, where it was always the same. */
+  /** How many rows say so. */
+  readonly factor_rows: number;
+  /** The multiplier that was applied; null: unknown, or too few rows agree. */
   readonly multiplier: number | null;
+  readonly multiplier_rows: number;
   /** The multiplier of config.yaml's group, where it differs. */
   readonly multiplier_here: number | null;
 }

@@ -20,7 +20,7 @@ import { statOf } from "../../usage/journal/files.ts";
 import { queryValue } from "./query.ts";
 
 /** The version of the tables below. A file of another version is renamed, and a new one begins. */
-const VERSION = 2;
+const VERSION = 3;
 /** "kbmr" in SQLite's header marks the file as ours. */
 const APPLICATION_ID = 0x6b626d72;
 
@@ -45,6 +45,7 @@ const SCHEMA = `
     model TEXT,
     "group" TEXT,
     multiplier REAL,
+    service_tier TEXT,
     stream INTEGER,
     endpoint TEXT,
     input_tokens INTEGER,
@@ -84,16 +85,16 @@ const SCHEMA = `
     theirs TEXT,
     tool TEXT,
     model TEXT,
-    multiplier REAL,
-    list_microdollars INTEGER,
-    cost_microdollars INTEGER,
+    "group" TEXT,
+    tier TEXT,
     their_multiplier REAL,
-    their_list_microdollars INTEGER,
+    price_factor REAL,
+    cost_microdollars INTEGER,
     their_billed_microdollars INTEGER
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX mirror.verdicts_by_time ON verdicts (gateway, verdict, started_at);
-  CREATE INDEX mirror.verdicts_counted ON verdicts (gateway, verdict, tool, model, multiplier, their_multiplier,
-    list_microdollars, cost_microdollars, their_list_microdollars, their_billed_microdollars);
+  CREATE INDEX mirror.verdicts_counted ON verdicts (gateway, verdict, tool, model, "group", tier, their_multiplier,
+    price_factor, cost_microdollars, their_billed_microdollars);
 
   CREATE TABLE mirror.held_keys (
     gateway TEXT NOT NULL,

@@ -178,11 +178,11 @@ function writeRecordVerdict(
     theirs: theirsText(judged),
     tool: after.tool,
     model: after.model ?? after.model_answered,
-    multiplier: after.multiplier,
-    list_microdollars: after.list_microdollars,
-    cost_microdollars: after.cost_microdollars,
+    '"group"': after.group,
+    tier: theirs === null ? null : tierOf(after, theirs),
     their_multiplier: theirs?.multiplier ?? null,
-    their_list_microdollars: theirs === null ? null : listPriceOf(theirs),
+    price_factor: theirs === null ? null : priceFactor(after.list_microdollars, theirs),
+    cost_microdollars: after.cost_microdollars,
     their_billed_microdollars: theirs?.billed_microdollars ?? null,
   };
   const names = Object.keys(columns);
@@ -201,6 +201,7 @@ const THEIRS_FIELDS: (keyof Theirs)[] = [
   "list_microdollars",
   "billed_microdollars",
   "multiplier",
+  "service_tier",
 ];
 
 /** Always in the same order, so that equal numbers are equal texts. */
@@ -208,11 +209,36 @@ export function theirsText({ theirs }: JudgedRecord): string | null {
   return theirs === null ? null : JSON.stringify(theirs, THEIRS_FIELDS);
 }
 
-/** Their price before the multiplier, which not every console lists. */
-function listPriceOf({ list_microdollars, billed_microdollars, multiplier }: Theirs): number | null {
-  if (list_microdollars !== null) return list_microdollars;
-  if (billed_microdollars === null || multiplier === null || multiplier <= 0) return null;
-  return Math.round(billed_microdollars / multiplier);
+/** Makers charge more for larger prompts: Anthropic and Google beyond 200,000 tokens, OpenAI beyond 272,000. */
+const LONG_CONTEXT_TOKENS = 200_000;
+
+/** What a request is priced by besides its model; null: the standard price. */
+function tierOf(record: UsageRecord, { service_tier }: Theirs): string | null {
+  const { input_tokens, cache_read_tokens, cache_write_tokens } = record;
+  const input = (input_tokens ?? 0) + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
+  if (input <= LONG_CONTEXT_TOKENS) return service_tier;
+  return service_tier === null ? "long context" : `${service_tier}, long context`;
+}
+
+/**
+ * Without a list price, a console bills in whole units of two micro-dollars (new-api, one-api). All other amounts are in whole
+ * micro-dollars. An amount of so many units is exact to a quarter of a percent; a smaller one says nothing about a price.
+ */
+const BILLING_UNIT = 2;
+const MIN_UNITS = 200;
+
+/** Their price before the multiplier, as a multiple of ours; null: not known, or too small to tell. */
+function priceFactor(ours: number | null, theirs: Theirs): number | null {
+  if (ours === null || ours < MIN_UNITS) return null;
+  const { list_microdollars: list, billed_microdollars: billed, multiplier } = theirs;
+  if (list !== null) return list < MIN_UNITS ? null : rounded(list / ours);
+  if (billed === null || multiplier === null || multiplier <= 0) return null;
+  return billed < MIN_UNITS * BILLING_UNIT ? null : rounded(billed / multiplier / ours);
+}
+
+/** To three digits, so that rows with the same price are counted together. */
+function rounded(factor: number): number {
+  return Number(factor.toPrecision(3));
 }
 
 /** The numbers that a record can take from the console besides its bill. Its own are kept in `ours`. */

@@ -128,8 +128,10 @@ function Models({
           </thead>
           <tbody>
             {models.map((model) => (
-              <tr key={`${model.gateway} ${model.model}`}>
-                <th scope="row">{model.model}</th>
+              <tr key={`${model.gateway} ${model.model} ${model.group} ${model.tier}`}>
+                <th scope="row">
+                  {[model.model, model.tier, model.group].filter((name) => name !== null).join(", ")}
+                </th>
                 {several ? <td>{model.gateway}</td> : null}
                 <td class="num">{exact(model.requests)}</td>
                 <td class="num">

@@ -58,7 +58,7 @@ export function headlineOf(report: MirrorReport): readonly HeadlinePart[] | null
 }
 
 /** What differs in price is worth a word when it is more than rounding. */
-const SAME_FACTOR = 0.005;
+const SAME_FACTOR = 0.01;
 
 export function isOtherPrice(factor: number | null): factor is number {
   return factor !== null && Math.abs(factor - 1) > SAME_FACTOR;
