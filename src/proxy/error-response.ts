@@ -77,13 +77,14 @@ export function readErrorResponse(
   if (body !== bytes) setLength(clientHeaders, body.length);
   addCause(clientHeaders, cause);
   const cleanText = key.blotFrom(text);
-  const message = messageIn(cleanText);
+  const message = messageIn(text, key);
   return { headers: clientHeaders, body, isTruncated, cause, text: cleanText, message };
 }
 
 /** What an error says, on one line and short: the message in its JSON, else the text itself. null: nothing. */
-export function messageIn(text: string): string | null {
-  const message = jsonMessage(text) ?? text;
+function messageIn(text: string, key: Secret): string | null {
+  // Redacted once it is decoded, however the JSON spelled the key, and before it is cut.
+  const message = key.blotFrom(jsonMessage(text) ?? text);
   const line = message.slice(0, 2 * MAX_MESSAGE).replace(/[\s\p{Cc}]+/gu, " ");
   return blotKeyShapes(line).trim().slice(0, MAX_MESSAGE) || null;
 }

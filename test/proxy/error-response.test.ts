@@ -55,3 +55,26 @@ t.test("an error in an encoding that cannot be read passes as it is", async (t) 
     t.ok(error.headers.includes(encoding), "and says so");
   }
 });
+
+t.test(
+  "the message of an error is short, on one line and without the key, however that is spelled",
+  async (t) => {
+    const escaped = [...KEY].map((one) => `\\u00${one.charCodeAt(0).toString(16).padStart(2, "0")}`).join("");
+    const messageOf = async (text: string) => {
+      const response = await refusal(t, "identity", Buffer.from(text));
+      return readErrorResponse(response, await buffer(response), true, new Secret(KEY), (cause) => cause)
+        .message;
+    };
+    t.equal(
+      await messageOf(`{"error":{"message":"bad key ${KEY}\\n\\u001b[31m"}}`),
+      "bad key [redacted] [31m",
+    );
+    t.equal(await messageOf(`{"code":"X","message":"bad key ${escaped}"}`), "bad key [redacted]");
+    t.equal(await messageOf('{"message":"not sk-somebodyelses0123456789"}'), "not [hidden]");
+    t.equal(await messageOf("no JSON"), "no JSON");
+    t.equal((await messageOf(`{"message":"${"long ".repeat(500)}"}`))?.length, 300);
+    const split = await messageOf(`{"message":"${"x".repeat(295)}${KEY}"}`);
+    t.notOk(split?.includes(KEY.slice(0, 6)), "a key where the text is cut");
+    t.equal(await messageOf(""), null);
+  },
+);

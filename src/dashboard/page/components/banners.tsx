@@ -86,11 +86,12 @@ function DeadKey({ tool }: { readonly tool: ToolStatus }) {
   const { t } = useFrame();
   const time = useTime(10_000);
   const { refused } = tool;
+  const cause = refused?.detail ?? (refused?.cause === "unknown" ? null : refused?.cause);
   const words =
     refused === null
       ? `${t(`state.${tool.state}`)}: ${tool.why ?? ""}`
       : t("banner.key.refused", {
-          answer: refused.cause === "unknown" ? refused.status : `${refused.status} (${refused.cause})`,
+          answer: cause ? `${refused.status} (${cause})` : refused.status,
           key: refused.key,
           n: refused.times,
           span: spanInWords(time - refused.since, t),

@@ -31,6 +31,7 @@ export const TOOLS = {
   "tools.console.expires": "expires {day}",
   "tools.console.balance": "balance {money}",
   "tools.console.as-of": "as of {ago}",
+  "tools.console.state.deleted": "key deleted",
   "tools.console.state.disabled": "key disabled",
   "tools.console.state.expired": "key expired",
   "tools.console.state.quota-exhausted": "key's quota exhausted",

@@ -33,6 +33,7 @@ export const TOOLS: Readonly<Record<keyof typeof IN_ENGLISH, string>> = {
   "tools.console.expires": "{day} 到期",
   "tools.console.balance": "余额 {money}",
   "tools.console.as-of": "截至{ago}",
+  "tools.console.state.deleted": "密钥已删除",
   "tools.console.state.disabled": "密钥已停用",
   "tools.console.state.expired": "密钥已过期",
   "tools.console.state.quota-exhausted": "密钥额度已用完",
