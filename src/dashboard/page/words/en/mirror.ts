@@ -80,11 +80,11 @@ export const MIRROR = {
   "mirror.model": "model",
   "mirror.multiplier": "multiplier",
   "mirror.price.same": "the same",
-  "mirror.price.unknown": "no price known here",
+  "mirror.price.unknown": "no price known here, or too few rows",
   "mirror.price.other": "the console's price is {factor} of the list price",
   "mirror.price.next": "Set the operator's own prices below `prices:` in config.yaml.",
   "mirror.multiplier.here": "config.yaml says {factor}",
-  "mirror.multiplier.other": "changing",
+  "mirror.multiplier.other": "not clear",
   "mirror.elsewhere": "Used elsewhere on purpose",
   "mirror.elsewhere.text":
     "{tool}, key {key}: {n} request, {money} in the last day; usually {usual} a day, {usualMoney}|{tool}, key {key}: {n} requests, {money} in the last day; usually {usual} a day, {usualMoney}",

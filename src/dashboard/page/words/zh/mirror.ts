@@ -80,11 +80,11 @@ export const MIRROR: Readonly<Record<keyof typeof IN_ENGLISH, string>> = {
   "mirror.model": "模型",
   "mirror.multiplier": "倍率",
   "mirror.price.same": "相同",
-  "mirror.price.unknown": "本机不知道价格",
+  "mirror.price.unknown": "此处没有价格，或行数太少",
   "mirror.price.other": "控制台的价格是标价的 {factor}",
   "mirror.price.next": "运营方自己的价格可写在 config.yaml 的 `prices:` 下。",
   "mirror.multiplier.here": "config.yaml 写的是 {factor}",
-  "mirror.multiplier.other": "不固定",
+  "mirror.multiplier.other": "不明确",
   "mirror.elsewhere": "有意在别处使用",
   "mirror.elsewhere.text":
     "{tool}，密钥 {key}：最近一天 {n} 个请求，{money}；平时每天 {usual} 个，{usualMoney}",
