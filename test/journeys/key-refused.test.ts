@@ -1,4 +1,6 @@
+import { writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
+import { join } from "node:path";
 import t, { type Test } from "tap";
 import { command } from "../doubles/command.ts";
 import { type NewApiOptions, startNewApi } from "../doubles/consoles/new-api.ts";
@@ -148,6 +150,23 @@ t.test("an accepted key ends the pause, and so does a new one at once", async (t
   double.addKey({ name: "next", key: OTHER_KEY });
   await save(config(OTHER_KEY));
   await until("the new key is in force", async () => (await status()).key === "…dcba");
+  t.equal((await chat()).status, 200);
+});
+
+t.test("a key file that gets another key ends the pause, and the same key read again does not", async (t) => {
+  const { home, double, key, chat, status, save, config, daemon } = await start(t);
+  const file = join(home, "key");
+  await writeFile(file, KEY, { mode: 0o600 });
+  await save(config(`"file:${file}"`));
+  await until("the file is in force", () => daemon.snapshot().config.tools.codex?.key.kind === "file");
+  key.disabled = true;
+  for (let n = 0; n < 5; n += 1) t.equal((await chat()).status, 401);
+  await until("it is paused", async () => (await status()).paused !== null);
+  t.equal((await chat()).status, 400, "the key was read again after each 401, and is the same");
+  double.addKey({ name: "next", key: OTHER_KEY });
+  await writeFile(file, OTHER_KEY);
+  await until("the new key is in force", async () => (await status()).key === "…dcba");
+  t.equal((await status()).paused, null);
   t.equal((await chat()).status, 200);
 });
 
