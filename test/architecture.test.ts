@@ -210,9 +210,9 @@ function purityFaults(files: readonly Source[]): string[] {
     ]);
 }
 
-/** Top-level lets, collections and made objects: two daemons in one process would share them. A filled Map is a table. */
+/** Top-level lets, collections and made objects: two daemons in one process would share them. */
 const STATE =
-  /^(?:export )?(?:let|var) |^(?:export )?const [A-Za-z_$][\w$]*(?:: [^=\n]+)? = (?:await |new (?!(?:RegExp|URL)\b|Map\(\[)|create[A-Z]\w*\(|\[\];|\{\};)/m;
+  /^(?:export )?(?:let|var) |^(?:export )?const [A-Za-z_$][\w$]*(?:: [^=\n]+)? = (?:await |new (?!(?:RegExp|URL)\b)|create[A-Z]\w*\(|\[\];|\{\};)/m;
 
 function stateFaults(files: readonly Source[]): string[] {
   return files

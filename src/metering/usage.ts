@@ -47,40 +47,48 @@ interface Counts {
 
 type CountName = Exclude<keyof Counts, "excludesCache">;
 
-/**
- * The fields of usage objects, `outer.inner` below another one. Gateways translate between protocols and fill in several
- * fields for one count, so the largest value counts.
- */
-const FIELDS: ReadonlyMap<string, CountName> = new Map([
+type Field = readonly [name: string, count: CountName];
+
+/** Gateways translate between protocols and fill in several fields for one count, so the largest value counts. */
+const FIELDS: readonly Field[] = [
   ["prompt_tokens", "prompt"],
   ["promptTokenCount", "prompt"],
   ["input_tokens", "input"],
   ["toolUsePromptTokenCount", "toolUse"],
-  ["prompt_tokens_details.cached_tokens", "readWithin"],
-  ["input_tokens_details.cached_tokens", "readWithin"],
-  ["input_token_details.cached_tokens", "readWithin"],
   ["prompt_cache_hit_tokens", "readWithin"], // DeepSeek
   ["cached_tokens", "readWithin"], // Moonshot
   ["cachedContentTokenCount", "readWithin"], // Gemini
-  ["prompt_tokens_details.cache_write_tokens", "wroteWithin"],
-  ["input_tokens_details.cache_write_tokens", "wroteWithin"],
-  ["prompt_tokens_details.cached_creation_tokens", "wroteWithin"], // new-api
-  ["input_tokens_details.cached_creation_tokens", "wroteWithin"], // new-api
-  ["prompt_tokens_details.cache_creation_tokens", "wroteWithin"], // LiteLLM
   ["cache_read_input_tokens", "readBeside"],
   ["cache_creation_input_tokens", "wroteBeside"],
-  ["cache_creation.ephemeral_1h_input_tokens", "wroteHour"],
   ["completion_tokens", "output"],
   ["output_tokens", "output"],
   ["candidatesTokenCount", "candidates"],
-  ["completion_tokens_details.reasoning_tokens", "reasoning"],
-  ["output_tokens_details.reasoning_tokens", "reasoning"],
-  ["output_tokens_details.thinking_tokens", "reasoning"],
   ["reasoning_tokens", "reasoning"],
   ["thoughtsTokenCount", "reasoning"], // Gemini
   ["total_tokens", "total"],
   ["totalTokenCount", "total"],
-]);
+];
+
+const PROMPT_DETAILS: readonly Field[] = [
+  ["cached_tokens", "readWithin"],
+  ["cache_write_tokens", "wroteWithin"],
+  ["cached_creation_tokens", "wroteWithin"], // new-api
+  ["cache_creation_tokens", "wroteWithin"], // LiteLLM
+];
+const OUTPUT_DETAILS: readonly Field[] = [
+  ["reasoning_tokens", "reasoning"],
+  ["thinking_tokens", "reasoning"],
+];
+
+/** The fields of objects inside a usage object. */
+const DETAILS: readonly (readonly [name: string, fields: readonly Field[]])[] = [
+  ["prompt_tokens_details", PROMPT_DETAILS],
+  ["input_tokens_details", PROMPT_DETAILS],
+  ["input_token_details", PROMPT_DETAILS],
+  ["completion_tokens_details", OUTPUT_DETAILS],
+  ["output_tokens_details", OUTPUT_DETAILS],
+  ["cache_creation", [["ephemeral_1h_input_tokens", "wroteHour"]]],
+];
 
 const INPUT_COUNTS: readonly CountName[] = [
   "prompt",
@@ -113,11 +121,8 @@ function countsOf(usage: unknown): Counts | null {
     total: null,
     excludesCache: fieldOf(usage, "usage_semantic") === "anthropic",
   };
-  for (const [name, value] of Object.entries(usage)) {
-    addCount(counts, name, value);
-    if (typeof value !== "object" || value === null) continue;
-    for (const [inner, innerValue] of Object.entries(value)) addCount(counts, `${name}.${inner}`, innerValue);
-  }
+  addCounts(counts, usage, FIELDS);
+  for (const [name, fields] of DETAILS) addCounts(counts, fieldOf(usage, name), fields);
   // DeepSeek reports the two parts of the prompt.
   counts.prompt ||= sum(
     countIn(fieldOf(usage, "prompt_cache_hit_tokens")),
@@ -128,9 +133,9 @@ function countsOf(usage: unknown): Counts | null {
   return counts;
 }
 
-function addCount(counts: Counts, field: string, value: unknown): void {
-  const name = FIELDS.get(field);
-  if (name !== undefined) counts[name] = larger(counts[name], countIn(value));
+function addCounts(counts: Counts, object: unknown, fields: readonly Field[]): void {
+  if (typeof object !== "object" || object === null) return;
+  for (const [name, count] of fields) counts[count] = larger(counts[count], countIn(fieldOf(object, name)));
 }
 
 /**

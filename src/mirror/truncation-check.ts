@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import type Database from "libsql";
 import { background } from "../background.ts";
 import type { Beat } from "../beat.ts";
@@ -87,10 +87,13 @@ export class TruncationCheck {
 
   /** Call what it returns once the journal is closed. */
   stop(): () => Promise<void> {
+    const { database } = this.#deps;
     this.#stopTicks();
     this.#noteEnd();
     return async () => {
       await this.#running;
+      // Closing the journal looks at its file once more.
+      database.ask((db) => this.#noteLoss(db));
       if (this.#earlier === null) await this.#save({ ...this.#end, clean: true });
     };
   }
@@ -188,15 +191,31 @@ export class TruncationCheck {
   }
 }
 
+const MAX_BYTES = 4096;
+
 /** null: there is none, or it is damaged. Then nothing is known, which is no reason to doubt the log. */
 function readLogEnd(file: string): LogEnd | null {
   try {
-    const end: Partial<LogEnd> = JSON.parse(readFileSync(file, "utf8"));
-    const isWhole = Number.isFinite(end.started_at) && Number.isFinite(end.at);
-    return isWhole ? (end as LogEnd) : null;
+    // O_NONBLOCK: opening a named pipe would wait for its writer.
+    const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      const stat = fstatSync(fd);
+      return stat.isFile() && stat.size <= MAX_BYTES ? parseLogEnd(readFileSync(fd, "utf8")) : null;
+    } finally {
+      closeSync(fd);
+    }
   } catch {
     return null;
   }
+}
+
+function parseLogEnd(text: string): LogEnd | null {
+  const end: Partial<Record<keyof LogEnd, unknown>> = JSON.parse(text);
+  const { record, started_at, at, clean, synced } = end;
+  if (record !== null && typeof record !== "string") return null;
+  if (!Number.isSafeInteger(started_at) || !Number.isSafeInteger(at)) return null;
+  if (typeof clean !== "boolean" || typeof synced !== "boolean") return null;
+  return { record, started_at: Number(started_at), at: Number(at), clean, synced };
 }
 
 /** null: the record is still there, or was pruned. @param seenAt when it was known to be the newest. */

@@ -31,6 +31,7 @@ export class Deadline {
 
   stop(): void {
     clearTimeout(this.#timer);
+    this.#timer = undefined;
     this.#phase = null;
   }
 

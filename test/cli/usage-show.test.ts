@@ -147,7 +147,15 @@ t.test("a record is found by its id, how that begins, the gateway's id, or as th
 t.test("nothing that a record holds can steer the terminal", async (t) => {
   const evil = "\u001b]0;owned\u0007\u009b31m\r\n\u202eevil";
   const hostile = record(1, {
-    ...{ tool: evil, model: evil, model_answered: `${evil}2`, endpoint: evil, cause: evil, cause_detail: evil, refusal: evil },
+    ...{
+      tool: evil,
+      model: evil,
+      model_answered: `${evil}2`,
+      endpoint: evil,
+      cause: evil,
+      cause_detail: evil,
+      refusal: evil,
+    },
     ...{ process: evil, group: evil, gateway_ids: { [evil]: evil } },
   });
   for (const shown of [recordInWords(hostile), tailLine(hostile), tailLine({ ...hostile, end: "refused" })]) {

@@ -356,7 +356,7 @@ t.test("records of nobody, refusals and other lines count nothing", async (t) =>
     { kind: "open", id: "r2", tool: "codex", started_at: START, admitted_at: null },
     { kind: "close", id: "r3", tool: "codex", started_at: START, end: "refused" },
     { kind: "head", id: "r1", status: 200 },
-    { kind: "ack", gateway: "main", row: "7", at: START },
+    { kind: "ack", gateway: "main", row: "7", certain: true, at: START },
     { kind: "key-held", gateway: "main", key: "…6789", tool: "codex", since: START },
     { kind: "carry", tools: 0 },
   ];

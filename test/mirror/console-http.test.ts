@@ -84,7 +84,10 @@ t.test("the wait is read as seconds, a day at most", (t) => {
   const wait = (headers: Record<string, string>) => retryAfterOf(answer(429, "", headers));
   t.equal(wait({ "retry-after": "17" }), 17);
   t.equal(wait({ "retry-after": "999999999" }), 86_400, "a day at most");
-  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 10:00:42 GMT" }), null, "a date is not read");
+  const date = "Sun, 15 Nov 2026 10:00:00 GMT";
+  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 10:00:42 GMT", date }), 42);
+  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 09:00:00 GMT", date }), 0, "already over");
+  t.equal(wait({ "retry-after": "Sun, 15 Nov 2026 10:00:42 GMT" }), null, "its clock is not known");
   t.equal(wait({ "retry-after": "soon" }), null);
   t.equal(wait({}), null);
   t.equal(faultOf(answer(429, "", { "retry-after": "17" })).retryAfter, 17);

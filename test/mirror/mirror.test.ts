@@ -83,7 +83,7 @@ t.test("each row of an alarm that is acknowledged is in the journal", async (t) 
   t.same(lines, []);
   t.equal(mirror.acknowledge({ ...heard, count: 2 }, "me"), 2);
   t.same(lines, [
-    { kind: "ack", gateway: "main", row: "row-2", at: AT + HOUR },
-    { kind: "ack", gateway: "main", row: "row-3", at: AT + HOUR },
+    { kind: "ack", gateway: "main", row: "row-2", certain: true, at: AT + HOUR },
+    { kind: "ack", gateway: "main", row: "row-3", certain: true, at: AT + HOUR },
   ]);
 });

@@ -32,6 +32,12 @@ const began = (later = 0) => ({ request_id: "y", began: THEN - 2 * SECOND + late
 
 const BY_ID: readonly Case[] = [
   {
+    name: "an id on two records belongs to the one that ended",
+    ours: [request("a", { ids: ["x"], ended_at: null, running: true }), request("b", { ids: ["x"] })],
+    theirs: [row("1", { request_id: "x" })],
+    verdicts: { b: "matched id →1", "1": "matched id →b" },
+  },
+  {
     name: "the same id is a match, whatever the key and the time",
     ours: [a],
     theirs: [row("1", { request_id: "x", key: null, at: THEN + 2 * HOUR })],

@@ -210,7 +210,9 @@ t.test("only foreign rows are acknowledged, once", async (t) => {
   t.same(acknowledge(db, { ...shown, gateway: "other" }, 5), []);
   t.same(acknowledge(db, { ...shown, until: AT }, 5), [], "a row that came after it was shown");
   t.equal(acknowledge(db, { ...shown, count: 2 }, 5), null, "more rows were shown than there are");
-  t.same(acknowledge(db, { ...shown, count: 1 }, 5), [{ kind: "ack", gateway: "main", row: "row-2", at: 5 }]);
+  t.same(acknowledge(db, { ...shown, count: 1 }, 5), [
+    { kind: "ack", gateway: "main", row: "row-2", certain: true, at: 5 },
+  ]);
   t.same(acknowledge(db, { ...shown, gateway: "main", key: "…a1b2" }, 6), []);
   t.same(all(db, "SELECT identity, acknowledged_at FROM mirror.console_rows"), [
     ["row-1", null],
@@ -222,9 +224,9 @@ t.test("only foreign rows are acknowledged, once", async (t) => {
 t.test("acknowledgements survive the loss of mirror.db, but not for rows that came later", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const lines = [
-    { kind: "ack", gateway: "main", row: "row-2", at: AT + HOUR },
-    { kind: "ack", gateway: "main", row: "row-3", at: AT - HOUR },
-    { kind: "ack", gateway: "other", row: "row-4", at: AT + HOUR },
+    { kind: "ack", gateway: "main", row: "row-2", certain: true, at: AT + HOUR },
+    { kind: "ack", gateway: "main", row: "row-3", certain: true, at: AT - HOUR },
+    { kind: "ack", gateway: "other", row: "row-4", certain: true, at: AT + HOUR },
   ];
   appendLines(mirror.state, lines);
   mirror.catchUp();
@@ -234,6 +236,23 @@ t.test("acknowledgements survive the loss of mirror.db, but not for rows that ca
     ["row-2", AT + HOUR],
     ["row-3", null],
     ["row-4", null],
+  ]);
+});
+
+t.test("an acknowledged suspicion does not end a certain alarm, even if mirror.db is lost", async (t) => {
+  const mirror = mirrorFile(t, [record(1)]);
+  const { db } = mirror;
+  appendLines(mirror.state, [
+    { kind: "ack", gateway: "main", row: "row-2", certain: false, at: AT + 2 * HOUR },
+    { kind: "ack", gateway: "main", row: "row-3", certain: true, at: AT + 2 * HOUR },
+  ]);
+  mirror.catchUp();
+  page(db, [row(1), row(2), row(3)]);
+  compareAll(mirror);
+  t.same(all(db, "SELECT identity, verdict, certain, acknowledged_at FROM mirror.console_rows"), [
+    ["row-1", "matched", 0, null],
+    ["row-2", "foreign", 1, null],
+    ["row-3", "foreign", 1, AT + 2 * HOUR],
   ]);
 });
 

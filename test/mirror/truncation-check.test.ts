@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import {
   cpSync,
   existsSync,
@@ -516,6 +517,44 @@ t.test("the end is written when records were added, and at most every half minut
   home.clock.pass(1000);
   await run.gaps();
   await endWritten(home, third);
+});
+
+t.test("a log-end.json that is damaged, or not a file, says nothing", async (t) => {
+  const at = Date.now();
+  const whole = { record: null, started_at: at, at, clean: false, synced: false };
+  const damages = [
+    "",
+    "null",
+    "[]",
+    JSON.stringify({ ...whole, record: { a: 1 } }),
+    JSON.stringify({ ...whole, record: 7 }),
+    JSON.stringify({ ...whole, record: undefined }),
+    JSON.stringify({ ...whole, at: "now" }),
+    JSON.stringify({ ...whole, clean: 1 }),
+    `${JSON.stringify(whole)}${" ".repeat(5000)}`,
+  ];
+  for (const text of damages) {
+    const home = newHome(t);
+    writeFileSync(home.endFile, text);
+    const run = home.start();
+    run.add();
+    t.strictSame(await run.gaps(), [], text.slice(0, 60));
+    await run.stop();
+  }
+  const home = newHome(t);
+  execFileSync("mkfifo", [home.endFile]);
+  t.strictSame(await home.start().gaps(), [], "a named pipe");
+});
+
+t.test("a loss that the journal notices when it is closed is a gap at the next start", async (t) => {
+  const home = newHome(t);
+  const first = home.start();
+  const last = first.add();
+  await first.gaps();
+  home.clock.pass(MINUTE);
+  const lostAt = first.noticeLoss();
+  await first.stop();
+  t.strictSame(await home.start().gaps(), [{ from: last.started_at, to: lostAt }]);
 });
 
 t.test("a suspected row is compared again when its time turns out to be lost", (t) => {

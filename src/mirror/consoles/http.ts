@@ -241,8 +241,12 @@ const MAX_WAIT_S = 24 * 3600;
 /** Seconds the console asks to wait, at most a day; null: it does not say. */
 export function retryAfterOf({ headers }: ConsoleResponse): number | null {
   const value = headers["retry-after"];
-  if (typeof value !== "string" || !/^\s*\d{1,9}\s*$/.test(value)) return null;
-  return Math.min(Number(value), MAX_WAIT_S);
+  if (typeof value !== "string") return null;
+  // A date is by the console's clock, which only its Date header tells.
+  const seconds = /^\s*\d{1,9}\s*$/.test(value)
+    ? Number(value)
+    : Math.ceil((Date.parse(value) - Date.parse(String(headers.date))) / 1000);
+  return Number.isNaN(seconds) ? null : Math.min(Math.max(0, seconds), MAX_WAIT_S);
 }
 
 /** Wrong addresses are answered with the console's own web pages, some without a content type. */

@@ -117,8 +117,12 @@ export class NewApi implements ConsoleAdapter {
   async #readGroups(): Promise<JsonObject> {
     try {
       return asObject(await this.#get("/api/user/self/groups", "its groups")) ?? {};
-    } catch {
-      // If the console cannot be read at all, the next call fails and says why.
+    } catch (error) {
+      // More calls would only make these worse.
+      const isBusy =
+        error instanceof ConsoleFault && ["rate-limited", "unreachable", "slow"].includes(error.kind);
+      if (isBusy) throw error;
+      // Some versions have no groups. Then no multipliers are known.
       return {};
     }
   }

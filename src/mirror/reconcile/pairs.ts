@@ -96,7 +96,8 @@ function hasExactTokens(record: OurRequest): record is OurRequest & { readonly t
 
 function mayPair(record: OurRequest, group: RowGroup): boolean {
   const isEndNear = Math.abs(group.main.at - (record.ended_at ?? 0)) <= END_WITHIN_MS;
-  return isEndNear && isSameCall(record, group) && !idsContradict(record, group);
+  const isModelKnown = group.main.model !== null && (record.model ?? record.model_answered) !== null;
+  return isEndNear && isModelKnown && isSameCall(record, group) && !idsContradict(record, group);
 }
 
 const HOUR = 3_600_000;

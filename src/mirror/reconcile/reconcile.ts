@@ -83,8 +83,12 @@ function mainFirst(a: TheirRow, b: TheirRow): number {
  */
 function matchIds({ records, groups }: Unmatched): Match[] {
   const owners = new Map<string, OurRequest>();
-  // No two requests have one id. Where they seem to, it belongs to the first.
-  for (const record of records.toReversed()) for (const id of record.ids) owners.set(id, record);
+  // No two requests have one id. Where they seem to, it belongs to the one that ended first.
+  const ended = records.filter(({ ended_at }) => ended_at !== null);
+  const others = records.filter(({ ended_at }) => ended_at === null);
+  for (const record of [...ended, ...others].toReversed()) {
+    for (const id of record.ids) owners.set(id, record);
+  }
   const found = new Map<OurRequest, { readonly own: TheirRow[]; readonly behind: TheirRow[] }>();
   for (const { main, rows } of groups) {
     const owner = owners.get(main.request_id ?? "");

@@ -164,7 +164,7 @@ export class MirrorDatabase {
 
   /**
    * Asks on this thread, without waiting. null: that is not possible now, because a file is locked, the disk fails, or the
-   * index is not complete. A bug is thrown.
+   * index is not complete or lacks a table. A value that a table refuses is a bug, and is thrown.
    */
   ask<T>(question: (db: Database.Database) => T): T | null {
     if (this.#closed) return null;

@@ -138,7 +138,7 @@ function putRows(db: Database.Database, gateway: string, rows: readonly ConsoleR
 function insertRows(db: Database.Database, gateway: string, rows: readonly Value[][]): void {
   // If mirror.db was lost, the journal still has the acknowledgements. Only those from after the row count: another
   // console under the same name can have other rows with the same identities.
-  const acknowledgedAt = "(SELECT at FROM usage.acks WHERE gateway = ? AND row = ? AND at >= ?)";
+  const acknowledgedAt = "(SELECT max(at) FROM usage.acks WHERE gateway = ? AND row = ? AND at >= ?)";
   const insert = db.prepare(
     `INSERT INTO mirror.console_rows (gateway, ${ROW_COLUMNS}, acknowledged_at)
      VALUES (?, ${ROW_FIELDS.map(() => "?").join(", ")}, ${acknowledgedAt})`,
@@ -187,9 +187,9 @@ export function acknowledge(db: Database.Database, shown: ShownAlarm, now: numbe
   return transact(db, () => {
     const lines: AckLine[] = [];
     for (const gateway of gateways) {
-      const rows = `SELECT identity FROM mirror.console_rows WHERE ${these}`;
-      for (const row of queryColumn(db, rows, gateway, certain, key, until))
-        lines.push({ kind: "ack", gateway, row: String(row), at: now });
+      const rows = `SELECT identity, certain FROM mirror.console_rows WHERE ${these}`;
+      for (const [row, isCertain] of queryRows(db, rows, gateway, certain, key, until))
+        lines.push({ kind: "ack", gateway, row: String(row), certain: isCertain === 1, at: now });
     }
     if (count !== null && lines.length !== count) return null;
     const update = `UPDATE mirror.console_rows SET acknowledged_at = ? WHERE ${these}`;

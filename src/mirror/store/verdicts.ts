@@ -101,11 +101,11 @@ export function nextDue(db: Database.Database, gateway: string, now: number, ske
 function writeRowVerdicts(db: Database.Database, gateway: string, rows: readonly JudgedRow[]): void {
   const sets = VERDICT_FIELDS.map((name) => `${name} = ?`).join(", ");
   const write = db.prepare(`UPDATE mirror.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
-  // Acknowledging a suspicion does not acknowledge a certain alarm. A row without a verdict is new in a mirror.db that was
-  // lost: its acknowledgement is from the journal.
+  // Acknowledging a suspicion does not acknowledge a certain alarm, also if mirror.db was lost in between.
   const raise = db.prepare(
     `UPDATE mirror.console_rows SET acknowledged_at = NULL
-     WHERE gateway = ? AND identity = ? AND certain = 0 AND verdict IS NOT NULL`,
+     WHERE gateway = ? AND identity = ? AND (certain = 0 OR verdict IS NULL) AND NOT EXISTS (
+       SELECT 1 FROM usage.acks WHERE acks.gateway = console_rows.gateway AND row = identity AND acks.certain = 1)`,
   );
   for (const row of rows) {
     if (row.certain) raise.run(gateway, row.identity);

@@ -80,7 +80,9 @@ export class IndexWriter {
     this.#readEarlyAmend = db.prepare("SELECT line FROM usage.early_amends WHERE id = ?").raw();
     this.#writeEarlyAmend = db.prepare("INSERT OR REPLACE INTO usage.early_amends (id, line) VALUES (?, ?)");
     this.#dropEarlyAmend = db.prepare("DELETE FROM usage.early_amends WHERE id = ?");
-    this.#writeAck = db.prepare("INSERT OR REPLACE INTO usage.acks (gateway, row, at) VALUES (?, ?, ?)");
+    this.#writeAck = db.prepare(
+      "INSERT OR REPLACE INTO usage.acks (gateway, row, certain, at) VALUES (?, ?, ?, ?)",
+    );
     this.#writeHeldKey = db.prepare(
       "INSERT OR REPLACE INTO usage.held_keys (gateway, key, tool, since, until) VALUES (?, ?, ?, ?, ?)",
     );
@@ -177,7 +179,7 @@ export class IndexWriter {
         return;
       }
       case "ack":
-        this.#writeAck.run(line.gateway, line.row, line.at);
+        this.#writeAck.run(line.gateway, line.row, Number(line.certain), line.at);
         return;
       case "key-held":
         this.#writeHeldKey.run(line.gateway, line.key, line.tool, line.since, line.until);

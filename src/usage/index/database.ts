@@ -5,7 +5,7 @@ import { COLUMN_DEFINITIONS } from "../columns.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
 /** Of the tables below. An index of another version is rebuilt. */
-const VERSION = 2;
+const VERSION = 3;
 /** "kbix" in SQLite's header: tells an index from another program's database. */
 const APPLICATION_ID = 0x6b626978;
 
@@ -30,7 +30,8 @@ const SCHEMA = `
   ) STRICT, WITHOUT ROWID;
   CREATE TABLE usage.early_amends (id TEXT PRIMARY KEY, line TEXT NOT NULL) STRICT, WITHOUT ROWID;
   CREATE TABLE usage.acks (
-    gateway TEXT NOT NULL, row TEXT NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (gateway, row)
+    gateway TEXT NOT NULL, row TEXT NOT NULL, certain INTEGER NOT NULL, at INTEGER NOT NULL,
+    PRIMARY KEY (gateway, row, certain)
   ) STRICT, WITHOUT ROWID;
   CREATE TABLE usage.held_keys (
     gateway TEXT NOT NULL, key TEXT NOT NULL, tool TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER,

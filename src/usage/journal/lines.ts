@@ -80,6 +80,8 @@ export interface AckLine {
   readonly kind: "ack";
   readonly gateway: string;
   readonly row: string;
+  /** Whether it was a certain alarm. One for a suspicion does not end a certain alarm for the same row. */
+  readonly certain: boolean;
   readonly at: number;
 }
 
@@ -138,7 +140,13 @@ export function parseLine(text: string): Line | null {
       return liftLine(fields);
     case "ack":
       return typeof fields.gateway === "string" && typeof fields.row === "string"
-        ? { kind: "ack", gateway: fields.gateway, row: fields.row, at: wholeNumber(fields.at) ?? 0 }
+        ? {
+            kind: "ack",
+            gateway: fields.gateway,
+            row: fields.row,
+            certain: fields.certain !== false,
+            at: wholeNumber(fields.at) ?? 0,
+          }
         : null;
     case "key-held":
       return keyHeldLine(fields);
