@@ -20,7 +20,7 @@ export async function staysText(t: Test, scene: DashboardScene, page: Page): Pro
     "with the caret",
   );
   const wanted = {
-    now: [`no ${MARKUP.replaceAll('"', '\\"')}`, "ab\\u{202e}dc", "<img src=x onerror='window.ran=1'>"],
+    now: [`no ${MARKUP}`, "ab\\u{202e}dc", "<img src=x onerror='window.ran=1'>"],
     usage: [MARKUP, SPELLED],
     tools: [],
     mirror: [STOLEN, `codex ${MARKUP}`],
