@@ -73,7 +73,10 @@ export function ownHeaders(call: Call, { isSandbox, limiter }: ProxyDeps): strin
 export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps): ResponseObserver {
   const observer = new ResponseObserver(response, call, deps.clock.elapsed());
   call.observer = observer;
-  recordHead(call, response.statusCode ?? 0, observer.headIds(), observer.isStream, deps);
+  const status = response.statusCode ?? 0;
+  recordHead(call, status, observer.headIds(), observer.isStream, deps);
+  if (status < 400 && call.tool !== null && call.key !== null)
+    deps.keyBreaker.accept(call.tool.name, call.key);
   return observer;
 }
 

@@ -65,13 +65,18 @@ export class KeyBreaker {
     );
   }
 
+  /** A good response began. The pause ends now: a stream may go on for minutes. */
+  accept(tool: string, key: Secret): void {
+    if (this.#rowOf(tool, key) !== null) this.#rows.delete(tool);
+  }
+
   settle(tool: string, key: Secret, id: string, outcome: Outcome): void {
     const row = this.#rowOf(tool, key);
     const isProbe = row?.probe === id;
     if (row !== null && isProbe) row.probe = null;
     switch (verdictOf(outcome)) {
       case "accepted":
-        if (row !== null) this.#rows.delete(tool);
+        this.accept(tool, key);
         return;
       case "refused":
         this.#countRefusal(tool, key, row, isProbe, outcome);

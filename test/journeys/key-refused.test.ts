@@ -153,6 +153,22 @@ t.test("an accepted key ends the pause, and so does a new one at once", async (t
   t.equal((await chat()).status, 200);
 });
 
+t.test("the pause ends when the try is answered, however long its stream goes on", async (t) => {
+  const { clock, double, key, chat, status } = await start(t);
+  key.disabled = true;
+  for (let n = 0; n < 5; n += 1) await chat();
+  await until("it is paused", async () => (await status()).paused !== null);
+  key.disabled = false;
+  clock.pass(60_000);
+  const leave = new AbortController();
+  const stream = chat({ "x-test-hang-in-body": "1" }, leave.signal);
+  await until("it is answered", async () => (await status()).paused === null);
+  t.equal((await chat()).status, 200, "while the first still runs");
+  t.equal(double.reached(), 7);
+  leave.abort();
+  await t.rejects(stream);
+});
+
 t.test("a key file that gets another key ends the pause, and the same key read again does not", async (t) => {
   const { home, double, key, chat, status, save, config, daemon } = await start(t);
   const file = join(home, "key");
