@@ -37,8 +37,10 @@ const program = {
 const apart = {
   name: "apart",
   setup({ onResolve }) {
-    onResolve({ filter: /^(?:\.\.\/daemon|\.\/program)\.ts$/, namespace: "file" }, ({ path, kind }) =>
-      kind === "dynamic-import" ? { path: path.replace(/ts$/, "js"), external: true } : undefined,
+    onResolve(
+      { filter: /^(?:\.\.\/daemon\/daemon|\.\/program)\.ts$/, namespace: "file" },
+      ({ path, kind }) =>
+        kind === "dynamic-import" ? { path: path.replace(/ts$/, "js"), external: true } : undefined,
     );
   },
 };
@@ -72,11 +74,12 @@ async function buildProgram() {
   const commands = build({ ...inCli, entryPoints: ["src/cli/program.ts"] });
   const daemon = build({
     ...program,
+    chunkNames: "daemon/[name]-[hash]",
     plugins: [withoutUnused],
     entryPoints: [
-      "src/daemon.ts",
-      { in: "src/usage/index/index-worker.ts", out: "index-worker" },
-      { in: "src/mirror/sync/compare-worker.ts", out: "compare-worker" },
+      "src/daemon/daemon.ts",
+      { in: "src/usage/index/index-worker.ts", out: "daemon/index-worker" },
+      { in: "src/mirror/sync/compare-worker.ts", out: "daemon/compare-worker" },
     ],
   });
   const built = await Promise.all([main, commands, daemon]);

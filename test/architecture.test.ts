@@ -12,28 +12,7 @@ const SRC = join(ROOT, "src");
 
 /** A file imports its own room and lower ranks; rooms of one rank do not see each other. */
 const RANKS: readonly (readonly string[])[] = [
-  [
-    "clock",
-    "beat",
-    "secret",
-    "secret-set",
-    "key-source",
-    "refusal",
-    "request-id",
-    "places",
-    "reason",
-    "logger",
-    "log-stream",
-    "package-folder",
-    "version",
-    "start-failure",
-    "under-way",
-    "background",
-    "http-error",
-    "shutdown",
-    "state-lock",
-    "unsafe-start",
-  ],
+  ["core/"],
   ["clients/", "config/", "keys/"],
   ["metering/"],
   ["identity/", "limits/"],
@@ -42,7 +21,7 @@ const RANKS: readonly (readonly string[])[] = [
   ["mirror/"],
   ["doctor/"],
   ["control/", "dashboard/", "service/", "sandbox/"],
-  ["daemon", "reload", "newcomer", "data-port", "dashboard-port", "usage-services"],
+  ["daemon/"],
   ["cli/"],
 ];
 
@@ -111,7 +90,7 @@ const PURE = [
   "service/systemd/systemd-answers.ts",
   "service/systemd/systemd-steps.ts",
   "service/systemd/namespaces.ts",
-  "refusal.ts",
+  "core/refusal.ts",
 ];
 
 /** Where a key meets the wire, and where a console's secret meets the wire or its store. */

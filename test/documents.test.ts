@@ -4,7 +4,7 @@ import t from "tap";
 import { createProgram } from "../src/cli/program.ts";
 import { parseConfig } from "../src/config/parse.ts";
 import { problemsInWords } from "../src/config/problem.ts";
-import { REFUSALS } from "../src/refusal.ts";
+import { REFUSALS } from "../src/core/refusal.ts";
 import { ROOT } from "./doubles/paths.ts";
 
 const read = (file: string) => readFileSync(join(ROOT, file), "utf8");

@@ -1,5 +1,5 @@
 import { Command } from "commander";
-import { version } from "../version.ts";
+import { version } from "../core/version.ts";
 import { withHelp } from "./help/help.ts";
 
 /** A screen is 24 lines of 80 columns, and commander wraps everything but this. */

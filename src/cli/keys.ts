@@ -1,8 +1,8 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
+import { findPlaces } from "../core/paths.ts";
+import { EXIT } from "../core/start-failure.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
-import { findPlaces } from "../places.ts";
-import { EXIT } from "../start-failure.ts";
 import { dayName } from "../usage/reports/calendar.ts";
 import { type Column, fitted, type Screen, screenOf, wrapped } from "./columns.ts";
 import { fail } from "./fail.ts";

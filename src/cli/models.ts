@@ -1,9 +1,9 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
+import { findPlaces } from "../core/paths.ts";
+import { EXIT } from "../core/start-failure.ts";
 import type { FailingName } from "../doctor/model-use.ts";
 import type { ListedModel, ToolModels } from "../doctor/models.ts";
-import { findPlaces } from "../places.ts";
-import { EXIT } from "../start-failure.ts";
 import { count } from "../usage/reports/format.ts";
 import { type Column, fitted, type Screen, screenOf, wrapped } from "./columns.ts";
 import { fail } from "./fail.ts";

@@ -1,10 +1,10 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { OpenAnswer } from "../control/routes.ts";
+import { reason } from "../core/errors.ts";
+import { findPlaces } from "../core/paths.ts";
+import { EXIT } from "../core/start-failure.ts";
 import { writeRedirect } from "../dashboard/redirect-file.ts";
-import { findPlaces } from "../places.ts";
-import { reason } from "../reason.ts";
-import { EXIT } from "../start-failure.ts";
 import { browserFor, needsFile, startBrowser } from "./browser.ts";
 import { fail } from "./fail.ts";
 import { say } from "./say.ts";

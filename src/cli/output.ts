@@ -1,5 +1,5 @@
-import { reason } from "../reason.ts";
-import { EXIT } from "../start-failure.ts";
+import { reason } from "../core/errors.ts";
+import { EXIT } from "../core/start-failure.ts";
 import { fail } from "./fail.ts";
 
 /**

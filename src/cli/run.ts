@@ -1,15 +1,15 @@
 import { closeSync, existsSync, openSync } from "node:fs";
 import { url as inspectorUrl } from "node:inspector";
 import { Command } from "commander";
-import { background } from "../background.ts";
-import type { Daemon } from "../daemon.ts";
-import { createLogStream } from "../log-stream.ts";
-import { findPlaces } from "../places.ts";
+import { background } from "../core/background.ts";
+import { createLogStream } from "../core/log-stream.ts";
+import { findPlaces } from "../core/paths.ts";
+import { EXIT, type StartFailure } from "../core/start-failure.ts";
+import { version } from "../core/version.ts";
+import type { Daemon } from "../daemon/daemon.ts";
+import { unsafeStart } from "../daemon/unsafe-start.ts";
 import type * as Answers from "../service/answers.ts";
 import { createNotify, type Notify } from "../service/systemd/notify.ts";
-import { EXIT, type StartFailure } from "../start-failure.ts";
-import { unsafeStart } from "../unsafe-start.ts";
-import { version } from "../version.ts";
 import { giveBackSoon } from "./give-back.ts";
 import { visibleLines } from "./table.ts";
 
@@ -55,7 +55,7 @@ async function run(options: { config?: string }): Promise<void> {
   try {
     // Only now: every other command would wait for all of it, too. And not later: once it serves, the package may be
     // replaced under it.
-    const { startDaemon } = await import("../daemon.ts");
+    const { startDaemon } = await import("../daemon/daemon.ts");
     answers = await import("../service/answers.ts");
     const logForPeople = onTerminal;
     daemon = await startDaemon({ places, env: process.env, logTo, logForPeople });

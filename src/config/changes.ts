@@ -1,4 +1,4 @@
-import { describeSource, type KeySource, type KeyState } from "../key-source.ts";
+import { describeSource, type KeySource, type KeyState } from "../core/key-source.ts";
 import type { Config, Gateway, Group, Limits, Named, Rate, Tool } from "./shape.ts";
 import type { Snapshot } from "./snapshot.ts";
 

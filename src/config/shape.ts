@@ -1,4 +1,4 @@
-import type { KeySource } from "../key-source.ts";
+import type { KeySource } from "../core/key-source.ts";
 
 /**
  * config.yaml once read: every setting with its meaning and its default. All of it is frozen.

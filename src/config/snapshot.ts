@@ -1,6 +1,6 @@
-import type { KeySource, KeyState } from "../key-source.ts";
-import { Secret } from "../secret.ts";
-import type { SecretSet } from "../secret-set.ts";
+import type { KeySource, KeyState } from "../core/key-source.ts";
+import type { SecretSet } from "../core/redact.ts";
+import { Secret } from "../core/secret.ts";
 import type { Problem } from "./problem.ts";
 import type { Config, Gateway, Tool } from "./shape.ts";
 

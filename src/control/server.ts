@@ -1,9 +1,9 @@
 import { chmodSync, mkdirSync, statSync, unlinkSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname } from "node:path";
-import { background } from "../background.ts";
-import type { Logger } from "../logger.ts";
-import { reason } from "../reason.ts";
+import { background } from "../core/background.ts";
+import { reason } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
 import { isDaemonListening } from "./client.ts";
 import { answerControl, type Controls } from "./routes.ts";
 

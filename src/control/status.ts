@@ -1,8 +1,8 @@
 import { freemem } from "node:os";
-import type { Clock } from "../clock.ts";
 import type { Problem } from "../config/problem.ts";
 import type { Gateway, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../core/clock.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";

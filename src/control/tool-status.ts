@@ -1,6 +1,6 @@
 import type { Config, Period, Tool } from "../config/shape.ts";
+import type { KeyState } from "../core/key-source.ts";
 import { type KeyKnowledge, keyStep, keyTrouble } from "../doctor/key-trouble.ts";
-import type { KeyState } from "../key-source.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Kind } from "../limits/shortage.ts";
 import type { ToolLevels } from "../limits/tool-limiter.ts";

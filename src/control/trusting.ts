@@ -1,6 +1,6 @@
 import { consoleSecretName, consoleSources, type Snapshot } from "../config/snapshot.ts";
+import type { Logger } from "../core/log.ts";
 import type { Keyring } from "../keys/keyring.ts";
-import type { Logger } from "../logger.ts";
 import type { Controls, HeldTool, TrustAnswer } from "./routes.ts";
 
 export interface TrustingMeans {

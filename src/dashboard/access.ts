@@ -1,5 +1,5 @@
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../core/clock.ts";
 import type { KeptSession } from "./session-file.ts";
 
 /** Who may look at the dashboard: whoever could open the control socket, by a code that is good once. */

@@ -1,8 +1,8 @@
-import { background } from "../background.ts";
 import type { Dashboard as Settings } from "../config/shape.ts";
 import type { DashboardStatus } from "../control/status.ts";
-import { HttpError } from "../http-error.ts";
-import { reason } from "../reason.ts";
+import { background } from "../core/background.ts";
+import { reason } from "../core/errors.ts";
+import { HttpError } from "../core/http-error.ts";
 import { type Access, createAccess } from "./access.ts";
 import { type Door, type DoorMeans, openDoor } from "./door.ts";
 import { REDIRECT_MS, removeRedirects } from "./redirect-file.ts";

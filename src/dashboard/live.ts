@@ -1,6 +1,6 @@
 import type { ServerResponse } from "node:http";
-import type { Clock } from "../clock.ts";
-import type { Logger } from "../logger.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Logger } from "../core/log.ts";
 import { No, PAGE_HEADERS, TAKEN } from "./answer.ts";
 import type { Events, Now, ShownRecord } from "./api.ts";
 

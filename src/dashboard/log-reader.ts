@@ -1,5 +1,5 @@
 import type { Database } from "libsql";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../core/clock.ts";
 import { type Connection, IndexFault, indexFault } from "../usage/index/database.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { No } from "./answer.ts";

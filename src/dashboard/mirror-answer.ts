@@ -1,4 +1,4 @@
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../core/clock.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import { No } from "./answer.ts";
 import type { MirrorAnswer } from "./api.ts";

@@ -1,5 +1,5 @@
-import type { Clock } from "../clock.ts";
 import type { Status } from "../control/status.ts";
+import type { Clock } from "../core/clock.ts";
 import type { InFlight, InFlightCall } from "../proxy/in-flight.ts";
 import { readToday, type TodayUsage } from "../usage/reports/chart.ts";
 import { exportedRecord } from "../usage/reports/records.ts";

@@ -1,6 +1,6 @@
+import { type Refusal, refuse } from "../core/refusal.ts";
 import { checkHost, checkShape, type RequestHead } from "../proxy/guard.ts";
 import { headerValues } from "../proxy/headers.ts";
-import { type Refusal, refuse } from "../refusal.ts";
 
 /**
  * The guard of the data port with one page let in: the dashboard's own. A page of anywhere else, another port of this

@@ -1,4 +1,4 @@
-import type { RefusalCode } from "../refusal.ts";
+import type { RefusalCode } from "../core/refusal.ts";
 import { refusalInWords } from "../usage/reports/format.ts";
 import type { RefusalWords, RefusedRecord, ShownRecord } from "./api.ts";
 

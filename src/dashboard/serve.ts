@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { REFUSALS } from "../refusal.ts";
+import { REFUSALS } from "../core/refusal.ts";
 import { No, PAGE_HEADERS, send } from "./answer.ts";
 import type { PageFiles } from "./page-files.ts";
 import { guardPage } from "./page-guard.ts";

@@ -1,10 +1,10 @@
-import type { Clock } from "../clock.ts";
 import { editFile } from "../config/edit/edit-file.ts";
 import { setEnabled } from "../config/edit/splice.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Status } from "../control/status.ts";
-import { describeSource } from "../key-source.ts";
-import type { Logger } from "../logger.ts";
+import type { Clock } from "../core/clock.ts";
+import { describeSource } from "../core/key-source.ts";
+import type { Logger } from "../core/log.ts";
 import { No } from "./answer.ts";
 import type { GroupSettings, SwitchAnswer, ToolSettings, ToolsAnswer } from "./api.ts";
 

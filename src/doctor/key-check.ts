@@ -1,11 +1,11 @@
 import type { Agent } from "node:http";
-import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Secret } from "../core/secret.ts";
 import { type ConsoleResponse, createClient, dateOf } from "../mirror/consoles/http.ts";
 import { countAt, flagAt, objectAt, parseObject, wholeAt } from "../mirror/consoles/json.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { causeOf, type KeyFault } from "../proxy/cause.ts";
-import type { Secret } from "../secret.ts";
 
 export interface KeyCheckDeps {
   readonly clock: Clock;

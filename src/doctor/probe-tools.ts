@@ -1,9 +1,9 @@
 import type { Agent } from "node:http";
-import type { Clock } from "../clock.ts";
 import type { Config, Gateway, Tool } from "../config/shape.ts";
-import type { KeyState } from "../key-source.ts";
+import type { Clock } from "../core/clock.ts";
+import type { KeyState } from "../core/key-source.ts";
+import type { Secret } from "../core/secret.ts";
 import { createGate } from "../keys/gate.ts";
-import type { Secret } from "../secret.ts";
 import { workedName } from "./history.ts";
 import type { KeyCheck } from "./key-check.ts";
 import { keyStep } from "./key-trouble.ts";

@@ -1,9 +1,9 @@
 import type { Agent } from "node:http";
-import { type Clock, systemClock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
+import { type Clock, systemClock } from "../core/clock.ts";
+import { keyFault, type Secret } from "../core/secret.ts";
 import { type CauseDetail, causeOf } from "../proxy/cause.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
-import { keyFault, type Secret } from "../secret.ts";
 import type { KeyCheck } from "./key-check.ts";
 import { type KeyFacts, sub2apiFacts } from "./key-facts.ts";
 import { modelsIn } from "./model-list.ts";

@@ -1,7 +1,7 @@
 import type { Agent } from "node:http";
-import type { Clock } from "../clock.ts";
 import type { Gateway, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../core/clock.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { readUses, readWorked } from "./history.ts";

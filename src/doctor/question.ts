@@ -5,7 +5,7 @@ import {
   type IncomingMessage,
 } from "node:http";
 import { request as httpsRequest } from "node:https";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../core/clock.ts";
 
 export interface Question {
   readonly url: string;

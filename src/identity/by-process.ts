@@ -1,6 +1,6 @@
 import { realpath } from "node:fs/promises";
 import type { Snapshot } from "../config/snapshot.ts";
-import { refuse } from "../refusal.ts";
+import { refuse } from "../core/refusal.ts";
 import type { Credential } from "./credential.ts";
 import { type Identified, identify } from "./identify.ts";
 import type { Owner } from "./process.ts";

@@ -1,8 +1,8 @@
 import { timingSafeEqual } from "node:crypto";
 import type { Tool } from "../config/shape.ts";
 import type { KnownToken, Snapshot } from "../config/snapshot.ts";
-import { type Refusal, refuse } from "../refusal.ts";
-import { looksLikeCredential } from "../secret.ts";
+import { type Refusal, refuse } from "../core/refusal.ts";
+import { looksLikeCredential } from "../core/secret.ts";
 import type { Credential } from "./credential.ts";
 import { hashToken, hasTokenForm, tokenShape } from "./token.ts";
 

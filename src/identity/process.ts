@@ -3,8 +3,8 @@ import { readlink, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { promisify } from "node:util";
 import type { Tool } from "../config/shape.ts";
-import type { Logger } from "../logger.ts";
-import { reason } from "../reason.ts";
+import { reason } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
 
 /** The program at the other end of a loopback connection. */
 export interface Owner {

@@ -1,5 +1,5 @@
-import type { KeySource, KeyState } from "../key-source.ts";
-import type { Secret } from "../secret.ts";
+import type { KeySource, KeyState } from "../core/key-source.ts";
+import type { Secret } from "../core/secret.ts";
 import type { Held } from "./trust.ts";
 
 /** What is known of a tool's key. The key is there while it is held, too. */

@@ -1,6 +1,6 @@
-import type { Clock } from "../clock.ts";
-import { describeSource, type KeyState } from "../key-source.ts";
-import type { Secret } from "../secret.ts";
+import type { Clock } from "../core/clock.ts";
+import { describeSource, type KeyState } from "../core/key-source.ts";
+import type { Secret } from "../core/secret.ts";
 import { type Finding, type Granted, isSameHold, isSameSource, isSameState, unavailable } from "./finding.ts";
 import type { ReadMeans } from "./read.ts";
 import { RetiredKeys } from "./retired-keys.ts";

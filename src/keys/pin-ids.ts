@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
-import type { KeySource } from "../key-source.ts";
-import { Secret } from "../secret.ts";
+import type { KeySource } from "../core/key-source.ts";
+import { Secret } from "../core/secret.ts";
 import { liesIn } from "./sources/file.ts";
 
 /** Under which digests a tool and its source are pinned. Digests, because an argument may hold what it should not. */

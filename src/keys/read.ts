@@ -1,5 +1,5 @@
-import { describeSource, type KeySource } from "../key-source.ts";
-import { keyFault, Secret } from "../secret.ts";
+import { describeSource, type KeySource } from "../core/key-source.ts";
+import { keyFault, Secret } from "../core/secret.ts";
 import { type CommandAs, runKeyCommand } from "./sources/command.ts";
 import { readKeyFile, type SourceText } from "./sources/file.ts";
 import { readKeychain } from "./sources/keychain.ts";

@@ -1,5 +1,5 @@
 import { setMaxListeners } from "node:events";
-import type { KeySource } from "../key-source.ts";
+import type { KeySource } from "../core/key-source.ts";
 import { createGate } from "./gate.ts";
 import { type Reading, type ReadMeans, readKey } from "./read.ts";
 import { STOPPED } from "./sources/command.ts";

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { link, lstat, mkdir, open, rename, rm, unlink } from "node:fs/promises";
 import { dirname, isAbsolute } from "node:path";
-import { keyFault, Secret } from "../secret.ts";
+import { keyFault, Secret } from "../core/secret.ts";
 import { codeOf } from "./pins.ts";
 import { readKeyFile } from "./sources/file.ts";
 import { askKeychain, nameOf, sessionBus } from "./sources/keychain.ts";

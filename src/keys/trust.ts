@@ -1,8 +1,8 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import type { Clock } from "../clock.ts";
-import { describeSource, type KeySource } from "../key-source.ts";
-import type { Secret } from "../secret.ts";
+import type { Clock } from "../core/clock.ts";
+import { describeSource, type KeySource } from "../core/key-source.ts";
+import type { Secret } from "../core/secret.ts";
 import { originsOf } from "./origins.ts";
 import { sourceId, useIds } from "./pin-ids.ts";
 import {

@@ -1,4 +1,4 @@
-import { blotCredentials } from "../secret.ts";
+import { blotCredentials } from "../core/secret.ts";
 
 /** Longer commands are cut: the end of a line nobody reads is no place to hide something. */
 const MOST_SHOWN = 1000;

@@ -1,7 +1,7 @@
 import type { Gateway, Tool } from "../config/shape.ts";
-import type { KeyState } from "../key-source.ts";
-import { type Refusal, refuse } from "../refusal.ts";
-import type { Secret } from "../secret.ts";
+import type { KeyState } from "../core/key-source.ts";
+import { type Refusal, refuse } from "../core/refusal.ts";
+import type { Secret } from "../core/secret.ts";
 import { systemCalendar } from "./windows.ts";
 import { endInWords } from "./words.ts";
 

@@ -1,6 +1,6 @@
-import type { Clock } from "../clock.ts";
 import type { Config, Tool } from "../config/shape.ts";
-import { type Refusal, refuse } from "../refusal.ts";
+import type { Clock } from "../core/clock.ts";
+import { type Refusal, refuse } from "../core/refusal.ts";
 import type { Allowance, Ask, Correction, Reservation, Used } from "./counters.ts";
 import type { CallTokens } from "./estimate.ts";
 import { addRateHeaders, limitRefusal } from "./refusals.ts";

@@ -1,5 +1,5 @@
 import type { Period } from "../config/shape.ts";
-import { type Refusal, type RefusalCode, refuse } from "../refusal.ts";
+import { type Refusal, type RefusalCode, refuse } from "../core/refusal.ts";
 import { type Kind, type Level, remaining, type Shortage } from "./shortage.ts";
 import type { Calendar } from "./windows.ts";
 import { amountInWords, durationInWords, goDuration, momentInWords } from "./words.ts";

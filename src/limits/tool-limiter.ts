@@ -1,5 +1,5 @@
-import type { Clock } from "../clock.ts";
-import type { Refusal } from "../refusal.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Refusal } from "../core/refusal.ts";
 import { type Ask, Counters, type Reservation } from "./counters.ts";
 import { RecentCalls } from "./estimate.ts";
 import { type Moment, type Waiter, WaitingQueue } from "./queue.ts";

@@ -1,4 +1,4 @@
-import { blotKeyShapes } from "../secret.ts";
+import { blotKeyShapes } from "../core/secret.ts";
 
 /**
  * Headers with an id by which a gateway's console, or its operator, can find a request. cf-ray and the like are not here: no

@@ -1,6 +1,6 @@
 import type Database from "libsql";
-import type { Clock } from "../clock.ts";
-import type { Logger } from "../logger.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Logger } from "../core/log.ts";
 import { localTime } from "../usage/reports/calendar.ts";
 import type { Alarm } from "./report/shape.ts";
 import { alarmClaim, alarmRemedy } from "./report/words.ts";

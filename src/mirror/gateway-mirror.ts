@@ -1,10 +1,10 @@
 import { setTimeout as pause, setImmediate as turn } from "node:timers/promises";
-import { background } from "../background.ts";
 import type { ConsoleKind } from "../config/shape.ts";
-import type { Logger } from "../logger.ts";
+import { background } from "../core/background.ts";
+import { reason } from "../core/errors.ts";
+import type { Logger } from "../core/log.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
-import { reason } from "../reason.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import { logAlarms, readAlarms } from "./alarms.ts";
 import {

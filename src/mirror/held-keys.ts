@@ -1,8 +1,8 @@
 import { setTimeout as pause } from "node:timers/promises";
-import type { Clock } from "../clock.ts";
 import type { Config } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
-import type { Secret } from "../secret.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Secret } from "../core/secret.ts";
 import type { ConsoleKey, ShownKey } from "./consoles/console.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { type HeldKey, heldKeyName, holdKeys, type KeyLink } from "./store/keys.ts";

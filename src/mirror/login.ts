@@ -1,7 +1,7 @@
 import type { ConsoleKind } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
-import { reason } from "../reason.ts";
-import { Secret } from "../secret.ts";
+import { reason } from "../core/errors.ts";
+import { Secret } from "../core/secret.ts";
 import { type AdapterDeps, ConsoleFault } from "./consoles/console.ts";
 import { NewApi } from "./consoles/new-api.ts";
 import { OneApi } from "./consoles/one-api.ts";

@@ -1,8 +1,8 @@
 import { setImmediate as turn } from "node:timers/promises";
 import type Database from "libsql";
-import { background } from "../background.ts";
 import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { background } from "../core/background.ts";
 import { readAlarms } from "./alarms.ts";
 import { CallHistory } from "./consoles/http.ts";
 import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";

@@ -1,10 +1,10 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import type Database from "libsql";
-import { background } from "../background.ts";
-import type { Beat } from "../beat.ts";
-import type { Clock } from "../clock.ts";
+import { background } from "../core/background.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Logger } from "../core/log.ts";
+import type { Beat } from "../core/ticker.ts";
 import { codeOf, writePrivate } from "../keys/pins.ts";
-import type { Logger } from "../logger.ts";
 import { transact } from "../usage/index/database.ts";
 import { addLogGap, type CoverageGap, keptFrom, readLogGaps } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";

@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { reason } from "../reason.ts";
+import { reason } from "../core/errors.ts";
 import type { AckLine, AmendLine, KeyHeldLine } from "../usage/journal/lines.ts";
 import { ConsoleFault } from "./consoles/console.ts";
 import type { MirrorDatabase } from "./store/database.ts";

@@ -1,8 +1,8 @@
 import { constants as fs } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../core/clock.ts";
+import { Secret } from "../core/secret.ts";
 import { codeOf, keepAside, writePrivate } from "../keys/pins.ts";
-import { Secret } from "../secret.ts";
 import { asObject, fieldAt, listAt, parseObject, textAt, wholeAt } from "./consoles/json.ts";
 
 /** What is stored of a console login, so that it survives a restart. */

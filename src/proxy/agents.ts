@@ -9,8 +9,8 @@ import { Agent as HttpsAgent } from "node:https";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { createSecureContext, rootCertificates, type SecureContext, connect as tlsConnect } from "node:tls";
-import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
+import type { Clock } from "../core/clock.ts";
 
 const OPTIONS = {
   keepAlive: true,

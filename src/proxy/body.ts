@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
+import { type Refusal, refuse } from "../core/refusal.ts";
 import { requestText } from "../metering/estimate.ts";
 import { modelInPath, readRequest } from "../metering/request.ts";
-import { type Refusal, refuse } from "../refusal.ts";
 import type { Call, Stop } from "./call.ts";
 import { limitsNeedBody } from "./capacity.ts";
 import { overloaded, uploadStopped } from "./failure.ts";

@@ -1,14 +1,14 @@
 import type { IncomingMessage } from "node:http";
-import type { Clock } from "../clock.ts";
 import type { Gateway, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../core/clock.ts";
+import { requestId } from "../core/ids.ts";
+import type { Protocol, Refusal } from "../core/refusal.ts";
+import type { Secret } from "../core/secret.ts";
 import type { Lease } from "../limits/limiter.ts";
 import type { TextBytes } from "../metering/estimate.ts";
 import { type Metering, meteringOf } from "../metering/protocols.ts";
 import { NOTHING_READ, type RequestFields } from "../metering/request.ts";
-import type { Protocol, Refusal } from "../refusal.ts";
-import { requestId } from "../request-id.ts";
-import type { Secret } from "../secret.ts";
 import type { Opening } from "../usage/record.ts";
 import type { ResponseObserver } from "./observer.ts";
 import { endpointOf, protocolOf } from "./routes.ts";

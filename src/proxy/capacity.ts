@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import type { Group, Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { type Refusal, refuse } from "../core/refusal.ts";
 import { admit } from "../limits/admit.ts";
 import type { Ask } from "../limits/counters.ts";
 import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
@@ -9,7 +10,6 @@ import { modelRefusal } from "../limits/refusals.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import { isBilledLater } from "../metering/protocols.ts";
 import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
-import { type Refusal, refuse } from "../refusal.ts";
 import type { Call, Stop } from "./call.ts";
 import type { ProxyDeps } from "./deps.ts";
 

@@ -1,12 +1,12 @@
-import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../core/clock.ts";
+import type { LineLogger } from "../core/log.ts";
+import type { Secret } from "../core/secret.ts";
 import type { Peers } from "../identity/peer-user.ts";
 import type { Owners } from "../identity/process.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import type { LineLogger } from "../logger.ts";
 import type { Prices } from "../metering/prices.ts";
-import type { Secret } from "../secret.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import type { UsageRecord } from "../usage/record.ts";
 import type { Strangers } from "../usage/strangers.ts";

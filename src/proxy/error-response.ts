@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
+import { blotKeyShapes, type Secret } from "../core/secret.ts";
 import { decodeSync } from "../metering/decode.ts";
-import { blotKeyShapes, type Secret } from "../secret.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import { addCause, responseHeaders, setLength } from "./headers.ts";
 

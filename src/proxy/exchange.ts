@@ -7,7 +7,7 @@ import {
 import { request as httpsRequest } from "node:https";
 import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
-import type { Refusal } from "../refusal.ts";
+import type { Refusal } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
 import { closeIdle } from "./agents.ts";
 import { askForUsage, UsageFilter } from "./ask-usage.ts";

@@ -1,5 +1,5 @@
+import { type Refusal, refuse } from "../core/refusal.ts";
 import { contentKind } from "../metering/protocols.ts";
-import { type Refusal, refuse } from "../refusal.ts";
 import type { JournalState } from "../usage/journal/journal.ts";
 import type { Phase } from "./deadline.ts";
 

@@ -1,8 +1,8 @@
 import { isLoopback } from "../config/fields/address.ts";
 import type { Gateway } from "../config/shape.ts";
+import type { Protocol } from "../core/refusal.ts";
+import type { Secret } from "../core/secret.ts";
 import { CREDENTIAL_HEADERS, isCredentialName } from "../identity/credential.ts";
-import type { Protocol } from "../refusal.ts";
-import type { Secret } from "../secret.ts";
 import type { Cause } from "./cause.ts";
 import { holdsToken } from "./routes.ts";
 

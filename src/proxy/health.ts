@@ -1,6 +1,6 @@
-import type { Clock } from "../clock.ts";
 import type { Gateway } from "../config/shape.ts";
-import type { Secret } from "../secret.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Secret } from "../core/secret.ts";
 import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "./cause.ts";
 import type { Outcome } from "./outcome.ts";
 

@@ -1,9 +1,9 @@
 import type { IncomingMessage } from "node:http";
+import { type Refusal, refuse } from "../core/refusal.ts";
 import { whoCalls } from "../identity/by-process.ts";
 import { readCredentials } from "../identity/credential.ts";
 import type { Identified } from "../identity/identify.ts";
 import { admit } from "../limits/admit.ts";
-import { type Refusal, refuse } from "../refusal.ts";
 import type { Call, Stop } from "./call.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { otherUser } from "./failure.ts";

@@ -1,4 +1,4 @@
-import type { Refusal } from "../refusal.ts";
+import type { Refusal } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
 import { NOTHING_OBSERVED, type Observed } from "./observer.ts";
 

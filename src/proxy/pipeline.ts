@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
-import type { Refusal } from "../refusal.ts";
+import type { Refusal } from "../core/refusal.ts";
 import { readBody } from "./body.ts";
 import { Call, type Stop } from "./call.ts";
 import { takeCapacity } from "./capacity.ts";

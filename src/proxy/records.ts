@@ -1,9 +1,9 @@
 import type { Snapshot } from "../config/snapshot.ts";
+import { blotKeyShapes, isFreeOfKeyShapes } from "../core/secret.ts";
 import type { CallTokens } from "../limits/estimate.ts";
 import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
-import { blotKeyShapes, isFreeOfKeyShapes } from "../secret.ts";
 import type { Closing, Opening, TokensFrom } from "../usage/record.ts";
 import type { Call } from "./call.ts";
 import type { ProxyDeps } from "./deps.ts";

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http";
 import type { Writable } from "node:stream";
-import type { Secret } from "../secret.ts";
+import type { Secret } from "../core/secret.ts";
 import type { UsageFilter } from "./ask-usage.ts";
 import type { Cause } from "./cause.ts";
 import { ErrorBody, readErrorResponse } from "./error-response.ts";

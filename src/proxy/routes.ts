@@ -1,5 +1,5 @@
-import { type Protocol, type Refusal, refuse } from "../refusal.ts";
-import { blotCredentials, blotKeyShapes, looksLikeCredential } from "../secret.ts";
+import { type Protocol, type Refusal, refuse } from "../core/refusal.ts";
+import { blotCredentials, blotKeyShapes, looksLikeCredential } from "../core/secret.ts";
 
 /** What a path on the data port means, before the caller is known. */
 type Route =

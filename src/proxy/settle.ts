@@ -1,5 +1,5 @@
+import { jsonText } from "../core/log.ts";
 import type { Limiter } from "../limits/limiter.ts";
-import { jsonText } from "../logger.ts";
 import { type Closing, wholeRecord } from "../usage/record.ts";
 import type { Call } from "./call.ts";
 import type { ProxyDeps } from "./deps.ts";

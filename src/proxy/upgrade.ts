@@ -1,6 +1,6 @@
 import type { ClientRequest, IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
-import { type Refusal, refuse } from "../refusal.ts";
+import { type Refusal, refuse } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
 import { Call, type Stop } from "./call.ts";
 import { limitsNeedBody, takeCapacity } from "./capacity.ts";

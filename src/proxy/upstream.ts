@@ -1,9 +1,9 @@
 import type { Agent, IncomingMessage } from "node:http";
-import type { Clock } from "../clock.ts";
 import { withoutVersion } from "../config/fields/address.ts";
 import type { Gateway } from "../config/shape.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Secret } from "../core/secret.ts";
 import { decodes } from "../metering/decode.ts";
-import type { Secret } from "../secret.ts";
 import { Agents } from "./agents.ts";
 import type { Call } from "./call.ts";
 import { keyHeaderFor, requestHeaders } from "./headers.ts";

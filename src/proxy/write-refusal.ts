@@ -1,6 +1,6 @@
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
-import { type Protocol, type Refusal, refusalAnswer, refuse } from "../refusal.ts";
+import { type Protocol, type Refusal, refusalAnswer, refuse } from "../core/refusal.ts";
 
 /** How much of an unwanted upload is read, and for how long, before the connection is closed. */
 const MAX_DISCARDED = 8 * 1024 * 1024;

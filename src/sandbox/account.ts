@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { Secret } from "../secret.ts";
+import { Secret } from "../core/secret.ts";
 import { rounded } from "./billing.ts";
 
 /** The one account holder of the sandbox. */

@@ -1,4 +1,4 @@
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../core/clock.ts";
 import type { Account } from "./account.ts";
 import { costOf, type Tokens } from "./billing.ts";
 import { cutConnection, sendPaced } from "./delivery.ts";

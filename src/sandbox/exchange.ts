@@ -2,7 +2,7 @@ import { createHash, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { setImmediate as immediate, setTimeout as timeout } from "node:timers/promises";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../core/clock.ts";
 import type { Book, BookEntry } from "./book.ts";
 
 /** One request and its answer, and whether anybody still waits for it. */

@@ -1,4 +1,4 @@
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../core/clock.ts";
 import type { Account } from "./account.ts";
 import { type AnsweringNeeds, answer } from "./answering.ts";
 import type { Book } from "./book.ts";

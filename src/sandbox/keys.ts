@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from "node:crypto";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../core/clock.ts";
 import { rounded } from "./billing.ts";
 import type { Groups } from "./groups.ts";
 import { createRateWindow, type RateWindow } from "./rate-window.ts";

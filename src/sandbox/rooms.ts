@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from "../clock.ts";
+import { type Clock, systemClock } from "../core/clock.ts";
 import { createAccount } from "./account.ts";
 import { createBook } from "./book.ts";
 import { createConsole } from "./console/console.ts";

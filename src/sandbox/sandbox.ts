@@ -1,4 +1,4 @@
-import { Secret } from "../secret.ts";
+import { Secret } from "../core/secret.ts";
 import type { BookEntry } from "./book.ts";
 import { openExchange } from "./exchange.ts";
 import type { Fault } from "./faults.ts";

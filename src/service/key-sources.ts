@@ -1,4 +1,4 @@
-import { describeSource, type KeySource, type KeyState } from "../key-source.ts";
+import { describeSource, type KeySource, type KeyState } from "../core/key-source.ts";
 import { shellWord } from "../keys/words.ts";
 import type { ServiceSpec } from "./spec.ts";
 

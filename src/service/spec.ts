@@ -1,5 +1,5 @@
 import { dirname, isAbsolute, join } from "node:path";
-import type { Places } from "../places.ts";
+import type { Places } from "../core/paths.ts";
 
 /** What an installed service must know. Every path is absolute, and nothing in it is a secret. */
 export interface ServiceSpec {

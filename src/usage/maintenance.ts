@@ -3,10 +3,10 @@ import { open, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createGzip } from "node:zlib";
-import { background } from "../background.ts";
-import type { Beat } from "../beat.ts";
-import type { Clock } from "../clock.ts";
-import type { Logger } from "../logger.ts";
+import { background } from "../core/background.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Logger } from "../core/log.ts";
+import type { Beat } from "../core/ticker.ts";
 import { journalFiles, startOfDay } from "./journal/files.ts";
 
 export interface MaintenanceDeps {

@@ -1,5 +1,5 @@
+import type { Protocol } from "../core/refusal.ts";
 import { meteringOf } from "../metering/protocols.ts";
-import type { Protocol } from "../refusal.ts";
 
 /**
  * One row of the usage log, with the names under which it is stored and exported. Never a body, never a secret.

@@ -1,7 +1,7 @@
 import type Database from "libsql";
-import type { Beat } from "../beat.ts";
-import type { Clock } from "../clock.ts";
-import type { Logger } from "../logger.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Logger } from "../core/log.ts";
+import type { Beat } from "../core/ticker.ts";
 import {
   type Connection,
   DATABASE_SUFFIXES,

@@ -1,6 +1,6 @@
 import t from "tap";
 import { tellNext } from "../../src/cli/init/next.ts";
-import { findPlaces } from "../../src/places.ts";
+import { findPlaces } from "../../src/core/paths.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 
 t.test("what to type next names the file where it is not the person's own", async (t) => {

@@ -1,8 +1,8 @@
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import { storeKey } from "../../src/keys/store.ts";
-import { Secret } from "../../src/secret.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";

@@ -1,7 +1,7 @@
 import { mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { findPlaces, prepareFolders, rootHere } from "../../src/places.ts";
+import { findPlaces, prepareFolders, rootHere } from "../../src/core/paths.ts";
 import { newHome } from "../doubles/command.ts";
 
 const home = "/home/me";

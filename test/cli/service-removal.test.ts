@@ -6,7 +6,7 @@ import { restart } from "../../src/cli/service/restart.ts";
 import type { SceneMeans } from "../../src/cli/service/scene.ts";
 import { checkCommand, exitInWords } from "../../src/cli/service/status/exit-words.ts";
 import { uninstall } from "../../src/cli/service/uninstall/uninstall.ts";
-import { findPlaces } from "../../src/places.ts";
+import { findPlaces } from "../../src/core/paths.ts";
 import { plistText } from "../../src/service/launchd/plist.ts";
 import { specOf } from "../../src/service/spec.ts";
 import { unitText } from "../../src/service/systemd/unit.ts";

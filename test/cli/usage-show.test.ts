@@ -3,7 +3,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { recordInWords } from "../../src/cli/usage/record-words.ts";
 import { tailLine } from "../../src/cli/usage/tail-line.ts";
-import { REFUSALS } from "../../src/refusal.ts";
+import { REFUSALS } from "../../src/core/refusal.ts";
 import { EXPORTED } from "../../src/usage/columns.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import { exportedRecord } from "../../src/usage/reports/records.ts";

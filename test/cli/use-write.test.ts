@@ -16,10 +16,10 @@ import type { WriteMeans } from "../../src/cli/use/means.ts";
 import { undoSettings } from "../../src/cli/use/undo.ts";
 import { type WriteAsked, writeSettings } from "../../src/cli/use/write.ts";
 import type { Writable } from "../../src/clients/write/settings.ts";
-import { systemClock } from "../../src/clock.ts";
 import { loadConfig } from "../../src/config/load.ts";
+import { systemClock } from "../../src/core/clock.ts";
+import { findPlaces } from "../../src/core/paths.ts";
 import { hashToken } from "../../src/identity/token.ts";
-import { findPlaces } from "../../src/places.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 
 const CONFIG = `gateway: http://127.0.0.1:9/v1

@@ -3,8 +3,8 @@ import t from "tap";
 import { changesInWords, needsRestart } from "../../src/config/changes.ts";
 import { parseConfig } from "../../src/config/parse.ts";
 import { createSnapshot, type Snapshot } from "../../src/config/snapshot.ts";
-import type { KeyState } from "../../src/key-source.ts";
-import { Secret } from "../../src/secret.ts";
+import type { KeyState } from "../../src/core/key-source.ts";
+import { Secret } from "../../src/core/secret.ts";
 
 /** A key that nobody else has, with an ending of our choice. */
 const canary = (ending: string) => `sk-${randomBytes(12).toString("hex")}${ending}`;

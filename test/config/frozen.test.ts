@@ -3,7 +3,7 @@ import { join } from "node:path";
 import t from "tap";
 import { parseConfig } from "../../src/config/parse.ts";
 import { createSnapshot } from "../../src/config/snapshot.ts";
-import { Secret } from "../../src/secret.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { ROOT } from "../doubles/paths.ts";
 
 function inputOf(name: string): string {

@@ -10,9 +10,9 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { systemClock } from "../../src/clock.ts";
 import { underLock } from "../../src/config/edit/lock.ts";
 import { createConfig, writeConfig } from "../../src/config/edit/write.ts";
+import { systemClock } from "../../src/core/clock.ts";
 
 /** The id of a process that has ended. */
 function deadPid(): string {

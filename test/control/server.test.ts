@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import t from "tap";
 import { isDaemonListening } from "../../src/control/client.ts";
 import { ControlServer } from "../../src/control/server.ts";
-import { StateLock } from "../../src/state-lock.ts";
+import { StateLock } from "../../src/daemon/state-lock.ts";
 import { newHome } from "../doubles/command.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 

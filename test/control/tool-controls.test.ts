@@ -1,12 +1,12 @@
 import { request } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { systemClock } from "../../src/clock.ts";
 import { Actions } from "../../src/control/actions.ts";
 import { askDaemon } from "../../src/control/client.ts";
 import type { AskedLift, Controls, LiftAnswer } from "../../src/control/routes.ts";
 import { ControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
+import { systemClock } from "../../src/core/clock.ts";
 import { newHome } from "../doubles/command.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { NO_PROBING } from "../doubles/no-probing.ts";

@@ -5,9 +5,9 @@ import {
   toolStatus,
   toolStatusOffline,
 } from "../../src/control/tool-status.ts";
-import type { KeyState } from "../../src/key-source.ts";
+import type { KeyState } from "../../src/core/key-source.ts";
+import { Secret } from "../../src/core/secret.ts";
 import type { Level } from "../../src/limits/shortage.ts";
-import { Secret } from "../../src/secret.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { configOf, toolOf } from "../doubles/parsed-config.ts";
 

@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
-import { systemClock } from "../../src/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
 import { No } from "../../src/dashboard/answer.ts";
 import { createLogReader } from "../../src/dashboard/log-reader.ts";
 import { sendCsv } from "../../src/dashboard/records.ts";

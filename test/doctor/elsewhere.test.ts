@@ -3,10 +3,10 @@ import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import { type ElsewhereMeans, findElsewhere } from "../../src/doctor/elsewhere/find.ts";
 import type { Finding } from "../../src/doctor/finding.ts";
 import { makeToken } from "../../src/identity/token.ts";
-import { Secret } from "../../src/secret.ts";
 
 const OFFICIAL = "sk-official0Vb7Qx93LmZr8TnKd";
 const OURS = "sk-ours5Hq2WcYt6PeJn1RsAf4Gz";

@@ -1,8 +1,8 @@
 import { Agent } from "node:http";
 import t, { type Test } from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import { faultIn, KeyCheck } from "../../src/doctor/key-check.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
-import { Secret } from "../../src/secret.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { heldClock } from "../keys/held-clock.ts";

@@ -1,6 +1,6 @@
 import t from "tap";
+import type { KeySource } from "../../src/core/key-source.ts";
 import { type KeyKnowledge, keyStep, keyTrouble } from "../../src/doctor/key-trouble.ts";
-import type { KeySource } from "../../src/key-source.ts";
 import { readKey } from "../../src/keys/read.ts";
 import type { ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
 import type { KeyRefusal } from "../../src/proxy/health.ts";

@@ -1,12 +1,12 @@
 import t from "tap";
-import { systemClock } from "../../src/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
+import type { KeyState } from "../../src/core/key-source.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { gatewayFindings } from "../../src/doctor/gateway-findings.ts";
 import { KeyCheck } from "../../src/doctor/key-check.ts";
 import { type ProbeToolsMeans, probeTools } from "../../src/doctor/probe-tools.ts";
-import type { KeyState } from "../../src/key-source.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { Agents } from "../../src/proxy/agents.ts";
-import { Secret } from "../../src/secret.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { Agent, createServer, type IncomingHttpHeaders } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
-import { systemClock } from "../../src/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
 import type { AdapterDeps, ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
 import { CallHistory, type ConsoleClient, createClient } from "../../src/mirror/consoles/http.ts";
 

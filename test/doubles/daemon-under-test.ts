@@ -3,10 +3,10 @@ import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Test } from "tap";
-import { type Clock, systemClock } from "../../src/clock.ts";
-import { type Daemon, startDaemon } from "../../src/daemon.ts";
+import { type Clock, systemClock } from "../../src/core/clock.ts";
+import { findPlaces, type Places } from "../../src/core/paths.ts";
+import { type Daemon, startDaemon } from "../../src/daemon/daemon.ts";
 import { hashToken, makeToken } from "../../src/identity/token.ts";
-import { findPlaces, type Places } from "../../src/places.ts";
 
 /** A whole daemon on a free port in a folder of its own, stopped and removed when the test ends. */
 export interface DaemonUnderTest {

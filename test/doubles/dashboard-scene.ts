@@ -1,7 +1,7 @@
 import type { Browser } from "playwright-core";
 import type { Test } from "tap";
-import type { Clock } from "../../src/clock.ts";
 import type { Status } from "../../src/control/status.ts";
+import type { Clock } from "../../src/core/clock.ts";
 import { startBrowser } from "./browser.ts";
 import { command, newHome } from "./command.ts";
 import type { ConsoleDouble } from "./consoles/console-double.ts";

@@ -1,11 +1,11 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import type { Test } from "tap";
-import { systemClock } from "../../src/clock.ts";
 import { Actions } from "../../src/control/actions.ts";
 import type { Controls } from "../../src/control/routes.ts";
 import { ControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
+import { systemClock } from "../../src/core/clock.ts";
 import { NO_MIRROR } from "./no-mirror.ts";
 import { NO_PROBING } from "./no-probing.ts";
 import { NO_USAGE } from "./no-usage.ts";

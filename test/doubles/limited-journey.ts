@@ -1,8 +1,8 @@
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from "node:http";
 import type { Test } from "tap";
-import type { Clock } from "../../src/clock.ts";
 import { askDaemon } from "../../src/control/client.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
+import type { Clock } from "../../src/core/clock.ts";
 
 import {
   canaryKey,

@@ -1,4 +1,4 @@
-import { createLogger, type LineLogger } from "../../src/logger.ts";
+import { createLogger, type LineLogger } from "../../src/core/log.ts";
 
 /** A real logger whose lines go to `lines`, or nowhere. */
 export function quietLog(lines: string[] = []): LineLogger {

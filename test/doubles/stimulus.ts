@@ -1,5 +1,5 @@
 import type { Test } from "tap";
-import type { RefusalCode } from "../../src/refusal.ts";
+import type { RefusalCode } from "../../src/core/refusal.ts";
 import type { DaemonUnderTest } from "./daemon-under-test.ts";
 import { head, openRaw, parsed, type RawClient } from "./raw-client.ts";
 import type { RawGateway } from "./raw-gateway.ts";

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import t from "tap";
+import { requestId } from "../../src/core/ids.ts";
 import { hashToken, makeToken, tokenShape } from "../../src/identity/token.ts";
-import { requestId } from "../../src/request-id.ts";
 
 t.test("a token is complete, of the promised form, and never the same twice", async (t) => {
   const tokens = Array.from({ length: 200 }, makeToken);

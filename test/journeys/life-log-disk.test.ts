@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, openSync } from "node:fs";
 import t from "tap";
-import { createLogStream } from "../../src/log-stream.ts";
+import { createLogStream } from "../../src/core/log-stream.ts";
 import { builtProgram, newHome, saveConfig } from "../doubles/command.ts";
 import { until } from "../doubles/until.ts";
 

@@ -1,9 +1,9 @@
 import { cpSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
+import type { Places } from "../../src/core/paths.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
 import { writeFact } from "../../src/mirror/store/facts.ts";
-import type { Places } from "../../src/places.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
 import { HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { quietLog } from "../doubles/quiet-log.ts";

@@ -1,6 +1,6 @@
 import { createServer } from "node:https";
 import t from "tap";
-import { systemClock } from "../../src/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
 import { startWithOneTool, stillHealthy } from "../doubles/daemon-under-test.ts";
 import { listen } from "../doubles/listen.ts";

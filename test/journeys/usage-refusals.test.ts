@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
-import { systemClock } from "../../src/clock.ts";
-import type { RefusalCode } from "../../src/refusal.ts";
+import { systemClock } from "../../src/core/clock.ts";
+import type { RefusalCode } from "../../src/core/refusal.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
 import {
   canaryKey,

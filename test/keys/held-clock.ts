@@ -1,4 +1,4 @@
-import type { Clock } from "../../src/clock.ts";
+import type { Clock } from "../../src/core/clock.ts";
 
 /** Time that moves only when a test says so. */
 export function heldClock(): Clock & { pass(milliseconds: number): void } {

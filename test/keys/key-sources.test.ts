@@ -2,8 +2,8 @@ import { execFileSync } from "node:child_process";
 import { chmodSync, mkdirSync, realpathSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import { type Reading, readKey } from "../../src/keys/read.ts";
-import { Secret } from "../../src/secret.ts";
 
 const KEY = "sk-canary-8f3a1c9d2b7e4f60";
 

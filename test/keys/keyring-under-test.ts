@@ -1,7 +1,7 @@
 import { realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Test } from "tap";
-import type { KeySource, KeyState } from "../../src/key-source.ts";
+import type { KeySource, KeyState } from "../../src/core/key-source.ts";
 import { createKeyring, type Keyring, type Want } from "../../src/keys/keyring.ts";
 import { createTrust, type Trust } from "../../src/keys/trust.ts";
 import { heldClock } from "./held-clock.ts";

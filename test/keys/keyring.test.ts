@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { Secret } from "../../src/secret.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { A, B, EVIL, keyringIn, ONE, script, TWO, told, want } from "./keyring-under-test.ts";
 
 t.test("every tool gets the key of its source, or the reason why not", async (t) => {

@@ -1,7 +1,7 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { Secret } from "../../src/secret.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { notedPids } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
 import { isAlive } from "./is-alive.ts";

@@ -1,6 +1,6 @@
-import { systemClock } from "../../src/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { createTrust } from "../../src/keys/trust.ts";
-import { Secret } from "../../src/secret.ts";
 
 // Run by a test, and killed by it: pins keys and writes them down until then.
 const file = process.argv[2];

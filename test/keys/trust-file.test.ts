@@ -12,9 +12,9 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import type { KeySource } from "../../src/key-source.ts";
+import type { KeySource } from "../../src/core/key-source.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { createTrust, type Subject, type Trust } from "../../src/keys/trust.ts";
-import { Secret } from "../../src/secret.ts";
 import { heldClock } from "./held-clock.ts";
 
 const A = "https://a.example.com";

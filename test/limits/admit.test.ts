@@ -1,7 +1,7 @@
 import t from "tap";
-import type { KeyState } from "../../src/key-source.ts";
+import type { KeyState } from "../../src/core/key-source.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { admit } from "../../src/limits/admit.ts";
-import { Secret } from "../../src/secret.ts";
 import { configOf, toolOf } from "../doubles/parsed-config.ts";
 
 const { main } = configOf(

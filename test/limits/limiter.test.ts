@@ -1,6 +1,6 @@
 import t from "tap";
-import type { Clock } from "../../src/clock.ts";
 import type { Config, Tool } from "../../src/config/shape.ts";
+import type { Clock } from "../../src/core/clock.ts";
 import type { Used } from "../../src/limits/counters.ts";
 import { type Lease, Limiter, type Taken } from "../../src/limits/limiter.ts";
 import { configOf } from "../doubles/parsed-config.ts";

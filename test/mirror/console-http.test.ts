@@ -1,4 +1,5 @@
 import t from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
 import {
   type ConsoleResponse,
@@ -8,7 +9,6 @@ import {
   required,
   retryAfterOf,
 } from "../../src/mirror/consoles/http.ts";
-import { Secret } from "../../src/secret.ts";
 
 function answer(status: number, text: string, headers: Record<string, string> = {}): ConsoleResponse {
   return { status, text, headers: { "content-type": "application/json", ...headers }, secrets: [] };

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { Agent, createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
-import { systemClock } from "../../src/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
 import { detectKind } from "../../src/mirror/consoles/detect.ts";
 import { createClient } from "../../src/mirror/consoles/http.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";

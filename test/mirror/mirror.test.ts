@@ -1,11 +1,11 @@
 import pino from "pino";
 import t, { type Test } from "tap";
 import { createSnapshot } from "../../src/config/snapshot.ts";
+import { Secret } from "../../src/core/secret.ts";
 import type { MirrorDeps } from "../../src/mirror/gateway-mirror.ts";
 import { Mirror } from "../../src/mirror/mirror.ts";
 import { heldTimes } from "../../src/mirror/store/keys.ts";
 import type { MirrorUsage } from "../../src/mirror/usage.ts";
-import { Secret } from "../../src/secret.ts";
 import type { AckLine, KeyHeldLine } from "../../src/usage/journal/lines.ts";
 import { configOf } from "../doubles/parsed-config.ts";
 import { record } from "../doubles/records.ts";

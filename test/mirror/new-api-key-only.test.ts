@@ -1,8 +1,8 @@
 import t, { type Test } from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import type { FaultKind } from "../../src/mirror/consoles/console.ts";
 import { KeyCallBudget } from "../../src/mirror/consoles/key-calls.ts";
 import { NewApiByKeys } from "../../src/mirror/consoles/new-api-keys.ts";
-import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,
   answeringConsole,

@@ -1,9 +1,9 @@
 import t, { type Test } from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import { ConsoleFault, type FaultKind } from "../../src/mirror/consoles/console.ts";
 import { CallHistory } from "../../src/mirror/consoles/http.ts";
 import { planWalk, readCursor } from "../../src/mirror/consoles/log-walk.ts";
 import { callLimit, microdollarsOf, NewApi, readNewApiRow } from "../../src/mirror/consoles/new-api.ts";
-import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,
   answeringConsole,

@@ -1,8 +1,8 @@
 import t, { type Test } from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import type { FaultKind } from "../../src/mirror/consoles/console.ts";
 import { readCursor } from "../../src/mirror/consoles/log-walk.ts";
 import { OneApi } from "../../src/mirror/consoles/one-api.ts";
-import { Secret } from "../../src/secret.ts";
 import {
   type AnsweringConsole,
   answeringConsole,

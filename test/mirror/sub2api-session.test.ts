@@ -2,7 +2,8 @@ import { once } from "node:events";
 import { Agent, createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
-import { systemClock } from "../../src/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { createClient } from "../../src/mirror/consoles/http.ts";
 import { Sub2api } from "../../src/mirror/consoles/sub2api.ts";
 import {
@@ -11,7 +12,6 @@ import {
   Sub2apiSession,
   secondFactor,
 } from "../../src/mirror/consoles/sub2api-session.ts";
-import { Secret } from "../../src/secret.ts";
 
 const PASSWORD = 'correct horse/battery"staple';
 const CREDENTIALS = { email: "me@example.com", password: new Secret(PASSWORD) };

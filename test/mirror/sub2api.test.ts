@@ -2,13 +2,13 @@ import { once } from "node:events";
 import { Agent, createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
-import { systemClock } from "../../src/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
+import { Secret } from "../../src/core/secret.ts";
 import type { ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
 import { createClient } from "../../src/mirror/consoles/http.ts";
 import { microdollars, Sub2api } from "../../src/mirror/consoles/sub2api.ts";
 import { Sub2apiSession } from "../../src/mirror/consoles/sub2api-session.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
-import { Secret } from "../../src/secret.ts";
 import { startClient } from "../doubles/answering-console.ts";
 
 const NOW = Date.parse("2026-11-15T12:00:00Z");

@@ -15,7 +15,7 @@ import { join } from "node:path";
 import type Database from "libsql";
 import pino from "pino";
 import t, { type Test } from "tap";
-import type { Beat } from "../../src/beat.ts";
+import type { Beat } from "../../src/core/ticker.ts";
 import { writePrivate } from "../../src/keys/pins.ts";
 import { addLogGap, type CoverageGap, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";

@@ -1,9 +1,9 @@
 import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { systemClock } from "../../src/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { Vault } from "../../src/mirror/vault.ts";
-import { Secret } from "../../src/secret.ts";
 
 const HERE = "https://console.example.com";
 const ELSEWHERE = "https://elsewhere.example.com";

@@ -3,8 +3,8 @@ import { createServer, get, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import t, { type Test } from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import { readErrorResponse } from "../../src/proxy/error-response.ts";
-import { Secret } from "../../src/secret.ts";
 import { encodings } from "../metering/captured.ts";
 
 const KEY = "sk-live-0123456789abcdefghij";

@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
+import { Secret } from "../../src/core/secret.ts";
 import type { Cause } from "../../src/proxy/cause.ts";
 import {
   addCause,
@@ -9,7 +10,6 @@ import {
   requestHeaders,
   responseHeaders,
 } from "../../src/proxy/headers.ts";
-import { Secret } from "../../src/secret.ts";
 import { gatewayOf } from "../doubles/parsed-config.ts";
 
 const key = new Secret("sk-canary-0123456789");

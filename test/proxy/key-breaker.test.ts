@@ -1,10 +1,10 @@
 import t from "tap";
+import { refuse } from "../../src/core/refusal.ts";
+import { Secret } from "../../src/core/secret.ts";
 import { causeOf } from "../../src/proxy/cause.ts";
 import { KeyBreaker } from "../../src/proxy/key-breaker.ts";
 import { NOTHING_OBSERVED } from "../../src/proxy/observer.ts";
 import { NOTHING_SENT, type Outcome } from "../../src/proxy/outcome.ts";
-import { refuse } from "../../src/refusal.ts";
-import { Secret } from "../../src/secret.ts";
 import { heldClock } from "../keys/held-clock.ts";
 
 const KEY = new Secret("sk-breaker-0123456789");

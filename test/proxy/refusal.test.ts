@@ -1,5 +1,5 @@
 import t from "tap";
-import { REFUSALS, type RefusalCode, refusalAnswer, refuse } from "../../src/refusal.ts";
+import { REFUSALS, type RefusalCode, refusalAnswer, refuse } from "../../src/core/refusal.ts";
 
 const NO_RETRY: Record<number, RefusalCode[]> = {
   401: ["token-missing", "token-incomplete", "token-unknown", "foreign-key"],

@@ -1,5 +1,5 @@
 import t from "tap";
-import { systemClock } from "../../src/clock.ts";
+import { systemClock } from "../../src/core/clock.ts";
 import type { Lease } from "../../src/limits/limiter.ts";
 import { Call } from "../../src/proxy/call.ts";
 import type { ProxyDeps } from "../../src/proxy/deps.ts";

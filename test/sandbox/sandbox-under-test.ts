@@ -1,5 +1,5 @@
 import type { Test } from "tap";
-import type { Clock } from "../../src/clock.ts";
+import type { Clock } from "../../src/core/clock.ts";
 import type { SandboxOptions } from "../../src/sandbox/rooms.ts";
 import { createSandbox, type Sandbox } from "../../src/sandbox/sandbox.ts";
 

@@ -2,7 +2,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { findPlaces } from "../../src/places.ts";
+import { findPlaces } from "../../src/core/paths.ts";
 import { plistText, readPlist } from "../../src/service/launchd/plist.ts";
 import { FORMAT, type ServiceSpec, servicePath, specFault, specOf } from "../../src/service/spec.ts";
 import { clearedBy, namespaceTrial, readUnit, unitText } from "../../src/service/systemd/unit.ts";

@@ -6,9 +6,9 @@ import { connect } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { looksLikeCredential } from "../../src/core/secret.ts";
+import { StartFailure } from "../../src/core/start-failure.ts";
 import { tokenShape } from "../../src/identity/token.ts";
-import { looksLikeCredential } from "../../src/secret.ts";
-import { StartFailure } from "../../src/start-failure.ts";
 import { newHome } from "../doubles/command.ts";
 import {
   canaryKey,

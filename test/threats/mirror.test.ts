@@ -1,7 +1,7 @@
 import t from "tap";
+import type { Places } from "../../src/core/paths.ts";
 import { openMirrorForReading } from "../../src/mirror/store/database.ts";
 import { SyncSchedule } from "../../src/mirror/sync/schedule.ts";
-import type { Places } from "../../src/places.ts";
 import type { Fault } from "../doubles/consoles/console-double.ts";
 import { EVERY_CONSOLE } from "../doubles/consoles/start-console.ts";
 import { HOUR, leave, MINUTE, startJourney } from "../doubles/mirror-journey.ts";

@@ -1,5 +1,5 @@
 import { Argument, Command } from "commander";
-import { findPlaces } from "../../places.ts";
+import { findPlaces } from "../../core/paths.ts";
 import { bashScript } from "./bash.ts";
 import { fishScript } from "./fish.ts";
 import { grammarOf } from "./grammar.ts";

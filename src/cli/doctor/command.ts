@@ -1,7 +1,7 @@
 import { Command } from "commander";
+import { findPlaces } from "../../core/paths.ts";
+import { EXIT } from "../../core/start-failure.ts";
 import type { Finding } from "../../doctor/finding.ts";
-import { findPlaces } from "../../places.ts";
-import { EXIT } from "../../start-failure.ts";
 import { screenOf } from "../columns.ts";
 import { findingsInWords, type Paint } from "./words.ts";
 

@@ -3,9 +3,9 @@ import { connect } from "node:net";
 import type { Listen } from "../../config/shape.ts";
 import type { Asked } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import type { Places } from "../../core/paths.ts";
 import type { Finding } from "../../doctor/finding.ts";
 import { portOwner } from "../../identity/port-owner.ts";
-import type { Places } from "../../places.ts";
 import { ago } from "../table.ts";
 
 const ABOUT = "the daemon";

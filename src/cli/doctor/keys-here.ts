@@ -1,13 +1,13 @@
 import { existsSync } from "node:fs";
-import { systemClock } from "../../clock.ts";
 import type { Config, Tool } from "../../config/shape.ts";
-import type { KeyState } from "../../key-source.ts";
+import { systemClock } from "../../core/clock.ts";
+import type { KeyState } from "../../core/key-source.ts";
+import type { Places } from "../../core/paths.ts";
+import type { Secret } from "../../core/secret.ts";
+import { wantsOf } from "../../daemon/reload.ts";
 import { createKeyring } from "../../keys/keyring.ts";
 import type { CommandAs } from "../../keys/sources/command.ts";
 import { createTrust } from "../../keys/trust.ts";
-import type { Places } from "../../places.ts";
-import { wantsOf } from "../../reload.ts";
-import type { Secret } from "../../secret.ts";
 
 export interface KeysHere {
   keyOf(tool: Tool): KeyState;

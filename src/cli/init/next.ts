@@ -1,7 +1,7 @@
 import { loadConfig } from "../../config/load.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
-import type { Places } from "../../places.ts";
+import type { Places } from "../../core/paths.ts";
 import { whenInForce } from "../tools/effect.ts";
 import { tell } from "../tools/tell.ts";
 

@@ -1,7 +1,7 @@
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { EXIT } from "../../core/start-failure.ts";
 import type { MirrorReport } from "../../mirror/report/shape.ts";
-import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
 import { listed } from "./amounts.ts";
 

@@ -1,7 +1,7 @@
 import { askDaemon } from "../../control/client.ts";
+import { findPlaces } from "../../core/paths.ts";
+import { EXIT } from "../../core/start-failure.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
-import { findPlaces } from "../../places.ts";
-import { EXIT } from "../../start-failure.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars, exact } from "../../usage/reports/format.ts";
 import { type Column, fitted, type Screen, screenOf } from "../columns.ts";

@@ -1,6 +1,6 @@
+import { findPlaces } from "../../core/paths.ts";
+import { EXIT } from "../../core/start-failure.ts";
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
-import { findPlaces } from "../../places.ts";
-import { EXIT } from "../../start-failure.ts";
 import { count, dollars, duration, exact } from "../../usage/reports/format.ts";
 import { type Column, fitted, type Screen, screenOf, wrapped } from "../columns.ts";
 import { type Note, noteBelow, noteInWords } from "../note.ts";

@@ -1,7 +1,7 @@
 import { setTimeout as wait } from "node:timers/promises";
-import { type Clock, systemClock } from "../../clock.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { type Clock, systemClock } from "../../core/clock.ts";
 import { answersAt } from "../../service/answers.ts";
 import type { ServiceManager, ServiceState } from "../../service/manager.ts";
 

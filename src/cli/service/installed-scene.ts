@@ -1,4 +1,4 @@
-import type { Places } from "../../places.ts";
+import type { Places } from "../../core/paths.ts";
 import { createScene, placesOf, type Scene, type SceneMeans } from "./scene.ts";
 
 export interface InstalledScene extends Scene {

@@ -1,6 +1,6 @@
-import { prepareFolders } from "../../places.ts";
+import { prepareFolders } from "../../core/paths.ts";
+import { EXIT } from "../../core/start-failure.ts";
 import { inTheWay } from "../../service/answer-words.ts";
-import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
 import { saySentences } from "../say.ts";
 import { tell } from "../tools/tell.ts";

@@ -1,5 +1,5 @@
+import { EXIT } from "../../core/start-failure.ts";
 import type { ServiceManager } from "../../service/manager.ts";
-import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
 import type { Scene } from "./scene.ts";
 

@@ -1,12 +1,12 @@
 import { realpath } from "node:fs/promises";
 import { setTimeout as wait } from "node:timers/promises";
-import { type Clock, systemClock } from "../../clock.ts";
 import { loadConfig } from "../../config/load.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { CutAnswer } from "../../control/routes.ts";
 import type { Status } from "../../control/status.ts";
 import type { ToolStatus } from "../../control/tool-status.ts";
-import type { Places } from "../../places.ts";
+import { type Clock, systemClock } from "../../core/clock.ts";
+import type { Places } from "../../core/paths.ts";
 
 /** What a save of config.yaml came to. */
 export type Effect =

@@ -1,9 +1,9 @@
 import { quotedName } from "../../config/edit/yaml-text.ts";
 import { parseConfig } from "../../config/parse.ts";
-import type { KeySource } from "../../key-source.ts";
+import type { KeySource } from "../../core/key-source.ts";
+import type { Places } from "../../core/paths.ts";
 import { type Reading, readKey } from "../../keys/read.ts";
 import { liesIn } from "../../keys/sources/file.ts";
-import type { Places } from "../../places.ts";
 
 export type From = { readonly source: KeySource } | { readonly fault: string };
 

@@ -1,11 +1,11 @@
 import { randomBytes } from "node:crypto";
-import { systemClock } from "../../clock.ts";
 import type { Config } from "../../config/shape.ts";
-import type { KeySource } from "../../key-source.ts";
+import { systemClock } from "../../core/clock.ts";
+import type { KeySource } from "../../core/key-source.ts";
+import type { Places } from "../../core/paths.ts";
+import { Secret } from "../../core/secret.ts";
+import { wantsOf } from "../../daemon/reload.ts";
 import { createTrust, type Held, type Trust } from "../../keys/trust.ts";
-import type { Places } from "../../places.ts";
-import { wantsOf } from "../../reload.ts";
-import { Secret } from "../../secret.ts";
 
 /** A key that the daemon would hold: what it would hold must not be sent by a command either. */
 export interface Hold extends Held {

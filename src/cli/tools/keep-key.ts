@@ -1,9 +1,9 @@
 import { loadConfig } from "../../config/load.ts";
-import { describeSource } from "../../key-source.ts";
+import { describeSource } from "../../core/key-source.ts";
+import type { Places } from "../../core/paths.ts";
+import type { Secret } from "../../core/secret.ts";
+import { EXIT } from "../../core/start-failure.ts";
 import { forgetKey, type KeyPlace, storeKey } from "../../keys/store.ts";
-import type { Places } from "../../places.ts";
-import type { Secret } from "../../secret.ts";
-import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
 import { isSameSource } from "./key-place.ts";
 import { tell } from "./tell.ts";

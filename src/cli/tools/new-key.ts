@@ -1,11 +1,11 @@
-import { systemClock } from "../../clock.ts";
 import type { Gateway } from "../../config/shape.ts";
+import { systemClock } from "../../core/clock.ts";
+import { keyFault, Secret } from "../../core/secret.ts";
+import { EXIT } from "../../core/start-failure.ts";
 import { KeyCheck } from "../../doctor/key-check.ts";
 import { type Probed, probeKey } from "../../doctor/probe.ts";
 import { KeyCallBudgets } from "../../mirror/consoles/key-calls.ts";
 import { Agents } from "../../proxy/agents.ts";
-import { keyFault, Secret } from "../../secret.ts";
-import { EXIT } from "../../start-failure.ts";
 import { count } from "../../usage/reports/format.ts";
 import type { Answers } from "../ask.ts";
 import { type Hold, holdInWords } from "./hold.ts";

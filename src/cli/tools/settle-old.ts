@@ -1,8 +1,8 @@
-import { describeSource, type KeySource } from "../../key-source.ts";
+import { describeSource, type KeySource } from "../../core/key-source.ts";
+import type { Secret } from "../../core/secret.ts";
+import { EXIT } from "../../core/start-failure.ts";
 import { forgetKey } from "../../keys/store.ts";
 import { shellWord } from "../../keys/words.ts";
-import type { Secret } from "../../secret.ts";
-import { EXIT } from "../../start-failure.ts";
 import { fail } from "../fail.ts";
 import type { Effect } from "./effect.ts";
 import { isNamed } from "./keep-key.ts";

@@ -1,5 +1,5 @@
+import { EXIT } from "../../core/start-failure.ts";
 import { hashToken, makeToken, tokenShape } from "../../identity/token.ts";
-import { EXIT } from "../../start-failure.ts";
 import type { Answers } from "../ask.ts";
 import { tell } from "./tell.ts";
 import { stopped, told } from "./told.ts";

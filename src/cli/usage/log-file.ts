@@ -1,10 +1,10 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
 import type { UsageIndexStatus } from "../../control/status.ts";
-import { findPlaces, type Places } from "../../places.ts";
-import { reason } from "../../reason.ts";
-import { EXIT } from "../../start-failure.ts";
-import { StateLock } from "../../state-lock.ts";
+import { reason } from "../../core/errors.ts";
+import { findPlaces, type Places } from "../../core/paths.ts";
+import { EXIT } from "../../core/start-failure.ts";
+import { StateLock } from "../../daemon/state-lock.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
 import { stampOf, UsageIndex } from "../../usage/index/usage-index.ts";
 import { journalFiles, statOf } from "../../usage/journal/files.ts";

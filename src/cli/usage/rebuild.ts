@@ -1,5 +1,5 @@
-import { findPlaces } from "../../places.ts";
-import { EXIT } from "../../start-failure.ts";
+import { findPlaces } from "../../core/paths.ts";
+import { EXIT } from "../../core/start-failure.ts";
 import { journalFiles } from "../../usage/journal/files.ts";
 import { fail } from "../fail.ts";
 import { rebuildIndex } from "./log-file.ts";

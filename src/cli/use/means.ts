@@ -1,5 +1,5 @@
 import { homedir } from "node:os";
-import { type Clock, systemClock } from "../../clock.ts";
+import { type Clock, systemClock } from "../../core/clock.ts";
 import { atTerminal, saysYes } from "../ask.ts";
 import { screenOf } from "../columns.ts";
 import { fail } from "../fail.ts";

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { constants, lstatSync, readFileSync, realpathSync, renameSync, unlinkSync } from "node:fs";
 import { lstat, mkdir, open, readdir, realpath, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { reason } from "../../reason.ts";
+import { reason } from "../../core/errors.ts";
 
 /** A client's settings as they were when they were looked at. */
 export interface SettingsFile {

@@ -1,8 +1,8 @@
 import { shownDiff } from "../../clients/write/diff.ts";
 import type { Writable } from "../../clients/write/settings.ts";
-import type { Places } from "../../places.ts";
-import { reason } from "../../reason.ts";
-import { EXIT } from "../../start-failure.ts";
+import { reason } from "../../core/errors.ts";
+import type { Places } from "../../core/paths.ts";
+import { EXIT } from "../../core/start-failure.ts";
 import { terminalMeans, type WriteMeans } from "./means.ts";
 import { lookAt, replace } from "./settings-file.ts";
 import { createUndoStore, digestOf, type Kept } from "./undo-store.ts";

@@ -1,4 +1,4 @@
-import { blotCredentials } from "../../secret.ts";
+import { blotCredentials } from "../../core/secret.ts";
 
 const AROUND = 3;
 /** Beyond this a comparison line by line takes too long; then everything between the common ends counts as changed. */

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { lstatSync, readlinkSync, renameSync, type Stats, symlinkSync, unlinkSync } from "node:fs";
 import { setTimeout as wait } from "node:timers/promises";
-import type { Clock } from "../../clock.ts";
+import type { Clock } from "../../core/clock.ts";
 
 /** What is done under the lock takes less than a millisecond: whoever holds it this long is gone, or hangs. */
 const STALE_AFTER_MS = 10_000;

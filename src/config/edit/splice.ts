@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { isMap, isScalar, isSeq, type Pair, type YAMLMap } from "yaml";
-import { blotCredentials } from "../../secret.ts";
+import { blotCredentials } from "../../core/secret.ts";
 import {
   append,
   applyEdit,

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { constants, readFileSync, realpathSync, renameSync } from "node:fs";
 import { link, lstat, mkdir, open, readdir, realpath, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { type Clock, systemClock } from "../../clock.ts";
+import { type Clock, systemClock } from "../../core/clock.ts";
 import { underLock } from "./lock.ts";
 
 export type Written =

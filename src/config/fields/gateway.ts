@@ -1,6 +1,6 @@
 import { isAbsolute, join } from "node:path";
 import { validate as isSchedule } from "node-cron";
-import type { KeySource } from "../../key-source.ts";
+import type { KeySource } from "../../core/key-source.ts";
 import { DEFAULT_SCHEDULE, DEFAULT_TIMEOUTS } from "../defaults.ts";
 import type { CertificateAuthority, Console, ConsoleLogin, Gateway, Group, Timeouts } from "../shape.ts";
 import { asSection, quoted, type Read, type Section } from "../text/section.ts";

@@ -1,6 +1,6 @@
 import { isAbsolute, join } from "node:path";
-import type { KeySource } from "../../key-source.ts";
-import { keyFault, Secret } from "../../secret.ts";
+import type { KeySource } from "../../core/key-source.ts";
+import { keyFault, Secret } from "../../core/secret.ts";
 import { type Reading, Section } from "../text/section.ts";
 import type { Entry, Report } from "../text/tree.ts";
 

@@ -1,4 +1,4 @@
-import type { KeySource } from "../../key-source.ts";
+import type { KeySource } from "../../core/key-source.ts";
 import { DEFAULT_LIMITS } from "../defaults.ts";
 import type { Limits, Tool } from "../shape.ts";
 import { asSection, type Read, type Section } from "../text/section.ts";

@@ -1,4 +1,4 @@
-import { credentialSpans, joinSpans, type Span } from "../../secret.ts";
+import { credentialSpans, joinSpans, type Span } from "../../core/secret.ts";
 import { secretPlaces } from "./secret-places.ts";
 
 const WIDEST = 100;

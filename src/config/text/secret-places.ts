@@ -1,4 +1,4 @@
-import type { Span } from "../../secret.ts";
+import type { Span } from "../../core/secret.ts";
 
 /** Settings whose value is a secret, and how people call them by mistake. */
 const SECRET_NAME =

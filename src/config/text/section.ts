@@ -1,4 +1,4 @@
-import { blotCredentials } from "../../secret.ts";
+import { blotCredentials } from "../../core/secret.ts";
 import type { Named } from "../shape.ts";
 import { type Dict, type Entry, joinPath, lastName, type Report, type Tree } from "./tree.ts";
 

@@ -1,5 +1,5 @@
 import { isAlias, isMap, isScalar, isSeq, LineCounter, type Node } from "yaml";
-import { blotCredentials } from "../../secret.ts";
+import { blotCredentials } from "../../core/secret.ts";
 import type { Problem } from "../problem.ts";
 import { lexInBounds } from "./bounds.ts";
 import { compose, type Fault } from "./compose.ts";

@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import type { Beat } from "../../beat.ts";
+import type { Beat } from "../../core/ticker.ts";
 import { createNotices, watchedFor } from "./notices.ts";
 import { areToldOf } from "./own-disk.ts";
 import { followTrail, glanceAt, type Step, sameSteps, type Trail } from "./trail.ts";

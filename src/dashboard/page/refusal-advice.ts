@@ -1,4 +1,4 @@
-import type { RefusalCode } from "../../refusal.ts";
+import type { RefusalCode } from "../../core/refusal.ts";
 import type { MessageId, Values } from "./words/words.ts";
 
 /** What to do about each refusal; null: nothing here, it was the caller's mistake or it passes by itself. */

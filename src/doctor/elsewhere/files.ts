@@ -4,7 +4,7 @@ import { isAbsolute, join } from "node:path";
 import { CLIENTS } from "../../clients/table.ts";
 import { settingsFiles } from "../../clients/write/file-of.ts";
 import { WRITABLE } from "../../clients/write/settings.ts";
-import { reason } from "../../reason.ts";
+import { reason } from "../../core/errors.ts";
 
 /** One file that may hold settings. */
 export interface Place {

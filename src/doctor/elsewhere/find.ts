@@ -1,4 +1,4 @@
-import type { Secret } from "../../secret.ts";
+import type { Secret } from "../../core/secret.ts";
 import type { Finding } from "../finding.ts";
 import { type Around, placesToLook, textOf } from "./files.ts";
 import { fieldsOf, variables } from "./names.ts";

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { isAbsolute } from "node:path";
 import type { Readable } from "node:stream";
 import { stripVTControlCharacters } from "node:util";
-import { blotCredentials, Secret } from "../../secret.ts";
+import { blotCredentials, Secret } from "../../core/secret.ts";
 import { plain } from "../words.ts";
 import { MOST_BYTES, type SourceText, withoutFinalNewline } from "./file.ts";
 

@@ -1,4 +1,4 @@
-import { blotCredentials } from "../../secret.ts";
+import { blotCredentials } from "../../core/secret.ts";
 import { plain } from "../words.ts";
 
 export const INSTEAD = "use file: or command: for this key";

@@ -1,5 +1,5 @@
 import type { ConsoleKind } from "../../config/shape.ts";
-import type { Secret } from "../../secret.ts";
+import type { Secret } from "../../core/secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import type { CallHistory, ConsoleClient } from "./http.ts";
 

@@ -1,7 +1,7 @@
 import { type Agent, request as httpRequest, type IncomingMessage } from "node:http";
 import { request as httpsRequest } from "node:https";
-import type { Clock } from "../../clock.ts";
-import { Secret } from "../../secret.ts";
+import type { Clock } from "../../core/clock.ts";
+import { Secret } from "../../core/secret.ts";
 import { ConsoleFault } from "./console.ts";
 import { cleanText, type JsonObject, objectAt, parseObject, textAt } from "./json.ts";
 

@@ -1,5 +1,5 @@
+import type { Secret } from "../../core/secret.ts";
 import { causeOf } from "../../proxy/cause.ts";
-import type { Secret } from "../../secret.ts";
 import {
   type AccountFacts,
   type AdapterDeps,

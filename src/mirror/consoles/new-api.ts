@@ -1,4 +1,4 @@
-import { Secret } from "../../secret.ts";
+import { Secret } from "../../core/secret.ts";
 import {
   type AccountFacts,
   type AdapterDeps,

@@ -1,4 +1,4 @@
-import type { Secret } from "../../secret.ts";
+import type { Secret } from "../../core/secret.ts";
 import type { AccountFacts, AdapterDeps, ConsoleAdapter, ConsoleKey, Page } from "./console.ts";
 import { type CallLimit, type ConsoleClient, otherShape, pacedClient } from "./http.ts";
 import { asObject, cleanAt, countAt, flagAt, type JsonObject, textAt, wholeAt } from "./json.ts";

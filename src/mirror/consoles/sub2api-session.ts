@@ -1,5 +1,5 @@
+import { Secret } from "../../core/secret.ts";
 import { codeOf } from "../../keys/pins.ts";
-import { Secret } from "../../secret.ts";
 import { ConsoleFault } from "./console.ts";
 import {
   type ConsoleClient,

@@ -1,5 +1,5 @@
+import { blotKeyShapes, keyFault, Secret } from "../../core/secret.ts";
 import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
-import { blotKeyShapes, keyFault, Secret } from "../../secret.ts";
 import {
   type AccountFacts,
   type AdapterDeps,

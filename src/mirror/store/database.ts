@@ -1,7 +1,7 @@
 import { renameSync, rmSync } from "node:fs";
 import type Database from "libsql";
-import type { Logger } from "../../logger.ts";
-import { reason } from "../../reason.ts";
+import { reason } from "../../core/errors.ts";
+import type { Logger } from "../../core/log.ts";
 import {
   attachFile,
   type Connection,

@@ -1,5 +1,5 @@
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
-import { reason } from "../../reason.ts";
+import { reason } from "../../core/errors.ts";
 import { type Plan, planDays } from "../store/changed-days.ts";
 import { compareDay } from "../store/compare-day.ts";
 import { type MirrorFiles, openMirrorForReading } from "../store/database.ts";

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
-import type { Clock } from "../../clock.ts";
-import { reason } from "../../reason.ts";
+import type { Clock } from "../../core/clock.ts";
+import { reason } from "../../core/errors.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/console.ts";

@@ -1,10 +1,10 @@
 import type { Agent } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
-import type { Clock } from "../../clock.ts";
 import { destinationsOf } from "../../config/destinations.ts";
 import type { Console, ConsoleKind, ConsoleLogin, Gateway } from "../../config/shape.ts";
 import type { ConsoleSecret, Snapshot } from "../../config/snapshot.ts";
-import type { Secret } from "../../secret.ts";
+import type { Clock } from "../../core/clock.ts";
+import type { Secret } from "../../core/secret.ts";
 import { type AdapterDeps, type ConsoleAdapter, ConsoleFault } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
 import { type CallHistory, type ConsoleClient, createClient } from "../consoles/http.ts";

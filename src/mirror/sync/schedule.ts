@@ -1,5 +1,5 @@
 import { type ScheduledTask, schedule } from "node-cron";
-import type { Clock } from "../../clock.ts";
+import type { Clock } from "../../core/clock.ts";
 
 const CHECK_MS = 15_000;
 /** A larger difference between the two clocks: the machine slept, or its clock was set. */

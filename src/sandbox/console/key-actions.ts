@@ -1,4 +1,4 @@
-import type { Clock } from "../../clock.ts";
+import type { Clock } from "../../core/clock.ts";
 import type { Groups } from "../groups.ts";
 import { type JsonObject, numberAt, textAt } from "../json.ts";
 import { KEY_NOT_FOUND, type KeyProblem, type KeyRequest, type Keys, type SandboxKey } from "../keys.ts";

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
-import type { Clock } from "../../clock.ts";
-import { Secret } from "../../secret.ts";
+import type { Clock } from "../../core/clock.ts";
+import { Secret } from "../../core/secret.ts";
 import type { Account } from "../account.ts";
 
 /** Who is logged in at the console. */

@@ -1,5 +1,5 @@
 import { dirname, join } from "node:path";
-import { reason } from "../../reason.ts";
+import { reason } from "../../core/errors.ts";
 import { complaint, inTheWay, notWritten } from "../answer-words.ts";
 import type { Ran, RunCommand } from "../command-runner.ts";
 import type {

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { reason } from "../../reason.ts";
+import { reason } from "../../core/errors.ts";
 
 /**
  * Tells the service manager how the daemon is, as sd_notify(3) does. Does nothing where no manager asks for it.

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { reason } from "../../reason.ts";
+import { reason } from "../../core/errors.ts";
 import { complaint, inTheWay, notDone, notWritten } from "../answer-words.ts";
 import type { Ran, RunCommand } from "../command-runner.ts";
 import type { Availability, Done, FoundFile, Installed, LogRequest, ServiceManager } from "../manager.ts";

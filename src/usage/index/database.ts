@@ -1,6 +1,6 @@
 import { chmodSync, closeSync, fchmodSync, openSync, rmSync, statSync } from "node:fs";
 import Database from "libsql";
-import { reason } from "../../reason.ts";
+import { reason } from "../../core/errors.ts";
 import { COLUMN_DEFINITIONS } from "../columns.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
-import { reason } from "../../reason.ts";
+import { reason } from "../../core/errors.ts";
 import { IndexFault } from "./database.ts";
 import { type IndexOptions, type Progress, UsageIndex } from "./usage-index.ts";
 

@@ -1,9 +1,9 @@
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
-import { background } from "../../background.ts";
-import type { Logger } from "../../logger.ts";
-import { reason } from "../../reason.ts";
+import { background } from "../../core/background.ts";
+import { reason } from "../../core/errors.ts";
+import type { Logger } from "../../core/log.ts";
 import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
 import { type IndexOptions, type Progress, stampOf } from "./usage-index.ts";
 

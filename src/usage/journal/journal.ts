@@ -1,8 +1,8 @@
 import { mkdirSync } from "node:fs";
-import type { Beat } from "../../beat.ts";
-import type { Clock } from "../../clock.ts";
+import type { Clock } from "../../core/clock.ts";
+import type { Logger } from "../../core/log.ts";
+import type { Beat } from "../../core/ticker.ts";
 import type { ToolCarry } from "../../limits/replay.ts";
-import type { Logger } from "../../logger.ts";
 import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
 import { DayFile } from "./day-file.ts";
 import { dayOf, journalFiles } from "./files.ts";

@@ -1,4 +1,4 @@
-import type { RefusalCode } from "../../refusal.ts";
+import type { RefusalCode } from "../../core/refusal.ts";
 
 /* How numbers, refusals, JSON and CSV are written. */
 

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
-import { requestId } from "../../../src/request-id.ts";
+import { requestId } from "../../../src/core/ids.ts";
 import { firstIdAt } from "../../../src/usage/reports/filter.ts";
 import {
   count,

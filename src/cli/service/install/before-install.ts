@@ -3,10 +3,10 @@ import { problemsInWords } from "../../../config/problem.ts";
 import type { Config } from "../../../config/shape.ts";
 import { type Asked, askDaemon } from "../../../control/client.ts";
 import type { Status } from "../../../control/status.ts";
+import type { Places } from "../../../core/paths.ts";
+import { EXIT } from "../../../core/start-failure.ts";
 import { portOwner } from "../../../identity/port-owner.ts";
-import type { Places } from "../../../places.ts";
 import type { ServiceState } from "../../../service/manager.ts";
-import { EXIT } from "../../../start-failure.ts";
 import { isTaken } from "../../doctor/daemon-findings.ts";
 import { told } from "../../tools/told.ts";
 

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
+import type { Places } from "../../../core/paths.ts";
 import { shellWord } from "../../../keys/words.ts";
-import type { Places } from "../../../places.ts";
 import { createScene, type Scene, type SceneMeans } from "../scene.ts";
 
 export interface InstallScene {

@@ -1,13 +1,13 @@
 import { existsSync } from "node:fs";
 import type { Config } from "../../../config/shape.ts";
+import { findPlaces, prepareFolders } from "../../../core/paths.ts";
+import { EXIT } from "../../../core/start-failure.ts";
+import { version } from "../../../core/version.ts";
 import { shellWord } from "../../../keys/words.ts";
-import { findPlaces, prepareFolders } from "../../../places.ts";
 import { inTheWay } from "../../../service/answer-words.ts";
 import { startedNotes } from "../../../service/key-sources.ts";
 import type { FoundFile, Installed, ServiceManager, ServiceState } from "../../../service/manager.ts";
 import { notifyFault } from "../../../service/systemd/notify.ts";
-import { EXIT } from "../../../start-failure.ts";
-import { version } from "../../../version.ts";
 import { atTerminal, saysYes } from "../../ask.ts";
 import { fail } from "../../fail.ts";
 import { saySentences } from "../../say.ts";

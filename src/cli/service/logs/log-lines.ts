@@ -1,4 +1,4 @@
-import { readableLine } from "../../../logger.ts";
+import { readableLine } from "../../../core/log.ts";
 import type { ServiceManager } from "../../../service/manager.ts";
 import { visible } from "../../table.ts";
 

@@ -1,6 +1,6 @@
+import { EXIT } from "../../../core/start-failure.ts";
 import { shellWord } from "../../../keys/words.ts";
 import type { LastExit } from "../../../service/manager.ts";
-import { EXIT } from "../../../start-failure.ts";
 import type { Note } from "../../note.ts";
 
 export interface AboutExit {

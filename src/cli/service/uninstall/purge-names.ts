@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { WRITABLE } from "../../../clients/write/settings.ts";
 import type { Config } from "../../../config/shape.ts";
-import type { Places } from "../../../places.ts";
+import type { Places } from "../../../core/paths.ts";
 
 /** A folder that keybearer writes to, and which of the names in it are those that it writes. */
 export interface PurgeFolder {

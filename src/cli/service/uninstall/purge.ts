@@ -1,9 +1,9 @@
 import { lstatSync, readdirSync, realpathSync, rmdirSync, rmSync } from "node:fs";
 import { basename, isAbsolute, join, relative, sep } from "node:path";
 import type { Config } from "../../../config/shape.ts";
-import { describeSource } from "../../../key-source.ts";
-import type { Places } from "../../../places.ts";
-import { reason } from "../../../reason.ts";
+import { reason } from "../../../core/errors.ts";
+import { describeSource } from "../../../core/key-source.ts";
+import type { Places } from "../../../core/paths.ts";
 import { type PurgeFolder, purgeFolders } from "./purge-names.ts";
 
 /** What a purge takes away and what it leaves, each by its path. */

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, type Stats, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
-import { reason } from "./reason.ts";
+import { reason } from "./errors.ts";
 
 /** Where keybearer's files are. */
 export interface Places {

@@ -1,5 +1,4 @@
 import { randomBytes } from "node:crypto";
-import type { Clock } from "./clock.ts";
 import {
   DEFAULT_DASHBOARD,
   DEFAULT_LIMITS,
@@ -7,15 +6,16 @@ import {
   DEFAULT_LOG,
   DEFAULT_USAGE,
   SANDBOX,
-} from "./config/defaults.ts";
-import { gatewayFromUrl } from "./config/fields/gateway.ts";
-import type { Config, Gateway, Listen, Named, Price, Tool } from "./config/shape.ts";
-import { consoleSecretName, createSnapshot, type Snapshot } from "./config/snapshot.ts";
-import { hashToken, makeToken } from "./identity/token.ts";
-import type { KeyState } from "./key-source.ts";
-import { MODELS } from "./sandbox/models.ts";
-import { createSandbox, type Sandbox } from "./sandbox/sandbox.ts";
-import type { Secret } from "./secret.ts";
+} from "../config/defaults.ts";
+import { gatewayFromUrl } from "../config/fields/gateway.ts";
+import type { Config, Gateway, Listen, Named, Price, Tool } from "../config/shape.ts";
+import { consoleSecretName, createSnapshot, type Snapshot } from "../config/snapshot.ts";
+import type { Clock } from "../core/clock.ts";
+import type { KeyState } from "../core/key-source.ts";
+import type { Secret } from "../core/secret.ts";
+import { hashToken, makeToken } from "../identity/token.ts";
+import { MODELS } from "../sandbox/models.ts";
+import { createSandbox, type Sandbox } from "../sandbox/sandbox.ts";
 
 /** What somebody without a config.yaml is served with: the sandbox, a tool and a token, all new each run. */
 export interface Newcomer {

@@ -1,25 +1,25 @@
 import { existsSync } from "node:fs";
 import { uptime } from "node:os";
-import type { Beat } from "./beat.ts";
-import type { Clock } from "./clock.ts";
-import type { Config } from "./config/shape.ts";
-import type { AskedLift, CutAnswer, LiftAnswer } from "./control/routes.ts";
-import { limitStatuses } from "./control/tool-status.ts";
-import { Limiter } from "./limits/limiter.ts";
-import { systemCalendar } from "./limits/windows.ts";
-import type { Logger } from "./logger.ts";
-import { Prices } from "./metering/prices.ts";
-import type { MirrorDeps } from "./mirror/gateway-mirror.ts";
-import { Mirror } from "./mirror/mirror.ts";
-import { MirrorDatabase } from "./mirror/store/database.ts";
-import { TruncationCheck } from "./mirror/truncation-check.ts";
-import type { MirrorUsage } from "./mirror/usage.ts";
-import type { Places } from "./places.ts";
-import { BodyBudget } from "./proxy/body.ts";
-import { InFlight } from "./proxy/in-flight.ts";
-import type { Journal } from "./usage/journal/journal.ts";
-import { createStrangers, type Strangers } from "./usage/strangers.ts";
-import { UsageLog } from "./usage/usage-log.ts";
+import type { Config } from "../config/shape.ts";
+import type { AskedLift, CutAnswer, LiftAnswer } from "../control/routes.ts";
+import { limitStatuses } from "../control/tool-status.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Logger } from "../core/log.ts";
+import type { Places } from "../core/paths.ts";
+import type { Beat } from "../core/ticker.ts";
+import { Limiter } from "../limits/limiter.ts";
+import { systemCalendar } from "../limits/windows.ts";
+import { Prices } from "../metering/prices.ts";
+import type { MirrorDeps } from "../mirror/gateway-mirror.ts";
+import { Mirror } from "../mirror/mirror.ts";
+import { MirrorDatabase } from "../mirror/store/database.ts";
+import { TruncationCheck } from "../mirror/truncation-check.ts";
+import type { MirrorUsage } from "../mirror/usage.ts";
+import { BodyBudget } from "../proxy/body.ts";
+import { InFlight } from "../proxy/in-flight.ts";
+import type { Journal } from "../usage/journal/journal.ts";
+import { createStrangers, type Strangers } from "../usage/strangers.ts";
+import { UsageLog } from "../usage/usage-log.ts";
 
 /** What is used, what it cost, and what may still be. */
 export interface UsageServices {

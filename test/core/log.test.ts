@@ -1,10 +1,10 @@
 import fc from "fast-check";
 import t from "tap";
-import { createLogger, jsonText } from "../src/logger.ts";
-import { Secret } from "../src/secret.ts";
-import { joined } from "../src/secret-set.ts";
-import { quietLog } from "./doubles/quiet-log.ts";
-import { runs } from "./doubles/random.ts";
+import { createLogger, jsonText } from "../../src/core/log.ts";
+import { joined } from "../../src/core/redact.ts";
+import { Secret } from "../../src/core/secret.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
+import { runs } from "../doubles/random.ts";
 
 function logInto(lines: Record<string, unknown>[]) {
   return createLogger({

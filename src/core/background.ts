@@ -1,4 +1,4 @@
-import type { Logger } from "./logger.ts";
+import type { Logger } from "./log.ts";
 
 /** Runs what nothing waits for. A failure is logged, because an unhandled rejection would end the process. */
 export function background(work: Promise<unknown>, log: Pick<Logger, "error">, what: string): void {

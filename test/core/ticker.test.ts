@@ -1,6 +1,6 @@
 import { mock } from "node:test";
 import t from "tap";
-import { createBeat } from "../src/beat.ts";
+import { createBeat } from "../../src/core/ticker.ts";
 
 t.test("one timer serves all, each at its own pace, and none is left once nobody listens", (t) => {
   mock.timers.enable({ apis: ["setInterval"] });

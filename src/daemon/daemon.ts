@@ -1,45 +1,45 @@
 import type { DestinationStream } from "pino";
-import { background } from "./background.ts";
-import { createBeat } from "./beat.ts";
-import { type Clock, systemClock } from "./clock.ts";
-import { SANDBOX } from "./config/defaults.ts";
-import { type Loaded, loadConfig } from "./config/load.ts";
-import { type Problem, problemsInWords, warning } from "./config/problem.ts";
-import type { Gateway, Listen } from "./config/shape.ts";
-import { createSnapshot, type Snapshot } from "./config/snapshot.ts";
-import { Actions } from "./control/actions.ts";
-import { isDaemonListening } from "./control/client.ts";
-import { ControlServer } from "./control/server.ts";
-import { type Status, statusOf } from "./control/status.ts";
-import { createTail } from "./control/tail.ts";
-import { createTrusting } from "./control/trusting.ts";
+import { SANDBOX } from "../config/defaults.ts";
+import { type Loaded, loadConfig } from "../config/load.ts";
+import { type Problem, problemsInWords, warning } from "../config/problem.ts";
+import type { Gateway, Listen } from "../config/shape.ts";
+import { createSnapshot, type Snapshot } from "../config/snapshot.ts";
+import { Actions } from "../control/actions.ts";
+import { isDaemonListening } from "../control/client.ts";
+import { ControlServer } from "../control/server.ts";
+import { type Status, statusOf } from "../control/status.ts";
+import { createTail } from "../control/tail.ts";
+import { createTrusting } from "../control/trusting.ts";
+import { background } from "../core/background.ts";
+import { type Clock, systemClock } from "../core/clock.ts";
+import { reason } from "../core/errors.ts";
+import { createLogger, type LineLogger, type Logger } from "../core/log.ts";
+import { type Places, prepareFolders } from "../core/paths.ts";
+import { joined } from "../core/redact.ts";
+import type { Secret } from "../core/secret.ts";
+import { EXIT, StartFailure } from "../core/start-failure.ts";
+import { createBeat } from "../core/ticker.ts";
+import { version } from "../core/version.ts";
+import { KeyCheck } from "../doctor/key-check.ts";
+import { createProbing } from "../doctor/probing.ts";
+import { createPeers } from "../identity/peer-user.ts";
+import { createOwners } from "../identity/process.ts";
+import { createKeyring, type Keyring } from "../keys/keyring.ts";
+import { createTrust, type Settled, type Trust } from "../keys/trust.ts";
+import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
+import type { Mirror } from "../mirror/mirror.ts";
+import { Vault } from "../mirror/vault.ts";
+import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
+import { KeyBreaker } from "../proxy/key-breaker.ts";
+import { hostsOf } from "../proxy/server.ts";
+import { Upstream } from "../proxy/upstream.ts";
 import { createDashboardPort } from "./dashboard-port.ts";
 import { bindDataPort, type DataPort } from "./data-port.ts";
-import { KeyCheck } from "./doctor/key-check.ts";
-import { createProbing } from "./doctor/probing.ts";
-import { createPeers } from "./identity/peer-user.ts";
-import { createOwners } from "./identity/process.ts";
-import { createKeyring, type Keyring } from "./keys/keyring.ts";
-import { createTrust, type Settled, type Trust } from "./keys/trust.ts";
-import { createLogger, type LineLogger, type Logger } from "./logger.ts";
-import { KeyCallBudgets } from "./mirror/consoles/key-calls.ts";
-import type { Mirror } from "./mirror/mirror.ts";
-import { Vault } from "./mirror/vault.ts";
-import type { Newcomer } from "./newcomer.ts";
-import { type Places, prepareFolders } from "./places.ts";
-import { GatewayHealth, KeyHealth } from "./proxy/health.ts";
-import { KeyBreaker } from "./proxy/key-breaker.ts";
-import { hostsOf } from "./proxy/server.ts";
-import { Upstream } from "./proxy/upstream.ts";
-import { reason } from "./reason.ts";
 import { keyWarnings, Reload, usableKeys, wantsOf } from "./reload.ts";
-import type { Secret } from "./secret.ts";
-import { joined } from "./secret-set.ts";
+import type { Newcomer } from "./sandbox-session.ts";
 import { endsWithin, Shutdown } from "./shutdown.ts";
-import { EXIT, StartFailure } from "./start-failure.ts";
 import { StateLock } from "./state-lock.ts";
 import { closeUsageServices, createAllowances, openMirror, openUsageServices } from "./usage-services.ts";
-import { version } from "./version.ts";
 
 export interface DaemonOptions {
   readonly places: Places;
@@ -325,7 +325,7 @@ const ALREADY_RUNNING = "keybearer is already running here, or still stopping â†
 
 /** With a config.yaml the sandbox is never served, and none of it read: not at the start, and not later. */
 async function welcome({ sandboxListen }: DaemonOptions, clock: Clock): Promise<Newcomer> {
-  const { welcomeNewcomer } = await import("./newcomer.ts");
+  const { welcomeNewcomer } = await import("./sandbox-session.ts");
   return await welcomeNewcomer(clock, sandboxListen);
 }
 

@@ -1,14 +1,14 @@
 import type { Socket } from "node:net";
-import { background } from "./background.ts";
-import type { Listen } from "./config/shape.ts";
-import type { Peers } from "./identity/peer-user.ts";
-import { portOwner } from "./identity/port-owner.ts";
-import type { Logger } from "./logger.ts";
-import type { ProxyDeps } from "./proxy/deps.ts";
-import { serve, serveUnparsable } from "./proxy/pipeline.ts";
-import { openPort, type Port, PortTaken } from "./proxy/server.ts";
-import { serveUpgrade } from "./proxy/upgrade.ts";
-import { EXIT, StartFailure } from "./start-failure.ts";
+import type { Listen } from "../config/shape.ts";
+import { background } from "../core/background.ts";
+import type { Logger } from "../core/log.ts";
+import { EXIT, StartFailure } from "../core/start-failure.ts";
+import type { Peers } from "../identity/peer-user.ts";
+import { portOwner } from "../identity/port-owner.ts";
+import type { ProxyDeps } from "../proxy/deps.ts";
+import { serve, serveUnparsable } from "../proxy/pipeline.ts";
+import { openPort, type Port, PortTaken } from "../proxy/server.ts";
+import { serveUpgrade } from "../proxy/upgrade.ts";
 
 /** Connections of other users that are kept, to be told so. More would take the places of those that may call. */
 const MOST_STRANGERS = 16;

@@ -1,6 +1,6 @@
 import t from "tap";
-import { endsWithin, Shutdown } from "../src/shutdown.ts";
-import { quietLog } from "./doubles/quiet-log.ts";
+import { endsWithin, Shutdown } from "../../src/daemon/shutdown.ts";
+import { quietLog } from "../doubles/quiet-log.ts";
 
 t.test("every step runs, the newest first, whatever an earlier one throws", async (t) => {
   const lines: string[] = [];

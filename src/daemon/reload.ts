@@ -1,19 +1,19 @@
 import { isDeepStrictEqual } from "node:util";
-import { background } from "./background.ts";
-import type { Beat } from "./beat.ts";
-import type { Clock } from "./clock.ts";
-import { changesInWords, needsRestart } from "./config/changes.ts";
-import { destinationsOf } from "./config/destinations.ts";
-import { type Loaded, loadConfig } from "./config/load.ts";
-import { type Problem, warning } from "./config/problem.ts";
-import type { Config } from "./config/shape.ts";
-import { consoleSecretName, consoleSources, createSnapshot, type Snapshot } from "./config/snapshot.ts";
-import { createFileWatch, type FileWatch } from "./config/watch/watch.ts";
-import type { KeySource } from "./key-source.ts";
-import type { Keyring, Want } from "./keys/keyring.ts";
-import type { Settled, Trust } from "./keys/trust.ts";
-import type { Logger } from "./logger.ts";
-import type { Places } from "./places.ts";
+import { changesInWords, needsRestart } from "../config/changes.ts";
+import { destinationsOf } from "../config/destinations.ts";
+import { type Loaded, loadConfig } from "../config/load.ts";
+import { type Problem, warning } from "../config/problem.ts";
+import type { Config } from "../config/shape.ts";
+import { consoleSecretName, consoleSources, createSnapshot, type Snapshot } from "../config/snapshot.ts";
+import { createFileWatch, type FileWatch } from "../config/watch/watch.ts";
+import { background } from "../core/background.ts";
+import type { Clock } from "../core/clock.ts";
+import type { KeySource } from "../core/key-source.ts";
+import type { Logger } from "../core/log.ts";
+import type { Places } from "../core/paths.ts";
+import type { Beat } from "../core/ticker.ts";
+import type { Keyring, Want } from "../keys/keyring.ts";
+import type { Settled, Trust } from "../keys/trust.ts";
 
 export interface ReloadMeans {
   readonly places: Places;

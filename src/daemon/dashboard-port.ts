@@ -1,21 +1,21 @@
 import { join } from "node:path";
-import type { Clock } from "./clock.ts";
-import type { Snapshot } from "./config/snapshot.ts";
-import type { Status } from "./control/status.ts";
-import type { Tail } from "./control/tail.ts";
-import { Dashboard, type DashboardMeans } from "./dashboard/dashboard.ts";
-import { createLogReader } from "./dashboard/log-reader.ts";
-import { readPageFiles } from "./dashboard/page-files.ts";
-import { createSessionFile } from "./dashboard/session-file.ts";
-import type { Peers } from "./identity/peer-user.ts";
-import type { Logger } from "./logger.ts";
-import type { Mirror } from "./mirror/mirror.ts";
-import { openMirrorForReading } from "./mirror/store/database.ts";
-import type { Places } from "./places.ts";
-import { authority, type Port } from "./proxy/server.ts";
-import { openIndexForReading } from "./usage/index/database.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { Status } from "../control/status.ts";
+import type { Tail } from "../control/tail.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Logger } from "../core/log.ts";
+import type { Places } from "../core/paths.ts";
+import { version } from "../core/version.ts";
+import { Dashboard, type DashboardMeans } from "../dashboard/dashboard.ts";
+import { createLogReader } from "../dashboard/log-reader.ts";
+import { readPageFiles } from "../dashboard/page-files.ts";
+import { createSessionFile } from "../dashboard/session-file.ts";
+import type { Peers } from "../identity/peer-user.ts";
+import type { Mirror } from "../mirror/mirror.ts";
+import { openMirrorForReading } from "../mirror/store/database.ts";
+import { authority, type Port } from "../proxy/server.ts";
+import { openIndexForReading } from "../usage/index/database.ts";
 import type { UsageServices } from "./usage-services.ts";
-import { version } from "./version.ts";
 
 export interface DashboardPortMeans {
   readonly places: Places;

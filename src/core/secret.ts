@@ -1,6 +1,6 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { inspect } from "node:util";
-import { SecretSet } from "./secret-set.ts";
+import { SecretSet } from "./redact.ts";
 
 /** A key, or another string that is worth money. It hides itself wherever it is printed. */
 export class Secret {
