@@ -1,8 +1,8 @@
 import { Command } from "commander";
 import { problemsInWords } from "../config/problem.ts";
 import type { Config } from "../config/shape.ts";
+import { EXIT } from "../core/errors.ts";
 import { findPlaces } from "../core/paths.ts";
-import { EXIT } from "../core/start-failure.ts";
 import { visibleLines } from "./table.ts";
 
 export function checkCommand(): Command {

@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
+import { EXIT } from "../core/errors.ts";
 import { findPlaces } from "../core/paths.ts";
-import { EXIT } from "../core/start-failure.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { dayName } from "../usage/reports/calendar.ts";
 import { type Column, fitted, type Screen, screenOf, wrapped } from "./columns.ts";

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 import type { Command, CommanderError } from "commander";
-import { EXIT } from "../core/start-failure.ts";
+import { EXIT } from "../core/errors.ts";
 import { framed } from "./frame.ts";
 import { outliveReaders } from "./output.ts";
 import { runCommand } from "./run.ts";

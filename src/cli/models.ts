@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
+import { EXIT } from "../core/errors.ts";
 import { findPlaces } from "../core/paths.ts";
-import { EXIT } from "../core/start-failure.ts";
 import type { FailingName } from "../doctor/model-use.ts";
 import type { ListedModel, ToolModels } from "../doctor/models.ts";
 import { count } from "../usage/reports/format.ts";

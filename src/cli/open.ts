@@ -1,9 +1,8 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { OpenAnswer } from "../control/routes.ts";
-import { reason } from "../core/errors.ts";
+import { EXIT, errorMessage } from "../core/errors.ts";
 import { findPlaces } from "../core/paths.ts";
-import { EXIT } from "../core/start-failure.ts";
 import { writeRedirect } from "../dashboard/redirect-file.ts";
 import { browserFor, needsFile, startBrowser } from "./browser.ts";
 import { fail } from "./fail.ts";
@@ -35,7 +34,7 @@ async function open(options: { print?: boolean; json?: boolean }): Promise<void>
       if (await startBrowser(browser, shown, process.env))
         return say(`the dashboard opens in your browser: ${url}`);
     } catch (error) {
-      say(`the page that leads the browser there could not be written: ${reason(error)}`);
+      say(`the page that leads the browser there could not be written: ${errorMessage(error)}`);
     }
   }
   say(

@@ -1,5 +1,4 @@
-import { reason } from "../core/errors.ts";
-import { EXIT } from "../core/start-failure.ts";
+import { EXIT, errorMessage } from "../core/errors.ts";
 import { fail } from "./fail.ts";
 
 /**
@@ -12,7 +11,7 @@ export function outliveReaders(): void {
   process.stdout.on("error", (error: NodeJS.ErrnoException) => {
     if (error.code === "EPIPE" || told) return;
     told = true;
-    fail(`the output cannot be written: ${reason(error)} → write it somewhere else`, EXIT.failed);
+    fail(`the output cannot be written: ${errorMessage(error)} → write it somewhere else`, EXIT.failed);
   });
   // There is nobody left to tell.
   process.stderr.on("error", () => {});

@@ -1,8 +1,8 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { HeldTool, TrustAnswer } from "../control/routes.ts";
+import { EXIT } from "../core/errors.ts";
 import { findPlaces } from "../core/paths.ts";
-import { EXIT } from "../core/start-failure.ts";
 import { atTerminal, saysYes } from "./ask.ts";
 import { fail } from "./fail.ts";
 import { visible } from "./table.ts";

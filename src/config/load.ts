@@ -2,7 +2,7 @@ import { constants, existsSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { dirname } from "node:path";
 import { createSecureContext } from "node:tls";
-import { reason } from "../core/errors.ts";
+import { errorMessage } from "../core/errors.ts";
 import { configModeFault } from "../core/paths.ts";
 import { notYetHeld } from "./not-yet.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
@@ -84,7 +84,7 @@ async function readAuthority({ file }: CertificateAuthority): Promise<Certificat
   try {
     createSecureContext({ ca: pem });
   } catch (error) {
-    return `${file} holds a certificate that cannot be read: ${reason(error)}`;
+    return `${file} holds a certificate that cannot be read: ${errorMessage(error)}`;
   }
   if (!pem.includes("-----BEGIN CERTIFICATE-----")) return `${file} holds no certificate in PEM format`;
   return Object.freeze({ file, pem });
@@ -113,7 +113,7 @@ export async function readText(file: string): Promise<Read> {
     return {
       found,
       text: null,
-      fault: found ? `${file} cannot be read: ${reason(error)}` : `there is no ${file}`,
+      fault: found ? `${file} cannot be read: ${errorMessage(error)}` : `there is no ${file}`,
     };
   }
 }

@@ -1,4 +1,4 @@
-import { HttpError } from "../core/http-error.ts";
+import { HttpError } from "../core/errors.ts";
 import type { LoginRequest } from "../mirror/login.ts";
 import type { ShownAlarm } from "../mirror/mirror.ts";
 import { hasOnly, NOT_FOUND, type Route } from "./route.ts";

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { HttpError } from "../core/http-error.ts";
+import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Kind } from "../limits/shortage.ts";
 import type { Mirror } from "../mirror/mirror.ts";

@@ -2,7 +2,7 @@ import { chmodSync, mkdirSync, statSync, unlinkSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname } from "node:path";
 import { background } from "../core/background.ts";
-import { reason } from "../core/errors.ts";
+import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { isDaemonListening } from "./client.ts";
 import { answerControl, type Controls } from "./routes.ts";
@@ -53,7 +53,7 @@ export class ControlServer {
       this.#problem = null;
       this.#log.warn(`the control socket ${this.#path} was gone and is back`);
     } catch (error) {
-      const problem = `the control socket ${this.#path} is gone and cannot be created again: ${reason(error)}`;
+      const problem = `the control socket ${this.#path} is gone and cannot be created again: ${errorMessage(error)}`;
       // Tried every second, said once.
       if (problem !== this.#problem) this.#log.error(problem);
       this.#problem = problem;
@@ -88,7 +88,7 @@ export class ControlServer {
       });
     });
     // Running out of file handles for a moment must not end the daemon.
-    server.on("error", (error) => this.#log.error(`the control socket failed: ${reason(error)}`));
+    server.on("error", (error) => this.#log.error(`the control socket failed: ${errorMessage(error)}`));
     server.on("close", () => this.#servers.delete(server));
     this.#servers.add(server);
     chmodSync(this.#path, 0o600);

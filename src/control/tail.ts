@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import { HttpError } from "../core/http-error.ts";
+import { HttpError } from "../core/errors.ts";
 import type { UsageRecord } from "../usage/record.ts";
 
 /** Tells whoever follows of every record as it is completed. Nobody who reads slowly costs memory or a request. */

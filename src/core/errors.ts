@@ -1,4 +1,25 @@
-/** What an error says, for a sentence: no stack, no type. */
-export function reason(error: unknown): string {
+/** The message of whatever was thrown, without its stack. */
+export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
+}
+
+/** A refused request on the control socket: the caller's mistake, or something that cannot be done now. */
+export class HttpError extends Error {
+  readonly status: number;
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Exit codes of the command line, after sysexits.h where it has one. */
+export const EXIT = { ok: 0, failed: 1, usage: 2, portTaken: 69, alreadyRunning: 75, badConfig: 78 } as const;
+
+/** The daemon or a command cannot start. The message explains it, so no stack trace is printed. */
+export class StartFailure extends Error {
+  readonly exitCode: number;
+  constructor(exitCode: number, message: string) {
+    super(message);
+    this.exitCode = exitCode;
+  }
 }

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, type Stats, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
-import { reason } from "./errors.ts";
+import { errorMessage } from "./errors.ts";
 
 /** Where keybearer's files are. */
 export interface Places {
@@ -83,7 +83,7 @@ export function prepareFolders(places: Places): string[] {
     try {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
     } catch (error) {
-      faults.push(`cannot make the folder ${folder}: ${reason(error)}`);
+      faults.push(`cannot make the folder ${folder}: ${errorMessage(error)}`);
       continue;
     }
     const fault = folderFault(folder);

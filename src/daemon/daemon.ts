@@ -12,12 +12,11 @@ import { createTail } from "../control/tail.ts";
 import { createTrusting } from "../control/trusting.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
-import { reason } from "../core/errors.ts";
+import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
 import { createLogger, type LineLogger, type Logger } from "../core/log.ts";
 import { type Places, prepareFolders } from "../core/paths.ts";
 import { joined } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
-import { EXIT, StartFailure } from "../core/start-failure.ts";
 import { createBeat } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
@@ -315,7 +314,7 @@ async function waitForLock(places: Places): Promise<StateLock | null> {
       const lock = StateLock.take(places.lock);
       if (lock !== null) return lock;
     } catch (error) {
-      throw new StartFailure(EXIT.failed, `cannot lock ${places.lock}: ${reason(error)}`);
+      throw new StartFailure(EXIT.failed, `cannot lock ${places.lock}: ${errorMessage(error)}`);
     }
     if (attempt === LOCK_ATTEMPTS || (await isDaemonListening(places.socket))) return null;
   }

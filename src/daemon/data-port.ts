@@ -1,8 +1,8 @@
 import type { Socket } from "node:net";
 import type { Listen } from "../config/shape.ts";
 import { background } from "../core/background.ts";
+import { EXIT, StartFailure } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { EXIT, StartFailure } from "../core/start-failure.ts";
 import type { Peers } from "../identity/peer-user.ts";
 import { portOwner } from "../identity/port-owner.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";

@@ -1,8 +1,7 @@
 import type { Dashboard as Settings } from "../config/shape.ts";
 import type { DashboardStatus } from "../control/status.ts";
 import { background } from "../core/background.ts";
-import { reason } from "../core/errors.ts";
-import { HttpError } from "../core/http-error.ts";
+import { errorMessage, HttpError } from "../core/errors.ts";
 import { type Access, createAccess } from "./access.ts";
 import { type Door, type DoorMeans, openDoor } from "./door.ts";
 import { REDIRECT_MS, removeRedirects } from "./redirect-file.ts";
@@ -85,7 +84,7 @@ export class Dashboard {
           "the dashboard is switched off in config.yaml → write dashboard: { when: asked }, then keybearer open",
         );
       const { url } = await this.#unlock().catch((error) => {
-        throw new HttpError(503, reason(error));
+        throw new HttpError(503, errorMessage(error));
       });
       this.#used();
       const { code, expiresIn } = this.#access.issue();
@@ -104,7 +103,7 @@ export class Dashboard {
       const { when, listen } = settings();
       if (when === "never" || this.#listen !== JSON.stringify(listen)) await this.#end("config.yaml says so");
       if (when !== "always") this.#why = null;
-      else await this.#unlock().catch((error) => this.#tryLater(reason(error)));
+      else await this.#unlock().catch((error) => this.#tryLater(errorMessage(error)));
     });
   }
 
@@ -139,7 +138,7 @@ export class Dashboard {
       this.#usedAt = clock.elapsed() - Math.min(...good.map(age));
     } catch (error) {
       await this.#end("its port is taken");
-      if (when === "asked") log.error(`the dashboard could not be opened again: ${reason(error)}`);
+      if (when === "asked") log.error(`the dashboard could not be opened again: ${errorMessage(error)}`);
     }
   }
 
@@ -180,7 +179,7 @@ export class Dashboard {
     const { kept, log } = this.#means;
     await kept
       ?.remove()
-      .catch((error) => log.warn(`the dashboard's sessions could not be removed: ${reason(error)}`));
+      .catch((error) => log.warn(`the dashboard's sessions could not be removed: ${errorMessage(error)}`));
   }
 
   async #lock(why: string): Promise<void> {
@@ -223,7 +222,7 @@ export class Dashboard {
     if (sessions.length === 0 || listen.port === 0) return;
     await kept
       .write(listen, sessions)
-      .catch((error) => log.warn(`the dashboard's sessions could not be kept: ${reason(error)}`));
+      .catch((error) => log.warn(`the dashboard's sessions could not be kept: ${errorMessage(error)}`));
   }
 
   /** A page that `keybearer open` left for the browser holds a code. */
@@ -239,7 +238,7 @@ export class Dashboard {
   async #removeRedirects(now?: number): Promise<void> {
     const { run, log } = this.#means;
     await removeRedirects(run, now).catch((error) =>
-      log.warn(`a page that leads to the dashboard could not be removed: ${reason(error)}`),
+      log.warn(`a page that leads to the dashboard could not be removed: ${errorMessage(error)}`),
     );
   }
 

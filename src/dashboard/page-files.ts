@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { packageFolder } from "../core/package-folder.ts";
+import { packageFolder } from "../core/version.ts";
 
 /** The page, whole and in memory: an upgrade that replaces the files under a running daemon must not mix two versions. */
 export type PageFiles = ReadonlyMap<string, PageFile>;

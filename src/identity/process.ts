@@ -3,7 +3,7 @@ import { readlink, stat } from "node:fs/promises";
 import type { Socket } from "node:net";
 import { promisify } from "node:util";
 import type { Tool } from "../config/shape.ts";
-import { reason } from "../core/errors.ts";
+import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 
 /** The program at the other end of a loopback connection. */
@@ -42,7 +42,7 @@ export function createOwners(log: Pick<Logger, "error">): Owners {
       if (tools.length === 0) return;
       await loaded().catch((error) =>
         log.error(
-          `programs cannot be told apart (${reason(error)}). install keybearer again, then: keybearer service restart`,
+          `programs cannot be told apart (${errorMessage(error)}). install keybearer again, then: keybearer service restart`,
         ),
       );
     },

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import type { Named, Price } from "../config/shape.ts";
-import { packageFolder } from "../core/package-folder.ts";
+import { packageFolder } from "../core/version.ts";
 import { namesInList } from "./model-names.ts";
 import {
   type Amount,

@@ -1,7 +1,7 @@
 import { setTimeout as pause, setImmediate as turn } from "node:timers/promises";
 import type { ConsoleKind } from "../config/shape.ts";
 import { background } from "../core/background.ts";
-import { reason } from "../core/errors.ts";
+import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
@@ -367,7 +367,7 @@ export class GatewayMirror {
     if (error instanceof ConsoleFault) fault = error;
     else {
       log.error({ err: error, gateway: name }, "reading or comparing console rows failed");
-      fault = new ConsoleFault("failing", `could not be read and compared: ${reason(error)}`);
+      fault = new ConsoleFault("failing", `could not be read and compared: ${errorMessage(error)}`);
     }
     this.#fault = fault;
     this.#schedule.failed(fault.retryAfter);

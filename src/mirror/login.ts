@@ -1,6 +1,6 @@
 import type { ConsoleKind } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
-import { reason } from "../core/errors.ts";
+import { errorMessage } from "../core/errors.ts";
 import { Secret } from "../core/secret.ts";
 import { type AdapterDeps, ConsoleFault } from "./consoles/console.ts";
 import { NewApi } from "./consoles/new-api.ts";
@@ -140,7 +140,7 @@ export class ConsoleLogins {
     try {
       await account.store({ ...login, seed: account.seed(name) });
     } catch (error) {
-      const why = `accepted the login, but it could not be stored here: ${reason(error)}`;
+      const why = `accepted the login, but it could not be stored here: ${errorMessage(error)}`;
       throw new ConsoleFault("failing", why);
     }
   }

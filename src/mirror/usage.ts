@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import { reason } from "../core/errors.ts";
+import { errorMessage } from "../core/errors.ts";
 import type { AckLine, AmendLine, KeyHeldLine } from "../usage/journal/lines.ts";
 import { ConsoleFault } from "./consoles/console.ts";
 import type { MirrorDatabase } from "./store/database.ts";
@@ -43,7 +43,7 @@ export async function catchUp(usage: Pick<MirrorUsage, "catchUp" | "last">): Pro
   } catch (error) {
     throw new ConsoleFault(
       "failing",
-      `could not be compared: the usage log cannot be read (${reason(error)})`,
+      `could not be compared: the usage log cannot be read (${errorMessage(error)})`,
     );
   }
   return newest;

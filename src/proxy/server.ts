@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Listen } from "../config/shape.ts";
-import { EXIT, StartFailure } from "../core/start-failure.ts";
+import { EXIT, StartFailure } from "../core/errors.ts";
 import { forEachHeader } from "./headers.ts";
 import { endSoon } from "./write-refusal.ts";
 

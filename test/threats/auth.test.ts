@@ -6,8 +6,8 @@ import { connect } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
+import { StartFailure } from "../../src/core/errors.ts";
 import { looksLikeCredential } from "../../src/core/secret.ts";
-import { StartFailure } from "../../src/core/start-failure.ts";
 import { tokenShape } from "../../src/identity/token.ts";
 import { newHome } from "../doubles/command.ts";
 import {

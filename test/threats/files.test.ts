@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, lstatSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { StartFailure } from "../../src/core/start-failure.ts";
+import { StartFailure } from "../../src/core/errors.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { canaryKey, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";

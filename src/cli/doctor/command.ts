@@ -1,6 +1,6 @@
 import { Command } from "commander";
+import { EXIT } from "../../core/errors.ts";
 import { findPlaces } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import type { Finding } from "../../doctor/finding.ts";
 import { screenOf } from "../columns.ts";
 import { findingsInWords, type Paint } from "./words.ts";

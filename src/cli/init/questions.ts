@@ -1,6 +1,6 @@
 import { baseUrl } from "../../config/fields/address.ts";
 import { parseConfig } from "../../config/parse.ts";
-import { EXIT } from "../../core/start-failure.ts";
+import { EXIT } from "../../core/errors.ts";
 import type { Answers } from "../ask.ts";
 import { tell } from "../tools/tell.ts";
 import { stopped, told } from "../tools/told.ts";

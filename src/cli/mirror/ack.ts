@@ -1,6 +1,6 @@
 import { askDaemon } from "../../control/client.ts";
+import { EXIT } from "../../core/errors.ts";
 import { findPlaces } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { count } from "../../usage/reports/format.ts";
 import { atTerminal, saysYes } from "../ask.ts";
 import { screenOf, wrapped } from "../columns.ts";

@@ -1,6 +1,6 @@
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
-import { EXIT } from "../../core/start-failure.ts";
+import { EXIT } from "../../core/errors.ts";
 import type { MirrorReport } from "../../mirror/report/shape.ts";
 import { fail } from "../fail.ts";
 import { listed } from "./amounts.ts";

@@ -1,6 +1,6 @@
 import { askDaemon } from "../../control/client.ts";
+import { EXIT } from "../../core/errors.ts";
 import { findPlaces } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars, exact } from "../../usage/reports/format.ts";

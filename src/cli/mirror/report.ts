@@ -1,5 +1,5 @@
+import { EXIT } from "../../core/errors.ts";
 import { findPlaces } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
 import { count, dollars, duration, exact } from "../../usage/reports/format.ts";
 import { type Column, fitted, type Screen, screenOf, wrapped } from "../columns.ts";

@@ -1,7 +1,7 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
+import { EXIT } from "../../core/errors.ts";
 import { findPlaces } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { bar, cut, type Screen, screenOf, wrapped } from "../columns.ts";
 import { fail } from "../fail.ts";

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import type { Config } from "../../config/shape.ts";
+import { EXIT } from "../../core/errors.ts";
 import type { Places } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import type { InstalledUnit } from "../../service/spec.ts";
 import { told } from "../tools/told.ts";
 import { usableConfig } from "./install/before-install.ts";

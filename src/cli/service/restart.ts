@@ -1,5 +1,5 @@
+import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { inTheWay } from "../../service/answer-words.ts";
 import { fail } from "../fail.ts";
 import { saySentences } from "../say.ts";

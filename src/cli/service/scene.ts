@@ -1,8 +1,8 @@
 import { realpathSync } from "node:fs";
 import { userInfo } from "node:os";
 import { fileURLToPath } from "node:url";
-import { packageFolder } from "../../core/package-folder.ts";
 import { findPlaces, type Places } from "../../core/paths.ts";
+import { packageFolder } from "../../core/version.ts";
 import { createRunner, type RunCommand } from "../../service/command-runner.ts";
 import { createLaunchd } from "../../service/launchd/launchd.ts";
 import type { ServiceManager } from "../../service/manager.ts";

@@ -1,7 +1,7 @@
 import { readText } from "../../config/load.ts";
+import { EXIT } from "../../core/errors.ts";
 import { findPlaces, type Places } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import type { Answers } from "../ask.ts";
 import { fail } from "../fail.ts";
 import { editConfig } from "./edit.ts";

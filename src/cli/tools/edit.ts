@@ -1,5 +1,5 @@
 import { type Edited, editFile, type NotEdited } from "../../config/edit/edit-file.ts";
-import { EXIT } from "../../core/start-failure.ts";
+import { EXIT } from "../../core/errors.ts";
 import { told } from "./told.ts";
 
 /** Works without a daemon, and a running one sees the save. null: it has been told why nothing was changed. */

@@ -1,8 +1,8 @@
 import { loadConfig } from "../../config/load.ts";
+import { EXIT } from "../../core/errors.ts";
 import { describeSource } from "../../core/key-source.ts";
 import type { Places } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { forgetKey, type KeyPlace, storeKey } from "../../keys/store.ts";
 import { fail } from "../fail.ts";
 import { isSameSource } from "./key-place.ts";

@@ -1,7 +1,7 @@
 import type { Gateway } from "../../config/shape.ts";
 import { systemClock } from "../../core/clock.ts";
+import { EXIT } from "../../core/errors.ts";
 import { keyFault, Secret } from "../../core/secret.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { KeyCheck } from "../../doctor/key-check.ts";
 import { type Probed, probeKey } from "../../doctor/probe.ts";
 import { KeyCallBudgets } from "../../mirror/consoles/key-calls.ts";

@@ -1,9 +1,9 @@
 import { removeTool } from "../../config/edit/remove-tool.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/shape.ts";
+import { EXIT } from "../../core/errors.ts";
 import { describeSource } from "../../core/key-source.ts";
 import { findPlaces } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { atTerminal, saysYes } from "../ask.ts";
 import { fail } from "../fail.ts";
 import { saySentences } from "../say.ts";

@@ -1,6 +1,6 @@
+import { EXIT } from "../../core/errors.ts";
 import { describeSource, type KeySource } from "../../core/key-source.ts";
 import type { Secret } from "../../core/secret.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { forgetKey } from "../../keys/store.ts";
 import { shellWord } from "../../keys/words.ts";
 import { fail } from "../fail.ts";

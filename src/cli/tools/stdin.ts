@@ -1,4 +1,4 @@
-import { EXIT } from "../../core/start-failure.ts";
+import { EXIT } from "../../core/errors.ts";
 import { type Answers, createAnswers } from "../ask.ts";
 import { told } from "./told.ts";
 

@@ -1,6 +1,6 @@
 import { setEnabled } from "../../config/edit/splice.ts";
+import { EXIT } from "../../core/errors.ts";
 import { findPlaces } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { fail } from "../fail.ts";
 import { say } from "../say.ts";
 import { editConfig } from "./edit.ts";

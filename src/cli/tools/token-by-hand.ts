@@ -1,4 +1,4 @@
-import { EXIT } from "../../core/start-failure.ts";
+import { EXIT } from "../../core/errors.ts";
 import { hashToken, makeToken, tokenShape } from "../../identity/token.ts";
 import type { Answers } from "../ask.ts";
 import { tell } from "./tell.ts";

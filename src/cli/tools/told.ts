@@ -1,4 +1,4 @@
-import { EXIT } from "../../core/start-failure.ts";
+import { EXIT } from "../../core/errors.ts";
 import { fail } from "../fail.ts";
 
 /** For what answers null where it could not be done: it has been told why. */

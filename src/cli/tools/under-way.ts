@@ -1,5 +1,5 @@
+import { EXIT } from "../../core/errors.ts";
 import type { Places } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { fail } from "../fail.ts";
 import { say } from "../say.ts";
 import { cutUnderWay, type Effect } from "./effect.ts";

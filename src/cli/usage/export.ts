@@ -2,8 +2,7 @@ import { once } from "node:events";
 import { createWriteStream, rmSync } from "node:fs";
 import type { Writable } from "node:stream";
 import { finished } from "node:stream/promises";
-import { reason } from "../../core/errors.ts";
-import { EXIT } from "../../core/start-failure.ts";
+import { EXIT, errorMessage } from "../../core/errors.ts";
 import { EXPORTED } from "../../usage/columns.ts";
 import type { Connection } from "../../usage/index/database.ts";
 import type { UsageRecord } from "../../usage/record.ts";
@@ -54,7 +53,8 @@ export async function exportRecords(options: ExportOptions): Promise<void> {
   } catch (error) {
     into.discard();
     // Of stdout endWithOutput() speaks.
-    if (error !== process.stdout.errored) fail(`the export was not finished: ${reason(error)}`, EXIT.failed);
+    if (error !== process.stdout.errored)
+      fail(`the export was not finished: ${errorMessage(error)}`, EXIT.failed);
   }
 }
 
@@ -145,7 +145,7 @@ async function openOutput(file: string | undefined): Promise<Output | null> {
     fail(
       there
         ? `${file} is there already, and is left as it is → name another file, or remove it first`
-        : `cannot write ${file}: ${reason(error)}`,
+        : `cannot write ${file}: ${errorMessage(error)}`,
       EXIT.failed,
     );
     return null;

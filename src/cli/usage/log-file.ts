@@ -1,9 +1,8 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
 import type { UsageIndexStatus } from "../../control/status.ts";
-import { reason } from "../../core/errors.ts";
+import { EXIT, errorMessage } from "../../core/errors.ts";
 import { findPlaces, type Places } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
 import { stampOf, UsageIndex } from "../../usage/index/usage-index.ts";
@@ -118,7 +117,7 @@ async function finish(
       await pause(BETWEEN_SLICES_MS);
     }
   } catch (error) {
-    return `the index could not be brought up to date: ${reason(error)}`;
+    return `the index could not be brought up to date: ${errorMessage(error)}`;
   } finally {
     index.close();
     endProgress();

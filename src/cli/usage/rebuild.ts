@@ -1,5 +1,5 @@
+import { EXIT } from "../../core/errors.ts";
 import { findPlaces } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { journalFiles } from "../../usage/journal/files.ts";
 import { fail } from "../fail.ts";
 import { rebuildIndex } from "./log-file.ts";

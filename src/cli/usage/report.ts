@@ -1,6 +1,6 @@
 import { isDaemonListening } from "../../control/client.ts";
+import { EXIT } from "../../core/errors.ts";
 import { findPlaces } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { jsonText } from "../../usage/reports/format.ts";
 import { type Period, parseSince, parseUntil } from "../../usage/reports/period.ts";
 import {

@@ -1,4 +1,4 @@
-import { EXIT } from "../../core/start-failure.ts";
+import { EXIT } from "../../core/errors.ts";
 import type { Connection } from "../../usage/index/database.ts";
 import { jsonText } from "../../usage/reports/format.ts";
 import { exportedRecord, findRecords } from "../../usage/reports/records.ts";

@@ -1,7 +1,7 @@
 import { type Following, followTail } from "../../control/follow.ts";
 import type { TailLine } from "../../control/tail.ts";
+import { EXIT } from "../../core/errors.ts";
 import { findPlaces, type Places } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { exact, jsonText } from "../../usage/reports/format.ts";

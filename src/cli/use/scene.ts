@@ -6,8 +6,8 @@ import { problemsInWords } from "../../config/problem.ts";
 import type { Listen } from "../../config/shape.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { EXIT } from "../../core/errors.ts";
 import type { Places } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import type { ToolModels } from "../../doctor/models.ts";
 
 /** The tool that is asked for, as far as its settings go. */

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { constants, lstatSync, readFileSync, realpathSync, renameSync, unlinkSync } from "node:fs";
 import { lstat, mkdir, open, readdir, realpath, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 
 /** A client's settings as they were when they were looked at. */
 export interface SettingsFile {
@@ -45,7 +45,7 @@ export async function lookAt(path: string): Promise<Looked> {
     }
   } catch (error) {
     if (error instanceof TypeError) return no(`${path} is not UTF-8 text, so it is left alone`);
-    return no(`${path} cannot be read: ${reason(error)}`);
+    return no(`${path} cannot be read: ${errorMessage(error)}`);
   }
 }
 
@@ -67,7 +67,7 @@ export async function replace(file: SettingsFile, text: string | null, mode: num
     if (done.ok) temporary = null;
     return done;
   } catch (error) {
-    return no(`${path} was not changed: ${reason(error)}`);
+    return no(`${path} was not changed: ${errorMessage(error)}`);
   } finally {
     // It holds a token.
     if (temporary !== null) await unlink(temporary).catch(() => {});

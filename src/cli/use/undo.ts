@@ -1,8 +1,7 @@
 import { shownDiff } from "../../clients/write/diff.ts";
 import type { Writable } from "../../clients/write/settings.ts";
-import { reason } from "../../core/errors.ts";
+import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Places } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { terminalMeans, type WriteMeans } from "./means.ts";
 import { lookAt, replace } from "./settings-file.ts";
 import { createUndoStore, digestOf, type Kept } from "./undo-store.ts";
@@ -23,7 +22,7 @@ export interface UndoAsked {
 export async function undoSettings(asked: UndoAsked, means: WriteMeans = terminalMeans()): Promise<void> {
   const { places, client, clientName, force } = asked;
   const store = createUndoStore(places.state, means.clock);
-  const kept = await store.newest(client).catch(reason);
+  const kept = await store.newest(client).catch(errorMessage);
   if (typeof kept === "string") return means.fail(kept, EXIT.failed);
   if (kept === null) {
     return means.fail(`there is nothing to undo: ${clientName} was not set up with --write`, EXIT.failed);

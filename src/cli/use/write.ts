@@ -6,9 +6,8 @@ import { setToken } from "../../config/edit/splice.ts";
 import { writeConfig } from "../../config/edit/write.ts";
 import { readText } from "../../config/load.ts";
 import type { Tool } from "../../config/shape.ts";
-import { reason } from "../../core/errors.ts";
+import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Places } from "../../core/paths.ts";
-import { EXIT } from "../../core/start-failure.ts";
 import { hashToken, makeToken } from "../../identity/token.ts";
 import type { Note } from "../note.ts";
 import { terminalMeans, type WriteMeans } from "./means.ts";
@@ -154,7 +153,7 @@ async function carryOut(
     if (added?.ok) await added.takeBack();
     return done.reason;
   } catch (error) {
-    return `nothing was written: the old settings could not be kept in ${places.state}: ${reason(error)}`;
+    return `nothing was written: the old settings could not be kept in ${places.state}: ${errorMessage(error)}`;
   }
 }
 

@@ -4,7 +4,7 @@ import { isAbsolute, join } from "node:path";
 import { CLIENTS } from "../../clients/table.ts";
 import { settingsFiles } from "../../clients/write/file-of.ts";
 import { WRITABLE } from "../../clients/write/settings.ts";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 
 /** One file that may hold settings. */
 export interface Place {
@@ -146,6 +146,6 @@ export async function textOf(path: string): Promise<Text> {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === "ENOENT" || code === "ENOTDIR") return null;
-    return { why: code === "EACCES" ? "may not be read" : reason(error) };
+    return { why: code === "EACCES" ? "may not be read" : errorMessage(error) };
   }
 }

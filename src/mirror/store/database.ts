@@ -1,6 +1,6 @@
 import { renameSync, rmSync } from "node:fs";
 import type Database from "libsql";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import {
   attachFile,
@@ -246,7 +246,7 @@ export class MirrorDatabase {
         if (statOf(file + suffix) !== null) renameSync(file + suffix, kept + suffix);
       }
     } catch (error) {
-      this.#logFailure(`mirror.db cannot be renamed: ${reason(error)}`);
+      this.#logFailure(`mirror.db cannot be renamed: ${errorMessage(error)}`);
       return;
     }
     this.#log.error(

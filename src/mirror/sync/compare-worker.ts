@@ -1,5 +1,5 @@
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 import { type Plan, planDays } from "../store/changed-days.ts";
 import { compareDay } from "../store/compare-day.ts";
 import { type MirrorFiles, openMirrorForReading } from "../store/database.ts";
@@ -47,7 +47,7 @@ function serve(port: MessagePort, files: MirrorFiles): void {
     try {
       port.postMessage({ result: answer(request) } satisfies Answer);
     } catch (error) {
-      port.postMessage({ error: reason(error) } satisfies Answer);
+      port.postMessage({ error: errorMessage(error) } satisfies Answer);
     }
   });
 }

@@ -1,7 +1,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import type { Clock } from "../../core/clock.ts";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/console.ts";
@@ -148,8 +148,8 @@ class CompareThread {
     this.#worker = new Worker(workerFile(), { workerData: files, execArgv: [], env: {} });
     this.#worker.unref();
     this.#worker.on("message", (answer: Answer) => this.#waiting?.resolve(answer));
-    this.#worker.on("error", (error) => this.#onEnd(reason(error)));
-    this.#worker.on("messageerror", (error) => this.#onEnd(reason(error)));
+    this.#worker.on("error", (error) => this.#onEnd(errorMessage(error)));
+    this.#worker.on("messageerror", (error) => this.#onEnd(errorMessage(error)));
     this.#worker.on("exit", () => this.#onEnd("its thread ended"));
   }
 

@@ -1,5 +1,5 @@
 import { dirname, join } from "node:path";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 import { complaint, inTheWay, notWritten } from "../answer-words.ts";
 import type { Ran, RunCommand } from "../command-runner.ts";
 import type {
@@ -43,7 +43,7 @@ export function createLaunchd(means: LaunchdMeans): ServiceManager {
     if (found.kind === "foreign") return inTheWay(file, found.why);
     const unloaded = await launchctl.unload();
     if (!unloaded.ok) return unloaded;
-    const fault = await files.remove(file).then(() => null, reason);
+    const fault = await files.remove(file).then(() => null, errorMessage);
     return fault === null ? { ok: true } : { ok: false, why: `${file} cannot be removed: ${fault}` };
   }
 
@@ -121,7 +121,7 @@ async function install(launchctl: Launchctl, file: string, wanted: Wanted): Prom
   const staged = await files
     .makeFolder(dirname(spec.logFile))
     .then(() => (same ? null : files.stage(file, text)))
-    .catch((error: unknown) => reason(error));
+    .catch((error: unknown) => errorMessage(error));
   if (typeof staged === "string") return notWritten(file, staged);
   const there = await launchctl.loaded();
   const anew = there !== null && !same;
@@ -132,7 +132,7 @@ async function install(launchctl: Launchctl, file: string, wanted: Wanted): Prom
       return { ...unloaded, next: null };
     }
   }
-  const unput = (await staged?.put().then(() => null, reason)) ?? null;
+  const unput = (await staged?.put().then(() => null, errorMessage)) ?? null;
   const done = await startNew(launchctl, file, there === null || anew ? "load" : "as it is");
   if (unput !== null) return notWritten(file, unput);
   if (!done.ok) return { ...done, next: null };

@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 
 /**
  * Tells the service manager how the daemon is, as sd_notify(3) does. Does nothing where no manager asks for it.
@@ -120,7 +120,7 @@ function createPost(programs: readonly string[], socket: string, onTrouble: (wor
       complained = "";
     } catch (error) {
       arrived = false;
-      complain(reason(error));
+      complain(errorMessage(error));
     }
   };
   return {

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 import { complaint, inTheWay, notDone, notWritten } from "../answer-words.ts";
 import type { Ran, RunCommand } from "../command-runner.ts";
 import type { Availability, Done, FoundFile, Installed, LogRequest, ServiceManager } from "../manager.ts";
@@ -112,7 +112,7 @@ async function uninstall({ file, files, find, change, properties }: Removal): Pr
   const { active } = stateIn(await properties());
   if (active !== "stopped" && active !== "failed") return { ok: false, why: notDone(stopped, "stopped") };
   await change("disable", UNIT);
-  const fault = await files.remove(file).then(() => null, reason);
+  const fault = await files.remove(file).then(() => null, errorMessage);
   if (fault !== null) return { ok: false, why: `${file} cannot be removed: ${fault}` };
   await change("daemon-reload");
   await change("reset-failed", UNIT);
@@ -129,7 +129,7 @@ interface Hands {
 async function follow(steps: readonly InstallStep[], { file, write, change }: Hands): Promise<Failed | null> {
   for (const step of steps) {
     if (step.kind === "write") {
-      const fault = await write().then(() => null, reason);
+      const fault = await write().then(() => null, errorMessage);
       if (fault !== null) return notWritten(file, fault);
       continue;
     }

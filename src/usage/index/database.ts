@@ -1,6 +1,6 @@
 import { chmodSync, closeSync, fchmodSync, openSync, rmSync, statSync } from "node:fs";
 import Database from "libsql";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 import { COLUMN_DEFINITIONS } from "../columns.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
@@ -218,12 +218,12 @@ const SHORT_READ = 522;
 export function indexFault(error: unknown): unknown {
   if (error instanceof IndexFault) return error;
   const { rawCode, code, syscall } = error as { rawCode?: unknown; code?: unknown; syscall?: unknown };
-  if (typeof syscall === "string") return new IndexFault("disk", reason(error));
+  if (typeof syscall === "string") return new IndexFault("disk", errorMessage(error));
   if (typeof rawCode !== "number" || typeof code !== "string" || !code.startsWith("SQLITE")) return error;
   const primary = rawCode & 0xff;
   if (BUSY.includes(primary)) return new IndexFault("busy", "another program has locked it");
   if (CORRUPT.includes(primary) || rawCode === SHORT_READ) return new IndexFault("corrupt", "it is damaged");
-  if (/^no such (?:table|column)/.test(reason(error)))
+  if (/^no such (?:table|column)/.test(errorMessage(error)))
     return new IndexFault("corrupt", "its tables are not ours");
-  return new IndexFault("disk", reason(error));
+  return new IndexFault("disk", errorMessage(error));
 }

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 import { IndexFault } from "./database.ts";
 import { type IndexOptions, type Progress, UsageIndex } from "./usage-index.ts";
 
@@ -84,7 +84,7 @@ async function run(
       if (!(error instanceof IndexFault)) throw error;
       // What is damaged is rebuilt by the next attempt.
       if (error.kind !== "corrupt")
-        answer({ kind: "waiting", message: reason(error), progress: index.progress() });
+        answer({ kind: "waiting", message: errorMessage(error), progress: index.progress() });
       await pause(RETRY_MS);
       steps = index.catchUp();
     }

@@ -2,7 +2,7 @@ import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
 import { background } from "../../core/background.ts";
-import { reason } from "../../core/errors.ts";
+import { errorMessage } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import type { Answer, Request, RunKind, WorkerData } from "./index-worker.ts";
 import { type IndexOptions, type Progress, stampOf } from "./usage-index.ts";
@@ -143,7 +143,7 @@ export class Indexer {
     }
     const onFailed = (error: unknown): void => {
       this.#failedAt = performance.now();
-      this.#waitingFor = reason(error);
+      this.#waitingFor = errorMessage(error);
       log.error({ err: error }, "the usage index failed; it is tried again");
     };
     try {

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import type { Config } from "../../../config/shape.ts";
+import { EXIT } from "../../../core/errors.ts";
 import { findPlaces, prepareFolders } from "../../../core/paths.ts";
-import { EXIT } from "../../../core/start-failure.ts";
 import { version } from "../../../core/version.ts";
 import { shellWord } from "../../../keys/words.ts";
 import { inTheWay } from "../../../service/answer-words.ts";

@@ -1,4 +1,4 @@
-import { EXIT } from "../../../core/start-failure.ts";
+import { EXIT } from "../../../core/errors.ts";
 import { fail } from "../../fail.ts";
 import { endWithOutput } from "../../output.ts";
 import { installedScene } from "../installed-scene.ts";

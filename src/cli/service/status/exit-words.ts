@@ -1,4 +1,4 @@
-import { EXIT } from "../../../core/start-failure.ts";
+import { EXIT } from "../../../core/errors.ts";
 import { shellWord } from "../../../keys/words.ts";
 import type { LastExit } from "../../../service/manager.ts";
 import type { Note } from "../../note.ts";

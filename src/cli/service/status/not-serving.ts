@@ -1,4 +1,4 @@
-import { EXIT } from "../../../core/start-failure.ts";
+import { EXIT } from "../../../core/errors.ts";
 import type { ServiceManager } from "../../../service/manager.ts";
 import { fail } from "../../fail.ts";
 import type { Health } from "../healthy.ts";

@@ -1,4 +1,4 @@
-import { EXIT } from "../../../core/start-failure.ts";
+import { EXIT } from "../../../core/errors.ts";
 import { screenOf } from "../../columns.ts";
 import { noteInWords } from "../../note.ts";
 import { ago, visible } from "../../table.ts";

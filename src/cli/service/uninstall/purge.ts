@@ -1,7 +1,7 @@
 import { lstatSync, readdirSync, realpathSync, rmdirSync, rmSync } from "node:fs";
 import { basename, isAbsolute, join, relative, sep } from "node:path";
 import type { Config } from "../../../config/shape.ts";
-import { reason } from "../../../core/errors.ts";
+import { errorMessage } from "../../../core/errors.ts";
 import { describeSource } from "../../../core/key-source.ts";
 import type { Places } from "../../../core/paths.ts";
 import { type PurgeFolder, purgeFolders } from "./purge-names.ts";
@@ -71,7 +71,7 @@ export function purge({ removes, folders }: PurgePlan): string[] {
       // Not recursive: each is one file, and what has become a folder meanwhile is somebody's.
       rmSync(path, { force: true });
     } catch (error) {
-      faults.push(`${path}: ${reason(error)}`);
+      faults.push(`${path}: ${errorMessage(error)}`);
     }
   }
   for (const folder of folders) {
