@@ -2,7 +2,7 @@ import { Command } from "commander";
 import { problemsInWords } from "../config/problem.ts";
 import type { Config } from "../config/shape.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPlaces } from "../core/paths.ts";
+import { findPaths } from "../core/paths.ts";
 import { visibleLines } from "./table.ts";
 
 export function checkCommand(): Command {
@@ -13,17 +13,17 @@ export function checkCommand(): Command {
     .action(async (file: string | undefined, options: { json?: boolean }) => {
       // Here and not above: reading YAML is a good part of the time that other commands take.
       const { loadConfig } = await import("../config/load.ts");
-      const places = findPlaces({ config: file });
-      const { config, problems } = await loadConfig(places.config, {
-        home: places.home,
+      const paths = findPaths({ config: file });
+      const { config, problems } = await loadConfig(paths.config, {
+        home: paths.home,
         strict: file === undefined,
       });
       if (options.json) {
         process.stdout.write(`${JSON.stringify({ ok: config !== null, problems }, null, 2)}\n`);
       } else {
-        const words = problemsInWords(places.config, problems);
+        const words = problemsInWords(paths.config, problems);
         if (words !== "") process.stderr.write(`${visibleLines(words)}\n`);
-        if (config !== null) process.stdout.write(`${visibleLines(summary(places.config, config))}\n`);
+        if (config !== null) process.stdout.write(`${visibleLines(summary(paths.config, config))}\n`);
         else
           process.stderr.write(
             `\n${count(problems.filter((p) => p.severity === "error").length, "problem")}\n`,

@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPlaces } from "../core/paths.ts";
+import { findPaths } from "../core/paths.ts";
 import type { KeyReport, KeysAnswer } from "../mirror/report/shape.ts";
 import { dayName } from "../usage/reports/calendar.ts";
 import { type Column, fitted, type Screen, screenOf, wrapped } from "./columns.ts";
@@ -19,7 +19,7 @@ export function keysCommand(): Command {
 }
 
 async function keys(options: { json?: boolean }): Promise<void> {
-  const asked = await askDaemon<KeysAnswer>(findPlaces().socket, "GET", "/keys");
+  const asked = await askDaemon<KeysAnswer>(findPaths().socket, "GET", "/keys");
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   const screen = screenOf(process.env, process.stdout.columns);
   process.stdout.write(

@@ -1,7 +1,7 @@
 import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPlaces } from "../core/paths.ts";
+import { findPaths } from "../core/paths.ts";
 import type { FailingName } from "../doctor/model-use.ts";
 import type { ListedModel, ToolModels } from "../doctor/models.ts";
 import { count } from "../usage/reports/format.ts";
@@ -24,7 +24,7 @@ export function modelsCommand(): Command {
 
 async function models(options: { tool?: string; json?: boolean }): Promise<void> {
   const path = options.tool === undefined ? "/models" : `/models/${encodeURIComponent(options.tool)}`;
-  const asked = await askDaemon<ToolModels[]>(findPlaces().socket, "GET", path, undefined, PATIENCE_MS);
+  const asked = await askDaemon<ToolModels[]>(findPaths().socket, "GET", path, undefined, PATIENCE_MS);
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   process.stdout.write(
     options.json

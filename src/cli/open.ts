@@ -2,7 +2,7 @@ import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { OpenAnswer } from "../control/routes.ts";
 import { EXIT, errorMessage } from "../core/errors.ts";
-import { findPlaces } from "../core/paths.ts";
+import { findPaths } from "../core/paths.ts";
 import { writeRedirect } from "../dashboard/redirect-file.ts";
 import { browserFor, needsFile, startBrowser } from "./browser.ts";
 import { fail } from "./fail.ts";
@@ -18,7 +18,7 @@ export function openCommand(): Command {
 
 async function open(options: { print?: boolean; json?: boolean }): Promise<void> {
   if (options.print && options.json) return fail("--print or --json, not both", EXIT.usage);
-  const { socket, run } = findPlaces();
+  const { socket, run } = findPaths();
   const asked = await askDaemon<OpenAnswer>(socket, "POST", "/open", {});
   if (!asked.ok) return fail(oldInWords(asked.reason), EXIT.failed);
   const { url, code, expires_in } = asked.value;

@@ -4,7 +4,7 @@ import { Command } from "commander";
 import { background } from "../core/background.ts";
 import { EXIT, type StartFailure } from "../core/errors.ts";
 import { createLogStream } from "../core/log-stream.ts";
-import { findPlaces } from "../core/paths.ts";
+import { findPaths } from "../core/paths.ts";
 import { version } from "../core/version.ts";
 import type { Daemon } from "../daemon/daemon.ts";
 import { unsafeStart } from "../daemon/unsafe-start.ts";
@@ -27,8 +27,8 @@ export function runCommand(): Command {
 
 async function run(options: { config?: string }): Promise<void> {
   const { env, execArgv } = process;
-  const places = findPlaces({ config: options.config });
-  const hasConfig = places.explicit || existsSync(places.config);
+  const paths = findPaths({ config: options.config });
+  const hasConfig = paths.explicit || existsSync(paths.config);
   const unsafe = unsafeStart({ env, execArgv, inspected: inspectorUrl() !== undefined, hasConfig });
   if (unsafe !== null) {
     process.stderr.write(`${visibleLines(unsafe)}\n`);
@@ -58,7 +58,7 @@ async function run(options: { config?: string }): Promise<void> {
     const { startDaemon } = await import("../daemon/daemon.ts");
     answers = await import("../service/answers.ts");
     const logForPeople = onTerminal;
-    daemon = await startDaemon({ places, env: process.env, logTo, logForPeople });
+    daemon = await startDaemon({ paths, env: process.env, logTo, logForPeople });
   } catch (error) {
     logTo.end();
     // Whatever a failed start may have left open must not keep the process alive.
@@ -69,7 +69,7 @@ async function run(options: { config?: string }): Promise<void> {
     await notify.failed(`did not start: ${error.message.split("\n", 1)[0]}`);
     return;
   }
-  process.stdout.write(greeting(daemon, places.config));
+  process.stdout.write(greeting(daemon, paths.config));
   // In one go with the greeting: whoever has read it may send a signal.
   const stopped = untilStopped(daemon, { onTerminal, notify, onSignal });
   announce(daemon, notify, answers);

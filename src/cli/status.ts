@@ -4,7 +4,7 @@ import type { Action } from "../control/actions.ts";
 import { askDaemon } from "../control/client.ts";
 import type { DashboardStatus, Status, UsageStatus } from "../control/status.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPlaces } from "../core/paths.ts";
+import { findPaths } from "../core/paths.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import { screenOf, wrapped } from "./columns.ts";
 import { failingInWords, gatewayTable } from "./gateway-lines.ts";
@@ -18,7 +18,7 @@ export function statusCommand(): Command {
     .description("what the running daemon does, and what needs you")
     .option("--json", "for programs")
     .action(async (options: { json?: boolean }) => {
-      const asked = await askDaemon<Status>(findPlaces().socket, "GET", "/status");
+      const asked = await askDaemon<Status>(findPaths().socket, "GET", "/status");
       if (!asked.ok) {
         process.stderr.write(`${visibleLines(asked.reason)}\n`);
         process.exitCode = EXIT.failed;

@@ -2,7 +2,7 @@ import { Command } from "commander";
 import { askDaemon } from "../control/client.ts";
 import type { HeldTool, TrustAnswer } from "../control/routes.ts";
 import { EXIT } from "../core/errors.ts";
-import { findPlaces } from "../core/paths.ts";
+import { findPaths } from "../core/paths.ts";
 import { atTerminal, saysYes } from "./ask.ts";
 import { fail } from "./fail.ts";
 import { visible } from "./table.ts";
@@ -20,7 +20,7 @@ async function trust(name: string): Promise<void> {
   if (!atTerminal()) {
     return fail(`trust wants a person at a terminal. open one and type: keybearer trust ${name}`, EXIT.usage);
   }
-  const { socket } = findPlaces();
+  const { socket } = findPaths();
   const path = encodeURIComponent(name);
   const held = await askDaemon<HeldTool[]>(socket, "GET", `/held/${path}`);
   if (!held.ok) return fail(held.reason, EXIT.failed);

@@ -39,7 +39,7 @@ export function checkReferences(draft: Draft, top: Section, report: Report): Con
   }
   const tools: Record<string, Tool> = Object.create(null);
   for (const [name, tool] of Object.entries(draft.tools)) {
-    tools[name] = checkTool(tool, draft.gateways, places(top, name), report);
+    tools[name] = checkTool(tool, draft.gateways, paths(top, name), report);
   }
   checkTokens(tools, top, report);
   checkProcesses(tools, top, report);
@@ -51,7 +51,7 @@ export function checkReferences(draft: Draft, top: Section, report: Report): Con
 type PlaceOf = (setting: string) => number;
 
 /** Where a setting of a tool stands in the text. */
-function places(top: Section, tool: string): PlaceOf {
+function paths(top: Section, tool: string): PlaceOf {
   const tools = top.entries().get("tools")?.value;
   const entry = tools?.kind === "dict" ? tools.entries.get(tool) : undefined;
   return (setting) => {
@@ -97,7 +97,7 @@ function checkTokens(tools: Named<Tool>, top: Section, report: Report): void {
       if (owner !== undefined && owner !== tool.name) {
         const path = `${joinPath("tools", tool.name)}.token`;
         const hint = `make a new one: keybearer tools token ${tool.name}`;
-        report.error(places(top, tool.name)("token"), path, `tool ${owner} has the same token`, hint);
+        report.error(paths(top, tool.name)("token"), path, `tool ${owner} has the same token`, hint);
       }
       owners.set(token, tool.name);
     }
@@ -114,7 +114,7 @@ function checkProcesses(tools: Named<Tool>, top: Section, report: Report): void 
       const path = `${joinPath("tools", tool.name)}.process`;
       const hint = `give one of them a token: keybearer tools token ${tool.name}`;
       report.error(
-        places(top, tool.name)("process"),
+        paths(top, tool.name)("process"),
         path,
         `tool ${owner} is known by the same program`,
         hint,
@@ -135,7 +135,7 @@ function checkSharedKeys(tools: Named<Tool>, top: Section, report: Report): void
       const path = `${joinPath("tools", tool.name)}.key`;
       const message = `tools ${owner} and ${tool.name} share one key`;
       report.warn(
-        places(top, tool.name)("key"),
+        paths(top, tool.name)("key"),
         path,
         message,
         "create a key of its own for each in the gateway's console",

@@ -4,7 +4,7 @@ import { join, resolve } from "node:path";
 import { errorMessage } from "./errors.ts";
 
 /** Where keybearer's files are. */
-export interface Places {
+export interface Paths {
   readonly config: string;
   /** The person named the file with --config: then it must be there. */
   readonly explicit: boolean;
@@ -34,13 +34,13 @@ export interface Places {
   readonly home: string;
 }
 
-export interface PlaceOptions {
+export interface PathOptions {
   readonly config?: string | undefined;
   readonly env?: NodeJS.ProcessEnv;
   readonly home?: string;
 }
 
-export function findPlaces(options: PlaceOptions = {}): Places {
+export function findPaths(options: PathOptions = {}): Paths {
   const env = options.env ?? process.env;
   const home = options.home ?? homedir();
   const own = env.KEYBEARER_HOME ? resolve(env.KEYBEARER_HOME) : null;
@@ -77,9 +77,9 @@ export function findPlaces(options: PlaceOptions = {}): Places {
 }
 
 /** Makes keybearer's own folders, and says what is wrong with those that others could write to. */
-export function prepareFolders(places: Places): string[] {
+export function prepareFolders(paths: Paths): string[] {
   const faults: string[] = [];
-  for (const folder of [places.state, places.run]) {
+  for (const folder of [paths.state, paths.run]) {
     try {
       mkdirSync(folder, { recursive: true, mode: 0o700 });
     } catch (error) {
@@ -89,7 +89,7 @@ export function prepareFolders(places: Places): string[] {
     const fault = folderFault(folder);
     if (fault !== null) faults.push(fault);
   }
-  for (const folder of places.own) {
+  for (const folder of paths.own) {
     const fault = folderFault(folder);
     if (fault !== null && !faults.includes(fault)) faults.push(fault);
   }

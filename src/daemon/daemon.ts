@@ -14,7 +14,7 @@ import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
 import { createLogger, type LineLogger, type Logger } from "../core/log.ts";
-import { type Places, prepareFolders } from "../core/paths.ts";
+import { type Paths, prepareFolders } from "../core/paths.ts";
 import { joined } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { createBeat } from "../core/ticker.ts";
@@ -41,7 +41,7 @@ import { StateLock } from "./state-lock.ts";
 import { closeUsageServices, createAllowances, openMirror, openUsageServices } from "./usage-services.ts";
 
 export interface DaemonOptions {
-  readonly places: Places;
+  readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
   readonly logTo: DestinationStream;
   readonly logForPeople?: boolean;
@@ -91,22 +91,22 @@ export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
 }
 
 async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown: Shutdown): Promise<Daemon> {
-  const { places } = options;
+  const { paths } = options;
   const { trust, keyring, vault, log, whenLate } = keys;
   const startedAt = clock.elapsed();
   // Read now: once the package is replaced under the daemon, its file tells of another version than the one that runs.
   const runningVersion = version();
 
   // The lock is taken before anything else and released last: what follows belongs to one daemon alone.
-  await takeLock(places, shutdown);
-  const loaded = await firstLoad(places);
-  const control = await openControl(places, log, shutdown);
+  await takeLock(paths, shutdown);
+  const loaded = await firstLoad(paths);
+  const control = await openControl(paths, log, shutdown);
   const standing = await loadTrust(keys);
   const newcomer = loaded.config === null ? await welcome(options, clock) : null;
   shutdown.add("stop the sandbox", () => newcomer?.stop());
   const { first, settled } =
     newcomer === null
-      ? await firstSnapshot(loaded, places, keys, standing)
+      ? await firstSnapshot(loaded, paths, keys, standing)
       : { first: newcomer.snapshot, settled: { problem: null, hold: false } };
   log.level = first.config.log.level;
   const owners = createOwners(log);
@@ -147,10 +147,10 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     settled,
     standing,
   };
-  const reload = new Reload({ places, clock, beat, log, keyring, trust, first: begin, onSwap });
+  const reload = new Reload({ paths, clock, beat, log, keyring, trust, first: begin, onSwap });
   const config = () => reload.snapshot.config;
   const snapshot = () => reload.snapshot;
-  const servicesDeps = { places, clock, beat, log, config };
+  const servicesDeps = { paths, clock, beat, log, config };
   const services = openUsageServices(servicesDeps);
   shutdown.add("close the usage log", () => closeUsageServices(services));
   const tail = createTail();
@@ -168,7 +168,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       sandbox: onSandbox(),
       dashboard: dashboard.status(),
       actions: actions.last(),
-      configPath: places.config,
+      configPath: paths.config,
       reload,
       keyHealth,
       keyBreaker,
@@ -181,7 +181,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const actions = new Actions(clock);
   const probing = createProbing({ clock, snapshot, agentFor, keyCheck, ...services });
   const dashboard = createDashboardPort({
-    places,
+    paths,
     clock,
     log,
     services,
@@ -299,24 +299,24 @@ function closePort(port: DataPort): Promise<void> {
   return drained;
 }
 
-async function takeLock(places: Places, shutdown: Shutdown): Promise<void> {
-  const faults = prepareFolders(places);
+async function takeLock(paths: Paths, shutdown: Shutdown): Promise<void> {
+  const faults = prepareFolders(paths);
   if (faults.length > 0) throw new StartFailure(EXIT.badConfig, faults.join("\n"));
-  const lock = await waitForLock(places);
+  const lock = await waitForLock(paths);
   if (lock === null) throw new StartFailure(EXIT.alreadyRunning, ALREADY_RUNNING);
   shutdown.add("release the lock", () => lock.release());
 }
 
 /** null: another daemon holds it. A command that brings the usage index up to date holds it for a moment only. */
-async function waitForLock(places: Places): Promise<StateLock | null> {
+async function waitForLock(paths: Paths): Promise<StateLock | null> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      const lock = StateLock.take(places.lock);
+      const lock = StateLock.take(paths.lock);
       if (lock !== null) return lock;
     } catch (error) {
-      throw new StartFailure(EXIT.failed, `cannot lock ${places.lock}: ${errorMessage(error)}`);
+      throw new StartFailure(EXIT.failed, `cannot lock ${paths.lock}: ${errorMessage(error)}`);
     }
-    if (attempt === LOCK_ATTEMPTS || (await isDaemonListening(places.socket))) return null;
+    if (attempt === LOCK_ATTEMPTS || (await isDaemonListening(paths.socket))) return null;
   }
 }
 
@@ -335,16 +335,16 @@ function endSandbox(newcomer: Newcomer | null, mirror: Mirror, log: Logger): voi
 }
 
 /** No file, unless it was named, is not an error: then the sandbox serves. */
-async function firstLoad(places: Places): Promise<Loaded> {
-  const loaded = await loadConfig(places.config, { home: places.home, strict: true });
-  if (loaded.config === null && (loaded.found || places.explicit)) {
-    throw new StartFailure(EXIT.badConfig, problemsInWords(places.config, loaded.problems));
+async function firstLoad(paths: Paths): Promise<Loaded> {
+  const loaded = await loadConfig(paths.config, { home: paths.home, strict: true });
+  if (loaded.config === null && (loaded.found || paths.explicit)) {
+    throw new StartFailure(EXIT.badConfig, problemsInWords(paths.config, loaded.problems));
   }
   return loaded;
 }
 
-async function openControl(places: Places, log: Logger, shutdown: Shutdown): Promise<ControlServer> {
-  const control = new ControlServer(places.socket, log);
+async function openControl(paths: Paths, log: Logger, shutdown: Shutdown): Promise<ControlServer> {
+  const control = new ControlServer(paths.socket, log);
   shutdown.add("close the control socket", () => control.close());
   switch (await control.listen()) {
     case "listening":
@@ -354,7 +354,7 @@ async function openControl(places: Places, log: Logger, shutdown: Shutdown): Pro
     case "path too long":
       throw new StartFailure(
         EXIT.failed,
-        `the path of the control socket is too long for the system: ${places.socket}. set a shorter KEYBEARER_HOME`,
+        `the path of the control socket is too long for the system: ${paths.socket}. set a shorter KEYBEARER_HOME`,
       );
   }
 }
@@ -374,9 +374,9 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
   let tellLate = (): void => {
     late = true;
   };
-  const { trust: file, usage, oldUsage, consoles } = options.places;
+  const { trust: file, usage, oldUsage, consoles } = options.paths;
   const trust = createTrust({ file, clock, stateFiles: [usage, oldUsage, consoles] });
-  const vault = new Vault(options.places.consoles, clock);
+  const vault = new Vault(options.paths.consoles, clock);
   const keyring = createKeyring({ trust, env: options.env, clock, onLate: () => tellLate() });
   const log = createLogger({
     level: "info",
@@ -403,12 +403,12 @@ async function loadTrust({ trust, vault, log }: Keys): Promise<Problem[]> {
 
 async function firstSnapshot(
   { config, problems }: Loaded,
-  places: Places,
+  paths: Paths,
   keys: Keys,
   standing: readonly Problem[],
 ): Promise<{ readonly first: Snapshot; readonly settled: Settled }> {
-  if (config === null) throw new StartFailure(EXIT.badConfig, problemsInWords(places.config, problems));
-  const states = await keys.keyring.resolve(wantsOf(config, places), FIRST_KEYS_MS);
+  if (config === null) throw new StartFailure(EXIT.badConfig, problemsInWords(paths.config, problems));
+  const states = await keys.keyring.resolve(wantsOf(config, paths), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);
   const warnings = [...problems, ...keyWarnings(keys.keyring)];

@@ -4,7 +4,7 @@ import type { Status } from "../control/status.ts";
 import type { Tail } from "../control/tail.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
-import type { Places } from "../core/paths.ts";
+import type { Paths } from "../core/paths.ts";
 import { version } from "../core/version.ts";
 import { Dashboard, type DashboardMeans } from "../dashboard/dashboard.ts";
 import { createLogReader } from "../dashboard/log-reader.ts";
@@ -18,7 +18,7 @@ import { openIndexForReading } from "../usage/index/database.ts";
 import type { UsageServices } from "./usage-services.ts";
 
 export interface DashboardPortMeans {
-  readonly places: Places;
+  readonly paths: Paths;
   readonly clock: Clock;
   readonly log: Logger;
   readonly services: UsageServices;
@@ -36,32 +36,32 @@ export interface DashboardPortMeans {
 
 /** The page where the owner looks on. Closed, it costs nothing but the memory of its files. */
 export function createDashboardPort(means: DashboardPortMeans): Dashboard {
-  const { places, clock, services, snapshot, port, peers, probing, reload, ...rest } = means;
+  const { paths, clock, services, snapshot, port, peers, probing, reload, ...rest } = means;
   return new Dashboard({
     ...{ clock, snapshot, ...rest },
     version: version(),
     files: readPageFiles(),
     reader: createLogReader(
-      (patienceMs) => openIndexForReading(places.index, patienceMs),
+      (patienceMs) => openIndexForReading(paths.index, patienceMs),
       services.usage,
       clock,
     ),
     mirrorReader: createLogReader(
-      (patienceMs) => openMirrorForReading({ file: places.mirror, index: places.index }, patienceMs),
+      (patienceMs) => openMirrorForReading({ file: paths.mirror, index: paths.index }, patienceMs),
       services.usage,
       clock,
     ),
     inFlight: services.inFlight,
     models: (tool) => probing.models(tool),
     refresh: () => reload.refresh(false),
-    config: places.config,
+    config: paths.config,
     // What `use` names as well, for as long as it is bound.
     origin: () => `http://${authority(snapshot().config.listen.host, port.port)}`,
     settings: () => snapshot().config.dashboard,
     peers,
-    run: places.run,
+    run: paths.run,
     // While the daemon restarts, another user could take the port and be shown a page's token. Where a connection's user
     // cannot be told, a token must not be good afterwards.
-    kept: peers.tell ? createSessionFile(join(places.run, "dashboard-sessions.json")) : null,
+    kept: peers.tell ? createSessionFile(join(paths.run, "dashboard-sessions.json")) : null,
   });
 }

@@ -10,13 +10,13 @@ import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { KeySource } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
-import type { Places } from "../core/paths.ts";
+import type { Paths } from "../core/paths.ts";
 import type { Beat } from "../core/ticker.ts";
 import type { Keyring, Want } from "../keys/keyring.ts";
 import type { Settled, Trust } from "../keys/trust.ts";
 
 export interface ReloadMeans {
-  readonly places: Places;
+  readonly paths: Paths;
   readonly clock: Clock;
   readonly beat: Beat;
   readonly log: Logger;
@@ -72,7 +72,7 @@ export class Reload {
     this.#watch = createFileWatch({
       beat: means.beat,
       onChange: (path) => {
-        const taken = path === means.places.config ? this.refresh(false) : this.#takeKeyFile(path);
+        const taken = path === means.paths.config ? this.refresh(false) : this.#takeKeyFile(path);
         background(taken, means.log, `reading ${path} again`);
       },
       onError: (why) => means.log.warn(`changes are noticed only by looking every second: ${why}`),
@@ -135,9 +135,9 @@ export class Reload {
   }
 
   async #look(force: boolean): Promise<void> {
-    const { places, log } = this.#means;
+    const { paths, log } = this.#means;
     const before = this.#loaded;
-    const loaded = await loadConfig(places.config, { home: places.home, strict: true, before });
+    const loaded = await loadConfig(paths.config, { home: paths.home, strict: true, before });
     this.#loaded = loaded;
     const { text, config } = loaded;
     if (config === null) return this.#keepLastGood(loaded);
@@ -162,8 +162,8 @@ export class Reload {
   }
 
   async #apply(text: string | null, config: Config, warnings: readonly Problem[]): Promise<void> {
-    const { keyring, log, places } = this.#means;
-    const found = await keyring.resolve(wantsOf(config, places), KEY_PATIENCE_MS);
+    const { keyring, log, paths } = this.#means;
+    const found = await keyring.resolve(wantsOf(config, paths), KEY_PATIENCE_MS);
     const keys = await this.#settleTrust(found);
     this.#problems = [];
     this.#fileWarnings = warnings;
@@ -204,7 +204,7 @@ export class Reload {
 
   #follow(config: Config): void {
     const files = sourcesOf(config).flatMap((source) => (source.kind === "file" ? [source.path] : []));
-    this.#watch.follow([this.#means.places.config, ...files]);
+    this.#watch.follow([this.#means.paths.config, ...files]);
   }
 }
 
@@ -225,9 +225,9 @@ function isQuieter(log: Logger, from: string, to: string): boolean {
   return (values[to] ?? 0) > (values[from] ?? 0);
 }
 
-function reportProblems(problems: readonly Problem[], { log, places }: ReloadMeans): void {
+function reportProblems(problems: readonly Problem[], { log, paths }: ReloadMeans): void {
   const count = problems.filter((problem) => problem.severity === "error").length;
-  const check = places.explicit ? `keybearer check ${places.config}` : "keybearer check";
+  const check = paths.explicit ? `keybearer check ${paths.config}` : "keybearer check";
   log.error(`config.yaml has ${count} problem${count === 1 ? "" : "s"}; the last good one serves → ${check}`);
   for (const { severity, line, column, path, message } of problems.slice(0, 20)) {
     log[severity === "error" ? "error" : "warn"]({ line, column, path }, message);
@@ -248,9 +248,9 @@ function sourcesOf(config: Config): KeySource[] {
 }
 
 /** What the keyring must fetch for a configuration. */
-export function wantsOf(config: Config, places: Places): Want[] {
+export function wantsOf(config: Config, paths: Paths): Want[] {
   const variables = sourcesOf(config).flatMap((source) => (source.kind === "env" ? [source.name] : []));
-  const shared = { home: places.own, notKeys: places.notKeys, withhold: variables };
+  const shared = { home: paths.own, notKeys: paths.notKeys, withhold: variables };
   const tools = Object.values(config.tools).map((tool) => {
     const gateway = config.gateways[tool.gateway];
     const origins =

@@ -5,7 +5,7 @@ import type { AskedLift, CutAnswer, LiftAnswer } from "../control/routes.ts";
 import { limitStatuses } from "../control/tool-status.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
-import type { Places } from "../core/paths.ts";
+import type { Paths } from "../core/paths.ts";
 import type { Beat } from "../core/ticker.ts";
 import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
@@ -36,7 +36,7 @@ export interface UsageServices {
 }
 
 export interface UsageServicesDeps {
-  readonly places: Places;
+  readonly paths: Paths;
   readonly clock: Clock;
   readonly beat: Beat;
   readonly log: Logger;
@@ -44,17 +44,17 @@ export interface UsageServicesDeps {
 }
 
 export function openUsageServices(deps: UsageServicesDeps): UsageServices {
-  const { places, clock, beat, log, config } = deps;
+  const { paths, clock, beat, log, config } = deps;
   const { sync } = config().usage;
-  if (existsSync(places.oldUsage) && !existsSync(places.usage))
+  if (existsSync(paths.oldUsage) && !existsSync(paths.usage))
     log.warn(
-      { file: places.oldUsage },
+      { file: paths.oldUsage },
       "the usage log is a journal now: history and quota totals start over, and the old file is left as it is",
     );
   const limiter = new Limiter({ clock, calendar: systemCalendar });
   const usage = new UsageLog({
-    folder: places.usage,
-    index: places.index,
+    folder: paths.usage,
+    index: paths.index,
     clock,
     beat,
     log,
@@ -68,10 +68,10 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     },
   });
   const { journal } = usage;
-  const mirrorDatabase = new MirrorDatabase({ file: places.mirror, index: places.index, log });
+  const mirrorDatabase = new MirrorDatabase({ file: paths.mirror, index: paths.index, log });
   const mirrorUsage = mirrorUsageOf(usage);
   const truncationCheck = new TruncationCheck({
-    file: places.logEnd,
+    file: paths.logEnd,
     clock,
     beat,
     log,

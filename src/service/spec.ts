@@ -1,5 +1,5 @@
 import { dirname, isAbsolute, join } from "node:path";
-import type { Places } from "../core/paths.ts";
+import type { Paths } from "../core/paths.ts";
 
 /** What an installed service must know. Every path is absolute, and nothing in it is a secret. */
 export interface ServiceSpec {
@@ -47,26 +47,26 @@ export const PLACE_VARIABLES = ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIM
 export interface SpecMeans {
   readonly node: string;
   readonly main: string;
-  readonly places: Places;
+  readonly paths: Paths;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly namespaces: boolean;
 }
 
-export function specOf({ node, main, places, env, namespaces }: SpecMeans): ServiceSpec {
-  const home = env.KEYBEARER_HOME ? join(places.state, "..") : null;
+export function specOf({ node, main, paths, env, namespaces }: SpecMeans): ServiceSpec {
+  const home = env.KEYBEARER_HOME ? join(paths.state, "..") : null;
   const set = PLACE_VARIABLES.flatMap((name) => {
     const value = env[name];
     return value !== undefined && isAbsolute(value) ? [[name, value] as const] : [];
   });
   // The folder of config.yaml, too, since a tool can be switched off and on in the dashboard. Not that of a file which
   // was named: it may be the person's whole home.
-  const beside = places.own.filter((folder) => folder === dirname(places.config));
+  const beside = paths.own.filter((folder) => folder === dirname(paths.config));
   return {
-    ...{ node, main, config: places.config, home, namespaces },
+    ...{ node, main, config: paths.config, home, namespaces },
     environment: home === null ? Object.fromEntries(set) : {},
-    writable: [places.state, places.run, ...beside],
+    writable: [paths.state, paths.run, ...beside],
     path: servicePath(env.HOME),
-    logFile: join(places.state, "keybearer.log"),
+    logFile: join(paths.state, "keybearer.log"),
   };
 }
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { examine } from "../../src/cli/doctor/examine.ts";
 import { findingsInWords } from "../../src/cli/doctor/words.ts";
-import { findPlaces } from "../../src/core/paths.ts";
+import { findPaths } from "../../src/core/paths.ts";
 import { Secret } from "../../src/core/secret.ts";
 import type { Finding } from "../../src/doctor/finding.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
@@ -32,7 +32,7 @@ interface Looked {
 
 async function look(home: string, env: NodeJS.ProcessEnv = {}): Promise<Looked> {
   const findings = await examine({
-    places: findPlaces({ env: { KEYBEARER_HOME: home }, home }),
+    paths: findPaths({ env: { KEYBEARER_HOME: home }, home }),
     env,
     now: Date.now(),
     node: { version: process.version, path: process.execPath },
@@ -227,7 +227,7 @@ t.test(
   async (t) => {
     const home = await newHome(t);
     const findings = await examine({
-      places: findPlaces({ env: { KEYBEARER_HOME: home }, home }),
+      paths: findPaths({ env: { KEYBEARER_HOME: home }, home }),
       env: {},
       now: Date.now(),
       node: { version: "v22", path: "/usr/bin/node" },

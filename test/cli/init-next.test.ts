@@ -1,6 +1,6 @@
 import t from "tap";
 import { tellNext } from "../../src/cli/init/next.ts";
-import { findPlaces } from "../../src/core/paths.ts";
+import { findPaths } from "../../src/core/paths.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 
 t.test("what to type next names the file where it is not the person's own", async (t) => {
@@ -8,9 +8,9 @@ t.test("what to type next names the file where it is not the person's own", asyn
   const file = await saveConfig(home, "gateway: https://gateway.example.com/v1\ntools: { codex: {} }\n");
   const said = t.capture(process.stderr, "write", () => true);
   const env = { KEYBEARER_HOME: home };
-  await tellNext(findPlaces({ env, home, config: file }), "codex");
+  await tellNext(findPaths({ env, home, config: file }), "codex");
   const named = said().flatMap(({ args }) => args);
-  await tellNext(findPlaces({ env, home }), "codex");
+  await tellNext(findPaths({ env, home }), "codex");
   const own = said().flatMap(({ args }) => args);
   said.restore();
   for (const next of ["run", "use codex", "tools add <tool>"]) {

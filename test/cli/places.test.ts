@@ -1,13 +1,13 @@
 import { mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { findPlaces, prepareFolders, rootHere } from "../../src/core/paths.ts";
+import { findPaths, prepareFolders, rootHere } from "../../src/core/paths.ts";
 import { newHome } from "../doubles/command.ts";
 
 const home = "/home/me";
 
 t.test("without any variable, everything lies where XDG says", async (t) => {
-  t.match(findPlaces({ env: {}, home }), {
+  t.match(findPaths({ env: {}, home }), {
     config: "/home/me/.config/keybearer/config.yaml",
     explicit: false,
     state: "/home/me/.local/state/keybearer",
@@ -18,37 +18,33 @@ t.test("without any variable, everything lies where XDG says", async (t) => {
 
 t.test("the XDG variables are honoured, and ignored where they are relative or empty", async (t) => {
   const env = { XDG_CONFIG_HOME: "/c", XDG_STATE_HOME: "/s", XDG_RUNTIME_DIR: "/r" };
-  t.match(findPlaces({ env, home }), {
+  t.match(findPaths({ env, home }), {
     config: "/c/keybearer/config.yaml",
     state: "/s/keybearer",
     socket: "/r/keybearer/control.sock",
   });
   const relative = { XDG_CONFIG_HOME: "c", XDG_STATE_HOME: "./s", XDG_RUNTIME_DIR: "" };
-  t.same(findPlaces({ env: relative, home }), findPlaces({ env: {}, home }));
+  t.same(findPaths({ env: relative, home }), findPaths({ env: {}, home }));
 });
 
 t.test("KEYBEARER_HOME holds everything, whatever XDG says", async (t) => {
   const env = { KEYBEARER_HOME: "/k", XDG_CONFIG_HOME: "/c", XDG_STATE_HOME: "/s", XDG_RUNTIME_DIR: "/r" };
-  t.match(findPlaces({ env, home }), {
+  t.match(findPaths({ env, home }), {
     config: "/k/config.yaml",
     state: "/k/state",
     socket: "/k/run/control.sock",
   });
-  t.same(
-    findPlaces({ env: { KEYBEARER_HOME: "" }, home }),
-    findPlaces({ env: {}, home }),
-    "empty is not set",
-  );
+  t.same(findPaths({ env: { KEYBEARER_HOME: "" }, home }), findPaths({ env: {}, home }), "empty is not set");
 });
 
 t.test("a file named by hand is explicit, and its folder is not judged", async (t) => {
   const folder = await newHome(t);
   mkdirSync(join(folder, "open"), { mode: 0o777 });
   const env = { KEYBEARER_HOME: join(folder, "own") };
-  const places = findPlaces({ env, home, config: join(folder, "open", "other.yaml") });
-  t.equal(places.explicit, true);
-  t.same(prepareFolders(places), []);
-  for (const made of [places.state, places.run]) t.equal(statSync(made).mode & 0o777, 0o700);
+  const paths = findPaths({ env, home, config: join(folder, "open", "other.yaml") });
+  t.equal(paths.explicit, true);
+  t.same(prepareFolders(paths), []);
+  for (const made of [paths.state, paths.run]) t.equal(statSync(made).mode & 0o777, 0o700);
 });
 
 t.test("root is known by the number it has in a user namespace", async (t) => {

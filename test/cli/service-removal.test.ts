@@ -6,7 +6,7 @@ import { restart } from "../../src/cli/service/restart.ts";
 import type { SceneMeans } from "../../src/cli/service/scene.ts";
 import { checkCommand, exitInWords } from "../../src/cli/service/status/exit-words.ts";
 import { uninstall } from "../../src/cli/service/uninstall/uninstall.ts";
-import { findPlaces } from "../../src/core/paths.ts";
+import { findPaths } from "../../src/core/paths.ts";
 import { plistText } from "../../src/service/launchd/plist.ts";
 import { specOf } from "../../src/service/spec.ts";
 import { unitText } from "../../src/service/systemd/unit.ts";
@@ -71,13 +71,13 @@ async function scene(t: Test) {
   const unit = join(home, ".config/systemd/user/keybearer.service");
   /** As the installer of that shell would write it. */
   const installed = (env: NodeJS.ProcessEnv = { KEYBEARER_HOME: own }, config?: string) => {
-    const places = findPlaces({ env, home, config });
+    const paths = findPaths({ env, home, config });
     const spec = specOf({
-      ...{ node: process.execPath, main: process.argv[1] ?? "", places, env, namespaces: true },
+      ...{ node: process.execPath, main: process.argv[1] ?? "", paths, env, namespaces: true },
     });
     put(dirname(unit), "keybearer.service");
     writeFileSync(unit, unitText(template("keybearer.service"), spec));
-    return { places, spec };
+    return { paths, spec };
   };
   return { folder, home, own, systemctl, means, unit, installed };
 }
@@ -207,9 +207,9 @@ t.test("under launchd, the log is the service's own, whatever this shell has", a
     options?.onLine?.("said");
     return { code: 0, stdout: "", stderr: "", missing: false };
   };
-  const places = findPlaces({ env: { KEYBEARER_HOME: own }, home });
+  const paths = findPaths({ env: { KEYBEARER_HOME: own }, home });
   const env = { KEYBEARER_HOME: own };
-  const spec = specOf({ node: "/n", main: "/m", places, env, namespaces: false });
+  const spec = specOf({ node: "/n", main: "/m", paths, env, namespaces: false });
   const agents = join(home, "Library/LaunchAgents");
   put(agents, "com.keybearer.plist");
   writeFileSync(join(agents, "com.keybearer.plist"), plistText(template("com.keybearer.plist"), spec));

@@ -153,7 +153,7 @@ t.test("a key that lies elsewhere is named, and tried where it can be had from h
 
 t.test("a key that no file came to name is taken away again, if this command put it there", async (t) => {
   const home = t.testdir({});
-  const places = { config: join(home, "config.yaml"), home };
+  const paths = { config: join(home, "config.yaml"), home };
   const path = join(home, "keys", "codex");
   const key = new Secret("sk-0123456789abcdef");
   let stored = false;
@@ -161,7 +161,7 @@ t.test("a key that no file came to name is taken away again, if this command put
     stored = existsSync(path);
     return false;
   };
-  const keep = (name: () => Promise<boolean>) => keepKey(places, { kind: "file", path }, key, name);
+  const keep = (name: () => Promise<boolean>) => keepKey(paths, { kind: "file", path }, key, name);
   t.equal(await keep(inVain), false);
   t.same([stored, existsSync(path)], [true, false]);
   const named = async () => {

@@ -269,8 +269,8 @@ t.test("names cannot steer the terminal, turn what is read, or break the table",
   t.match(shown, /\?\]0;owned/);
   const lines = shown.split("\n").filter((line) => / 1 {2,}1\.2k /.test(line));
   t.equal(lines.length, 5);
-  const places = lines.map((line) => cellsOf(line.slice(0, line.indexOf(" 1.2k "))));
-  t.equal(new Set(places).size, 1, "the columns stand below each other");
+  const paths = lines.map((line) => cellsOf(line.slice(0, line.indexOf(" 1.2k "))));
+  t.equal(new Set(paths).size, 1, "the columns stand below each other");
   t.match(shown, /^ {2}"\?\]0;owned.*": \{ input: …/m, "and what is to be copied is quoted");
 });
 

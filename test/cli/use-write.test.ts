@@ -18,7 +18,7 @@ import { type WriteAsked, writeSettings } from "../../src/cli/use/write.ts";
 import type { Writable } from "../../src/clients/write/settings.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { systemClock } from "../../src/core/clock.ts";
-import { findPlaces } from "../../src/core/paths.ts";
+import { findPaths } from "../../src/core/paths.ts";
 import { hashToken } from "../../src/identity/token.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 
@@ -33,7 +33,7 @@ const OLD = '{\n    "permissions": { "allow": [] },\n    "env": {\n        "OTHE
 async function scene(t: Test, env: Record<string, string> = {}) {
   const home = await newHome(t);
   const config = await saveConfig(home, CONFIG);
-  const places = findPlaces({ env: { KEYBEARER_HOME: home }, home });
+  const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
   const path = (name: string) => join(home, name);
   const put = (name: string, text: string, mode = 0o600) => {
     mkdirSync(dirname(path(name)), { recursive: true });
@@ -67,14 +67,14 @@ async function scene(t: Test, env: Record<string, string> = {}) {
     const name = client === "codex" ? "codex" : "claude-code";
     const tool = { name, tokens: loaded?.tools[name]?.tokens ?? [] };
     const origin = "http://localhost:5397";
-    return { places, tool, client, clientName: client, origin, model: "some-model", small: null, yes: false };
+    return { paths, tool, client, clientName: client, origin, model: "some-model", small: null, yes: false };
   };
   return {
     home,
     config,
     path,
     put,
-    undone: () => readdirSync(join(places.state, "undo")).toSorted(),
+    undone: () => readdirSync(join(paths.state, "undo")).toSorted(),
     async write(
       client: Writable,
       answers: readonly (boolean | (() => boolean))[],
@@ -86,7 +86,7 @@ async function scene(t: Test, env: Record<string, string> = {}) {
     },
     async undo(client: Writable, answers: readonly boolean[], more: { yes?: boolean; force?: boolean } = {}) {
       const into = heard();
-      const asked = { places, tool: "claude-code", client, clientName: client, yes: false, force: false };
+      const asked = { paths, tool: "claude-code", client, clientName: client, yes: false, force: false };
       await undoSettings({ ...asked, ...more }, meansFor(into, answers));
       return { ...into, text: into.said.join("\n") };
     },

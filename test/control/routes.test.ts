@@ -43,32 +43,32 @@ function say(
 }
 
 t.test("the socket is 0600 in a folder that is 0700, and so is the state", async (t) => {
-  const { places } = await start(t);
-  t.equal(statSync(places.socket).mode & 0o777, 0o600);
-  t.equal(statSync(dirname(places.socket)).mode & 0o777, 0o700);
-  t.equal(statSync(places.state).mode & 0o777, 0o700);
-  t.equal(statSync(places.trust).mode & 0o777, 0o600);
+  const { paths } = await start(t);
+  t.equal(statSync(paths.socket).mode & 0o777, 0o600);
+  t.equal(statSync(dirname(paths.socket)).mode & 0o777, 0o700);
+  t.equal(statSync(paths.state).mode & 0o777, 0o700);
+  t.equal(statSync(paths.trust).mode & 0o777, 0o600);
 });
 
 t.test("what looks like a browser is refused", async (t) => {
-  const { places } = await start(t);
+  const { paths } = await start(t);
   const browsers: Record<string, string>[] = [
     { origin: "http://localhost:5397" },
     { origin: "null" },
     { referer: "http://evil.example/" },
   ];
   for (const headers of browsers) {
-    t.equal((await say(places.socket, "GET", "/status", headers)).status, 403, JSON.stringify(headers));
+    t.equal((await say(paths.socket, "GET", "/status", headers)).status, 403, JSON.stringify(headers));
   }
-  t.equal((await say(places.socket, "GET", "/status")).status, 200);
+  t.equal((await say(paths.socket, "GET", "/status")).status, 200);
 });
 
 t.test("unknown controls are 404, and no answer holds a key, a token or its hash", async (t) => {
-  const { places, daemon } = await start(t);
+  const { paths, daemon } = await start(t);
   const answers = [
-    await say(places.socket, "GET", "/status"),
-    await say(places.socket, "GET", "/held/codex"),
-    await say(places.socket, "GET", "/held/main"),
+    await say(paths.socket, "GET", "/status"),
+    await say(paths.socket, "GET", "/held/codex"),
+    await say(paths.socket, "GET", "/held/main"),
   ];
   t.same(
     answers.map(({ status }) => status),
@@ -89,7 +89,7 @@ t.test("unknown controls are 404, and no answer holds a key, a token or its hash
     ["GET", `/${"a".repeat(5000)}`],
   ];
   for (const [method, path] of unknown) {
-    const answer = await say(places.socket, method, path);
+    const answer = await say(paths.socket, method, path);
     t.equal(answer.status, 404, `${method} ${path.slice(0, 40)}`);
     t.equal(typeof JSON.parse(answer.text).error, "string");
     answers.push(answer);
@@ -101,38 +101,38 @@ t.test("unknown controls are 404, and no answer holds a key, a token or its hash
 });
 
 t.test("a body that is too large, or is not what was asked for, is refused", async (t) => {
-  const { places } = await start(t);
+  const { paths } = await start(t);
   const bodies = ["", "{", "null", "{}", "[null]", "[1]", '[{"tool":"codex"}]', '"yes"'];
   for (const body of bodies) {
-    const answer = await say(places.socket, "POST", "/trust/codex", {}, body);
+    const answer = await say(paths.socket, "POST", "/trust/codex", {}, body);
     t.equal(answer.status, 400, body.slice(0, 20));
     t.notMatch(answer.text, /is not a function|undefined|Cannot/, "in words, not a programmer's error");
   }
   const large = `[${" ".repeat(70_000)}]`;
-  t.equal((await say(places.socket, "POST", "/trust/codex", {}, large)).status, 413);
-  t.equal((await say(places.socket, "GET", "/held/%E0%A4%A")).status, 400, "a name cut in the middle");
-  await say(places.socket, "POST", "/trust/codex", {}, "x".repeat(8_000_000)).catch(() => {});
-  t.equal((await say(places.socket, "GET", "/status")).status, 200, "it goes on answering");
+  t.equal((await say(paths.socket, "POST", "/trust/codex", {}, large)).status, 413);
+  t.equal((await say(paths.socket, "GET", "/held/%E0%A4%A")).status, 400, "a name cut in the middle");
+  await say(paths.socket, "POST", "/trust/codex", {}, "x".repeat(8_000_000)).catch(() => {});
+  t.equal((await say(paths.socket, "GET", "/status")).status, 200, "it goes on answering");
 });
 
 t.test("trusting what is not held grants nothing", async (t) => {
-  const { places } = await start(t);
+  const { paths } = await start(t);
   const made = [{ tool: "codex", what: "the key", from: "here", to: "there" }];
-  const answer = await say(places.socket, "POST", "/trust/codex", {}, JSON.stringify(made));
+  const answer = await say(paths.socket, "POST", "/trust/codex", {}, JSON.stringify(made));
   t.equal(answer.status, 200);
   t.same(JSON.parse(answer.text), { granted: [], problems: [] });
 });
 
 t.test("garbage bytes end that connection and nothing else", async (t) => {
-  const { places } = await start(t);
+  const { paths } = await start(t);
   const garbage = [randomBytes(4096), Buffer.from("\0\0\0\0\r\n\r\n"), Buffer.from("GET / HTTP/9.9\r\n\r\n")];
   for (const bytes of garbage) {
     await new Promise<void>((resolve) => {
-      const socket = connect(places.socket, () => socket.write(bytes));
+      const socket = connect(paths.socket, () => socket.write(bytes));
       socket.on("error", () => {});
       socket.on("close", () => resolve());
       socket.resume();
     });
   }
-  t.equal((await say(places.socket, "GET", "/status")).status, 200);
+  t.equal((await say(paths.socket, "GET", "/status")).status, 200);
 });

@@ -60,7 +60,7 @@ function attacksWith(session: string, code: string): readonly Attack[] {
 }
 
 export async function attacked(t: Test, scene: DashboardScene): Promise<void> {
-  const { socket, config } = scene.under().places;
+  const { socket, config } = scene.under().paths;
   const { token } = await visit(socket);
   const { url, code } = await openDashboard(socket);
   const attacks = attacksWith(token, code);
@@ -101,7 +101,7 @@ export async function attacked(t: Test, scene: DashboardScene): Promise<void> {
 
 /** The page came from the attacker's address, before its name was turned to 127.0.0.1: all this is same-origin. */
 export async function rebound(t: Test, scene: DashboardScene): Promise<void> {
-  const { token } = await visit(scene.under().places.socket);
+  const { token } = await visit(scene.under().paths.socket);
   const page = await scene.browser.newPage();
   await page.goto(`http://rebind.test:${scene.port}/page`);
   const answers: { status: number; text: string }[] = await page.evaluate(`Promise.all(

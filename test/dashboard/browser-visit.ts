@@ -157,7 +157,7 @@ export async function opensRecord(t: Test, page: Page): Promise<void> {
 }
 
 export async function disables(t: Test, scene: DashboardScene, page: Page, sdk: Clients): Promise<void> {
-  const { config } = scene.under().places;
+  const { config } = scene.under().paths;
   const chat = () =>
     sdk.codex.chat.completions.create({ model: "m", messages: [{ role: "user", content: "x" }] });
   const message = () =>

@@ -66,7 +66,7 @@ t.test("pictures", { timeout: TIME_LIMIT_MS }, async (t) => {
   const day = await startTwoWeeks(t);
   await startRunningCalls(t, day);
   const fresh = await startUnderTest(t, null, { clock: day.clock });
-  const ports = await Promise.all([day, fresh].map(({ places }) => openDashboard(places.socket)));
+  const ports = await Promise.all([day, fresh].map(({ paths }) => openDashboard(paths.socket)));
   const names = ports.map(({ url }) => new URL(url)).map(({ host, port }) => [host, Number(port)]);
   const browser = await startBrowser(t, chromium, Object.fromEntries(names));
   const picture = (name: string) => join(into, `${name}.png`);
@@ -101,7 +101,7 @@ async function takeForReadme(browser: Browser, day: MirrorJourney, picture: Name
 
 /** Nothing happened yet, and there is no console. */
 async function takeEmpty(browser: Browser, fresh: DaemonUnderTest, day: MirrorJourney, picture: Name) {
-  const page = await enter(browser, { ...day, places: fresh.places }, PLAIN);
+  const page = await enter(browser, { ...day, paths: fresh.paths }, PLAIN);
   for (const name of PAGES) await take(page, name, picture(`empty-${name}`));
 }
 
@@ -143,7 +143,7 @@ type Name = (name: string) => string;
 
 async function enter(browser: Browser, day: MirrorJourney, look: Look): Promise<Page> {
   const { size: viewport, colorScheme, locale } = look;
-  const { url, code } = await openDashboard(day.places.socket);
+  const { url, code } = await openDashboard(day.paths.socket);
   const context = await browser.newContext({ viewport, colorScheme, locale, timezoneId: ZONE });
   const page = await context.newPage();
   await page.clock.setSystemTime(day.clock.now());
@@ -233,7 +233,7 @@ async function startTwoWeeks(t: Test): Promise<MirrorJourney> {
   await before.daemon.stop(0);
   clock.pass(15 * DAY);
   for (const made of records) bill(console, made, callers[made.tool ?? ""]?.key ?? "");
-  writeJournal(before.places.usage, records);
+  writeJournal(before.paths.usage, records);
 
   const day = await startBeside(t, console, clock, options);
   await makeRefusals(day);

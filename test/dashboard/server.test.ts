@@ -53,8 +53,8 @@ const DATA = ["now", "events", "usage", "records", "csv", "tools", "models?tool=
 );
 
 t.test("the page comes with every header that keeps it apart, and nothing else is a file", async (t) => {
-  const { places } = await start(t);
-  const { url } = await openDashboard(places.socket);
+  const { paths } = await start(t);
+  const { url } = await openDashboard(paths.socket);
   for (const [path, type] of [
     ["/", "text/html"],
     ["/main.js", "text/javascript"],
@@ -96,8 +96,8 @@ t.test("the page comes with every header that keeps it apart, and nothing else i
 });
 
 t.test("a code is good once; a tool's token opens nothing here, and a session nothing there", async (t) => {
-  const { places, logText, url: data, daemon } = await start(t);
-  const { url, code, expires_in } = await openDashboard(places.socket);
+  const { paths, logText, url: data, daemon } = await start(t);
+  const { url, code, expires_in } = await openDashboard(paths.socket);
   t.equal(expires_in, 60);
   const words = statusInWords(await daemon.status(), Date.now(), 80);
   t.ok(words.includes(`\ndashboard: open on ${url} → keybearer open\n`));
@@ -124,8 +124,8 @@ t.test("a code is good once; a tool's token opens nothing here, and a session no
 t.test(
   "beyond twenty wrong codes a minute is to be waited, which does not keep out a right one",
   async (t) => {
-    const { places, log } = await start(t);
-    const { url, code } = await openDashboard(places.socket);
+    const { paths, log } = await start(t);
+    const { url, code } = await openDashboard(paths.socket);
     const statuses: number[] = [];
     for (let tried = 0; tried < 22; tried += 1) statuses.push((await trade(url, `kd_wrong${tried}`)).status);
     t.equal(statuses.filter((status) => status === 401).length, 20);
@@ -142,8 +142,8 @@ t.test(
 t.test(
   "pages of elsewhere and names that only lead here get nothing, whatever token they have",
   async (t) => {
-    const { places } = await start(t);
-    const { url, token: session } = await visit(places.socket);
+    const { paths } = await start(t);
+    const { url, token: session } = await visit(paths.socket);
     const { port } = new URL(url);
     const authorization = `Bearer ${session}`;
     const status = async (headers: Record<string, string>, path = "/api/now") =>
@@ -189,8 +189,8 @@ t.test(
 );
 
 t.test("a head that is too large is told so, and what is no request as well", async (t) => {
-  const { places } = await start(t);
-  const { url } = await openDashboard(places.socket);
+  const { paths } = await start(t);
+  const { url } = await openDashboard(paths.socket);
   const large = await say(url, "/", { headers: { "x-pad": "x".repeat(20_000) } });
   t.equal(large.status, 431);
   t.match(large.json<{ error: string }>().error, /larger than 16 KB/);
@@ -203,8 +203,8 @@ t.test("a head that is too large is told so, and what is no request as well", as
 });
 
 t.test("a body that is too large, not JSON or not what is wanted changes nothing", async (t) => {
-  const { places, config } = await start(t);
-  const { url, token: session, post } = await visit(places.socket);
+  const { paths, config } = await start(t);
+  const { url, token: session, post } = await visit(paths.socket);
   const sent = async (body: string, type = "application/json") => {
     const headers = { authorization: `Bearer ${session}`, "content-type": type };
     return (await say(url, "/api/tools/codex", { method: "POST", headers, body })).status;
@@ -218,12 +218,12 @@ t.test("a body that is too large, not JSON or not what is wanted changes nothing
     t.equal((await post(`/api/tools/${name}`, { enabled: false })).status, 404, name);
   for (const path of ["/api/trust/codex", "/api/lift/codex", "/api/ack", "/api/tools", "/api/now"])
     t.equal((await post(path, {})).status, 404, `${path} cannot be posted`);
-  t.equal(readFileSync(places.config, "utf8"), config);
+  t.equal(readFileSync(paths.config, "utf8"), config);
 });
 
 t.test("what runs is seen while it runs, and its record when it is over", async (t) => {
-  const { places, gateway, chat } = await start(t);
-  const { get, follow } = await visit(places.socket);
+  const { paths, gateway, chat } = await start(t);
+  const { get, follow } = await visit(paths.socket);
   const followed = await follow();
   await until("the first now", () => followed.last("now") !== undefined);
   t.same(followed.last("now")?.running, []);
@@ -264,10 +264,10 @@ t.test("what runs is seen while it runs, and its record when it is over", async 
 });
 
 t.test("the log is asked for charts, pages, one record and a table", async (t) => {
-  const { places, chat } = await start(t);
+  const { paths, chat } = await start(t);
   for (const model of ["priced", "priced", "<script>alert(1)</script>"]) await (await chat(model)).text();
   await (await chat("x", false, "kb_nobody")).text();
-  const { get } = await visit(places.socket);
+  const { get } = await visit(paths.socket);
   const chart = (await get("/api/usage?bin=hour&by=model")).json<UsageChart>();
   t.equal(chart.total.requests, 4);
   t.equal(chart.total.cost_microdollars, 36);
@@ -306,8 +306,8 @@ t.test("the log is asked for charts, pages, one record and a table", async (t) =
 });
 
 t.test("a tool is disabled and enabled, and no key or hash is told", async (t) => {
-  const { places, config, chat, logText } = await start(t);
-  const { get, post } = await visit(places.socket);
+  const { paths, config, chat, logText } = await start(t);
+  const { get, post } = await visit(paths.socket);
   const tools = await get("/api/tools");
   t.match(tools.json<ToolsAnswer>(), {
     origin: /^http:\/\/localhost:\d+$/,
@@ -320,7 +320,7 @@ t.test("a tool is disabled and enabled, and no key or hash is told", async (t) =
     in_force: true,
   });
   t.equal((await chat("priced")).headers.get("x-keybearer-refusal"), "tool-disabled");
-  t.match(readFileSync(places.config, "utf8"), /# kept as it is\n.*enabled: false/);
+  t.match(readFileSync(paths.config, "utf8"), /# kept as it is\n.*enabled: false/);
   t.match((await post("/api/tools/codex", { enabled: false })).json<SwitchAnswer>(), {
     changed: false,
     in_force: true,
@@ -328,7 +328,7 @@ t.test("a tool is disabled and enabled, and no key or hash is told", async (t) =
   t.equal((await post("/api/tools/codex", { enabled: true })).status, 200);
   t.equal((await chat("priced")).status, 200);
   t.match(logText(), /tool codex: disabled on the dashboard/);
-  t.notSame(readFileSync(places.config, "utf8"), config);
+  t.notSame(readFileSync(paths.config, "utf8"), config);
   const answers = [tools, ...(await Promise.all(DATA.filter((path) => path !== "/api/events").map(get)))];
   for (const { text } of answers) {
     t.notOk(text.includes(key), "no key");
@@ -347,22 +347,22 @@ t.test("a tool is disabled and enabled, and no key or hash is told", async (t) =
 
 t.test("config.yaml opens and closes it at once, and sessions end with the port", async (t) => {
   const scene = await start(t, "{ listen: localhost:0, when: always }");
-  const { places, config, save, log } = scene;
+  const { paths, config, save, log } = scene;
   await until("it is open", () => log().some(({ msg }) => /the dashboard is open/.test(String(msg))));
-  const before = await visit(places.socket);
+  const before = await visit(paths.socket);
   const followed = await before.follow();
   await save(config.replace("when: always", "when: never"));
   await followed.ended;
-  await t.rejects(openDashboard(places.socket), /switched off in config\.yaml → write dashboard/);
+  await t.rejects(openDashboard(paths.socket), /switched off in config\.yaml → write dashboard/);
   await t.rejects(say(before.url, "/"), /ECONNREFUSED/);
   await save(config.replace(", when: always", ""));
   await until("it may be asked for again", () =>
-    openDashboard(places.socket).then(
+    openDashboard(paths.socket).then(
       () => true,
       () => false,
     ),
   );
-  const { url } = await openDashboard(places.socket);
+  const { url } = await openDashboard(paths.socket);
   const { status } = await say(url, "/api/now", { headers: { authorization: `Bearer ${before.token}` } });
   t.equal(status, 401, "the session of before is over");
 });
@@ -373,7 +373,7 @@ t.test("a port that is taken is said, and tools are served all the same", async 
   await once(squatter, "listening");
   t.teardown(() => squatter.close());
   const { port } = squatter.address() as AddressInfo;
-  const { places, chat, logText, daemon } = await start(t, `{ listen: "localhost:${port}", when: always }`);
+  const { paths, chat, logText, daemon } = await start(t, `{ listen: "localhost:${port}", when: always }`);
   const status = await daemon.status();
   t.match(status.dashboard, { mode: "always", address: null, why: /is taken by/ });
   t.match(
@@ -384,13 +384,13 @@ t.test("a port that is taken is said, and tools are served all the same", async 
     logText(),
     /the dashboard could not be opened: 127\.0\.0\.1:\d+, where the dashboard belongs, is taken by/,
   );
-  await t.rejects(openDashboard(places.socket), /is taken by .*change dashboard\.listen in config\.yaml/);
+  await t.rejects(openDashboard(paths.socket), /is taken by .*change dashboard\.listen in config\.yaml/);
   t.equal((await chat("priced")).status, 200);
 });
 
 t.test("at most eight pages follow at once", async (t) => {
-  const { places } = await start(t);
-  const { follow, get } = await visit(places.socket);
+  const { paths } = await start(t);
+  const { follow, get } = await visit(paths.socket);
   const [first, ...others] = await Promise.all(Array.from({ length: 8 }, follow));
   const refused = await get("/api/events");
   t.equal(refused.status, 429);

@@ -4,14 +4,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Test } from "tap";
 import { type Clock, systemClock } from "../../src/core/clock.ts";
-import { findPlaces, type Places } from "../../src/core/paths.ts";
+import { findPaths, type Paths } from "../../src/core/paths.ts";
 import { type Daemon, startDaemon } from "../../src/daemon/daemon.ts";
 import { hashToken, makeToken } from "../../src/identity/token.ts";
 
 /** A whole daemon on a free port in a folder of its own, stopped and removed when the test ends. */
 export interface DaemonUnderTest {
   readonly daemon: Daemon;
-  readonly places: Places;
+  readonly paths: Paths;
   readonly home: string;
   /** http://127.0.0.1:port */
   readonly url: string;
@@ -38,15 +38,15 @@ export async function startUnderTest(
 ): Promise<DaemonUnderTest> {
   // Short, because a unix socket lies below it.
   const home = options.home ?? (await mkdtemp(join(tmpdir(), "kb-")));
-  const places = findPlaces({ env: { KEYBEARER_HOME: home }, home });
+  const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
   const lines: string[] = [];
   const save = async (text: string) => {
-    await writeFile(places.config, withListen(text), { mode: 0o600 });
-    await chmod(places.config, 0o600);
+    await writeFile(paths.config, withListen(text), { mode: 0o600 });
+    await chmod(paths.config, 0o600);
   };
   if (config !== null) await save(config);
   const daemon = await startDaemon({
-    places,
+    paths,
     env: options.env ?? {},
     logTo: { write: (line: string) => void lines.push(line) },
     clock: options.clock ?? systemClock,
@@ -58,7 +58,7 @@ export async function startUnderTest(
   });
   return {
     daemon,
-    places,
+    paths,
     home,
     url: `http://127.0.0.1:${daemon.port}`,
     log: () => lines.map((line) => JSON.parse(line)),

@@ -98,7 +98,7 @@ prices: { priced: { input: 1, output: 2 } }
     });
 
   // The minute before the page is opened: plain calls, hostile texts, and a use of the key elsewhere.
-  const { socket } = under.places;
+  const { socket } = under.paths;
   await consoleIsRead(socket);
   for (const model of ["m", MARKUP, STEERING]) await (await chat("codex", model)).text();
   await (await chat("broken", MARKUP)).text();

@@ -13,7 +13,7 @@ export interface LogScene extends OneTool {
 export async function startLogScene(t: Test, home?: string): Promise<LogScene> {
   const gateway = await startPacedGateway(t);
   const one = await startWithOneTool(t, gateway.origin, home === undefined ? {} : { home });
-  return { ...one, gateway, file: one.places.usage };
+  return { ...one, gateway, file: one.paths.usage };
 }
 
 export function chat(

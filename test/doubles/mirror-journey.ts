@@ -126,7 +126,7 @@ export async function startBeside(
   const under = await startUnderTest(t, config(), { clock, ...home });
 
   function control<T>(method: "GET" | "POST", path: string, body?: unknown): Promise<T> {
-    return controlOf<T>(under.places.socket, method, path, body);
+    return controlOf<T>(under.paths.socket, method, path, body);
   }
 
   function caller(tool: string): Caller {

@@ -41,11 +41,11 @@ export function shapesOf(secret: string): ReadonlyMap<string, string> {
 
 /** Where a secret is found, and in which shape. */
 export function scan(
-  places: Readonly<Record<string, string>>,
+  paths: Readonly<Record<string, string>>,
   secrets: Readonly<Record<string, string>>,
 ): string[] {
   return Object.entries(secrets).flatMap(([name, secret]) =>
-    Object.entries(places).flatMap(([place, text]) => {
+    Object.entries(paths).flatMap(([place, text]) => {
       const found = [...shapesOf(secret)].find(([, shape]) => text.includes(shape));
       return found === undefined ? [] : [`${name} in ${place} (${found[0]})`];
     }),

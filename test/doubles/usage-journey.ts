@@ -16,7 +16,7 @@ import { finished, finishedWhere } from "./usage-file.ts";
 /** The record of an answer, or of a request with this id, once it is finished. */
 export function recordFor(under: DaemonUnderTest, answer: Response | string): Promise<UsageRecord> {
   const id = typeof answer === "string" ? answer : answer.headers.get("x-keybearer-request-id");
-  return finished(under.places.usage, id);
+  return finished(under.paths.usage, id);
 }
 
 /** The one record of which this holds, once it is finished. */
@@ -25,7 +25,7 @@ export function recordWhere(
   what: string,
   holds: (record: UsageRecord) => boolean,
 ): Promise<UsageRecord> {
-  return finishedWhere(under.places.usage, what, holds);
+  return finishedWhere(under.paths.usage, what, holds);
 }
 
 /** A record does not say which part of a cache is kept for an hour. */

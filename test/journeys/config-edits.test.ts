@@ -110,14 +110,14 @@ t.test(
     const shows = (pattern: RegExp) => async () =>
       (await under.daemon.status()).problems.some((problem) => pattern.test(problem.message));
 
-    await writeFile(under.places.config, "");
+    await writeFile(under.paths.config, "");
     await until("the empty file shows", shows(/the file is empty/));
     t.equal((await ask(under, token)).status, 200);
     const half = `listen: localhost:0\n${good}`;
-    await writeFile(under.places.config, half.slice(0, half.indexOf("tools:") + 6));
+    await writeFile(under.paths.config, half.slice(0, half.indexOf("tools:") + 6));
     await until("the half-written file shows", shows(/nothing is written after `tools:`/));
     t.equal((await ask(under, token)).status, 200);
-    await rm(under.places.config);
+    await rm(under.paths.config);
     await until("the vanished file shows", shows(/there is no .*config\.yaml/));
     t.equal((await ask(under, token)).status, 200);
     t.equal(under.daemon.snapshot().revision, revision, "all the while the last good one served");
@@ -139,11 +139,11 @@ t.test("of eight saves, in whichever way and however far apart, the last one win
     `listen: localhost:0\n${configOf(gateway.baseUrl, key.text, hash, `    model: ${model}\n`)}`;
   const under = await startUnderTest(t, text("m-0"));
   for (let round = 1; round <= 8; round += 1) {
-    if (round % 2 === 0) await writeFile(under.places.config, text(`m-${round}`));
+    if (round % 2 === 0) await writeFile(under.paths.config, text(`m-${round}`));
     else {
-      const beside = `${under.places.config}.new`;
+      const beside = `${under.paths.config}.new`;
       await writeFile(beside, text(`m-${round}`), { mode: 0o600 });
-      await rename(beside, under.places.config);
+      await rename(beside, under.paths.config);
     }
     // The stimulus: some come while the one before is still being taken up, some after it.
     await wait(round * 25);
@@ -165,8 +165,8 @@ t.test("a linked config.yaml is followed when its target is replaced", async (t)
     await rename(`${target}.new`, target);
   };
   await put(configOf(gateway.baseUrl, next.text, hash));
-  await symlink(target, `${under.places.config}.new`);
-  await rename(`${under.places.config}.new`, under.places.config);
+  await symlink(target, `${under.paths.config}.new`);
+  await rename(`${under.paths.config}.new`, under.paths.config);
   const uses = (id: number) => async () =>
     (await ask(under, token)).status === 200 && lastKey(gateway) === id;
   await until("the link is followed", uses(next.id));
@@ -182,20 +182,17 @@ t.test(
     const { token, hash } = freshToken();
     const good = configOf(gateway.baseUrl, key.text, hash);
     const under = await startUnderTest(t, good);
-    await chmod(under.places.config, 0o644);
+    await chmod(under.paths.config, 0o644);
     await until("the problem shows", async () =>
       (await under.daemon.status()).problems.some((one) =>
-        one.message.includes(`chmod 600 ${under.places.config}`),
+        one.message.includes(`chmod 600 ${under.paths.config}`),
       ),
     );
-    await writeFile(
-      under.places.config,
-      `listen: localhost:0\n${configOf(gateway.baseUrl, next.text, hash)}`,
-    );
+    await writeFile(under.paths.config, `listen: localhost:0\n${configOf(gateway.baseUrl, next.text, hash)}`);
     await under.daemon.reload();
     t.equal((await ask(under, token)).status, 200);
     t.equal(lastKey(gateway), key.id, "what others may have read is not taken up");
-    await chmod(under.places.config, 0o600);
+    await chmod(under.paths.config, 0o600);
     await until("it is taken up once it is private", async () => {
       await ask(under, token);
       return lastKey(gateway) === next.id;

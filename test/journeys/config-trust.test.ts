@@ -148,7 +148,7 @@ t.test("a first start that cannot write down what it trusts uses no key until it
   t.strictSame(gateway.requests(), []);
   await rmdir(obstacle);
   await until("it serves by itself", async () => (await ask(under, token)).status === 200);
-  t.ok(existsSync(under.places.trust));
+  t.ok(existsSync(under.paths.trust));
 });
 
 t.test("a trust.json that is missing beside other state is told as a warning", async (t) => {
@@ -159,7 +159,7 @@ t.test("a trust.json that is missing beside other state is told as a warning", a
   t.strictSame((await under.daemon.status()).problems, [], "a first start is no reason to warn");
   t.equal((await ask(under, token)).status, 200);
   await under.daemon.stop(0);
-  await rm(under.places.trust);
+  await rm(under.paths.trust);
   const again = await startUnderTest(t, null, { home: under.home });
   const warned = async () => (await again.daemon.status()).problems.map(({ message }) => message).join();
   t.match(await warned(), /trust\.json is missing, though keybearer ran here before/);

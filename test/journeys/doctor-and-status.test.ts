@@ -9,9 +9,9 @@ import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
 process.env.TZ = "UTC";
 
 /** What doctor finds of tool codex. */
-async function findings(places: MirrorJourney["places"], now: number): Promise<Finding[]> {
+async function findings(paths: MirrorJourney["paths"], now: number): Promise<Finding[]> {
   const found = await examine({
-    places,
+    paths,
     env: {},
     now,
     node: { version: process.version, path: process.execPath },
@@ -65,7 +65,7 @@ t.test(
       state: "key-refused",
       why: /^balance or quota: the account's balance is used up \(403\)/,
     });
-    agrees(t, await findings(under.places, Date.now()), status);
+    agrees(t, await findings(under.paths, Date.now()), status);
   },
 );
 
@@ -81,13 +81,13 @@ t.test("a window that the tool's requests showed as used up says when it returns
     state: "key-refused",
     why: /^balance or quota: a window of the quota is used up \(429\)/,
   });
-  agrees(t, await findings(under.places, Date.now()), status);
+  agrees(t, await findings(under.paths, Date.now()), status);
   const now = Date.UTC(2026, 10, 17, 0, 30);
   answers["/v1/usage"] = (call) =>
     call.ok(
       '{"isValid":true,"mode":"quota_limited","rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-17T05:27:11.4633Z","used":0.30015,"window":"5h","window_start":"2026-11-17T00:27:11.4633Z"}],"status":"active"}',
     );
-  t.match(await findings(under.places, now), [
+  t.match(await findings(under.paths, now), [
     { level: "problem", what: /^balance or quota: the 5h window is used up, and returns .*05:28/ },
   ]);
 });
@@ -97,18 +97,18 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25"] as const)
     const journey = await startJourney(t, name);
     const codexStatus = async () => (await journey.status()).tools.find((tool) => tool.name === "codex");
     await journey.idle();
-    t.match(await findings(journey.places, journey.clock.now()), [{ level: "ok", what: /is accepted/ }]);
+    t.match(await findings(journey.paths, journey.clock.now()), [{ level: "ok", what: /is accepted/ }]);
     journey.console.balance = 0;
     journey.clock.pass(MINUTE);
     await journey.sync();
     journey.clock.pass(MINUTE);
     const status = await codexStatus();
     t.match(status, { state: "active", why: /^balance or quota: .*, as the console said 60 s ago$/ });
-    agrees(t, await findings(journey.places, journey.clock.now()), status);
+    agrees(t, await findings(journey.paths, journey.clock.now()), status);
     // A request that passes shows that something else pays.
     await journey.ask();
     t.match(await codexStatus(), { state: "active", why: null });
-    t.match(await findings(journey.places, journey.clock.now()), [{ level: "ok" }]);
+    t.match(await findings(journey.paths, journey.clock.now()), [{ level: "ok" }]);
   });
 
 t.test("a disabled key is called disabled by both, though it worked before", async (t) => {
@@ -120,13 +120,9 @@ t.test("a disabled key is called disabled by both, though it worked before", asy
   await journey.sync();
   const status = (await journey.status()).tools.find((tool) => tool.name === "codex");
   t.match(status?.why, /^disabled key, as the console said/);
-  t.match(await findings(journey.places, journey.clock.now()), [
-    { level: "problem", what: /^disabled key / },
-  ]);
+  t.match(await findings(journey.paths, journey.clock.now()), [{ level: "problem", what: /^disabled key / }]);
   await journey.ask();
   const refused = (await journey.status()).tools.find((tool) => tool.name === "codex");
   t.equal(refused?.state, "key-refused");
-  t.match(await findings(journey.places, journey.clock.now()), [
-    { level: "problem", what: /^disabled key / },
-  ]);
+  t.match(await findings(journey.paths, journey.clock.now()), [{ level: "problem", what: /^disabled key / }]);
 });

@@ -97,7 +97,7 @@ log: { level: trace }
     const placed = [join(home, "config.yaml"), join(own, "file"), join(own, "command")];
     const files = filesBelow(home).filter((path) => !placed.includes(path));
     t.ok(files.length > 0, "there are files to look into");
-    const places = {
+    const paths = {
       stdout: running.stdout(),
       stderr: running.stderr(),
       answers: answers.join("\n"),
@@ -106,12 +106,12 @@ log: { level: trace }
         ? { cmdline: readFileSync(`/proc/${running.pid}/cmdline`, "latin1") }
         : {}),
     };
-    t.match(places.stderr, /"level":"(trace|debug|info)"/, "there is a log");
-    t.ok(places.stderr.split("\n").length > 20, "and it tells of the requests");
+    t.match(paths.stderr, /"level":"(trace|debug|info)"/, "there is a log");
+    t.ok(paths.stderr.split("\n").length > 20, "and it tells of the requests");
     const plain = Object.fromEntries(
       Object.entries(tokens).map(([name, { token }]) => [`token ${name}`, token]),
     );
-    t.same(scan(places, { ...keys, ...plain, ...stray }), []);
+    t.same(scan(paths, { ...keys, ...plain, ...stray }), []);
     for (const path of filesBelow(home)) {
       const mode = statSync(path, { throwIfNoEntry: false })?.mode ?? 0;
       t.equal(mode & 0o077, 0, `${path} is nobody else's`);

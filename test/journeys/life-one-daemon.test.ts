@@ -3,7 +3,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import Database from "libsql";
 import t, { type Test } from "tap";
-import type { Places } from "../../src/core/paths.ts";
+import type { Paths } from "../../src/core/paths.ts";
 import { startDaemon } from "../../src/daemon/daemon.ts";
 import { command, exportedRecords, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { credentials, startLimited, startPlayGateway, tally } from "../doubles/limited-journey.ts";
@@ -85,58 +85,58 @@ t.test("a start that finds its port taken changes no record", async (t) => {
 });
 
 t.test("a start that fails late leaves nothing behind: the next one in the same process works", async (t) => {
-  const { places, home } = await startAndStop(t);
+  const { paths, home } = await startAndStop(t);
   const other = createServer();
   await new Promise<void>((resolve) => other.listen(0, "127.0.0.1", resolve));
   t.teardown(() => void other.close());
   const address = other.address();
   const port = typeof address === "object" && address !== null ? address.port : 0;
   await saveConfig(home, `listen: localhost:${port}\n${NO_GATEWAY}`);
-  await t.rejects(begin(places), { message: /is taken/ });
+  await t.rejects(begin(paths), { message: /is taken/ });
   await saveConfig(home, `listen: localhost:0\n${NO_GATEWAY}`);
-  const daemon = await begin(places);
+  const daemon = await begin(paths);
   t.equal((await fetch(`http://127.0.0.1:${daemon.port}/healthz`)).status, 200);
   await daemon.stop(0);
 });
 
 t.test("while a stop waits for calls no other daemon starts, and finished calls stay finished", async (t) => {
   const journey = await startLimited(t, "");
-  const { places, gateway, daemon } = journey;
+  const { paths, gateway, daemon } = journey;
   const calls = Array.from({ length: 30 }, () => journey.call({ play: "hang" }));
   await until("the gateway has them all", () => gateway.running() === 30);
   const stopped = daemon.stop(60_000);
-  await t.rejects(begin(places), { message: /still stopping/ });
+  await t.rejects(begin(paths), { message: /still stopping/ });
   gateway.release();
   for (const call of calls) t.equal((await call).status, 200);
   await stopped;
-  const next = await begin(places);
-  t.same(tally(recordsIn(places.usage).map(({ end }) => String(end))), { complete: 30 });
+  const next = await begin(paths);
+  t.same(tally(recordsIn(paths.usage).map(({ end }) => String(end))), { complete: 30 });
   await next.stop(0);
 });
 
 t.test("an index that another program has locked holds up no stop", async (t) => {
-  const { places, call, control, daemon } = await startLimited(t, "");
+  const { paths, call, control, daemon } = await startLimited(t, "");
   await call();
   await control("POST", "/index", {});
-  const locker = new Database(places.index, { timeout: 1000 });
+  const locker = new Database(paths.index, { timeout: 1000 });
   locker.exec("BEGIN IMMEDIATE");
   await call();
   await control("POST", "/index", {});
   await daemon.stop(0);
   locker.exec("ROLLBACK");
   locker.close();
-  t.same(recordsIn(places.usage).length, 2);
+  t.same(recordsIn(paths.usage).length, 2);
 });
 
 const NO_GATEWAY = "gateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET } }\n";
 
-function begin(places: Places) {
-  return startDaemon({ places, env: {}, logTo: { write: () => {} } });
+function begin(paths: Paths) {
+  return startDaemon({ paths, env: {}, logTo: { write: () => {} } });
 }
 
 /** A home that a daemon has used before. */
-async function startAndStop(t: Test): Promise<{ places: Places; home: string }> {
-  const { places, home, daemon } = await startLimited(t, "");
+async function startAndStop(t: Test): Promise<{ paths: Paths; home: string }> {
+  const { paths, home, daemon } = await startLimited(t, "");
   await daemon.stop(0);
-  return { places, home };
+  return { paths, home };
 }

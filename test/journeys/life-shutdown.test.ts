@@ -27,7 +27,7 @@ async function start(t: Test) {
 }
 
 t.test("while a stream runs, a stop refuses new connections and lets it finish", async (t) => {
-  const { daemon, url, places, sandbox, keyId, stream, logText } = await start(t);
+  const { daemon, url, paths, sandbox, keyId, stream, logText } = await start(t);
   sandbox.order(keyId, { kind: "slow", betweenChunks: 60 });
   const response = await stream();
   const stopped = daemon.stop(HOUR_MS);
@@ -38,7 +38,7 @@ t.test("while a stream runs, a stop refuses new connections and lets it finish",
   t.ok(text.split("data: ").length > 5, "it came in several chunks");
   // The end of the last request is the end of the wait.
   await stopped;
-  t.notOk(existsSync(places.socket), "the control socket is gone");
+  t.notOk(existsSync(paths.socket), "the control socket is gone");
   t.notMatch(logText(), /"level":"error"/);
 });
 
@@ -134,9 +134,9 @@ tools: { codex: { key: sk-websocket-0123456789, token: "${hash}" } }\n`,
 });
 
 t.test("stopping twice is as good as once", async (t) => {
-  const { daemon, places } = await start(t);
+  const { daemon, paths } = await start(t);
   await Promise.all([daemon.stop(100), daemon.stop(100)]);
-  t.notOk(existsSync(places.socket));
+  t.notOk(existsSync(paths.socket));
 });
 
 /** A daemon with an idle connection on which an answer has come already. */

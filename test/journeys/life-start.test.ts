@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
-import { findPlaces } from "../../src/core/paths.ts";
+import { findPaths } from "../../src/core/paths.ts";
 import { type Daemon, startDaemon } from "../../src/daemon/daemon.ts";
 import { newHome, saveConfig, start } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
@@ -15,15 +15,15 @@ const CONFIG =
 t.test("of two starts at the very same moment exactly one runs, every time", async (t) => {
   for (let round = 0; round < 6; round += 1) {
     const home = mkdtempSync(join(tmpdir(), "kb-"));
-    const places = findPlaces({ env: { KEYBEARER_HOME: home }, home });
-    writeFileSync(places.config, CONFIG, { mode: 0o600 });
-    const begin = () => startDaemon({ places, env: {}, logTo: { write: () => {} } });
+    const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
+    writeFileSync(paths.config, CONFIG, { mode: 0o600 });
+    const begin = () => startDaemon({ paths, env: {}, logTo: { write: () => {} } });
     const outcomes = await Promise.allSettled([begin(), begin()]);
     const running = outcomes.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
     const codes = outcomes.flatMap((one) => (one.status === "rejected" ? [one.reason.exitCode] : []));
     t.equal(running.length, 1, `round ${round}`);
     t.same(codes, [75]);
-    t.ok(existsSync(places.socket), "the winner's socket is not taken away by the loser");
+    t.ok(existsSync(paths.socket), "the winner's socket is not taken away by the loser");
     await Promise.all(running.map((daemon: Daemon) => daemon.stop(0)));
     rmSync(home, { recursive: true, force: true });
   }

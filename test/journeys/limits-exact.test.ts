@@ -121,7 +121,7 @@ t.test("calls that end in every way over sockets leak no slot and no reservation
   const journey = await startLimited(t, SETTINGS, {
     gatewayLines: "timeouts: { first_byte: 400ms, idle: 400ms }",
   });
-  const { call, gateway, codex, quiet, places } = journey;
+  const { call, gateway, codex, quiet, paths } = journey;
   const pick = random(5);
   const plays = [
     "finish",
@@ -188,7 +188,7 @@ t.test("calls that end in every way over sockets leak no slot and no reservation
     "price-unknown",
   ])
     t.ok((counts[String(code)] ?? 0) >= 5, `${code}: ${JSON.stringify(counts)}`);
-  const records = recordsIn(places.usage);
+  const records = recordsIn(paths.usage);
   t.ok(records.length > CALLS * 0.8 && records.length <= CALLS, `${records.length} records`);
   t.strictSame(tally(records.map(({ end }) => (end === null ? "open" : "complete"))), {
     complete: records.length,

@@ -93,7 +93,7 @@ t.test("a save while a tool's very first request is still coming in is not lost 
 t.test("a log that cannot be read at the start is waited for, not counted as empty", async (t) => {
   const settings = "limits: { requests: 3/month }";
   const first = await startLimited(t, settings);
-  const { usage } = first.places;
+  const { usage } = first.paths;
   for (let nth = 0; nth < 3; nth += 1) t.equal((await first.call()).status, 200);
   await first.quiet();
   await first.daemon.stop(0);

@@ -220,7 +220,7 @@ t.test(
   "cut ends the calls of one tool at once; their records say interrupted and count what was held",
   async (t) => {
     const settings = "limits: { tokens: 100k/month, concurrent: 2, wait: 30s }";
-    const { call, codex, control, gateway, level, places, quiet, logText, key, token } = await startLimited(
+    const { call, codex, control, gateway, level, paths, quiet, logText, key, token } = await startLimited(
       t,
       settings,
     );
@@ -240,11 +240,11 @@ t.test(
     await cut();
     await until("the gateway heard of it", () => gateway.running() === 0);
     t.strictSame(
-      recordsIn(places.usage).map(({ end }) => end),
+      recordsIn(paths.usage).map(({ end }) => end),
       ["interrupted", "interrupted", "interrupted"],
     );
     t.equal(gateway.book.length, 2, "the one that waited never went");
-    const sent = recordsIn(places.usage).filter(({ held_tokens }) => held_tokens !== null);
+    const sent = recordsIn(paths.usage).filter(({ held_tokens }) => held_tokens !== null);
     t.equal(sent.length, 2);
     const heldFor = sent.reduce((sum, { held_tokens }) => sum + Number(held_tokens), 0);
     t.strictSame(await level("tokens", "month"), [heldFor, 0, 100_000]);

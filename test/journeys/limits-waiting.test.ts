@@ -12,7 +12,7 @@ const inQueue = ({ codex }: Journey, count: number) =>
 
 t.test("with two at once and a wait, eight parallel calls of the openai package all succeed", async (t) => {
   const journey = await startLimited(t, "limits: { concurrent: 2, wait: 1h }");
-  const { url, token, gateway, quiet, places } = journey;
+  const { url, token, gateway, quiet, paths } = journey;
   const openai = new OpenAI({
     apiKey: token,
     baseURL: `${url}/v1`,
@@ -36,7 +36,7 @@ t.test("with two at once and a wait, eight parallel calls of the openai package 
   t.equal(gateway.book.length, 8);
   t.equal(gateway.most(), 2, "never more than two at the gateway");
   await quiet();
-  const waited = recordsIn(places.usage).map(({ waited_ms }) => Number(waited_ms));
+  const waited = recordsIn(paths.usage).map(({ waited_ms }) => Number(waited_ms));
   t.equal(waited.filter((ms) => ms > 0).length, 6, `the six that waited say so: ${waited}`);
 });
 
@@ -44,7 +44,7 @@ t.test(
   "nothing of a request that waits goes to the gateway, and whoever leaves gives up the place",
   async (t) => {
     const journey = await startLimited(t, "limits: { requests: 100/month, concurrent: 1, wait: 1h }");
-    const { url, token, gateway, call, places, level, quiet } = journey;
+    const { url, token, gateway, call, paths, level, quiet } = journey;
     const first = call({ play: "hang" });
     await until("it is there", () => gateway.book.length === 1);
     const leaving = new AbortController();
@@ -77,7 +77,7 @@ t.test(
     await quiet();
     t.equal(gateway.book.length, 2, "those that left never went");
     t.strictSame(await level("requests", "month"), [2, 0, 100], "and took nothing");
-    const ends = recordsIn(places.usage).map(({ end }) => String(end));
+    const ends = recordsIn(paths.usage).map(({ end }) => String(end));
     t.strictSame(tally(ends), { complete: 2, "client-left": 3 });
   },
 );
@@ -88,7 +88,7 @@ const padded = (size: number) =>
 
 t.test("whoever leaves while it waits is heard, however large its body and whatever it holds", async (t) => {
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
-  const { url, token, gateway, call, places, quiet } = journey;
+  const { url, token, gateway, call, paths, quiet } = journey;
   const first = call({ play: "hang" });
   await until("it is there", () => gateway.book.length === 1);
   const json = { "content-type": "application/json" };
@@ -122,7 +122,7 @@ t.test("whoever leaves while it waits is heard, however large its body and whate
   await quiet();
   t.equal(gateway.book.length, 2, "those that left never went");
   t.ok(gateway.book[1]?.body === large, "and the one that stayed arrived byte for byte");
-  const ends = recordsIn(places.usage).map(({ end }) => String(end));
+  const ends = recordsIn(paths.usage).map(({ end }) => String(end));
   t.strictSame(tally(ends), { complete: 2, "client-left": sent.length });
 });
 
@@ -156,7 +156,7 @@ t.test("a client that stops or ends in the middle of its body gets no place in t
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }", {
     gatewayLines: "timeouts: { first_byte: 1s }",
   });
-  const { daemon, token, gateway, places, call } = journey;
+  const { daemon, token, gateway, paths, call } = journey;
   // It streams, so that the gateway's own patience is not what ends it.
   const first = call({ play: "stall" }).catch(() => "cut");
   await until("it is there", () => gateway.book.length === 1);
@@ -170,7 +170,7 @@ t.test("a client that stops or ends in the middle of its body gets no place in t
   const ends = await openRaw(t, daemon.port);
   ends.send(half);
   ends.socket.end();
-  await until("its record is there", () => recordsIn(places.usage).some(({ end }) => end === "client-left"));
+  await until("its record is there", () => recordsIn(paths.usage).some(({ end }) => end === "client-left"));
   t.equal(gateway.book.length, 1);
   await daemon.stop(0);
   await first;
@@ -180,7 +180,7 @@ t.test("a client that asks for a websocket and leaves while it waits gives up it
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }", {
     gatewayLines: "websockets: true",
   });
-  const { daemon, token, gateway, places, call } = journey;
+  const { daemon, token, gateway, paths, call } = journey;
   const first = call({ play: "hang" });
   await until("it is there", () => gateway.book.length === 1);
   for (const leave of ["end", "destroy"] as const) {
@@ -197,8 +197,8 @@ t.test("a client that asks for a websocket and leaves while it waits gives up it
   gateway.release();
   await first;
   t.equal(gateway.book.length, 1);
-  await until("all are complete", () => recordsIn(places.usage).every(({ end }) => end !== null));
-  const ends = recordsIn(places.usage).map(({ end }) => String(end));
+  await until("all are complete", () => recordsIn(paths.usage).every(({ end }) => end !== null));
+  const ends = recordsIn(paths.usage).map(({ end }) => String(end));
   t.strictSame(tally(ends), { complete: 1, "client-left": 2 });
 });
 
@@ -221,7 +221,7 @@ t.test("a client that closes only its own side while it waits has left too", asy
 });
 
 t.test("a wait that cannot succeed is refused at once", async (t) => {
-  const { call, change, gateway, places } = await startLimited(t, "limits: { requests: 1/month, wait: 1h }");
+  const { call, change, gateway, paths } = await startLimited(t, "limits: { requests: 1/month, wait: 1h }");
   t.equal((await call()).status, 200);
   const refused = await call();
   t.strictSame([refused.status, refused.refusal], [400, "rate-limited"]);
@@ -231,11 +231,11 @@ t.test("a wait that cannot succeed is refused at once", async (t) => {
   await change("limits: { spend: $5/month, wait: 1h }");
   t.equal((await call({ body: '{"model":"nobody-knows"}' })).refusal, "price-unknown");
   t.equal(gateway.book.length, 1);
-  t.strictSame(new Set(recordsIn(places.usage).map(({ waited_ms }) => waited_ms)), new Set([0]));
+  t.strictSame(new Set(recordsIn(paths.usage).map(({ waited_ms }) => waited_ms)), new Set([0]));
 });
 
 t.test("one that waited in vain is told so, and its record has the time", async (t) => {
-  const { call, gateway, places } = await startLimited(t, "limits: { concurrent: 1, wait: 300ms }");
+  const { call, gateway, paths } = await startLimited(t, "limits: { concurrent: 1, wait: 300ms }");
   const first = call({ play: "hang" });
   await until("it is there", () => gateway.book.length === 1);
   const refused = await call();
@@ -245,9 +245,9 @@ t.test("one that waited in vain is told so, and its record has the time", async 
   gateway.release();
   await first;
   await until("it is written", () =>
-    recordsIn(places.usage).some(({ refusal }) => refusal === "too-many-at-once"),
+    recordsIn(paths.usage).some(({ refusal }) => refusal === "too-many-at-once"),
   );
-  const record = recordsIn(places.usage).find(({ refusal }) => refusal === "too-many-at-once");
+  const record = recordsIn(paths.usage).find(({ refusal }) => refusal === "too-many-at-once");
   t.ok(Number(record?.waited_ms) > 0, `${record?.waited_ms}`);
   t.strictSame([record?.held_tokens, record?.held_microdollars], [null, null], "nothing is held for it");
 });

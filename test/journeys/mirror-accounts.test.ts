@@ -101,7 +101,7 @@ for (const name of CONSOLES) {
       [["other"]],
     );
     await journey.daemon.stop(0);
-    const kept = JSON.parse(readFileSync(journey.places.consoles, "utf8"));
+    const kept = JSON.parse(readFileSync(journey.paths.consoles, "utf8"));
     t.strictSame(
       kept.entries.map(({ gateway }: { gateway: string }) => gateway),
       ["main home", "main work"],

@@ -166,7 +166,7 @@ for (const [nth, name] of JOURNEY_CONSOLES.entries()) {
     const { rows } = await journey.mirror();
     t.equal(rows.foreign_certain + rows.foreign_suspected, billed, JSON.stringify(rows));
     t.equal(rows.total, billed + 1);
-    t.ok(recordsIn(journey.places.usage).length === 1);
+    t.ok(recordsIn(journey.paths.usage).length === 1);
     journey.clock.pass(HOUR);
     await journey.sync();
     t.strictSame((await journey.mirror()).rows, rows);

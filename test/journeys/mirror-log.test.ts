@@ -1,7 +1,7 @@
 import { cpSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { setTimeout as pause } from "node:timers/promises";
 import t from "tap";
-import type { Places } from "../../src/core/paths.ts";
+import type { Paths } from "../../src/core/paths.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
 import { writeFact } from "../../src/mirror/store/facts.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
@@ -9,25 +9,25 @@ import { HOUR, MINUTE, startJourney } from "../doubles/mirror-journey.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { until } from "../doubles/until.ts";
 
-function damageIndex({ index }: Places): void {
+function damageIndex({ index }: Paths): void {
   const whole = readFileSync(index);
   Buffer.alloc(8192, 0x5a).copy(whole, 4096);
   writeFileSync(index, whole);
   for (const suffix of ["-wal", "-shm"]) writeFileSync(index + suffix, Buffer.alloc(8192, 0x33));
 }
 
-function deleteIndex({ index }: Places): void {
+function deleteIndex({ index }: Paths): void {
   for (const suffix of ["", "-wal", "-shm"]) rmSync(index + suffix, { force: true });
 }
 
-function deleteToday({ usage }: Places): void {
+function deleteToday({ usage }: Paths): void {
   rmSync(journalFiles(usage).at(-1)?.path ?? "");
 }
 
 interface Loss {
   readonly what: string;
   readonly losesRecords: boolean;
-  lose(places: Places): void;
+  lose(paths: Paths): void;
 }
 
 /** What may become of a log under a daemon that runs. */
@@ -38,9 +38,9 @@ const LOSSES: readonly Loss[] = [
   {
     what: "whose newest file is deleted together with the index",
     losesRecords: true,
-    lose(places) {
-      deleteToday(places);
-      deleteIndex(places);
+    lose(paths) {
+      deleteToday(paths);
+      deleteIndex(paths);
     },
   },
 ];
@@ -56,7 +56,7 @@ for (const { what, losesRecords, lose } of LOSSES) {
     // Nobody has compared this one yet. After a second the journal takes its line for safe, and does not write it again.
     await journey.ask();
     await pause(2000);
-    lose(journey.places);
+    lose(journey.paths);
     if (losesRecords) await until("it is noticed", () => journey.logged(/was deleted/).length === 1);
     journey.clock.pass(MINUTE);
     await until("it serves again", async () => (await journey.ask()).status === 200);
@@ -79,17 +79,17 @@ for (const { what, losesRecords, lose } of LOSSES) {
 
 t.test("an older log that is put back: what only the later one held is no leak, and a leak is", async (t) => {
   const journey = await startJourney(t, "sub2api");
-  const { clock, places } = journey;
+  const { clock, paths } = journey;
   await journey.idle();
   clock.pass(MINUTE);
   await journey.ask();
   await journey.sync();
-  cpSync(places.usage, `${places.usage}.copy`, { recursive: true });
+  cpSync(paths.usage, `${paths.usage}.copy`, { recursive: true });
   clock.pass(MINUTE);
   for (let n = 0; n < 2; n += 1) await journey.ask();
   await journey.daemon.stop(0);
-  renameSync(places.usage, `${places.usage}.later`);
-  renameSync(`${places.usage}.copy`, places.usage);
+  renameSync(paths.usage, `${paths.usage}.later`);
+  renameSync(`${paths.usage}.copy`, paths.usage);
   clock.pass(HOUR);
   journey.elsewhere();
   clock.pass(HOUR);
@@ -119,7 +119,7 @@ t.test("what goes wrong in comparing is said, and requests go on", async (t) => 
   await journey.ask();
   await journey.sync();
   await journey.daemon.stop(0);
-  const { mirror: file, index } = journey.places;
+  const { mirror: file, index } = journey.paths;
   const database = new MirrorDatabase({ file, index, log: quietLog([]) });
   database.ask((db) => writeFact(db, "main", "gaps", "no json"));
   database.close();

@@ -30,13 +30,13 @@ t.test("logging in with a second factor lasts over a restart, and only for the s
   t.match(await login({ code: "000000" }), { state: "failed" });
   t.match(await login({ code }), { state: "done", kind: "sub2api" });
   t.equal((await journey.idle()).state, "ok");
-  t.equal(statSync(journey.places.consoles).mode & 0o777, 0o600);
-  const kept = readFileSync(journey.places.consoles, "utf8");
+  t.equal(statSync(journey.paths.consoles).mode & 0o777, 0o600);
+  const kept = readFileSync(journey.paths.consoles, "utf8");
   t.notOk(kept.includes(password), "the password is not kept");
 
   clock.pass(2 * HOUR);
   t.equal((await journey.sync()).state, "ok", "the login is renewed");
-  t.not(readFileSync(journey.places.consoles, "utf8"), kept, "and the new token kept");
+  t.not(readFileSync(journey.paths.consoles, "utf8"), kept, "and the new token kept");
   await journey.daemon.stop(0);
 
   const second = await journey.startAgain();

@@ -14,9 +14,9 @@ for (const name of EVERY_CONSOLE) {
   t.test(`${name}: what passed here is matched, and nothing else has a verdict`, async (t) => {
     const journey = await startJourney(t, name);
     await journey.idle();
-    const paths = ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"];
+    const routes = ["/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/embeddings"];
     const billed: string[] = [];
-    for (const path of paths) {
+    for (const path of routes) {
       for (const stream of path === "/v1/embeddings" ? [false] : [false, true]) {
         const answer = await journey.ask(COUNTS, { path, stream });
         // Not every kind has every endpoint.
@@ -50,7 +50,7 @@ for (const name of EVERY_CONSOLE) {
     );
     t.strictSame(report.records, { matched: all, differs: 0, pending: 0, missing: 0 });
     t.strictSame(status.alarms, []);
-    const records = recordsIn(journey.places.usage);
+    const records = recordsIn(journey.paths.usage);
     for (const record of records) {
       const { id, endpoint, status, billed_microdollars: money, tokens_from } = record;
       // Which of several alike is which is not told where there are no ids.

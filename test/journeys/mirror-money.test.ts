@@ -61,7 +61,7 @@ for (const name of ["sub2api", "new-api v1.0.0-rc.25", "one-api"] as const) {
     await journey.sync();
     const refused = await journey.ask(tokens);
     t.equal(refused.headers.get("x-keybearer-refusal"), "quota-exhausted", refused.text);
-    const records = recordsIn(journey.places.usage);
+    const records = recordsIn(journey.paths.usage);
     t.equal(
       records.reduce((sum, { billed_microdollars }) => sum + (billed_microdollars ?? 0), 0),
       11_400_000,
@@ -91,7 +91,7 @@ t.test("a refund of more than its request cost makes it free, and no other reque
   const free = { "spend/hour": 500_000, "spend/month": 500_000, quota: 500_000, "tokens/hour": 1000 };
   t.strictSame(await levels(journey), free);
   t.strictSame(
-    recordsIn(journey.places.usage).map((record) => record.billed_microdollars),
+    recordsIn(journey.paths.usage).map((record) => record.billed_microdollars),
     [500_000, 0],
   );
 
@@ -109,7 +109,7 @@ t.test("a cost below nothing is not known, so that our own counts", async (t) =>
   t.equal((await journey.mirror()).rows.total, 1);
   t.match(await levels(journey), { "spend/hour": 500_000, quota: 500_000 });
   t.strictSame(
-    recordsIn(journey.places.usage).map((record) => record.billed_microdollars),
+    recordsIn(journey.paths.usage).map((record) => record.billed_microdollars),
     [null],
   );
 });

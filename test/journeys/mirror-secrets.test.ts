@@ -68,11 +68,11 @@ for (const name of EVERY_CONSOLE) {
     const state = join(journey.home, "state");
     // Listed first: a new day's file may be added at any second.
     const files = journalFiles(join(state, "usage"));
-    const places = await readable(journey, ["config.yaml"]);
+    const paths = await readable(journey, ["config.yaml"]);
     t.ok(files.length > 0);
-    for (const { path } of files) t.ok(places[path], `${path} is looked at`);
-    for (const name of ["index.db", "mirror.db"]) t.ok(places[join(state, name)], `${name} is looked at`);
-    t.strictSame(scan(places, secrets), []);
+    for (const { path } of files) t.ok(paths[path], `${path} is looked at`);
+    for (const name of ["index.db", "mirror.db"]) t.ok(paths[join(state, name)], `${name} is looked at`);
+    t.strictSame(scan(paths, secrets), []);
     t.strictSame(
       double.asked.filter(({ path }) => Object.values(secrets).some((one) => path.includes(one))),
       [],
@@ -93,7 +93,7 @@ t.test("what a login leaves behind stands in one file only", async (t) => {
   await journey.control("POST", "/login/main", { code });
   t.equal((await journey.idle()).state, "ok");
   const tokens = () =>
-    [...readFileSync(journey.places.consoles, "utf8").matchAll(/rt_[\w-]{16,}|"[\w-]{32,}"/g)].map(([one]) =>
+    [...readFileSync(journey.paths.consoles, "utf8").matchAll(/rt_[\w-]{16,}|"[\w-]{32,}"/g)].map(([one]) =>
       one.replaceAll('"', ""),
     );
   const first = tokens();
@@ -104,7 +104,7 @@ t.test("what a login leaves behind stands in one file only", async (t) => {
     password,
     ...Object.fromEntries([...first, ...tokens()].map((one, n) => [`token ${n}`, one])),
   };
-  const places = await readable(journey, ["config.yaml", relative(journey.home, journey.places.consoles)]);
-  t.strictSame(scan(places, secrets), []);
-  t.notOk(readFileSync(journey.places.consoles, "utf8").includes(password));
+  const paths = await readable(journey, ["config.yaml", relative(journey.home, journey.paths.consoles)]);
+  t.strictSame(scan(paths, secrets), []);
+  t.notOk(readFileSync(journey.paths.consoles, "utf8").includes(password));
 });

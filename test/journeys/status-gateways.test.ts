@@ -49,7 +49,7 @@ tools: { codex: { key: ${key.reveal()}, token: "${hash}" } }
 const UNKNOWN = { state: "unknown", since: null, failures: 0, why: null, next: null } as const;
 
 t.test("a gateway that goes down is failing, with since, count and why, until it is back", async (t) => {
-  const { sandbox, key, home, places, gateway, status, is } = await start(t);
+  const { sandbox, key, home, paths, gateway, status, is } = await start(t);
   const port = Number(new URL(sandbox.baseUrl).port);
   t.match(await gateway(), UNKNOWN);
   const before = Date.now();
@@ -59,7 +59,7 @@ t.test("a gateway that goes down is failing, with since, count and why, until it
   t.match(reached, { failures: 0, why: null, next: null });
   t.ok((reached.since ?? 0) >= before && (reached.since ?? 0) <= Date.now());
 
-  const page = await (await visit(places.socket)).follow();
+  const page = await (await visit(paths.socket)).follow();
   t.teardown(() => page.end());
   await sandbox.stop();
   t.equal(await status(), 502);
@@ -93,7 +93,7 @@ t.test("a gateway that goes down is failing, with since, count and why, until it
   await until("the open page shows it", () => onPage()?.failures === 5);
   t.match(onPage(), failing);
   const found = await examine({
-    places,
+    paths,
     env: {},
     now: Date.now(),
     node: { version: process.version, path: process.execPath },

@@ -21,7 +21,7 @@ gateways: { main: { base_url: "${sandbox.baseUrl}" } }
 tools: { codex: { key: ${key.reveal()}, token: "${hash}" } }
 `,
   );
-  const seen = await visit(under.places.socket);
+  const seen = await visit(under.paths.socket);
   const dashboardState = async () => {
     const now = (await seen.get("/api/now")).json<Now>();
     return now.status.tools[0]?.state;
@@ -41,7 +41,7 @@ tools: { codex: { key: ${key.reveal()}, token: "${hash}" } }
     dashboardState,
     findings: () =>
       examine({
-        places: under.places,
+        paths: under.paths,
         env: {},
         now: Date.now(),
         node: { version: process.version, path: process.execPath },

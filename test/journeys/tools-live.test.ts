@@ -138,7 +138,7 @@ t.test("where the save cannot take effect, that is said, and nothing is cut", as
   const file = await saveConfig(elsewhere, text);
   const other = await tools("disable", "codex", "--config", file);
   t.equal(other.code, 1);
-  t.match(other.stderr, `but the running keybearer goes by another file, ${under.places.config}`);
+  t.match(other.stderr, `but the running keybearer goes by another file, ${under.paths.config}`);
 });
 
 t.test("enabled is not yet usable, and what is missing is said", async (t) => {

@@ -37,10 +37,7 @@ async function start(t: Test): Promise<Scene> {
       }
       await client.until("\r\n\r\n{}");
       client.socket.destroy();
-      const record = await finished(
-        one.places.usage,
-        parsed(client.text()).headers["x-keybearer-request-id"],
-      );
+      const record = await finished(one.paths.usage, parsed(client.text()).headers["x-keybearer-request-id"]);
       return { record, call: gateway.calls.at(-1) as GatewayCall };
     },
     head: (line, headers = {}) =>
@@ -196,9 +193,9 @@ t.test("requests in one packet keep their own bodies and models", async (t) => {
   );
   await until("all are answered", () => client.text().split("HTTP/1.1 200").length === 4);
   t.strictSame(gateway.calls.map((call) => bodyOf(call).toString()).toSorted(), bodies);
-  await until("all have their records", () => recordsIn(one.places.usage).every(({ end }) => end !== null));
+  await until("all have their records", () => recordsIn(one.paths.usage).every(({ end }) => end !== null));
   t.strictSame(
-    recordsIn(one.places.usage)
+    recordsIn(one.paths.usage)
       .map(({ model, bytes_in }) => [model, bytes_in])
       .toSorted(),
     bodies.map((body) => [modelIn(body), body.length]),
@@ -223,7 +220,7 @@ t.test(
         // Loopback delivers at once, and each turn of the event loop reads what was delivered.
         for (let turns = 0; turns < 10; turns += 1) await new Promise((resolve) => setImmediate(resolve));
         client.socket[how]();
-        const record = await finishedWhere(one.places.usage, path, ({ endpoint }) => endpoint === path);
+        const record = await finishedWhere(one.paths.usage, path, ({ endpoint }) => endpoint === path);
         t.match(record, { end: "client-left", status: null, refusal: null }, path);
       }
     }

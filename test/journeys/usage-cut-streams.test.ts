@@ -73,11 +73,11 @@ const UNKNOWN = {
 async function nextRecord(journey: Journey, before: number): Promise<UsageRecord> {
   await journey.quiet();
   const known = new Set(
-    recordsIn(journey.places.usage)
+    recordsIn(journey.paths.usage)
       .slice(0, before)
       .map(({ id }) => id),
   );
-  return finishedWhere(journey.places.usage, "the request", ({ id }) => !known.has(id));
+  return finishedWhere(journey.paths.usage, "the request", ({ id }) => !known.has(id));
 }
 
 const PING = 'event: ping\ndata: {"type": "ping"}\n\n';
@@ -162,7 +162,7 @@ t.test("a refusal inside of a stream takes a request, and neither tokens nor mon
     t.strictSame([record.cause, record.cause_detail], [cause, detail], what);
     t.strictSame(await levels(journey), taken(at + 1, 0, 0), what);
   }
-  t.strictSame(faultsIn(journey.places.usage), []);
+  t.strictSame(faultsIn(journey.paths.usage), []);
 
   await journey.daemon.stop();
   const { home, raw, key, token, hash } = journey;
@@ -245,7 +245,7 @@ t.test(
         t.strictSame(await levels(journey), taken(requests, tokens, spend), what);
       }
     }
-    t.strictSame(faultsIn(journey.places.usage), []);
+    t.strictSame(faultsIn(journey.paths.usage), []);
 
     await journey.daemon.stop();
     const { home, raw, key, token, hash } = journey;
@@ -285,6 +285,6 @@ t.test(
       spend += record.held_microdollars ?? 0;
       t.strictSame(await levels(journey), taken(at + 1, tokens, spend), how);
     }
-    t.strictSame(faultsIn(journey.places.usage), []);
+    t.strictSame(faultsIn(journey.paths.usage), []);
   },
 );

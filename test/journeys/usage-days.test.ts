@@ -16,7 +16,7 @@ type Wall = ReturnType<typeof heldWall>;
 async function startScene(t: Test, clock: Wall, home: string): Promise<LogScene> {
   const gateway = await startPacedGateway(t);
   const one = await startWithOneTool(t, gateway.origin, { home, clock, tool: SETTINGS });
-  return { ...one, gateway, file: one.places.usage };
+  return { ...one, gateway, file: one.paths.usage };
 }
 
 async function usedRequests({ daemon }: LogScene): Promise<number | null | undefined> {

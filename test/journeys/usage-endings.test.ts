@@ -58,7 +58,7 @@ async function ended(t: Test, it: Scene, record: UsageRecord, expected: Partial<
   t.ok(BEGUN <= started_at && started_at <= Date.now(), "it began in this test");
   t.ok(first_byte_at === null || first_byte_at >= started_at, "a first byte comes after the beginning");
   t.ok(ended_at !== null && ended_at >= (first_byte_at ?? started_at), "and the end after that");
-  t.strictSame(faultsIn(it.places.usage), []);
+  t.strictSame(faultsIn(it.paths.usage), []);
   await stillHealthy(t, it, [it.key, it.token]);
 }
 
@@ -73,7 +73,7 @@ t.test("a whole answer is complete, with the gateway's tokens and its ids", asyn
   const answer = await chat(it);
   t.equal(await answer.text(), body);
   const id = answer.headers.get("x-keybearer-request-id");
-  const record = await finished(it.places.usage, id);
+  const record = await finished(it.paths.usage, id);
   await ended(t, it, record, {
     tool: "codex",
     gateway: "main",
@@ -107,7 +107,7 @@ t.test("a stream that came to its end is complete", async (t) => {
   const it = await scene(t, (call) => call.send(`${SSE_HEAD}${FIRST}${LAST}0\r\n\r\n`));
   const answer = await chat(it, "gpt-x", { stream: true });
   const text = await answer.text();
-  await ended(t, it, await finished(it.places.usage, answer.headers.get("x-keybearer-request-id")), {
+  await ended(t, it, await finished(it.paths.usage, answer.headers.get("x-keybearer-request-id")), {
     end: "complete",
     stream: true,
     status: 200,
@@ -132,7 +132,7 @@ t.test("a client that leaves is told from one that has it all", async (t) => {
     if (after !== null) await client.until(after);
     else await until("it is at the gateway", () => it.gateway.calls.at(-1)?.body().includes(model));
     client.socket.destroy();
-    const record = await finishedModel(it.places.usage, model);
+    const record = await finishedModel(it.paths.usage, model);
     const id = parsed(client.text()).headers["x-keybearer-request-id"];
     if (after !== null) t.equal(record.id, id, "the id it was answered");
     return record;
@@ -149,7 +149,7 @@ t.test("a client that leaves is told from one that has it all", async (t) => {
   await ended(t, it, await leave("mid-stream", "one"), left);
   const whole = { end: "complete", status: 200, stream: true, input_tokens: 11 } as const;
   await ended(t, it, await leave("last-word", "[DONE]"), whole);
-  t.equal(recordsIn(it.places.usage).length, 3);
+  t.equal(recordsIn(it.paths.usage).length, 3);
 });
 
 t.test("a client that leaves during its upload has a record of how much of it there was", async (t) => {
@@ -161,7 +161,7 @@ t.test("a client that leaves during its upload has a record of how much of it th
   await until("a part is there", () => (it.gateway.calls[0]?.bodyBytes ?? 0) >= begun.length);
   client.socket.destroy();
   const expected = { end: "client-left", status: null, bytes_in: begun.length } as const;
-  const record = () => recordsIn(it.places.usage).find(({ end }) => end !== null);
+  const record = () => recordsIn(it.paths.usage).find(({ end }) => end !== null);
   await until("it has a record", () => record() !== undefined);
   await ended(t, it, record() as UsageRecord, expected);
 });
@@ -203,11 +203,11 @@ t.test("a gateway that fails has a record that says so", async (t) => {
     if (name === "cut") it.gateway.calls.at(-1)?.socket.resetAndDestroy();
     await answer.text().catch(() => {});
     t.equal(answer.status, expected.status);
-    const record = await finished(it.places.usage, answer.headers.get("x-keybearer-request-id"));
+    const record = await finished(it.paths.usage, answer.headers.get("x-keybearer-request-id"));
     t.equal(record.model, name);
     await ended(t, it, record, expected);
   }
-  t.equal(recordsIn(it.places.usage).length, cases.length);
+  t.equal(recordsIn(it.paths.usage).length, cases.length);
 });
 
 t.test("a gateway that cannot be reached has a record without a first byte", async (t) => {
@@ -215,7 +215,7 @@ t.test("a gateway that cannot be reached has a record without a first byte", asy
   const answer = await chat(it);
   t.equal(answer.status, 502);
   await answer.text();
-  await ended(t, it, await finished(it.places.usage, answer.headers.get("x-keybearer-request-id")), {
+  await ended(t, it, await finished(it.paths.usage, answer.headers.get("x-keybearer-request-id")), {
     end: "gateway-failed",
     status: 502,
     refusal: "gateway-unreachable",
@@ -248,7 +248,7 @@ t.test("a gateway's own refusal is complete and names its cause and ids", async 
     const answer = await chat(it);
     t.equal(await answer.text(), body);
     t.equal(answer.headers.get("x-keybearer-cause"), cause);
-    const record = await finished(it.places.usage, answer.headers.get("x-keybearer-request-id"));
+    const record = await finished(it.paths.usage, answer.headers.get("x-keybearer-request-id"));
     const expected = { end: "complete", status: Number(status.slice(0, 3)), cause, refusal: null } as const;
     await ended(t, it, record, {
       ...expected,
@@ -259,7 +259,7 @@ t.test("a gateway's own refusal is complete and names its cause and ids", async 
     const error = body.includes("request id") ? { error: "2026abc" } : {};
     t.strictSame(record.gateway_ids, { "x-client-request-id": "console-1", ...error });
   }
-  t.equal(recordsIn(it.places.usage).length, refusals.length);
+  t.equal(recordsIn(it.paths.usage).length, refusals.length);
 });
 
 t.test("what costs no tokens has a record that does not count as unmetered", async (t) => {
@@ -280,7 +280,7 @@ t.test("what costs no tokens has a record that does not count as unmetered", asy
       headers: { authorization: `Bearer ${it.token}` },
     });
     await answer.text();
-    const record = await finished(it.places.usage, answer.headers.get("x-keybearer-request-id"));
+    const record = await finished(it.paths.usage, answer.headers.get("x-keybearer-request-id"));
     const none = {
       input_tokens: null,
       output_tokens: null,
@@ -289,7 +289,7 @@ t.test("what costs no tokens has a record that does not count as unmetered", asy
     } as const;
     await ended(t, it, record, { method, endpoint: path, end: "complete", status: 200, ...none });
   }
-  t.equal(recordsIn(it.places.usage).length, asked.length);
+  t.equal(recordsIn(it.paths.usage).length, asked.length);
 });
 
 t.test("health and probes have no record", async (t) => {
@@ -306,9 +306,9 @@ t.test("health and probes have no record", async (t) => {
     t.ok(answer.headers.get("x-keybearer-request-id"));
   }
   await (await chat(it)).text();
-  await until("the chat is recorded", () => recordsIn(it.places.usage).length === 1);
+  await until("the chat is recorded", () => recordsIn(it.paths.usage).length === 1);
   t.strictSame(
-    recordsIn(it.places.usage).map(({ endpoint }) => endpoint),
+    recordsIn(it.paths.usage).map(({ endpoint }) => endpoint),
     ["/v1/chat/completions"],
   );
 });
@@ -324,11 +324,11 @@ t.test("a list of models that met a dead connection first has one record", async
   for (let n = 0; n < 2; n += 1) {
     const answer = await fetch(`${it.url}/v1/models`, { headers: { authorization: `Bearer ${it.token}` } });
     await answer.text();
-    const record = await finished(it.places.usage, answer.headers.get("x-keybearer-request-id"));
+    const record = await finished(it.paths.usage, answer.headers.get("x-keybearer-request-id"));
     await ended(t, it, record, { end: "complete", status: 200 });
   }
   t.equal(it.gateway.calls.length, 3, "one of them was sent twice");
-  t.equal(recordsIn(it.places.usage).length, 2);
+  t.equal(recordsIn(it.paths.usage).length, 2);
 });
 
 t.test("a websocket has one record, with the bytes of both ways", async (t) => {
@@ -351,12 +351,12 @@ t.test("a websocket has one record, with the bytes of both ways", async (t) => {
   client.send(head("GET /v1/responses", { ...it.auth, "Sec-WebSocket-Version": "13", ...asking }));
   await client.until("101");
   const id = parsed(client.text()).headers["x-keybearer-request-id"];
-  t.equal(recordsIn(it.places.usage)[0]?.id, id, "there from the beginning");
-  t.equal(recordsIn(it.places.usage)[0]?.end, null);
+  t.equal(recordsIn(it.paths.usage)[0]?.id, id, "there from the beginning");
+  t.equal(recordsIn(it.paths.usage)[0]?.end, null);
   client.send("hello");
   await client.until("echo:hello");
   client.socket.destroy();
-  await ended(t, it, await finished(it.places.usage, id), {
+  await ended(t, it, await finished(it.paths.usage, id), {
     end: "complete",
     status: 101,
     endpoint: "/v1/responses",
@@ -365,7 +365,7 @@ t.test("a websocket has one record, with the bytes of both ways", async (t) => {
     tokens_from: "none",
     gateway_ids: { "x-client-request-id": "ws-1" },
   });
-  t.equal(recordsIn(it.places.usage).length, 1);
+  t.equal(recordsIn(it.paths.usage).length, 1);
 });
 
 t.test(
@@ -384,12 +384,12 @@ t.test(
       "all of them came whole",
     );
     await stopping;
-    const records = recordsIn(it.places.usage);
+    const records = recordsIn(it.paths.usage);
     t.equal(records.length, 20);
     for (const record of records) {
       t.match(record, { end: "complete", input_tokens: 11, output_tokens: 5, bytes_out: body.length });
     }
-    t.strictSame(faultsIn(it.places.usage), []);
+    t.strictSame(faultsIn(it.paths.usage), []);
   },
 );
 
@@ -398,7 +398,7 @@ t.test("a stream that is cut by the stop is not the gateway's failure", async (t
   const answer = await chat(it, "cut-by-us", { stream: true });
   const reading = answer.text();
   await Promise.all([t.rejects(reading), it.daemon.stop(100)]);
-  const records = recordsIn(it.places.usage);
+  const records = recordsIn(it.paths.usage);
   t.equal(records.length, 1);
   t.match(records[0], { model: "cut-by-us", status: 200, end: /^(?:client-left|interrupted)$/ });
   t.type(records[0]?.ended_at, "number");

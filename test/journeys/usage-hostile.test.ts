@@ -81,20 +81,20 @@ tools:
       body: typeof body === "string" ? body : JSON.stringify(body),
     });
     await answer.text();
-    t.type(await finished(under.places.usage, answer.headers.get("x-keybearer-request-id")), "object");
+    t.type(await finished(under.paths.usage, answer.headers.get("x-keybearer-request-id")), "object");
   };
   let asked = 0;
   for (const { token } of Object.values(tools)) {
     for (const secret of Object.values(secrets)) {
       echoed = /^word/.test(secret) ? "harmless" : secret;
       const prompt = { messages: [{ role: "user", content: secrets["the prompt"] }] };
-      const paths = [
+      const routes = [
         `/v1/chat/completions?trace=${encodeURIComponent(secret)}`,
         "/v1/chat/completions/refuse",
         "/v1/messages",
       ];
       const model = /^word/.test(secret) ? "gpt-x" : secret;
-      for (const path of paths) await ask(token, path, { model, ...prompt });
+      for (const path of routes) await ask(token, path, { model, ...prompt });
       await ask(token, "/v1/chat/completions", { model: `openai/${model}:free`, stream: true, ...prompt });
       // In the middle of a word only what is our own can be told from a name.
       const inside = secret === secrets["somebody's key"] ? model : `x${model}`;
@@ -109,13 +109,13 @@ tools:
       asked += 2;
     }
   }
-  await until("all are written", () => recordsIn(under.places.usage).every(({ end }) => end !== null));
-  const records = recordsIn(under.places.usage);
+  await until("all are written", () => recordsIn(under.paths.usage).every(({ end }) => end !== null));
+  const records = recordsIn(under.paths.usage);
   t.equal(records.length, asked);
   t.strictSame(scan({ records: JSON.stringify(records) }, secrets), [], "in no record");
   // Has the index made.
   await command(t, under.home, ["usage"]);
-  const files = bytesOf(under.places.state);
+  const files = bytesOf(under.paths.state);
   t.ok(files["index.db"], "the index is looked at");
   t.ok(
     Object.keys(files).some((name) => name.endsWith(".jsonl")),
@@ -128,7 +128,7 @@ tools:
     t.strictSame(scan({ stdout, stderr }, secrets), [], `not in what usage ${args.join(" ")} prints`);
   }
   await under.daemon.stop();
-  t.strictSame(scan(bytesOf(under.places.state), secrets), [], "nor when it has ended");
+  t.strictSame(scan(bytesOf(under.paths.state), secrets), [], "nor when it has ended");
 });
 
 const HOSTILE: Readonly<Record<string, string>> = {
@@ -168,7 +168,7 @@ t.test("a model's name does no harm, whatever it is", async (t) => {
     });
     await answer.text();
     t.equal(answer.status, 200);
-    return finished(one.places.usage, answer.headers.get("x-keybearer-request-id"));
+    return finished(one.paths.usage, answer.headers.get("x-keybearer-request-id"));
   };
   for (const [what, model] of Object.entries(HOSTILE)) {
     name = model;
@@ -195,9 +195,9 @@ t.test("a model's name does no harm, whatever it is", async (t) => {
     const record = await chat(odd);
     t.match(record, { end: "complete", model: null }, odd);
   }
-  t.strictSame(faultsIn(one.places.usage), []);
+  t.strictSame(faultsIn(one.paths.usage), []);
   const { stdout, code } = await command(t, one.home, ["usage", "export"]);
   t.equal(code, 0);
-  t.strictSame(JSON.parse(stdout).length, recordsIn(one.places.usage).length, "all of them are exported");
+  t.strictSame(JSON.parse(stdout).length, recordsIn(one.paths.usage).length, "all of them are exported");
   await stillHealthy(t, one, [one.key, one.token]);
 });

@@ -158,7 +158,7 @@ t.test(
     const ask = (stream: boolean) => JSON.stringify(ASKS["/v1/chat/completions"]?.("sandbox-small", stream));
     const running = await bench.fetchAs("sdk", "/v1/chat/completions", { body: ask(true) });
     const { config } = bench.daemon.snapshot();
-    const text = await readFile(bench.places.config, "utf8");
+    const text = await readFile(bench.paths.config, "utf8");
     const dearer = text.replace(/sandbox-small: \{[^}]*\}/, "sandbox-small: { input: 7, output: 11 }");
     t.not(dearer, text);
     await bench.save(dearer);

@@ -147,7 +147,7 @@ t.test("every refusal has one record, and the gateway heard of none", async (t) 
     const heard = await say(t, it.daemon.port, bytes);
     t.equal(heard.status, status, what);
     t.equal(heard.headers["x-keybearer-refusal"], code, what);
-    const record = await finished(it.places.usage, heard.headers["x-keybearer-request-id"]);
+    const record = await finished(it.paths.usage, heard.headers["x-keybearer-request-id"]);
     t.match(
       record,
       {
@@ -171,8 +171,8 @@ t.test("every refusal has one record, and the gateway heard of none", async (t) 
     t.ok(record.ended_at !== null && record.ended_at >= record.started_at, `${what}: it has an end`);
   }
   t.equal(it.gateway.connections(), 0);
-  t.equal(recordsIn(it.places.usage).length, all.length);
-  t.strictSame(faultsIn(it.places.usage), []);
+  t.equal(recordsIn(it.paths.usage).length, all.length);
+  t.strictSame(faultsIn(it.paths.usage), []);
   await stillHealthy(t, it, [it.key, ...Object.values(it.tokens)]);
 });
 
@@ -186,7 +186,7 @@ t.test("strangers who knock without end do not fill the log, and are counted", a
     );
   const stranger = freshToken().token;
   for (let n = 0; n < 150; n += 1) await knock(stranger);
-  const strangers = () => recordsIn(it.places.usage).filter(({ tool }) => tool === null).length;
+  const strangers = () => recordsIn(it.paths.usage).filter(({ tool }) => tool === null).length;
   await until("they are written", () => strangers() >= 120);
   t.equal((await it.daemon.status()).usage.refusals_not_recorded, 30);
   t.equal(strangers(), 120);
@@ -194,14 +194,14 @@ t.test("strangers who knock without end do not fill the log, and are counted", a
   for (let n = 0; n < 5; n += 1) await knock(it.tokens.idle);
   for (let n = 0; n < 5; n += 1) await knock(it.tokens.codex);
   const known = () =>
-    recordsIn(it.places.usage).filter(({ tool, end }) => tool !== null && end !== null).length;
+    recordsIn(it.paths.usage).filter(({ tool, end }) => tool !== null && end !== null).length;
   await until("whom we know is recorded all the same", () => known() === 10);
 
   now += 60_000;
   await knock(stranger);
   await until("and the next minute is another one", () => strangers() === 121);
   t.equal((await it.daemon.status()).usage.refusals_not_recorded, 30);
-  t.strictSame(faultsIn(it.places.usage), []);
+  t.strictSame(faultsIn(it.paths.usage), []);
 });
 
 t.test("a request that comes while keybearer stops is refused, and recorded", async (t) => {
@@ -224,7 +224,7 @@ t.test("a request that comes while keybearer stops is refused, and recorded", as
   gateway.calls[0]?.send("k");
   await client.until("shutting-down");
   await stopping;
-  const records = recordsIn(under.places.usage);
+  const records = recordsIn(under.paths.usage);
   t.match(
     records.toSorted((a, b) => (a.end ?? "").localeCompare(b.end ?? "")),
     [

@@ -120,7 +120,7 @@ async function exercise(gateway: Gateway, provider: Provider, keybearer: Keybear
   const missed = result.failures;
   for (const failure of missed.slice(0, SHOWN_FAILURES)) say(`MISSED ${failure}`);
   if (missed.length > SHOWN_FAILURES) say(`… and ${missed.length - SHOWN_FAILURES} more`);
-  say(missed.length === 0 ? "\nreached" : `\nmissed in ${missed.length} places`);
+  say(missed.length === 0 ? "\nreached" : `\nmissed in ${missed.length} paths`);
   return missed.length === 0;
 }
 

@@ -385,14 +385,14 @@ t.test("the sandbox's token and key are nowhere but in its greeting", async (t) 
   const key = snapshot?.keyOf(snapshot.config.tools["try-me"] as Tool);
   const answer = await fetch(`${under.url}/v1/models`, { headers: { "x-api-key": token } });
   t.equal(answer.status, 200);
-  const places = {
+  const paths = {
     answer: (await answer.text()) + JSON.stringify([...answer.headers]),
     status: JSON.stringify(await under.daemon.status()),
     log: under.logText(),
     ...textsOf(filesBelow(under.home)),
   };
   t.equal(key?.state, "ready");
-  t.same(scan(places, { token, key: key?.state === "ready" ? key.key.reveal() : "" }), []);
+  t.same(scan(paths, { token, key: key?.state === "ready" ? key.key.reveal() : "" }), []);
 });
 
 t.test("a kept connection does not hold the key", async (t) => {

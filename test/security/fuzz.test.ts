@@ -120,8 +120,8 @@ function answerFault(session: Session, text: string): string | null {
   if (session.plain.size === 0) return null;
   const order = [...session.plain.keys()];
   const shown = [...text.matchAll(/x-marker: (\w+)/g)];
-  const places = shown.map(([, marker]) => order.indexOf(marker ?? ""));
-  const inOrder = places.every((at, i) => at > (places[i - 1] ?? -1));
+  const paths = shown.map(([, marker]) => order.indexOf(marker ?? ""));
+  const inOrder = paths.every((at, i) => at > (paths[i - 1] ?? -1));
   return inOrder ? null : "answers out of their order";
 }
 

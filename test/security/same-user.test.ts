@@ -110,9 +110,9 @@ t.test("what is allowed over the control socket is in the log, and in status", a
   const under = await startUnderTest(t, config(here.baseUrl));
   await under.save(config(there.baseUrl));
   await until("it is held", async () => (await ask(under, token)).refusal === "needs-trust");
-  const seen = await askDaemon<object[]>(under.places.socket, "GET", "/held/codex");
+  const seen = await askDaemon<object[]>(under.paths.socket, "GET", "/held/codex");
   t.ok(seen.ok);
-  await askDaemon(under.places.socket, "POST", "/trust/codex", seen.ok ? seen.value : []);
+  await askDaemon(under.paths.socket, "POST", "/trust/codex", seen.ok ? seen.value : []);
   const [action] = (await under.daemon.status()).actions;
   t.match(action, { at: Number, what: /^trusted .*→/ });
   t.ok(
@@ -152,7 +152,7 @@ t.test("an outbound proxy that an edit brings waits for a yes, and gets nothing"
   await until("without it, it serves", async () => (await ask(under, token)).status === 200);
 
   // A yes to a proxy is none to a gateway at its address.
-  const { origins } = JSON.parse(readFileSync(under.places.trust, "utf8")).keys[0];
+  const { origins } = JSON.parse(readFileSync(under.paths.trust, "utf8")).keys[0];
   t.strictSame(origins, [gateway.origin]);
 });
 

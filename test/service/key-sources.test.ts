@@ -7,7 +7,7 @@ import { trySources } from "../../src/cli/service/install/try-sources.ts";
 import { createScene } from "../../src/cli/service/scene.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { systemClock } from "../../src/core/clock.ts";
-import { findPlaces } from "../../src/core/paths.ts";
+import { findPaths } from "../../src/core/paths.ts";
 import { createTrust } from "../../src/keys/trust.ts";
 import { serviceEnvironment, startedNotes } from "../../src/service/key-sources.ts";
 import { readEnvironment } from "../../src/service/systemd/systemd-answers.ts";
@@ -29,7 +29,7 @@ async function tried(
   for (const name of more.set ?? []) launchctl.variables.set(name, CANARY);
   const env = { HOME: home, KEYBEARER_HOME: home, PATH: "/usr/bin:/bin", ...more.shell };
   const scene = await createScene({ env, home, platform: "darwin", run: launchctl.run });
-  const { config, problems } = await loadConfig(scene.places.config, { home, strict: true });
+  const { config, problems } = await loadConfig(scene.paths.config, { home, strict: true });
   if (config === null || scene.manager === null) throw new Error(JSON.stringify(problems));
   const { spec } = await specHere(scene, config, scene.manager);
   const found = await trySources(scene, scene.manager, { config, spec, running: false });
@@ -78,8 +78,8 @@ t.test("each source is tried as the service will read it, and what it will not h
 
 t.test("a command that waits for trust is not run", async (t) => {
   const home = await newHome(t);
-  const places = findPlaces({ env: { KEYBEARER_HOME: home }, home });
-  const trust = createTrust({ file: places.trust, clock: systemClock });
+  const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
+  const trust = createTrust({ file: paths.trust, clock: systemClock });
   await trust.load();
   await trust.settle();
   const mark = join(home, "was-run");

@@ -2,7 +2,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { findPlaces } from "../../src/core/paths.ts";
+import { findPaths } from "../../src/core/paths.ts";
 import { plistText, readPlist } from "../../src/service/launchd/plist.ts";
 import { FORMAT, type ServiceSpec, servicePath, specFault, specOf } from "../../src/service/spec.ts";
 import { clearedBy, namespaceTrial, readUnit, unitText } from "../../src/service/systemd/unit.ts";
@@ -63,8 +63,8 @@ t.test("a unit says what it starts, and is read back", async (t) => {
 t.test("odd paths are escaped as systemd reads them, and come back as they were", async (t) => {
   const text = unitText(UNIT, ODD_SPEC);
   const { node, main, config, home, environment, namespaces } = ODD_SPEC;
-  const places = { home: "/home/ann", runtime: "/run/user/1000" };
-  for (const read of [readUnit(text), readUnit(text, places)]) {
+  const paths = { home: "/home/ann", runtime: "/run/user/1000" };
+  for (const read of [readUnit(text), readUnit(text, paths)]) {
     t.same(read, { node, main, config, home, environment, namespaces, format: FORMAT });
   }
   t.equal(directives(text).length, directives(UNIT).length + 3, "only its three variables are lines more");
@@ -75,17 +75,17 @@ t.test("odd paths are escaped as systemd reads them, and come back as they were"
 });
 
 t.test("a unit that was copied by hand is read as systemd reads it", async (t) => {
-  const places = { home: "/home/50%h", runtime: "/run/user/1000" };
-  const found = readUnit(UNIT, places);
+  const paths = { home: "/home/50%h", runtime: "/run/user/1000" };
+  const found = readUnit(UNIT, paths);
   t.equal(found?.config, "/home/50%h/.config/keybearer/config.yaml", "what is put in is not read again");
   t.equal(found?.home, null);
   const more =
     'Environment=KEYBEARER_HOME=%h/kb "XDG_STATE_HOME=%h/a b%%h"\nEnvironment=XDG_RUNTIME_DIR=%t/x\n';
-  t.match(readUnit(UNIT.replace("UMask=", `${more}UMask=`), places), {
+  t.match(readUnit(UNIT.replace("UMask=", `${more}UMask=`), paths), {
     home: "/home/50%h/kb",
     environment: { XDG_STATE_HOME: "/home/50%h/a b%h", XDG_RUNTIME_DIR: "/run/user/1000/x" },
   });
-  t.match(readUnit(UNIT.replace("%h/.config", "%Q%t/.config"), places)?.config, "%Q/run/user/1000/.config");
+  t.match(readUnit(UNIT.replace("%h/.config", "%Q%t/.config"), paths)?.config, "%Q/run/user/1000/.config");
   t.match(readUnit(UNIT)?.config, "%h/.config", "without the places they stay");
 });
 
@@ -225,21 +225,21 @@ t.test("the specification finds what the command line finds, and takes no secret
     PATH: "/home/ann/bin:.:/usr/bin:/tmp/fnm_multishells/1_2/bin",
     OPENAI_API_KEY: "sk-canary",
   };
-  const places = findPlaces({ env, home: "/home/ann" });
-  const spec = specOf({ node: "/n", main: "/m", places, env, namespaces: true });
+  const paths = findPaths({ env, home: "/home/ann" });
+  const spec = specOf({ node: "/n", main: "/m", paths, env, namespaces: true });
   t.same(spec.environment, { XDG_STATE_HOME: "/data/state", XDG_RUNTIME_DIR: "/run/user/1000" });
   t.same(spec.writable, ["/data/state/keybearer", "/run/user/1000/keybearer", "/home/ann/.config/keybearer"]);
   t.equal(spec.config, "/home/ann/.config/keybearer/config.yaml");
   t.equal(spec.home, null);
   t.match(spec.path, /^\/usr\/local\/bin:\/usr\/bin:.*:\/home\/ann\/\.local\/bin:\/home\/ann\/bin$/);
-  const elsewhere = specOf({ node: "/n", main: "/m", places, env: { ...env, PATH: "/x" }, namespaces: true });
+  const elsewhere = specOf({ node: "/n", main: "/m", paths, env: { ...env, PATH: "/x" }, namespaces: true });
   t.same(elsewhere, spec, "from another terminal it is the same service");
   t.notMatch(unitText(UNIT, spec) + plistText(PLIST, spec), /canary/);
 
   const own = { ...env, KEYBEARER_HOME: "/srv/kb" };
   const owned = specOf({
     ...{ node: "/n", main: "/m", env: own, namespaces: true },
-    places: findPlaces({ env: own, home: "/home/ann" }),
+    paths: findPaths({ env: own, home: "/home/ann" }),
   });
   t.equal(owned.home, "/srv/kb");
   t.same(owned.environment, {}, "KEYBEARER_HOME decides alone");
@@ -251,7 +251,7 @@ t.test("the specification finds what the command line finds, and takes no secret
   const named = (config: string) =>
     specOf({
       ...{ node: "/n", main: "/m", env, namespaces: true },
-      places: findPlaces({ env, home: "/home/ann", config }),
+      paths: findPaths({ env, home: "/home/ann", config }),
     }).writable;
   t.same(named("/home/ann/kb.yaml"), ["/data/state/keybearer", "/run/user/1000/keybearer"], "not the home");
   t.same(named("/home/ann/.config/keybearer/other.yaml"), spec.writable, "one that is keybearer's own is");

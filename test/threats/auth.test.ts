@@ -248,7 +248,7 @@ t.test("AUTH-08 no control answers with a key, a token or more of them than a fi
     (await say(t, it.port, head("GET /v1/models", { Host: it.host, "api-key": it.token }))).status,
     200,
   );
-  const asked = controls().map(({ method, path }) => control(it.under.places.socket, method, path));
+  const asked = controls().map(({ method, path }) => control(it.under.paths.socket, method, path));
   let answered = false;
   const all = Promise.all(asked).finally(() => {
     answered = true;
@@ -257,7 +257,7 @@ t.test("AUTH-08 no control answers with a key, a token or more of them than a fi
   while (!answered) await say(t, it.port, head("GET /v1/models", { Host: it.host, "api-key": it.token }));
   const texts = await all;
   texts.push(JSON.stringify(await it.under.daemon.status()));
-  const hash = readFileSync(it.under.places.config, "utf8").match(/sha256:([0-9a-f]{64})/)?.[1] ?? "?";
+  const hash = readFileSync(it.under.paths.config, "utf8").match(/sha256:([0-9a-f]{64})/)?.[1] ?? "?";
   t.match(texts.join(), `…${it.key.slice(-4)}`, "its last four are shown");
   for (const text of texts) {
     for (const secret of [it.key, it.token, hash, it.key.slice(-12)]) t.notOk(text.includes(secret));
@@ -384,9 +384,9 @@ t.test("AUTH-12 a thousand wrong tokens do not keep another tool from its answer
 const STRANGER = `
 const { connect } = require("node:net");
 const { readFileSync, readdirSync } = require("node:fs");
-const [port, socket, ...paths] = process.argv.slice(1);
+const [port, socket, ...files] = process.argv.slice(1);
 const said = { uid: process.getuid() };
-for (const path of paths) {
+for (const path of files) {
   for (const read of [readFileSync, readdirSync]) {
     try { read(path); said[path] = "read"; break; } catch (error) { said[path] ??= error.code; }
   }
@@ -409,12 +409,12 @@ const notRoot = process.getuid?.() === 0 ? false : "only root can become another
 
 t.test("AUTH-13 another user gets 403 from the port and nothing else", { skip: notRoot }, async (t) => {
   const it = await scene(t);
-  const { places, home } = it.under;
+  const { paths, home } = it.under;
   // As a home folder often is: open to look into, so that what lies inside must defend itself.
   chmodSync(home, 0o755);
-  const paths = [places.config, places.state, places.run, places.trust];
+  const files = [paths.config, paths.state, paths.run, paths.trust];
   // env -i: nothing that watches this test may come along, since it could not write where it wants to.
-  const args = ["-i", process.execPath, "-e", STRANGER, String(it.port), places.socket, ...paths];
+  const args = ["-i", process.execPath, "-e", STRANGER, String(it.port), paths.socket, ...files];
   const child = spawn("/usr/bin/env", args, {
     uid: NOBODY,
     gid: NOBODY,
@@ -429,7 +429,7 @@ t.test("AUTH-13 another user gets 403 from the port and nothing else", { skip: n
   if (code === 126) return void t.skip("another user may not run this node", async () => {});
   t.strictSame(JSON.parse(text), {
     uid: NOBODY,
-    ...Object.fromEntries(paths.map((path) => [path, "EACCES"])),
+    ...Object.fromEntries(files.map((path) => [path, "EACCES"])),
     tcp: "HTTP/1.1 403 Forbidden",
     socket: "EACCES",
   });

@@ -418,7 +418,7 @@ t.test("UP-14 compressed answers pass byte for byte, and a bomb is not unpacked"
 
 t.test("UP-15 redirects are passed on as they are, and never followed", async (t) => {
   const elsewhere = await startRawGateway(t, (call) => call.ok("caught"));
-  const places = [
+  const paths = [
     `${elsewhere.origin}/v1/steal`,
     `http://localhost:${elsewhere.port}/`,
     "http://169.254.169.254/latest/meta-data/",
@@ -429,10 +429,10 @@ t.test("UP-15 redirects are passed on as they are, and never followed", async (t
   const statuses = [301, 302, 303, 307, 308];
   const it = await scene(t, (call) => {
     const [, status = "0", place = "0"] = /(\d+)-(\d+)$/.exec(call.target) ?? [];
-    call.answer(`${status} Elsewhere`, { Location: places[Number(place)] ?? "" }, "gone");
+    call.answer(`${status} Elsewhere`, { Location: paths[Number(place)] ?? "" }, "gone");
   });
   for (const status of statuses) {
-    for (const [n, place] of places.entries()) {
+    for (const [n, place] of paths.entries()) {
       const heard = await say(
         t,
         it.port,
@@ -442,7 +442,7 @@ t.test("UP-15 redirects are passed on as they are, and never followed", async (t
     }
   }
   t.equal(elsewhere.connections(), 0, "nobody went there");
-  t.equal(it.gateway.calls.length, statuses.length * places.length, "one call each");
+  t.equal(it.gateway.calls.length, statuses.length * paths.length, "one call each");
   await stillHealthy(t, it.under, it.secrets);
 });
 
@@ -633,14 +633,14 @@ t.test(
       call.send("0\r\n\r\n");
     });
     // A cut at every place of the multi-byte letters and of the last word, and one byte at a time.
-    const places = [
+    const paths = [
       1,
       ...range(7, 11),
       ...range(82, 94),
       ...range(106, 118),
       ...range(bytes.length - 16, bytes.length - 1),
     ];
-    for (const at of places) {
+    for (const at of paths) {
       const { body } = await say(t, it.port, head(`GET /v1/at-${at}`, it.auth));
       t.ok(dechunked(Buffer.from(body, "latin1")).equals(bytes), `cut at ${at}`);
       await settledAs(t, it.under, `/v1/at-${at}`, [{ end: "complete", bytes_out: bytes.length }]);

@@ -228,7 +228,7 @@ function turn(): Promise<void> {
 /** One record each, which says how it ended. Only of a client that left at once there may be none. */
 function recordFaults({ under, gateway, ends }: Scene, plans: readonly Plan[]): string[] {
   const byNonce = new Map<string, string[]>();
-  for (const { endpoint, end } of recordsIn(under.places.usage)) {
+  for (const { endpoint, end } of recordsIn(under.paths.usage)) {
     const nonce = endpoint.slice(endpoint.lastIndexOf("/") + 1);
     byNonce.set(nonce, [...(byNonce.get(nonce) ?? []), String(end)]);
   }

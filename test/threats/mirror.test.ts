@@ -1,5 +1,5 @@
 import t from "tap";
-import type { Places } from "../../src/core/paths.ts";
+import type { Paths } from "../../src/core/paths.ts";
 import { openMirrorForReading } from "../../src/mirror/store/database.ts";
 import { SyncSchedule } from "../../src/mirror/sync/schedule.ts";
 import type { Fault } from "../doubles/consoles/console-double.ts";
@@ -35,7 +35,7 @@ t.test(
 );
 
 /** All that the mirror keeps, and what it made of our records. */
-function contentOf({ mirror, index, usage }: Places): unknown {
+function contentOf({ mirror, index, usage }: Paths): unknown {
   const { db, close } = openMirrorForReading({ file: mirror, index });
   const content = ["console_rows ORDER BY identity", "verdicts ORDER BY record"].map((what) =>
     db.prepare(`SELECT * FROM mirror.${what}`).raw().all(),
@@ -62,13 +62,13 @@ t.test("LOG-09 rows that are read again and again, out of order and late, count 
     await journey.sync();
     const report = await journey.mirror();
     t.match(report.records, { matched: 6, missing: 0, differs: 0 }, `${name} ${JSON.stringify(report.rows)}`);
-    const content = contentOf(journey.places);
+    const content = contentOf(journey.paths);
     for (let n = 0; n < 2; n += 1) {
       // Within a day everything is read again, for rows that are late.
       journey.clock.pass(2 * HOUR);
       await journey.sync();
     }
-    t.strictSame(contentOf(journey.places), content, name);
+    t.strictSame(contentOf(journey.paths), content, name);
     t.strictSame((await journey.mirror()).tools, report.tools);
   }
 });

@@ -147,11 +147,11 @@ t.test(
       await (await chat(it, "before")).text();
       await finishedModel(it.file, "before");
       const streams = await startStreams(it, ["a", "b"]);
-      renameSync(it.places.state, `${it.places.state}-away`);
+      renameSync(it.paths.state, `${it.paths.state}-away`);
       await (await refusedSoon(it, "moved")).text();
       await refusesAll(t, it);
       await streams.end(t);
-      renameSync(`${it.places.state}-away`, it.places.state);
+      renameSync(`${it.paths.state}-away`, it.paths.state);
       await servesAgain(t, it, "after");
       await oneRecordEach(t, it);
     });

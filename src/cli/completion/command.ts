@@ -1,5 +1,5 @@
 import { Argument, Command } from "commander";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import { bashScript } from "./bash.ts";
 import { fishScript } from "./fish.ts";
 import { grammarOf } from "./grammar.ts";
@@ -40,8 +40,8 @@ async function namesOf(what: (typeof LISTS)[number]): Promise<readonly string[]>
     return CLIENTS.map(({ id }) => id);
   }
   const { loadConfig } = await import("../../config/load.ts");
-  const places = findPlaces();
-  const { config } = await loadConfig(places.config, { home: places.home, strict: false });
+  const paths = findPaths();
+  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const tools = Object.keys(config?.tools ?? {});
   const gateways = Object.keys(config?.gateways ?? {});
   return what === "tools" ? tools : what === "gateways" ? gateways : [...tools, ...gateways];

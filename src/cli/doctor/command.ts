@@ -1,6 +1,6 @@
 import { Command } from "commander";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import type { Finding } from "../../doctor/finding.ts";
 import { screenOf } from "../columns.ts";
 import { findingsInWords, type Paint } from "./words.ts";
@@ -20,10 +20,10 @@ async function doctor(options: { json?: boolean; config?: string }): Promise<voi
   const { serviceFindings } = await import("./service-findings.ts");
   const { createScene } = await import("../service/scene.ts");
   const { findElsewhere } = await import("../../doctor/elsewhere/find.ts");
-  const places = findPlaces({ config: options.config });
+  const paths = findPaths({ config: options.config });
   const scene = await createScene({ config: options.config });
   const findings = await examine({
-    places,
+    paths,
     env,
     now: Date.now(),
     node: { version: process.version, path: process.execPath },
@@ -33,7 +33,7 @@ async function doctor(options: { json?: boolean; config?: string }): Promise<voi
     },
     elsewhere: ({ keys, ports, config }) =>
       findElsewhere({
-        ...{ env, keys, ports, home: places.home, platform: process.platform },
+        ...{ env, keys, ports, home: paths.home, platform: process.platform },
         cwd: process.cwd(),
         tools: Object.keys(config?.tools ?? {}),
         sources: Object.values(config?.tools ?? {}).flatMap(({ key }) =>

@@ -3,7 +3,7 @@ import { connect } from "node:net";
 import type { Listen } from "../../config/shape.ts";
 import type { Asked } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { Finding } from "../../doctor/finding.ts";
 import { portOwner } from "../../identity/port-owner.ts";
 import { ago } from "../table.ts";
@@ -12,7 +12,7 @@ const ABOUT = "the daemon";
 
 export interface DaemonMeans {
   readonly asked: Asked<Status>;
-  readonly places: Places;
+  readonly paths: Paths;
   /** null: config.yaml cannot be used. */
   readonly listen: Listen | null;
   /** Of this program. */
@@ -27,7 +27,7 @@ const AGAIN = "stop it, and start it again: keybearer run";
 
 /** Whether it runs, as what, and what would keep it from starting. */
 export async function daemonFindings(means: DaemonMeans): Promise<Finding[]> {
-  const { asked, places, node } = means;
+  const { asked, paths, node } = means;
   const said = (level: Finding["level"], id: string, what: string, next: string | null): Finding => ({
     ...{ id, level, about: ABOUT, what, next },
   });
@@ -45,8 +45,8 @@ export async function daemonFindings(means: DaemonMeans): Promise<Finding[]> {
   const found = [
     said("problem", "daemon", "keybearer is not running", means.byService ? SERVICE : "keybearer run"),
   ];
-  if (existsSync(places.socket)) {
-    const what = `${places.socket} was left behind by a daemon that was killed; the next start takes it away`;
+  if (existsSync(paths.socket)) {
+    const what = `${paths.socket} was left behind by a daemon that was killed; the next start takes it away`;
     found.push(said("ok", "socket", what, null));
   }
   const port = means.listen?.port ?? 0;
@@ -63,7 +63,7 @@ type Said = (level: Finding["level"], id: string, what: string, next: string | n
 
 function runningFindings(
   status: Status,
-  { places, listen, version, byService }: DaemonMeans,
+  { paths, listen, version, byService }: DaemonMeans,
   said: Said,
 ): Finding[] {
   const on = status.listen.join(" and ");
@@ -74,7 +74,7 @@ function runningFindings(
     const older = `the running one is keybearer ${status.version}, this one is ${version}`;
     found.push(said("warning", "version", older, again));
   }
-  if (status.config.path !== places.config) {
+  if (status.config.path !== paths.config) {
     const other = `it goes by another file, ${status.config.path}`;
     found.push(said("warning", "config", other, `keybearer check ${status.config.path}`));
   }

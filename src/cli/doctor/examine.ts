@@ -4,7 +4,7 @@ import type { Config } from "../../config/shape.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { systemClock } from "../../core/clock.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { version } from "../../core/version.ts";
 import { configFindings } from "../../doctor/config-findings.ts";
@@ -22,7 +22,7 @@ import { type KeysHere, readKeysHere } from "./keys-here.ts";
 import { statusFindings } from "./status-findings.ts";
 
 export interface ExamineMeans {
-  readonly places: Places;
+  readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
   readonly now: number;
   readonly node: { readonly version: string; readonly path: string };
@@ -48,14 +48,14 @@ const STATUS_MS = 3000;
 
 /** Everything doctor looks at. What cannot be looked at is a finding of its own: nothing hides the rest. */
 export async function examine(means: ExamineMeans): Promise<Finding[]> {
-  const { places } = means;
+  const { paths } = means;
   const [loaded, asked] = await Promise.all([
-    loadConfig(places.config, { home: places.home, strict: true }),
-    askDaemon<Status>(places.socket, "GET", "/status", undefined, STATUS_MS),
+    loadConfig(paths.config, { home: paths.home, strict: true }),
+    askDaemon<Status>(paths.socket, "GET", "/status", undefined, STATUS_MS),
   ]);
   const { config } = loaded;
   const running = asked.ok || asked.running;
-  const keys = config === null ? null : await readKeysHere({ config, places, env: means.env, running });
+  const keys = config === null ? null : await readKeysHere({ config, paths, env: means.env, running });
   try {
     const around = bounded(
       means.elsewhere({ keys: () => keys?.secrets() ?? [], config, ports: portsOf(config, asked) }),
@@ -68,7 +68,7 @@ export async function examine(means: ExamineMeans): Promise<Finding[]> {
       around,
     ]);
     const file = {
-      file: places.config,
+      file: paths.config,
       found: loaded.found,
       usable: config !== null,
       problems: loaded.problems,
@@ -95,12 +95,12 @@ async function atGateways(
   config: NonNullable<Loaded["config"]>,
   keys: KeysHere,
   asked: Asked<Status>,
-  { places, now }: ExamineMeans,
+  { paths, now }: ExamineMeans,
 ): Promise<Finding[]> {
-  await bringUpToDate(places);
-  const history = readHistory(places.index, now);
-  const sameFile = asked.ok && asked.value.config.path === places.config && !asked.value.sandbox;
-  const probes = (sameFile ? await askProbes(places) : null) ?? (await probeHere(config, keys, history));
+  await bringUpToDate(paths);
+  const history = readHistory(paths.index, now);
+  const sameFile = asked.ok && asked.value.config.path === paths.config && !asked.value.sandbox;
+  const probes = (sameFile ? await askProbes(paths) : null) ?? (await probeHere(config, keys, history));
   const tools = Object.values(config.tools);
   return [
     ...Object.values(config.gateways)
@@ -127,7 +127,7 @@ function unreadable(why: string): Finding {
 const PROBES_MS = 17_000;
 
 /** The daemon has the keys, env: and command: among them. null: it cannot be asked, such as an older one. */
-async function askProbes({ socket }: Places): Promise<readonly ToolProbe[] | null> {
+async function askProbes({ socket }: Paths): Promise<readonly ToolProbe[] | null> {
   const asked = await askDaemon<ToolProbe[]>(socket, "GET", "/probes", undefined, PROBES_MS);
   return asked.ok ? asked.value : null;
 }

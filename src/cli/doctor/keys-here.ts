@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import type { Config, Tool } from "../../config/shape.ts";
 import { systemClock } from "../../core/clock.ts";
 import type { KeyState } from "../../core/key-source.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { wantsOf } from "../../daemon/reload.ts";
 import { createKeyring } from "../../keys/keyring.ts";
@@ -19,7 +19,7 @@ export interface KeysHere {
 
 export interface KeysHereMeans {
   readonly config: Config;
-  readonly places: Places;
+  readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
   /** true: a daemon runs and has read them; here only what needs no program and no finger. */
   readonly running: boolean;
@@ -36,12 +36,12 @@ const NOT_READ: KeyState = {
 
 /** The tools' keys, read as the daemon would read them and held to the same trust: doctor moves no key either. */
 export async function readKeysHere(means: KeysHereMeans): Promise<KeysHere> {
-  const { config, places, env, running, as } = means;
-  const trust = createTrust({ file: places.trust, clock: systemClock });
-  const first = !existsSync(places.trust);
+  const { config, paths, env, running, as } = means;
+  const trust = createTrust({ file: paths.trust, clock: systemClock });
+  const first = !existsSync(paths.trust);
   await trust.load();
   const keyring = createKeyring({ trust, env, clock: systemClock, onLate: () => {}, limit: PATIENCE_MS, as });
-  const wants = wantsOf(config, places)
+  const wants = wantsOf(config, paths)
     .filter(({ name }) => Object.hasOwn(config.tools, name))
     .filter(({ source }) => !running || (source.kind !== "command" && source.kind !== "keychain"));
   await keyring.resolve(wants, PATIENCE_MS + 500);

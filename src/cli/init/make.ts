@@ -3,7 +3,7 @@ import { baseUrl } from "../../config/fields/address.ts";
 import { gatewayFromUrl } from "../../config/fields/gateway.ts";
 import { readText } from "../../config/load.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces, type Places } from "../../core/paths.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { holdOf } from "../tools/hold.ts";
 import { keepKey } from "../tools/keep-key.ts";
@@ -20,9 +20,9 @@ import { askAddress, askTool } from "./questions.ts";
 import { resume } from "./resume.ts";
 
 export async function init(options: InitOptions): Promise<void> {
-  const places = findPlaces({ config: options.config });
-  const { found } = await readText(places.config);
-  if (found) return resume(places, options);
+  const paths = findPaths({ config: options.config });
+  const { found } = await readText(paths.config);
+  if (found) return resume(paths, options);
   const complete = options.gateway !== undefined && options.tool !== undefined;
   if (process.stdin.isTTY !== true && !(complete && options.keyStdin)) {
     const flags = "--gateway https://gateway.example.com/v1 --tool codex --key-stdin";
@@ -32,14 +32,14 @@ export async function init(options: InitOptions): Promise<void> {
   const inputs = await readInputs({ key: true, token: false }, { key: true, token: false }, "");
   if (inputs === null) return;
   try {
-    await make(places, options, inputs);
+    await make(paths, options, inputs);
   } finally {
     inputs.person?.close();
   }
 }
 
-async function make(places: Places, options: InitOptions, { person, key: given }: Inputs): Promise<void> {
-  if (person !== null) tell(`this makes ${places.config}. Ctrl-C stops, and leaves nothing behind`);
+async function make(paths: Paths, options: InitOptions, { person, key: given }: Inputs): Promise<void> {
+  if (person !== null) tell(`this makes ${paths.config}. Ctrl-C stops, and leaves nothing behind`);
   let named = options.gateway;
   let tool = options.tool;
   let store: Store | null = null;
@@ -53,10 +53,10 @@ async function make(places: Places, options: InitOptions, { person, key: given }
     const gateway = gatewayFromUrl("main", reading.value);
     store ??= await chooseStore(options, person);
     if (store === null) return;
-    const placeOf = (key: Secret) => freePlace(store ?? "file", name, { tools: {} }, places, key);
+    const placeOf = (key: Secret) => freePlace(store ?? "file", name, { tools: {} }, paths, key);
     const origins = [gateway.baseUrl, gateway.messagesUrl];
     const holdOn = async (key: Secret) =>
-      holdOf(places, { tool: name, source: await placeOf(key), origins }, key);
+      holdOf(paths, { tool: name, source: await placeOf(key), origins }, key);
     const wish = { tool: name, gateway, person, given, probe: options.probe ?? true, holdOn };
     const found = await newKey(wish, true);
     if (found === null) return;
@@ -66,18 +66,18 @@ async function make(places: Places, options: InitOptions, { person, key: given }
       continue;
     }
     const place = await placeOf(found.key);
-    const source = sourceText(place, places);
+    const source = sourceText(place, paths);
     const token = freshToken();
     const text = newConfig({ baseUrl: reading.value, tool: name, key: source, token: token.hash });
-    const done = await keepKey(places, place, found.key, async () => {
-      const made = await createConfig(places.config, text);
+    const done = await keepKey(paths, place, found.key, async () => {
+      const made = await createConfig(paths.config, text);
       if (!made.ok) told(made.reason, EXIT.failed);
       return made.ok;
     });
     if (!done) return;
-    tell(`${places.config} is written; the key of ${name} is ${source}`);
+    tell(`${paths.config} is written; the key of ${name} is ${source}`);
     process.stdout.write(`${token.made}\n`);
     tell("the line above is its token, shown this once; config.yaml holds its hash");
-    return tellNext(places, name);
+    return tellNext(paths, name);
   }
 }

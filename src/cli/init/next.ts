@@ -1,16 +1,16 @@
 import { loadConfig } from "../../config/load.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { whenInForce } from "../tools/effect.ts";
 import { tell } from "../tools/tell.ts";
 
 /** What to type next, and what a daemon that runs already makes of the file. */
-export async function tellNext(places: Places, tool: string): Promise<void> {
-  const asked = await askDaemon<Status>(places.socket, "GET", "/status");
-  const file = places.explicit ? ` --config ${places.config}` : "";
+export async function tellNext(paths: Paths, tool: string): Promise<void> {
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
+  const file = paths.explicit ? ` --config ${paths.config}` : "";
   if (!asked.ok && !asked.running) {
-    const { config } = await loadConfig(places.config, { home: places.home, strict: false });
+    const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
     const port = config?.listen.port ?? 5397;
     tell(
       "next:",
@@ -18,7 +18,7 @@ export async function tellNext(places: Places, tool: string): Promise<void> {
       `    serves http://localhost:${port} until Ctrl-C; go on in another terminal`,
     );
   } else {
-    const effect = await whenInForce(places, tool, (found) => found !== undefined);
+    const effect = await whenInForce(paths, tool, (found) => found !== undefined);
     if (effect.state === "not in force") tell(`a keybearer runs, but ${effect.reason}`);
     else if (asked.ok && asked.value.sandbox)
       tell("the running keybearer has taken it up by itself: its sandbox has ended", "next:");

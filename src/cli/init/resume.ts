@@ -4,7 +4,7 @@ import { problemsInWords } from "../../config/problem.ts";
 import type { Config, Tool } from "../../config/shape.ts";
 import { EXIT } from "../../core/errors.ts";
 import { describeSource } from "../../core/key-source.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { fail } from "../fail.ts";
 import { add } from "../tools/add.ts";
 import { editConfig } from "../tools/edit.ts";
@@ -19,27 +19,27 @@ import { tellNext } from "./next.ts";
 import { askTool } from "./questions.ts";
 
 /** There is a config.yaml: it is never overwritten, and what it lacks is added. */
-export async function resume(places: Places, options: InitOptions): Promise<void> {
-  const { config, problems, text } = await loadConfig(places.config, { home: places.home, strict: false });
-  tell(`${places.config} is there already; nothing in it is overwritten`);
+export async function resume(paths: Paths, options: InitOptions): Promise<void> {
+  const { config, problems, text } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  tell(`${paths.config} is there already; nothing in it is overwritten`);
   if (config === null) {
     // Without tools a file is no configuration yet, and that is all that may be wrong with it.
-    const lacksTools = text !== null && planTool(text, places.home, options.tool ?? "first", {}).ok;
+    const lacksTools = text !== null && planTool(text, paths.home, options.tool ?? "first", {}).ok;
     if (lacksTools) return addFirst(options);
-    return fail(problemsInWords(places.config, problems), EXIT.badConfig);
+    return fail(problemsInWords(paths.config, problems), EXIT.badConfig);
   }
   const fault = otherGateway(config, options.gateway);
   if (fault !== null) return fail(fault, EXIT.usage);
   if (options.tool !== undefined && config.tools[options.tool] === undefined) return addFirst(options);
   const tools = Object.values(config.tools).filter(({ name }) => (options.tool ?? name) === name);
-  for (const tool of tools) if (!(await complete(places, config, tool, options))) return;
+  for (const tool of tools) if (!(await complete(paths, config, tool, options))) return;
   const [first] = tools;
   if (first === undefined) return;
   const { length } = tools;
   tell(
     length === 1 ? `${first.name} has its key and its token` : `all ${length} tools have a key and a token`,
   );
-  await tellNext(places, first.name);
+  await tellNext(paths, first.name);
 }
 
 /** An address is changed by hand: a key that is known must not be moved by a command that only wants to help. */
@@ -61,9 +61,9 @@ async function addFirst(options: InitOptions): Promise<void> {
 const NOTHING = { key: false, token: false };
 
 /** Gives a tool what it lacks. false: it could not, and it has been told why. */
-async function complete(places: Places, config: Config, tool: Tool, options: InitOptions): Promise<boolean> {
+async function complete(paths: Paths, config: Config, tool: Tool, options: InitOptions): Promise<boolean> {
   const { name } = tool;
-  const found = await readOwn(tool.key, places);
+  const found = await readOwn(tool.key, paths);
   // A variable may be set for the daemon alone.
   if (found !== null && !found.ok && tool.key.kind !== "env") {
     tell(`${name} has no key yet: ${found.reason}`);
@@ -74,7 +74,7 @@ async function complete(places: Places, config: Config, tool: Tool, options: Ini
     if (inputs === null || gateway === undefined) return false;
     try {
       const { config: _file, gateway: _address, tool: _tool, ...rest } = options;
-      if (!(await rotateKey({ places, config, tool, gateway, options: rest }, inputs))) return false;
+      if (!(await rotateKey({ paths, config, tool, gateway, options: rest }, inputs))) return false;
     } finally {
       inputs.person?.close();
     }
@@ -82,7 +82,7 @@ async function complete(places: Places, config: Config, tool: Tool, options: Ini
     tell(`${name}: whether its key is there was not looked at (${describeSource(tool.key)})`);
   if (tool.tokens.length > 0 || tool.process !== null || tool.watchOnly) return true;
   const token = freshToken();
-  const edited = await editConfig(places.config, (text) => setToken(text, name, token.hash, "replace"));
+  const edited = await editConfig(paths.config, (text) => setToken(text, name, token.hash, "replace"));
   if (edited === null) return false;
   process.stdout.write(`${token.made}\n`);
   tell(`the line above is the token of ${name}, shown this once; config.yaml holds its hash`);

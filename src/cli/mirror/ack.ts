@@ -1,6 +1,6 @@
 import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import { count } from "../../usage/reports/format.ts";
 import { atTerminal, saysYes } from "../ask.ts";
 import { screenOf, wrapped } from "../columns.ts";
@@ -19,7 +19,7 @@ export async function ack(gateway: string | undefined): Promise<void> {
       EXIT.usage,
     );
   }
-  const { socket } = findPlaces();
+  const { socket } = findPaths();
   const reports = await readConsoles(socket, gateway);
   if (reports === null) return;
   const alarms = reports.flatMap((report) => report.alarms);

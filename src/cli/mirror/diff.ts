@@ -1,6 +1,6 @@
 import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import type { ComparedRecord, ComparedRow } from "../../mirror/report/shape.ts";
 import { localTime, offsetName } from "../../usage/reports/calendar.ts";
 import { dollars, exact } from "../../usage/reports/format.ts";
@@ -16,7 +16,7 @@ import { trouble } from "./headline.ts";
 const MAX = 500;
 
 export async function diff(gateway: string | undefined, options: { json?: boolean }): Promise<void> {
-  const { socket } = findPlaces();
+  const { socket } = findPaths();
   const reports = await readConsoles(socket, gateway);
   if (reports === null) return;
   const asked = await askDaemon<ComparedRow[]>(socket, "GET", "/mirrordiff");
@@ -43,7 +43,7 @@ const MAX_SHOWN = 10;
 export async function show(text: string, options: { json?: boolean }): Promise<void> {
   const what = text.trim();
   if (what === "") return fail("say which row: keybearer mirror diff lists them", EXIT.usage);
-  const asked = await askDaemon<ComparedRow[]>(findPlaces().socket, "POST", "/compared", { what });
+  const asked = await askDaemon<ComparedRow[]>(findPaths().socket, "POST", "/compared", { what });
   if (!asked.ok) return fail(asked.reason, EXIT.failed);
   const [only, ...others] = asked.value;
   if (only === undefined)

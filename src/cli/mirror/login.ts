@@ -4,7 +4,7 @@ import type { ConsoleLogin } from "../../config/shape.ts";
 import { askDaemon, CONSOLE_PATIENCE_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces, type Places } from "../../core/paths.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
 import type { LoginAnswer, LoginRequest } from "../../mirror/login.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { type Answers, createAnswers } from "../ask.ts";
@@ -19,13 +19,13 @@ const TRIES = 3;
 const BETWEEN_MS = 200;
 
 export async function login(gateway: string | undefined, options: LoginOptions): Promise<void> {
-  const places = findPlaces();
-  const listed = await readOneConsole(places.socket, gateway, "keybearer mirror login");
+  const paths = findPaths();
+  const listed = await readOneConsole(paths.socket, gateway, "keybearer mirror login");
   if (listed === null) return;
-  const found = listed.kind === null ? await withKind(places.socket, listed) : listed;
+  const found = listed.kind === null ? await withKind(paths.socket, listed) : listed;
   const fault = cannotLogIn(found, options);
   if (fault !== null) return fail(fault, EXIT.failed);
-  const logins = await knownLogins(places, found.gateway);
+  const logins = await knownLogins(paths, found.gateway);
   const known = logins.find(({ name }) => name === (options.account ?? null));
   if (known === undefined && logins.length > 0)
     return fail(noAccount(found.gateway, options.account, logins), EXIT.usage);
@@ -35,7 +35,7 @@ export async function login(gateway: string | undefined, options: LoginOptions):
     if (answers.byPerson) say(`${found.gateway}: ${kindInWords(found)} at ${found.url}`);
     const given = await credentialsFor(found, options, known ?? {}, answers);
     if ("fault" in given) return fail(given.fault, EXIT.usage);
-    const problem = await send(places.socket, found.gateway, options.account, given.credentials, answers);
+    const problem = await send(paths.socket, found.gateway, options.account, given.credentials, answers);
     if (problem !== null) return fail(`not logged in: ${problem}`, EXIT.failed);
     const which = options.account === undefined ? "" : ` as ${options.account}`;
     say(
@@ -62,7 +62,7 @@ async function withKind(socket: string, before: MirrorReport): Promise<MirrorRep
 }
 
 /** What config.yaml says already, of the file that the daemon goes by. */
-async function knownLogins({ socket, home }: Places, gateway: string): Promise<readonly ConsoleLogin[]> {
+async function knownLogins({ socket, home }: Paths, gateway: string): Promise<readonly ConsoleLogin[]> {
   const asked = await askDaemon<Status>(socket, "GET", "/status");
   if (!asked.ok) return [];
   const { config } = await loadConfig(asked.value.config.path, { home, strict: false });

@@ -1,5 +1,5 @@
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import type { ElsewhereUse, MirrorReport, ModelFactor, ToolMoney } from "../../mirror/report/shape.ts";
 import { count, dollars, duration, exact } from "../../usage/reports/format.ts";
 import { type Column, fitted, type Screen, screenOf, wrapped } from "../columns.ts";
@@ -11,7 +11,7 @@ import { NO_CONSOLE, readMirror } from "./consoles.ts";
 import { headline, kindInWords, lastSync, trouble } from "./headline.ts";
 
 export async function report(options: { json?: boolean }): Promise<void> {
-  const reports = await readMirror(findPlaces().socket);
+  const reports = await readMirror(findPaths().socket);
   if (reports === null) return;
   if (options.json) process.stdout.write(`${JSON.stringify(reports, null, 2)}\n`);
   else if (reports.length === 0) process.stdout.write(`${NO_CONSOLE}\n`);

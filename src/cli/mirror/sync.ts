@@ -1,7 +1,7 @@
 import { setTimeout as wait } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import type { ConsoleStatus, MirrorReport } from "../../mirror/report/shape.ts";
 import { bar, cut, type Screen, screenOf, wrapped } from "../columns.ts";
 import { fail } from "../fail.ts";
@@ -15,7 +15,7 @@ const BETWEEN_MS = 300;
 const BAR_CELLS = 30;
 
 export async function sync(gateway: string | undefined): Promise<void> {
-  const { socket } = findPlaces();
+  const { socket } = findPaths();
   const reports = await readConsoles(socket, gateway);
   if (reports === null) return;
   for (const report of reports) await syncOne(socket, report.gateway);

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import type { Config } from "../../config/shape.ts";
 import { EXIT } from "../../core/errors.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { InstalledUnit } from "../../service/spec.ts";
 import { told } from "../tools/told.ts";
 import { usableConfig } from "./install/before-install.ts";
@@ -9,7 +9,7 @@ import { usableConfig } from "./install/before-install.ts";
 /** The configuration of the installed service, if it could start anew now. null: told why it could not. */
 export async function installedConfig(
   unit: InstalledUnit,
-  places: Places,
+  paths: Paths,
   running: boolean,
 ): Promise<Config | null> {
   const kept = running ? "the service was not restarted and goes on as it is" : "the service was not started";
@@ -17,5 +17,5 @@ export async function installedConfig(
     if (!existsSync(path))
       return told(`there is no ${path} any more → keybearer service install\n${kept}`, EXIT.failed);
   }
-  return usableConfig(places, kept);
+  return usableConfig(paths, kept);
 }

@@ -1,9 +1,9 @@
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { createScene, placesOf, type Scene, type SceneMeans } from "./scene.ts";
 
 export interface InstalledScene extends Scene {
   /** Where this shell has its files, which need not be where the service has them. */
-  readonly shellPlaces: Places;
+  readonly shellPlaces: Paths;
 }
 
 /**
@@ -12,12 +12,12 @@ export interface InstalledScene extends Scene {
  */
 export async function installedScene(means: SceneMeans = {}): Promise<InstalledScene> {
   const scene = await createScene(means);
-  const shellPlaces = scene.places;
+  const shellPlaces = scene.paths;
   const file = await scene.manager?.found();
   if (file?.kind !== "ours") return { ...scene, shellPlaces };
-  const places = placesOf(file.unit, scene);
-  if (scene.manager?.kind !== "launchd") return { ...scene, places, shellPlaces };
+  const paths = placesOf(file.unit, scene);
+  if (scene.manager?.kind !== "launchd") return { ...scene, paths, shellPlaces };
   const { home, environment, config } = file.unit;
   const env = { ...scene.env, ...environment, KEYBEARER_HOME: home ?? "" };
-  return { ...(await createScene({ ...means, env, config })), places, shellPlaces, env: scene.env };
+  return { ...(await createScene({ ...means, env, config })), paths, shellPlaces, env: scene.env };
 }

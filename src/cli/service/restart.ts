@@ -17,7 +17,7 @@ import { reachedManager } from "./without-manager.ts";
 /** Refused where the next start would fail: what works now is not given up for a typing mistake. */
 export async function restart(_options: object, means: SceneMeans = {}): Promise<void> {
   const scene = await installedScene(means);
-  const { places, shellPlaces } = scene;
+  const { paths, shellPlaces } = scene;
   const manager = await reachedManager(scene);
   if (manager === null) return;
   const before = await manager.state();
@@ -27,19 +27,19 @@ export async function restart(_options: object, means: SceneMeans = {}): Promise
     const { why, next } = inTheWay(manager.file, file.why);
     return fail(`${why}\n→ ${next}: keybearer service install`, EXIT.failed);
   }
-  const config = await installedConfig(file.unit, places, before.active === "running");
+  const config = await installedConfig(file.unit, paths, before.active === "running");
   if (config === null) return;
   const blind = blindNote(config, before);
   if (blind !== null) tell(`${blind.what} → ${blind.next}`);
-  if (!(await wayIsFree(places, config, before))) return;
+  if (!(await wayIsFree(paths, config, before))) return;
   // Within the unit's view of the file system it could not make them.
-  const faults = prepareFolders(places);
+  const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
   const done = await manager.restart();
   const health = done.ok
-    ? await whenHealthy(manager, places.socket)
+    ? await whenHealthy(manager, paths.socket)
     : { ok: false as const, why: done.why, state: await manager.state() };
-  if (!health.ok) return notServing(manager, health, checkCommand(places.config, shellPlaces.config));
+  if (!health.ok) return notServing(manager, health, checkCommand(paths.config, shellPlaces.config));
   const first =
     before.active === "running" ? "its requests were let finish, and it was started anew: it" : "it";
   saySentences(

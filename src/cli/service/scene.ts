@@ -1,7 +1,7 @@
 import { realpathSync } from "node:fs";
 import { userInfo } from "node:os";
 import { fileURLToPath } from "node:url";
-import { findPlaces, type Places } from "../../core/paths.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
 import { packageFolder } from "../../core/version.ts";
 import { createRunner, type RunCommand } from "../../service/command-runner.ts";
 import { createLaunchd } from "../../service/launchd/launchd.ts";
@@ -14,7 +14,7 @@ import { template } from "../../service/template.ts";
 
 /** What the commands about the service stand on. */
 export interface Scene {
-  readonly places: Places;
+  readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
   readonly run: RunCommand;
   /** null: this system has neither systemd nor launchd. */
@@ -38,10 +38,10 @@ export interface SceneMeans {
 export async function createScene(means: SceneMeans = {}): Promise<Scene> {
   const { env = process.env, platform = process.platform } = means;
   const run = means.run ?? createRunner(env);
-  const places = findPlaces({ config: means.config, env, ...(means.home ? { home: means.home } : {}) });
+  const paths = findPaths({ config: means.config, env, ...(means.home ? { home: means.home } : {}) });
   return {
-    ...{ places, env, run, platform },
-    manager: await managerFor(platform, { places, env, run }),
+    ...{ paths, env, run, platform },
+    manager: await managerFor(platform, { paths, env, run }),
     node: process.execPath,
     main: means.main ?? mainFile(),
   };
@@ -49,10 +49,10 @@ export async function createScene(means: SceneMeans = {}): Promise<Scene> {
 
 async function managerFor(
   platform: NodeJS.Platform,
-  { places, env, run }: Pick<Scene, "places" | "env" | "run">,
+  { paths, env, run }: Pick<Scene, "paths" | "env" | "run">,
 ): Promise<ServiceManager | null> {
   const files = createServiceFiles();
-  const { home } = places;
+  const { home } = paths;
   const { uid } = userInfo();
   if (platform === "linux") {
     const where = await unitFolder(run, { home, configHome: env.XDG_CONFIG_HOME });
@@ -63,7 +63,7 @@ async function managerFor(
     });
   }
   if (platform !== "darwin") return null;
-  const logFile = `${places.state}/keybearer.log`;
+  const logFile = `${paths.state}/keybearer.log`;
   return createLaunchd({ run, files, home, uid, logFile, template: template("com.keybearer.plist") });
 }
 
@@ -71,13 +71,13 @@ async function managerFor(
  * Where the installed service has its files, whatever this shell's variables are. Only the folder of sockets is the same
  * for both where the unit does not say: the login makes it.
  */
-export function placesOf({ config, home, environment }: InstalledUnit, { env, places }: Scene): Places {
+export function placesOf({ config, home, environment }: InstalledUnit, { env, paths }: Scene): Paths {
   const { XDG_RUNTIME_DIR } = env;
   const login = XDG_RUNTIME_DIR === undefined ? {} : { XDG_RUNTIME_DIR };
-  return findPlaces({
+  return findPaths({
     config,
     env: { ...login, ...environment, KEYBEARER_HOME: home ?? "" },
-    home: places.home,
+    home: paths.home,
   });
 }
 

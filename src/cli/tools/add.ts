@@ -1,6 +1,6 @@
 import { readText } from "../../config/load.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces, type Places } from "../../core/paths.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import type { Answers } from "../ask.ts";
 import { fail } from "../fail.ts";
@@ -39,34 +39,34 @@ interface Added {
 }
 
 export async function add(name: string, options: AddOptions): Promise<void> {
-  const places = findPlaces({ config: options.config });
-  const plan = await planned(places, name, options);
+  const paths = findPaths({ config: options.config });
+  const plan = await planned(paths, name, options);
   if (plan === null) return;
   const flags = { key: options.keyStdin ?? false, token: options.tokenStdin ?? false };
   const next = `keybearer tools add ${name} --key-stdin, or name where it lies: --from env:NAME`;
   const inputs = await readInputs({ key: options.from === undefined, token: flags.token }, flags, next);
   if (inputs === null) return;
   try {
-    await addPlanned(places, name, plan, options, inputs);
+    await addPlanned(paths, name, plan, options, inputs);
   } finally {
     inputs.person?.close();
   }
 }
 
-async function planned(places: Places, name: string, options: AddOptions): Promise<Plan | null> {
+async function planned(paths: Paths, name: string, options: AddOptions): Promise<Plan | null> {
   const conflict = fromConflict(options);
   if (conflict !== null) return told(conflict, EXIT.usage);
-  const read = await readText(places.config);
+  const read = await readText(paths.config);
   if (read.text === null)
     return told(read.found ? read.fault : `${read.fault} → keybearer init`, EXIT.failed);
-  const plan = planTool(read.text, places.home, name, options);
+  const plan = planTool(read.text, paths.home, name, options);
   if (plan.ok) return plan;
   return told(plan.reason, plan.bad === "options" ? EXIT.usage : EXIT.failed);
 }
 
 /** With the settings known to be good: the token, the key, and one save. */
 export async function addPlanned(
-  places: Places,
+  paths: Paths,
   name: string,
   plan: Plan,
   options: AddOptions,
@@ -74,7 +74,7 @@ export async function addPlanned(
 ): Promise<boolean> {
   const { person } = inputs;
   const beside = (tool: string) => tool !== name && plan.config.tools[tool]?.gateway === plan.gateway.name;
-  const moved = await movedTool(places, plan.config, beside);
+  const moved = await movedTool(paths, plan.config, beside);
   if (moved !== null) {
     fail(movedInWords(moved), EXIT.failed);
     return false;
@@ -83,21 +83,21 @@ export async function addPlanned(
   if (token === null) return false;
   const write = async (source: string) => {
     const secrets = { key: source, token: token.hash };
-    return (await editConfig(places.config, (text) => plan.splice(text, secrets))) !== null;
+    return (await editConfig(paths.config, (text) => plan.splice(text, secrets))) !== null;
   };
   const added =
     options.from === undefined
-      ? await addStored(places, name, plan, options, inputs, write)
-      : await addFrom(places, plan, { from: options.from, probe: options.probe ?? true }, person, write);
+      ? await addStored(paths, name, plan, options, inputs, write)
+      : await addFrom(paths, plan, { from: options.from, probe: options.probe ?? true }, person, write);
   if (added === null) return false;
-  await report(places, name, plan, { ...added, token }, options.json ?? false);
+  await report(paths, name, plan, { ...added, token }, options.json ?? false);
   return true;
 }
 
 type Write = (source: string) => Promise<boolean>;
 
 async function addStored(
-  places: Places,
+  paths: Paths,
   tool: string,
   { gateway, config }: Plan,
   options: AddOptions,
@@ -108,35 +108,35 @@ async function addStored(
   if (store === null) return null;
   // Without the new tool, whose name is meant to be free for its key.
   const { [tool]: _itself, ...others } = config.tools;
-  const placeOf = (key: Secret) => freePlace(store, tool, { tools: others }, places, key);
-  const origins = originsFor(config, tool, places);
-  const holdOn = async (key: Secret) => holdOf(places, { tool, source: await placeOf(key), origins }, key);
+  const placeOf = (key: Secret) => freePlace(store, tool, { tools: others }, paths, key);
+  const origins = originsFor(config, tool, paths);
+  const holdOn = async (key: Secret) => holdOf(paths, { tool, source: await placeOf(key), origins }, key);
   const key = await newKey({ tool, gateway, person, given, probe: options.probe ?? true, holdOn });
   if (key === null) return null;
   const place = await placeOf(key.key);
-  const source = sourceText(place, places);
-  return (await keepKey(places, place, key.key, () => write(source))) ? { source, key } : null;
+  const source = sourceText(place, paths);
+  return (await keepKey(paths, place, key.key, () => write(source))) ? { source, key } : null;
 }
 
 async function addFrom(
-  places: Places,
+  paths: Paths,
   { gateway, config, tool: { name } }: Plan,
   { from, probe }: { readonly from: string; readonly probe: boolean },
   person: Answers | null,
   write: Write,
 ): Promise<Omit<Added, "token"> | null> {
-  const named = readFrom(from, places.home);
+  const named = readFrom(from, paths.home);
   if ("fault" in named) return told(named.fault, EXIT.usage);
   const { source } = named;
-  const found = await readNamed(source, places);
+  const found = await readNamed(source, paths);
   if (!found.ok) {
     // A variable may be set for the daemon alone.
     if (probe && source.kind !== "env") return told(`${found.reason}\nnothing was changed`, EXIT.failed);
     if (probe) tell(`not tried: ${found.reason}`);
     return (await write(from)) ? { source: from, key: null } : null;
   }
-  const origins = originsFor(config, name, places);
-  const held = await holdOf(places, { tool: name, source, origins }, found.key);
+  const origins = originsFor(config, name, paths);
+  const held = await holdOf(paths, { tool: name, source, origins }, found.key);
   if (held !== null) {
     // The tool may be written down: the daemon holds its key as well, until a person says yes.
     tell(`not tried: ${holdInWords(held)} → keybearer trust ${name}`);
@@ -148,7 +148,7 @@ async function addFrom(
   return (await write(from)) ? { source: from, key: outcome } : null;
 }
 
-async function report(places: Places, name: string, plan: Plan, added: Added, json: boolean): Promise<void> {
+async function report(paths: Paths, name: string, plan: Plan, added: Added, json: boolean): Promise<void> {
   const { token, key, source } = added;
   if (json) {
     const data = {
@@ -161,7 +161,7 @@ async function report(places: Places, name: string, plan: Plan, added: Added, js
     process.stdout.write(`${JSON.stringify({ ...data, ...rest }, null, 2)}\n`);
   } else if (token.made !== null) process.stdout.write(`${token.made}\n`);
   tell(
-    `${name} is added to ${places.config}; its key${key === null ? "" : ` ${key.key.fingerprint}`}: ${source}`,
+    `${name} is added to ${paths.config}; its key${key === null ? "" : ` ${key.key.fingerprint}`}: ${source}`,
   );
   if (plan.newGroup !== null)
     tell(
@@ -169,7 +169,7 @@ async function report(places: Places, name: string, plan: Plan, added: Added, js
         `→ gateways.${plan.gateway.name}.groups.${plan.newGroup}`,
     );
   if (token.made !== null) tell("its token is the line above, shown this once; config.yaml holds its hash");
-  const effect = await whenInForce(places, name, (tool) => tool !== undefined);
+  const effect = await whenInForce(paths, name, (tool) => tool !== undefined);
   if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
   if (effect.state === "in force" && effect.tool?.why) tell(`but ${effect.tool.why} → ${effect.tool.next}`);
   tell(`next: keybearer use ${name}${effect.state === "not running" ? ", and keybearer run" : ""}`);

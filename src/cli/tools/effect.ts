@@ -6,7 +6,7 @@ import type { CutAnswer } from "../../control/routes.ts";
 import type { Status } from "../../control/status.ts";
 import type { ToolStatus } from "../../control/tool-status.ts";
 import { type Clock, systemClock } from "../../core/clock.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 
 /** What a save of config.yaml came to. */
 export type Effect =
@@ -22,40 +22,40 @@ const BETWEEN_MS = 100;
 
 /** Waits until the running daemon, which sees the save by itself, shows what is wanted of the tool. */
 export async function whenInForce(
-  places: Places,
+  paths: Paths,
   name: string,
   wanted: (tool: ToolStatus | undefined, revision: number) => boolean,
   clock: Clock = systemClock,
 ): Promise<Effect> {
   const until = clock.elapsed() + PATIENCE_MS;
   for (;;) {
-    const asked = await askDaemon<Status>(places.socket, "GET", "/status");
+    const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
     if (!asked.ok) {
       return asked.running ? notInForce(asked.reason) : { state: "not running" };
     }
     const { tools, config } = asked.value;
-    if (!(await isSameFile(config.path, places.config)))
+    if (!(await isSameFile(config.path, paths.config)))
       return notInForce(`the running keybearer goes by another file, ${config.path}`);
     const tool = tools.find((each) => each.name === name);
     if (wanted(tool, config.revision)) return { state: "in force", tool };
-    if (clock.elapsed() >= until) return notInForce(await whyNot(places));
+    if (clock.elapsed() >= until) return notInForce(await whyNot(paths));
     await wait(BETWEEN_MS);
   }
 }
 
 /** For what a tool's status does not show, such as which tokens it has. Without a daemon, before every revision. */
-export async function revisionInForce({ socket }: Places): Promise<number> {
+export async function revisionInForce({ socket }: Paths): Promise<number> {
   const asked = await askDaemon<Status>(socket, "GET", "/status");
   return asked.ok ? asked.value.config.revision : 0;
 }
 
 /** Cuts a tool's requests under way. A text: why that could not be done. */
-export async function cutUnderWay(places: Places, name: string): Promise<number | string> {
-  const asked = await askDaemon<CutAnswer>(places.socket, "POST", `/cut/${encodeURIComponent(name)}`, {});
+export async function cutUnderWay(paths: Paths, name: string): Promise<number | string> {
+  const asked = await askDaemon<CutAnswer>(paths.socket, "POST", `/cut/${encodeURIComponent(name)}`, {});
   return asked.ok ? asked.value.cut : asked.reason;
 }
 
-async function whyNot({ config: file, home }: Places): Promise<string> {
+async function whyNot({ config: file, home }: Paths): Promise<string> {
   const { config } = await loadConfig(file, { home, strict: true });
   return config === null
     ? `${file} has problems, so the running keybearer goes by the last good one → keybearer check`

@@ -1,7 +1,7 @@
 import { quotedName } from "../../config/edit/yaml-text.ts";
 import { parseConfig } from "../../config/parse.ts";
 import type { KeySource } from "../../core/key-source.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { type Reading, readKey } from "../../keys/read.ts";
 import { liesIn } from "../../keys/sources/file.ts";
 
@@ -40,13 +40,13 @@ export function fromConflict(options: {
  * A tool's key where it can be had without running anything, and without opening a file that was not trusted: that is
  * for the daemon, after it has judged. null: not looked.
  */
-export async function readOwn(source: KeySource, places: Places): Promise<Reading | null> {
+export async function readOwn(source: KeySource, paths: Paths): Promise<Reading | null> {
   if (source.kind === "command") return null;
-  if (source.kind === "file" && !liesIn(source.path, places.own)) return null;
-  return readNamed(source, places);
+  if (source.kind === "file" && !liesIn(source.path, paths.own)) return null;
+  return readNamed(source, paths);
 }
 
 /** The same for one that the person names in this very command. */
-export function readNamed(source: KeySource, places: Places): Promise<Reading> {
-  return readKey(source, { env: process.env, home: places.own, notKeys: places.notKeys });
+export function readNamed(source: KeySource, paths: Paths): Promise<Reading> {
+  return readKey(source, { env: process.env, home: paths.own, notKeys: paths.notKeys });
 }

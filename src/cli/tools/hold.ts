@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import type { Config } from "../../config/shape.ts";
 import { systemClock } from "../../core/clock.ts";
 import type { KeySource } from "../../core/key-source.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { Secret } from "../../core/secret.ts";
 import { wantsOf } from "../../daemon/reload.ts";
 import { createTrust, type Held, type Trust } from "../../keys/trust.ts";
@@ -22,12 +22,12 @@ export interface KeyUse {
 
 /** Asked before a key is sent. null: it may go there. */
 export async function holdOf(
-  places: Places,
+  paths: Paths,
   { tool, source, origins }: KeyUse,
   key: Secret,
 ): Promise<Hold | null> {
-  const { trust, lost } = await pinsOf(places);
-  const subject = { name: tool, source, origins, home: places.own };
+  const { trust, lost } = await pinsOf(paths);
+  const subject = { name: tool, source, origins, home: paths.own };
   const held = trust.judgeSource(subject) ?? trust.judgeKey(subject, key);
   if (held === null) return null;
   // Of nobody and from nowhere: only the key's own pin is left to hold it.
@@ -40,14 +40,14 @@ export async function holdOf(
  * key, so this is asked before a person is asked for one.
  */
 export async function movedTool(
-  places: Places,
+  paths: Paths,
   config: Config,
   isMeant: (name: string) => boolean,
 ): Promise<{ readonly tool: string; readonly held: Held } | null> {
-  const { trust, lost } = await pinsOf(places);
+  const { trust, lost } = await pinsOf(paths);
   // Then every key that is not known is held, whichever address it goes to.
   if (lost) return null;
-  for (const want of wantsOf(config, places)) {
+  for (const want of wantsOf(config, paths)) {
     if (!Object.hasOwn(config.tools, want.name) || !isMeant(want.name)) continue;
     // Nobody's key, so that it is the tool's name that is judged.
     const secret = new Secret(randomBytes(24).toString("hex"));
@@ -57,8 +57,8 @@ export async function movedTool(
   return null;
 }
 
-export function originsFor(config: Config, tool: string, places: Places): readonly string[] {
-  return wantsOf(config, places).find(({ name }) => name === tool)?.origins ?? [];
+export function originsFor(config: Config, tool: string, paths: Paths): readonly string[] {
+  return wantsOf(config, paths).find(({ name }) => name === tool)?.origins ?? [];
 }
 
 export function holdInWords({ what, from, to }: Held): string {
@@ -73,8 +73,8 @@ export function movedInWords({ tool, held }: { readonly tool: string; readonly h
 }
 
 /** As they are on disk. They are not settled here: to pin is for the daemon, whose file it is. */
-async function pinsOf(places: Places): Promise<{ readonly trust: Trust; readonly lost: boolean }> {
-  const trust = createTrust({ file: places.trust, clock: systemClock });
+async function pinsOf(paths: Paths): Promise<{ readonly trust: Trust; readonly lost: boolean }> {
+  const trust = createTrust({ file: paths.trust, clock: systemClock });
   const { problem } = await trust.load();
   return { trust, lost: problem !== null };
 }

@@ -1,7 +1,7 @@
 import { loadConfig } from "../../config/load.ts";
 import { EXIT } from "../../core/errors.ts";
 import { describeSource } from "../../core/key-source.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { forgetKey, type KeyPlace, storeKey } from "../../keys/store.ts";
 import { fail } from "../fail.ts";
@@ -14,7 +14,7 @@ import { toTheEnd } from "./to-the-end.ts";
  * the key is taken away again: one that no file names would lie there unseen. false: told why.
  */
 export function keepKey(
-  places: Pick<Places, "config" | "home">,
+  paths: Pick<Paths, "config" | "home">,
   place: KeyPlace,
   key: Secret,
   name: () => Promise<boolean>,
@@ -33,7 +33,7 @@ export function keepKey(
       return true;
     }
     // Another command may have named what this one made: then it is theirs.
-    if (stored.made && !(await isNamed(places, place))) await takeAway(place);
+    if (stored.made && !(await isNamed(paths, place))) await takeAway(place);
     return false;
   });
 }
@@ -45,7 +45,7 @@ async function takeAway(place: KeyPlace): Promise<void> {
 
 /** A file that cannot be understood may name it. */
 export async function isNamed(
-  { config: file, home }: Pick<Places, "config" | "home">,
+  { config: file, home }: Pick<Paths, "config" | "home">,
   place: KeyPlace,
 ): Promise<boolean> {
   const { config, found } = await loadConfig(file, { home, strict: false });

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { Config } from "../../config/shape.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { KeySource } from "../../core/key-source.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { readKey } from "../../keys/read.ts";
 import { liesIn } from "../../keys/sources/file.ts";
@@ -71,10 +71,10 @@ export async function freePlace(
   store: Store,
   tool: string,
   config: Pick<Config, "tools">,
-  places: Places,
+  paths: Paths,
   key: Secret,
 ): Promise<KeyPlace> {
-  const folder = join(keyFolder(places), "keys");
+  const folder = join(keyFolder(paths), "keys");
   const others = Object.keys(config.tools).filter((name) => name !== tool);
   const sources = Object.values(config.tools).map(({ key }) => key);
   for (let number = 1; ; number += 1) {
@@ -96,17 +96,17 @@ async function isTaken(place: KeyPlace, key: Secret): Promise<boolean> {
 }
 
 /** The place of a tool's key, where keybearer put it and may take it away again; null: it is the person's own. */
-export function ownPlace(source: KeySource, places: Places): KeyPlace | null {
+export function ownPlace(source: KeySource, paths: Paths): KeyPlace | null {
   if (source.kind === "keychain") return source;
-  if (source.kind !== "file" || !liesIn(source.path, places.own)) return null;
+  if (source.kind !== "file" || !liesIn(source.path, paths.own)) return null;
   // Only there does keybearer put keys: config.yaml itself lies in its folder, too.
   const ours =
-    basename(dirname(source.path)) === "keys" && dirname(dirname(source.path)) === keyFolder(places);
+    basename(dirname(source.path)) === "keys" && dirname(dirname(source.path)) === keyFolder(paths);
   return ours ? source : null;
 }
 
 /** As config.yaml writes it: `~/` keeps it right when the home folder moves. */
-export function sourceText(place: KeyPlace, { home }: Places): string {
+export function sourceText(place: KeyPlace, { home }: Paths): string {
   if (place.kind === "keychain") return `keychain:${place.service}/${place.account}`;
   return `file:${liesIn(place.path, [home]) ? `~${place.path.slice(home.length)}` : place.path}`;
 }
@@ -116,6 +116,6 @@ export function isSameSource(one: KeySource, other: KeySource): boolean {
   return one.kind !== "literal" && isDeepStrictEqual(one, other);
 }
 
-function keyFolder(places: Places): string {
-  return places.own[0] ?? dirname(places.config);
+function keyFolder(paths: Paths): string {
+  return paths.own[0] ?? dirname(paths.config);
 }

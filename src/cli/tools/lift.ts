@@ -4,7 +4,7 @@ import { askDaemon } from "../../control/client.ts";
 import type { AskedLift, LiftAnswer } from "../../control/routes.ts";
 import type { LimitStatus } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import type { Kind } from "../../limits/shortage.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import { endInWords } from "../../limits/words.ts";
@@ -32,7 +32,7 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
       EXIT.usage,
     );
   const answer = await askDaemon<LiftAnswer>(
-    findPlaces().socket,
+    findPaths().socket,
     "POST",
     `/lift/${encodeURIComponent(name)}`,
     asked,

@@ -4,7 +4,7 @@ import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { type LimitStatus, type ToolStatus, toolStatusOffline } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import { systemCalendar } from "../../limits/windows.ts";
 import { endInWords } from "../../limits/words.ts";
 import { type Screen, screenOf } from "../columns.ts";
@@ -21,14 +21,14 @@ const EXPIRES_SOON_MS = 7 * DAY_MS;
 const WORTH_A_WORD_MS = 120_000;
 
 export async function list(options: { json?: boolean }): Promise<void> {
-  const places = findPlaces();
+  const paths = findPaths();
   const now = Date.now();
-  const asked = await askDaemon<Status>(places.socket, "GET", "/status");
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status");
   let tools: readonly ToolStatus[];
   if (asked.ok) tools = asked.value.tools;
   else {
-    const { config, problems } = await loadConfig(places.config, { home: places.home, strict: false });
-    if (config === null) return fail(problemsInWords(places.config, problems), EXIT.badConfig);
+    const { config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
+    if (config === null) return fail(problemsInWords(paths.config, problems), EXIT.badConfig);
     tools = Object.values(config.tools).map((tool) => toolStatusOffline(tool, config, now));
   }
   if (options.json) process.stdout.write(`${JSON.stringify(tools, null, 2)}\n`);

@@ -3,7 +3,7 @@ import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/shape.ts";
 import { EXIT } from "../../core/errors.ts";
 import { describeSource } from "../../core/key-source.ts";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import { atTerminal, saysYes } from "../ask.ts";
 import { fail } from "../fail.ts";
 import { saySentences } from "../say.ts";
@@ -20,8 +20,8 @@ interface RemoveOptions {
 }
 
 export async function remove(name: string, options: RemoveOptions): Promise<void> {
-  const places = findPlaces({ config: options.config });
-  const { config: file, home } = places;
+  const paths = findPaths({ config: options.config });
+  const { config: file, home } = paths;
   if (!options.yes && !atTerminal())
     return fail(`nobody is here to ask. if you are sure: keybearer tools remove ${name} --yes`, EXIT.usage);
   // Read before it goes; and only for the words at the end, so that a file with problems can be edited as well.
@@ -38,8 +38,8 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
     ...(commentAbove ? ["comments that stood above it are still there"] : []),
     whereTheKeyIs(config, name),
   );
-  const effect = await whenInForce(places, name, (tool) => tool === undefined);
-  await endUnderWay(places, name, effect, { now: options.now ?? false, again: null });
+  const effect = await whenInForce(paths, name, (tool) => tool === undefined);
+  await endUnderWay(paths, name, effect, { now: options.now ?? false, again: null });
 }
 
 async function saysRemove(name: string, file: string): Promise<boolean> {

@@ -6,7 +6,7 @@ import { problemsInWords } from "../../config/problem.ts";
 import type { Config, Gateway, Tool } from "../../config/shape.ts";
 import { EXIT } from "../../core/errors.ts";
 import { describeSource, type KeySource } from "../../core/key-source.ts";
-import { findPlaces, type Places } from "../../core/paths.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import type { KeyPlace } from "../../keys/store.ts";
 import { fail } from "../fail.ts";
@@ -35,7 +35,7 @@ export interface RotateOptions {
 
 /** What is rotated: a tool of a configuration that is good. */
 export interface Rotation {
-  readonly places: Places;
+  readonly paths: Paths;
   readonly config: Config;
   readonly tool: Tool;
   readonly gateway: Gateway;
@@ -57,12 +57,12 @@ export async function rotate(name: string, options: RotateOptions): Promise<void
 }
 
 async function rotationOf(name: string, options: RotateOptions): Promise<Rotation | null> {
-  const places = findPlaces({ config: options.config });
+  const paths = findPaths({ config: options.config });
   const conflict = fromConflict(options);
   if (conflict !== null) return told(conflict, EXIT.usage);
-  const { config, problems, found } = await loadConfig(places.config, { home: places.home, strict: false });
-  if (!found) return told(`there is no ${places.config} → keybearer init`, EXIT.failed);
-  if (config === null) return told(problemsInWords(places.config, problems), EXIT.badConfig);
+  const { config, problems, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  if (!found) return told(`there is no ${paths.config} → keybearer init`, EXIT.failed);
+  if (config === null) return told(problemsInWords(paths.config, problems), EXIT.badConfig);
   const tool = config.tools[name];
   const gateway = config.gateways[tool?.gateway ?? ""];
   if (tool === undefined || gateway === undefined) {
@@ -70,13 +70,13 @@ async function rotationOf(name: string, options: RotateOptions): Promise<Rotatio
     return told(`there is no tool ${name} in config.yaml; its tools are ${names}`, EXIT.failed);
   }
   const elsewhere =
-    options.from === undefined && options.store === undefined ? changeThere(tool, places) : null;
-  return elsewhere === null ? { places, config, tool, gateway, options } : told(elsewhere, EXIT.failed);
+    options.from === undefined && options.store === undefined ? changeThere(tool, paths) : null;
+  return elsewhere === null ? { paths, config, tool, gateway, options } : told(elsewhere, EXIT.failed);
 }
 
 /** What keybearer did not put there it does not change; null: it did. */
-function changeThere({ name, key }: Tool, places: Places): string | null {
-  if (key.kind === "literal" || ownPlace(key, places) !== null) return null;
+function changeThere({ name, key }: Tool, paths: Paths): string | null {
+  if (key.kind === "literal" || ownPlace(key, paths) !== null) return null;
   const instead = `or let keybearer keep it from now on: keybearer tools rotate ${name} --store keychain (or file)`;
   const where = describeSource(key);
   switch (key.kind) {
@@ -94,12 +94,12 @@ function changeThere({ name, key }: Tool, places: Places): string | null {
 
 /** The new key is tried before anything is changed; then one save names it, and the old one goes when it is unused. */
 export async function rotateKey(rotation: Rotation, inputs: Inputs): Promise<boolean> {
-  const { places, config, tool } = rotation;
-  const old = await readOwn(tool.key, places);
+  const { paths, config, tool } = rotation;
+  const old = await readOwn(tool.key, paths);
   // A tool that has no key is not held by the daemon either, so nobody could say yes to it: its new key is then stored,
   // sent nowhere, and held.
   const lacksKey = old !== null && !old.ok;
-  const moved = await movedTool(places, config, (name) => name === tool.name);
+  const moved = await movedTool(paths, config, (name) => name === tool.name);
   if (moved !== null && !lacksKey) {
     fail(movedInWords(moved), EXIT.failed);
     return false;
@@ -126,14 +126,14 @@ function freshKey(rotation: Rotation, inputs: Inputs, old: Secret | null): Promi
 }
 
 async function typedKey(rotation: Rotation, inputs: Inputs, old: Secret | null): Promise<Fresh | null> {
-  const { places, config, tool, gateway, options } = rotation;
+  const { paths, config, tool, gateway, options } = rotation;
   const { person, key: given } = inputs;
-  const store = await chooseStore(options, person, ownPlace(tool.key, places)?.kind ?? null);
+  const store = await chooseStore(options, person, ownPlace(tool.key, paths)?.kind ?? null);
   if (store === null) return null;
-  const placeOf = (key: Secret) => freePlace(store, tool.name, config, places, key);
-  const origins = originsFor(config, tool.name, places);
+  const placeOf = (key: Secret) => freePlace(store, tool.name, config, paths, key);
+  const origins = originsFor(config, tool.name, paths);
   const holdOn = async (key: Secret) =>
-    holdOf(places, { tool: tool.name, source: await placeOf(key), origins }, key);
+    holdOf(paths, { tool: tool.name, source: await placeOf(key), origins }, key);
   const wish = { tool: tool.name, gateway, person, given, probe: options.probe ?? true, holdOn };
   const found = await newKey(wish);
   if (found === null) return null;
@@ -141,28 +141,28 @@ async function typedKey(rotation: Rotation, inputs: Inputs, old: Secret | null):
   if (old?.equals(key))
     return told(`that is the key ${old.fingerprint} it has already. nothing was changed`, EXIT.failed);
   const place = await placeOf(key);
-  return { key, source: place, text: sourceText(place, places), place, accepted: models !== null };
+  return { key, source: place, text: sourceText(place, paths), place, accepted: models !== null };
 }
 
 async function namedKey(
-  { places, config, tool, gateway, options }: Rotation,
+  { paths, config, tool, gateway, options }: Rotation,
   from: string,
   { person }: Inputs,
   old: Secret | null,
 ): Promise<Fresh | null> {
-  const named = readFrom(from, places.home);
+  const named = readFrom(from, paths.home);
   if ("fault" in named) return told(named.fault, EXIT.usage);
   const { source } = named;
   if (isSameSource(source, tool.key))
     return told(`the key of ${tool.name} comes from ${from} already`, EXIT.failed);
-  const found = await readNamed(source, places);
+  const found = await readNamed(source, paths);
   // The tool has a key that may work: it is not given up for one that nobody has seen.
   if (!found.ok) return failed(found.reason);
   const { key } = found;
   if (old?.equals(key)) tell("it is the key that the tool had before");
   const fresh = { key, source, text: from, place: null };
-  const origins = originsFor(config, tool.name, places);
-  const held = await holdOf(places, { tool: tool.name, source, origins }, key);
+  const origins = originsFor(config, tool.name, paths);
+  const held = await holdOf(paths, { tool: tool.name, source, origins }, key);
   if (held?.known) return failed(strange(held));
   if (held !== null) {
     tell(`not tried: ${holdInWords(held)} → keybearer trust ${tool.name}`);
@@ -175,14 +175,14 @@ async function namedKey(
 
 /** From the save on it goes to its end: Ctrl-C must not leave an old key behind that nobody speaks of. */
 function putInForce(rotation: Rotation, fresh: Fresh, old: Secret | null): Promise<boolean> {
-  const { places, tool, options } = rotation;
+  const { paths, tool, options } = rotation;
   const { key, text, place } = fresh;
   return toTheEnd(async () => {
     const named = () => save(rotation, text);
-    if (!(await (place === null ? named() : keepKey(places, place, key, named)))) return false;
+    if (!(await (place === null ? named() : keepKey(paths, place, key, named)))) return false;
     const { fingerprint } = key;
     const effect = await whenInForce(
-      places,
+      paths,
       tool.name,
       (now) => now !== undefined && (now.key === fingerprint || now.state === "needs-trust"),
     );
@@ -196,10 +196,10 @@ function putInForce(rotation: Rotation, fresh: Fresh, old: Secret | null): Promi
 }
 
 /** Another rotation may have been faster: its key is not replaced by one that was chosen without knowing of it. */
-async function save({ places, tool }: Rotation, source: string): Promise<boolean> {
+async function save({ paths, tool }: Rotation, source: string): Promise<boolean> {
   const text = quotedName(source);
-  const edited = await editConfig(places.config, (from) => {
-    const now = parseConfig(from, places.home).config?.tools[tool.name]?.key;
+  const edited = await editConfig(paths.config, (from) => {
+    const now = parseConfig(from, paths.home).config?.tools[tool.name]?.key;
     if (now !== undefined && isSameSource(now, tool.key)) return setInTool(from, tool.name, "key", text);
     const reason = `the key of ${tool.name} in config.yaml was changed in the meantime: it was left as it is. look at it, then run this again`;
     return { ok: false, reason };

@@ -45,11 +45,11 @@ function doubtIn({ effect, fresh }: Rotated, isHeld: boolean): string | null {
   return null;
 }
 
-async function clearPlace({ places, tool, old }: Rotated, doubt: string | null): Promise<void> {
-  const place = ownPlace(tool.key, places);
+async function clearPlace({ paths, tool, old }: Rotated, doubt: string | null): Promise<void> {
+  const place = ownPlace(tool.key, paths);
   if (place === null || old === null) return;
   const where = describeSource(tool.key);
-  if (await isNamed(places, place))
+  if (await isNamed(paths, place))
     return tell(`the old key stays in ${where}: another tool has it from there`);
   if (doubt !== null) {
     const away =

@@ -1,6 +1,6 @@
 import { setEnabled } from "../../config/edit/splice.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import { fail } from "../fail.ts";
 import { say } from "../say.ts";
 import { editConfig } from "./edit.ts";
@@ -8,23 +8,23 @@ import { whenInForce } from "./effect.ts";
 import { endUnderWay } from "./under-way.ts";
 
 export async function disable(name: string, options: { now?: boolean; config?: string }): Promise<void> {
-  const places = findPlaces({ config: options.config });
-  const edited = await editConfig(places.config, (text) => setEnabled(text, name, false));
+  const paths = findPaths({ config: options.config });
+  const edited = await editConfig(paths.config, (text) => setEnabled(text, name, false));
   if (edited === null) return;
   say(edited.changed ? `${name} is disabled` : `${name} is disabled already`);
-  const effect = await whenInForce(places, name, (tool) => tool?.state === "disabled");
-  await endUnderWay(places, name, effect, {
+  const effect = await whenInForce(paths, name, (tool) => tool?.state === "disabled");
+  await endUnderWay(paths, name, effect, {
     now: options.now ?? false,
     again: `keybearer tools disable ${name} --now`,
   });
 }
 
 export async function enable(name: string, options: { config?: string }): Promise<void> {
-  const places = findPlaces({ config: options.config });
-  const edited = await editConfig(places.config, (text) => setEnabled(text, name, true));
+  const paths = findPaths({ config: options.config });
+  const edited = await editConfig(paths.config, (text) => setEnabled(text, name, true));
   if (edited === null) return;
   say(edited.changed ? `${name} is enabled` : `${name} is enabled already`);
-  const effect = await whenInForce(places, name, (tool) => tool !== undefined && tool.state !== "disabled");
+  const effect = await whenInForce(paths, name, (tool) => tool !== undefined && tool.state !== "disabled");
   if (effect.state === "not in force") return fail(`but ${effect.reason}`, EXIT.failed);
   // Enabled is not yet usable: it may have expired, or have no key.
   if (effect.state === "in force" && effect.tool?.why) say(`but ${effect.tool.why} → ${effect.tool.next}`);

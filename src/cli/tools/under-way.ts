@@ -1,5 +1,5 @@
 import { EXIT } from "../../core/errors.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { fail } from "../fail.ts";
 import { say } from "../say.ts";
 import { cutUnderWay, type Effect } from "./effect.ts";
@@ -12,7 +12,7 @@ export interface Ending {
 
 /** What becomes of a tool's requests under way after it was disabled or removed. */
 export async function endUnderWay(
-  places: Places,
+  paths: Paths,
   name: string,
   effect: Effect,
   { now, again }: Ending,
@@ -31,7 +31,7 @@ export async function endUnderWay(
           say(`${requests(running)} under way may finish${again === null ? "" : ` → ${again}`}`);
         return;
       }
-      const cut = await cutUnderWay(places, name);
+      const cut = await cutUnderWay(paths, name);
       if (typeof cut === "string") return fail(`what is under way was not cut: ${cut}`, EXIT.failed);
       say(
         cut === 0 ? "nothing was under way" : `${requests(cut)} under way ${cut === 1 ? "was" : "were"} cut`,

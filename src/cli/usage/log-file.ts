@@ -2,7 +2,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { askDaemon } from "../../control/client.ts";
 import type { UsageIndexStatus } from "../../control/status.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
-import { findPlaces, type Places } from "../../core/paths.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
 import { StateLock } from "../../daemon/state-lock.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
 import { stampOf, UsageIndex } from "../../usage/index/usage-index.ts";
@@ -17,26 +17,26 @@ export async function withLog(
   read: (db: Connection["db"]) => Promise<void> | void,
   nothingYet: (words: string) => void,
 ): Promise<void> {
-  const places = findPlaces();
-  if (journalFiles(places.usage).length === 0)
+  const paths = findPaths();
+  if (journalFiles(paths.usage).length === 0)
     return nothingYet(
-      `there is no usage log yet in ${places.usage}; it begins with the first request → keybearer run`,
+      `there is no usage log yet in ${paths.usage}; it begins with the first request → keybearer run`,
     );
-  const behind = await bringUpToDate(places);
+  const behind = await bringUpToDate(paths);
   if (behind !== null) process.stderr.write(`${behind}\n`);
-  const fault = await readIndex(places, read);
+  const fault = await readIndex(paths, read);
   if (fault === null) return;
   const next = fault.kind === "busy" ? "close the program that has it open" : "keybearer usage rebuild";
-  fail(`the usage index ${places.index} cannot be read: ${fault.message} → ${next}`, EXIT.failed);
+  fail(`the usage index ${paths.index} cannot be read: ${fault.message} → ${next}`, EXIT.failed);
 }
 
 async function readIndex(
-  places: Places,
+  paths: Paths,
   read: (db: Connection["db"]) => Promise<void> | void,
 ): Promise<IndexFault | null> {
   let connection: Connection | null = null;
   try {
-    connection = openIndexForReading(places.index);
+    connection = openIndexForReading(paths.index);
     await read(connection.db);
     return null;
   } catch (error) {
@@ -56,27 +56,27 @@ const BETWEEN_SLICES_MS = 20;
 const MAX_WAIT_MS = 3000;
 
 /** Brings the index up to date: the daemon does it if one runs. What is missing, in words; null: nothing. */
-export async function bringUpToDate(places: Places): Promise<string | null> {
-  const asked = await askDaemon<UsageIndexStatus>(places.socket, "POST", "/index", {});
+export async function bringUpToDate(paths: Paths): Promise<string | null> {
+  const asked = await askDaemon<UsageIndexStatus>(paths.socket, "POST", "/index", {});
   if (asked.ok) return behindInWords(asked.value);
   if (asked.running) return `the index may be behind: ${asked.reason}`;
-  const index = indexOf(places);
-  return await finish(index, () => index.catchUp(), places);
+  const index = indexOf(paths);
+  return await finish(index, () => index.catchUp(), paths);
 }
 
 /** Rebuilds the index. What is missing, in words; null: nothing. */
-export async function rebuildIndex(places: Places): Promise<string | null> {
-  const asked = await askDaemon<UsageIndexStatus>(places.socket, "POST", "/rebuild", {});
-  if (asked.ok) return await followDaemon(places);
+export async function rebuildIndex(paths: Paths): Promise<string | null> {
+  const asked = await askDaemon<UsageIndexStatus>(paths.socket, "POST", "/rebuild", {});
+  if (asked.ok) return await followDaemon(paths);
   if (asked.running) return asked.reason;
-  const index = indexOf(places);
-  return await finish(index, () => index.rebuild(), places);
+  const index = indexOf(paths);
+  return await finish(index, () => index.rebuild(), paths);
 }
 
 /** A command checks an index up to this size for damage: that takes about 2 ms per megabyte. */
 const MAX_CHECKED_BYTES = 64 * 1024 * 1024;
 
-function indexOf({ index: file, usage: folder }: Places): UsageIndex {
+function indexOf({ index: file, usage: folder }: Paths): UsageIndex {
   const isLarge = (statOf(file)?.size ?? 0) > MAX_CHECKED_BYTES;
   return new UsageIndex({ file, folder }, isLarge ? stampOf(file) : null);
 }
@@ -92,16 +92,12 @@ function inPercent(share: number): string {
 }
 
 /** In slices, each under the lock: a daemon that starts meanwhile gets it, and goes on by itself. */
-async function finish(
-  index: UsageIndex,
-  begin: () => Generator<void>,
-  places: Places,
-): Promise<string | null> {
+async function finish(index: UsageIndex, begin: () => Generator<void>, paths: Paths): Promise<string | null> {
   const deadline = performance.now() + MAX_WAIT_MS;
   let steps = begin();
   try {
     for (;;) {
-      const lock = StateLock.take(places.lock);
+      const lock = StateLock.take(paths.lock);
       if (lock === null) return "the index may be behind: keybearer is starting or stopping";
       try {
         if (runSlice(steps)) return null;
@@ -131,9 +127,9 @@ function runSlice(steps: Generator<void>): boolean {
   return false;
 }
 
-async function followDaemon(places: Places): Promise<string | null> {
+async function followDaemon(paths: Paths): Promise<string | null> {
   for (;;) {
-    const asked = await askDaemon<UsageIndexStatus>(places.socket, "POST", "/index", {});
+    const asked = await askDaemon<UsageIndexStatus>(paths.socket, "POST", "/index", {});
     if (!asked.ok) return asked.reason;
     if (asked.value.current) break;
     if (asked.value.waiting_for !== null) return behindInWords(asked.value);

@@ -1,6 +1,6 @@
 import { isDaemonListening } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces } from "../../core/paths.ts";
+import { findPaths } from "../../core/paths.ts";
 import { jsonText } from "../../usage/reports/format.ts";
 import { type Period, parseSince, parseUntil } from "../../usage/reports/period.ts";
 import {
@@ -39,7 +39,7 @@ export async function report(options: ReportOptions): Promise<void> {
   const asked = questionOf(options, now);
   if (!asked.ok) return fail(asked.reason, EXIT.usage);
   endWithOutput();
-  const { socket } = findPlaces();
+  const { socket } = findPaths();
   await withLog(
     async (db) => {
       const found = readReport(db, asked.question, now);

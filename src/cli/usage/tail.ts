@@ -1,7 +1,7 @@
 import { type Following, followTail } from "../../control/follow.ts";
 import type { TailLine } from "../../control/tail.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces, type Places } from "../../core/paths.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
 import { type Connection, IndexFault, indexFault, openIndexForReading } from "../../usage/index/database.ts";
 import type { UsageRecord } from "../../usage/record.ts";
 import { exact, jsonText } from "../../usage/reports/format.ts";
@@ -32,9 +32,9 @@ export async function tail(options: { lines: string; json?: boolean }): Promise<
   endWithOutput();
   process.once("SIGINT", () => process.exit(EXIT.ok));
   process.once("SIGTERM", () => process.exit(EXIT.ok));
-  const places = findPlaces();
-  const { socket } = places;
-  const printer = createPrinter(places, Number(options.lines), options.json === true);
+  const paths = findPaths();
+  const { socket } = paths;
+  const printer = createPrinter(paths, Number(options.lines), options.json === true);
   let told = "";
   const tell = (words: string) => {
     if (words !== told) process.stderr.write(`${visible(words)}\n`);
@@ -87,7 +87,7 @@ interface Printer {
   catchUp(): Promise<void>;
 }
 
-function createPrinter(places: Places, first: number, json: boolean): Printer {
+function createPrinter(paths: Paths, first: number, json: boolean): Printer {
   const printed = new Set<string>();
   let mark: Mark | null = null;
   let sinceMark = 0;
@@ -113,7 +113,7 @@ function createPrinter(places: Places, first: number, json: boolean): Printer {
   function read(work: (db: Connection["db"]) => void): void {
     let connection: Connection | null = null;
     try {
-      connection = openIndexForReading(places.index);
+      connection = openIndexForReading(paths.index);
       work(connection.db);
     } catch (error) {
       if (!(indexFault(error) instanceof IndexFault)) throw error;
@@ -125,7 +125,7 @@ function createPrinter(places: Places, first: number, json: boolean): Printer {
   const begin = (db: Connection["db"]): Missed => ({ records: lastEnded(db, first), more: null });
 
   async function catchUp(): Promise<void> {
-    await bringUpToDate(places);
+    await bringUpToDate(paths);
     read((db) => {
       const { records, more } = mark === null ? begin(db) : endedSince(db, mark, MOST_MISSED, printed);
       setMark(db);

@@ -7,7 +7,7 @@ import type { Listen } from "../../config/shape.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import type { ToolModels } from "../../doctor/models.ts";
 
 /** The tool that is asked for, as far as its settings go. */
@@ -32,24 +32,24 @@ export type Found =
 /** Long enough for a daemon that is busy, short enough for a person who only wants to read. */
 const PATIENCE_MS = 3000;
 
-export async function findTool(places: Places, name: string): Promise<Found> {
-  const asked = await askDaemon<Status>(places.socket, "GET", "/status", undefined, PATIENCE_MS);
+export async function findTool(paths: Paths, name: string): Promise<Found> {
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, PATIENCE_MS);
   const status = asked.ok ? asked.value : null;
-  const { found, config, problems } = await loadConfig(places.config, { home: places.home, strict: false });
+  const { found, config, problems } = await loadConfig(paths.config, { home: paths.home, strict: false });
   if (config === null) {
-    if (!found && status?.sandbox === true && !places.explicit) return sandboxTool(status, name);
+    if (!found && status?.sandbox === true && !paths.explicit) return sandboxTool(status, name);
     return found
-      ? failed(problemsInWords(places.config, problems), EXIT.badConfig)
-      : failed(`there is no ${places.config} → keybearer init`, EXIT.badConfig);
+      ? failed(problemsInWords(paths.config, problems), EXIT.badConfig)
+      : failed(`there is no ${paths.config} → keybearer init`, EXIT.badConfig);
   }
   const tool = config.tools[name];
   if (tool === undefined)
     return failed(
-      `there is no tool ${name} in ${places.config}; its tools are ${Object.keys(config.tools).join(", ")}\n` +
+      `there is no tool ${name} in ${paths.config}; its tools are ${Object.keys(config.tools).join(", ")}\n` +
         `  → keybearer tools add ${name}`,
       EXIT.failed,
     );
-  const served = status !== null && (await isSameFile(status.config.path, places.config));
+  const served = status !== null && (await isSameFile(status.config.path, paths.config));
   if (!served && config.listen.port === 0)
     return failed("listen: has port 0, a new one at each start. start it first → keybearer run", EXIT.failed);
   return {
@@ -94,10 +94,10 @@ function portOf(listen: readonly string[]): number | null {
 }
 
 /** What a client is pointed at, its token still open. The model is the tool's, else one that the gateway lists. */
-export async function targetFor(places: Places, tool: FoundTool, client: Client): Promise<Target> {
+export async function targetFor(paths: Paths, tool: FoundTool, client: Client): Promise<Target> {
   const { origin } = tool;
   if (client.unusable !== null) return { origin, token: null, model: tool.model };
-  const listed = chooseModels(client, tool.served ? await modelsOf(places, tool.name) : []);
+  const listed = chooseModels(client, tool.served ? await modelsOf(paths, tool.name) : []);
   const model = tool.model ?? listed.model;
   return { origin, token: null, model, small: isKin(model, listed.small) ? listed.small : null };
 }
@@ -109,9 +109,9 @@ function isKin(model: string | null, small: string | null): boolean {
 }
 
 /** As the running daemon had them from the gateway; none where that takes too long. */
-async function modelsOf(places: Places, name: string): Promise<readonly string[]> {
+async function modelsOf(paths: Paths, name: string): Promise<readonly string[]> {
   const path = `/models/${encodeURIComponent(name)}`;
-  const asked = await askDaemon<readonly ToolModels[]>(places.socket, "GET", path, undefined, PATIENCE_MS);
+  const asked = await askDaemon<readonly ToolModels[]>(paths.socket, "GET", path, undefined, PATIENCE_MS);
   if (!asked.ok) return [];
   return asked.value.flatMap(({ models }) => models.filter((model) => model.in_group).map(({ id }) => id));
 }

@@ -1,13 +1,13 @@
 import { shownDiff } from "../../clients/write/diff.ts";
 import type { Writable } from "../../clients/write/settings.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { terminalMeans, type WriteMeans } from "./means.ts";
 import { lookAt, replace } from "./settings-file.ts";
 import { createUndoStore, digestOf, type Kept } from "./undo-store.ts";
 
 export interface UndoAsked {
-  readonly places: Places;
+  readonly paths: Paths;
   /** As the person typed it, for what to type next. */
   readonly tool: string;
   readonly client: Writable;
@@ -20,8 +20,8 @@ export interface UndoAsked {
 
 /** Puts a client's settings back to what they were before the last --write. */
 export async function undoSettings(asked: UndoAsked, means: WriteMeans = terminalMeans()): Promise<void> {
-  const { places, client, clientName, force } = asked;
-  const store = createUndoStore(places.state, means.clock);
+  const { paths, client, clientName, force } = asked;
+  const store = createUndoStore(paths.state, means.clock);
   const kept = await store.newest(client).catch(errorMessage);
   if (typeof kept === "string") return means.fail(kept, EXIT.failed);
   if (kept === null) {

@@ -3,7 +3,7 @@ import { switchLink } from "../../clients/switch-link.ts";
 import { CLIENTS, findClient, guessClients } from "../../clients/table.ts";
 import { WRITABLE, type Writable } from "../../clients/write/settings.ts";
 import { EXIT } from "../../core/errors.ts";
-import { findPlaces, type Places } from "../../core/paths.ts";
+import { findPaths, type Paths } from "../../core/paths.ts";
 import { screenOf } from "../columns.ts";
 import { fail } from "../fail.ts";
 import { addToken } from "../tools/token.ts";
@@ -33,12 +33,12 @@ export interface UseOptions {
 }
 
 export async function use(name: string, options: UseOptions): Promise<void> {
-  const places = findPlaces({ config: options.config });
+  const paths = findPaths({ config: options.config });
   const choice = options.for === undefined ? guessClients(name) : named(options.for);
   const [client] = choice.length > 1 ? [] : choice;
   // What was written can be taken back when the tool is gone, too.
-  if (options.undo && client !== undefined) return undo(places, name, client, options);
-  const found = await findTool(places, name);
+  if (options.undo && client !== undefined) return undo(paths, name, client, options);
+  const found = await findTool(paths, name);
   if (!found.ok) return fail(found.reason, found.code);
   if (options.for !== undefined && choice.length === 0)
     return fail(
@@ -46,8 +46,8 @@ export async function use(name: string, options: UseOptions): Promise<void> {
       EXIT.usage,
     );
   if (client === undefined) return list(name, choice.length === 0 ? CLIENTS : choice, options);
-  const target = await targetFor(places, found.tool, client);
-  await show(places, { tool: found.tool, client, target }, options);
+  const target = await targetFor(paths, found.tool, client);
+  await show(paths, { tool: found.tool, client, target }, options);
 }
 
 /** `list` is what somebody types who wants all of them. */
@@ -68,7 +68,7 @@ function changes({ newToken, link, write, undo }: UseOptions): boolean {
   return Boolean(newToken || link || write || undo);
 }
 
-async function show(places: Places, settings: Settings, options: UseOptions): Promise<void> {
+async function show(paths: Paths, settings: Settings, options: UseOptions): Promise<void> {
   const { client, tool } = settings;
   if (client.unusable !== null) {
     const words = unusableInWords(settings, width());
@@ -80,29 +80,29 @@ async function show(places: Places, settings: Settings, options: UseOptions): Pr
     const known = CLIENTS.filter(({ app }) => app !== undefined).map(({ id }) => id);
     return fail(`cc-switch does not know ${client.name}, only ${known.join(", ")}`, EXIT.usage);
   }
-  if (options.write) return write(places, settings, options);
+  if (options.write) return write(paths, settings, options);
   if (!changes(options)) return print(settings, options, null);
-  const token = await addToken(places, tool.name);
+  const token = await addToken(paths, tool.name);
   if (token === null) return;
   const target = { ...settings.target, token };
   const link = options.link ? switchLink(client, tool.name, target) : null;
   print({ ...settings, target }, options, link);
 }
 
-async function write(places: Places, { tool, client, target }: Settings, options: UseOptions): Promise<void> {
+async function write(paths: Paths, { tool, client, target }: Settings, options: UseOptions): Promise<void> {
   const id = writable(client);
   if (id === null)
     return fail(notWritable(client, `keybearer use ${tool.name} --for ${client.id}`), EXIT.usage);
   const { origin, model, small = null } = target;
   const yes = options.yes ?? false;
-  await writeSettings({ places, tool, client: id, clientName: client.name, origin, model, small, yes });
+  await writeSettings({ paths, tool, client: id, clientName: client.name, origin, model, small, yes });
 }
 
-async function undo(places: Places, tool: string, client: Client, options: UseOptions): Promise<void> {
+async function undo(paths: Paths, tool: string, client: Client, options: UseOptions): Promise<void> {
   const id = writable(client);
   if (id === null) return fail(notWritable(client, null), EXIT.usage);
   const { yes = false, force = false } = options;
-  await undoSettings({ places, tool, client: id, clientName: client.name, yes, force });
+  await undoSettings({ paths, tool, client: id, clientName: client.name, yes, force });
 }
 
 function writable({ id }: Client): Writable | null {

@@ -7,7 +7,7 @@ import { writeConfig } from "../../config/edit/write.ts";
 import { readText } from "../../config/load.ts";
 import type { Tool } from "../../config/shape.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
-import type { Places } from "../../core/paths.ts";
+import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../identity/token.ts";
 import type { Note } from "../note.ts";
 import { terminalMeans, type WriteMeans } from "./means.ts";
@@ -15,7 +15,7 @@ import { lookAt, replace, type SettingsFile } from "./settings-file.ts";
 import { createUndoStore, digestOf } from "./undo-store.ts";
 
 export interface WriteAsked {
-  readonly places: Places;
+  readonly paths: Paths;
   /** Its tokens are hashes. */
   readonly tool: Pick<Tool, "name" | "tokens">;
   readonly client: Writable;
@@ -66,7 +66,7 @@ interface Planned {
 
 /** What the file is to be. A text: why it cannot be. */
 async function plan(asked: WriteAsked, file: SettingsFile, means: WriteMeans): Promise<Planned | string> {
-  const { tool, client, clientName, places, yes } = asked;
+  const { tool, client, clientName, paths, yes } = asked;
   const settings = settingsOf(client);
   if (settings.needsModel && asked.model === null) {
     const next = `write model: below tools: ${tool.name}: in config.yaml, then run this again`;
@@ -77,7 +77,7 @@ async function plan(asked: WriteAsked, file: SettingsFile, means: WriteMeans): P
   const there = settings.tokenIn(text);
   const newToken = there !== null && tool.tokens.includes(hashToken(there)) ? null : makeToken();
   // Found out before anybody is asked.
-  const addable = newToken === null ? null : await withToken(places.config, tool.name, newToken);
+  const addable = newToken === null ? null : await withToken(paths.config, tool.name, newToken);
   if (addable?.ok === false) return addable.reason;
   const merged = settings.merge(text, { ...asked, token: newToken ?? there ?? "" });
   const edited = merged.ok ? await withoutClashes(merged.text, settings, yes, means) : merged;
@@ -95,9 +95,9 @@ function noModel({ tool: { name }, clientName }: WriteAsked): Note {
 
 /** The first of the client's files that is there, else the last. */
 async function settingsFile(client: Writable, means: WriteMeans) {
-  const paths = settingsFiles(client, means);
-  let looked = await lookAt(paths[0]);
-  for (const path of paths.slice(1)) {
+  const files = settingsFiles(client, means);
+  let looked = await lookAt(files[0]);
+  for (const path of files.slice(1)) {
     if (!looked.ok || looked.file.found !== null) return looked;
     looked = await lookAt(path);
   }
@@ -135,25 +135,25 @@ function cannot({ path }: SettingsFile, { reason: why, line }: Extract<Spliced, 
 
 /** Undo first, then the token, then the file: whatever fails, the client goes on as before. A text: what failed. */
 async function carryOut(
-  { places, client, tool }: WriteAsked,
+  { paths, client, tool }: WriteAsked,
   file: SettingsFile,
   { text, newToken }: Planned,
   means: WriteMeans,
 ): Promise<string | null> {
-  const store = createUndoStore(places.state, means.clock);
+  const store = createUndoStore(paths.state, means.clock);
   const mode = file.found?.mode ?? 0o600;
   try {
     const before = file.found?.text ?? null;
     const written = digestOf(text);
     const kept = await store.keep(client, { tool: tool.name, file: file.path, before, mode, written });
-    const added = newToken === null ? null : await addToken(places.config, tool.name, newToken);
+    const added = newToken === null ? null : await addToken(paths.config, tool.name, newToken);
     const done = added?.ok === false ? added : await replace(file, text, mode);
     if (done.ok) return null;
     await store.drop(kept);
     if (added?.ok) await added.takeBack();
     return done.reason;
   } catch (error) {
-    return `nothing was written: the old settings could not be kept in ${places.state}: ${errorMessage(error)}`;
+    return `nothing was written: the old settings could not be kept in ${paths.state}: ${errorMessage(error)}`;
   }
 }
 

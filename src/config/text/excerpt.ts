@@ -23,10 +23,10 @@ export function createExcerpts(text: string, lineStarts: readonly number[]): Exc
   // Looked for once, and only when there is something to say.
   const secrets = () => {
     if (found === null) {
-      const places = secretPlaces(text);
+      const paths = secretPlaces(text);
       found = {
-        hidden: joinSpans([...places, ...credentialSpans(text)]),
-        beginnings: beginningsOf(places.map(([from, to]) => text.slice(from, to))),
+        hidden: joinSpans([...paths, ...credentialSpans(text)]),
+        beginnings: beginningsOf(paths.map(([from, to]) => text.slice(from, to))),
       };
     }
     return found;

@@ -20,7 +20,7 @@ const SWITCHED_OFF = /^\s*#["']?[\w.-]+["']?\s*:(?:\s|$)/;
  * the end of the line is taken, and every line below up to the next setting that is no deeper.
  */
 export function secretPlaces(text: string): Span[] {
-  const places: Span[] = [];
+  const paths: Span[] = [];
   let covered = 0;
   for (const match of text.matchAll(SECRET_NAME)) {
     const from = match.index + match[0].length;
@@ -28,11 +28,11 @@ export function secretPlaces(text: string): Span[] {
     if (from < covered) continue;
     const column = columnOf(text, match.index);
     const known = knownEnd(text, match.index, from);
-    if (known === null) covered = cover(text, from, column, places);
+    if (known === null) covered = cover(text, from, column, paths);
     // What a stray sign or line break cut off from it may still be the secret.
-    else if (!isInBrackets(text, match.index)) cover(text, known, column, places);
+    else if (!isInBrackets(text, match.index)) cover(text, known, column, paths);
   }
-  return places;
+  return paths;
 }
 
 /** Where a value ends that is no secret; null where it may be one. */
@@ -56,16 +56,16 @@ function columnOf(text: string, at: number): number {
 }
 
 /** Notes the places of one value and says where they end. */
-function cover(text: string, from: number, column: number, places: Span[]): number {
+function cover(text: string, from: number, column: number, paths: Span[]): number {
   let end = endOfLine(text, from);
-  add(text, from, end, places);
+  add(text, from, end, paths);
   while (end < text.length) {
     const start = end + 1;
     const next = endOfLine(text, start);
     const line = text.slice(start, next);
     const indent = line.length - line.trimStart().length;
     if (indent <= column && SETTING.test(line)) break;
-    if (indent > column || !isSwitchedOff(line)) add(text, start, next, places);
+    if (indent > column || !isSwitchedOff(line)) add(text, start, next, paths);
     end = next;
   }
   return end;
@@ -84,9 +84,9 @@ function endOfLine(text: string, from: number): number {
   return end === -1 ? text.length : end;
 }
 
-function add(text: string, from: number, to: number, places: Span[]): void {
+function add(text: string, from: number, to: number, paths: Span[]): void {
   const value = text.slice(from, to);
   const start = from + value.length - value.trimStart().length;
   const end = from + value.trimEnd().length;
-  if (start < end) places.push([start, end]);
+  if (start < end) paths.push([start, end]);
 }

@@ -23,13 +23,13 @@ export interface ElsewhereMeans extends Around {
  */
 export async function findElsewhere(means: ElsewhereMeans): Promise<Finding[]> {
   const keys = [...means.keys()];
-  const places = await placesToLook(means);
+  const paths = await placesToLook(means);
   const found: Found[] = inEnvironment(means).map((setting) => ({ ...setting, place: null, client: null }));
   const own: OwnKey[] = ownKeysInEnvironment(means, keys);
   const unread: { path: string; why: string }[] = [];
   let read = 0;
   // One after the other: most are not there, and a slow disk gets no queue.
-  for (const { path, client } of places) {
+  for (const { path, client } of paths) {
     const answer = await textOf(path);
     if (answer === null) continue;
     if ("why" in answer) {

@@ -128,10 +128,10 @@ function placesInWords(group: readonly [Found, ...Found[]], home: string): strin
     if (group.length === 1) return `${meaning.name} in ${file}:${group[0].line}`;
     return `${listed(group.map((each) => `${each.meaning.name} (line ${each.line})`))} of ${file}`;
   }
-  const places = group.map((each) =>
+  const paths = group.map((each) =>
     each.place === null ? "the environment" : `${short(each.place, home)}:${each.line}`,
   );
-  return `${meaning.name} in ${listed(places)}`;
+  return `${meaning.name} in ${listed(paths)}`;
 }
 
 function listed(words: readonly string[]): string {

@@ -9,10 +9,8 @@ export function plistText(template: string, spec: ServiceSpec): string {
   if (fault !== null) throw new Error(fault);
   const { node, main, config, home, environment, logFile } = spec;
   const argv = [node, main, "run", "--config", config].map((text) => `\n    ${stringOf(text)}`).join("");
-  const places = Object.entries({ ...(home === null ? {} : { KEYBEARER_HOME: home }), ...environment });
-  const variables = places
-    .map(([name, value]) => `\n    <key>${name}</key>\n    ${stringOf(value)}`)
-    .join("");
+  const paths = Object.entries({ ...(home === null ? {} : { KEYBEARER_HOME: home }), ...environment });
+  const variables = paths.map(([name, value]) => `\n    <key>${name}</key>\n    ${stringOf(value)}`).join("");
   return [
     { place: ARGUMENTS, value: `${argv}\n  ` },
     { place: stringAt("PATH"), value: stringOf(spec.path), after: variables },

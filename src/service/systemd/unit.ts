@@ -14,8 +14,8 @@ export function unitText(template: string, spec: ServiceSpec): string {
   if (fault !== null) throw new Error(fault);
   const lines = spec.namespaces ? template.split("\n") : withoutNamespaces(template.split("\n"));
   const { node, main, config } = spec;
-  const places = { ...(spec.home === null ? {} : { KEYBEARER_HOME: spec.home }), ...spec.environment };
-  const variables = Object.entries({ PATH: spec.path, ...places });
+  const paths = { ...(spec.home === null ? {} : { KEYBEARER_HOME: spec.home }), ...spec.environment };
+  const variables = Object.entries({ PATH: spec.path, ...paths });
   const writable = [...new Set([...spec.writable, ...TEMPORARY])];
   const filled = new Map([
     ["ExecStart=", [`ExecStart=:${[node, main].map(word).join(" ")} run --config ${word(config)}`]],

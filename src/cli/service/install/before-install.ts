@@ -4,14 +4,14 @@ import type { Config } from "../../../config/shape.ts";
 import { type Asked, askDaemon } from "../../../control/client.ts";
 import type { Status } from "../../../control/status.ts";
 import { EXIT } from "../../../core/errors.ts";
-import type { Places } from "../../../core/paths.ts";
+import type { Paths } from "../../../core/paths.ts";
 import { portOwner } from "../../../identity/port-owner.ts";
 import type { ServiceState } from "../../../service/manager.ts";
 import { isTaken } from "../../doctor/daemon-findings.ts";
 import { told } from "../../tools/told.ts";
 
 /** The configuration, if a service could start with it. null: the person has been told what is wrong with it. */
-export async function usableConfig({ config: file, home }: Places, nothing: string): Promise<Config | null> {
+export async function usableConfig({ config: file, home }: Paths, nothing: string): Promise<Config | null> {
   const { found, config, problems } = await loadConfig(file, { home, strict: true });
   if (config !== null) return config;
   if (!found) return told(`there is no ${file} → keybearer init\n${nothing}`, EXIT.badConfig);
@@ -19,8 +19,8 @@ export async function usableConfig({ config: file, home }: Places, nothing: stri
 }
 
 /** Whether the way is free for the service's own process. false: the person has been told who stands in it. */
-export async function wayIsFree(places: Places, config: Config, state: ServiceState): Promise<boolean> {
-  const asked = await askDaemon<Status>(places.socket, "GET", "/status", undefined, 3000);
+export async function wayIsFree(paths: Paths, config: Config, state: ServiceState): Promise<boolean> {
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, 3000);
   const byHand =
     (asked.ok && asked.value.pid !== state.pid) || (!asked.ok && asked.running && state.pid === null);
   if (byHand) {

@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
-import type { Places } from "../../../core/paths.ts";
+import type { Paths } from "../../../core/paths.ts";
 import { shellWord } from "../../../keys/words.ts";
 import { createScene, type Scene, type SceneMeans } from "../scene.ts";
 
@@ -29,12 +29,12 @@ export async function installScene(means: SceneMeans): Promise<InstallScene> {
   const manager = again.manager?.kind === "launchd" ? again.manager : scene.manager;
   return {
     scene: { ...again, manager },
-    kept: keptInWords(scene.places, again.places),
-    lost: means.config === undefined && !existsSync(config) ? lostInWords(config, scene.places.config) : null,
+    kept: keptInWords(scene.paths, again.paths),
+    lost: means.config === undefined && !existsSync(config) ? lostInWords(config, scene.paths.config) : null,
   };
 }
 
-function keptInWords(here: Places, kept: Places): string[] {
+function keptInWords(here: Paths, kept: Paths): string[] {
   const words: string[] = [];
   if (kept.config !== here.config)
     words.push(`it keeps to ${kept.config}, as it was installed (for another: --config)`);

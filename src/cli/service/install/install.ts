@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import type { Config } from "../../../config/shape.ts";
 import { EXIT } from "../../../core/errors.ts";
-import { findPlaces, prepareFolders } from "../../../core/paths.ts";
+import { findPaths, prepareFolders } from "../../../core/paths.ts";
 import { version } from "../../../core/version.ts";
 import { shellWord } from "../../../keys/words.ts";
 import { inTheWay } from "../../../service/answer-words.ts";
@@ -34,19 +34,19 @@ const NOTHING = "nothing was changed";
 
 export async function install(options: InstallOptions, means: SceneMeans = {}): Promise<void> {
   const { scene, kept, lost } = await installScene({ ...means, config: options.config ?? means.config });
-  const { places } = scene;
+  const { paths } = scene;
   const manager = options.dryRun && scene.manager !== null ? scene.manager : await reachedManager(scene);
   if (manager === null) return;
   if (lost !== null) return fail(`${lost}\n${NOTHING}`, EXIT.badConfig);
-  const config = await usableConfig(places, NOTHING);
+  const config = await usableConfig(paths, NOTHING);
   if (config === null) return;
   const before = await manager.state();
   const refused = whyNot(manager, before.file);
   if (refused !== null) return fail(`${refused}\n${NOTHING}`, EXIT.failed);
-  if (!(await wayIsFree(places, config, before))) return;
+  if (!(await wayIsFree(paths, config, before))) return;
   tell(...kept);
   if (options.dryRun) return dryRun(scene, manager, { config, before });
-  const faults = prepareFolders(places);
+  const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
   const { spec, warnings } = await specHere(scene, config, manager, before.file);
   tell(...warnings);
@@ -82,7 +82,7 @@ async function dryRun(
     tell(`to know what the unit may ask for, this was run: ${tried.map(shellWord).join(" ")}`);
   const plan = await manager.plan(spec);
   if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${NOTHING}`, EXIT.failed);
-  const missing = [scene.places.state, scene.places.run].filter((folder) => !existsSync(folder));
+  const missing = [scene.paths.state, scene.paths.run].filter((folder) => !existsSync(folder));
   sayPlan([...missing.map((folder) => ({ kind: "make" as const, folder })), ...plan.steps]);
   if (!plan.steps.some(({ kind }) => kind === "write")) tell(`${manager.file} is as it should be already`);
   if (!answer.ok) tell(`as things are, it could not be installed: ${answer.why}`);
@@ -116,17 +116,17 @@ async function sayOutcome(done: Installed, around: Around): Promise<void> {
   const { manager, before, scene } = around;
   if (!done.ok && done.next !== null) return fail(`${done.why}\n→ ${done.next}`, EXIT.failed);
   if (done.ok) saySentences(writtenInWords(done, manager.file));
-  if (done.ok && before.file.kind === "ours" && before.file.unit.config !== scene.places.config)
-    saySentences(`it went by ${before.file.unit.config} before, and goes by ${scene.places.config} now`);
-  const health = done.ok ? await whenHealthy(manager, scene.places.socket) : await failed(manager, done.why);
-  if (!health.ok) return notServing(manager, health, checkCommand(scene.places.config, usualConfig(scene)));
+  if (done.ok && before.file.kind === "ours" && before.file.unit.config !== scene.paths.config)
+    saySentences(`it went by ${before.file.unit.config} before, and goes by ${scene.paths.config} now`);
+  const health = done.ok ? await whenHealthy(manager, scene.paths.socket) : await failed(manager, done.why);
+  if (!health.ok) return notServing(manager, health, checkCommand(scene.paths.config, usualConfig(scene)));
   sayHealthy(health, around);
   const linger = await manager.lingerHint();
   if (linger !== null) saySentences(linger);
 }
 
-function usualConfig({ env, places: { home } }: Scene): string {
-  return findPlaces({ env, home }).config;
+function usualConfig({ env, paths: { home } }: Scene): string {
+  return findPaths({ env, home }).config;
 }
 
 async function failed(manager: ServiceManager, why: string): Promise<Health & { ok: false }> {

@@ -25,7 +25,7 @@ export async function specHere(
   manager: ServiceManager | null,
   installed: FoundFile = { kind: "none" },
 ): Promise<SpecHere> {
-  const { places, env } = scene;
+  const { paths, env } = scene;
   const node = nodePath(scene.node, { realpath });
   const main = packagePath(scene.main, { realpath });
   const asks = manager?.kind === "systemd" && toolsByProcess(config).length === 0;
@@ -33,7 +33,7 @@ export async function specHere(
   const trial = tried === null ? null : trialIn(await scene.run(tried, { timeoutMs: TRIAL_MS }));
   const { namespaces, warning } = trial === null ? untried(config) : afterTrial(trial, installed);
   const warnings = [node.warning, main.warning, warning].filter((words) => words !== null);
-  return { spec: specOf({ node: node.path, main: main.path, places, env, namespaces }), warnings, tried };
+  return { spec: specOf({ node: node.path, main: main.path, paths, env, namespaces }), warnings, tried };
 }
 
 const TRIAL_MS = 15_000;

@@ -35,7 +35,7 @@ interface Trying {
  * same trust. While the service runs, only what needs no program and no finger is looked at.
  */
 export async function trySources(scene: Scene, manager: ServiceManager, trying: Trying): Promise<Sources> {
-  const { places, env } = scene;
+  const { paths, env } = scene;
   const { config, spec, running } = trying;
   const tools = Object.values(config.tools).filter(({ enabled, watchOnly }) => enabled && !watchOnly);
   const consoles = consoleVariables(config);
@@ -48,7 +48,7 @@ export async function trySources(scene: Scene, manager: ServiceManager, trying: 
   });
   const starts = !running && tools.some(({ key }) => key.kind === "command");
   const as = starts && manager.kind === "systemd" ? await confinedAs(scene, spec) : undefined;
-  const keys = await readKeysHere({ config, places, env: seen, running, as });
+  const keys = await readKeysHere({ config, paths, env: seen, running, as });
   const means = { kind: manager.kind, shell: env, confined: as !== undefined };
   try {
     const tried: Tried[] = tools

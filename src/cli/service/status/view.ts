@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { loadConfig } from "../../../config/load.ts";
 import { type Asked, askDaemon } from "../../../control/client.ts";
 import type { Status } from "../../../control/status.ts";
-import { findPlaces } from "../../../core/paths.ts";
+import { findPaths } from "../../../core/paths.ts";
 import { version } from "../../../core/version.ts";
 import type { ServiceManager, ServiceState } from "../../../service/manager.ts";
 import { answersHealth } from "../healthy.ts";
@@ -42,16 +42,16 @@ export interface ServiceView {
 const PATIENCE_MS = 3000;
 
 export async function viewOf(scene: Scene, manager: ServiceManager): Promise<ServiceView> {
-  const { places, node, main, env } = scene;
+  const { paths, node, main, env } = scene;
   const state = await manager.state();
   const unit = state.file.kind === "ours" ? state.file.unit : null;
-  const { socket, home } = unit === null ? places : placesOf(unit, scene);
+  const { socket, home } = unit === null ? paths : placesOf(unit, scene);
   const config = unit === null ? null : (await loadConfig(unit.config, { home, strict: false })).config;
   const asked = await askDaemon<Status>(socket, "GET", "/status", undefined, PATIENCE_MS);
   const address = asked.ok ? asked.value.listen[0] : undefined;
   return {
-    ...{ kind: manager.kind, path: manager.file, state, asked, config: places.config },
-    usual: findPlaces({ env, home: places.home }).config,
+    ...{ kind: manager.kind, path: manager.file, state, asked, config: paths.config },
+    usual: findPaths({ env, home: paths.home }).config,
     blind: config === null ? null : blindNote(config, state),
     own: asked.ok && asked.value.pid === state.pid,
     answers: address !== undefined && (await answersHealth(address)),
@@ -64,8 +64,8 @@ export async function viewOf(scene: Scene, manager: ServiceManager): Promise<Ser
             sameNode: leadsTo(unit.node, node),
             sameMain: leadsTo(unit.main, main),
             // What was named at the installation was named on purpose. Only what is named now can differ from it.
-            sameConfig: unit.config === places.config || !places.explicit,
-            sameHome: socket === places.socket || !env.KEYBEARER_HOME,
+            sameConfig: unit.config === paths.config || !paths.explicit,
+            sameHome: socket === paths.socket || !env.KEYBEARER_HOME,
           },
     here: { version: version(), node, main },
   };

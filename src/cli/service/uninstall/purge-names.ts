@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { WRITABLE } from "../../../clients/write/settings.ts";
 import type { Config } from "../../../config/shape.ts";
-import type { Places } from "../../../core/paths.ts";
+import type { Paths } from "../../../core/paths.ts";
 
 /** A folder that keybearer writes to, and which of the names in it are those that it writes. */
 export interface PurgeFolder {
@@ -27,16 +27,16 @@ const UNDO = new RegExp(`^(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?
  * The inner ones first. Every name is one that some part of keybearer writes: a folder called keys, undo or run may be
  * a person's own, or hold something of theirs.
  */
-export function purgeFolders(places: Places, config: Config | null): PurgeFolder[] {
-  const { state, run } = places;
-  const folder = places.own[0] ?? state;
+export function purgeFolders(paths: Paths, config: Config | null): PurgeFolder[] {
+  const { state, run } = paths;
+  const folder = paths.own[0] ?? state;
   const inState = (name: string) =>
     FACTS.test(name) || DATABASES.test(name) || OLD_LOG.test(name) || OTHERS.test(name);
   const keys = join(folder, "keys");
   const sockets = [...new Set([run, join(state, "run")])];
   return [
     ...sockets.map((path) => ({ path, writes: (name: string) => SOCKET.test(name) })),
-    { path: places.usage, writes: (name) => DAYS.test(name) },
+    { path: paths.usage, writes: (name) => DAYS.test(name) },
     { path: join(state, "undo"), writes: (name) => UNDO.test(name) },
     { path: keys, writes: keyNames(keys, config) },
     { path: state, writes: inState },

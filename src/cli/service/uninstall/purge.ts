@@ -3,7 +3,7 @@ import { basename, isAbsolute, join, relative, sep } from "node:path";
 import type { Config } from "../../../config/shape.ts";
 import { errorMessage } from "../../../core/errors.ts";
 import { describeSource } from "../../../core/key-source.ts";
-import type { Places } from "../../../core/paths.ts";
+import type { Paths } from "../../../core/paths.ts";
 import { type PurgeFolder, purgeFolders } from "./purge-names.ts";
 
 /** What a purge takes away and what it leaves, each by its path. */
@@ -19,26 +19,26 @@ export interface PurgePlan {
  * By name, and never through a link: KEYBEARER_HOME may be a folder that holds more, and a link may lead anywhere. A
  * text: nothing may be taken away here at all, and this is why.
  */
-export function purgePlan(places: Places, config: Config | null): PurgePlan | string {
-  const top = [places.run, places.state, places.own[0] ?? places.state];
+export function purgePlan(paths: Paths, config: Config | null): PurgePlan | string {
+  const top = [paths.run, paths.state, paths.own[0] ?? paths.state];
   for (const path of top.filter(isThere)) {
-    const fault = folderFault(path, places.home);
+    const fault = folderFault(path, paths.home);
     if (fault !== null) return `${path} ${fault}`;
   }
-  const found = purgeFolders(places, config).filter(({ path }) => isFolder(path));
+  const found = purgeFolders(paths, config).filter(({ path }) => isFolder(path));
   const folders = found.map(({ path }) => path);
   const within = found.flatMap((folder) =>
     readdirSync(folder.path)
       .map((name) => entryIn(folder, name, config))
       .filter(({ path }) => !folders.includes(path)),
   );
-  const outside = isThere(places.config) && !within.some(({ path }) => path === places.config);
+  const outside = isThere(paths.config) && !within.some(({ path }) => path === paths.config);
   return {
     removes: within.filter(({ stays }) => stays === null).map(({ path }) => path),
     folders,
     leaves: [
       ...within.flatMap(({ path, stays }) => (stays === null ? [] : [`${path}: ${stays}`])),
-      ...(outside ? [`${places.config}: it lies outside of keybearer's folder`] : []),
+      ...(outside ? [`${paths.config}: it lies outside of keybearer's folder`] : []),
       ...keychainEntries(config),
     ],
   };

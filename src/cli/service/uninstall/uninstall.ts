@@ -4,7 +4,7 @@ import { loadConfig } from "../../../config/load.ts";
 import { askDaemon } from "../../../control/client.ts";
 import type { Status } from "../../../control/status.ts";
 import { EXIT } from "../../../core/errors.ts";
-import type { Places } from "../../../core/paths.ts";
+import type { Paths } from "../../../core/paths.ts";
 import { shellWord } from "../../../keys/words.ts";
 import { inTheWay } from "../../../service/answer-words.ts";
 import type { ServiceManager } from "../../../service/manager.ts";
@@ -44,7 +44,7 @@ export async function uninstall(options: UninstallOptions, means: SceneMeans = {
   // Before the first change.
   if (asks && goes !== undefined && !(await saysPurge(goes))) return;
   if (manager !== null && !(await removeService(scene, manager))) return;
-  if (goes === undefined) return saySentences(`${scene.places.config} and the usage log stay (--purge)`);
+  if (goes === undefined) return saySentences(`${scene.paths.config} and the usage log stay (--purge)`);
   await purgeNow(scene, goes);
 }
 
@@ -52,17 +52,17 @@ export async function uninstall(options: UninstallOptions, means: SceneMeans = {
  * Why it is not clear whose data is meant; null: it is. What the person sees in this shell, and may have in mind, must
  * be what goes.
  */
-function otherPlaces({ places, shellPlaces }: InstalledScene): string | null {
-  const sameData = places.state === shellPlaces.state && places.run === shellPlaces.run;
-  const sameConfig = places.config === shellPlaces.config || !existsSync(shellPlaces.config);
+function otherPlaces({ paths, shellPlaces }: InstalledScene): string | null {
+  const sameData = paths.state === shellPlaces.state && paths.run === shellPlaces.run;
+  const sameConfig = paths.config === shellPlaces.config || !existsSync(shellPlaces.config);
   if (sameData && sameConfig) return null;
   const [theirs, ours] = sameData
-    ? [places.config, shellPlaces.config]
-    : [`${places.config} and ${places.state}`, `${shellPlaces.config} and ${shellPlaces.state}`];
-  return `--purge takes nothing away here: the service has ${theirs}, and this shell ${ours}\n→ ${purgeThere(places, shellPlaces)}`;
+    ? [paths.config, shellPlaces.config]
+    : [`${paths.config} and ${paths.state}`, `${shellPlaces.config} and ${shellPlaces.state}`];
+  return `--purge takes nothing away here: the service has ${theirs}, and this shell ${ours}\n→ ${purgeThere(paths, shellPlaces)}`;
 }
 
-function purgeThere({ own, state }: Places, shell: Places): string {
+function purgeThere({ own, state }: Paths, shell: Paths): string {
   const [folder = ""] = own;
   const home = state === join(folder, "state") ? folder : "";
   if (state === shell.state)
@@ -80,9 +80,9 @@ async function sayWhatWould(manager: ServiceManager | null, goes: PurgePlan | un
 }
 
 /** null: the person has been told why it cannot be. */
-async function purgeHere({ places }: Scene): Promise<PurgePlan | null> {
-  const { config } = await loadConfig(places.config, { home: places.home, strict: false });
-  const plan = purgePlan(places, config);
+async function purgeHere({ paths }: Scene): Promise<PurgePlan | null> {
+  const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
+  const plan = purgePlan(paths, config);
   if (typeof plan !== "string") return plan;
   return told(`--purge takes nothing away here: ${plan}\n${NOTHING}`, EXIT.failed);
 }
@@ -119,8 +119,8 @@ async function removeService(scene: Scene, manager: ServiceManager): Promise<boo
   return true;
 }
 
-async function purgeNow({ places }: Scene, goes: PurgePlan): Promise<void> {
-  const asked = await askDaemon<Status>(places.socket, "GET", "/status", undefined, 3000);
+async function purgeNow({ paths }: Scene, goes: PurgePlan): Promise<void> {
+  const asked = await askDaemon<Status>(paths.socket, "GET", "/status", undefined, 3000);
   if (asked.ok || asked.running) {
     const pid = asked.ok ? `, as pid ${asked.value.pid}` : "";
     const words = `keybearer still runs here${pid} → stop it, then try again`;

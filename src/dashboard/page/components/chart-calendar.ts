@@ -5,7 +5,7 @@ export interface Frame {
   readonly bins: readonly number[];
   readonly end: number;
   /** For each given bin, its place. */
-  readonly places: readonly number[];
+  readonly paths: readonly number[];
 }
 
 export interface Given {
@@ -25,16 +25,16 @@ export function framed(given: Given, span: { since: number; until: number }, bin
   const bins = own ? calendarBins(span.since, span.until, bin) : given.bins;
   if (!own || bins.length === 0) {
     const end = given.end ?? span.until;
-    return { bins: given.bins, end, places: given.bins.map((_, at) => at) };
+    return { bins: given.bins, end, paths: given.bins.map((_, at) => at) };
   }
-  return { bins, end: span.until, places: given.bins.map((at) => placeOf(bins, at)) };
+  return { bins, end: span.until, paths: given.bins.map((at) => placeOf(bins, at)) };
 }
 
 /** One number for each bin of the frame. */
-export function spread(values: readonly number[], { bins, places }: Frame): number[] {
+export function spread(values: readonly number[], { bins, paths }: Frame): number[] {
   const all = bins.map(() => 0);
   for (const [at, value] of values.entries()) {
-    const place = places[at] ?? -1;
+    const place = paths[at] ?? -1;
     if (place >= 0) all[place] = (all[place] ?? 0) + value;
   }
   return all;

@@ -50,7 +50,7 @@ export function chartOptions(drawing: Drawing): uPlot.Options {
         grid: { show: false },
         ticks: { show: false },
         splits: () => labelled(count, width - SCALE_PX, LABEL_PX),
-        values: (_plot, places) => places.map(tick),
+        values: (_plot, paths) => paths.map(tick),
       },
       {
         stroke: soft,

@@ -27,11 +27,11 @@ export function daysOf(days: readonly MirrorDay[], now: number): number[] {
 
 /** Every verdict that was there at all. Its name says its colour: none of them is folded, however small. */
 export function layersOfDays(days: readonly MirrorDay[], bins: readonly number[]): Layer[] {
-  const places = new Map(bins.map((bin, at) => [bin, at]));
+  const paths = new Map(bins.map((bin, at) => [bin, at]));
   return DAY_VERDICTS.map((name, colour) => {
     const values = bins.map(() => 0);
     for (const day of days) {
-      const at = places.get(day.day) ?? -1;
+      const at = paths.get(day.day) ?? -1;
       if (at >= 0) values[at] = (values[at] ?? 0) + day[name];
     }
     return { name, values, total: sum(values), colour, folded: [] };
