@@ -2,7 +2,7 @@ import { request } from "node:http";
 import { PEER_HEADER } from "./routes.ts";
 import type { TailLine } from "./tail.ts";
 
-export interface FollowMeans {
+export interface FollowDeps {
   readonly socket: string;
   line(line: TailLine): void;
   /** Called once. `final`: trying again would not help. */
@@ -16,17 +16,17 @@ export interface Following {
 }
 
 /** Follows the running daemon's records until the connection ends. */
-export function followTail(means: FollowMeans): Following {
+export function followTail(deps: FollowDeps): Following {
   let over = false;
   let pause = (): void => {};
   let resume = (): void => {};
   const end = (reason: string, final: boolean) => {
     if (over) return;
     over = true;
-    means.ended({ reason, final });
+    deps.ended({ reason, final });
   };
   const headers = { [PEER_HEADER]: String(process.pid) };
-  const asking = request({ socketPath: means.socket, method: "GET", path: "/tail", headers }, (answer) => {
+  const asking = request({ socketPath: deps.socket, method: "GET", path: "/tail", headers }, (answer) => {
     let rest = "";
     pause = () => void answer.pause();
     resume = () => void answer.resume();
@@ -34,7 +34,7 @@ export function followTail(means: FollowMeans): Following {
     answer.on("data", (text: string) => {
       const lines = (rest + text).split("\n");
       rest = lines.pop() ?? "";
-      if (answer.statusCode === 200) for (const line of lines) means.line(JSON.parse(line));
+      if (answer.statusCode === 200) for (const line of lines) deps.line(JSON.parse(line));
     });
     answer.on("error", () => {});
     answer.on("close", () => {

@@ -99,7 +99,7 @@ export interface UsageIndexStatus {
   readonly damaged_lines: number | null;
 }
 
-export interface StatusMeans {
+export interface StatusDeps {
   readonly version: string;
   readonly clock: Clock;
   /** clock.elapsed() when the daemon started. */
@@ -123,34 +123,34 @@ export interface StatusMeans {
   readonly actions: readonly Action[];
 }
 
-export async function statusOf(means: StatusMeans): Promise<Status> {
-  const { keyHealth, keyBreaker, limiter, clock } = means;
-  const { snapshot, problems, loadedAt } = means.reload;
+export async function statusOf(deps: StatusDeps): Promise<Status> {
+  const { keyHealth, keyBreaker, limiter, clock } = deps;
+  const { snapshot, problems, loadedAt } = deps.reload;
   const tools = Object.values(snapshot.config.tools);
   const seen = {
     keyHealth,
     keyBreaker,
     limiter,
-    mirror: means.mirror,
+    mirror: deps.mirror,
     config: snapshot.config,
     now: clock.now(),
   };
   return {
-    version: means.version,
+    version: deps.version,
     pid: process.pid,
-    uptime_s: Math.floor((clock.elapsed() - means.startedAt) / 1000),
-    listen: means.listen,
-    sandbox: means.sandbox,
-    config: { path: means.configPath, revision: snapshot.revision, loaded_at: loadedAt },
+    uptime_s: Math.floor((clock.elapsed() - deps.startedAt) / 1000),
+    listen: deps.listen,
+    sandbox: deps.sandbox,
+    config: { path: deps.configPath, revision: snapshot.revision, loaded_at: loadedAt },
     problems: [...problems, ...snapshot.warnings],
     tools: tools.map((tool) => toolStatus(tool, snapshot.keyOf(tool), seen)),
     gateways: Object.values(snapshot.config.gateways).map((gateway) =>
-      gatewayStatus(gateway, tools, means.gatewayHealth.of(gateway)),
+      gatewayStatus(gateway, tools, deps.gatewayHealth.of(gateway)),
     ),
-    usage: usageStatus(means),
-    consoles: means.mirror.status(),
-    dashboard: means.dashboard,
-    actions: means.actions,
+    usage: usageStatus(deps),
+    consoles: deps.mirror.status(),
+    dashboard: deps.dashboard,
+    actions: deps.actions,
     machine: await machine(),
   };
 }
@@ -174,7 +174,7 @@ function gatewayStatus(
   };
 }
 
-function usageStatus({ usage, strangers }: StatusMeans): UsageStatus {
+function usageStatus({ usage, strangers }: StatusDeps): UsageStatus {
   const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index, incident } =
     usage.state();
   const warnings: string[] = incident === null ? [] : [incident];

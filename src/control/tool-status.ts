@@ -68,7 +68,7 @@ export interface LimitStatus {
   readonly resets_at: number | null;
 }
 
-export interface ToolMeans {
+export interface ToolDeps {
   readonly keyHealth: Pick<KeyHealth, "of" | "lastUse">;
   readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly limiter: Pick<Limiter, "levels">;
@@ -77,8 +77,8 @@ export interface ToolMeans {
   readonly now: number;
 }
 
-export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolStatus {
-  const { keyHealth, keyBreaker, limiter } = means;
+export function toolStatus(tool: Tool, key: KeyState, deps: ToolDeps): ToolStatus {
+  const { keyHealth, keyBreaker, limiter } = deps;
   const refused = keyHealth.of(tool.name);
   // What was refused was another key; this one has not been tried.
   const currentRefusal = key.state === "ready" && refused?.key === key.key.fingerprint ? refused : null;
@@ -88,11 +88,11 @@ export function toolStatus(tool: Tool, key: KeyState, means: ToolMeans): ToolSta
     name: tool.name,
     refused: currentRefusal,
     last_use: keyHealth.lastUse(tool.name),
-    console: means.mirror.factsOf(tool),
+    console: deps.mirror.factsOf(tool),
   };
   return {
     ...known,
-    ...stateInWords(tool, key, known, paused, means),
+    ...stateInWords(tool, key, known, paused, deps),
     gateway: tool.gateway,
     group: tool.group,
     key: key.state === "ready" ? key.key.fingerprint : null,
@@ -126,7 +126,7 @@ function concurrentStatus({ limits }: Tool, running: number | null): LimitStatus
 
 /** The same from the file alone: whether the key can be had is not known, and no command is run to find out. */
 export function toolStatusOffline(tool: Tool, config: Config, now: number): ToolStatus {
-  const nothing: ToolMeans = {
+  const nothing: ToolDeps = {
     keyHealth: { of: () => null, lastUse: () => null },
     keyBreaker: { of: () => null },
     limiter: { levels: () => ({ levels: [], inFlight: 0, waiting: 0 }) },
@@ -163,7 +163,7 @@ function stateInWords(
   key: KeyState,
   known: KeyKnowledge,
   paused: KeyPause | null,
-  { config, now }: ToolMeans,
+  { config, now }: ToolDeps,
 ): Pick<ToolStatus, "state" | "why" | "next"> {
   const { name, group } = tool;
   if (!tool.enabled)

@@ -3,16 +3,16 @@ import type { Logger } from "../core/log.ts";
 import type { Keyring } from "../keys/keyring.ts";
 import type { Controls, HeldTool, TrustAnswer } from "./routes.ts";
 
-export interface TrustingMeans {
+export interface TrustingDeps {
   readonly reload: { readonly snapshot: Snapshot; takeKeys(): Promise<void> };
   readonly keyring: Pick<Keyring, "grant">;
   readonly log: Logger;
 }
 
 /** Letting a held key go where config.yaml says, once a person said so. */
-export function createTrusting(means: TrustingMeans): Pick<Controls, "held" | "trust"> {
+export function createTrusting(deps: TrustingDeps): Pick<Controls, "held" | "trust"> {
   function held(name: string): HeldTool[] | null {
-    const { snapshot } = means.reload;
+    const { snapshot } = deps.reload;
     const tools = Object.values(snapshot.config.tools).filter(
       (tool) => tool.name === name || tool.gateway === name,
     );
@@ -34,13 +34,13 @@ export function createTrusting(means: TrustingMeans): Pick<Controls, "held" | "t
     for (const hold of held(name) ?? []) {
       const shown = seen.find(({ tool }) => tool === hold.tool);
       if (shown === undefined) continue;
-      const answer = await means.keyring.grant(hold.tool, shown);
-      await means.reload.takeKeys();
+      const answer = await deps.keyring.grant(hold.tool, shown);
+      await deps.reload.takeKeys();
       if (!answer.ok) {
         problems.push(answer.reason);
         continue;
       }
-      means.log.warn({ tool: hold.tool, peer }, `trusted: ${answer.granted}`);
+      deps.log.warn({ tool: hold.tool, peer }, `trusted: ${answer.granted}`);
       granted.push(`${hold.tool}: ${answer.granted}`);
       if (answer.problem !== null) problems.push(answer.problem);
       if (answer.state.state === "needs-trust")

@@ -6,7 +6,7 @@ import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import { version } from "../core/version.ts";
-import { Dashboard, type DashboardMeans } from "../dashboard/dashboard.ts";
+import { Dashboard, type DashboardDeps } from "../dashboard/dashboard.ts";
 import { createLogReader } from "../dashboard/log-reader.ts";
 import { readPageFiles } from "../dashboard/page-files.ts";
 import { createSessionFile } from "../dashboard/session-file.ts";
@@ -17,14 +17,14 @@ import { authority, type Port } from "../proxy/server.ts";
 import { openIndexForReading } from "../usage/index/database.ts";
 import type { UsageServices } from "./usage-services.ts";
 
-export interface DashboardPortMeans {
+export interface DashboardPortDeps {
   readonly paths: Paths;
   readonly clock: Clock;
   readonly log: Logger;
   readonly services: UsageServices;
   readonly mirror: Mirror;
   readonly tail: Tail;
-  readonly probing: { models: DashboardMeans["models"] };
+  readonly probing: { models: DashboardDeps["models"] };
   readonly status: () => Promise<Status>;
   readonly snapshot: () => Snapshot;
   readonly reload: { refresh(force: boolean): Promise<void> };
@@ -35,8 +35,8 @@ export interface DashboardPortMeans {
 }
 
 /** The page where the owner looks on. Closed, it costs nothing but the memory of its files. */
-export function createDashboardPort(means: DashboardPortMeans): Dashboard {
-  const { paths, clock, services, snapshot, port, peers, probing, reload, ...rest } = means;
+export function createDashboardPort(deps: DashboardPortDeps): Dashboard {
+  const { paths, clock, services, snapshot, port, peers, probing, reload, ...rest } = deps;
   return new Dashboard({
     ...{ clock, snapshot, ...rest },
     version: version(),

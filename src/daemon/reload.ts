@@ -15,7 +15,7 @@ import type { Beat } from "../core/ticker.ts";
 import type { Keyring, Want } from "../keys/keyring.ts";
 import type { Settled, Trust } from "../keys/trust.ts";
 
-export interface ReloadMeans {
+export interface ReloadDeps {
   readonly paths: Paths;
   readonly clock: Clock;
   readonly beat: Beat;
@@ -44,7 +44,7 @@ const KEY_PATIENCE_MS = 400;
  * A file that is bad, empty, half-written or gone changes nothing.
  */
 export class Reload {
-  readonly #means: ReloadMeans;
+  readonly #deps: ReloadDeps;
   readonly #watch: FileWatch;
   #snapshot: Snapshot;
   #activeText: string | null;
@@ -59,23 +59,23 @@ export class Reload {
   #trustHolds: boolean;
   #queue: Promise<void> = Promise.resolve();
 
-  constructor(means: ReloadMeans) {
-    this.#means = means;
-    this.#loaded = means.first.loaded;
-    this.#snapshot = means.first.snapshot;
-    this.#activeText = means.first.loaded.text;
-    this.#seenText = means.first.loaded.text;
-    this.#fileWarnings = means.first.warnings;
-    this.#loadedAt = means.clock.now();
-    this.#trustProblem = means.first.settled.problem;
-    this.#trustHolds = means.first.settled.hold;
+  constructor(deps: ReloadDeps) {
+    this.#deps = deps;
+    this.#loaded = deps.first.loaded;
+    this.#snapshot = deps.first.snapshot;
+    this.#activeText = deps.first.loaded.text;
+    this.#seenText = deps.first.loaded.text;
+    this.#fileWarnings = deps.first.warnings;
+    this.#loadedAt = deps.clock.now();
+    this.#trustProblem = deps.first.settled.problem;
+    this.#trustHolds = deps.first.settled.hold;
     this.#watch = createFileWatch({
-      beat: means.beat,
+      beat: deps.beat,
       onChange: (path) => {
-        const taken = path === means.paths.config ? this.refresh(false) : this.#takeKeyFile(path);
-        background(taken, means.log, `reading ${path} again`);
+        const taken = path === deps.paths.config ? this.refresh(false) : this.#takeKeyFile(path);
+        background(taken, deps.log, `reading ${path} again`);
       },
-      onError: (why) => means.log.warn(`changes are noticed only by looking every second: ${why}`),
+      onError: (why) => deps.log.warn(`changes are noticed only by looking every second: ${why}`),
     });
   }
 
@@ -102,19 +102,19 @@ export class Reload {
   takeKeys(): Promise<void> {
     return this.#inTurn(async () => {
       if (this.#activeText === null) return;
-      const keys = await this.#settleTrust(this.#means.keyring.current());
+      const keys = await this.#settleTrust(this.#deps.keyring.current());
       this.#swap(this.#snapshot.config, keys);
     });
   }
 
   async #takeKeyFile(path: string): Promise<void> {
-    await this.#means.keyring.rereadFile(path);
+    await this.#deps.keyring.rereadFile(path);
     await this.takeKeys();
   }
 
   async watch(): Promise<void> {
-    this.#means.beat.every(1, () => {
-      if (this.#trustHolds) background(this.takeKeys(), this.#means.log, "writing down what is trusted");
+    this.#deps.beat.every(1, () => {
+      if (this.#trustHolds) background(this.takeKeys(), this.#deps.log, "writing down what is trusted");
     });
     this.#follow(this.#snapshot.config);
     await this.#watch.ready();
@@ -129,13 +129,13 @@ export class Reload {
   /** One change at a time: states of keys belong to the configuration they were read for. */
   #inTurn(work: () => Promise<void>): Promise<void> {
     const failed = (error: unknown) =>
-      this.#means.log.error({ err: error }, "the configuration could not be reloaded");
+      this.#deps.log.error({ err: error }, "the configuration could not be reloaded");
     this.#queue = this.#queue.then(work).catch(failed);
     return this.#queue;
   }
 
   async #look(force: boolean): Promise<void> {
-    const { paths, log } = this.#means;
+    const { paths, log } = this.#deps;
     const before = this.#loaded;
     const loaded = await loadConfig(paths.config, { home: paths.home, strict: true, before });
     this.#loaded = loaded;
@@ -149,7 +149,7 @@ export class Reload {
     const warnings = this.#fileWarnings;
     this.#fileWarnings = loaded.problems;
     if (!isDeepStrictEqual(warnings, loaded.problems))
-      this.#swap(this.#snapshot.config, await this.#settleTrust(this.#means.keyring.current()));
+      this.#swap(this.#snapshot.config, await this.#settleTrust(this.#deps.keyring.current()));
   }
 
   #keepLastGood(loaded: Loaded): void {
@@ -158,11 +158,11 @@ export class Reload {
     const news = loaded.text !== this.#seenText || this.#problems.length === 0;
     this.#seenText = loaded.text;
     this.#problems = loaded.problems;
-    if (news) reportProblems(loaded.problems, this.#means);
+    if (news) reportProblems(loaded.problems, this.#deps);
   }
 
   async #apply(text: string | null, config: Config, warnings: readonly Problem[]): Promise<void> {
-    const { keyring, log, paths } = this.#means;
+    const { keyring, log, paths } = this.#deps;
     const found = await keyring.resolve(wantsOf(config, paths), KEY_PATIENCE_MS);
     const keys = await this.#settleTrust(found);
     this.#problems = [];
@@ -175,22 +175,22 @@ export class Reload {
 
   /** Pins are written down before the keys they let through are used. Answers what may be used of these keys. */
   async #settleTrust(keys: KeyStates): Promise<KeyStates> {
-    const settled = await this.#means.trust.settle();
+    const settled = await this.#deps.trust.settle();
     if (settled.problem !== null && settled.problem !== this.#trustProblem)
-      this.#means.log.error(settled.problem);
+      this.#deps.log.error(settled.problem);
     this.#trustProblem = settled.problem;
     this.#trustHolds = settled.hold;
     return usableKeys(keys, settled);
   }
 
   #swap(config: Config, keys: KeyStates): void {
-    const { log, clock, keyring } = this.#means;
+    const { log, clock, keyring } = this.#deps;
     const from = this.#snapshot;
     // Held against what was bound at the start, not against the last save: it stays said until the restart.
-    const restart = needsRestart(this.#means.first.snapshot.config, config).map(({ path, message }) =>
+    const restart = needsRestart(this.#deps.first.snapshot.config, config).map(({ path, message }) =>
       warning(path, message),
     );
-    const { standing } = this.#means.first;
+    const { standing } = this.#deps.first;
     const warnings = [...standing, ...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
     const to = createSnapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
@@ -198,13 +198,13 @@ export class Reload {
     // onSwap sets the level of the log: told at the more talkative of the two.
     const quieter = isQuieter(log, from.config.log.level, to.config.log.level);
     if (quieter) tellChanges(from, to, log);
-    this.#means.onSwap(from, to);
+    this.#deps.onSwap(from, to);
     if (!quieter) tellChanges(from, to, log);
   }
 
   #follow(config: Config): void {
     const files = sourcesOf(config).flatMap((source) => (source.kind === "file" ? [source.path] : []));
-    this.#watch.follow([this.#means.paths.config, ...files]);
+    this.#watch.follow([this.#deps.paths.config, ...files]);
   }
 }
 
@@ -225,7 +225,7 @@ function isQuieter(log: Logger, from: string, to: string): boolean {
   return (values[to] ?? 0) > (values[from] ?? 0);
 }
 
-function reportProblems(problems: readonly Problem[], { log, paths }: ReloadMeans): void {
+function reportProblems(problems: readonly Problem[], { log, paths }: ReloadDeps): void {
   const count = problems.filter((problem) => problem.severity === "error").length;
   const check = paths.explicit ? `keybearer check ${paths.config}` : "keybearer check";
   log.error(`config.yaml has ${count} problem${count === 1 ? "" : "s"}; the last good one serves → ${check}`);

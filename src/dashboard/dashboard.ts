@@ -3,11 +3,11 @@ import type { DashboardStatus } from "../control/status.ts";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";
 import { type Access, createAccess } from "./access.ts";
-import { type Door, type DoorMeans, openDoor } from "./door.ts";
+import { type Door, type DoorDeps, openDoor } from "./door.ts";
 import { REDIRECT_MS, removeRedirects } from "./redirect-file.ts";
 import type { SessionFile } from "./session-file.ts";
 
-export interface DashboardMeans extends DoorMeans {
+export interface DashboardDeps extends DoorDeps {
   readonly settings: () => Settings;
   /** After so long without use the port closes, unless it is to be open always. Default 15 minutes. */
   readonly quietMs?: number;
@@ -34,7 +34,7 @@ const SAVE_MS = 60_000;
 
 /** When the dashboard's port is open, and for whom. */
 export class Dashboard {
-  readonly #means: DashboardMeans;
+  readonly #deps: DashboardDeps;
   readonly #access: Access;
   #door: Door | null = null;
   /** What the door was opened with. */
@@ -49,9 +49,9 @@ export class Dashboard {
   #stopped = false;
   #queue: Promise<unknown> = Promise.resolve();
 
-  constructor(means: DashboardMeans) {
-    this.#means = means;
-    const access = createAccess(means.clock);
+  constructor(deps: DashboardDeps) {
+    this.#deps = deps;
+    const access = createAccess(deps.clock);
     const admits = (token: string) => {
       const admitted = access.admits(token);
       if (admitted) this.#used();
@@ -75,7 +75,7 @@ export class Dashboard {
   /** For whoever asked over the control socket. Throws an HttpError where it cannot be opened. */
   open(peer: string): Promise<Opened> {
     return this.#inTurn(async () => {
-      const { settings, log } = this.#means;
+      const { settings, log } = this.#deps;
       if (this.#stopped) throw new HttpError(503, "keybearer is stopping");
       await this.#restore();
       if (settings().when === "never")
@@ -97,7 +97,7 @@ export class Dashboard {
   /** Opens or closes the port as the configuration in force says. Tools are served whether or not that works. */
   follow(): Promise<void> {
     return this.#inTurn(async () => {
-      const { settings } = this.#means;
+      const { settings } = this.#deps;
       if (this.#stopped) return;
       await this.#restore();
       const { when, listen } = settings();
@@ -108,7 +108,7 @@ export class Dashboard {
   }
 
   status(): DashboardStatus {
-    return { mode: this.#means.settings().when, address: this.#door?.url ?? null, why: this.#why };
+    return { mode: this.#deps.settings().when, address: this.#door?.url ?? null, why: this.#why };
   }
 
   /** Sessions stay in their file: a page goes on by itself when the daemon is back soon. */
@@ -125,7 +125,7 @@ export class Dashboard {
   async #restore(): Promise<void> {
     if (this.#looked) return;
     this.#looked = true;
-    const { settings, clock, log, kept, quietMs = QUIET_MS } = this.#means;
+    const { settings, clock, log, kept, quietMs = QUIET_MS } = this.#deps;
     await this.#removeRedirects();
     if (kept === null) return;
     const { when, listen } = settings();
@@ -143,7 +143,7 @@ export class Dashboard {
   }
 
   #tryLater(why: string): void {
-    const { log, retryMs = RETRY_MS } = this.#means;
+    const { log, retryMs = RETRY_MS } = this.#deps;
     if (why !== this.#why) log.error(`the dashboard could not be opened: ${why}`);
     this.#why = why;
     if (this.#retry !== null) clearTimeout(this.#retry);
@@ -153,8 +153,8 @@ export class Dashboard {
 
   async #unlock(): Promise<Door> {
     if (this.#door !== null) return this.#door;
-    const settings = this.#means.settings();
-    const door = await openDoor(this.#means, settings, this.#access);
+    const settings = this.#deps.settings();
+    const door = await openDoor(this.#deps, settings, this.#access);
     this.#door = door;
     this.#listen = JSON.stringify(settings.listen);
     this.#why = null;
@@ -165,7 +165,7 @@ export class Dashboard {
       SAVE_MS,
     );
     this.#saver.unref();
-    this.#means.log.info(`the dashboard is open on ${door.addresses.join(" and ")}`);
+    this.#deps.log.info(`the dashboard is open on ${door.addresses.join(" and ")}`);
     return door;
   }
 
@@ -176,7 +176,7 @@ export class Dashboard {
   }
 
   async #removeSessions(): Promise<void> {
-    const { kept, log } = this.#means;
+    const { kept, log } = this.#deps;
     await kept
       ?.remove()
       .catch((error) => log.warn(`the dashboard's sessions could not be removed: ${errorMessage(error)}`));
@@ -189,16 +189,16 @@ export class Dashboard {
     this.#access.forget();
     if (door === null) return;
     await door.close();
-    this.#means.log.info(`the dashboard is closed: ${why}`);
+    this.#deps.log.info(`the dashboard is closed: ${why}`);
   }
 
   #used(): void {
-    this.#usedAt = this.#means.clock.elapsed();
+    this.#usedAt = this.#deps.clock.elapsed();
   }
 
   /** An open page that shows what happens is use as well: one that nobody sees ends its stream by itself. */
   #watchUse(door: Door): void {
-    const { clock, settings, quietMs = QUIET_MS } = this.#means;
+    const { clock, settings, quietMs = QUIET_MS } = this.#deps;
     const left = this.#usedAt + quietMs - clock.elapsed();
     this.#timer = setTimeout(
       () => {
@@ -214,7 +214,7 @@ export class Dashboard {
   }
 
   async #save(): Promise<void> {
-    const { kept, settings, log } = this.#means;
+    const { kept, settings, log } = this.#deps;
     const sessions = this.#access.sessions();
     const { listen } = settings();
     if (kept === null || this.#door === null || this.#listen !== JSON.stringify(listen)) return;
@@ -227,7 +227,7 @@ export class Dashboard {
 
   /** A page that `keybearer open` left for the browser holds a code. */
   #sweepLater(): void {
-    const { clock } = this.#means;
+    const { clock } = this.#deps;
     const sweep = () =>
       this.#inBackground("removing redirect pages", () => this.#removeRedirects(clock.now()));
     // A moment later than the code: it was written a moment after the code was made.
@@ -236,14 +236,14 @@ export class Dashboard {
 
   /** Those that are no longer good at the time `now`; all of them without one. */
   async #removeRedirects(now?: number): Promise<void> {
-    const { run, log } = this.#means;
+    const { run, log } = this.#deps;
     await removeRedirects(run, now).catch((error) =>
       log.warn(`a page that leads to the dashboard could not be removed: ${errorMessage(error)}`),
     );
   }
 
   #inBackground(what: string, work: () => Promise<void>): void {
-    background(this.#inTurn(work), this.#means.log, what);
+    background(this.#inTurn(work), this.#deps.log, what);
   }
 
   /** One opening or closing at a time. */

@@ -6,15 +6,15 @@ import { authority, hostsOf, openPort, type Port, PortTaken } from "../proxy/ser
 import type { Access } from "./access.ts";
 import { sendBare } from "./answer.ts";
 import { createLive } from "./live.ts";
-import { createNowView, type NowMeans, shownRecord } from "./now.ts";
+import { createNowView, type NowDeps, shownRecord } from "./now.ts";
 import type { PageFiles } from "./page-files.ts";
-import type { ApiMeans } from "./routes.ts";
+import type { ApiDeps } from "./routes.ts";
 import { serve } from "./serve.ts";
 import { sparsely } from "./sparsely.ts";
 
-export interface DoorMeans
-  extends Omit<ApiMeans, "access" | "view" | "live" | "oddities">,
-    Pick<NowMeans, "inFlight"> {
+export interface DoorDeps
+  extends Omit<ApiDeps, "access" | "view" | "live" | "oddities">,
+    Pick<NowDeps, "inFlight"> {
   /** null: it was built without them. */
   readonly files: PageFiles | null;
   readonly tail: Pick<Tail, "listen">;
@@ -30,14 +30,14 @@ export interface Door {
 }
 
 /** Throws, in words, where it cannot be opened. */
-export async function openDoor(means: DoorMeans, { listen }: Settings, access: Access): Promise<Door> {
-  const { log, files } = means;
+export async function openDoor(deps: DoorDeps, { listen }: Settings, access: Access): Promise<Door> {
+  const { log, files } = deps;
   if (files === null)
     throw new Error("this keybearer was built without its dashboard → npm run build, then restart it");
-  const view = createNowView(means);
-  const live = createLive(() => view.now(), means);
+  const view = createNowView(deps);
+  const live = createLive(() => view.now(), deps);
   const gate = { hosts: [] as readonly string[] };
-  const api = { ...means, files, access, view, live, oddities: odditiesIn(log), hosts: () => gate.hosts };
+  const api = { ...deps, files, access, view, live, oddities: odditiesIn(log), hosts: () => gate.hosts };
   const port = await openPort(listen, {
     request: (req, res) => {
       serve(req, res, api).catch((error) => {
@@ -52,7 +52,7 @@ export async function openDoor(means: DoorMeans, { listen }: Settings, access: A
     throw error instanceof PortTaken ? new Error(await takenInWords(error)) : error;
   });
   gate.hosts = hostsOf(port.port);
-  const unlisten = means.tail.listen((record) => {
+  const unlisten = deps.tail.listen((record) => {
     const shown = shownRecord(record);
     view.ended(shown);
     live.record(shown);
@@ -68,7 +68,7 @@ export async function openDoor(means: DoorMeans, { listen }: Settings, access: A
   };
 }
 
-function odditiesIn(log: DoorMeans["log"]): ApiMeans["oddities"] {
+function odditiesIn(log: DoorDeps["log"]): ApiDeps["oddities"] {
   const told = (what: string) =>
     sparsely((more) => log.warn(more === 0 ? what : `${what}: ${more} more times within a minute`));
   return {

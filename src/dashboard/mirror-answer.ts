@@ -4,7 +4,7 @@ import { No } from "./answer.ts";
 import type { MirrorAnswer } from "./api.ts";
 import type { LogReader } from "./log-reader.ts";
 
-export interface MirrorMeans {
+export interface MirrorDeps {
   readonly clock: Clock;
   readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared">;
   /** Reads console rows and verdicts as well. */
@@ -15,7 +15,7 @@ const DAYS = 30;
 const MOST_ROWS = 500;
 
 export async function mirrorAnswer(
-  { clock, mirror, mirrorReader }: MirrorMeans,
+  { clock, mirror, mirrorReader }: MirrorDeps,
   signal: AbortSignal,
 ): Promise<MirrorAnswer | No> {
   const reports = mirror.report();

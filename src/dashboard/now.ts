@@ -11,7 +11,7 @@ import type { LogReader } from "./log-reader.ts";
 import { lastRefusals, MOST_REFUSALS } from "./records.ts";
 import { withAdvice } from "./refusal-advice.ts";
 
-export interface NowMeans {
+export interface NowDeps {
   readonly clock: Clock;
   readonly status: () => Promise<Status>;
   readonly inFlight: Pick<InFlight, "list" | "size">;
@@ -34,9 +34,9 @@ const TODAY_STALE_MS = 15_000;
 /** A record that is over may take so long to be in the log. */
 const WRITTEN_MS = 500;
 
-export function createNowView(means: NowMeans): NowView {
-  const { clock, reader } = means;
-  const status = keptFor(STATUS_MS, clock, means.status);
+export function createNowView(deps: NowDeps): NowView {
+  const { clock, reader } = deps;
+  const status = keptFor(STATUS_MS, clock, deps.status);
   let changedAt = Number.NEGATIVE_INFINITY;
   let readAt = Number.NEGATIVE_INFINITY;
   let sums: Today | null = null;
@@ -75,8 +75,8 @@ export function createNowView(means: NowMeans): NowView {
       return {
         at: clock.now(),
         status: seen,
-        running: means.inFlight.list(MOST_RUNNING, clock.elapsed()).map(runningCall),
-        running_total: means.inFlight.size,
+        running: deps.inFlight.list(MOST_RUNNING, clock.elapsed()).map(runningCall),
+        running_total: deps.inFlight.size,
         today: day,
         refusals: refused,
       };

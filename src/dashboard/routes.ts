@@ -8,16 +8,16 @@ import type { ModelsAnswer, RecordAnswer, SessionAnswer } from "./api.ts";
 import { hasOnly, readJson } from "./body.ts";
 import type { Live } from "./live.ts";
 import type { LogReader } from "./log-reader.ts";
-import { type MirrorMeans, mirrorAnswer } from "./mirror-answer.ts";
+import { type MirrorDeps, mirrorAnswer } from "./mirror-answer.ts";
 import type { NowView } from "./now.ts";
 import { chartQuery, csvQuery, recordsQuery } from "./query.ts";
 import { oneRecord, recordsPage, sendCsv } from "./records.ts";
 import { adviceFor } from "./refusal-advice.ts";
-import { switchTool, type ToolsMeans, toolsAnswer } from "./tools.ts";
+import { switchTool, type ToolsDeps, toolsAnswer } from "./tools.ts";
 import { usageAnswer } from "./usage-answer.ts";
 
 /** What the page can ask. It reads, and it switches a tool off and on; there is nothing else here to be found. */
-export interface ApiMeans extends ToolsMeans, MirrorMeans {
+export interface ApiDeps extends ToolsDeps, MirrorDeps {
   /** Reads the usage index. */
   readonly reader: LogReader;
   readonly version: string;
@@ -40,7 +40,7 @@ interface Input {
   readonly signal: AbortSignal;
 }
 
-type Route = (means: ApiMeans, input: Input) => unknown;
+type Route = (deps: ApiDeps, input: Input) => unknown;
 
 const ROUTES: Readonly<Record<string, Route>> = {
   "GET /api/now": ({ view }) => view.now(),
@@ -55,13 +55,13 @@ const ROUTES: Readonly<Record<string, Route>> = {
     const asked = csvQuery(query);
     return asked instanceof No ? asked : ((await sendCsv(res, reader, asked)) ?? TAKEN);
   },
-  "GET /api/tools": (means) => toolsAnswer(means),
-  "POST /api/tools/:name": async (means, { req, name }) => {
+  "GET /api/tools": (deps) => toolsAnswer(deps),
+  "POST /api/tools/:name": async (deps, { req, name }) => {
     const body = await readJson(req);
     if (body instanceof No) return body;
     if (!hasOnly(body, ["enabled"]) || typeof body.enabled !== "boolean")
       return new No(400, "say whether it is enabled: true or false");
-    return switchTool(name, body.enabled, means);
+    return switchTool(name, body.enabled, deps);
   },
   "GET /api/models": async ({ models, snapshot }, { query }): Promise<ModelsAnswer | No> => {
     const tool = query.get("tool") ?? "";
@@ -69,10 +69,10 @@ const ROUTES: Readonly<Record<string, Route>> = {
     const found = Object.hasOwn(snapshot().config.tools, tool) ? await models(tool) : null;
     return found === null ? new No(404, `there is no tool ${tool}`) : { models: found[0] ?? null };
   },
-  "GET /api/mirror": (means, { signal }) => mirrorAnswer(means, signal),
+  "GET /api/mirror": (deps, { signal }) => mirrorAnswer(deps, signal),
 };
 
-async function usage({ reader, clock }: ApiMeans, { query, signal }: Input): Promise<unknown> {
+async function usage({ reader, clock }: ApiDeps, { query, signal }: Input): Promise<unknown> {
   const asked = chartQuery(query);
   if (asked instanceof No) return asked;
   const chart = await reader.read((db) => readChart(db, asked, clock.now()), signal);
@@ -82,7 +82,7 @@ async function usage({ reader, clock }: ApiMeans, { query, signal }: Input): Pro
   return usageAnswer(asked, chart, Intl.DateTimeFormat().resolvedOptions().timeZone);
 }
 
-async function record({ reader, mirror }: ApiMeans, { name, signal }: Input): Promise<RecordAnswer | No> {
+async function record({ reader, mirror }: ApiDeps, { name, signal }: Input): Promise<RecordAnswer | No> {
   if (!/^[0-9A-Z]{26}$/.test(name)) return new No(404, `there is no record ${name}`);
   const found = await reader.read(oneRecord(name), signal);
   if (found instanceof No) return found;
@@ -91,7 +91,7 @@ async function record({ reader, mirror }: ApiMeans, { name, signal }: Input): Pr
 }
 
 /** Trades the code of the address for a session. The only thing that is answered without one. */
-async function session({ access, version, oddities }: ApiMeans, { req }: Input): Promise<SessionAnswer | No> {
+async function session({ access, version, oddities }: ApiDeps, { req }: Input): Promise<SessionAnswer | No> {
   const body = await readJson(req);
   if (body instanceof No) return body;
   if (!hasOnly(body, ["code"]) || typeof body.code !== "string") return new No(400, "say the code");
@@ -108,7 +108,7 @@ const PATH = /^\/api\/([a-z]+)(?:\/([^/]+))?$/;
 export async function answerApi(
   req: IncomingMessage,
   res: ServerResponse,
-  means: ApiMeans,
+  deps: ApiDeps,
 ): Promise<unknown> {
   const [path = "", search = ""] = (req.url ?? "").split("?", 2);
   const [, first = "", encoded] = PATH.exec(path) ?? [];
@@ -118,21 +118,21 @@ export async function answerApi(
   const input = { req, res, name: name ?? "", query: new URLSearchParams(search), signal: leaving.signal };
   // Before a code is looked at, so that a stranger who read it cannot even use it up; and for what comes with a token as
   // well: while the daemon restarts its port is free, and a page may show its token to whoever sits there.
-  if ((await means.peers.of(req.socket)) !== "ours") {
-    means.oddities.stranger();
+  if ((await deps.peers.of(req.socket)) !== "ours") {
+    deps.oddities.stranger();
     return new No(403, "another user of this machine cannot look here: the connection is not of this user's");
   }
-  if (req.method === "POST" && path === "/api/session") return session(means, input);
+  if (req.method === "POST" && path === "/api/session") return session(deps, input);
   const token = tokenOf(req);
-  if (token === null || !means.access.admits(token))
+  if (token === null || !deps.access.admits(token))
     return new No(401, "this page has no session, or it is over → keybearer open");
-  const leave = means.access.hold(token);
+  const leave = deps.access.hold(token);
   // Whoever was gone while we looked is not waited for.
   if (leaving.signal.aborted) leave();
   else res.once("close", leave);
   const route = ROUTES[`${req.method} /api/${first}${encoded === undefined ? "" : "/:name"}`];
   if (route === undefined || name === null) return new No(404, "there is nothing here");
-  return route(means, input);
+  return route(deps, input);
 }
 
 function tokenOf({ headers }: IncomingMessage): string | null {

@@ -8,7 +8,7 @@ import type { Logger } from "../core/log.ts";
 import { No } from "./answer.ts";
 import type { GroupSettings, SwitchAnswer, ToolSettings, ToolsAnswer } from "./api.ts";
 
-export interface ToolsMeans {
+export interface ToolsDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly status: () => Promise<Status>;
@@ -22,7 +22,7 @@ export interface ToolsMeans {
   readonly refresh: () => Promise<void>;
 }
 
-export async function toolsAnswer({ status, snapshot, origin, sandbox }: ToolsMeans): Promise<ToolsAnswer> {
+export async function toolsAnswer({ status, snapshot, origin, sandbox }: ToolsDeps): Promise<ToolsAnswer> {
   const { tools } = await status();
   const { config } = snapshot();
   return {
@@ -53,17 +53,17 @@ export async function toolsAnswer({ status, snapshot, origin, sandbox }: ToolsMe
 export async function switchTool(
   name: string,
   enabled: boolean,
-  means: ToolsMeans,
+  deps: ToolsDeps,
 ): Promise<SwitchAnswer | No> {
-  const { config, log, clock } = means;
-  if (means.snapshot().config.tools[name] === undefined) return new No(404, `there is no tool ${name}`);
-  if (means.sandbox())
+  const { config, log, clock } = deps;
+  if (deps.snapshot().config.tools[name] === undefined) return new No(404, `there is no tool ${name}`);
+  if (deps.sandbox())
     return new No(409, "the sandbox's tool comes from no file. write a config.yaml first → keybearer init");
   const edited = await editFile(config, (text) => setEnabled(text, name, enabled), { clock });
   if (!edited.ok) return new No(409, edited.reason);
   const { changed } = edited;
   const done = enabled ? "enabled" : "disabled";
   if (changed) log.warn({ tool: name }, `tool ${name}: ${done} on the dashboard`);
-  await means.refresh();
-  return { ok: true, changed, in_force: means.snapshot().config.tools[name]?.enabled === enabled };
+  await deps.refresh();
+  return { ok: true, changed, in_force: deps.snapshot().config.tools[name]?.enabled === enabled };
 }

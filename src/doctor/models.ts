@@ -5,7 +5,7 @@ import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
 import type { ModelUse } from "./history.ts";
 import { type FailingName, failingNames, isAllowed } from "./model-use.ts";
 import type { ProbeCause } from "./probe.ts";
-import { type ProbeToolsMeans, probeTools, type ToolProbe } from "./probe-tools.ts";
+import { type ProbeToolsDeps, probeTools, type ToolProbe } from "./probe-tools.ts";
 
 /** A model of the gateway's list. Prices are the maker's, or config.yaml's, per million tokens, before the multiplier. */
 export interface ListedModel {
@@ -35,24 +35,24 @@ export interface ToolModels {
   readonly failing: readonly FailingName[];
 }
 
-export interface ModelsMeans extends ProbeToolsMeans {
+export interface ModelsDeps extends ProbeToolsDeps {
   readonly config: Pick<Config, "gateways" | "prices">;
   readonly prices: Prices;
   readonly uses: readonly ModelUse[];
 }
 
 /** The gateway's list as each of these tools sees it. */
-export async function modelsFor(tools: readonly Tool[], means: ModelsMeans): Promise<ToolModels[]> {
-  const probes = await probeTools(tools, means);
+export async function modelsFor(tools: readonly Tool[], deps: ModelsDeps): Promise<ToolModels[]> {
+  const probes = await probeTools(tools, deps);
   return tools.flatMap((tool) => {
     const probe = probes.find((each) => each.tool === tool.name);
-    return probe === undefined ? [] : [modelsOf(tool, probe, means)];
+    return probe === undefined ? [] : [modelsOf(tool, probe, deps)];
   });
 }
 
-function modelsOf(tool: Tool, probe: ToolProbe, means: ModelsMeans): ToolModels {
+function modelsOf(tool: Tool, probe: ToolProbe, deps: ModelsDeps): ToolModels {
   const { probed } = probe;
-  const group = tool.group === null ? undefined : means.config.gateways[tool.gateway]?.groups[tool.group];
+  const group = tool.group === null ? undefined : deps.config.gateways[tool.gateway]?.groups[tool.group];
   const list = probed?.ok === true ? probed.models : [];
   return {
     tool: tool.name,
@@ -61,8 +61,8 @@ function modelsOf(tool: Tool, probe: ToolProbe, means: ModelsMeans): ToolModels 
     multiplier: group?.multiplier ?? 1,
     key: probe.key,
     problem: problemOf(probe),
-    models: list.map((id) => ({ id, in_group: isAllowed(id, tool, means.config), ...pricesOf(id, means) })),
-    failing: probed?.ok === true ? failingNames(tool, list, means.uses) : [],
+    models: list.map((id) => ({ id, in_group: isAllowed(id, tool, deps.config), ...pricesOf(id, deps) })),
+    failing: probed?.ok === true ? failingNames(tool, list, deps.uses) : [],
   };
 }
 
@@ -80,7 +80,7 @@ const SOME = 1000;
 
 function pricesOf(
   model: string,
-  { prices, config, clock }: ModelsMeans,
+  { prices, config, clock }: ModelsDeps,
 ): Pick<ListedModel, "input_microdollars" | "output_microdollars"> {
   const perMillion = (tokens: Partial<Tokens>) => {
     const names = { asked: model, answered: null };

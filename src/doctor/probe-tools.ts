@@ -27,7 +27,7 @@ export interface ToolProbe {
   readonly probed: Probed | null;
 }
 
-export interface ProbeToolsMeans {
+export interface ProbeToolsDeps {
   readonly config: Pick<Config, "gateways">;
   readonly keyOf: (tool: Tool) => KeyState;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
@@ -44,12 +44,12 @@ export interface ProbeToolsMeans {
 const AT_ONCE = 4;
 const ALL_MS = 16_000;
 /** Every tool's key, a few at a time. A gateway that hangs holds up only its own tools. */
-export async function probeTools(tools: readonly Tool[], means: ProbeToolsMeans): Promise<ToolProbe[]> {
-  const signal = AbortSignal.timeout(means.allPatience ?? ALL_MS);
+export async function probeTools(tools: readonly Tool[], deps: ProbeToolsDeps): Promise<ToolProbe[]> {
+  const signal = AbortSignal.timeout(deps.allPatience ?? ALL_MS);
   const inTurn = createGate(AT_ONCE);
   const found = new Map<string, ToolProbe>();
   const probe = async (tool: Tool): Promise<Probed | null> => {
-    const made = await inTurn(() => probeTool(tool, means, signal));
+    const made = await inTurn(() => probeTool(tool, deps, signal));
     found.set(tool.name, made);
     return made.probed;
   };
@@ -57,12 +57,12 @@ export async function probeTools(tools: readonly Tool[], means: ProbeToolsMeans)
   await Promise.all(
     gateways.map(async (name) => {
       const own = tools.filter(({ gateway }) => gateway === name);
-      const [first, ...rest] = own.toSorted((one, other) => readiness(other, means) - readiness(one, means));
+      const [first, ...rest] = own.toSorted((one, other) => readiness(other, deps) - readiness(one, deps));
       const met = first === undefined ? null : await probe(first);
       const shared = met !== null && !met.ok && GATEWAY_CAUSES.includes(met.cause) ? met : null;
       if (shared === null) return void (await Promise.all(rest.map(probe)));
       for (const tool of rest) {
-        const bare = withoutProbe(tool, means.keyOf(tool));
+        const bare = withoutProbe(tool, deps.keyOf(tool));
         found.set(tool.name, bare.missing === null ? { ...bare, probed: shared } : bare);
       }
     }),
@@ -71,23 +71,23 @@ export async function probeTools(tools: readonly Tool[], means: ProbeToolsMeans)
 }
 
 /** A tool whose key can be had goes first: only it learns something of the gateway. */
-function readiness(tool: Tool, { keyOf }: ProbeToolsMeans): number {
+function readiness(tool: Tool, { keyOf }: ProbeToolsDeps): number {
   return keyOf(tool).state === "ready" ? 1 : 0;
 }
 
-async function probeTool(tool: Tool, means: ProbeToolsMeans, signal: AbortSignal): Promise<ToolProbe> {
-  const key = means.keyOf(tool);
-  const gateway = means.config.gateways[tool.gateway];
+async function probeTool(tool: Tool, deps: ProbeToolsDeps, signal: AbortSignal): Promise<ToolProbe> {
+  const key = deps.keyOf(tool);
+  const gateway = deps.config.gateways[tool.gateway];
   const bare = withoutProbe(tool, key);
   if (key.state !== "ready" || gateway === undefined || signal.aborted) return bare;
-  return { ...bare, probed: await probeWith(tool, gateway, key.key, means, signal) };
+  return { ...bare, probed: await probeWith(tool, gateway, key.key, deps, signal) };
 }
 
 function probeWith(
   tool: Tool,
   gateway: Gateway,
   key: Secret,
-  { agentFor, clock, patience, worked, keyCheck }: ProbeToolsMeans,
+  { agentFor, clock, patience, worked, keyCheck }: ProbeToolsDeps,
   signal: AbortSignal,
 ): Promise<Probed> {
   const known = worked.has(workedName(tool.name, key.fingerprint));

@@ -37,7 +37,7 @@ export const GATEWAY_CAUSES: readonly ProbeCause[] = [
   "wrong-base-url",
 ];
 
-export interface ProbeMeans {
+export interface ProbeDeps {
   readonly gateway: Gateway;
   readonly key: Secret;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
@@ -81,12 +81,12 @@ type Heard = Extract<Answered, { ok: true }>;
 type Ask = (url: string) => Promise<Answered>;
 
 /** Asks the gateway for its models with this key, which costs nothing, and explains a failure. Never throws. */
-export async function probeKey(means: ProbeMeans): Promise<Probed> {
-  const { gateway, key, clock = systemClock, patience = PATIENCE_MS } = means;
+export async function probeKey(deps: ProbeDeps): Promise<Probed> {
+  const { gateway, key, clock = systemClock, patience = PATIENCE_MS } = deps;
   const fault = keyFault(key.reveal());
   if (fault !== null) return { ...words.faulty(fault), status: null, skew: null };
   const late = AbortSignal.timeout(patience);
-  const signal = means.signal === undefined ? late : AbortSignal.any([means.signal, late]);
+  const signal = deps.signal === undefined ? late : AbortSignal.any([deps.signal, late]);
   const ask: Ask = (url) => {
     const { origin, host } = new URL(url);
     const rawHeaders = [
@@ -106,7 +106,7 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
       readable: null,
       bodyLength: null,
     });
-    return askGateway({ url, headers, agent: means.agentFor(gateway, origin), clock, signal });
+    return askGateway({ url, headers, agent: deps.agentFor(gateway, origin), clock, signal });
   };
   const answer = await ask(`${gateway.baseUrl}/models`);
   if (!answer.ok) {
@@ -116,7 +116,7 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
     return { ...failed, status: null, skew: null };
   }
   const { status, skew } = answer;
-  const failed = await judged(answer, means, ask, clock);
+  const failed = await judged(answer, deps, ask, clock);
   if (failed === null) return { ok: true, status, models: modelsIn(key.blotFrom(answer.text)) ?? [], skew };
   const isAddress = failed.cause === "html" || failed.cause === "wrong-base-url";
   const better = isAddress ? await rightAddress(gateway, ask) : null;
@@ -126,11 +126,11 @@ export async function probeKey(means: ProbeMeans): Promise<Probed> {
 /** null: it is a list of models, and nothing is known to be wrong with the key. */
 async function judged(
   answer: Heard,
-  means: ProbeMeans,
+  deps: ProbeDeps,
   ask: Ask,
   clock: Clock,
 ): Promise<words.Failed | null> {
-  const { gateway, key, keyCheck, worked = false } = means;
+  const { gateway, key, keyCheck, worked = false } = deps;
   const { status, headers, text } = answer;
   if (status >= 300 && status < 400) return words.redirected(gateway, status);
   const contentType = headers["content-type"] ?? "";

@@ -9,7 +9,7 @@ import type { KeyCheck } from "./key-check.ts";
 import { modelsFor, type ToolModels } from "./models.ts";
 import { probeTools, type ToolProbe } from "./probe-tools.ts";
 
-export interface ProbingMeans {
+export interface ProbingDeps {
   readonly clock: Clock;
   readonly snapshot: () => Snapshot;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
@@ -19,9 +19,9 @@ export interface ProbingMeans {
 }
 
 /** What the running daemon can be asked about its gateways. */
-export function createProbing(means: ProbingMeans) {
-  const { clock, agentFor, prices, usage, keyCheck } = means;
-  const meansNow = async (snapshot: Snapshot) => ({
+export function createProbing(deps: ProbingDeps) {
+  const { clock, agentFor, prices, usage, keyCheck } = deps;
+  const depsNow = async (snapshot: Snapshot) => ({
     clock,
     agentFor,
     prices,
@@ -33,18 +33,18 @@ export function createProbing(means: ProbingMeans) {
   const enabled = ({ config }: Snapshot) => Object.values(config.tools).filter((tool) => tool.enabled);
   return {
     models(name: string | null): Promise<ToolModels[]> | null {
-      const snapshot = means.snapshot();
+      const snapshot = deps.snapshot();
       const tool = name === null ? undefined : snapshot.config.tools[name];
       if (name !== null && tool === undefined) return null;
       const tools = tool === undefined ? enabled(snapshot) : [tool];
-      return meansNow(snapshot).then(async (now) => {
+      return depsNow(snapshot).then(async (now) => {
         const uses = (await usage.read((db) => readUses(db, clock.now()))) ?? [];
         return modelsFor(tools, { ...now, uses });
       });
     },
     async probes(): Promise<ToolProbe[]> {
-      const snapshot = means.snapshot();
-      return probeTools(enabled(snapshot), await meansNow(snapshot));
+      const snapshot = deps.snapshot();
+      return probeTools(enabled(snapshot), await depsNow(snapshot));
     },
   };
 }

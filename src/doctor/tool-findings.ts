@@ -9,7 +9,7 @@ import { type FailingName, failingNames, isAllowed } from "./model-use.ts";
 import { GATEWAY_CAUSES, type Probed, type ProbeFailure } from "./probe.ts";
 import type { ToolProbe } from "./probe-tools.ts";
 
-export interface ToolFindingMeans {
+export interface ToolFindingDeps {
   readonly config: Pick<Config, "gateways">;
   /** undefined: nobody asked. */
   readonly probe: ToolProbe | undefined;
@@ -20,18 +20,18 @@ export interface ToolFindingMeans {
 }
 
 /** What keeps one tool from working, in config.yaml and at the gateway. */
-export function toolFindings(tool: Tool, means: ToolFindingMeans): Finding[] {
+export function toolFindings(tool: Tool, deps: ToolFindingDeps): Finding[] {
   const about = aboutTool(tool.name);
   if (!tool.enabled)
     return [{ id: "tool", level: "ok", about, what: "disabled, so nothing of it was checked", next: null }];
-  return [...stateFindings(tool, means), ...keyFindings(tool, means), ...modelFindings(tool, means)];
+  return [...stateFindings(tool, deps), ...keyFindings(tool, deps), ...modelFindings(tool, deps)];
 }
 
 export function aboutTool(name: string): string {
   return `tool ${name}`;
 }
 
-function stateFindings(tool: Tool, { config, now }: ToolFindingMeans): Finding[] {
+function stateFindings(tool: Tool, { config, now }: ToolFindingDeps): Finding[] {
   const { name, group, expires } = tool;
   const problem = (id: string, what: string, next: string): Finding => ({
     ...{ id, level: "problem", about: aboutTool(name), what, next },
@@ -50,7 +50,7 @@ function stateFindings(tool: Tool, { config, now }: ToolFindingMeans): Finding[]
   return found;
 }
 
-function keyFindings(tool: Tool, { probe, known, now }: ToolFindingMeans): Finding[] {
+function keyFindings(tool: Tool, { probe, known, now }: ToolFindingDeps): Finding[] {
   const about = aboutTool(tool.name);
   if (probe === undefined) return [];
   const { missing, probed, key } = probe;
@@ -102,7 +102,7 @@ function refusal({ name, gateway }: Tool, key: string | null, probed: ProbeFailu
   ];
 }
 
-function modelFindings(tool: Tool, { config, probe, uses }: ToolFindingMeans): Finding[] {
+function modelFindings(tool: Tool, { config, probe, uses }: ToolFindingDeps): Finding[] {
   const found: Finding[] = [];
   const { model, name, group } = tool;
   const about = aboutTool(name);

@@ -2,7 +2,7 @@ import type { Clock } from "../core/clock.ts";
 import { describeSource, type KeyState } from "../core/key-source.ts";
 import type { Secret } from "../core/secret.ts";
 import { type Finding, type Granted, isSameHold, isSameSource, isSameState, unavailable } from "./finding.ts";
-import type { ReadMeans } from "./read.ts";
+import type { ReadDeps } from "./read.ts";
 import { RetiredKeys } from "./retired-keys.ts";
 import { atMost, createRuns, newStop, type Runs } from "./runs.ts";
 import type { Held, Subject, Trust } from "./trust.ts";
@@ -44,7 +44,7 @@ export interface Keyring {
   close(): void;
 }
 
-export interface KeyringOptions extends Pick<ReadMeans, "as"> {
+export interface KeyringOptions extends Pick<ReadDeps, "as"> {
   readonly trust: Trust;
   /** Where env: looks, and what commands inherit. */
   readonly env: NodeJS.ProcessEnv;

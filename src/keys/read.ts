@@ -5,7 +5,7 @@ import { readKeyFile, type SourceText } from "./sources/file.ts";
 import { readKeychain } from "./sources/keychain.ts";
 import { plain } from "./words.ts";
 
-export interface ReadMeans {
+export interface ReadDeps {
   /** Where env: looks, what a command inherits, and where the keychain is found. */
   readonly env: NodeJS.ProcessEnv;
   /** Names of variables that a command must not see: they hold keys of other tools. Default none. */
@@ -32,9 +32,9 @@ export type Reading =
 const DEFAULT_LIMIT = 10_000;
 
 /** Reads a key from its source. Never throws, and never says the key in a reason. */
-export async function readKey(source: KeySource, means: ReadMeans): Promise<Reading> {
-  const { env, withhold = [], home = [], notKeys = [], signal, limit = DEFAULT_LIMIT, as } = means;
-  const checked = means.password === true ? asPassword : asKey;
+export async function readKey(source: KeySource, deps: ReadDeps): Promise<Reading> {
+  const { env, withhold = [], home = [], notKeys = [], signal, limit = DEFAULT_LIMIT, as } = deps;
+  const checked = deps.password === true ? asPassword : asKey;
   switch (source.kind) {
     case "literal":
       // Checked when config.yaml was read, where its line can be shown.

@@ -1,12 +1,12 @@
 import { setMaxListeners } from "node:events";
 import type { KeySource } from "../core/key-source.ts";
 import { createGate } from "./gate.ts";
-import { type Reading, type ReadMeans, readKey } from "./read.ts";
+import { type Reading, type ReadDeps, readKey } from "./read.ts";
 import { STOPPED } from "./sources/command.ts";
 
 /** Reads sources, so many at once, and shares one run of a command or keychain among all who wait for the same. */
 export interface Runs {
-  read(source: KeySource, means: ReadMeans & { readonly signal: AbortSignal }): Promise<Reading>;
+  read(source: KeySource, deps: ReadDeps & { readonly signal: AbortSignal }): Promise<Reading>;
 }
 
 interface Run {
@@ -29,10 +29,10 @@ export function createRuns(): Runs {
   const files = createGate(MOST_AT_ONCE);
   const keychains = createGate(MOST_KEYCHAINS);
 
-  function start(id: string, source: KeySource, means: ReadMeans): Run {
+  function start(id: string, source: KeySource, deps: ReadDeps): Run {
     const stop = new AbortController();
     const gate = source.kind === "keychain" ? keychains : commands;
-    const reading = gate(() => readKey(source, { ...means, signal: stop.signal }));
+    const reading = gate(() => readKey(source, { ...deps, signal: stop.signal }));
     const run = { reading, stop, users: 0 };
     running.set(id, run);
     void reading.finally(() => {
@@ -42,13 +42,13 @@ export function createRuns(): Runs {
   }
 
   return {
-    read(source, means) {
-      if (source.kind === "file") return files(() => readKey(source, means));
-      if (source.kind === "literal" || source.kind === "env") return readKey(source, means);
-      const id = idOf(source, means);
-      const run = running.get(id) ?? start(id, source, means);
+    read(source, deps) {
+      if (source.kind === "file") return files(() => readKey(source, deps));
+      if (source.kind === "literal" || source.kind === "env") return readKey(source, deps);
+      const id = idOf(source, deps);
+      const run = running.get(id) ?? start(id, source, deps);
       run.users += 1;
-      return untilLeft(run.reading, means.signal, () => {
+      return untilLeft(run.reading, deps.signal, () => {
         run.users -= 1;
         if (run.users > 0) return;
         // Out of the list first: who comes now must not join a run that is being ended.
@@ -60,7 +60,7 @@ export function createRuns(): Runs {
 }
 
 /** What makes two readings the same one: a password is checked by other rules than a key. */
-function idOf(source: KeySource, { withhold = [], password = false }: ReadMeans): string {
+function idOf(source: KeySource, { withhold = [], password = false }: ReadDeps): string {
   // The keychain sees no variables that would have to be withheld.
   const withheld = source.kind === "keychain" ? [] : [...withhold].sort();
   return JSON.stringify([source, withheld, password]);

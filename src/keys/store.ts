@@ -12,7 +12,7 @@ export type KeyPlace =
   | { readonly kind: "keychain"; readonly service: string; readonly account: string }
   | { readonly kind: "file"; readonly path: string };
 
-export interface StoreMeans {
+export interface StoreDeps {
   /** Where the keychain is found. */
   readonly env: NodeJS.ProcessEnv;
   /** Another key that lies there may go. Default it stays, and that is a refusal. */
@@ -32,14 +32,14 @@ const LOOKING_LIMIT = 3_000;
 const FILE_LIMIT = 10_000;
 
 /** Whether there is a keychain to offer. Asks nobody for a password; a locked one is there. */
-export async function keychainThere(means: {
+export async function keychainThere(deps: {
   readonly env: NodeJS.ProcessEnv;
 }): Promise<{ readonly there: boolean; readonly why: string | null }> {
-  const bus = sessionBus(means.env);
+  const bus = sessionBus(deps.env);
   if (!bus.ok) return { there: false, why: bus.reason };
   // No entry has this name. Only one that is found is unlocked, so the search is silent.
   const nobody = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
-  const answer = await askKeychain(nobody, { operation: "read" }, { env: means.env, limit: LOOKING_LIMIT });
+  const answer = await askKeychain(nobody, { operation: "read" }, { env: deps.env, limit: LOOKING_LIMIT });
   return answer.ok ? { there: true, why: null } : { there: false, why: answer.reason };
 }
 
@@ -47,35 +47,35 @@ export async function keychainThere(means: {
  * Whether the keychain takes a key, found out before a person is asked for one. Nothing tells whether it is locked but
  * a try, and its window for the password comes now instead of later. null: it does.
  */
-export async function whyNotStored(means: StoreMeans): Promise<string | null> {
+export async function whyNotStored(deps: StoreDeps): Promise<string | null> {
   const nobody = { service: "keybearer", account: `?${randomBytes(8).toString("hex")}` };
-  const limit = means.limit ?? TYPING_LIMIT;
-  const answer = await askKeychain(nobody, { operation: "trial" }, { env: means.env, limit });
+  const limit = deps.limit ?? TYPING_LIMIT;
+  const answer = await askKeychain(nobody, { operation: "trial" }, { env: deps.env, limit });
   return answer.ok ? null : answer.reason;
 }
 
 /** Puts a key where it will be read from. Never throws, and never says the key in a reason. */
-export async function storeKey(place: KeyPlace, key: Secret, means: StoreMeans): Promise<Stored> {
+export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): Promise<Stored> {
   const fault = keyFault(key.reveal());
   if (fault !== null) return refuse(`incomplete key: ${fault}`);
-  const { replace = false } = means;
+  const { replace = false } = deps;
   if (place.kind === "file") return storeFile(place.path, key, replace);
   const stranger = notOurs(place.service);
   if (stranger !== null) return refuse(stranger);
   const request = { operation: "store", key: key.reveal(), replace } as const;
-  const answer = await askKeychain(place, request, { env: means.env, limit: means.limit ?? TYPING_LIMIT });
+  const answer = await askKeychain(place, request, { env: deps.env, limit: deps.limit ?? TYPING_LIMIT });
   if (!answer.ok) return refuse(key.blotFrom(answer.reason));
   if (answer.done) return { ok: true, made: answer.made };
   return refuse(`another key lies in the keychain as ${nameOf(place)} already: it was left alone`);
 }
 
 /** Takes a key away again. One that is not there is as good as taken away. */
-export async function forgetKey(place: KeyPlace, means: StoreMeans): Promise<Forgotten> {
+export async function forgetKey(place: KeyPlace, deps: StoreDeps): Promise<Forgotten> {
   if (place.kind === "file") return forgetFile(place.path);
   const stranger = notOurs(place.service);
   if (stranger !== null) return refuse(stranger);
-  const limit = means.limit ?? TYPING_LIMIT;
-  const answer = await askKeychain(place, { operation: "forget" }, { env: means.env, limit });
+  const limit = deps.limit ?? TYPING_LIMIT;
+  const answer = await askKeychain(place, { operation: "forget" }, { env: deps.env, limit });
   return answer.ok ? { ok: true } : answer;
 }
 

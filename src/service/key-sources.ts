@@ -52,16 +52,16 @@ export interface SourceNote {
   readonly missing: boolean;
 }
 
-export interface NoteMeans {
+export interface NoteDeps {
   readonly kind: "systemd" | "launchd";
   readonly shell: NodeJS.ProcessEnv;
   /** Commands were run as confined as the unit confines them. Default false. */
   readonly confined?: boolean;
 }
 
-export function sourceNotes(tried: readonly Tried[], means: NoteMeans): SourceNote[] {
+export function sourceNotes(tried: readonly Tried[], deps: NoteDeps): SourceNote[] {
   return tried.flatMap((each) => {
-    const note = noteOf(each, means);
+    const note = noteOf(each, deps);
     return note === null ? [] : [{ whose: each.whose, ...note }];
   });
 }
@@ -75,7 +75,7 @@ export interface StartedTool {
 }
 
 /** The same, as the started service has found them itself. */
-export function startedNotes(tools: readonly StartedTool[], kind: NoteMeans["kind"]): SourceNote[] {
+export function startedNotes(tools: readonly StartedTool[], kind: NoteDeps["kind"]): SourceNote[] {
   return tools
     .filter(({ state }) => state === "key-unavailable" || state === "needs-trust")
     .map(({ name, state, why, next }) => {
@@ -86,22 +86,22 @@ export function startedNotes(tools: readonly StartedTool[], kind: NoteMeans["kin
 
 type Note = Omit<SourceNote, "whose">;
 
-function noteOf({ source, state, tool }: Tried, means: NoteMeans): Note | null {
+function noteOf({ source, state, tool }: Tried, deps: NoteDeps): Note | null {
   const keep = tool === null ? null : `keybearer tools rotate ${shellWord(tool)}`;
   if (state.state === "needs-trust") {
     const what = `${state.what} waits for your yes: ${state.from} → ${state.to}`;
     return { what, next: tool === null ? null : `keybearer trust ${shellWord(tool)}`, missing: true };
   }
-  if (source.kind === "env") return variableNote(source.name, state, { ...means, tool });
+  if (source.kind === "env") return variableNote(source.name, state, { ...deps, tool });
   if (state.state === "ready") return null;
   const where = describeSource(source);
   const heard = `${where}: ${state.reason}`;
   if (source.kind === "command") {
-    const how = means.confined
+    const how = deps.confined
       ? "no terminal, no window, its PATH, its hardening"
       : "no terminal, no window, its PATH";
     const what = `${where}, run as the service runs it (${how}): ${state.reason}`;
-    return { what, next: confinedNext(state.reason, means.kind) ?? keep, missing: true };
+    return { what, next: confinedNext(state.reason, deps.kind) ?? keep, missing: true };
   }
   if (source.kind === "keychain") {
     const what = `${heard}. a service that starts before the keychain is unlocked finds it locked`;
@@ -111,7 +111,7 @@ function noteOf({ source, state, tool }: Tried, means: NoteMeans): Note | null {
 }
 
 /** What to do about a command that fails for the unit's sake alone; null: it does not look like that. */
-function confinedNext(said: string, kind: NoteMeans["kind"]): string | null {
+function confinedNext(said: string, kind: NoteDeps["kind"]): string | null {
   if (kind !== "systemd") return null;
   if (/SSH_AUTH_SOCK|authentication agent/i.test(said))
     return "systemctl --user import-environment SSH_AUTH_SOCK at your login, then keybearer service restart";

@@ -44,7 +44,7 @@ export const FORMAT = 1;
 /** The variables of places.ts, so that the daemon finds the folders that the command line finds. */
 export const PLACE_VARIABLES = ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"] as const;
 
-export interface SpecMeans {
+export interface SpecDeps {
   readonly node: string;
   readonly main: string;
   readonly paths: Paths;
@@ -52,7 +52,7 @@ export interface SpecMeans {
   readonly namespaces: boolean;
 }
 
-export function specOf({ node, main, paths, env, namespaces }: SpecMeans): ServiceSpec {
+export function specOf({ node, main, paths, env, namespaces }: SpecDeps): ServiceSpec {
   const home = env.KEYBEARER_HOME ? join(paths.state, "..") : null;
   const set = PLACE_VARIABLES.flatMap((name) => {
     const value = env[name];

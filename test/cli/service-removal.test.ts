@@ -3,7 +3,7 @@ import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
 import { logs } from "../../src/cli/service/logs/logs.ts";
 import { restart } from "../../src/cli/service/restart.ts";
-import type { SceneMeans } from "../../src/cli/service/scene.ts";
+import type { SceneDeps } from "../../src/cli/service/scene.ts";
 import { checkCommand, exitInWords } from "../../src/cli/service/status/exit-words.ts";
 import { uninstall } from "../../src/cli/service/uninstall/uninstall.ts";
 import { findPaths } from "../../src/core/paths.ts";
@@ -65,7 +65,7 @@ async function scene(t: Test) {
   put(own, "config.yaml");
   const systemctl = await createSystemctl(folder);
   const shell = { ...systemctl.env, HOME: home };
-  const means = (env: NodeJS.ProcessEnv = { KEYBEARER_HOME: own }): SceneMeans => ({
+  const deps = (env: NodeJS.ProcessEnv = { KEYBEARER_HOME: own }): SceneDeps => ({
     ...{ env: { ...shell, ...env }, home, platform: "linux" },
   });
   const unit = join(home, ".config/systemd/user/keybearer.service");
@@ -79,14 +79,14 @@ async function scene(t: Test) {
     writeFileSync(unit, unitText(template("keybearer.service"), spec));
     return { paths, spec };
   };
-  return { folder, home, own, systemctl, means, unit, installed };
+  return { folder, home, own, systemctl, deps, unit, installed };
 }
 
 t.test(
   "a purge goes by the names that keybearer writes, in every folder, and through no link",
   onLinux,
   async (t) => {
-    const { own, home, means, systemctl } = await scene(t);
+    const { own, home, deps, systemctl } = await scene(t);
     const undo = "state/undo/claude-code-2026-11-15T11-25-12-000Z";
     const ours = [
       ...["config.yaml", "keys/codex", "keys/codex-2", "keys/codex.0123456789ab.tmp", "run/control.sock"],
@@ -119,12 +119,12 @@ t.test(
     symlinkSync(join(home, "outside"), join(own, "state/undo/link"));
     symlinkSync(join(home, "outside"), join(own, "state/log-end.json"));
     symlinkSync("4711", join(own, ".config.yaml.lock"));
-    const asked = await heard(() => uninstall({ purge: true }, means()));
+    const asked = await heard(() => uninstall({ purge: true }, deps()));
     t.match(asked, { code: 2, stderr: /keybearer service uninstall --purge --yes\nnothing was changed/ });
-    const dry = await heard(() => uninstall({ purge: true, dryRun: true }, means()));
+    const dry = await heard(() => uninstall({ purge: true, dryRun: true }, deps()));
     t.match(dry.stdout, `would remove ${join(own, "keys/codex")}\n`);
     for (const file of [...ours, ...theirs]) t.ok(existsSync(join(own, file)), `${file} is still there`);
-    const { code, stdout } = await heard(() => uninstall({ purge: true, yes: true }, means()));
+    const { code, stdout } = await heard(() => uninstall({ purge: true, yes: true }, deps()));
     t.equal(code, 0);
     for (const file of ours) {
       t.notOk(existsSync(join(own, file)), `${file} is gone`);
@@ -145,33 +145,33 @@ t.test(
   "a purge leaves no empty folder, no home folder is purged, and no link followed",
   onLinux,
   async (t) => {
-    const { own, home, means } = await scene(t);
+    const { own, home, deps } = await scene(t);
     put(own, "keys/codex", "state/usage/2026-11-15.jsonl", "state/index.db", "run/control.sock");
     symlinkSync(own, join(home, "link"));
     const yes = { purge: true, yes: true };
-    t.match(await heard(() => uninstall(yes, { ...means({ KEYBEARER_HOME: own }), home: own })), {
+    t.match(await heard(() => uninstall(yes, { ...deps({ KEYBEARER_HOME: own }), home: own })), {
       ...{ code: 1, stderr: /is, or holds, your home folder\nnothing was changed/ },
     });
-    t.match(await heard(() => uninstall(yes, means({ KEYBEARER_HOME: join(home, "link") }))), {
+    t.match(await heard(() => uninstall(yes, deps({ KEYBEARER_HOME: join(home, "link") }))), {
       ...{ code: 1, stderr: /is a link, which is not followed/ },
     });
     writeFileSync(join(own, "config.yaml"), "tools: [");
-    const dry = await heard(() => uninstall({ purge: true, dryRun: true }, means()));
+    const dry = await heard(() => uninstall({ purge: true, dryRun: true }, deps()));
     t.match(dry.stdout, /stays: .*keys\/codex: without a config\.yaml that can be read, nobody knows/);
     put(own, "config.yaml");
-    t.equal((await heard(() => uninstall(yes, means()))).code, 0);
+    t.equal((await heard(() => uninstall(yes, deps()))).code, 0);
     t.notOk(existsSync(own));
   },
 );
 
 t.test("what goes is the service's; where this shell has other files, nothing does", onLinux, async (t) => {
-  const { own, home, means, installed, unit, systemctl } = await scene(t);
+  const { own, home, deps, installed, unit, systemctl } = await scene(t);
   installed();
   const usual = join(home, ".config/keybearer");
   put(usual, "config.yaml");
   put(join(home, ".local/state/keybearer"), "usage/2026-11-15.jsonl");
   put(own, "state/usage/2026-11-15.jsonl");
-  const [plain, inOwn] = [means({}), means()];
+  const [plain, inOwn] = [deps({}), deps()];
   for (const options of [{ yes: true }, { dryRun: true }]) {
     const refused = await heard(() => uninstall({ purge: true, ...options }, plain));
     t.match(refused, { code: 1, stdout: "", stderr: /--purge takes nothing away here/ });
@@ -201,7 +201,7 @@ t.test("under launchd, the log is the service's own, whatever this shell has", a
   const { home, own } = await scene(t);
   const launchctl = new LaunchctlRecorder(process.getuid?.() ?? 501);
   const tailed: (string | undefined)[] = [];
-  const run: SceneMeans["run"] = async (argv, options) => {
+  const run: SceneDeps["run"] = async (argv, options) => {
     if (argv[0] !== "tail") return launchctl.run(argv, options);
     tailed.push(argv.at(-1));
     options?.onLine?.("said");
@@ -219,13 +219,13 @@ t.test("under launchd, the log is the service's own, whatever this shell has", a
 });
 
 t.test("a file that is not keybearer's is left alone, with what to do", onLinux, async (t) => {
-  const { unit, means, systemctl } = await scene(t);
+  const { unit, deps, systemctl } = await scene(t);
   put(dirname(unit), "keybearer.service");
   for (const work of [uninstall, restart]) {
-    const said = await heard(() => work({}, means()));
+    const said = await heard(() => work({}, deps()));
     t.match(said, { code: 1, stderr: /left alone: it was not written by keybearer\n→ move it away \(mv / });
   }
-  t.match(await heard(() => uninstall({ dryRun: true }, means())), {
+  t.match(await heard(() => uninstall({ dryRun: true }, deps())), {
     code: 1,
     stdout: "",
     stderr: /→ move it away/,
@@ -235,9 +235,9 @@ t.test("a file that is not keybearer's is left alone, with what to do", onLinux,
 });
 
 t.test("logs --json is JSON in every line, the manager's own lines too", onLinux, async (t) => {
-  const { means, systemctl } = await scene(t);
+  const { deps, systemctl } = await scene(t);
   systemctl.journal('{"level":"warn","msg":"ours"}\nMain process exited\n{ broken\n');
-  const { stdout } = await heard(() => logs({ lines: "5", json: true }, means()));
+  const { stdout } = await heard(() => logs({ lines: "5", json: true }, deps()));
   t.same(
     stdout
       .trim()
@@ -252,19 +252,19 @@ t.test("logs --json is JSON in every line, the manager's own lines too", onLinux
 });
 
 t.test("restart makes the folders that are gone, and says what the daemon said", onLinux, async (t) => {
-  const { means, installed, own, systemctl } = await scene(t);
+  const { deps, installed, own, systemctl } = await scene(t);
   installed();
   const failed = { ActiveState: "failed", SubState: "failed", ExecMainCode: 1, ExecMainStatus: 78 };
   systemctl.failStarts();
   systemctl.state({ ...failed, StatusText: "did not start: cannot make the folder /x: EROFS" });
-  const told = await heard(() => restart({}, means()));
+  const told = await heard(() => restart({}, deps()));
   t.match(told, { code: 78, stderr: /it did not start: cannot make the folder \/x: EROFS \(exit code 78\)/ });
   t.match(told.stderr, /→ keybearer service restart\n$/);
   t.ok(existsSync(join(own, "state")));
   t.ok(existsSync(join(own, "run")));
   rmSync(join(own, "state"), { recursive: true });
   systemctl.state(failed);
-  const elsewhere = await heard(() => restart({}, means({})));
+  const elsewhere = await heard(() => restart({}, deps({})));
   t.match(elsewhere.stderr, `→ keybearer check ${join(own, "config.yaml")}\n`);
   t.ok(existsSync(join(own, "state")), "the service's, not this shell's");
 });

@@ -12,7 +12,7 @@ import {
 } from "node:fs";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
-import type { WriteMeans } from "../../src/cli/use/means.ts";
+import type { WriteDeps } from "../../src/cli/use/means.ts";
 import { undoSettings } from "../../src/cli/use/undo.ts";
 import { type WriteAsked, writeSettings } from "../../src/cli/use/write.ts";
 import type { Writable } from "../../src/clients/write/settings.ts";
@@ -47,10 +47,10 @@ async function scene(t: Test, env: Record<string, string> = {}) {
     failed: null as string | null,
     code: 0,
   });
-  const meansFor = (
+  const depsFor = (
     into: ReturnType<typeof heard>,
     answers: readonly (boolean | (() => boolean))[],
-  ): WriteMeans => ({
+  ): WriteDeps => ({
     ...{ env, home, cwd: home, clock: systemClock },
     there: () => answers.length > 0,
     saysYes: async (question) => {
@@ -81,13 +81,13 @@ async function scene(t: Test, env: Record<string, string> = {}) {
       more: Partial<WriteAsked> = {},
     ) {
       const into = heard();
-      await writeSettings({ ...(await ask(client)), ...more }, meansFor(into, answers));
+      await writeSettings({ ...(await ask(client)), ...more }, depsFor(into, answers));
       return { ...into, text: into.said.join("\n") };
     },
     async undo(client: Writable, answers: readonly boolean[], more: { yes?: boolean; force?: boolean } = {}) {
       const into = heard();
       const asked = { paths, tool: "claude-code", client, clientName: client, yes: false, force: false };
-      await undoSettings({ ...asked, ...more }, meansFor(into, answers));
+      await undoSettings({ ...asked, ...more }, depsFor(into, answers));
       return { ...into, text: into.said.join("\n") };
     },
   };

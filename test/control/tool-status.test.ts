@@ -1,7 +1,7 @@
 import t from "tap";
 import {
   limitStatuses,
-  type ToolMeans,
+  type ToolDeps,
   toolStatus,
   toolStatusOffline,
 } from "../../src/control/tool-status.ts";
@@ -36,7 +36,7 @@ const config = configOf(
   `gateways: { main: { base_url: "https://gateway.example.com/v1", groups: { open: {}, shut: { enabled: false } } } }\ntools: { codex: {} }\n`,
 );
 
-function means(more: Partial<ToolMeans> = {}): ToolMeans {
+function deps(more: Partial<ToolDeps> = {}): ToolDeps {
   return {
     keyHealth: { of: () => null, lastUse: () => NOW - 5000 },
     keyBreaker: { of: () => null },
@@ -51,7 +51,7 @@ function means(more: Partial<ToolMeans> = {}): ToolMeans {
 t.test(
   "every limit is told with what is used, held, and may be used in all, calls at once too",
   async (t) => {
-    const status = toolStatus(toolOf(LIMITS), ready, means());
+    const status = toolStatus(toolOf(LIMITS), ready, deps());
     t.match(status, { state: "active", running: 3, waiting: 2, last_use: NOW - 5000, expires: null });
     t.strictSame(status.limits, [
       { limit: "requests", per: "minute", used: 12, held: 0, most: 60, extra: 0, resets_at: RESET },
@@ -70,7 +70,7 @@ t.test("a tool without limits has none, however many calls are under way", async
 });
 
 t.test("without a daemon the same limits are told, and what is used is not known", async (t) => {
-  const running = toolStatus(toolOf(LIMITS), ready, means());
+  const running = toolStatus(toolOf(LIMITS), ready, deps());
   const { limits, ...status } = toolStatusOffline(toolOf(LIMITS), config, NOW);
   t.match(status, { state: "not-running", running: 0, waiting: 0, last_use: null });
   t.strictSame(
@@ -87,11 +87,11 @@ t.test("without a daemon the same limits are told, and what is used is not known
 t.test("a tool tells when it expires, before and after", async (t) => {
   const expires = NOW + 1000;
   const tool = toolOf(`token: ${HASH}, expires: ${new Date(expires).toISOString()}`);
-  t.match(toolStatus(tool, ready, means()), { state: "active", expires });
-  t.match(toolStatus(tool, ready, means({ now: expires })), { state: "expired", expires });
+  t.match(toolStatus(tool, ready, deps()), { state: "active", expires });
+  t.match(toolStatus(tool, ready, deps({ now: expires })), { state: "expired", expires });
   t.match(toolStatusOffline(tool, config, expires), { state: "expired", expires });
   const why = "expired at the end of 2020-01-01";
-  t.match(toolStatus(toolOf("expires: 2020-01-01"), ready, means()), { why });
+  t.match(toolStatus(toolOf("expires: 2020-01-01"), ready, deps()), { why });
   const local = new Date(2020, 0, 1, 18, 30).toISOString();
   t.match(toolStatusOffline(toolOf(`expires: ${local}`), config, NOW), {
     why: "expired at 2020-01-01 18:30",
@@ -113,6 +113,6 @@ t.test("what stands in a tool's way is told in the order in which its requests w
     ["group: open", ready, "no-token", /^keybearer tools token codex$/],
   ];
   for (const [text, key, state, next] of lines)
-    t.match(toolStatus(toolOf(text), key, means()), { state, next }, state);
+    t.match(toolStatus(toolOf(text), key, deps()), { state, next }, state);
   t.match(toolStatusOffline(toolOf("group: shut"), config, NOW), { state: "group-disabled" });
 });

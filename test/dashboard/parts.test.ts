@@ -13,7 +13,7 @@ import { createLogger } from "../../src/core/log.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
 import { createAccess } from "../../src/dashboard/access.ts";
 import { No } from "../../src/dashboard/answer.ts";
-import { Dashboard, type DashboardMeans } from "../../src/dashboard/dashboard.ts";
+import { Dashboard, type DashboardDeps } from "../../src/dashboard/dashboard.ts";
 import { createLogReader } from "../../src/dashboard/log-reader.ts";
 import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-file.ts";
 import { adviceFor } from "../../src/dashboard/refusal-advice.ts";
@@ -91,7 +91,7 @@ function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
     secrets: () => [],
   });
   const tail = createTail();
-  const means = {
+  const deps = {
     clock,
     log,
     tail,
@@ -108,8 +108,8 @@ function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
     kept: null,
     run: folder,
     ...more,
-  } as unknown as DashboardMeans;
-  const made = new Dashboard(means);
+  } as unknown as DashboardDeps;
+  const made = new Dashboard(deps);
   t.teardown(async () => {
     await made.stop();
     rmSync(folder, { recursive: true, force: true });

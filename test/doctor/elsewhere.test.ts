@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { type ElsewhereMeans, findElsewhere } from "../../src/doctor/elsewhere/find.ts";
+import { type ElsewhereDeps, findElsewhere } from "../../src/doctor/elsewhere/find.ts";
 import type { Finding } from "../../src/doctor/finding.ts";
 import { makeToken } from "../../src/identity/token.ts";
 
@@ -23,7 +23,7 @@ async function machine(t: Test, files: Readonly<Record<string, string>>): Promis
   return home;
 }
 
-async function look(t: Test, home: string, more: Partial<ElsewhereMeans> = {}): Promise<Finding[]> {
+async function look(t: Test, home: string, more: Partial<ElsewhereDeps> = {}): Promise<Finding[]> {
   const findings = await findElsewhere({
     env: {},
     home,

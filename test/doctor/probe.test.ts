@@ -7,7 +7,7 @@ import type { Gateway } from "../../src/config/shape.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { KeyCheck } from "../../src/doctor/key-check.ts";
-import { type Probed, type ProbeMeans, probeKey } from "../../src/doctor/probe.ts";
+import { type Probed, type ProbeDeps, probeKey } from "../../src/doctor/probe.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { Agents } from "../../src/proxy/agents.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
@@ -25,7 +25,7 @@ t.teardown(async () => {
   await sandbox.stop();
 });
 
-function probe(gateway: Gateway | string, key: Secret, more: Partial<ProbeMeans> = {}): Promise<Probed> {
+function probe(gateway: Gateway | string, key: Secret, more: Partial<ProbeDeps> = {}): Promise<Probed> {
   const made = typeof gateway === "string" ? gatewayFromUrl("main", gateway) : gateway;
   const { agentFor } = agents;
   const clock = more.clock ?? systemClock;
@@ -71,7 +71,7 @@ t.test("a key with a space or a placeholder is not sent at all", async (t) => {
 });
 
 t.test("what the gateway says of a key is told apart", async (t) => {
-  const told = async (key: Secret, more: Partial<ProbeMeans> = {}) =>
+  const told = async (key: Secret, more: Partial<ProbeDeps> = {}) =>
     failure(t, await probe(sandbox.baseUrl, key, more), key);
 
   const whole = newKey().key.reveal();

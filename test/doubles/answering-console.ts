@@ -27,7 +27,7 @@ export interface AnsweringConsole {
   time: number;
   /** How far the console's clock is ahead, milliseconds. */
   skew: number;
-  readonly means: AdapterDeps;
+  readonly deps: AdapterDeps;
 }
 
 /** A console that answers each call as the test says, over a real socket. */
@@ -64,7 +64,7 @@ export async function answeringConsole(
     pauses,
     time: Date.UTC(2026, 7, 21, 12),
     skew: 0,
-    means: {
+    deps: {
       client: startClient(t, url),
       calls: new CallHistory(),
       now: () => console.time,

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { type Reading, type ReadMeans, readKey } from "../../src/keys/read.ts";
+import { type Reading, type ReadDeps, readKey } from "../../src/keys/read.ts";
 import { until } from "../doubles/until.ts";
 import { isAlive } from "./is-alive.ts";
 
@@ -19,8 +19,8 @@ function script(t: Test, body: string): string {
   return path;
 }
 
-function run(argv: readonly [string, ...string[]], means: Partial<ReadMeans> = {}): Promise<Reading> {
-  return readKey({ kind: "command", argv }, { env: { PATH: "/usr/bin:/bin" }, ...means });
+function run(argv: readonly [string, ...string[]], deps: Partial<ReadDeps> = {}): Promise<Reading> {
+  return readKey({ kind: "command", argv }, { env: { PATH: "/usr/bin:/bin" }, ...deps });
 }
 
 function keyOf(reading: Reading): string {

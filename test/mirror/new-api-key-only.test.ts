@@ -85,8 +85,8 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
 function adapterOf(console: AnsweringConsole, count: number) {
   const keys = Array.from({ length: count }, (_, n) => held(n));
   return new NewApiByKeys({
-    ...console.means,
-    keyCalls: new KeyCallBudget(console.means.now),
+    ...console.deps,
+    keyCalls: new KeyCallBudget(console.deps.now),
     keys: () => keys,
   });
 }
@@ -274,8 +274,8 @@ t.test("keys are listed without a call, and with facts once the budget allows", 
 
 t.test("one key of two tools is asked about once", async (t) => {
   const console = await siteOf(t, { rows: new Map([["0000", [row(NOON - 1)]]]) });
-  const keyCalls = new KeyCallBudget(console.means.now);
-  const adapter = new NewApiByKeys({ ...console.means, keyCalls, keys: () => [held(0), held(0)] });
+  const keyCalls = new KeyCallBudget(console.deps.now);
+  const adapter = new NewApiByKeys({ ...console.deps, keyCalls, keys: () => [held(0), held(0)] });
   t.equal((await walked(adapter, null, SINCE)).length, 1);
   t.equal((await adapter.keys()).length, 1);
 });

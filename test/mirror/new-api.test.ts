@@ -83,7 +83,7 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
 }
 
 function adapterOf(console: AnsweringConsole, user: string | null = "7") {
-  return new NewApi({ ...console.means, accessToken: new Secret(ACCESS), user });
+  return new NewApi({ ...console.deps, accessToken: new Secret(ACCESS), user });
 }
 
 const SINCE = (NOON - 30 * 86_400) * 1000;

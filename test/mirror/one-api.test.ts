@@ -70,7 +70,7 @@ async function siteOf(t: Test, site: Site): Promise<AnsweringConsole> {
 }
 
 function adapterOf(console: AnsweringConsole) {
-  return new OneApi({ ...console.means, accessToken: new Secret("0123456789abcdef0123456789abcdef") });
+  return new OneApi({ ...console.deps, accessToken: new Secret("0123456789abcdef0123456789abcdef") });
 }
 
 const identities = (pages: Awaited<ReturnType<typeof walked>>) =>

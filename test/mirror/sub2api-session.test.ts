@@ -76,7 +76,7 @@ function tokens(firstRefresh = "rt-0") {
 
 function sessionOf(client: SessionOptions["client"], more: Partial<SessionOptions> = {}) {
   const kept: Secret[] = [];
-  const means: SessionOptions = {
+  const deps: SessionOptions = {
     client,
     now: () => 0,
     credentials: null,
@@ -84,7 +84,7 @@ function sessionOf(client: SessionOptions["client"], more: Partial<SessionOption
     onRefreshToken: async (token) => void kept.push(token),
     ...more,
   };
-  return { session: new Sub2apiSession(means), kept };
+  return { session: new Sub2apiSession(deps), kept };
 }
 
 t.test("the new refresh token is kept before the access token is used", async (t) => {

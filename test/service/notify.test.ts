@@ -101,8 +101,8 @@ t.test("without a manager nothing is said and nothing goes wrong", async (t) => 
   for (const address of [undefined, "", "vsock:2:1234", "relative", "/"]) {
     const troubles: string[] = [];
     const env: NodeJS.ProcessEnv = { WATCHDOG_USEC: "2000", ...(address === undefined ? {} : bare(address)) };
-    const means = { programs: ["/bin/false"], onTrouble: (words: string) => void troubles.push(words) };
-    const notify = createNotify(env, process.pid, means);
+    const deps = { programs: ["/bin/false"], onTrouble: (words: string) => void troubles.push(words) };
+    const notify = createNotify(env, process.pid, deps);
     await notify.ready("serving");
     notify.watch(async () => t.fail("nobody asked for it") as never);
     await notify.stopping("");
@@ -137,9 +137,9 @@ t.test(
       mode: 0o700,
     });
     const troubles: string[] = [];
-    const means = { programs: [program], onTrouble: (words: string) => void troubles.push(words) };
+    const deps = { programs: [program], onTrouble: (words: string) => void troubles.push(words) };
     // Its half is a minute: what comes sooner is not the next turn.
-    const notify = createNotify(bare(socket.address, { WATCHDOG_USEC: "120000000" }), process.pid, means);
+    const notify = createNotify(bare(socket.address, { WATCHDOG_USEC: "120000000" }), process.pid, deps);
     void notify.ready("lost");
     const looks = [null, "fine"];
     notify.watch(async () => looks.shift() ?? null);
@@ -209,7 +209,7 @@ t.test("one that hangs is told from one that cannot be reached", async (t) => {
 t.test("the watchdog hears of it only while the daemon answers", LIVE, async (t) => {
   const socket = await openNotifySocket(t, await newHome(t));
   const troubles: string[] = [];
-  const means = { onTrouble: (words: string) => void troubles.push(words) };
+  const deps = { onTrouble: (words: string) => void troubles.push(words) };
   let alive: "well" | "silent" | "broken" = "well";
   let looks = 0;
   const look = async () => {
@@ -218,7 +218,7 @@ t.test("the watchdog hears of it only while the daemon answers", LIVE, async (t)
     return alive === "well" ? "fine" : null;
   };
   const env = bare(socket.address, { WATCHDOG_USEC: "40000", WATCHDOG_PID: String(process.pid) });
-  const notify = createNotify(env, process.pid, means);
+  const notify = createNotify(env, process.pid, deps);
   notify.watch(look);
   const first = await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/);
   await socket.came(/^READY=1\nWATCHDOG=1/, first + 1);

@@ -10,7 +10,7 @@ import { ago } from "../table.ts";
 
 const ABOUT = "the daemon";
 
-export interface DaemonMeans {
+export interface DaemonDeps {
   readonly asked: Asked<Status>;
   readonly paths: Paths;
   /** null: config.yaml cannot be used. */
@@ -26,30 +26,30 @@ const SERVICE = "keybearer service restart";
 const AGAIN = "stop it, and start it again: keybearer run";
 
 /** Whether it runs, as what, and what would keep it from starting. */
-export async function daemonFindings(means: DaemonMeans): Promise<Finding[]> {
-  const { asked, paths, node } = means;
+export async function daemonFindings(deps: DaemonDeps): Promise<Finding[]> {
+  const { asked, paths, node } = deps;
   const said = (level: Finding["level"], id: string, what: string, next: string | null): Finding => ({
     ...{ id, level, about: ABOUT, what, next },
   });
   const here = said(
     "ok",
     "node",
-    `this is keybearer ${means.version} on node ${node.version}, ${node.path}`,
+    `this is keybearer ${deps.version} on node ${node.version}, ${node.path}`,
     null,
   );
-  if (asked.ok) return [...runningFindings(asked.value, means, said), here];
+  if (asked.ok) return [...runningFindings(asked.value, deps, said), here];
   if (asked.running) {
     const what = `keybearer runs, but does not answer as it should: ${asked.reason}`;
-    return [said("problem", "daemon", what, means.byService ? SERVICE : AGAIN), here];
+    return [said("problem", "daemon", what, deps.byService ? SERVICE : AGAIN), here];
   }
   const found = [
-    said("problem", "daemon", "keybearer is not running", means.byService ? SERVICE : "keybearer run"),
+    said("problem", "daemon", "keybearer is not running", deps.byService ? SERVICE : "keybearer run"),
   ];
   if (existsSync(paths.socket)) {
     const what = `${paths.socket} was left behind by a daemon that was killed; the next start takes it away`;
     found.push(said("ok", "socket", what, null));
   }
-  const port = means.listen?.port ?? 0;
+  const port = deps.listen?.port ?? 0;
   if (port !== 0 && (await isTaken(port))) {
     const owner = await portOwner(port);
     const by = owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
@@ -63,7 +63,7 @@ type Said = (level: Finding["level"], id: string, what: string, next: string | n
 
 function runningFindings(
   status: Status,
-  { paths, listen, version, byService }: DaemonMeans,
+  { paths, listen, version, byService }: DaemonDeps,
   said: Said,
 ): Finding[] {
   const on = status.listen.join(" and ");

@@ -21,7 +21,7 @@ import { daemonFindings } from "./daemon-findings.ts";
 import { type KeysHere, readKeysHere } from "./keys-here.ts";
 import { statusFindings } from "./status-findings.ts";
 
-export interface ExamineMeans {
+export interface ExamineDeps {
   readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
   readonly now: number;
@@ -47,24 +47,24 @@ export interface Around {
 const STATUS_MS = 3000;
 
 /** Everything doctor looks at. What cannot be looked at is a finding of its own: nothing hides the rest. */
-export async function examine(means: ExamineMeans): Promise<Finding[]> {
-  const { paths } = means;
+export async function examine(deps: ExamineDeps): Promise<Finding[]> {
+  const { paths } = deps;
   const [loaded, asked] = await Promise.all([
     loadConfig(paths.config, { home: paths.home, strict: true }),
     askDaemon<Status>(paths.socket, "GET", "/status", undefined, STATUS_MS),
   ]);
   const { config } = loaded;
   const running = asked.ok || asked.running;
-  const keys = config === null ? null : await readKeysHere({ config, paths, env: means.env, running });
+  const keys = config === null ? null : await readKeysHere({ config, paths, env: deps.env, running });
   try {
     const around = bounded(
-      means.elsewhere({ keys: () => keys?.secrets() ?? [], config, ports: portsOf(config, asked) }),
+      deps.elsewhere({ keys: () => keys?.secrets() ?? [], config, ports: portsOf(config, asked) }),
     );
-    const [listen, byService] = [config?.listen ?? null, means.service?.installed ?? false];
+    const [listen, byService] = [config?.listen ?? null, deps.service?.installed ?? false];
     const [daemon, service, gateways, elsewhere] = await Promise.all([
-      daemonFindings({ ...means, asked, listen, version: version(), byService }),
-      means.service?.findings() ?? [],
-      config === null || keys === null ? [] : atGateways(config, keys, asked, means),
+      daemonFindings({ ...deps, asked, listen, version: version(), byService }),
+      deps.service?.findings() ?? [],
+      config === null || keys === null ? [] : atGateways(config, keys, asked, deps),
       around,
     ]);
     const file = {
@@ -78,7 +78,7 @@ export async function examine(means: ExamineMeans): Promise<Finding[]> {
       ...daemon,
       ...service,
       ...gateways,
-      ...(asked.ok ? statusFindings(asked.value, means.now) : []),
+      ...(asked.ok ? statusFindings(asked.value, deps.now) : []),
       ...elsewhere,
     ];
   } finally {
@@ -95,7 +95,7 @@ async function atGateways(
   config: NonNullable<Loaded["config"]>,
   keys: KeysHere,
   asked: Asked<Status>,
-  { paths, now }: ExamineMeans,
+  { paths, now }: ExamineDeps,
 ): Promise<Finding[]> {
   await bringUpToDate(paths);
   const history = readHistory(paths.index, now);

@@ -17,7 +17,7 @@ export interface KeysHere {
   close(): void;
 }
 
-export interface KeysHereMeans {
+export interface KeysHereDeps {
   readonly config: Config;
   readonly paths: Paths;
   readonly env: NodeJS.ProcessEnv;
@@ -35,8 +35,8 @@ const NOT_READ: KeyState = {
 };
 
 /** The tools' keys, read as the daemon would read them and held to the same trust: doctor moves no key either. */
-export async function readKeysHere(means: KeysHereMeans): Promise<KeysHere> {
-  const { config, paths, env, running, as } = means;
+export async function readKeysHere(deps: KeysHereDeps): Promise<KeysHere> {
+  const { config, paths, env, running, as } = deps;
   const trust = createTrust({ file: paths.trust, clock: systemClock });
   const first = !existsSync(paths.trust);
   await trust.load();

@@ -1,5 +1,5 @@
 import type { Paths } from "../../core/paths.ts";
-import { createScene, placesOf, type Scene, type SceneMeans } from "./scene.ts";
+import { createScene, placesOf, type Scene, type SceneDeps } from "./scene.ts";
 
 export interface InstalledScene extends Scene {
   /** Where this shell has its files, which need not be where the service has them. */
@@ -10,8 +10,8 @@ export interface InstalledScene extends Scene {
  * The scene as the installed service has it, whatever the variables of this shell say: its data, its control socket and,
  * under launchd, its log lie among its own files. Without one of ours, as this shell has it.
  */
-export async function installedScene(means: SceneMeans = {}): Promise<InstalledScene> {
-  const scene = await createScene(means);
+export async function installedScene(deps: SceneDeps = {}): Promise<InstalledScene> {
+  const scene = await createScene(deps);
   const shellPlaces = scene.paths;
   const file = await scene.manager?.found();
   if (file?.kind !== "ours") return { ...scene, shellPlaces };
@@ -19,5 +19,5 @@ export async function installedScene(means: SceneMeans = {}): Promise<InstalledS
   if (scene.manager?.kind !== "launchd") return { ...scene, paths, shellPlaces };
   const { home, environment, config } = file.unit;
   const env = { ...scene.env, ...environment, KEYBEARER_HOME: home ?? "" };
-  return { ...(await createScene({ ...means, env, config })), paths, shellPlaces, env: scene.env };
+  return { ...(await createScene({ ...deps, env, config })), paths, shellPlaces, env: scene.env };
 }

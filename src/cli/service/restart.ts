@@ -8,15 +8,15 @@ import { whenHealthy } from "./healthy.ts";
 import { wayIsFree } from "./install/before-install.ts";
 import { installedConfig } from "./installed-config.ts";
 import { installedScene } from "./installed-scene.ts";
-import type { SceneMeans } from "./scene.ts";
+import type { SceneDeps } from "./scene.ts";
 import { blindNote } from "./status/blind-tools.ts";
 import { checkCommand } from "./status/exit-words.ts";
 import { notServing } from "./status/not-serving.ts";
 import { reachedManager } from "./without-manager.ts";
 
 /** Refused where the next start would fail: what works now is not given up for a typing mistake. */
-export async function restart(_options: object, means: SceneMeans = {}): Promise<void> {
-  const scene = await installedScene(means);
+export async function restart(_options: object, deps: SceneDeps = {}): Promise<void> {
+  const scene = await installedScene(deps);
   const { paths, shellPlaces } = scene;
   const manager = await reachedManager(scene);
   if (manager === null) return;

@@ -25,7 +25,7 @@ export interface Scene {
   readonly main: string;
 }
 
-export interface SceneMeans {
+export interface SceneDeps {
   readonly config?: string | undefined;
   readonly env?: NodeJS.ProcessEnv;
   readonly home?: string;
@@ -35,15 +35,15 @@ export interface SceneMeans {
 }
 
 /** The real one, where nothing is put in its place. */
-export async function createScene(means: SceneMeans = {}): Promise<Scene> {
-  const { env = process.env, platform = process.platform } = means;
-  const run = means.run ?? createRunner(env);
-  const paths = findPaths({ config: means.config, env, ...(means.home ? { home: means.home } : {}) });
+export async function createScene(deps: SceneDeps = {}): Promise<Scene> {
+  const { env = process.env, platform = process.platform } = deps;
+  const run = deps.run ?? createRunner(env);
+  const paths = findPaths({ config: deps.config, env, ...(deps.home ? { home: deps.home } : {}) });
   return {
     ...{ paths, env, run, platform },
     manager: await managerFor(platform, { paths, env, run }),
     node: process.execPath,
-    main: means.main ?? mainFile(),
+    main: deps.main ?? mainFile(),
   };
 }
 

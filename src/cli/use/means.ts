@@ -8,7 +8,7 @@ import { say } from "../say.ts";
 import { visible } from "../table.ts";
 
 /** What writing a client's settings needs of the machine and of the person. */
-export interface WriteMeans {
+export interface WriteDeps {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly home: string;
   readonly cwd: string;
@@ -21,7 +21,7 @@ export interface WriteMeans {
   readonly fail: (message: string, code: number) => void;
 }
 
-export function terminalMeans(): WriteMeans {
+export function terminalDeps(): WriteDeps {
   return {
     env: process.env,
     home: homedir(),

@@ -2,7 +2,7 @@ import { shownDiff } from "../../clients/write/diff.ts";
 import type { Writable } from "../../clients/write/settings.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { terminalMeans, type WriteMeans } from "./means.ts";
+import { terminalDeps, type WriteDeps } from "./means.ts";
 import { lookAt, replace } from "./settings-file.ts";
 import { createUndoStore, digestOf, type Kept } from "./undo-store.ts";
 
@@ -19,46 +19,46 @@ export interface UndoAsked {
 }
 
 /** Puts a client's settings back to what they were before the last --write. */
-export async function undoSettings(asked: UndoAsked, means: WriteMeans = terminalMeans()): Promise<void> {
+export async function undoSettings(asked: UndoAsked, deps: WriteDeps = terminalDeps()): Promise<void> {
   const { paths, client, clientName, force } = asked;
-  const store = createUndoStore(paths.state, means.clock);
+  const store = createUndoStore(paths.state, deps.clock);
   const kept = await store.newest(client).catch(errorMessage);
-  if (typeof kept === "string") return means.fail(kept, EXIT.failed);
+  if (typeof kept === "string") return deps.fail(kept, EXIT.failed);
   if (kept === null) {
-    return means.fail(`there is nothing to undo: ${clientName} was not set up with --write`, EXIT.failed);
+    return deps.fail(`there is nothing to undo: ${clientName} was not set up with --write`, EXIT.failed);
   }
   const looked = await lookAt(kept.file);
-  if (!looked.ok) return means.fail(looked.reason, EXIT.failed);
+  if (!looked.ok) return deps.fail(looked.reason, EXIT.failed);
   const { file } = looked;
   const now = file.found?.text ?? null;
   if (now === kept.before) {
     await store.drop(kept);
-    return means.say(`${kept.file} is as it was before already`, tokenStays(kept));
+    return deps.say(`${kept.file} is as it was before already`, tokenStays(kept));
   }
-  means.say(...shownDiff(kept.file, now, kept.before));
+  deps.say(...shownDiff(kept.file, now, kept.before));
   const again = `keybearer use ${asked.tool} --for ${client} --undo`;
   if (!force && (now === null || digestOf(now) !== kept.written)) {
     const what = `${kept.file} was changed since, and going back would lose that; nothing changed`;
-    return means.fail(`${what}. to go back all the same: ${again} --force`, EXIT.failed);
+    return deps.fail(`${what}. to go back all the same: ${again} --force`, EXIT.failed);
   }
-  const fault = await agreed(asked, means, `${again}${force ? " --force" : ""} --yes`, kept);
-  if (fault !== null) return means.fail(fault.message, fault.code);
+  const fault = await agreed(asked, deps, `${again}${force ? " --force" : ""} --yes`, kept);
+  if (fault !== null) return deps.fail(fault.message, fault.code);
   const done = await replace(file, kept.before, file.found?.mode ?? kept.mode);
-  if (!done.ok) return means.fail(done.reason, EXIT.failed);
+  if (!done.ok) return deps.fail(done.reason, EXIT.failed);
   await store.drop(kept);
   const result = kept.before === null ? "is removed, as it was not there before" : "is as it was before";
-  means.say(`${kept.file} ${result}: start ${clientName} anew`, tokenStays(kept));
+  deps.say(`${kept.file} ${result}: start ${clientName} anew`, tokenStays(kept));
 }
 
 /** null: the person wants it. */
-async function agreed({ yes }: UndoAsked, means: WriteMeans, again: string, { file, before }: Kept) {
+async function agreed({ yes }: UndoAsked, deps: WriteDeps, again: string, { file, before }: Kept) {
   if (yes) return null;
-  if (!means.there()) {
+  if (!deps.there()) {
     const message = `nobody is here to ask; nothing changed. if you are sure: ${again}`;
     return { message, code: EXIT.usage };
   }
   const question = before === null ? `remove ${file}?` : `put ${file} back?`;
-  if (await means.saysYes(question)) return null;
+  if (await deps.saysYes(question)) return null;
   return { message: "not undone; nothing changed", code: EXIT.failed };
 }
 

@@ -10,7 +10,7 @@ import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../identity/token.ts";
 import type { Note } from "../note.ts";
-import { terminalMeans, type WriteMeans } from "./means.ts";
+import { terminalDeps, type WriteDeps } from "./means.ts";
 import { lookAt, replace, type SettingsFile } from "./settings-file.ts";
 import { createUndoStore, digestOf } from "./undo-store.ts";
 
@@ -30,31 +30,31 @@ export interface WriteAsked {
 }
 
 /** Merges a client's settings into its own file: shows what would change, asks, and keeps the old file. */
-export async function writeSettings(asked: WriteAsked, means: WriteMeans = terminalMeans()): Promise<void> {
+export async function writeSettings(asked: WriteAsked, deps: WriteDeps = terminalDeps()): Promise<void> {
   const { client, clientName, yes } = asked;
   const tool = asked.tool.name;
-  const looked = await settingsFile(client, means);
-  if (!looked.ok) return means.fail(looked.reason, EXIT.failed);
+  const looked = await settingsFile(client, deps);
+  if (!looked.ok) return deps.fail(looked.reason, EXIT.failed);
   const { file } = looked;
-  const planned = await plan(asked, file, means);
-  if (typeof planned === "string") return means.fail(planned, EXIT.failed);
+  const planned = await plan(asked, file, deps);
+  if (typeof planned === "string") return deps.fail(planned, EXIT.failed);
   if (planned.text === file.found?.text) {
-    return means.say(`${file.path} points ${clientName} at keybearer already; nothing changed`);
+    return deps.say(`${file.path} points ${clientName} at keybearer already; nothing changed`);
   }
-  means.say(...shownDiff(file.path, file.found?.text ?? null, planned.text));
-  if (!yes && !means.there()) {
+  deps.say(...shownDiff(file.path, file.found?.text ?? null, planned.text));
+  if (!yes && !deps.there()) {
     const again = `keybearer use ${tool} --for ${client} --write --yes`;
-    return means.fail(`nobody is here to ask; nothing changed. if you are sure: ${again}`, EXIT.usage);
+    return deps.fail(`nobody is here to ask; nothing changed. if you are sure: ${again}`, EXIT.usage);
   }
-  if (!yes && !(await means.saysYes(`write this to ${file.path}?`))) {
-    return means.fail("not written; nothing changed", EXIT.failed);
+  if (!yes && !(await deps.saysYes(`write this to ${file.path}?`))) {
+    return deps.fail("not written; nothing changed", EXIT.failed);
   }
-  const fault = await carryOut(asked, file, planned, means);
-  if (fault !== null) return means.fail(fault, EXIT.failed);
-  means.say(`${file.path} points ${clientName} at keybearer as ${tool}: start ${clientName} anew`);
-  means.say(`to go back: keybearer use ${tool} --for ${client} --undo`);
+  const fault = await carryOut(asked, file, planned, deps);
+  if (fault !== null) return deps.fail(fault, EXIT.failed);
+  deps.say(`${file.path} points ${clientName} at keybearer as ${tool}: start ${clientName} anew`);
+  deps.say(`to go back: keybearer use ${tool} --for ${client} --undo`);
   if (((file.found?.mode ?? 0) & 0o077) !== 0) {
-    means.note({ what: `others may read ${file.path}, which holds a token`, next: `chmod 600 ${file.path}` });
+    deps.note({ what: `others may read ${file.path}, which holds a token`, next: `chmod 600 ${file.path}` });
   }
 }
 
@@ -65,7 +65,7 @@ interface Planned {
 }
 
 /** What the file is to be. A text: why it cannot be. */
-async function plan(asked: WriteAsked, file: SettingsFile, means: WriteMeans): Promise<Planned | string> {
+async function plan(asked: WriteAsked, file: SettingsFile, deps: WriteDeps): Promise<Planned | string> {
   const { tool, client, clientName, paths, yes } = asked;
   const settings = settingsOf(client);
   if (settings.needsModel && asked.model === null) {
@@ -80,10 +80,10 @@ async function plan(asked: WriteAsked, file: SettingsFile, means: WriteMeans): P
   const addable = newToken === null ? null : await withToken(paths.config, tool.name, newToken);
   if (addable?.ok === false) return addable.reason;
   const merged = settings.merge(text, { ...asked, token: newToken ?? there ?? "" });
-  const edited = merged.ok ? await withoutClashes(merged.text, settings, yes, means) : merged;
+  const edited = merged.ok ? await withoutClashes(merged.text, settings, yes, deps) : merged;
   if (!edited.ok) return cannot(file, edited);
-  for (const what of settings.notes(edited.text)) means.note({ what, next: null });
-  if (asked.model === null) means.note(noModel(asked));
+  for (const what of settings.notes(edited.text)) deps.note({ what, next: null });
+  if (asked.model === null) deps.note(noModel(asked));
   return { text: edited.text, newToken };
 }
 
@@ -94,8 +94,8 @@ function noModel({ tool: { name }, clientName }: WriteAsked): Note {
 }
 
 /** The first of the client's files that is there, else the last. */
-async function settingsFile(client: Writable, means: WriteMeans) {
-  const files = settingsFiles(client, means);
+async function settingsFile(client: Writable, deps: WriteDeps) {
+  const files = settingsFiles(client, deps);
   let looked = await lookAt(files[0]);
   for (const path of files.slice(1)) {
     if (!looked.ok || looked.file.found !== null) return looked;
@@ -113,20 +113,20 @@ async function withoutClashes(
   merged: string,
   settings: Settings,
   yes: boolean,
-  means: WriteMeans,
+  deps: WriteDeps,
 ): Promise<Spliced> {
   let result: Spliced = { ok: true, text: merged };
   for (const clash of settings.clashes(merged)) {
-    means.note({ what: `${clash.name} is in it: ${clash.why}`, next: null });
-    const goes = await maySo(clash, yes, means);
+    deps.note({ what: `${clash.name} is in it: ${clash.why}`, next: null });
+    const goes = await maySo(clash, yes, deps);
     if (goes && result.ok) result = settings.without(result.text, clash);
   }
   return result;
 }
 
-async function maySo(clash: Clash, yes: boolean, means: WriteMeans): Promise<boolean> {
+async function maySo(clash: Clash, yes: boolean, deps: WriteDeps): Promise<boolean> {
   // Where nobody can be asked, the diff shows what --yes would do.
-  return yes || !means.there() || (await means.saysYes(`take ${clash.name} out as well?`));
+  return yes || !deps.there() || (await deps.saysYes(`take ${clash.name} out as well?`));
 }
 
 function cannot({ path }: SettingsFile, { reason: why, line }: Extract<Spliced, { ok: false }>): string {
@@ -138,9 +138,9 @@ async function carryOut(
   { paths, client, tool }: WriteAsked,
   file: SettingsFile,
   { text, newToken }: Planned,
-  means: WriteMeans,
+  deps: WriteDeps,
 ): Promise<string | null> {
-  const store = createUndoStore(paths.state, means.clock);
+  const store = createUndoStore(paths.state, deps.clock);
   const mode = file.found?.mode ?? 0o600;
   try {
     const before = file.found?.text ?? null;

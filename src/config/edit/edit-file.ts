@@ -28,12 +28,12 @@ const TRIES = 50;
 export async function editFile<Found extends { readonly ok: true; readonly text: string }>(
   file: string,
   splice: Splice<Found>,
-  means?: { readonly clock?: Clock },
+  deps?: { readonly clock?: Clock },
 ): Promise<Edited<Found> | NotEdited>;
 export async function editFile<Found extends { readonly ok: true; readonly text: string }>(
   file: string,
   splice: Splice<Found>,
-  means: { readonly may: (() => Promise<boolean>) | undefined },
+  deps: { readonly may: (() => Promise<boolean>) | undefined },
 ): Promise<Edited<Found> | NotEdited | null>;
 export async function editFile<Found extends { readonly ok: true; readonly text: string }>(
   file: string,

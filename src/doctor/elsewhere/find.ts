@@ -5,7 +5,7 @@ import { fieldsOf, variables } from "./names.ts";
 import { kindOf, type Setting, settingsIn } from "./settings.ts";
 import { type Found, inFindings, type OwnKey } from "./words.ts";
 
-export interface ElsewhereMeans extends Around {
+export interface ElsewhereDeps extends Around {
   /** The keys that keybearer holds. */
   readonly keys: () => Iterable<Secret>;
   /** Where it listens. */
@@ -21,11 +21,11 @@ export interface ElsewhereMeans extends Around {
  * send requests past keybearer or to another account, and keys of ours that lie there bare. Only names and places are
  * ever told. Reads, changes nothing, and never fails: what cannot be read is told, too.
  */
-export async function findElsewhere(means: ElsewhereMeans): Promise<Finding[]> {
-  const keys = [...means.keys()];
-  const paths = await placesToLook(means);
-  const found: Found[] = inEnvironment(means).map((setting) => ({ ...setting, place: null, client: null }));
-  const own: OwnKey[] = ownKeysInEnvironment(means, keys);
+export async function findElsewhere(deps: ElsewhereDeps): Promise<Finding[]> {
+  const keys = [...deps.keys()];
+  const paths = await placesToLook(deps);
+  const found: Found[] = inEnvironment(deps).map((setting) => ({ ...setting, place: null, client: null }));
+  const own: OwnKey[] = ownKeysInEnvironment(deps, keys);
   const unread: { path: string; why: string }[] = [];
   let read = 0;
   // One after the other: most are not there, and a slow disk gets no queue.
@@ -39,17 +39,17 @@ export async function findElsewhere(means: ElsewhereMeans): Promise<Finding[]> {
     read += 1;
     const { text } = answer;
     const meanings = client === null ? variables() : fieldsOf(client);
-    const settings = settingsIn(text, meanings, means.ports, client === null);
+    const settings = settingsIn(text, meanings, deps.ports, client === null);
     const held = ownKeyLines(text, keys);
     own.push(...held.map((line) => ({ name: null, path, line, client })));
     // A key of ours is told as such, which is worse than being somebody's.
     const rest = settings.filter(({ line, meaning }) => meaning.role !== "key" || !held.includes(line ?? 0));
     found.push(...rest.map((setting) => ({ ...setting, place: path, client })));
   }
-  return inFindings({ found, own, unread, read, home: means.home, tools: means.tools });
+  return inFindings({ found, own, unread, read, home: deps.home, tools: deps.tools });
 }
 
-function inEnvironment({ env, ports, keys }: ElsewhereMeans): Setting[] {
+function inEnvironment({ env, ports, keys }: ElsewhereDeps): Setting[] {
   const held = [...keys()];
   return variables().flatMap((meaning) => {
     const value = env[meaning.name]?.trim() ?? "";
@@ -60,7 +60,7 @@ function inEnvironment({ env, ports, keys }: ElsewhereMeans): Setting[] {
 }
 
 /** Any variable, also one that no client is known to read: every program that is started gets it. */
-function ownKeysInEnvironment({ env, sources }: ElsewhereMeans, keys: readonly Secret[]): OwnKey[] {
+function ownKeysInEnvironment({ env, sources }: ElsewhereDeps, keys: readonly Secret[]): OwnKey[] {
   const known = variables();
   return Object.entries(env)
     .filter(([name, value = ""]) => {

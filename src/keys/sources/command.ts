@@ -15,7 +15,7 @@ export type CommandAs = (
   withhold: readonly string[],
 ) => { readonly argv: Argv; readonly env: NodeJS.ProcessEnv };
 
-export interface CommandMeans {
+export interface CommandDeps {
   readonly env: NodeJS.ProcessEnv;
   /** Names of variables the command must not see: they hold keys of other tools. */
   readonly withhold: readonly string[];
@@ -34,17 +34,17 @@ const MOST_STDERR = 8 * 1024;
 const MOST_SHOWN = 200;
 
 /** Runs a program without a shell and takes what it prints as the key. */
-export async function runKeyCommand(argv: Argv, means: CommandMeans): Promise<SourceText> {
+export async function runKeyCommand(argv: Argv, deps: CommandDeps): Promise<SourceText> {
   const [program] = argv;
   if (!isAbsolute(program)) {
     // Looked up in PATH, another program of that name could take its place.
     return refuse(`the command ${plain(program)} is not a full path: command -v ${plain(program)} prints it`);
   }
-  if (means.signal?.aborted) return refuse(STOPPED);
+  if (deps.signal?.aborted) return refuse(STOPPED);
   const env = Object.fromEntries(
-    Object.entries(means.env).filter(([name]) => !means.withhold.includes(name)),
+    Object.entries(deps.env).filter(([name]) => !deps.withhold.includes(name)),
   );
-  const started = means.as?.(argv, means.withhold) ?? { argv, env };
+  const started = deps.as?.(argv, deps.withhold) ?? { argv, env };
   try {
     const child = spawn(started.argv[0], started.argv.slice(1), {
       // At the root, not where keybearer happened to be started: programs read settings from their folder.
@@ -57,7 +57,7 @@ export async function runKeyCommand(argv: Argv, means: CommandMeans): Promise<So
     });
     // Throws what kept it from starting. Before anything else: out of file handles, there are not even pipes.
     await once(child, "spawn");
-    return await outcomeOf(child, program, means);
+    return await outcomeOf(child, program, deps);
   } catch (error) {
     // Also thrown for what cannot be an argument, such as a zero byte. Node's message quotes it: only the code is told.
     return refuse(cannotStart(program, error));
@@ -66,7 +66,7 @@ export async function runKeyCommand(argv: Argv, means: CommandMeans): Promise<So
 
 export const STOPPED = "reading the key was stopped, because the configuration changed";
 
-function outcomeOf(child: Child, program: string, means: CommandMeans): Promise<SourceText> {
+function outcomeOf(child: Child, program: string, deps: CommandDeps): Promise<SourceText> {
   return new Promise((done) => {
     const stdout = collect(child.stdout, MOST_BYTES, () => {
       end(refuse(`${plain(program)} printed more than 64 KB: that is no key`));
@@ -74,8 +74,8 @@ function outcomeOf(child: Child, program: string, means: CommandMeans): Promise<
     const stderr = collect(child.stderr, MOST_STDERR, () => undefined);
     const onAbort = () => end(refuse(STOPPED));
     const limit = setTimeout(() => {
-      end(refuse(`${plain(program)} did not finish within ${means.limit / 1000} s and was ended`));
-    }, means.limit);
+      end(refuse(`${plain(program)} did not finish within ${deps.limit / 1000} s and was ended`));
+    }, deps.limit);
     let aftermath: NodeJS.Timeout | undefined;
     let ended = false;
 
@@ -84,7 +84,7 @@ function outcomeOf(child: Child, program: string, means: CommandMeans): Promise<
       ended = true;
       clearTimeout(limit);
       clearTimeout(aftermath);
-      means.signal?.removeEventListener("abort", onAbort);
+      deps.signal?.removeEventListener("abort", onAbort);
       if (!outcome.ok) killGroup(child);
       // Not waiting for the pipes to close: something that left the group may hold them for days.
       child.stdout.destroy();
@@ -93,9 +93,9 @@ function outcomeOf(child: Child, program: string, means: CommandMeans): Promise<
     }
     const finish = () => end(judge(child, program, stdout(), stderr()));
 
-    means.signal?.addEventListener("abort", onAbort);
+    deps.signal?.addEventListener("abort", onAbort);
     // A signal that went off while the program was being started does not go off again.
-    if (means.signal?.aborted) onAbort();
+    if (deps.signal?.aborted) onAbort();
     child.once("error", (error) => end(refuse(cannotStart(program, error))));
     child.once("close", finish);
     child.once("exit", () => {

@@ -22,7 +22,7 @@ export type KeychainRequest =
   /** Whether a key could be stored: something that is none is, and is taken away again. */
   | { readonly operation: "trial" };
 
-export interface KeychainMeans {
+export interface KeychainDeps {
   readonly env: NodeJS.ProcessEnv;
   readonly signal?: AbortSignal | undefined;
   /** Milliseconds until the keychain is asked no longer. */
@@ -82,8 +82,8 @@ const PROGRAM = `
 const PASSED_ON = ["HOME", "USER", "LOGNAME", "PATH", "TMPDIR", "XDG_RUNTIME_DIR", "SECURITYSESSIONID"];
 
 /** Reads an entry as a source of a key. */
-export async function readKeychain(entry: KeychainEntry, means: KeychainMeans): Promise<SourceText> {
-  const answer = await askKeychain(entry, { operation: "read" }, means);
+export async function readKeychain(entry: KeychainEntry, deps: KeychainDeps): Promise<SourceText> {
+  const answer = await askKeychain(entry, { operation: "read" }, deps);
   if (!answer.ok) return answer;
   if (answer.found !== null) return { ok: true, text: answer.found, warning: null };
   const reason = `the keychain has no entry ${nameOf(entry)}: \`keybearer tools rotate <tool>\` puts a tool's key there`;
@@ -94,15 +94,15 @@ export async function readKeychain(entry: KeychainEntry, means: KeychainMeans): 
 export async function askKeychain(
   entry: KeychainEntry,
   request: KeychainRequest,
-  means: KeychainMeans,
+  deps: KeychainDeps,
 ): Promise<KeychainAnswer> {
-  if (means.signal?.aborted) return refuse(STOPPED);
-  const bus = sessionBus(means.env);
+  if (deps.signal?.aborted) return refuse(STOPPED);
+  const bus = sessionBus(deps.env);
   if (!bus.ok) return bus;
   const library = findLibrary();
   if (library === null) return unasked(NO_LIBRARY);
   const passed = PASSED_ON.flatMap((name) => {
-    const value = means.env[name];
+    const value = deps.env[name];
     return value === undefined ? [] : [[name, value] as const];
   });
   const env = { ...Object.fromEntries(passed), ...bus.env };
@@ -114,7 +114,7 @@ export async function askKeychain(
       detached: true,
       stdio: ["pipe", "pipe", "ignore"],
     });
-    return await outcomeOf(child, entry, request, means);
+    return await outcomeOf(child, entry, request, deps);
   } catch (error) {
     return unasked(cannotAsk(error));
   }
@@ -157,25 +157,25 @@ function outcomeOf(
   child: Child,
   { service, account }: KeychainEntry,
   request: KeychainRequest,
-  means: KeychainMeans,
+  deps: KeychainDeps,
 ): Promise<KeychainAnswer> {
   const { operation } = request;
   return new Promise((done) => {
     const chunks: Buffer[] = [];
     let length = 0;
     const onAbort = () => end(refuse(STOPPED));
-    const timer = setTimeout(() => end(refuse(tooLate(means.limit, operation))), means.limit);
+    const timer = setTimeout(() => end(refuse(tooLate(deps.limit, operation))), deps.limit);
 
     function end(answer: KeychainAnswer): void {
       clearTimeout(timer);
-      means.signal?.removeEventListener("abort", onAbort);
+      deps.signal?.removeEventListener("abort", onAbort);
       // Does nothing to one that has ended. A window that asks for the password closes with it.
       child.kill("SIGKILL");
       child.stdout.destroy();
       child.stdin.destroy();
       done(answer);
     }
-    means.signal?.addEventListener("abort", onAbort);
+    deps.signal?.addEventListener("abort", onAbort);
     child.once("error", (error) => end(unasked(cannotAsk(error))));
     child.stdout.on("error", () => undefined);
     child.stdout.on("data", (chunk: Buffer) => {

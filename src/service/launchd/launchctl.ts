@@ -6,7 +6,7 @@ import { FAULT, faultIn, isDisabled, jobIn } from "./launchd-answers.ts";
 
 export type Job = ReturnType<typeof jobIn>;
 
-export interface LaunchctlMeans {
+export interface LaunchctlDeps {
   readonly run: RunCommand;
   readonly uid: number;
   readonly label: string;
@@ -17,18 +17,18 @@ export interface LaunchctlMeans {
 
 /** One job of the person's own session, with launchctl's answers told apart. */
 export class Launchctl {
-  readonly #means: LaunchctlMeans;
+  readonly #deps: LaunchctlDeps;
   readonly domain: string;
   readonly job: string;
 
-  constructor(means: LaunchctlMeans) {
-    this.#means = means;
-    this.domain = `gui/${means.uid}`;
-    this.job = `${this.domain}/${means.label}`;
+  constructor(deps: LaunchctlDeps) {
+    this.#deps = deps;
+    this.domain = `gui/${deps.uid}`;
+    this.job = `${this.domain}/${deps.label}`;
   }
 
   say(...words: readonly string[]): Promise<Ran> {
-    return this.#means.run(["launchctl", ...words], { timeoutMs: 30_000 });
+    return this.#deps.run(["launchctl", ...words], { timeoutMs: 30_000 });
   }
 
   /** null: launchd does not know it. */
@@ -38,7 +38,7 @@ export class Launchctl {
   }
 
   async disabled(): Promise<boolean> {
-    return isDisabled((await this.say("print-disabled", this.domain)).stdout, this.#means.label);
+    return isDisabled((await this.say("print-disabled", this.domain)).stdout, this.#deps.label);
   }
 
   /** The agent gets a SIGTERM and its ExitTimeOut, in which it drains. */
@@ -85,9 +85,9 @@ export class Launchctl {
 
   /** A drain takes longer than launchctl waits; looked for until it is over. */
   async #until(holds: () => Promise<boolean>): Promise<boolean> {
-    for (let look = 0; look < (this.#means.looks ?? 150); look += 1) {
+    for (let look = 0; look < (this.#deps.looks ?? 150); look += 1) {
       if (await holds()) return true;
-      await wait(this.#means.betweenMs ?? 200);
+      await wait(this.#deps.betweenMs ?? 200);
     }
     return false;
   }

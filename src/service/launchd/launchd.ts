@@ -18,7 +18,7 @@ import { plistText, readPlist } from "./plist.ts";
 
 const LABEL = "com.keybearer";
 
-export interface LaunchdMeans {
+export interface LaunchdDeps {
   readonly run: RunCommand;
   readonly files: ServiceFiles;
   readonly home: string;
@@ -32,9 +32,9 @@ export interface LaunchdMeans {
   readonly betweenMs?: number;
 }
 
-export function createLaunchd(means: LaunchdMeans): ServiceManager {
-  const { run, files, template, uid, looks, betweenMs } = means;
-  const file = join(means.home, "Library", "LaunchAgents", `${LABEL}.plist`);
+export function createLaunchd(deps: LaunchdDeps): ServiceManager {
+  const { run, files, template, uid, looks, betweenMs } = deps;
+  const file = join(deps.home, "Library", "LaunchAgents", `${LABEL}.plist`);
   const launchctl = new Launchctl({ run, uid, label: LABEL, looks, betweenMs });
   const { domain, job } = launchctl;
 
@@ -85,7 +85,7 @@ export function createLaunchd(means: LaunchdMeans): ServiceManager {
     state: () => stateOf(launchctl, file, files),
     install: (spec) => install(launchctl, file, { spec, files, text: plistText(template, spec) }),
     ...{ uninstall, restart },
-    logs: (request) => logFileLines(run, means.logFile, request),
+    logs: (request) => logFileLines(run, deps.logFile, request),
     lingerHint: async () => null,
   };
 }

@@ -3,7 +3,7 @@ import { unitText } from "./unit.ts";
 
 type Argv = readonly [string, ...string[]];
 
-export interface TrialMeans {
+export interface TrialDeps {
   /** service/keybearer.service. */
   readonly template: string;
   readonly spec: ServiceSpec;
@@ -21,8 +21,8 @@ const MOST_SECONDS = 5;
  * The argv that has a command run by the user manager, confined as the unit confines it. What it prints comes back
  * through the pipe and is in no journal, and its words are not the name of the unit, which the journal does have.
  */
-export function commandTrial(means: TrialMeans): (argv: Argv, withhold: readonly string[]) => Argv {
-  const { spec, template, alsoWritable } = means;
+export function commandTrial(deps: TrialDeps): (argv: Argv, withhold: readonly string[]) => Argv {
+  const { spec, template, alsoWritable } = deps;
   const properties = unitText(template, spec)
     .split("\n")
     .filter((line) => CONFINES.test(line))

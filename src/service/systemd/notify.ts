@@ -23,7 +23,7 @@ export interface Notify {
   watch(look: () => Promise<string | null>): void;
 }
 
-export interface NotifyMeans {
+export interface NotifyDeps {
   /** Where systemd-notify may be; the first that is there is taken. Default where systems have it. */
   readonly programs?: readonly string[];
   /** Hears what went wrong, in words. */
@@ -47,10 +47,10 @@ const VARIABLES = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
  * Takes the variables out of `env`: what the daemon starts must not speak for it. `pid` is the process that the
  * watchdog is meant for.
  */
-export function createNotify(env: NodeJS.ProcessEnv, pid: number, means: NotifyMeans = {}): Notify {
+export function createNotify(env: NodeJS.ProcessEnv, pid: number, deps: NotifyDeps = {}): Notify {
   const { NOTIFY_SOCKET: socket, WATCHDOG_USEC: usec, WATCHDOG_PID: watched } = env;
   for (const name of VARIABLES) delete env[name];
-  const { programs = PROGRAMS, onTrouble = () => {} } = means;
+  const { programs = PROGRAMS, onTrouble = () => {} } = deps;
   // A path or, with @, a name in the abstract namespace. Anything else is for other kinds of managers.
   if (socket === undefined || !/^[/@]./.test(socket)) return silent();
 

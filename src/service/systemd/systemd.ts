@@ -18,7 +18,7 @@ import {
 import { readUnit, type Specifiers, unitText } from "./unit.ts";
 import type { UnitFolder } from "./unit-folder.ts";
 
-export interface SystemdMeans {
+export interface SystemdDeps {
   readonly run: RunCommand;
   readonly files: ServiceFiles;
   /** Where the user manager looks for units, and why it would not look there, if it does not. */
@@ -35,10 +35,10 @@ const ANSWER_MS = 10_000;
 /** A drain of 10 s, a stop that is given up after more, and a start. */
 const CHANGE_MS = 90_000;
 
-export function createSystemd(means: SystemdMeans): ServiceManager {
-  const { run, files, where, template, uid } = means;
+export function createSystemd(deps: SystemdDeps): ServiceManager {
+  const { run, files, where, template, uid } = deps;
   const file = join(where.folder, UNIT);
-  const find = () => files.find(file, (text) => readUnit(text, means.specifiers));
+  const find = () => files.find(file, (text) => readUnit(text, deps.specifiers));
   const ask = (...words: readonly string[]) => run(systemctl(...words), { timeoutMs: ANSWER_MS });
   const change = (...words: readonly string[]) => run(systemctl(...words), { timeoutMs: CHANGE_MS });
   const properties = async () =>

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Paths } from "../../../core/paths.ts";
 import { shellWord } from "../../../keys/words.ts";
-import { createScene, type Scene, type SceneMeans } from "../scene.ts";
+import { createScene, type Scene, type SceneDeps } from "../scene.ts";
 
 export interface InstallScene {
   readonly scene: Scene;
@@ -16,21 +16,21 @@ export interface InstallScene {
  * What was named when it was installed stays, unless another file or folder is named now: the command that repairs a
  * service is typed in any shell, and must not move it to other files.
  */
-export async function installScene(means: SceneMeans): Promise<InstallScene> {
-  const scene = await createScene(means);
+export async function installScene(deps: SceneDeps): Promise<InstallScene> {
+  const scene = await createScene(deps);
   const found = await scene.manager?.found();
   if (found?.kind !== "ours") return { scene, kept: [], lost: null };
   const { unit } = found;
   const { KEYBEARER_HOME: home, ...variables } = scene.env;
   if (home && resolve(home) !== unit.home) return { scene, kept: [], lost: null };
   const env = { ...unit.environment, ...variables, KEYBEARER_HOME: unit.home ?? "" };
-  const config = means.config ?? unit.config;
-  const again = await createScene({ ...means, env, config });
+  const config = deps.config ?? unit.config;
+  const again = await createScene({ ...deps, env, config });
   const manager = again.manager?.kind === "launchd" ? again.manager : scene.manager;
   return {
     scene: { ...again, manager },
     kept: keptInWords(scene.paths, again.paths),
-    lost: means.config === undefined && !existsSync(config) ? lostInWords(config, scene.paths.config) : null,
+    lost: deps.config === undefined && !existsSync(config) ? lostInWords(config, scene.paths.config) : null,
   };
 }
 

@@ -14,7 +14,7 @@ import { saySentences } from "../../say.ts";
 import { tell } from "../../tools/tell.ts";
 import { told } from "../../tools/told.ts";
 import { type Health, whenHealthy } from "../healthy.ts";
-import type { Scene, SceneMeans } from "../scene.ts";
+import type { Scene, SceneDeps } from "../scene.ts";
 import { checkCommand } from "../status/exit-words.ts";
 import { notServing } from "../status/not-serving.ts";
 import { reachedManager } from "../without-manager.ts";
@@ -32,8 +32,8 @@ export interface InstallOptions {
 
 const NOTHING = "nothing was changed";
 
-export async function install(options: InstallOptions, means: SceneMeans = {}): Promise<void> {
-  const { scene, kept, lost } = await installScene({ ...means, config: options.config ?? means.config });
+export async function install(options: InstallOptions, deps: SceneDeps = {}): Promise<void> {
+  const { scene, kept, lost } = await installScene({ ...deps, config: options.config ?? deps.config });
   const { paths } = scene;
   const manager = options.dryRun && scene.manager !== null ? scene.manager : await reachedManager(scene);
   if (manager === null) return;

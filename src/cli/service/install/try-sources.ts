@@ -49,7 +49,7 @@ export async function trySources(scene: Scene, manager: ServiceManager, trying: 
   const starts = !running && tools.some(({ key }) => key.kind === "command");
   const as = starts && manager.kind === "systemd" ? await confinedAs(scene, spec) : undefined;
   const keys = await readKeysHere({ config, paths, env: seen, running, as });
-  const means = { kind: manager.kind, shell: env, confined: as !== undefined };
+  const deps = { kind: manager.kind, shell: env, confined: as !== undefined };
   try {
     const tried: Tried[] = tools
       .filter(({ key }) => !running || (key.kind !== "command" && key.kind !== "keychain"))
@@ -57,12 +57,12 @@ export async function trySources(scene: Scene, manager: ServiceManager, trying: 
         ...{ whose: `tool ${tool.name}`, tool: tool.name, source: tool.key },
         state: keys.keyOf(tool),
       }));
-    const toolNotes = sourceNotes(tried, means);
+    const toolNotes = sourceNotes(tried, deps);
     const absent = consoles
       .filter(({ source }) => (seen[source.name] ?? "") === "")
       .map(({ whose, source }) => ({ ...{ whose, tool: null, source, state: NOT_SET } }));
     return {
-      notes: [...toolNotes, ...sourceNotes(absent, means)],
+      notes: [...toolNotes, ...sourceNotes(absent, deps)],
       none: tools.length > 0 && toolNotes.filter(({ missing }) => missing).length === tools.length,
     };
   } finally {

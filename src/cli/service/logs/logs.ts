@@ -2,7 +2,7 @@ import { EXIT } from "../../../core/errors.ts";
 import { fail } from "../../fail.ts";
 import { endWithOutput } from "../../output.ts";
 import { installedScene } from "../installed-scene.ts";
-import type { SceneMeans } from "../scene.ts";
+import type { SceneDeps } from "../scene.ts";
 import { reachedManager } from "../without-manager.ts";
 import { jsonLine, logLine } from "./log-lines.ts";
 
@@ -12,10 +12,10 @@ export interface LogOptions {
   readonly json?: boolean;
 }
 
-export async function logs(options: LogOptions, means: SceneMeans = {}): Promise<void> {
+export async function logs(options: LogOptions, deps: SceneDeps = {}): Promise<void> {
   if (!/^\d{1,6}$/.test(options.lines))
     return fail(`-n takes a whole number, not "${options.lines}"`, EXIT.usage);
-  const scene = await installedScene(means);
+  const scene = await installedScene(deps);
   const manager = await reachedManager(scene);
   if (manager === null) return;
   endWithOutput();

@@ -2,7 +2,7 @@ import { EXIT } from "../../../core/errors.ts";
 import { screenOf } from "../../columns.ts";
 import { noteInWords } from "../../note.ts";
 import { ago, visible } from "../../table.ts";
-import { createScene, type Scene, type SceneMeans } from "../scene.ts";
+import { createScene, type Scene, type SceneDeps } from "../scene.ts";
 import { reachedManager } from "../without-manager.ts";
 import { serviceNotes } from "./notes.ts";
 import type { ServiceNote } from "./service-note.ts";
@@ -10,9 +10,9 @@ import { type ServiceView, viewOf } from "./view.ts";
 
 export async function status(
   options: { json?: boolean; config?: string },
-  means: SceneMeans = {},
+  deps: SceneDeps = {},
 ): Promise<void> {
-  const scene = await createScene({ ...means, config: options.config ?? means.config });
+  const scene = await createScene({ ...deps, config: options.config ?? deps.config });
   if (options.json && (await saysWithout(scene))) return;
   const manager = await reachedManager(scene);
   if (manager === null) return;

@@ -14,7 +14,7 @@ import { say, saySentences } from "../../say.ts";
 import { told } from "../../tools/told.ts";
 import { sayPlan } from "../install/plan.ts";
 import { type InstalledScene, installedScene } from "../installed-scene.ts";
-import type { Scene, SceneMeans } from "../scene.ts";
+import type { Scene, SceneDeps } from "../scene.ts";
 import { reachedManager } from "../without-manager.ts";
 import { type PurgePlan, purge, purgePlan } from "./purge.ts";
 
@@ -27,8 +27,8 @@ export interface UninstallOptions {
 const NOTHING = "nothing was changed";
 
 /** Keeps config.yaml, keys and the usage log, unless they are to go as well. */
-export async function uninstall(options: UninstallOptions, means: SceneMeans = {}): Promise<void> {
-  const scene = await installedScene(means);
+export async function uninstall(options: UninstallOptions, deps: SceneDeps = {}): Promise<void> {
+  const scene = await installedScene(deps);
   const { manager } = scene;
   const asks = options.purge === true && !options.yes && !options.dryRun;
   if (asks && !atTerminal())

@@ -56,14 +56,14 @@ const CODE_MS = 60_000;
 /** Long enough that a glance at another tab costs nothing. */
 const UNSEEN_MS = 60_000;
 
-export interface LiveMeans {
+export interface LiveDeps {
   readonly client: Client;
   readonly session: Session;
   readonly now: () => number;
 }
 
-export function createLive(means: LiveMeans): Live {
-  const { client, session, now } = means;
+export function createLive(deps: LiveDeps): Live {
+  const { client, session, now } = deps;
   let state: LiveState = { link: { state: "opening" }, now: null };
   let [current, looked]: [AbortController | null, boolean] = [null, true];
   let unseen: ReturnType<typeof setTimeout> | undefined;
@@ -131,7 +131,7 @@ export function createLive(means: LiveMeans): Live {
     every: (ms, work) => repeated(ms, () => looked && state.link.state === "live" && work()),
     async open(code) {
       letGo();
-      const words = code === null ? null : await trade(code, means, notLive);
+      const words = code === null ? null : await trade(code, deps, notLive);
       if (session.token() === null) return noSession(code === null ? "never" : "code-refused", words);
       void follow();
     },
@@ -154,7 +154,7 @@ function linkAfter(error: unknown, now: number): Link {
  */
 async function trade(
   code: string,
-  { client, session, now }: LiveMeans,
+  { client, session, now }: LiveDeps,
   notLive: (error: unknown) => void,
 ): Promise<string | null> {
   for (const until = now() + CODE_MS; now() < until; await pause(LAST_RETRY_MS)) {
