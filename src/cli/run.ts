@@ -88,8 +88,8 @@ function isStartFailure(error: unknown): error is StartFailure {
 function greeting(daemon: Daemon, config: string): string {
   const base = `http://localhost:${daemon.port}`;
   const first = `keybearer ${version()} serves ${base}\n`;
-  if (daemon.newcomer === null) return first;
-  const { token, model, playKey, sandbox } = daemon.newcomer;
+  if (daemon.sandboxSession === null) return first;
+  const { token, model, playKey, sandbox } = daemon.sandboxSession;
   const auth = `-H "Authorization: Bearer ${token}"`;
   const body = (stream: boolean) =>
     `'{"model":"${model}"${stream ? ',"stream":true' : ""},"messages":[{"role":"user","content":"hello"}]}'`;

@@ -90,26 +90,26 @@ function checkTool(tool: Tool, gateways: Named<Gateway>, place: PlaceOf, report:
 }
 
 function checkTokens(tools: Named<Tool>, top: Section, report: Report): void {
-  const owners = new Map<string, string>();
+  const processLookup = new Map<string, string>();
   for (const tool of Object.values(tools)) {
     for (const token of tool.tokens) {
-      const owner = owners.get(token);
+      const owner = processLookup.get(token);
       if (owner !== undefined && owner !== tool.name) {
         const path = `${joinPath("tools", tool.name)}.token`;
         const hint = `make a new one: keybearer tools token ${tool.name}`;
         report.error(paths(top, tool.name)("token"), path, `tool ${owner} has the same token`, hint);
       }
-      owners.set(token, tool.name);
+      processLookup.set(token, tool.name);
     }
   }
 }
 
 /** Two tools that are known by the same program alone could not be told apart. */
 function checkProcesses(tools: Named<Tool>, top: Section, report: Report): void {
-  const owners = new Map<string, string>();
+  const processLookup = new Map<string, string>();
   for (const tool of Object.values(tools)) {
     if (tool.process === null || tool.tokens.length > 0) continue;
-    const owner = owners.get(tool.process);
+    const owner = processLookup.get(tool.process);
     if (owner !== undefined) {
       const path = `${joinPath("tools", tool.name)}.process`;
       const hint = `give one of them a token: keybearer tools token ${tool.name}`;
@@ -120,17 +120,17 @@ function checkProcesses(tools: Named<Tool>, top: Section, report: Report): void 
         hint,
       );
     }
-    owners.set(tool.process, owner ?? tool.name);
+    processLookup.set(tool.process, owner ?? tool.name);
   }
 }
 
 /** One key per tool is what makes a leak harmless and usage attributable (SPEC.md section 5). */
 function checkSharedKeys(tools: Named<Tool>, top: Section, report: Report): void {
   const salt = "two tools, one key";
-  const owners = new Map<string, string>();
+  const processLookup = new Map<string, string>();
   for (const tool of Object.values(tools)) {
     const identity = tool.key.kind === "literal" ? tool.key.secret.digest(salt) : JSON.stringify(tool.key);
-    const owner = owners.get(identity);
+    const owner = processLookup.get(identity);
     if (owner !== undefined) {
       const path = `${joinPath("tools", tool.name)}.key`;
       const message = `tools ${owner} and ${tool.name} share one key`;
@@ -141,7 +141,7 @@ function checkSharedKeys(tools: Named<Tool>, top: Section, report: Report): void
         "create a key of its own for each in the gateway's console",
       );
     }
-    owners.set(identity, owner ?? tool.name);
+    processLookup.set(identity, owner ?? tool.name);
   }
 }
 

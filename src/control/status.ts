@@ -9,7 +9,7 @@ import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import type { KeyBreaker } from "../proxy/key-breaker.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
-import type { Strangers } from "../usage/strangers.ts";
+import type { UnknownCallers } from "../usage/strangers.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import type { Action } from "./actions.ts";
 import { type ToolStatus, toolStatus } from "./tool-status.ts";
@@ -117,7 +117,7 @@ export interface StatusDeps {
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state">;
-  readonly strangers: Strangers;
+  readonly strangers: UnknownCallers;
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
   readonly dashboard: DashboardStatus;
   readonly actions: readonly Action[];

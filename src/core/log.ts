@@ -43,9 +43,9 @@ const CENSOR = "[redacted]";
 export function createLogger(options: LoggerOptions): LineLogger {
   const { level, destination, forPeople } = options;
   const time = isoTime();
-  const blot = blotting(options.secrets);
+  const redact = blotting(options.secrets);
   // Redaction by field name cannot see a secret inside a message; this looks at what is really written.
-  const finished = (line: string) => (forPeople ? readableLine(blot(line)) : blot(line));
+  const finished = (line: string) => (forPeople ? readableLine(redact(line)) : redact(line));
   const log = pino(
     {
       level,
@@ -75,7 +75,7 @@ function blotting(secrets: () => readonly Secret[]): (line: string) => string {
       known = now;
       together = Secret.together(now);
     }
-    return together.blotFrom(line);
+    return together.redactFrom(line);
   };
 }
 

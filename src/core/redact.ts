@@ -40,10 +40,10 @@ export class SecretSet {
   }
 
   /** Takes each of them out of a text, as Secret.blotFrom does. */
-  blotFrom(text: string): string {
+  redactFrom(text: string): string {
     if (!this.isIn(text)) return text;
     let clean = text;
-    for (const secret of this.#secrets) clean = secret.blotFrom(clean);
+    for (const secret of this.#secrets) clean = secret.redactFrom(clean);
     return clean;
   }
 

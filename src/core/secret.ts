@@ -53,7 +53,7 @@ export class Secret {
   }
 
   /** Takes this secret out of a text that somebody else wrote, also where that text escapes it. */
-  blotFrom(text: string): string {
+  redactFrom(text: string): string {
     let clean = text;
     // Nearly never it is there, and to see that is cheaper than to replace nothing.
     for (const one of this.#spellings) if (clean.includes(one)) clean = clean.replaceAll(one, "[redacted]");
@@ -168,7 +168,7 @@ export function joinSpans(spans: readonly Span[]): Span[] {
 }
 
 /** Hides whatever has the shape of a credential. */
-export function blotCredentials(text: string): string {
+export function redactCredentials(text: string): string {
   let shown = "";
   let at = 0;
   for (const [from, to] of credentialSpans(text)) {
@@ -179,7 +179,7 @@ export function blotCredentials(text: string): string {
 }
 
 /** Only what begins as keys do: a long id of something harmless stays readable. */
-export function blotKeyShapes(text: string): string {
+export function redactKeyShapes(text: string): string {
   return text.replace(CREDENTIAL_SHAPE, "[hidden]");
 }
 

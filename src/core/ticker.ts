@@ -2,14 +2,14 @@
  * One timer for everything that has to look now and then: a timer of its own for each would wake an idle process once more
  * every second.
  */
-export interface Beat {
+export interface Ticker {
   /** Calls back about once a second, or at every so many beats, and keeps no process alive. What it answers ends that. */
   every(beats: number, work: () => void): () => void;
 }
 
 const BEAT_MS = 1000;
 
-export function createBeat(ms: number = BEAT_MS): Beat {
+export function createTicker(ms: number = BEAT_MS): Ticker {
   const works = new Set<() => void>();
   let timer: NodeJS.Timeout | undefined;
   let count = 0;

@@ -17,12 +17,12 @@ import { createLogger, type LineLogger, type Logger } from "../core/log.ts";
 import { type Paths, prepareFolders } from "../core/paths.ts";
 import { joined } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
-import { createBeat } from "../core/ticker.ts";
+import { createTicker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { createProbing } from "../doctor/probing.ts";
 import { createPeers } from "../identity/peer-user.ts";
-import { createOwners } from "../identity/process.ts";
+import { createProcessLookup } from "../identity/process.ts";
 import { createKeyring, type Keyring } from "../keys/keyring.ts";
 import { createTrust, type Settled, type Trust } from "../keys/trust.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
@@ -35,7 +35,7 @@ import { Upstream } from "../proxy/upstream.ts";
 import { createDashboardPort } from "./dashboard-port.ts";
 import { bindDataPort, type DataPort } from "./data-port.ts";
 import { keyWarnings, Reload, usableKeys, wantsOf } from "./reload.ts";
-import type { Newcomer } from "./sandbox-session.ts";
+import type { SandboxSession } from "./sandbox-session.ts";
 import { endsWithin, Shutdown } from "./shutdown.ts";
 import { StateLock } from "./state-lock.ts";
 import { closeUsageServices, createAllowances, openMirror, openUsageServices } from "./usage-services.ts";
@@ -54,7 +54,7 @@ export interface Daemon {
   readonly port: number;
   readonly addresses: readonly string[];
   /** Set when it started without a config.yaml: what to paste. */
-  readonly newcomer: Newcomer | null;
+  readonly sandboxSession: SandboxSession | null;
   readonly log: Logger;
   snapshot(): Snapshot;
   status(): Promise<Status>;
@@ -102,15 +102,15 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const loaded = await firstLoad(paths);
   const control = await openControl(paths, log, shutdown);
   const standing = await loadTrust(keys);
-  const newcomer = loaded.config === null ? await welcome(options, clock) : null;
-  shutdown.add("stop the sandbox", () => newcomer?.stop());
+  const sandboxSession = loaded.config === null ? await welcome(options, clock) : null;
+  shutdown.add("stop the sandbox", () => sandboxSession?.stop());
   const { first, settled } =
-    newcomer === null
+    sandboxSession === null
       ? await firstSnapshot(loaded, paths, keys, standing)
-      : { first: newcomer.snapshot, settled: { problem: null, hold: false } };
+      : { first: sandboxSession.snapshot, settled: { problem: null, hold: false } };
   log.level = first.config.log.level;
-  const owners = createOwners(log);
-  await owners.prepare(first.processTools);
+  const processLookup = createProcessLookup(log);
+  await processLookup.prepare(first.processTools);
 
   const peers = createPeers();
   const port = await bindDataPort(first.config.listen, peers, log);
@@ -119,13 +119,13 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const upstream = new Upstream(clock);
   const { agentFor } = upstream.agents;
   shutdown.add("close the connections to gateways", () => upstream.agents.close());
-  const beat = createBeat();
+  const ticker = createTicker();
   const gatewayHealth = new GatewayHealth(clock);
   const keyBreaker = new KeyBreaker(clock);
   const keyCalls = new KeyCallBudgets(() => clock.now());
   const keyCheck = new KeyCheck({ clock, keyCalls, agentFor });
   shutdown.add("stop asking about keys", () => keyCheck.stop());
-  const onSandbox = () => newcomer?.serving() ?? false;
+  const onSandbox = () => sandboxSession?.serving() ?? false;
 
   const onSwap = (from: Snapshot, to: Snapshot) => {
     log.level = to.config.log.level;
@@ -135,22 +135,22 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     upstream.agents.keepOnly(gateways);
     gatewayHealth.keepOnly(gateways);
     services.limiter.change(to.config);
-    if (onSandbox()) endSandbox(newcomer, mirror, log);
+    if (onSandbox()) endSandbox(sandboxSession, mirror, log);
     mirror.change(to);
     background(dashboard.follow(), log, "applying the configuration to the dashboard");
-    background(owners.prepare(to.processTools), log, "preparing to look up programs");
+    background(processLookup.prepare(to.processTools), log, "preparing to look up programs");
   };
   const begin = {
     loaded,
     snapshot: first,
-    warnings: newcomer === null ? loaded.problems : [],
+    warnings: sandboxSession === null ? loaded.problems : [],
     settled,
     standing,
   };
-  const reload = new Reload({ paths, clock, beat, log, keyring, trust, first: begin, onSwap });
+  const reload = new Reload({ paths, clock, ticker, log, keyring, trust, first: begin, onSwap });
   const config = () => reload.snapshot.config;
   const snapshot = () => reload.snapshot;
-  const servicesDeps = { paths, clock, beat, log, config };
+  const servicesDeps = { paths, clock, ticker, log, config };
   const services = openUsageServices(servicesDeps);
   shutdown.add("close the usage log", () => closeUsageServices(services));
   const tail = createTail();
@@ -158,7 +158,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   // It writes into the usage log, so it stops first.
   shutdown.add("stop the mirror", () => mirror.stop());
   // The sandbox is another one each time, and gone once there is a config.yaml.
-  if (newcomer !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
+  if (sandboxSession !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const keyHealth = new KeyHealth(clock, (tool) => services.journal.lastUse(tool));
 
   const status = () =>
@@ -229,7 +229,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     ...services,
     snapshot,
     upstream,
-    owners,
+    processLookup,
     peers,
     hosts,
     isStopping: () => stopping,
@@ -251,7 +251,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   });
   shutdown.add(
     "stop watching the control socket",
-    beat.every(1, () => background(control.check(), log, "checking the control socket")),
+    ticker.every(1, () => background(control.check(), log, "checking the control socket")),
   );
   // The first step of a stop: who connects from then on is not let in.
   shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
@@ -275,7 +275,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   return {
     port: port.port,
     addresses: port.addresses,
-    newcomer,
+    sandboxSession,
     log,
     status,
     stop,
@@ -323,14 +323,14 @@ async function waitForLock(paths: Paths): Promise<StateLock | null> {
 const ALREADY_RUNNING = "keybearer is already running here, or still stopping → keybearer status";
 
 /** With a config.yaml the sandbox is never served, and none of it read: not at the start, and not later. */
-async function welcome({ sandboxListen }: DaemonOptions, clock: Clock): Promise<Newcomer> {
-  const { welcomeNewcomer } = await import("./sandbox-session.ts");
-  return await welcomeNewcomer(clock, sandboxListen);
+async function welcome({ sandboxListen }: DaemonOptions, clock: Clock): Promise<SandboxSession> {
+  const { startSandboxSession } = await import("./sandbox-session.ts");
+  return await startSandboxSession(clock, sandboxListen);
 }
 
-function endSandbox(newcomer: Newcomer | null, mirror: Mirror, log: Logger): void {
+function endSandbox(sandboxSession: SandboxSession | null, mirror: Mirror, log: Logger): void {
   log.info("a config.yaml is there: the sandbox ends");
-  if (newcomer !== null) background(newcomer.end(), log, "ending the sandbox");
+  if (sandboxSession !== null) background(sandboxSession.end(), log, "ending the sandbox");
   mirror.forget(SANDBOX);
 }
 

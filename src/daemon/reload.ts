@@ -11,14 +11,14 @@ import type { Clock } from "../core/clock.ts";
 import type { KeySource } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
-import type { Beat } from "../core/ticker.ts";
+import type { Ticker } from "../core/ticker.ts";
 import type { Keyring, Want } from "../keys/keyring.ts";
 import type { Settled, Trust } from "../keys/trust.ts";
 
 export interface ReloadDeps {
   readonly paths: Paths;
   readonly clock: Clock;
-  readonly beat: Beat;
+  readonly ticker: Ticker;
   readonly log: Logger;
   readonly keyring: Keyring;
   readonly trust: Trust;
@@ -70,7 +70,7 @@ export class Reload {
     this.#trustProblem = deps.first.settled.problem;
     this.#trustHolds = deps.first.settled.hold;
     this.#watch = createFileWatch({
-      beat: deps.beat,
+      ticker: deps.ticker,
       onChange: (path) => {
         const taken = path === deps.paths.config ? this.refresh(false) : this.#takeKeyFile(path);
         background(taken, deps.log, `reading ${path} again`);
@@ -113,7 +113,7 @@ export class Reload {
   }
 
   async watch(): Promise<void> {
-    this.#deps.beat.every(1, () => {
+    this.#deps.ticker.every(1, () => {
       if (this.#trustHolds) background(this.takeKeys(), this.#deps.log, "writing down what is trusted");
     });
     this.#follow(this.#snapshot.config);

@@ -18,7 +18,7 @@ import { MODELS } from "../sandbox/models.ts";
 import { createSandbox, type Sandbox } from "../sandbox/sandbox.ts";
 
 /** What somebody without a config.yaml is served with: the sandbox, a tool and a token, all new each run. */
-export interface Newcomer {
+export interface SandboxSession {
   readonly sandbox: Sandbox;
   readonly snapshot: Snapshot;
   readonly token: string;
@@ -49,7 +49,7 @@ const PRICES: Named<Price> = Object.freeze(
   ),
 );
 
-export async function welcomeNewcomer(clock: Clock, listen: Listen = DEFAULT_LISTEN): Promise<Newcomer> {
+export async function startSandboxSession(clock: Clock, listen: Listen = DEFAULT_LISTEN): Promise<SandboxSession> {
   const sandbox = createSandbox({ clock });
   await sandbox.start();
   const playKey = `sk-sandbox-${randomBytes(24).toString("hex")}`;

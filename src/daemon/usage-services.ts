@@ -6,7 +6,7 @@ import { limitStatuses } from "../control/tool-status.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
-import type { Beat } from "../core/ticker.ts";
+import type { Ticker } from "../core/ticker.ts";
 import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
 import { Prices } from "../metering/prices.ts";
@@ -18,7 +18,7 @@ import type { MirrorUsage } from "../mirror/usage.ts";
 import { BodyBudget } from "../proxy/body.ts";
 import { InFlight } from "../proxy/in-flight.ts";
 import type { Journal } from "../usage/journal/journal.ts";
-import { createStrangers, type Strangers } from "../usage/strangers.ts";
+import { createUnknownCallers, type UnknownCallers } from "../usage/strangers.ts";
 import { UsageLog } from "../usage/usage-log.ts";
 
 /** What is used, what it cost, and what may still be. */
@@ -27,7 +27,7 @@ export interface UsageServices {
   readonly journal: Journal;
   readonly limiter: Limiter;
   readonly prices: Prices;
-  readonly strangers: Strangers;
+  readonly strangers: UnknownCallers;
   readonly inFlight: InFlight;
   readonly bodies: BodyBudget;
   readonly mirrorDatabase: MirrorDatabase;
@@ -38,13 +38,13 @@ export interface UsageServices {
 export interface UsageServicesDeps {
   readonly paths: Paths;
   readonly clock: Clock;
-  readonly beat: Beat;
+  readonly ticker: Ticker;
   readonly log: Logger;
   readonly config: () => Config;
 }
 
 export function openUsageServices(deps: UsageServicesDeps): UsageServices {
-  const { paths, clock, beat, log, config } = deps;
+  const { paths, clock, ticker, log, config } = deps;
   const { sync } = config().usage;
   if (existsSync(paths.oldUsage) && !existsSync(paths.usage))
     log.warn(
@@ -56,7 +56,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     folder: paths.usage,
     index: paths.index,
     clock,
-    beat,
+    ticker,
     log,
     sync,
     keep: () => config().usage.keep,
@@ -73,7 +73,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
   const truncationCheck = new TruncationCheck({
     file: paths.logEnd,
     clock,
-    beat,
+    ticker,
     log,
     database: mirrorDatabase,
     usage: mirrorUsage,
@@ -85,7 +85,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     journal,
     limiter,
     prices: new Prices(),
-    strangers: createStrangers(),
+    strangers: createUnknownCallers(),
     inFlight: new InFlight(),
     bodies: new BodyBudget(),
     mirrorDatabase,

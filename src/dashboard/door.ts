@@ -10,7 +10,7 @@ import { createNowView, type NowDeps, shownRecord } from "./now.ts";
 import type { PageFiles } from "./page-files.ts";
 import type { ApiDeps } from "./routes.ts";
 import { serve } from "./serve.ts";
-import { sparsely } from "./sparsely.ts";
+import { throttledLog } from "./sparsely.ts";
 
 export interface DoorDeps
   extends Omit<ApiDeps, "access" | "view" | "live" | "oddities">,
@@ -70,7 +70,7 @@ export async function openDoor(deps: DoorDeps, { listen }: Settings, access: Acc
 
 function odditiesIn(log: DoorDeps["log"]): ApiDeps["oddities"] {
   const told = (what: string) =>
-    sparsely((more) => log.warn(more === 0 ? what : `${what}: ${more} more times within a minute`));
+    throttledLog((more) => log.warn(more === 0 ? what : `${what}: ${more} more times within a minute`));
   return {
     wrongCode: told("somebody came to the dashboard with a code that is not good, or no longer"),
     stranger: told("somebody who is not this user came to the dashboard, and was turned away"),

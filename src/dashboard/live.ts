@@ -39,9 +39,9 @@ export function createLive(
 
   async function tick(): Promise<void> {
     ticks += 1;
-    const beat = (ticks * TICK_MS) % HEARTBEAT_MS === 0;
+    const ticker = (ticks * TICK_MS) % HEARTBEAT_MS === 0;
     for (const follower of followers) {
-      if (beat) follower.res.write(": still here\n\n");
+      if (ticker) follower.res.write(": still here\n\n");
       giveUpOn(follower, clock.elapsed());
     }
     // What takes longer than a tick is told by the next one.

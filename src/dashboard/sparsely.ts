@@ -4,7 +4,7 @@ const MINUTE_MS = 60_000;
  * Tells of the first at once (0 more), then once a minute how many more there were: whoever tries again and again
  * must not be able to fill the log.
  */
-export function sparsely(tell: (more: number) => void, everyMs = MINUTE_MS): () => void {
+export function throttledLog(tell: (more: number) => void, everyMs = MINUTE_MS): () => void {
   let more = 0;
   let timer: NodeJS.Timeout | null = null;
   const wait = () => {

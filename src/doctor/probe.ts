@@ -117,7 +117,7 @@ export async function probeKey(deps: ProbeDeps): Promise<Probed> {
   }
   const { status, skew } = answer;
   const failed = await judged(answer, deps, ask, clock);
-  if (failed === null) return { ok: true, status, models: modelsIn(key.blotFrom(answer.text)) ?? [], skew };
+  if (failed === null) return { ok: true, status, models: modelsIn(key.redactFrom(answer.text)) ?? [], skew };
   const isAddress = failed.cause === "html" || failed.cause === "wrong-base-url";
   const better = isAddress ? await rightAddress(gateway, ask) : null;
   return { ...failed, ...(better === null ? {} : { next: better }), status, skew };
@@ -143,7 +143,7 @@ async function judged(
     return facts?.state === "faulty" ? words.faultyKey(facts, null, clock.now()) : null;
   }
   if (/^\s*text\/html/i.test(contentType)) return words.webPage(gateway, status);
-  const said = { status, words: words.saidBy(key.blotFrom(text)) };
+  const said = { status, words: words.saidBy(key.redactFrom(text)) };
   const refused = words.refused({ cause, said, gateway, worked, cut: looksCut(key.reveal()) });
   if (!cause.isAmbiguous || kind !== "new-api") return refused;
   const fault = await keyCheck.check(gateway, key);

@@ -13,7 +13,7 @@ export interface Owner {
   readonly program: string;
 }
 
-export interface Owners {
+export interface ProcessLookup {
   /**
    * To be called with every new snapshot's tools that ask for their program, and not with the first request of one: the
    * package may be replaced under a daemon that runs. Never rejects.
@@ -25,7 +25,7 @@ export interface Owners {
 
 type Library = typeof import("systeminformation");
 
-export function createOwners(log: Pick<Logger, "error">): Owners {
+export function createProcessLookup(log: Pick<Logger, "error">): ProcessLookup {
   const found = new WeakMap<Socket, Promise<Owner | null>>();
   // Most have no such tool, and would hold 8 MB for nothing.
   let library: Promise<Library> | null = null;

@@ -64,7 +64,7 @@ export async function storeKey(place: KeyPlace, key: Secret, deps: StoreDeps): P
   if (stranger !== null) return refuse(stranger);
   const request = { operation: "store", key: key.reveal(), replace } as const;
   const answer = await askKeychain(place, request, { env: deps.env, limit: deps.limit ?? TYPING_LIMIT });
-  if (!answer.ok) return refuse(key.blotFrom(answer.reason));
+  if (!answer.ok) return refuse(key.redactFrom(answer.reason));
   if (answer.done) return { ok: true, made: answer.made };
   return refuse(`another key lies in the keychain as ${nameOf(place)} already: it was left alone`);
 }

@@ -1,4 +1,4 @@
-import { blotCredentials } from "../core/secret.ts";
+import { redactCredentials } from "../core/secret.ts";
 
 /** Longer commands are cut: the end of a line nobody reads is no place to hide something. */
 const MOST_SHOWN = 1000;
@@ -22,9 +22,9 @@ export function shellWord(text: string): string {
 /** A command as a person would type it. `whole` is false when a part had to be hidden or cut. */
 export function commandInWords(argv: readonly string[]): { readonly words: string; readonly whole: boolean } {
   const [program = "", ...rest] = argv;
-  const blotted = rest.map((argument, at) => blotArgument(argument, rest[at - 1] ?? ""));
-  const words = plain([program, ...blotted].map(shellWord).join(" "));
-  const whole = blotted.every((word, at) => word === rest[at]);
+  const redacted = rest.map((argument, at) => redactArgument(argument, rest[at - 1] ?? ""));
+  const words = plain([program, ...redacted].map(shellWord).join(" "));
+  const whole = redacted.every((word, at) => word === rest[at]);
   if (words.length <= MOST_SHOWN) return { words, whole };
   return {
     words: `${words.slice(0, MOST_SHOWN)}… and ${words.length - MOST_SHOWN} more characters`,
@@ -35,10 +35,10 @@ export function commandInWords(argv: readonly string[]): { readonly words: strin
 const SECRET_OPTION = /^--?[\w-]*(?:pass|token|secret|key|auth)[\w-]*$/i;
 
 /** An argument may hold a secret. A path or an address is blotted part by part: as a whole it looks like one. */
-function blotArgument(argument: string, before: string): string {
+function redactArgument(argument: string, before: string): string {
   if (SECRET_OPTION.test(before) && !argument.startsWith("-")) return "[hidden]";
   const [option = "", ...value] = argument.split("=");
   if (value.length > 0 && SECRET_OPTION.test(option)) return `${option}=[hidden]`;
-  if (!/^(?:[a-z][a-z0-9+.-]*:\/)?\//i.test(argument)) return blotCredentials(argument);
-  return argument.split("/").map(blotCredentials).join("/");
+  if (!/^(?:[a-z][a-z0-9+.-]*:\/)?\//i.test(argument)) return redactCredentials(argument);
+  return argument.split("/").map(redactCredentials).join("/");
 }

@@ -1,4 +1,4 @@
-import { blotKeyShapes } from "../core/secret.ts";
+import { redactKeyShapes } from "../core/secret.ts";
 
 /**
  * Headers with an id by which a gateway's console, or its operator, can find a request. cf-ray and the like are not here: no
@@ -38,5 +38,5 @@ function add(ids: Record<string, string>, name: string, id: string | undefined):
 
 /** An id that looks like a key is not kept. */
 function isSafe(id: string): boolean {
-  return /^[\x21-\x7e]{1,128}$/.test(id) && blotKeyShapes(id) === id;
+  return /^[\x21-\x7e]{1,128}$/.test(id) && redactKeyShapes(id) === id;
 }

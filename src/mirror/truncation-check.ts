@@ -3,7 +3,7 @@ import type Database from "libsql";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
-import type { Beat } from "../core/ticker.ts";
+import type { Ticker } from "../core/ticker.ts";
 import { codeOf, writePrivate } from "../keys/pins.ts";
 import { transact } from "../usage/index/database.ts";
 import { addLogGap, type CoverageGap, keptFrom, readLogGaps } from "./store/coverage-gaps.ts";
@@ -15,7 +15,7 @@ export interface TruncationCheckDeps {
   /** Where the log's end is kept: beside the log, so that it outlives the end itself. */
   readonly file: string;
   readonly clock: Clock;
-  readonly beat: Beat;
+  readonly ticker: Ticker;
   readonly log: Logger;
   readonly database: Pick<MirrorDatabase, "ask">;
   readonly usage: Pick<MirrorUsage, "catchUp" | "last" | "lostAt">;
@@ -72,7 +72,7 @@ export class TruncationCheck {
     this.#end = this.#currentEnd();
     this.#indexedTo = deps.clock.now();
     this.#nextWrite = deps.clock.elapsed() + (this.#earlier === null ? 0 : FIRST_CHECK_MS);
-    this.#stopTicks = deps.beat.every(TICK_BEATS, () => this.#tick());
+    this.#stopTicks = deps.ticker.every(TICK_BEATS, () => this.#tick());
   }
 
   /**

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import { blotKeyShapes, type Secret } from "../core/secret.ts";
+import { redactKeyShapes, type Secret } from "../core/secret.ts";
 import { decodeSync } from "../metering/decode.ts";
 import { type Cause, causeOf } from "./cause.ts";
 import { addCause, responseHeaders, setLength } from "./headers.ts";
@@ -76,7 +76,7 @@ export function readErrorResponse(
   const clientHeaders = responseHeaders(rawHeaders, key);
   if (body !== bytes) setLength(clientHeaders, body.length);
   addCause(clientHeaders, cause);
-  const cleanText = key.blotFrom(text);
+  const cleanText = key.redactFrom(text);
   const message = messageIn(text, key);
   return { headers: clientHeaders, body, isTruncated, cause, text: cleanText, message };
 }
@@ -84,9 +84,9 @@ export function readErrorResponse(
 /** What an error says, on one line and short: the message in its JSON, else the text itself. null: nothing. */
 function messageIn(text: string, key: Secret): string | null {
   // Redacted once it is decoded, however the JSON spelled the key, and before it is cut.
-  const message = key.blotFrom(jsonMessage(text) ?? text);
+  const message = key.redactFrom(jsonMessage(text) ?? text);
   const line = message.slice(0, 2 * MAX_MESSAGE).replace(/[\s\p{Cc}]+/gu, " ");
-  return blotKeyShapes(line).trim().slice(0, MAX_MESSAGE) || null;
+  return redactKeyShapes(line).trim().slice(0, MAX_MESSAGE) || null;
 }
 
 function jsonMessage(text: string): string | null {
@@ -105,7 +105,7 @@ function jsonMessage(text: string): string | null {
 /** In latin1, one character for each byte, so that all other bytes stay as they are. */
 function redacted(bytes: Buffer, key: Secret): Buffer {
   if (!key.isIn(bytes)) return bytes;
-  return Buffer.from(key.blotFrom(bytes.toString("latin1")), "latin1");
+  return Buffer.from(key.redactFrom(bytes.toString("latin1")), "latin1");
 }
 
 /** Without the beginning of a key at its end, where the body is cut. */

@@ -152,7 +152,7 @@ export function responseHeaders(rawHeaders: readonly string[], key: Secret): str
     if (NOT_FOR_CLIENTS.test(name)) return;
     // Without its content-length, the body could be read as another response.
     if (name !== "content-length" && hopByHop.includes(name)) return;
-    headers.push(rawName, key.blotFrom(value));
+    headers.push(rawName, key.redactFrom(value));
   });
   return headers;
 }
@@ -161,7 +161,7 @@ const UNWRITABLE = /[^\t\x20-\x7e\x80-\xff]/g;
 
 /** Node's parser accepts characters in a reason phrase that Node does not write. */
 export function reasonPhrase(text: string, key: Secret): string {
-  return key.blotFrom(text).replace(UNWRITABLE, "");
+  return key.redactFrom(text).replace(UNWRITABLE, "");
 }
 
 /** Names the cause beside the gateway's refusal. Clients should not retry what only the owner can change. */

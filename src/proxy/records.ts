@@ -1,5 +1,5 @@
 import type { Snapshot } from "../config/snapshot.ts";
-import { blotKeyShapes, isFreeOfKeyShapes } from "../core/secret.ts";
+import { redactKeyShapes, isFreeOfKeyShapes } from "../core/secret.ts";
 import type { CallTokens } from "../limits/estimate.ts";
 import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
@@ -187,6 +187,6 @@ function sanitizeForLog(text: string, { keys }: Snapshot, maxLength: number): st
   const isClean =
     PRINTABLE.test(text) && !text.includes("kb_") && isFreeOfKeyShapes(text) && !keys.isIn(text);
   if (isClean) return text.slice(0, maxLength);
-  const clean = blotKeyShapes(keys.blotFrom(text).replace(TOKEN, "[hidden]"));
+  const clean = redactKeyShapes(keys.redactFrom(text).replace(TOKEN, "[hidden]"));
   return clean.slice(0, maxLength).replace(UNWRITABLE, "\ufffd");
 }

@@ -1,5 +1,5 @@
 import { type Protocol, type Refusal, refuse } from "../core/refusal.ts";
-import { blotCredentials, blotKeyShapes, looksLikeCredential } from "../core/secret.ts";
+import { redactCredentials, redactKeyShapes, looksLikeCredential } from "../core/secret.ts";
 
 /** What a path on the data port means, before the caller is known. */
 type Route =
@@ -27,7 +27,7 @@ function routeBelow(base: string, method: string, target: string, token: string 
   if (refusal !== null) return { kind: "refused", refusal };
   if (/^\/v1(?:beta)?\/./.test(path)) return { kind: "gateway", path: target, token };
   // The path may begin with a key.
-  const shown = blotCredentials(path);
+  const shown = redactCredentials(path);
   const short = shown.length > 60 ? `${shown.slice(0, 60)}…` : shown;
   const message =
     `${method} ${short} is not served here. the base url is http://${base}/v1 in openai-style clients, ` +
@@ -85,7 +85,7 @@ export function protocolOf(target: string, headers: Readonly<Record<string, unkn
 
 /** The path as it may be logged: ids stay, what looks like a key does not. */
 export function endpointOf(path: string): string {
-  return blotKeyShapes(withoutQuery(path));
+  return redactKeyShapes(withoutQuery(path));
 }
 
 /** Whether a text holds something that looks like a keybearer token. */

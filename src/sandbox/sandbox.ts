@@ -74,7 +74,7 @@ export interface Sandbox {
 export function createSandbox(options: SandboxOptions = {}): Sandbox {
   const rooms = createRooms(options);
   const { account, keys, groups, book, usage, faults, sessions, clock } = rooms;
-  const underWay = new Set<Promise<void>>();
+  const inFlight = new Set<Promise<void>>();
   const listener = createListener((request, response, socket) => {
     const exchange = openExchange(request, response, socket, book, clock);
     const served = serve(exchange, rooms)
@@ -82,8 +82,8 @@ export function createSandbox(options: SandboxOptions = {}): Sandbox {
         options.onError?.(error);
         fail(exchange);
       })
-      .finally(() => underWay.delete(served));
-    underWay.add(served);
+      .finally(() => inFlight.delete(served));
+    inFlight.add(served);
   });
 
   const origin = (): string => {
@@ -103,7 +103,7 @@ export function createSandbox(options: SandboxOptions = {}): Sandbox {
     async stop() {
       await listener.stop();
       // So that what was cut off is billed, too, when this returns.
-      await Promise.all(underWay);
+      await Promise.all(inFlight);
     },
     get running() {
       return listener.port !== null;

@@ -6,13 +6,13 @@ import { createGzip } from "node:zlib";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
-import type { Beat } from "../core/ticker.ts";
+import type { Ticker } from "../core/ticker.ts";
 import { journalFiles, startOfDay } from "./journal/files.ts";
 
 export interface MaintenanceDeps {
   readonly folder: string;
   readonly clock: Clock;
-  readonly beat: Beat;
+  readonly ticker: Ticker;
   readonly log: Logger;
   /** How long records are kept, milliseconds. */
   readonly keep: () => number;
@@ -41,7 +41,7 @@ export class Maintenance {
   constructor(deps: MaintenanceDeps) {
     this.#deps = deps;
     this.#nextRun = deps.clock.elapsed() + FIRST_RUN_MS;
-    this.#endTicks = deps.beat.every(CHECK_SECONDS, () => {
+    this.#endTicks = deps.ticker.every(CHECK_SECONDS, () => {
       if (deps.clock.elapsed() >= this.#nextRun) background(this.run(), deps.log, "usage maintenance");
     });
   }

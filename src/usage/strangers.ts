@@ -2,7 +2,7 @@
  * Refusals of unknown callers are recorded, but not without end: a web page that asks in a loop must not fill
  * the disk. What is not recorded is counted.
  */
-export interface Strangers {
+export interface UnknownCallers {
   /** Whether one more may be recorded at this time. */
   admit(now: number): boolean;
   /** How many were not. */
@@ -12,7 +12,7 @@ export interface Strangers {
 const MOST_A_MINUTE = 120;
 const MINUTE = 60_000;
 
-export function createStrangers(): Strangers {
+export function createUnknownCallers(): UnknownCallers {
   let minute = 0;
   let count = 0;
   let passedOver = 0;

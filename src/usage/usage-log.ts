@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
-import type { Beat } from "../core/ticker.ts";
+import type { Ticker } from "../core/ticker.ts";
 import {
   type Connection,
   DATABASE_SUFFIXES,
@@ -20,7 +20,7 @@ export interface UsageLogDeps {
   /** index.db */
   readonly index: string;
   readonly clock: Clock;
-  readonly beat: Beat;
+  readonly ticker: Ticker;
   readonly log: Logger;
   readonly sync: "normal" | "full";
   /** How long records are kept, milliseconds. */
@@ -45,12 +45,12 @@ export class UsageLog {
 
   constructor(deps: UsageLogDeps) {
     this.#deps = deps;
-    const { folder, index, clock, beat, log, sync, keep, limits } = deps;
+    const { folder, index, clock, ticker, log, sync, keep, limits } = deps;
     this.#indexer = new Indexer({ file: index, folder, log });
     this.journal = new Journal({
       folder,
       clock,
-      beat,
+      ticker,
       log,
       sync,
       ...limits,
@@ -59,7 +59,7 @@ export class UsageLog {
     this.#maintenance = new Maintenance({
       folder,
       clock,
-      beat,
+      ticker,
       log,
       keep,
       currentDay: () => this.journal.day,

@@ -12,10 +12,10 @@ function exportedFields(record: UsageRecord): UsageRecord {
 
 t.test("a newcomer sees in a second terminal what the first requests used and cost", async (t) => {
   const under = await startUnderTest(t, null);
-  const { newcomer } = under.daemon;
-  if (newcomer === null) return t.fail("no sandbox");
+  const { sandboxSession } = under.daemon;
+  if (sandboxSession === null) return t.fail("no sandbox");
   // Its console lists nothing until the end: a record that took the console's numbers would be another one by then.
-  newcomer.sandbox.holdUsage();
+  sandboxSession.sandbox.holdUsage();
   const said: string[] = [];
   const usage = async (...args: string[]) => {
     const ended = await command(t, under.home, ["usage", ...args], { env: { COLUMNS: "120", TZ: "UTC" } });
@@ -31,14 +31,14 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
 
   const send = async (path: string, body: object | null) => {
     const response = await fetch(`${under.url}${path}`, {
-      headers: { authorization: `Bearer ${newcomer.token}`, "content-type": "application/json" },
+      headers: { authorization: `Bearer ${sandboxSession.token}`, "content-type": "application/json" },
       ...(body === null ? {} : { method: "POST", body: JSON.stringify(body) }),
     });
     await response.text();
     t.equal(response.status, 200);
     return exportedFields(await recordFor(under, response));
   };
-  const ask = { model: newcomer.model, messages: [{ role: "user", content: "hello" }] };
+  const ask = { model: sandboxSession.model, messages: [{ role: "user", content: "hello" }] };
   const list = await send("/v1/models", null);
   const chat = await send("/v1/chat/completions", ask);
   const stream = await send("/v1/chat/completions", { ...ask, stream: true });
@@ -103,8 +103,8 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
     t.match(none, { code: 1, stdout: "", stderr: /no record ZZZZZZZZ/ });
   });
 
-  newcomer.sandbox.releaseUsage();
-  const [row] = newcomer.sandbox.usage();
+  sandboxSession.sandbox.releaseUsage();
+  const [row] = sandboxSession.sandbox.usage();
   t.match(chat, {
     tool: "try-me",
     gateway: "sandbox",
@@ -114,7 +114,7 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
     cost_microdollars: Math.round((row?.cost.actual ?? Number.NaN) * 1e6),
     gateway_ids: { "x-client-request-id": row?.requestId.replace("client:", "") },
   });
-  t.notOk(`${said.join("")}${stdout}`.includes(newcomer.token), "the token is in none of it");
+  t.notOk(`${said.join("")}${stdout}`.includes(sandboxSession.token), "the token is in none of it");
 });
 
 function linesOf(text: string): string[] {

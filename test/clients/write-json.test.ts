@@ -86,7 +86,7 @@ const file = fc
   });
 
 function holds(found: JsonValue, wanted: unknown): void {
-  if (!isDeepStrictEqual(found, wanted)) throw new Error(`it deps ${JSON.stringify(found)}`);
+  if (!isDeepStrictEqual(found, wanted)) throw new Error(`it means ${JSON.stringify(found)}`);
 }
 
 /** Whether every character of one is in the other, in the same order. */

@@ -94,8 +94,8 @@ t.test("many secrets are taken out of a text as each of them alone would be", as
         .join("");
       const together = Secret.together(all);
       const longestFirst = all.toSorted((a, b) => b.longest - a.longest);
-      const clean = longestFirst.reduce((rest, secret) => secret.blotFrom(rest), text);
-      return together.blotFrom(text) === clean && together.isIn(text) === all.some((one) => one.isIn(text));
+      const clean = longestFirst.reduce((rest, secret) => secret.redactFrom(rest), text);
+      return together.redactFrom(text) === clean && together.isIn(text) === all.some((one) => one.isIn(text));
     }),
     { numRuns: runs(50) },
   );
@@ -108,7 +108,7 @@ t.test("of a key that begins with another one nothing is left", async (t) => {
     [whole, part],
   ]) {
     const together = Secret.together(keys.map((key) => new Secret(key)));
-    t.equal(together.blotFrom(`with ${whole} and ${part}`), "with [redacted] and [redacted]");
+    t.equal(together.redactFrom(`with ${whole} and ${part}`), "with [redacted] and [redacted]");
   }
 });
 

@@ -1,16 +1,16 @@
 import { mock } from "node:test";
 import t from "tap";
-import { createBeat } from "../../src/core/ticker.ts";
+import { createTicker } from "../../src/core/ticker.ts";
 
 t.test("one timer serves all, each at its own pace, and none is left once nobody listens", (t) => {
   mock.timers.enable({ apis: ["setInterval"] });
   t.teardown(() => mock.timers.reset());
-  const beat = createBeat();
+  const ticker = createTicker();
   const seen = { often: 0, seldom: 0 };
-  const endOften = beat.every(1, () => {
+  const endOften = ticker.every(1, () => {
     seen.often += 1;
   });
-  const endSeldom = beat.every(5, () => {
+  const endSeldom = ticker.every(5, () => {
     seen.seldom += 1;
   });
   mock.timers.tick(10_000);
@@ -22,7 +22,7 @@ t.test("one timer serves all, each at its own pace, and none is left once nobody
   endSeldom();
   mock.timers.tick(10_000);
   t.same(seen, { often: 10, seldom: 3 });
-  beat.every(1, () => {
+  ticker.every(1, () => {
     seen.often += 1;
   });
   mock.timers.tick(1000);

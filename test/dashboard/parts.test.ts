@@ -18,7 +18,7 @@ import { createLogReader } from "../../src/dashboard/log-reader.ts";
 import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-file.ts";
 import { adviceFor } from "../../src/dashboard/refusal-advice.ts";
 import { createSessionFile } from "../../src/dashboard/session-file.ts";
-import { sparsely } from "../../src/dashboard/sparsely.ts";
+import { throttledLog } from "../../src/dashboard/sparsely.ts";
 import { createPeers, type Ends, userAt, usersIn } from "../../src/identity/peer-user.ts";
 import { InFlight } from "../../src/proxy/in-flight.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
@@ -306,7 +306,7 @@ t.test("where others read arguments, a page that nobody else reads leads the bro
 
 t.test("of what happens again and again, the first is told at once and the others as a sum", async (t) => {
   const told: number[] = [];
-  const tell = sparsely((more) => void told.push(more), 30);
+  const tell = throttledLog((more) => void told.push(more), 30);
   for (let number = 0; number < 100; number += 1) tell();
   t.same(told, [0]);
   await until("the sum", () => told.length === 2);

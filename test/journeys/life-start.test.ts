@@ -51,7 +51,7 @@ t.test(
     const { key } = gateway.createKey({ name: "own", group: "default" });
     const { token, hash } = freshToken();
     const { daemon, url, save, log } = await startUnderTest(t, null);
-    const first = daemon.newcomer?.token ?? "";
+    const first = daemon.sandboxSession?.token ?? "";
     const before = await post(`${url}/v1/chat/completions`, first, hello());
     t.equal(before.status, 200);
     t.equal(before.headers.get("x-keybearer-sandbox"), "1");
@@ -69,14 +69,14 @@ t.test(
     const old = await post(`${url}/v1/chat/completions`, first, hello());
     t.equal(old.status, 401);
     t.equal(old.headers.get("x-keybearer-refusal"), "token-unknown");
-    await until("the sandbox has ended", () => daemon.newcomer?.sandbox.running === false);
+    await until("the sandbox has ended", () => daemon.sandboxSession?.sandbox.running === false);
     t.equal((await daemon.status()).sandbox, false);
   },
 );
 
 t.test("the sandbox's token is new each time", async (t) => {
   const tokens = [await startUnderTest(t, null), await startUnderTest(t, null)].map(
-    ({ daemon }) => daemon.newcomer?.token,
+    ({ daemon }) => daemon.sandboxSession?.token,
   );
   t.match(tokens[0], /^kb_/);
   t.not(tokens[0], tokens[1]);

@@ -29,7 +29,7 @@ t.test("a limit that is added after a restart counts what was used before it", a
   await first.daemon.stop(0);
   const again = await startLimited(t, "", { home: first.home, gateway: first.gateway, credentials: first });
   t.equal((await again.call()).status, 200);
-  const underWay = again.call({ play: "hang" });
+  const inFlight = again.call({ play: "hang" });
   await until("it is there", () => first.gateway.running() === 1);
   await again.change("limits: { requests: 5/month, tokens: 1k/month }");
   t.strictSame(await again.level("requests", "month"), [5, 0, 5]);
@@ -38,7 +38,7 @@ t.test("a limit that is added after a restart counts what was used before it", a
   t.ok(Number(held) > 0, "for the one under way something is held");
   t.equal((await again.call()).refusal, "rate-limited");
   first.gateway.release();
-  t.equal((await underWay).status, 200);
+  t.equal((await inFlight).status, 200);
   await again.quiet();
   t.strictSame(await again.level("tokens", "month"), [5 * REPORTED, 0, 1000]);
 });

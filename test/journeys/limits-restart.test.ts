@@ -97,7 +97,7 @@ t.test("a stop by SIGTERM keeps what was used, and what waits is not counted", a
   );
   const first = await serve();
   t.equal((await first.call()).status, 200);
-  const underWay = first.call({ play: "hang" });
+  const inFlight = first.call({ play: "hang" });
   await until("it is there", () => gateway.running() === 1);
   const waits = first.call();
   await until("one waits", async () => {
@@ -108,7 +108,7 @@ t.test("a stop by SIGTERM keeps what was used, and what waits is not counted", a
   const told = await waits.catch(() => null);
   t.ok(told === null || told.refusal === "shutting-down", told?.text ?? "its connection ended");
   gateway.release();
-  t.equal((await underWay).status, 200);
+  t.equal((await inFlight).status, 200);
   t.equal((await first.ended).code, 0);
   const second = await serve();
   t.strictSame((await second.used()).requests, [2, 0]);

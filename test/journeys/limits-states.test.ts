@@ -10,7 +10,7 @@ t.test(
   async (t) => {
     const clock = heldWall();
     const { call, change, codex, gateway, save, text } = await startLimited(t, "", { clock });
-    const underWay = call({ play: "hang" });
+    const inFlight = call({ play: "hang" });
     await until("it is there", () => gateway.book.length === 1);
     const states: [string, number, string, RegExp][] = [
       ["enabled: false", 400, "tool-disabled", /tool codex is disabled/],
@@ -40,7 +40,7 @@ t.test(
     await until("it is in force", async () => (await call()).status === 401);
     t.equal((await call()).refusal, "token-unknown");
     gateway.release();
-    t.equal((await underWay).status, 200, "the call under way finished through all of that");
+    t.equal((await inFlight).status, 200, "the call under way finished through all of that");
     t.equal(gateway.book.length, 5, "no refused call reached the gateway");
   },
 );
@@ -206,14 +206,14 @@ t.test("a model at the end of a body of megabytes is read too", async (t) => {
 
 t.test("a group's models, saved anew, hold for the next request", async (t) => {
   const { call, gateway, save, text } = await startLimited(t, "group: coding", { gatewayLines: GROUPS });
-  const underWay = call({ play: "hang" });
+  const inFlight = call({ play: "hang" });
   await until("it is there", () => gateway.book.length === 1);
   await save(text("group: coding").replace('"penny", ', ""));
   await until("it is in force", async () => (await call()).refusal === "model-not-in-group");
   await save(text("group: coding").replace('"penny", "gpt-5*", "*-mini"', '"*"'));
   await until("anything goes", async () => (await call({ body: '{"model":"whatever"}' })).status === 200);
   gateway.release();
-  t.equal((await underWay).status, 200);
+  t.equal((await inFlight).status, 200);
 });
 
 t.test(

@@ -73,7 +73,7 @@ t.test(
   "disabled, the next request is refused and the one under way finishes; enabled, it serves",
   async (t) => {
     const { gateway, under, list, hang, tools } = await start(t);
-    const underWay = await hang();
+    const inFlight = await hang();
     t.equal((await codexOf(under))?.running, 1);
     const off = await tools("disable", "codex");
     t.strictSame({ code: off.code, stderr: off.stderr }, { code: 0, stderr: "" });
@@ -83,7 +83,7 @@ t.test(
     );
     t.equal(await list(), "tool-disabled", "once it has said so, it holds");
     gateway.release();
-    t.equal(await underWay.ended, 200);
+    t.equal(await inFlight.ended, 200);
     const on = await tools("enable", "codex");
     t.strictSame({ code: on.code, stdout: on.stdout }, { code: 0, stdout: "codex is enabled\n" });
     t.equal(await list(), 200);

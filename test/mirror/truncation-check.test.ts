@@ -15,7 +15,7 @@ import { join } from "node:path";
 import type Database from "libsql";
 import pino from "pino";
 import t, { type Test } from "tap";
-import type { Beat } from "../../src/core/ticker.ts";
+import type { Ticker } from "../../src/core/ticker.ts";
 import { writePrivate } from "../../src/keys/pins.ts";
 import { addLogGap, type CoverageGap, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
@@ -58,7 +58,7 @@ function newHome(t: Test) {
   const booted = clock.now() - HOUR;
   const log = pino({ level: "silent" });
   const ticks = new Set<() => void>();
-  const beat: Beat = {
+  const ticker: Ticker = {
     every(_, work) {
       ticks.add(work);
       return () => ticks.delete(work);
@@ -82,7 +82,7 @@ function newHome(t: Test) {
     const truncationCheck = new TruncationCheck({
       file: endFile,
       clock,
-      beat,
+      ticker,
       log,
       database,
       usage,
@@ -132,7 +132,7 @@ function newHome(t: Test) {
     state,
     journal,
     clock,
-    beat,
+    ticker,
     endFile,
     start,
     write,
@@ -261,8 +261,8 @@ t.test("while the index cannot be read, the end that the earlier run wrote stays
   const before = home.writtenEnd();
   const database = { ask: () => null };
   const usage = { catchUp: async () => {}, last: () => null, lostAt: () => null };
-  const { endFile: file, clock, beat } = home;
-  const deps = { file, clock, beat, log: pino({ level: "silent" }), database, usage };
+  const { endFile: file, clock, ticker } = home;
+  const deps = { file, clock, ticker, log: pino({ level: "silent" }), database, usage };
   const truncationCheck = new TruncationCheck({ ...deps, sync: "normal", bootedAt: 0 });
   await truncationCheck.stop()();
   t.strictSame(home.writtenEnd(), before);

@@ -381,7 +381,7 @@ t.test("no secret is in any output, whatever goes wrong", { timeout: 110_000 }, 
 
 t.test("the sandbox's token and key are nowhere but in its greeting", async (t) => {
   const under = await startUnderTest(t, null);
-  const { token = "", snapshot } = under.daemon.newcomer ?? {};
+  const { token = "", snapshot } = under.daemon.sandboxSession ?? {};
   const key = snapshot?.keyOf(snapshot.config.tools["try-me"] as Tool);
   const answer = await fetch(`${under.url}/v1/models`, { headers: { "x-api-key": token } });
   t.equal(answer.status, 200);

@@ -154,8 +154,8 @@ t.test("in the middle of a reload, a beat does not end it", LIVE, async (t) => {
   const notify = createNotify(bare(socket.address, { WATCHDOG_USEC: "40000" }), process.pid);
   await notify.reloading();
   notify.watch(async () => "fine");
-  const beat = await socket.came(/WATCHDOG=1/);
-  await socket.came(/WATCHDOG=1/, beat + 1);
+  const ticker = await socket.came(/WATCHDOG=1/);
+  await socket.came(/WATCHDOG=1/, ticker + 1);
   t.same([...new Set(socket.messages().slice(1))], ["WATCHDOG=1"]);
   await notify.ready("again");
   await socket.came(/^READY=1\nWATCHDOG=1\nSTATUS=fine$/);

@@ -5,7 +5,7 @@ import t, { type Test } from "tap";
 import { dayOf } from "../../src/usage/journal/files.ts";
 import { Maintenance } from "../../src/usage/maintenance.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
-import { DAY, heldBeat, NOON, newFolder, setClock } from "./journal/journal-under-test.ts";
+import { DAY, heldTicker, NOON, newFolder, setClock } from "./journal/journal-under-test.ts";
 
 function scene(t: Test, { days, passed = () => true }: { days: number; passed?: (day: string) => boolean }) {
   const folder = join(newFolder(t), "usage");
@@ -16,7 +16,7 @@ function scene(t: Test, { days, passed = () => true }: { days: number; passed?: 
   const maintenance = new Maintenance({
     folder,
     clock,
-    beat: heldBeat(),
+    ticker: heldTicker(),
     log: quietLog(),
     keep: () => 3 * DAY,
     currentDay: () => names.at(-1) ?? null,

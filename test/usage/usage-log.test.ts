@@ -12,8 +12,8 @@ import { indexedRecords, indexFaults, recordsIn } from "../doubles/usage-file.ts
 import {
   closing,
   DAY,
-  type HeldBeat,
-  heldBeat,
+  type HeldTicker,
+  heldTicker,
   NOON,
   newFolder,
   opening,
@@ -25,20 +25,20 @@ interface Scene {
   readonly usage: UsageLog;
   readonly limiter: Limiter;
   readonly clock: SetClock;
-  readonly beat: HeldBeat;
+  readonly ticker: HeldTicker;
   readonly folder: string;
   readonly index: string;
 }
 
 function scene(t: Test, state: string, keep: number, clock: SetClock): Scene {
-  const beat = heldBeat();
+  const ticker = heldTicker();
   const limiter = new Limiter({ clock, calendar: systemCalendar });
   const [folder, index] = [join(state, "usage"), join(state, "index.db")];
   const usage = new UsageLog({
     folder,
     index,
     clock,
-    beat,
+    ticker,
     log: quietLog(),
     sync: "normal",
     keep: () => keep,
@@ -55,14 +55,14 @@ function scene(t: Test, state: string, keep: number, clock: SetClock): Scene {
     clearInterval(alive);
     await usage.stop();
   });
-  return { usage, limiter, clock, beat, folder, index };
+  return { usage, limiter, clock, ticker, folder, index };
 }
 
 /** Lets the next maintenance run, and waits for its end. */
-async function maintain({ usage, clock, beat }: Scene, time: number): Promise<void> {
+async function maintain({ usage, clock, ticker }: Scene, time: number): Promise<void> {
   const before = usage.state().maintainedAt;
   clock.time = time;
-  beat.pass();
+  ticker.pass();
   await until("maintenance has run", () => usage.state().maintainedAt !== before);
 }
 

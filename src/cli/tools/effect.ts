@@ -50,7 +50,7 @@ export async function revisionInForce({ socket }: Paths): Promise<number> {
 }
 
 /** Cuts a tool's requests under way. A text: why that could not be done. */
-export async function cutUnderWay(paths: Paths, name: string): Promise<number | string> {
+export async function cutInFlight(paths: Paths, name: string): Promise<number | string> {
   const asked = await askDaemon<CutAnswer>(paths.socket, "POST", `/cut/${encodeURIComponent(name)}`, {});
   return asked.ok ? asked.value.cut : asked.reason;
 }

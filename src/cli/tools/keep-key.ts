@@ -7,7 +7,7 @@ import { forgetKey, type KeyPlace, storeKey } from "../../keys/store.ts";
 import { fail } from "../fail.ts";
 import { isSameSource } from "./key-place.ts";
 import { tell } from "./tell.ts";
-import { toTheEnd } from "./to-the-end.ts";
+import { deferSignals } from "./to-the-end.ts";
 
 /**
  * Stores a key, then does what makes config.yaml name it. Where that fails, or the person presses Ctrl-C in between,
@@ -20,7 +20,7 @@ export function keepKey(
   name: () => Promise<boolean>,
 ): Promise<boolean> {
   const env = process.env;
-  return toTheEnd(async (interrupted) => {
+  return deferSignals(async (interrupted) => {
     const stored = await storeKey(place, key, { env });
     if (!stored.ok) {
       fail(`the key was not stored: ${stored.reason}\nnothing was changed`, EXIT.failed);

@@ -11,7 +11,7 @@ import { visible } from "../table.ts";
 import { editConfig } from "./edit.ts";
 import { whenInForce } from "./effect.ts";
 import { isSameSource } from "./key-place.ts";
-import { endUnderWay } from "./under-way.ts";
+import { endInFlight } from "./under-way.ts";
 
 interface RemoveOptions {
   readonly now?: boolean;
@@ -39,7 +39,7 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
     whereTheKeyIs(config, name),
   );
   const effect = await whenInForce(paths, name, (tool) => tool === undefined);
-  await endUnderWay(paths, name, effect, { now: options.now ?? false, again: null });
+  await endInFlight(paths, name, effect, { now: options.now ?? false, again: null });
 }
 
 async function saysRemove(name: string, file: string): Promise<boolean> {

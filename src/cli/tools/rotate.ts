@@ -20,7 +20,7 @@ import { failed, newKey, strange, tried } from "./new-key.ts";
 import { settleOld } from "./settle-old.ts";
 import { type Inputs, readInputs } from "./stdin.ts";
 import { tell } from "./tell.ts";
-import { toTheEnd } from "./to-the-end.ts";
+import { deferSignals } from "./to-the-end.ts";
 import { stopped, told } from "./told.ts";
 
 export interface RotateOptions {
@@ -177,7 +177,7 @@ async function namedKey(
 function putInForce(rotation: Rotation, fresh: Fresh, old: Secret | null): Promise<boolean> {
   const { paths, tool, options } = rotation;
   const { key, text, place } = fresh;
-  return toTheEnd(async () => {
+  return deferSignals(async () => {
     const named = () => save(rotation, text);
     if (!(await (place === null ? named() : keepKey(paths, place, key, named)))) return false;
     const { fingerprint } = key;

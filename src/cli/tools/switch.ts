@@ -5,7 +5,7 @@ import { fail } from "../fail.ts";
 import { say } from "../say.ts";
 import { editConfig } from "./edit.ts";
 import { whenInForce } from "./effect.ts";
-import { endUnderWay } from "./under-way.ts";
+import { endInFlight } from "./under-way.ts";
 
 export async function disable(name: string, options: { now?: boolean; config?: string }): Promise<void> {
   const paths = findPaths({ config: options.config });
@@ -13,7 +13,7 @@ export async function disable(name: string, options: { now?: boolean; config?: s
   if (edited === null) return;
   say(edited.changed ? `${name} is disabled` : `${name} is disabled already`);
   const effect = await whenInForce(paths, name, (tool) => tool?.state === "disabled");
-  await endUnderWay(paths, name, effect, {
+  await endInFlight(paths, name, effect, {
     now: options.now ?? false,
     again: `keybearer tools disable ${name} --now`,
   });

@@ -1,7 +1,7 @@
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /** Does what must not be left half done: Ctrl-C waits until its end, and it may look whether one came. */
-export async function toTheEnd<Done>(work: (interrupted: () => boolean) => Promise<Done>): Promise<Done> {
+export async function deferSignals<Done>(work: (interrupted: () => boolean) => Promise<Done>): Promise<Done> {
   let came = false;
   const interrupt = () => {
     came = true;

@@ -2,7 +2,7 @@ import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { fail } from "../fail.ts";
 import { say } from "../say.ts";
-import { cutUnderWay, type Effect } from "./effect.ts";
+import { cutInFlight, type Effect } from "./effect.ts";
 
 export interface Ending {
   readonly now: boolean;
@@ -11,7 +11,7 @@ export interface Ending {
 }
 
 /** What becomes of a tool's requests under way after it was disabled or removed. */
-export async function endUnderWay(
+export async function endInFlight(
   paths: Paths,
   name: string,
   effect: Effect,
@@ -31,7 +31,7 @@ export async function endUnderWay(
           say(`${requests(running)} under way may finish${again === null ? "" : ` → ${again}`}`);
         return;
       }
-      const cut = await cutUnderWay(paths, name);
+      const cut = await cutInFlight(paths, name);
       if (typeof cut === "string") return fail(`what is under way was not cut: ${cut}`, EXIT.failed);
       say(
         cut === 0 ? "nothing was under way" : `${requests(cut)} under way ${cut === 1 ? "was" : "were"} cut`,

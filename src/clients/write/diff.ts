@@ -1,4 +1,4 @@
-import { blotCredentials } from "../../core/secret.ts";
+import { redactCredentials } from "../../core/secret.ts";
 
 const AROUND = 3;
 /** Beyond this a comparison line by line takes too long; then everything between the common ends counts as changed. */
@@ -34,7 +34,7 @@ function masked(line: string): string {
     const quote = value.charAt(0);
     return `${name}${quote}[hidden]${quote}`;
   });
-  return blotCredentials(unnamed);
+  return redactCredentials(unnamed);
 }
 
 /** A line keeps a mark where it is the last and has no line break, so that it differs from one that has. */

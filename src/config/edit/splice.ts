@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { isMap, isScalar, isSeq, type Pair, type YAMLMap } from "yaml";
-import { blotCredentials } from "../../core/secret.ts";
+import { redactCredentials } from "../../core/secret.ts";
 import {
   append,
   applyEdit,
@@ -164,7 +164,7 @@ export function changeIn(tree: Tree, path: readonly string[], change: (was: Tree
 function byHand(tool: string, { key, valueText }: Change): Spliced {
   return refuse(
     `config.yaml is written in a way that this edit cannot follow safely: write it by hand, below tools: ${tool}:\n` +
-      `  ${key}: ${blotCredentials(valueText)}`,
+      `  ${key}: ${redactCredentials(valueText)}`,
   );
 }
 

@@ -1,4 +1,4 @@
-import { blotCredentials } from "../../core/secret.ts";
+import { redactCredentials } from "../../core/secret.ts";
 import type { Named } from "../shape.ts";
 import { type Dict, type Entry, joinPath, lastName, type Report, type Tree } from "./tree.ts";
 
@@ -123,7 +123,7 @@ function readScalar<T>(tree: Tree, path: string, read: Read<T>, report: Report):
 
 /** A value as a message may show it: short, on one line, and no secret. */
 export function quoted(text: string): string {
-  const shown = blotCredentials(text).replace(/\p{Cc}/gu, "?");
+  const shown = redactCredentials(text).replace(/\p{Cc}/gu, "?");
   return `"${shown.length > 40 ? `${shown.slice(0, 40)}…` : shown}"`;
 }
 

@@ -1,5 +1,5 @@
 import { isAlias, isMap, isScalar, isSeq, LineCounter, type Node } from "yaml";
-import { blotCredentials } from "../../core/secret.ts";
+import { redactCredentials } from "../../core/secret.ts";
 import type { Problem } from "../problem.ts";
 import { lexInBounds } from "./bounds.ts";
 import { compose, type Fault } from "./compose.ts";
@@ -60,7 +60,7 @@ export function createReport(text: string): Report {
       const place = at < 0 ? { line: 0, col: 0 } : lines.linePos(at);
       problems.push({
         severity,
-        path: clean(blotCredentials(path)),
+        path: clean(redactCredentials(path)),
         line: place.line,
         column: place.col,
         message: clean(message),
@@ -101,7 +101,7 @@ function inWords({ at, code, message }: Fault, text: string): [string, string | 
     case "BAD_SCALAR_START":
       return [
         `yaml gives ${word.slice(0, 1)} a meaning of its own here`,
-        `quote it: "${blotCredentials(word)}"`,
+        `quote it: "${redactCredentials(word)}"`,
       ];
     case "TAB_AS_INDENT":
       return ["a tab is used as indentation", "indent with spaces"];
@@ -113,7 +113,7 @@ function inWords({ at, code, message }: Fault, text: string): [string, string | 
         'put the second on a line of its own, or quote a value with ": " in it',
       ];
     default:
-      return [blotCredentials(lowerFirst(message)), null];
+      return [redactCredentials(lowerFirst(message)), null];
   }
 }
 
@@ -128,7 +128,7 @@ function convert(node: Node, path: string, report: Report): Tree | null {
       at,
       path,
       "aliases are not used here",
-      `if you mean the text, quote it: "*${blotCredentials(node.source)}"`,
+      `if you mean the text, quote it: "*${redactCredentials(node.source)}"`,
     );
     return null;
   }
@@ -136,7 +136,7 @@ function convert(node: Node, path: string, report: Report): Tree | null {
   if (anchor !== undefined)
     report.error(at, path, "anchors are not used here", "write the value out where it is used");
   if (node.tag !== undefined)
-    report.error(at, path, "tags are not used here", `take out ${blotCredentials(node.tag)}`);
+    report.error(at, path, "tags are not used here", `take out ${redactCredentials(node.tag)}`);
   if (isScalar(node)) {
     return { kind: "scalar", text: String(node.value ?? ""), plain: node.type === "PLAIN", at };
   }
@@ -158,7 +158,7 @@ function convert(node: Node, path: string, report: Report): Tree | null {
     if (RESERVED.test(name)) {
       report.error(keyAt, inner, `${name} cannot be a name here`);
     } else if (entries.has(name)) {
-      report.error(keyAt, inner, `${blotCredentials(name)} is set twice`, "keep one of the two");
+      report.error(keyAt, inner, `${redactCredentials(name)} is set twice`, "keep one of the two");
     } else {
       const value =
         pair.value === null

@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import type { Beat } from "../../core/ticker.ts";
+import type { Ticker } from "../../core/ticker.ts";
 import { createNotices, watchedFor } from "./notices.ts";
 import { areToldOf } from "./own-disk.ts";
 import { followTrail, glanceAt, type Step, sameSteps, type Trail } from "./trail.ts";
@@ -12,7 +12,7 @@ export interface FileWatchOptions {
   /** How often the files are looked at whatever the system tells. Default 1000. */
   readonly pollMs?: number;
   /** Looks at every beat instead, which keeps no process alive. */
-  readonly beat?: Beat;
+  readonly ticker?: Ticker;
   /** How long a file must lie still before its change is told; at most five times this in a row. Default 100. */
   readonly settleMs?: number;
 }
@@ -121,8 +121,8 @@ export function createFileWatch(options: FileWatchOptions): FileWatch {
   };
 }
 
-function regularly(work: () => void, { beat, pollMs = 1000 }: FileWatchOptions): () => void {
-  if (beat !== undefined) return beat.every(1, work);
+function regularly(work: () => void, { ticker, pollMs = 1000 }: FileWatchOptions): () => void {
+  if (ticker !== undefined) return ticker.every(1, work);
   const timer = setInterval(work, pollMs);
   return () => clearInterval(timer);
 }

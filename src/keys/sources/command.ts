@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { isAbsolute } from "node:path";
 import type { Readable } from "node:stream";
 import { stripVTControlCharacters } from "node:util";
-import { blotCredentials, Secret } from "../../core/secret.ts";
+import { redactCredentials, Secret } from "../../core/secret.ts";
 import { plain } from "../words.ts";
 import { MOST_BYTES, type SourceText, withoutFinalNewline } from "./file.ts";
 
@@ -130,9 +130,9 @@ function judge(child: Child, program: string, stdout: string, stderr: string): S
 function firstLine(stderr: string, stdout: string): string {
   const line = stripVTControlCharacters(stderr.trimStart()).split(/[\r\n]/, 1)[0] ?? "";
   const printed = stdout.split(/\s+/).filter((word) => word.length >= 8);
-  const known = printed.reduce((text, word) => new Secret(word).blotFrom(text), line);
+  const known = printed.reduce((text, word) => new Secret(word).redactFrom(text), line);
   // Blotted before it is cut: half a secret no longer has the shape of one.
-  const shown = plain(blotCredentials(known)).trim();
+  const shown = plain(redactCredentials(known)).trim();
   return shown.length > MOST_SHOWN ? `${shown.slice(0, MOST_SHOWN)}…` : shown;
 }
 

@@ -1,4 +1,4 @@
-import { blotCredentials } from "../../core/secret.ts";
+import { redactCredentials } from "../../core/secret.ts";
 import { plain } from "../words.ts";
 
 export const INSTEAD = "use file: or command: for this key";
@@ -39,7 +39,7 @@ export function whyNot(words: string, operation: string): string {
   const known = REASONS.find(([shape]) => shape.test(words));
   if (known !== undefined) return known[1](againFor(operation));
   const [line = ""] = words.split(/[\r\n]/, 1);
-  return `the keychain could not be asked (${plain(blotCredentials(line)).slice(0, 200)})`;
+  return `the keychain could not be asked (${plain(redactCredentials(line)).slice(0, 200)})`;
 }
 
 export function tooLate(limit: number, operation: string): string {

@@ -101,7 +101,7 @@ function send(request: ConsoleRequest, { url, agent, signal }: ClientOptions): P
           status: incoming.statusCode ?? 0,
           headers: incoming.headers,
           // No response needs to repeat a bearer token, and rows are stored. A login's response holds new tokens.
-          text: request.bearer?.blotFrom(text) ?? text,
+          text: request.bearer?.redactFrom(text) ?? text,
           secrets: [request.bearer, ...Object.values(request.body ?? {})].filter(
             (value) => value instanceof Secret,
           ),
@@ -232,7 +232,7 @@ export function errorText({ text, secrets }: ConsoleResponse): string {
   const body = parseObject(text) ?? {};
   const error = objectAt(body, "error") ?? {};
   const said = textAt(body, "message") ?? textAt(body, "error") ?? textAt(error, "message") ?? "";
-  const clean = cleanText(secrets.reduce((redacted, secret) => secret.blotFrom(redacted), said));
+  const clean = cleanText(secrets.reduce((redacted, secret) => secret.redactFrom(redacted), said));
   return clean === "" ? "" : `: ${clean}`;
 }
 

@@ -1,4 +1,4 @@
-import { blotKeyShapes } from "../../core/secret.ts";
+import { redactKeyShapes } from "../../core/secret.ts";
 
 /** Untrusted JSON: each field is checked when it is read. A field that is missing or of another type reads as null. */
 export type JsonObject = Readonly<Record<string, unknown>>;
@@ -77,7 +77,7 @@ const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]+/gu;
 export function cleanText(text: string): string {
   // Control characters could split a key, and cutting could leave its beginning: so keys are hidden between the two.
   const printable = text.slice(0, MAX_SEARCHED).replace(COLOR_CODE, " ").replace(UNPRINTABLE, " ");
-  const clean = blotKeyShapes(printable).trim();
+  const clean = redactKeyShapes(printable).trim();
   const characters = [...clean];
   return characters.length <= MAX_CHARACTERS ? clean : `${characters.slice(0, MAX_CHARACTERS - 1).join("")}…`;
 }

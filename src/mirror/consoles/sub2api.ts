@@ -1,4 +1,4 @@
-import { blotKeyShapes, keyFault, Secret } from "../../core/secret.ts";
+import { redactKeyShapes, keyFault, Secret } from "../../core/secret.ts";
 import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
 import {
   type AccountFacts,
@@ -183,7 +183,7 @@ function readRequestId(item: JsonObject): string | null {
   const id = (textAt(item, "request_id") ?? "").replace(/^client:/, "");
   if (id.includes(":")) return null;
   // Not cleaned, because that would make it another id: ids in records have the same restrictions.
-  return /^[\x21-\x7e]{1,128}$/.test(id) && blotKeyShapes(id) === id ? id : null;
+  return /^[\x21-\x7e]{1,128}$/.test(id) && redactKeyShapes(id) === id ? id : null;
 }
 
 /** null: the standard tier. */

@@ -82,18 +82,18 @@ function mainFirst(a: TheirRow, b: TheirRow): number {
  * the id of the gateway behind them, which the row has too.
  */
 function matchIds({ records, groups }: Unmatched): Match[] {
-  const owners = new Map<string, OurRequest>();
+  const processLookup = new Map<string, OurRequest>();
   // No two requests have one id. Where they seem to, it belongs to the one that ended first.
   const ended = records.filter(({ ended_at }) => ended_at !== null);
   const others = records.filter(({ ended_at }) => ended_at === null);
   for (const record of [...ended, ...others].toReversed()) {
-    for (const id of record.ids) owners.set(id, record);
+    for (const id of record.ids) processLookup.set(id, record);
   }
   const found = new Map<OurRequest, { readonly own: TheirRow[]; readonly behind: TheirRow[] }>();
   for (const { main, rows } of groups) {
-    const owner = owners.get(main.request_id ?? "");
-    const upstream = rows.find(({ upstream_id }) => upstream_id !== null && owners.has(upstream_id));
-    const record = owner ?? owners.get(upstream?.upstream_id ?? "");
+    const owner = processLookup.get(main.request_id ?? "");
+    const upstream = rows.find(({ upstream_id }) => upstream_id !== null && processLookup.has(upstream_id));
+    const record = owner ?? processLookup.get(upstream?.upstream_id ?? "");
     if (record === undefined) continue;
     const parts = found.get(record) ?? { own: [], behind: [] };
     found.set(record, parts);

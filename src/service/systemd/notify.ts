@@ -55,7 +55,7 @@ export function createNotify(env: NodeJS.ProcessEnv, pid: number, deps: NotifyDe
   if (socket === undefined || !/^[/@]./.test(socket)) return silent();
 
   const post = createPost(programs, socket, onTrouble);
-  let beat: NodeJS.Timeout | undefined;
+  let ticker: NodeJS.Timeout | undefined;
   let over = false;
   let reloads = 0;
   // After STOPPING, a reload that was under way has nothing more to say.
@@ -84,7 +84,7 @@ export function createNotify(env: NodeJS.ProcessEnv, pid: number, deps: NotifyDe
     },
     stopping(status) {
       over = true;
-      clearTimeout(beat);
+      clearTimeout(ticker);
       return post.send("STOPPING=1", statusLine(status));
     },
     failed: (status) => post.send(statusLine(status)),
@@ -95,7 +95,7 @@ export function createNotify(env: NodeJS.ProcessEnv, pid: number, deps: NotifyDe
         if (over) return;
         const wait = well ? every : Math.min(SOON_MS, every);
         // It must not be what keeps a stopped daemon alive.
-        beat = setTimeout(() => void check(look).then(next), wait).unref();
+        ticker = setTimeout(() => void check(look).then(next), wait).unref();
       };
       // After what is on its way: if READY does not arrive, it is said again soon.
       void post.idle().then(() => next(post.arrived()));

@@ -1,7 +1,7 @@
 import { mkdirSync } from "node:fs";
 import type { Clock } from "../../core/clock.ts";
 import type { Logger } from "../../core/log.ts";
-import type { Beat } from "../../core/ticker.ts";
+import type { Ticker } from "../../core/ticker.ts";
 import type { ToolCarry } from "../../limits/replay.ts";
 import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
 import { DayFile } from "./day-file.ts";
@@ -13,7 +13,7 @@ import { restoreFrom } from "./restore.ts";
 export interface JournalDeps {
   readonly folder: string;
   readonly clock: Clock;
-  readonly beat: Beat;
+  readonly ticker: Ticker;
   readonly log: Logger;
   /** full: a record survives a power cut before its request is sent. */
   readonly sync: "normal" | "full";
@@ -82,7 +82,7 @@ export class Journal {
   constructor(deps: JournalDeps) {
     this.#deps = deps;
     this.#attempt(() => this.#restore());
-    this.#endTicks = deps.beat.every(1, () => this.#everySecond());
+    this.#endTicks = deps.ticker.every(1, () => this.#everySecond());
   }
 
   /** Can a request be recorded now? */

@@ -5,7 +5,7 @@ import { pino } from "pino";
 import type { Test } from "tap";
 import type { Clock } from "../../../src/core/clock.ts";
 import { requestId } from "../../../src/core/ids.ts";
-import type { Beat } from "../../../src/core/ticker.ts";
+import type { Ticker } from "../../../src/core/ticker.ts";
 import type { ToolCarry } from "../../../src/limits/replay.ts";
 import { journalFiles, readLines } from "../../../src/usage/journal/files.ts";
 import { Journal } from "../../../src/usage/journal/journal.ts";
@@ -34,11 +34,11 @@ export function setClock(time: number = NOON): SetClock {
 }
 
 /** Seconds that pass only when told to. */
-export interface HeldBeat extends Beat {
+export interface HeldTicker extends Ticker {
   pass(): void;
 }
 
-export function heldBeat(): HeldBeat {
+export function heldTicker(): HeldTicker {
   const works = new Set<() => void>();
   return {
     every(_beats, work) {
@@ -54,7 +54,7 @@ export function heldBeat(): HeldBeat {
 export interface JournalUnderTest {
   readonly journal: Journal;
   readonly folder: string;
-  readonly beat: HeldBeat;
+  readonly ticker: HeldTicker;
   /** What was replayed at its start. */
   readonly replayed: readonly Line[];
   log(): string;
@@ -78,11 +78,11 @@ export function startJournal(t: Test, options: Options = {}): JournalUnderTest {
   const folder = options.folder ?? join(newFolder(t), "usage");
   const lines: string[] = [];
   const replayed: Line[] = [];
-  const beat = heldBeat();
+  const ticker = heldTicker();
   const journal = new Journal({
     folder,
     clock: options.clock ?? setClock(),
-    beat,
+    ticker,
     log: pino({ level: "debug" }, { write: (line: string) => void lines.push(line) }),
     sync: options.sync ?? "normal",
     carry: options.carry ?? (() => []),
@@ -92,7 +92,7 @@ export function startJournal(t: Test, options: Options = {}): JournalUnderTest {
     onAppend: () => {},
   });
   t.teardown(() => journal.stop());
-  return { journal, folder, beat, replayed, log: () => lines.join("") };
+  return { journal, folder, ticker, replayed, log: () => lines.join("") };
 }
 
 /** The whole lines of a journal, in order. */

@@ -242,18 +242,18 @@ t.test(
       "cut off": (file) => truncateSync(file, 0),
     };
     for (const [what, change] of Object.entries(changes)) {
-      const { journal, folder, beat, log } = startJournal(t, { carry: () => [CARRY] });
+      const { journal, folder, ticker, log } = startJournal(t, { carry: () => [CARRY] });
       const early = opening({ model: "early" });
       await journal.open(early);
       journal.close(early.id, closing());
-      beat.pass();
+      ticker.pass();
       const running = opening({ model: "running" });
       await journal.open(running);
       change(join(folder, `${TODAY}.jsonl`));
       const late = opening({ model: "late" });
       t.equal(await journal.open(late), true, `${what}: requests go on`);
       journal.close(late.id, closing());
-      beat.pass();
+      ticker.pass();
       t.match(log(), new RegExp(`was ${what} while it was open`));
       t.match(journal.state().incident, /2026-11-16\.jsonl was /);
       journal.close(running.id, closing());
@@ -271,11 +271,11 @@ t.test(
 );
 
 t.test("a folder that is removed is made again; one that cannot be made refuses requests", async (t) => {
-  const { journal, folder, beat } = startJournal(t);
+  const { journal, folder, ticker } = startJournal(t);
   const running = opening({ model: "running" });
   await journal.open(running);
   rmSync(folder, { recursive: true });
-  beat.pass();
+  ticker.pass();
   t.ok(journal.available());
   t.strictSame(
     recordsIn(folder).map(({ model }) => model),
@@ -283,14 +283,14 @@ t.test("a folder that is removed is made again; one that cannot be made refuses 
   );
   const state = join(folder, "..");
   renameSync(state, `${state}-away`);
-  beat.pass();
+  ticker.pass();
   t.notOk(journal.available());
   t.match(journal.state().trouble?.message, /gone/);
   t.equal(await journal.open(opening()), false);
   journal.close(running.id, closing());
   t.equal(journal.state().waiting, 1);
   renameSync(`${state}-away`, state);
-  beat.pass();
+  ticker.pass();
   t.ok(journal.available());
   t.match(recordsIn(folder), [{ model: "running", end: "complete" }]);
 });
@@ -301,12 +301,12 @@ t.test(
     const disk = mountSmallDisk(t, 1);
     if (disk === null) return;
     const folder = join(disk.folder, "usage");
-    const { journal, beat, log } = startJournal(t, { folder });
+    const { journal, ticker, log } = startJournal(t, { folder });
     const running = Array.from({ length: 3 }, (_, n) => opening({ model: `running-${n}` }));
     for (const one of running) t.equal(await journal.open(one), true);
     const file = join(folder, `${TODAY}.jsonl`);
     fillPage(file);
-    beat.pass();
+    ticker.pass();
     disk.fill();
     const size = statSync(file).size;
     t.equal(await journal.open(opening({ model: "refused" })), false, "nothing is sent that is not recorded");
@@ -315,10 +315,10 @@ t.test(
     t.match(log(), /disk is full/);
     for (const one of running) journal.close(one.id, closing());
     t.equal(journal.state().waiting, 3);
-    beat.pass();
+    ticker.pass();
     t.notOk(journal.available(), "as long as the disk is full");
     disk.free();
-    beat.pass();
+    ticker.pass();
     t.ok(journal.available());
     t.strictSame(
       recordsIn(folder).map(({ model, end }) => `${model} ${end}`),
@@ -329,17 +329,17 @@ t.test(
 );
 
 t.test("what waits for the disk is bounded, and refusals go before what was sent", async (t) => {
-  const { journal, folder, beat } = startJournal(t);
+  const { journal, folder, ticker } = startJournal(t);
   const running = Array.from({ length: 600 }, () => opening());
   for (const one of running) await journal.open(one);
   const state = join(folder, "..");
   renameSync(state, `${state}-away`);
-  beat.pass();
+  ticker.pass();
   for (let n = 0; n < 900; n += 1) journal.add(opening(), closing({ end: "refused" }));
   for (const one of running) journal.close(one.id, closing());
   t.match(journal.state(), { waiting: 1000, lost: 0, refusalsLost: 500 });
   renameSync(`${state}-away`, state);
-  beat.pass();
+  ticker.pass();
   t.match(journal.state(), { waiting: 0, lost: 0 });
   t.equal(recordsIn(folder).filter(({ end }) => end === "complete").length, 600);
 });
@@ -361,11 +361,11 @@ t.test("a journal that cannot be read at its start is read as soon as it can be"
   const folder = newFolder(t);
   const inTheWay = join(folder, "usage");
   writeFileSync(inTheWay, "not a folder");
-  const { journal, beat } = startJournal(t, { folder: inTheWay });
+  const { journal, ticker } = startJournal(t, { folder: inTheWay });
   t.notOk(journal.available());
   t.equal(await journal.open(opening()), false);
   rmSync(inTheWay);
-  beat.pass();
+  ticker.pass();
   t.ok(journal.available());
   t.equal(await journal.open(opening()), true);
 });
@@ -403,17 +403,17 @@ t.test(
     if (disk === null) return;
     const folder = join(disk.folder, "usage");
     const clock = setClock();
-    const { journal, beat } = startJournal(t, { folder, clock, carry: () => [CARRY] });
+    const { journal, ticker } = startJournal(t, { folder, clock, carry: () => [CARRY] });
     const stream = opening({ model: "stream" });
     await journal.open(stream);
     disk.fill();
     clock.time = NOON + DAY;
     t.equal(await journal.open(opening({ model: "refused" })), false);
-    beat.pass();
+    ticker.pass();
     t.notOk(journal.available(), "as long as the disk is full");
     journal.close(stream.id, closing());
     disk.free();
-    beat.pass();
+    ticker.pass();
     t.ok(journal.available());
     rmSync(join(folder, `${TODAY}.jsonl`));
     const next = startJournal(t, { folder, clock });
@@ -436,7 +436,7 @@ t.test("a start on a full disk reads everything again once there is room", async
   const second = startJournal(t, { folder, carry: () => [CARRY] });
   t.notOk(second.journal.available());
   disk.free();
-  second.beat.pass();
+  second.ticker.pass();
   t.ok(second.journal.available());
   t.strictSame(
     second.replayed.map(({ kind }) => kind),
