@@ -56,7 +56,7 @@ const PURE = [
   "metering/model-names.ts",
   "metering/price-table.ts",
   "usage/record.ts",
-  "usage/strangers.ts",
+  "usage/unknown-callers.ts",
   "usage/columns.ts",
   "usage/rollups.ts",
   "usage/journal/lines.ts",

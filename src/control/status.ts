@@ -9,7 +9,7 @@ import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import type { KeyBreaker } from "../proxy/key-breaker.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
-import type { UnknownCallers } from "../usage/strangers.ts";
+import type { UnknownCallers } from "../usage/unknown-callers.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import type { Action } from "./actions.ts";
 import { type ToolStatus, toolStatus } from "./tool-status.ts";

@@ -49,7 +49,10 @@ const PRICES: Named<Price> = Object.freeze(
   ),
 );
 
-export async function startSandboxSession(clock: Clock, listen: Listen = DEFAULT_LISTEN): Promise<SandboxSession> {
+export async function startSandboxSession(
+  clock: Clock,
+  listen: Listen = DEFAULT_LISTEN,
+): Promise<SandboxSession> {
   const sandbox = createSandbox({ clock });
   await sandbox.start();
   const playKey = `sk-sandbox-${randomBytes(24).toString("hex")}`;

@@ -18,7 +18,7 @@ import type { MirrorUsage } from "../mirror/usage.ts";
 import { BodyBudget } from "../proxy/body.ts";
 import { InFlight } from "../proxy/in-flight.ts";
 import type { Journal } from "../usage/journal/journal.ts";
-import { createUnknownCallers, type UnknownCallers } from "../usage/strangers.ts";
+import { createUnknownCallers, type UnknownCallers } from "../usage/unknown-callers.ts";
 import { UsageLog } from "../usage/usage-log.ts";
 
 /** What is used, what it cost, and what may still be. */

@@ -105,11 +105,7 @@ async function session({ access, version, oddities }: ApiDeps, { req }: Input): 
 
 const PATH = /^\/api\/([a-z]+)(?:\/([^/]+))?$/;
 
-export async function answerApi(
-  req: IncomingMessage,
-  res: ServerResponse,
-  deps: ApiDeps,
-): Promise<unknown> {
+export async function answerApi(req: IncomingMessage, res: ServerResponse, deps: ApiDeps): Promise<unknown> {
   const [path = "", search = ""] = (req.url ?? "").split("?", 2);
   const [, first = "", encoded] = PATH.exec(path) ?? [];
   const leaving = new AbortController();

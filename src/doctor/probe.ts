@@ -124,12 +124,7 @@ export async function probeKey(deps: ProbeDeps): Promise<Probed> {
 }
 
 /** null: it is a list of models, and nothing is known to be wrong with the key. */
-async function judged(
-  answer: Heard,
-  deps: ProbeDeps,
-  ask: Ask,
-  clock: Clock,
-): Promise<words.Failed | null> {
+async function judged(answer: Heard, deps: ProbeDeps, ask: Ask, clock: Clock): Promise<words.Failed | null> {
   const { gateway, key, keyCheck, worked = false } = deps;
   const { status, headers, text } = answer;
   if (status >= 300 && status < 400) return words.redirected(gateway, status);

@@ -1,7 +1,7 @@
 import { setMaxListeners } from "node:events";
 import type { KeySource } from "../core/key-source.ts";
 import { createGate } from "./gate.ts";
-import { type Reading, type ReadDeps, readKey } from "./read.ts";
+import { type ReadDeps, type Reading, readKey } from "./read.ts";
 import { STOPPED } from "./sources/command.ts";
 
 /** Reads sources, so many at once, and shares one run of a command or keychain among all who wait for the same. */

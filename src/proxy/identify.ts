@@ -29,7 +29,11 @@ export async function checkUser(req: IncomingMessage, { peers }: ProxyDeps): Pro
   return "client-left";
 }
 
-export function findCaller(call: Call, req: IncomingMessage, { processLookup }: ProxyDeps): Promise<Identified> {
+export function findCaller(
+  call: Call,
+  req: IncomingMessage,
+  { processLookup }: ProxyDeps,
+): Promise<Identified> {
   const credentials = readCredentials(req.headers, call.tokenInPath);
   return whoCalls(call.snapshot, credentials, () => processLookup.of(req.socket));
 }

@@ -1,5 +1,5 @@
 import type { Snapshot } from "../config/snapshot.ts";
-import { redactKeyShapes, isFreeOfKeyShapes } from "../core/secret.ts";
+import { isFreeOfKeyShapes, redactKeyShapes } from "../core/secret.ts";
 import type { CallTokens } from "../limits/estimate.ts";
 import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";

@@ -1,5 +1,5 @@
 import { type Protocol, type Refusal, refuse } from "../core/refusal.ts";
-import { redactCredentials, redactKeyShapes, looksLikeCredential } from "../core/secret.ts";
+import { looksLikeCredential, redactCredentials, redactKeyShapes } from "../core/secret.ts";
 
 /** What a path on the data port means, before the caller is known. */
 type Route =

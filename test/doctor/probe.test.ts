@@ -7,7 +7,7 @@ import type { Gateway } from "../../src/config/shape.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { KeyCheck } from "../../src/doctor/key-check.ts";
-import { type Probed, type ProbeDeps, probeKey } from "../../src/doctor/probe.ts";
+import { type ProbeDeps, type Probed, probeKey } from "../../src/doctor/probe.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { Agents } from "../../src/proxy/agents.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";

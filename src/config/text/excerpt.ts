@@ -1,5 +1,5 @@
 import { credentialSpans, joinSpans, type Span } from "../../core/secret.ts";
-import { secretPlaces } from "./secret-places.ts";
+import { secretPlaces } from "./secret-spans.ts";
 
 const WIDEST = 100;
 /** How much of a line is looked at on either side of the caret: a file may be one line of a megabyte. */

@@ -41,9 +41,7 @@ export async function runKeyCommand(argv: Argv, deps: CommandDeps): Promise<Sour
     return refuse(`the command ${plain(program)} is not a full path: command -v ${plain(program)} prints it`);
   }
   if (deps.signal?.aborted) return refuse(STOPPED);
-  const env = Object.fromEntries(
-    Object.entries(deps.env).filter(([name]) => !deps.withhold.includes(name)),
-  );
+  const env = Object.fromEntries(Object.entries(deps.env).filter(([name]) => !deps.withhold.includes(name)));
   const started = deps.as?.(argv, deps.withhold) ?? { argv, env };
   try {
     const child = spawn(started.argv[0], started.argv.slice(1), {

@@ -1,4 +1,4 @@
-import { redactKeyShapes, keyFault, Secret } from "../../core/secret.ts";
+import { keyFault, redactKeyShapes, Secret } from "../../core/secret.ts";
 import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
 import {
   type AccountFacts,
