@@ -38,9 +38,9 @@ t.test("an error keeps its words and its place, and loses its credential", async
   log.error({ err: Object.assign(new Error("it broke"), { password: "p", code: "E1" }) }, "words");
   log.error({ err: new Error("it broke") }, "words");
   t.match(lines[0], {
-    err: { message: "it broke", password: "[redacted]", code: "E1", stack: /logger\.test/ },
+    err: { message: "it broke", password: "[redacted]", code: "E1", stack: /log\.test/ },
   });
-  t.match(lines[1], { err: { type: "Error", message: "it broke", stack: /logger\.test/ } });
+  t.match(lines[1], { err: { type: "Error", message: "it broke", stack: /log\.test/ } });
 });
 
 t.test("of an error only its type, message, code and stack are written", async (t) => {
