@@ -6,11 +6,12 @@ import { type MirrorFiles, openMirrorForReading } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
 import { type DaySummary, type Step, stepsOf } from "../store/verdicts.ts";
 
-/** plan: which days changed. day: compares one. step: the next part of what that day's comparison found. */
+/** plan: which days changed. day: compares one. step: the next part of what that day's comparison found. stop: the thread ends. */
 export type Request =
   | { readonly kind: "plan"; readonly gateway: string; readonly skew: number; readonly now: number }
   | { readonly kind: "day"; readonly day: number; readonly options: CompareOptions }
-  | { readonly kind: "step" };
+  | { readonly kind: "step" }
+  | { readonly kind: "stop" };
 
 /** A Plan, a DaySummary, or a Step; null: the day has no more steps. */
 export type Answer = { readonly result: Plan | DaySummary | Step | null } | { readonly error: string };
@@ -23,7 +24,7 @@ function serve(port: MessagePort, files: MirrorFiles): void {
   // Sent in steps: receiving a whole day at once would hold up the thread that serves requests.
   let steps: Iterator<Step> = [].values();
 
-  function answer(request: Request): Plan | DaySummary | Step | null {
+  function answer(request: Exclude<Request, { kind: "stop" }>): Plan | DaySummary | Step | null {
     if (request.kind === "step") {
       const next = steps.next();
       return next.done === true ? null : next.value;
@@ -44,6 +45,10 @@ function serve(port: MessagePort, files: MirrorFiles): void {
   }
 
   port.on("message", (request: Request) => {
+    if (request.kind === "stop") {
+      port.close();
+      return;
+    }
     try {
       port.postMessage({ result: answer(request) } satisfies Answer);
     } catch (error) {

@@ -38,6 +38,8 @@ export type ComparedAdapter = Pick<ConsoleAdapter, "idNames" | "billsFailures" |
 
 /** What is learned in one round can change earlier days. It settles soon; a loop must end anyway. */
 const MAX_ROUNDS = 5;
+/** The thread reads a day of 20,000 rows within a second. */
+const READ_LIMIT_MS = 8000;
 
 /** Gives rows and records their verdicts: a thread compares, day by day, and this stores what it finds in small steps. */
 export class Comparer {
@@ -140,6 +142,7 @@ export class Comparer {
 /** One worker thread for one comparison, asked one thing at a time. */
 class CompareThread {
   readonly #worker: Worker;
+  readonly #exited: Promise<void>;
   #waiting: { resolve: (answer: Answer) => void; reject: (fault: ConsoleFault) => void } | null = null;
   /** Why it ended; null: it runs. */
   #ended: ConsoleFault | null = null;
@@ -150,7 +153,12 @@ class CompareThread {
     this.#worker.on("message", (answer: Answer) => this.#waiting?.resolve(answer));
     this.#worker.on("error", (error) => this.#onEnd(errorMessage(error)));
     this.#worker.on("messageerror", (error) => this.#onEnd(errorMessage(error)));
-    this.#worker.on("exit", () => this.#onEnd("its thread ended"));
+    this.#exited = new Promise((resolve) => {
+      this.#worker.on("exit", () => {
+        this.#onEnd("its thread ended");
+        resolve();
+      });
+    });
   }
 
   async plan(gateway: string, skew: number, now: number): Promise<Plan> {
@@ -166,8 +174,14 @@ class CompareThread {
     return (await this.#ask({ kind: "step" })) as Step | null;
   }
 
+  /** Resolves once the thread has ended. Terminating a thread inside libsql aborts the whole process, so it is asked. */
   async end(): Promise<void> {
-    await this.#worker.terminate();
+    this.#worker.ref();
+    this.#worker.postMessage({ kind: "stop" } satisfies Request);
+    // By then it has read everything, and what it still computes is safe to terminate.
+    const timer = setTimeout(() => void this.#worker.terminate(), READ_LIMIT_MS);
+    await this.#exited;
+    clearTimeout(timer);
   }
 
   async #ask(request: Request): Promise<unknown> {
