@@ -3,6 +3,11 @@ export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** The code of a system error, such as ENOENT. */
+export function errorCode(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "unknown";
+}
+
 /** A refused request on the control socket: the caller's mistake, or something that cannot be done now. */
 export class HttpError extends Error {
   readonly status: number;
