@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { type BigIntStats, constants as fs } from "node:fs";
 import { copyFile, type FileHandle, link, mkdir, open, rename, rm, stat } from "node:fs/promises";
 import { dirname } from "node:path";
+import { errorCode } from "../core/errors.ts";
 
 /** Where something pinned may be used. */
 export interface Pin {
@@ -70,7 +71,7 @@ export async function readPins(file: string): Promise<FoundPins> {
       ? { state: "broken", why: "it is damaged", identity }
       : { state: "found", pins, identity };
   } catch (error) {
-    const code = codeOf(error);
+    const code = errorCode(error);
     return code === "ENOENT"
       ? { state: "missing" }
       : { state: "broken", why: `it could not be read (${code})`, identity };
@@ -114,7 +115,7 @@ export async function keepAside(file: string, now: number): Promise<void> {
   try {
     await link(file, aside);
   } catch (error) {
-    const code = codeOf(error);
+    const code = errorCode(error);
     if (code === "ENOENT") return;
     if (code === "EEXIST") throw error;
     // Some file systems know no links.
@@ -129,10 +130,6 @@ export async function pinsIdentity(file: string): Promise<string | null> {
   } catch {
     return null;
   }
-}
-
-export function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "unknown";
 }
 
 function identityIn(found: BigIntStats): string {

@@ -1,8 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { link, lstat, mkdir, open, rename, rm, unlink } from "node:fs/promises";
 import { dirname, isAbsolute } from "node:path";
+import { errorCode, hasCode } from "../core/errors.ts";
 import { keyFault, Secret } from "../core/secret.ts";
-import { codeOf } from "./pins.ts";
 import { readKeyFile } from "./sources/file.ts";
 import { askKeychain, nameOf, sessionBus } from "./sources/keychain.ts";
 import { plain, shellWord } from "./words.ts";
@@ -114,7 +114,7 @@ async function linked(from: string, to: string): Promise<boolean> {
     await link(from, to);
     return true;
   } catch (error) {
-    if (codeOf(error) === "EEXIST") return false;
+    if (hasCode(error, "EEXIST")) return false;
     throw error;
   }
 }
@@ -133,12 +133,12 @@ async function forgetFile(path: string): Promise<Forgotten> {
     await unlink(path);
     return { ok: true };
   } catch (error) {
-    return codeOf(error) === "ENOENT" ? { ok: true } : refuse(whyNot(path, error));
+    return hasCode(error, "ENOENT") ? { ok: true } : refuse(whyNot(path, error));
   }
 }
 
 function whyNot(path: string, error: unknown): string {
-  const code = codeOf(error);
+  const code = errorCode(error);
   const folder = dirname(path);
   if (code === "EACCES" || code === "EPERM" || code === "EROFS") {
     return `${plain(folder)} may not be written by you: ls -ld ${plain(shellWord(folder))}`;

@@ -1,12 +1,12 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Clock } from "../core/clock.ts";
+import { errorCode } from "../core/errors.ts";
 import { describeSource, type KeySource } from "../core/key-source.ts";
 import type { Secret } from "../core/secret.ts";
 import { originsOf } from "./origins.ts";
 import { sourceId, useIds } from "./pin-ids.ts";
 import {
-  codeOf,
   emptyPins,
   keepAside,
   type Pin,
@@ -206,7 +206,7 @@ class PinnedTrust implements Trust {
       this.#neverWritten = false;
       return SETTLED;
     } catch (error) {
-      const why = `${plain(this.#file)} could not be written (${codeOf(error)})`;
+      const why = `${plain(this.#file)} could not be written (${errorCode(error)})`;
       if (this.#neverWritten) return { problem: `${why}: no key is used until it can be`, hold: true };
       const problem = `${why}: what is trusted now is forgotten when keybearer stops, unless that is mended before`;
       return { problem, hold: false };

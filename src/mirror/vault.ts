@@ -1,8 +1,9 @@
 import { constants as fs } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import type { Clock } from "../core/clock.ts";
+import { errorCode } from "../core/errors.ts";
 import { Secret } from "../core/secret.ts";
-import { codeOf, keepAside, writePrivate } from "../keys/pins.ts";
+import { keepAside, writePrivate } from "../keys/pins.ts";
 import { asObject, fieldAt, listAt, parseObject, textAt, wholeAt } from "./consoles/json.ts";
 
 /** What is stored of a console login, so that it survives a restart. */
@@ -109,7 +110,7 @@ async function readVault(file: string): Promise<VaultFile> {
     const entries = parseVault(await handle.readFile("utf8"));
     return entries === null ? { state: "damaged" } : { state: "read", entries };
   } catch (error) {
-    const code = codeOf(error);
+    const code = errorCode(error);
     if (code === "ENOENT") return { state: "missing" };
     return { state: "refused", why: `${file} cannot be read (${code})` };
   } finally {

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { constants } from "node:fs";
 import { lstat, mkdir, open, readFile, readlink, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
+import { errorCode, hasCode } from "../core/errors.ts";
 import type { FoundFile } from "./manager.ts";
 import type { InstalledUnit } from "./spec.ts";
 
@@ -45,9 +46,8 @@ async function find(file: string, read: (text: string) => InstalledUnit | null):
       ? { kind: "foreign", why: "it was not written by keybearer" }
       : { kind: "ours", text, unit };
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT" || code === "ENOTDIR") return { kind: "none" };
-    return { kind: "foreign", why: `it cannot be read (${code ?? "unknown"})` };
+    if (hasCode(error, "ENOENT", "ENOTDIR")) return { kind: "none" };
+    return { kind: "foreign", why: `it cannot be read (${errorCode(error)})` };
   }
 }
 

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { constants, lstatSync, readFileSync, realpathSync, renameSync, unlinkSync } from "node:fs";
 import { lstat, mkdir, open, readdir, realpath, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { errorMessage } from "../../core/errors.ts";
+import { errorMessage, hasCode } from "../../core/errors.ts";
 
 /** A client's settings as they were when they were looked at. */
 export interface SettingsFile {
@@ -120,8 +120,8 @@ function isUnchanged({ path, target, found }: SettingsFile): boolean {
   return realpathSync(path) === target && readFileSync(target).equals(Buffer.from(found.text));
 }
 
-function nullIfMissing(error: NodeJS.ErrnoException): null {
-  if (error.code === "ENOENT") return null;
+function nullIfMissing(error: unknown): null {
+  if (hasCode(error, "ENOENT")) return null;
   throw error;
 }
 

@@ -3,6 +3,7 @@ import { constants, readFileSync, realpathSync, renameSync } from "node:fs";
 import { link, lstat, mkdir, open, readdir, realpath, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { type Clock, systemClock } from "../../core/clock.ts";
+import { errorCode, hasCode } from "../../core/errors.ts";
 import { underLock } from "./lock.ts";
 
 export type Written =
@@ -67,8 +68,8 @@ export async function createConfig(file: string, text: string): Promise<Written>
   }
 }
 
-function whetherTaken(error: NodeJS.ErrnoException): false {
-  if (error.code === "EEXIST") return false;
+function whetherTaken(error: unknown): false {
+  if (hasCode(error, "EEXIST")) return false;
   throw error;
 }
 
@@ -124,7 +125,7 @@ async function removeLeftovers(target: string, clock: Clock): Promise<void> {
 }
 
 function causeOf(error: unknown, file: string): string {
-  const code = (error as NodeJS.ErrnoException).code;
+  const code = errorCode(error);
   switch (code) {
     case "ENOENT":
       return "it is not there any more";
