@@ -3,7 +3,7 @@ import { constants, readFileSync, realpathSync, renameSync } from "node:fs";
 import { link, lstat, mkdir, open, readdir, realpath, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { type Clock, systemClock } from "../../core/clock.ts";
-import { errorCode, hasCode } from "../../core/errors.ts";
+import { errorCode, errorMessage, hasCode } from "../../core/errors.ts";
 import { underLock } from "./lock.ts";
 
 export type Written =
@@ -137,7 +137,9 @@ function causeOf(error: unknown, file: string): string {
     case "ENOSPC":
     case "EDQUOT":
       return "there is no space left on its disk";
+    case "unknown":
+      return errorMessage(error);
     default:
-      return code ?? String((error as Error).message);
+      return code;
   }
 }
