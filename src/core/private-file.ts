@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { type BigIntStats, constants, renameSync } from "node:fs";
 import { copyFile, link, lstat, mkdir, open, readdir, realpath, stat, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { errorCode } from "./errors.ts";
+import { errorCode, hasCode } from "./errors.ts";
 
 /** A write takes milliseconds. A temporary file this old was left by a process that was killed. */
 const LEFTOVER_AFTER_MS = 60_000;
@@ -44,7 +44,7 @@ export async function createPrivateFile(file: string, text: string): Promise<boo
     await syncFolder(dirname(file));
     return true;
   } catch (error) {
-    if (errorCode(error) === "EEXIST") return false;
+    if (hasCode(error, "EEXIST")) return false;
     throw error;
   } finally {
     await staged.discard();
@@ -141,7 +141,7 @@ async function targetOf(file: string): Promise<string> {
   try {
     await lstat(file);
   } catch (error) {
-    if (errorCode(error) === "ENOENT") return file;
+    if (hasCode(error, "ENOENT")) return file;
     throw error;
   }
   return realpath(file);

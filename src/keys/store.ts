@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { lstat, unlink } from "node:fs/promises";
 import { dirname, isAbsolute } from "node:path";
-import { errorCode } from "../core/errors.ts";
+import { errorCode, hasCode } from "../core/errors.ts";
 import { createPrivateFile, writePrivateFile } from "../core/private-file.ts";
 import { keyFault, Secret } from "../core/secret.ts";
 import { readKeyFile } from "./sources/file.ts";
@@ -112,7 +112,7 @@ async function forgetFile(path: string): Promise<Forgotten> {
     await unlink(path);
     return { ok: true };
   } catch (error) {
-    return errorCode(error) === "ENOENT" ? { ok: true } : refuse(whyNot(path, error));
+    return hasCode(error, "ENOENT") ? { ok: true } : refuse(whyNot(path, error));
   }
 }
 

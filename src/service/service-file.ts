@@ -1,4 +1,5 @@
 import { lstat, mkdir, readFile, readlink, rm } from "node:fs/promises";
+import { errorCode, hasCode } from "../core/errors.ts";
 import { stageFile, writePrivateFile } from "../core/private-file.ts";
 import type { FoundFile } from "./manager.ts";
 import type { InstalledUnit } from "./spec.ts";
@@ -43,9 +44,8 @@ async function find(file: string, read: (text: string) => InstalledUnit | null):
       ? { kind: "foreign", why: "it was not written by keybearer" }
       : { kind: "ours", text, unit };
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT" || code === "ENOTDIR") return { kind: "none" };
-    return { kind: "foreign", why: `it cannot be read (${code ?? "unknown"})` };
+    if (hasCode(error, "ENOENT", "ENOTDIR")) return { kind: "none" };
+    return { kind: "foreign", why: `it cannot be read (${errorCode(error)})` };
   }
 }
 

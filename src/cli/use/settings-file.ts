@@ -1,6 +1,6 @@
 import { constants, lstatSync, readFileSync, realpathSync, unlinkSync } from "node:fs";
 import { lstat, open, realpath } from "node:fs/promises";
-import { errorMessage } from "../../core/errors.ts";
+import { errorMessage, hasCode } from "../../core/errors.ts";
 import { type StagedFile, stageFile } from "../../core/private-file.ts";
 
 /** A client's settings as they were when they were looked at. */
@@ -85,8 +85,8 @@ function isUnchanged({ path, target, found }: SettingsFile): boolean {
   return realpathSync(path) === target && readFileSync(target).equals(Buffer.from(found.text));
 }
 
-function nullIfMissing(error: NodeJS.ErrnoException): null {
-  if (error.code === "ENOENT") return null;
+function nullIfMissing(error: unknown): null {
+  if (hasCode(error, "ENOENT")) return null;
   throw error;
 }
 

@@ -2,6 +2,7 @@ import { readFileSync, realpathSync } from "node:fs";
 import { stat } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { type Clock, systemClock } from "../../core/clock.ts";
+import { errorCode, errorMessage } from "../../core/errors.ts";
 import { createPrivateFile, type StagedFile, stageFile, syncFolder } from "../../core/private-file.ts";
 import { underLock } from "./lock.ts";
 
@@ -66,7 +67,7 @@ function swap(file: string, made: StagedFile, expected: string): string | null {
 }
 
 function causeOf(error: unknown, file: string): string {
-  const code = (error as NodeJS.ErrnoException).code;
+  const code = errorCode(error);
   switch (code) {
     case "ENOENT":
       return "it is not there any more";
@@ -78,7 +79,9 @@ function causeOf(error: unknown, file: string): string {
     case "ENOSPC":
     case "EDQUOT":
       return "there is no space left on its disk";
+    case "unknown":
+      return errorMessage(error);
     default:
-      return code ?? String((error as Error).message);
+      return code;
   }
 }

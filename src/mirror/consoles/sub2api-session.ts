@@ -65,7 +65,7 @@ function post(client: ConsoleClient, path: string, body: Record<string, string |
 
 function refusedLogin(response: ConsoleResponse): ConsoleFault {
   const said = errorText(response);
-  if (/turnstile|captcha/i.test(`${consoleErrorCode(response)} ${said}`)) {
+  if (/turnstile|captcha/i.test(`${bodyErrorCode(response)} ${said}`)) {
     return new ConsoleFault(
       "login-refused",
       "needs a captcha, which only a browser can solve: log in there and give its refresh token (keybearer mirror login <gateway> --refresh-token)",
@@ -90,7 +90,7 @@ export function readData(response: ConsoleResponse, about: string): JsonObject {
 }
 
 /** Middleware puts an error's name into `code`; handlers put it into `reason`, beside a numeric `code`. */
-function consoleErrorCode({ text }: ConsoleResponse): string | null {
+function bodyErrorCode({ text }: ConsoleResponse): string | null {
   const body = parseObject(text) ?? {};
   return cleanAt(body, "reason") ?? cleanAt(body, "code");
 }
@@ -231,7 +231,7 @@ export class Sub2apiSession {
 
   /** Returns where renewing the login may help. */
   #judgeLogout(response: ConsoleResponse): void {
-    const code = consoleErrorCode(response);
+    const code = bodyErrorCode(response);
     if (code === "USER_INACTIVE" || code === "USER_NOT_FOUND") {
       throw new ConsoleFault("login-refused", `says that the account is not active${errorText(response)}`);
     }
