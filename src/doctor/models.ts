@@ -3,8 +3,8 @@ import { isInGroup } from "../limits/model-rule.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
 import type { ModelUse } from "./history.ts";
-import type { ProbeCause } from "./probe-failure.ts";
 import type { ToolProbe } from "./probe.ts";
+import type { ProbeCause } from "./probe-failure.ts";
 
 /** A model of the gateway's list. Prices are per million tokens, before the group's multiplier. */
 export interface ListedModel {

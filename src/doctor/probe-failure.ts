@@ -110,7 +110,7 @@ export function webPage(gateway: Gateway, status: number): FailureText {
   return failure("html", why, addressAdvice(gateway));
 }
 
-export interface Refusal {
+export interface RefusedKey {
   readonly gateway: Gateway;
   readonly cause: Cause;
   readonly status: number;
@@ -122,7 +122,7 @@ export interface Refusal {
   readonly isCut: boolean;
 }
 
-export function keyRefused(refusal: Refusal): FailureText {
+export function keyRefused(refusal: RefusedKey): FailureText {
   const { gateway, cause, worked, isCut } = refusal;
   const quote = quoted(refusal);
   if (cause.name === "wrong-base-url") {
@@ -131,7 +131,11 @@ export function keyRefused(refusal: Refusal): FailureText {
   }
   if (cause.name === "unknown" && !cause.concernsKey) {
     const why = `the key could not be checked: the gateway refuses the list of models${quote}`;
-    return failure("unknown", why, "requests may still work; the gateway's message says why the list does not");
+    return failure(
+      "unknown",
+      why,
+      "requests may still work; the gateway's message says why the list does not",
+    );
   }
   if (cause.name === "incomplete-key" && cause.detail === null && isCut)
     return failure("incomplete-key", `incomplete key: it is shorter than such keys are${quote}`, COPY_AGAIN);
@@ -141,7 +145,7 @@ export function keyRefused(refusal: Refusal): FailureText {
 }
 
 /** The answer does not say which of several faults the key has, and the gateway cannot be asked until `again`. */
-export function keyRefusedUnchecked(refusal: Refusal, again: number, now: number): FailureText {
+export function keyRefusedUnchecked(refusal: RefusedKey, again: number, now: number): FailureText {
   const refused = keyRefused(refusal);
   const when = momentInWords(again, now, systemCalendar);
   const why = `${refused.why}. which of these was not checked: the gateway allows 20 questions about keys in 20 minutes, and can be asked again ${when}`;
@@ -155,7 +159,7 @@ export function keyRefusedUnchecked(refusal: Refusal, again: number, now: number
 export function faultyKey(
   fault: KeyFault,
   window: UsedUpWindow | null,
-  refusal: Pick<Refusal, "status" | "message"> | null,
+  refusal: Pick<RefusedKey, "status" | "message"> | null,
   now: number,
 ): FailureText {
   const source = refusal === null ? ", according to the gateway" : quoted(refusal);
@@ -171,7 +175,8 @@ export function betterAddress(address: string): string {
 export function gatewayMessage(text: string, key: Secret): string | null {
   const body = parseObject(text) ?? {};
   const inner = objectAt(body, "error") ?? {};
-  const found = textAt(inner, "message") || textAt(body, "message") || textAt(body, "error") || textAt(body, "code");
+  const found =
+    textAt(inner, "message") || textAt(body, "message") || textAt(body, "error") || textAt(body, "code");
   if (!found) return null;
   // Redact the decoded text, before it is cut: a gateway can spell the key with escapes.
   return cleanText(key.redactFrom(found));
@@ -198,7 +203,7 @@ function byCause(cause: Cause, source: string): FailureText {
   return failure(probeCause, `${causeText(cause)}${source}`, advice, detail);
 }
 
-function quoted({ status, message }: Pick<Refusal, "status" | "message">): string {
+function quoted({ status, message }: Pick<RefusedKey, "status" | "message">): string {
   return message === null ? ` (${status})` : ` (${status}: ${message})`;
 }
 

@@ -15,8 +15,8 @@ import { causeOf } from "../proxy/cause.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
 import { KeyCheck, type Sub2apiFault, sub2apiFault } from "./key-check.ts";
 import type { MissingKey } from "./key-messages.ts";
-import * as failures from "./probe-failure.ts";
 import type { FailureText, ProbeFailure } from "./probe-failure.ts";
+import * as failures from "./probe-failure.ts";
 
 /* Asks a gateway about a key: GET /models, which costs nothing, and what else the gateway offers to explain a refusal. */
 
@@ -135,9 +135,7 @@ async function explain(response: Response, context: ProbeContext): Promise<Failu
   const fault = await deps.keyCheck.check(gateway, key);
   if (fault !== null) return failures.faultyKey(fault, null, refusal, now);
   const wait = deps.keyCheck.wait(gateway);
-  return wait === 0
-    ? failures.keyRefused(refusal)
-    : failures.keyRefusedUnchecked(refusal, now + wait, now);
+  return wait === 0 ? failures.keyRefused(refusal) : failures.keyRefusedUnchecked(refusal, now + wait, now);
 }
 
 function kindOf({ headers }: Response): "sub2api" | "new-api" | null {

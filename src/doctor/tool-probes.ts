@@ -115,7 +115,9 @@ export class Prober {
     const uses = (await usage.read((db) => readUses(db, now))) ?? [];
     return known.flatMap((tool) => {
       const probe = probes.find((each) => each.tool === tool.name);
-      return probe === undefined ? [] : [toolModels(tool, probe, { config: current.config, prices, uses, now })];
+      return probe === undefined
+        ? []
+        : [toolModels(tool, probe, { config: current.config, prices, uses, now })];
     });
   }
 
