@@ -9,7 +9,8 @@ import { build } from "esbuild";
 
 const here = fileURLToPath(new URL("..", import.meta.url));
 const dist = join(here, "dist");
-const OUTSIDE = ["libsql", "@napi-rs/keyring", "@pydantic/genai-prices", "systeminformation"];
+// jsonc-parser: its main file loads its parts by a require that no bundler can follow.
+const OUTSIDE = ["libsql", "@napi-rs/keyring", "@pydantic/genai-prices", "systeminformation", "jsonc-parser"];
 
 const program = {
   absWorkingDir: here,
