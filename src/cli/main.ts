@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 import type { Command, CommanderError } from "commander";
-import { EXIT } from "../core/errors.ts";
+import { EXIT, errorCode } from "../core/errors.ts";
 import { framed } from "./frame.ts";
 import { outliveReaders } from "./output.ts";
 import { runCommand } from "./run.ts";
@@ -12,7 +12,7 @@ async function programFor(word: string | undefined): Promise<Command> {
 
 /** By its code: the other commands are built apart (src/build.mjs), and have a class of their own for it. */
 function isCommanderError(error: unknown): error is CommanderError {
-  return error instanceof Error && "code" in error && String(error.code).startsWith("commander.");
+  return errorCode(error).startsWith("commander.");
 }
 
 // Without a listener it opens a debugger on a port that every user of this machine can connect to.

@@ -5,7 +5,7 @@ import { settingsFiles, settingsOf, WRITABLE, type Writable } from "../../src/cl
 import { settingsFor } from "../../src/clients/snippets.ts";
 import { findClient } from "../../src/clients/table.ts";
 import { tomlAt } from "../../src/clients/toml-edit.ts";
-import { makeToken } from "../../src/identity/token.ts";
+import { makeToken } from "../../src/core/token.ts";
 
 const token = makeToken();
 const WANTED = { origin: "http://localhost:5397", token, model: "some-model", small: null };

@@ -3,7 +3,13 @@ import { lstat, open, readdir, realpath } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
 import { settingsFiles, WRITABLE } from "../../clients/settings-files.ts";
 import { CLIENTS } from "../../clients/table.ts";
+<<<<<<< HEAD
 import { errorMessage } from "../../core/errors.ts";
+=======
+import { settingsFiles } from "../../clients/write/file-of.ts";
+import { WRITABLE } from "../../clients/write/settings.ts";
+import { errorMessage, hasCode } from "../../core/errors.ts";
+>>>>>>> main
 
 /** One file that may hold settings. */
 export interface Place {
@@ -143,8 +149,7 @@ export async function textOf(path: string): Promise<Text> {
       await handle.close();
     }
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT" || code === "ENOTDIR") return null;
-    return { why: code === "EACCES" ? "may not be read" : errorMessage(error) };
+    if (hasCode(error, "ENOENT", "ENOTDIR")) return null;
+    return { why: hasCode(error, "EACCES") ? "may not be read" : errorMessage(error) };
   }
 }
