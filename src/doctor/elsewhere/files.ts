@@ -3,13 +3,7 @@ import { lstat, open, readdir, realpath } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
 import { settingsFiles, WRITABLE } from "../../clients/settings-files.ts";
 import { CLIENTS } from "../../clients/table.ts";
-<<<<<<< HEAD
-import { errorMessage } from "../../core/errors.ts";
-=======
-import { settingsFiles } from "../../clients/write/file-of.ts";
-import { WRITABLE } from "../../clients/write/settings.ts";
 import { errorMessage, hasCode } from "../../core/errors.ts";
->>>>>>> main
 
 /** One file that may hold settings. */
 export interface Place {
