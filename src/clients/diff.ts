@@ -20,7 +20,9 @@ export function redactedDiff(file: string, before: string | null, after: string 
   if (patch === undefined) return [...header, `(more than ${MAX_CHANGED_LINES} lines differ)`];
   if (patch.hunks.length === 0) return [];
   const lines = formatPatch(patch, OMIT_HEADERS).replace(/\n$/, "").split("\n");
-  return [...header, ...lines.map((line) => redactLine(line.replace(/\r$/, "")))];
+  // The terminal output shows other control characters as "?".
+  const shown = lines.map((line) => line.replace(/\r$/, "").replaceAll("\t", "    "));
+  return [...header, ...shown.map(redactLine)];
 }
 
 const TOKEN = /\bkb_([A-Za-z0-9_-]{3})[A-Za-z0-9_-]{4,}/g;
