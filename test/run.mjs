@@ -1,5 +1,5 @@
-// Runs the compiled tests with tap: `npm run tap` all of them, `npm run tap -- test/identity/token.test.ts` one file,
-// `npm run tap -- test/identity` a folder. Options of tap may follow.
+// Runs the compiled tests with tap: `npm run tap` all of them, `npm run tap -- test/core/token.test.ts` one file,
+// `npm run tap -- test/core` a folder. Options of tap may follow.
 //
 // Starting a process and loading tap takes longer than most test files need. So up to sixteen files share one process, which
 // runs them one after the other (run-files.mjs).

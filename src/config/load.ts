@@ -2,7 +2,7 @@ import { constants, existsSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { dirname } from "node:path";
 import { createSecureContext } from "node:tls";
-import { errorMessage } from "../core/errors.ts";
+import { errorMessage, hasCode } from "../core/errors.ts";
 import { configModeFault } from "../core/paths.ts";
 import { notYetHeld } from "./not-yet.ts";
 import { type Parsed, parseConfig } from "./parse.ts";
@@ -108,7 +108,7 @@ export async function readText(file: string): Promise<Read> {
       await handle.close();
     }
   } catch (error) {
-    const found = (error as NodeJS.ErrnoException).code !== "ENOENT";
+    const found = !hasCode(error, "ENOENT");
     if (error instanceof TypeError) return { found, text: null, fault: `${file} is not UTF-8 text` };
     return {
       found,

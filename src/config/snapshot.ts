@@ -33,8 +33,6 @@ export interface KnownToken {
   readonly tool: Tool;
   /** Its SHA-256 as it stands in the file, to be compared in constant time. */
   readonly hash: Uint8Array;
-  /** Its checksum was found right, once: the same hash is the same token, and need not be looked at again. */
-  complete: boolean;
 }
 
 export type ConsoleSecret = "password" | "access_token" | "refresh_token";
@@ -74,7 +72,7 @@ export function createSnapshot(
 ): Snapshot {
   const tokens = new Map<string, KnownToken>();
   for (const tool of Object.values(config.tools)) {
-    for (const hash of tool.tokens) tokens.set(hash, { tool, hash: Buffer.from(hash), complete: false });
+    for (const hash of tool.tokens) tokens.set(hash, { tool, hash: Buffer.from(hash) });
   }
   const keyOf = (tool: Tool) => keys.get(tool.name) ?? NOT_READ;
   const ready = Object.values(config.tools).flatMap((tool) => {

@@ -1,5 +1,6 @@
 import { request } from "node:http";
 import { connect } from "node:net";
+import { hasCode } from "../core/errors.ts";
 import { PEER_HEADER } from "./routes.ts";
 
 export type Asked<T> =
@@ -38,8 +39,8 @@ export function askDaemon<T>(
     asking.on("timeout", () =>
       asking.destroy(new Error(`the daemon did not answer within ${patience / 1000} s`)),
     );
-    asking.on("error", (error: NodeJS.ErrnoException) => {
-      const absent = error.code === "ENOENT" || error.code === "ECONNREFUSED";
+    asking.on("error", (error) => {
+      const absent = hasCode(error, "ENOENT", "ECONNREFUSED");
       resolve({
         ok: false,
         running: !absent,

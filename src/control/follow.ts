@@ -1,4 +1,5 @@
 import { request } from "node:http";
+import { hasCode } from "../core/errors.ts";
 import { PEER_HEADER } from "./routes.ts";
 import type { TailLine } from "./tail.ts";
 
@@ -43,8 +44,8 @@ export function followTail(deps: FollowDeps): Following {
       end(refusalOf(answer.statusCode, rest), answer.statusCode !== 503);
     });
   });
-  asking.on("error", (error: NodeJS.ErrnoException) => {
-    const absent = error.code === "ENOENT" || error.code === "ECONNREFUSED";
+  asking.on("error", (error) => {
+    const absent = hasCode(error, "ENOENT", "ECONNREFUSED");
     end(absent ? "keybearer is not running" : error.message, false);
   });
   asking.end();

@@ -3,6 +3,15 @@ export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** The code of an error of Node, the system or a library, such as ENOENT; "unknown" without one. */
+export function errorCode(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "unknown";
+}
+
+export function hasCode(error: unknown, ...codes: readonly string[]): boolean {
+  return codes.includes(errorCode(error));
+}
+
 /** A refused request on the control socket: the caller's mistake, or something that cannot be done now. */
 export class HttpError extends Error {
   readonly status: number;

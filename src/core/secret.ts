@@ -1,6 +1,7 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { inspect } from "node:util";
 import { SecretSet } from "./redact.ts";
+import { mergeSpans, type Span } from "./spans.ts";
 
 /** A key, or another string that is worth money. It hides itself wherever it is printed. */
 export class Secret {
@@ -140,9 +141,6 @@ function looksRandom(run: string): boolean {
 /** In an address the user name can be as secret as the password: some services take a token there. */
 const USER_INFO = /(?<=:\/\/)[^\s/?#"'\\]+(?=@)/g;
 
-/** From the first character to the one after the last. */
-export type Span = readonly [from: number, to: number];
-
 /** Where a text whose structure is not known, such as a broken line, holds what has the shape of a credential. */
 export function credentialSpans(text: string): Span[] {
   const shaped = [...text.matchAll(CREDENTIAL_SHAPE), ...text.matchAll(USER_INFO)];
@@ -151,27 +149,16 @@ export function credentialSpans(text: string): Span[] {
     const isHash = text.slice(Math.max(0, run.index - 7), run.index) === "sha256:" && HEX.test(run[0]);
     if (!isHash && looksRandom(run[0])) shaped.push(run);
   }
-  return joinSpans(shaped.map((match) => [match.index, match.index + match[0].length] as const));
+  return mergeSpans(shaped.map((match) => ({ from: match.index, to: match.index + match[0].length })));
 }
 
 const HEX = /^[0-9a-f]+$/i;
-
-/** The same places in order, none of them overlapping. */
-export function joinSpans(spans: readonly Span[]): Span[] {
-  const joined: Span[] = [];
-  for (const [from, to] of spans.toSorted((a, b) => a[0] - b[0])) {
-    const last = joined.at(-1);
-    if (last === undefined || from > last[1]) joined.push([from, to]);
-    else if (to > last[1]) joined[joined.length - 1] = [last[0], to];
-  }
-  return joined;
-}
 
 /** Hides whatever has the shape of a credential. */
 export function redactCredentials(text: string): string {
   let shown = "";
   let at = 0;
-  for (const [from, to] of credentialSpans(text)) {
+  for (const { from, to } of credentialSpans(text)) {
     shown += `${text.slice(at, from)}[hidden]`;
     at = to;
   }

@@ -15,14 +15,14 @@ import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
 import { createLogger, type LineLogger, type Logger } from "../core/log.ts";
 import { type Paths, prepareFolders } from "../core/paths.ts";
+import { PeerLookup } from "../core/peer-user.ts";
+import { ProcessLookup } from "../core/process-lookup.ts";
 import { joined } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { createProbing } from "../doctor/probing.ts";
-import { createPeers } from "../identity/peer-user.ts";
-import { createProcessLookup } from "../identity/process.ts";
 import { createKeyring, type Keyring } from "../keys/keyring.ts";
 import { createTrust, type Settled, type Trust } from "../keys/trust.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
@@ -109,10 +109,10 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       ? await firstSnapshot(loaded, paths, keys, standing)
       : { first: sandboxSession.snapshot, settled: { problem: null, hold: false } };
   log.level = first.config.log.level;
-  const processLookup = createProcessLookup(log);
-  await processLookup.prepare(first.processTools);
+  const processLookup = new ProcessLookup(log);
+  if (first.processTools.length > 0) await processLookup.prepare();
 
-  const peers = createPeers();
+  const peers = new PeerLookup();
   const port = await bindDataPort(first.config.listen, peers, log);
   shutdown.add("close the port", () => closePort(port));
   const hosts = hostsOf(port.port);
@@ -138,7 +138,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     if (onSandbox()) endSandbox(sandboxSession, mirror, log);
     mirror.change(to);
     background(dashboard.follow(), log, "applying the configuration to the dashboard");
-    background(processLookup.prepare(to.processTools), log, "preparing to look up programs");
+    if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
   };
   const begin = {
     loaded,

@@ -5,12 +5,12 @@ import type { Tail } from "../control/tail.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
+import type { PeerLookup } from "../core/peer-user.ts";
 import { version } from "../core/version.ts";
 import { Dashboard, type DashboardDeps } from "../dashboard/dashboard.ts";
 import { createLogReader } from "../dashboard/log-reader.ts";
 import { readPageFiles } from "../dashboard/page-files.ts";
 import { createSessionFile } from "../dashboard/session-file.ts";
-import type { Peers } from "../identity/peer-user.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import { openMirrorForReading } from "../mirror/store/database.ts";
 import { authority, type Port } from "../proxy/server.ts";
@@ -31,7 +31,7 @@ export interface DashboardPortDeps {
   readonly sandbox: () => boolean;
   /** The port that tools call. */
   readonly port: Pick<Port, "port">;
-  readonly peers: Peers;
+  readonly peers: PeerLookup;
 }
 
 /** The page where the owner looks on. Closed, it costs nothing but the memory of its files. */
@@ -62,6 +62,6 @@ export function createDashboardPort(deps: DashboardPortDeps): Dashboard {
     run: paths.run,
     // While the daemon restarts, another user could take the port and be shown a page's token. Where a connection's user
     // cannot be told, a token must not be good afterwards.
-    kept: peers.tell ? createSessionFile(join(paths.run, "dashboard-sessions.json")) : null,
+    kept: peers.supported ? createSessionFile(join(paths.run, "dashboard-sessions.json")) : null,
   });
 }

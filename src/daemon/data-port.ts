@@ -3,8 +3,8 @@ import type { Listen } from "../config/shape.ts";
 import { background } from "../core/background.ts";
 import { EXIT, StartFailure } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import type { Peers } from "../identity/peer-user.ts";
-import { portOwner } from "../identity/port-owner.ts";
+import type { PeerLookup } from "../core/peer-user.ts";
+import { portOwner } from "../core/process-lookup.ts";
 import type { ProxyDeps } from "../proxy/deps.ts";
 import { serve, serveUnparsable } from "../proxy/pipeline.ts";
 import { openPort, type Port, PortTaken } from "../proxy/server.ts";
@@ -27,7 +27,7 @@ export interface DataPort extends Pick<Port, "port" | "addresses" | "drain" | "c
  * Takes the port, or says who has it. It is taken before the usage log is opened: a start that fails for want of a port
  * must not have touched a record.
  */
-export async function bindDataPort(listen: Listen, peers: Peers, log: Logger): Promise<DataPort> {
+export async function bindDataPort(listen: Listen, peers: PeerLookup, log: Logger): Promise<DataPort> {
   let deps: ProxyDeps | null = null;
   /** What came on 127.0.0.1 while [::1] was still being bound. */
   const early: ((deps: ProxyDeps) => void)[] = [];

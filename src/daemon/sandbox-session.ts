@@ -13,7 +13,7 @@ import { consoleSecretName, createSnapshot, type Snapshot } from "../config/snap
 import type { Clock } from "../core/clock.ts";
 import type { KeyState } from "../core/key-source.ts";
 import type { Secret } from "../core/secret.ts";
-import { hashToken, makeToken } from "../identity/token.ts";
+import { hashToken, makeToken } from "../core/token.ts";
 import { MODELS } from "../sandbox/models.ts";
 import { createSandbox, type Sandbox } from "../sandbox/sandbox.ts";
 

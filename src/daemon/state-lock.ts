@@ -1,5 +1,6 @@
 import { closeSync, openSync } from "node:fs";
 import Database from "libsql";
+import { errorCode, hasCode } from "../core/errors.ts";
 
 const BUSY_TIMEOUT_MS = 250;
 
@@ -45,10 +46,10 @@ function createPrivate(file: string): void {
   try {
     closeSync(openSync(file, "wx", 0o600));
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+    if (!hasCode(error, "EEXIST")) throw error;
   }
 }
 
 function isBusy(error: unknown): boolean {
-  return error instanceof Error && "code" in error && String(error.code).startsWith("SQLITE_BUSY");
+  return errorCode(error).startsWith("SQLITE_BUSY");
 }

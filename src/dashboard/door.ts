@@ -1,7 +1,7 @@
 import type { Duplex } from "node:stream";
 import type { Dashboard as Settings } from "../config/shape.ts";
 import type { Tail } from "../control/tail.ts";
-import { portOwner } from "../identity/port-owner.ts";
+import { portOwner } from "../core/process-lookup.ts";
 import { authority, hostsOf, openPort, type Port, PortTaken } from "../proxy/server.ts";
 import type { Access } from "./access.ts";
 import { sendBare } from "./answer.ts";

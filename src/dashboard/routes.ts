@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { PeerLookup } from "../core/peer-user.ts";
 import type { ToolModels } from "../doctor/models.ts";
-import type { Peers } from "../identity/peer-user.ts";
 import { readChart } from "../usage/reports/chart.ts";
 import type { Access } from "./access.ts";
 import { No, TAKEN } from "./answer.ts";
@@ -22,7 +22,7 @@ export interface ApiDeps extends ToolsDeps, MirrorDeps {
   readonly reader: LogReader;
   readonly version: string;
   readonly access: Access;
-  readonly peers: Peers;
+  readonly peers: PeerLookup;
   /** Told of each, so that the log can tell of some. */
   readonly oddities: { readonly wrongCode: () => void; readonly stranger: () => void };
   readonly view: NowView;

@@ -1,6 +1,6 @@
 import { readFile, rm } from "node:fs/promises";
 import type { Listen } from "../config/shape.ts";
-import { writePrivate } from "../keys/pins.ts";
+import { writePrivateFile } from "../core/private-file.ts";
 import { MOST_SESSIONS } from "./access.ts";
 
 /** What is left of a session when the daemon restarts. From a hash, nobody makes the token. */
@@ -34,7 +34,7 @@ export function createSessionFile(file: string): SessionFile {
       }
     },
     async write(listen, sessions) {
-      await writePrivate(file, `${JSON.stringify({ listen: inWords(listen), sessions })}\n`);
+      await writePrivateFile(file, `${JSON.stringify({ listen: inWords(listen), sessions })}\n`);
     },
     remove: () => rm(file, { force: true }),
   };

@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
-import { type BigIntStats, constants as fs } from "node:fs";
-import { copyFile, type FileHandle, link, mkdir, open, rename, rm, stat } from "node:fs/promises";
-import { dirname } from "node:path";
+import { constants as fs } from "node:fs";
+import { type FileHandle, open, stat } from "node:fs/promises";
+import { errorCode } from "../core/errors.ts";
+import { identityOf, writePrivateFile } from "../core/private-file.ts";
 
 /** Where something pinned may be used. */
 export interface Pin {
@@ -59,7 +60,7 @@ export async function readPins(file: string): Promise<FoundPins> {
   try {
     handle = await open(file, fs.O_RDONLY | fs.O_NONBLOCK);
     const found = await handle.stat({ bigint: true });
-    identity = identityIn(found);
+    identity = identityOf(found);
     if (!found.isFile()) return { state: "broken", why: "it is not a regular file", identity };
     if (found.size > MOST_BYTES) return { state: "broken", why: "it is too large", identity };
     if ((found.mode & 0o022n) !== 0n) {
@@ -70,7 +71,7 @@ export async function readPins(file: string): Promise<FoundPins> {
       ? { state: "broken", why: "it is damaged", identity }
       : { state: "found", pins, identity };
   } catch (error) {
-    const code = codeOf(error);
+    const code = errorCode(error);
     return code === "ENOENT"
       ? { state: "missing" }
       : { state: "broken", why: `it could not be read (${code})`, identity };
@@ -81,69 +82,16 @@ export async function readPins(file: string): Promise<FoundPins> {
 
 /** Puts the pins on disk whole or not at all, whatever moment the process or the machine dies in. Throws. */
 export function writePins(file: string, pins: Pins): Promise<string> {
-  return writePrivate(file, pinsText(pins));
-}
-
-/** Whole or not at all, for nobody else to read; answers what tells this version of the file from another. Throws. */
-export async function writePrivate(file: string, text: string): Promise<string> {
-  const folder = dirname(file);
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  const temporary = `${file}.tmp`;
-  // What a killed process left. Removed rather than opened, as is whatever else somebody put under that name.
-  await rm(temporary, { force: true });
-  const handle = await open(temporary, "wx", 0o600);
-  let identity: string;
-  try {
-    await handle.writeFile(text);
-    await handle.sync();
-    identity = identityIn(await handle.stat({ bigint: true }));
-  } finally {
-    await handle.close();
-  }
-  await rename(temporary, file);
-  await syncFolder(folder);
-  return identity;
-}
-
-/**
- * Keeps a second name for a file that is about to be replaced. A link and not a rename: were the process killed
- * between the two, no file would look like a first start, when everything is trusted.
- */
-export async function keepAside(file: string, now: number): Promise<void> {
-  const aside = `${file}.broken-${new Date(now).toISOString().replace(/[:.]/g, "-")}`;
-  try {
-    await link(file, aside);
-  } catch (error) {
-    const code = codeOf(error);
-    if (code === "ENOENT") return;
-    if (code === "EEXIST") throw error;
-    // Some file systems know no links.
-    await copyFile(file, aside, fs.COPYFILE_EXCL);
-  }
+  return writePrivateFile(file, pinsText(pins));
 }
 
 /** Tells one version of the file from another; null when there is none to be seen. */
 export async function pinsIdentity(file: string): Promise<string | null> {
   try {
-    return identityIn(await stat(file, { bigint: true }));
+    return identityOf(await stat(file, { bigint: true }));
   } catch {
     return null;
   }
-}
-
-export function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "unknown";
-}
-
-function identityIn(found: BigIntStats): string {
-  return [found.dev, found.ino, found.size, found.mtimeNs].join(":");
-}
-
-async function syncFolder(folder: string): Promise<void> {
-  // Not every file system lets a folder be synced; the rename is atomic without it, only later on disk.
-  const handle = await open(folder, "r").catch(() => null);
-  await handle?.sync().catch(() => undefined);
-  await handle?.close().catch(() => undefined);
 }
 
 function pinsText(pins: Pins): string {

@@ -1,8 +1,9 @@
 import { randomBytes } from "node:crypto";
-import { link, lstat, mkdir, open, rename, rm, unlink } from "node:fs/promises";
+import { lstat, unlink } from "node:fs/promises";
 import { dirname, isAbsolute } from "node:path";
+import { errorCode, hasCode } from "../core/errors.ts";
+import { createPrivateFile, writePrivateFile } from "../core/private-file.ts";
 import { keyFault, Secret } from "../core/secret.ts";
-import { codeOf } from "./pins.ts";
 import { readKeyFile } from "./sources/file.ts";
 import { askKeychain, nameOf, sessionBus } from "./sources/keychain.ts";
 import { plain, shellWord } from "./words.ts";
@@ -87,35 +88,13 @@ function notOurs(service: string): string | null {
 
 async function storeFile(path: string, key: Secret, replace: boolean): Promise<Stored> {
   if (!isAbsolute(path)) return refuse(`file:${plain(path)} is not a full path: write it from / on`);
-  const temporary = `${path}.${randomBytes(6).toString("hex")}.tmp`;
+  const text = `${key.reveal()}\n`;
   try {
-    await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-    const handle = await open(temporary, "wx", 0o600);
-    try {
-      await handle.writeFile(`${key.reveal()}\n`);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    if (replace) await rename(temporary, path);
-    // Unlike a rename, a link does not go over what came there in this very moment.
-    else if (!(await linked(temporary, path))) return sameAlready(path, key);
+    if (replace) await writePrivateFile(path, text, { followLinks: false });
+    else if (!(await createPrivateFile(path, text))) return sameAlready(path, key);
     return { ok: true, made: true };
   } catch (error) {
     return refuse(whyNot(path, error));
-  } finally {
-    await rm(temporary, { force: true }).catch(() => undefined);
-  }
-}
-
-/** false: something is there already. */
-async function linked(from: string, to: string): Promise<boolean> {
-  try {
-    await link(from, to);
-    return true;
-  } catch (error) {
-    if (codeOf(error) === "EEXIST") return false;
-    throw error;
   }
 }
 
@@ -133,12 +112,12 @@ async function forgetFile(path: string): Promise<Forgotten> {
     await unlink(path);
     return { ok: true };
   } catch (error) {
-    return codeOf(error) === "ENOENT" ? { ok: true } : refuse(whyNot(path, error));
+    return hasCode(error, "ENOENT") ? { ok: true } : refuse(whyNot(path, error));
   }
 }
 
 function whyNot(path: string, error: unknown): string {
-  const code = codeOf(error);
+  const code = errorCode(error);
   const folder = dirname(path);
   if (code === "EACCES" || code === "EPERM" || code === "EROFS") {
     return `${plain(folder)} may not be written by you: ls -ld ${plain(shellWord(folder))}`;

@@ -1,21 +1,13 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import type { Clock } from "../core/clock.ts";
+import { errorCode } from "../core/errors.ts";
 import { describeSource, type KeySource } from "../core/key-source.ts";
+import { keepDamagedCopy } from "../core/private-file.ts";
 import type { Secret } from "../core/secret.ts";
 import { originsOf } from "./origins.ts";
 import { sourceId, useIds } from "./pin-ids.ts";
-import {
-  codeOf,
-  emptyPins,
-  keepAside,
-  type Pin,
-  type Pins,
-  pinsIdentity,
-  readPins,
-  type SourcePin,
-  writePins,
-} from "./pins.ts";
+import { emptyPins, type Pin, type Pins, pinsIdentity, readPins, type SourcePin, writePins } from "./pins.ts";
 import { commandInWords, plain, shellWord } from "./words.ts";
 
 /** One use of a secret: whose, from where, to where. */
@@ -200,13 +192,13 @@ class PinnedTrust implements Trust {
     const identity = await pinsIdentity(this.#file);
     if (changes === this.#saved.changes && identity === this.#saved.identity) return SETTLED;
     try {
-      if (this.#broken) await keepAside(this.#file, this.#clock.now());
+      if (this.#broken) await keepDamagedCopy(this.#file, this.#clock.now());
       this.#saved = { changes, identity: await writePins(this.#file, this.#pins) };
       this.#broken = false;
       this.#neverWritten = false;
       return SETTLED;
     } catch (error) {
-      const why = `${plain(this.#file)} could not be written (${codeOf(error)})`;
+      const why = `${plain(this.#file)} could not be written (${errorCode(error)})`;
       if (this.#neverWritten) return { problem: `${why}: no key is used until it can be`, hold: true };
       const problem = `${why}: what is trusted now is forgotten when keybearer stops, unless that is mended before`;
       return { problem, hold: false };

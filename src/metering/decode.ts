@@ -1,6 +1,7 @@
 import type { Transform } from "node:stream";
 import { finished } from "node:stream/promises";
 import zlib from "node:zlib";
+import { hasCode } from "../core/errors.ts";
 
 /** Compressed bytes that may wait for the decoder. */
 const MAX_WAITING = 8 * 1024 * 1024;
@@ -67,8 +68,7 @@ export function decodeSync(bytes: Buffer, encoding: string, maxBytes: number): B
       decoded = decodeSync(decoded, { ...options, maxOutputLength: maxBytes });
     }
   } catch (error) {
-    const isTooLarge = error instanceof Error && "code" in error && error.code === "ERR_BUFFER_TOO_LARGE";
-    return isTooLarge ? "too-large" : null;
+    return hasCode(error, "ERR_BUFFER_TOO_LARGE") ? "too-large" : null;
   }
   return decoded;
 }

@@ -2,9 +2,10 @@ import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs
 import type Database from "libsql";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
+import { errorCode } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
+import { writePrivateFile } from "../core/private-file.ts";
 import type { Ticker } from "../core/ticker.ts";
-import { codeOf, writePrivate } from "../keys/pins.ts";
 import { transact } from "../usage/index/database.ts";
 import { addLogGap, type CoverageGap, keptFrom, readLogGaps } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
@@ -148,11 +149,12 @@ export class TruncationCheck {
     const { file, log } = this.#deps;
     this.#isSaved = true;
     try {
-      await writePrivate(file, `${JSON.stringify(end)}\n`);
+      await writePrivateFile(file, `${JSON.stringify(end)}\n`);
       this.#hasFailed = false;
     } catch (error) {
       this.#isSaved = false;
-      if (!this.#hasFailed) log.warn({ file, code: codeOf(error) }, "cannot write where the usage log ends");
+      if (!this.#hasFailed)
+        log.warn({ file, code: errorCode(error) }, "cannot write where the usage log ends");
       this.#hasFailed = true;
     }
   }

@@ -1,8 +1,9 @@
 import { constants as fs } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import type { Clock } from "../core/clock.ts";
+import { errorCode } from "../core/errors.ts";
+import { keepDamagedCopy, writePrivateFile } from "../core/private-file.ts";
 import { Secret } from "../core/secret.ts";
-import { codeOf, keepAside, writePrivate } from "../keys/pins.ts";
 import { asObject, fieldAt, listAt, parseObject, textAt, wholeAt } from "./consoles/json.ts";
 
 /** What is stored of a console login, so that it survives a restart. */
@@ -52,7 +53,7 @@ export class Vault {
     this.#refused = found.state === "refused" ? found.why : null;
     this.#set(found.state === "read" ? found.entries : new Map());
     if (found.state !== "damaged") return { problem: this.#refused };
-    await keepAside(this.#file, this.#clock.now());
+    await keepDamagedCopy(this.#file, this.#clock.now());
     const problem = `${this.#file} is damaged; a copy was kept beside it, and every console needs a new login`;
     return { problem };
   }
@@ -75,7 +76,7 @@ export class Vault {
       if (this.#refused !== null) await this.load();
       if (this.#refused !== null) throw new Error(this.#refused);
       const next = new Map(this.#entries).set(gateway, { origin, login });
-      await writePrivate(this.#file, vaultText(next));
+      await writePrivateFile(this.#file, vaultText(next));
       this.#set(next);
     });
     // A failed write is reported to its caller, and must not stop the next one.
@@ -109,7 +110,7 @@ async function readVault(file: string): Promise<VaultFile> {
     const entries = parseVault(await handle.readFile("utf8"));
     return entries === null ? { state: "damaged" } : { state: "read", entries };
   } catch (error) {
-    const code = codeOf(error);
+    const code = errorCode(error);
     if (code === "ENOENT") return { state: "missing" };
     return { state: "refused", why: `${file} cannot be read (${code})` };
   } finally {

@@ -11,6 +11,7 @@ import type { Duplex } from "node:stream";
 import { createSecureContext, rootCertificates, type SecureContext, connect as tlsConnect } from "node:tls";
 import type { Gateway } from "../config/shape.ts";
 import type { Clock } from "../core/clock.ts";
+import { SleepDetector } from "../core/sleep-detector.ts";
 
 const OPTIONS = {
   keepAlive: true,
@@ -20,7 +21,7 @@ const OPTIONS = {
   timeout: 4000,
 } as const;
 
-/** If the wall clock gains this much on the steady clock, which stops while the machine sleeps, the machine slept. */
+/** Less is a clock that was adjusted. */
 const SLEEP_MS = 2000;
 
 interface AgentEntry {
@@ -35,22 +36,19 @@ interface AgentEntry {
  * sends too late would reach the next tool.
  */
 export class Agents {
-  readonly #clock: Clock;
+  readonly #sleepDetector: SleepDetector;
   #entries: AgentEntry[] = [];
   /** By the PEM text of the gateway's own certificate authority. Node takes milliseconds to read its root certificates. */
   readonly #secureContexts = new Map<string, SecureContext>();
-  #seenNow: number;
-  #seenElapsed: number;
 
   constructor(clock: Clock) {
-    this.#clock = clock;
-    this.#seenNow = clock.now();
-    this.#seenElapsed = clock.elapsed();
+    this.#sleepDetector = new SleepDetector(clock);
   }
 
   /** @param tool its name; empty: keybearer itself calls, such as `doctor`. */
   readonly agentFor = (gateway: Gateway, origin: string, tool = ""): HttpAgent => {
-    if (this.#hasSlept()) {
+    // After a sleep the kept connections are dead, and no event says so: a request over one would wait for its timeout.
+    if (this.#sleepDetector.sleptMs() >= SLEEP_MS) {
       for (const entry of this.#entries) closeIdle(entry.agent);
     }
     const isSecure = origin.startsWith("https:");
@@ -74,16 +72,6 @@ export class Agents {
   close(): void {
     for (const { agent } of this.#entries) agent.destroy();
     this.#entries = [];
-  }
-
-  /** After a sleep the kept connections are dead, and no event says so: a request over one would wait for its timeout. */
-  #hasSlept(): boolean {
-    const now = this.#clock.now();
-    const elapsed = this.#clock.elapsed();
-    const slept = now - this.#seenNow - (elapsed - this.#seenElapsed);
-    this.#seenNow = now;
-    this.#seenElapsed = elapsed;
-    return slept >= SLEEP_MS;
   }
 
   /**

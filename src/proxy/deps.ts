@@ -2,9 +2,9 @@ import type { Gateway } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import type { LineLogger } from "../core/log.ts";
+import type { PeerLookup } from "../core/peer-user.ts";
+import type { ProcessLookup } from "../core/process-lookup.ts";
 import type { Secret } from "../core/secret.ts";
-import type { Peers } from "../identity/peer-user.ts";
-import type { ProcessLookup } from "../identity/process.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { Journal } from "../usage/journal/journal.ts";
@@ -24,7 +24,7 @@ export interface ProxyDeps {
   readonly snapshot: () => Snapshot;
   /** Every `host:port` under which tools may call. */
   readonly hosts: readonly string[];
-  readonly peers: Peers;
+  readonly peers: PeerLookup;
   readonly processLookup: Pick<ProcessLookup, "of">;
   readonly limiter: Limiter;
   readonly prices: Prices;

@@ -1,5 +1,5 @@
 import { type Refusal, refuse } from "../core/refusal.ts";
-import { CREDENTIAL_HEADERS } from "../identity/credential.ts";
+import { CREDENTIAL_HEADERS } from "./credentials.ts";
 import { HOPS_HEADER, headerValues } from "./headers.ts";
 import { withoutQuery } from "./routes.ts";
 

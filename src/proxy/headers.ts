@@ -2,8 +2,8 @@ import { isLoopback } from "../config/fields/address.ts";
 import type { Gateway } from "../config/shape.ts";
 import type { Protocol } from "../core/refusal.ts";
 import type { Secret } from "../core/secret.ts";
-import { CREDENTIAL_HEADERS, isCredentialName } from "../identity/credential.ts";
 import type { Cause } from "./cause.ts";
+import { CREDENTIAL_HEADERS, isCredentialName } from "./credentials.ts";
 import { holdsToken } from "./routes.ts";
 
 /* Lists of headers are flat: name, value, name, value. That is how Node reads and writes them with their case and order. */

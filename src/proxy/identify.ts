@@ -1,10 +1,10 @@
+import { realpath } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
+import type { ConnectionOwner } from "../core/process-lookup.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
-import { whoCalls } from "../identity/by-process.ts";
-import { readCredentials } from "../identity/credential.ts";
-import type { Identified } from "../identity/identify.ts";
 import { admit } from "../limits/admit.ts";
 import type { Call, Stop } from "./call.ts";
+import { type Identified, identifyByToken, readCredentials } from "./credentials.ts";
 import type { ProxyDeps } from "./deps.ts";
 import { otherUser } from "./failure.ts";
 
@@ -20,7 +20,7 @@ export async function identify(call: Call, req: IncomingMessage, deps: ProxyDeps
   return refusal;
 }
 
-/** Only the user that runs keybearer may call. Checked before a token is looked at. */
+/** Only the user that runs keybearer may call. Checked before any token. */
 export async function checkUser(req: IncomingMessage, { peers }: ProxyDeps): Promise<Stop | null> {
   const peer = await peers.of(req.socket);
   if (peer === "other-user") return otherUser();
@@ -29,13 +29,41 @@ export async function checkUser(req: IncomingMessage, { peers }: ProxyDeps): Pro
   return "client-left";
 }
 
-export function findCaller(
+/**
+ * Finds the tool by its token and, for tools with `process`, by the program that owns the connection. With both, both must
+ * match; with `process` alone the program is enough. That is weaker than a token: anything that can run the program can be
+ * the tool.
+ */
+export async function findCaller(
   call: Call,
   req: IncomingMessage,
   { processLookup }: ProxyDeps,
 ): Promise<Identified> {
-  const credentials = readCredentials(req.headers, call.tokenInPath);
-  return whoCalls(call.snapshot, credentials, () => processLookup.of(req.socket));
+  const { snapshot } = call;
+  const byToken = identifyByToken(snapshot, readCredentials(req.headers, call.tokenInPath));
+  if (byToken.ok) {
+    const { process, name } = byToken.tool;
+    if (process === null) return byToken;
+    const owner = await processLookup.of(req.socket);
+    if (await isProgram(owner, process)) return { ...byToken, program: process };
+    const message =
+      `the token of tool ${name} came from ${owner?.program ?? "an unknown program"}, ` +
+      `and tools.${name}.process allows only ${process}`;
+    return { ok: false, refusal: refuse("token-unknown", message), anonymous: false };
+  }
+  const tools = snapshot.processTools.filter((tool) => tool.tokens.length === 0);
+  if (!byToken.anonymous || tools.length === 0) return byToken;
+  const owner = await processLookup.of(req.socket);
+  for (const tool of tools) {
+    if (tool.process !== null && (await isProgram(owner, tool.process)))
+      return { ok: true, tool, program: tool.process };
+  }
+  return byToken;
+}
+
+async function isProgram(owner: ConnectionOwner | null, path: string): Promise<boolean> {
+  if (owner === null) return false;
+  return owner.program === (await realpath(path).catch(() => path));
 }
 
 export function acceptCaller(
@@ -55,7 +83,7 @@ export function acceptCaller(
   const admitted = admit(tool, call.gateway, snapshot.keyOf(tool), call.startedAt);
   if (!admitted.ok) return admitted.refusal;
   const paused = keyBreaker.admit(tool.name, admitted.key, call.id);
-  // Its record names the key too, whether it is sent or not.
+  // The record names the key, whether the request is sent or not.
   call.key = admitted.key;
   return paused;
 }

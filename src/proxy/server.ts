@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Listen } from "../config/shape.ts";
-import { EXIT, StartFailure } from "../core/errors.ts";
+import { EXIT, hasCode, StartFailure } from "../core/errors.ts";
 import { forEachHeader } from "./headers.ts";
 import { endSoon } from "./write-refusal.ts";
 
@@ -99,9 +99,8 @@ export class Port {
       server.listen({ host, port: this.#port, exclusive: true, ipv6Only: host === "::1" });
       await once(server, "listening");
     } catch (error) {
-      const code = error instanceof Error && "code" in error ? error.code : "";
-      if (code === "EADDRINUSE") throw new PortTaken(authority(host, this.#port), this.#port);
-      if (host === "::1" && (code === "EADDRNOTAVAIL" || code === "EAFNOSUPPORT")) return;
+      if (hasCode(error, "EADDRINUSE")) throw new PortTaken(authority(host, this.#port), this.#port);
+      if (host === "::1" && hasCode(error, "EADDRNOTAVAIL", "EAFNOSUPPORT")) return;
       throw error;
     }
     server.on("error", this.#handlers.onError);

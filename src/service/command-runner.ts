@@ -1,5 +1,6 @@
 import { spawn } from "node:child_process";
 import { StringDecoder } from "node:string_decoder";
+import { hasCode } from "../core/errors.ts";
 
 /** What a program answered. */
 export interface Ran {
@@ -48,7 +49,7 @@ export function createRunner(env: NodeJS.ProcessEnv): RunCommand {
       if (options.signal?.aborted) kill();
       child.stdout.on("data", stdout.take);
       child.stderr.on("data", stderr.take);
-      child.once("error", (error: NodeJS.ErrnoException) => end(null, error.code === "ENOENT"));
+      child.once("error", (error) => end(null, hasCode(error, "ENOENT")));
       child.once("close", (code) => end(code, false));
     });
 }

@@ -1,7 +1,6 @@
-import { randomBytes } from "node:crypto";
-import { constants } from "node:fs";
-import { lstat, mkdir, open, readFile, readlink, rename, rm } from "node:fs/promises";
-import { dirname } from "node:path";
+import { lstat, mkdir, readFile, readlink, rm } from "node:fs/promises";
+import { errorCode, hasCode } from "../core/errors.ts";
+import { stageFile, writePrivateFile } from "../core/private-file.ts";
 import type { FoundFile } from "./manager.ts";
 import type { InstalledUnit } from "./spec.ts";
 
@@ -45,38 +44,29 @@ async function find(file: string, read: (text: string) => InstalledUnit | null):
       ? { kind: "foreign", why: "it was not written by keybearer" }
       : { kind: "ours", text, unit };
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT" || code === "ENOTDIR") return { kind: "none" };
-    return { kind: "foreign", why: `it cannot be read (${code ?? "unknown"})` };
+    if (hasCode(error, "ENOENT", "ENOTDIR")) return { kind: "none" };
+    return { kind: "foreign", why: `it cannot be read (${errorCode(error)})` };
   }
 }
 
 async function stage(file: string, text: string): Promise<Staged> {
-  await makeFolder(dirname(file));
-  const temporary = `${file}.${randomBytes(6).toString("hex")}.keybearer-new`;
-  const drop = () => rm(temporary, { force: true });
-  const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
-  try {
-    // launchd reads no agent that others may write; nobody else needs to read it either.
-    const handle = await open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
-    try {
-      await handle.writeFile(text);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-  } catch (error) {
-    await drop();
-    throw error;
-  }
+  // launchd reads no agent that others may write; nobody else needs to read it either.
+  const staged = await stageFile(file, text);
   return {
-    put: () => rename(temporary, file).catch((error) => drop().then(() => Promise.reject(error))),
-    drop,
+    async put() {
+      try {
+        staged.commit();
+      } catch (error) {
+        await staged.discard();
+        throw error;
+      }
+    },
+    drop: () => staged.discard(),
   };
 }
 
 async function write(file: string, text: string): Promise<void> {
-  await (await stage(file, text)).put();
+  await writePrivateFile(file, text);
 }
 
 async function remove(file: string): Promise<void> {

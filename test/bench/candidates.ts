@@ -1,7 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { hashToken, makeToken } from "../../src/identity/token.ts";
+import { hashToken, makeToken } from "../../src/core/token.ts";
 import { BUILT_FOLDER, type Command, PROJECT_FOLDER, packageVersion } from "./processes.ts";
 import { MODEL, UPSTREAM_KEY } from "./prompts.ts";
 

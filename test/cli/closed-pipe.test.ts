@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { hashToken } from "../../src/identity/token.ts";
+import { hashToken } from "../../src/core/token.ts";
 import { newHome, saveConfig, start } from "../doubles/command.ts";
 
 const CONFIG = "gateway: http://127.0.0.1:9/v1\ntools:\n  claude-code: { key: env:A_KEY, model: m }\n";

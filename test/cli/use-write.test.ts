@@ -19,7 +19,7 @@ import type { Writable } from "../../src/clients/write/settings.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { findPaths } from "../../src/core/paths.ts";
-import { hashToken } from "../../src/identity/token.ts";
+import { hashToken } from "../../src/core/token.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 
 const CONFIG = `gateway: http://127.0.0.1:9/v1

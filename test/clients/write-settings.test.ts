@@ -6,7 +6,7 @@ import { settingsFiles } from "../../src/clients/write/file-of.ts";
 import { jsonAt } from "../../src/clients/write/json-splice.ts";
 import { settingsOf, WRITABLE } from "../../src/clients/write/settings.ts";
 import { tomlTextAt } from "../../src/clients/write/toml-splice.ts";
-import { makeToken } from "../../src/identity/token.ts";
+import { makeToken } from "../../src/core/token.ts";
 
 const token = makeToken();
 const WANTED = { origin: "http://localhost:5397", token, model: "some-model", small: null };

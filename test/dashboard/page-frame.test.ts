@@ -4,6 +4,7 @@ import { createProgram } from "../../src/cli/program.ts";
 import { findClient } from "../../src/clients/table.ts";
 import type { LimitStatus } from "../../src/control/tool-status.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
+import { makeToken } from "../../src/core/token.ts";
 import type { Now, RefusedRecord } from "../../src/dashboard/api.ts";
 import { spanInWords, whenInWords } from "../../src/dashboard/page/format.ts";
 import { fullnessOf, limitAmount, limitName } from "../../src/dashboard/page/limit-amount.ts";
@@ -26,7 +27,6 @@ import {
   type MessageId,
 } from "../../src/dashboard/page/words/words.ts";
 import { ZH } from "../../src/dashboard/page/words/zh.ts";
-import { makeToken } from "../../src/identity/token.ts";
 import { until } from "../doubles/until.ts";
 
 const IDS = Object.keys(EN) as MessageId[];

@@ -10,6 +10,7 @@ import { createTail } from "../../src/control/tail.ts";
 import type { Clock } from "../../src/core/clock.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { createLogger } from "../../src/core/log.ts";
+import { type Ends, PeerLookup, userAt, usersIn } from "../../src/core/peer-user.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
 import { createAccess } from "../../src/dashboard/access.ts";
 import { No } from "../../src/dashboard/answer.ts";
@@ -19,7 +20,6 @@ import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-fil
 import { adviceFor } from "../../src/dashboard/refusal-advice.ts";
 import { createSessionFile } from "../../src/dashboard/session-file.ts";
 import { throttledLog } from "../../src/dashboard/sparsely.ts";
-import { createPeers, type Ends, userAt, usersIn } from "../../src/identity/peer-user.ts";
 import { InFlight } from "../../src/proxy/in-flight.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
@@ -104,7 +104,7 @@ function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
     inFlight: new InFlight(),
     reader: createLogReader(() => openIndexForReading(join(folder, "index.db")), NO_USAGE, clock),
     settings: () => ({ listen: { host: "localhost", port: 0 }, when: "asked" }),
-    peers: createPeers(),
+    peers: new PeerLookup(),
     kept: null,
     run: folder,
     ...more,

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import type { Test } from "tap";
 import { type Clock, systemClock } from "../../src/core/clock.ts";
 import { findPaths, type Paths } from "../../src/core/paths.ts";
+import { hashToken, makeToken } from "../../src/core/token.ts";
 import { type Daemon, startDaemon } from "../../src/daemon/daemon.ts";
-import { hashToken, makeToken } from "../../src/identity/token.ts";
 
 /** A whole daemon on a free port in a folder of its own, stopped and removed when the test ends. */
 export interface DaemonUnderTest {

@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { mkdir, rm, rmdir } from "node:fs/promises";
+import { mkdir, rm, symlink, unlink } from "node:fs/promises";
 import { join } from "node:path";
 import t from "tap";
 import { newHome } from "../doubles/command.ts";
@@ -138,15 +138,16 @@ t.test("a first start that cannot write down what it trusts uses no key until it
   const key = newKey(gateway);
   const { token, hash } = freshToken();
   const home = await newHome(t);
-  // Where the file is written first, before it gets its name.
-  const obstacle = join(home, "state", "trust.json.tmp");
-  await mkdir(obstacle, { recursive: true, mode: 0o700 });
+  // A link to nowhere cannot be written through, not even by root.
+  const obstacle = join(home, "state", "trust.json");
+  await mkdir(join(home, "state"), { recursive: true, mode: 0o700 });
+  await symlink(join(home, "nowhere", "trust.json"), obstacle);
   const under = await startUnderTest(t, configOf(gateway.baseUrl, key.text, hash), { home });
   const refused = await ask(under, token);
   t.match(refused, { status: 400, refusal: "key-unavailable" });
   t.match(refused.text, /trust\.json could not be written \(\w+\): no key is used until it can be/);
   t.strictSame(gateway.requests(), []);
-  await rmdir(obstacle);
+  await unlink(obstacle);
   await until("it serves by itself", async () => (await ask(under, token)).status === 200);
   t.ok(existsSync(under.paths.trust));
 });

@@ -3,7 +3,7 @@ import { existsSync, realpathSync } from "node:fs";
 import { connect, createServer, type Socket } from "node:net";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
-import { createProcessLookup } from "../../src/identity/process.ts";
+import { ProcessLookup } from "../../src/core/process-lookup.ts";
 import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
@@ -86,7 +86,7 @@ t.test("a program is looked for once for each connection", { skip: missing }, as
   const client = connect(typeof address === "object" ? (address?.port ?? 0) : 0, "127.0.0.1");
   t.teardown(() => client.destroy());
   const socket = await accepted;
-  const processLookup = createProcessLookup({ error: () => {} });
+  const processLookup = new ProcessLookup({ error: () => {} });
   const first = processLookup.of(socket);
   t.equal(processLookup.of(socket), first);
   t.same(await first, { pid: process.pid, program: realpathSync(process.execPath) });

@@ -15,8 +15,8 @@ import { join } from "node:path";
 import type Database from "libsql";
 import pino from "pino";
 import t, { type Test } from "tap";
+import { writePrivateFile } from "../../src/core/private-file.ts";
 import type { Ticker } from "../../src/core/ticker.ts";
-import { writePrivate } from "../../src/keys/pins.ts";
 import { addLogGap, type CoverageGap, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
 import { TruncationCheck } from "../../src/mirror/truncation-check.ts";
@@ -504,7 +504,7 @@ t.test("the end is written when records were added, and at most every half minut
     await run.gaps();
   }
   // A write that began before this one is finished by then.
-  await writePrivate(`${home.endFile}.other`, "{}");
+  await writePrivateFile(`${home.endFile}.other`, "{}");
   t.equal(statSync(home.endFile).ino, written, "nothing is written where nothing was added");
   const second = run.add();
   await run.gaps();

@@ -1,9 +1,20 @@
-import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/core/clock.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { Vault } from "../../src/mirror/vault.ts";
+import { asOrdinaryUser } from "../doubles/ordinary-user.ts";
 
 const HERE = "https://console.example.com";
 const ELSEWHERE = "https://elsewhere.example.com";
@@ -108,11 +119,13 @@ t.test("changes at the same time all reach the file", async (t) => {
 });
 
 t.test("a change that cannot be written throws, and what was there stays", async (t) => {
-  const { file, vault } = place(t);
+  const folder = mkdtempSync(join(tmpdir(), "kb-"));
+  t.teardown(() => rmSync(folder, { recursive: true, force: true }));
+  const file = join(folder, "consoles.json");
+  const vault = new Vault(file, systemClock);
   await vault.put("main", HERE, { refreshToken: new Secret(REFRESH) });
-  // A folder in the way of the temporary file stops the writing for every user, root included.
-  mkdirSync(`${file}.tmp`);
-  writeFileSync(join(`${file}.tmp`, "full"), "");
+  chmodSync(folder, 0o500);
+  asOrdinaryUser(t, folder, file);
   await t.rejects(vault.put("main", HERE, { refreshToken: new Secret("rt_another_one") }));
   t.ok(vault.get("main", HERE)?.refreshToken?.equals(new Secret(REFRESH)));
   t.match(readFileSync(file, "utf8"), REFRESH);

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { StartFailure } from "../../src/core/errors.ts";
 import { looksLikeCredential } from "../../src/core/secret.ts";
-import { tokenShape } from "../../src/identity/token.ts";
+import { tokenShape } from "../../src/core/token.ts";
 import { newHome } from "../doubles/command.ts";
 import {
   canaryKey,

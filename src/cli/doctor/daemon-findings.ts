@@ -4,8 +4,8 @@ import type { Listen } from "../../config/shape.ts";
 import type { Asked } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import type { Paths } from "../../core/paths.ts";
+import { portOwner } from "../../core/process-lookup.ts";
 import type { Finding } from "../../doctor/finding.ts";
-import { portOwner } from "../../identity/port-owner.ts";
 import { ago } from "../table.ts";
 
 const ABOUT = "the daemon";

@@ -1,5 +1,5 @@
 import { EXIT } from "../../core/errors.ts";
-import { hashToken, makeToken, tokenShape } from "../../identity/token.ts";
+import { hashToken, makeToken, tokenShape } from "../../core/token.ts";
 import type { Answers } from "../ask.ts";
 import { tell } from "./tell.ts";
 import { stopped, told } from "./told.ts";

@@ -1,6 +1,6 @@
 import { setToken } from "../../config/edit/splice.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
-import { hashToken, makeToken } from "../../identity/token.ts";
+import { hashToken, makeToken } from "../../core/token.ts";
 import { editConfig } from "./edit.ts";
 import { revisionInForce, whenInForce } from "./effect.ts";
 import { tell } from "./tell.ts";

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createWriteStream, rmSync } from "node:fs";
 import type { Writable } from "node:stream";
 import { finished } from "node:stream/promises";
-import { EXIT, errorMessage } from "../../core/errors.ts";
+import { EXIT, errorMessage, hasCode } from "../../core/errors.ts";
 import { EXPORTED } from "../../usage/columns.ts";
 import type { Connection } from "../../usage/index/database.ts";
 import type { UsageRecord } from "../../usage/record.ts";
@@ -141,7 +141,7 @@ async function openOutput(file: string | undefined): Promise<Output | null> {
   try {
     await once(stream, "open");
   } catch (error) {
-    const there = (error as NodeJS.ErrnoException).code === "EEXIST";
+    const there = hasCode(error, "EEXIST");
     fail(
       there
         ? `${file} is there already, and is left as it is → name another file, or remove it first`

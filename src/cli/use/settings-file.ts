@@ -1,8 +1,7 @@
-import { randomBytes } from "node:crypto";
-import { constants, lstatSync, readFileSync, realpathSync, renameSync, unlinkSync } from "node:fs";
-import { lstat, mkdir, open, readdir, realpath, unlink } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
-import { errorMessage } from "../../core/errors.ts";
+import { constants, lstatSync, readFileSync, realpathSync, unlinkSync } from "node:fs";
+import { lstat, open, realpath } from "node:fs/promises";
+import { errorMessage, hasCode } from "../../core/errors.ts";
+import { type StagedFile, stageFile } from "../../core/private-file.ts";
 
 /** A client's settings as they were when they were looked at. */
 export interface SettingsFile {
@@ -55,53 +54,19 @@ export async function lookAt(path: string): Promise<Looked> {
  */
 export async function replace(file: SettingsFile, text: string | null, mode: number): Promise<Replaced> {
   const { path, target } = file;
-  let temporary: string | null = null;
+  let staged: StagedFile | null = null;
   try {
     if (text === null) return swapped(file, () => unlinkSync(target));
-    await mkdir(dirname(target), { recursive: true, mode: 0o700 });
-    const made = join(dirname(target), `.${basename(target)}.${randomBytes(12).toString("hex")}.tmp`);
-    temporary = made;
-    await writeDurably(made, text, mode);
-    await sweep(target, made);
-    const done = swapped(file, () => renameSync(made, target));
-    if (done.ok) temporary = null;
+    const made = await stageFile(target, text, { mode });
+    staged = made;
+    const done = swapped(file, () => made.commit());
+    if (done.ok) staged = null;
     return done;
   } catch (error) {
     return no(`${path} was not changed: ${errorMessage(error)}`);
   } finally {
     // It holds a token.
-    if (temporary !== null) await unlink(temporary).catch(() => {});
-  }
-}
-
-async function writeDurably(path: string, text: string, mode: number): Promise<void> {
-  const { O_CREAT, O_EXCL, O_NOFOLLOW, O_WRONLY } = constants;
-  const handle = await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0o600);
-  try {
-    await handle.writeFile(text);
-    // Only now, and not by open, whose mode the umask cuts.
-    await handle.chmod(mode);
-    // Before the rename: without it, a power cut can leave the new name with no content.
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
-
-const LEFT_MS = 60_000;
-
-/**
- * What a program that was killed left beside the file holds a token. By the clock of the disk: what is about as old as
- * our own may be another's that is at work.
- */
-async function sweep(target: string, made: string): Promise<void> {
-  const { mtimeMs: now } = await lstat(made);
-  const start = `.${basename(target)}.`;
-  for (const name of await readdir(dirname(target)).catch(() => [])) {
-    if (!name.startsWith(start) || !/^[0-9a-f]{24}\.tmp$/.test(name.slice(start.length))) continue;
-    const path = join(dirname(target), name);
-    const entry = await lstat(path).catch(() => null);
-    if (entry?.isFile() && now - entry.mtimeMs > LEFT_MS) await unlink(path).catch(() => {});
+    await staged?.discard();
   }
 }
 
@@ -120,8 +85,8 @@ function isUnchanged({ path, target, found }: SettingsFile): boolean {
   return realpathSync(path) === target && readFileSync(target).equals(Buffer.from(found.text));
 }
 
-function nullIfMissing(error: NodeJS.ErrnoException): null {
-  if (error.code === "ENOENT") return null;
+function nullIfMissing(error: unknown): null {
+  if (hasCode(error, "ENOENT")) return null;
   throw error;
 }
 

@@ -3,7 +3,7 @@ import { chmod, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Writable } from "../../clients/write/settings.ts";
 import type { Clock } from "../../core/clock.ts";
-import { writePrivate } from "../../keys/pins.ts";
+import { writePrivateFile } from "../../core/private-file.ts";
 
 /** What is known of one time that a client's settings were written. */
 export interface Kept {
@@ -59,9 +59,9 @@ export function createUndoStore(state: string, clock: Clock): UndoStore {
       while (taken.has(idFor(client, now))) now += 1;
       const id = idFor(client, now);
       // The old file as it was, so that a person can also copy it back; what is known of it beside it, and last.
-      if (before !== null) await writePrivate(old(id), before);
+      if (before !== null) await writePrivateFile(old(id), before);
       const facts = { version: 1, tool, file, existed: before !== null, mode, written };
-      await writePrivate(about(id), `${JSON.stringify(facts, null, 1)}\n`);
+      await writePrivateFile(about(id), `${JSON.stringify(facts, null, 1)}\n`);
       for (const each of [...taken]
         .toSorted()
         .toReversed()

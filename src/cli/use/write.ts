@@ -8,7 +8,7 @@ import { readText } from "../../config/load.ts";
 import type { Tool } from "../../config/shape.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { hashToken, makeToken } from "../../identity/token.ts";
+import { hashToken, makeToken } from "../../core/token.ts";
 import type { Note } from "../note.ts";
 import { terminalDeps, type WriteDeps } from "./means.ts";
 import { lookAt, replace, type SettingsFile } from "./settings-file.ts";

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { lstatSync, readlinkSync, renameSync, type Stats, symlinkSync, unlinkSync } from "node:fs";
 import { setTimeout as wait } from "node:timers/promises";
 import type { Clock } from "../../core/clock.ts";
+import { hasCode } from "../../core/errors.ts";
 
 /** What is done under the lock takes less than a millisecond: whoever holds it this long is gone, or hangs. */
 const STALE_AFTER_MS = 10_000;
@@ -30,9 +31,9 @@ function taken(path: string): boolean {
     symlinkSync(String(process.pid), path);
     return true;
   } catch (error) {
-    if (codeOf(error) === "EEXIST") return false;
+    if (hasCode(error, "EEXIST")) return false;
     // Some file systems know no symlinks. Comparing right before the rename has to do there.
-    if (codeOf(error) === "EPERM" || codeOf(error) === "ENOTSUP") return true;
+    if (hasCode(error, "EPERM", "ENOTSUP")) return true;
     throw error;
   }
 }
@@ -57,9 +58,9 @@ function broken(path: string, clock: Clock): boolean {
     else renameSync(aside, path);
     return true;
   } catch (error) {
-    if (codeOf(error) === "ENOENT") return true;
+    if (hasCode(error, "ENOENT")) return true;
     // EINVAL: no symlink, so nothing of ours. It gets old like one.
-    if (codeOf(error) === "EINVAL") return false;
+    if (hasCode(error, "EINVAL")) return false;
     throw error;
   }
 }
@@ -69,14 +70,10 @@ function isAlive(pid: string): boolean {
     process.kill(Number(pid), 0);
     return true;
   } catch (error) {
-    return codeOf(error) !== "ESRCH";
+    return !hasCode(error, "ESRCH");
   }
 }
 
 function isSame(one: Stats, other: Stats): boolean {
   return one.ino === other.ino && one.mtimeMs === other.mtimeMs;
-}
-
-function codeOf(error: unknown): string {
-  return String((error as NodeJS.ErrnoException).code);
 }

@@ -1,4 +1,5 @@
-import { credentialSpans, joinSpans, type Span } from "../../core/secret.ts";
+import { credentialSpans } from "../../core/secret.ts";
+import { mergeSpans, type Span } from "../../core/spans.ts";
 import { secretPlaces } from "./secret-spans.ts";
 
 const WIDEST = 100;
@@ -25,8 +26,8 @@ export function createExcerpts(text: string, lineStarts: readonly number[]): Exc
     if (found === null) {
       const paths = secretPlaces(text);
       found = {
-        hidden: joinSpans([...paths, ...credentialSpans(text)]),
-        beginnings: beginningsOf(paths.map(([from, to]) => text.slice(from, to))),
+        hidden: mergeSpans([...paths, ...credentialSpans(text)]),
+        beginnings: beginningsOf(paths.map(({ from, to }) => text.slice(from, to))),
       };
     }
     return found;
@@ -38,14 +39,19 @@ export function createExcerpts(text: string, lineStarts: readonly number[]): Exc
       const next = text.indexOf("\n", start);
       const stop = next === -1 ? text.length : next;
       const end = stop > start && text[stop - 1] === "\r" ? stop - 1 : stop;
-      return withCaret(text, [start, end], Math.min(start + column - 1, end), secrets().hidden);
+      return withCaret(text, { from: start, to: end }, Math.min(start + column - 1, end), secrets().hidden);
     },
     clean: (words) => without(words, secrets().beginnings),
   };
 }
 
 /** The line is hidden by place, so that a key the caret points into is not shown by half. */
-function withCaret(text: string, [start, end]: Span, at: number, hidden: readonly Span[]): string {
+function withCaret(
+  text: string,
+  { from: start, to: end }: Span,
+  at: number,
+  hidden: readonly Span[],
+): string {
   const last = Math.min(end, at + REACH);
   let shown = "";
   let from = Math.max(start, at - REACH);
@@ -55,12 +61,12 @@ function withCaret(text: string, [start, end]: Span, at: number, hidden: readonl
     shown += text.slice(from, to);
   };
   for (const span of hidden) {
-    if (span[1] <= from) continue;
-    if (span[0] >= last) break;
-    pass(Math.max(from, span[0]));
-    if (caret === -1 && at < span[1]) caret = shown.length;
+    if (span.to <= from) continue;
+    if (span.from >= last) break;
+    pass(Math.max(from, span.from));
+    if (caret === -1 && at < span.to) caret = shown.length;
     shown += "[hidden]";
-    from = Math.min(last, span[1]);
+    from = Math.min(last, span.to);
   }
   pass(last);
   if (caret === -1) caret = shown.length;

@@ -1,4 +1,4 @@
-import type { Span } from "../../core/secret.ts";
+import type { Span } from "../../core/spans.ts";
 
 /** Settings whose value is a secret, and how people call them by mistake. */
 const SECRET_NAME =
@@ -88,5 +88,5 @@ function add(text: string, from: number, to: number, paths: Span[]): void {
   const value = text.slice(from, to);
   const start = from + value.length - value.trimStart().length;
   const end = from + value.trimEnd().length;
-  if (start < end) paths.push([start, end]);
+  if (start < end) paths.push({ from: start, to: end });
 }

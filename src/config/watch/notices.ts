@@ -1,5 +1,6 @@
 import { join, resolve } from "node:path";
 import { type FSWatcher, watch } from "chokidar";
+import { errorCode } from "../../core/errors.ts";
 import { type Step, sameSteps } from "./trail.ts";
 
 export interface Notices {
@@ -41,8 +42,9 @@ export function createNotices({ onNotice, onRefused }: NoticesOptions): Notices 
     if (over) return;
     over = true;
     stop();
-    const code = (error as NodeJS.ErrnoException).code ?? "for a reason not known";
-    onRefused(`the system refuses file notifications (${code}): looking about once a second instead`);
+    onRefused(
+      `the system refuses file notifications (${errorCode(error)}): looking about once a second instead`,
+    );
   }
 
   return {

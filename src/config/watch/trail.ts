@@ -2,6 +2,7 @@ import type { BigIntStats } from "node:fs";
 import { lstat, readlink, stat } from "node:fs/promises";
 import { dirname, parse, resolve, sep } from "node:path";
 import { isDeepStrictEqual } from "node:util";
+import { errorCode } from "../../core/errors.ts";
 
 /** What lies on the way from a path to the file it means, symlinks and all, at one moment. */
 export interface Trail {
@@ -75,7 +76,7 @@ export async function glanceAt(path: string): Promise<string> {
   try {
     return markOf(await stat(path, { bigint: true }));
   } catch (error) {
-    return `none: ${(error as NodeJS.ErrnoException).code}`;
+    return `none: ${errorCode(error)}`;
   }
 }
 
@@ -101,7 +102,7 @@ async function look(path: string): Promise<Entry> {
     // With its birth: a file written anew right after its deletion is mostly given the same inode.
     return { kind: "file", mark: markOf(stats), id: `${idOf(stats)}:${stats.birthtimeNs}` };
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code;
+    const code = errorCode(error);
     return { kind: "none", mark: code === "ENOENT" || code === "ENOTDIR" ? "missing" : `no access: ${code}` };
   }
 }

@@ -4,7 +4,7 @@ import { isAbsolute, join } from "node:path";
 import { CLIENTS } from "../../clients/table.ts";
 import { settingsFiles } from "../../clients/write/file-of.ts";
 import { WRITABLE } from "../../clients/write/settings.ts";
-import { errorMessage } from "../../core/errors.ts";
+import { errorMessage, hasCode } from "../../core/errors.ts";
 
 /** One file that may hold settings. */
 export interface Place {
@@ -144,8 +144,7 @@ export async function textOf(path: string): Promise<Text> {
       await handle.close();
     }
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT" || code === "ENOTDIR") return null;
-    return { why: code === "EACCES" ? "may not be read" : errorMessage(error) };
+    if (hasCode(error, "ENOENT", "ENOTDIR")) return null;
+    return { why: hasCode(error, "EACCES") ? "may not be read" : errorMessage(error) };
   }
 }

@@ -1,5 +1,5 @@
 import { keyFault } from "../../core/secret.ts";
-import { tokenShape } from "../../identity/token.ts";
+import { tokenShape } from "../../core/token.ts";
 import type { Meaning } from "./names.ts";
 
 /** What a value is, which is all that is ever kept of it. */

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { isAbsolute } from "node:path";
 import type { Readable } from "node:stream";
 import { stripVTControlCharacters } from "node:util";
+import { errorCode } from "../../core/errors.ts";
 import { redactCredentials, Secret } from "../../core/secret.ts";
 import { plain } from "../words.ts";
 import { MOST_BYTES, type SourceText, withoutFinalNewline } from "./file.ts";
@@ -144,7 +145,7 @@ function killGroup(child: Child): void {
 }
 
 function cannotStart(program: string, error: unknown): string {
-  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown";
+  const code = errorCode(error);
   if (code === "ENOENT") return `there is no program ${plain(program)}`;
   if (code === "EACCES") return `${plain(program)} may not be run by the user that runs keybearer`;
   return `${plain(program)} could not be started (${code})`;

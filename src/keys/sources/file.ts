@@ -1,5 +1,6 @@
 import { constants, type FileHandle, open, realpath, stat } from "node:fs/promises";
 import { isAbsolute, relative, resolve, sep } from "node:path";
+import { errorCode } from "../../core/errors.ts";
 import { plain, shellWord } from "../words.ts";
 
 /** What a source gave: its text with one final newline taken off, or why there is none. */
@@ -73,7 +74,7 @@ async function readNow(path: string, { home, notKeys }: FileRules): Promise<Sour
     buffer.fill(0);
     return { ok: true, text, warning: warningOf(path, found.mode) };
   } catch (error) {
-    return { ok: false, reason: whyNot(path, error), absent: isMissing(codeOf(error)) };
+    return { ok: false, reason: whyNot(path, error), absent: isMissing(errorCode(error)) };
   } finally {
     await handle?.close().catch(() => undefined);
   }
@@ -110,16 +111,12 @@ function warningOf(path: string, mode: bigint): string | null {
   return `other users may open ${plain(path)}, which holds a key: chmod 600 ${plain(shellWord(path))}`;
 }
 
-function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "unknown";
-}
-
 function isMissing(code: string): boolean {
   return code === "ENOENT" || code === "ENOTDIR";
 }
 
 function whyNot(path: string, error: unknown): string {
-  const code = codeOf(error);
+  const code = errorCode(error);
   if (isMissing(code)) return `there is no file ${plain(path)}`;
   if (code === "EACCES" || code === "EPERM") {
     return `${plain(path)} may not be read by the user that runs keybearer: ls -l ${plain(shellWord(path))}`;

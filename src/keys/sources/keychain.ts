@@ -3,6 +3,7 @@ import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import type { Readable, Writable } from "node:stream";
+import { errorCode } from "../../core/errors.ts";
 import { plain } from "../words.ts";
 import { STOPPED } from "./command.ts";
 import { MOST_BYTES, type SourceText } from "./file.ts";
@@ -210,8 +211,7 @@ function judge(printed: string, operation: KeychainRequest["operation"]): Keycha
 }
 
 function cannotAsk(error: unknown): string {
-  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown";
-  return `the keychain could not be asked (${code} from ${plain(process.execPath)}): if Node was replaced meanwhile, start keybearer again`;
+  return `the keychain could not be asked (${errorCode(error)} from ${plain(process.execPath)}): if Node was replaced meanwhile, start keybearer again`;
 }
 
 function refuse(reason: string): { readonly ok: false; readonly reason: string } {

@@ -1,5 +1,5 @@
+import { errorCode } from "../../core/errors.ts";
 import { Secret } from "../../core/secret.ts";
-import { codeOf } from "../../keys/pins.ts";
 import { ConsoleFault } from "./console.ts";
 import {
   type ConsoleClient,
@@ -65,7 +65,7 @@ function post(client: ConsoleClient, path: string, body: Record<string, string |
 
 function refusedLogin(response: ConsoleResponse): ConsoleFault {
   const said = errorText(response);
-  if (/turnstile|captcha/i.test(`${errorCode(response)} ${said}`)) {
+  if (/turnstile|captcha/i.test(`${bodyErrorCode(response)} ${said}`)) {
     return new ConsoleFault(
       "login-refused",
       "needs a captcha, which only a browser can solve: log in there and give its refresh token (keybearer mirror login <gateway> --refresh-token)",
@@ -90,7 +90,7 @@ export function readData(response: ConsoleResponse, about: string): JsonObject {
 }
 
 /** Middleware puts an error's name into `code`; handlers put it into `reason`, beside a numeric `code`. */
-function errorCode({ text }: ConsoleResponse): string | null {
+function bodyErrorCode({ text }: ConsoleResponse): string | null {
   const body = parseObject(text) ?? {};
   return cleanAt(body, "reason") ?? cleanAt(body, "code");
 }
@@ -184,7 +184,7 @@ export class Sub2apiSession {
       try {
         await this.#options.onRefreshToken(next);
       } catch (error) {
-        const why = `issued a new login that could not be stored here (${codeOf(error)})`;
+        const why = `issued a new login that could not be stored here (${errorCode(error)})`;
         throw new ConsoleFault("failing", why);
       }
       this.#unstored = null;
@@ -231,7 +231,7 @@ export class Sub2apiSession {
 
   /** Returns where renewing the login may help. */
   #judgeLogout(response: ConsoleResponse): void {
-    const code = errorCode(response);
+    const code = bodyErrorCode(response);
     if (code === "USER_INACTIVE" || code === "USER_NOT_FOUND") {
       throw new ConsoleFault("login-refused", `says that the account is not active${errorText(response)}`);
     }

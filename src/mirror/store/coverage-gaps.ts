@@ -1,4 +1,5 @@
 import type Database from "libsql";
+import { mergeSpans } from "../../core/spans.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
 import { touchFrom } from "./changed-days.ts";
 import { readFact, writeFact } from "./facts.ts";
@@ -19,7 +20,7 @@ export function addConsoleGap(db: Database.Database, gateway: string, gap: Conso
   const known = readConsoleGaps(db, gateway);
   const isAlike = (one: ConsoleGap) => one.key === gap.key && one.why === gap.why;
   const others = known.filter((one) => !isAlike(one));
-  const joined = joinGaps([...known.filter(isAlike), gap]);
+  const joined = mergeSpans([...known.filter(isAlike), gap]);
   writeFact(db, gateway, "gaps", JSON.stringify([...others, ...joined]));
 }
 
@@ -37,7 +38,7 @@ export function readLogGaps(db: Database.Database): readonly CoverageGap[] {
 export function addLogGap(db: Database.Database, gap: CoverageGap): boolean {
   const known = readLogGaps(db);
   if (known.some(({ from, to }) => from <= gap.from && to >= gap.to)) return false;
-  writeFact(db, null, "unwatched", JSON.stringify(joinGaps([...known, gap])));
+  writeFact(db, null, "unwatched", JSON.stringify(mergeSpans([...known, gap])));
   for (const gateway of queryColumn(db, "SELECT DISTINCT gateway FROM mirror.held_keys"))
     touchFrom(db, String(gateway), gap.from - MARGIN_MS);
   return true;
@@ -46,17 +47,6 @@ export function addLogGap(db: Database.Database, gap: CoverageGap): boolean {
 /** The usage log has everything from this time on. 0: nothing was ever removed from it. */
 export function keptFrom(db: Database.Database): number {
   return Number(queryValue(db, "SELECT value FROM usage.meta WHERE name = 'kept_from'") ?? 0);
-}
-
-/** Gaps that touch become one. */
-function joinGaps<Gap extends CoverageGap>(gaps: readonly Gap[]): Gap[] {
-  const joined: Gap[] = [];
-  for (const gap of gaps.toSorted((a, b) => a.from - b.from)) {
-    const last = joined.at(-1);
-    if (last === undefined || gap.from > last.to) joined.push(gap);
-    else joined[joined.length - 1] = { ...last, to: Math.max(last.to, gap.to) };
-  }
-  return joined;
 }
 
 /** A key that is held here and that the last sync did not read. */

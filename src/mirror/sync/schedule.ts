@@ -1,8 +1,9 @@
 import { type ScheduledTask, schedule } from "node-cron";
 import type { Clock } from "../../core/clock.ts";
+import { SleepDetector } from "../../core/sleep-detector.ts";
 
 const CHECK_MS = 15_000;
-/** A larger difference between the two clocks: the machine slept, or its clock was set. */
+/** More than this: the machine slept, or its clock was set. */
 const SLEPT_MS = 30_000;
 
 /**
@@ -20,16 +21,16 @@ export class SyncSchedule {
   #wait = 0;
   #retryAt: number | null = null;
   #retryTimer: NodeJS.Timeout | undefined;
-  #seen: { readonly now: number; readonly elapsed: number };
+  readonly #sleepDetector: SleepDetector;
 
   /** @param onCheck called every 15 s. */
   constructor(clock: Clock, sync: () => void, onCheck: () => void) {
     this.#clock = clock;
     this.#sync = sync;
-    this.#seen = { now: clock.now(), elapsed: clock.elapsed() };
+    this.#sleepDetector = new SleepDetector(clock);
     this.#interval = setInterval(() => {
       onCheck();
-      if (this.#hasSlept()) this.#onWake();
+      if (Math.abs(this.#sleepDetector.sleptMs()) >= SLEPT_MS) this.#onWake();
     }, CHECK_MS).unref();
   }
 
@@ -81,14 +82,6 @@ export class SyncSchedule {
     const onTime = () => this.#syncUnlessWaiting();
     this.#task = schedule(this.#expression, onTime, { unref: true, suppressMissedWarning: true });
     this.#task.on("execution:missed", onTime);
-  }
-
-  /** Wall time goes on while the machine sleeps, the monotonic clock does not. */
-  #hasSlept(): boolean {
-    const before = this.#seen;
-    this.#seen = { now: this.#clock.now(), elapsed: this.#clock.elapsed() };
-    const passed = this.#seen.now - before.now;
-    return Math.abs(passed - (this.#seen.elapsed - before.elapsed)) >= SLEPT_MS;
   }
 
   #onWake(): void {

@@ -1,5 +1,6 @@
 import { mkdirSync } from "node:fs";
 import type { Clock } from "../../core/clock.ts";
+import { errorCode, hasCode } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import type { Ticker } from "../../core/ticker.ts";
 import type { ToolCarry } from "../../limits/replay.ts";
@@ -381,7 +382,7 @@ function makeFolder(folder: string): void {
   try {
     mkdirSync(folder, { mode: 0o700 });
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+    if (!hasCode(error, "EEXIST")) throw error;
   }
 }
 
@@ -392,7 +393,7 @@ function interruptedRecord({ opening, head }: InFlight): UsageRecord {
 }
 
 function diskMessage(error: unknown, folder: string): string {
-  const { code } = error as NodeJS.ErrnoException;
+  const code = errorCode(error);
   switch (code) {
     case "ENOSPC":
     case "EDQUOT":
@@ -407,7 +408,7 @@ function diskMessage(error: unknown, folder: string): string {
     case "ENOTDIR":
     case "EISDIR":
       return `there is something else in the place of ${folder}`;
-    case undefined:
+    case "unknown":
       // No error of the system: a bug, which must not hide.
       throw error;
     default:

@@ -5,7 +5,7 @@ import { type Asked, askDaemon } from "../../../control/client.ts";
 import type { Status } from "../../../control/status.ts";
 import { EXIT } from "../../../core/errors.ts";
 import type { Paths } from "../../../core/paths.ts";
-import { portOwner } from "../../../identity/port-owner.ts";
+import { portOwner } from "../../../core/process-lookup.ts";
 import type { ServiceState } from "../../../service/manager.ts";
 import { isTaken } from "../../doctor/daemon-findings.ts";
 import { told } from "../../tools/told.ts";

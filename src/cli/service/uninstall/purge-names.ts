@@ -14,14 +14,18 @@ export interface PurgeFolder {
 const HEX = "[0-9a-f]{24}";
 const LOCK = new RegExp(`^\\.config\\.yaml\\.lock(?:\\.${HEX}\\.tmp)?$`);
 const CONFIG = new RegExp(`^(?:config\\.yaml|\\.config\\.yaml\\.${HEX}\\.tmp)$`);
-const FACTS = /^(?:trust|log-end|consoles)\.json(?:\.tmp|\.broken-[\dTZ-]+)?$/;
+const FACTS = new RegExp(
+  `^(?:(?:trust|log-end|consoles)\\.json(?:\\.tmp|\\.broken-[\\dTZ-]+)?|\\.(?:trust|log-end|consoles)\\.json\\.${HEX}\\.tmp)$`,
+);
 const DAYS = /^\d{4}-\d\d-\d\d\.jsonl(?:\.gz)?(?:\.tmp)?$/;
 const DATABASES = /^(?:index|mirror)\.db(?:\.damaged-[\dTZ]+)?(?:-wal|-shm|-journal)?$/;
 /** Of versions before the journal. */
 const OLD_LOG = /^usage\.db(?:\.corrupt-\d{8}T\d{6}Z(?:-\d+)?|\.left-\d+)?(?:-wal|-shm|-journal|-slips)?$/;
 const SOCKET = /^control\.sock$/;
 const OTHERS = /^(?:lock\.db(?:-journal)?|keybearer\.log)$/;
-const UNDO = new RegExp(`^(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:\\.tmp)?$`);
+const UNDO = new RegExp(
+  `^\\.?(?:${WRITABLE.join("|")})-\\d{4}-[\\d-]+T[\\d-]+Z\\.(?:json|old)(?:(?:\\.${HEX})?\\.tmp)?$`,
+);
 
 /**
  * The inner ones first. Every name is one that some part of keybearer writes: a folder called keys, undo or run may be
@@ -48,7 +52,8 @@ export function purgeFolders(paths: Paths, config: Config | null): PurgeFolder[]
 function keyNames(folder: string, config: Config | null): (name: string) => boolean {
   const tools = Object.values(config?.tools ?? {});
   return (written) => {
-    const name = written.replace(/\.[0-9a-f]{12}\.tmp$/, "");
+    const temporary = /^\.(.+)\.[0-9a-f]{24}\.tmp$/.exec(written)?.[1];
+    const name = temporary ?? written.replace(/\.[0-9a-f]{12}\.tmp$/, "");
     const path = join(folder, name);
     return tools.some(
       ({ name: tool, key }) =>

@@ -1,7 +1,6 @@
 import t from "tap";
-import type { Credential } from "../../src/identity/credential.ts";
-import { identify } from "../../src/identity/identify.ts";
-import { hashToken, makeToken } from "../../src/identity/token.ts";
+import { hashToken, makeToken } from "../../src/core/token.ts";
+import { type Credential, identifyByToken } from "../../src/proxy/credentials.ts";
 import { snapshotOf } from "../doubles/parsed-config.ts";
 
 const [A, A2, B, STRANGER] = [makeToken(), makeToken(), makeToken(), makeToken()] as const;
@@ -20,13 +19,13 @@ t.test("a token names its tool, each of several does, in one slot or in all", as
     [A2, "a"],
     [B, "b"],
   ] as const) {
-    t.match(identify(snapshot, [bearer(token)]), { ok: true, tool: { name } });
-    t.match(identify(snapshot, [bearer(token), { slot: "x-api-key", value: token }]), {
+    t.match(identifyByToken(snapshot, [bearer(token)]), { ok: true, tool: { name } });
+    t.match(identifyByToken(snapshot, [bearer(token), { slot: "x-api-key", value: token }]), {
       ok: true,
       tool: { name },
     });
   }
-  t.match(identify(snapshot, [inUrl(B)]), { ok: true, tool: { name: "b" } });
+  t.match(identifyByToken(snapshot, [inUrl(B)]), { ok: true, tool: { name: "b" } });
 });
 
 t.test("a token with a wrong checksum is incomplete, also where its hash stands in the file", async (t) => {
@@ -36,8 +35,8 @@ tools:
   a: { token: ["sha256:${hashToken(A)}", "sha256:${hashToken(wrong)}"] }
 `);
   for (let time = 0; time < 2; time += 1) {
-    t.match(identify(other, [bearer(wrong)]), { ok: false, refusal: { code: "token-incomplete" } });
-    t.match(identify(other, [bearer(A)]), { ok: true, tool: { name: "a" } });
+    t.match(identifyByToken(other, [bearer(wrong)]), { ok: false, refusal: { code: "token-incomplete" } });
+    t.match(identifyByToken(other, [bearer(A)]), { ok: true, tool: { name: "a" } });
   }
 });
 
@@ -86,7 +85,7 @@ const refused: [string, Credential[], string, string][] = [
 ];
 for (const [what, credentials, code, words] of refused) {
   t.test(`${what} is ${code}, in words without the value`, async (t) => {
-    const result = identify(snapshot, credentials);
+    const result = identifyByToken(snapshot, credentials);
     if (result.ok) return void t.fail("it was let in");
     t.equal(result.refusal.code, code);
     t.match(result.refusal.message, words);

@@ -1,5 +1,5 @@
 import t from "tap";
-import { isCredentialName, readCredentials } from "../../src/identity/credential.ts";
+import { isCredentialName, readCredentials } from "../../src/proxy/credentials.ts";
 
 t.test("credentials are read from their four slots and the address", async (t) => {
   t.strictSame(readCredentials({}, null), []);
