@@ -9,7 +9,7 @@ import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { Prices } from "../metering/prices.ts";
+import { Prices, readPriceTable } from "../metering/prices.ts";
 import type { MirrorDeps } from "../mirror/gateway-mirror.ts";
 import { Mirror } from "../mirror/mirror.ts";
 import { MirrorDatabase } from "../mirror/store/database.ts";
@@ -84,7 +84,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     usage,
     journal,
     limiter,
-    prices: new Prices(),
+    prices: new Prices(readPriceTable()),
     strangers: createUnknownCallers(),
     inFlight: new InFlight(),
     bodies: new BodyBudget(),
