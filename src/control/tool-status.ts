@@ -1,11 +1,10 @@
 import type { Config, Period, Tool } from "../config/shape.ts";
 import type { KeyState } from "../core/key-source.ts";
 import { type KeyKnowledge, keyStep, keyTrouble } from "../doctor/key-trouble.ts";
-import type { Limiter } from "../limits/limiter.ts";
-import type { Kind } from "../limits/shortage.ts";
-import type { ToolLevels } from "../limits/tool-limiter.ts";
+import type { Kind } from "../limits/counters.ts";
+import { durationInWords, endInWords } from "../limits/format.ts";
+import type { Limiter, ToolLevels } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { durationInWords, endInWords } from "../limits/words.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import type { KeyHealth, KeyRefusal } from "../proxy/health.ts";

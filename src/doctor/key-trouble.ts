@@ -1,7 +1,7 @@
 import type { Tool } from "../config/shape.ts";
 import { commandInWords, plain, shellWord } from "../keys/words.ts";
+import { durationInWords, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { durationInWords, momentInWords } from "../limits/words.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
 import type { KeyRefusal } from "../proxy/health.ts";

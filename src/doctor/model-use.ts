@@ -1,5 +1,5 @@
 import type { Config, Tool } from "../config/shape.ts";
-import { isInGroup } from "../limits/model-rule.ts";
+import { isInGroup } from "../limits/admit.ts";
 import type { ModelUse } from "./history.ts";
 
 /** A name that is asked for, or likely to be, and that the gateway's list does not have. */

@@ -1,7 +1,7 @@
 import { baseUrl } from "../config/fields/address.ts";
 import type { Gateway } from "../config/shape.ts";
+import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { momentInWords } from "../limits/words.ts";
 import { type Cause, type CauseDetail, causeOfFault, type KeyFault } from "../proxy/cause.ts";
 import { isTlsError, whyUnreachable } from "../proxy/failure.ts";
 import type { UsedUpWindow } from "./key-facts.ts";

@@ -1,6 +1,6 @@
 import type { Config, Tool } from "../config/shape.ts";
+import { endInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { endInWords } from "../limits/words.ts";
 import { count } from "../usage/reports/format.ts";
 import type { Finding } from "./finding.ts";
 import type { ModelUse } from "./history.ts";
