@@ -1,7 +1,7 @@
 import type { DestinationStream } from "pino";
 import { SANDBOX } from "../config/defaults.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { type Problem, problemsInWords, warning } from "../config/problem.ts";
+import { type Problem, problemInLine, problemsInWords, warning } from "../config/problem.ts";
 import type { Gateway, Listen } from "../config/shape.ts";
 import { createSnapshot, type Snapshot } from "../config/snapshot.ts";
 import { Actions } from "../control/actions.ts";
@@ -22,7 +22,7 @@ import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
-import { createProbing } from "../doctor/probing.ts";
+import { Prober } from "../doctor/tool-probes.ts";
 import { createKeyring, type Keyring } from "../keys/keyring.ts";
 import { createTrust, type Settled, type Trust } from "../keys/trust.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
@@ -179,7 +179,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       clock,
     });
   const actions = new Actions(clock);
-  const probing = createProbing({ clock, snapshot, agentFor, keyCheck, ...services });
+  const { prices, usage } = services;
+  const prober = new Prober({ clock, snapshot, agentFor, keyCheck, prices, usage });
   const dashboard = createDashboardPort({
     paths,
     clock,
@@ -191,7 +192,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     snapshot,
     port,
     peers,
-    probing,
+    prober,
     reload,
     sandbox: onSandbox,
   });
@@ -246,7 +247,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     usage: services.usage,
     tail,
     mirror,
-    probing,
+    prober,
     open: (peer) => dashboard.open(peer),
   });
   shutdown.add(
@@ -412,7 +413,7 @@ async function firstSnapshot(
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);
   const warnings = [...problems, ...keyWarnings(keys.keyring)];
-  for (const { path, message } of warnings) keys.log.warn({ path }, message);
+  for (const problem of warnings) keys.log.warn({ path: problem.path }, problemInLine(problem));
   const usable = usableKeys(states, settled);
   return { first: createSnapshot(1, config, usable, [...standing, ...warnings]), settled };
 }
