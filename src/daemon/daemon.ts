@@ -13,11 +13,10 @@ import { createTrusting } from "../control/trusting.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
-import { createLogger, type LineLogger, type Logger } from "../core/log.ts";
+import { createLogger, type DaemonLogger, type Logger } from "../core/log.ts";
 import { type Paths, prepareFolders } from "../core/paths.ts";
 import { PeerLookup } from "../core/peer-user.ts";
 import { ProcessLookup } from "../core/process-lookup.ts";
-import { joined } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
@@ -364,7 +363,7 @@ interface Keys {
   readonly trust: Trust;
   readonly keyring: Keyring;
   readonly vault: Vault;
-  readonly log: LineLogger;
+  readonly log: DaemonLogger;
   /** Calls back for every key that comes late, and at once if one came before there was anybody to tell. */
   whenLate(tell: () => void): void;
 }
@@ -383,10 +382,7 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
     level: "info",
     destination: options.logTo,
     forPeople: options.logForPeople ?? false,
-    secrets: joined(
-      () => keyring.secrets(),
-      () => vault.secrets(),
-    ),
+    secrets: [() => keyring.secrets(), () => vault.secrets()],
   });
   const whenLate = (tell: () => void) => {
     tellLate = tell;
