@@ -51,7 +51,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
       { file: paths.oldUsage },
       "the usage log is a journal now: history and quota totals start over, and the old file is left as it is",
     );
-  const limiter = new Limiter({ clock, calendar: systemCalendar });
+  const limiter = new Limiter(clock, systemCalendar);
   const usage = new UsageLog({
     folder: paths.usage,
     index: paths.index,
