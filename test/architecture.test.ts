@@ -76,10 +76,10 @@ const PURE = [
   "service/launchd/plist.ts",
   "service/node-path.ts",
   "service/package-path.ts",
-  "doctor/finding.ts",
-  "doctor/model-list.ts",
-  "doctor/model-use.ts",
-  "doctor/probe-words.ts",
+  "doctor/findings.ts",
+
+  "doctor/models.ts",
+  "doctor/probe-failure.ts",
   "mirror/console-row.ts",
   "mirror/verdict.ts",
   "mirror/reconcile/",
@@ -210,7 +210,7 @@ function revealFaults(files: readonly Source[]): string[] {
 
 /** What sends requests, and who may know it. */
 const ENGINES: Readonly<Record<string, readonly string[]>> = {
-  "http-proxy-3": ["proxy/passthrough.ts"],
+  "http-proxy-3": ["proxy/upstream.ts"],
 };
 
 function engineFaults(files: readonly Source[]): string[] {

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-import type { Command, CommanderError } from "commander";
-import { EXIT, errorCode } from "../core/errors.ts";
+import { type Command, CommanderError } from "commander";
+import { EXIT } from "../core/errors.ts";
 import { framed } from "./frame.ts";
 import { outliveReaders } from "./output.ts";
 import { runCommand } from "./run.ts";
@@ -8,11 +8,6 @@ import { runCommand } from "./run.ts";
 /** A daemon never needs the other commands, and would wait for them and hold them in memory. */
 async function programFor(word: string | undefined): Promise<Command> {
   return word === "run" ? framed([runCommand()]) : (await import("./program.ts")).createProgram();
-}
-
-/** By its code: the other commands are built apart (src/build.mjs), and have a class of their own for it. */
-function isCommanderError(error: unknown): error is CommanderError {
-  return errorCode(error).startsWith("commander.");
 }
 
 // Without a listener it opens a debugger on a port that every user of this machine can connect to.
@@ -26,7 +21,7 @@ try {
   const program = await programFor(process.argv[2]);
   await program.parseAsync(process.argv);
 } catch (error) {
-  if (isCommanderError(error)) {
+  if (error instanceof CommanderError) {
     // Commander has said what is wrong; asking for help or the version is no mistake.
     process.exitCode = error.exitCode === 0 ? EXIT.ok : EXIT.usage;
   } else {

@@ -2,7 +2,7 @@ import { closeSync, existsSync, openSync } from "node:fs";
 import { url as inspectorUrl } from "node:inspector";
 import { Command } from "commander";
 import { background } from "../core/background.ts";
-import { EXIT, type StartFailure } from "../core/errors.ts";
+import { EXIT, StartFailure } from "../core/errors.ts";
 import { createLogStream } from "../core/log-stream.ts";
 import { findPaths } from "../core/paths.ts";
 import { version } from "../core/version.ts";
@@ -63,7 +63,7 @@ async function run(options: { config?: string }): Promise<void> {
     logTo.end();
     // Whatever a failed start may have left open must not keep the process alive.
     setTimeout(() => process.exit(), EXIT_GUARD_MS).unref();
-    if (!isStartFailure(error)) throw error;
+    if (!(error instanceof StartFailure)) throw error;
     process.stderr.write(`${visibleLines(error.message)}\n`);
     process.exitCode = error.exitCode;
     await notify.failed(`did not start: ${error.message.split("\n", 1)[0]}`);
@@ -78,11 +78,6 @@ async function run(options: { config?: string }): Promise<void> {
   logTo.end();
   // Nothing that was forgotten may keep a stopped daemon alive.
   process.exit(exitCode);
-}
-
-/** By what it says: the daemon is built apart from the commands (src/build.mjs), and its class is not the one seen here. */
-function isStartFailure(error: unknown): error is StartFailure {
-  return error instanceof Error && "exitCode" in error && typeof error.exitCode === "number";
 }
 
 function greeting(daemon: Daemon, config: string): string {

@@ -121,7 +121,8 @@ export async function readText(file: string): Promise<Read> {
 function modeProblems(file: string, config: Config, strict: boolean): Problem[] {
   const fault = configModeFault(file);
   if (fault === null) return [];
-  return [strict && holdsLiteral(config) ? failure(fault) : warning("", fault)];
+  const problem = warning("", fault.message, fault.hint);
+  return [strict && holdsLiteral(config) ? { ...problem, severity: "error" } : problem];
 }
 
 function gitProblems(file: string, config: Config): Problem[] {

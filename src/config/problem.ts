@@ -19,6 +19,11 @@ export function warning(path: string, message: string, hint: string | null = nul
   return { severity: "warning", path, line: 0, column: 0, message, hint, excerpt: null };
 }
 
+/** One problem in one line, for the log. */
+export function problemInLine({ message, hint }: Problem): string {
+  return hint === null ? message : `${message} → ${hint}`;
+}
+
 /** Problems as a person reads them in a terminal: where, what, the line itself, and what to write instead. */
 export function problemsInWords(file: string, problems: readonly Problem[]): string {
   return problems

@@ -1,12 +1,13 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
+import type { Prober } from "../doctor/tool-probes.ts";
 import type { Kind } from "../limits/shortage.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import type { Actions } from "./actions.ts";
 import { MIRROR_ROUTES } from "./mirror-routes.ts";
-import { PROBE_ROUTES, type Probing } from "./probe-routes.ts";
+import { PROBE_ROUTES } from "./probe-routes.ts";
 import { hasOnly, NOT_FOUND, type Route, TAKEN } from "./route.ts";
 import { indexStatus, type Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
@@ -28,7 +29,7 @@ export interface Controls {
   readonly actions: Actions;
   readonly tail: Tail;
   readonly mirror: Pick<Mirror, keyof Mirror>;
-  readonly probing: Probing;
+  readonly prober: Pick<Prober, keyof Prober>;
 }
 
 /** The process that asks, as it says of itself. */

@@ -1,11 +1,10 @@
 import type { Config, Period, Tool } from "../config/shape.ts";
 import type { KeyState } from "../core/key-source.ts";
-import { type KeyKnowledge, keyStep, keyTrouble } from "../doctor/key-trouble.ts";
+import { type KeyKnowledge, keyTrouble, missingKey, toolProblems } from "../doctor/key-messages.ts";
 import type { Limiter } from "../limits/limiter.ts";
 import type { Kind } from "../limits/shortage.ts";
 import type { ToolLevels } from "../limits/tool-limiter.ts";
-import { systemCalendar } from "../limits/windows.ts";
-import { durationInWords, endInWords } from "../limits/words.ts";
+import { durationInWords } from "../limits/words.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import type { KeyHealth, KeyRefusal } from "../proxy/health.ts";
@@ -137,9 +136,8 @@ export function toolStatusOffline(tool: Tool, config: Config, now: number): Tool
   const unread: KeyState = { state: "unavailable", reason: "not read" };
   const status = { ...toolStatus(tool, unread, nothing), limits: limitsOffline(tool) };
   if (status.state !== "key-unavailable") return status;
-  const tokenless = needsToken(tool);
-  if (tokenless)
-    return { ...status, state: "no-token", why: "no token yet", next: `keybearer tools token ${tool.name}` };
+  const [problem] = toolProblems(tool, config, now);
+  if (problem !== undefined) return { ...status, state: problem.code, why: problem.what, next: problem.next };
   return { ...status, state: "not-running", why: null, next: null };
 }
 
@@ -153,11 +151,6 @@ function limitsOffline(tool: Tool): LimitStatus[] {
   return [...rates, ...concurrentStatus(tool, null), ...quota];
 }
 
-/** Known by its program, or never calling here at all, it can do without. */
-function needsToken(tool: Tool): boolean {
-  return tool.tokens.length === 0 && tool.process === null && !tool.watchOnly;
-}
-
 function stateInWords(
   tool: Tool,
   key: KeyState,
@@ -165,38 +158,21 @@ function stateInWords(
   paused: KeyPause | null,
   { config, now }: ToolDeps,
 ): Pick<ToolStatus, "state" | "why" | "next"> {
-  const { name, group } = tool;
-  if (!tool.enabled)
-    return { state: "disabled", why: "enabled: false", next: `keybearer tools enable ${name}` };
-  if (tool.expires !== null && now >= tool.expires) {
-    return {
-      state: "expired",
-      why: `expired at ${endInWords(tool.expires, systemCalendar)}`,
-      next: `change tools.${name}.expires`,
-    };
-  }
-  if (group !== null && config.gateways[tool.gateway]?.groups[group]?.enabled === false) {
-    return {
-      state: "group-disabled",
-      why: `group ${group} has enabled: false`,
-      next: `change gateways.${tool.gateway}.groups.${group}.enabled`,
-    };
-  }
-  if (key.state === "needs-trust") {
-    const why = `${key.what}: ${key.from} → ${key.to}`;
-    return { state: "needs-trust", why, next: `keybearer trust ${name}` };
-  }
-  if (key.state === "unavailable") {
-    return { state: "key-unavailable", why: key.reason, next: keyStep(tool, key) };
+  const problems = toolProblems(tool, config, now);
+  const first = problems.find(({ code }) => code !== "no-token");
+  if (first !== undefined) return { state: first.code, why: first.what, next: first.next };
+  const missing = missingKey(tool, key);
+  if (missing !== null) {
+    const state = missing.state === "needs-trust" ? "needs-trust" : "key-unavailable";
+    return { state, why: missing.why, next: missing.next };
   }
   const trouble = keyTrouble(known, now);
   if (known.refused !== null && trouble !== null) {
     const why = paused === null ? trouble.what : `${pauseInWords(paused, now)}: ${trouble.what}`;
     return { state: "key-refused", why, next: trouble.next };
   }
-  if (needsToken(tool)) {
-    return { state: "no-token", why: "no token yet", next: `keybearer tools token ${name}` };
-  }
+  const [last] = problems;
+  if (last !== undefined) return { state: last.code, why: last.what, next: last.next };
   // It may still work: the console's word is some minutes old, and a subscription may pay.
   return { state: "active", why: trouble?.what ?? null, next: trouble?.next ?? null };
 }

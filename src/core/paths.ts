@@ -103,13 +103,15 @@ function folderFault(folder: string): string | null {
   return (found.mode & 0o022) === 0 ? null : `others can write to ${folder} → chmod 700 ${folder}`;
 }
 
-/** What is wrong with who may read the configuration. */
-export function configModeFault(file: string): string | null {
+/** What is wrong with the owner or the mode of the configuration; null: nothing. */
+export function configModeFault(file: string): { readonly message: string; readonly hint: string } | null {
   const found = look(file);
   if (found === null) return null;
-  if (isSomebodyElses(found)) return `${file} belongs to another user → chown it, or make a copy of your own`;
+  if (isSomebodyElses(found))
+    return { message: `${file} belongs to another user`, hint: "chown it, or make a copy of your own" };
   if ((found.mode & 0o077) === 0) return null;
-  return `others can ${(found.mode & 0o022) === 0 ? "read" : "change"} ${file} → chmod 600 ${file}`;
+  const verb = (found.mode & 0o022) === 0 ? "read" : "change";
+  return { message: `others can ${verb} ${file}`, hint: `chmod 600 ${file}` };
 }
 
 /** root could read and write everything anyway. */

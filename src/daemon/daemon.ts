@@ -1,7 +1,7 @@
 import type { DestinationStream } from "pino";
 import { SANDBOX } from "../config/defaults.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { type Problem, problemsInWords, warning } from "../config/problem.ts";
+import { type Problem, problemInLine, problemsInWords, warning } from "../config/problem.ts";
 import type { Gateway, Listen } from "../config/shape.ts";
 import { createSnapshot, type Snapshot } from "../config/snapshot.ts";
 import { Actions } from "../control/actions.ts";
@@ -13,16 +13,15 @@ import { createTrusting } from "../control/trusting.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
-import { createLogger, type LineLogger, type Logger } from "../core/log.ts";
+import { createLogger, type DaemonLogger, type Logger } from "../core/log.ts";
 import { type Paths, prepareFolders } from "../core/paths.ts";
 import { PeerLookup } from "../core/peer-user.ts";
 import { ProcessLookup } from "../core/process-lookup.ts";
-import { joined } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
-import { createProbing } from "../doctor/probing.ts";
+import { Prober } from "../doctor/tool-probes.ts";
 import { createKeyring, type Keyring } from "../keys/keyring.ts";
 import { createTrust, type Settled, type Trust } from "../keys/trust.ts";
 import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
@@ -179,7 +178,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       clock,
     });
   const actions = new Actions(clock);
-  const probing = createProbing({ clock, snapshot, agentFor, keyCheck, ...services });
+  const { prices, usage } = services;
+  const prober = new Prober({ clock, snapshot, agentFor, keyCheck, prices, usage });
   const dashboard = createDashboardPort({
     paths,
     clock,
@@ -191,7 +191,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     snapshot,
     port,
     peers,
-    probing,
+    prober,
     reload,
     sandbox: onSandbox,
   });
@@ -246,7 +246,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     usage: services.usage,
     tail,
     mirror,
-    probing,
+    prober,
     open: (peer) => dashboard.open(peer),
   });
   shutdown.add(
@@ -363,7 +363,7 @@ interface Keys {
   readonly trust: Trust;
   readonly keyring: Keyring;
   readonly vault: Vault;
-  readonly log: LineLogger;
+  readonly log: DaemonLogger;
   /** Calls back for every key that comes late, and at once if one came before there was anybody to tell. */
   whenLate(tell: () => void): void;
 }
@@ -382,10 +382,7 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
     level: "info",
     destination: options.logTo,
     forPeople: options.logForPeople ?? false,
-    secrets: joined(
-      () => keyring.secrets(),
-      () => vault.secrets(),
-    ),
+    secrets: [() => keyring.secrets(), () => vault.secrets()],
   });
   const whenLate = (tell: () => void) => {
     tellLate = tell;
@@ -412,7 +409,7 @@ async function firstSnapshot(
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);
   const warnings = [...problems, ...keyWarnings(keys.keyring)];
-  for (const { path, message } of warnings) keys.log.warn({ path }, message);
+  for (const problem of warnings) keys.log.warn({ path: problem.path }, problemInLine(problem));
   const usable = usableKeys(states, settled);
   return { first: createSnapshot(1, config, usable, [...standing, ...warnings]), settled };
 }

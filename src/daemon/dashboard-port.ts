@@ -7,10 +7,11 @@ import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
 import { version } from "../core/version.ts";
-import { Dashboard, type DashboardDeps } from "../dashboard/dashboard.ts";
+import { Dashboard } from "../dashboard/dashboard.ts";
 import { createLogReader } from "../dashboard/log-reader.ts";
 import { readPageFiles } from "../dashboard/page-files.ts";
 import { createSessionFile } from "../dashboard/session-file.ts";
+import type { Prober } from "../doctor/tool-probes.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import { openMirrorForReading } from "../mirror/store/database.ts";
 import { authority, type Port } from "../proxy/server.ts";
@@ -24,7 +25,7 @@ export interface DashboardPortDeps {
   readonly services: UsageServices;
   readonly mirror: Mirror;
   readonly tail: Tail;
-  readonly probing: { models: DashboardDeps["models"] };
+  readonly prober: Pick<Prober, "models">;
   readonly status: () => Promise<Status>;
   readonly snapshot: () => Snapshot;
   readonly reload: { refresh(force: boolean): Promise<void> };
@@ -36,7 +37,7 @@ export interface DashboardPortDeps {
 
 /** The page where the owner looks on. Closed, it costs nothing but the memory of its files. */
 export function createDashboardPort(deps: DashboardPortDeps): Dashboard {
-  const { paths, clock, services, snapshot, port, peers, probing, reload, ...rest } = deps;
+  const { paths, clock, services, snapshot, port, peers, prober, reload, ...rest } = deps;
   return new Dashboard({
     ...{ clock, snapshot, ...rest },
     version: version(),
@@ -52,7 +53,7 @@ export function createDashboardPort(deps: DashboardPortDeps): Dashboard {
       clock,
     ),
     inFlight: services.inFlight,
-    models: (tool) => probing.models(tool),
+    models: (tool) => prober.models(tool),
     refresh: () => reload.refresh(false),
     config: paths.config,
     // What `use` names as well, for as long as it is bound.

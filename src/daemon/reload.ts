@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { changesInWords, needsRestart } from "../config/changes.ts";
 import { destinationsOf } from "../config/destinations.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { type Problem, warning } from "../config/problem.ts";
+import { type Problem, problemInLine, warning } from "../config/problem.ts";
 import type { Config } from "../config/shape.ts";
 import { consoleSecretName, consoleSources, createSnapshot, type Snapshot } from "../config/snapshot.ts";
 import { createFileWatch, type FileWatch } from "../config/watch/watch.ts";
@@ -229,8 +229,9 @@ function reportProblems(problems: readonly Problem[], { log, paths }: ReloadDeps
   const count = problems.filter((problem) => problem.severity === "error").length;
   const check = paths.explicit ? `keybearer check ${paths.config}` : "keybearer check";
   log.error(`config.yaml has ${count} problem${count === 1 ? "" : "s"}; the last good one serves → ${check}`);
-  for (const { severity, line, column, path, message } of problems.slice(0, 20)) {
-    log[severity === "error" ? "error" : "warn"]({ line, column, path }, message);
+  for (const problem of problems.slice(0, 20)) {
+    const { severity, line, column, path } = problem;
+    log[severity === "error" ? "error" : "warn"]({ line, column, path }, problemInLine(problem));
   }
 }
 

@@ -28,7 +28,7 @@ export interface ApiDeps extends ToolsDeps, MirrorDeps {
   readonly view: NowView;
   readonly live: Live;
   /** null: there is no such tool. */
-  readonly models: (tool: string) => Promise<ToolModels[]> | null;
+  readonly models: (tool: string) => Promise<ToolModels[] | null>;
 }
 
 interface Input {

@@ -10,57 +10,47 @@ export interface ModelUse {
   /** Empty: the request named none. */
   readonly model: string;
   readonly requests: number;
-  /** How many of them the gateway answered well. */
+  /** How many of them succeeded. */
   readonly answered: number;
 }
 
 const THIRTY_DAYS_MS = 30 * 86_400_000;
 
-/** What tools asked for lately. From the log's sums, so that no log is too long for it. */
+/** The models that tools requested in the last 30 days. Reads rollups, so the length of the log does not matter. */
 export function readUses(db: Database.Database, now: number): ModelUse[] {
-  return uses(db, quarterOf(now - THIRTY_DAYS_MS));
+  return usesSince(db, quarterOf(now - THIRTY_DAYS_MS));
 }
 
-/** The keys that a tool's requests were ever answered with, each as tool and fingerprint. */
+/** Every tool and key with which a request ever succeeded, as workedName writes them. */
 export function readWorked(db: Database.Database): ReadonlySet<string> {
-  const good = uses(db, 0).filter(({ answered }) => answered > 0);
-  return new Set(good.map(({ tool, key }) => workedName(tool, key)));
+  const succeeded = usesSince(db, 0).filter(({ answered }) => answered > 0);
+  return new Set(succeeded.map(({ tool, key }) => workedName(tool, key)));
 }
 
 export function workedName(tool: string, key: string): string {
   return JSON.stringify([tool, key]);
 }
 
-function uses(db: Database.Database, from: number): ModelUse[] {
+function usesSince(db: Database.Database, quarter: number): ModelUse[] {
   const rows = db
     .prepare(
       `SELECT tool, key, model, sum(requests), sum(requests - refused - failed - client_left - interrupted)
        FROM usage.rollups WHERE quarter >= ? GROUP BY tool, key, model`,
     )
     .raw()
-    .all(from);
-  return rows.map((row) => {
-    const [tool, key, model, requests, answered] = Array.isArray(row) ? row : [];
-    return {
-      tool: String(tool),
-      key: String(key),
-      model: String(model),
-      requests: Number(requests),
-      answered: Number(answered),
-    };
-  });
+    .all(quarter) as [string, string, string, number, number][];
+  return rows.map(([tool, key, model, requests, answered]) => ({ tool, key, model, requests, answered }));
 }
 
 export interface History {
   readonly uses: readonly ModelUse[];
   readonly worked: ReadonlySet<string>;
-  /** Why nothing could be read although there is a log; null: all is well. */
+  /** Why an existing index could not be read; null: it was, or there is none. */
   readonly problem: string | null;
 }
 
-/** The same from the index file, daemon or not. */
+/** Reads both from the index file, whether a daemon runs or not. */
 export function readHistory(file: string, now: number): History {
-  const nothing = { uses: [], worked: new Set<string>() };
   let connection: Connection | null = null;
   try {
     connection = openIndexForReading(file);
@@ -68,10 +58,8 @@ export function readHistory(file: string, now: number): History {
   } catch (error) {
     const fault = indexFault(error);
     if (!(fault instanceof IndexFault)) throw error;
-    return {
-      ...nothing,
-      problem: fault.kind === "missing" ? null : `the usage index cannot be read: ${fault.message}`,
-    };
+    const problem = fault.kind === "missing" ? null : `the usage index cannot be read: ${fault.message}`;
+    return { uses: [], worked: new Set<string>(), problem };
   } finally {
     connection?.close();
   }

@@ -3,9 +3,23 @@ import type { Gateway } from "../config/shape.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { type ConsoleResponse, createClient, dateOf } from "../mirror/consoles/http.ts";
-import { countAt, flagAt, objectAt, parseObject, wholeAt } from "../mirror/consoles/json.ts";
+import {
+  asObject,
+  countAt,
+  fieldAt,
+  flagAt,
+  listAt,
+  numberAt,
+  objectAt,
+  parseObject,
+  textAt,
+  wholeAt,
+} from "../mirror/consoles/json.ts";
 import type { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
 import { causeOf, type KeyFault } from "../proxy/cause.ts";
+import type { UsedUpWindow } from "./key-messages.ts";
+
+/* What gateways say about a key when they are asked about the key itself. new-api needs that where its answer to a request is ambiguous, sub2api because it lists models to keys whose requests it refuses. */
 
 export interface KeyCheckDeps {
   readonly clock: Clock;
@@ -14,34 +28,34 @@ export interface KeyCheckDeps {
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
 }
 
-/** An answer holds for this long. */
+/** An answer is reused for this long. */
 const FRESH_MS = 5 * 60_000;
 
 /**
  * Finds out why new-api refuses a key. Its relay answers 401 "Invalid token" to keys that are deleted, disabled, expired or
- * used up; what it tells a key about itself differs.
+ * used up; /api/usage/token/ distinguishes them.
  */
 export class KeyCheck {
   readonly #deps: KeyCheckDeps;
   readonly #stop = new AbortController();
   /** By origin and digest of the key. */
-  readonly #asked = new Map<string, { readonly at: number; readonly fault: Promise<KeyFault | null> }>();
+  readonly #answers = new Map<string, { readonly at: number; readonly fault: Promise<KeyFault | null> }>();
 
   constructor(deps: KeyCheckDeps) {
     this.#deps = deps;
   }
 
-  /** Never throws. null: unknown, because it was not answered or the budget is used up. */
-  check(gateway: Gateway, key: Secret): Promise<KeyFault | null> {
+  /** Never rejects. null: unknown, because the gateway did not answer or the budget of calls is used up. */
+  async check(gateway: Gateway, key: Secret): Promise<KeyFault | null> {
     const now = this.#deps.clock.now();
-    for (const [id, { at }] of this.#asked) if (Math.abs(now - at) >= FRESH_MS) this.#asked.delete(id);
+    for (const [id, { at }] of this.#answers) if (Math.abs(now - at) >= FRESH_MS) this.#answers.delete(id);
     const { origin } = new URL(gateway.baseUrl);
     const id = `${origin} ${key.digest("key-check")}`;
-    const asked = this.#asked.get(id);
-    if (asked !== undefined) return asked.fault;
-    if (!this.#deps.keyCalls.of(origin).take()) return Promise.resolve(null);
+    const known = this.#answers.get(id);
+    if (known !== undefined) return known.fault;
+    if (!this.#deps.keyCalls.of(origin).take()) return null;
     const fault = this.#ask(gateway, origin, key);
-    this.#asked.set(id, { at: now, fault });
+    this.#answers.set(id, { at: now, fault });
     return fault;
   }
 
@@ -66,9 +80,9 @@ export class KeyCheck {
     try {
       // With the trailing slash: without it new-api answers with a redirect.
       const response = await client.send({ path: "/api/usage/token/", bearer: key });
-      return faultIn(response, dateOf(response) ?? clock.now());
+      return newApiFault(response, dateOf(response) ?? clock.now());
     } catch {
-      // It did not answer. That says nothing about the key, and the request itself was answered before.
+      // No answer says nothing about the key.
       return null;
     }
   }
@@ -78,9 +92,11 @@ export class KeyCheck {
  * What new-api says about a key that its relay refuses with 401 (v0.13.2 and 2d8e50bf).
  * @param now by new-api's clock
  */
-export function faultIn(response: ConsoleResponse, now: number): KeyFault | null {
-  const { status, text } = response;
-  if (status === 200) return faultInFacts(text, now);
+export function newApiFault(
+  { status, text }: Pick<ConsoleResponse, "status" | "text">,
+  now: number,
+): KeyFault | null {
+  if (status === 200) return newApiFaultInFacts(text, now);
   // 429 and 5xx say nothing about the key.
   if (status !== 401 && status !== 403) return null;
   const cause = causeOf({ status, contentType: "application/json", body: text });
@@ -88,7 +104,7 @@ export function faultIn(response: ConsoleResponse, now: number): KeyFault | null
   return status === 401 && cause?.name === "incomplete-key" ? "key-deleted" : null;
 }
 
-function faultInFacts(text: string, now: number): KeyFault | null {
+function newApiFaultInFacts(text: string, now: number): KeyFault | null {
   const body = parseObject(text);
   const facts = body === null ? null : objectAt(body, "data");
   if (body === null || facts === null || flagAt(body, "code") !== true) return null;
@@ -96,6 +112,50 @@ function faultInFacts(text: string, now: number): KeyFault | null {
   if (expires > 0 && expires <= now) return "key-expired";
   const available = wholeAt(facts, "total_available");
   if (flagAt(facts, "unlimited_quota") !== true && available !== null && available <= 0) return "key-quota";
-  // v0.13.2 tells a disabled key its facts too. The relay refuses keys for no other reason.
+  // v0.13.2 reports these facts to a disabled key, too. The relay refuses keys for no other reason.
   return "key-disabled";
+}
+
+export interface Sub2apiFault {
+  readonly fault: KeyFault;
+  readonly window: UsedUpWindow | null;
+}
+
+/** The plan name of an account that pays from its balance. */
+const WALLET = "钱包余额";
+
+/** Reads sub2api's answer to GET /v1/usage (0.1.27, 0.1.135). null: it reports no fault. */
+export function sub2apiFault(text: string): Sub2apiFault | null {
+  const usage = parseObject(text);
+  if (usage === null || flagAt(usage, "isValid") === null) return null;
+  const status = textAt(usage, "status");
+  if (status === "expired") return { fault: "key-expired", window: null };
+  if (status === "disabled") return { fault: "key-disabled", window: null };
+  if (status === "quota_exhausted") return { fault: "key-quota", window: null };
+  const window = usedUpWindow(listAt(usage, "rate_limits") ?? []);
+  if (window !== null) return { fault: "window-used-up", window };
+  const remaining = numberAt(usage, "remaining");
+  if (remaining === null || remaining > 0) return null;
+  if (textAt(usage, "mode") === "quota_limited") return { fault: "key-quota", window: null };
+  // A balance can be overdrawn. For a subscription, -1 means that it has no limit.
+  if (fieldAt(usage, "balance") !== undefined || textAt(usage, "planName") === WALLET)
+    return { fault: "account-balance", window: null };
+  if (remaining < 0) return null;
+  const hasSubscription = objectAt(usage, "subscription") !== null;
+  return { fault: hasSubscription ? "window-used-up" : "account-balance", window: null };
+}
+
+/** The used-up window that resets last; null: every window has something left. */
+function usedUpWindow(limits: readonly unknown[]): UsedUpWindow | null {
+  let last: UsedUpWindow | null = null;
+  for (const each of limits) {
+    const limit = asObject(each) ?? {};
+    const name = textAt(limit, "window");
+    const remaining = numberAt(limit, "remaining");
+    if (name === null || !/^\w{1,8}$/.test(name) || remaining === null || remaining > 0) continue;
+    const time = Date.parse(textAt(limit, "reset_at") ?? "");
+    const found = { name, resetsAt: Number.isNaN(time) ? null : time };
+    if (last === null || (found.resetsAt ?? 0) > (last.resetsAt ?? 0)) last = found;
+  }
+  return last;
 }

@@ -1,166 +1,156 @@
-import type { Agent } from "node:http";
+import { once } from "node:events";
+import {
+  type Agent,
+  request as httpRequest,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+} from "node:http";
+import { request as httpsRequest } from "node:https";
 import type { Gateway } from "../config/shape.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { keyFault, type Secret } from "../core/secret.ts";
-import { type CauseDetail, causeOf } from "../proxy/cause.ts";
+import { KeyCallBudgets } from "../mirror/consoles/key-calls.ts";
+import { Agents } from "../proxy/agents.ts";
+import { causeOf } from "../proxy/cause.ts";
 import { keyHeaderFor, requestHeaders } from "../proxy/headers.ts";
-import type { KeyCheck } from "./key-check.ts";
-import { type KeyFacts, sub2apiFacts } from "./key-facts.ts";
-import { modelsIn } from "./model-list.ts";
-import * as words from "./probe-words.ts";
-import { type Answered, askGateway } from "./question.ts";
+import { KeyCheck, type Sub2apiFault, sub2apiFault } from "./key-check.ts";
+import type { MissingKey } from "./key-messages.ts";
+import type { FailureText, ProbeFailure } from "./probe-failure.ts";
+import * as failures from "./probe-failure.ts";
 
-/** The four of SPEC.md section 7, and what is known more finely. */
-export type ProbeCause =
-  | "incomplete-key"
-  | "group-unavailable"
-  | "balance-or-quota"
-  | "wrong-base-url"
-  | "expired"
-  | "disabled"
-  | "deleted"
-  | "html"
-  | "rate-limit"
-  | "dns"
-  | "tls"
-  | "timeout"
-  | "unreachable"
-  | "unknown";
+/* Asks a gateway about a key: GET /models, which costs nothing, and what else the gateway offers to explain a refusal. */
 
-/** The gateway's own, whichever key asks: met once, and told once. */
-export const GATEWAY_CAUSES: readonly ProbeCause[] = [
-  "dns",
-  "tls",
-  "timeout",
-  "unreachable",
-  "html",
-  "wrong-base-url",
-];
-
+/** Where requests to gateways come from: the daemon's connections, or a command's own. */
 export interface ProbeDeps {
-  readonly gateway: Gateway;
-  readonly key: Secret;
+  readonly clock: Clock;
   readonly agentFor: (gateway: Gateway, origin: string) => Agent;
   readonly keyCheck: KeyCheck;
-  /** Ends it early. */
-  readonly signal?: AbortSignal | undefined;
-  /** This very key was accepted before: a gateway that does not know it now has deleted it. Default not known. */
-  readonly worked?: boolean | undefined;
-  readonly clock?: Clock | undefined;
-  /** Milliseconds for everything together. Default 10 s. */
-  readonly patience?: number | undefined;
 }
 
-export interface ProbeFailure {
-  readonly ok: false;
-  readonly cause: ProbeCause;
-  /** More than the cause says; null: unknown. */
-  readonly detail: CauseDetail | null;
-  readonly status: number | null;
-  /** What happened, a sentence without its full stop. */
-  readonly why: string;
-  /** What to do about it. */
-  readonly next: string;
-  readonly skew: number | null;
+/** For a command: connections of its own, closed when the work is done. */
+export async function withOwnConnections<T>(work: (deps: ProbeDeps) => Promise<T>): Promise<T> {
+  const clock = systemClock;
+  const agents = new Agents(clock);
+  const { agentFor } = agents;
+  const keyCheck = new KeyCheck({ clock, agentFor, keyCalls: new KeyCallBudgets(() => clock.now()) });
+  try {
+    return await work({ clock, agentFor, keyCheck });
+  } finally {
+    keyCheck.stop();
+    agents.close();
+  }
 }
 
-export type Probed =
+export type ProbeResult =
   | {
       readonly ok: true;
       readonly status: number;
-      /** The names in the gateway's list, as it writes them. */
+      /** The names in the gateway's list, as it spells them. */
       readonly models: readonly string[];
-      /** How far the gateway's clock is ahead of ours, in milliseconds; null: it tells no time. */
+      /** How far the gateway's clock is ahead of ours, in milliseconds; null: it sent no date. */
       readonly skew: number | null;
     }
   | ProbeFailure;
 
-const PATIENCE_MS = 10_000;
-
-type Heard = Extract<Answered, { ok: true }>;
-type Ask = (url: string) => Promise<Answered>;
-
-/** Asks the gateway for its models with this key, which costs nothing, and explains a failure. Never throws. */
-export async function probeKey(deps: ProbeDeps): Promise<Probed> {
-  const { gateway, key, clock = systemClock, patience = PATIENCE_MS } = deps;
-  const fault = keyFault(key.reveal());
-  if (fault !== null) return { ...words.faulty(fault), status: null, skew: null };
-  const late = AbortSignal.timeout(patience);
-  const signal = deps.signal === undefined ? late : AbortSignal.any([deps.signal, late]);
-  const ask: Ask = (url) => {
-    const { origin, host } = new URL(url);
-    const rawHeaders = [
-      "accept",
-      "application/json",
-      "accept-encoding",
-      "identity",
-      "user-agent",
-      "keybearer",
-    ];
-    const headers = requestHeaders({
-      method: "GET",
-      rawHeaders,
-      host,
-      key,
-      keyHeader: keyHeaderFor("openai", gateway, {}),
-      readable: null,
-      bodyLength: null,
-    });
-    return askGateway({ url, headers, agent: deps.agentFor(gateway, origin), clock, signal });
-  };
-  const answer = await ask(`${gateway.baseUrl}/models`);
-  if (!answer.ok) {
-    const failed = signal.aborted
-      ? words.tooSlow(gateway, patience)
-      : words.outOfReach(gateway, answer.error);
-    return { ...failed, status: null, skew: null };
-  }
-  const { status, skew } = answer;
-  const failed = await judged(answer, deps, ask, clock);
-  if (failed === null) return { ok: true, status, models: modelsIn(key.redactFrom(answer.text)) ?? [], skew };
-  const isAddress = failed.cause === "html" || failed.cause === "wrong-base-url";
-  const better = isAddress ? await rightAddress(gateway, ask) : null;
-  return { ...failed, ...(better === null ? {} : { next: better }), status, skew };
+/** What the probe of one tool's key found. */
+export interface ToolProbe {
+  readonly tool: string;
+  readonly gateway: string;
+  /** Fingerprint; null: there is no key to ask with. */
+  readonly key: string | null;
+  /** Why there is none; null: there is one. */
+  readonly missing: MissingKey | null;
+  /** null: there is no key, or the time was over before its turn. */
+  readonly probed: ProbeResult | null;
 }
 
-/** null: it is a list of models, and nothing is known to be wrong with the key. */
-async function judged(answer: Heard, deps: ProbeDeps, ask: Ask, clock: Clock): Promise<words.Failed | null> {
-  const { gateway, key, keyCheck, worked = false } = deps;
-  const { status, headers, text } = answer;
-  if (status >= 300 && status < 400) return words.redirected(gateway, status);
+export interface ProbeOptions {
+  /** Ends the probe early. */
+  readonly signal?: AbortSignal | undefined;
+  /** This very key was accepted before: if the gateway does not know it now, it was deleted. Default false. */
+  readonly worked?: boolean | undefined;
+  /** Milliseconds for all requests of the probe together. Default 10 s. */
+  readonly timeout?: number | undefined;
+}
+
+const TIMEOUT_MS = 10_000;
+
+/** Asks the gateway for its models with this key, and explains a failure. Never rejects. */
+export async function probeKey(
+  deps: ProbeDeps,
+  gateway: Gateway,
+  key: Secret,
+  { signal, worked = false, timeout = TIMEOUT_MS }: ProbeOptions = {},
+): Promise<ProbeResult> {
+  const malformed = keyFault(key.reveal());
+  if (malformed !== null) return { ok: false, ...failures.malformedKey(malformed), status: null, skew: null };
+  const timer = AbortSignal.timeout(timeout);
+  const stop = signal === undefined ? timer : AbortSignal.any([signal, timer]);
+  const get: Get = (url) => askGateway(deps, gateway, key, url, stop);
+  const reply = await get(`${gateway.baseUrl}/models`);
+  if (!reply.ok) {
+    const text = stop.aborted
+      ? failures.timedOut(gateway, timeout)
+      : failures.unreachable(gateway, reply.error);
+    return { ok: false, ...text, status: null, skew: null };
+  }
+  const { status, skew } = reply;
+  const failure = await explain(reply, { deps, gateway, key, worked, get });
+  if (failure === null) return { ok: true, status, models: modelsIn(reply.text, key) ?? [], skew };
+  const isAddress = failure.cause === "html" || failure.cause === "wrong-base-url";
+  const better = isAddress ? await usualAddress(gateway, get) : null;
+  const next = better === null ? failure.next : failures.betterAddress(better);
+  return { ok: false, ...failure, next, status, skew };
+}
+
+type Get = (url: string) => Promise<Reply>;
+
+interface ProbeContext {
+  readonly deps: ProbeDeps;
+  readonly gateway: Gateway;
+  readonly key: Secret;
+  readonly worked: boolean;
+  readonly get: Get;
+}
+
+/** null: the response is a list of models, and nothing is known to be wrong with the key. */
+async function explain(response: Response, context: ProbeContext): Promise<FailureText | null> {
+  const { deps, gateway, key, worked, get } = context;
+  const { status, headers, text } = response;
+  if (status >= 300 && status < 400) return failures.redirected(gateway, status);
   const contentType = headers["content-type"] ?? "";
-  const kind = gateway.console?.kind ?? kindOf(answer);
   const isNewApi = headers["x-new-api-version"] !== undefined;
+  const kind = gateway.console?.kind ?? kindOf(response);
   const cause = causeOf({ status, contentType, body: text, isNewApi });
+  const now = deps.clock.now();
   if (cause === null) {
-    if (modelsIn(text) === null) return words.noList(gateway, status);
-    const facts = kind === "sub2api" ? await sub2apiUsage(gateway, ask) : null;
-    return facts?.state === "faulty" ? words.faultyKey(facts, null, clock.now()) : null;
+    if (modelsIn(text, key) === null) return failures.notAModelList(gateway, status);
+    const found = kind === "sub2api" ? await askSub2api(gateway, get) : null;
+    return found === null ? null : failures.faultyKey(found.fault, found.window, null, now);
   }
-  if (/^\s*text\/html/i.test(contentType)) return words.webPage(gateway, status);
-  const said = { status, words: words.saidBy(key.redactFrom(text)) };
-  const refused = words.refused({ cause, said, gateway, worked, cut: looksCut(key.reveal()) });
-  if (!cause.isAmbiguous || kind !== "new-api") return refused;
-  const fault = await keyCheck.check(gateway, key);
-  if (fault !== null) return words.faultyKey({ fault, window: null }, said, clock.now());
-  const wait = keyCheck.wait(gateway);
-  if (wait === 0) return refused;
-  return { ...refused, why: `${refused.why}. ${words.notChecked(clock.now() + wait, clock.now())}` };
+  if (isWebPage(response)) return failures.webPage(gateway, status);
+  const message = failures.gatewayMessage(text, key);
+  const refusal = { gateway, cause, status, message, worked, isCut: looksCut(key.reveal()) };
+  if (!cause.isAmbiguous || kind !== "new-api") return failures.keyRefused(refusal);
+  const fault = await deps.keyCheck.check(gateway, key);
+  if (fault !== null) return failures.faultyKey(fault, null, refusal, now);
+  const wait = deps.keyCheck.wait(gateway);
+  return wait === 0 ? failures.keyRefused(refusal) : failures.keyRefusedUnchecked(refusal, now + wait, now);
 }
 
-function kindOf({ headers }: Heard): "sub2api" | "new-api" | null {
+function kindOf({ headers }: Response): "sub2api" | "new-api" | null {
   if (headers["x-new-api-version"] !== undefined) return "new-api";
   return headers["x-client-request-id"] === undefined ? null : "sub2api";
 }
 
-async function sub2apiUsage({ baseUrl }: Gateway, ask: Ask): Promise<KeyFacts | null> {
-  const answer = await ask(`${baseUrl}/usage`);
-  return answer.ok && answer.status === 200 ? sub2apiFacts(answer.text) : null;
+async function askSub2api({ baseUrl }: Gateway, get: Get): Promise<Sub2apiFault | null> {
+  const reply = await get(`${baseUrl}/usage`);
+  return reply.ok && reply.status === 200 ? sub2apiFault(reply.text) : null;
 }
 
 /**
- * sub2api makes keys of 64 hexadecimal characters behind sk-, new-api and one-api of 48 letters and digits. One that is
- * made of the same and shorter has lost its end. What else operators make keys of nobody knows.
+ * sub2api issues keys of 64 hexadecimal characters after `sk-`, new-api and one-api of 48 letters and digits. A shorter key
+ * of the same alphabet has lost its end. Operators can choose other forms, so nothing is said about those.
  */
 function looksCut(key: string): boolean {
   const [, body] = /^sk-([A-Za-z0-9]+)$/.exec(key) ?? [];
@@ -168,12 +158,135 @@ function looksCut(key: string): boolean {
   return body.length < 48 || (/^[0-9a-f]+$/.test(body) && body.length > 48 && body.length < 64);
 }
 
-/** Nothing of a gateway's is there: does it answer where gateways mostly do? The key stays with its origin. */
-async function rightAddress({ baseUrl }: Gateway, ask: Ask): Promise<string | null> {
+/** Tries `/v1` at the same origin, where most gateways are. null: it is configured already, or does not answer either. */
+async function usualAddress({ baseUrl }: Gateway, get: Get): Promise<string | null> {
   const usual = `${new URL(baseUrl).origin}/v1`;
   if (usual === baseUrl) return null;
-  const tried = await ask(`${usual}/models`);
-  const there =
-    tried.ok && !/^\s*text\/html/i.test(tried.headers["content-type"] ?? "") && tried.status !== 404;
-  return there ? words.rather(usual) : null;
+  const reply = await get(`${usual}/models`);
+  return reply.ok && !isWebPage(reply) && reply.status !== 404 ? usual : null;
+}
+
+function isWebPage({ headers }: Response): boolean {
+  return /^\s*text\/html/i.test(headers["content-type"] ?? "");
+}
+
+/** More than any gateway has, so that a hostile list cannot fill the screen and the memory. */
+const MAX_MODELS = 5000;
+const MAX_NAME = 200;
+
+/**
+ * The names in a list of models; null: it is no list. SPEC.md section 4 leaves its shape open: OpenAI and the messages style
+ * wrap it as `data`, Gemini as `models` with a path before the name, and some gateways answer with a bare list.
+ */
+function modelsIn(text: string, key: Secret): readonly string[] | null {
+  const list = listIn(text);
+  if (list === null) return null;
+  const names = list.map(modelName).filter((name) => name !== null);
+  return [...new Set(names.map((name) => key.redactFrom(name)))].slice(0, MAX_MODELS);
+}
+
+function listIn(text: string): readonly unknown[] | null {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (Array.isArray(value)) return value;
+  if (typeof value !== "object" || value === null) return null;
+  const { data, models } = value as { data?: unknown; models?: unknown };
+  if (Array.isArray(data)) return data;
+  // Go writes an empty list as null.
+  if (data === null && "object" in value) return [];
+  return Array.isArray(models) ? models : null;
+}
+
+function modelName(entry: unknown): string | null {
+  const { id, name } = Object(entry) as { id?: unknown; name?: unknown };
+  const found = typeof entry === "string" ? entry : typeof id === "string" ? id : name;
+  if (typeof found !== "string" || found === "" || found.length > MAX_NAME) return null;
+  return found.replace(/^models\//, "");
+}
+
+interface Response {
+  readonly ok: true;
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly text: string;
+  readonly skew: number | null;
+}
+
+type Reply = Response | { readonly ok: false; readonly error: NodeJS.ErrnoException };
+
+/** One GET with the key. A redirect is a response like any other, so the key goes nowhere else. Never rejects. */
+async function askGateway(
+  deps: ProbeDeps,
+  gateway: Gateway,
+  key: Secret,
+  url: string,
+  signal: AbortSignal,
+): Promise<Reply> {
+  const { origin, host } = new URL(url);
+  const headers = requestHeaders({
+    method: "GET",
+    rawHeaders: ["accept", "application/json", "accept-encoding", "identity", "user-agent", "keybearer"],
+    host,
+    key,
+    keyHeader: keyHeaderFor("openai", gateway, {}),
+    readable: null,
+    bodyLength: null,
+  });
+  const options = { agent: deps.agentFor(gateway, origin), headers, signal };
+  const first = await send(url, options, deps.clock);
+  // A kept connection may have been closed by the gateway; that says nothing about the gateway, so try once more.
+  return first.ok || !first.isStale ? first : send(url, options, deps.clock);
+}
+
+interface SendOptions {
+  readonly agent: Agent;
+  /** Name, value, name, value. */
+  readonly headers: readonly string[];
+  readonly signal: AbortSignal;
+}
+
+async function send(
+  url: string,
+  options: SendOptions,
+  clock: Clock,
+): Promise<Response | { ok: false; error: NodeJS.ErrnoException; isStale: boolean }> {
+  const began = clock.now();
+  const outgoing = (url.startsWith("https:") ? httpsRequest : httpRequest)(url, options);
+  // Once the response has begun, its own error is the one that counts. Without a listener this one would end the process.
+  outgoing.on("error", () => {});
+  outgoing.end();
+  try {
+    const [incoming] = (await once(outgoing, "response")) as [IncomingMessage];
+    const text = await readText(incoming);
+    const skew = skewOf(incoming, (began + clock.now()) / 2);
+    return { ok: true, status: incoming.statusCode ?? 0, headers: incoming.headers, text, skew };
+  } catch (thrown) {
+    outgoing.destroy();
+    const error = thrown as NodeJS.ErrnoException;
+    return { ok: false, error, isStale: outgoing.reusedSocket && error.code === "ECONNRESET" };
+  }
+}
+
+/** The longest real list of models has a few hundred kilobytes. */
+const MAX_BYTES = 4 * 1024 * 1024;
+
+async function readText(incoming: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of incoming as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > MAX_BYTES) throw new Error("it answered with more than 4 MB");
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+/** A Date header has whole seconds, so on average it is half a second behind. */
+function skewOf({ headers }: IncomingMessage, middle: number): number | null {
+  const date = Date.parse(headers.date ?? "");
+  return Number.isNaN(date) ? null : Math.round(date + 500 - middle);
 }

@@ -155,6 +155,9 @@ function closeOnLateBytes(this: Duplex): void {
   this.destroy();
 }
 
+/** The outbound proxy failed, not the gateway behind it. */
+export class OutboundProxyError extends Error {}
+
 type OnTunnel = (error: Error | null, socket?: Socket) => void;
 
 interface TunnelTarget {
@@ -193,7 +196,7 @@ function connectThrough(
     }
     done(error, socket);
   };
-  const fail = (what: string) => finish(new Error(`the outbound proxy ${proxy} ${what}`));
+  const fail = (what: string) => finish(new OutboundProxyError(`the outbound proxy ${proxy} ${what}`));
   const timer = setTimeout(() => fail("did not answer"), connectMs + AFTER_CONNECT_TIMEOUT_MS);
   connecting.on("error", (error: NodeJS.ErrnoException) =>
     fail(`cannot be reached (${error.code ?? error.message})`),

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import type { Group, Tool } from "../config/shape.ts";
+import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import { admit } from "../limits/admit.ts";
@@ -62,35 +62,17 @@ function checkStillAllowed(name: string, snapshot: Snapshot, now: number): Refus
   return admitted.ok ? null : admitted.refusal;
 }
 
-/** Whether the tool's limits depend on the body: on its model, or on how much it asks for. */
-export function limitsNeedBody({ tool, gateway }: Call): boolean {
-  if (tool === null || gateway === null) return false;
-  const { tokens, spend } = tool.limits;
-  return (
-    tokens.length > 0 ||
-    spend.length > 0 ||
-    tool.quota !== null ||
-    allowedModels(tool, gateway.groups) !== null
-  );
-}
-
-/** The models of the tool's group; null: any. */
-function allowedModels({ group }: Tool, groups: Readonly<Record<string, Group>>): readonly string[] | null {
-  const models = group === null ? undefined : groups[group]?.models;
-  return models === undefined || models.includes("*") ? null : models;
-}
-
 /** A request that names no model passes: the gateway chooses, and the record says which model answered. */
 function checkModel(call: Call, tool: Tool): Refusal | null {
-  const { gateway, metering, method, endpoint, model, fields } = call;
+  const { metering, method, endpoint, model, fields } = call;
   // Some gateways take the first of two models, most take the last.
-  if (metering !== null && fields.ambiguous && limitsNeedBody(call)) {
+  if (metering !== null && fields.ambiguous && call.limitsNeedBody) {
     return refuse(
       "bad-request",
       "the request names two models or is no valid JSON, and gateways differ in which model they take",
     );
   }
-  const models = allowedModels(tool, gateway?.groups ?? {});
+  const models = call.allowedModels;
   if (models === null || tool.group === null) return null;
   if (metering === null && isBilledLater(method, endpoint)) {
     const message = `keybearer cannot tell which models ${endpoint} runs, and tool ${tool.name} may use only those of group ${tool.group}`;

@@ -60,7 +60,7 @@ t.test(
     );
     chmodSync(file, 0o644);
     t.match(await command(t, home, ["check"]), { code: 78, stderr: /chmod 600/ });
-    t.match(await command(t, home, ["check", file]), { code: 0, stderr: /warning: .*chmod 600/ });
+    t.match(await command(t, home, ["check", file]), { code: 0, stderr: /warning: .*\n.*chmod 600/ });
   },
 );
 

@@ -6,7 +6,7 @@ import { examine } from "../../src/cli/doctor/examine.ts";
 import { findingsInWords } from "../../src/cli/doctor/words.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { Secret } from "../../src/core/secret.ts";
-import type { Finding } from "../../src/doctor/finding.ts";
+import type { Finding } from "../../src/doctor/findings.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";

@@ -43,7 +43,7 @@ t.test("a key that others can read exits 78 and names the chmod", async (t) => {
   chmodSync(file, 0o644);
   const { code, stderr } = await command(t, home, ["run"]);
   t.equal(code, 78);
-  t.match(stderr, `others can read ${file} → chmod 600 ${file}`);
+  t.match(stderr, `others can read ${file}\n    → chmod 600 ${file}`);
   t.notMatch(stderr, "readable-by-all");
 });
 

@@ -1,8 +1,8 @@
 import t from "tap";
 import { modelsInWords } from "../../src/cli/models.ts";
 import { askDaemon } from "../../src/control/client.ts";
-import { failingNames } from "../../src/doctor/model-use.ts";
 import type { ToolModels } from "../../src/doctor/models.ts";
+import { failingNames } from "../../src/doctor/models.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { toolOf } from "../doubles/parsed-config.ts";
 import { startSandbox } from "../doubles/sandbox.ts";

@@ -198,8 +198,8 @@ t.test("below the list stands what needs the person, and nothing else", async (t
   const day = 86_400_000;
   t.equal(notes({}), "");
   t.equal(
-    notes({ why: "no token yet", next: "keybearer tools token codex" }),
-    "codex: no token yet → keybearer tools token codex",
+    notes({ why: "no token yet", next: "keybearer use codex --new-token" }),
+    "codex: no token yet → keybearer use codex --new-token",
   );
   t.match(notes({ expires: NOW + 30 * MINUTE }), /^codex: expires in 30 min → change tools\.codex\.expires$/);
   const dayEnd = new Date(2026, 10, 19).getTime();

@@ -49,7 +49,7 @@ for (const [mode, verb] of [
     const loaded = await load(file);
     t.equal(loaded.config, null);
     t.match(loaded.problems, [
-      { severity: "error", message: `others can ${verb} ${file} → chmod 600 ${file}` },
+      { severity: "error", message: `others can ${verb} ${file}`, hint: `chmod 600 ${file}` },
     ]);
   });
 
@@ -58,7 +58,7 @@ for (const [mode, verb] of [
     const loaded = await load(file);
     t.not(loaded.config, null);
     t.match(loaded.problems, [
-      { severity: "warning", message: `others can ${verb} ${file} → chmod 600 ${file}` },
+      { severity: "warning", message: `others can ${verb} ${file}`, hint: `chmod 600 ${file}` },
     ]);
   });
 }
@@ -70,7 +70,7 @@ t.test("a console's password counts as a secret, too", async (t) => {
 t.test("a file that is only looked at is warned of, with a key inside as well", async (t) => {
   const loaded = await load(await written(t, WITH, 0o644), false);
   t.not(loaded.config, null);
-  t.match(loaded.problems, [{ severity: "warning", message: /chmod 600/ }]);
+  t.match(loaded.problems, [{ severity: "warning", hint: /chmod 600/ }]);
 });
 
 t.test("through a link it is the file itself that must be private", async (t) => {

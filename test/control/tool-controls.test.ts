@@ -9,7 +9,7 @@ import { createTail } from "../../src/control/tail.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { newHome } from "../doubles/command.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
-import { NO_PROBING } from "../doubles/no-probing.ts";
+import { NO_PROBER } from "../doubles/no-prober.ts";
 import { NO_USAGE } from "../doubles/no-usage.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 
@@ -45,7 +45,7 @@ async function start(t: Test) {
     },
     tail: createTail(),
     mirror: NO_MIRROR,
-    probing: NO_PROBING,
+    prober: NO_PROBER,
     usage: NO_USAGE,
     open: () => Promise.reject(new Error("there is no dashboard")),
   };

@@ -110,7 +110,7 @@ t.test("what stands in a tool's way is told in the order in which its requests w
     ["expires: 2020-01-01, group: shut", unread, "expired", /tools\.codex\.expires/],
     ["group: shut", unread, "group-disabled", /gateways\.main\.groups\.shut\.enabled/],
     ["group: open", unread, "key-unavailable", /^unlock the keychain/],
-    ["group: open", ready, "no-token", /^keybearer tools token codex$/],
+    ["group: open", ready, "no-token", /^keybearer use codex --new-token$/],
   ];
   for (const [text, key, state, next] of lines)
     t.match(toolStatus(toolOf(text), key, deps()), { state, next }, state);

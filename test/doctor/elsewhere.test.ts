@@ -6,7 +6,7 @@ import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { makeToken } from "../../src/core/token.ts";
 import { type ElsewhereDeps, findElsewhere } from "../../src/doctor/elsewhere/find.ts";
-import type { Finding } from "../../src/doctor/finding.ts";
+import type { Finding } from "../../src/doctor/findings.ts";
 
 const OFFICIAL = "sk-official0Vb7Qx93LmZr8TnKd";
 const OURS = "sk-ours5Hq2WcYt6PeJn1RsAf4Gz";

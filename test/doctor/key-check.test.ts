@@ -1,7 +1,7 @@
 import { Agent } from "node:http";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
-import { faultIn, KeyCheck } from "../../src/doctor/key-check.ts";
+import { KeyCheck, newApiFault } from "../../src/doctor/key-check.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { startNewApi } from "../doubles/consoles/new-api.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -11,7 +11,7 @@ import { heldClock } from "../keys/held-clock.ts";
 const NOW = 1_794_874_660_000;
 
 /** What new-api's /api/usage/token/ answered, word for word, about keys that its relay refused with 401. */
-const ANSWERS: [string, number, string, ReturnType<typeof faultIn>][] = [
+const ANSWERS: [string, number, string, ReturnType<typeof newApiFault>][] = [
   ["2d8e50bf, a deleted key", 401, '{"message":"Invalid token","success":false}', "key-deleted"],
   ["2d8e50bf, a deleted key, zh-CN", 401, '{"message":"无效的令牌","success":false}', "key-deleted"],
   ["2d8e50bf, a deleted key, zh-TW", 401, '{"message":"無效的令牌","success":false}', "key-deleted"],
@@ -61,8 +61,7 @@ const ANSWERS: [string, number, string, ReturnType<typeof faultIn>][] = [
 ];
 
 t.test("what new-api tells a key about itself says why its relay refuses it", async (t) => {
-  for (const [what, status, text, fault] of ANSWERS)
-    t.equal(faultIn({ status, headers: {}, text, secrets: [] }, NOW), fault, what);
+  for (const [what, status, text, fault] of ANSWERS) t.equal(newApiFault({ status, text }, NOW), fault, what);
 });
 
 /** A new-api with one key, and a check that uses it. */

@@ -7,7 +7,7 @@ import type { Gateway } from "../../src/config/shape.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { KeyCheck } from "../../src/doctor/key-check.ts";
-import { type ProbeDeps, type Probed, probeKey } from "../../src/doctor/probe.ts";
+import { type ProbeDeps, type ProbeOptions, type ProbeResult, probeKey } from "../../src/doctor/probe.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { Agents } from "../../src/proxy/agents.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
@@ -25,12 +25,17 @@ t.teardown(async () => {
   await sandbox.stop();
 });
 
-function probe(gateway: Gateway | string, key: Secret, more: Partial<ProbeDeps> = {}): Promise<Probed> {
+function probe(
+  gateway: Gateway | string,
+  key: Secret,
+  more: Partial<ProbeDeps> & ProbeOptions = {},
+): Promise<ProbeResult> {
   const made = typeof gateway === "string" ? gatewayFromUrl("main", gateway) : gateway;
   const { agentFor } = agents;
-  const clock = more.clock ?? systemClock;
-  const keyCheck = new KeyCheck({ clock, keyCalls: new KeyCallBudgets(() => clock.now()), agentFor });
-  return probeKey({ gateway: made, key, agentFor, keyCheck, ...more });
+  const { clock = systemClock, worked, timeout } = more;
+  const keyCalls = new KeyCallBudgets(() => clock.now());
+  const keyCheck = more.keyCheck ?? new KeyCheck({ clock, keyCalls, agentFor });
+  return probeKey({ clock, agentFor, keyCheck }, made, key, { worked, timeout });
 }
 
 function newKey(more: Partial<Parameters<typeof sandbox.createKey>[0]> = {}) {
@@ -38,7 +43,7 @@ function newKey(more: Partial<Parameters<typeof sandbox.createKey>[0]> = {}) {
 }
 
 /** The failure, after a look that no part of the key is told. */
-function failure(t: Test, probed: Probed, key: Secret) {
+function failure(t: Test, probed: ProbeResult, key: Secret) {
   if (probed.ok) throw new Error("it was accepted");
   t.notOk(key.isIn(JSON.stringify(probed)), "the key is not told");
   t.ok(probed.why !== "" && probed.next !== "", "what happened, and what to do");
@@ -71,7 +76,7 @@ t.test("a key with a space or a placeholder is not sent at all", async (t) => {
 });
 
 t.test("what the gateway says of a key is told apart", async (t) => {
-  const told = async (key: Secret, more: Partial<ProbeDeps> = {}) =>
+  const told = async (key: Secret, more: ProbeOptions = {}) =>
     failure(t, await probe(sandbox.baseUrl, key, more), key);
 
   const whole = newKey().key.reveal();
@@ -140,7 +145,7 @@ t.test("a host that is dead, unknown or silent is told apart", async (t) => {
   t.match(failure(t, unknown, key), { cause: "dns", why: /DNS/ });
 
   const silent = await startRawGateway(t, () => {});
-  const waited = await probe(`${silent.origin}/v1`, key, { patience: 150 });
+  const waited = await probe(`${silent.origin}/v1`, key, { timeout: 150 });
   t.match(failure(t, waited, key), { cause: "timeout", why: /did not answer within 0\.2 s/ });
 
   const plain = await startRawGateway(t, () => {}, {
@@ -274,19 +279,19 @@ t.test("where new-api may not be asked about keys any more, it is said when it c
 /** What sub2api 0.1.135 answers to GET /v1/usage with a key to which it lists its models. */
 const SUB2API_USAGE: readonly [why: string, body: string][] = [
   [
-    "the 5h window is used up, and returns at 05:28",
+    "the 5h window is used up, and resets at 05:28",
     '{"isValid":true,"mode":"quota_limited","rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-17T05:27:11.4633Z","used":0.30015,"window":"5h","window_start":"2026-11-17T00:27:11.4633Z"}],"status":"active"}',
   ],
   [
-    "the 1d window is used up, and returns tomorrow at 00:00",
+    "the 1d window is used up, and resets tomorrow at 00:00",
     '{"isValid":true,"mode":"quota_limited","rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-18T00:00:00Z","used":0.30015,"window":"1d","window_start":"2026-11-17T00:00:00Z"}],"status":"active"}',
   ],
   [
-    "the 7d window is used up, and returns on 2026-11-24 at 00:00",
+    "the 7d window is used up, and resets on 2026-11-24 at 00:00",
     '{"isValid":true,"mode":"quota_limited","rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-24T00:00:00Z","used":0.30015,"window":"7d","window_start":"2026-11-17T00:00:00Z"}],"status":"active"}',
   ],
   [
-    "the 5h window is used up, and returns at 05:28",
+    "the 5h window is used up, and resets at 05:28",
     '{"days_until_expiry":29,"expires_at":"2026-12-17T00:27:17.530697Z","isValid":true,"mode":"quota_limited","quota":{"limit":100,"remaining":100,"unit":"USD","used":0},"rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-17T05:27:17.550945Z","used":0.30015,"window":"5h","window_start":"2026-11-17T00:27:17.550945Z"},{"limit":50,"remaining":49.69985,"reset_at":"2026-11-18T00:00:00Z","used":0.30015,"window":"1d","window_start":"2026-11-17T00:00:00Z"}],"remaining":100,"status":"active","unit":"USD"}',
   ],
   [
@@ -310,7 +315,7 @@ for (const [why, body] of SUB2API_USAGE)
     const clock = { now: () => Date.UTC(2026, 10, 17, 0, 30), elapsed: () => 0 };
     const told = failure(t, await probe(`${gateway.origin}/v1`, key, { clock }), key);
     t.equal(told.cause, "balance-or-quota");
-    t.equal(told.why, `balance or quota: ${why}, says the gateway of this key`);
+    t.equal(told.why, `balance or quota: ${why}, according to the gateway`);
     t.notMatch(told.next, /create a new/, "a new key does not help");
   });
 
@@ -361,7 +366,7 @@ t.test("no redirect is followed, and what is no list or too much is no success",
   t.equal(elsewhere.calls.length, 0, "the key went nowhere else");
   t.match(await told((call) => call.ok('{"hello":1}')), {
     cause: "wrong-base-url",
-    why: /no list of models/,
+    why: /not with a list of models/,
   });
   t.match(await told((call) => call.ok("x".repeat(4 * 1024 * 1024 + 1))), { why: /more than 4 MB/ });
   const echo = await told((call) =>

@@ -7,7 +7,7 @@ import { ControlServer } from "../../src/control/server.ts";
 import { createTail } from "../../src/control/tail.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { NO_MIRROR } from "./no-mirror.ts";
-import { NO_PROBING } from "./no-probing.ts";
+import { NO_PROBER } from "./no-prober.ts";
 import { NO_USAGE } from "./no-usage.ts";
 import { quietLog } from "./quiet-log.ts";
 
@@ -32,7 +32,7 @@ export async function serveControls(
     actions: new Actions(systemClock),
     tail: createTail(),
     mirror: NO_MIRROR,
-    probing: NO_PROBING,
+    prober: NO_PROBER,
     ...given,
   });
   return server;

@@ -184,7 +184,7 @@ t.test(
     await chmod(under.paths.config, 0o644);
     await until("the problem shows", async () =>
       (await under.daemon.status()).problems.some((one) =>
-        one.message.includes(`chmod 600 ${under.paths.config}`),
+        one.hint?.includes(`chmod 600 ${under.paths.config}`),
       ),
     );
     await writeFile(under.paths.config, `listen: localhost:0\n${configOf(gateway.baseUrl, next.text, hash)}`);

@@ -1,7 +1,7 @@
 import t, { type Test } from "tap";
 import { examine } from "../../src/cli/doctor/examine.ts";
 import type { ToolStatus } from "../../src/control/tool-status.ts";
-import type { Finding } from "../../src/doctor/finding.ts";
+import type { Finding } from "../../src/doctor/findings.ts";
 import { startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { HOUR, MINUTE, type MirrorJourney, startJourney } from "../doubles/mirror-journey.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
@@ -88,7 +88,7 @@ t.test("a window that the tool's requests showed as used up says when it returns
       '{"isValid":true,"mode":"quota_limited","rate_limits":[{"limit":0.001,"remaining":0,"reset_at":"2026-11-17T05:27:11.4633Z","used":0.30015,"window":"5h","window_start":"2026-11-17T00:27:11.4633Z"}],"status":"active"}',
     );
   t.match(await findings(under.paths, now), [
-    { level: "problem", what: /^balance or quota: the 5h window is used up, and returns .*05:28/ },
+    { level: "problem", what: /^balance or quota: the 5h window is used up, and resets .*05:28/ },
   ]);
 });
 

@@ -5,7 +5,7 @@ import type { Asked } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import type { Paths } from "../../core/paths.ts";
 import { portOwner } from "../../core/process-lookup.ts";
-import type { Finding } from "../../doctor/finding.ts";
+import type { Finding } from "../../doctor/findings.ts";
 import { ago } from "../table.ts";
 
 const ABOUT = "the daemon";

@@ -3,19 +3,13 @@ import { type Loaded, loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/shape.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
-import { systemClock } from "../../core/clock.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { version } from "../../core/version.ts";
-import { configFindings } from "../../doctor/config-findings.ts";
-import type { Finding } from "../../doctor/finding.ts";
-import { gatewayFindings } from "../../doctor/gateway-findings.ts";
+import { configFindings, type Finding, gatewayFindings, toolFindings } from "../../doctor/findings.ts";
 import { type History, readHistory } from "../../doctor/history.ts";
-import { KeyCheck } from "../../doctor/key-check.ts";
-import { probeTools, type ToolProbe } from "../../doctor/probe-tools.ts";
-import { toolFindings } from "../../doctor/tool-findings.ts";
-import { KeyCallBudgets } from "../../mirror/consoles/key-calls.ts";
-import { Agents } from "../../proxy/agents.ts";
+import { type ToolProbe, withOwnConnections } from "../../doctor/probe.ts";
+import { probeTools } from "../../doctor/tool-probes.ts";
 import { bringUpToDate } from "../usage/log-file.ts";
 import { daemonFindings } from "./daemon-findings.ts";
 import { type KeysHere, readKeysHere } from "./keys-here.ts";
@@ -133,25 +127,11 @@ async function askProbes({ socket }: Paths): Promise<readonly ToolProbe[] | null
 }
 
 async function probeHere(config: Config, keys: KeysHere, { worked }: History): Promise<readonly ToolProbe[]> {
-  const agents = new Agents(systemClock);
   const tools = Object.values(config.tools).filter((tool) => tool.enabled);
   const { keyOf } = keys;
-  const { agentFor } = agents;
-  const keyCalls = new KeyCallBudgets(() => systemClock.now());
-  const keyCheck = new KeyCheck({ clock: systemClock, keyCalls, agentFor });
-  try {
-    return await probeTools(tools, {
-      config,
-      keyOf,
-      agentFor,
-      clock: systemClock,
-      worked,
-      keyCheck,
-      allPatience: 15_000,
-    });
-  } finally {
-    agents.close();
-  }
+  return withOwnConnections((deps) =>
+    probeTools(tools, { ...deps, config, keyOf, worked, totalTimeout: 15_000 }),
+  );
 }
 
 const AROUND_MS = 10_000;

@@ -1,4 +1,4 @@
-import type { Finding } from "../../doctor/finding.ts";
+import type { Finding } from "../../doctor/findings.ts";
 import type { Scene } from "../service/scene.ts";
 import { serviceNotes } from "../service/status/notes.ts";
 import { viewOf } from "../service/status/view.ts";

@@ -1,7 +1,6 @@
 import type { GatewayStatus, Status, UsageStatus } from "../../control/status.ts";
 import type { LimitStatus, ToolStatus } from "../../control/tool-status.ts";
-import type { Finding } from "../../doctor/finding.ts";
-import { aboutTool } from "../../doctor/tool-findings.ts";
+import { aboutTool, type Finding } from "../../doctor/findings.ts";
 import type { Alarm, ConsoleStatus } from "../../mirror/report/shape.ts";
 import { failingInWords } from "../gateway-lines.ts";
 import { alarmSentence, alarmWord, remedyInWords } from "../mirror/alarm-words.ts";

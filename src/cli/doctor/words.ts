@@ -1,4 +1,4 @@
-import type { Finding, FindingLevel } from "../../doctor/finding.ts";
+import type { Finding, FindingLevel } from "../../doctor/findings.ts";
 import { type Screen, wrapped } from "../columns.ts";
 import { visible } from "../table.ts";
 

@@ -1,11 +1,7 @@
 import type { Gateway } from "../../config/shape.ts";
-import { systemClock } from "../../core/clock.ts";
 import { EXIT } from "../../core/errors.ts";
 import { keyFault, Secret } from "../../core/secret.ts";
-import { KeyCheck } from "../../doctor/key-check.ts";
-import { type Probed, probeKey } from "../../doctor/probe.ts";
-import { KeyCallBudgets } from "../../mirror/consoles/key-calls.ts";
-import { Agents } from "../../proxy/agents.ts";
+import { probeKey, withOwnConnections } from "../../doctor/probe.ts";
 import { count } from "../../usage/reports/format.ts";
 import type { Answers } from "../ask.ts";
 import { type Hold, holdInWords } from "./hold.ts";
@@ -53,19 +49,6 @@ export async function newKey(wish: KeyWish, mayMove = false): Promise<NewKey | "
   }
 }
 
-/** Asks the gateway for its models with this key. */
-export async function probed(gateway: Gateway, key: Secret): Promise<Probed> {
-  const agents = new Agents(systemClock);
-  const { agentFor } = agents;
-  const keyCalls = new KeyCallBudgets(() => systemClock.now());
-  const keyCheck = new KeyCheck({ clock: systemClock, keyCalls, agentFor });
-  try {
-    return await probeKey({ gateway, key, agentFor, keyCheck });
-  } finally {
-    agents.close();
-  }
-}
-
 export async function tried(
   { gateway, person, probe }: Pick<KeyWish, "gateway" | "person" | "probe">,
   key: Secret,
@@ -73,7 +56,7 @@ export async function tried(
 ): Promise<NewKey | "again" | "address" | null> {
   if (!probe) return { key, models: null };
   tell(`asking ${gateway.baseUrl} for its models with key ${key.fingerprint} …`);
-  const answer = await probed(gateway, key);
+  const answer = await withOwnConnections((deps) => probeKey(deps, gateway, key));
   if (answer.ok) {
     const { length } = answer.models;
     tell(

@@ -1,5 +1,5 @@
 import type { Secret } from "../../core/secret.ts";
-import type { Finding } from "../finding.ts";
+import type { Finding } from "../findings.ts";
 import { type Around, placesToLook, textOf } from "./files.ts";
 import { fieldsOf, variables } from "./names.ts";
 import { kindOf, type Setting, settingsIn } from "./settings.ts";

@@ -1,6 +1,6 @@
 import { guessClients } from "../../clients/table.ts";
 import { WRITABLE } from "../../clients/write/settings.ts";
-import type { Finding } from "../finding.ts";
+import type { Finding } from "../findings.ts";
 import { clientName } from "./names.ts";
 import type { Setting } from "./settings.ts";
 

@@ -2,9 +2,9 @@ import t from "tap";
 import { systemClock } from "../../src/core/clock.ts";
 import type { KeyState } from "../../src/core/key-source.ts";
 import { Secret } from "../../src/core/secret.ts";
-import { gatewayFindings } from "../../src/doctor/gateway-findings.ts";
+import { gatewayFindings } from "../../src/doctor/findings.ts";
 import { KeyCheck } from "../../src/doctor/key-check.ts";
-import { type ProbeToolsDeps, probeTools } from "../../src/doctor/probe-tools.ts";
+import { probeTools, type ToolProbeDeps } from "../../src/doctor/tool-probes.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { Agents } from "../../src/proxy/agents.ts";
 import { configOf } from "../doubles/parsed-config.ts";
@@ -15,7 +15,7 @@ t.teardown(() => agents.close());
 
 const LIST = '{"data":[{"id":"m"}]}';
 
-function depsFor(config: ReturnType<typeof configOf>, more: Partial<ProbeToolsDeps> = {}): ProbeToolsDeps {
+function depsFor(config: ReturnType<typeof configOf>, more: Partial<ToolProbeDeps> = {}): ToolProbeDeps {
   const keyOf = ({ name }: { name: string }): KeyState => ({
     state: "ready",
     key: new Secret(`sk-key-of-${name}`),
@@ -37,7 +37,7 @@ t.test("a gateway that hangs hides nothing of the others, and is waited for once
   const good = await startRawGateway(t, (call) => call.ok(LIST));
   const tools = { a: "hangs", b: "hangs", c: "hangs", d: "hangs", e: "hangs", f: "good", g: "good" };
   const config = configWith({ hangs: silent.origin, good: good.origin }, tools);
-  const probes = await probeTools(Object.values(config.tools), depsFor(config, { patience: 300 }));
+  const probes = await probeTools(Object.values(config.tools), depsFor(config, { timeout: 300 }));
   const of = (name: string) => probes.filter(({ gateway }) => gateway === name).map(({ probed }) => probed);
   t.match(of("hangs"), Array(5).fill({ ok: false, cause: "timeout" }));
   t.match(of("good"), Array(2).fill({ ok: true, models: ["m"] }));
@@ -70,7 +70,7 @@ t.test("when the time for all is over, the rest is told as not asked", async (t)
   const names = ["a", "b", "c", "d", "e", "f"];
   const origins = Object.fromEntries(names.map((name) => [name, silent.origin]));
   const config = configWith(origins, Object.fromEntries(names.map((name) => [`t-${name}`, name])));
-  const probes = await probeTools(Object.values(config.tools), depsFor(config, { allPatience: 200 }));
+  const probes = await probeTools(Object.values(config.tools), depsFor(config, { totalTimeout: 200 }));
   t.equal(probes.filter(({ probed }) => probed === null).length, 2);
   t.equal(probes.filter(({ probed }) => probed?.ok === false && probed.cause === "timeout").length, 4);
 });

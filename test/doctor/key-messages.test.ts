@@ -1,6 +1,6 @@
 import t from "tap";
 import type { KeySource } from "../../src/core/key-source.ts";
-import { type KeyKnowledge, keyStep, keyTrouble } from "../../src/doctor/key-trouble.ts";
+import { type KeyKnowledge, keyTrouble, missingKey } from "../../src/doctor/key-messages.ts";
 import { readKey } from "../../src/keys/read.ts";
 import type { ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
 import type { KeyRefusal } from "../../src/proxy/health.ts";
@@ -12,33 +12,39 @@ const NOW = Date.UTC(2026, 10, 17, 12);
 const ROTATE = "keybearer tools rotate codex";
 const KEYCHAIN: KeySource = { kind: "keychain", service: "keybearer", account: "codex" };
 
+/** What to do about a key that could not be read. */
+function step(key: KeySource, more: { absent?: boolean; next?: string } = {}): string {
+  const state = { state: "unavailable", reason: "it cannot be read", ...more } as const;
+  return missingKey({ name: "codex", key }, state)?.next ?? "";
+}
+
 async function stepFor(key: KeySource, env: NodeJS.ProcessEnv = {}): Promise<string> {
   const reading = await readKey(key, { env: { PATH: process.env.PATH, ...env } });
   if (reading.ok) throw new Error("there is a key");
-  return keyStep({ name: "codex", key }, reading);
+  return step(key, reading);
 }
 
 t.test("a good key that cannot be had just now is not to be replaced", async (t) => {
   const folder = await newHome(t);
   const env: KeySource = { kind: "env", name: "CODEX_KEY" };
   t.match(await stepFor(env), /^set CODEX_KEY where keybearer is started/);
-  t.equal(await stepFor({ kind: "file", path: folder }), `look at the file: ls -l ${folder}`);
-  const step = await stepFor({ kind: "command", argv: ["sh", "-c", "echo 'vault is locked' >&2; exit 1"] });
-  t.match(step, /^type it yourself and see what it says: sh -c .*save config\.yaml again$/);
-  t.notMatch(step, /rotate/);
-  t.match(keyStep({ name: "codex", key: KEYCHAIN }, {}), /^unlock the keychain/);
-  t.notMatch(keyStep({ name: "codex", key: KEYCHAIN }, {}), /rotate/);
+  t.equal(await stepFor({ kind: "file", path: folder }), `check the file: ls -l ${folder}`);
+  const next = await stepFor({ kind: "command", argv: ["sh", "-c", "echo 'vault is locked' >&2; exit 1"] });
+  t.match(next, /^run it yourself to see what it prints: sh -c .*save config\.yaml again$/);
+  t.notMatch(next, /rotate/);
+  t.match(step(KEYCHAIN), /^unlock the keychain/);
+  t.notMatch(step(KEYCHAIN), /rotate/);
 });
 
 t.test("a key that is missing or not whole is to be put there", async (t) => {
   const home = await newHome(t);
   t.equal(await stepFor({ kind: "file", path: `${home}/none` }), ROTATE);
   t.equal(await stepFor({ kind: "env", name: "CODEX_KEY" }, { CODEX_KEY: "sk-abc def0123456789" }), ROTATE);
-  t.equal(keyStep({ name: "codex", key: KEYCHAIN }, { absent: true }), ROTATE);
+  t.equal(step(KEYCHAIN, { absent: true }), ROTATE);
 });
 
 t.test("where another step is known, it is named", (t) => {
-  t.equal(keyStep({ name: "codex", key: KEYCHAIN }, { next: "keybearer status" }), "keybearer status");
+  t.equal(step(KEYCHAIN, { next: "keybearer status" }), "keybearer status");
   t.end();
 });
 
@@ -99,7 +105,7 @@ t.test("what the console says of a key counts until a request passes", async (t)
   const later = { ...WINDOW, window: "1d", resets_at: NOW + 12 * 3_600_000 };
   t.match(said({ windows: [WINDOW, later] }), {
     detail: "window-used-up",
-    what: /: the 1d window is used up, and returns tomorrow at 00:00, as the console said/,
+    what: /: the 1d window is used up, and resets tomorrow at 00:00, as the console said/,
     next: /wait.*a new key of the same account does not help/,
   });
   const used = { console: { ...FACTS, balance: 0 }, last_use: NOW - 60_000 };
@@ -115,6 +121,6 @@ t.test("the tool's own requests count first, and the console says when a window 
     what: "balance or quota: a window of the quota is used up (429); key …a1b2",
   });
   t.match(trouble({ refused, console: { ...FACTS, windows: [WINDOW] } }), {
-    what: "balance or quota: the 5h window is used up, and returns at 13:00 (429); key …a1b2",
+    what: "balance or quota: the 5h window is used up, and resets at 13:00 (429); key …a1b2",
   });
 });

@@ -1,0 +1,225 @@
+import type { Problem } from "../config/problem.ts";
+import type { Config, Gateway, Tool } from "../config/shape.ts";
+import { count } from "../usage/reports/format.ts";
+import type { ModelUse } from "./history.ts";
+import {
+  type KeyKnowledge,
+  type KeyTrouble,
+  keyTrouble,
+  type ToolProblemCode,
+  toolProblems,
+  withRotate,
+} from "./key-messages.ts";
+import { type FailingName, failingNames, isAllowed } from "./models.ts";
+import type { ProbeResult, ToolProbe } from "./probe.ts";
+import { concernsGateway, type ProbeFailure } from "./probe-failure.ts";
+
+/** "problem" needs action and makes doctor exit with 1; "warning" is worth reading and does not. */
+export type FindingLevel = "ok" | "warning" | "problem";
+
+export interface Finding {
+  /** A stable name for scripts that read --json, such as "key" or "base-url"; several findings may share one. */
+  readonly id: string;
+  readonly level: FindingLevel;
+  /** "config.yaml", "the daemon", "tool claude-code", "gateway main". Findings are grouped by it. */
+  readonly about: string;
+  readonly what: string;
+  /** What to type or do next; null: nothing is needed. */
+  readonly next: string | null;
+}
+
+// config.yaml
+
+export interface ConfigCheck {
+  readonly file: string;
+  readonly found: boolean;
+  readonly usable: boolean;
+  readonly problems: readonly Problem[];
+}
+
+export function configFindings(
+  { file, found, usable, problems }: ConfigCheck,
+  isSandbox: boolean,
+): Finding[] {
+  const about = "config.yaml";
+  if (!found) {
+    const effect = isSandbox ? "the sandbox answers" : "only the sandbox can be served";
+    const what = `there is no ${file} yet, so ${effect}`;
+    return [{ id: "config", level: "warning", about, what, next: "keybearer init" }];
+  }
+  const findings = problems.map((problem) => configProblem(problem, file));
+  if (!usable) return findings;
+  return [{ id: "config", level: "ok", about, what: `${file} can be used`, next: null }, ...findings];
+}
+
+function configProblem({ severity, path, line, message, hint }: Problem, file: string): Finding {
+  // A wrong base url is one of the four causes in SPEC.md section 7, so it is named like them.
+  const isAddress = severity === "error" && /(?:^|\.)(?:base_url|gateway)$/.test(path);
+  const where = `${line > 0 ? `line ${line}: ` : ""}${path === "" ? "" : `${path}: `}`;
+  return {
+    id: isAddress ? "base-url" : "config",
+    level: severity === "error" ? "problem" : "warning",
+    about: "config.yaml",
+    what: `${where}${isAddress ? "wrong base url: " : ""}${message}`,
+    next: hint ?? (severity === "error" ? `correct ${file}, then: keybearer check` : null),
+  };
+}
+
+// Gateways
+
+/** Whether a gateway answers, by the probes of its tools' keys. */
+export function gatewayFindings(gateway: Gateway, probes: readonly ToolProbe[]): Finding[] {
+  const about = `gateway ${gateway.name}`;
+  const results = probes
+    .filter((probe) => probe.gateway === gateway.name)
+    .map(({ probed }) => probed)
+    .filter((probed) => probed !== null);
+  if (results.length === 0) {
+    const what = `${gateway.baseUrl} was not asked: none of its tools has a usable key`;
+    return [{ id: "gateway", level: "warning", about, what, next: null }];
+  }
+  for (const result of results) {
+    if (result.ok || !concernsGateway(result)) continue;
+    const isAddress = result.cause === "html" || result.cause === "wrong-base-url";
+    const { why: what, next } = result;
+    return [{ id: isAddress ? "base-url" : "gateway", level: "problem", about, what, next }];
+  }
+  const via = gateway.proxy === null ? "" : `, through the outbound proxy ${gateway.proxy}`;
+  const what = `${gateway.baseUrl} answers${via}`;
+  const skews = results.map(({ skew }) => skew).filter((skew) => skew !== null);
+  return [{ id: "gateway", level: "ok", about, what, next: null }, ...clockFindings(about, skews)];
+}
+
+/** A Date header has whole seconds, and the response takes time. */
+const SKEW_WARNING_MS = 30_000;
+const SKEW_PROBLEM_MS = 300_000;
+
+/** Expiries, windows of limits and the mirror depend on this machine's clock. */
+function clockFindings(about: string, skews: readonly number[]): Finding[] {
+  // The smallest one: a slow response only adds to it.
+  const [skew = 0] = skews.toSorted((one, other) => Math.abs(one) - Math.abs(other));
+  if (Math.abs(skew) < SKEW_WARNING_MS) return [];
+  const seconds = Math.round(Math.abs(skew) / 1000);
+  const amount = seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
+  const what = `this machine's clock is ${amount} ${skew > 0 ? "behind" : "ahead of"} the gateway's`;
+  const level = Math.abs(skew) < SKEW_PROBLEM_MS ? "warning" : "problem";
+  const next = "set the clock by the network: timedatectl set-ntp true; on macOS in Date & Time";
+  return [{ id: "clock", level, about, what, next }];
+}
+
+// Tools
+
+export interface ToolFindingDeps {
+  readonly config: Pick<Config, "gateways">;
+  /** undefined: the key was not probed. */
+  readonly probe: ToolProbe | undefined;
+  /** What the daemon knows about the tool's key; undefined: no daemon runs. */
+  readonly known: (KeyKnowledge & { readonly key: string | null }) | undefined;
+  readonly uses: readonly ModelUse[];
+  readonly now: number;
+}
+
+/** What keeps one tool from working, in config.yaml and at the gateway. */
+export function toolFindings(tool: Tool, deps: ToolFindingDeps): Finding[] {
+  if (!tool.enabled) {
+    const what = "disabled, so it was not checked";
+    return [{ id: "tool", level: "ok", about: aboutTool(tool.name), what, next: null }];
+  }
+  return [...stateFindings(tool, deps), ...keyFindings(tool, deps), ...modelFindings(tool, deps)];
+}
+
+export function aboutTool(name: string): string {
+  return `tool ${name}`;
+}
+
+const STATE_IDS: Readonly<Record<ToolProblemCode, string>> = {
+  disabled: "tool",
+  expired: "tool",
+  "group-disabled": "group",
+  "no-token": "token",
+};
+
+function stateFindings(tool: Tool, { config, now }: ToolFindingDeps): Finding[] {
+  return toolProblems(tool, config, now).map(({ code, what, next }) => ({
+    id: STATE_IDS[code],
+    level: "problem",
+    about: aboutTool(tool.name),
+    what,
+    next,
+  }));
+}
+
+function keyFindings(tool: Tool, { probe, known, now }: ToolFindingDeps): Finding[] {
+  const about = aboutTool(tool.name);
+  if (probe === undefined) return [];
+  const { missing, probed, key } = probe;
+  if (missing !== null)
+    return [{ id: "key", level: "problem", about, what: missing.why, next: missing.next }];
+  // The daemon's knowledge counts only for this very key: config.yaml may name another one by now.
+  const trouble = known !== undefined && known.key === key ? keyTrouble(known, now) : null;
+  if (trouble !== null && isLessPrecise(probed, trouble)) {
+    const { what, next } = trouble;
+    return [{ id: "key", level: "problem", about, what, next }];
+  }
+  if (probed === null) {
+    const what = `key ${key}: there was no time left to ask the gateway`;
+    return [{ id: "key", level: "warning", about, what, next: "keybearer doctor" }];
+  }
+  if (!probed.ok) return [refusalFinding(tool, key, probed)];
+  if (probed.models.length === 0) {
+    const what = `group unavailable: key ${key} is accepted, but its list of models is empty`;
+    const next = "choose another group for the key in the console";
+    return [{ id: "group", level: "problem", about, what, next }];
+  }
+  const what = `key ${key} is accepted, and sees ${count(probed.models.length, "model")}`;
+  return [{ id: "key", level: "ok", about, what, next: null }];
+}
+
+/** Gateways list models to keys whose requests they refuse, and answer the same to several faults of a key. */
+function isLessPrecise(probed: ProbeResult | null, trouble: KeyTrouble): boolean {
+  if (probed === null || probed.ok) return true;
+  return !concernsGateway(probed) && probed.detail === null && trouble.detail !== null;
+}
+
+function refusalFinding({ name, gateway }: Tool, key: string | null, failure: ProbeFailure): Finding {
+  const about = aboutTool(name);
+  if (concernsGateway(failure)) {
+    const what = `key ${key} could not be checked: see gateway ${gateway}`;
+    return { id: "key", level: "warning", about, what, next: null };
+  }
+  return {
+    id: failure.cause === "group-unavailable" ? "group" : "key",
+    level: failure.cause === "rate-limit" ? "warning" : "problem",
+    about,
+    what: `${failure.why}; key ${key}`,
+    next: withRotate(failure.next, failure, name),
+  };
+}
+
+function modelFindings(tool: Tool, { config, probe, uses }: ToolFindingDeps): Finding[] {
+  const found: Finding[] = [];
+  const { model, name, group } = tool;
+  if (model !== null && !isAllowed(model, tool, config)) {
+    const what = `group unavailable: group ${group} in config.yaml does not have model ${model} of this tool`;
+    const next = `change tools.${name}.model or .group; see: keybearer models --tool ${name}`;
+    found.push({ id: "model", level: "problem", about: aboutTool(name), what, next });
+  }
+  if (probe?.probed?.ok !== true || probe.probed.models.length === 0) return found;
+  for (const failing of failingNames(tool, probe.probed.models, uses)) {
+    if (failing.in_config || (failing.requests > 0 && failing.answered === 0))
+      found.push(missingModel(failing, tool));
+  }
+  return found;
+}
+
+function missingModel({ name, in_config, requests, instead }: FailingName, tool: Tool): Finding {
+  const source = in_config ? `tools.${tool.name}.model` : `${count(requests, "request")}, none answered`;
+  const similar = instead.length === 0 ? "" : `; it has ${instead.join(", ")}`;
+  return {
+    id: "model",
+    level: in_config ? "problem" : "warning",
+    about: aboutTool(tool.name),
+    what: `group unavailable: the key's list lacks model ${name} (${source})${similar}`,
+    next: `keybearer models --tool ${tool.name}`,
+  };
+}

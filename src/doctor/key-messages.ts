@@ -1,0 +1,217 @@
+import type { Config, Tool } from "../config/shape.ts";
+import type { KeyState } from "../core/key-source.ts";
+import { commandInWords, plain, shellWord } from "../keys/words.ts";
+import { systemCalendar } from "../limits/windows.ts";
+import { durationInWords, endInWords, momentInWords } from "../limits/words.ts";
+import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
+import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
+import type { KeyRefusal } from "../proxy/health.ts";
+
+/* Why a tool or its key does not work, and what to do about it. `status`, `tools`, `doctor`, `models` and `rotate` all use these. */
+
+export interface Explanation {
+  readonly what: string;
+  /** What to type or do next. */
+  readonly next: string;
+}
+
+// The tool itself, by config.yaml.
+
+export type ToolProblemCode = "disabled" | "expired" | "group-disabled" | "no-token";
+
+/** What in config.yaml keeps the tool from working, in order of precedence. */
+export function toolProblems(
+  tool: Tool,
+  { gateways }: Pick<Config, "gateways">,
+  now: number,
+): (Explanation & { readonly code: ToolProblemCode })[] {
+  const { name, group, expires } = tool;
+  const found: (Explanation & { readonly code: ToolProblemCode })[] = [];
+  if (!tool.enabled)
+    found.push({ code: "disabled", what: "enabled: false", next: `keybearer tools enable ${name}` });
+  if (expires !== null && now >= expires) {
+    const what = `expired at ${endInWords(expires, systemCalendar)}`;
+    found.push({ code: "expired", what, next: `change tools.${name}.expires in config.yaml` });
+  }
+  if (group !== null && gateways[tool.gateway]?.groups[group]?.enabled === false) {
+    const what = `group unavailable: group ${group} has enabled: false in config.yaml`;
+    const next = `change gateways.${tool.gateway}.groups.${group}.enabled`;
+    found.push({ code: "group-disabled", what, next });
+  }
+  // A tool that is known by its program, or never calls here, needs no token.
+  if (tool.tokens.length === 0 && tool.process === null && !tool.watchOnly)
+    found.push({ code: "no-token", what: "no token yet", next: `keybearer use ${name} --new-token` });
+  return found;
+}
+
+// A key that could not be read.
+
+export interface MissingKey {
+  readonly state: "unavailable" | "needs-trust";
+  readonly why: string;
+  readonly next: string;
+}
+
+/** null: the key was read. */
+export function missingKey(tool: Pick<Tool, "name" | "key">, key: KeyState): MissingKey | null {
+  switch (key.state) {
+    case "ready":
+      return null;
+    case "unavailable":
+      return { state: key.state, why: key.reason, next: unreadableKeyStep(tool, key) };
+    case "needs-trust": {
+      const why = `${key.what}: ${key.from} → ${key.to}`;
+      return { state: key.state, why, next: `keybearer trust ${tool.name}` };
+    }
+  }
+}
+
+const SAVE_AGAIN = "then save config.yaml again";
+
+/**
+ * What to do about a key that cannot be read. A new key helps only where there is none: behind a locked keychain or a
+ * variable that is not set there usually is a good one.
+ */
+function unreadableKeyStep(
+  { name, key }: Pick<Tool, "name" | "key">,
+  { absent = false, next }: Extract<KeyState, { state: "unavailable" }>,
+): string {
+  const rotate = `keybearer tools rotate ${name}`;
+  if (next !== undefined) return next;
+  if (absent) return rotate;
+  switch (key.kind) {
+    case "literal":
+      return rotate;
+    case "keychain":
+      return `unlock the keychain or log in to the desktop, ${SAVE_AGAIN}; the key in it stays as it is`;
+    case "env":
+      return `set ${key.name} where keybearer is started, and start it again; or: ${rotate} --store file`;
+    case "file":
+      return `check the file: ls -l ${plain(shellWord(key.path))}`;
+    case "command":
+      return `run it yourself to see what it prints: ${commandInWords(key.argv).words}; ${SAVE_AGAIN}`;
+  }
+}
+
+// A key that the gateway refuses.
+
+const BY_DETAIL: Readonly<Record<CauseDetail, string>> = {
+  "key-disabled": "disabled key",
+  "key-expired": "expired key",
+  "key-deleted": "deleted key",
+  "key-quota": "balance or quota: the key's own quota is used up",
+  "account-balance": "balance or quota: the account's balance is used up",
+  "account-disabled": "disabled account",
+  "ip-not-allowed": "IP address not allowed",
+  "window-used-up": "balance or quota: a window of the quota is used up",
+  "no-capacity": "no capacity at the gateway",
+};
+
+const BY_NAME: Readonly<Record<CauseName, string>> = {
+  "incomplete-key": "key not valid",
+  "group-unavailable": "group unavailable",
+  "balance-or-quota": "balance or quota",
+  "wrong-base-url": "wrong base url",
+  "rate-limit": "rate limit",
+  unknown: "the gateway refuses the key",
+};
+
+export function causeText({ name, detail }: Pick<Cause, "name" | "detail">): string {
+  return detail === null ? BY_NAME[name] : BY_DETAIL[detail];
+}
+
+/** A rolling window of a quota that is used up. */
+export interface UsedUpWindow {
+  /** 5h, 1d, 7d */
+  readonly name: string;
+  /** null: the gateway does not say when it resets. */
+  readonly resetsAt: number | null;
+}
+
+const MINUTE_MS = 60_000;
+
+/** balance or quota: the 5h window is used up, and resets at 17:00 */
+export function windowText({ name, resetsAt }: UsedUpWindow, now: number): string {
+  const text = `balance or quota: the ${name} window is used up`;
+  if (resetsAt === null) return text;
+  const minute = Math.ceil(resetsAt / MINUTE_MS) * MINUTE_MS;
+  return `${text}, and resets ${momentInWords(minute, now, systemCalendar)}`;
+}
+
+const NEW_KEY_HELPS: readonly CauseDetail[] = ["key-disabled", "key-expired", "key-deleted"];
+
+/** Adds the command that replaces the key where a new key may help. */
+export function withRotate(
+  advice: string,
+  { cause, detail }: { readonly cause: string; readonly detail: CauseDetail | null },
+  tool: string,
+): string {
+  const helps = cause === "incomplete-key" || (detail !== null && NEW_KEY_HELPS.includes(detail));
+  return helps ? `${advice}; then: keybearer tools rotate ${tool}` : advice;
+}
+
+/** What the daemon knows about a tool's key without asking the gateway. */
+export interface KeyKnowledge {
+  readonly name: string;
+  /** How the gateway refused the tool's last requests. */
+  readonly refused: KeyRefusal | null;
+  readonly console: ToolConsoleFacts | null;
+  readonly last_use: number | null;
+}
+
+export interface KeyTrouble extends Explanation {
+  /** null: only the cause is known. */
+  readonly detail: CauseDetail | null;
+}
+
+/** The tool's own requests count first, then the console. null: nothing is known to be wrong. */
+export function keyTrouble(tool: KeyKnowledge, now: number): KeyTrouble | null {
+  const { refused, console, last_use } = tool;
+  if (refused !== null) return refusalTrouble(refused, tool, now);
+  if (console === null) return null;
+  const found = consoleFault(console, now);
+  // A request after the console was read was not refused, so the console's state is out of date.
+  if (found === null || (last_use ?? 0) > console.as_of) return null;
+  const { fault, window } = found;
+  const cause = causeOfFault(fault);
+  const what = window === null ? causeText(cause) : windowText(window, now);
+  return {
+    detail: fault,
+    what: `${what}, as the console said ${durationInWords(now - console.as_of)} ago`,
+    next: withRotate(cause.advice, { cause: cause.name, detail: fault }, tool.name),
+  };
+}
+
+function refusalTrouble(refused: KeyRefusal, { name, console }: KeyKnowledge, now: number): KeyTrouble {
+  const { cause, detail, advice, status, key } = refused;
+  const window = detail === "window-used-up" && console !== null ? usedUpWindow(console, now) : null;
+  const what = window === null ? causeText({ name: cause, detail }) : windowText(window, now);
+  return { detail, what: `${what} (${status}); key ${key}`, next: withRotate(advice, refused, name) };
+}
+
+const BY_CONSOLE_STATE: Partial<Record<ToolConsoleFacts["state"], KeyFault>> = {
+  disabled: "key-disabled",
+  expired: "key-expired",
+  deleted: "key-deleted",
+  "quota-exhausted": "key-quota",
+};
+
+function consoleFault(
+  console: ToolConsoleFacts,
+  now: number,
+): { readonly fault: KeyFault; readonly window: UsedUpWindow | null } | null {
+  const fault = BY_CONSOLE_STATE[console.state];
+  if (fault !== undefined) return { fault, window: null };
+  const window = usedUpWindow(console, now);
+  if (window !== null) return { fault: "window-used-up", window };
+  if (console.balance !== null && console.balance <= 0) return { fault: "account-balance", window: null };
+  return null;
+}
+
+/** The used-up window that resets last. */
+function usedUpWindow({ windows }: ToolConsoleFacts, now: number): UsedUpWindow | null {
+  const [last] = windows
+    .filter(({ used, most, resets_at }) => used >= most && (resets_at === null || resets_at > now))
+    .toSorted((a, b) => (b.resets_at ?? 0) - (a.resets_at ?? 0));
+  return last === undefined ? null : { name: last.window, resetsAt: last.resets_at };
+}

@@ -1,0 +1,218 @@
+import { baseUrl } from "../config/fields/address.ts";
+import type { Gateway } from "../config/shape.ts";
+import type { Secret } from "../core/secret.ts";
+import { systemCalendar } from "../limits/windows.ts";
+import { momentInWords } from "../limits/words.ts";
+import { cleanText, objectAt, parseObject, textAt } from "../mirror/consoles/json.ts";
+import { OutboundProxyError } from "../proxy/agents.ts";
+import { type Cause, type CauseDetail, causeOfFault, type KeyFault } from "../proxy/cause.ts";
+import { isTlsError, whyUnreachable } from "../proxy/failure.ts";
+import { causeText, type UsedUpWindow, windowText } from "./key-messages.ts";
+
+/* How a probe can fail, and what `doctor`, `models`, `init`, `tools add` and `rotate` say about it. */
+
+/** The four causes of SPEC.md section 7, and what is known more precisely. */
+export type ProbeCause =
+  | "incomplete-key"
+  | "group-unavailable"
+  | "balance-or-quota"
+  | "wrong-base-url"
+  | "expired"
+  | "disabled"
+  | "deleted"
+  | "html"
+  | "rate-limit"
+  | "dns"
+  | "tls"
+  | "timeout"
+  | "unreachable"
+  | "unknown";
+
+export interface ProbeFailure {
+  readonly ok: false;
+  readonly cause: ProbeCause;
+  /** More than the cause says; null: unknown. */
+  readonly detail: CauseDetail | null;
+  readonly status: number | null;
+  /** What happened: a sentence without its full stop. */
+  readonly why: string;
+  /** What to do about it. */
+  readonly next: string;
+  readonly skew: number | null;
+}
+
+/** The failure without what only the response tells. */
+export type FailureText = Omit<ProbeFailure, "ok" | "status" | "skew">;
+
+const GATEWAY_CAUSES: readonly ProbeCause[] = [
+  "dns",
+  "tls",
+  "timeout",
+  "unreachable",
+  "html",
+  "wrong-base-url",
+];
+
+/** Whether every key would fail like this at the gateway, so that it is asked and reported once. */
+export function concernsGateway({ cause }: ProbeFailure): boolean {
+  return GATEWAY_CAUSES.includes(cause);
+}
+
+const COPY_AGAIN =
+  "copy the key whole from the console, without spaces or line breaks, or create a new one there";
+
+/** A fault that is visible before anything is sent. */
+export function malformedKey(fault: string): FailureText {
+  return failure("incomplete-key", `incomplete key: ${fault}`, COPY_AGAIN);
+}
+
+export function timedOut(gateway: Gateway, ms: number): FailureText {
+  const via = gateway.proxy === null ? "" : `, through the outbound proxy ${gateway.proxy},`;
+  return failure(
+    "timeout",
+    `${named(gateway)}${via} did not answer within ${Math.round(ms / 100) / 10} s`,
+    "try again; if it happens again, check base_url, the network and the gateway's status page",
+  );
+}
+
+export function unreachable(gateway: Gateway, error: NodeJS.ErrnoException): FailureText {
+  const code = error.code ?? "";
+  const { name } = gateway;
+  const why = `${named(gateway)} cannot be reached: ${whyUnreachable(error)}`;
+  if (error instanceof OutboundProxyError)
+    return failure("unreachable", why, `start that proxy, or change gateways.${name}.proxy in config.yaml`);
+  if (code === "ENOTFOUND" || code === "EAI_AGAIN")
+    return failure("dns", why, `check the host name in base_url of gateway ${name}, and the network`);
+  if (code === "CERT_HAS_EXPIRED" || code === "CERT_NOT_YET_VALID") {
+    const next = "check this machine's clock with: date; if it is right, ask the gateway's operator";
+    return failure("tls", why, next);
+  }
+  if (isTlsError(code)) {
+    const next = `check base_url of gateway ${name}; for a certificate authority of your own set gateways.${name}.ca_file`;
+    return failure("tls", why, next);
+  }
+  if (code === "ETIMEDOUT") return failure("timeout", why, "check base_url and the network");
+  return failure("unreachable", why, `check base_url of gateway ${name}, and the network`);
+}
+
+export function redirected(gateway: Gateway, status: number): FailureText {
+  const why = `wrong base url: ${gateway.baseUrl}/models answers with a redirect (${status}), which keybearer does not follow with a key`;
+  return failure("wrong-base-url", why, addressAdvice(gateway));
+}
+
+export function notAModelList(gateway: Gateway, status: number): FailureText {
+  const why = `wrong base url: ${gateway.baseUrl}/models answers ${status}, but not with a list of models`;
+  return failure("wrong-base-url", why, addressAdvice(gateway));
+}
+
+export function webPage(gateway: Gateway, status: number): FailureText {
+  const why = `wrong base url: ${gateway.baseUrl}/models answers with a web page, not with the gateway's API (${status})`;
+  return failure("html", why, addressAdvice(gateway));
+}
+
+export interface RefusedKey {
+  readonly gateway: Gateway;
+  readonly cause: Cause;
+  readonly status: number;
+  /** The gateway's own message, see gatewayMessage. */
+  readonly message: string | null;
+  /** This key was accepted before. */
+  readonly worked: boolean;
+  /** The key is shorter than those that such gateways issue. */
+  readonly isCut: boolean;
+}
+
+export function keyRefused(refusal: RefusedKey): FailureText {
+  const { gateway, cause, worked, isCut } = refusal;
+  const quote = quoted(refusal);
+  if (cause.name === "wrong-base-url") {
+    const why = `wrong base url: the gateway does not answer at ${gateway.baseUrl}/models${quote}`;
+    return failure("wrong-base-url", why, addressAdvice(gateway));
+  }
+  if (cause.name === "unknown" && !cause.concernsKey) {
+    const why = `the key could not be checked: the gateway refuses the list of models${quote}`;
+    return failure(
+      "unknown",
+      why,
+      "requests may still work; the gateway's message says why the list does not",
+    );
+  }
+  if (cause.name === "incomplete-key" && cause.detail === null && isCut)
+    return failure("incomplete-key", `incomplete key: it is shorter than such keys are${quote}`, COPY_AGAIN);
+  // A key that was accepted before is complete, so a gateway that does not know it has deleted it.
+  const isDeleted = cause.name === "incomplete-key" && !cause.isAmbiguous && worked;
+  return byCause(isDeleted ? causeOfFault("key-deleted") : cause, quote);
+}
+
+/** The answer does not say which of several faults the key has, and the gateway cannot be asked until `again`. */
+export function keyRefusedUnchecked(refusal: RefusedKey, again: number, now: number): FailureText {
+  const refused = keyRefused(refusal);
+  const when = momentInWords(again, now, systemCalendar);
+  const why = `${refused.why}. which of these was not checked: the gateway allows 20 questions about keys in 20 minutes, and can be asked again ${when}`;
+  return { ...refused, why };
+}
+
+/**
+ * The gateway said what is wrong with the key when it was asked about it.
+ * @param refusal its answer to the request for its models; null: it listed them
+ */
+export function faultyKey(
+  fault: KeyFault,
+  window: UsedUpWindow | null,
+  refusal: Pick<RefusedKey, "status" | "message"> | null,
+  now: number,
+): FailureText {
+  const source = refusal === null ? ", according to the gateway" : quoted(refusal);
+  const text = byCause(causeOfFault(fault), source);
+  return window === null ? text : { ...text, why: `${windowText(window, now)}${source}` };
+}
+
+export function betterAddress(address: string): string {
+  return `${address} answers: write it as base_url`;
+}
+
+/** The gateway's own error message, without the key and safe to print; null: the body has none. */
+export function gatewayMessage(text: string, key: Secret): string | null {
+  const body = parseObject(text) ?? {};
+  const inner = objectAt(body, "error") ?? {};
+  const found =
+    textAt(inner, "message") || textAt(body, "message") || textAt(body, "error") || textAt(body, "code");
+  if (!found) return null;
+  // Redact the decoded text, before it is cut: a gateway can spell the key with escapes.
+  return cleanText(key.redactFrom(found));
+}
+
+function failure(
+  cause: ProbeCause,
+  why: string,
+  next: string,
+  detail: CauseDetail | null = null,
+): FailureText {
+  return { cause, detail, why, next };
+}
+
+const BY_DETAIL: Partial<Record<CauseDetail, ProbeCause>> = {
+  "key-disabled": "disabled",
+  "key-expired": "expired",
+  "key-deleted": "deleted",
+};
+
+function byCause(cause: Cause, source: string): FailureText {
+  const { name, detail, advice } = cause;
+  const probeCause = detail === null ? name : (BY_DETAIL[detail] ?? name);
+  return failure(probeCause, `${causeText(cause)}${source}`, advice, detail);
+}
+
+function quoted({ status, message }: Pick<RefusedKey, "status" | "message">): string {
+  return message === null ? ` (${status})` : ` (${status}: ${message})`;
+}
+
+function addressAdvice(gateway: Gateway): string {
+  const checked = baseUrl(gateway.baseUrl);
+  if ("fault" in checked) return `${checked.fault}; ${checked.hint ?? "see the console"}`;
+  return "copy the base url from the console; it ends in /v1 and in no endpoint path";
+}
+
+function named({ name, baseUrl }: Gateway): string {
+  return `gateway ${name} (${new URL(baseUrl).origin})`;
+}

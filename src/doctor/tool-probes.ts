@@ -1,0 +1,134 @@
+import type { Config, Tool } from "../config/shape.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import type { KeyState } from "../core/key-source.ts";
+import { createGate } from "../keys/gate.ts";
+import type { Prices } from "../metering/prices.ts";
+import type { UsageLog } from "../usage/usage-log.ts";
+import { readUses, readWorked, workedName } from "./history.ts";
+import { missingKey } from "./key-messages.ts";
+import { type ToolModels, toolModels } from "./models.ts";
+import { type ProbeDeps, probeKey, type ToolProbe } from "./probe.ts";
+import { concernsGateway } from "./probe-failure.ts";
+
+export interface ToolProbeDeps extends ProbeDeps {
+  readonly config: Pick<Config, "gateways">;
+  readonly keyOf: (tool: Tool) => KeyState;
+  /** The tools and keys with which requests succeeded before, see workedName. */
+  readonly worked: ReadonlySet<string>;
+  /** Milliseconds for one tool; default 10 s. */
+  readonly timeout?: number | undefined;
+  /** Milliseconds for all of them; default 16 s. */
+  readonly totalTimeout?: number | undefined;
+}
+
+const MAX_CONCURRENT = 4;
+const TOTAL_TIMEOUT_MS = 16_000;
+
+type InTurn = ReturnType<typeof createGate>;
+
+/** Probes every tool's key, a few at a time. A gateway that hangs delays only its own tools. */
+export async function probeTools(tools: readonly Tool[], deps: ToolProbeDeps): Promise<ToolProbe[]> {
+  const signal = AbortSignal.timeout(deps.totalTimeout ?? TOTAL_TIMEOUT_MS);
+  const inTurn = createGate(MAX_CONCURRENT);
+  const gateways = [...new Set(tools.map(({ gateway }) => gateway))];
+  const groups = await Promise.all(
+    gateways.map((name) => {
+      const own = tools.filter(({ gateway }) => gateway === name);
+      return probeToolsOfGateway(own, deps, signal, inTurn);
+    }),
+  );
+  const probes = new Map(groups.flat().map((probe) => [probe.tool, probe]));
+  return tools.flatMap(({ name }) => probes.get(name) ?? []);
+}
+
+/** One tool asks first. If the gateway itself fails, the others get the same result without asking. */
+async function probeToolsOfGateway(
+  tools: readonly Tool[],
+  deps: ToolProbeDeps,
+  signal: AbortSignal,
+  inTurn: InTurn,
+): Promise<ToolProbe[]> {
+  const first = tools.find((tool) => deps.keyOf(tool).state === "ready");
+  if (first === undefined) return tools.map((tool) => withoutProbe(tool, deps));
+  const probe = await inTurn(() => probeTool(first, deps, signal));
+  const rest = tools.filter((tool) => tool !== first);
+  const { probed } = probe;
+  if (probed === null || probed.ok || !concernsGateway(probed))
+    return [probe, ...(await Promise.all(rest.map((tool) => inTurn(() => probeTool(tool, deps, signal)))))];
+  const same = rest.map((tool) => {
+    const unasked = withoutProbe(tool, deps);
+    return unasked.missing === null ? { ...unasked, probed } : unasked;
+  });
+  return [probe, ...same];
+}
+
+async function probeTool(tool: Tool, deps: ToolProbeDeps, signal: AbortSignal): Promise<ToolProbe> {
+  const key = deps.keyOf(tool);
+  const gateway = deps.config.gateways[tool.gateway];
+  const probe = withoutProbe(tool, deps);
+  if (key.state !== "ready" || gateway === undefined || signal.aborted) return probe;
+  const worked = deps.worked.has(workedName(tool.name, key.key.fingerprint));
+  const probed = await probeKey(deps, gateway, key.key, { signal, worked, timeout: deps.timeout });
+  return { ...probe, probed };
+}
+
+function withoutProbe(tool: Tool, { keyOf }: ToolProbeDeps): ToolProbe {
+  const key = keyOf(tool);
+  return {
+    tool: tool.name,
+    gateway: tool.gateway,
+    key: key.state === "ready" ? key.key.fingerprint : null,
+    missing: missingKey(tool, key),
+    probed: null,
+  };
+}
+
+export interface ProberDeps extends ProbeDeps {
+  readonly snapshot: () => Snapshot;
+  readonly prices: Prices;
+  readonly usage: Pick<UsageLog, "read">;
+}
+
+/** What the running daemon asks gateways for its owner, with the keys that only it has read. */
+export class Prober {
+  readonly #deps: ProberDeps;
+
+  constructor(deps: ProberDeps) {
+    this.#deps = deps;
+  }
+
+  /** Probes the key of every enabled tool. */
+  async probes(): Promise<ToolProbe[]> {
+    const snapshot = this.#deps.snapshot();
+    return this.#probe(snapshot, enabledTools(snapshot));
+  }
+
+  /** The models of one tool, or of all that are enabled. null: there is no such tool. */
+  async models(name: string | null): Promise<ToolModels[] | null> {
+    const { snapshot, prices, usage, clock } = this.#deps;
+    const current = snapshot();
+    const tools = name === null ? enabledTools(current) : [current.config.tools[name]];
+    const known = tools.filter((tool) => tool !== undefined);
+    if (name !== null && known.length === 0) return null;
+    const now = clock.now();
+    const probes = await this.#probe(current, known);
+    const uses = (await usage.read((db) => readUses(db, now))) ?? [];
+    return known.flatMap((tool) => {
+      const probe = probes.find((each) => each.tool === tool.name);
+      return probe === undefined
+        ? []
+        : [toolModels(tool, probe, { config: current.config, prices, uses, now })];
+    });
+  }
+
+  async #probe(snapshot: Snapshot, tools: readonly Tool[]): Promise<ToolProbe[]> {
+    const { clock, agentFor, keyCheck, usage } = this.#deps;
+    const worked = (await usage.read(readWorked)) ?? new Set<string>();
+    const { config, keyOf } = snapshot;
+    return probeTools(tools, { clock, agentFor, keyCheck, config, keyOf, worked });
+  }
+}
+
+function enabledTools({ config }: Snapshot): Tool[] {
+  return Object.values(config.tools).filter((tool) => tool.enabled);
+}
