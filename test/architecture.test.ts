@@ -208,7 +208,7 @@ function revealFaults(files: readonly Source[]): string[] {
 
 /** What sends requests, and who may know it. */
 const ENGINES: Readonly<Record<string, readonly string[]>> = {
-  "http-proxy-3": ["proxy/passthrough.ts"],
+  "http-proxy-3": ["proxy/upstream.ts"],
 };
 
 function engineFaults(files: readonly Source[]): string[] {

@@ -1,6 +1,5 @@
 import type { KeySource, KeyState } from "../core/key-source.ts";
-import type { SecretSet } from "../core/redact.ts";
-import { Secret } from "../core/secret.ts";
+import { Secret, type SecretSet } from "../core/secret.ts";
 import type { Problem } from "./problem.ts";
 import type { Config, Gateway, Tool } from "./shape.ts";
 

@@ -5,7 +5,7 @@ import type { KeyState } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Keyring } from "../keys/keyring.ts";
-import type { Kind } from "../limits/shortage.ts";
+import type { Kind } from "../limits/counters.ts";
 import type { LoginRequest } from "../mirror/login.ts";
 import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
 import type { UsageLog } from "../usage/usage-log.ts";

@@ -1,39 +1,29 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { inspect } from "node:util";
-import { SecretSet } from "./redact.ts";
 import { mergeSpans, type Span } from "./spans.ts";
 
 /** A key, or another string that is worth money. It hides itself wherever it is printed. */
 export class Secret {
+  /** What a person may see: enough to tell two keys apart in a console, too little to help a thief. */
+  readonly fingerprint: string;
   readonly #value: string;
-  /** The spellings in which somebody else's text may hold it, each once. */
+  /** How another program's text may spell it, the longest spelling first. */
   readonly #spellings: readonly string[];
-  readonly #fingerprint: string;
 
   constructor(value: string) {
     this.#value = value;
     this.#spellings = spellingsOf(value);
-    this.#fingerprint = `…${value.slice(value.length < 16 ? -2 : -4)}`;
+    this.fingerprint = `…${value.slice(value.length < 16 ? -2 : -4)}`;
   }
 
-  /** Looks for all of them at once, the longest first: of one that begins with another nothing must be left. */
+  /** A set that finds any of these secrets in a text. */
   static together(secrets: readonly Secret[]): SecretSet {
-    const sorted = secrets.toSorted((a, b) => b.longest - a.longest);
-    const spellings = sorted.flatMap((secret) => secret.#spellings);
-    return new SecretSet(sorted, spellings);
+    return new SecretSet(secrets.flatMap((secret) => secret.#spellings));
   }
 
-  /**
-   * The bare string. Called only where a key meets the wire or its store; the architecture test holds the list
-   * of files that may.
-   */
+  /** The bare string, for the wire or a key store. The architecture test lists the files that may call this. */
   reveal(): string {
     return this.#value;
-  }
-
-  /** What a person may see: enough to tell two keys apart in a console, too little to help a thief. */
-  get fingerprint(): string {
-    return this.#fingerprint;
   }
 
   equals(other: Secret): boolean {
@@ -41,51 +31,48 @@ export class Secret {
     return timingSafeEqual(Buffer.from(this.digest(salt)), Buffer.from(other.digest(salt)));
   }
 
-  /** Whether it begins and ends like what a console shows of a key; a leading `sk-` is left aside. */
+  /** Whether it begins and ends like what a console shows of a key. A leading `sk-` is ignored. */
   hasEnds(head: string, tail: string): boolean {
     const value = this.#value.replace(/^sk-/, "");
     const shown = head.length + tail.length;
     return shown >= 6 && shown < value.length && value.startsWith(head) && value.endsWith(tail);
   }
 
-  /** A salted digest, by which a key can be known again without being kept. */
+  /** A salted digest identifies a key that is not stored. */
   digest(salt: string): string {
     return createHmac("sha256", salt).update(this.#value).digest("hex");
-  }
-
-  /** Takes this secret out of a text that somebody else wrote, also where that text escapes it. */
-  redactFrom(text: string): string {
-    let clean = text;
-    // Nearly never it is there, and to see that is cheaper than to replace nothing.
-    for (const one of this.#spellings) if (clean.includes(one)) clean = clean.replaceAll(one, "[redacted]");
-    return clean;
-  }
-
-  /** The same for as many characters, so that what stands behind it stays where it was. */
-  maskIn(text: string): string {
-    return this.#spellings.reduce((clean, one) => clean.replaceAll(one, "*".repeat(one.length)), text);
-  }
-
-  /** Characters of its longest spelling. */
-  get longest(): number {
-    return this.#spellings[0]?.length ?? 0;
-  }
-
-  /** How many bytes at the end of these may be the beginning of it. */
-  begunAtEndOf(bytes: Buffer): number {
-    const tail = bytes.toString("latin1", Math.max(0, bytes.length - this.longest + 1));
-    let longest = 0;
-    for (const one of this.#spellings) {
-      for (let at = tail.indexOf(one[0] ?? ""); at !== -1; at = tail.indexOf(one[0] ?? "", at + 1)) {
-        if (one.startsWith(tail.slice(at))) longest = Math.max(longest, tail.length - at);
-      }
-    }
-    return longest;
   }
 
   isIn(text: string | Buffer): boolean {
     for (const spelling of this.#spellings) if (text.includes(spelling)) return true;
     return false;
+  }
+
+  redactFrom(text: string): string {
+    let clean = text;
+    for (const spelling of this.#spellings) clean = clean.replaceAll(spelling, REDACTED);
+    return clean;
+  }
+
+  /** Replaces it with as many asterisks, so that the length of the text stays the same. */
+  maskIn(text: string): string {
+    let clean = text;
+    for (const spelling of this.#spellings) clean = clean.replaceAll(spelling, "*".repeat(spelling.length));
+    return clean;
+  }
+
+  /** How many of the last bytes may be the beginning of it. */
+  begunAtEndOf(bytes: Buffer): number {
+    const longestSpelling = this.#spellings[0]?.length ?? 0;
+    const tail = bytes.toString("latin1", Math.max(0, bytes.length - longestSpelling + 1));
+    let begun = 0;
+    for (const spelling of this.#spellings) {
+      const first = spelling.charAt(0);
+      for (let at = tail.indexOf(first); at !== -1; at = tail.indexOf(first, at + 1)) {
+        if (spelling.startsWith(tail.slice(at))) begun = Math.max(begun, tail.length - at);
+      }
+    }
+    return begun;
   }
 
   toString(): string {
@@ -101,22 +88,45 @@ export class Secret {
   }
 }
 
-/** As it is; in JSON as JavaScript, Go (which escapes &) and PHP (which escapes /) write it; and in an address. */
+/** Finds many secrets in one pass over a text. Made by Secret.together. */
+export class SecretSet {
+  /** null: there are no secrets. */
+  readonly #pattern: RegExp | null;
+
+  constructor(spellings: readonly string[]) {
+    // An alternation takes the first that matches. The longest comes first, so that nothing is left of a key that begins
+    // with another one.
+    const longestFirst = spellings.toSorted((a, b) => b.length - a.length).map(escapeRegExp);
+    this.#pattern = longestFirst.length === 0 ? null : new RegExp(longestFirst.join("|"), "g");
+  }
+
+  isIn(text: string): boolean {
+    return this.#pattern !== null && text.search(this.#pattern) !== -1;
+  }
+
+  redactFrom(text: string): string {
+    return this.#pattern === null ? text : text.replace(this.#pattern, REDACTED);
+  }
+}
+
+const REDACTED = "[redacted]";
+
+function escapeRegExp(text: string): string {
+  return text.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&");
+}
+
+/** As it is; in JSON as JavaScript, Go (which escapes &) and PHP (which escapes /) write it; and in a URL. */
 function spellingsOf(value: string): string[] {
   const json = JSON.stringify(value).slice(1, -1);
-  // Half a character, which a broken file can hold, cannot be written in an address.
-  const address = /[^\x21-\x7e]/.test(value) ? value : encodeURIComponent(value);
-  const all = [json.replaceAll("&", "\\u0026"), json.replaceAll("/", "\\/"), json, address, value];
-  // Longest first: the bare one may be a part of another.
+  // A broken file may hold half a surrogate pair, which encodeURIComponent refuses.
+  const url = /[^\x21-\x7e]/.test(value) ? value : encodeURIComponent(value);
+  const all = [json.replaceAll("&", "\\u0026"), json.replaceAll("/", "\\/"), json, url, value];
   return [...new Set(all)].filter((one) => one !== "").toSorted((a, b) => b.length - a.length);
 }
 
 const PLACEHOLDER = /[<>]|\.\.\.|YOUR|REPLACE|xxxx|your[-_]|replace[-_]/;
 
-/**
- * Why a text cannot be a complete key, or null. The gateway would answer all of these with the same puzzling 401
- * (SPEC.md section 7, "incomplete key"), so they are told apart here. The value itself is never in the answer.
- */
+/** Why a text cannot be a complete key; null: it can. A gateway answers 401 to all of these without a reason. */
 export function keyFault(text: string): string | null {
   if (text === "") return "the key is empty";
   if (/[\r\n]/.test(text)) return "the key has a line break in it";
@@ -127,25 +137,25 @@ export function keyFault(text: string): string | null {
   return null;
 }
 
-/** Strings of these shapes are somebody's real credential, whoever they belong to. */
+/** Strings of these shapes are credentials of some service. */
 const CREDENTIAL_SHAPE =
   /\b(?:sk|pk|rk|gsk|xai|ghp|gho|github_pat|hf|AIza|AKIA|ya29|pplx|nvapi|r8|kb)[-_][A-Za-z0-9._-]{6,}|\bAIza[A-Za-z0-9_-]{10,}|\beyJ[A-Za-z0-9._-]{20,}/g;
 const LONG_RUN = /[A-Za-z0-9_+/=-]{24,}/g;
 
-/** Names of models are long runs too, but of short words: claude-sonnet-4-5-20250929 is no secret. */
+/** Model names are long runs too, but of short words: claude-sonnet-4-5-20250929 is not a secret. */
 function looksRandom(run: string): boolean {
   if (/[a-z]/.test(run) && /[A-Z]/.test(run) && /[0-9]/.test(run)) return true;
   return run.split(/[-_]/).some((part) => part.length >= 16 && /[0-9]/.test(part));
 }
 
-/** In an address the user name can be as secret as the password: some services take a token there. */
+/** The user name in a URL may be a secret like the password: some services take a token there. */
 const USER_INFO = /(?<=:\/\/)[^\s/?#"'\\]+(?=@)/g;
 
-/** Where a text whose structure is not known, such as a broken line, holds what has the shape of a credential. */
+/** Where a text of unknown structure, such as a broken line, looks like a credential. */
 export function credentialSpans(text: string): Span[] {
   const shaped = [...text.matchAll(CREDENTIAL_SHAPE), ...text.matchAll(USER_INFO)];
   for (const run of text.matchAll(LONG_RUN)) {
-    // A token's hash is no secret, and a person needs to see it to compare it.
+    // A token's hash is not secret, and people compare it.
     const isHash = text.slice(Math.max(0, run.index - 7), run.index) === "sha256:" && HEX.test(run[0]);
     if (!isHash && looksRandom(run[0])) shaped.push(run);
   }
@@ -154,7 +164,7 @@ export function credentialSpans(text: string): Span[] {
 
 const HEX = /^[0-9a-f]+$/i;
 
-/** Hides whatever has the shape of a credential. */
+/** Hides everything that looks like a credential. */
 export function redactCredentials(text: string): string {
   let shown = "";
   let at = 0;
@@ -165,12 +175,12 @@ export function redactCredentials(text: string): string {
   return shown + text.slice(at);
 }
 
-/** Only what begins as keys do: a long id of something harmless stays readable. */
+/** Hides only what begins as keys do, so that other long ids stay readable. */
 export function redactKeyShapes(text: string): string {
   return text.replace(CREDENTIAL_SHAPE, "[hidden]");
 }
 
-/** Whether there is nothing for blotKeyShapes to hide. */
+/** Whether redactKeyShapes would change nothing. */
 export function isFreeOfKeyShapes(text: string): boolean {
   return text.search(CREDENTIAL_SHAPE) === -1;
 }

@@ -11,11 +11,10 @@ import { Tail } from "../control/tail.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
-import { createLogger, type LineLogger, type Logger } from "../core/log.ts";
+import { createLogger, type DaemonLogger, type Logger } from "../core/log.ts";
 import { type Paths, prepareFolders } from "../core/paths.ts";
 import { PeerLookup } from "../core/peer-user.ts";
 import { ProcessLookup } from "../core/process-lookup.ts";
-import { joined } from "../core/redact.ts";
 import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
@@ -260,11 +259,6 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   mirror.change(reload.snapshot);
   await dashboard.follow();
   await reload.watch();
-  try {
-    services.prices.load();
-  } catch (error) {
-    log.error({ err: error }, "loading the price list failed");
-  }
 
   let stopped: Promise<void> | null = null;
   const stop = (patienceMs = DRAIN_MS) => {
@@ -364,7 +358,7 @@ interface Keys {
   readonly trust: Trust;
   readonly keyring: Keyring;
   readonly vault: Vault;
-  readonly log: LineLogger;
+  readonly log: DaemonLogger;
   /** Calls back for every key that comes late, and at once if one came before there was anybody to tell. */
   whenLate(tell: () => void): void;
 }
@@ -383,10 +377,7 @@ function createKeys(options: DaemonOptions, clock: Clock): Keys {
     level: "info",
     destination: options.logTo,
     forPeople: options.logForPeople ?? false,
-    secrets: joined(
-      () => keyring.secrets(),
-      () => vault.secrets(),
-    ),
+    secrets: [() => keyring.secrets(), () => vault.secrets()],
   });
   const whenLate = (tell: () => void) => {
     tellLate = tell;

@@ -3,7 +3,6 @@ import { type Refusal, refuse } from "../core/refusal.ts";
 import { requestText } from "../metering/estimate.ts";
 import { modelInPath, readRequest } from "../metering/request.ts";
 import type { Call, Stop } from "./call.ts";
-import { limitsNeedBody } from "./capacity.ts";
 import { overloaded, uploadStopped } from "./failure.ts";
 import { modelForLog } from "./records.ts";
 
@@ -57,7 +56,7 @@ export async function readBody(
 ): Promise<Stop | null> {
   const { "content-length": declared, "transfer-encoding": chunked, expect } = req.headers;
   const length = chunked === undefined ? Number(declared ?? 0) : 0;
-  const mustRead = call.metering !== null && limitsNeedBody(call);
+  const mustRead = call.metering !== null && call.limitsNeedBody;
   call.model = modelForLog(modelInPath(call.endpoint), call.snapshot);
   const isEmpty = length === 0 && chunked === undefined;
   if (!isEmpty && mustRead && isEncoded(req.headers)) return unreadable(call);

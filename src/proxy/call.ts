@@ -95,4 +95,19 @@ export class Call {
     const group = this.tool?.group ?? null;
     return group === null ? 1 : (this.gateway?.groups[group]?.multiplier ?? 1);
   }
+
+  /** The models of the tool's group; null: any. */
+  get allowedModels(): readonly string[] | null {
+    const group = this.tool?.group ?? null;
+    const models = group === null ? undefined : this.gateway?.groups[group]?.models;
+    return models === undefined || models.includes("*") ? null : models;
+  }
+
+  /** Whether the tool's limits depend on the body: on its model, or on how much it asks for. */
+  get limitsNeedBody(): boolean {
+    const { tool } = this;
+    if (tool === null) return false;
+    const { tokens, spend } = tool.limits;
+    return tokens.length > 0 || spend.length > 0 || tool.quota !== null || this.allowedModels !== null;
+  }
 }

@@ -1,12 +1,10 @@
 import type { Socket } from "node:net";
-import type { Group, Tool } from "../config/shape.ts";
+import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
-import { admit } from "../limits/admit.ts";
+import { admit, isInGroup, modelRefusal } from "../limits/admit.ts";
 import type { Ask } from "../limits/counters.ts";
-import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
-import { isInGroup } from "../limits/model-rule.ts";
-import { modelRefusal } from "../limits/refusals.ts";
+import { type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import { isBilledLater } from "../metering/protocols.ts";
 import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
@@ -37,8 +35,8 @@ async function waitForCapacity(
   socket.once("close", onClose);
   const { model, metering, passesUnread } = call;
   const lacksModel = model === null && metering !== null;
-  const wanted = { ask, model, lacksModel, mayWait: !passesUnread };
-  const taken = await limiter.take(tool, wanted, (leaveQueue) => {
+  const request = { ask, model, lacksModel, mayWait: !passesUnread };
+  const taken = await limiter.take(tool, request, (leaveQueue) => {
     call.isWaiting = true;
     leave = leaveQueue;
     if (socket.destroyed) leave();
@@ -62,35 +60,17 @@ function checkStillAllowed(name: string, snapshot: Snapshot, now: number): Refus
   return admitted.ok ? null : admitted.refusal;
 }
 
-/** Whether the tool's limits depend on the body: on its model, or on how much it asks for. */
-export function limitsNeedBody({ tool, gateway }: Call): boolean {
-  if (tool === null || gateway === null) return false;
-  const { tokens, spend } = tool.limits;
-  return (
-    tokens.length > 0 ||
-    spend.length > 0 ||
-    tool.quota !== null ||
-    allowedModels(tool, gateway.groups) !== null
-  );
-}
-
-/** The models of the tool's group; null: any. */
-function allowedModels({ group }: Tool, groups: Readonly<Record<string, Group>>): readonly string[] | null {
-  const models = group === null ? undefined : groups[group]?.models;
-  return models === undefined || models.includes("*") ? null : models;
-}
-
 /** A request that names no model passes: the gateway chooses, and the record says which model answered. */
 function checkModel(call: Call, tool: Tool): Refusal | null {
-  const { gateway, metering, method, endpoint, model, fields } = call;
+  const { metering, method, endpoint, model, fields } = call;
   // Some gateways take the first of two models, most take the last.
-  if (metering !== null && fields.ambiguous && limitsNeedBody(call)) {
+  if (metering !== null && fields.ambiguous && call.limitsNeedBody) {
     return refuse(
       "bad-request",
       "the request names two models or is no valid JSON, and gateways differ in which model they take",
     );
   }
-  const models = allowedModels(tool, gateway?.groups ?? {});
+  const models = call.allowedModels;
   if (models === null || tool.group === null) return null;
   if (metering === null && isBilledLater(method, endpoint)) {
     const message = `keybearer cannot tell which models ${endpoint} runs, and tool ${tool.name} may use only those of group ${tool.group}`;
@@ -110,9 +90,9 @@ function askOf(call: Call, tool: Tool, { limiter, prices }: ProxyDeps): Ask {
     bodyBytes: body === null ? null : body.length,
     hasOutput: metering !== "embeddings",
   };
-  const needsUsual = sizing.named === null || sizing.bodyBytes === null;
-  const expected = expectedTokens(sizing, needsUsual ? limiter.usual(tool.name) : null);
-  return askFor(expected, (tokens) => highestCost(tokens, call, prices));
+  const needsMedian = sizing.named === null || sizing.bodyBytes === null;
+  const expected = expectedTokens(sizing, needsMedian ? limiter.recentMedian(tool.name) : null);
+  return { tokens: expected.input + expected.output, spend: highestCost(expected, call, prices) };
 }
 
 /**

@@ -1,7 +1,7 @@
 import type { Gateway } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
-import type { LineLogger } from "../core/log.ts";
+import type { DaemonLogger } from "../core/log.ts";
 import type { PeerLookup } from "../core/peer-user.ts";
 import type { ProcessLookup } from "../core/process-lookup.ts";
 import type { Secret } from "../core/secret.ts";
@@ -19,7 +19,7 @@ import type { Upstream } from "./upstream.ts";
 /** What the request path needs. The daemon makes it. */
 export interface ProxyDeps {
   readonly clock: Clock;
-  readonly log: LineLogger;
+  readonly log: DaemonLogger;
   /** The configuration in force. */
   readonly snapshot: () => Snapshot;
   /** Every `host:port` under which tools may call. */

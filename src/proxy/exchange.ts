@@ -25,7 +25,7 @@ import {
 } from "./failure.ts";
 import { NOTHING_OBSERVED, type Observed, ResponseObserver } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
-import { recordHead } from "./records.ts";
+import { headOf } from "./records.ts";
 import { type ClientSide, ResponseWriter } from "./response.ts";
 import type { UpstreamRequest } from "./upstream.ts";
 import { discardBody } from "./write-refusal.ts";
@@ -71,10 +71,11 @@ export function ownHeaders(call: Call, { isSandbox, limiter }: ProxyDeps): strin
 
 /** Starts to read a response whose head arrived, and records the head. */
 export function observe(call: Call, response: IncomingMessage, deps: ProxyDeps): ResponseObserver {
-  const observer = new ResponseObserver(response, call, deps.clock.elapsed());
+  const { clock, journal } = deps;
+  const observer = new ResponseObserver(response, call.metering, call.text !== null, clock.elapsed());
   call.observer = observer;
   const status = response.statusCode ?? 0;
-  recordHead(call, status, observer.headIds(), observer.isStream, deps);
+  journal.head(call.id, headOf(call, status, observer.headIds(), clock.elapsed()), observer.isStream);
   if (status < 400 && call.tool !== null && call.key !== null)
     deps.keyBreaker.accept(call.tool.name, call.key);
   return observer;

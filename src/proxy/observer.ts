@@ -1,8 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import { gatewayIds } from "../metering/gateway-ids.ts";
 import { Meter, type Reading } from "../metering/meter.ts";
-import { contentKind } from "../metering/protocols.ts";
-import type { Call } from "./call.ts";
+import { contentKind, type Metering } from "../metering/protocols.ts";
 import { type Cause, causeOf, causeOfErrorEvent } from "./cause.ts";
 import type { ErrorResponse } from "./error-response.ts";
 
@@ -48,7 +47,16 @@ export class ResponseObserver {
   #error: ErrorResponse | null = null;
   #bytesOut = 0;
 
-  constructor(response: IncomingMessage, call: Call, firstByteElapsed: number) {
+  /**
+   * @param metering what is billed at the endpoint.
+   * @param countText for a tool with `estimate`.
+   */
+  constructor(
+    response: IncomingMessage,
+    metering: Metering | null,
+    countText: boolean,
+    firstByteElapsed: number,
+  ) {
     const { statusCode: status = 0, headers, rawHeaders } = response;
     const contentType = headers["content-type"] ?? "";
     const kind = contentKind(contentType);
@@ -58,12 +66,11 @@ export class ResponseObserver {
     // The cause of an error is known once its body was read. Of other responses, only a web page is a bad sign.
     this.#cause = status < 400 && kind === "page" ? causeOf({ status, contentType, body: "" }) : null;
     this.#meter = new Meter({
-      metering: call.metering,
+      metering,
       status,
       contentType,
       contentEncoding: headers["content-encoding"],
-      // For a tool with `estimate`.
-      countText: call.text !== null,
+      countText,
     });
   }
 

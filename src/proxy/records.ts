@@ -4,9 +4,9 @@ import type { CallTokens } from "../limits/estimate.ts";
 import { estimateTokens } from "../metering/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
+import type { ResponseHead } from "../usage/journal/journal.ts";
 import type { Closing, Opening, TokensFrom } from "../usage/record.ts";
 import type { Call } from "./call.ts";
-import type { ProxyDeps } from "./deps.ts";
 import type { Observed } from "./observer.ts";
 import type { Outcome } from "./outcome.ts";
 
@@ -37,20 +37,14 @@ export function openingOf(call: Call): Opening {
   };
 }
 
-/** If keybearer is killed before the response ends, the record still has the status and the gateway's ids. */
-export function recordHead(
+/** The head of a response. If keybearer is killed before the response ends, the record still has the gateway's ids. */
+export function headOf(
   call: Call,
   status: number,
   ids: Observed["gatewayIds"],
-  isStream: boolean,
-  { journal, clock }: Pick<ProxyDeps, "journal" | "clock">,
-): void {
-  const head = {
-    status,
-    first_byte_at: wallTime(call, clock.elapsed()),
-    gateway_ids: loggableIds(call, ids),
-  };
-  journal.head(call.id, head, isStream);
+  elapsed: number,
+): ResponseHead {
+  return { status, first_byte_at: wallTime(call, elapsed), gateway_ids: loggableIds(call, ids) };
 }
 
 /** What a call used, and what that costs. */

@@ -3,7 +3,7 @@ import type { Duplex } from "node:stream";
 import { type Refusal, refuse } from "../core/refusal.ts";
 import type { RecordEnd } from "../usage/record.ts";
 import { Call, type Stop } from "./call.ts";
-import { limitsNeedBody, takeCapacity } from "./capacity.ts";
+import { takeCapacity } from "./capacity.ts";
 import type { Cause } from "./cause.ts";
 import { Deadline, type Phase } from "./deadline.ts";
 import type { ProxyDeps } from "./deps.ts";
@@ -75,7 +75,7 @@ async function identifyUpgrade(call: Call, req: IncomingMessage, deps: ProxyDeps
   const isWebSocket = req.method === "GET" && req.headers.upgrade?.toLowerCase() === "websocket";
   if (!isWebSocket || !call.gateway.websockets) return off;
   // What passes in a WebSocket is not read, so limits on models, tokens and money cannot be applied to it.
-  if (limitsNeedBody(call)) {
+  if (call.limitsNeedBody) {
     const message = `tool ${caller.tool.name} has limits that need plain requests. send one`;
     return refuse("websockets-off", message);
   }

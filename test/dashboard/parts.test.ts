@@ -88,7 +88,7 @@ function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
     level: "info",
     destination: { write: (line: string) => void lines.push(line) },
     forPeople: false,
-    secrets: () => [],
+    secrets: [() => []],
   });
   const tail = new Tail();
   const deps = {

@@ -1,11 +1,11 @@
-import { createLogger, type LineLogger } from "../../src/core/log.ts";
+import { createLogger, type DaemonLogger } from "../../src/core/log.ts";
 
 /** A real logger whose lines go to `lines`, or nowhere. */
-export function quietLog(lines: string[] = []): LineLogger {
+export function quietLog(lines: string[] = []): DaemonLogger {
   return createLogger({
     level: "info",
     destination: { write: (line: string) => void lines.push(line) },
     forPeople: false,
-    secrets: () => [],
+    secrets: [() => []],
   });
 }

@@ -5,9 +5,9 @@ import type { AllowanceAnswer, AllowanceRequest } from "../../control/routes.ts"
 import type { LimitStatus } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
-import type { Kind } from "../../limits/shortage.ts";
+import type { Kind } from "../../limits/counters.ts";
+import { endInWords } from "../../limits/format.ts";
 import { systemCalendar } from "../../limits/windows.ts";
-import { endInWords } from "../../limits/words.ts";
 import { atTerminal } from "../ask.ts";
 import { screenOf } from "../columns.ts";
 import { fail } from "../fail.ts";
