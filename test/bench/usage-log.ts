@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import type { OurRequest, TheirRow } from "../../src/mirror/reconcile/context.ts";
 import { reconcile } from "../../src/mirror/reconcile/reconcile.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { type Dimension, readReport } from "../../src/usage/reports/report.ts";
@@ -56,17 +57,35 @@ function measureReports(indexFile: string): Record<string, number> {
   return measured;
 }
 
-function measureReconcile(): number {
-  const day = makeDay({ requests: CONSOLE_ROWS, ids: true });
-  const theirs = theirsOf(day);
+/** A day as it is, or with all its requests alike, close together and without ids. */
+function measureReconcile(isAlike: boolean): number {
+  const day = makeDay({ requests: CONSOLE_ROWS, ids: !isAlike });
+  const ours = isAlike ? day.ours.map((record, at) => alikeRecord(record, at)) : day.ours;
+  const theirs = isAlike ? theirsOf(day).map((row, at) => alikeRow(row, at)) : theirsOf(day);
   const context = contextOf(day);
   const rounds: number[] = [];
   for (let round = 0; round < ROUNDS; round += 1) {
     const began = process.cpuUsage();
-    reconcile(day.ours, theirs, context);
+    reconcile(ours, theirs, context);
     rounds.push(cpuMs(began));
   }
   return median(rounds);
+}
+
+/** Ten milliseconds apart. */
+const ALIKE_MS = 10;
+
+function alikeRecord(record: OurRequest, at: number): OurRequest {
+  const sent = NOW - DAY_MS + at * ALIKE_MS;
+  const tokens = { input: 1200, cache_read: 0, cache_write: 0, output: 300 };
+  const times = { started_at: sent, sent_at: sent, ended_at: sent + 2000 };
+  return { ...record, ...times, key: "…a1b2", model: "gpt-5.1", stream: true, tokens, exact: true };
+}
+
+function alikeRow(row: TheirRow, at: number): TheirRow {
+  const tokens = { input_tokens: 1200, cache_read_tokens: 0, cache_write_tokens: 0, output_tokens: 300 };
+  const written = NOW - DAY_MS + at * ALIKE_MS + 2400;
+  return { ...row, ...tokens, key: "…a1b2", model: "gpt-5.1", stream: true, at: written, began: null };
 }
 
 function main(state: string, records: number): void {
@@ -76,7 +95,9 @@ function main(state: string, records: number): void {
   process.send?.({
     [`CPU ms, rebuild the index of ${records.toLocaleString("en")} records`]: cpuMs(began),
     ...measureReports(join(state, "index.db")),
-    [`CPU ms, reconcile ${CONSOLE_ROWS.toLocaleString("en")} console rows`]: measureReconcile(),
+    [`CPU ms, reconcile ${CONSOLE_ROWS.toLocaleString("en")} console rows`]: measureReconcile(false),
+    [`CPU ms, reconcile ${CONSOLE_ROWS.toLocaleString("en")} console rows that are alike`]:
+      measureReconcile(true),
   });
   process.disconnect();
 }

@@ -1,19 +1,8 @@
-import type {
-  Context,
-  Match,
-  OurRequest,
-  OurTokens,
-  RowGroup,
-  StartFit,
-  TheirRow,
-  Unmatched,
-} from "./context.ts";
+import type { Context, OurRequest, OurTokens, RowGroup, StartFit, TheirRow } from "./context.ts";
 
-/*
- * Whether a console row can belong to a record: by its ids, its key, model, stream and tokens, and its time.
- */
+/* Whether a console row can belong to a record: by ids, by key, model, stream and tokens, and by time. */
 
-/** The gateway told us this request's id, and the row has another one. */
+/** The gateway sent us this request's id, and the row has another one. */
 export function idsContradict({ own_id, upgraded }: OurRequest, { main }: RowGroup): boolean {
   return own_id && !upgraded && main.request_id !== null;
 }
@@ -23,7 +12,7 @@ export function mayBeOfSocket({ main }: RowGroup, { hands_out_ids, socket_rows_h
   return main.request_id === null || socket_rows_have_ids || !hands_out_ids;
 }
 
-/** Everything but the ids and the time agrees, as far as both sides know it. */
+/** Key, stream, model and tokens agree, as far as both sides know them. */
 export function isSameCall(record: OurRequest, { main, key }: RowGroup): boolean {
   if (key !== record.key) return false;
   if (record.stream !== null && main.stream !== null && record.stream !== main.stream) return false;
@@ -34,7 +23,7 @@ export function isSameCall(record: OurRequest, { main, key }: RowGroup): boolean
   return theirs === null || tokensAgree(record.tokens, theirs);
 }
 
-/** The names under which a console may list its model, in lower case: consoles list what was asked for, or what answered. */
+/** The model names that a console may list, in lower case. Some list the requested model, others the one that answered. */
 export function modelsOf({ model, model_answered }: OurRequest): string[] {
   const names = [model, model_answered].filter((name) => name !== null);
   return [...new Set(names.map((name) => name.toLowerCase()))];
@@ -46,14 +35,14 @@ export function hasModel(record: OurRequest, name: string): boolean {
   );
 }
 
-/** A row's tokens. `cache` null: one-api, and some rows of new-api, have cache tokens as part of the input. */
+/** A row's tokens. `cache` null: the input includes cached tokens, as in one-api and some rows of new-api. */
 export interface RowTokens {
   readonly input: number;
   readonly cache: { readonly read: number; readonly write: number } | null;
   readonly output: number;
 }
 
-/** null: the console does not tell them all. */
+/** null: the console does not list them all. */
 export function tokensOfRow(row: TheirRow): RowTokens | null {
   const {
     input_tokens: input,
@@ -81,17 +70,17 @@ export function tokensAgree(ours: OurTokens, theirs: RowTokens): boolean {
   return ours.input === theirs.input && ours.cache_read === read && ours.cache_write === write;
 }
 
-/** Fewer matches by id do not tell how close a row's beginning is to its request. */
+/** Fewer matches by id do not show how close a row's start is to its request. */
 const ENOUGH_OFFSETS = 20;
-/** Before that is learned: clocks are compared to about a second, and new-api's rows have whole seconds. */
+/** Used until then: clocks are compared to about a second, and new-api's rows have whole seconds. */
 export const UNKNOWN_START: StartFit = { later: 0, within: 3000 };
 const LEAST_WITHIN_MS = 150;
-/** A connection that has to be opened first takes longer than most. */
+/** A request that opens a new connection takes longer than most. */
 const SPREAD_FACTOR = 3;
 
 /**
- * null: too few to tell.
- * @param offsets of requests matched by id: when their rows began, less when they were sent.
+ * null: too few offsets.
+ * @param offsets of requests matched by id: when their rows began, minus when the requests were sent.
  */
 export function learnStartFit(offsets: readonly number[]): StartFit | null {
   if (offsets.length < ENOUGH_OFFSETS) return null;
@@ -106,18 +95,23 @@ function quantile(values: readonly number[], share: number): number {
   return sorted[Math.floor((sorted.length - 1) * share)] ?? 0;
 }
 
-/** When a row's request was sent, by what the row tells; else when it ended. */
+/** When a row's request was sent. Where the row has no start: when it ended. */
 export function timeOfRow({ began, at }: TheirRow, { later }: StartFit): number {
   return began === null ? at : began - later;
+}
+
+/** When a record's row would be written: consoles write at the end of a request. */
+export function endOf({ ended_at, sent_at }: OurRequest): number {
+  return ended_at ?? sent_at;
 }
 
 /** A request whose end keybearer did not see began at the gateway within this time. */
 const CONNECT_MS = 10_000;
 const SLACK_MS = 1000;
-/** new-api and sub2api go on with a request whose client left, for as long as the provider answers. */
+/** new-api and sub2api continue a request whose client left, for as long as the provider answers. */
 const LONGEST_MS = 90 * 60_000;
 
-/** Whether the row began while the request was in flight. Without a beginning, its end must be later than the start. */
+/** Whether the row began while the request was in flight. If the row has no start, it must end after the request began. */
 export function mayHaveBegun(record: OurRequest, row: TheirRow, start: StartFit): boolean {
   const early = record.sent_at - Math.max(start.within, SLACK_MS);
   if (row.at < early) return false;
@@ -132,106 +126,4 @@ export function mayHaveBegun(record: OurRequest, row: TheirRow, start: StartFit)
 export function beganWith(record: OurRequest, row: TheirRow, start: StartFit): boolean {
   if (row.began === null || !mayHaveBegun(record, row, start)) return false;
   return Math.abs(timeOfRow(row, start) - record.sent_at) <= start.within;
-}
-
-/** Where a record stands in time: consoles write at the end of a request. */
-export function placeOf({ ended_at, started_at }: OurRequest): number {
-  return ended_at ?? started_at;
-}
-
-/** Row groups by time, so that those near a moment are found without a look at all of them. */
-export class Timeline {
-  readonly #groups: readonly RowGroup[];
-  readonly #times: readonly number[];
-
-  constructor(groups: readonly RowGroup[], start: StartFit) {
-    this.#groups = groups.toSorted((a, b) => timeOfRow(a.main, start) - timeOfRow(b.main, start));
-    this.#times = this.#groups.map(({ main }) => timeOfRow(main, start));
-  }
-
-  between(from: number, to: number): readonly RowGroup[] {
-    const first = this.#firstIndex((time) => time >= from);
-    const end = this.#firstIndex((time) => time > to);
-    return this.#groups.slice(first, end);
-  }
-
-  /** A binary search: what holds for one time holds for all later ones. */
-  #firstIndex(holds: (time: number) => boolean): number {
-    let low = 0;
-    let high = this.#times.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (holds(this.#times[middle] ?? 0)) high = middle;
-      else low = middle + 1;
-    }
-    return low;
-  }
-}
-
-/** Records and rows that can be taken for each other, directly or through others. */
-export interface Cluster {
-  readonly records: OurRequest[];
-  readonly groups: RowGroup[];
-}
-
-/** Records without a possible row are in none. */
-export function clustersOf(
-  records: readonly OurRequest[],
-  rowsNear: (record: OurRequest) => readonly RowGroup[],
-  isPossible: (record: OurRequest, group: RowGroup) => boolean,
-): Cluster[] {
-  const clusterOf = new Map<RowGroup, Cluster>();
-  for (const record of records) {
-    let own: Cluster = { records: [record], groups: [] };
-    for (const group of rowsNear(record)) {
-      const other = clusterOf.get(group);
-      if (other === own || !isPossible(record, group)) continue;
-      if (other === undefined) {
-        own.groups.push(group);
-        clusterOf.set(group, own);
-      } else own = joined(own, other, clusterOf);
-    }
-  }
-  return [...new Set(clusterOf.values())];
-}
-
-function joined(a: Cluster, b: Cluster, clusterOf: Map<RowGroup, Cluster>): Cluster {
-  const larger = a.groups.length >= b.groups.length ? a : b;
-  const smaller = larger === a ? b : a;
-  for (const record of smaller.records) larger.records.push(record);
-  for (const group of smaller.groups) {
-    larger.groups.push(group);
-    clusterOf.set(group, larger);
-  }
-  return larger;
-}
-
-/** Which is which does not matter where only the number is compared. Records that are too many stay over, the last ones. */
-export function matchCluster({ records, groups }: Cluster, how: Match["how"], reason: string): Match[] {
-  const sorted = records.toSorted((a, b) => a.sent_at - b.sent_at || (a.id < b.id ? -1 : 1));
-  return groups.flatMap((group, index) => {
-    const record = sorted[index];
-    return record === undefined ? [] : [{ record, group, how, reason }];
-  });
-}
-
-/** Map.groupBy, which Node 20 does not have. */
-export function groupedBy<T, K>(items: Iterable<T>, nameOf: (item: T) => K): Map<K, T[]> {
-  const groups = new Map<K, T[]>();
-  for (const item of items) {
-    const name = nameOf(item);
-    const group = groups.get(name);
-    if (group === undefined) groups.set(name, [item]);
-    else group.push(item);
-  }
-  return groups;
-}
-
-export function without({ records, groups }: Unmatched, found: readonly Match[]): Unmatched {
-  const matchedRecords = new Set(found.map(({ record }) => record));
-  const matchedRows = new Set(found.flatMap(({ group }) => group.rows));
-  return {
-    records: records.filter((record) => !matchedRecords.has(record)),
-    groups: groups.filter(({ main }) => !matchedRows.has(main)),
-  };
 }

@@ -1,47 +1,47 @@
-import type { Context, Match, OurRequest, RowGroup, StartFit, TheirRow, Unmatched } from "./context.ts";
 import {
-  beganWith,
+  type Cluster,
   clustersOf,
   groupedBy,
-  isSameCall,
   matchCluster,
-  mayBeOfSocket,
+  type Nearest,
+  type Range,
+  RowIndex,
   Timeline,
-  timeOfRow,
-} from "./fit.ts";
+} from "./candidates.ts";
+import type { Context, Match, OurRequest, RowGroup, TheirRow, Unmatched } from "./context.ts";
+import { beganWith, endOf, isSameCall, mayBeOfSocket, timeOfRow } from "./fit.ts";
 
 /** Clocks are compared to about a second. */
 const EARLY_MS = 2000;
-/** Where a console does not tell when a request began, its row must end this soon after the request. */
+/** A row without a start must end this soon after the request. */
 const LATE_MS = 30_000;
-/** Two starts that are closer than this cannot be told apart. */
+/** Two starts that are closer than this cannot be distinguished. */
 const CLOSE_MS = 50;
 
 const ALIKE =
-  "several requests without an id and their rows began together: which is which cannot be told, their number agrees";
+  "several requests without an id and their rows began together: which is which is unknown, their number agrees";
 
 /**
  * Step 4: a record that never got an id takes the row of its key and model that began when it did. Its client left before
  * the response began, it timed out, or keybearer crashed; new-api and sub2api bill many of those. Where there are more rows
- * than requests near each other, none is taken: one of the rows is not ours, and nothing says which.
+ * than requests near each other, no row is taken: one of them is not ours, and nothing shows which.
  */
 export function matchPresumed({ records, groups }: Unmatched, context: Context): Match[] {
   const seekers = records.filter((record) => mayOwnWithoutId(record) && !isUnlisted(record, context));
-  const possibleRows = rowFinder(groups, context);
-  const near = clustersOf(seekers, possibleRows, () => true);
-  const accounted = near.filter((cluster) => cluster.groups.length <= cluster.records.length);
-  const candidates = accounted.flatMap((cluster) => cluster.records);
-  const presumed = clearlyNearest(candidates, possibleRows, context.start).map(({ record, group }): Match => {
-    const reason = presumedReason(record, group, context);
-    return { record, group, how: "presumed", reason };
-  });
+  const candidates = new CandidateRows(groups, context);
+  const near = (record: OurRequest) => candidates.near(record);
+  const mayOwn = (record: OurRequest, group: RowGroup) => candidates.mayOwn(record, group);
+  const accounted = clustersOf(seekers, near, mayOwn).filter(
+    (cluster) => cluster.groups.length <= cluster.records.length,
+  );
+  const presumed = accounted.flatMap((cluster) => clearlyNearest(cluster, candidates, context));
   const taken = new Set(presumed.flatMap(({ record, group }) => [record, group]));
   const rest = clustersOf(
-    candidates.filter((record) => !taken.has(record)),
-    possibleRows,
-    (_, group) => !taken.has(group),
+    accounted.flatMap((cluster) => cluster.records).filter((record) => !taken.has(record)),
+    near,
+    (record, group) => !taken.has(group) && mayOwn(record, group),
   );
-  // Too close together to tell apart. If their number agrees, all of them are ours.
+  // Too close together to distinguish. If their number agrees, all of them are ours.
   const counted = rest.filter((cluster) => cluster.records.length === cluster.groups.length);
   return [...presumed, ...counted.flatMap((cluster) => matchCluster(cluster, "sum", ALIKE))];
 }
@@ -60,71 +60,83 @@ export function mayTake(
 }
 
 type FitContext = Pick<Context, "start" | "bills_failures">;
-type RowFinder = (record: OurRequest) => readonly RowGroup[];
 
-/** Finds the rows that a record without an id may own. */
-function rowFinder(groups: readonly RowGroup[], context: FitContext): RowFinder {
-  const { start } = context;
-  const timelines = new Map<string | null, Timeline>();
-  for (const [key, ofKey] of groupedBy(groups, (group) => group.key))
-    timelines.set(key, new Timeline(ofKey, start));
-  return (record) => {
-    const first = record.sent_at - Math.max(EARLY_MS, start.within);
-    const near = timelines.get(record.key)?.between(first, endOf(record) + LATE_MS) ?? [];
-    return near.filter((group) => {
-      const { main } = group;
-      if (main.kind === "refund" || !mayTake(record, main.kind, context)) return false;
-      return isSameCall(record, group) && (main.began === null || beganWith(record, main, start));
+/** The rows that a record without an id may own. */
+class CandidateRows {
+  readonly #rows: RowIndex;
+  readonly #context: FitContext;
+
+  constructor(groups: readonly RowGroup[], context: FitContext) {
+    this.#rows = new RowIndex(groups, context.start);
+    this.#context = context;
+  }
+
+  near(record: OurRequest): Range<RowGroup>[] {
+    const { sent_at } = record;
+    const { within } = this.#context.start;
+    return this.#rows.near(record, {
+      start: { from: sent_at - within, to: sent_at + within },
+      end: { from: sent_at - Math.max(EARLY_MS, within), to: endOf(record) + LATE_MS },
     });
-  };
+  }
+
+  mayOwn(record: OurRequest, group: RowGroup): boolean {
+    const { main } = group;
+    const { start } = this.#context;
+    if (main.kind === "refund" || !mayTake(record, main.kind, this.#context)) return false;
+    if (main.began !== null) return beganWith(record, main, start) && isSameCall(record, group);
+    const isNear =
+      main.at >= record.sent_at - Math.max(EARLY_MS, start.within) && main.at <= endOf(record) + LATE_MS;
+    return isNear && isSameCall(record, group);
+  }
+
+  hasAny(record: OurRequest): boolean {
+    return this.near(record).some(({ timeline, first, end }) => {
+      for (let at = first; at < end; at += 1) {
+        const group = timeline.items[at];
+        if (group !== undefined && this.mayOwn(record, group)) return true;
+      }
+      return false;
+    });
+  }
+
+  nearest(record: OurRequest): Nearest<RowGroup> | null {
+    let nearest: Nearest<RowGroup> | null = null;
+    for (const range of this.near(record)) {
+      const { timeline, first } = range;
+      const time = timeline.items[first]?.main.began === null ? endOf(record) : record.sent_at;
+      const found = timeline.nearest(range, time, (group) => this.mayOwn(record, group));
+      nearest = nearestOf(nearest, found);
+    }
+    return nearest;
+  }
 }
 
-function endOf({ ended_at, sent_at }: OurRequest): number {
-  return ended_at ?? sent_at;
-}
-
-/** The nearest on the other side, and how far away it and the second nearest are. */
-interface Nearest<T> {
-  nearest: T;
-  distance: number;
-  second: number;
+function nearestOf<T>(a: Nearest<T> | null, b: Nearest<T> | null): Nearest<T> | null {
+  if (a === null || b === null) return a ?? b;
+  const nearer = a.distance <= b.distance ? a : b;
+  const farther = nearer === a ? b : a;
+  return { ...nearer, second: Math.min(nearer.second, farther.distance) };
 }
 
 /** Records and rows that are nearest to each other, where no other is nearly as close to either. */
-function clearlyNearest(
-  records: readonly OurRequest[],
-  possibleRows: RowFinder,
-  start: StartFit,
-): { readonly record: OurRequest; readonly group: RowGroup }[] {
-  const ofRecord = new Map<OurRequest, Nearest<RowGroup>>();
-  const ofGroup = new Map<RowGroup, Nearest<OurRequest>>();
-  for (const record of records) {
-    for (const group of possibleRows(record)) {
-      const expectedAt = group.main.began === null ? endOf(record) : record.sent_at;
-      const distance = Math.abs(timeOfRow(group.main, start) - expectedAt);
-      note(ofRecord, record, group, distance);
-      note(ofGroup, group, record, distance);
-    }
-  }
+function clearlyNearest({ records }: Cluster, candidates: CandidateRows, context: Context): Match[] {
+  const { start } = context;
+  const byStart = new Timeline(records, ({ sent_at }) => sent_at);
+  const byEnd = new Timeline(records, endOf);
   const close = Math.max(CLOSE_MS, start.within / 2);
   const isClear = ({ distance, second }: Nearest<unknown>) => second > 2 * distance + close;
-  return [...ofRecord].flatMap(([record, ours]) => {
-    const group = ours.nearest;
-    const theirs = ofGroup.get(group);
-    if (theirs?.nearest !== record || !isClear(ours) || !isClear(theirs)) return [];
-    return [{ record, group }];
+  return records.flatMap((record): Match[] => {
+    const nearestRow = candidates.nearest(record);
+    if (nearestRow === null || !isClear(nearestRow)) return [];
+    const group = nearestRow.item;
+    const timeline = group.main.began === null ? byEnd : byStart;
+    const nearestRecord = timeline.nearest(timeline.whole, timeOfRow(group.main, start), (one) =>
+      candidates.mayOwn(one, group),
+    );
+    if (nearestRecord?.item !== record || !isClear(nearestRecord)) return [];
+    return [{ record, group, how: "presumed", reason: presumedReason(record, group, context) }];
   });
-}
-
-function note<T, Other>(nearest: Map<T, Nearest<Other>>, item: T, other: Other, distance: number): void {
-  const before = nearest.get(item);
-  if (before === undefined) {
-    nearest.set(item, { nearest: other, distance, second: Number.POSITIVE_INFINITY });
-  } else if (distance < before.distance) {
-    before.second = before.distance;
-    before.distance = distance;
-    before.nearest = other;
-  } else if (distance < before.second) before.second = distance;
 }
 
 function presumedReason(
@@ -140,7 +152,7 @@ function presumedReason(
   return `this gateway hands out no ids; ${fits}`;
 }
 
-/** Fewer requests than this say nothing about what a console lists. */
+/** Fewer requests than this show nothing about what a console lists. */
 const ENOUGH = 5;
 
 /**
@@ -151,16 +163,16 @@ const ENOUGH = 5;
 export function findUnlisted({ records, groups }: Unmatched, context: FitContext): Set<string> {
   const uses = groups.filter(({ main }) => main.kind === "use");
   const left = records.filter((record) => record.status === null && mayTake(record, "use", context));
-  const possibleRows = rowFinder(uses, context);
+  const candidates = new CandidateRows(uses, context);
   const unlisted = new Set<string>();
   for (const [name, requests] of groupedBy(left, (record) => callName(record, record.stream))) {
-    const count = requests.filter((record) => possibleRows(record).length > 0).length;
+    const count = requests.filter((record) => candidates.hasAny(record)).length;
     if (requests.length >= ENOUGH && count < requests.length / 2) unlisted.add(name);
   }
   return unlisted;
 }
 
-/** After a crash it is not known whether a stream was asked for: then both must be listed. */
+/** After a crash it is unknown whether a stream was requested. Then both kinds must be listed. */
 function isUnlisted(record: OurRequest, { unlisted }: Context): boolean {
   if (record.status !== null) return false;
   const streams = record.stream === null ? [null, true, false] : [record.stream];
@@ -171,7 +183,7 @@ function callName({ key, model }: OurRequest, stream: boolean | null): string {
   return `${key}|${model?.toLowerCase()}|${stream}`;
 }
 
-/** A socket's row may seem a little early, because clocks are compared to about a second, and consoles write late. */
+/** A socket's row may seem early, because clocks are compared to about a second. Consoles write late. */
 const SOCKET_EARLY_MS = 5000;
 const SOCKET_LATE_MS = 10 * 60_000;
 const IN_SOCKET =
@@ -188,7 +200,7 @@ export function matchSockets({ records, groups }: Unmatched, context: Context): 
   const rowsBySocket = groupedBy(groups, (group) => {
     if (!mayBeOfSocket(group, context)) return undefined;
     const { at } = group.main;
-    // Of several the one that was opened last.
+    // If several were open, the one that was opened last.
     return socketsByKey
       .get(group.key)
       ?.findLast(

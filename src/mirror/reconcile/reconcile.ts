@@ -1,12 +1,36 @@
-import type { Context, Judgement, Match, OurRequest, RowGroup, TheirRow, Unmatched } from "./context.ts";
-import { groupedBy, placeOf, without } from "./fit.ts";
-import { judgeLeftRecords, judgeLeftRows, judgeMatches } from "./judge.ts";
-import { matchPairs, matchSums } from "./pairs.ts";
-import { findUnlisted, matchPresumed, matchSockets } from "./presumed.ts";
+import { exact } from "../../usage/reports/format.ts";
+import type { JudgedRecord, JudgedRow, RowVerdict, Theirs } from "../verdict.ts";
+import { groupedBy, Timeline, without } from "./candidates.ts";
+import {
+  type Context,
+  FOREIGN_AFTER_MS,
+  type HeldTime,
+  type Judgement,
+  type Match,
+  MISSING_AFTER_MS,
+  type OurRequest,
+  type RowGroup,
+  type TheirRow,
+  type Unmatched,
+} from "./context.ts";
+import {
+  beganWith,
+  endOf,
+  hasModel,
+  idsContradict,
+  isSameCall,
+  mayBeOfSocket,
+  mayHaveBegun,
+  timeOfRow,
+  tokensOfRow,
+  wholeInput,
+} from "./fit.ts";
+import { matchIds, matchPairs, matchSums, sortByTime } from "./match.ts";
+import { findUnlisted, matchPresumed, matchSockets, mayTake } from "./presumed.ts";
 
-/** Each sees only what those before it left. */
+/** Each step sees only what the steps before it left. */
 const STEPS = [
-  matchIds, // the gateway's id stands in both logs
+  matchIds, // both logs have the gateway's id
   matchPairs, // no other row and record have the same key, model, tokens and time
   matchSums, // as many rows as records in an hour, with the same tokens in all
   matchPresumed, // the record never got an id, and the row began when it did
@@ -22,7 +46,7 @@ export function reconcile(
   theirs: readonly TheirRow[],
   context: Context,
 ): Judgement {
-  let unmatched = inOrder(ours, theirs);
+  let unmatched = sortByTime(ours, theirs);
   const matches: Match[] = [];
   for (const step of STEPS) {
     const found = step(unmatched, context);
@@ -40,71 +64,343 @@ export function reconcile(
   };
 }
 
-/** See findUnlisted. Rows that belong to a record by their id are none of those. */
+/** See findUnlisted. Rows that match a record by id are left out. */
 export function unlistedIn(
   ours: readonly OurRequest[],
   theirs: readonly TheirRow[],
   context: Pick<Context, "start" | "bills_failures">,
 ): Set<string> {
-  const all = inOrder(ours, theirs);
+  const all = sortByTime(ours, theirs);
   return findUnlisted(without(all, matchIds(all)), context);
 }
 
-function inOrder(ours: readonly OurRequest[], theirs: readonly TheirRow[]): Unmatched {
-  const records = ours.toSorted((a, b) => placeOf(a) - placeOf(b) || (a.id < b.id ? -1 : 1));
-  const withId = theirs.filter(({ request_id }) => request_id !== null);
-  const groups = [...groupedBy(withId, ({ request_id }) => request_id).values()].map(groupOf);
-  for (const row of theirs) if (row.request_id === null) groups.push(groupOf([row]));
-  groups.sort((a, b) => a.main.at - b.main.at || (a.main.identity < b.main.identity ? -1 : 1));
-  return { records, groups };
+interface Finding<Verdict> {
+  readonly verdict: Verdict;
+  readonly reason: string;
 }
 
-function groupOf(rows: readonly TheirRow[]): RowGroup {
-  const sorted = rows.length === 1 ? rows : rows.toSorted(mainFirst);
-  const [main] = sorted;
-  if (main === undefined) throw new Error("a request without rows");
-  return { main, rows: sorted, key: sorted.find(({ key }) => key !== null)?.key ?? null };
+/** The verdicts on what belongs together: matched, or differs in tokens or money. */
+function judgeMatches(matches: readonly Match[]): Judgement {
+  const rows: JudgedRow[] = [];
+  const records: JudgedRecord[] = [];
+  for (const match of matches) {
+    const finding = matchFinding(match);
+    for (const row of match.group.rows) rows.push(judgeRow(row, match, finding));
+    if (!match.record.running) records.push(judgeRecord(match, finding));
+  }
+  return { rows, records };
 }
 
-const KIND_ORDER = { use: 0, error: 1, refund: 2 } as const;
+function matchFinding({ record, group: { main }, how, reason }: Match): Finding<"matched" | "differs"> {
+  // Which row belongs to which record is unknown.
+  if (how === "sum") return { verdict: "matched", reason };
+  const differences = [...tokenDifferences(record, main), ...moneyDifferences(main)];
+  return {
+    verdict: differences.length === 0 ? "matched" : "differs",
+    reason: [reason, ...otherModel(record, main), ...differences].join("; "),
+  };
+}
 
-/** A use, then errors, then refunds; of uses the one with most money, of the others the first. */
-function mainFirst(a: TheirRow, b: TheirRow): number {
+function judgeRow(row: TheirRow, { record, group, how }: Match, finding: Finding<RowVerdict>): JudgedRow {
+  const judged = (verdict: RowVerdict, reason: string): JudgedRow => ({
+    identity: row.identity,
+    verdict,
+    how: verdict === "pending" ? null : how,
+    certain: false,
+    record: how === "sum" ? null : record.id,
+    key: record.key ?? group.key,
+    reason,
+  });
+  if (record.running) return judged("pending", "the request with its id still runs");
+  if (row === group.main) return judged(finding.verdict, finding.reason);
+  if (row.kind === "use" && !record.upgraded && isSameUse(row, group.main)) {
+    return judged("duplicate", "the same request was listed twice");
+  }
+  return judged("companion", "another row of the same request");
+}
+
+function judgeRecord(
+  { record, group, how }: Match,
+  { verdict, reason }: Finding<"matched" | "differs">,
+): JudgedRecord {
+  const isKnown = how !== "sum";
+  return {
+    record: record.id,
+    verdict,
+    how,
+    row: isKnown ? group.main.identity : null,
+    reason,
+    theirs: isKnown ? theirsOf(record, group) : null,
+  };
+}
+
+function isSameUse(a: TheirRow, b: TheirRow): boolean {
   return (
-    KIND_ORDER[a.kind] - KIND_ORDER[b.kind] ||
-    (a.kind === "use" ? (b.billed_microdollars ?? 0) - (a.billed_microdollars ?? 0) : a.at - b.at) ||
-    (a.identity < b.identity ? -1 : 1)
+    a.input_tokens === b.input_tokens &&
+    a.cache_read_tokens === b.cache_read_tokens &&
+    a.cache_write_tokens === b.cache_write_tokens &&
+    a.output_tokens === b.output_tokens &&
+    a.billed_microdollars === b.billed_microdollars
   );
 }
 
-/**
- * Step 1: the id that the gateway handed out stands in both logs, however far apart in time. Some versions of new-api hand out
- * the id of the gateway behind them, which the row has too.
- */
-function matchIds({ records, groups }: Unmatched): Match[] {
-  const processLookup = new Map<string, OurRequest>();
-  // No two requests have one id. Where they seem to, it belongs to the one that ended first.
-  const ended = records.filter(({ ended_at }) => ended_at !== null);
-  const others = records.filter(({ ended_at }) => ended_at === null);
-  for (const record of [...ended, ...others].toReversed()) {
-    for (const id of record.ids) processLookup.set(id, record);
+/** An operator may map models. The reason mentions it, but it is no difference. */
+function otherModel(record: OurRequest, { model }: TheirRow): string[] {
+  const asked = record.model ?? record.model_answered;
+  if (model === null || asked === null || hasModel(record, model)) return [];
+  return [`the console lists model ${model}, asked for was ${asked}`];
+}
+
+function tokenDifferences({ tokens, exact: isExact, upgraded }: OurRequest, main: TheirRow): string[] {
+  if (tokens === null || !isExact || upgraded || main.kind !== "use") return [];
+  const theirs = tokensOfRow(main);
+  if (theirs === null) return [];
+  const differences: string[] = [];
+  const compare = (name: string, here: number, there: number) => {
+    if (here !== there)
+      differences.push(`${name} tokens are ${exact(here)} here and ${exact(there)} in the console`);
+  };
+  if (theirs.cache === null) {
+    compare("input with cache", wholeInput(tokens), theirs.input);
+  } else {
+    compare("input", tokens.input, theirs.input);
+    compare("cache read", tokens.cache_read, theirs.cache.read);
+    compare("cache write", tokens.cache_write, theirs.cache.write);
   }
-  const found = new Map<OurRequest, { readonly own: TheirRow[]; readonly behind: TheirRow[] }>();
-  for (const { main, rows } of groups) {
-    const owner = processLookup.get(main.request_id ?? "");
-    const upstream = rows.find(({ upstream_id }) => upstream_id !== null && processLookup.has(upstream_id));
-    const record = owner ?? processLookup.get(upstream?.upstream_id ?? "");
-    if (record === undefined) continue;
-    const parts = found.get(record) ?? { own: [], behind: [] };
-    found.set(record, parts);
-    for (const row of rows) parts[owner === undefined ? "behind" : "own"].push(row);
+  compare("output", tokens.output, theirs.output);
+  return differences;
+}
+
+/** Differences this small are rounding: consoles compute in floats, or in units of two micro-dollars. */
+const SAME_MICRODOLLARS = 2;
+const SAME_SHARE = 0.001;
+
+function moneyDifferences(row: TheirRow): string[] {
+  const { list_microdollars: list, multiplier, billed_microdollars: billed } = row;
+  if (list === null || multiplier === null || billed === null || row.kind !== "use") return [];
+  const due = list * multiplier;
+  if (Math.abs(due - billed) <= Math.max(SAME_MICRODOLLARS, due * SAME_SHARE)) return [];
+  return [`list price ${money(list)} × ${multiplier} is ${money(due)}, and ${money(billed)} was billed`];
+}
+
+function money(microdollars: number): string {
+  return `$${(microdollars / 1_000_000).toFixed(6)}`;
+}
+
+/** The money of all rows. The tokens of the main row, but of a WebSocket those of all rows. */
+function theirsOf({ upgraded }: OurRequest, { main, rows }: RowGroup): Theirs {
+  const counted = upgraded ? rows.filter(({ kind }) => kind === "use") : [main];
+  const billed = total(rows, "billed_microdollars");
+  return {
+    input_tokens: total(counted, "input_tokens"),
+    cache_read_tokens: total(counted, "cache_read_tokens"),
+    cache_write_tokens: total(counted, "cache_write_tokens"),
+    output_tokens: total(counted, "output_tokens"),
+    list_microdollars: total(rows, "list_microdollars"),
+    // A refund can cover more than this request. Then the request cost nothing.
+    billed_microdollars: billed === null ? null : Math.max(0, billed),
+    multiplier: main.multiplier,
+    service_tier: main.service_tier,
+  };
+}
+
+function total(
+  rows: readonly TheirRow[],
+  name: Exclude<keyof Theirs, "multiplier" | "service_tier">,
+): number | null {
+  let sum: number | null = null;
+  for (const row of rows) {
+    const amount = row[name];
+    if (amount === null) continue;
+    // Some consoles write a refund with a minus sign, others without.
+    sum = (sum ?? 0) + (row.kind === "refund" ? -Math.abs(amount) : amount);
   }
-  return [...found].map(([record, { own, behind }]): Match => {
-    if (own.length === 0)
-      return { record, group: groupOf(behind), how: "id", reason: "the same id, of the gateway behind" };
-    const group = groupOf(own);
-    // What has the record's own id tells its tokens.
-    const rows = [...group.rows, ...behind];
-    return { record, group: { ...group, rows }, how: "id", reason: "the same request id" };
+  return sum;
+}
+
+/** A row further in the future than this is not young: a clock is wrong, and waiting for it would not end. */
+const AHEAD_MS = 86_400_000;
+/** A gap in our log may be off by the clock skew. */
+const GAP_MARGIN_MS = 5000;
+/** This close to a response of ours without an id, other ids prove nothing. */
+const UNNAMED_MS = 10 * 60_000;
+
+/** The verdicts on rows that no record of ours was matched with. */
+function judgeLeftRows(
+  { records, groups }: Unmatched,
+  running: readonly OurRequest[],
+  presumed: readonly OurRequest[],
+  context: Context,
+): JudgedRow[] {
+  const runningByKey = groupedBy(running, ({ key }) => key);
+  const ended = records.filter((record) => !record.running);
+  const nearby: NearbyRecords = {
+    withoutOwnId: byKeyAndTime(ended.filter(({ own_id }) => !own_id)),
+    unlisted: byStart(ended.filter(({ own_id, expected, ids }) => own_id && expected && ids.length > 0)),
+    presumed: byStart(presumed),
+  };
+  return groups.flatMap((group) => {
+    const { verdict, reason } = rowFinding(group, runningByKey.get(group.key) ?? [], context);
+    const judged = { how: null, certain: false, record: null, key: group.key };
+    if (verdict !== "foreign")
+      return group.rows.map((row) => ({ ...judged, identity: row.identity, verdict, reason }));
+    const doubt = doubtOf(group, nearby, context);
+    return group.rows.map((row): JudgedRow => {
+      const { identity } = row;
+      if (row !== group.main) return { ...judged, identity, verdict: "companion", reason: COMPANION };
+      if (doubt !== null) return { ...judged, identity, verdict, reason: `${reason}; ${doubt}` };
+      return { ...judged, identity, verdict, reason, certain: true };
+    });
+  });
+}
+
+const COMPANION = "another row of the same request, which is foreign";
+
+/** The records that make a foreign row doubtful. */
+interface NearbyRecords {
+  /** Those to which the gateway sent no id of its own. */
+  readonly withoutOwnId: RecordsByTime;
+  /** Those that should be listed and are not. */
+  readonly unlisted: RecordsByStart;
+  /** Those that took a row without an id. */
+  readonly presumed: RecordsByStart;
+}
+
+type RecordsByStart = ReadonlyMap<string | null, Timeline<OurRequest>>;
+
+function byStart(records: readonly OurRequest[]): RecordsByStart {
+  const found = new Map<string | null, Timeline<OurRequest>>();
+  for (const [key, list] of groupedBy(records, (record) => record.key))
+    found.set(key, new Timeline(list, ({ sent_at }) => sent_at));
+  return found;
+}
+
+/** A record of the same call that was sent when the row began. */
+function findSentWith(group: RowGroup, records: RecordsByStart, { start }: Context): OurRequest | null {
+  const timeline = records.get(group.key);
+  if (timeline === undefined || group.main.began === null) return null;
+  const sent = timeOfRow(group.main, start);
+  const range = timeline.between(sent - start.within, sent + start.within);
+  const isOwner = (record: OurRequest) => beganWith(record, group.main, start) && isSameCall(record, group);
+  return timeline.nearest(range, sent, isOwner)?.item ?? null;
+}
+
+type RecordsByTime = ReadonlyMap<string, readonly OurRequest[]>;
+
+/** Records by key and time, in steps of UNNAMED_MS. Checking all of them for each row would take minutes. */
+function byKeyAndTime(records: readonly OurRequest[]): RecordsByTime {
+  const found = new Map<string, OurRequest[]>();
+  for (const record of records) {
+    const first = Math.floor(record.sent_at / UNNAMED_MS);
+    const last = Math.floor((record.ended_at ?? record.sent_at) / UNNAMED_MS);
+    for (let step = first; step <= last; step += 1) {
+      const name = `${record.key} ${step}`;
+      const list = found.get(name);
+      if (list === undefined) found.set(name, [record]);
+      else list.push(record);
+    }
+  }
+  return found;
+}
+
+/** Yields some records twice. */
+function* recordsNear({ key, main }: RowGroup, records: RecordsByTime): Generator<OurRequest> {
+  const steps = new Set<number>();
+  for (const time of [main.at, main.began ?? main.at]) {
+    const step = Math.floor(time / UNNAMED_MS);
+    for (const near of [step - 1, step, step + 1]) steps.add(near);
+  }
+  for (const step of steps) yield* records.get(`${key} ${step}`) ?? [];
+}
+
+function rowFinding(group: RowGroup, running: readonly OurRequest[], context: Context): Finding<RowVerdict> {
+  const { main, key } = group;
+  // A refund uses no key: what it pays back has a row of its own.
+  if (main.kind === "refund")
+    return { verdict: "companion", reason: "a refund of a request that is not listed" };
+  if (key === null) return unwatched("the key it was billed to is not known here");
+  const held = context.held(key);
+  if (held === null) return unwatched("its key was never held here");
+  const notWatched = whyNotWatched(main, held, context);
+  if (notWatched !== null) return notWatched;
+  if (main.at > context.now + AHEAD_MS)
+    return unwatched("it is more than a day ahead of this machine's clock: one of the clocks is wrong");
+  if (running.some((record) => couldOwn(record, group, context)))
+    return { verdict: "pending", reason: "a request with this key still runs, and it may be its own" };
+  if (context.now - main.at < FOREIGN_AFTER_MS)
+    return { verdict: "pending", reason: "it is too young to be called foreign" };
+  const old =
+    held.until !== null && main.at > held.until ? "the key was replaced here, and still is used: " : "";
+  const isOtherId = context.hands_out_ids && main.request_id !== null;
+  return {
+    verdict: "foreign",
+    reason: `${old}no request that passed here ${isOtherId ? "has this id" : "fits it"}`,
+  };
+}
+
+function whyNotWatched(
+  row: TheirRow,
+  { since, until, replaced }: HeldTime,
+  context: Context,
+): Finding<RowVerdict> | null {
+  // Our requests are recorded when they begin, so the row's start must be covered.
+  const began = row.began ?? row.at - (row.duration_ms ?? 0);
+  if (began < since) return { verdict: "before", reason: "it is from before this key was held here" };
+  if (until !== null && row.at > until && !replaced) return unwatched("its key is no longer held here");
+  if (began < context.kept_from) return unwatched("it is older than what the usage log keeps");
+  const isInGap = context.unwatched.some(
+    ({ from, to }) => began - GAP_MARGIN_MS <= to && row.at + GAP_MARGIN_MS >= from,
+  );
+  return isInGap ? unwatched("something of ours may not have been recorded at that time") : null;
+}
+
+function unwatched(reason: string): Finding<RowVerdict> {
+  return { verdict: "unwatched", reason };
+}
+
+function couldOwn(record: OurRequest, group: RowGroup, context: Context): boolean {
+  if (!record.billable || !mayHaveBegun(record, group.main, context.start)) return false;
+  if (record.upgraded) return mayBeOfSocket(group, context);
+  return isSameCall(record, group) && !idsContradict(record, group);
+}
+
+/** Why a foreign row is only suspected; null: it is certain. */
+function doubtOf(group: RowGroup, nearby: NearbyRecords, context: Context): string | null {
+  const { main } = group;
+  const { start } = context;
+  if (!context.hands_out_ids || main.request_id === null) return "without ids this is a suspicion";
+  for (const record of recordsNear(group, nearby.withoutOwnId)) {
+    // The cheap tests come first: thousands of records can be near a row.
+    const mayOwn = mayTake(record, main.kind, context) && mayHaveBegun(record, main, start);
+    if (mayOwn && isSameCall(record, group))
+      return `it may be request ${record.id}, which got no id: they cannot be distinguished`;
+    // The gateway, or something in front of it, does not always send ids.
+    if (record.expected && Math.abs(endOf(record) - main.at) <= UNNAMED_MS)
+      return `request ${record.id} was answered without an id at that time, so that ids prove nothing`;
+  }
+  // Some channels of new-api v0.13.2 send the id of the gateway behind them.
+  const unlisted = findSentWith(group, nearby.unlisted, context);
+  if (unlisted !== null)
+    return `request ${unlisted.id} began with it and is not listed: the gateway may have sent another id`;
+  // The record took another row. That choice may have been wrong.
+  const presumed = findSentWith(group, nearby.presumed, context);
+  if (presumed !== null)
+    return `it began with request ${presumed.id}, which got no id and took another row: they may be exchanged`;
+  return null;
+}
+
+/** The verdicts on records that no row was found for. */
+function judgeLeftRecords(records: readonly OurRequest[], { now }: Context): JudgedRecord[] {
+  // A WebSocket may hold no billed request at all.
+  const listable = records.filter(({ expected, running, upgraded }) => expected && !running && !upgraded);
+  return listable.map((record): JudgedRecord => {
+    const judged = { record: record.id, how: null, row: null, theirs: null };
+    if (now - endOf(record) <= MISSING_AFTER_MS)
+      return { ...judged, verdict: "pending", reason: "the console does not list it yet" };
+    return {
+      ...judged,
+      verdict: "missing",
+      reason: "the console does not list it, and should: a row that was dropped, or logging that is off",
+    };
   });
 }
