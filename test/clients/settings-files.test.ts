@@ -1,20 +1,19 @@
 import t from "tap";
-import { settingsFor } from "../../src/clients/snippet.ts";
+import { redactedDiff } from "../../src/clients/diff.ts";
+import { jsonAt } from "../../src/clients/json-edit.ts";
+import { settingsFiles, settingsOf, WRITABLE, type Writable } from "../../src/clients/settings-files.ts";
+import { settingsFor } from "../../src/clients/snippets.ts";
 import { findClient } from "../../src/clients/table.ts";
-import { shownDiff, unifiedDiff } from "../../src/clients/write/diff.ts";
-import { settingsFiles } from "../../src/clients/write/file-of.ts";
-import { jsonAt } from "../../src/clients/write/json-splice.ts";
-import { settingsOf, WRITABLE } from "../../src/clients/write/settings.ts";
-import { tomlTextAt } from "../../src/clients/write/toml-splice.ts";
+import { tomlAt } from "../../src/clients/toml-edit.ts";
 import { makeToken } from "../../src/core/token.ts";
 
 const token = makeToken();
 const WANTED = { origin: "http://localhost:5397", token, model: "some-model", small: null };
 
-function merged(client: (typeof WRITABLE)[number], text: string): string {
-  const spliced = settingsOf(client).merge(text, WANTED);
-  if (!spliced.ok) throw new Error(spliced.reason);
-  return spliced.text;
+function merged(client: Writable, text: string): string {
+  const edited = settingsOf(client).merge(text, WANTED);
+  if (!edited.ok) throw new Error(edited.reason);
+  return edited.text;
 }
 
 t.test("what is written says what use prints, but for Codex's token, which needs no variable", (t) => {
@@ -35,8 +34,8 @@ t.test("what is written says what use prints, but for Codex's token, which needs
       ["model_provider"],
       ...["name", "base_url", "wire_api"].map((name) => ["model_providers", "keybearer", name]),
     ]) {
-      t.equal(tomlTextAt(text, path), tomlTextAt(printed, path), path.join("."));
-      t.ok(tomlTextAt(text, path), "and there is something");
+      t.equal(tomlAt(text, path), tomlAt(printed, path), path.join("."));
+      t.ok(tomlAt(text, path), "and there is something");
     }
   }
   t.end();
@@ -46,18 +45,18 @@ t.test("what would be sent beside the token is found in Claude Code's file, and 
   const claude = settingsOf("claude-code");
   const text =
     '{\n  "apiKeyHelper": "/bin/key",\n  "env": {\n    "ANTHROPIC_API_KEY": "sk-old",\n    "OTHER": "1"\n  }\n}\n';
-  const clashes = claude.clashes(text);
+  const conflicts = claude.conflicts(text);
   t.same(
-    clashes.map(({ name }) => name),
+    conflicts.map(({ name }) => name),
     ["ANTHROPIC_API_KEY", "apiKeyHelper"],
   );
   let now = text;
-  for (const clash of clashes) {
-    const spliced = claude.without(now, clash);
-    if (spliced.ok) now = spliced.text;
+  for (const conflict of conflicts) {
+    const edited = conflict.remove(now);
+    if (edited.ok) now = edited.text;
   }
   t.equal(now, '{\n  "env": {\n    "OTHER": "1"\n  }\n}\n');
-  t.same(claude.clashes(now), []);
+  t.same(claude.conflicts(now), []);
   t.end();
 });
 
@@ -76,7 +75,7 @@ t.test("in Codex's file env_key goes, which would win, and a profile that wins i
     'profile = "work"\n[model_providers.keybearer]\nenv_key = "X"\n[profiles.work]\nmodel_provider = "other"\n';
   const after = merged("codex", text);
   t.notMatch(after, /env_key/);
-  t.match(settingsOf("codex").notes(after), [/profile work names the provider other/]);
+  t.match(settingsOf("codex").notes(after), [/profile work uses the provider other/]);
   t.match(settingsOf("codex").merge("[model_providers.keybearer.auth]\ncommand = 'x'\n", WANTED), {
     ok: false,
     reason: /auth/,
@@ -85,7 +84,7 @@ t.test("in Codex's file env_key goes, which would win, and a profile that wins i
 });
 
 t.test("each client's own variables say where its file is", (t) => {
-  const files = (client: (typeof WRITABLE)[number], env: Record<string, string>) =>
+  const files = (client: Writable, env: Record<string, string>) =>
     settingsFiles(client, { env, home: "/home/me", cwd: "/work" });
   t.same(files("claude-code", {}), ["/home/me/.claude/settings.json"]);
   t.same(files("claude-code", { CLAUDE_CONFIG_DIR: "/c" }), ["/c/settings.json"]);
@@ -103,13 +102,18 @@ t.test("each client's own variables say where its file is", (t) => {
 
 t.test("a diff shows what changes and three lines around it", (t) => {
   const lines = (...all: string[]) => `${all.join("\n")}\n`;
-  t.same(unifiedDiff("f", "a\n", "a\n"), []);
-  t.same(unifiedDiff("f", null, "a\nb\n"), ["--- /dev/null", "+++ f", "@@ -0,0 +1,2 @@", "+a", "+b"]);
-  t.same(unifiedDiff("f", "a\n", null), ["--- f", "+++ /dev/null", "@@ -1 +0,0 @@", "-a"]);
-  t.same(unifiedDiff("f", "a", "a\n").slice(2), ["@@ -1 +1 @@", "-a", "\\ No newline at end of file", "+a"]);
+  t.same(redactedDiff("f", "a\n", "a\n"), []);
+  t.same(redactedDiff("f", null, "a\nb\n"), ["--- /dev/null", "+++ f", "@@ -0,0 +1,2 @@", "+a", "+b"]);
+  t.same(redactedDiff("f", "a\n", null), ["--- f", "+++ /dev/null", "@@ -1,1 +0,0 @@", "-a"]);
+  t.same(redactedDiff("f", "a", "a\n").slice(2), [
+    "@@ -1,1 +1,1 @@",
+    "-a",
+    "\\ No newline at end of file",
+    "+a",
+  ]);
   const old = lines("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12");
   const now = old.replace("5\n", "five\n").replace("12\n", "12\n13\n");
-  t.same(unifiedDiff("f", old, now).slice(2), [
+  t.same(redactedDiff("f", old, now).slice(2), [
     ...["@@ -2,7 +2,7 @@", " 2", " 3", " 4", "-5", "+five", " 6", " 7", " 8"],
     ...["@@ -10,3 +10,4 @@", " 10", " 11", " 12", "+13"],
   ]);
@@ -134,9 +138,9 @@ t.test("no diff that is shown holds a secret, and the new token is told by its b
 }`;
   const toml = `experimental_bearer_token = "${secrets[1]}"\nhttp_headers = { Authorization = "${secrets[2]}" }\nenv_key = "NAME"\n`;
   const shown = [
-    ...shownDiff("f", before, before.replace(secrets[0] ?? "", token)),
-    ...shownDiff("f", toml, null),
-    ...shownDiff("f", toml, toml.replace(secrets[1] ?? "", token)),
+    ...redactedDiff("f", before, before.replace(secrets[0] ?? "", token)),
+    ...redactedDiff("f", toml, null),
+    ...redactedDiff("f", toml, toml.replace(secrets[1] ?? "", token)),
   ].join("\n");
   for (const secret of [...secrets, token, token.slice(0, 12)])
     t.notOk(shown.includes(secret), secret.slice(0, 4));
