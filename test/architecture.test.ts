@@ -40,8 +40,8 @@ const PURE = [
   "config/not-yet.ts",
   "config/text/",
   "config/fields/",
-  "config/edit/splice.ts",
-  "config/edit/yaml-edit.ts",
+  "config/edit.ts",
+  "config/edit-tools.ts",
 
   "limits/admit.ts",
   "metering/protocols.ts",

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
-import type { Kind } from "../limits/shortage.ts";
+import type { Kind } from "../limits/counters.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import type { Actions } from "./actions.ts";

@@ -1,10 +1,9 @@
 import type { Config, Period, Tool } from "../config/shape.ts";
 import type { KeyState } from "../core/key-source.ts";
 import { type KeyKnowledge, keyTrouble, missingKey, toolProblems } from "../doctor/key-messages.ts";
-import type { Limiter } from "../limits/limiter.ts";
-import type { Kind } from "../limits/shortage.ts";
-import type { ToolLevels } from "../limits/tool-limiter.ts";
-import { durationInWords } from "../limits/words.ts";
+import type { Kind } from "../limits/counters.ts";
+import { durationInWords } from "../limits/format.ts";
+import type { Limiter, ToolLevels } from "../limits/limiter.ts";
 import type { Mirror } from "../mirror/mirror.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import type { KeyHealth, KeyRefusal } from "../proxy/health.ts";

@@ -259,11 +259,6 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   mirror.change(reload.snapshot);
   await dashboard.follow();
   await reload.watch();
-  try {
-    services.prices.load();
-  } catch (error) {
-    log.error({ err: error }, "loading the price list failed");
-  }
 
   let stopped: Promise<void> | null = null;
   const stop = (patienceMs = DRAIN_MS) => {

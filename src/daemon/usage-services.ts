@@ -9,7 +9,7 @@ import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { Prices } from "../metering/prices.ts";
+import { Prices, readPriceTable } from "../metering/prices.ts";
 import type { MirrorDeps } from "../mirror/gateway-mirror.ts";
 import { Mirror } from "../mirror/mirror.ts";
 import { MirrorDatabase } from "../mirror/store/database.ts";
@@ -51,7 +51,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
       { file: paths.oldUsage },
       "the usage log is a journal now: history and quota totals start over, and the old file is left as it is",
     );
-  const limiter = new Limiter({ clock, calendar: systemCalendar });
+  const limiter = new Limiter(clock, systemCalendar);
   const usage = new UsageLog({
     folder: paths.usage,
     index: paths.index,
@@ -84,7 +84,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     usage,
     journal,
     limiter,
-    prices: new Prices(),
+    prices: new Prices(readPriceTable()),
     strangers: createUnknownCallers(),
     inFlight: new InFlight(),
     bodies: new BodyBudget(),

@@ -57,7 +57,7 @@ t.test(
     const text = readFileSync(file, "utf8");
     t.match(
       text,
-      /\n {4}base_url: .* # mine\n {4}groups: \{ default: \{\} \}\ntools:\n {2}# the first\n {2}zed: /,
+      /\ngateways: # mine\n {2}main:\n {4}base_url: .*\n {4}groups: \{ default: \{\} \}\ntools:\n {2}# the first\n {2}zed: /,
     );
     t.match(parseConfig(text, home).config?.tools.codex, {
       group: "default",

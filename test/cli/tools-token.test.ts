@@ -66,7 +66,7 @@ t.test("what cannot be edited is left alone, and no token is printed", async (t)
   const bad: [string | Buffer, string, RegExp][] = [
     [BLOCK, "nobody", /there is no tool nobody in config\.yaml; its tools are zed, codex, old/],
     ["tools: { codex: { key: [", "codex", /keybearer check/],
-    ["gateway: http://127.0.0.1:9/v1\n", "codex", /no tools/],
+    ["gateway: http://127.0.0.1:9/v1\n", "codex", /no map of tools/],
     [Buffer.from([...Buffer.from("tools: { codex: {} } # "), 0xff, 0xfe, 0x0a]), "codex", /./],
   ];
   for (const [text, tool, words] of bad) {

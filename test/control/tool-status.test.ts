@@ -7,7 +7,7 @@ import {
 } from "../../src/control/tool-status.ts";
 import type { KeyState } from "../../src/core/key-source.ts";
 import { Secret } from "../../src/core/secret.ts";
-import type { Level } from "../../src/limits/shortage.ts";
+import type { Level } from "../../src/limits/counters.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";
 import { configOf, toolOf } from "../doubles/parsed-config.ts";
 

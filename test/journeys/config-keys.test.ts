@@ -152,7 +152,7 @@ t.test("a key that cannot be had makes its own tool unavailable, says why, and n
     const answer = await ask(under, tokens.get(name)?.token ?? "");
     t.match(answer, { status: 400, refusal: "key-unavailable" }, name);
     t.match(answer.text, why, name);
-    t.match(answer.text, `the key of tool ${name} cannot be had`);
+    t.match(answer.text, `the key of tool ${name} is not available`);
     t.notOk(answer.text.includes(secret), "half a key is not shown either");
     t.match(await toolState(under, name), { state: "key-unavailable", key: null, why });
   }

@@ -1,4 +1,4 @@
-import { createConfig } from "../../config/edit/write.ts";
+import { createConfig } from "../../config/edit-file.ts";
 import { baseUrl } from "../../config/fields/address.ts";
 import { gatewayFromUrl } from "../../config/fields/gateway.ts";
 import { readText } from "../../config/load.ts";

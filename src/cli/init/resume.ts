@@ -1,4 +1,4 @@
-import { setToken } from "../../config/edit/splice.ts";
+import { setToken } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
 import { problemsInWords } from "../../config/problem.ts";
 import type { Config, Tool } from "../../config/shape.ts";

@@ -1,5 +1,4 @@
-import { setInTool } from "../../config/edit/splice.ts";
-import { quotedName } from "../../config/edit/yaml-text.ts";
+import { setKey } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
 import { parseConfig } from "../../config/parse.ts";
 import { problemsInWords } from "../../config/problem.ts";
@@ -197,10 +196,9 @@ function putInForce(rotation: Rotation, fresh: Fresh, old: Secret | null): Promi
 
 /** Another rotation may have been faster: its key is not replaced by one that was chosen without knowing of it. */
 async function save({ paths, tool }: Rotation, source: string): Promise<boolean> {
-  const text = quotedName(source);
   const edited = await editConfig(paths.config, (from) => {
     const now = parseConfig(from, paths.home).config?.tools[tool.name]?.key;
-    if (now !== undefined && isSameSource(now, tool.key)) return setInTool(from, tool.name, "key", text);
+    if (now !== undefined && isSameSource(now, tool.key)) return setKey(from, tool.name, source);
     const reason = `the key of ${tool.name} in config.yaml was changed in the meantime: it was left as it is. look at it, then run this again`;
     return { ok: false, reason };
   });

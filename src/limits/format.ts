@@ -1,5 +1,7 @@
-import type { Kind } from "./shortage.ts";
+import type { Kind } from "./counters.ts";
 import type { Calendar, LocalTime } from "./windows.ts";
+
+/* Amounts, durations and times as people read them. */
 
 /** 400,000 tokens, 60 requests, $5.00. The unit may be left out; money has none. */
 export function amountInWords(kind: Kind, amount: number, unit = true): string {
@@ -11,8 +13,9 @@ export function amountInWords(kind: Kind, amount: number, unit = true): string {
 
 /** In cents; below a cent with all its digits, or a small amount would read as nothing. */
 function dollars(microdollars: number): string {
-  const exact = (microdollars / 1_000_000).toFixed(6).replace(/0{1,4}$/, "");
-  return `$${microdollars >= 10_000 || microdollars === 0 ? (microdollars / 1_000_000).toFixed(2) : exact}`;
+  const value = microdollars / 1_000_000;
+  const isBelowCent = microdollars > 0 && microdollars < 10_000;
+  return `$${isBelowCent ? value.toFixed(6).replace(/0{1,4}$/, "") : value.toFixed(2)}`;
 }
 
 /** Rounded up: a retry after that time finds capacity. */
@@ -26,7 +29,7 @@ export function durationInWords(ms: number): string {
   return `${Math.ceil(hours / 24)} days`;
 }
 
-/** Local time, as short as it can be: at 14:05, tomorrow at 00:00, on 2026-12-01 at 00:00. */
+/** In local time, as short as possible: at 14:05, tomorrow at 00:00, on 2026-12-01 at 00:00. */
 export function momentInWords(time: number, now: number, calendar: Calendar): string {
   const then = calendar.at(time);
   const today = calendar.at(now);
@@ -48,15 +51,10 @@ export function endInWords(time: number, calendar: Calendar): string {
   return `${dateInWords(end)} ${timeInWords(end)}`;
 }
 
-/** As Go writes durations: 120ms, 6s, 6m0s, 24h0m0s. */
-export function goDuration(ms: number): string {
-  if (ms < 1000) return `${Math.max(0, Math.ceil(ms))}ms`;
-  const seconds = Math.ceil(ms / 1000);
-  const h = Math.floor(seconds / 3600);
-  const m = Math.floor(seconds / 60) % 60;
-  const s = seconds % 60;
-  if (h > 0) return `${h}h${m}m${s}s`;
-  return m > 0 ? `${m}m${s}s` : `${s}s`;
+/** Anything may have been sent as a model's name, and a terminal may show it. */
+export function printableModel(model: string): string {
+  const plain = model.replace(/[^\x20-\x7e]/g, "?");
+  return plain.length > 100 ? `${plain.slice(0, 100)}…` : plain;
 }
 
 function dateInWords({ year, month, day }: LocalTime): string {
