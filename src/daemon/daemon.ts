@@ -4,12 +4,10 @@ import { type Loaded, loadConfig } from "../config/load.ts";
 import { type Problem, problemInLine, problemsInWords, warning } from "../config/problem.ts";
 import type { Gateway, Listen } from "../config/shape.ts";
 import { createSnapshot, type Snapshot } from "../config/snapshot.ts";
-import { Actions } from "../control/actions.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
-import { type Status, statusOf } from "../control/status.ts";
-import { createTail } from "../control/tail.ts";
-import { createTrusting } from "../control/trusting.ts";
+import { ActionLog, type Status, statusOf } from "../control/status.ts";
+import { Tail } from "../control/tail.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
@@ -152,7 +150,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const servicesDeps = { paths, clock, ticker, log, config };
   const services = openUsageServices(servicesDeps);
   shutdown.add("close the usage log", () => closeUsageServices(services));
-  const tail = createTail();
+  const tail = new Tail();
   const mirror = openMirror(services, { clock, log, vault, snapshot, agentFor, keyCalls });
   // It writes into the usage log, so it stops first.
   shutdown.add("stop the mirror", () => mirror.stop());
@@ -166,7 +164,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       listen: port.addresses,
       sandbox: onSandbox(),
       dashboard: dashboard.status(),
-      actions: actions.last(),
+      actions: actions.latest(),
       configPath: paths.config,
       reload,
       keyHealth,
@@ -177,7 +175,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       startedAt,
       clock,
     });
-  const actions = new Actions(clock);
+  const actions = new ActionLog(clock);
   const { prices, usage } = services;
   const prober = new Prober({ clock, snapshot, agentFor, keyCheck, prices, usage });
   const dashboard = createDashboardPort({
@@ -224,8 +222,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     keyHealth,
     keyBreaker,
     gatewayHealth,
-    isFollowed: tail.followed,
-    notify: tail.tell,
+    isFollowed: () => tail.isFollowed(),
+    notify: (record) => tail.notify(record),
     ...services,
     snapshot,
     upstream,
@@ -241,7 +239,9 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   control.serve({
     status,
     actions,
-    ...createTrusting({ reload, keyring, log }),
+    log,
+    reload,
+    keyring,
     ...createAllowances(services, servicesDeps),
     usage: services.usage,
     tail,

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { uptime } from "node:os";
 import type { Config } from "../config/shape.ts";
-import type { AskedLift, CutAnswer, LiftAnswer } from "../control/routes.ts";
+import type { AllowanceAnswer, AllowanceRequest, CutAnswer } from "../control/routes.ts";
 import { limitStatuses } from "../control/tool-status.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
@@ -142,7 +142,7 @@ export async function closeUsageServices({
 
 /** What the owner may do to a tool's running window and its requests in flight. */
 export interface Allowances {
-  lift(name: string, asked: AskedLift, peer: string): LiftAnswer | null;
+  allow(name: string, asked: AllowanceRequest, peer: string): AllowanceAnswer | null;
   cut(name: string, peer: string): CutAnswer | null;
 }
 
@@ -151,7 +151,7 @@ export function createAllowances(
   { clock, log, config }: UsageServicesDeps,
 ): Allowances {
   return {
-    lift(name, { kind, amount, until }, peer) {
+    allow(name, { kind, amount, until }, peer) {
       const tool = config().tools[name];
       if (tool === undefined) return null;
       const answer = (problem: string | null) => ({
