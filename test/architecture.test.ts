@@ -103,6 +103,8 @@ const MAY_REVEAL = [
   "mirror/vault.ts",
   "doctor/probe.ts",
   "keys/store.ts",
+  // The sandbox's own password, into the configuration that is parsed for it.
+  "daemon/sandbox-session.ts",
 ];
 
 /** Packages that only one file may import. */

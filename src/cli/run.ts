@@ -84,7 +84,7 @@ function greeting(daemon: Daemon, config: string): string {
   const base = `http://localhost:${daemon.port}`;
   const first = `keybearer ${version()} serves ${base}\n`;
   if (daemon.sandboxSession === null) return first;
-  const { token, model, playKey, sandbox } = daemon.sandboxSession;
+  const { token, model, gatewayKey, sandbox } = daemon.sandboxSession;
   const auth = `-H "Authorization: Bearer ${token}"`;
   const body = (stream: boolean) =>
     `'{"model":"${model}"${stream ? ',"stream":true' : ""},"messages":[{"role":"user","content":"hello"}]}'`;
@@ -100,7 +100,7 @@ function greeting(daemon: Daemon, config: string): string {
     "and what somebody would do who got hold of the key: past keybearer, straight to the gateway. half a minute later",
     "keybearer mirror raises the alarm:",
     "",
-    `curl ${sandbox.baseUrl}/chat/completions -H "Authorization: Bearer ${playKey}" -H "Content-Type: application/json" -d ${body(false)}`,
+    `curl ${sandbox.baseUrl}/chat/completions -H "Authorization: Bearer ${gatewayKey}" -H "Content-Type: application/json" -d ${body(false)}`,
     "",
     `your own gateway: keybearer init (or write ${config}, see config.example.yaml); it takes over as soon as it is saved`,
     "",
