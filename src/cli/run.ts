@@ -3,7 +3,7 @@ import { url as inspectorUrl } from "node:inspector";
 import { Command } from "commander";
 import { background } from "../core/background.ts";
 import { EXIT, StartFailure } from "../core/errors.ts";
-import { createLogStream } from "../core/log-stream.ts";
+import { LogStream } from "../core/log-stream.ts";
 import { findPaths } from "../core/paths.ts";
 import { version } from "../core/version.ts";
 import type { Daemon } from "../daemon/daemon.ts";
@@ -45,7 +45,7 @@ async function run(options: { config?: string }): Promise<void> {
   const onSignal = deferSignals();
   const onTerminal = process.stderr.isTTY === true;
   let daemon: Daemon | null = null;
-  const logTo = createLogStream(process.stderr.fd, (lines) =>
+  const logTo = new LogStream(process.stderr.fd, (lines) =>
     daemon?.log.error({ lines }, "log lines were dropped: their reader or the disk did not keep up"),
   );
   let answers: typeof Answers;
