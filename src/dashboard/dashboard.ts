@@ -1,4 +1,4 @@
-import type { Dashboard as Settings } from "../config/shape.ts";
+import type { Dashboard as Settings } from "../config/schema.ts";
 import type { DashboardStatus } from "../control/status.ts";
 import { background } from "../core/background.ts";
 import { errorMessage, HttpError } from "../core/errors.ts";

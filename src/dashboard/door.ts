@@ -1,5 +1,5 @@
 import type { Duplex } from "node:stream";
-import type { Dashboard as Settings } from "../config/shape.ts";
+import type { Dashboard as Settings } from "../config/schema.ts";
 import type { Tail } from "../control/tail.ts";
 import { portOwner } from "../core/process-lookup.ts";
 import { authority, hostsOf, openPort, type Port, PortTaken } from "../proxy/server.ts";

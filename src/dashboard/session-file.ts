@@ -1,5 +1,5 @@
 import { readFile, rm } from "node:fs/promises";
-import type { Listen } from "../config/shape.ts";
+import type { Listen } from "../config/schema.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import { MOST_SESSIONS } from "./access.ts";
 

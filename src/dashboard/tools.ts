@@ -1,9 +1,9 @@
 import { editFile } from "../config/edit-file.ts";
 import { setEnabled } from "../config/edit-tools.ts";
+import { describeSource } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Status } from "../control/status.ts";
 import type { Clock } from "../core/clock.ts";
-import { describeSource } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import { No } from "./answer.ts";
 import type { GroupSettings, SwitchAnswer, ToolSettings, ToolsAnswer } from "./api.ts";
