@@ -7,7 +7,7 @@ import { createSnapshot, type Snapshot } from "../config/snapshot.ts";
 import { Actions } from "../control/actions.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
-import { type Status, statusOf } from "../control/status.ts";
+import { FreeMemory, type Status, statusOf } from "../control/status.ts";
 import { createTail } from "../control/tail.ts";
 import { createTrusting } from "../control/trusting.ts";
 import { background } from "../core/background.ts";
@@ -20,6 +20,7 @@ import { ProcessLookup } from "../core/process-lookup.ts";
 import type { Secret } from "../core/secret.ts";
 import { createTicker } from "../core/ticker.ts";
 import { version } from "../core/version.ts";
+import { Dashboard } from "../dashboard/dashboard.ts";
 import { KeyCheck } from "../doctor/key-check.ts";
 import { Prober } from "../doctor/tool-probes.ts";
 import { createKeyring, type Keyring } from "../keys/keyring.ts";
@@ -31,7 +32,6 @@ import { GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import { KeyBreaker } from "../proxy/key-breaker.ts";
 import { hostsOf } from "../proxy/server.ts";
 import { Upstream } from "../proxy/upstream.ts";
-import { createDashboardPort } from "./dashboard-port.ts";
 import { bindDataPort, type DataPort } from "./data-port.ts";
 import { keyWarnings, Reload, usableKeys, wantsOf } from "./reload.ts";
 import type { SandboxSession } from "./sandbox-session.ts";
@@ -136,7 +136,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     services.limiter.change(to.config);
     if (onSandbox()) endSandbox(sandboxSession, mirror, log);
     mirror.change(to);
-    background(dashboard.follow(), log, "applying the configuration to the dashboard");
+    background(dashboard.applyConfig(), log, "applying the configuration to the dashboard");
     if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
   };
   const begin = {
@@ -160,6 +160,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   if (sandboxSession !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const keyHealth = new KeyHealth(clock, (tool) => services.journal.lastUse(tool));
 
+  const freeMemory = new FreeMemory(clock);
   const status = () =>
     statusOf({
       version: runningVersion,
@@ -176,24 +177,26 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       mirror,
       startedAt,
       clock,
+      freeMemory,
     });
   const actions = new Actions(clock);
   const { prices, usage } = services;
   const prober = new Prober({ clock, snapshot, agentFor, keyCheck, prices, usage });
-  const dashboard = createDashboardPort({
+  const dashboard = new Dashboard({
     paths,
     clock,
     log,
-    services,
-    mirror,
-    tail,
-    status,
     snapshot,
+    reload,
+    isSandbox: onSandbox,
+    status,
+    usage,
+    inFlight: services.inFlight,
+    tail,
+    mirror,
+    prober,
     port,
     peers,
-    prober,
-    reload,
-    sandbox: onSandbox,
   });
 
   // From here on the daemon serves, and a stop has requests to wait for.
@@ -257,7 +260,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("close the listener", () => background(port.drain(), log, "waiting for the last connection"));
   whenLate(() => background(reload.takeKeys(), log, "taking a key that came late"));
   mirror.change(reload.snapshot);
-  await dashboard.follow();
+  await dashboard.applyConfig();
   await reload.watch();
 
   let stopped: Promise<void> | null = null;

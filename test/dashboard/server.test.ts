@@ -131,7 +131,7 @@ t.test(
     t.equal(statuses.filter((status) => status === 401).length, 20);
     t.equal(statuses.at(-1), 429);
     t.equal(
-      log().filter(({ msg }) => /a code that is not good/.test(String(msg))).length,
+      log().filter(({ msg }) => /a wrong or expired code/.test(String(msg))).length,
       1,
       "one line for all",
     );
@@ -382,7 +382,7 @@ t.test("a port that is taken is said, and tools are served all the same", async 
   );
   t.match(
     logText(),
-    /the dashboard could not be opened: 127\.0\.0\.1:\d+, where the dashboard belongs, is taken by/,
+    /the dashboard could not be opened: 127\.0\.0\.1:\d+, the dashboard's address, is taken by/,
   );
   await t.rejects(openDashboard(paths.socket), /is taken by .*change dashboard\.listen in config\.yaml/);
   t.equal((await chat("priced")).status, 200);

@@ -1,25 +1,24 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { browserFor, needsFile, startBrowser } from "../../src/cli/browser.ts";
+import { FreeMemory } from "../../src/control/status.ts";
 import { createTail } from "../../src/control/tail.ts";
 import type { Clock } from "../../src/core/clock.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { createLogger } from "../../src/core/log.ts";
 import { type Ends, PeerLookup, userAt, usersIn } from "../../src/core/peer-user.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
-import { createAccess } from "../../src/dashboard/access.ts";
-import { No } from "../../src/dashboard/answer.ts";
-import { Dashboard, type DashboardDeps } from "../../src/dashboard/dashboard.ts";
-import { createLogReader } from "../../src/dashboard/log-reader.ts";
+import { Dashboard } from "../../src/dashboard/dashboard.ts";
+import { LogReader } from "../../src/dashboard/log-reader.ts";
 import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-file.ts";
-import { adviceFor } from "../../src/dashboard/refusal-advice.ts";
-import { createSessionFile } from "../../src/dashboard/session-file.ts";
-import { throttledLog } from "../../src/dashboard/sparsely.ts";
+import { adviceFor } from "../../src/dashboard/refusals.ts";
+import { type DashboardDeps, throttledLog } from "../../src/dashboard/routes.ts";
+import { readSessions, Sessions, writeSessions } from "../../src/dashboard/sessions.ts";
 import { InFlight } from "../../src/proxy/in-flight.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
@@ -43,29 +42,30 @@ function heldClock(): Clock & { move(ms: number): void } {
 
 t.test("a code is good for a minute, and not a moment longer", (t) => {
   const clock = heldClock();
-  const access = createAccess(clock);
-  const [early, late] = [access.issue(), access.issue()];
+  const sessions = new Sessions(clock, () => {});
+  const early = sessions.issueCode();
+  const late = sessions.issueCode();
   clock.move(59_999);
-  t.equal(access.trade(early.code).ok, true);
+  t.equal(sessions.exchange(early.code).ok, true);
   clock.move(1);
-  t.same(access.trade(late.code), { ok: false, why: "wrong" });
+  t.same(sessions.exchange(late.code), { ok: false, reason: "wrong" });
   t.end();
 });
 
 t.test("of many codes and sessions the oldest give way", (t) => {
-  const access = createAccess(heldClock());
-  const first = access.issue();
-  for (let more = 0; more < 8; more += 1) access.issue();
-  t.equal(access.trade(first.code).ok, false);
+  const sessions = new Sessions(heldClock(), () => {});
+  const first = sessions.issueCode();
+  for (let more = 0; more < 8; more += 1) sessions.issueCode();
+  t.equal(sessions.exchange(first.code).ok, false);
   const tokens = Array.from({ length: 17 }, () => {
-    const traded = access.trade(access.issue().code);
-    return traded.ok ? traded.token : "";
+    const exchanged = sessions.exchange(sessions.issueCode().code);
+    return exchanged.ok ? exchanged.token : "";
   });
   t.equal(new Set(tokens).size, 17);
-  t.equal(access.admits(tokens[0] ?? ""), false);
-  t.ok(tokens.slice(1).every((token) => access.admits(token)));
-  access.forget();
-  t.notOk(tokens.some((token) => access.admits(token)));
+  t.equal(sessions.begin(tokens[0] ?? ""), null);
+  t.ok(tokens.slice(1).every((token) => sessions.begin(token) !== null));
+  sessions.endAll();
+  t.ok(tokens.every((token) => sessions.begin(token) === null));
   t.end();
 });
 
@@ -80,9 +80,19 @@ t.test("every refusal has words, and those that the owner can lift a next step",
   t.end();
 });
 
+const ASKED = { listen: { host: "localhost", port: 0 }, when: "asked" };
+
+interface More {
+  readonly settings?: object;
+  /** The folder of sessions and redirect pages. */
+  readonly run?: string;
+  readonly retryMs?: number;
+  readonly status?: () => Promise<object>;
+}
+
 /** A dashboard whose daemon does nothing. */
-function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
-  const folder = mkdtempSync(join(tmpdir(), "kb-"));
+function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {}) {
+  const { settings = ASKED, run = temporaryFolder(t), retryMs = 10_000, ...others } = more;
   const lines: string[] = [];
   const log = createLogger({
     level: "info",
@@ -95,25 +105,22 @@ function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
     clock,
     log,
     tail,
-    quietMs,
-    version: "0",
-    files: new Map([["/", { type: "text/html", body: Buffer.from("page") }]]),
+    paths: {
+      run,
+      index: join(run, "index.db"),
+      mirror: join(run, "mirror.db"),
+      config: join(run, "config.yaml"),
+    },
+    snapshot: () => ({ config: { dashboard: settings } }),
     status: async () => ({ tools: [], machine: {}, uptime_s: 0 }),
     mirror: NO_MIRROR,
-    models: () => null,
+    usage: NO_USAGE,
     inFlight: new InFlight(),
-    reader: createLogReader(() => openIndexForReading(join(folder, "index.db")), NO_USAGE, clock),
-    settings: () => ({ listen: { host: "localhost", port: 0 }, when: "asked" }),
     peers: new PeerLookup(),
-    kept: null,
-    run: folder,
-    ...more,
+    ...others,
   } as unknown as DashboardDeps;
-  const made = new Dashboard(deps);
-  t.teardown(async () => {
-    await made.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  const made = new Dashboard(deps, { closeAfterMs, retryMs });
+  t.teardown(() => made.stop());
   return { made, tail, log: () => lines.join("") };
 }
 
@@ -159,18 +166,15 @@ t.test("a page that goes leaves the port open for the whole quiet time", async (
 
 t.test("a session outlives a restart within the quiet time, and nothing else", async (t) => {
   const folder = temporaryFolder(t);
-  const file = join(folder, "sessions.json");
+  const file = join(folder, "dashboard-sessions.json");
   const { port, letGo } = await takenPort(t);
   await letGo();
   const quietMs = 900_000;
   const clock = heldClock();
   const asked = { listen: { host: "localhost" as const, port }, when: "asked" };
   const begin = async (settings: object = asked) => {
-    const { made, log } = dashboard(t, quietMs, clock, {
-      settings: () => settings,
-      kept: createSessionFile(file),
-    });
-    await made.follow();
+    const { made, log } = dashboard(t, quietMs, clock, { settings, run: folder });
+    await made.applyConfig();
     return { made, log };
   };
   const first = await begin();
@@ -205,14 +209,12 @@ t.test("a session outlives a restart within the quiet time, and nothing else", a
   await third.made.stop();
 
   const restored = async (settings: object, later: number) => {
-    const again = createSessionFile(file);
-    const sessions = JSON.parse(kept.toString()).sessions;
-    await again.write(asked.listen, sessions);
+    await writeSessions(file, asked.listen, JSON.parse(kept.toString()).sessions);
     clock.move(later);
     const { made } = await begin(settings);
     const { address } = made.status();
     await made.stop();
-    return { address, left: readdirSync(folder).includes("sessions.json") };
+    return { address, left: readdirSync(folder).includes("dashboard-sessions.json") };
   };
   const closed = { address: null, left: false };
   t.same(await restored({ ...asked, when: "never" }, 0), closed, "never");
@@ -220,16 +222,26 @@ t.test("a session outlives a restart within the quiet time, and nothing else", a
   t.same(await restored(asked, 0), { address: url, left: true });
   t.same(await restored(asked, quietMs), closed, "the quiet time is over");
   t.same(await restored(asked, -2 * quietMs), closed, "from a time to come");
-  const broken = createSessionFile(join(folder, "broken.json"));
-  t.same(await broken.read(asked.listen), [], "no file");
+  t.same(await readSessions(join(folder, "nowhere.json"), asked.listen), [], "no file");
+  for (const text of [
+    "",
+    "{",
+    "null",
+    "[]",
+    '{"listen":1}',
+    `{"listen":"localhost:${port}","sessions":[null,1,{}]}`,
+  ]) {
+    writeFileSync(join(folder, "broken.json"), text);
+    t.same(await readSessions(join(folder, "broken.json"), asked.listen), [], text);
+  }
 });
 
 t.test("where it is to be open always, a taken port is tried again, and status tells why", async (t) => {
   const { port, letGo } = await takenPort(t);
-  const settings = () => ({ listen: { host: "localhost", port }, when: "always" });
+  const settings = { listen: { host: "localhost", port }, when: "always" };
   const { made, log } = dashboard(t, 60_000, systemClock, { settings, retryMs: 20 });
-  await made.follow();
-  t.match(made.status(), { mode: "always", address: null, why: /where the dashboard belongs, is taken by/ });
+  await made.applyConfig();
+  t.match(made.status(), { mode: "always", address: null, why: /the dashboard's address, is taken by/ });
   const told = () => log().match(/could not be opened/g)?.length;
   await letGo();
   await until("it is open", () => made.status().address !== null);
@@ -283,7 +295,7 @@ t.test(
     const visited = await visitWith({ url, code });
     t.equal((await visited.get("/api/now")).status, 200, "whom it was for is let in");
     t.match(await asOther("/api/now", { headers: { authorization: `Bearer ${visited.token}` } }), /^403 /);
-    t.equal(log().match(/not this user came to the dashboard/g)?.length, 1, "said once a minute");
+    t.equal(log().match(/another user of this machine was refused/g)?.length, 1, "said once a minute");
   },
 );
 
@@ -300,20 +312,21 @@ t.test("where others read arguments, a page that nobody else reads leads the bro
   t.equal(readdirSync(folder).length, 0);
   await writeRedirect(folder, "http://localhost:1/#code=kd_y");
   const { made } = dashboard(t, 60_000, systemClock, { run: folder });
-  await made.follow();
+  await made.applyConfig();
   t.equal(readdirSync(folder).length, 0, "nor is one of before left");
 });
 
 t.test("of what happens again and again, the first is told at once and the others as a sum", async (t) => {
-  const told: number[] = [];
-  const tell = throttledLog((more) => void told.push(more), 30);
-  for (let number = 0; number < 100; number += 1) tell();
-  t.same(told, [0]);
-  await until("the sum", () => told.length === 2);
-  t.same(told, [0, 99]);
-  tell();
-  await until("one more", () => told.length === 3);
-  t.same(told, [0, 99, 1], "within the next minute it waits for it as well");
+  const lines: string[] = [];
+  const warn = (line: unknown) => void lines.push(String(line));
+  const happened = throttledLog({ warn }, "it happened", 30);
+  for (let number = 0; number < 100; number += 1) happened();
+  t.same(lines, ["it happened"]);
+  await until("the sum", () => lines.length === 2);
+  t.match(lines[1], /^it happened: 99 more times/);
+  happened();
+  await until("one more", () => lines.length === 3);
+  t.match(lines[2], /^it happened: 1 more times/, "the next minute is a sum, too");
 });
 
 t.test("the port closes when nobody uses it, but not under an open page", async (t) => {
@@ -389,16 +402,35 @@ t.test("a page that was behind is told what is so by now, once it reads again", 
   slow.end();
 });
 
+t.test(
+  "the machine's memory is read once in ten seconds, however often the status is asked for",
+  async (t) => {
+    const clock = heldClock();
+    let reads = 0;
+    const memory = new FreeMemory(clock, async () => {
+      reads += 1;
+      return reads;
+    });
+    for (let second = 0; second < 10; second += 1) {
+      t.equal(await memory.read(), 1, `after ${second} s`);
+      clock.move(1000);
+    }
+    t.equal(await memory.read(), 2);
+  },
+);
+
 t.test("asked while the log is not there, it says so and goes on", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "kb-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const reader = createLogReader(() => openIndexForReading(join(folder, "none.db")), NO_USAGE, systemClock);
-  const read = await reader.read(function* () {
+  const reader = new LogReader(() => openIndexForReading(join(folder, "none.db")), NO_USAGE, systemClock);
+  const read = reader.read(function* () {
     yield;
     return 1;
   });
-  t.ok(read instanceof No && read.status === 503);
-  t.match(read, { words: /the usage index cannot be read: there is no .*none\.db → keybearer status/ });
+  await t.rejects(read, {
+    status: 503,
+    message: /the usage index cannot be read: there is no .*none\.db → keybearer status/,
+  });
 });
 
 t.test("a browser is started without a shell, where there is one", async (t) => {
