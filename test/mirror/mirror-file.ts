@@ -12,11 +12,19 @@ import { writeFact } from "../../src/mirror/store/facts.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
 import type { CompareOptions } from "../../src/mirror/store/load-day.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
-import { applyStep, applySummary, type Correction, correctionOf, nextDue, type PriceOf, stepsOf } from "../../src/mirror/store/verdicts.ts";
-import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../src/usage/record.ts";
+import {
+  applyStep,
+  applySummary,
+  type Correction,
+  correctionOf,
+  nextDue,
+  type PriceOf,
+  stepsOf,
+} from "../../src/mirror/store/verdicts.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
 import type { AmendLine } from "../../src/usage/journal/lines.ts";
+import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "../doubles/console-row.ts";
 import { makeIndex } from "../doubles/journal.ts";
 import { UNKNOWN_TOKENS } from "../doubles/mirror-day.ts";

@@ -7,8 +7,8 @@ import {
   type Writable,
 } from "../../clients/settings-files.ts";
 import type { Edited } from "../../clients/text-edit.ts";
-import { setToken } from "../../config/edit/splice.ts";
-import { writeConfig } from "../../config/edit/write.ts";
+import { writeConfig } from "../../config/edit-file.ts";
+import { setToken } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
 import type { Tool } from "../../config/shape.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";

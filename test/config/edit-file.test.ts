@@ -20,8 +20,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
 import t from "tap";
-import { editFile } from "../../src/config/edit/edit-file.ts";
-import { writeConfig } from "../../src/config/edit/write.ts";
+import { editFile, editFileIfConfirmed, writeConfig } from "../../src/config/edit-file.ts";
 import { asOrdinaryUser } from "../doubles/ordinary-user.ts";
 
 function modeOf(file: string): number {
@@ -162,7 +161,7 @@ function textOf(version: number): string {
  * write.
  */
 function writerProgram(dir: string): string {
-  const source = new URL("../../src/config/edit/write.js", import.meta.url).href;
+  const source = new URL("../../src/config/edit-file.js", import.meta.url).href;
   const program = join(dir, "writer.js");
   writeFileSync(
     program,
@@ -235,15 +234,12 @@ t.test("an edit is made anew from what somebody else saved meanwhile, and nobody
   t.ok(edits.every((edited) => edited.ok && edited.changed));
   t.same(readFileSync(file, "utf8").trim().split("\n").sort(), lines);
   t.match(await add("line-0"), { ok: true, changed: false });
-  const no = await editFile(file, (text) => ({ ok: true, text: `${text}more\n` }), {
-    may: async () => false,
-  });
+  const more = (text: string) => ({ ok: true, text: `${text}more\n` }) as const;
+  const no = await editFileIfConfirmed(file, more, async () => false);
   t.equal(no, null);
-  const meddled = await editFile(file, (text) => ({ ok: true, text: `${text}more\n` }), {
-    may: async () => {
-      writeFileSync(file, "theirs\n");
-      return true;
-    },
+  const meddled = await editFileIfConfirmed(file, more, async () => {
+    writeFileSync(file, "theirs\n");
+    return true;
   });
   t.match(meddled, { ok: false, reason: /changed by something else meanwhile/ });
   t.equal(readFileSync(file, "utf8"), "theirs\n", "what was agreed to was another text");
