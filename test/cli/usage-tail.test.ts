@@ -10,8 +10,8 @@ import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { CURRENT } from "../doubles/no-usage.ts";
 import { record } from "../doubles/records.ts";
+import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 /** A home with one tool that calls the sandbox. */
 async function prepare(t: Test) {
