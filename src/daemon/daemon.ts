@@ -99,7 +99,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const loaded = await firstLoad(paths);
   const control = await openControl(paths, log, shutdown);
   const standing = await loadTrust(keys);
-  const sandboxSession = loaded.config === null ? await welcome(options, clock) : null;
+  const sandboxSession = loaded.config === null ? await startSandbox(options, clock, log) : null;
   shutdown.add("stop the sandbox", () => sandboxSession?.stop());
   const { first, settled } =
     sandboxSession === null
@@ -317,10 +317,10 @@ async function waitForLock(paths: Paths): Promise<StateLock | null> {
 
 const ALREADY_RUNNING = "keybearer is already running here, or still stopping → keybearer status";
 
-/** With a config.yaml the sandbox is never served, and none of it read: not at the start, and not later. */
-async function welcome({ sandboxListen }: DaemonOptions, clock: Clock): Promise<SandboxSession> {
+/** Imported only here: with a config.yaml, nothing of the sandbox is loaded. */
+async function startSandbox(options: DaemonOptions, clock: Clock, log: Logger): Promise<SandboxSession> {
   const { startSandboxSession } = await import("./sandbox-session.ts");
-  return await startSandboxSession(clock, sandboxListen);
+  return await startSandboxSession(clock, log, options.sandboxListen);
 }
 
 function endSandbox(sandboxSession: SandboxSession | null, mirror: Mirror, log: Logger): void {

@@ -29,9 +29,9 @@ export interface Cause {
    * window of its quota ends. false: only this request is refused, for its model, its address or its rate.
    */
   readonly concernsKey: boolean;
-  /** The same request may succeed soon. Clients are told not to retry anything else. */
+  /** The same request may succeed soon. Everything else gets x-should-retry: false. */
   readonly canRetry: boolean;
-  /** The gateway answers the same to several states of a key. It may tell them apart when it is asked about the key. */
+  /** The gateway answers the same to several states of a key. Asking it about the key may distinguish them. */
   readonly isAmbiguous: boolean;
   /** What the owner can do about it. */
   readonly advice: string;
@@ -42,7 +42,7 @@ interface GatewayAnswer {
   readonly contentType: string;
   /** The beginning of the body, decoded; empty: it was not read. */
   readonly body: string;
-  /** It has new-api's own header, so that a provider's error can be told from new-api's. */
+  /** It has new-api's own header, which a provider's error lacks. */
   readonly isNewApi?: boolean;
   /** `x-oneapi-request-id`, where there is one. */
   readonly requestId?: string | undefined;
@@ -344,7 +344,7 @@ function isFromProvider({ body, isNewApi = false, requestId }: GatewayAnswer): b
   return [...body.matchAll(/\(request id: (\w+)\)/g)].some(([, id]) => id !== requestId);
 }
 
-/** What may be wrong with a key or its account, as a gateway or its console tells when it is asked about the key. */
+/** What may be wrong with a key or its account, as a gateway or its console reports it. */
 export type KeyFault = Exclude<CauseDetail, "ip-not-allowed" | "no-capacity">;
 
 const KEY_FAULTS: Readonly<Record<KeyFault, Cause>> = {

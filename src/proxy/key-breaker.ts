@@ -121,7 +121,7 @@ export class KeyBreaker {
   }
 }
 
-/** Whether the gateway accepted the key. An error of the server, a rate limit or no answer at all does not tell. */
+/** Whether the gateway accepted the key. A server error, a rate limit or no answer says nothing about it. */
 function verdictOf({ status, refusal, end, observed }: Outcome): "accepted" | "refused" | "unknown" {
   if (status === null || refusal !== null || end === "refused") return "unknown";
   // Some gateways pass on the 401 of the provider behind them. It says nothing about this key.

@@ -3,15 +3,15 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { followTail } from "../../src/control/client.ts";
 import { Tail } from "../../src/control/tail.ts";
-import { EXPORTED } from "../../src/usage/columns.ts";
+import { EXPORTED } from "../../src/usage/record.ts";
 import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { CURRENT } from "../doubles/no-usage.ts";
 import { record } from "../doubles/records.ts";
+import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 /** A home with one tool that calls the sandbox. */
 async function prepare(t: Test) {
