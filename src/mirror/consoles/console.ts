@@ -21,7 +21,7 @@ export interface ConsoleAdapter {
   keys(): Promise<readonly ConsoleKey[]>;
   account(): Promise<AccountFacts>;
   /** The keys that the last walk skipped; absent where a walk reads everything. */
-  unread?(): readonly UnreadKey[];
+  unread?(): readonly SkippedKey[];
   /** With several accounts: why one of them could not be read in the last walk. */
   fault?(): ConsoleFault | null;
   /** Set where the console lists only this many rows per key, so that it must be read before there are more. */
@@ -58,7 +58,7 @@ export interface ConsoleGap {
 }
 
 /** A key that the last walk had no call left for. */
-export interface UnreadKey {
+export interface SkippedKey {
   /** Fingerprint. */
   readonly key: string;
   /** When it was last read, by our clock; null: never. */

@@ -8,7 +8,7 @@ import {
   type ConsoleGap,
   type ConsoleKey,
   type Page,
-  type UnreadKey,
+  type SkippedKey,
 } from "./console.ts";
 import { type ConsoleResponse, isDenied, otherShape, readJson, required } from "./http.ts";
 import {
@@ -27,14 +27,14 @@ import type { KeyCallBudget } from "./key-calls.ts";
 import { PageReader } from "./log-walk.ts";
 import { NEW_API_ID_NAMES, quotaAt, readNewApiRow, readStatus, type SiteStatus } from "./new-api.ts";
 
-interface HeldKey {
+interface OwnKey {
   readonly fingerprint: string;
   readonly key: Secret;
 }
 
 interface NewApiByKeysDeps extends AdapterDeps {
   /** The keys of this gateway that are held here now. */
-  readonly keys: () => readonly HeldKey[];
+  readonly keys: () => readonly OwnKey[];
   readonly keyCalls: KeyCallBudget;
 }
 
@@ -55,11 +55,11 @@ export class NewApiByKeys implements ConsoleAdapter {
   readonly socketRowsHaveIds = true;
   readonly rowsPerKey = MAX_ROWS;
   readonly #deps: AdapterDeps;
-  readonly #heldKeys: () => readonly HeldKey[];
+  readonly #heldKeys: () => readonly OwnKey[];
   readonly #budget: KeyCallBudget;
   /** By fingerprint. */
   readonly #facts = new Map<string, ConsoleKey>();
-  #unread: readonly UnreadKey[] = [];
+  #unread: readonly SkippedKey[] = [];
 
   constructor(deps: NewApiByKeysDeps) {
     this.#deps = deps;
@@ -67,7 +67,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     this.#budget = deps.keyCalls;
   }
 
-  unread(): readonly UnreadKey[] {
+  unread(): readonly SkippedKey[] {
     return this.#unread;
   }
 
@@ -79,7 +79,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   async keys(): Promise<ConsoleKey[]> {
     const { now } = this.#deps;
     const held = this.#distinctKeys();
-    const askedAt = ({ fingerprint }: HeldKey) => this.#facts.get(fingerprint)?.as_of ?? 0;
+    const askedAt = ({ fingerprint }: OwnKey) => this.#facts.get(fingerprint)?.as_of ?? 0;
     const due = held
       .filter((one) => now() - askedAt(one) >= FACTS_AGE_MS)
       .toSorted((a, b) => askedAt(a) - askedAt(b))
@@ -153,7 +153,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   }
 
   /** Two tools can have the same key. */
-  #distinctKeys(): HeldKey[] {
+  #distinctKeys(): OwnKey[] {
     const held = this.#heldKeys();
     return held.filter((one, at) => held.findIndex(({ key }) => key.equals(one.key)) === at);
   }
@@ -166,7 +166,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   }
 
   /** The `data` that a path answers to a key. */
-  async #get(path: string, { key }: HeldKey, about: string): Promise<unknown | Denied> {
+  async #get(path: string, { key }: OwnKey, about: string): Promise<unknown | Denied> {
     this.#budget.spend();
     const response = await this.#deps.client.send({ path, bearer: key });
     if (isDenied(response)) return new Denied(deniedState(response));
@@ -187,7 +187,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     return data ?? [];
   }
 
-  async #readFacts(one: HeldKey, quotaPerUnit: number): Promise<ConsoleKey> {
+  async #readFacts(one: OwnKey, quotaPerUnit: number): Promise<ConsoleKey> {
     // With the trailing slash: without it the console answers with a redirect.
     const data = await this.#get("/api/usage/token/", one, FACTS);
     if (data instanceof Denied) return { ...keyWithoutFacts(one), state: data.state };
@@ -227,11 +227,11 @@ function deniedState({ status, text }: ConsoleResponse): ConsoleKey["state"] {
 }
 
 /** Without a login a key is known by its fingerprint, not by the console's number. */
-function refOf({ fingerprint }: HeldKey): string {
+function refOf({ fingerprint }: OwnKey): string {
   return `key:${fingerprint}`;
 }
 
-function keyWithoutFacts(one: HeldKey): ConsoleKey {
+function keyWithoutFacts(one: OwnKey): ConsoleKey {
   return {
     ref: refOf(one),
     name: one.fingerprint,
@@ -250,7 +250,7 @@ function keyWithoutFacts(one: HeldKey): ConsoleKey {
 }
 
 /** The rows of one key, with the times of the oldest and the newest in console time. */
-function readRows(one: HeldKey, items: readonly unknown[], quotaPerUnit: number) {
+function readRows(one: OwnKey, items: readonly unknown[], quotaPerUnit: number) {
   const reader = new PageReader((raw) => {
     const row = readNewApiRow(raw, quotaPerUnit);
     return typeof row === "string" ? row : { ...row, key_ref: refOf(one) };
