@@ -329,7 +329,7 @@ export class GatewayMirror {
   #noteRead(adapter: ConsoleAdapter): void {
     const { database, clock } = this.#deps;
     const { name } = this.#gateway;
-    const unread = adapter.unread?.() ?? [];
+    const unread = adapter.skippedKeys?.() ?? [];
     const withoutAccount = keysWithoutAccount(this.#facts?.keys ?? null, this.#holders());
     const unreadKeys = [
       ...unread.map((one): UnreadKey => ({ ...one, why: "not-read" })),

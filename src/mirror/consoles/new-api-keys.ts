@@ -2,7 +2,6 @@ import type { Secret } from "../../core/secret.ts";
 import { causeOf } from "../../proxy/cause.ts";
 import {
   type AccountFacts,
-  type AdapterDeps,
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleGap,
@@ -10,7 +9,7 @@ import {
   type Page,
   type SkippedKey,
 } from "./console.ts";
-import { type ConsoleResponse, isDenied, otherShape, readJson, required } from "./http.ts";
+import { type AdapterDeps, type ConsoleResponse, isDenied, otherShape, readJson, required } from "./http.ts";
 import {
   asObject,
   cleanAt,
@@ -59,7 +58,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   readonly #budget: KeyCallBudget;
   /** By fingerprint. */
   readonly #facts = new Map<string, ConsoleKey>();
-  #unread: readonly SkippedKey[] = [];
+  #skipped: readonly SkippedKey[] = [];
 
   constructor(deps: NewApiByKeysDeps) {
     this.#deps = deps;
@@ -67,8 +66,8 @@ export class NewApiByKeys implements ConsoleAdapter {
     this.#budget = deps.keyCalls;
   }
 
-  unread(): readonly SkippedKey[] {
-    return this.#unread;
+  skippedKeys(): readonly SkippedKey[] {
+    return this.#skipped;
   }
 
   async account(): Promise<AccountFacts> {
@@ -112,7 +111,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     const reads = new Map([...stored.reads].filter(([fingerprint]) => fingerprints.includes(fingerprint)));
     const order = [...reads.keys()];
     const sorted = held.toSorted((a, b) => order.indexOf(a.fingerprint) - order.indexOf(b.fingerprint));
-    this.#unread = sorted.slice(left).map(({ fingerprint: key }) => ({
+    this.#skipped = sorted.slice(left).map(({ fingerprint: key }) => ({
       key,
       until: reads.get(key)?.accepted ?? null,
     }));
