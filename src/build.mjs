@@ -56,7 +56,7 @@ async function buildPage() {
   });
 }
 
-/** Writes the price list that src/metering/prices.ts reads. price-table.ts gives the reasons. */
+/** Writes the price list for src/metering/prices.ts. price-table.ts says why the daemon does not load the package itself. */
 async function buildPrices() {
   const { outputFiles } = await build({
     absWorkingDir: root,
@@ -67,9 +67,11 @@ async function buildPrices() {
     logLevel: "warning",
   });
   const { tableOf } = await import(`data:text/javascript,${encodeURIComponent(outputFiles[0].text)}`);
-  const library = await import("@pydantic/genai-prices");
-  const license = readFileSync(join(root, "node_modules/@pydantic/genai-prices/LICENSE"), "utf8");
-  writeFileSync(lastFile, JSON.stringify({ license, ...tableOf(library) }));
+  const folder = join(root, "node_modules/@pydantic/genai-prices");
+  const { name, version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+  const license = readFileSync(join(folder, "LICENSE"), "utf8");
+  const table = tableOf(await import("@pydantic/genai-prices"));
+  writeFileSync(lastFile, JSON.stringify({ source: `${name} ${version}`, license, ...table }));
 }
 
 function isUpToDate() {

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { uptime } from "node:os";
 import type { Config } from "../config/shape.ts";
-import type { AskedLift, CutAnswer, LiftAnswer } from "../control/routes.ts";
+import type { AllowanceAnswer, AllowanceRequest, CutAnswer } from "../control/routes.ts";
 import { limitStatuses } from "../control/tool-status.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
@@ -9,7 +9,7 @@ import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { Limiter } from "../limits/limiter.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { Prices } from "../metering/prices.ts";
+import { Prices, readPriceTable } from "../metering/prices.ts";
 import type { MirrorDeps } from "../mirror/gateway-mirror.ts";
 import { Mirror } from "../mirror/mirror.ts";
 import { MirrorDatabase } from "../mirror/store/database.ts";
@@ -51,7 +51,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
       { file: paths.oldUsage },
       "the usage log is a journal now: history and quota totals start over, and the old file is left as it is",
     );
-  const limiter = new Limiter({ clock, calendar: systemCalendar });
+  const limiter = new Limiter(clock, systemCalendar);
   const usage = new UsageLog({
     folder: paths.usage,
     index: paths.index,
@@ -84,7 +84,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     usage,
     journal,
     limiter,
-    prices: new Prices(),
+    prices: new Prices(readPriceTable()),
     strangers: createUnknownCallers(),
     inFlight: new InFlight(),
     bodies: new BodyBudget(),
@@ -142,7 +142,7 @@ export async function closeUsageServices({
 
 /** What the owner may do to a tool's running window and its requests in flight. */
 export interface Allowances {
-  lift(name: string, asked: AskedLift, peer: string): LiftAnswer | null;
+  allow(name: string, asked: AllowanceRequest, peer: string): AllowanceAnswer | null;
   cut(name: string, peer: string): CutAnswer | null;
 }
 
@@ -151,7 +151,7 @@ export function createAllowances(
   { clock, log, config }: UsageServicesDeps,
 ): Allowances {
   return {
-    lift(name, { kind, amount, until }, peer) {
+    allow(name, { kind, amount, until }, peer) {
       const tool = config().tools[name];
       if (tool === undefined) return null;
       const answer = (problem: string | null) => ({

@@ -17,7 +17,7 @@ export interface DoorDeps
     Pick<NowDeps, "inFlight"> {
   /** null: it was built without them. */
   readonly files: PageFiles | null;
-  readonly tail: Pick<Tail, "listen">;
+  readonly tail: Pick<Tail, "subscribe">;
 }
 
 /** The dashboard's port while it is open. */
@@ -52,7 +52,7 @@ export async function openDoor(deps: DoorDeps, { listen }: Settings, access: Acc
     throw error instanceof PortTaken ? new Error(await takenInWords(error)) : error;
   });
   gate.hosts = hostsOf(port.port);
-  const unlisten = deps.tail.listen((record) => {
+  const unlisten = deps.tail.subscribe((record) => {
     const shown = shownRecord(record);
     view.ended(shown);
     live.record(shown);

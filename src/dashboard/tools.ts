@@ -1,5 +1,5 @@
-import { editFile } from "../config/edit/edit-file.ts";
-import { setEnabled } from "../config/edit/splice.ts";
+import { editFile } from "../config/edit-file.ts";
+import { setEnabled } from "../config/edit-tools.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Status } from "../control/status.ts";
 import type { Clock } from "../core/clock.ts";
@@ -49,7 +49,7 @@ export async function toolsAnswer({ status, snapshot, origin, sandbox }: ToolsDe
   };
 }
 
-/** The one thing that the page can change: as `keybearer tools disable` and `enable` do it, by a splice of the file. */
+/** The one thing that the page can change: as `keybearer tools disable` and `enable` do it, by an edit of the file. */
 export async function switchTool(
   name: string,
   enabled: boolean,
@@ -59,7 +59,7 @@ export async function switchTool(
   if (deps.snapshot().config.tools[name] === undefined) return new No(404, `there is no tool ${name}`);
   if (deps.sandbox())
     return new No(409, "the sandbox's tool comes from no file. write a config.yaml first → keybearer init");
-  const edited = await editFile(config, (text) => setEnabled(text, name, enabled), { clock });
+  const edited = await editFile(config, (text) => setEnabled(text, name, enabled), clock);
   if (!edited.ok) return new No(409, edited.reason);
   const { changed } = edited;
   const done = enabled ? "enabled" : "disabled";

@@ -1,8 +1,8 @@
 import type { Config, Tool } from "../config/shape.ts";
 import type { KeyState } from "../core/key-source.ts";
 import { commandInWords, plain, shellWord } from "../keys/words.ts";
+import { durationInWords, endInWords, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { durationInWords, endInWords, momentInWords } from "../limits/words.ts";
 import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
 import type { KeyRefusal } from "../proxy/health.ts";

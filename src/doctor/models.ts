@@ -1,5 +1,5 @@
 import type { Config, Tool } from "../config/shape.ts";
-import { isInGroup } from "../limits/model-rule.ts";
+import { isInGroup } from "../limits/admit.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
 import type { ModelUse } from "./history.ts";

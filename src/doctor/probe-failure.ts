@@ -1,8 +1,8 @@
 import { baseUrl } from "../config/fields/address.ts";
 import type { Gateway } from "../config/shape.ts";
 import type { Secret } from "../core/secret.ts";
+import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
-import { momentInWords } from "../limits/words.ts";
 import { cleanText, objectAt, parseObject, textAt } from "../mirror/consoles/json.ts";
 import { OutboundProxyError } from "../proxy/agents.ts";
 import { type Cause, type CauseDetail, causeOfFault, type KeyFault } from "../proxy/cause.ts";

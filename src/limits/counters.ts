@@ -1,23 +1,46 @@
-import type { Limits, Period, Rate } from "../config/shape.ts";
-import {
-  type Amounts,
-  type Kind,
-  type Level,
-  longest,
-  priceUnknown,
-  remaining,
-  type Shortage,
-  shortageOf,
-  tooManyAtOnce,
-} from "./shortage.ts";
-import { type CountedWindow, WindowCounts } from "./window-counts.ts";
-import { type Calendar, contains, windowOf } from "./windows.ts";
+import type { Period, Rate, Tool } from "../config/shape.ts";
+import { type Calendar, type CountedWindow, contains, WindowCounts, windowOf } from "./windows.ts";
+
+/** What a limit counts. */
+export type Kind = "requests" | "tokens" | "spend";
+
+/** Requests, tokens and micro-dollars. */
+type Amounts = Readonly<Record<Kind, number>>;
+
+type LimitName =
+  | { readonly kind: Kind; readonly per: Period }
+  | { readonly kind: "concurrent" }
+  | { readonly kind: "quota" }
+  /** Money is limited, and the price of the request is unknown. */
+  | { readonly kind: "price" };
+
+/** How full a limit is. Requests, tokens or micro-dollars. */
+export interface Level {
+  readonly limit: LimitName;
+  /** Used for good. */
+  readonly used: number;
+  /** Held for requests in flight, which may give some of it back. */
+  readonly held: number;
+  /** What can be used in total, extra included. */
+  readonly max: number;
+  /** How much of max comes from allowances. */
+  readonly extra: number;
+  /** When the window ends; null: the limit does not depend on time. */
+  readonly resetsAt: number | null;
+}
+
+/** Why a request cannot be admitted now. */
+export interface Shortage extends Omit<Level, "extra" | "resetsAt"> {
+  /** What the request would hold. */
+  readonly need: number;
+  /** When there is capacity again even if no request ends before; null: never. */
+  readonly capacityAt: number | null;
+  /** Whether a request that ends can free capacity before that. */
+  readonly mayEndSooner: boolean;
+}
 
 /** What a tool may use, as in config.yaml. */
-export interface Terms {
-  readonly limits: Limits;
-  readonly quota: number | null;
-}
+export type Terms = Pick<Tool, "limits" | "quota">;
 
 /** What a request may use, as far as is known before it is sent; 0 where it uses none. */
 export interface Ask {
@@ -148,7 +171,7 @@ export class Counters {
     this.#countRequest(reservation.at);
   }
 
-  /** The request has ended. What was not reported counts as held. False: it was settled or canceled before. */
+  /** The request has ended. What was not reported counts as held. false: it was settled or canceled before. */
   settle(reservation: Reservation, used: Used): boolean {
     if (!this.#inFlight.delete(reservation)) return false;
     if (reservation.id === null) this.#countRequest(reservation.at);
@@ -163,7 +186,7 @@ export class Counters {
     for (const reservation of [...this.#inFlight]) this.settle(reservation, { tokens: null, spend: null });
   }
 
-  /** Nothing of the request reached the gateway, so nothing counts. False: it was settled or canceled before. */
+  /** Nothing of the request reached the gateway, so nothing counts. false: it was settled or canceled before. */
   cancel(reservation: Reservation): boolean {
     if (!this.#inFlight.delete(reservation)) return false;
     if (reservation.id !== null) this.#windows.uncountRequest(reservation.at);
@@ -246,13 +269,13 @@ export class Counters {
   canAdmit(ahead: number, time: number, now: number): boolean {
     return this.#terms.limits.requests.every((rate) => {
       const level = this.#level("requests", rate, now);
-      let room = remaining(level);
+      let capacity = remaining(level);
       let end = level.resetsAt ?? time + 1;
-      while (end <= time && room <= ahead) {
-        room += level.max;
+      while (end <= time && capacity <= ahead) {
+        capacity += level.max;
         end = windowOf(rate.per, end, this.#calendar).end;
       }
-      return room > ahead;
+      return capacity > ahead;
     });
   }
 
@@ -329,7 +352,7 @@ export class Counters {
     }
     if (limits.concurrent !== null && this.inFlight >= limits.concurrent)
       shortages.push(tooManyAtOnce(limits.concurrent, this.inFlight));
-    return longest(shortages);
+    return longestLasting(shortages);
   }
 }
 
@@ -337,4 +360,39 @@ export class Counters {
 function wholeAmount(amount: number | null): number | null {
   if (amount === null || !Number.isFinite(amount) || amount < 0) return null;
   return Math.min(Math.ceil(amount), MAX_AMOUNT);
+}
+
+export function remaining({ max, used, held }: Level): number {
+  return Math.max(0, max - used - held);
+}
+
+function shortageOf(level: Level, need: number): Shortage | null {
+  const { limit, used, held, max, extra, resetsAt } = level;
+  // A request that costs nothing, such as a list of models, passes a limit that is used up.
+  if (need === 0 || used + held + need <= max) return null;
+  // $0/day is a limit too: none of its windows ever has capacity.
+  const capacityAt = max - extra > 0 ? resetsAt : null;
+  return { limit, used, held, max, need, capacityAt, mayEndSooner: used + need <= max };
+}
+
+function tooManyAtOnce(max: number, inFlight: number): Shortage {
+  const limit = { kind: "concurrent" } as const;
+  return { limit, used: inFlight, held: 0, max, need: 1, capacityAt: null, mayEndSooner: true };
+}
+
+function priceUnknown(): Shortage {
+  const limit = { kind: "price" } as const;
+  return { limit, used: 0, held: 0, max: 0, need: 0, capacityAt: null, mayEndSooner: false };
+}
+
+/** The shortage that lasts longest: a retry before its end would be refused again. */
+function longestLasting(shortages: readonly Shortage[]): Shortage | null {
+  const [first, ...others] = shortages;
+  if (first === undefined) return null;
+  return others.reduce((worst, next) => (endOf(next) > endOf(worst) ? next : worst), first);
+}
+
+function endOf({ capacityAt, mayEndSooner }: Shortage): number {
+  if (mayEndSooner) return Number.NEGATIVE_INFINITY;
+  return capacityAt ?? Number.POSITIVE_INFINITY;
 }

@@ -1,5 +1,3 @@
-import type { Ask } from "./counters.ts";
-
 /*
  * How much is held for a request before it is sent.
  *
@@ -56,14 +54,6 @@ function usual(median = FIRST): number {
 }
 
 /**
- * @param cost micro-dollars of so many tokens, input at the highest price it can be billed at (a write to a cache costs more
- *   than plain input), times the group's multiplier; null: the price is unknown.
- */
-export function askFor(expected: CallTokens, cost: (tokens: CallTokens) => number | null): Ask {
-  return { tokens: expected.input + expected.output, spend: cost(expected) };
-}
-
-/**
  * A request's own maximum of output tokens, from the fields of its body, by path. The greatest of several, because gateways
  * differ in which one they pass on; times the number of answers asked for.
  */
@@ -93,8 +83,8 @@ function amountIn(value: unknown): number {
 export class RecentCalls {
   readonly #calls: CallTokens[] = [];
 
-  /** Only what the gateway reported: an estimate must not be learnt from. */
-  note(call: CallTokens): void {
+  /** Only what the gateway reported: estimates must not be learned from. */
+  add(call: CallTokens): void {
     this.#calls.push(call);
     if (this.#calls.length > REMEMBERED) this.#calls.shift();
   }

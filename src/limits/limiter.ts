@@ -1,11 +1,20 @@
 import type { Config, Tool } from "../config/shape.ts";
 import type { Clock } from "../core/clock.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
-import type { Allowance, Ask, Correction, Reservation, Used } from "./counters.ts";
-import type { CallTokens } from "./estimate.ts";
+import {
+  type Allowance,
+  type Ask,
+  type Correction,
+  Counters,
+  type Level,
+  type Reservation,
+  type Shortage,
+  type Used,
+} from "./counters.ts";
+import { type CallTokens, RecentCalls } from "./estimate.ts";
+import { type Moment, type Waiter, WaitingQueue } from "./queue.ts";
 import { addRateHeaders, limitRefusal } from "./refusals.ts";
 import { type JournalLine, Replay, type ToolCarry } from "./replay.ts";
-import { type ToolLevels, ToolLimiter } from "./tool-limiter.ts";
 import type { Calendar } from "./windows.ts";
 
 /** What is held for one request until it is settled or canceled. */
@@ -19,18 +28,22 @@ export type Taken =
   /** A null refusal: the client left while its request waited. */
   | { readonly ok: false; readonly refusal: Refusal | null };
 
-/** What a request asks for, and what a refusal says of it. */
-export interface Wanted {
+/** What a request asks for, and what a refusal says about it. */
+export interface CapacityRequest {
   readonly ask: Ask;
+  /** null: unknown. */
   readonly model: string | null;
-  readonly lacksModel?: boolean;
-  /** False: it is refused at once where other requests of the tool would wait. */
+  /** The request should name a model, and does not. */
+  readonly lacksModel: boolean;
+  /** false: it is refused at once where other requests of the tool would wait. */
   readonly mayWait: boolean;
 }
 
-export interface LimiterDeps {
-  readonly clock: Clock;
-  readonly calendar: Calendar;
+/** How full a tool's limits are. */
+export interface ToolLevels {
+  readonly levels: readonly Level[];
+  readonly inFlight: number;
+  readonly waiting: number;
 }
 
 const MAX_WAIT_MS = 3_600_000;
@@ -41,16 +54,16 @@ export class Limiter {
   readonly #calendar: Calendar;
   /** Tools that were removed from config.yaml stay: their requests in flight are settled here, and they may come back. */
   readonly #tools = new Map<string, ToolLimiter>();
-  /** The tools of the configuration in force; null: only those that requests came with are known. */
+  /** The tools of the configuration in force; null: a request brings its own. */
   #config: Config["tools"] | null = null;
   #replay: Replay | null = null;
 
-  constructor({ clock, calendar }: LimiterDeps) {
+  constructor(clock: Clock, calendar: Calendar) {
     this.#clock = clock;
     this.#calendar = calendar;
   }
 
-  /** Takes what a request asks for if there is capacity now. null: take() says why not, or waits for it. */
+  /** Takes what a request asks for if there is capacity now. null: call take(), which waits or says why not. */
   takeNow(tool: Tool, ask: Ask): Lease | null {
     const reservation = this.#limited(tool).enterNow(ask);
     return reservation === null ? null : { tool: tool.name, reservation };
@@ -60,12 +73,13 @@ export class Limiter {
    * Takes what the request asks for from all limits of the tool, or from none. Waits for capacity as long as the tool
    * allows; `onWait` then gets a function that ends the waiting, for when the client leaves.
    */
-  async take(tool: Tool, wanted: Wanted, onWait: (leave: () => void) => void): Promise<Taken> {
-    const { ask, model, lacksModel = false, mayWait } = wanted;
+  async take(tool: Tool, request: CapacityRequest, onWait: (leave: () => void) => void): Promise<Taken> {
+    const { ask, model, lacksModel, mayWait } = request;
+    const maxWait = mayWait ? Math.min(tool.limits.wait, MAX_WAIT_MS) : 0;
     const since = this.#clock.elapsed();
-    let waits = false;
-    const admission = await this.#limited(tool).enter(ask, mayWait ? maxWait(tool) : 0, (leave) => {
-      waits = true;
+    let hasWaited = false;
+    const admission = await this.#limited(tool).enter(ask, maxWait, (leave) => {
+      hasWaited = true;
       onWait(leave);
     });
     switch (admission.kind) {
@@ -76,10 +90,15 @@ export class Limiter {
       case "left":
         return { ok: false, refusal: null };
       case "short": {
-        // On a busy machine some time passes even for a request that was refused at once.
-        const waited = waits ? Math.round(this.#clock.elapsed() - since) : 0;
-        const context = { tool: tool.name, model, lacksModel, waited, now: this.#clock.now() };
-        const refusal = limitRefusal(admission.shortage, { ...context, calendar: this.#calendar });
+        const refusal = limitRefusal(admission.shortage, {
+          tool: tool.name,
+          model,
+          lacksModel,
+          // On a busy machine some time passes even for a request that is refused at once.
+          waited: hasWaited ? Math.round(this.#clock.elapsed() - since) : 0,
+          now: this.#clock.now(),
+          calendar: this.#calendar,
+        });
         return { ok: false, refusal };
       }
     }
@@ -120,13 +139,13 @@ export class Limiter {
     limiter.checkQueue();
   }
 
-  /** What the tool's last requests used, which helps to estimate the next one. */
-  usual(tool: string): CallTokens | null {
+  /** What the tool's recent requests used, which helps to estimate the next one; null: there was none yet. */
+  recentMedian(tool: string): CallTokens | null {
     return this.#toolLimiter(tool).recent.median();
   }
 
-  note(tool: string, call: CallTokens): void {
-    this.#toolLimiter(tool).recent.note(call);
+  noteTokens(tool: string, call: CallTokens): void {
+    this.#toolLimiter(tool).recent.add(call);
   }
 
   levels(tool: Tool): ToolLevels {
@@ -148,7 +167,10 @@ export class Limiter {
     this.#config = config.tools;
     for (const [name, limiter] of this.#tools) {
       const tool = config.tools[name];
-      if (!tool?.enabled) limiter.turnAway(goneRefusal(name, tool !== undefined));
+      if (tool === undefined)
+        limiter.turnAway(refuse("token-unknown", `tool ${name} was removed while this request waited`));
+      else if (!tool.enabled)
+        limiter.turnAway(refuse("tool-disabled", `tool ${name} was disabled while this request waited`));
       if (tool !== undefined) limiter.counters.change(tool);
       limiter.checkQueue();
     }
@@ -169,13 +191,13 @@ export class Limiter {
     );
   }
 
-  /** Forgets everything, because the lines of the journal are read from the beginning. */
+  /** Forgets everything, because the journal is read from the beginning. */
   startReplay(): void {
     this.#tools.clear();
     this.#replay = new Replay((tool) => this.#toolLimiter(tool).counters);
   }
 
-  /** Reads one line of the newest journal file. At start, before any request is served, all of them are read in order. */
+  /** Reads the next line of the newest journal file. At start, all of them are read before any request is served. */
   replay(line: JournalLine): void {
     this.#replay?.read(line);
   }
@@ -206,12 +228,82 @@ export class Limiter {
   }
 }
 
-function maxWait({ limits }: Tool): number {
-  return Math.min(limits.wait, MAX_WAIT_MS);
-}
+/** How asking for capacity ended. */
+type Admission =
+  | { readonly kind: "admitted"; readonly reservation: Reservation }
+  | { readonly kind: "short"; readonly shortage: Shortage }
+  /** It waited, and meanwhile the tool was removed or disabled, or the daemon stops. */
+  | { readonly kind: "turned-away"; readonly refusal: Refusal }
+  | { readonly kind: "left" };
 
-function goneRefusal(tool: string, isKnown: boolean): Refusal {
-  return isKnown
-    ? refuse("tool-disabled", `tool ${tool} was disabled while this request waited`)
-    : refuse("token-unknown", `tool ${tool} was removed while this request waited`);
+/** While requests wait, the queue is checked at least this often, because the wall clock may be set. */
+const MAX_SLEEP_MS = 10_000;
+
+/** The limits of one tool: its counters, its queue, and the queue's timer. */
+class ToolLimiter {
+  readonly counters: Counters;
+  readonly recent = new RecentCalls();
+  readonly #clock: Clock;
+  readonly #queue: WaitingQueue;
+  readonly #waiting = new Map<Waiter, (admission: Admission) => void>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(clock: Clock, calendar: Calendar) {
+    this.#clock = clock;
+    this.counters = new Counters(calendar);
+    this.#queue = new WaitingQueue(this.counters);
+  }
+
+  levels(): ToolLevels {
+    const levels = this.counters.levels(this.#clock.now());
+    return { levels, inFlight: this.counters.inFlight, waiting: this.#queue.length };
+  }
+
+  /** null: there is no capacity now, or other requests wait for it. */
+  enterNow(ask: Ask): Reservation | null {
+    return this.#queue.joinNow(ask, this.#clock.now());
+  }
+
+  /** Resolves when there is capacity, or will be none in time. `onWait` gets a function that ends the waiting. */
+  async enter(ask: Ask, wait: number, onWait: (leave: () => void) => void): Promise<Admission> {
+    const joined = this.#queue.join(ask, wait, this.#moment());
+    if (joined.state === "admitted") return { kind: "admitted", reservation: joined.reservation };
+    if (joined.state === "refused") return { kind: "short", shortage: joined.shortage };
+    const { waiter } = joined;
+    return new Promise((resolve) => {
+      this.#waiting.set(waiter, resolve);
+      onWait(() => {
+        if (!this.#queue.leave(waiter)) return;
+        this.#answer(waiter, { kind: "left" });
+        this.checkQueue();
+      });
+      this.checkQueue();
+    });
+  }
+
+  /** Refuses every request that waits. */
+  turnAway(refusal: Refusal): void {
+    for (const waiter of this.#queue.clear()) this.#answer(waiter, { kind: "turned-away", refusal });
+    this.checkQueue();
+  }
+
+  /** To be called whenever a request ended or the limits changed. */
+  checkQueue(): void {
+    clearTimeout(this.#timer);
+    if (this.#queue.length === 0) return;
+    const { admitted, refused, againIn } = this.#queue.check(this.#moment());
+    for (const { waiter, reservation } of admitted) this.#answer(waiter, { kind: "admitted", reservation });
+    for (const { waiter, shortage } of refused) this.#answer(waiter, { kind: "short", shortage });
+    if (againIn === null) return;
+    this.#timer = setTimeout(() => this.checkQueue(), Math.min(againIn, MAX_SLEEP_MS));
+  }
+
+  #answer(waiter: Waiter, admission: Admission): void {
+    this.#waiting.get(waiter)?.(admission);
+    this.#waiting.delete(waiter);
+  }
+
+  #moment(): Moment {
+    return { now: this.#clock.now(), elapsed: this.#clock.elapsed() };
+  }
 }

@@ -1,5 +1,4 @@
-import type { Ask, Counters, Reservation } from "./counters.ts";
-import type { Shortage } from "./shortage.ts";
+import type { Ask, Counters, Reservation, Shortage } from "./counters.ts";
 
 /** Both clocks: windows follow the wall clock, waiting follows the clock that cannot be set. */
 export interface Moment {
@@ -29,7 +28,8 @@ export interface Decisions {
   readonly againIn: number | null;
 }
 
-interface Line {
+/** The requests that wait, in order. */
+interface Waiting {
   /** Never empty. */
   readonly waiters: readonly Waiter[];
   /** What the first of them lacked at the last check. */
@@ -50,7 +50,7 @@ export class WaitingQueue {
   readonly #counters: Counters;
   readonly #max: number;
   /** null: the queue is empty. */
-  #line: Line | null = null;
+  #waiting: Waiting | null = null;
 
   constructor(counters: Counters, max = MAX_WAITING) {
     this.#counters = counters;
@@ -58,41 +58,41 @@ export class WaitingQueue {
   }
 
   get length(): number {
-    return this.#line?.waiters.length ?? 0;
+    return this.#waiting?.waiters.length ?? 0;
   }
 
   /** Admits at once, waits, or refuses at once: if `wait` is 0, the queue is full, or waiting is of no use. */
   join(ask: Ask, wait: number, moment: Moment): Joined {
-    if (this.#line === null) {
+    if (this.#waiting === null) {
       const reserved = this.#counters.reserve(ask, moment.now);
       if (reserved.ok) return { state: "admitted", reservation: reserved.reservation };
       return this.#enqueue(ask, wait, moment, reserved.shortage);
     }
     // A request that fits, but not before those in front, lacks what they lack.
-    const shortage = this.#counters.check(ask, moment.now) ?? this.#line.shortage;
+    const shortage = this.#counters.check(ask, moment.now) ?? this.#waiting.shortage;
     return this.#enqueue(ask, wait, moment, shortage);
   }
 
   /** null: there is no capacity now, or others wait for it. */
   joinNow(ask: Ask, now: number): Reservation | null {
-    if (this.#line !== null) return null;
+    if (this.#waiting !== null) return null;
     const reserved = this.#counters.reserve(ask, now);
     return reserved.ok ? reserved.reservation : null;
   }
 
-  /** False: it was not waiting any more. */
+  /** false: it was no longer waiting. */
   leave(waiter: Waiter): boolean {
-    if (this.#line === null || !this.#line.waiters.includes(waiter)) return false;
-    const { waiters, shortage } = this.#line;
+    if (this.#waiting === null || !this.#waiting.waiters.includes(waiter)) return false;
+    const { waiters, shortage } = this.#waiting;
     const others = waiters.filter((other) => other !== waiter);
-    this.#line = others.length === 0 ? null : { waiters: others, shortage };
+    this.#waiting = others.length === 0 ? null : { waiters: others, shortage };
     return true;
   }
 
-  /** Removes everybody: the tool is gone or disabled, or the daemon stops. */
+  /** Removes all: the tool is gone or disabled, or the daemon stops. */
   clear(): readonly Waiter[] {
-    const all = this.#line?.waiters ?? [];
-    this.#line = null;
+    const all = this.#waiting?.waiters ?? [];
+    this.#waiting = null;
     return all;
   }
 
@@ -101,9 +101,9 @@ export class WaitingQueue {
     const refused: Decisions["refused"][number][] = [];
     const waiting: Waiter[] = [];
     let shortage: Shortage | null = null;
-    for (const waiter of this.#line?.waiters ?? []) {
+    for (const waiter of this.#waiting?.waiters ?? []) {
       if (shortage !== null) {
-        // Somebody in front does not fit yet.
+        // A request in front does not fit yet.
         if (moment.elapsed >= waiter.deadline) refused.push({ waiter, shortage });
         else waiting.push(waiter);
         continue;
@@ -118,40 +118,33 @@ export class WaitingQueue {
         refused.push({ waiter, shortage: reserved.shortage });
       }
     }
-    this.#line = shortage === null ? null : { waiters: waiting, shortage };
-    return { admitted, refused, againIn: this.#line === null ? null : againIn(this.#line, moment) };
+    this.#waiting = shortage === null ? null : { waiters: waiting, shortage };
+    return { admitted, refused, againIn: this.#waiting === null ? null : againIn(this.#waiting, moment) };
   }
 
   #enqueue(ask: Ask, wait: number, moment: Moment, shortage: Shortage): Joined {
-    const waiter = waiterOf(ask, wait, moment);
-    if (!this.#mayWait(waiter, shortage, moment)) return { state: "refused", shortage };
-    const waiters = [...(this.#line?.waiters ?? []), waiter];
-    this.#line = { waiters, shortage: this.#line?.shortage ?? shortage };
+    const waiter = { ask, deadline: moment.elapsed + wait };
+    const mayWait = this.length < this.#max && this.#canSucceed(waiter, shortage, this.length, moment);
+    if (!mayWait) return { state: "refused", shortage };
+    const waiters = [...(this.#waiting?.waiters ?? []), waiter];
+    this.#waiting = { waiters, shortage: this.#waiting?.shortage ?? shortage };
     return { state: "waits", waiter };
-  }
-
-  #mayWait(waiter: Waiter, shortage: Shortage, moment: Moment): boolean {
-    return this.length < this.#max && this.#canSucceed(waiter, shortage, this.length, moment);
   }
 
   /** As far as is known, and if those in front are admitted rather than give up. */
   #canSucceed(waiter: Waiter, shortage: Shortage, ahead: number, { now, elapsed }: Moment): boolean {
     const left = waiter.deadline - elapsed;
     if (left <= 0) return false;
-    const { roomAt, mayEndSooner } = shortage;
-    if (!mayEndSooner && (roomAt === null || roomAt - now > left)) return false;
+    const { capacityAt, mayEndSooner } = shortage;
+    if (!mayEndSooner && (capacityAt === null || capacityAt - now > left)) return false;
     return this.#counters.canAdmit(ahead, now + left, now);
   }
 }
 
-function waiterOf(ask: Ask, wait: number, { elapsed }: Moment): Waiter {
-  return { ask, deadline: elapsed + wait };
-}
-
-/** When the first waiter gets capacity by time alone, or somebody's time is up. */
-function againIn({ waiters, shortage }: Line, { now, elapsed }: Moment): number {
+/** When the first waiter gets capacity by time alone, or a deadline passes. */
+function againIn({ waiters, shortage }: Waiting, { now, elapsed }: Moment): number {
   const deadlines = waiters.map(({ deadline }) => deadline - elapsed);
-  const room = shortage.roomAt === null ? Number.POSITIVE_INFINITY : shortage.roomAt - now;
+  const untilCapacity = shortage.capacityAt === null ? Number.POSITIVE_INFINITY : shortage.capacityAt - now;
   // Rounded up: a check that comes a little early finds nothing.
-  return Math.ceil(Math.min(room, ...deadlines));
+  return Math.ceil(Math.min(untilCapacity, ...deadlines));
 }

@@ -5,10 +5,20 @@ export interface ToolCarry extends Carry {
   readonly tool: string;
 }
 
-/** What counts of one request. */
-interface Counted {
+/** What one request takes from its tool's limits. */
+export interface Counted {
   readonly tokens: number;
+  /** Micro-dollars. */
   readonly spend: number;
+}
+
+/** What a correction of a finished request changes. */
+export interface AmendedLimits {
+  readonly tool: string;
+  /** When the request was admitted, which decides the windows it counts in. */
+  readonly admitted_at: number;
+  readonly before: Counted;
+  readonly after: Counted;
 }
 
 interface OpenLine {
@@ -37,17 +47,6 @@ interface LiftLine extends Allowance {
   readonly tool: string;
 }
 
-interface AmendLine {
-  readonly kind: "amend";
-  readonly id: string;
-  readonly limits: {
-    readonly tool: string;
-    readonly admitted_at: number;
-    readonly before: Counted;
-    readonly after: Counted;
-  } | null;
-}
-
 /**
  * The lines of the usage journal, as far as the limits read them. usage/journal/lines.ts defines them in full; this folder
  * does not import usage/, so the compiler compares the two where the journal calls Limiter.replay().
@@ -55,8 +54,8 @@ interface AmendLine {
 export type JournalLine =
   | OpenLine
   | CloseLine
-  | AmendLine
   | LiftLine
+  | { readonly kind: "amend"; readonly id: string; readonly limits: AmendedLimits | null }
   | ({ readonly kind: "carry" } & ToolCarry)
   | { readonly kind: "carry"; readonly tools: number }
   | { readonly kind: "head" | "ack" | "key-held" };
@@ -76,27 +75,11 @@ export class Replay {
   }
 
   read(line: JournalLine): void {
-    switch (line.kind) {
-      case "open":
-        this.#open(line);
-        return;
-      case "close":
-        this.#close(line);
-        return;
-      case "amend":
-        this.#amend(line);
-        return;
-      case "lift":
-        this.#allow(line);
-        return;
-      case "carry":
-        if ("tool" in line) this.#countersOf(line.tool).restore(line);
-        return;
-      case "head":
-      case "ack":
-      case "key-held":
-        return;
-    }
+    if (line.kind === "open") this.#open(line);
+    else if (line.kind === "close") this.#close(line);
+    else if (line.kind === "lift") this.#allow(line);
+    else if (line.kind === "amend" && line.limits !== null) this.#amend(line.id, line.limits);
+    else if (line.kind === "carry" && "tool" in line) this.#countersOf(line.tool).restore(line);
   }
 
   #open({ id, tool, admitted_at, held_tokens, held_microdollars }: OpenLine): void {
@@ -122,8 +105,7 @@ export class Replay {
     counters.settle(reservation, { tokens: line.counted_tokens, spend });
   }
 
-  #amend({ id, limits }: AmendLine): void {
-    if (limits === null) return;
+  #amend(id: string, limits: AmendedLimits): void {
     const { tool, admitted_at, after } = limits;
     const before = this.#amended.get(id) ?? limits.before;
     this.#amended.set(id, after);

@@ -1,5 +1,4 @@
 import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import type { Named, Price } from "../config/shape.ts";
 import { packageFolder } from "../core/version.ts";
 import { namesInList } from "./model-names.ts";
@@ -9,7 +8,6 @@ import {
   type PricedModel,
   type PriceTable,
   type TokenPrices,
-  tableOf,
   timeOfDay,
 } from "./price-table.ts";
 import { STANDARD_TIER } from "./service-tiers.ts";
@@ -30,18 +28,21 @@ export function microdollars(picodollars: number, multiplier = 1): number {
   return Number((exact + 500_000_000_000n) / 1_000_000_000_000n);
 }
 
-/** Model names that are remembered. To find one in the list takes about 3 µs, and a request needs up to five prices. */
+/** Finding a name takes 3 to 15 µs, and a request needs up to five prices. So this many names are remembered. */
 const MAX_REMEMBERED = 1000;
 
-/** What requests cost: the prices of config.yaml, then the built-in list of what the makers of the models charge. */
+/** What requests cost: the prices of config.yaml, then the list prices of the makers of the models. */
 export class Prices {
-  #listed: ReadonlyMap<string, PricedModel> | null = null;
+  readonly #listed = new Map<string, PricedModel>();
   /** By the name in the request or in the answer. null: the list does not have it. */
   readonly #remembered = new Map<string, PricedModel | null>();
 
-  /** Reads the built-in list now rather than with the first price: the package's files may be replaced later. */
-  load(): void {
-    this.#list();
+  constructor({ models }: PriceTable) {
+    for (const model of models) {
+      for (const name of model.names) {
+        if (!this.#listed.has(name)) this.#listed.set(name, model);
+      }
+    }
   }
 
   /**
@@ -61,33 +62,29 @@ export class Prices {
       if (model === null) continue;
       const ownPrice = Object.hasOwn(own, model) ? own[model] : undefined;
       if (ownPrice !== undefined) return finiteOrNull(costAt(ownPrice, tokens));
-      try {
-        const listed = this.#find(model);
-        if (listed !== null) return finiteOrNull(listCost(listed, tokens, at, tier));
-      } catch {
-        // The list of this installation is damaged. Requests go on without its prices.
-      }
+      const listed = this.#find(model);
+      if (listed !== null) return finiteOrNull(listCost(listed, tokens, at, tier));
     }
     return null;
-  }
-
-  #list(): ReadonlyMap<string, PricedModel> {
-    this.#listed ??= loadList();
-    return this.#listed;
   }
 
   #find(model: string): PricedModel | null {
     const remembered = this.#remembered.get(model);
     if (remembered !== undefined) return remembered;
-    const listed = this.#list();
-    const name = namesInList(model).find((candidate) => listed.has(candidate));
-    const found = (name === undefined ? undefined : listed.get(name)) ?? null;
+    const name = namesInList(model).find((candidate) => this.#listed.has(candidate));
+    const found = (name === undefined ? undefined : this.#listed.get(name)) ?? null;
     if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
     this.#remembered.set(model, found);
     return found;
   }
 }
 
+/** Reads what the build wrote. Called once, at the start: the package's files may be replaced later. */
+export function readPriceTable(): PriceTable {
+  return JSON.parse(readFileSync(new URL("dist/prices.json", packageFolder()), "utf8"));
+}
+
+/** A gateway may report counts so large that their sum is infinite. */
 function finiteOrNull(price: number | null): number | null {
   return Number.isFinite(price) ? price : null;
 }
@@ -97,27 +94,6 @@ function costAt(price: Price, { input, cacheRead, cacheWrite, output }: Tokens):
   return (
     input * price.input + cacheRead * price.cacheRead + cacheWrite * price.cacheWrite + output * price.output
   );
-}
-
-function loadList(): ReadonlyMap<string, PricedModel> {
-  // Without a build, the package itself is read, which takes tens of milliseconds and 15 MB. import() would be async.
-  const table = readBuiltTable() ?? tableOf(createRequire(import.meta.url)("@pydantic/genai-prices"));
-  const byName = new Map<string, PricedModel>();
-  for (const model of table.models)
-    for (const name of model.names) if (!byName.has(name)) byName.set(name, model);
-  return byName;
-}
-
-/** null: there is no build. */
-function readBuiltTable(): PriceTable | null {
-  if (import.meta.url.endsWith(".ts")) return null;
-  let text: string;
-  try {
-    text = readFileSync(new URL("dist/prices.json", packageFolder()), "utf8");
-  } catch {
-    return null;
-  }
-  return JSON.parse(text);
 }
 
 /** null: no price of this tier was published. */

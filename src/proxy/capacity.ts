@@ -2,11 +2,9 @@ import type { Socket } from "node:net";
 import type { Tool } from "../config/shape.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { type Refusal, refuse } from "../core/refusal.ts";
-import { admit } from "../limits/admit.ts";
+import { admit, isInGroup, modelRefusal } from "../limits/admit.ts";
 import type { Ask } from "../limits/counters.ts";
-import { askFor, type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
-import { isInGroup } from "../limits/model-rule.ts";
-import { modelRefusal } from "../limits/refusals.ts";
+import { type CallTokens, expectedTokens, namedMaximum } from "../limits/estimate.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import { isBilledLater } from "../metering/protocols.ts";
 import { NO_TOKENS, type Tokens } from "../metering/usage.ts";
@@ -37,8 +35,8 @@ async function waitForCapacity(
   socket.once("close", onClose);
   const { model, metering, passesUnread } = call;
   const lacksModel = model === null && metering !== null;
-  const wanted = { ask, model, lacksModel, mayWait: !passesUnread };
-  const taken = await limiter.take(tool, wanted, (leaveQueue) => {
+  const request = { ask, model, lacksModel, mayWait: !passesUnread };
+  const taken = await limiter.take(tool, request, (leaveQueue) => {
     call.isWaiting = true;
     leave = leaveQueue;
     if (socket.destroyed) leave();
@@ -92,9 +90,9 @@ function askOf(call: Call, tool: Tool, { limiter, prices }: ProxyDeps): Ask {
     bodyBytes: body === null ? null : body.length,
     hasOutput: metering !== "embeddings",
   };
-  const needsUsual = sizing.named === null || sizing.bodyBytes === null;
-  const expected = expectedTokens(sizing, needsUsual ? limiter.usual(tool.name) : null);
-  return askFor(expected, (tokens) => highestCost(tokens, call, prices));
+  const needsMedian = sizing.named === null || sizing.bodyBytes === null;
+  const expected = expectedTokens(sizing, needsMedian ? limiter.recentMedian(tool.name) : null);
+  return { tokens: expected.input + expected.output, spend: highestCost(expected, call, prices) };
 }
 
 /**

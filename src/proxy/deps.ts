@@ -39,11 +39,11 @@ export interface ProxyDeps {
   readonly isStopping: () => boolean;
   /** The gateway is the embedded sandbox, and responses say so. */
   readonly isSandbox: () => boolean;
-  /** Whether somebody follows the log live. */
+  /** Whether the log is followed live. */
   readonly isFollowed: () => boolean;
   readonly notify: (record: UsageRecord) => void;
   /** After the gateway's 401: the key may have been rotated in its source. */
   readonly rereadKey: (tool: string) => void;
-  /** After an answer that does not say what is wrong with the key: the gateway may tell when it is asked. */
+  /** After an error that does not say what is wrong with the key. Asks the gateway about it. */
   readonly checkKey: (tool: string, gateway: Gateway, key: Secret) => void;
 }

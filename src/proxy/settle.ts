@@ -63,7 +63,7 @@ function settleLimits({ lease }: Call, closing: Closing, limiter: Limiter): void
     limiter.settle(lease, { tokens: closing.counted_tokens, spend: closing.counted_microdollars });
   else limiter.cancel(lease);
   const used = reportedCall(closing);
-  if (used !== null) limiter.note(lease.tool, used);
+  if (used !== null) limiter.noteTokens(lease.tool, used);
 }
 
 function writeLogLine(call: Call, closing: Closing, outcome: Outcome, { log, clock }: ProxyDeps): void {

@@ -10,7 +10,7 @@ import { storeKey } from "../../src/keys/store.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
-import { get, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
+import { get, newKey, startSandbox } from "../doubles/sandbox.ts";
 
 t.test(
   "a tool is added with its limits, its key is tried and stored, and its token works at once",
@@ -57,7 +57,7 @@ t.test(
     const text = readFileSync(file, "utf8");
     t.match(
       text,
-      /\n {4}base_url: .* # mine\n {4}groups: \{ default: \{\} \}\ntools:\n {2}# the first\n {2}zed: /,
+      /\ngateways: # mine\n {2}main:\n {4}base_url: .*\n {4}groups: \{ default: \{\} \}\ntools:\n {2}# the first\n {2}zed: /,
     );
     t.match(parseConfig(text, home).config?.tools.codex, {
       group: "default",

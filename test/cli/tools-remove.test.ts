@@ -70,7 +70,7 @@ t.test("the last tool, an unknown one, and a file that cannot be followed stay a
   const kept: [string, RegExp][] = [
     ["gateway: http://127.0.0.1:9/v1\ntools: { zed: {} }\n", /only tool.*keybearer tools disable zed/],
     [TOOLS.replaceAll("zed", "yed"), /there is no tool zed .* yed, codex/],
-    [`tools: { a: {}, # a\n  zed: { key: ${KEY} } }\n`, /delete zed below tools: by hand/],
+    [`tools: { a: {}, # a\n  zed: { key: ${KEY} } }\n`, /delete tools\.zed by hand/],
   ];
   for (const [text, words] of kept) {
     const file = await saveConfig(home, text);

@@ -3,8 +3,8 @@ import { readFileSync, statSync, writeFileSync } from "node:fs";
 import t from "tap";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
+import { get, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { get, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 function hashOf(token: string): string {
   return `sha256:${createHash("sha256").update(token).digest("hex")}`;
@@ -66,7 +66,7 @@ t.test("what cannot be edited is left alone, and no token is printed", async (t)
   const bad: [string | Buffer, string, RegExp][] = [
     [BLOCK, "nobody", /there is no tool nobody in config\.yaml; its tools are zed, codex, old/],
     ["tools: { codex: { key: [", "codex", /keybearer check/],
-    ["gateway: http://127.0.0.1:9/v1\n", "codex", /no tools/],
+    ["gateway: http://127.0.0.1:9/v1\n", "codex", /no map of tools/],
     [Buffer.from([...Buffer.from("tools: { codex: {} } # "), 0xff, 0xfe, 0x0a]), "codex", /./],
   ];
   for (const [text, tool, words] of bad) {

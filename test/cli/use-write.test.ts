@@ -15,7 +15,7 @@ import t, { type Test } from "tap";
 import type { WriteDeps } from "../../src/cli/use/means.ts";
 import { undoSettings } from "../../src/cli/use/undo.ts";
 import { type WriteAsked, writeSettings } from "../../src/cli/use/write.ts";
-import type { Writable } from "../../src/clients/write/settings.ts";
+import type { Writable } from "../../src/clients/settings-files.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { findPaths } from "../../src/core/paths.ts";
@@ -204,7 +204,7 @@ t.test("a key beside the token is offered to go, and stays where the person want
   const text = OLD.replace('"OTHER": "1"', '"ANTHROPIC_API_KEY": "sk-ant-very-real-key-123"');
   const file = put(".claude/settings.json", text);
   const kept = await write("claude-code", [false, false]);
-  t.match(kept.asked, [/take ANTHROPIC_API_KEY out/, /write this/]);
+  t.match(kept.asked, [/remove ANTHROPIC_API_KEY/, /write this/]);
   t.match(kept.text, /foreign-key/);
   t.match(kept.text, /^\+.*ANTHROPIC_API_KEY": "\[hidden\]",$/m, "it stays, with a comma behind it now");
   const gone = await write("claude-code", [true, true]);
@@ -239,9 +239,9 @@ t.test(
   async (t) => {
     const { put, write, config, undone } = await scene(t);
     for (const [client, name, text, why] of [
-      ["claude-code", ".claude/settings.json", '{\n  "env": {\n', /line 3: the file ends too early/],
-      ["claude-code", ".claude/settings.json", "{\n  // why\n}\n", /line 2: a comment/],
-      ["codex", ".codex/config.toml", "model = 'x'\nmodel = 'y'\n", /line 2: model is set twice/],
+      ["claude-code", ".claude/settings.json", '{\n  "env": {\n', /line 3: close brace expected/],
+      ["claude-code", ".claude/settings.json", "{\n  // why\n}\n", /line 2: invalid comment token/],
+      ["codex", ".codex/config.toml", "model = 'x'\nmodel = 'y'\n", /line 2: .*redefine/],
       ["opencode", ".config/opencode/opencode.jsonc", "{ // c\n  nope }", /line 2/],
     ] as const) {
       const file = put(name, text);

@@ -1,20 +1,16 @@
 import fc from "fast-check";
 import t from "tap";
-import { addGroup } from "../../src/config/edit/add-group.ts";
-import { addTool } from "../../src/config/edit/add-tool.ts";
-import type { Tree } from "../../src/config/edit/yaml-edit.ts";
+import { addGroup, addTool } from "../../src/config/edit-tools.ts";
 import { parseConfig } from "../../src/config/parse.ts";
 import { runs } from "../doubles/random.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
 const TOKEN = `sha256:${"c".repeat(64)}`;
-const SETTINGS: Tree = {
-  entries: [
-    ["key", "file:~/keys/new, one"],
-    ["token", TOKEN],
-    ["limits", { entries: [["spend", { items: ["$5/day", "$60/month"] }]] }],
-    ["expires", "2027-03-31"],
-  ],
+const SETTINGS = {
+  key: "file:~/keys/new, one",
+  token: TOKEN,
+  limits: { spend: ["$5/day", "$60/month"] },
+  expires: "2027-03-31",
 };
 const LINES = [
   'key: "file:~/keys/new, one"',
@@ -101,8 +97,8 @@ t.test("a tool that is there, and a file that cannot be followed, stay as they a
     ],
     ["tools: { a: [", /keybearer check/],
     ["", /keybearer check/],
-    [`${GATEWAY}\ntools: {}\ntools: {}\n`, /tools: twice/],
-    [`${GATEWAY}\ntools: nonsense\n`, /by hand, below tools:\n {2}new: \{/],
+    [`${GATEWAY}\ntools: {}\ntools: {}\n`, /tools twice/],
+    [`${GATEWAY}\ntools: nonsense\n`, /by hand\n {2}tools\.new: \{/],
   ];
   for (const [text, words] of cases)
     t.match(addTool(text, "new", SETTINGS), { ok: false, reason: words }, text);
@@ -113,7 +109,7 @@ t.test("a group is written below its gateway, and the short way to write one is 
   const cases: [string, string][] = [
     [
       `# mine\n${GATEWAY}\ntools: { a: {} }\n`,
-      "# mine\ngateways:\n  main:\n    base_url: https://gateway.example.com/v1 # here\n    groups: { coding: {} }\ntools: { a: {} }\n",
+      "# mine\ngateways: # here\n  main:\n    base_url: https://gateway.example.com/v1\n    groups: { coding: {} }\ntools: { a: {} }\n",
     ],
     [
       "gateways:\n  main:\n    base_url: https://g.example/v1\n    # more\ntools: { a: {} }\n",
@@ -133,6 +129,6 @@ t.test("a group is written below its gateway, and the short way to write one is 
     t.equal(added.ok ? added.text : added.reason, after);
     t.match(parseConfig(after, "/").config?.gateways.main?.groups.coding, { multiplier: 1, models: ["*"] });
   }
-  t.match(addGroup("gateways: { other: {} }\n", "main", "coding"), { ok: false, reason: /by hand/ });
+  t.match(addGroup("gateways: { other: {} }\n", "main", "coding"), { ok: false, reason: /no gateway main/ });
   t.end();
 });

@@ -10,8 +10,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { underLock } from "../../src/config/edit/lock.ts";
-import { createConfig, writeConfig } from "../../src/config/edit/write.ts";
+import { createConfig, underLock, writeConfig } from "../../src/config/edit-file.ts";
 import { systemClock } from "../../src/core/clock.ts";
 
 /** The id of a process that has ended. */
@@ -64,7 +63,7 @@ t.test("a lock that is never given back ends in a reason, and nothing is written
   let elapsed = 0;
   const clock = { now: () => mtimeMs, elapsed: () => (elapsed += 5000) };
   const outcome = await writeConfig(join(dir, "config.yaml"), "old", "new", clock);
-  t.match(outcome, { ok: false, changed: false, reason: /another keybearer command has held .* for 15 s/ });
+  t.match(outcome, { ok: false, isStale: false, reason: /another keybearer command has held .* for 15 s/ });
   t.equal(readFileSync(join(dir, "config.yaml"), "utf8"), "old");
 });
 
@@ -79,13 +78,13 @@ t.test(
     t.equal(lstatSync(join(dir, "deep")).mode & 0o777, 0o700);
     t.match(await createConfig(file, "other\n"), {
       ok: false,
-      reason: /is there already and was left as it is/,
+      reason: /exists already and was left as it is/,
     });
     t.equal(readFileSync(file, "utf8"), "new\n");
     symlinkSync(join(dir, "nowhere"), join(dir, "config.yaml"));
     t.match(await createConfig(join(dir, "config.yaml"), "other\n"), { ok: false });
     writeFileSync(join(dir, "file"), "");
-    t.match(await createConfig(join(dir, "file", "config.yaml"), "new\n"), { ok: false, changed: false });
+    t.match(await createConfig(join(dir, "file", "config.yaml"), "new\n"), { ok: false, isStale: false });
     t.same(readdirSync(join(dir, "deep", "er")), ["config.yaml"], "nothing is left beside it");
   },
 );

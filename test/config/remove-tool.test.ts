@@ -2,7 +2,7 @@ import { deepStrictEqual, equal, ok } from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { parse } from "yaml";
-import { removeTool } from "../../src/config/edit/remove-tool.ts";
+import { removeTool } from "../../src/config/edit-tools.ts";
 import { runs } from "../doubles/random.ts";
 import { changedRange, written } from "../doubles/written-config.ts";
 
@@ -131,7 +131,7 @@ t.test("what cannot be followed safely is left alone, without showing a key", as
     ["tools: { codex: {}, codex: {}, other: {} }", /twice/],
     ["tools: { codex: { key: [", /keybearer check/],
     ["tools: { a: {}, # a\n  codex: { key: sk-secretsecret } }", /by hand/],
-    ["tools: [codex]", /not a map/],
+    ["tools: [codex]", /no map of tools/],
     ["tools: { codex: &x {}, other: *x }", /keybearer check/],
   ];
   for (const [text, words] of texts) {

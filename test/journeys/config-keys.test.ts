@@ -4,8 +4,8 @@ import { join } from "node:path";
 import t from "tap";
 import { ask, holdsNone, lastKey, messages, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { heldClock, newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { heldClock, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 t.test("a reload reads env:, file: and command: keys again, though the text is the same", async (t) => {
   const gateway = await startSandbox(t);
@@ -152,7 +152,7 @@ t.test("a key that cannot be had makes its own tool unavailable, says why, and n
     const answer = await ask(under, tokens.get(name)?.token ?? "");
     t.match(answer, { status: 400, refusal: "key-unavailable" }, name);
     t.match(answer.text, why, name);
-    t.match(answer.text, `the key of tool ${name} cannot be had`);
+    t.match(answer.text, `the key of tool ${name} is not available`);
     t.notOk(answer.text.includes(secret), "half a key is not shown either");
     t.match(await toolState(under, name), { state: "key-unavailable", key: null, why });
   }

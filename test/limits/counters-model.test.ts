@@ -177,15 +177,15 @@ function play(model: Model, real: Counters, step: Step): void {
         `${lets ? "there was room" : "there was none"}: ${JSON.stringify(reserved)}`,
       );
       if (!reserved.ok) {
-        const { roomAt, limit, used, held, max, need } = reserved.shortage;
+        const { capacityAt, limit, used, held, max, need } = reserved.shortage;
         expect(limit.kind === "concurrent" || used + held + need > max, "a shortage says what is short");
-        if (roomAt !== null && "per" in limit) {
+        if (capacityAt !== null && "per" in limit) {
           expect(
-            windowName(limit.per, roomAt) !== windowName(limit.per, model.now),
+            windowName(limit.per, capacityAt) !== windowName(limit.per, model.now),
             "room is in another window",
           );
           expect(
-            windowName(limit.per, roomAt - 1) === windowName(limit.per, model.now),
+            windowName(limit.per, capacityAt - 1) === windowName(limit.per, model.now),
             "and in the very next",
           );
         }
@@ -275,7 +275,7 @@ t.test("however the clock is set, no window's allowance is given twice", async (
           for (let n = 0; n < most + 1; n += 1) if (reserveRecorded(real, FREE, now).ok) letIn += 1;
           expect(letIn <= most * begun, `${letIn} of ${most} in ${begun} windows`);
           const shut = real.check(FREE, now);
-          const length = (shut?.roomAt ?? Number.POSITIVE_INFINITY) - now;
+          const length = (shut?.capacityAt ?? Number.POSITIVE_INFINITY) - now;
           expect(
             length <= 2 * 31 * DAY && (per === "month" || length <= 2 * DAY),
             "room returns within two windows",

@@ -1,6 +1,5 @@
 import t, { type Test } from "tap";
-import type { Counters, Reservation } from "../../src/limits/counters.ts";
-import type { Shortage } from "../../src/limits/shortage.ts";
+import type { Counters, Reservation, Shortage } from "../../src/limits/counters.ts";
 import {
   at,
   counters,
@@ -46,7 +45,7 @@ t.test("requests are let in up to the limit, and again when the next window begi
     held: 0,
     max: 3,
     need: 1,
-    roomAt: NOW + MINUTE,
+    capacityAt: NOW + MINUTE,
     mayEndSooner: false,
   });
   taken(t, limits, FREE, NOW + MINUTE);
@@ -194,7 +193,7 @@ t.test("no more calls run at once than may, and an ended one makes room", async 
     limit: { kind: "concurrent" },
     used: 2,
     max: 2,
-    roomAt: null,
+    capacityAt: null,
     mayEndSooner: true,
   });
   refusal(t, limits, FREE, NOW + 40 * DAY);
@@ -209,7 +208,7 @@ t.test("a quota does not return with time", async (t) => {
     limit: { kind: "quota" },
     used: 600_000,
     max: DOLLAR,
-    roomAt: null,
+    capacityAt: null,
     mayEndSooner: false,
   });
   const half = taken(t, limits, { tokens: 0, spend: 400_000 });
@@ -220,7 +219,7 @@ t.test("a quota does not return with time", async (t) => {
 
 t.test("where money is limited, a request whose price nobody knows is refused", async (t) => {
   const unpriced = { tokens: 5, spend: null };
-  t.match(refusal(t, counters("spend: $1/day"), unpriced), { limit: { kind: "price" }, roomAt: null });
+  t.match(refusal(t, counters("spend: $1/day"), unpriced), { limit: { kind: "price" }, capacityAt: null });
   t.match(refusal(t, counters("", "$1"), unpriced), { limit: { kind: "price" } });
   const free = counters("tokens: 10/minute");
   t.equal(free.settle(taken(t, free, { tokens: 5, spend: 0 }), { tokens: 5, spend: null }), true);
@@ -232,7 +231,7 @@ t.test("of several limits that are reached the one that lasts longest is named",
   taken(t, limits);
   t.match(refusal(t, limits, FREE), {
     limit: { kind: "requests", per: "day" },
-    roomAt: at("2026-11-16T00:00Z"),
+    capacityAt: at("2026-11-16T00:00Z"),
   });
 });
 
@@ -252,7 +251,7 @@ t.test("a request greater than the limit gets an empty window to itself", async 
   limits.settle(call, { tokens: 10, spend: 0 });
   t.match(refusal(t, limits, { tokens: 128_000, spend: 0 }), {
     need: 1000,
-    roomAt: NOW + MINUTE,
+    capacityAt: NOW + MINUTE,
     mayEndSooner: false,
   });
   taken(t, limits, { tokens: 128_000, spend: 0 }, NOW + MINUTE);
@@ -271,7 +270,7 @@ t.test("an absurd amount does not spoil the sums", async (t) => {
 
 t.test("a limit of nothing lets nothing in, and never will", async (t) => {
   for (const limits of [counters("spend: $0/day"), counters("", "$0")]) {
-    t.match(refusal(t, limits, { tokens: 5, spend: 5 }), { roomAt: null, mayEndSooner: false });
+    t.match(refusal(t, limits, { tokens: 5, spend: 5 }), { capacityAt: null, mayEndSooner: false });
     taken(t, limits, FREE);
   }
 });
@@ -459,7 +458,7 @@ t.test("a look with the clock ahead or behind changes nothing", async (t) => {
 t.test("a clock that was far ahead and is set right does not shut a limit for long", async (t) => {
   const limits = counters("requests: [1/minute, 3/day]");
   taken(t, limits, FREE, NOW + 4000 * DAY);
-  t.match(refusal(t, limits, FREE, NOW), { roomAt: NOW + MINUTE }, "what was taken then counts now");
+  t.match(refusal(t, limits, FREE, NOW), { capacityAt: NOW + MINUTE }, "what was taken then counts now");
   taken(t, limits, FREE, NOW + MINUTE);
   taken(t, limits, FREE, NOW + 2 * MINUTE);
   t.strictSame(fill(limits, NOW + 2 * MINUTE), [

@@ -1,5 +1,5 @@
 import t from "tap";
-import { askFor, expectedTokens, namedMaximum, RecentCalls } from "../../src/limits/estimate.ts";
+import { expectedTokens, namedMaximum, RecentCalls } from "../../src/limits/estimate.ts";
 
 t.test(
   "a request's own maximum is found in every protocol, the greatest of several, for all its answers",
@@ -72,25 +72,13 @@ t.test(
   async (t) => {
     const recent = new RecentCalls();
     t.equal(recent.median(), null);
-    recent.note({ input: 10, output: 3 });
+    recent.add({ input: 10, output: 3 });
     t.strictSame(recent.median(), { input: 10, output: 3 });
-    recent.note({ input: 30, output: 1 });
-    recent.note({ input: 20, output: 900_000 });
+    recent.add({ input: 30, output: 1 });
+    recent.add({ input: 20, output: 900_000 });
     t.strictSame(recent.median(), { input: 20, output: 3 });
-    for (let n = 0; n < 31; n += 1) recent.note({ input: 7, output: 9 });
-    for (let n = 0; n < 16; n += 1) recent.note({ input: 8, output: 2 });
+    for (let n = 0; n < 31; n += 1) recent.add({ input: 7, output: 9 });
+    for (let n = 0; n < 16; n += 1) recent.add({ input: 8, output: 2 });
     t.strictSame(recent.median(), { input: 8, output: 2 }, "what is long ago is forgotten");
   },
 );
-
-t.test("money is held by the price of what is expected, and is unknown where the price is", async (t) => {
-  const expected = { input: 1000, output: 200 };
-  t.strictSame(
-    askFor(expected, ({ input, output }) => input * 3 + output * 15),
-    { tokens: 1200, spend: 6000 },
-  );
-  t.strictSame(
-    askFor(expected, () => null),
-    { tokens: 1200, spend: null },
-  );
-});

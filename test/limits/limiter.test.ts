@@ -34,7 +34,7 @@ function toolIn(config: Config): Tool {
 function start(settings: string) {
   const clock = held();
   const tool = toolIn(configWith(settings));
-  const limiter = new Limiter({ clock, calendar: utc });
+  const limiter = new Limiter(clock, utc);
   return { tool, limiter, clock };
 }
 
@@ -47,7 +47,7 @@ async function take(
 ): Promise<Taken> {
   const lease = limiter.takeNow(tool, ask);
   return lease === null
-    ? await limiter.take(tool, { ask, model: null, mayWait: true }, whenLeft)
+    ? await limiter.take(tool, { ask, model: null, lacksModel: false, mayWait: true }, whenLeft)
     : { ok: true, lease };
 }
 
@@ -288,7 +288,7 @@ t.test(
   "a limit that was saved while the tool's first request was on its way holds for the next",
   async (t) => {
     const clock = held();
-    const limiter = new Limiter({ clock, calendar: utc });
+    const limiter = new Limiter(clock, utc);
     const before = toolIn(configWith(""));
     const after = configWith("limits: { requests: 2/minute }");
     limiter.change(after);

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
-import { isInGroup } from "../../src/limits/model-rule.ts";
+import { isInGroup } from "../../src/limits/admit.ts";
 import { runs } from "../doubles/random.ts";
 
 t.test("a group has the models that one of its patterns names", async (t) => {

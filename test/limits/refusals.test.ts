@@ -1,13 +1,8 @@
 import t from "tap";
+import { modelRefusal } from "../../src/limits/admit.ts";
 import type { Counters } from "../../src/limits/counters.ts";
-import { addRateHeaders, limitRefusal, modelRefusal } from "../../src/limits/refusals.ts";
-import {
-  amountInWords,
-  durationInWords,
-  endInWords,
-  goDuration,
-  momentInWords,
-} from "../../src/limits/words.ts";
+import { amountInWords, durationInWords, endInWords, momentInWords } from "../../src/limits/format.ts";
+import { addRateHeaders, goDuration, limitRefusal } from "../../src/limits/refusals.ts";
 import { at, counters, DAY, HOUR, MINUTE, SECOND, utc } from "./limits-under-test.ts";
 
 const NOW = at("2026-11-15T12:00:46.500Z");
@@ -16,7 +11,14 @@ const DOLLAR = 1_000_000;
 function refused(limits: Counters, ask: { tokens: number; spend: number | null }, waited = 0) {
   const shortage = limits.check(ask, NOW);
   if (shortage === null) throw new Error("there is room");
-  return limitRefusal(shortage, { tool: "codex", model: "gpt-5.1", waited, now: NOW, calendar: utc });
+  return limitRefusal(shortage, {
+    tool: "codex",
+    model: "gpt-5.1",
+    lacksModel: false,
+    waited,
+    now: NOW,
+    calendar: utc,
+  });
 }
 
 /** Limits with this much used, and this much held by a call under way. */
@@ -39,7 +41,7 @@ t.test("room within a minute is a refusal to come back from, in whole seconds ro
   t.strictSame(refused(limits, { tokens: 0, spend: 0 }), {
     code: "rate-limited",
     message:
-      "tool codex is at its limit of 1 request per minute: 1 of 1 used. room returns in 14 s, at 12:01",
+      "tool codex is at its limit of 1 request per minute: 1 of 1 used. capacity returns in 14 s, at 12:01",
     retryAfter: 14,
   });
 });
@@ -53,7 +55,7 @@ t.test(
         code: "tokens-limited",
         message:
           "tool codex is at its limit of 400,000 tokens per hour: 399,000 of 400,000 used, this request may use 9,500. " +
-          "room returns in 60 min, at 13:00. the owner can raise tools.codex.limits.tokens in config.yaml, " +
+          "capacity returns in 60 min, at 13:00. the owner can raise tools.codex.limits.tokens in config.yaml, " +
           "or give one more allowance: keybearer tools lift codex --tokens 400000",
       },
     );
@@ -63,12 +65,12 @@ t.test(
         code: "spend-limited",
         message:
           "tool codex is at its limit of $5.00 per day: $4.50 of $5.00 used, this request may use $1.00. " +
-          "room returns in 12 h, tomorrow at 00:00. the owner can raise tools.codex.limits.spend in config.yaml, " +
+          "capacity returns in 12 h, tomorrow at 00:00. the owner can raise tools.codex.limits.spend in config.yaml, " +
           "or give one more allowance: keybearer tools lift codex --spend 5",
       },
     );
     t.match(refused(filled("spend: $60/month", { tokens: 0, spend: 60 * DOLLAR }), { tokens: 0, spend: 1 }), {
-      message: "used, this request may use $0.000001. room returns in 16 days, on 2026-12-01 at 00:00. ",
+      message: "used, this request may use $0.000001. capacity returns in 16 days, on 2026-12-01 at 00:00. ",
     });
   },
 );
@@ -80,8 +82,8 @@ t.test("the border between the two lies at sixty seconds", async (t) => {
   if (shortage === null) return void t.fail();
   const inMs = (ms: number) =>
     limitRefusal(
-      { ...shortage, roomAt: NOW + ms },
-      { tool: "codex", model: null, waited: 0, now: NOW, calendar: utc },
+      { ...shortage, capacityAt: NOW + ms },
+      { tool: "codex", model: null, lacksModel: false, waited: 0, now: NOW, calendar: utc },
     ).retryAfter;
   t.strictSame([inMs(-5), inMs(0), inMs(1), inMs(1000), inMs(1001)], [1, 1, 1, 1, 2]);
   t.strictSame([inMs(59_001), inMs(60_000), inMs(60_001), inMs(DAY)], [60, 60, undefined, undefined]);
@@ -102,8 +104,8 @@ t.test(
     const refusal = held("day");
     t.match(
       refusal.message,
-      "100 of 1,000 used, 800 held for calls under way, this request may use 200. " +
-        "room may return when one of them ends, at the latest in 12 h, tomorrow at 00:00",
+      "100 of 1,000 used, 800 held for requests in flight, this request may use 200. " +
+        "capacity may return when one of them ends, at the latest in 12 h, tomorrow at 00:00",
     );
   },
 );
@@ -114,11 +116,14 @@ t.test("too many at once says how many, and to come back", async (t) => {
   t.strictSame(refused(limits, { tokens: 0, spend: 0 }), {
     code: "too-many-at-once",
     message:
-      "tool codex is at its limit of 1 at once: 1 of 1 calls under way. try again when one of them has ended, " +
+      "tool codex is at its limit of 1 at once: 1 of 1 requests in flight. try again when one of them has ended, " +
       "or let it wait longer: tools.codex.limits.wait in config.yaml",
     retryAfter: 5,
   });
-  t.match(refused(limits, { tokens: 0, spend: 0 }, 20 * SECOND).message, "it waited 20 s in vain. try again");
+  t.match(
+    refused(limits, { tokens: 0, spend: 0 }, 20 * SECOND).message,
+    "it waited 20 s for capacity. try again",
+  );
 });
 
 t.test("a quota, a limit of nothing and an unknown price are the owner's to change", async (t) => {
@@ -135,14 +140,14 @@ t.test("a quota, a limit of nothing and an unknown price are the owner's to chan
   t.equal(never.retryAfter, undefined);
   t.match(
     never.message,
-    "room never returns by itself. the owner can raise tools.codex.limits.spend in config.yaml",
+    "capacity never returns by itself. the owner can raise tools.codex.limits.spend in config.yaml",
   );
   t.notMatch(never.message, "lift");
   t.strictSame(refused(counters("spend: $1/day"), { tokens: 5, spend: null }), {
     code: "price-unknown",
     message:
       "tool codex has a limit on money, and the price of model gpt-5.1 is not known. " +
-      "the owner can write it under prices: in config.yaml",
+      "the owner can add it under prices: in config.yaml",
   });
 });
 
@@ -155,8 +160,8 @@ t.test("a price that is unknown because the body hides its model is the sender's
     message:
       "tool codex has a limit on money, and the price of this request is not known. the request names no model: name one",
   });
-  const known = limitRefusal(shortage, { ...context, model: "gpt-5.1" });
-  t.match(known.message, "the owner can write it under prices:", "seen in the end, it has no price");
+  const known = limitRefusal(shortage, { ...context, model: "gpt-5.1", lacksModel: false });
+  t.match(known.message, "the owner can add it under prices:", "seen in the end, it has no price");
 });
 
 t.test("a model that is not in the group is named with what the group has, fit for a terminal", async (t) => {

@@ -32,7 +32,7 @@ interface Call {
 /** A limiter, and the journal that is written as the daemon writes it. */
 class JournaledLimiter {
   readonly clock = settableClock();
-  readonly limiter = new Limiter({ clock: this.clock, calendar: utc });
+  readonly limiter = new Limiter(this.clock, utc);
   readonly lines: string[] = [];
   readonly pending: Call[] = [];
   readonly open: Call[] = [];
@@ -138,7 +138,7 @@ function parsed(text: string): Line {
 }
 
 function restored(lines: readonly string[], clock = settableClock()): Limiter {
-  const limiter = new Limiter({ clock, calendar: utc });
+  const limiter = new Limiter(clock, utc);
   limiter.startReplay();
   for (const line of lines) limiter.replay(parsed(line));
   return limiter;

@@ -7,7 +7,7 @@ import fc from "fast-check";
 import t from "tap";
 import type { Named, Price } from "../../src/config/shape.ts";
 import { tableOf } from "../../src/metering/price-table.ts";
-import { microdollars, Prices } from "../../src/metering/prices.ts";
+import { microdollars, Prices, readPriceTable } from "../../src/metering/prices.ts";
 import { NO_TOKENS, type Tokens } from "../../src/metering/usage.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { runs } from "../doubles/random.ts";
@@ -15,7 +15,7 @@ import { runs } from "../doubles/random.ts";
 const library: typeof import("@pydantic/genai-prices") = createRequire(import.meta.url)(
   "@pydantic/genai-prices",
 );
-const prices = new Prices();
+const prices = new Prices(readPriceTable());
 const NONE: Named<Price> = Object.freeze(Object.create(null));
 const AT = Date.parse("2026-11-15T12:00:00Z");
 
@@ -318,22 +318,26 @@ t.test("every model of every maker costs what the library itself says", (t) => {
     input: count,
     cacheRead: count,
     cacheWrite: count,
+    hourPercent: fc.nat(100),
     output: count,
-    thought: fc.nat(100),
+    reasoningPercent: fc.nat(100),
   });
   const time = fc.integer({ min: Date.parse("2025-01-01"), max: Date.parse("2028-01-01") });
   let priced = 0;
   fc.assert(
     fc.property(fc.constantFrom(...known(...MAKERS)), usage, time, ({ providerId, name }, some, at) => {
-      const { input, cacheRead, cacheWrite, output, thought } = some;
-      const reasoning = Math.floor((output * thought) / 100);
-      const ours = prices.priceOf({ asked: name, answered: null }, tokens({ ...some, reasoning }), at, NONE);
+      const { input, cacheRead, cacheWrite, output } = some;
+      const cacheWriteHour = Math.floor((cacheWrite * some.hourPercent) / 100);
+      const reasoning = Math.floor((output * some.reasoningPercent) / 100);
+      const used = { input, cacheRead, cacheWrite, cacheWriteHour, output, reasoning };
+      const ours = prices.priceOf({ asked: name, answered: null }, used, at, NONE);
       if (ours === null) return true;
       priced += 1;
       const reported = {
         input_tokens: input + cacheRead + cacheWrite,
         cache_read_tokens: cacheRead,
         cache_write_tokens: cacheWrite,
+        cache_write_1h_tokens: cacheWriteHour,
         output_tokens: output,
         output_reasoning_tokens: reasoning,
       };
@@ -414,7 +418,7 @@ t.test("numbers that are none have no price", (t) => {
   t.end();
 });
 
-t.test("thousands of names are looked up, and the list asks nobody", async (t) => {
+t.test("thousands of names are looked up without any network access", async (t) => {
   const asked: string[] = [];
   const hook = createHook({
     init(_id, type) {
@@ -422,8 +426,7 @@ t.test("thousands of names are looked up, and the list asks nobody", async (t) =
     },
   }).enable();
   t.teardown(() => hook.disable());
-  const fresh = new Prices();
-  fresh.load();
+  const fresh = new Prices(readPriceTable());
   for (let i = 0; i < 3000; i += 1) {
     fresh.priceOf({ asked: `model-${i}`, answered: "gpt-5.1" }, tokens({ input: i }), AT, NONE);
   }
@@ -433,14 +436,16 @@ t.test("thousands of names are looked up, and the list asks nobody", async (t) =
   t.same(asked, []);
 });
 
-t.test("what the build wrote down is the list of the installed package, and small", (t) => {
-  const built = readFileSync(join(ROOT, "dist", "prices.json"), "utf8");
-  t.same(JSON.parse(built), tableOf(library));
-  t.ok(built.length < 100_000, `${built.length} characters`);
+t.test("the build writes the list of the installed package, with its version and licence", (t) => {
+  const folder = join(ROOT, "node_modules", "@pydantic", "genai-prices");
+  const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+  const license = readFileSync(join(folder, "LICENSE"), "utf8");
+  const source = `@pydantic/genai-prices ${version}`;
+  t.same(readPriceTable(), { source, license, ...tableOf(library) });
   t.end();
 });
 
-t.test("a list that says in an unknown way when a price holds is not built", (t) => {
+t.test("a list with a time that cannot be read is not built", (t) => {
   const prices = { input_mtok: 1 };
   const models = [
     { id: "m", match: { equals: "m" }, prices: [{ constraint: { start_date: "soon" }, prices }] },

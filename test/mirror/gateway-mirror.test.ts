@@ -66,7 +66,7 @@ tools: { codex: {} }
       last: () => null,
       lostAt: () => null,
     },
-    prices: new Prices(),
+    prices: new Prices({ models: [] }),
     truncationCheck: { gaps: () => [] },
     onCorrected: () => {},
     keyCalls,

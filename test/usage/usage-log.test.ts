@@ -32,7 +32,7 @@ interface Scene {
 
 function scene(t: Test, state: string, keep: number, clock: SetClock): Scene {
   const ticker = heldTicker();
-  const limiter = new Limiter({ clock, calendar: systemCalendar });
+  const limiter = new Limiter(clock, systemCalendar);
   const [folder, index] = [join(state, "usage"), join(state, "index.db")];
   const usage = new UsageLog({
     folder,

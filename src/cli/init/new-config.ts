@@ -1,4 +1,4 @@
-import { quotedName } from "../../config/edit/yaml-text.ts";
+import { formatScalar } from "../../config/edit.ts";
 
 export interface FirstTool {
   readonly baseUrl: string;
@@ -18,18 +18,18 @@ export function newConfig({ baseUrl, tool, key, token }: FirstTool): string {
 gateways:
   main:
     # It ends in the version segment (/v1), never in an endpoint.
-    base_url: ${quotedName(baseUrl)}
+    base_url: ${formatScalar(baseUrl)}
     # Plan groups as the console shows them: the factor on the price, the models.
     #groups:
     #  coding: { multiplier: 1.5, models: ["claude-*", "gpt-5*"] }
     # Compare the console's usage log with ours; then: keybearer mirror login
-    #console: { url: ${quotedName(new URL(baseUrl).origin)} }
+    #console: { url: ${formatScalar(new URL(baseUrl).origin)} }
 
 # One for each program that calls, each with a key of its own, so that a leak
 # harms one tool and usage can be told apart. Another one: keybearer tools add <tool>
 tools:
-  ${quotedName(tool)}:
-    key: ${quotedName(key)}
+  ${formatScalar(tool)}:
+    key: ${formatScalar(key)}
     token: ${token}
     #group: coding
     #limits: { requests: 60/minute, spend: [$5/day, $60/month], concurrent: 4 }

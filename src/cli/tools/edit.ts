@@ -1,13 +1,15 @@
-import { type Edited, editFile, type NotEdited } from "../../config/edit/edit-file.ts";
+import { type Edited, editFile, editFileIfConfirmed, type NotEdited } from "../../config/edit-file.ts";
 import { EXIT } from "../../core/errors.ts";
 import { told } from "./told.ts";
 
 /** Works without a daemon, and a running one sees the save. null: it has been told why nothing was changed. */
-export async function editConfig<Found extends { readonly ok: true; readonly text: string }>(
+export async function editConfig<Result extends { readonly ok: true; readonly text: string }>(
   file: string,
-  splice: (text: string) => Found | NotEdited,
-  may?: () => Promise<boolean>,
-): Promise<Edited<Found> | null> {
-  const edited = await editFile(file, splice, { may });
+  edit: (text: string) => Result | NotEdited,
+  confirm?: () => Promise<boolean>,
+): Promise<Edited<Result> | null> {
+  const edited = await (confirm === undefined
+    ? editFile(file, edit)
+    : editFileIfConfirmed(file, edit, confirm));
   return edited === null || edited.ok ? edited : told(edited.reason, EXIT.failed);
 }

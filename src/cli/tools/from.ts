@@ -1,4 +1,4 @@
-import { quotedName } from "../../config/edit/yaml-text.ts";
+import { formatScalar } from "../../config/edit.ts";
 import { parseConfig } from "../../config/parse.ts";
 import type { KeySource } from "../../core/key-source.ts";
 import type { Paths } from "../../core/paths.ts";
@@ -18,7 +18,7 @@ export function readFrom(text: string, home: string): From {
       fault:
         "--from takes env:NAME, file:/PATH or keychain:keybearer/NAME. a key itself is never an argument → --key-stdin",
     };
-  const trial = `gateway: https://gateway.example.com/v1\ntools: { x: { key: ${quotedName(text)} } }\n`;
+  const trial = `gateway: https://gateway.example.com/v1\ntools: { x: { key: ${formatScalar(text)} } }\n`;
   const { config, problems } = parseConfig(trial, home);
   const source = config?.tools.x?.key;
   if (source !== undefined) return { source };

@@ -1,6 +1,6 @@
 import type { LimitStatus } from "../../control/tool-status.ts";
+import { amountInWords, durationInWords } from "../../limits/format.ts";
 import { type Calendar, systemCalendar } from "../../limits/windows.ts";
-import { amountInWords, durationInWords } from "../../limits/words.ts";
 import { type Column, fitted, type Screen } from "../columns.ts";
 
 const INDENT = "    ";

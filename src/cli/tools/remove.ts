@@ -1,4 +1,4 @@
-import { removeTool } from "../../config/edit/remove-tool.ts";
+import { removeTool } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/shape.ts";
 import { EXIT } from "../../core/errors.ts";
@@ -32,7 +32,7 @@ export async function remove(name: string, options: RemoveOptions): Promise<void
     options.yes ? undefined : () => saysRemove(name, file),
   );
   if (edited === null) return;
-  const { commentAbove } = edited.found;
+  const { commentAbove } = edited.result;
   saySentences(
     `${name} is removed from ${file}: its tokens are dead, its records stay in the usage log`,
     ...(commentAbove ? ["comments that stood above it are still there"] : []),

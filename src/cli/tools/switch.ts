@@ -1,4 +1,4 @@
-import { setEnabled } from "../../config/edit/splice.ts";
+import { setEnabled } from "../../config/edit-tools.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { fail } from "../fail.ts";

@@ -1,4 +1,4 @@
-import { setToken } from "../../config/edit/splice.ts";
+import { setToken } from "../../config/edit-tools.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { hashToken, makeToken } from "../../core/token.ts";
 import { editConfig } from "./edit.ts";

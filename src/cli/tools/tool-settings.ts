@@ -1,7 +1,5 @@
-import { addGroup } from "../../config/edit/add-group.ts";
-import { addTool } from "../../config/edit/add-tool.ts";
-import type { Spliced } from "../../config/edit/splice.ts";
-import type { Tree } from "../../config/edit/yaml-edit.ts";
+import type { EditResult, YamlMap, YamlValue } from "../../config/edit.ts";
+import { addGroup, addTool } from "../../config/edit-tools.ts";
 import { parseConfig } from "../../config/parse.ts";
 import type { Problem } from "../../config/problem.ts";
 import type { Config, Gateway, Tool } from "../../config/shape.ts";
@@ -35,7 +33,7 @@ export type Planned =
       readonly gateway: Gateway;
       /** The group is not in config.yaml yet, and will be written there. */
       readonly newGroup: string | null;
-      splice(text: string, secrets: Secrets): Spliced;
+      splice(text: string, secrets: Secrets): EditResult;
     }
   | { readonly ok: false; readonly reason: string; readonly bad: "options" | "file" };
 
@@ -50,7 +48,7 @@ export function planTool(text: string, home: string, name: string, options: Tool
   // Where some are listed, one that is not may be a slip of the pen.
   const newGroup = group !== undefined && Object.keys(groups).length === 0 ? group : null;
   const at = alone?.tools[name]?.gateway ?? "main";
-  const splice = (from: string, secrets: Secrets): Spliced => {
+  const splice = (from: string, secrets: Secrets): EditResult => {
     const grouped = newGroup === null ? { ok: true as const, text: from } : addGroup(from, at, newGroup);
     return grouped.ok ? addTool(grouped.text, name, settingsOf(options, secrets)) : grouped;
   };
@@ -79,7 +77,7 @@ function inWords(problems: readonly Problem[]): string {
     .join("\n");
 }
 
-function settingsOf(options: ToolOptions, { key, token }: Secrets): Tree {
+function settingsOf(options: ToolOptions, { key, token }: Secrets): YamlMap {
   const limits = entries([
     ["requests", list(options.requests)],
     ["tokens", list(options.tokens)],
@@ -92,22 +90,22 @@ function settingsOf(options: ToolOptions, { key, token }: Secrets): Tree {
     ["key", key],
     ["token", token === "" ? undefined : token],
     ["model", options.model],
-    ["limits", limits.entries.length === 0 ? undefined : limits],
+    ["limits", Object.keys(limits).length === 0 ? undefined : limits],
     ["quota", options.quota === undefined ? undefined : dollars(options.quota)],
     ["expires", options.expires],
   ]);
 }
 
-function entries(all: readonly (readonly [string, Tree | undefined])[]): {
-  readonly entries: readonly (readonly [Tree, Tree])[];
-} {
-  return { entries: all.flatMap(([key, value]) => (value === undefined ? [] : [[key, value] as const])) };
+function entries(all: readonly (readonly [string, YamlValue | undefined])[]): YamlMap {
+  return Object.fromEntries(
+    all.flatMap(([key, value]) => (value === undefined ? [] : [[key, value] as const])),
+  );
 }
 
 /** `$5/day,$60/month` */
-function list(text: string | undefined, each = (part: string) => part): Tree | undefined {
+function list(text: string | undefined, each = (part: string) => part): YamlValue | undefined {
   const items = text?.split(",").map((part) => each(part.trim()));
-  return items === undefined || items.length > 1 ? items && { items } : items[0];
+  return items === undefined || items.length > 1 ? items : items[0];
 }
 
 /** A shell takes $5 for one of its variables. */

@@ -1,5 +1,5 @@
 import { Command, Option } from "commander";
-import { SHELLS } from "../../clients/shell-lines.ts";
+import { SHELLS } from "../../clients/snippets.ts";
 import type { use } from "./use.ts";
 
 export function useCommand(): Command {

@@ -1,16 +1,13 @@
-import type { Client, Shell } from "../../clients/client.ts";
-import { SHELLS } from "../../clients/shell-lines.ts";
 import {
-  type Fields,
   fieldsFor,
   NO_MODEL,
   notesFor,
-  originWithToken,
+  SHELLS,
   type Snippet,
   settingsFor,
   type Target,
-} from "../../clients/snippet.ts";
-import { CLIENTS, guessClients } from "../../clients/table.ts";
+} from "../../clients/snippets.ts";
+import { CLIENTS, type Client, guessClients, type Shell } from "../../clients/table.ts";
 import { cellsOf, fitted, wrapped } from "../columns.ts";
 import { type Note, noteInWords } from "../note.ts";
 import { visible, visibleLines } from "../table.ts";
@@ -20,13 +17,6 @@ export interface Settings {
   readonly tool: FoundTool;
   readonly client: Client;
   readonly target: Target;
-}
-
-/** The address that goes into the client's field; with the token in it where the client can send it no other way. */
-export function fieldsOf({ client, target }: Settings): Fields {
-  return client.id === "url-only"
-    ? fieldsFor(client, { ...target, origin: originWithToken(target) })
-    : fieldsFor(client, target);
 }
 
 /** Which field takes which value, what to paste, and what is to be known. */
@@ -51,13 +41,13 @@ const HISTORY: Note = {
 };
 
 function fieldLines(settings: Settings, width: number): string[] {
-  const { client } = settings;
-  const { baseUrl, token, model } = fieldsOf(settings);
+  const { client, target } = settings;
+  const { baseUrl, token, model } = fieldsFor(client, target);
   const slash = client.base === "root" ? " (without /v1)" : "";
   const rows: (readonly [string, string])[] = [
-    [client.label, `${baseUrl}${slash}`],
-    ...(client.id === "url-only" ? [] : [[client.keyLabel, token] as const]),
-    ...(client.modelLabel === null || model === null ? [] : [[client.modelLabel, model] as const]),
+    [client.baseUrlField, `${baseUrl}${slash}`],
+    ...(client.id === "url-only" ? [] : [[client.tokenField, token] as const]),
+    ...(client.modelField === null || model === null ? [] : [[client.modelField, model] as const]),
   ];
   const room = Math.min(24, Math.max(...rows.map(([label]) => cellsOf(label))));
   return [
@@ -151,19 +141,19 @@ function addressShape({ base, unusable }: Client): string {
 /** For programs. Every shell's lines are in it. */
 export function settingsInJson(settings: Settings, link: string | null): unknown {
   const { tool, client, target } = settings;
-  const { baseUrl, model } = fieldsOf(settings);
+  const { baseUrl, model } = fieldsFor(client, target);
   const can = client.unusable === null;
   return {
     tool: tool.name,
     client: client.id,
     name: client.name,
     unusable: client.unusable,
-    base_url_field: client.label,
+    base_url_field: client.baseUrlField,
     base_url: can ? baseUrl : null,
     where: client.where,
-    token_field: client.keyLabel,
+    token_field: client.tokenField,
     token: target.token,
-    model_field: client.modelLabel,
+    model_field: client.modelField,
     model: can && !model?.includes(NO_MODEL) ? model : null,
     snippets: settingsFor(client, target),
     notes: notesFor(client, target),
@@ -175,10 +165,10 @@ export function clientsInJson(tool: string, choice: readonly Client[]): unknown 
   return {
     tool,
     client: null,
-    clients: choice.map(({ id, name, label, base, unusable }) => ({
+    clients: choice.map(({ id, name, baseUrlField, base, unusable }) => ({
       id,
       name,
-      base_url_field: label,
+      base_url_field: baseUrlField,
       base,
       unusable,
     })),

@@ -1,6 +1,6 @@
 import { realpath } from "node:fs/promises";
-import type { Client } from "../../clients/client.ts";
-import { chooseModels, type Target } from "../../clients/snippet.ts";
+import { chooseModels, type Target } from "../../clients/snippets.ts";
+import type { Client } from "../../clients/table.ts";
 import { loadConfig } from "../../config/load.ts";
 import { problemsInWords } from "../../config/problem.ts";
 import type { Listen } from "../../config/shape.ts";
@@ -97,15 +97,8 @@ function portOf(listen: readonly string[]): number | null {
 export async function targetFor(paths: Paths, tool: FoundTool, client: Client): Promise<Target> {
   const { origin } = tool;
   if (client.unusable !== null) return { origin, token: null, model: tool.model };
-  const listed = chooseModels(client, tool.served ? await modelsOf(paths, tool.name) : []);
-  const model = tool.model ?? listed.model;
-  return { origin, token: null, model, small: isKin(model, listed.small) ? listed.small : null };
-}
-
-/** A cheaper model only where it is of the same maker: another may not speak the client's protocol. */
-function isKin(model: string | null, small: string | null): boolean {
-  const maker = (name: string | null) => /^\p{L}+/u.exec(name ?? "")?.[0];
-  return maker(model) !== undefined && maker(model) === maker(small);
+  const listed = tool.served ? await modelsOf(paths, tool.name) : [];
+  return { origin, token: null, ...chooseModels(client, listed, tool.model) };
 }
 
 /** As the running daemon had them from the gateway; none where that takes too long. */

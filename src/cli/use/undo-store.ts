@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { chmod, mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
-import type { Writable } from "../../clients/write/settings.ts";
+import type { Writable } from "../../clients/settings-files.ts";
 import type { Clock } from "../../core/clock.ts";
 import { writePrivateFile } from "../../core/private-file.ts";
 

@@ -1,5 +1,5 @@
-import { shownDiff } from "../../clients/write/diff.ts";
-import type { Writable } from "../../clients/write/settings.ts";
+import { redactedDiff } from "../../clients/diff.ts";
+import type { Writable } from "../../clients/settings-files.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import { terminalDeps, type WriteDeps } from "./means.ts";
@@ -35,7 +35,7 @@ export async function undoSettings(asked: UndoAsked, deps: WriteDeps = terminalD
     await store.drop(kept);
     return deps.say(`${kept.file} is as it was before already`, tokenStays(kept));
   }
-  deps.say(...shownDiff(kept.file, now, kept.before));
+  deps.say(...redactedDiff(kept.file, now, kept.before));
   const again = `keybearer use ${asked.tool} --for ${client} --undo`;
   if (!force && (now === null || digestOf(now) !== kept.written)) {
     const what = `${kept.file} was changed since, and going back would lose that; nothing changed`;

@@ -1,7 +1,6 @@
-import type { Client, Shell } from "../../clients/client.ts";
-import { switchLink } from "../../clients/switch-link.ts";
-import { CLIENTS, findClient, guessClients } from "../../clients/table.ts";
-import { WRITABLE, type Writable } from "../../clients/write/settings.ts";
+import { WRITABLE, type Writable } from "../../clients/settings-files.ts";
+import { switchLink } from "../../clients/snippets.ts";
+import { CLIENTS, type Client, findClient, guessClients, type Shell } from "../../clients/table.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { screenOf } from "../columns.ts";
@@ -76,8 +75,8 @@ async function show(paths: Paths, settings: Settings, options: UseOptions): Prom
     else process.stdout.write(options.json ? json(settingsInJson(settings, null)) : words);
     return;
   }
-  if (options.link && client.app === undefined) {
-    const known = CLIENTS.filter(({ app }) => app !== undefined).map(({ id }) => id);
+  if (options.link && client.switchApp === null) {
+    const known = CLIENTS.filter(({ switchApp }) => switchApp !== null).map(({ id }) => id);
     return fail(`cc-switch does not know ${client.name}, only ${known.join(", ")}`, EXIT.usage);
   }
   if (options.write) return write(paths, settings, options);

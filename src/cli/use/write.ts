@@ -1,9 +1,14 @@
-import { shownDiff } from "../../clients/write/diff.ts";
-import { settingsFiles } from "../../clients/write/file-of.ts";
-import { type Clash, type Settings, settingsOf, type Writable } from "../../clients/write/settings.ts";
-import type { Spliced } from "../../clients/write/spliced.ts";
-import { setToken } from "../../config/edit/splice.ts";
-import { writeConfig } from "../../config/edit/write.ts";
+import { redactedDiff } from "../../clients/diff.ts";
+import {
+  type ClientSettings,
+  type Conflict,
+  settingsFiles,
+  settingsOf,
+  type Writable,
+} from "../../clients/settings-files.ts";
+import type { Edited } from "../../clients/text-edit.ts";
+import { writeConfig } from "../../config/edit-file.ts";
+import { setToken } from "../../config/edit-tools.ts";
 import { readText } from "../../config/load.ts";
 import type { Tool } from "../../config/shape.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
@@ -41,7 +46,7 @@ export async function writeSettings(asked: WriteAsked, deps: WriteDeps = termina
   if (planned.text === file.found?.text) {
     return deps.say(`${file.path} points ${clientName} at keybearer already; nothing changed`);
   }
-  deps.say(...shownDiff(file.path, file.found?.text ?? null, planned.text));
+  deps.say(...redactedDiff(file.path, file.found?.text ?? null, planned.text));
   if (!yes && !deps.there()) {
     const again = `keybearer use ${tool} --for ${client} --write --yes`;
     return deps.fail(`nobody is here to ask; nothing changed. if you are sure: ${again}`, EXIT.usage);
@@ -80,7 +85,7 @@ async function plan(asked: WriteAsked, file: SettingsFile, deps: WriteDeps): Pro
   const addable = newToken === null ? null : await withToken(paths.config, tool.name, newToken);
   if (addable?.ok === false) return addable.reason;
   const merged = settings.merge(text, { ...asked, token: newToken ?? there ?? "" });
-  const edited = merged.ok ? await withoutClashes(merged.text, settings, yes, deps) : merged;
+  const edited = merged.ok ? await withoutConflicts(merged.text, settings, yes, deps) : merged;
   if (!edited.ok) return cannot(file, edited);
   for (const what of settings.notes(edited.text)) deps.note({ what, next: null });
   if (asked.model === null) deps.note(noModel(asked));
@@ -104,32 +109,32 @@ async function settingsFile(client: Writable, deps: WriteDeps) {
   return looked;
 }
 
-function textOf({ found }: SettingsFile, { empty }: Settings): string {
+function textOf({ found }: SettingsFile, { empty }: ClientSettings): string {
   return found === null || found.text.trim() === "" ? empty : found.text;
 }
 
 /** Asked one by one: it is the person's own setting, and not all of them are ours to judge. */
-async function withoutClashes(
+async function withoutConflicts(
   merged: string,
-  settings: Settings,
+  settings: ClientSettings,
   yes: boolean,
   deps: WriteDeps,
-): Promise<Spliced> {
-  let result: Spliced = { ok: true, text: merged };
-  for (const clash of settings.clashes(merged)) {
-    deps.note({ what: `${clash.name} is in it: ${clash.why}`, next: null });
-    const goes = await maySo(clash, yes, deps);
-    if (goes && result.ok) result = settings.without(result.text, clash);
+): Promise<Edited> {
+  let result: Edited = { ok: true, text: merged };
+  for (const conflict of settings.conflicts(merged)) {
+    deps.note({ what: `${conflict.name} is in it: ${conflict.reason}`, next: null });
+    const remove = await mayRemove(conflict, yes, deps);
+    if (remove && result.ok) result = conflict.remove(result.text);
   }
   return result;
 }
 
-async function maySo(clash: Clash, yes: boolean, deps: WriteDeps): Promise<boolean> {
+async function mayRemove(conflict: Conflict, yes: boolean, deps: WriteDeps): Promise<boolean> {
   // Where nobody can be asked, the diff shows what --yes would do.
-  return yes || !deps.there() || (await deps.saysYes(`take ${clash.name} out as well?`));
+  return yes || !deps.there() || (await deps.saysYes(`remove ${conflict.name} as well?`));
 }
 
-function cannot({ path }: SettingsFile, { reason: why, line }: Extract<Spliced, { ok: false }>): string {
+function cannot({ path }: SettingsFile, { reason: why, line }: Extract<Edited, { ok: false }>): string {
   return `${path} was left as it is: ${line === null ? "" : `line ${line}: `}${why}`;
 }
 

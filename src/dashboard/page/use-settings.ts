@@ -1,13 +1,5 @@
-import type { Client, Shell } from "../../clients/client.ts";
-import {
-  chooseModels,
-  type Fields,
-  fieldsFor,
-  originWithToken,
-  type Snippet,
-  settingsFor,
-  type Target,
-} from "../../clients/snippet.ts";
+import { type Snippet, settingsFor, type Target } from "../../clients/snippets.ts";
+import type { Client, Shell } from "../../clients/table.ts";
 
 /** none: nothing was pasted. */
 export type PastedToken = "none" | "complete" | "incomplete" | "other";
@@ -19,29 +11,9 @@ export function pastedToken(text: string): PastedToken {
   return /^kb_[A-Za-z0-9_-]{49}$/.test(text) ? "complete" : "incomplete";
 }
 
-/** The address that goes into the client's field; with the token in it where the client can send it no other way. */
-export function fieldsOf(client: Client, target: Target): Fields {
-  return client.id === "url-only"
-    ? fieldsFor(client, { ...target, origin: originWithToken(target) })
-    : fieldsFor(client, target);
-}
-
 /** Of what is written for each shell, only what is for this one. */
 export function snippetsFor(client: Client, target: Target, shell: Shell): readonly Snippet[] {
   return settingsFor(client, target).filter(({ kind, format }) => kind !== "env" || format === shell);
-}
-
-/** The model that is chosen, and a cheaper one of the same maker: another's may not speak the client's protocol. */
-export function modelsFor(
-  client: Client,
-  listed: readonly string[],
-  chosen: string | null,
-): { readonly model: string | null; readonly small: string | null } {
-  const best = chooseModels(client, listed);
-  const model = chosen ?? best.model;
-  const maker = (name: string | null) => /^\p{L}+/u.exec(name ?? "")?.[0];
-  const kin = maker(model) !== undefined && maker(model) === maker(best.small);
-  return { model, small: kin ? best.small : null };
 }
 
 export function shellOf(platform: string): Shell {

@@ -1,9 +1,8 @@
 import { constants } from "node:fs";
 import { lstat, open, readdir, realpath } from "node:fs/promises";
 import { isAbsolute, join } from "node:path";
+import { settingsFiles, WRITABLE } from "../../clients/settings-files.ts";
 import { CLIENTS } from "../../clients/table.ts";
-import { settingsFiles } from "../../clients/write/file-of.ts";
-import { WRITABLE } from "../../clients/write/settings.ts";
 import { errorMessage, hasCode } from "../../core/errors.ts";
 
 /** One file that may hold settings. */
@@ -91,8 +90,8 @@ export async function placesToLook(around: Around): Promise<Place[]> {
     path.startsWith(".config/") && config !== undefined && isAbsolute(config)
       ? join(config, path.slice(".config/".length))
       : join(home, path);
-  const named = CLIENTS.flatMap(({ id, ways }) =>
-    ways
+  const named = CLIENTS.flatMap(({ id, setups }) =>
+    setups
       .flat()
       .flatMap((part) =>
         part.kind === "file" && part.path.startsWith("~/") ? [[id, part.path] as const] : [],

@@ -1,5 +1,4 @@
-import type { Client } from "../../clients/client.ts";
-import { CLIENTS } from "../../clients/table.ts";
+import { CLIENTS, type Client } from "../../clients/table.ts";
 
 /** What a setting holds: where requests go, what is shown there, or that they go to a cloud of another kind. */
 export type Role = "base" | "key" | "detour" | "helper";
@@ -36,13 +35,13 @@ const TOO_COMMON = /^(?:BASE_URL|URL|KEYBEARER_\w+)$/;
 /** The variables that point known clients somewhere, each once. */
 export function variables(): readonly Meaning[] {
   const found = CLIENTS.flatMap((client) =>
-    client.ways.flat().flatMap((part) => {
+    client.setups.flat().flatMap((part) => {
       if (part.kind !== "env") return [];
-      const set = part.set.flatMap(([name, text]) => {
+      const set = Object.entries(part.set).flatMap(([name, text]) => {
         const role = roleOf(text);
         return role === null ? [] : [{ name, role, client: client.id }];
       });
-      const unset = (part.unset ?? []).map((name) => ({ name, role: "key" as const, client: client.id }));
+      const unset = part.unset.map((name) => ({ name, role: "key" as const, client: client.id }));
       return [...set, ...unset];
     }),
   );
@@ -75,7 +74,7 @@ const ALSO_FIELDS: readonly (readonly [name: string, role: Role])[] = [
 
 /** Fields of a client's own file, and the variables too, which many files hold. */
 export function fieldsOf(client: string): readonly Meaning[] {
-  const texts = CLIENTS.flatMap(({ ways }) => ways.flat()).flatMap((part) =>
+  const texts = CLIENTS.flatMap(({ setups }) => setups.flat()).flatMap((part) =>
     part.kind === "file" ? [part.text] : [],
   );
   const shown = texts.flatMap((text) =>

@@ -1,5 +1,5 @@
+import { WRITABLE } from "../../clients/settings-files.ts";
 import { guessClients } from "../../clients/table.ts";
-import { WRITABLE } from "../../clients/write/settings.ts";
 import type { Finding } from "../findings.ts";
 import { clientName } from "./names.ts";
 import type { Setting } from "./settings.ts";

@@ -1,5 +1,6 @@
+import type { Counted } from "../../limits/replay.ts";
 import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
-import { AMENDED, type AmendedFields, type AmendLine, type Counted } from "../../usage/journal/lines.ts";
+import { AMENDED, type AmendedFields, type AmendLine } from "../../usage/journal/lines.ts";
 import { NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
 import type { Theirs } from "../verdict.ts";
 

@@ -1,8 +1,7 @@
 import type { Period } from "../../config/shape.ts";
 import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
-import type { ToolCarry } from "../../limits/replay.ts";
-import type { CountedWindow } from "../../limits/window-counts.ts";
-import { PERIODS } from "../../limits/windows.ts";
+import type { AmendedLimits, Counted, ToolCarry } from "../../limits/replay.ts";
+import { type CountedWindow, PERIODS } from "../../limits/windows.ts";
 import { openingOfFields, recordOfFields, textsOf, wholeNumber } from "../columns.ts";
 import type { Opening, UsageRecord } from "../record.ts";
 
@@ -54,20 +53,6 @@ export const AMENDED = [
 ] as const satisfies readonly (keyof UsageRecord)[];
 
 export type AmendedFields = Pick<UsageRecord, (typeof AMENDED)[number]>;
-
-export interface AmendedLimits {
-  readonly tool: string;
-  /** When the request was admitted, which tells the windows it counts in. */
-  readonly admitted_at: number;
-  readonly before: Counted;
-  readonly after: Counted;
-}
-
-export interface Counted {
-  readonly tokens: number;
-  /** Micro-dollars. */
-  readonly spend: number;
-}
 
 export interface LiftLine extends Allowance {
   readonly kind: "lift";

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { WRITABLE } from "../../../clients/write/settings.ts";
+import { WRITABLE } from "../../../clients/settings-files.ts";
 import type { Config } from "../../../config/shape.ts";
 import type { Paths } from "../../../core/paths.ts";
 

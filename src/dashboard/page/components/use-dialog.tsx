@@ -1,12 +1,10 @@
 import { useEffect, useId, useRef, useState } from "preact/hooks";
-import type { Shell } from "../../../clients/client.ts";
-import { SHELLS } from "../../../clients/shell-lines.ts";
-import type { Target } from "../../../clients/snippet.ts";
-import { CLIENTS, findClient, guessClients } from "../../../clients/table.ts";
+import { chooseModels, SHELLS, type Target } from "../../../clients/snippets.ts";
+import { CLIENTS, findClient, guessClients, type Shell } from "../../../clients/table.ts";
 import type { ToolSettings, ToolsAnswer } from "../../api.ts";
 import { type PageProps, useFrame } from "../frame.tsx";
 import { useAnswer } from "../use-answer.ts";
-import { modelsFor, pastedToken, shellOf } from "../use-settings.ts";
+import { pastedToken, shellOf } from "../use-settings.ts";
 import { Text } from "./text.tsx";
 import { UseText } from "./use-text.tsx";
 import { UseToken } from "./use-token.tsx";
@@ -39,7 +37,7 @@ export function UseDialog({ tool, answer, query, setQuery, onClose }: UseDialogP
   const target: Target = {
     origin: answer.origin,
     token: pastedToken(token) === "complete" ? token : null,
-    ...(client === null ? { model } : modelsFor(client, listed.names, model)),
+    ...(client === null ? { model } : chooseModels(client, listed.names, model)),
   };
   return (
     <dialog ref={dialog} class="use" aria-labelledby={title} onClose={onClose}>

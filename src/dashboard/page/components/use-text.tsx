@@ -1,9 +1,15 @@
-import type { Client, Shell } from "../../../clients/client.ts";
-import { NO_MODEL, notesFor, type Snippet, type Target } from "../../../clients/snippet.ts";
-import { switchLink } from "../../../clients/switch-link.ts";
+import {
+  fieldsFor,
+  NO_MODEL,
+  notesFor,
+  type Snippet,
+  switchLink,
+  type Target,
+} from "../../../clients/snippets.ts";
+import type { Client, Shell } from "../../../clients/table.ts";
 import type { ToolSettings } from "../../api.ts";
 import { useFrame } from "../frame.tsx";
-import { fieldsOf, snippetsFor } from "../use-settings.ts";
+import { snippetsFor } from "../use-settings.ts";
 import { Copy } from "./copy.tsx";
 import { Text } from "./text.tsx";
 
@@ -51,11 +57,11 @@ export function UseText({ tool, client, target, shell }: UseTextProps) {
 
 function Fields({ client, target }: Pick<UseTextProps, "client" | "target">) {
   const { t } = useFrame();
-  const { baseUrl, token, model } = fieldsOf(client, target);
+  const { baseUrl, token, model } = fieldsFor(client, target);
   const rows: (readonly [string, string])[] = [
-    [client.label, baseUrl],
-    ...(client.id === "url-only" ? [] : [[client.keyLabel, token] as const]),
-    ...(client.modelLabel === null || model === null ? [] : [[client.modelLabel, model] as const]),
+    [client.baseUrlField, baseUrl],
+    ...(client.id === "url-only" ? [] : [[client.tokenField, token] as const]),
+    ...(client.modelField === null || model === null ? [] : [[client.modelField, model] as const]),
   ];
   return (
     <section>
@@ -111,7 +117,7 @@ function Paste({ snippet, before }: { readonly snippet: Snippet; readonly before
 
 function ImportLink({ tool, client, target }: Pick<UseTextProps, "tool" | "client" | "target">) {
   const { t } = useFrame();
-  if (client.app === undefined) return null;
+  if (client.switchApp === null) return null;
   const { token } = target;
   const link = token === null ? null : switchLink(client, tool.name, { ...target, token });
   return (
@@ -139,7 +145,7 @@ function Notes({
   typed,
 }: Pick<UseTextProps, "tool" | "client" | "target"> & { readonly typed: boolean }) {
   const { t } = useFrame();
-  const noModel = fieldsOf(client, target).model?.includes(NO_MODEL) === true;
+  const noModel = fieldsFor(client, target).model?.includes(NO_MODEL) === true;
   const values = { tool: tool.name, client: client.id };
   const writable = client.id === "claude-code" || client.id === "codex" || client.id === "opencode";
   return (

@@ -1,0 +1,44 @@
+import { formatPatch, OMIT_HEADERS, structuredPatch } from "diff";
+import { redactCredentials } from "../core/secret.ts";
+
+/** The diff's work grows with the square of this number. */
+const MAX_CHANGED_LINES = 10_000;
+
+/**
+ * A unified diff without secrets; empty: nothing differs. Tokens keep their first characters. null stands for a file that
+ * does not exist.
+ */
+export function redactedDiff(file: string, before: string | null, after: string | null): string[] {
+  const header = [
+    `--- ${before === null ? "/dev/null" : file}`,
+    `+++ ${after === null ? "/dev/null" : file}`,
+  ];
+  const patch = structuredPatch(file, file, before ?? "", after ?? "", undefined, undefined, {
+    context: 3,
+    maxEditLength: MAX_CHANGED_LINES,
+  });
+  if (patch === undefined) return [...header, `(more than ${MAX_CHANGED_LINES} lines differ)`];
+  if (patch.hunks.length === 0) return [];
+  const lines = formatPatch(patch, OMIT_HEADERS).replace(/\n$/, "").split("\n");
+  // The terminal output shows other control characters as "?".
+  const shown = lines.map((line) => line.replace(/\r$/, "").replaceAll("\t", "    "));
+  return [...header, ...shown.map(redactLine)];
+}
+
+const TOKEN = /\bkb_([A-Za-z0-9_-]{3})[A-Za-z0-9_-]{4,}/g;
+/** A name that suggests a secret, and the string after it. */
+const NAMED_SECRET =
+  /(["']?[\w.-]*(?:key|token|secret|passw|auth|credential|headers?)[\w.-]*["']?\s*[:=]\s*)("(?:[^"\\]|\\.)*"?|'[^']*'?)/gi;
+
+function redactLine(line: string): string {
+  const shortTokens = line.replace(TOKEN, "kb_$1…");
+  const redacted = shortTokens.replace(NAMED_SECRET, (whole, name: string, value: string) => {
+    const isShortened = /^["']kb_.{3}…["']$/.test(value);
+    const isEmpty = value.length <= 2;
+    // env_key holds the name of a variable.
+    if (isShortened || isEmpty || /^["']?env_key\b/.test(name)) return whole;
+    const quote = value.charAt(0);
+    return `${name}${quote}[hidden]${quote}`;
+  });
+  return redactCredentials(redacted);
+}

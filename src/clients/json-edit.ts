@@ -1,0 +1,233 @@
+import { isDeepStrictEqual } from "node:util";
+import {
+  createScanner,
+  getNodeValue,
+  type Node,
+  type ParseError,
+  parseTree,
+  printParseErrorCode,
+} from "jsonc-parser";
+import {
+  changeByHand,
+  type Edited,
+  indentAt,
+  lineBreakOf,
+  lineStart,
+  nextLine,
+  refuse,
+  splice,
+} from "./text-edit.ts";
+
+/* jsonc-parser's own modify() reformats whole lines and separates comments from their settings, so the edits are ours. */
+
+export type JsonValue = string | number | boolean | null | readonly JsonValue[] | JsonObject;
+export interface JsonObject {
+  readonly [name: string]: JsonValue;
+}
+
+/** strict: RFC 8259. comments: comments and trailing commas are allowed, too. */
+export type JsonDialect = "strict" | "comments";
+
+/** Settings are never nested this deep, and the parser is recursive. */
+const MAX_DEPTH = 200;
+
+/**
+ * Sets the value at a path, or removes it (undefined), and keeps every other byte: comments, order, indentation, line
+ * breaks. Missing objects on the way are created.
+ */
+export function editJson(
+  text: string,
+  path: readonly [string, ...string[]],
+  value: JsonValue | undefined,
+  dialect: JsonDialect,
+): Edited {
+  const parsed = parseJson(text, dialect);
+  if (!parsed.ok) return parsed;
+  if (parsed.root.type !== "object") return refuse("it is not a JSON object", 1);
+  const edited = editObject(text, parsed.root, path, value);
+  if (!edited.ok || edited.text === text) return edited;
+  const after = parseJson(edited.text, dialect);
+  const expected = withValue(plainValue(parsed.root), path, value);
+  const isExpected = after.ok && isDeepStrictEqual(plainValue(after.root), expected);
+  return isExpected ? edited : changeByHand(path.join("."));
+}
+
+/** The value at a path; undefined: there is none, or the text is not JSON. */
+export function jsonAt(text: string, path: readonly string[], dialect: JsonDialect): JsonValue | undefined {
+  const parsed = parseJson(text, dialect);
+  if (!parsed.ok) return undefined;
+  let value: JsonValue | undefined = plainValue(parsed.root);
+  for (const name of path) value = isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
+  return value;
+}
+
+type Parsed = { readonly ok: true; readonly root: Node } | (Edited & { readonly ok: false });
+
+function parseJson(text: string, dialect: JsonDialect): Parsed {
+  // A space instead of the byte order mark keeps all offsets.
+  const body = text.replace(/^\uFEFF/, " ");
+  if (isTooDeep(body)) return refuse(`more than ${MAX_DEPTH} brackets are nested`, 1);
+  const errors: ParseError[] = [];
+  const strict = dialect === "strict";
+  const root = parseTree(body, errors, { disallowComments: strict, allowTrailingComma: !strict });
+  const [error] = errors;
+  if (error !== undefined) {
+    // "CommaExpected" becomes "comma expected".
+    const reason = printParseErrorCode(error.error)
+      .replace(/(?<=[a-z])(?=[A-Z])/g, " ")
+      .toLowerCase();
+    return refuse(reason, text.slice(0, error.offset).split("\n").length);
+  }
+  return root === undefined ? refuse("it is empty", 1) : { ok: true, root };
+}
+
+/** jsonc-parser's objects have no prototype, so they never equal plain ones. A clone has one. */
+function plainValue(node: Node): JsonValue {
+  return structuredClone(getNodeValue(node));
+}
+
+function isTooDeep(text: string): boolean {
+  const scanner = createScanner(text, true);
+  let depth = 0;
+  for (scanner.scan(); scanner.getTokenLength() > 0; scanner.scan()) {
+    const first = text[scanner.getTokenOffset()];
+    if (first === "{" || first === "[") depth += 1;
+    if (first === "}" || first === "]") depth -= 1;
+    if (depth > MAX_DEPTH) return true;
+  }
+  return false;
+}
+
+interface Member {
+  readonly name: string;
+  readonly start: number;
+  readonly end: number;
+  readonly value: Node;
+}
+
+function membersOf(object: Node): Member[] {
+  return (object.children ?? []).flatMap(({ offset, length, children: [key, value] = [] }) =>
+    value === undefined ? [] : [{ name: key?.value, start: offset, end: offset + length, value }],
+  );
+}
+
+function editObject(
+  text: string,
+  root: Node,
+  path: readonly [string, ...string[]],
+  value: JsonValue | undefined,
+): Edited {
+  let object = root;
+  for (const [depth, name] of path.entries()) {
+    const members = membersOf(object);
+    const found = members.filter((member) => member.name === name);
+    if (found.length > 1) return refuse(`it has ${name} twice: delete one, then run this again`);
+    const [member] = found;
+    const rest = path.slice(depth + 1);
+    if (member === undefined) {
+      if (value === undefined) return { ok: true, text };
+      const nested = rest.reduceRight<JsonValue>((inner, key) => ({ [key]: inner }), value);
+      return { ok: true, text: insertMember(text, root, object, name, nested) };
+    }
+    if (rest.length === 0) {
+      if (value === undefined) return { ok: true, text: removeMember(text, members, member) };
+      if (isDeepStrictEqual(plainValue(member.value), value)) return { ok: true, text };
+      return { ok: true, text: splice(text, member.value.offset, member.end, JSON.stringify(value)) };
+    }
+    if (member.value.type !== "object") return refuse(`${name} is not an object: change it by hand`);
+    object = member.value;
+  }
+  return { ok: true, text };
+}
+
+/** Adds a member at the end of an object, written like the members before it. */
+function insertMember(text: string, root: Node, object: Node, name: string, value: JsonValue): string {
+  const newline = lineBreakOf(text);
+  const unit = indentUnit(text, root);
+  const multiLine = (indent: string) => {
+    const lines = JSON.stringify(value, null, unit).replaceAll("\n", `${newline}${indent}`);
+    return `${newline}${indent}${JSON.stringify(name)}: ${lines}`;
+  };
+  const members = membersOf(object);
+  const last = members.at(-1);
+  if (last === undefined) {
+    const indent = indentAt(text, object.offset);
+    const close = object.offset + object.length - 1;
+    // Comments inside the empty object stay above the new member.
+    const contentEnd = text.slice(0, close).trimEnd().length;
+    return splice(text, contentEnd, close, `${multiLine(indent + unit)}${newline}${indent}`);
+  }
+  const comma = commaAfter(text, last.end);
+  const onOneLine = !text.slice(object.offset, members[0]?.start).includes("\n");
+  if (onOneLine) {
+    const colon = /^"(?:[^"\\]|\\.)*":\S/.test(text.slice(last.start)) ? ":" : ": ";
+    const gap = colon.slice(1);
+    const member = `${gap}${JSON.stringify(name)}${colon}${JSON.stringify(value)}`;
+    return comma === null
+      ? splice(text, last.end, last.end, `,${member}`)
+      : splice(text, comma, comma, `${member},`);
+  }
+  const member = multiLine(indentAt(text, last.start));
+  const end = commentsEnd(text, comma ?? last.end);
+  if (comma !== null) return splice(text, end, end, `${member},`);
+  return splice(text, last.end, end, `,${text.slice(last.end, end)}${member}`);
+}
+
+/** Removes a member. A line that holds nothing else goes as a whole, with its comment. */
+function removeMember(text: string, members: readonly Member[], member: Member): string {
+  const index = members.indexOf(member);
+  const previous = members[index - 1];
+  const next = members[index + 1];
+  const comma = commaAfter(text, member.end);
+  const start = lineStart(text, member.start);
+  const end = commentsEnd(text, comma ?? member.end);
+  const aloneOnLine = text.slice(start, member.start).trim() === "" && /^[ \t]*\r?\n/.test(text.slice(end));
+  if (aloneOnLine) {
+    const without = splice(text, start, nextLine(text, end), "");
+    // The previous member becomes the last one, and loses its comma if the last one had none.
+    const extra = previous === undefined || comma !== null ? null : commaAfter(text, previous.end);
+    return extra === null ? without : splice(without, extra - 1, extra, "");
+  }
+  if (next !== undefined) return splice(text, member.start, next.start, "");
+  if (previous !== undefined) return splice(text, previous.end, member.end, "");
+  return splice(text, member.start, comma ?? member.end, "");
+}
+
+/** The position after the comma that follows a value; null: there is none. */
+function commaAfter(text: string, valueEnd: number): number | null {
+  const scanner = createScanner(text, true);
+  scanner.setPosition(valueEnd);
+  scanner.scan();
+  return text[scanner.getTokenOffset()] === "," ? scanner.getPosition() : null;
+}
+
+/** The end of the comments that follow on the same line. */
+function commentsEnd(text: string, from: number): number {
+  const comments = /(?:[ \t]*(?:\/\/[^\r\n]*|\/\*[\s\S]*?\*\/))*/y;
+  comments.lastIndex = from;
+  return from + (comments.exec(text)?.[0].length ?? 0);
+}
+
+/** One level of indentation, as the file's first setting shows it. */
+function indentUnit(text: string, root: Node): string {
+  const first = root.children?.[0];
+  if (first === undefined || !text.slice(root.offset, first.offset).includes("\n")) return "  ";
+  return indentAt(text, first.offset).slice(indentAt(text, root.offset).length) || "  ";
+}
+
+function withValue(
+  tree: JsonValue,
+  path: readonly string[],
+  value: JsonValue | undefined,
+): JsonValue | undefined {
+  const [name, ...rest] = path;
+  if (name === undefined) return value;
+  const object = isObject(tree) ? tree : {};
+  const inner = withValue(object[name] ?? {}, rest, value);
+  const { [name]: _, ...others } = object;
+  return inner === undefined ? others : { ...others, [name]: inner };
+}
+
+function isObject(value: JsonValue | undefined): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

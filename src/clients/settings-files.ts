@@ -1,0 +1,201 @@
+import { isAbsolute, join, resolve } from "node:path";
+import { editJson, type JsonDialect, type JsonValue, jsonAt } from "./json-edit.ts";
+import type { Target } from "./snippets.ts";
+import { type Edited, refuse } from "./text-edit.ts";
+import { editToml, tomlAt } from "./toml-edit.ts";
+
+/** The clients whose own settings file `use --write` can change. */
+export const WRITABLE = ["claude-code", "codex", "opencode"] as const;
+export type Writable = (typeof WRITABLE)[number];
+
+/** What decides where a client looks for its settings. */
+export interface Surroundings {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly home: string;
+  /** OPENCODE_CONFIG may be relative to it. */
+  readonly cwd: string;
+}
+
+/** The files that may hold a client's user-level settings. The first one that exists is written, else the last one. */
+export function settingsFiles(
+  client: Writable,
+  { env, home, cwd }: Surroundings,
+): readonly [string, ...string[]] {
+  switch (client) {
+    case "claude-code":
+      return [join(env.CLAUDE_CONFIG_DIR || join(home, ".claude"), "settings.json")];
+    case "codex":
+      return [join(env.CODEX_HOME || join(home, ".codex"), "config.toml")];
+    case "opencode": {
+      if (env.OPENCODE_CONFIG) return [resolve(cwd, env.OPENCODE_CONFIG)];
+      // The XDG specification says that a relative path is to be ignored.
+      const xdg = env.XDG_CONFIG_HOME ?? "";
+      const folder = join(isAbsolute(xdg) ? xdg : join(home, ".config"), "opencode");
+      // opencode reads both, and opencode.jsonc wins.
+      return [join(folder, "opencode.jsonc"), join(folder, "opencode.json")];
+    }
+  }
+}
+
+/** How to read and change one client's settings. */
+export interface ClientSettings {
+  /** The content of a new file. */
+  readonly empty: string;
+  /** Whether the settings are useless without the name of a model. */
+  readonly needsModel: boolean;
+  tokenIn(text: string): string | null;
+  merge(text: string, target: Target & { readonly token: string }): Edited;
+  /** Settings that keep requests from reaching keybearer, or send a second credential. They can be removed. */
+  conflicts(text: string): readonly Conflict[];
+  /** What else in the file overrides the settings. */
+  notes(text: string): readonly string[];
+}
+
+export interface Conflict {
+  readonly name: string;
+  readonly reason: string;
+  remove(text: string): Edited;
+}
+
+export function settingsOf(client: Writable): ClientSettings {
+  return SETTINGS[client];
+}
+
+const CLAUDE_CODE: ClientSettings = {
+  empty: "{}\n",
+  needsModel: false,
+  tokenIn: (text) => stringOrNull(jsonAt(text, ["env", "ANTHROPIC_AUTH_TOKEN"], "strict")),
+  merge(text, { origin, token, model, small }) {
+    const settings: JsonSetting[] = [
+      [["env", "ANTHROPIC_BASE_URL"], origin],
+      // Not ANTHROPIC_API_KEY: Claude Code asks the user to approve a new one.
+      [["env", "ANTHROPIC_AUTH_TOKEN"], token],
+    ];
+    if (model !== null) {
+      settings.push([["env", "ANTHROPIC_MODEL"], model]);
+      settings.push([["env", "ANTHROPIC_DEFAULT_HAIKU_MODEL"], small ?? model]);
+    }
+    return mergeJson(text, settings, "strict");
+  },
+  conflicts: (text) =>
+    CLAUDE_CONFLICTS.filter(({ path }) => jsonAt(text, path, "strict") !== undefined).map(
+      ({ path, reason }) => ({
+        name: path.at(-1) ?? "",
+        reason,
+        remove: (current) => editJson(current, path, undefined, "strict"),
+      }),
+    ),
+  notes: () => [],
+};
+
+const SENT_TOO = "Claude Code sends it beside the token, and keybearer refuses that (foreign-key)";
+const OTHER_CLOUD = "with it Claude Code ignores ANTHROPIC_BASE_URL";
+const CLAUDE_CONFLICTS: readonly { readonly path: JsonPath; readonly reason: string }[] = [
+  { path: ["env", "ANTHROPIC_API_KEY"], reason: SENT_TOO },
+  {
+    path: ["apiKeyHelper"],
+    reason: "Claude Code sends its output beside the token, and keybearer refuses that (foreign-key)",
+  },
+  { path: ["env", "CLAUDE_CODE_USE_BEDROCK"], reason: OTHER_CLOUD },
+  { path: ["env", "CLAUDE_CODE_USE_VERTEX"], reason: OTHER_CLOUD },
+  { path: ["env", "CLAUDE_CODE_USE_FOUNDRY"], reason: OTHER_CLOUD },
+];
+
+/** opencode allows comments and trailing commas in opencode.json, too. */
+const OPENCODE: ClientSettings = {
+  empty: '{\n  "$schema": "https://opencode.ai/config.json"\n}\n',
+  needsModel: true,
+  tokenIn: (text) => stringOrNull(jsonAt(text, ["provider", "keybearer", "options", "apiKey"], "comments")),
+  merge(text, { origin, token, model, small }) {
+    const settings: JsonSetting[] = [
+      [["provider", "keybearer", "npm"], "@ai-sdk/openai-compatible"],
+      [["provider", "keybearer", "name"], "keybearer"],
+      [["provider", "keybearer", "options", "baseURL"], `${origin}/v1`],
+      [["provider", "keybearer", "options", "apiKey"], token],
+    ];
+    if (model !== null) {
+      for (const name of new Set([model, small ?? model])) {
+        const path: JsonPath = ["provider", "keybearer", "models", name];
+        // A listed model keeps its options.
+        if (jsonAt(text, path, "comments") === undefined) settings.push([path, {}]);
+      }
+      settings.push([["model"], `keybearer/${model}`]);
+      settings.push([["small_model"], `keybearer/${small ?? model}`]);
+    }
+    return mergeJson(text, settings, "comments");
+  },
+  conflicts: () => [],
+  notes(text) {
+    const disabled = jsonAt(text, ["disabled_providers"], "comments");
+    const enabled = jsonAt(text, ["enabled_providers"], "comments");
+    const notes: string[] = [];
+    if (Array.isArray(disabled) && disabled.includes("keybearer")) {
+      notes.push("disabled_providers names keybearer: remove it there");
+    }
+    if (Array.isArray(enabled) && !enabled.includes("keybearer")) {
+      notes.push("enabled_providers does not name keybearer: add it there");
+    }
+    return notes;
+  },
+};
+
+const CODEX_PROVIDER = ["model_providers", "keybearer"];
+
+const CODEX: ClientSettings = {
+  empty: "",
+  needsModel: false,
+  tokenIn: (text) => stringOrNull(tomlAt(text, [...CODEX_PROVIDER, "experimental_bearer_token"])),
+  merge(text, { origin, token, model }) {
+    if (tomlAt(text, [...CODEX_PROVIDER, "auth"]) !== undefined) {
+      return refuse("[model_providers.keybearer.auth] overrides the token: delete it, then run this again");
+    }
+    const settings: TomlSetting[] = [
+      ...(model === null ? [] : [[[], "model", model] satisfies TomlSetting]),
+      [[], "model_provider", "keybearer"],
+      [CODEX_PROVIDER, "name", "keybearer"],
+      [CODEX_PROVIDER, "base_url", `${origin}/v1`],
+      [CODEX_PROVIDER, "wire_api", "responses"],
+      // env_key would name a variable that a program started from a menu or an editor does not have, and it overrides
+      // the token.
+      [CODEX_PROVIDER, "experimental_bearer_token", token],
+      [CODEX_PROVIDER, "env_key", null],
+      [CODEX_PROVIDER, "env_key_instructions", null],
+      [CODEX_PROVIDER, "requires_openai_auth", null],
+    ];
+    let edited: Edited = { ok: true, text };
+    for (const [table, name, value] of settings) {
+      if (edited.ok) edited = editToml(edited.text, table, name, value);
+    }
+    return edited;
+  },
+  conflicts: () => [],
+  notes(text) {
+    const profile = stringOrNull(tomlAt(text, ["profile"]));
+    const provider =
+      profile === null ? null : stringOrNull(tomlAt(text, ["profiles", profile, "model_provider"]));
+    if (provider === null || provider === "keybearer") return [];
+    return [`its profile ${profile} uses the provider ${provider}, which wins: change model_provider there`];
+  },
+};
+
+const SETTINGS: Readonly<Record<Writable, ClientSettings>> = {
+  "claude-code": CLAUDE_CODE,
+  codex: CODEX,
+  opencode: OPENCODE,
+};
+
+type JsonPath = readonly [string, ...string[]];
+type JsonSetting = readonly [path: JsonPath, value: JsonValue];
+type TomlSetting = readonly [table: readonly string[], name: string, value: string | null];
+
+function mergeJson(text: string, settings: readonly JsonSetting[], dialect: JsonDialect): Edited {
+  let edited: Edited = { ok: true, text };
+  for (const [path, value] of settings) {
+    if (edited.ok) edited = editJson(edited.text, path, value, dialect);
+  }
+  return edited;
+}
+
+function stringOrNull(value: unknown): string | null {
+  return typeof value === "string" ? value : null;
+}

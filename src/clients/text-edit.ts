@@ -1,0 +1,43 @@
+/** A text with one setting changed, or why it cannot be changed safely. The line counts from 1. */
+export type Edited =
+  | { readonly ok: true; readonly text: string }
+  | { readonly ok: false; readonly reason: string; readonly line: number | null };
+
+export function refuse(reason: string, line: number | null = null): Edited & { readonly ok: false } {
+  return { ok: false, reason, line };
+}
+
+export function changeByHand(setting: string): Edited & { readonly ok: false } {
+  return refuse(`the way it is written, ${setting} cannot be changed safely: change it by hand`);
+}
+
+export function splice(text: string, start: number, end: number, insert: string): string {
+  return text.slice(0, start) + insert + text.slice(end);
+}
+
+/** The line break a file uses, going by its first. */
+export function lineBreakOf(text: string): string {
+  return /\r?\n/.exec(text)?.[0] ?? "\n";
+}
+
+export function lineStart(text: string, at: number): number {
+  return text.lastIndexOf("\n", at - 1) + 1;
+}
+
+/** The position before the line break. */
+export function lineEnd(text: string, at: number): number {
+  const end = /\r?(?:\n|$)/g;
+  end.lastIndex = at;
+  return end.exec(text)?.index ?? text.length;
+}
+
+/** The position after the line break. */
+export function nextLine(text: string, at: number): number {
+  const newline = text.indexOf("\n", at);
+  return newline === -1 ? text.length : newline + 1;
+}
+
+/** The blanks a line begins with. */
+export function indentAt(text: string, at: number): string {
+  return /^\uFEFF?([ \t]*)/.exec(text.slice(lineStart(text, at)))?.[1] ?? "";
+}
