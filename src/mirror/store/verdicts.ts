@@ -1,8 +1,7 @@
 import type Database from "libsql";
-import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
 import { transact } from "../../usage/index/database.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
-import type { UsageRecord } from "../../usage/record.ts";
+import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS, type StartFit } from "../reconcile/context.ts";
 import type { JudgedRecord, JudgedRow, Theirs } from "../verdict.ts";
 import { amendmentOf, type PriceOf, pick, TAKEN, withoutTheirs, withTheirs } from "./amendments.ts";
