@@ -1,31 +1,34 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import t from "tap";
 import { ROOT } from "./doubles/paths.ts";
 
-/**
- * Holds the house rules that no linter knows: who may import whom, what pure files may touch, where secrets are
- * revealed, and that no module keeps state. Each check is a function on sources, so that each can be shown to fail.
+/*
+ * The rules of the source layout that a linter does not know. Each rule is a function of sources, so that a test can show
+ * that it fails. CONTRIBUTING.md contains the map that this file prints; `KEYBEARER_WRITE_MAP=1` writes it there.
  */
 
-const SRC = join(ROOT, "src");
+/** The modules from top to bottom. A module imports only modules above it. */
+const MODULES: Readonly<Record<string, string>> = {
+  core: "what everything uses: clock, errors, secrets, paths, log",
+  config: "config.yaml: schema, parser, problems, snapshot, watching and editing the file",
+  keys: "where keys come from and where they may go: sources, keychains, keyring, trust",
+  limits: "whether a request may go: windows, counters, queue, limiter",
+  metering: "bytes in, tokens and money out: protocols, SSE, usage, prices",
+  usage: "what was used: records, journal, index, rollups, reports",
+  clients: "the settings that point each client at keybearer, and the edits of their files",
+  proxy: "the request path: guard, routes, identify, body, pipeline, upstream, response, settle",
+  mirror: "our log against the console's: consoles, sync, reconcile, store, alarm, report",
+  doctor: "probes of keys and gateways, and findings",
+  control: "the socket between the commands and the daemon: server, routes, status",
+  dashboard: "the local web page and its server",
+  sandbox: "the embedded gateway and console for a first try",
+  service: "systemd and launchd",
+  daemon: "the composition root, reload and shutdown",
+  cli: "the commands",
+};
 
-/** A file imports its own room and lower ranks; rooms of one rank do not see each other. */
-const RANKS: readonly (readonly string[])[] = [
-  ["core/"],
-  ["clients/", "config/", "keys/"],
-  ["metering/"],
-  ["limits/"],
-  ["usage/"],
-  ["proxy/"],
-  ["mirror/"],
-  ["doctor/"],
-  ["control/", "dashboard/", "service/", "sandbox/"],
-  ["daemon/"],
-  ["cli/"],
-];
-
-/** These do no I/O and read no clock: what they answer depends on what they are given. */
+/** These files do no I/O and read no clock. Their results depend on their parameters alone. */
 const PURE = [
   "config/shape.ts",
   "config/defaults.ts",
@@ -55,15 +58,10 @@ const PURE = [
   "metering/model-names.ts",
   "metering/price-table.ts",
   "usage/record.ts",
-  "usage/unknown-callers.ts",
-  "usage/columns.ts",
   "usage/rollups.ts",
   "usage/journal/lines.ts",
-  "usage/journal/pending.ts",
-  "usage/reports/calendar.ts",
-  "usage/reports/filter.ts",
   "usage/reports/format.ts",
-  "usage/reports/period.ts",
+  "usage/reports/calendar.ts",
   "proxy/credentials.ts",
   "proxy/guard.ts",
   "proxy/routes.ts",
@@ -79,7 +77,9 @@ const PURE = [
   "doctor/findings.ts",
 
   "doctor/models.ts",
+  "doctor/known-settings.ts",
   "doctor/probe-failure.ts",
+  "doctor/settings-findings.ts",
   "mirror/console-row.ts",
   "mirror/verdict.ts",
   "mirror/reconcile/",
@@ -93,14 +93,21 @@ const PURE = [
   "core/refusal.ts",
 ];
 
-/** Where a key meets the wire, and where a console's secret meets the wire or its store. */
+/** The files that send a secret or write it to a key store. */
 const MAY_REVEAL = [
   "proxy/headers.ts",
   "mirror/consoles/http.ts",
   "mirror/vault.ts",
   "doctor/probe.ts",
   "keys/store.ts",
+  // The sandbox's own password, into the configuration that is parsed for it.
+  "daemon/sandbox-session.ts",
 ];
+
+/** Packages that only one file may import. */
+const ENGINES: Readonly<Record<string, readonly string[]>> = {
+  "http-proxy-3": ["proxy/upstream.ts"],
+};
 
 interface Source {
   /** Below src/, with forward slashes. */
@@ -108,67 +115,67 @@ interface Source {
   readonly text: string;
 }
 
-function sources(): Source[] {
+function readSources(): Source[] {
   return readdirSync(SRC, { recursive: true, encoding: "utf8" })
-    .filter((path) => path.endsWith(".ts"))
-    .map((path) => ({
-      path: path.split(sep).join("/"),
-      text: readFileSync(join(SRC, path), "utf8"),
-    }));
+    .filter((path) => /\.tsx?$/.test(path))
+    .map((path) => ({ path: forwardSlashes(path), text: readFileSync(join(SRC, path), "utf8") }));
 }
 
-function importsOf({ text }: Source): string[] {
-  const code = withoutComments(text);
-  return [...code.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)"([^"]+)"/g)].map((match) => match[1] ?? "");
-}
+const SRC = join(ROOT, "src");
 
-/** Those of types alone, which are gone once it is built. */
-function typeImportsOf({ text }: Source): string[] {
-  const code = withoutComments(text);
-  return [...code.matchAll(/\b(?:import|export) type \{[^}]*\}\s*from\s*"([^"]+)"/g)].map(
-    (match) => match[1] ?? "",
-  );
+function forwardSlashes(path: string): string {
+  return path.split(sep).join("/");
 }
-
-/** What these rooms tell, the dashboard shows: it knows how that is written, but cannot call them. */
-const SHOWN_BY_DASHBOARD = ["control/", "doctor/"];
 
 function withoutComments(text: string): string {
   return text.replace(/\/\*[\s\S]*?\*\//g, "").replace(/(^|\s)\/\/.*$/gm, "$1");
 }
 
-/** The room a file belongs to: its folder, or itself when it lies at the top. */
-function roomOf(path: string): string {
-  const slash = path.indexOf("/");
-  return slash === -1 ? path.replace(/\.ts$/, "") : path.slice(0, slash + 1);
+/** The names in import and export statements and in `import()`, of types too. */
+function importsOf({ text }: Source): string[] {
+  const code = withoutComments(text);
+  return [...code.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)"([^"]+)"/g)].map((match) => match[1] ?? "");
 }
 
-function rankOf(path: string): number {
-  return RANKS.findIndex((rooms) => rooms.includes(roomOf(path)));
+/** The files of src/ that a file imports. */
+function localImportsOf(file: Source): string[] {
+  return importsOf(file)
+    .filter((name) => name.startsWith("."))
+    .map((name) => forwardSlashes(relative(SRC, resolve(SRC, dirname(file.path), name))));
 }
 
-function rankFaults(files: readonly Source[]): string[] {
-  return files.flatMap((file) => {
-    if (rankOf(file.path) === -1) return [`${file.path} is in no room that has a rank`];
-    return importsOf(file)
-      .filter((name) => name.startsWith("."))
-      .flatMap((name) => {
-        const target = relative(SRC, resolve(SRC, dirname(file.path), name))
-          .split(sep)
-          .join("/");
-        if (target.startsWith("..")) return [`${file.path} imports ${name} from outside src`];
-        const own = roomOf(target) === roomOf(file.path);
-        // The files of the lowest rank and of the daemon's lie side by side and form one room each.
-        const together =
-          rankOf(target) === rankOf(file.path) && !target.includes("/") && !file.path.includes("/");
-        const lower = rankOf(target) !== -1 && rankOf(target) < rankOf(file.path);
-        const shown =
-          roomOf(file.path) === "dashboard/" &&
-          SHOWN_BY_DASHBOARD.includes(roomOf(target)) &&
-          typeImportsOf(file).includes(name);
-        return own || together || lower || shown ? [] : [`${file.path} may not import ${target}`];
-      });
-  });
+function moduleOf(path: string): string {
+  return path.split("/", 1)[0] ?? "";
+}
+
+function layerFaults(files: readonly Source[]): string[] {
+  const order = Object.keys(MODULES);
+  const faults: string[] = [];
+  for (const file of files) {
+    const own = order.indexOf(moduleOf(file.path));
+    if (own === -1) faults.push(`${file.path} is in no module`);
+    for (const target of localImportsOf(file)) {
+      const other = order.indexOf(moduleOf(target));
+      if (other === -1 || other > own) faults.push(`${file.path} may not import ${target}`);
+    }
+  }
+  return faults;
+}
+
+/** Each cycle once, as the files in it. */
+function importCycles(files: readonly Source[]): string[] {
+  const imports = new Map(files.map((file) => [file.path, localImportsOf(file)]));
+  const done = new Set<string>();
+  const cycles: string[] = [];
+  const visit = (path: string, trail: readonly string[]) => {
+    const at = trail.indexOf(path);
+    if (at !== -1) cycles.push([...trail.slice(at), path].join(" -> "));
+    if (at !== -1 || done.has(path)) return;
+    for (const next of imports.get(path) ?? []) visit(next, [...trail, path]);
+    done.add(path);
+  };
+  for (const path of imports.keys()) visit(path, []);
+  return cycles;
 }
 
 const IMPURE_IMPORTS =
@@ -176,22 +183,24 @@ const IMPURE_IMPORTS =
 const IMPURE_CODE =
   /\bDate\.now\(|\bnew Date\(\s*\)|\bperformance\.now\(|\bprocess\.|\bMath\.random\(|\bset(?:Timeout|Interval|Immediate)\(|\bfetch\(|\brandomBytes\(/;
 
-function purityFaults(files: readonly Source[]): string[] {
-  return files
-    .filter(({ path }) => PURE.some((name) => path === name || (name.endsWith("/") && path.startsWith(name))))
-    .flatMap((file) => [
-      ...importsOf(file)
-        .filter((name) => IMPURE_IMPORTS.test(name))
-        .map((name) => `${file.path} is pure and may not import ${name}`),
-      ...(IMPURE_CODE.test(withoutComments(file.text))
-        ? [`${file.path} is pure and may not do I/O or read a clock`]
-        : []),
-    ]);
+function isPure({ path }: Source): boolean {
+  return PURE.some((name) => (name.endsWith("/") ? path.startsWith(name) : path === name));
 }
 
-/** Top-level lets, collections and made objects: two daemons in one process would share them. */
+function purityFaults(files: readonly Source[]): string[] {
+  const faults: string[] = [];
+  for (const file of files.filter(isPure)) {
+    for (const name of importsOf(file))
+      if (IMPURE_IMPORTS.test(name)) faults.push(`${file.path} is pure and may not import ${name}`);
+    if (IMPURE_CODE.test(withoutComments(file.text)))
+      faults.push(`${file.path} is pure and may not do I/O or read a clock`);
+  }
+  return faults;
+}
+
+/** Variables, buffers, empty collections and objects at the top level: two daemons in one process would share them. */
 const STATE =
-  /^(?:export )?(?:let|var) |^(?:export )?const [A-Za-z_$][\w$]*(?:: [^=\n]+)? = (?:await |new (?!(?:RegExp|URL)\b)|create[A-Z]\w*\(|\[\];|\{\};)/m;
+  /^(?:export )?(?:let|var) |^(?:export )?const [A-Za-z_$][\w$]*(?:: [^=\n]+)? = (?:await |new (?!(?:RegExp|URL)\b)|create[A-Z]\w*\(|Buffer\.alloc|\[\];|\{\};)/m;
 
 function stateFaults(files: readonly Source[]): string[] {
   return files
@@ -206,55 +215,83 @@ function revealFaults(files: readonly Source[]): string[] {
     .map(({ path }) => `${path} may not reveal a secret`);
 }
 
-/** What sends requests, and who may know it. */
-const ENGINES: Readonly<Record<string, readonly string[]>> = {
-  "http-proxy-3": ["proxy/upstream.ts"],
-};
-
 function engineFaults(files: readonly Source[]): string[] {
-  return Object.entries(ENGINES).flatMap(([engine, mayKnow]) =>
+  return Object.entries(ENGINES).flatMap(([engine, allowed]) =>
     files
-      .filter((file) => !mayKnow.includes(file.path) && importsOf(file).includes(engine))
-      .map(({ path }) => `${path} may not know ${engine}`),
+      .filter((file) => !allowed.includes(file.path) && importsOf(file).includes(engine))
+      .map(({ path }) => `${path} may not import ${engine}`),
   );
 }
 
-const all = sources();
-
-t.test("every room imports only itself and lower ranks", (t) => {
-  t.same(rankFaults(all), []);
-  t.end();
-});
-
-t.test("an import upwards or across is noticed", (t) => {
-  const upwards = { path: "config/parse.ts", text: 'import { serve } from "../proxy/pipeline.ts";' };
-  const across = { path: "keys/read.ts", text: 'import type { Tool } from "../config/shape.ts";' };
-  const nowhere = { path: "utils/misc.ts", text: "" };
-  t.same(rankFaults([upwards]), ["config/parse.ts may not import proxy/pipeline.ts"]);
-  t.same(rankFaults([across]), ["keys/read.ts may not import config/shape.ts"]);
-  t.match(rankFaults([nowhere])[0], /no room/);
-  const types = { path: "dashboard/x.ts", text: 'import type { Status } from "../control/status.ts";' };
-  const values = { path: "dashboard/x.ts", text: 'import { statusOf } from "../control/status.ts";' };
-  const others = { path: "dashboard/x.ts", text: 'import type { Sandbox } from "../sandbox/sandbox.ts";' };
-  t.same(rankFaults([types]), [], "the dashboard shows what control tells");
-  t.same(rankFaults([values]), ["dashboard/x.ts may not import control/status.ts"]);
-  t.same(rankFaults([others]), ["dashboard/x.ts may not import sandbox/sandbox.ts"]);
-  t.end();
-});
-
-t.test("pure files do no I/O and read no clock", (t) => {
-  t.same(purityFaults(all), []);
-  for (const name of PURE) {
-    t.ok(
-      all.some(({ path }) => path === name || path.startsWith(name)),
-      `${name} exists`,
+/** One line for each module: what it holds and what it imports. */
+function moduleMap(files: readonly Source[]): string {
+  const lines: string[] = [];
+  for (const [name, subject] of Object.entries(MODULES)) {
+    const own = files.filter(({ path }) => moduleOf(path) === name);
+    const targets = new Set(own.flatMap(localImportsOf).map(moduleOf));
+    const imported = Object.keys(MODULES).filter((other) => other !== name && targets.has(other));
+    lines.push(
+      `${name.padEnd(11)}${subject}`,
+      `${" ".repeat(13)}imports ${imported.join(", ") || "nothing"}`,
     );
   }
-  t.end();
+  return `\`\`\`\n${lines.join("\n")}\n\`\`\`\n`;
+}
+
+const MAP_START = "<!-- module map -->\n";
+const MAP_END = "<!-- end of module map -->\n";
+
+const sources = readSources();
+
+t.test("a module imports only modules above it", async (t) => {
+  t.same(layerFaults(sources), []);
 });
 
-t.test("I/O or a clock in a pure file is noticed", (t) => {
-  const file = (text: string) => [{ path: "proxy/guard.ts", text }];
+t.test(
+  "an import of a lower module is noticed, also of a type, and so is a file outside the modules",
+  async (t) => {
+    const faults = (path: string, text: string) => layerFaults([{ path, text }]);
+    t.same(faults("config/parse.ts", 'import { serve } from "../proxy/pipeline.ts";'), [
+      "config/parse.ts may not import proxy/pipeline.ts",
+    ]);
+    t.same(faults("config/x.tsx", 'import type { Keyring } from "../keys/keyring.ts";'), [
+      "config/x.tsx may not import keys/keyring.ts",
+    ]);
+    t.same(
+      faults("keys/x.ts", 'export { a } from "../config/parse.ts";\nconst b = await import("./y.ts");'),
+      [],
+    );
+    t.same(faults("cli/x.ts", 'import { b } from "../../test/b.ts";'), [
+      "cli/x.ts may not import ../test/b.ts",
+    ]);
+    t.same(faults("utils/misc.ts", ""), ["utils/misc.ts is in no module"]);
+  },
+);
+
+t.test("no file imports itself through others", { todo: "four cycles are left" }, async (t) => {
+  t.same(importCycles(sources), []);
+});
+
+t.test("an import cycle is noticed, also one of types", async (t) => {
+  const files = [
+    { path: "core/a.ts", text: 'import type { B } from "./b.ts";' },
+    { path: "core/b.ts", text: 'import { c } from "./c.ts";' },
+    { path: "core/c.ts", text: 'export type { A } from "./a.ts";' },
+    { path: "core/d.ts", text: 'import { a } from "./a.ts";' },
+  ];
+  t.same(importCycles(files), ["core/a.ts -> core/b.ts -> core/c.ts -> core/a.ts"]);
+});
+
+t.test("pure files do no I/O and read no clock", async (t) => {
+  t.same(purityFaults(sources), []);
+  for (const name of PURE) {
+    const exists = sources.some(({ path }) => path === name || path.startsWith(name));
+    t.ok(exists, `${name} exists`);
+  }
+});
+
+t.test("I/O or a clock in a pure file is noticed", async (t) => {
+  const faults = (text: string) => purityFaults([{ path: "proxy/guard.ts", text }]);
   for (const text of [
     'import { readFileSync } from "node:fs";',
     'import { watch } from "chokidar";',
@@ -262,18 +299,16 @@ t.test("I/O or a clock in a pure file is noticed", (t) => {
     "const home = process.env.HOME;",
     "setTimeout(() => {}, 1);",
   ]) {
-    t.equal(purityFaults(file(text)).length, 1, text);
+    t.equal(faults(text).length, 1, text);
   }
-  t.same(purityFaults(file("// reads Date.now() elsewhere")), [], "a comment is no code");
-  t.end();
+  t.same(faults("// reads Date.now() elsewhere"), [], "a comment is not code");
 });
 
-t.test("no module keeps state", (t) => {
-  t.same(stateFaults(all), []);
-  t.end();
+t.test("no module keeps state", async (t) => {
+  t.same(stateFaults(sources), []);
 });
 
-t.test("module-level state is noticed", (t) => {
+t.test("module-level state is noticed", async (t) => {
   for (const text of [
     "let count = 0;",
     "export let current = null;",
@@ -281,22 +316,42 @@ t.test("module-level state is noticed", (t) => {
     "const seen: Set<string> = new Set();",
     "const daemon = createDaemon();",
     "const list: string[] = [];",
+    "const buffer = Buffer.alloc(65536);",
+    "const scratch = Buffer.allocUnsafe(64);",
+    "const numbers = new Uint8Array(8);",
   ]) {
     t.equal(stateFaults([{ path: "x.ts", text }]).length, 1, text);
   }
   t.same(stateFaults([{ path: "x.ts", text: "function f() {\n  let inner = 0;\n  return inner;\n}" }]), []);
-  t.end();
 });
 
-t.test("a secret is revealed only where it meets the wire", (t) => {
-  t.same(revealFaults(all), []);
-  t.equal(revealFaults([{ path: "logger.ts", text: "key.reveal()" }]).length, 1, "anywhere else is noticed");
-  t.end();
+t.test("a secret is revealed only where it is sent or stored", async (t) => {
+  t.same(revealFaults(sources), []);
+  t.equal(
+    revealFaults([{ path: "core/log.ts", text: "key.reveal()" }]).length,
+    1,
+    "anywhere else is noticed",
+  );
 });
 
-t.test("what sends requests is known only where it is used", (t) => {
-  t.same(engineFaults(all), []);
+t.test("a package that sends requests is imported by one file", async (t) => {
+  t.same(engineFaults(sources), []);
   for (const engine of Object.keys(ENGINES))
     t.equal(engineFaults([{ path: "proxy/pipeline.ts", text: `import { x } from "${engine}";` }]).length, 1);
-  t.end();
+});
+
+t.test("CONTRIBUTING.md contains the module map", async (t) => {
+  const file = join(ROOT, "CONTRIBUTING.md");
+  const text = readFileSync(file, "utf8");
+  const from = text.indexOf(MAP_START) + MAP_START.length;
+  const to = text.indexOf(MAP_END);
+  const map = moduleMap(sources);
+  if (process.env.KEYBEARER_WRITE_MAP === "1")
+    writeFileSync(file, text.slice(0, from) + map + text.slice(to));
+  else
+    t.equal(
+      text.slice(from, to),
+      map,
+      "KEYBEARER_WRITE_MAP=1 npm run tap -- test/architecture.test.ts writes it",
+    );
 });

@@ -3,7 +3,7 @@ import { url as inspectorUrl } from "node:inspector";
 import { Command } from "commander";
 import { background } from "../core/background.ts";
 import { EXIT, StartFailure } from "../core/errors.ts";
-import { createLogStream } from "../core/log-stream.ts";
+import { LogStream } from "../core/log-stream.ts";
 import { findPaths } from "../core/paths.ts";
 import { version } from "../core/version.ts";
 import type { Daemon } from "../daemon/daemon.ts";
@@ -45,7 +45,7 @@ async function run(options: { config?: string }): Promise<void> {
   const onSignal = deferSignals();
   const onTerminal = process.stderr.isTTY === true;
   let daemon: Daemon | null = null;
-  const logTo = createLogStream(process.stderr.fd, (lines) =>
+  const logTo = new LogStream(process.stderr.fd, (lines) =>
     daemon?.log.error({ lines }, "log lines were dropped: their reader or the disk did not keep up"),
   );
   let answers: typeof Answers;
@@ -84,7 +84,7 @@ function greeting(daemon: Daemon, config: string): string {
   const base = `http://localhost:${daemon.port}`;
   const first = `keybearer ${version()} serves ${base}\n`;
   if (daemon.sandboxSession === null) return first;
-  const { token, model, playKey, sandbox } = daemon.sandboxSession;
+  const { token, model, gatewayKey, sandbox } = daemon.sandboxSession;
   const auth = `-H "Authorization: Bearer ${token}"`;
   const body = (stream: boolean) =>
     `'{"model":"${model}"${stream ? ',"stream":true' : ""},"messages":[{"role":"user","content":"hello"}]}'`;
@@ -100,7 +100,7 @@ function greeting(daemon: Daemon, config: string): string {
     "and what somebody would do who got hold of the key: past keybearer, straight to the gateway. half a minute later",
     "keybearer mirror raises the alarm:",
     "",
-    `curl ${sandbox.baseUrl}/chat/completions -H "Authorization: Bearer ${playKey}" -H "Content-Type: application/json" -d ${body(false)}`,
+    `curl ${sandbox.baseUrl}/chat/completions -H "Authorization: Bearer ${gatewayKey}" -H "Content-Type: application/json" -d ${body(false)}`,
     "",
     `your own gateway: keybearer init (or write ${config}, see config.example.yaml); it takes over as soon as it is saved`,
     "",

@@ -1,8 +1,7 @@
 import { Command } from "commander";
 import { problemsInWords } from "../config/problem.ts";
-import type { Action } from "../control/actions.ts";
 import { askDaemon } from "../control/client.ts";
-import type { DashboardStatus, Status, UsageStatus } from "../control/status.ts";
+import type { Action, DashboardStatus, Status, UsageStatus } from "../control/status.ts";
 import { EXIT } from "../core/errors.ts";
 import { findPaths } from "../core/paths.ts";
 import type { ConsoleStatus } from "../mirror/report/shape.ts";

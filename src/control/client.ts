@@ -1,54 +1,119 @@
-import { request } from "node:http";
+import { once } from "node:events";
+import { request as httpRequest, type IncomingMessage, type RequestOptions } from "node:http";
 import { connect } from "node:net";
-import { hasCode } from "../core/errors.ts";
-import { PEER_HEADER } from "./routes.ts";
+import { text } from "node:stream/consumers";
+import { errorMessage, hasCode } from "../core/errors.ts";
+import type { TailLine } from "./tail.ts";
+
+/** The caller's process id. Node cannot ask a socket who is at its other end, so the log quotes what the caller claims. */
+export const PEER_HEADER = "x-keybearer-peer";
 
 export type Asked<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly running: boolean; readonly reason: string };
 
-const PATIENCE_MS = 15_000;
-/** Where the daemon itself waits for a console, which it does for 30 s an answer. */
-export const CONSOLE_PATIENCE_MS = 75_000;
+const TIMEOUT_MS = 15_000;
+/** For requests in which the daemon itself waits up to 30 s for each answer of a console. */
+export const CONSOLE_TIMEOUT_MS = 75_000;
 
-/** Asks the running daemon. Its socket is found by path: whoever can open it is the same user. */
-export function askDaemon<T>(
+/** Asks the running daemon. Only the same user can open its socket. Never rejects. */
+export async function askDaemon<T>(
   socket: string,
   method: "GET" | "POST",
   path: string,
   body?: unknown,
-  patience: number = PATIENCE_MS,
+  timeout: number = TIMEOUT_MS,
 ): Promise<Asked<T>> {
-  // Node cannot ask a socket who is at its other end, so that the log says who the caller claims to be.
+  const signal = AbortSignal.timeout(timeout);
+  let status: number | undefined;
+  let answer: string;
+  try {
+    const response = await send(socket, method, path, body, signal);
+    status = response.statusCode;
+    answer = await text(response);
+  } catch (error) {
+    if (isAbsent(error))
+      return { ok: false, running: false, reason: "keybearer is not running → keybearer run" };
+    const late = `the daemon did not answer within ${timeout / 1000} s`;
+    return { ok: false, running: true, reason: signal.aborted ? late : errorMessage(error) };
+  }
+  try {
+    const value = JSON.parse(answer);
+    if (status === 200) return { ok: true, value };
+    return { ok: false, running: true, reason: String(value.error) };
+  } catch {
+    return { ok: false, running: true, reason: "the daemon's answer is not JSON" };
+  }
+}
+
+/** Why following ended. `final`: another attempt would not help. */
+export interface TailEnd {
+  readonly reason: string;
+  readonly final: boolean;
+}
+
+/**
+ * Follows the running daemon's records until the connection ends. Reads no further than the caller does, so what waits stays
+ * with the daemon, which bounds it.
+ */
+export async function* followTail(socket: string): AsyncGenerator<TailLine, TailEnd> {
+  let response: IncomingMessage;
+  try {
+    response = await send(socket, "GET", "/tail");
+  } catch (error) {
+    return { reason: isAbsent(error) ? "keybearer is not running" : errorMessage(error), final: false };
+  }
+  if (response.statusCode !== 200) {
+    const answer = await text(response).catch(() => "");
+    // 503 while it starts. Every other status stays as it is.
+    return { reason: refusalText(response.statusCode, answer), final: response.statusCode !== 503 };
+  }
+  let rest = "";
+  response.setEncoding("utf8");
+  try {
+    for await (const part of response as AsyncIterable<string>) {
+      const lines = (rest + part).split("\n");
+      rest = lines.pop() ?? "";
+      for (const line of lines) yield JSON.parse(line);
+    }
+  } catch (error) {
+    // A daemon that is killed breaks off in the middle of the response.
+    if (!hasCode(error, "ECONNRESET")) throw error;
+  }
+  return { reason: "keybearer stopped", final: false };
+}
+
+function refusalText(status: number | undefined, body: string): string {
+  if (status === 404)
+    return "the running keybearer cannot be followed: it is older than this program → restart it";
+  try {
+    return String(JSON.parse(body).error);
+  } catch {
+    return `keybearer answered ${status}`;
+  }
+}
+
+async function send(
+  socket: string,
+  method: string,
+  path: string,
+  body?: unknown,
+  signal?: AbortSignal,
+): Promise<IncomingMessage> {
   const headers = { [PEER_HEADER]: String(process.pid) };
-  return new Promise((resolve) => {
-    const asking = request({ socketPath: socket, method, path, timeout: patience, headers }, (answer) => {
-      const chunks: Buffer[] = [];
-      answer.on("data", (chunk: Buffer) => chunks.push(chunk));
-      answer.on("error", (error) => resolve({ ok: false, running: true, reason: error.message }));
-      answer.on("end", () => {
-        try {
-          const value = JSON.parse(Buffer.concat(chunks).toString("utf8"));
-          if (answer.statusCode === 200) resolve({ ok: true, value });
-          else resolve({ ok: false, running: true, reason: String(value.error) });
-        } catch {
-          resolve({ ok: false, running: true, reason: "the daemon answered something unreadable" });
-        }
-      });
-    });
-    asking.on("timeout", () =>
-      asking.destroy(new Error(`the daemon did not answer within ${patience / 1000} s`)),
-    );
-    asking.on("error", (error) => {
-      const absent = hasCode(error, "ENOENT", "ECONNREFUSED");
-      resolve({
-        ok: false,
-        running: !absent,
-        reason: absent ? "keybearer is not running → keybearer run" : error.message,
-      });
-    });
-    asking.end(body === undefined ? undefined : JSON.stringify(body));
-  });
+  const options: RequestOptions = { socketPath: socket, method, path, headers };
+  if (signal !== undefined) options.signal = signal;
+  const request = httpRequest(options);
+  // Once the response has begun, its own error is the one that counts. Without a listener this one would end the process.
+  request.on("error", () => {});
+  request.end(body === undefined ? undefined : JSON.stringify(body));
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  return response;
+}
+
+/** Nothing listens on the socket. */
+function isAbsent(error: unknown): boolean {
+  return hasCode(error, "ENOENT", "ECONNREFUSED");
 }
 
 /** Only a living process accepts a connection, however busy it is: the kernel does it. */

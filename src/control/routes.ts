@@ -1,39 +1,36 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { ServerResponse } from "node:http";
+import { consoleSecretName, consoleSources, type Snapshot } from "../config/snapshot.ts";
 import { HttpError } from "../core/errors.ts";
+import type { KeyState } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
+import type { Keyring } from "../keys/keyring.ts";
 import type { Kind } from "../limits/counters.ts";
-import type { Mirror } from "../mirror/mirror.ts";
+import type { LoginRequest } from "../mirror/login.ts";
+import type { Mirror, ShownAlarm } from "../mirror/mirror.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
-import type { Actions } from "./actions.ts";
-import { MIRROR_ROUTES } from "./mirror-routes.ts";
-import { PROBE_ROUTES } from "./probe-routes.ts";
-import { hasOnly, NOT_FOUND, type Route, TAKEN } from "./route.ts";
-import { indexStatus, type Status } from "./status.ts";
+import { type ActionLog, indexStatus, type Status } from "./status.ts";
 import type { Tail } from "./tail.ts";
 import type { LimitStatus } from "./tool-status.ts";
 
-/** What the daemon lets its own command line ask. */
+/** What the daemon offers to its own command line. */
 export interface Controls {
+  readonly log: Logger;
   status(): Promise<Status>;
-  /** What is held for a tool or gateway, to be shown before the person says yes. */
-  held(name: string): readonly HeldTool[] | null;
-  trust(name: string, seen: readonly HeldTool[], peer: string): Promise<TrustAnswer>;
+  readonly reload: { readonly snapshot: Snapshot; takeKeys(): Promise<void> };
+  readonly keyring: Pick<Keyring, "grant">;
   /** Gives one extra allowance. null: there is no such tool. */
-  lift(name: string, lift: AskedLift, peer: string): LiftAnswer | null;
-  /** Ends a tool's requests under way. null: neither a tool nor a request under way has this name. */
-  cut(name: string, peer: string): CutAnswer | null;
-  /** Opens the dashboard's port, and lets whoever comes with this code in. Throws where it cannot. */
+  allow(tool: string, request: AllowanceRequest, peer: string): AllowanceAnswer | null;
+  /** Cuts a tool's requests in flight. null: neither a tool nor a request in flight has this name. */
+  cut(tool: string, peer: string): CutAnswer | null;
+  /** Opens the dashboard's port and issues a code for it. Throws if it cannot. */
   open(peer: string): Promise<OpenAnswer>;
   readonly usage: Pick<UsageLog, "catchUp" | "rebuild">;
-  readonly actions: Actions;
+  readonly actions: ActionLog;
   readonly tail: Tail;
   readonly mirror: Pick<Mirror, keyof Mirror>;
   readonly prober: Pick<Prober, keyof Prober>;
 }
-
-/** The process that asks, as it says of itself. */
-export const PEER_HEADER = "x-keybearer-peer";
 
 export interface HeldTool {
   readonly tool: string;
@@ -47,183 +44,233 @@ export interface TrustAnswer {
   readonly problems: readonly string[];
 }
 
-export interface AskedLift {
+export interface AllowanceRequest {
   readonly kind: Kind;
   /** Requests, tokens or micro-dollars: a whole number above zero. */
   readonly amount: number;
-  /** It counts up to this moment; null: in the windows of now. */
+  /** It counts until this time; null: in the current windows. */
   readonly until: number | null;
 }
 
-export interface LiftAnswer {
+export interface AllowanceAnswer {
   readonly tool: string;
   /** All limits of the tool as they are now. */
   readonly levels: readonly LimitStatus[];
-  /** Why nothing was given; null when it was. */
+  /** Why nothing was given; null: it was. */
   readonly problem: string | null;
-}
-
-export interface OpenAnswer {
-  /** http://localhost:5398/ */
-  readonly url: string;
-  /** Good once; belongs behind the address: #code=… */
-  readonly code: string;
-  /** Whole seconds. */
-  readonly expires_in: number;
 }
 
 export interface CutAnswer {
   readonly cut: number;
 }
 
-const ROUTES: Readonly<Record<string, Route>> = {
-  ...MIRROR_ROUTES,
-  ...PROBE_ROUTES,
+export interface OpenAnswer {
+  /** http://localhost:5398/ */
+  readonly url: string;
+  /** Valid once; appended to the address: #code=… */
+  readonly code: string;
+  /** Whole seconds. */
+  readonly expires_in: number;
+}
+
+export interface RouteInput {
+  /** The last part of the path; empty where the route has none. */
+  readonly name: string;
+  readonly body: unknown;
+  /** The calling process, as it describes itself. */
+  readonly peer: string;
+  readonly res: ServerResponse;
+}
+
+/** There is nothing of that name. */
+export const NOT_FOUND: unique symbol = Symbol("not found");
+/** The route writes the response itself. */
+export const HANDLED: unique symbol = Symbol("handled");
+
+type Route = (controls: Controls, input: RouteInput) => unknown;
+
+export const ROUTES: Readonly<Record<string, Route>> = {
   "GET /status": (controls) => controls.status(),
-  "GET /held/:name": (controls, { name }) => controls.held(name) ?? NOT_FOUND,
-  "POST /trust/:name": async (controls, { name, body, peer }) => {
-    if (!isSeen(body)) throw new HttpError(400, "say what was seen: a list of tool, what, from and to");
-    const answer = await controls.trust(name, body, peer);
-    for (const granted of answer.granted) controls.actions.note(`trusted ${granted}`);
-    return answer;
+  "GET /held/:name": ({ reload }, { name }) => heldTools(reload.snapshot, name) ?? NOT_FOUND,
+  "POST /trust/:name": (controls, { name, body, peer }) => {
+    if (!isHeldTools(body))
+      throw new HttpError(400, "send what was shown: a list of tool, what, from and to");
+    return trust(controls, name, body, peer);
   },
   "POST /lift/:name": (controls, { name, body, peer }) => {
-    if (!isLift(body)) throw new HttpError(400, LIFT_BODY);
-    const answer = controls.lift(name, body, peer);
+    if (!isAllowanceRequest(body)) throw new HttpError(400, ALLOWANCE_BODY);
+    const answer = controls.allow(name, body, peer);
     if (answer === null) return NOT_FOUND;
     if (answer.problem === null) {
       const amount = body.kind === "spend" ? `$${body.amount / 1e6}` : `${body.amount} ${body.kind}`;
-      controls.actions.note(`gave tool ${name} an extra allowance of ${amount}`);
+      controls.actions.add(`gave tool ${name} an extra allowance of ${amount}`);
     }
     return answer;
   },
   "POST /cut/:name": (controls, { name, body, peer }) => {
-    if (!hasOnly(body, [])) throw new HttpError(400, "cut takes no settings: send {}");
-    // A tool that was removed a moment ago is none any more: that nothing of it runs is what was wanted.
+    requireEmpty(body);
+    // The tool may have been removed a moment ago: then nothing of it runs, which is what the caller wants.
     return controls.cut(name, peer) ?? { cut: 0 };
   },
   "POST /open": (controls, { body, peer }) => {
-    if (!hasOnly(body, [])) throw new HttpError(400, "open takes no settings: send {}");
+    requireEmpty(body);
     return controls.open(peer);
   },
-  "POST /index": async (controls, { body }) => {
-    if (!hasOnly(body, [])) throw new HttpError(400, "index takes no settings: send {}");
-    return indexStatus(await controls.usage.catchUp());
+  "POST /index": async ({ usage }, { body }) => {
+    requireEmpty(body);
+    return indexStatus(await usage.catchUp());
   },
-  "POST /rebuild": async (controls, { body }) => {
-    if (!hasOnly(body, [])) throw new HttpError(400, "rebuild takes no settings: send {}");
-    return indexStatus(await controls.usage.rebuild());
+  "POST /rebuild": async ({ usage }, { body }) => {
+    requireEmpty(body);
+    return indexStatus(await usage.rebuild());
   },
-  "GET /tail": (controls, { res }) => {
-    controls.tail.follow(res);
-    return TAKEN;
+  "GET /tail": ({ tail }, { res }) => {
+    tail.follow(res);
+    return HANDLED;
+  },
+  "GET /models": ({ prober }) => prober.models(null),
+  "GET /models/:name": async ({ prober }, { name }) => (await prober.models(name)) ?? NOT_FOUND,
+  "GET /probes": ({ prober }) => prober.probes(),
+  "GET /mirror": ({ mirror }) => mirror.report(),
+  "GET /keys": ({ mirror }) => mirror.keys(),
+  "GET /mirrordiff": ({ mirror }) => mirror.diff(),
+  "POST /compared": ({ mirror }, { body }) => {
+    if (!hasOnly(body, ["what"]) || !isText(body.what))
+      throw new HttpError(400, "send which one: what (a row, a request id or a record's id)");
+    return mirror.compared(body.what);
+  },
+  "POST /sync/:name": ({ mirror }, { name, body }) => {
+    requireEmpty(body);
+    return mirror.sync(name) ?? NOT_FOUND;
+  },
+  "POST /login/:name": async ({ mirror }, { name, body }) => {
+    const { account = null, ...credentials } = (body ?? {}) as { readonly account?: unknown };
+    const request = loginRequest(credentials);
+    // The message does not repeat what was sent: it is a secret.
+    if (request === null || !isTextOrNull(account)) throw new HttpError(400, LOGIN_BODY);
+    return (await mirror.login(name, account, request)) ?? NOT_FOUND;
+  },
+  "POST /ack": ({ mirror, actions }, { body, peer }) => {
+    const alarm = shownAlarm(body);
+    if (alarm === null) throw new HttpError(400, ACK_BODY);
+    const acknowledged = mirror.acknowledge(alarm, peer);
+    if (acknowledged !== null && acknowledged > 0)
+      actions.add(`acknowledged ${acknowledged} foreign ${acknowledged === 1 ? "row" : "rows"}`);
+    return { acknowledged };
   },
 };
 
-const MOST_BODY = 64 * 1024;
+/** The keys and console secrets of a tool or gateway that wait for `keybearer trust`. null: there is no such name. */
+function heldTools(snapshot: Snapshot, name: string): HeldTool[] | null {
+  const { tools, gateways } = snapshot.config;
+  const gateway = gateways[name];
+  const own = Object.values(tools).filter((tool) => tool.name === name || tool.gateway === name);
+  if (own.length === 0 && gateway === undefined) return null;
+  const held: HeldTool[] = [];
+  const add = (tool: string, key: KeyState | null) => {
+    if (key?.state === "needs-trust") held.push({ tool, what: key.what, from: key.from, to: key.to });
+  };
+  for (const tool of own) add(tool.name, snapshot.keyOf(tool));
+  if (gateway !== undefined) {
+    for (const { account, secret } of consoleSources(gateway))
+      add(consoleSecretName(name, account, secret), snapshot.consoleSecret(gateway, account, secret));
+  }
+  return held;
+}
 
-function isSeen(body: unknown): body is HeldTool[] {
+/** Releases held keys, but only as they were shown to the person who said yes. */
+async function trust(
+  { reload, keyring, actions, log }: Controls,
+  name: string,
+  shown: readonly HeldTool[],
+  peer: string,
+): Promise<TrustAnswer> {
+  const granted: string[] = [];
+  const problems: string[] = [];
+  for (const { tool } of heldTools(reload.snapshot, name) ?? []) {
+    const seen = shown.find((each) => each.tool === tool);
+    if (seen === undefined) continue;
+    const answer = await keyring.grant(tool, seen);
+    await reload.takeKeys();
+    if (!answer.ok) {
+      problems.push(answer.reason);
+      continue;
+    }
+    log.warn({ tool, peer }, `trusted: ${answer.granted}`);
+    granted.push(`${tool}: ${answer.granted}`);
+    actions.add(`trusted ${tool}: ${answer.granted}`);
+    if (answer.problem !== null) problems.push(answer.problem);
+    if (answer.state.state === "needs-trust")
+      problems.push(`${tool} needs another confirmation → keybearer trust ${tool}`);
+  }
+  return { granted, problems };
+}
+
+// Request bodies. A misspelled field must not pass for one that was left out, so the fields must match exactly.
+
+const ALLOWANCE_BODY =
+  "send what to lift: kind (requests, tokens or spend), amount (a whole number above zero) and until (milliseconds, or null)";
+const LOGIN_BODY =
+  "send how to log in: email and password, or code, or refresh_token, or access_token and user (a text, or null); account where there are several";
+const ACK_BODY =
+  "send what is acknowledged: gateway and key (each a text, or null for all), certain (true, false, or null for both), last_at (milliseconds) and count (each a number, or null)";
+
+function hasOnly(body: unknown, fields: readonly string[]): body is Record<string, unknown> {
+  if (typeof body !== "object" || body === null || Array.isArray(body)) return false;
+  return Object.keys(body).length === fields.length && fields.every((field) => Object.hasOwn(body, field));
+}
+
+function requireEmpty(body: unknown): void {
+  if (!hasOnly(body, [])) throw new HttpError(400, "this takes no settings: send {}");
+}
+
+function isHeldTools(body: unknown): body is HeldTool[] {
   const fields = ["tool", "what", "from", "to"];
-  const isText = (value: unknown) => typeof value === "string";
   return (
     Array.isArray(body) &&
-    body.every((item) => item instanceof Object && fields.every((field) => isText(item[field])))
+    body.every((item) => item instanceof Object && fields.every((field) => typeof item[field] === "string"))
   );
 }
 
-const LIFT_BODY =
-  "say what to lift: kind (requests, tokens or spend), amount (a whole number above zero) and until (milliseconds, or null)";
-
-function isLift(body: unknown): body is AskedLift {
+function isAllowanceRequest(body: unknown): body is AllowanceRequest {
   if (!hasOnly(body, ["kind", "amount", "until"])) return false;
   const { kind, amount, until } = body;
-  return (
-    (kind === "requests" || kind === "tokens" || kind === "spend") &&
-    isAmount(amount) &&
-    (until === null || isAmount(until))
-  );
+  const isKind = kind === "requests" || kind === "tokens" || kind === "spend";
+  return isKind && isPositive(amount) && (until === null || isPositive(until));
 }
 
-function isAmount(value: unknown): value is number {
+function shownAlarm(body: unknown): ShownAlarm | null {
+  if (!hasOnly(body, ["gateway", "key", "certain", "last_at", "count"])) return null;
+  const { gateway, key, certain, last_at, count } = body;
+  if (!isTextOrNull(gateway) || !isTextOrNull(key)) return null;
+  if (certain !== null && typeof certain !== "boolean") return null;
+  if (!isNumberOrNull(last_at) || !isNumberOrNull(count)) return null;
+  return { gateway, key, certain, last_at, count };
+}
+
+function loginRequest(body: unknown): LoginRequest | null {
+  if (hasOnly(body, ["email", "password"]) && isText(body.email) && isText(body.password))
+    return { email: body.email, password: body.password };
+  if (hasOnly(body, ["code"]) && isText(body.code)) return { code: body.code };
+  if (hasOnly(body, ["refresh_token"]) && isText(body.refresh_token))
+    return { refresh_token: body.refresh_token };
+  if (hasOnly(body, ["access_token", "user"]) && isText(body.access_token) && isTextOrNull(body.user))
+    return { access_token: body.access_token, user: body.user };
+  return null;
+}
+
+function isPositive(value: unknown): value is number {
   return Number.isSafeInteger(value) && Number(value) > 0;
 }
 
-/** The socket is 0600 in a 0700 folder, and no browser can open it; a request that looks like one is refused anyway. */
-export async function answerControl(
-  req: IncomingMessage,
-  res: ServerResponse,
-  controls: Controls,
-  log: Logger,
-): Promise<void> {
-  try {
-    const answer = await answerOf(req, res, controls);
-    if (answer !== TAKEN) send(res, 200, answer);
-  } catch (error) {
-    if (error instanceof HttpError) return send(res, error.status, { error: error.message });
-    log.error({ err: error, method: req.method, path: req.url }, "a control request failed inside keybearer");
-    send(res, 500, { error: "this failed inside keybearer; its log says why" });
-  }
+function isNumberOrNull(value: unknown): value is number | null {
+  return value === null || (typeof value === "number" && Number.isFinite(value));
 }
 
-async function answerOf(req: IncomingMessage, res: ServerResponse, controls: Controls): Promise<unknown> {
-  if (req.headers.origin !== undefined || req.headers.referer !== undefined)
-    throw new HttpError(403, "not for browsers");
-  const [, first = "", encoded = ""] = /^\/([a-z]+)(?:\/([^/?]+))?$/.exec(req.url ?? "") ?? [];
-  const route = ROUTES[`${req.method} /${first}${encoded === "" ? "" : "/:name"}`];
-  if (route === undefined) throw new HttpError(404, "no such control");
-  const name = decodeName(encoded);
-  const body = req.method === "POST" ? parseJson(await readBody(req)) : null;
-  const said = req.headers[PEER_HEADER];
-  const peer = typeof said === "string" && /^\d{1,10}$/.test(said) ? `pid ${said}, as it says` : "unknown";
-  const answer = await route(controls, { name, body, peer, res });
-  if (answer === NOT_FOUND) throw new HttpError(404, `there is no ${named(first)} ${name}`);
-  return answer;
+function isText(value: unknown): value is string {
+  return typeof value === "string" && value !== "";
 }
 
-function send(res: ServerResponse, status: number, value: unknown): void {
-  if (res.headersSent) {
-    // It failed in the middle of an answer.
-    res.destroy();
-    return;
-  }
-  res.writeHead(status, { "content-type": "application/json" });
-  res.end(JSON.stringify(value));
-}
-
-function decodeName(encoded: string): string {
-  try {
-    return decodeURIComponent(encoded);
-  } catch {
-    throw new HttpError(400, "the name in the address is not encoded as UTF-8");
-  }
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new HttpError(400, "the body is not JSON");
-  }
-}
-
-/** Trust is of a gateway too, an allowance only of a tool, a login of a console. */
-function named(route: string): string {
-  if (route === "lift" || route === "models") return "tool";
-  return route === "login" || route === "sync" ? "gateway with a console called" : "tool or gateway";
-}
-
-async function readBody(req: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  try {
-    for await (const chunk of req as AsyncIterable<Buffer>) {
-      size += chunk.length;
-      if (size > MOST_BODY) break;
-      chunks.push(chunk);
-    }
-  } catch {
-    throw new HttpError(400, "the request was cut off");
-  }
-  if (size > MOST_BODY) throw new HttpError(413, "the request is too large");
-  return Buffer.concat(chunks).toString("utf8");
+function isTextOrNull(value: unknown): value is string | null {
+  return value === null || isText(value);
 }

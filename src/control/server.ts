@@ -2,23 +2,23 @@ import { chmodSync, mkdirSync, statSync, unlinkSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname } from "node:path";
 import { background } from "../core/background.ts";
-import { errorMessage } from "../core/errors.ts";
+import { errorMessage, HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";
-import { isDaemonListening } from "./client.ts";
-import { answerControl, type Controls } from "./routes.ts";
+import { isDaemonListening, PEER_HEADER } from "./client.ts";
+import { type Controls, HANDLED, NOT_FOUND, ROUTES } from "./routes.ts";
 
-/** macOS allows 104 bytes with the ending zero, Linux 108. */
+/** macOS allows 104 bytes including the terminating zero, Linux 108. */
 const MAX_PATH_BYTES = 103;
 
 export type Listening = "listening" | "already running" | "path too long";
 
-/** The daemon's end of the control socket. */
+/** The daemon's end of the control socket: 0600 in a 0700 folder. */
 export class ControlServer {
   readonly #path: string;
   readonly #log: Logger;
   readonly #servers = new Set<Server>();
   #controls: Controls | null = null;
-  /** The socket file that is ours. */
+  /** The socket file that this server created. */
   #inode: number | null = null;
   #recreating = false;
   #closed = false;
@@ -38,12 +38,12 @@ export class ControlServer {
     return "listening";
   }
 
-  /** From now on requests are answered; until then they get a 503. */
+  /** From now on requests are answered; before, they get a 503. */
   serve(controls: Controls): void {
     this.#controls = controls;
   }
 
-  /** Creates the socket again where its file is gone: logind, for one, removes the runtime folder at logout. */
+  /** Creates the socket again if its file is gone: logind, for example, removes the runtime folder at logout. */
   async check(): Promise<void> {
     if (this.#closed || this.#recreating || inodeOf(this.#path) === this.#inode) return;
     this.#recreating = true;
@@ -51,10 +51,10 @@ export class ControlServer {
       if (await isDaemonListening(this.#path)) throw new Error("another daemon listens there");
       await this.#createSocket();
       this.#problem = null;
-      this.#log.warn(`the control socket ${this.#path} was gone and is back`);
+      this.#log.warn(`the control socket ${this.#path} was gone and was created again`);
     } catch (error) {
       const problem = `the control socket ${this.#path} is gone and cannot be created again: ${errorMessage(error)}`;
-      // Tried every second, said once.
+      // This runs every second; log a problem once.
       if (problem !== this.#problem) this.#log.error(problem);
       this.#problem = problem;
     } finally {
@@ -75,7 +75,7 @@ export class ControlServer {
   }
 
   async #createSocket(): Promise<void> {
-    // Closing a server unlinks its path, so an old one goes first. Requests on its connections still finish.
+    // Closing a server unlinks its path, so close the old one first. Requests on its connections still finish.
     for (const old of this.#servers) old.close();
     mkdirSync(dirname(this.#path), { recursive: true, mode: 0o700 });
     removeQuietly(this.#path);
@@ -93,18 +93,95 @@ export class ControlServer {
     this.#servers.add(server);
     chmodSync(this.#path, 0o600);
     this.#inode = inodeOf(this.#path);
-    // The daemon may have stopped meanwhile.
+    // The daemon may have stopped in the meantime.
     if (this.#closed) server.close();
   }
 
   #answer(req: IncomingMessage, res: ServerResponse): void {
     if (this.#controls !== null) {
-      background(answerControl(req, res, this.#controls, this.#log), this.#log, "answering a command");
+      background(answer(req, res, this.#controls), this.#log, "answering a command");
       return;
     }
-    res.writeHead(503, { "content-type": "application/json" });
-    res.end('{"error":"keybearer is starting"}');
+    send(res, 503, { error: "keybearer is starting" });
   }
+}
+
+async function answer(req: IncomingMessage, res: ServerResponse, controls: Controls): Promise<void> {
+  try {
+    const value = await runRoute(req, res, controls);
+    if (value !== HANDLED) send(res, 200, value);
+  } catch (error) {
+    if (error instanceof HttpError) return send(res, error.status, { error: error.message });
+    const { method, url: path } = req;
+    controls.log.error({ err: error, method, path }, "a control request failed inside keybearer");
+    send(res, 500, { error: "this failed inside keybearer; its log says why" });
+  }
+}
+
+async function runRoute(req: IncomingMessage, res: ServerResponse, controls: Controls): Promise<unknown> {
+  // No browser can open a unix socket; a request that looks like one is refused all the same.
+  if (req.headers.origin !== undefined || req.headers.referer !== undefined)
+    throw new HttpError(403, "not for browsers");
+  const [, first = "", encoded = ""] = /^\/([a-z]+)(?:\/([^/?]+))?$/.exec(req.url ?? "") ?? [];
+  const route = ROUTES[`${req.method} /${first}${encoded === "" ? "" : "/:name"}`];
+  if (route === undefined) throw new HttpError(404, "no such control");
+  const name = decodeName(encoded);
+  const body = req.method === "POST" ? parseJson(await readBody(req)) : null;
+  const pid = req.headers[PEER_HEADER];
+  const peer = typeof pid === "string" && /^\d{1,10}$/.test(pid) ? `pid ${pid}, as it says` : "unknown";
+  const value = await route(controls, { name, body, peer, res });
+  if (value === NOT_FOUND) throw new HttpError(404, `there is no ${nounFor(first)} ${name}`);
+  return value;
+}
+
+/** A key can be trusted for a tool or a whole gateway; an allowance belongs to a tool, a login to a console. */
+function nounFor(route: string): string {
+  if (route === "lift" || route === "models") return "tool";
+  return route === "login" || route === "sync" ? "gateway with a console called" : "tool or gateway";
+}
+
+function send(res: ServerResponse, status: number, value: unknown): void {
+  if (res.headersSent) {
+    // It failed in the middle of a response.
+    res.destroy();
+    return;
+  }
+  res.writeHead(status, { "content-type": "application/json" });
+  res.end(JSON.stringify(value));
+}
+
+function decodeName(encoded: string): string {
+  try {
+    return decodeURIComponent(encoded);
+  } catch {
+    throw new HttpError(400, "the name in the address is not encoded as UTF-8");
+  }
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new HttpError(400, "the body is not JSON");
+  }
+}
+
+const MAX_BODY = 64 * 1024;
+
+async function readBody(req: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  try {
+    for await (const chunk of req as AsyncIterable<Buffer>) {
+      size += chunk.length;
+      if (size > MAX_BODY) break;
+      chunks.push(chunk);
+    }
+  } catch {
+    throw new HttpError(400, "the request was cut off");
+  }
+  if (size > MAX_BODY) throw new HttpError(413, "the request is too large");
+  return Buffer.concat(chunks).toString("utf8");
 }
 
 function inodeOf(path: string): number | null {
@@ -119,6 +196,6 @@ function removeQuietly(path: string): void {
   try {
     unlinkSync(path);
   } catch {
-    // It was not there. If it could not be removed, listening fails and says why.
+    // There was none. If it cannot be removed, listening fails and says why.
   }
 }

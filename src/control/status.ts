@@ -9,9 +9,7 @@ import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import type { KeyBreaker } from "../proxy/key-breaker.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
-import type { UnknownCallers } from "../usage/unknown-callers.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
-import type { Action } from "./actions.ts";
 import { type ToolStatus, toolStatus } from "./tool-status.ts";
 
 /** What `keybearer status --json` prints. Keys appear as fingerprints, times in milliseconds UTC. */
@@ -26,15 +24,15 @@ export interface Status {
     readonly revision: number;
     readonly loaded_at: number;
   };
-  /** Of the file as it is now; while there are errors among them, the last good configuration serves. */
+  /** In the file as it is now. If one is an error, the last good configuration is in force. */
   readonly problems: readonly Problem[];
   readonly tools: readonly ToolStatus[];
   readonly gateways: readonly GatewayStatus[];
   readonly usage: UsageStatus;
-  /** How the consoles of those gateways that have one are read. */
+  /** How each gateway's console is read. */
   readonly consoles: readonly ConsoleStatus[];
   readonly dashboard: DashboardStatus;
-  /** What was trusted, lifted or acknowledged since the start, the latest first. */
+  /** Latest first. */
   readonly actions: readonly Action[];
   readonly machine: {
     readonly node: string;
@@ -45,41 +43,40 @@ export interface Status {
 }
 
 export interface DashboardStatus {
-  /** As config.yaml says it. */
+  /** `dashboard.when` in config.yaml. */
   readonly mode: "asked" | "always" | "never";
-  /** null: its port is closed. */
+  /** null: the port is closed. */
   readonly address: string | null;
-  /** Why it is closed though it is to be open; it is tried again. */
+  /** Why it is closed although it should be open; keybearer tries again. */
   readonly why: string | null;
 }
 
-/** A gateway, and whether it can be reached: `state`, `since`, `failures` and `why`. */
+/** A gateway, and whether it can be reached. */
 export interface GatewayStatus extends GatewayCondition {
   readonly name: string;
   readonly base_url: string;
   readonly messages_url: string;
   readonly tools: number;
   readonly groups: readonly string[];
-  /** What to type next; null when nothing is needed. */
+  /** What to type next; null: nothing is needed. */
   readonly next: string | null;
 }
 
-/** How the usage log is. */
 export interface UsageStatus {
   /** unavailable: requests are refused until it can be written again. */
   readonly state: "ok" | "unavailable";
   readonly since: number | null;
   readonly why: string | null;
   readonly next: string | null;
-  /** The journal's. */
+  /** Of the journal. */
   readonly folder: string;
   /** Of the journal and the index together. */
   readonly bytes: number;
   /** Finished records that wait for the disk. */
   readonly waiting: number;
-  /** Records that found no room while the disk said no. */
+  /** Records that were dropped because the disk was full and memory for them, too. */
   readonly lost: number;
-  /** Refusals that were not recorded: of unknown callers beyond so many a minute, or for want of room on a full disk. */
+  /** Refusals that were not recorded: too many unknown callers in a minute, or a full disk. */
   readonly refusals_not_recorded: number;
   readonly warnings: readonly string[];
   readonly index: UsageIndexStatus;
@@ -87,16 +84,45 @@ export interface UsageStatus {
   readonly maintained_at: number | null;
 }
 
-/** How far the index, which reports read, has followed the journal. */
+/** How far the index, which reports read, has caught up with the journal. */
 export interface UsageIndexStatus {
   readonly current: boolean;
   /** From 0 to 1. */
   readonly share: number;
   readonly rebuilding: boolean;
-  /** Why it does not go on; null: it does. */
+  /** Why it is stuck; null: it is not. */
   readonly waiting_for: string | null;
   /** Lines of the journal that cannot be read; null: not counted yet. */
   readonly damaged_lines: number | null;
+}
+
+export interface Action {
+  readonly at: number;
+  readonly what: string;
+}
+
+const MAX_ACTIONS = 10;
+
+/**
+ * What was trusted, lifted or acknowledged through the control socket since the start: the last ten. Every program of this
+ * user can open the socket, and Node cannot tell which one did, so the owner must be able to see what was done.
+ */
+export class ActionLog {
+  readonly #clock: Clock;
+  #latest: readonly Action[] = [];
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  add(what: string): void {
+    this.#latest = [{ at: this.#clock.now(), what }, ...this.#latest].slice(0, MAX_ACTIONS);
+  }
+
+  /** Latest first. */
+  latest(): readonly Action[] {
+    return this.#latest;
+  }
 }
 
 export interface StatusDeps {
@@ -117,7 +143,6 @@ export interface StatusDeps {
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state">;
-  readonly strangers: UnknownCallers;
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
   readonly dashboard: DashboardStatus;
   readonly actions: readonly Action[];
@@ -128,7 +153,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
   const { keyHealth, keyBreaker, limiter, clock } = deps;
   const { snapshot, problems, loadedAt } = deps.reload;
   const tools = Object.values(snapshot.config.tools);
-  const seen = {
+  const toolDeps = {
     keyHealth,
     keyBreaker,
     limiter,
@@ -144,7 +169,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
     sandbox: deps.sandbox,
     config: { path: deps.configPath, revision: snapshot.revision, loaded_at: loadedAt },
     problems: [...problems, ...snapshot.warnings],
-    tools: tools.map((tool) => toolStatus(tool, snapshot.keyOf(tool), seen)),
+    tools: tools.map((tool) => toolStatus(tool, snapshot.keyOf(tool), toolDeps)),
     gateways: Object.values(snapshot.config.gateways).map((gateway) =>
       gatewayStatus(gateway, tools, deps.gatewayHealth.of(gateway)),
     ),
@@ -175,7 +200,7 @@ function gatewayStatus(
   };
 }
 
-function usageStatus({ usage, strangers }: StatusDeps): UsageStatus {
+function usageStatus({ usage }: StatusDeps): UsageStatus {
   const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index, incident } =
     usage.state();
   const warnings: string[] = incident === null ? [] : [incident];
@@ -185,12 +210,12 @@ function usageStatus({ usage, strangers }: StatusDeps): UsageStatus {
     state: trouble === null ? "ok" : "unavailable",
     since: trouble?.since ?? null,
     why: trouble === null ? null : `${folder} cannot be written: ${trouble.message}`,
-    next: trouble === null ? null : `make room, or look at ${folder}; it goes on by itself then`,
+    next: trouble === null ? null : `free disk space, or check ${folder}; then it resumes by itself`,
     folder,
     bytes,
     waiting,
     lost,
-    refusals_not_recorded: strangers.passedOver + refusalsLost,
+    refusals_not_recorded: refusalsLost,
     warnings,
     index: indexStatus(index),
     maintained_at: maintainedAt,

@@ -2,79 +2,76 @@ import type { ServerResponse } from "node:http";
 import { HttpError } from "../core/errors.ts";
 import type { UsageRecord } from "../usage/record.ts";
 
-/** Tells whoever follows of every record as it is completed. Nobody who reads slowly costs memory or a request. */
-export interface Tail {
-  /** Whether anybody does. */
-  followed(): boolean;
-  tell(record: UsageRecord): void;
-  /** Answers with one JSON line a record, until either side ends. Throws when there are too many already. */
-  follow(answer: ServerResponse): void;
-  /** The same for a part of the daemon itself, until what this returns is called. */
-  listen(listener: (record: UsageRecord) => void): () => void;
-}
-
-/** One line of what a follower reads. `following` is the first: from here on nothing is missed unnoticed. */
+/** One line that a follower reads. `following` is the first: from here on nothing is missed unnoticed. */
 export type TailLine =
   | { readonly following: true }
   | { readonly record: UsageRecord }
-  /** So many records were completed while this reader stood still. They are in the database. */
+  /** This many records were completed while the follower did not read. They are in the database. */
   | { readonly lost: number };
 
-const MOST_READERS = 16;
-/** Bytes that wait for one reader: some hundred records. */
-const MOST_WAITING = 256 * 1024;
+const MAX_FOLLOWERS = 16;
+/** Bytes that wait for one follower: a few hundred records. */
+const MAX_WAITING = 256 * 1024;
 
-interface Reader {
-  readonly answer: ServerResponse;
+interface Follower {
+  readonly response: ServerResponse;
   lost: number;
 }
 
-export function createTail(): Tail {
-  const readers = new Set<Reader>();
-  const listeners = new Set<(record: UsageRecord) => void>();
+/** Passes every completed record on to followers. A follower that reads slowly costs neither memory nor requests. */
+export class Tail {
+  readonly #followers = new Set<Follower>();
+  readonly #listeners = new Set<(record: UsageRecord) => void>();
 
-  function send(reader: Reader, line: string): void {
-    if (reader.answer.writableLength + line.length > MOST_WAITING) {
-      reader.lost += 1;
-      return;
-    }
-    tellLost(reader);
-    reader.answer.write(line);
+  isFollowed(): boolean {
+    return this.#followers.size > 0 || this.#listeners.size > 0;
   }
 
-  return {
-    followed: () => readers.size > 0 || listeners.size > 0,
-    tell(record) {
-      for (const listener of listeners) listener(record);
-      if (readers.size === 0) return;
-      const line = lineOf({ record });
-      for (const reader of readers) send(reader, line);
-    },
-    follow(answer) {
-      if (readers.size >= MOST_READERS)
-        throw new HttpError(429, `${MOST_READERS} others follow already: end one of them, then try again`);
-      const reader: Reader = { answer, lost: 0 };
-      readers.add(reader);
-      answer.on("close", () => readers.delete(reader));
-      // A reader that went away while a line was on its way is no failure of ours.
-      answer.on("error", () => {});
-      // Also where no record comes after: the reader is not left believing that it saw everything.
-      answer.on("drain", () => tellLost(reader));
-      answer.writeHead(200, { "content-type": "application/x-ndjson" });
-      answer.write(lineOf({ following: true }));
-    },
-    listen(listener) {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
-    },
-  };
+  notify(record: UsageRecord): void {
+    for (const listener of this.#listeners) listener(record);
+    if (this.#followers.size === 0) return;
+    const line = lineOf({ record });
+    for (const follower of this.#followers) send(follower, line);
+  }
+
+  /** Answers with one JSON line per record, until either side ends. Throws when there are too many followers already. */
+  follow(response: ServerResponse): void {
+    if (this.#followers.size >= MAX_FOLLOWERS)
+      throw new HttpError(429, `${MAX_FOLLOWERS} others follow already: end one of them, then try again`);
+    const follower: Follower = { response, lost: 0 };
+    this.#followers.add(follower);
+    response.on("close", () => this.#followers.delete(follower));
+    // A follower that went away while a line was being written is not a failure.
+    response.on("error", () => {});
+    // Report a loss even if no record follows.
+    response.on("drain", () => reportLost(follower));
+    response.writeHead(200, { "content-type": "application/x-ndjson" });
+    response.write(lineOf({ following: true }));
+  }
+
+  /** The same for a part of the daemon itself. Returns how to unsubscribe. */
+  subscribe(listener: (record: UsageRecord) => void): () => void {
+    this.#listeners.add(listener);
+    return () => {
+      this.#listeners.delete(listener);
+    };
+  }
 }
 
-function tellLost(reader: Reader): void {
-  if (reader.lost === 0) return;
-  const { lost } = reader;
-  reader.lost = 0;
-  reader.answer.write(lineOf({ lost }));
+function send(follower: Follower, line: string): void {
+  if (follower.response.writableLength + line.length > MAX_WAITING) {
+    follower.lost += 1;
+    return;
+  }
+  reportLost(follower);
+  follower.response.write(line);
+}
+
+function reportLost(follower: Follower): void {
+  const { lost } = follower;
+  if (lost === 0) return;
+  follower.lost = 0;
+  follower.response.write(lineOf({ lost }));
 }
 
 function lineOf(line: TailLine): string {

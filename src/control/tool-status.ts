@@ -18,7 +18,7 @@ export type ToolState =
   | "key-unavailable"
   | "needs-trust"
   | "key-refused"
-  /** No daemon runs, so nobody has read the key. */
+  /** No daemon runs, so the key was not read. */
   | "not-running";
 
 /** One tool, as `keybearer tools --json` prints it. */
@@ -31,42 +31,42 @@ export interface ToolStatus {
   readonly key: string | null;
   readonly tokens: number;
   readonly last_use: number | null;
-  /** Why it is not simply active, in words; null when it is. */
+  /** Why it does not work, or soon may not; null: nothing is known to be wrong. */
   readonly why: string | null;
-  /** What to type next; null when nothing is needed. */
+  /** What to type next; null: nothing is needed. */
   readonly next: string | null;
-  /** How the gateway refuses this tool's key, since when and why. */
+  /** How the gateway refuses this tool's current key. */
   readonly refused: KeyRefusal | null;
-  /** Its requests are refused here, because the gateway keeps refusing its key; null: they are sent. */
+  /** Requests are refused here because the gateway keeps refusing the key; null: they are sent. */
   readonly paused: KeyPause | null;
   readonly limits: readonly LimitStatus[];
-  /** Calls under way, and requests that wait for room. */
+  /** Calls in flight, and requests that wait for capacity. */
   readonly running: number;
   readonly waiting: number;
-  /** The moment from which it is expired; null: permanent. */
+  /** When it expires; null: never. */
   readonly expires: number | null;
-  /** What the gateway's console says of its key; null: it was not asked, or does not tell. */
+  /** What the gateway's console says about the key; null: unknown. */
   readonly console: ToolConsoleFacts | null;
 }
 
 /** How full a limit is, in requests, tokens, micro-dollars or calls at once. */
 export interface LimitStatus {
   readonly limit: Kind | "concurrent" | "quota";
-  /** null: it is not counted by the clock. */
+  /** null: it has no period. */
   readonly per: Period | null;
-  /** Used for good. null: no daemon runs, so nobody has counted. */
+  /** null: unknown, because no daemon runs. */
   readonly used: number | null;
-  /** Held for calls under way, which may give some of it back. null like used. */
+  /** Reserved for calls in flight, which may return a part. null: unknown, because no daemon runs. */
   readonly held: number | null;
-  /** What can be used in all, extra included. */
+  /** The total that can be used, `extra` included. */
   readonly most: number;
   /** How much of it is an extra allowance, by `keybearer tools lift`. */
   readonly extra: number;
-  /** When it is empty again; null: no moment brings that. */
+  /** When its window ends; null: it has none. */
   readonly resets_at: number | null;
 }
 
-export interface ToolDeps {
+export interface ToolStatusDeps {
   readonly keyHealth: Pick<KeyHealth, "of" | "lastUse">;
   readonly keyBreaker: Pick<KeyBreaker, "of">;
   readonly limiter: Pick<Limiter, "levels">;
@@ -75,87 +75,64 @@ export interface ToolDeps {
   readonly now: number;
 }
 
-export function toolStatus(tool: Tool, key: KeyState, deps: ToolDeps): ToolStatus {
-  const { keyHealth, keyBreaker, limiter } = deps;
+export function toolStatus(tool: Tool, key: KeyState, deps: ToolStatusDeps): ToolStatus {
+  const { keyHealth, keyBreaker, limiter, mirror, config, now } = deps;
   const refused = keyHealth.of(tool.name);
-  // What was refused was another key; this one has not been tried.
-  const currentRefusal = key.state === "ready" && refused?.key === key.key.fingerprint ? refused : null;
+  const levels = limiter.levels(tool);
   const paused = key.state === "ready" ? keyBreaker.of(tool.name, key.key) : null;
-  const standing = limiter.levels(tool);
   const known = {
     name: tool.name,
-    refused: currentRefusal,
+    // A refusal of another key says nothing about this one.
+    refused: key.state === "ready" && refused?.key === key.key.fingerprint ? refused : null,
     last_use: keyHealth.lastUse(tool.name),
-    console: deps.mirror.factsOf(tool),
+    console: mirror.factsOf(tool),
   };
   return {
     ...known,
-    ...stateInWords(tool, key, known, paused, deps),
+    ...stateOf(tool, key, known, paused, config, now),
     gateway: tool.gateway,
     group: tool.group,
     key: key.state === "ready" ? key.key.fingerprint : null,
     tokens: tool.tokens.length,
     paused,
-    limits: limitStatuses(tool, standing),
-    running: standing.inFlight,
-    waiting: standing.waiting,
+    limits: limitStatuses(tool, levels),
+    running: levels.inFlight,
+    waiting: levels.waiting,
     expires: tool.expires,
   };
 }
 
-/** Every limit of a tool with how full it is, in the order in which config.yaml explains them. */
-export function limitStatuses(tool: Tool, { levels, inFlight }: ToolLevels): LimitStatus[] {
-  const rates: LimitStatus[] = [];
-  const quota: LimitStatus[] = [];
-  for (const { limit, used, held, max, extra, resetsAt } of levels) {
-    const amounts = { used, held, most: max, extra, resets_at: resetsAt };
-    if (limit.kind === "quota") quota.push({ limit: "quota", per: null, ...amounts });
-    else if ("per" in limit) rates.push({ limit: limit.kind, per: limit.per, ...amounts });
-  }
-  return [...rates, ...concurrentStatus(tool, inFlight), ...quota];
-}
-
-function concurrentStatus({ limits }: Tool, running: number | null): LimitStatus[] {
-  const { concurrent: most } = limits;
-  if (most === null) return [];
-  const held = running === null ? null : 0;
-  return [{ limit: "concurrent", per: null, used: running, held, most, extra: 0, resets_at: null }];
-}
-
-/** The same from the file alone: whether the key can be had is not known, and no command is run to find out. */
+/** What the file alone says. The key is not read, since that might run a command. */
 export function toolStatusOffline(tool: Tool, config: Config, now: number): ToolStatus {
-  const nothing: ToolDeps = {
-    keyHealth: { of: () => null, lastUse: () => null },
-    keyBreaker: { of: () => null },
-    limiter: { levels: () => ({ levels: [], inFlight: 0, waiting: 0 }) },
-    mirror: { factsOf: () => null },
-    config,
-    now,
-  };
-  const unread: KeyState = { state: "unavailable", reason: "not read" };
-  const status = { ...toolStatus(tool, unread, nothing), limits: limitsOffline(tool) };
-  if (status.state !== "key-unavailable") return status;
   const [problem] = toolProblems(tool, config, now);
-  if (problem !== undefined) return { ...status, state: problem.code, why: problem.what, next: problem.next };
-  return { ...status, state: "not-running", why: null, next: null };
+  return {
+    name: tool.name,
+    state: problem?.code ?? "not-running",
+    why: problem?.what ?? null,
+    next: problem?.next ?? null,
+    gateway: tool.gateway,
+    group: tool.group,
+    key: null,
+    tokens: tool.tokens.length,
+    last_use: null,
+    refused: null,
+    paused: null,
+    limits: limitStatusesOffline(tool),
+    running: 0,
+    waiting: 0,
+    expires: tool.expires,
+    console: null,
+  };
 }
 
-function limitsOffline(tool: Tool): LimitStatus[] {
-  const unknown = { used: null, held: null, extra: 0, resets_at: null };
-  const rates = (["requests", "tokens", "spend"] as const).flatMap((limit) =>
-    tool.limits[limit].map(({ most, per }) => ({ limit, per, most, ...unknown })),
-  );
-  const quota =
-    tool.quota === null ? [] : [{ limit: "quota" as const, per: null, most: tool.quota, ...unknown }];
-  return [...rates, ...concurrentStatus(tool, null), ...quota];
-}
-
-function stateInWords(
+/** In the order in which the tool's requests would meet it. */
+function stateOf(
   tool: Tool,
   key: KeyState,
   known: KeyKnowledge,
   paused: KeyPause | null,
-  { config, now }: ToolDeps,
+  config: Pick<Config, "gateways">,
+  now: number,
 ): Pick<ToolStatus, "state" | "why" | "next"> {
   const problems = toolProblems(tool, config, now);
   const first = problems.find(({ code }) => code !== "no-token");
@@ -167,17 +144,46 @@ function stateInWords(
   }
   const trouble = keyTrouble(known, now);
   if (known.refused !== null && trouble !== null) {
-    const why = paused === null ? trouble.what : `${pauseInWords(paused, now)}: ${trouble.what}`;
+    const why = paused === null ? trouble.what : `${pauseText(paused, now)}: ${trouble.what}`;
     return { state: "key-refused", why, next: trouble.next };
   }
-  const [last] = problems;
-  if (last !== undefined) return { state: last.code, why: last.what, next: last.next };
-  // It may still work: the console's word is some minutes old, and a subscription may pay.
+  const [noToken] = problems;
+  if (noToken !== undefined) return { state: noToken.code, why: noToken.what, next: noToken.next };
+  // It may still work: the console's state is some minutes old, and a subscription may pay.
   return { state: "active", why: trouble?.what ?? null, next: trouble?.next ?? null };
 }
 
-function pauseInWords({ until, refused, probing }: KeyPause, now: number): string {
+function pauseText({ until, refused, probing }: KeyPause, now: number): string {
   const wait =
     probing || until <= now ? "until the next one is answered" : `for ${durationInWords(until - now)}`;
   return `requests are refused here ${wait}, ${refused} so far`;
+}
+
+/** Every limit of a tool and how full it is, in the order of the configuration reference. */
+export function limitStatuses(tool: Tool, { levels, inFlight }: ToolLevels): LimitStatus[] {
+  const rates: LimitStatus[] = [];
+  const quota: LimitStatus[] = [];
+  for (const { limit, used, held, max, extra, resetsAt } of levels) {
+    const amounts = { used, held, most: max, extra, resets_at: resetsAt };
+    if (limit.kind === "quota") quota.push({ limit: "quota", per: null, ...amounts });
+    else if ("per" in limit) rates.push({ limit: limit.kind, per: limit.per, ...amounts });
+  }
+  return [...rates, ...concurrentStatus(tool, inFlight), ...quota];
+}
+
+function limitStatusesOffline(tool: Tool): LimitStatus[] {
+  const unknown = { used: null, held: null, extra: 0, resets_at: null };
+  const rates = (["requests", "tokens", "spend"] as const).flatMap((limit) =>
+    tool.limits[limit].map(({ most, per }) => ({ limit, per, most, ...unknown })),
+  );
+  const quota: LimitStatus[] =
+    tool.quota === null ? [] : [{ limit: "quota", per: null, most: tool.quota, ...unknown }];
+  return [...rates, ...concurrentStatus(tool, null), ...quota];
+}
+
+function concurrentStatus({ limits }: Tool, inFlight: number | null): LimitStatus[] {
+  const { concurrent: most } = limits;
+  if (most === null) return [];
+  const held = inFlight === null ? null : 0;
+  return [{ limit: "concurrent", per: null, used: inFlight, held, most, extra: 0, resets_at: null }];
 }

@@ -1,101 +1,98 @@
 import { write, writeSync } from "node:fs";
 
-/**
- * Where the log goes: one piece after the other, never waited for. A reader that stands still (a pager, Ctrl-S) and a
- * full disk cost log lines, not requests. Lines that do not fit are dropped and counted.
- */
-export interface LogStream {
-  write(line: string): void;
-  /** Best effort, for the very end: what waits is written, unless that would block. */
-  end(): void;
-}
-
-/** Characters that wait for a reader. */
+/** Characters that may wait for a slow reader. */
 const MAX_WAITING = 1_000_000;
-/** After a failed write the disk is given a moment; lines that come meanwhile wait with the others. */
-const AFTER_FAILURE_MS = 250;
-/** A line goes out at once; those that come within this time after it go out together: a write costs more than a line. */
-const TOGETHER_MS = 20;
+/** The pause after a failed write. */
+const RETRY_MS = 250;
+/** Lines that come within this time after a write go out together. A write costs more than a line. */
+const BATCH_MS = 20;
 const NEWLINE = 0x0a;
 
-/** @param onDropped is called once the log can be written again, with how many lines were dropped until then. */
-export function createLogStream(fd: number, onDropped: (lines: number) => void): LogStream {
-  let waiting: string[] = [];
-  let size = 0;
-  let dropped = 0;
-  let state: "idle" | "writing" | "resting" = "idle";
+/**
+ * Writes the log to a descriptor without blocking. A reader that stops reading (a pager, Ctrl-S) or a full disk costs log
+ * lines, not requests: lines that do not fit are dropped and counted.
+ */
+export class LogStream {
+  readonly #fd: number;
+  readonly #onDropped: (lines: number) => void;
+  #waiting: string[] = [];
+  /** Characters in #waiting. */
+  #size = 0;
+  #dropped = 0;
+  #state: "idle" | "writing" | "pausing" = "idle";
 
-  function next(): void {
-    if (state !== "idle" || waiting.length === 0) return;
-    state = "writing";
-    send(Buffer.from(take()), 0);
+  /** @param onDropped gets the number of dropped lines, once the log can be written again. */
+  constructor(fd: number, onDropped: (lines: number) => void) {
+    this.#fd = fd;
+    this.#onDropped = onDropped;
   }
 
-  function take(): string {
-    const text = waiting.join("");
-    waiting = [];
-    size = 0;
+  write(line: string): void {
+    if (this.#size + line.length > MAX_WAITING) {
+      this.#dropped += 1;
+      return;
+    }
+    this.#waiting.push(line);
+    this.#size += line.length;
+    this.#writeWaiting();
+  }
+
+  /** Writes what waits before the process ends, unless that would block. */
+  end(): void {
+    // A write that has not returned is held up by the reader or the disk. Nothing more would get through.
+    if (this.#state === "writing") return;
+    this.#reportDropped();
+    try {
+      writeSync(this.#fd, this.#takeWaiting());
+    } catch {
+      // There is nowhere left to report it.
+    }
+  }
+
+  #writeWaiting(): void {
+    if (this.#state !== "idle" || this.#waiting.length === 0) return;
+    this.#state = "writing";
+    this.#send(Buffer.from(this.#takeWaiting()), 0);
+  }
+
+  #takeWaiting(): string {
+    const text = this.#waiting.join("");
+    this.#waiting = [];
+    this.#size = 0;
     return text;
   }
 
-  function send(bytes: Buffer, from: number): void {
-    write(fd, bytes, from, (error, written) => {
+  #send(bytes: Buffer, from: number): void {
+    write(this.#fd, bytes, from, (error, written) => {
       if (error?.code === "EAGAIN") {
-        // A pipe that is full: the same bytes once more.
-        setTimeout(() => send(bytes, from), AFTER_FAILURE_MS).unref();
-        return;
+        // The pipe is full.
+        setTimeout(() => this.#send(bytes, from), RETRY_MS).unref();
+      } else if (error !== null) {
+        this.#dropped += linesIn(bytes.subarray(from));
+        this.#pause(RETRY_MS, false);
+      } else if (from + written < bytes.length) {
+        this.#send(bytes, from + written);
+      } else {
+        this.#pause(BATCH_MS, true);
       }
-      if (error !== null) {
-        dropped += linesIn(bytes.subarray(from));
-        rest(AFTER_FAILURE_MS, false);
-        return;
-      }
-      if (from + written < bytes.length) {
-        send(bytes, from + written);
-        return;
-      }
-      rest(TOGETHER_MS, true);
     });
   }
 
-  function rest(ms: number, written: boolean): void {
-    state = "resting";
+  #pause(ms: number, hasWritten: boolean): void {
+    this.#state = "pausing";
     setTimeout(() => {
-      state = "idle";
-      next();
-      // Now nothing waits any more, so this line has room.
-      if (written) reportDropped();
+      this.#state = "idle";
+      this.#writeWaiting();
+      if (hasWritten) this.#reportDropped();
     }, ms).unref();
   }
 
-  function reportDropped(): void {
-    if (dropped === 0) return;
-    const lines = dropped;
-    dropped = 0;
-    onDropped(lines);
+  #reportDropped(): void {
+    if (this.#dropped === 0) return;
+    const lines = this.#dropped;
+    this.#dropped = 0;
+    this.#onDropped(lines);
   }
-
-  return {
-    write(line) {
-      if (size + line.length > MAX_WAITING) {
-        dropped += 1;
-        return;
-      }
-      waiting.push(line);
-      size += line.length;
-      next();
-    },
-    end() {
-      // A write in progress is held up by the reader or the disk: nothing more would get through.
-      if (state === "writing") return;
-      reportDropped();
-      try {
-        writeSync(fd, take());
-      } catch {
-        // Nothing is left to write it to.
-      }
-    },
-  };
 }
 
 function linesIn(bytes: Buffer): number {

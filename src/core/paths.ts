@@ -6,7 +6,7 @@ import { errorMessage } from "./errors.ts";
 /** Where keybearer's files are. */
 export interface Paths {
   readonly config: string;
-  /** The person named the file with --config: then it must be there. */
+  /** The file was named with --config, so it must exist. */
   readonly explicit: boolean;
   readonly state: string;
   readonly run: string;
@@ -16,19 +16,19 @@ export interface Paths {
   readonly trust: string;
   /** The folder of the usage journal. */
   readonly usage: string;
-  /** What reports read; made from the journal. */
+  /** The database that reports read, made from the journal. */
   readonly index: string;
   /** Console rows and verdicts. */
   readonly mirror: string;
   /** The usage log of versions before the journal. */
   readonly oldUsage: string;
-  /** Where it ended when it was last looked at. */
+  /** Where the usage log ended at the last check. */
   readonly logEnd: string;
-  /** What lasts of a login at a console. */
+  /** The sessions of console logins. */
   readonly consoles: string;
-  /** Folders that belong to keybearer alone. The folder of a file named with --config does not. */
+  /** Folders that belong to keybearer alone. The folder of a file named with --config is not one of them. */
   readonly own: readonly string[];
-  /** What keybearer itself writes: no key is read from there. */
+  /** What keybearer writes itself. No key is read from there. */
   readonly notKeys: readonly string[];
   /** The person's home folder, for `~/` in the configuration. */
   readonly home: string;
@@ -44,7 +44,7 @@ export function findPaths(options: PathOptions = {}): Paths {
   const env = options.env ?? process.env;
   const home = options.home ?? homedir();
   const own = env.KEYBEARER_HOME ? resolve(env.KEYBEARER_HOME) : null;
-  // XDG says that a relative path in its variables is to be ignored.
+  // The XDG specification says to ignore relative paths.
   const xdg = (name: string, fallback: string) => {
     const value = env[name];
     return value?.startsWith("/") ? value : fallback;
@@ -76,7 +76,7 @@ export function findPaths(options: PathOptions = {}): Paths {
   };
 }
 
-/** Makes keybearer's own folders, and says what is wrong with those that others could write to. */
+/** Creates keybearer's folders. Returns what is wrong with them, such as that other users can write there. */
 export function prepareFolders(paths: Paths): string[] {
   const faults: string[] = [];
   for (const folder of [paths.state, paths.run]) {
@@ -97,34 +97,34 @@ export function prepareFolders(paths: Paths): string[] {
 }
 
 function folderFault(folder: string): string | null {
-  const found = look(folder);
+  const found = statOrNull(folder);
   if (found === null) return null;
-  if (isSomebodyElses(found)) return `${folder} belongs to another user → chown it, or use another folder`;
+  if (isOtherUsers(found)) return `${folder} belongs to another user → chown it, or use another folder`;
   return (found.mode & 0o022) === 0 ? null : `others can write to ${folder} → chmod 700 ${folder}`;
 }
 
-/** What is wrong with the owner or the mode of the configuration; null: nothing. */
+/** What is wrong with the owner or the mode of config.yaml; null: nothing. */
 export function configModeFault(file: string): { readonly message: string; readonly hint: string } | null {
-  const found = look(file);
+  const found = statOrNull(file);
   if (found === null) return null;
-  if (isSomebodyElses(found))
+  if (isOtherUsers(found))
     return { message: `${file} belongs to another user`, hint: "chown it, or make a copy of your own" };
   if ((found.mode & 0o077) === 0) return null;
   const verb = (found.mode & 0o022) === 0 ? "read" : "change";
   return { message: `others can ${verb} ${file}`, hint: `chmod 600 ${file}` };
 }
 
-/** root could read and write everything anyway. */
-function isSomebodyElses({ uid }: Stats): boolean {
-  return uid !== process.getuid?.() && uid !== rootHere(textOf);
+/** Files of root are fine: root can read and write everything anyway. */
+function isOtherUsers({ uid }: Stats): boolean {
+  return uid !== process.getuid?.() && uid !== rootUid(readOrNull);
 }
 
 /**
- * The number that root's files show. In a user namespace without root, as systemd's PrivateUsers= makes one, it is the
- * one of all who are not in it. Others cannot be told from root there, but the command line has looked at the same
- * folders from outside, and nobody can change who owns them but root.
+ * The uid that root's files show. In a user namespace without root, which systemd's PrivateUsers= makes, it is the overflow
+ * uid, which other users' files show too. The command line checks the same folders outside the namespace, and only root can
+ * change their owner.
  */
-export function rootHere(read: (file: string) => string | null): number {
+export function rootUid(read: (file: string) => string | null): number {
   const map = read("/proc/self/uid_map");
   // Each line: the first number inside, the first outside, how many.
   if (map === null || map.trim() === "" || /^\s*0\s/m.test(map)) return 0;
@@ -132,7 +132,7 @@ export function rootHere(read: (file: string) => string | null): number {
   return Number.isNaN(overflow) ? 0 : overflow;
 }
 
-function textOf(file: string): string | null {
+function readOrNull(file: string): string | null {
   try {
     return readFileSync(file, "utf8");
   } catch {
@@ -140,7 +140,7 @@ function textOf(file: string): string | null {
   }
 }
 
-function look(path: string): Stats | null {
+function statOrNull(path: string): Stats | null {
   try {
     return statSync(path);
   } catch {

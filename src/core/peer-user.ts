@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import { isIPv6, type Socket } from "node:net";
 import { endianness, release } from "node:os";
 
-/** The OS user at the other end of a connection: the one keybearer runs as, another one, or nobody because it was closed. */
+/** The OS user at the other end of a connection: the one keybearer runs as, another one, or unknown because it was closed. */
 export type Peer = "ours" | "other-user" | "gone";
 
 const TCP4 = "/proc/net/tcp";

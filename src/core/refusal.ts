@@ -1,13 +1,13 @@
-/** keybearer said no. Every refusal there is stands in this table; one function turns it into an answer. */
+/* Every refusal of keybearer's, and the response that it becomes. */
 
-/** The protocol the caller speaks, and in which it must be answered. */
+/** The protocol of the caller, in which it expects its answer. */
 export type Protocol = "openai" | "messages" | "gemini";
 
 interface Rule {
   readonly status: number;
   /**
-   * never: only the owner can lift it, so the client is told not to try again (x-should-retry: false). Without that
-   * header some clients retry a 401 in silence for half a minute; 404 hides the text; 400 is shown at once by all.
+   * never: only the owner can change it, so the response has x-should-retry: false. Without that header some clients retry
+   * a 401 silently for half a minute. 404 hides the text in some clients; all of them show 400 at once.
    */
   readonly retry: "never" | "may";
 }
@@ -56,7 +56,7 @@ export interface Refusal {
   readonly code: RefusalCode;
   /** What happened, to which tool, and what to type next. */
   readonly message: string;
-  /** Whole seconds, where the caller should come back. */
+  /** Whole seconds until another attempt makes sense. */
   readonly retryAfter?: number;
 }
 
@@ -70,13 +70,13 @@ export interface RefusalAnswer {
   readonly body: string;
 }
 
-/** Only the owner can lift it: trying again is in vain, or would be for too long. */
-const OWNERS: Rule = { status: 400, retry: NEVER };
+/** For a limit whose window does not end soon. */
+const NO_RETRY: Rule = { status: 400, retry: NEVER };
 
-/** A limit under which room does not return soon is told at once, where a 429 would be waited out in silence. */
+/** Without retry-after a client would wait out a 429 silently, so such a limit answers 400. */
 function ruleOf({ code, retryAfter }: Refusal): Rule {
   const rule: Rule = REFUSALS[code];
-  return rule.status === 429 && retryAfter === undefined ? OWNERS : rule;
+  return rule.status === 429 && retryAfter === undefined ? NO_RETRY : rule;
 }
 
 export function refusalAnswer(refusal: Refusal, protocol: Protocol, requestId: string): RefusalAnswer {
@@ -98,7 +98,7 @@ export function refusalAnswer(refusal: Refusal, protocol: Protocol, requestId: s
 }
 
 function bodyFor(refusal: Refusal, protocol: Protocol, status: number): object {
-  // The person reads this inside their own tool: it must say who is talking.
+  // People read this inside their tool, so it says who refused.
   const message = `keybearer: ${refusal.message}`;
   switch (protocol) {
     case "openai":

@@ -1,32 +1,29 @@
-/**
- * One timer for everything that has to look now and then: a timer of its own for each would wake an idle process once more
- * every second.
- */
+/** One timer for all periodic checks. A timer for each would wake an idle process more often. */
 export interface Ticker {
-  /** Calls back about once a second, or at every so many beats, and keeps no process alive. What it answers ends that. */
-  every(beats: number, work: () => void): () => void;
+  /** Calls `check` at every `ticks`-th tick of a second. Returns a function that ends this. Keeps no process alive. */
+  every(ticks: number, check: () => void): () => void;
 }
 
-const BEAT_MS = 1000;
+const TICK_MS = 1000;
 
-export function createTicker(ms: number = BEAT_MS): Ticker {
-  const works = new Set<() => void>();
+export function createTicker(ms: number = TICK_MS): Ticker {
+  const checks = new Set<() => void>();
   let timer: NodeJS.Timeout | undefined;
   let count = 0;
-  const run = () => {
+  const tick = () => {
     count += 1;
-    for (const work of works) work();
+    for (const check of checks) check();
   };
   return {
-    every(beats, work) {
-      const mine = () => {
-        if (count % beats === 0) work();
+    every(ticks, check) {
+      const own = () => {
+        if (count % ticks === 0) check();
       };
-      works.add(mine);
-      timer ??= setInterval(run, ms).unref();
+      checks.add(own);
+      timer ??= setInterval(tick, ms).unref();
       return () => {
-        works.delete(mine);
-        if (works.size > 0) return;
+        checks.delete(own);
+        if (checks.size > 0) return;
         clearInterval(timer);
         timer = undefined;
       };

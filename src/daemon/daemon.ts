@@ -4,12 +4,10 @@ import { type Loaded, loadConfig } from "../config/load.ts";
 import { type Problem, problemInLine, problemsInWords, warning } from "../config/problem.ts";
 import type { Gateway, Listen } from "../config/shape.ts";
 import { createSnapshot, type Snapshot } from "../config/snapshot.ts";
-import { Actions } from "../control/actions.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
-import { FreeMemory, type Status, statusOf } from "../control/status.ts";
-import { createTail } from "../control/tail.ts";
-import { createTrusting } from "../control/trusting.ts";
+import { ActionLog, FreeMemory, type Status, statusOf } from "../control/status.ts";
+import { Tail } from "../control/tail.ts";
 import { background } from "../core/background.ts";
 import { type Clock, systemClock } from "../core/clock.ts";
 import { EXIT, errorMessage, StartFailure } from "../core/errors.ts";
@@ -101,7 +99,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const loaded = await firstLoad(paths);
   const control = await openControl(paths, log, shutdown);
   const standing = await loadTrust(keys);
-  const sandboxSession = loaded.config === null ? await welcome(options, clock) : null;
+  const sandboxSession = loaded.config === null ? await startSandbox(options, clock, log) : null;
   shutdown.add("stop the sandbox", () => sandboxSession?.stop());
   const { first, settled } =
     sandboxSession === null
@@ -152,7 +150,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   const servicesDeps = { paths, clock, ticker, log, config };
   const services = openUsageServices(servicesDeps);
   shutdown.add("close the usage log", () => closeUsageServices(services));
-  const tail = createTail();
+  const tail = new Tail();
   const mirror = openMirror(services, { clock, log, vault, snapshot, agentFor, keyCalls });
   // It writes into the usage log, so it stops first.
   shutdown.add("stop the mirror", () => mirror.stop());
@@ -167,7 +165,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       listen: port.addresses,
       sandbox: onSandbox(),
       dashboard: dashboard.status(),
-      actions: actions.last(),
+      actions: actions.latest(),
       configPath: paths.config,
       reload,
       keyHealth,
@@ -179,7 +177,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
       clock,
       freeMemory,
     });
-  const actions = new Actions(clock);
+  const actions = new ActionLog(clock);
   const { prices, usage } = services;
   const prober = new Prober({ clock, snapshot, agentFor, keyCheck, prices, usage });
   const dashboard = new Dashboard({
@@ -227,8 +225,8 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     keyHealth,
     keyBreaker,
     gatewayHealth,
-    isFollowed: tail.followed,
-    notify: tail.tell,
+    isFollowed: () => tail.isFollowed(),
+    notify: (record) => tail.notify(record),
     ...services,
     snapshot,
     upstream,
@@ -244,7 +242,9 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   control.serve({
     status,
     actions,
-    ...createTrusting({ reload, keyring, log }),
+    log,
+    reload,
+    keyring,
     ...createAllowances(services, servicesDeps),
     usage: services.usage,
     tail,
@@ -320,10 +320,10 @@ async function waitForLock(paths: Paths): Promise<StateLock | null> {
 
 const ALREADY_RUNNING = "keybearer is already running here, or still stopping → keybearer status";
 
-/** With a config.yaml the sandbox is never served, and none of it read: not at the start, and not later. */
-async function welcome({ sandboxListen }: DaemonOptions, clock: Clock): Promise<SandboxSession> {
+/** Imported only here: with a config.yaml, nothing of the sandbox is loaded. */
+async function startSandbox(options: DaemonOptions, clock: Clock, log: Logger): Promise<SandboxSession> {
   const { startSandboxSession } = await import("./sandbox-session.ts");
-  return await startSandboxSession(clock, sandboxListen);
+  return await startSandboxSession(clock, log, options.sandboxListen);
 }
 
 function endSandbox(sandboxSession: SandboxSession | null, mirror: Mirror, log: Logger): void {

@@ -5,7 +5,7 @@ import { type Loaded, loadConfig } from "../config/load.ts";
 import { type Problem, problemInLine, warning } from "../config/problem.ts";
 import type { Config } from "../config/shape.ts";
 import { consoleSecretName, consoleSources, createSnapshot, type Snapshot } from "../config/snapshot.ts";
-import { createFileWatch, type FileWatch } from "../config/watch/watch.ts";
+import { FileWatch } from "../config/watch.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { KeySource } from "../core/key-source.ts";
@@ -69,13 +69,13 @@ export class Reload {
     this.#loadedAt = deps.clock.now();
     this.#trustProblem = deps.first.settled.problem;
     this.#trustHolds = deps.first.settled.hold;
-    this.#watch = createFileWatch({
+    this.#watch = new FileWatch({
       ticker: deps.ticker,
+      log: deps.log,
       onChange: (path) => {
         const taken = path === deps.paths.config ? this.refresh(false) : this.#takeKeyFile(path);
         background(taken, deps.log, `reading ${path} again`);
       },
-      onError: (why) => deps.log.warn(`changes are noticed only by looking every second: ${why}`),
     });
   }
 

@@ -1,138 +1,100 @@
 import { randomBytes } from "node:crypto";
-import {
-  DEFAULT_DASHBOARD,
-  DEFAULT_LIMITS,
-  DEFAULT_LISTEN,
-  DEFAULT_LOG,
-  DEFAULT_USAGE,
-  SANDBOX,
-} from "../config/defaults.ts";
-import { gatewayFromUrl } from "../config/fields/gateway.ts";
-import type { Config, Gateway, Listen, Named, Price, Tool } from "../config/shape.ts";
+import { DEFAULT_LISTEN, SANDBOX } from "../config/defaults.ts";
+import { parseConfig } from "../config/parse.ts";
+import type { Listen } from "../config/shape.ts";
 import { consoleSecretName, createSnapshot, type Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import type { KeyState } from "../core/key-source.ts";
-import type { Secret } from "../core/secret.ts";
+import type { Logger } from "../core/log.ts";
+import { Secret } from "../core/secret.ts";
 import { hashToken, makeToken } from "../core/token.ts";
 import { MODELS } from "../sandbox/models.ts";
-import { createSandbox, type Sandbox } from "../sandbox/sandbox.ts";
+import { Sandbox } from "../sandbox/sandbox.ts";
 
-/** What somebody without a config.yaml is served with: the sandbox, a tool and a token, all new each run. */
+/** Serves without a config.yaml: the sandbox, one tool, its token and its key, all new with each start. */
 export interface SandboxSession {
   readonly sandbox: Sandbox;
   readonly snapshot: Snapshot;
   readonly token: string;
-  /** The key itself, worthless outside this sandbox: with it a newcomer can see what a leak looks like. */
-  readonly playKey: string;
+  /** Worth nothing outside this sandbox. A request with it, past keybearer, shows what a leak looks like. */
+  readonly gatewayKey: string;
   readonly model: string;
-  /** Still the gateway: no config.yaml has come. */
+  /** False once there is a config.yaml. */
   serving(): boolean;
-  /** A config.yaml came. What began on the sandbox may finish there. */
+  /** There is a config.yaml. Requests in flight may finish. */
   end(): Promise<void>;
   stop(): Promise<void>;
 }
 
 const TOOL = "try-me";
-const LINGER_MS = 10_000;
-/** No list knows the sandbox's models; what its console charges is known here. In micro-dollars per million tokens. */
-const PRICES: Named<Price> = Object.freeze(
-  Object.fromEntries(
-    MODELS.map(({ id, price }) => [
-      id,
-      Object.freeze({
-        input: price.input * 1e6,
-        output: price.output * 1e6,
-        cacheRead: price.cacheRead * 1e6,
-        cacheWrite: price.cacheWrite * 1e6,
-      }),
-    ]),
-  ),
-);
+const GRACE_MS = 10_000;
 
 export async function startSandboxSession(
   clock: Clock,
+  log: Logger,
   listen: Listen = DEFAULT_LISTEN,
 ): Promise<SandboxSession> {
-  const sandbox = createSandbox({ clock });
+  const sandbox = new Sandbox(clock, log);
   await sandbox.start();
-  const playKey = `sk-sandbox-${randomBytes(24).toString("hex")}`;
-  const { key } = sandbox.createKey({ name: TOOL, group: "default", customKey: playKey });
+  const gatewayKey = `sk-sandbox-${randomBytes(24).toString("hex")}`;
+  sandbox.account.createKey({ name: TOOL, group: "default", customKey: gatewayKey });
   const token = makeToken();
-  const config = configFor(sandbox, { secret: key, tokenHash: hashToken(token) }, listen);
-  let serving = true;
-  let stopped = false;
+  let isServing = true;
   return {
     sandbox,
-    snapshot: createSnapshot(1, config, keysOf(key, sandbox), []),
+    snapshot: snapshotFor(sandbox, gatewayKey, token, listen),
     token,
-    playKey,
+    gatewayKey,
     model: "sandbox-small",
-    serving: () => serving,
+    serving: () => isServing,
     async end() {
-      serving = false;
-      const deadline = clock.elapsed() + LINGER_MS;
-      while (sandbox.keys().some(({ running }) => running > 0) && clock.elapsed() < deadline && !stopped) {
-        await new Promise((resolve) => setTimeout(resolve, 200));
-      }
-      await sandbox.stop();
+      isServing = false;
+      await sandbox.stop(GRACE_MS);
     },
-    async stop() {
-      stopped = true;
-      await sandbox.stop();
-    },
+    stop: () => sandbox.stop(),
   };
 }
 
-function keysOf(key: Secret, { login }: Sandbox): ReadonlyMap<string, KeyState> {
-  return new Map([
-    [TOOL, { state: "ready", key }],
-    [consoleSecretName(SANDBOX, null, "password"), { state: "ready", key: login.password }],
+/** The configuration is read like that of a file, so that every default is the same. JSON is YAML. */
+function snapshotFor(
+  { account, baseUrl, origin }: Sandbox,
+  key: string,
+  token: string,
+  listen: Listen,
+): Snapshot {
+  const text = JSON.stringify({
+    listen: `${listen.host}:${listen.port}`,
+    // If the data port is any free one, the dashboard takes a free one too.
+    ...(listen.port === 0 ? { dashboard: { listen: `${listen.host}:0` } } : {}),
+    gateways: {
+      [SANDBOX]: {
+        base_url: baseUrl,
+        console: {
+          kind: "sub2api",
+          url: origin,
+          login: { email: account.email, password: account.password.reveal() },
+          schedule: "* * * * *",
+        },
+      },
+    },
+    tools: { [TOOL]: { key, token: `sha256:${hashToken(token)}`, token_in_url: true } },
+    prices: Object.fromEntries(
+      MODELS.map(({ id, price }) => [
+        id,
+        {
+          input: price.input,
+          output: price.output,
+          cache_read: price.cacheRead,
+          cache_write: price.cacheWrite,
+        },
+      ]),
+    ),
+  });
+  const { config, problems } = parseConfig(text, "/");
+  if (config === null) throw new Error(problems.map(({ message }) => message).join("; "));
+  const keys = new Map<string, KeyState>([
+    [TOOL, { state: "ready", key: new Secret(key) }],
+    [consoleSecretName(SANDBOX, null, "password"), { state: "ready", key: account.password }],
   ]);
-}
-
-/** With the sandbox's own console, so that the mirror can be tried, too. */
-function gatewayOf({ baseUrl, consoleUrl, login }: Sandbox): Gateway {
-  const password = Object.freeze({ kind: "literal" as const, secret: login.password });
-  const how = { name: null, email: login.email, user: null, password, accessToken: null, refreshToken: null };
-  return Object.freeze({
-    ...gatewayFromUrl(SANDBOX, baseUrl),
-    console: Object.freeze({
-      kind: "sub2api" as const,
-      url: consoleUrl,
-      logins: Object.freeze([Object.freeze(how)]),
-      schedule: "* * * * *",
-    }),
-  });
-}
-
-function configFor(sandbox: Sandbox, access: { secret: Secret; tokenHash: string }, listen: Listen): Config {
-  const tool: Tool = Object.freeze({
-    name: TOOL,
-    gateway: SANDBOX,
-    group: null,
-    key: Object.freeze({ kind: "literal", secret: access.secret }),
-    tokens: Object.freeze([access.tokenHash]),
-    tokenInUrl: true,
-    process: null,
-    allowOrigins: Object.freeze([]),
-    model: null,
-    limits: DEFAULT_LIMITS,
-    quota: null,
-    expires: null,
-    enabled: true,
-    askUsage: false,
-    estimate: false,
-    keysElsewhere: false,
-    watchOnly: false,
-  });
-  return Object.freeze({
-    listen,
-    // Where a free port is taken for the tools, no fixed one is wanted for the page either.
-    dashboard: listen.port === 0 ? Object.freeze({ ...DEFAULT_DASHBOARD, listen }) : DEFAULT_DASHBOARD,
-    gateways: Object.freeze({ [SANDBOX]: gatewayOf(sandbox) }),
-    tools: Object.freeze({ [TOOL]: tool }),
-    prices: PRICES,
-    usage: DEFAULT_USAGE,
-    log: DEFAULT_LOG,
-  });
+  return createSnapshot(1, config, keys, []);
 }

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { uptime } from "node:os";
 import type { Config } from "../config/shape.ts";
-import type { AskedLift, CutAnswer, LiftAnswer } from "../control/routes.ts";
+import type { AllowanceAnswer, AllowanceRequest, CutAnswer } from "../control/routes.ts";
 import { limitStatuses } from "../control/tool-status.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
@@ -18,7 +18,6 @@ import type { MirrorUsage } from "../mirror/usage.ts";
 import { BodyBudget } from "../proxy/body.ts";
 import { InFlight } from "../proxy/in-flight.ts";
 import type { Journal } from "../usage/journal/journal.ts";
-import { createUnknownCallers, type UnknownCallers } from "../usage/unknown-callers.ts";
 import { UsageLog } from "../usage/usage-log.ts";
 
 /** What is used, what it cost, and what may still be. */
@@ -27,7 +26,6 @@ export interface UsageServices {
   readonly journal: Journal;
   readonly limiter: Limiter;
   readonly prices: Prices;
-  readonly strangers: UnknownCallers;
   readonly inFlight: InFlight;
   readonly bodies: BodyBudget;
   readonly mirrorDatabase: MirrorDatabase;
@@ -60,12 +58,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     log,
     sync,
     keep: () => config().usage.keep,
-    limits: {
-      carry: () => limiter.carry(),
-      startReplay: () => limiter.startReplay(),
-      replay: (line) => limiter.replay(line),
-      endReplay: () => limiter.endReplay(),
-    },
+    limiter,
   });
   const { journal } = usage;
   const mirrorDatabase = new MirrorDatabase({ file: paths.mirror, index: paths.index, log });
@@ -85,7 +78,6 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     journal,
     limiter,
     prices: new Prices(readPriceTable()),
-    strangers: createUnknownCallers(),
     inFlight: new InFlight(),
     bodies: new BodyBudget(),
     mirrorDatabase,
@@ -142,7 +134,7 @@ export async function closeUsageServices({
 
 /** What the owner may do to a tool's running window and its requests in flight. */
 export interface Allowances {
-  lift(name: string, asked: AskedLift, peer: string): LiftAnswer | null;
+  allow(name: string, asked: AllowanceRequest, peer: string): AllowanceAnswer | null;
   cut(name: string, peer: string): CutAnswer | null;
 }
 
@@ -151,7 +143,7 @@ export function createAllowances(
   { clock, log, config }: UsageServicesDeps,
 ): Allowances {
   return {
-    lift(name, { kind, amount, until }, peer) {
+    allow(name, { kind, amount, until }, peer) {
       const tool = config().tools[name];
       if (tool === undefined) return null;
       const answer = (problem: string | null) => ({

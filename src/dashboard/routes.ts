@@ -48,7 +48,7 @@ export interface DashboardDeps {
   readonly status: () => Promise<Status>;
   readonly usage: Pick<UsageLog, "catchUp">;
   readonly inFlight: Pick<InFlight, "list" | "size">;
-  readonly tail: Pick<Tail, "listen">;
+  readonly tail: Pick<Tail, "subscribe">;
   readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared">;
   readonly prober: Pick<Prober, "models">;
   /** The port that tools call. */
@@ -85,7 +85,7 @@ export class Api {
   readonly #live: LiveEvents;
   readonly #logWrongCode: () => void;
   readonly #logOtherUser: () => void;
-  #stopListening: (() => void) | null = null;
+  #unsubscribe: (() => void) | null = null;
 
   constructor(deps: DashboardDeps, sessions: Sessions) {
     const { paths, clock, log, usage } = deps;
@@ -109,7 +109,7 @@ export class Api {
 
   /** Begins to pass finished records on to the pages. */
   start(): void {
-    this.#stopListening = this.#deps.tail.listen((record) => {
+    this.#unsubscribe = this.#deps.tail.subscribe((record) => {
       // Without the fields that the log keeps for itself.
       const shown = exportedRecord(record);
       this.#view.recordFinished(shown);
@@ -118,7 +118,7 @@ export class Api {
   }
 
   stop(): void {
-    this.#stopListening?.();
+    this.#unsubscribe?.();
   }
 
   /** Returns the JSON value of the response, or HANDLED. Throws an HttpError. */

@@ -1,12 +1,17 @@
 import type { ServerResponse } from "node:http";
 import type { Database } from "libsql";
 import { HttpError } from "../core/errors.ts";
-import { EXPORTED } from "../usage/columns.ts";
-import type { RecordEnd, UsageRecord } from "../usage/record.ts";
+import { EXPORTED, type RecordEnd, type UsageRecord } from "../usage/record.ts";
 import { type Chart, type ChartQuestion, countSelected, readChart } from "../usage/reports/chart.ts";
-import { SELECTED_NAMES, type Selection } from "../usage/reports/filter.ts";
 import { csvLine } from "../usage/reports/format.ts";
-import { exportedRecord, newestFirst, oldestFirst, recordById } from "../usage/reports/records.ts";
+import {
+  exportedRecord,
+  newestFirst,
+  oldestFirst,
+  recordById,
+  SELECTED_NAMES,
+  type Selection,
+} from "../usage/reports/records.ts";
 import { cacheShare, combinedParts, type UsageRow as Row, tokensOf } from "../usage/reports/sums.ts";
 import { QUARTER_MS, type Sums } from "../usage/rollups.ts";
 import type {

@@ -29,9 +29,9 @@ export interface Cause {
    * window of its quota ends. false: only this request is refused, for its model, its address or its rate.
    */
   readonly concernsKey: boolean;
-  /** The same request may succeed soon. Clients are told not to retry anything else. */
+  /** The same request may succeed soon. Everything else gets x-should-retry: false. */
   readonly canRetry: boolean;
-  /** The gateway answers the same to several states of a key. It may tell them apart when it is asked about the key. */
+  /** The gateway answers the same to several states of a key. Asking it about the key may distinguish them. */
   readonly isAmbiguous: boolean;
   /** What the owner can do about it. */
   readonly advice: string;
@@ -42,7 +42,7 @@ interface GatewayAnswer {
   readonly contentType: string;
   /** The beginning of the body, decoded; empty: it was not read. */
   readonly body: string;
-  /** It has new-api's own header, so that a provider's error can be told from new-api's. */
+  /** It has new-api's own header, which a provider's error lacks. */
   readonly isNewApi?: boolean;
   /** `x-oneapi-request-id`, where there is one. */
   readonly requestId?: string | undefined;
@@ -193,6 +193,8 @@ const PROVIDER: Cause = {
 };
 
 const DENIED = [401, 403];
+/** With these a provider refuses the operator of the gateway, whatever its words. */
+const DENIALS = [401, 402, 403];
 
 /**
  * What gateways say, with the versions in which it was seen. The first match holds. Quota comes before rate, because
@@ -308,11 +310,13 @@ export function causeOf(answer: GatewayAnswer): Cause | null {
   const isPage = contentKind(answer.contentType) === "page";
   // A console answers every unknown path with its own page and 200.
   if (answer.status < 400) return isPage && answer.status === 200 ? BASE_URL : null;
-  if (isFromProvider(answer)) return PROVIDER;
+  const isRelayed = isFromProvider(answer);
+  if (isRelayed && DENIALS.includes(answer.status)) return PROVIDER;
   const rule = RULES.find(
     ({ when, statuses }) => (statuses?.includes(answer.status) ?? true) && when.test(answer.body),
   );
-  if (rule) return rule.cause;
+  // OpenAI answers 429 insufficient_quota to an operator who has not paid. The owner's key and balance are good.
+  if (rule) return isRelayed && rule.cause.concernsKey ? PROVIDER : rule.cause;
   if (answer.status === 402) return BALANCE;
   if (answer.status === 429) return RATE;
   if (answer.status === 529) return BUSY;
@@ -333,15 +337,14 @@ export function causeOfErrorEvent(text: string): Cause | null {
  * new-api passes on what its provider answers, also a 401 to its own key (0.13.2, 2d8e50bf). Its own errors have a type of
  * their own and end with the request's id. If the provider is a new-api too, its id is there as well, or alone.
  */
-function isFromProvider({ status, body, isNewApi = false, requestId }: GatewayAnswer): boolean {
-  const isDenial = status === 401 || status === 402 || status === 403;
-  if (!isNewApi || !isDenial || body === "") return false;
+function isFromProvider({ body, isNewApi = false, requestId }: GatewayAnswer): boolean {
+  if (!isNewApi || body === "") return false;
   if (!body.includes('"new_api_error"')) return true;
   if (requestId === undefined) return false;
   return [...body.matchAll(/\(request id: (\w+)\)/g)].some(([, id]) => id !== requestId);
 }
 
-/** What may be wrong with a key or its account, as a gateway or its console tells when it is asked about the key. */
+/** What may be wrong with a key or its account, as a gateway or its console reports it. */
 export type KeyFault = Exclude<CauseDetail, "ip-not-allowed" | "no-capacity">;
 
 const KEY_FAULTS: Readonly<Record<KeyFault, Cause>> = {

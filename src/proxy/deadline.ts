@@ -1,8 +1,8 @@
 export type Phase = "connect" | "first_byte" | "idle";
 
 /**
- * One timer serves the connect, first-byte and idle timeouts in turn. It is set once and looks at the time when it fires: to
- * set it anew for every phase and every chunk costs more.
+ * One timer serves the connect, first-byte and idle timeouts in turn. When it fires it checks the time and is set again if
+ * needed. That is cheaper than resetting it for every phase and chunk.
  */
 export class Deadline {
   readonly #onExpired: (phase: Phase, ms: number) => void;

@@ -9,7 +9,6 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import type { UsageRecord } from "../usage/record.ts";
-import type { UnknownCallers } from "../usage/unknown-callers.ts";
 import type { BodyBudget } from "./body.ts";
 import type { GatewayHealth, KeyHealth } from "./health.ts";
 import type { InFlight } from "./in-flight.ts";
@@ -32,18 +31,17 @@ export interface ProxyDeps {
   readonly upstream: Upstream;
   readonly inFlight: InFlight;
   readonly journal: Journal;
-  readonly strangers: UnknownCallers;
   readonly keyHealth: KeyHealth;
   readonly keyBreaker: KeyBreaker;
   readonly gatewayHealth: GatewayHealth;
   readonly isStopping: () => boolean;
   /** The gateway is the embedded sandbox, and responses say so. */
   readonly isSandbox: () => boolean;
-  /** Whether somebody follows the log live. */
+  /** Whether the log is followed live. */
   readonly isFollowed: () => boolean;
   readonly notify: (record: UsageRecord) => void;
   /** After the gateway's 401: the key may have been rotated in its source. */
   readonly rereadKey: (tool: string) => void;
-  /** After an answer that does not say what is wrong with the key: the gateway may tell when it is asked. */
+  /** After an error that does not say what is wrong with the key. Asks the gateway about it. */
   readonly checkKey: (tool: string, gateway: Gateway, key: Secret) => void;
 }

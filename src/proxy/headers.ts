@@ -15,7 +15,7 @@ export const HOPS_HEADER = "x-keybearer-hops";
 const HOP_BY_HOP =
   "connection|keep-alive|proxy-authenticate|proxy-authorization|proxy-connection|te|trailer|transfer-encoding|upgrade";
 
-/** Those, what tells a gateway about this machine, and what keybearer answers or writes itself. */
+/** Those, headers that describe this machine, and headers that keybearer handles or writes itself. */
 const NOT_FORWARDED = new RegExp(
   `^(?:${HOP_BY_HOP}|host|cookie|origin|referer|forwarded|via|x-real-ip|expect|${HOPS_HEADER}|x-forwarded-.*|sec-fetch-.*|proxy-.*)$`,
 );
@@ -60,7 +60,7 @@ interface RequestHeaderOptions {
 
 /**
  * The headers of the request to the gateway. The list starts empty: only end-to-end headers are copied, and the key is added
- * last, so that nothing the client sends can replace it or stand beside it.
+ * last, so that nothing the client sends can replace or duplicate it.
  */
 export function requestHeaders(options: RequestHeaderOptions): string[] {
   const { method, rawHeaders, host, key, keyHeader, readable, bodyLength } = options;

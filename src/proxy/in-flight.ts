@@ -38,7 +38,7 @@ export class InFlight {
     this.#connections.delete(call);
   }
 
-  /** The oldest ones, at most so many. */
+  /** At most `max`, the oldest first. */
   list(max: number, elapsed: number): InFlightCall[] {
     const calls = [...this.#connections.keys()].slice(0, max);
     return calls.map((call) => shown(call, elapsed));

@@ -25,6 +25,8 @@ interface Row {
   refusals: number;
   /** The gateway's last answer, and what to do about it. */
   answer: string;
+  /** A new key may be accepted. One of an account that is disabled is not. */
+  newKeyHelps: boolean;
   pause: { readonly since: number; until: number; refused: number } | null;
   /** The id of the request that tries the key. */
   probe: string | null;
@@ -57,11 +59,11 @@ export class KeyBreaker {
       wait > 0
         ? `the next request is sent in ${durationInWords(wait)}`
         : "another request is trying the key right now";
+    const rotate = row.newKeyHelps ? `. with a new key it works at once: keybearer tools rotate ${tool}` : "";
     return refuse(
       "key-unavailable",
       `the gateway refused the key of tool ${tool} ${row.refusals} times in a row: ${row.answer}. ` +
-        `nothing was sent, so that the gateway does not block this machine; ${next}. ` +
-        `with a new key it works at once: keybearer tools rotate ${tool}`,
+        `nothing was sent, so that the gateway does not block this machine; ${next}${rotate}`,
     );
   }
 
@@ -101,10 +103,11 @@ export class KeyBreaker {
   }
 
   #countRefusal(tool: string, key: Secret, before: Row | null, isProbe: boolean, outcome: Outcome): void {
-    const row = before ?? { key, refusals: 0, answer: "", pause: null, probe: null };
+    const row = before ?? { key, refusals: 0, answer: "", newKeyHelps: true, pause: null, probe: null };
     this.#rows.set(tool, row);
     row.refusals += 1;
     row.answer = answerInWords(outcome);
+    row.newKeyHelps = outcome.observed.cause?.detail !== "account-disabled";
     if (row.refusals < MAX_REFUSALS) return;
     const until = this.#clock.elapsed() + PAUSE_MS;
     if (row.pause === null) row.pause = { since: this.#clock.now(), until, refused: 0 };
@@ -118,7 +121,7 @@ export class KeyBreaker {
   }
 }
 
-/** Whether the gateway accepted the key. An error of the server, a rate limit or no answer at all does not tell. */
+/** Whether the gateway accepted the key. A server error, a rate limit or no answer says nothing about it. */
 function verdictOf({ status, refusal, end, observed }: Outcome): "accepted" | "refused" | "unknown" {
   if (status === null || refusal !== null || end === "refused") return "unknown";
   // Some gateways pass on the 401 of the provider behind them. It says nothing about this key.

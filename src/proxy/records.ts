@@ -131,7 +131,7 @@ type UsedTokens = Pick<CallUsage, "tokens" | "from" | "outputIsKnown">;
 
 const NOT_KNOWN: UsedTokens = { tokens: null, from: "none", outputIsKnown: false };
 
-/** What the gateway reported, or an estimate if the tool wants one. */
+/** What the gateway reported, or an estimate if the tool is configured for one. */
 function usedTokens(call: Call, { observed, status, end }: Outcome): UsedTokens {
   const { reading } = observed;
   if (reading === null) return NOT_KNOWN;

@@ -1,161 +1,317 @@
+import type { IncomingHttpHeaders } from "node:http";
 import type { Clock } from "../core/clock.ts";
-import type { Account } from "./account.ts";
-import { type AnsweringNeeds, answer } from "./answering.ts";
-import type { Book } from "./book.ts";
-import { keyBilling, keyUsage } from "./console/key-usage.ts";
-import { sendPaced } from "./delivery.ts";
-import { admit, identify } from "./door.ts";
-import { type Body, type Exchange, pause, readBody, sendJson } from "./exchange.ts";
-import { type Faults, type Pace, paceOf } from "./faults.ts";
-import type { Group, Groups } from "./groups.ts";
-import { parseObject } from "./json.ts";
-import type { Keys, SandboxKey } from "./keys.ts";
-import { playFault } from "./misfortune.ts";
-import { geminiModelList, modelEntry, modelList } from "./protocols/model-list.ts";
+import type { Account, Group, SandboxKey, Tokens } from "./account.ts";
 import {
-  concurrencyRefusal,
+  bodyTooLarge,
+  DISABLED_GROUP,
+  DISABLED_KEY,
+  EXPIRED_KEY,
+  type GatewayError,
   invalidRequest,
-  modelRefusal,
-  type Refusal,
-  rateRefusal,
-  type Shape,
-  tooLarge,
-} from "./refusals.ts";
-import type { AskRoute, GatewayRoute, ListingRoute } from "./routes.ts";
-import { countTokens } from "./tokens.ts";
-import type { UsageLog } from "./usage-log.ts";
-import type { Zone } from "./zone.ts";
+  MISSING_KEY,
+  NO_BALANCE,
+  quotaExhausted,
+  rateLimited,
+  tooManyAtOnce,
+  UNKNOWN_KEY,
+  unknownModel,
+} from "./gateway-errors.ts";
+import { type Exchange, parseObject } from "./http.ts";
+import { geminiModelList, type Model, modelEntry, modelList } from "./models.ts";
+import { gemini } from "./protocols/gemini.ts";
+import { messages } from "./protocols/messages.ts";
+import { chat, completions, embeddings } from "./protocols/openai.ts";
+import type { ErrorShape, ModelReply, ModelRequest, PathParams, Protocol } from "./protocols/protocol.ts";
+import { responses } from "./protocols/responses.ts";
+import { buildReply, countPromptTokens, countTokens, PrefixCache } from "./reply.ts";
 
-export interface GatewayNeeds extends AnsweringNeeds {
-  readonly clock: Clock;
-  readonly zone: Zone;
-  readonly account: Account;
-  readonly keys: Keys;
-  readonly groups: Groups;
-  readonly faults: Faults;
-  readonly usage: UsageLog;
-  readonly book: Book;
+/** A request to a model. */
+interface ModelRoute {
+  readonly kind: "model-request";
+  readonly protocol: Protocol;
+  readonly path: PathParams | null;
+  /** The name in the usage log. */
+  readonly endpoint: string;
+  /** Only counts the tokens of the prompt, which is free. */
+  readonly countsOnly: boolean;
 }
 
-/** JSON bodies only; what is uploaded to /v1/files is not kept, and may be of any size. */
-export const MOST_BODY_BYTES = 32 * 1024 * 1024;
+export type GatewayRoute =
+  | ModelRoute
+  | { readonly kind: "model-list" }
+  | { readonly kind: "gemini-model-list" }
+  | { readonly kind: "model"; readonly id: string }
+  | { readonly kind: "key-usage" };
 
-type WholeBody = Extract<Body, { ok: true }>;
+const GEMINI_CALL = /^\/v1beta\/models\/([^/:]+):(generateContent|streamGenerateContent|countTokens)$/;
+const ONE_MODEL = /^\/v1\/models\/([^/]+)$/;
 
-/** A key that was let in, with all that its request brought. */
-interface Visit {
+/** null: not a path of the gateway. A wrong method is an unknown path, as in sub2api's router. */
+export function gatewayRoute(method: string, path: string): GatewayRoute | null {
+  if (method === "POST") return postRoute(path);
+  if (method !== "GET") return null;
+  if (path === "/v1/models") return { kind: "model-list" };
+  if (path === "/v1beta/models") return { kind: "gemini-model-list" };
+  if (path === "/v1/usage") return { kind: "key-usage" };
+  const id = ONE_MODEL.exec(path)?.[1];
+  return id === undefined ? null : { kind: "model", id };
+}
+
+function postRoute(path: string): ModelRoute | null {
+  const protocol = protocolAt(path);
+  if (protocol !== null) {
+    const countsOnly = path === "/v1/messages/count_tokens";
+    return { kind: "model-request", protocol, path: null, endpoint: path, countsOnly };
+  }
+  const [, model, verb] = GEMINI_CALL.exec(path) ?? [];
+  if (model === undefined) return null;
+  return {
+    kind: "model-request",
+    protocol: gemini,
+    path: { model, stream: verb === "streamGenerateContent" },
+    endpoint: "/v1beta/models",
+    countsOnly: verb === "countTokens",
+  };
+}
+
+function protocolAt(path: string): Protocol | null {
+  switch (path) {
+    case "/v1/chat/completions":
+      return chat;
+    case "/v1/completions":
+      return completions;
+    case "/v1/embeddings":
+      return embeddings;
+    case "/v1/responses":
+      return responses;
+    case "/v1/messages":
+    case "/v1/messages/count_tokens":
+      return messages;
+    default:
+      return null;
+  }
+}
+
+const MAX_BODY_BYTES = 32 * 1024 * 1024;
+const MINUTE_MS = 60_000;
+
+/** A request that passed every check. */
+interface Call {
   readonly exchange: Exchange;
+  readonly route: ModelRoute;
+  readonly request: ModelRequest;
+  readonly model: Model;
   readonly key: SandboxKey;
   readonly group: Group;
-  readonly pace: Pace;
-  readonly body: WholeBody;
+  /** On the monotonic clock. */
+  readonly startedAt: number;
 }
 
-/** The data plane: everything that is asked with a key. */
-export async function serveGateway(
-  exchange: Exchange,
-  route: GatewayRoute,
-  needs: GatewayNeeds,
-): Promise<void> {
-  exchange.response.setHeader("X-Client-Request-ID", exchange.id);
-  exchange.entry.requestId = exchange.id;
-  const reading = readBody(exchange, needs.book, route.kind === "files" ? 0 : MOST_BODY_BYTES);
-  const shown = identify(exchange.request.headers, exchange.query, needs.keys);
-  exchange.entry.keyId = shown.ok ? shown.key.id : null;
-  const fault = shown.ok ? needs.faults.take(shown.key.id) : null;
-  if (fault?.kind === "refuse" && fault.early === true) {
-    await playFault(exchange, fault);
-    return;
+/** The data plane: everything that is called with an API key. */
+export class Gateway {
+  /** Milliseconds before each word of a stream. */
+  wordDelay = 15;
+  readonly #account: Account;
+  readonly #clock: Clock;
+  readonly #cache = new PrefixCache();
+
+  constructor(account: Account, clock: Clock) {
+    this.#account = account;
+    this.#clock = clock;
   }
-  const body = await reading;
-  if (!body.ok && body.reason === "gone") return;
-  if (!shown.ok) return refuse(exchange, shown.refusal);
-  if (fault !== null && (await playFault(exchange, fault))) return;
-  const entry = admit(shown.key, exchange.path, needs);
-  if (!entry.ok) return refuse(exchange, entry.refusal);
-  if (!body.ok) return refuse(exchange, tooLarge(shapeOf(route), MOST_BODY_BYTES));
-  await serveVisit({ exchange, key: shown.key, group: entry.group, pace: paceOf(fault), body }, route, needs);
+
+  async serve(exchange: Exchange, route: GatewayRoute): Promise<void> {
+    const startedAt = this.#clock.elapsed();
+    exchange.response.setHeader("X-Client-Request-ID", exchange.id);
+    const body = await exchange.readBody(MAX_BODY_BYTES);
+    if (body === "disconnected") return;
+
+    const text = keyIn(exchange.request.headers);
+    if (text === null) return sendError(exchange, MISSING_KEY);
+    const key = this.#account.keyWithText(text);
+    if (key === null) return sendError(exchange, UNKNOWN_KEY);
+    const group = this.#account.groupWithId(key.groupId);
+    if (group === null) throw new Error(`key ${key.id} has no group`);
+    const error = this.#checkKey(key, group, exchange.path);
+    if (error !== null) return sendError(exchange, error);
+
+    switch (route.kind) {
+      case "model-list":
+        return exchange.sendJson(200, modelList(group.models));
+      case "gemini-model-list":
+        return exchange.sendJson(200, geminiModelList(group.models));
+      case "key-usage":
+        return exchange.sendJson(200, this.#keyUsage(key, group));
+      case "model": {
+        const model = group.models.find(({ id }) => id === route.id);
+        if (model === undefined) return sendError(exchange, unknownModel("openai", route.id));
+        return exchange.sendJson(200, modelEntry(model));
+      }
+      case "model-request": {
+        const { errorShape } = route.protocol;
+        if (body === "too-large") return sendError(exchange, bodyTooLarge(errorShape, MAX_BODY_BYTES));
+        const parsed = parseModelRequest(route, body, group);
+        if ("error" in parsed) return sendError(exchange, parsed.error);
+        return await this.#serveModel({ exchange, route, key, group, startedAt, ...parsed });
+      }
+    }
+  }
+
+  /** In sub2api's order: key, group, expiry, quota, balance. */
+  #checkKey(key: SandboxKey, group: Group, path: string): GatewayError | null {
+    const status = this.#account.statusOf(key);
+    if (status === "disabled") return DISABLED_KEY;
+    if (!group.enabled) return DISABLED_GROUP;
+    // A key may always read its own usage: that shows why everything else is refused.
+    if (path === "/v1/usage") return null;
+    if (status === "expired") return EXPIRED_KEY;
+    if (status === "quota_exhausted") return quotaExhausted(path);
+    return this.#account.balance <= 0 ? NO_BALANCE : null;
+  }
+
+  /** GET /v1/usage: what a key may know about itself. */
+  #keyUsage(key: SandboxKey, group: Group): object {
+    const status = this.#account.statusOf(key);
+    const isValid = status === "active";
+    if (key.quota === null) {
+      const { balance } = this.#account;
+      const planName = "钱包余额";
+      return {
+        mode: "unrestricted",
+        isValid,
+        status,
+        planName,
+        remaining: balance,
+        balance,
+        group: group.name,
+      };
+    }
+    const remaining = Math.max(0, key.quota - key.quotaUsed);
+    const quota = { limit: key.quota, used: key.quotaUsed, remaining, unit: "USD" };
+    return { mode: "quota_limited", isValid, status, quota, remaining, rate_limits: [] };
+  }
+
+  async #serveModel(call: Call): Promise<void> {
+    const { exchange, key, request, route } = call;
+    const { errorShape } = route.protocol;
+    if (route.countsOnly) {
+      const count = countPromptTokens(request);
+      return exchange.sendJson(
+        200,
+        errorShape === "gemini" ? { totalTokens: count } : { input_tokens: count },
+      );
+    }
+    const error = this.#checkRateLimit(key, errorShape);
+    if (error !== null) return sendError(exchange, error);
+    key.inFlight += 1;
+    try {
+      const reply: ModelReply = {
+        id: exchange.id.replaceAll("-", ""),
+        model: call.model.id,
+        created: Math.floor(this.#clock.now() / 1000),
+        ...buildReply(request, route.protocol, call.model, this.#cache, key.id),
+      };
+      if (request.stream) await this.#stream(call, reply);
+      else {
+        // Before the response, so that a client that has it also finds the row.
+        this.#bill(call, reply.tokens, null);
+        exchange.sendJson(200, route.protocol.whole(request, reply));
+      }
+    } finally {
+      key.inFlight -= 1;
+    }
+  }
+
+  /** SPEC.md section 8. Refused requests do not count. */
+  #checkRateLimit(key: SandboxKey, shape: ErrorShape): GatewayError | null {
+    if (key.concurrent !== null && key.inFlight >= key.concurrent) return tooManyAtOnce(shape);
+    const now = this.#clock.elapsed();
+    if (now - key.minuteStartedAt >= MINUTE_MS) {
+      key.minuteStartedAt = now;
+      key.minuteRequests = 0;
+    }
+    if (key.perMinute !== null && key.minuteRequests >= key.perMinute) {
+      return rateLimited(shape, Math.ceil((key.minuteStartedAt + MINUTE_MS - now) / 1000));
+    }
+    key.minuteRequests += 1;
+    return null;
+  }
+
+  async #stream(call: Call, reply: ModelReply): Promise<void> {
+    const { exchange, request, route } = call;
+    let sent = "";
+    let firstTokenMs: number | null = null;
+    exchange.response.writeHead(200, {
+      "Content-Type": "text/event-stream",
+      "Cache-Control": "no-cache",
+      "X-Accel-Buffering": "no",
+    });
+    exchange.response.flushHeaders();
+    for (const { bytes, delta } of route.protocol.events(request, reply)) {
+      if (delta !== undefined) await exchange.pause(this.wordDelay);
+      if (exchange.closed.aborted) break;
+      if (delta !== undefined) {
+        firstTokenMs ??= this.#millisecondsSince(call.startedAt);
+        sent += delta;
+      }
+      await exchange.write(bytes);
+    }
+    // A client that left pays for what was sent to it.
+    const output = reply.tokens.reasoning + countTokens(sent);
+    this.#bill(call, { ...reply.tokens, output }, firstTokenMs);
+    exchange.response.end();
+  }
+
+  #bill(call: Call, tokens: Tokens, firstTokenMs: number | null): void {
+    const { exchange, key, group, model, request, route } = call;
+    this.#account.bill({
+      key,
+      group,
+      model,
+      tokens,
+      firstTokenMs,
+      requestId: `client:${exchange.id}`,
+      endpoint: route.endpoint,
+      stream: request.stream,
+      durationMs: this.#millisecondsSince(call.startedAt),
+      userAgent: exchange.request.headers["user-agent"] ?? null,
+      ipAddress: exchange.request.socket.remoteAddress ?? null,
+    });
+  }
+
+  #millisecondsSince(startedAt: number): number {
+    return Math.round(this.#clock.elapsed() - startedAt);
+  }
 }
 
-async function serveVisit(visit: Visit, route: GatewayRoute, needs: GatewayNeeds): Promise<void> {
-  if (route.kind === "ask") return serveAsk(visit, route, needs);
-  const { exchange, group, pace } = visit;
-  if (pace.beforeHeaders > 0) await pause(pace.beforeHeaders, exchange.gone);
-  if (route.kind !== "model") return sendPaced(exchange, listing(visit, route, needs), pace);
-  const model = group.models.find((each) => each.id === route.id);
-  if (model === undefined) return refuse(exchange, modelRefusal("openai", route.id));
-  return sendPaced(exchange, modelEntry(model), pace);
+function parseModelRequest(
+  { protocol, path }: ModelRoute,
+  bytes: Buffer,
+  group: Group,
+): { readonly request: ModelRequest; readonly model: Model } | { readonly error: GatewayError } {
+  const { errorShape, produces } = protocol;
+  const body = parseObject(bytes);
+  if (body === null) return { error: invalidRequest(errorShape, "Failed to parse request body") };
+  const request = protocol.parse(body, path);
+  if (typeof request === "string") return { error: invalidRequest(errorShape, request) };
+  const model = group.models.find(({ id }) => id === request.model);
+  if (model === undefined) return { error: unknownModel(errorShape, request.model) };
+  if (model.produces !== produces) {
+    const message = `model ${model.id} produces ${model.produces}, not ${produces}`;
+    return { error: invalidRequest(errorShape, message) };
+  }
+  return { request, model };
 }
 
-/** The answers that cannot fail. */
-function listing(visit: Visit, route: ListingRoute, needs: GatewayNeeds): object {
-  const { exchange, group, key, body } = visit;
-  switch (route.kind) {
-    case "models":
-      return route.style === "gemini" ? geminiModelList(group.models) : modelList(group.models);
-    case "files":
-      return fileObject(exchange, body, needs.clock);
-    case "key-usage":
-      return keyUsage(key, group, exchange.query, needs);
-    case "key-billing":
-      return keyBilling(group, needs.zone, needs.clock.now());
+/** The first of sub2api's headers that is not empty. */
+function keyIn(headers: IncomingHttpHeaders): string | null {
+  const bearer = /^bearer\s+(.*)$/i.exec(headers.authorization ?? "")?.[1];
+  for (const value of [bearer, headers["x-api-key"], headers["x-goog-api-key"]]) {
+    if (typeof value === "string" && value.trim() !== "") return value.trim();
   }
-}
-
-async function serveAsk(visit: Visit, route: AskRoute, needs: GatewayNeeds): Promise<void> {
-  const { exchange, group, key, pace } = visit;
-  const { protocol, endpoint } = route;
-  const { shape } = protocol;
-  const body = parseObject(visit.body.bytes);
-  if (body === null) return refuse(exchange, invalidRequest(shape, "Failed to parse request body"));
-  const ask = protocol.read(body, route.address);
-  if (typeof ask === "string") return refuse(exchange, invalidRequest(shape, ask));
-  const model = group.models.find((each) => each.id === ask.model);
-  if (model === undefined) return refuse(exchange, modelRefusal(shape, ask.model));
-  if (model.makes !== protocol.wants) {
-    const message = `model ${model.id} makes ${model.makes}, not ${protocol.wants}`;
-    return refuse(exchange, invalidRequest(shape, message));
-  }
-  if (route.counts) {
-    const count = Math.max(1, countTokens(ask.prompt));
-    if (pace.beforeHeaders > 0) await pause(pace.beforeHeaders, exchange.gone);
-    return sendPaced(exchange, shape === "gemini" ? { totalTokens: count } : { input_tokens: count }, pace);
-  }
-  const refusal = takeSeat(key, shape, needs.clock.elapsed());
-  if (refusal !== null) return refuse(exchange, refusal);
-  try {
-    await answer({ exchange, protocol, endpoint, ask, model, key, group, pace }, needs);
-  } finally {
-    key.running -= 1;
-  }
-}
-
-/** A key's rate limit: how many at once, how many a minute (SPEC.md section 8). Null once the seat is taken. */
-function takeSeat(key: SandboxKey, shape: Shape, elapsed: number): Refusal | null {
-  if (key.concurrent !== null && key.running >= key.concurrent) return concurrencyRefusal(shape);
-  const wait = key.perMinute === null ? 0 : key.window.take(key.perMinute, elapsed);
-  if (wait > 0) return rateRefusal(shape, wait);
-  key.running += 1;
   return null;
 }
 
-function refuse(exchange: Exchange, refusal: Refusal): void {
-  sendJson(exchange, refusal.status, refusal.body, refusal.headers);
-}
-
-function shapeOf(route: GatewayRoute): Shape {
-  return route.kind === "ask" ? route.protocol.shape : "openai";
-}
-
-function fileObject(exchange: Exchange, body: WholeBody, clock: Clock): object {
-  return {
-    id: `file-${exchange.id.replaceAll("-", "")}`,
-    object: "file",
-    bytes: body.length,
-    created_at: Math.floor(clock.now() / 1000),
-    filename: "upload",
-    purpose: "user_data",
-    status: "processed",
-    sha256: body.sha256,
-  };
+function sendError(exchange: Exchange, { status, body, headers }: GatewayError): void {
+  exchange.sendJson(status, body, headers);
 }

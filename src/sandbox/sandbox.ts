@@ -1,161 +1,118 @@
-import { Secret } from "../core/secret.ts";
-import type { BookEntry } from "./book.ts";
-import { openExchange } from "./exchange.ts";
-import type { Fault } from "./faults.ts";
-import type { Group } from "./groups.ts";
-import type { KeyRequest, KeyState, SandboxKey } from "./keys.ts";
-import { createListener } from "./listener.ts";
-import { createRooms, fail, type Rooms, type SandboxOptions, serve } from "./rooms.ts";
-import type { UsageRow } from "./usage-log.ts";
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+import { background } from "../core/background.ts";
+import type { Clock } from "../core/clock.ts";
+import type { Logger } from "../core/log.ts";
+import { Account } from "./account.ts";
+import { CONSOLE_PREFIX, Console } from "./console.ts";
+import { Gateway, gatewayRoute } from "./gateway.ts";
+import { Exchange } from "./http.ts";
 
-export interface CreatedKey {
-  readonly id: number;
-  /** The whole string, this once. */
-  readonly key: Secret;
-}
+const HOST = "127.0.0.1";
+/** Longer than clients keep an idle connection: the client closes first, and no request meets a closed connection. */
+const KEEP_ALIVE_MS = 75_000;
+/** Unknown paths below these are a plain 404. Every other unknown path is the console's web page, with status 200. */
+const API_PREFIXES = ["/api/", "/v1/", "/v1beta/"];
 
-export interface KeyView {
-  readonly id: number;
-  readonly name: string;
-  readonly group: string;
-  readonly state: KeyState;
-  /** sk-abcd…wxyz */
-  readonly mask: string;
-  readonly quota: number | null;
-  readonly quotaUsed: number;
-  readonly expiresAt: number | null;
-  /** Requests under way. */
-  readonly running: number;
-}
+/** What sub2api answers to a wrong base URL. */
+const WEB_PAGE = `<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8" />
+    <title>keybearer sandbox</title>
+  </head>
+  <body>
+    <h1>keybearer sandbox</h1>
+    <p>This is the console's web page, not an API. The base URL of an OpenAI-compatible client ends in /v1.</p>
+  </body>
+</html>
+`;
 
-/** A gateway as SPEC.md describes it, with a console like sub2api's, on a loopback port of its own. */
-export interface Sandbox {
-  /** Port 0, the default, picks a free one. */
-  start(options?: { readonly port?: number }): Promise<void>;
-  /** Ends at once, streams too. Keys and usage stay; it may be started again. */
-  stop(): Promise<void>;
-  readonly running: boolean;
-  /** The addresses throw while it does not run. */
-  readonly origin: string;
-  readonly baseUrl: string;
-  readonly messagesUrl: string;
-  readonly consoleUrl: string;
-  readonly login: { readonly email: string; readonly password: Secret };
+/**
+ * A gateway as in SPEC.md with a console like sub2api's, on its own loopback port. `keybearer run` serves it when there
+ * is no config.yaml.
+ */
+export class Sandbox {
+  readonly account: Account;
+  readonly gateway: Gateway;
+  readonly #console: Console;
+  readonly #log: Pick<Logger, "error">;
+  readonly #inFlight = new Set<Promise<unknown>>();
+  #server: Server | null = null;
+  #port = 0;
 
-  createKey(request: KeyRequest): CreatedKey;
-  disableKey(id: number): void;
-  enableKey(id: number): void;
-  deleteKey(id: number): void;
-  /** Deleted ones too. */
-  keys(): readonly KeyView[];
+  constructor(clock: Clock, log: Pick<Logger, "error">) {
+    this.account = new Account(clock);
+    this.gateway = new Gateway(this.account, clock);
+    this.#console = new Console(this.account, clock);
+    this.#log = log;
+  }
 
-  groups(): readonly Group[];
-  setGroupEnabled(name: string, enabled: boolean): void;
-  readonly balance: number;
-  setBalance(dollars: number): void;
+  /** Port 0 takes a free one. Can be started again after a stop, with the same keys and usage. */
+  async start(port = 0): Promise<void> {
+    const server = createServer({ keepAliveTimeout: KEEP_ALIVE_MS, requestTimeout: 0 });
+    server.on("request", (request, response) => this.#accept(request, response));
+    server.listen(port, HOST);
+    await once(server, "listening");
+    this.#server = server;
+    this.#port = (server.address() as AddressInfo).port;
+  }
 
-  /** The usage log, oldest first. */
-  usage(): readonly UsageRow[];
-  /** Keeps new rows back from the log, as a gateway does that writes them late. They are billed all the same. */
-  holdUsage(): void;
-  releaseUsage(): void;
-  /** The last requests that came, oldest first. An entry goes on filling up while its request lasts. */
-  requests(): readonly BookEntry[];
-  clearRequests(): void;
-  readonly openSockets: number;
+  /** Waits for requests in flight, then closes every connection. A second call ends the wait of the first. */
+  async stop(graceMs = 0): Promise<void> {
+    const server = this.#server;
+    if (server === null) return;
+    server.close();
+    const finished = Promise.allSettled(this.#inFlight);
+    await Promise.race([finished, sleep(graceMs, undefined, { ref: false })]);
+    server.closeAllConnections();
+    await finished;
+    this.#server = null;
+  }
 
-  /** Makes the key's next requests go wrong: so many, or until cleared. Orders are served in turn. */
-  order(keyId: number, fault: Fault, times?: number): void;
-  clearFaults(keyId: number): void;
-  /** Logs everybody out of the console. */
-  endSessions(): void;
-}
+  get isRunning(): boolean {
+    return this.#server !== null;
+  }
 
-export function createSandbox(options: SandboxOptions = {}): Sandbox {
-  const rooms = createRooms(options);
-  const { account, keys, groups, book, usage, faults, sessions, clock } = rooms;
-  const inFlight = new Set<Promise<void>>();
-  const listener = createListener((request, response, socket) => {
-    const exchange = openExchange(request, response, socket, book, clock);
-    const served = serve(exchange, rooms)
-      .catch((error: unknown) => {
-        options.onError?.(error);
-        fail(exchange);
-      })
-      .finally(() => inFlight.delete(served));
-    inFlight.add(served);
-  });
+  /** The address of the console and of the messages protocol. */
+  get origin(): string {
+    if (this.#server === null) throw new Error("the sandbox is not running");
+    return `http://${HOST}:${this.#port}`;
+  }
 
-  const origin = (): string => {
-    if (listener.port === null) throw new Error("the sandbox is not running; start it first");
-    return `http://127.0.0.1:${listener.port}`;
-  };
-  const keyWith = (id: number): SandboxKey => {
-    const key = keys.withId(id);
-    if (key === null) throw new Error(`the sandbox has no key ${id}`);
-    return key;
-  };
+  get baseUrl(): string {
+    return `${this.origin}/v1`;
+  }
 
-  return {
-    async start({ port = 0 } = {}) {
-      await listener.start(port);
-    },
-    async stop() {
-      await listener.stop();
-      // So that what was cut off is billed, too, when this returns.
-      await Promise.all(inFlight);
-    },
-    get running() {
-      return listener.port !== null;
-    },
-    get origin() {
-      return origin();
-    },
-    get baseUrl() {
-      return `${origin()}/v1`;
-    },
-    get messagesUrl() {
-      return origin();
-    },
-    get consoleUrl() {
-      return origin();
-    },
-    login: { email: account.email, password: account.password },
+  #accept(request: IncomingMessage, response: ServerResponse): void {
+    const finished = this.#finish(request, response).finally(() => this.#inFlight.delete(finished));
+    this.#inFlight.add(finished);
+    background(finished, this.#log, "a request to the sandbox");
+  }
 
-    createKey(request) {
-      const issued = keys.issue(request);
-      if (!issued.ok) throw new Error(`the sandbox cannot make this key: ${issued.problem.message}`);
-      return { id: issued.key.id, key: new Secret(issued.text) };
-    },
-    disableKey: (id) => keys.setDisabled(keyWith(id), true),
-    enableKey: (id) => keys.setDisabled(keyWith(id), false),
-    deleteKey: (id) => keys.remove(keyWith(id)),
-    keys: () => keys.all().map((key) => viewOf(key, rooms)),
+  /** Resolves when the response has left or its client is gone. */
+  async #finish(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const closed = new Promise((resolve) => response.once("close", resolve));
+    try {
+      await this.serve(request, response);
+    } catch (error) {
+      // The client must not wait for a response that does not come.
+      response.destroy();
+      throw error;
+    }
+    await closed;
+  }
 
-    groups: () => groups.list(),
-    setGroupEnabled: (name, enabled) => groups.setEnabled(name, enabled),
-    get balance() {
-      return account.balance;
-    },
-    setBalance: (dollars) => account.setBalance(dollars),
-
-    usage: () => usage.list().slice(),
-    holdUsage: () => usage.hold(),
-    releaseUsage: () => usage.release(),
-    requests: () => book.list(),
-    clearRequests: () => book.clear(),
-    get openSockets() {
-      return listener.openSockets;
-    },
-
-    order: (id, fault, times = Number.POSITIVE_INFINITY) => faults.order(keyWith(id).id, fault, times),
-    clearFaults: (id) => faults.clear(id),
-    endSessions: () => sessions.end(),
-  };
-}
-
-function viewOf(key: SandboxKey, { keys, groups }: Rooms): KeyView {
-  const { id, name, mask, quota, quotaUsed, expiresAt, running } = key;
-  const group = groups.withId(key.groupId)?.name ?? "";
-  return { id, name, group, state: keys.stateOf(key), mask, quota, quotaUsed, expiresAt, running };
+  protected async serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const exchange = new Exchange(request, response);
+    const { method, path } = exchange;
+    const route = gatewayRoute(method, path);
+    if (route !== null) await this.gateway.serve(exchange, route);
+    else if (path.startsWith(`${CONSOLE_PREFIX}/`)) await this.#console.serve(exchange);
+    else if (API_PREFIXES.some((prefix) => path.startsWith(prefix))) {
+      exchange.send(404, "text/plain", "404 page not found");
+    } else exchange.send(200, "text/html; charset=utf-8", WEB_PAGE);
+  }
 }

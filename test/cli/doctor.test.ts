@@ -7,12 +7,12 @@ import { findingsInWords } from "../../src/cli/doctor/words.ts";
 import { findPaths } from "../../src/core/paths.ts";
 import { Secret } from "../../src/core/secret.ts";
 import type { Finding } from "../../src/doctor/findings.ts";
-import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
+import { TestGateway } from "../doubles/sandbox.ts";
 
-const sandbox = createSandbox();
+const sandbox = new TestGateway();
 t.before(() => sandbox.start());
 t.teardown(() => sandbox.stop());
 
@@ -120,9 +120,11 @@ t.test("without a daemon, each tool's key is told apart by its cause", async (t)
 
 t.test("an empty account is told from a spent key", async (t) => {
   const home = await withTools(t, { codex: `key: ${newKey().key.reveal()}` });
-  const before = sandbox.balance;
-  sandbox.setBalance(0);
-  t.teardown(() => sandbox.setBalance(before));
+  const before = sandbox.account.balance;
+  sandbox.account.balance = 0;
+  t.teardown(() => {
+    sandbox.account.balance = before;
+  });
   t.match((await look(home)).wrong("tool codex"), [{ what: /^balance or quota: the account's balance/ }]);
 });
 

@@ -5,8 +5,8 @@ import { Secret } from "../../src/core/secret.ts";
 import { storeKey } from "../../src/keys/store.ts";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
+import { get, newKey, startSandbox } from "../doubles/sandbox.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
-import { get, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 const NO_KEYCHAIN = { DBUS_SESSION_BUS_ADDRESS: undefined };
 

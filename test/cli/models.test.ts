@@ -3,9 +3,9 @@ import { modelsInWords } from "../../src/cli/models.ts";
 import { askDaemon } from "../../src/control/client.ts";
 import type { ToolModels } from "../../src/doctor/models.ts";
 import { failingNames } from "../../src/doctor/models.ts";
-import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { toolOf } from "../doubles/parsed-config.ts";
+import { startSandbox } from "../doubles/sandbox.ts";
 
 const SCREEN = { width: 80, utf8: true };
 
@@ -22,9 +22,7 @@ function listOf(more: Partial<ToolModels>): ToolModels {
 }
 
 t.test("the daemon lists what each tool's key sees, with group, prices and names that fail", async (t) => {
-  const sandbox = createSandbox();
-  await sandbox.start();
-  t.teardown(() => sandbox.stop());
+  const sandbox = await startSandbox(t);
   const { key } = sandbox.createKey({ name: "codex", group: "coding" });
   const { token, hash } = freshToken();
   const under = await startUnderTest(

@@ -1,7 +1,7 @@
 import { mkdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
-import { findPaths, prepareFolders, rootHere } from "../../src/core/paths.ts";
+import { findPaths, prepareFolders, rootUid } from "../../src/core/paths.ts";
 import { newHome } from "../doubles/command.ts";
 
 const home = "/home/me";
@@ -49,7 +49,7 @@ t.test("a file named by hand is explicit, and its folder is not judged", async (
 
 t.test("root is known by the number it has in a user namespace", async (t) => {
   const here = (map: string | null, overflow: string | null = "65534\n") =>
-    rootHere((file) => (file === "/proc/self/uid_map" ? map : overflow));
+    rootUid((file) => (file === "/proc/self/uid_map" ? map : overflow));
   t.equal(here("         0          0 4294967295\n"), 0, "no namespace");
   t.equal(here(null), 0, "nor here, where there are none");
   t.equal(here("      1000       1000          1\n"), 65534, "as PrivateUsers= of a user's unit makes it");

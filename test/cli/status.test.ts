@@ -1,8 +1,8 @@
 import t, { type Test } from "tap";
 import { command, newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
+import { get, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { get, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 async function start(t: Test) {
   const sandbox = await startSandbox(t);

@@ -10,7 +10,7 @@ import { storeKey } from "../../src/keys/store.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
-import { get, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
+import { get, newKey, startSandbox } from "../doubles/sandbox.ts";
 
 t.test(
   "a tool is added with its limits, its key is tried and stored, and its token works at once",

@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import { readLift } from "../../src/cli/tools/lift.ts";
-import type { AskedLift, LiftAnswer } from "../../src/control/routes.ts";
+import type { AllowanceAnswer, AllowanceRequest } from "../../src/control/routes.ts";
 import { command, newHome } from "../doubles/command.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
@@ -9,7 +9,7 @@ import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 const NOW = new Date(2026, 10, 15, 12).getTime();
 
 t.test("what is lifted is read as in config.yaml, and money without its sign too", async (t) => {
-  const lifts: [Parameters<typeof readLift>[0], Partial<AskedLift>][] = [
+  const lifts: [Parameters<typeof readLift>[0], Partial<AllowanceRequest>][] = [
     [{ spend: "5" }, { kind: "spend", amount: 5_000_000 }],
     [{ spend: "0.50" }, { kind: "spend", amount: 500_000 }],
     [{ spend: "$5" }, { kind: "spend", amount: 5_000_000 }],
@@ -70,11 +70,11 @@ t.test("what cannot be meant is told with what to write", async (t) => {
 });
 
 /** A control socket that answers lifts and writes them down. */
-async function startControl(t: Test, answer: (lift: AskedLift) => LiftAnswer) {
+async function startControl(t: Test, answer: (lift: AllowanceRequest) => AllowanceAnswer) {
   const home = await newHome(t);
-  const asked: AskedLift[] = [];
+  const asked: AllowanceRequest[] = [];
   await serveControls(t, home, {
-    lift(name, lift) {
+    allow(name, lift) {
       asked.push(lift);
       return name === "codex" ? answer(lift) : null;
     },
@@ -82,7 +82,7 @@ async function startControl(t: Test, answer: (lift: AskedLift) => LiftAnswer) {
   return { home, asked };
 }
 
-const given = ({ kind, amount, until }: AskedLift): LiftAnswer => ({
+const given = ({ kind, amount, until }: AllowanceRequest): AllowanceAnswer => ({
   tool: "codex",
   levels: [
     {

@@ -8,9 +8,9 @@ import { storeKey } from "../../src/keys/store.ts";
 import { command, newHome, saveConfig, start } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { startRawGateway } from "../doubles/raw-gateway.ts";
+import { get, newKey, post, startSandbox } from "../doubles/sandbox.ts";
 import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
-import { get, newKey, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 t.test(
   "the running daemon uses the new key for the next request, and a stream under way finishes with the old",

@@ -3,8 +3,8 @@ import { readFileSync, statSync, writeFileSync } from "node:fs";
 import t from "tap";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
+import { get, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { get, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 function hashOf(token: string): string {
   return `sha256:${createHash("sha256").update(token).digest("hex")}`;

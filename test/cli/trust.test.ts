@@ -3,9 +3,9 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
+import { get, startSandbox } from "../doubles/sandbox.ts";
 import { atTerminal, hasTerminal } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
-import { get, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 /** A daemon whose one key has just been moved to another gateway by an edit, and is held. */
 async function startHeld(t: Test) {

@@ -1,6 +1,5 @@
 import t from "tap";
-import { EXPORTED } from "../../src/usage/columns.ts";
-import type { UsageRecord } from "../../src/usage/record.ts";
+import { EXPORTED, type UsageRecord } from "../../src/usage/record.ts";
 import { command, start } from "../doubles/command.ts";
 import { startUnderTest } from "../doubles/daemon-under-test.ts";
 import { recordFor } from "../doubles/usage-journey.ts";
@@ -15,7 +14,8 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
   const { sandboxSession } = under.daemon;
   if (sandboxSession === null) return t.fail("no sandbox");
   // Its console lists nothing until the end: a record that took the console's numbers would be another one by then.
-  sandboxSession.sandbox.holdUsage();
+  const { account } = sandboxSession.sandbox;
+  const heldUsage = t.capture(account, "usage", () => []);
   const said: string[] = [];
   const usage = async (...args: string[]) => {
     const ended = await command(t, under.home, ["usage", ...args], { env: { COLUMNS: "120", TZ: "UTC" } });
@@ -103,8 +103,8 @@ t.test("a newcomer sees in a second terminal what the first requests used and co
     t.match(none, { code: 1, stdout: "", stderr: /no record ZZZZZZZZ/ });
   });
 
-  sandboxSession.sandbox.releaseUsage();
-  const [row] = sandboxSession.sandbox.usage();
+  heldUsage.restore();
+  const [row] = account.usage();
   t.match(chat, {
     tool: "try-me",
     gateway: "sandbox",

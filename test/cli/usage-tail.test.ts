@@ -1,17 +1,17 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { followTail } from "../../src/control/follow.ts";
-import { createTail } from "../../src/control/tail.ts";
-import { EXPORTED } from "../../src/usage/columns.ts";
+import { followTail } from "../../src/control/client.ts";
+import { Tail } from "../../src/control/tail.ts";
+import { EXPORTED } from "../../src/usage/record.ts";
 import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
 import { CURRENT } from "../doubles/no-usage.ts";
 import { record } from "../doubles/records.ts";
+import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 /** A home with one tool that calls the sandbox. */
 async function prepare(t: Test) {
@@ -28,7 +28,7 @@ async function prepare(t: Test) {
 
 /** A control socket that can be followed, and behind it only an index that is brought up to date when asked. */
 async function serveTail(t: Test, home: string) {
-  const records = createTail();
+  const records = new Tail();
   const indexed = async () => {
     catchUp(join(home, "state"));
     return CURRENT;
@@ -117,7 +117,7 @@ t.test("a tail whose reader stands still takes little memory, and says what was 
   tail.child.stdout?.pause();
   const told = 12_000;
   for (let number = 1; number <= told; number += 1) {
-    records.tell(record(number, { endpoint: `/v1/${"x".repeat(3000)}` }));
+    records.notify(record(number, { endpoint: `/v1/${"x".repeat(3000)}` }));
     if (number % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
   tail.child.stdout?.resume();
@@ -128,10 +128,10 @@ t.test("a tail whose reader stands still takes little memory, and says what was 
     );
   await until("everything is shown or told of", () => idsIn(tail.stdout()).length - 1 + lost() === told);
   t.ok(lost() > 0);
-  records.tell(record(told + 1));
+  records.notify(record(told + 1));
   await tail.says(new RegExp(`0${told + 1}"`));
   tail.child.stdout?.destroy();
-  records.tell(record(told + 2));
+  records.notify(record(told + 2));
   const { code, stderr } = await tail.ended;
   t.equal(code, 0, "and a reader that goes away ends it");
   t.notMatch(stderr, /EPIPE|heap/);
@@ -143,10 +143,8 @@ t.test("when too many follow already, tail says so and ends", async (t) => {
   const socket = join(home, "run", "control.sock");
   let following = 0;
   for (let number = 0; number < 16; number += 1) {
-    const line = () => {
-      following += 1;
-    };
-    followTail({ socket, line, ended: () => {} });
+    await followTail(socket).next();
+    following += 1;
   }
   await until("they follow", () => following === 16);
   const { code, stderr } = await start(t, home, ["usage", "tail"]).ended;
@@ -165,7 +163,7 @@ t.test("of more than it can make up for, tail shows the newest and says where th
   const { records, close } = await serveTail(t, home);
   const tail = start(t, home, ["usage", "tail", "--json"]);
   await until("the first is shown", () => idsIn(tail.stdout()).length === 1);
-  records.tell(made(3));
+  records.notify(made(3));
   await until("and the live one", () => idsIn(tail.stdout()).length === 2);
 
   const missed = Array.from({ length: 1500 }, (_, number) => made(number + 4));

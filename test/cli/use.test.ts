@@ -4,8 +4,8 @@ import { settingsInWords } from "../../src/cli/use/print.ts";
 import { CLIENTS, findClient } from "../../src/clients/table.ts";
 import { command, newHome, saveConfig } from "../doubles/command.ts";
 import { serveIn } from "../doubles/daemon-under-test.ts";
+import { ask, get, hello, newKey, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { ask, get, hello, newKey, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 const CONFIG = `listen: 127.0.0.1:7777
 gateway: http://127.0.0.1:9/v1

@@ -16,12 +16,13 @@ import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
-import { createFileWatch, type FileWatch, type FileWatchOptions } from "../../src/config/watch/watch.ts";
+import { FileWatch } from "../../src/config/watch.ts";
+import { createTicker, type Ticker } from "../../src/core/ticker.ts";
 import { until } from "../doubles/until.ts";
 
 const run = promisify(execFile);
-/** So long that only the system's notifications can be what a test sees. */
-const NO_POLL = 3_600_000;
+/** Without it only the system's notifications can be what a test sees. */
+const NO_POLL: Ticker = { every: () => () => {} };
 
 interface Seen {
   readonly watch: FileWatch;
@@ -34,18 +35,21 @@ interface Seen {
 async function watching(
   t: Test,
   files: readonly string[],
-  options: Partial<FileWatchOptions> = {},
+  ticker: Ticker = createTicker(500),
 ): Promise<Seen> {
   const contents: (string | null)[] = [];
   const paths: string[] = [];
   const errors: string[] = [];
-  const watch = createFileWatch({
+  const watch = new FileWatch({
+    ticker,
+    log: {
+      warn: (message: string) => errors.push(message),
+      error: (problem: object) => t.fail(String(problem)),
+    },
     onChange: (path) => {
       paths.push(path);
       contents.push(existsSync(path) ? readFileSync(path, "utf8") : null);
     },
-    onError: (reason) => errors.push(reason),
-    ...options,
   });
   t.teardown(() => watch.close());
   watch.follow(files);
@@ -111,13 +115,13 @@ const editors: readonly Editor[] = [
 ];
 
 for (const editor of editors) {
-  for (const pollMs of [NO_POLL, 500]) {
-    const how = pollMs === NO_POLL ? "by notifications alone" : "with the poll beside them";
+  for (const ticker of [NO_POLL, createTicker(500)]) {
+    const how = ticker === NO_POLL ? "by notifications alone" : "with the poll beside them";
     const skip = editor.skip ? "vim is not installed" : false;
 
     t.test(`every save ${editor.name} is told, ${how}`, { skip }, async (t) => {
       const file = join(t.testdir({ "config.yaml": "start\n" }), "config.yaml");
-      const seen = await watching(t, [file], { pollMs });
+      const seen = await watching(t, [file], ticker);
       for (const text of ["first\n", "second\n"]) {
         await editor.save(file, text);
         await until(`${text.trim()} is told`, () => seen.contents.at(-1) === text);
@@ -153,7 +157,7 @@ t.test("a file that is written without an end is still told again and again", as
 
 t.test("a deleted file is told, and again when it is back", async (t) => {
   const file = join(t.testdir({ "config.yaml": "one" }), "config.yaml");
-  const seen = await watching(t, [file], { pollMs: NO_POLL });
+  const seen = await watching(t, [file]);
   await unlink(file);
   await until("the change is told", () => seen.contents.at(-1) === null);
   await writeFile(file, "two");
@@ -176,7 +180,7 @@ t.test("a file is found again after its folders were missing for a while", async
 
 t.test("a file whose folder does not exist yet is told when it appears", async (t) => {
   const file = join(t.testdir({}), "a", "b", "config.yaml");
-  const seen = await watching(t, [file], { pollMs: NO_POLL });
+  const seen = await watching(t, [file]);
   await mkdir(dirname(file), { recursive: true });
   await writeFile(file, "one");
   await until("the change is told", () => seen.contents.at(-1) === "one");
@@ -205,15 +209,28 @@ t.test("a symlink that is pointed elsewhere is told", async (t) => {
   await until("replaced", () => seen.contents.at(-1) === "one");
 });
 
-for (const pollMs of [NO_POLL, 500]) {
-  const how = pollMs === NO_POLL ? "by notifications alone" : "with the poll beside them";
+t.test("a link that becomes a file, and a file that becomes a link, is followed", async (t) => {
+  const dir = t.testdir({ target: "one", "config.yaml": t.fixture("symlink", "target") });
+  const file = join(dir, "config.yaml");
+  const seen = await watching(t, [file]);
+  await replaceAtomically(file, "two");
+  await until("the file in the link's place", () => seen.contents.at(-1) === "two");
+  await writeFile(file, "three");
+  await until("a save of that file", () => seen.contents.at(-1) === "three");
+  await symlink("target", join(dir, "fresh"));
+  await rename(join(dir, "fresh"), file);
+  await until("the link in the file's place", () => seen.contents.at(-1) === "one");
+});
+
+for (const ticker of [NO_POLL, createTicker(500)]) {
+  const how = ticker === NO_POLL ? "by notifications alone" : "with the poll beside them";
   t.test(`a symlink's target may be saved in its own folder, ${how}`, async (t) => {
     const dir = t.testdir({
       dotfiles: { "keybearer.yaml": "zero" },
       home: { "config.yaml": t.fixture("symlink", "../dotfiles/keybearer.yaml") },
     });
     const target = join(dir, "dotfiles", "keybearer.yaml");
-    const seen = await watching(t, [join(dir, "home", "config.yaml")], { pollMs });
+    const seen = await watching(t, [join(dir, "home", "config.yaml")], ticker);
     await replaceAtomically(target, "one");
     await until("atomically", () => seen.contents.at(-1) === "one");
     await replaceAtomically(target, "two");
@@ -303,7 +320,7 @@ t.test("nothing is told after close, and ready does not wait for ever", async (t
   await closed.watch.close();
   closed.watch.follow([file]);
   await closed.watch.ready();
-  const early = createFileWatch({ onChange: () => {} });
+  const early = new FileWatch({ ticker: NO_POLL, log: console, onChange: () => {} });
   early.follow([file]);
   const ready = early.ready();
   await early.close();
@@ -312,8 +329,8 @@ t.test("nothing is told after close, and ready does not wait for ever", async (t
 
 /** A process of its own, because what is tested is what it does to a process. */
 function child(t: Test, script: string, ...args: string[]): ChildProcess {
-  const source = new URL("../../src/config/watch/watch.js", import.meta.url).href;
-  const code = `import { createFileWatch } from ${JSON.stringify(source)};\n${script}`;
+  const source = new URL("../../src/config/watch.js", import.meta.url).href;
+  const code = `import { FileWatch } from ${JSON.stringify(source)};\n${script}`;
   const flags = ["--input-type=module", "-e", code, ...args];
   const started = spawn(process.execPath, flags, { stdio: ["ignore", "pipe", "inherit"] });
   t.teardown(() => started.kill("SIGKILL"));
@@ -323,7 +340,7 @@ function child(t: Test, script: string, ...args: string[]): ChildProcess {
 t.test("a closed watch lets the process end", async (t) => {
   const file = join(t.testdir({ "config.yaml": "one" }), "config.yaml");
   const script = `
-    const watch = createFileWatch({ onChange: () => {} });
+    const watch = new FileWatch({ ticker: { every: () => () => {} }, log: console, onChange: () => {} });
     watch.follow([process.argv[1]]);
     await watch.ready();
     await watch.close();`;
@@ -339,7 +356,8 @@ t.test("without descriptors for notifications the poll goes on alone, and it is 
     const say = (line) => process.stdout.write(line + "\\n");
     say("started");
     try { for (;;) openSync("/dev/null", "r"); } catch (error) { if (error.code !== "EMFILE") throw error; }
-    const watch = createFileWatch({ pollMs: 200, onChange: (path) => say(path), onError: (reason) => say(reason) });
+    const ticker = { every: (_, work) => { const timer = setInterval(work, 200); return () => clearInterval(timer); } };
+    const watch = new FileWatch({ ticker, log: { warn: say, error: say }, onChange: say });
     watch.follow(process.argv.slice(1));
     await watch.ready();
     say("ready");`;

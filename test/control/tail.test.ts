@@ -2,66 +2,68 @@ import { createServer, request } from "node:http";
 import { connect } from "node:net";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { Actions } from "../../src/control/actions.ts";
-import { followTail } from "../../src/control/follow.ts";
+import { followTail, type TailEnd } from "../../src/control/client.ts";
 import { ControlServer } from "../../src/control/server.ts";
-import { createTail, type Tail, type TailLine } from "../../src/control/tail.ts";
-import { systemClock } from "../../src/core/clock.ts";
+import { Tail, type TailLine } from "../../src/control/tail.ts";
 import { newHome } from "../doubles/command.ts";
-import { NO_MIRROR } from "../doubles/no-mirror.ts";
-import { NO_PROBER } from "../doubles/no-prober.ts";
-import { NO_USAGE } from "../doubles/no-usage.ts";
+import { serveControls } from "../doubles/idle-control.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { record } from "../doubles/records.ts";
 import { until } from "../doubles/until.ts";
 
 /** A control socket with nothing behind it but a tail. */
 async function startTail(t: Test): Promise<{ tail: Tail; socket: string; stop: () => Promise<void> }> {
-  const socket = join(await newHome(t), "control.sock");
-  const server = new ControlServer(socket, quietLog());
-  t.equal(await server.listen(), "listening");
-  const tail = createTail();
-  const nobody = {
-    actions: new Actions(systemClock),
-    held: () => null,
-    trust: async () => ({ granted: [], problems: [] }),
-    lift: () => null,
-    cut: () => null,
-    mirror: NO_MIRROR,
-    prober: NO_PROBER,
-    usage: NO_USAGE,
-    open: () => Promise.reject(new Error("there is no dashboard")),
-  };
-  server.serve({ tail, status: () => Promise.reject(new Error("not here")), ...nobody });
-  t.teardown(() => server.close());
-  return { tail, socket, stop: () => server.close() };
+  const home = await newHome(t);
+  const tail = new Tail();
+  const server = await serveControls(t, home, { tail });
+  return { tail, socket: join(home, "run", "control.sock"), stop: () => server.close() };
 }
 
 interface Follower {
   readonly lines: TailLine[];
-  readonly ended: { reason: string; final: boolean }[];
+  readonly ended: TailEnd[];
   pause(): void;
   resume(): void;
 }
 
-async function follow(socket: string, patient = true): Promise<Follower> {
+async function follow(socket: string): Promise<Follower> {
   const lines: TailLine[] = [];
-  const ended: { reason: string; final: boolean }[] = [];
-  const following = followTail({
-    socket,
-    line: (line) => void lines.push(line),
-    ended: (end) => void ended.push(end),
-  });
-  if (patient) await until("it follows", () => lines.length > 0 || ended.length > 0);
-  return { lines, ended, pause: () => following.pause(), resume: () => following.resume() };
+  const ended: TailEnd[] = [];
+  let paused: Promise<void> | null = null;
+  let resume = () => {};
+  const read = async () => {
+    const following = followTail(socket);
+    for (;;) {
+      const next = await following.next();
+      if (next.done) return void ended.push(next.value);
+      lines.push(next.value);
+      await paused;
+    }
+  };
+  const reading = read();
+  await until("it follows", () => lines.length > 0 || ended.length > 0);
+  reading.catch((error) => t.fail(String(error)));
+  return {
+    lines,
+    ended,
+    pause() {
+      paused = new Promise((resolve) => {
+        resume = resolve;
+      });
+    },
+    resume() {
+      paused = null;
+      resume();
+    },
+  };
 }
 
 t.test("whoever follows is told of every record, whole and in order", async (t) => {
   const { tail, socket } = await startTail(t);
-  tail.tell(record(0));
+  tail.notify(record(0));
   const [first, second] = [await follow(socket), await follow(socket)];
   const records = [1, 2, 3].map((number) => record(number, { model: `模型 ${number}\n"quoted"` }));
-  for (const one of records) tail.tell(one);
+  for (const one of records) tail.notify(one);
   for (const { lines } of [first, second]) {
     await until("all came", () => lines.length === 4);
     t.same(lines, [{ following: true }, ...records.map((one) => ({ record: one }))]);
@@ -75,7 +77,7 @@ t.test("a reader that stands still loses lines, is told how many, and costs boun
   slow.pause();
   const told = 5000;
   for (let number = 0; number < told; number += 1) {
-    tail.tell(record(number, { endpoint: `/v1/${"x".repeat(2000)}` }));
+    tail.notify(record(number, { endpoint: `/v1/${"x".repeat(2000)}` }));
     if (number % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
   const count = ({ lines }: Follower) => {
@@ -98,7 +100,7 @@ t.test("a reader that stands still loses lines, is told how many, and costs boun
     [...numbers].sort((a, b) => a - b),
     "what came is in order",
   );
-  tail.tell(record(told));
+  tail.notify(record(told));
   await until("it is told of the next again", () => slow.lines.some((line) => number(line) === told));
 });
 
@@ -116,7 +118,7 @@ t.test("sixteen may follow, the next is told why not, and may when one has gone"
     return next.ended.length === 0;
   });
   // And nobody who left is written to, which would throw.
-  tail.tell(record(1));
+  tail.notify(record(1));
 });
 
 t.test("when the daemon stops, the follower is told, and that it may come back", async (t) => {

@@ -1,41 +1,30 @@
 import { request } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { Actions } from "../../src/control/actions.ts";
 import { askDaemon } from "../../src/control/client.ts";
-import type { AskedLift, Controls, LiftAnswer } from "../../src/control/routes.ts";
-import { ControlServer } from "../../src/control/server.ts";
-import { createTail } from "../../src/control/tail.ts";
-import { systemClock } from "../../src/core/clock.ts";
+import type { AllowanceAnswer, AllowanceRequest, Controls } from "../../src/control/routes.ts";
 import { newHome } from "../doubles/command.ts";
-import { NO_MIRROR } from "../doubles/no-mirror.ts";
-import { NO_PROBER } from "../doubles/no-prober.ts";
-import { NO_USAGE } from "../doubles/no-usage.ts";
-import { quietLog } from "../doubles/quiet-log.ts";
+import { serveControls } from "../doubles/idle-control.ts";
 
 interface Call {
   readonly control: "lift" | "cut";
   readonly name: string;
-  readonly lift?: AskedLift;
+  readonly lift?: AllowanceRequest;
   readonly peer: string;
 }
 
 /** A control socket in front of a daemon that knows one tool, codex, and writes down what it is asked. */
 async function start(t: Test) {
   const calls: Call[] = [];
-  const answer: LiftAnswer = {
+  const answer: AllowanceAnswer = {
     tool: "codex",
     levels: [
       { limit: "spend", per: "day", used: 1, held: 0, most: 10, extra: 5, resets_at: 1_763_164_800_000 },
     ],
     problem: null,
   };
-  const controls: Controls = {
-    status: () => Promise.reject(new Error("not asked for here")),
-    actions: new Actions(systemClock),
-    held: () => null,
-    trust: () => Promise.reject(new Error("not asked for here")),
-    lift(name, lift, peer) {
+  const controls: Partial<Controls> = {
+    allow(name, lift, peer) {
       calls.push({ control: "lift", name, lift, peer });
       return name === "codex" ? answer : null;
     },
@@ -43,19 +32,11 @@ async function start(t: Test) {
       calls.push({ control: "cut", name, peer });
       return name === "codex" ? { cut: 3 } : null;
     },
-    tail: createTail(),
-    mirror: NO_MIRROR,
-    prober: NO_PROBER,
-    usage: NO_USAGE,
-    open: () => Promise.reject(new Error("there is no dashboard")),
   };
-  const socket = join(await newHome(t), "control.sock");
+  const home = await newHome(t);
   const lines: string[] = [];
-  const server = new ControlServer(socket, quietLog(lines));
-  t.equal(await server.listen(), "listening");
-  server.serve(controls);
-  t.teardown(() => server.close());
-  return { socket, calls, answer, lines };
+  await serveControls(t, home, controls, lines);
+  return { socket: join(home, "run", "control.sock"), calls, answer, lines };
 }
 
 function post(socketPath: string, path: string, body: string): Promise<{ status: number; text: string }> {
@@ -72,11 +53,11 @@ function post(socketPath: string, path: string, body: string): Promise<{ status:
   });
 }
 
-const LIFT: AskedLift = { kind: "spend", amount: 5_000_000, until: null };
+const LIFT: AllowanceRequest = { kind: "spend", amount: 5_000_000, until: null };
 
 t.test("a lift reaches the daemon as it was asked for, with who asks, and is answered", async (t) => {
   const { socket, calls, answer } = await start(t);
-  const lifts: AskedLift[] = [
+  const lifts: AllowanceRequest[] = [
     LIFT,
     { kind: "requests", amount: 1, until: 1_763_164_800_000 },
     { kind: "tokens", amount: Number.MAX_SAFE_INTEGER, until: null },

@@ -1,7 +1,7 @@
 import t from "tap";
 import {
   limitStatuses,
-  type ToolDeps,
+  type ToolStatusDeps,
   toolStatus,
   toolStatusOffline,
 } from "../../src/control/tool-status.ts";
@@ -36,7 +36,7 @@ const config = configOf(
   `gateways: { main: { base_url: "https://gateway.example.com/v1", groups: { open: {}, shut: { enabled: false } } } }\ntools: { codex: {} }\n`,
 );
 
-function deps(more: Partial<ToolDeps> = {}): ToolDeps {
+function deps(more: Partial<ToolStatusDeps> = {}): ToolStatusDeps {
   return {
     keyHealth: { of: () => null, lastUse: () => NOW - 5000 },
     keyBreaker: { of: () => null },

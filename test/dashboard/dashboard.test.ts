@@ -7,7 +7,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { browserFor, needsFile, startBrowser } from "../../src/cli/browser.ts";
 import { FreeMemory } from "../../src/control/status.ts";
-import { createTail } from "../../src/control/tail.ts";
+import { Tail } from "../../src/control/tail.ts";
 import type { Clock } from "../../src/core/clock.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { createLogger } from "../../src/core/log.ts";
@@ -100,7 +100,7 @@ function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {})
     forPeople: false,
     secrets: [() => []],
   });
-  const tail = createTail();
+  const tail = new Tail();
   const deps = {
     clock,
     log,
@@ -363,7 +363,7 @@ t.test("a page that reads nothing is told how many records it lost, and none is 
   slow.answer.pause();
   const many = 20_000;
   for (let number = 0; number < many; number += 1) {
-    tail.tell(record(number));
+    tail.notify(record(number));
     // What the connection takes by itself is taken.
     if (number % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
@@ -390,7 +390,7 @@ t.test("a page that was behind is told what is so by now, once it reads again", 
   await until("it is there", () => slow.last("now") !== undefined);
   slow.answer.pause();
   for (let number = 0; number < 400; number += 1) {
-    tail.tell(record(number, { model: "m".repeat(100_000) }));
+    tail.notify(record(number, { model: "m".repeat(100_000) }));
     if (number % 10 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
   state.pid = 2;

@@ -10,14 +10,14 @@ import { KeyCheck } from "../../src/doctor/key-check.ts";
 import { type ProbeDeps, type ProbeOptions, type ProbeResult, probeKey } from "../../src/doctor/probe.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
 import { Agents } from "../../src/proxy/agents.ts";
-import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { makeCertificates } from "../doubles/certificates.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import { type GatewayCall, startRawGateway } from "../doubles/raw-gateway.ts";
+import { TestGateway } from "../doubles/sandbox.ts";
 
 process.env.TZ = "UTC";
 
-const sandbox = createSandbox();
+const sandbox = new TestGateway();
 const agents = new Agents(systemClock);
 t.before(() => sandbox.start());
 t.teardown(async () => {
@@ -103,10 +103,10 @@ t.test("what the gateway says of a key is told apart", async (t) => {
   t.match(await told(retired.key), { cause: "group-unavailable", status: 403, why: /^group unavailable \(/ });
 
   const poor = newKey();
-  const before = sandbox.balance;
-  sandbox.setBalance(0);
+  const before = sandbox.account.balance;
+  sandbox.account.balance = 0;
   t.match(await told(poor.key), { cause: "balance-or-quota", status: 403, why: /the account's balance/ });
-  sandbox.setBalance(before);
+  sandbox.account.balance = before;
 });
 
 t.test("a key whose own quota is spent is told from an empty account", async (t) => {

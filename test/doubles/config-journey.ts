@@ -1,6 +1,6 @@
 import type { Test } from "tap";
-import type { Sandbox } from "../../src/sandbox/sandbox.ts";
 import type { DaemonUnderTest } from "./daemon-under-test.ts";
+import type { TestGateway } from "./sandbox.ts";
 
 interface Answer {
   readonly status: number;
@@ -20,7 +20,7 @@ export async function ask(under: DaemonUnderTest, token: string): Promise<Answer
 }
 
 /** Which key the gateway's last request carried. */
-export function lastKey(sandbox: Sandbox): number | null {
+export function lastKey(sandbox: TestGateway): number | null {
   return sandbox.requests().at(-1)?.keyId ?? null;
 }
 

@@ -1,16 +1,14 @@
 import type { Test } from "tap";
 import type { Tokens } from "../../src/metering/usage.ts";
 import { MODELS } from "../../src/sandbox/models.ts";
-import type { SandboxOptions } from "../../src/sandbox/rooms.ts";
-import type { Sandbox } from "../../src/sandbox/sandbox.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { startSandbox } from "../sandbox/sandbox-under-test.ts";
 import {
   type DaemonUnderTest,
   freshToken,
   startUnderTest,
   type UnderTestOptions,
 } from "./daemon-under-test.ts";
+import { startSandbox, type TestGateway, type TestGatewayOptions } from "./sandbox.ts";
 import { finished, finishedWhere } from "./usage-file.ts";
 
 /** The record of an answer, or of a request with this id, once it is finished. */
@@ -50,7 +48,7 @@ export function sandboxPrices(): string {
 }
 
 export interface Bench extends DaemonUnderTest {
-  readonly sandbox: Sandbox;
+  readonly sandbox: TestGateway;
   /** Of the tool with these settings. */
   token(tool: string): string;
   /** Of the sandbox. */
@@ -60,22 +58,25 @@ export interface Bench extends DaemonUnderTest {
 
 export const MULTIPLIER = 1.35;
 
-/** A sandbox with two groups, and a daemon with a tool for each line of settings. */
+/** A sandbox with a group more, and a daemon with a tool for each line of settings. */
 export async function startOnSandbox(
   t: Test,
   tools: Readonly<Record<string, string>>,
   options: {
-    readonly sandbox?: SandboxOptions;
+    readonly sandbox?: TestGatewayOptions;
     readonly daemon?: UnderTestOptions;
     /** In config.yaml; default the sandbox's. */
     readonly prices?: string;
   } = {},
 ): Promise<Bench> {
-  const groups = [
-    { name: "default", multiplier: 1, models: "all" },
-    { name: "dear", multiplier: MULTIPLIER, models: "all" },
-  ] as const;
-  const sandbox = await startSandbox(t, { groups, ...options.sandbox });
+  const sandbox = await startSandbox(t, options.sandbox);
+  sandbox.account.groups.push({
+    id: sandbox.account.groups.length + 1,
+    name: "dear",
+    multiplier: MULTIPLIER,
+    models: MODELS,
+    enabled: true,
+  });
   const tokens = new Map<string, string>();
   const ids = new Map<string, number>();
   const lines: string[] = [];

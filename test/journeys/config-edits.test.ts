@@ -4,19 +4,18 @@ import { setTimeout as wait } from "node:timers/promises";
 import t from "tap";
 import { ask, holdsNone, lastKey, messages } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 function configOf(baseUrl: string, key: string, hash: string, more = ""): string {
   return `gateway: ${baseUrl}\ntools:\n  codex:\n    key: ${key}\n    token: ${hash}\n${more}`;
 }
 
 t.test("an edit goes live, and a stream that began before it finishes on its own key", async (t) => {
-  const gateway = await startSandbox(t);
+  const gateway = await startSandbox(t, { wordDelay: 60 });
   const [old, fresh] = [newKey(gateway), newKey(gateway)];
   const { token, hash } = freshToken();
   const under = await startUnderTest(t, configOf(gateway.baseUrl, old.text, hash));
-  gateway.order(old.id, { kind: "slow", betweenChunks: 60 }, 1);
   const stream = await fetch(`${under.url}/v1/chat/completions`, {
     method: "POST",
     headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
@@ -42,7 +41,7 @@ t.test("an edit goes live, and a stream that began before it finishes on its own
   }
   t.match(streamed, /data: \[DONE\]/, "the stream came to its end");
   t.equal(gateway.requests()[0]?.keyId, old.id);
-  t.equal(gateway.requests()[0]?.abortedAt, null);
+  t.equal(gateway.requests()[0]?.isAborted, false);
   t.ok(
     messages(under).includes(`tool codex: key ${old.fingerprint} → ${fresh.fingerprint}`),
     "said in words",

@@ -4,8 +4,8 @@ import { join } from "node:path";
 import t from "tap";
 import { ask, holdsNone, lastKey, messages, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { heldClock, newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { heldClock, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 t.test("a reload reads env:, file: and command: keys again, though the text is the same", async (t) => {
   const gateway = await startSandbox(t);

@@ -1,8 +1,8 @@
 import t from "tap";
 import { ask, holdsNone, messages, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { heldClock, newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { heldClock, newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 t.test(
   "a tool that is removed, disabled, expired or of a disabled group is refused at once, and comes back",

@@ -5,8 +5,8 @@ import t from "tap";
 import { newHome } from "../doubles/command.ts";
 import { ask, holdsNone, lastKey, messages, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 function configOf(baseUrl: string, key: string, hash: string): string {
   return `gateway: ${baseUrl}\ntools:\n  codex:\n    key: ${key}\n    token: ${hash}\n`;
@@ -72,9 +72,9 @@ t.test("moving only the messages address holds the key as well", async (t) => {
   const { token, hash } = freshToken();
   const text = (messages: string) =>
     `gateways: { main: { base_url: "${home.baseUrl}", messages_url: "${messages}" } }\ntools: { codex: { key: ${key.text}, token: ${hash} } }\n`;
-  const under = await startUnderTest(t, text(home.messagesUrl));
+  const under = await startUnderTest(t, text(home.origin));
   t.equal((await ask(under, token)).status, 200);
-  await under.save(text(elsewhere.messagesUrl));
+  await under.save(text(elsewhere.origin));
   await until("it is held", async () => (await ask(under, token)).refusal === "needs-trust");
   t.equal(elsewhere.requests().length, 0);
 });

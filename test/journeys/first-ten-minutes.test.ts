@@ -6,11 +6,11 @@ import t, { type Test } from "tap";
 import { cellsOf } from "../../src/cli/columns.ts";
 import { journalFiles } from "../../src/usage/journal/files.ts";
 import { newHome } from "../doubles/command.ts";
+import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { filesBelow, scan, textsOf } from "../doubles/secret-scan.ts";
 import { hasShell, openShell } from "../doubles/terminal.ts";
 import { until } from "../doubles/until.ts";
 import { startWireTap } from "../doubles/wire-tap.ts";
-import { newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 const CONFIG = ".config/keybearer";
 const STATE = ".local/state/keybearer";

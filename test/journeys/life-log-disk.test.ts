@@ -2,7 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, openSync } from "node:fs";
 import t from "tap";
-import { createLogStream } from "../../src/core/log-stream.ts";
+import { LogStream } from "../../src/core/log-stream.ts";
 import { builtProgram, newHome, saveConfig } from "../doubles/command.ts";
 import { until } from "../doubles/until.ts";
 
@@ -48,7 +48,7 @@ t.test("what nobody reads is bounded, and what is read comes whole and in order"
   reader.stdout?.on("data", (chunk: Buffer) => {
     text += chunk;
   });
-  const log = createLogStream(fd, () => {});
+  const log = new LogStream(fd, () => {});
   const lines = Array.from({ length: 20_000 }, (_, n) => `line ${n} ${"x".repeat(20)}\n`);
   for (const line of lines) log.write(line);
   const whole = lines.join("");

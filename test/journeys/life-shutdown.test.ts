@@ -3,15 +3,15 @@ import { Agent, createServer, get, request } from "node:http";
 import { type AddressInfo, connect, type Socket } from "node:net";
 import t, { type Test } from "tap";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { hello, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { hello, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 /** A patience that no test would see the end of: where a stop ends, something else has ended it. */
 const HOUR_MS = 3_600_000;
 
-async function start(t: Test) {
-  const sandbox = await startSandbox(t);
-  const { id, key } = sandbox.createKey({ name: "life", group: "default" });
+async function start(t: Test, wordDelay = 0) {
+  const sandbox = await startSandbox(t, { wordDelay });
+  const { key } = sandbox.createKey({ name: "life", group: "default" });
   const { token, hash } = freshToken();
   const under = await startUnderTest(
     t,
@@ -23,12 +23,11 @@ async function start(t: Test) {
       headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
       body: JSON.stringify({ ...hello(), stream: true }),
     });
-  return { ...under, sandbox, keyId: id, token, stream };
+  return { ...under, sandbox, token, stream };
 }
 
 t.test("while a stream runs, a stop refuses new connections and lets it finish", async (t) => {
-  const { daemon, url, paths, sandbox, keyId, stream, logText } = await start(t);
-  sandbox.order(keyId, { kind: "slow", betweenChunks: 60 });
+  const { daemon, url, paths, stream, logText } = await start(t, 60);
   const response = await stream();
   const stopped = daemon.stop(HOUR_MS);
   // At once, before anything else is closed.
@@ -43,17 +42,15 @@ t.test("while a stream runs, a stop refuses new connections and lets it finish",
 });
 
 t.test("a stream that takes longer than the patience is cut", async (t) => {
-  const { daemon, sandbox, keyId, stream } = await start(t);
-  sandbox.order(keyId, { kind: "slow", betweenChunks: HOUR_MS });
+  const { daemon, sandbox, stream } = await start(t, HOUR_MS);
   const response = await stream();
   const reading = response.text();
   await Promise.all([daemon.stop(300), t.rejects(reading)]);
-  await until("the gateway's end is closed, too", () => sandbox.requests()[0]?.abortedAt != null);
+  await until("the gateway's end is closed, too", () => sandbox.requests()[0]?.isAborted === true);
 });
 
 t.test("cut ends a stop that is under way at once", async (t) => {
-  const { daemon, sandbox, keyId, stream } = await start(t);
-  sandbox.order(keyId, { kind: "slow", betweenChunks: HOUR_MS });
+  const { daemon, stream } = await start(t, HOUR_MS);
   const reading = (await stream()).text();
   const stopped = daemon.stop(HOUR_MS);
   daemon.cut();

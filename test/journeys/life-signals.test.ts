@@ -3,12 +3,12 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
+import { hello, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { hello, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
-async function start(t: Test, level = "info") {
-  const sandbox = await startSandbox(t);
-  const { id, key } = sandbox.createKey({ name: "life", group: "default" });
+async function start(t: Test, { level = "info", wordDelay = 0 } = {}) {
+  const sandbox = await startSandbox(t, { wordDelay });
+  const { key } = sandbox.createKey({ name: "life", group: "default" });
   const { token, hash } = freshToken();
   const home = await newHome(t);
   const text = `listen: localhost:0
@@ -24,12 +24,11 @@ log: { level: ${level} }
       headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
       body: JSON.stringify({ ...hello(), stream: true }),
     });
-  return { ...running, sandbox, keyId: id, home, stream, text, token };
+  return { ...running, home, stream, text, token };
 }
 
 t.test("SIGTERM lets a stream finish, then exits 0 and leaves no socket", async (t) => {
-  const { child, ended, logs, sandbox, keyId, home, stream } = await start(t);
-  sandbox.order(keyId, { kind: "slow", betweenChunks: 60 });
+  const { child, ended, logs, home, stream } = await start(t, { wordDelay: 60 });
   const response = await stream();
   child.kill("SIGTERM");
   await logs(/SIGTERM: stopping/);
@@ -43,8 +42,7 @@ t.test("a second signal cuts at once, and still exits 0", async (t) => {
     ["SIGTERM", "SIGTERM"],
     ["SIGINT", "SIGTERM"],
   ] as const) {
-    const { child, ended, logs, sandbox, keyId, stream } = await start(t);
-    sandbox.order(keyId, { kind: "slow", betweenChunks: 30_000 });
+    const { child, ended, logs, stream } = await start(t, { wordDelay: 30_000 });
     const reading = (await stream()).text();
     child.kill(first);
     await logs(new RegExp(`${first}: stopping`));
@@ -75,7 +73,7 @@ t.test("SIGUSR2 does not end it", async (t) => {
 });
 
 t.test("SIGPIPE, and readers of its output that go away, do not end it", async (t) => {
-  const { child, url, token, ended } = await start(t, "trace");
+  const { child, url, token, ended } = await start(t, { level: "trace" });
   child.stdout?.destroy();
   child.stderr?.destroy();
   child.kill("SIGPIPE");

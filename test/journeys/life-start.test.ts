@@ -6,8 +6,8 @@ import { findPaths } from "../../src/core/paths.ts";
 import { type Daemon, startDaemon } from "../../src/daemon/daemon.ts";
 import { newHome, saveConfig, start } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 const CONFIG =
   "listen: localhost:0\ngateway: http://127.0.0.1:9/v1\ntools: { codex: { key: env:NOT_SET } }\n";
@@ -69,7 +69,7 @@ t.test(
     const old = await post(`${url}/v1/chat/completions`, first, hello());
     t.equal(old.status, 401);
     t.equal(old.headers.get("x-keybearer-refusal"), "token-unknown");
-    await until("the sandbox has ended", () => daemon.sandboxSession?.sandbox.running === false);
+    await until("the sandbox has ended", () => daemon.sandboxSession?.sandbox.isRunning === false);
     t.equal((await daemon.status()).sandbox, false);
   },
 );

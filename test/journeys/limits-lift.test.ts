@@ -1,5 +1,5 @@
 import t from "tap";
-import type { LiftAnswer } from "../../src/control/routes.ts";
+import type { AllowanceAnswer } from "../../src/control/routes.ts";
 import { heldWall, startLimited } from "../doubles/limited-journey.ts";
 import { until } from "../doubles/until.ts";
 
@@ -10,7 +10,7 @@ t.test("an allowance counts once, survives a restart, and ends with its window",
   const clock = heldWall();
   const first = await startLimited(t, SETTINGS, { clock });
   // The first thing the daemon hears of this tool.
-  const answer = await first.control<LiftAnswer>("POST", "/lift/codex", lift(3));
+  const answer = await first.control<AllowanceAnswer>("POST", "/lift/codex", lift(3));
   t.match(answer, {
     tool: "codex",
     problem: null,
@@ -78,10 +78,14 @@ t.test("an allowance lets in those who wait", async (t) => {
 
 t.test("what cannot be lifted is said, and changes nothing", async (t) => {
   const { control, level } = await startLimited(t, SETTINGS, { clock: heldWall() });
-  const none = await control<LiftAnswer>("POST", "/lift/codex", { kind: "spend", amount: 5, until: null });
+  const none = await control<AllowanceAnswer>("POST", "/lift/codex", {
+    kind: "spend",
+    amount: 5,
+    until: null,
+  });
   t.match(none.problem, /tool codex has no limit on spend/);
   await t.rejects(control("POST", "/lift/nobody", lift(1)), /nobody/);
   for (const wrong of [lift(0), lift(-1), lift(0.5), { kind: "quota", amount: 1, until: null }, {}])
-    await t.rejects(control("POST", "/lift/codex", wrong), /say what to lift/);
+    await t.rejects(control("POST", "/lift/codex", wrong), /send what to lift/);
   t.strictSame(await level("requests", "minute"), [0, 0, 2]);
 });

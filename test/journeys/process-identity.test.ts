@@ -4,9 +4,9 @@ import { connect, createServer, type Socket } from "node:net";
 import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import { ProcessLookup } from "../../src/core/process-lookup.ts";
-import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { newHome, saveConfig, startServing } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { startSandbox } from "../doubles/sandbox.ts";
 
 const CURL = ["/usr/bin/curl", "/bin/curl"].find((path) => existsSync(path));
 const LISTS = [
@@ -21,9 +21,7 @@ const missing =
   CURL === undefined ? "no curl here" : LISTS.some((path) => existsSync(path)) ? false : "no ss or netstat";
 
 async function start(test: Test, lines: readonly string[]) {
-  const sandbox = createSandbox({ wordDelay: 0 });
-  await sandbox.start();
-  test.teardown(() => sandbox.stop());
+  const sandbox = await startSandbox(test);
   const { key } = sandbox.createKey({ name: "codex", group: "default" });
   const config = [
     `gateway: ${sandbox.baseUrl}`,
@@ -97,9 +95,7 @@ t.test(
   "the built program tells programs apart as well, and says nothing beside its log",
   { skip: missing },
   async (t) => {
-    const sandbox = createSandbox({ wordDelay: 0 });
-    await sandbox.start();
-    t.teardown(() => sandbox.stop());
+    const sandbox = await startSandbox(t);
     const { key } = sandbox.createKey({ name: "codex", group: "default" });
     const home = await newHome(t);
     const tool = `{ key: ${key.reveal()}, process: ${realpathSync(CURL ?? "")} }`;

@@ -1,7 +1,7 @@
 import Anthropic, { APIError, type ClientOptions } from "@anthropic-ai/sdk";
 import t, { type Test } from "tap";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
-import { startSandbox } from "../sandbox/sandbox-under-test.ts";
+import { startSandbox } from "../doubles/sandbox.ts";
 
 async function start(t: Test) {
   const sandbox = await startSandbox(t);

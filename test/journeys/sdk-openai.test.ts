@@ -1,7 +1,7 @@
 import OpenAI, { APIError } from "openai";
 import t, { type Test } from "tap";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
-import { startSandbox } from "../sandbox/sandbox-under-test.ts";
+import { startSandbox } from "../doubles/sandbox.ts";
 
 async function start(t: Test) {
   const sandbox = await startSandbox(t);
@@ -119,7 +119,7 @@ t.test(
   "a key that the gateway refuses is its own error, with the cause, and is not tried again",
   async (t) => {
     const { client, token, sent, sandbox } = await start(t);
-    for (const { id } of sandbox.keys()) sandbox.deleteKey(id);
+    for (const { id } of sandbox.account.keys) sandbox.deleteKey(id);
     const error = await client(token)
       .chat.completions.create({ model: "sandbox-small", messages })
       .then(

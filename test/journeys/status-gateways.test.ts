@@ -4,8 +4,8 @@ import type { GatewayStatus } from "../../src/control/status.ts";
 import { command } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { visit } from "../doubles/dashboard-visit.ts";
+import { hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 /** Whether a gateway can be reached, since when and why not, wherever status is shown. */
 
@@ -108,7 +108,7 @@ t.test("a gateway that goes down is failing, with since, count and why, until it
   );
   t.match((await gateway()).failures, 5, "doctor's own question is no request of a tool");
 
-  await sandbox.start({ port });
+  await sandbox.start(port);
   t.equal(await status(), 200);
   await is("reachable");
   t.match(await gateway(), { failures: 0, why: null, next: null });
@@ -135,7 +135,7 @@ t.test("a cut answer and the page of a proxy in front are failures", async (t) =
   t.match(await gateway(), { state: "failing", why: /^it closed the connection without an answer/ });
   await recovers();
 
-  sandbox.order(keyId, { kind: "cut", afterChunks: 2 }, 1);
+  sandbox.order(keyId, { kind: "cut", body: 'data: {"choices":[]}\n\n' }, 1);
   const cut = await chat({ stream: true });
   t.equal(cut.status, 200);
   await t.rejects(cut.text());
@@ -143,7 +143,7 @@ t.test("a cut answer and the page of a proxy in front are failures", async (t) =
   t.match(await gateway(), { failures: 1, why: /^its answer was cut off/ });
   await recovers();
 
-  sandbox.order(keyId, { kind: "garbage", what: "bytes" }, 1);
+  sandbox.order(keyId, { kind: "garbage" }, 1);
   t.equal(await status(), 502);
   t.match(await gateway(), { state: "failing", why: /^its answer is not HTTP/ });
   await recovers();

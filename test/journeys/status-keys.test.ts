@@ -5,8 +5,8 @@ import type { Now } from "../../src/dashboard/api.ts";
 import { command } from "../doubles/command.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
 import { visit } from "../doubles/dashboard-visit.ts";
+import { get, hello, post, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { get, hello, post, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 /** A tool is key-refused only where its gateway refuses the key, and wherever it is shown it is the same. */
 
@@ -109,7 +109,7 @@ t.test("a disabled group and an empty account concern the key", async (t) => {
   sandbox.setGroupEnabled("default", true);
   t.equal((await chat()).status, 200);
   await is("active");
-  sandbox.setBalance(0);
+  sandbox.account.balance = 0;
   t.equal((await chat()).status, 403);
   await is("key-refused");
   t.match(await status(), { refused: { cause: "balance-or-quota" }, next: /top it up/ });

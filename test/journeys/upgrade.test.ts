@@ -8,9 +8,9 @@ import type { UsageRecord } from "../../src/usage/record.ts";
 import { bareEnv, command, newHome, saveConfig, startProgram, startServing } from "../doubles/command.ts";
 import { freshToken } from "../doubles/daemon-under-test.ts";
 import { ROOT } from "../doubles/paths.ts";
+import { hello, startSandbox } from "../doubles/sandbox.ts";
 import { missingForSecrets, startSecretService } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
-import { hello, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 const OLD = "0.0.1-old";
 
@@ -241,14 +241,14 @@ t.test("a daemon whose package is replaced under it goes on as if nothing had ha
   });
 
   await t.test("SIGTERM lets a stream finish, and the new package finds every record", async (t) => {
-    sandbox.order(second.id, { kind: "slow", betweenChunks: 60 });
+    sandbox.gateway.wordDelay = 60;
     const streaming = new Promise<Answer>((resolve, reject) => {
       const onFirst = () => process.kill(daemon.pid, "SIGTERM");
       asks({ stream: true, onFirst }).then(resolve, reject);
     });
     t.match((await streaming).text, /data: \[DONE\]\s*$/);
     t.equal((await daemon.ended).code, 0);
-    sandbox.clearFaults(second.id);
+    sandbox.gateway.wordDelay = 0;
     const again = await startServing(t, home, { env: bus });
     t.equal((await callTo(again.port, { token: codex })).status, 200);
     served.codex += 1;

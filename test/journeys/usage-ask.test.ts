@@ -20,7 +20,7 @@ t.test(
     ] as const) {
       const answer = await bench.fetchAs("asks", path, { body: JSON.stringify(ask) });
       const text = await answer.text();
-      t.match(bench.sandbox.requests().at(-1)?.bodyText, '"stream_options":{"include_usage":true}');
+      t.match(bench.sandbox.requests().at(-1)?.body, '"stream_options":{"include_usage":true}');
       t.notMatch(text, '"choices":[]', "the extra chunk is taken out");
       t.match(text, /data: \[DONE\]\n\n$/);
       const record = await recordFor(bench, answer);
@@ -57,7 +57,7 @@ t.test("the openai package gets what it asked for through ask_usage, whichever w
     .withResponse();
   t.ok(data.usage, "what is not streamed is not changed");
   t.equal((await recordFor(bench, response)).tokens_from, "reported");
-  t.notMatch(bench.sandbox.requests().at(-1)?.bodyText, "stream_options");
+  t.notMatch(bench.sandbox.requests().at(-1)?.body, "stream_options");
 });
 
 /** Bodies as people's programs write them, and bodies that are none. */

@@ -53,7 +53,7 @@ function listMicrodollars(model: string, tokens: RecordTokens, multiplier = 1): 
 
 t.test("money is prices × tokens × multiplier to the micro-dollar, and what the console took", async (t) => {
   const bench = await startOnSandbox(t, { plain: "", dear: "group: dear" });
-  const before = bench.sandbox.balance;
+  const before = bench.sandbox.account.balance;
   let sum = 0;
   let count = 0;
   for (const tool of ["plain", "dear"]) {
@@ -83,7 +83,7 @@ t.test("money is prices × tokens × multiplier to the micro-dollar, and what th
       }
     }
   }
-  const spent = (before - bench.sandbox.balance) * 1e6;
+  const spent = (before - bench.sandbox.account.balance) * 1e6;
   t.ok(Math.abs(spent - sum) <= count / 2, `${sum} of ${spent}: each is off by half a micro-dollar at most`);
 });
 

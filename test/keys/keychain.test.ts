@@ -11,9 +11,9 @@ import { askKeychain } from "../../src/keys/sources/keychain.ts";
 import { forgetKey, keychainThere, storeKey, whyNotStored } from "../../src/keys/store.ts";
 import { ask, holdsNone, lastKey, toolState } from "../doubles/config-journey.ts";
 import { freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { missingForSecrets, startBus, startSecretService } from "../doubles/secret-service.ts";
 import { until } from "../doubles/until.ts";
-import { newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 const ONE = "sk-canary-one-8f3a1c9d2b7e";
 const TWO = "sk-canary-two-5d1e7a9c3f60";

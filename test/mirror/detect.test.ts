@@ -4,8 +4,8 @@ import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/core/clock.ts";
 import { detectKind } from "../../src/mirror/consoles/detect.ts";
-import { createClient } from "../../src/mirror/consoles/http.ts";
-import { createSandbox } from "../../src/sandbox/sandbox.ts";
+import { HttpClient } from "../../src/mirror/consoles/http.ts";
+import { startSandbox } from "../doubles/sandbox.ts";
 
 type Serve = (request: IncomingMessage, response: ServerResponse) => void;
 
@@ -23,7 +23,7 @@ function clientTo(t: Test, url: string) {
   const agent = new Agent();
   t.teardown(() => agent.destroy());
   const { signal } = new AbortController();
-  return createClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
+  return new HttpClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
 }
 
 /** What is not listed is answered with the console's own web page. */
@@ -59,10 +59,8 @@ t.test("every kind is known by what it tells to everybody", async (t) => {
 });
 
 t.test("the sandbox's console is a sub2api", async (t) => {
-  const sandbox = createSandbox();
-  await sandbox.start();
-  t.teardown(() => sandbox.stop());
-  t.equal(await detectKind(clientTo(t, sandbox.consoleUrl), sandbox.consoleUrl), "sub2api");
+  const sandbox = await startSandbox(t);
+  t.equal(await detectKind(clientTo(t, sandbox.origin), sandbox.origin), "sub2api");
 });
 
 t.test("openrouter is known by its host, without a question", async (t) => {

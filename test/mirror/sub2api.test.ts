@@ -5,11 +5,11 @@ import t, { type Test } from "tap";
 import { systemClock } from "../../src/core/clock.ts";
 import { Secret } from "../../src/core/secret.ts";
 import type { ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
-import { createClient } from "../../src/mirror/consoles/http.ts";
+import { HttpClient } from "../../src/mirror/consoles/http.ts";
 import { microdollars, Sub2api } from "../../src/mirror/consoles/sub2api.ts";
 import { Sub2apiSession } from "../../src/mirror/consoles/sub2api-session.ts";
-import { createSandbox } from "../../src/sandbox/sandbox.ts";
 import { startClient } from "../doubles/answering-console.ts";
+import { startSandbox } from "../doubles/sandbox.ts";
 
 const NOW = Date.parse("2026-11-15T12:00:00Z");
 const MINUTE = 60_000;
@@ -372,27 +372,30 @@ t.test("a long walk asks no more than 50 times in any minute, and is bounded", a
   );
 });
 
+/** How long a refresh token of the sandbox's console is valid. */
+const REFRESH_TOKEN_LIFE_MS = 30 * 24 * 3_600_000;
+
 t.test("the sandbox's console: rows with the ids of the answers, late rows, keys and account", async (t) => {
-  const sandbox = createSandbox({ wordDelay: 0 });
-  await sandbox.start();
-  t.teardown(() => sandbox.stop());
+  let passed = 0;
+  const clock = { now: () => Date.now() + passed, elapsed: () => performance.now() + passed };
+  const sandbox = await startSandbox(t, { clock });
   const { id, key } = sandbox.createKey({ name: "codex", group: "coding", quota: 12.5 });
   const agent = new Agent();
   t.teardown(() => agent.destroy());
   const { signal } = new AbortController();
-  const url = sandbox.consoleUrl;
-  const client = createClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
+  const url = sandbox.origin;
+  const client = new HttpClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
   const now = () => Date.now();
   const session = new Sub2apiSession({
     client,
     now,
     refreshToken: null,
-    credentials: sandbox.login,
+    credentials: sandbox.account,
     onRefreshToken: async () => {},
   });
   const adapter = new Sub2api({ client, now, pause: async () => {}, session });
   const ask = async () => {
-    const group = sandbox.groups().find(({ name }) => name === "coding");
+    const group = sandbox.account.groups.find(({ name }) => name === "coding");
     const body = JSON.stringify({ model: group?.models[0]?.id, messages: [{ role: "user", content: "hi" }] });
     const headers = { authorization: `Bearer ${key.reveal()}`, "content-type": "application/json" };
     const answer = await fetch(`${sandbox.baseUrl}/chat/completions`, { method: "POST", headers, body });
@@ -400,15 +403,16 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
     return answer.headers.get("x-client-request-id");
   };
   const first = await ask();
-  sandbox.holdUsage();
+  const rows = [...sandbox.usage()];
+  const heldUsage = t.capture(sandbox.account, "usage", () => rows);
   const late = await ask();
   const one = await walked(adapter, null);
   t.same(
     one.pages.flatMap(({ rows }) => rows.map((row) => [row.request_id, row.key_ref, row.group])),
     [[first, `id:${id}`, "coding"]],
   );
-  sandbox.releaseUsage();
-  sandbox.endSessions();
+  heldUsage.restore();
+  passed = REFRESH_TOKEN_LIFE_MS;
   t.ok(first !== null && late !== null);
   await t.rejects(
     walked(adapter, one.cursor),
@@ -420,14 +424,14 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
     client,
     now,
     refreshToken: null,
-    credentials: sandbox.login,
+    credentials: sandbox.account,
     onRefreshToken: async () => {},
   });
   const again = new Sub2api({ client, now, pause: async () => {}, session: fresh });
   const two = await walked(again, one.cursor);
   t.ok(two.pages.some(({ rows }) => rows.some((row) => row.request_id === late)));
   const listed = (await again.keys()).find(({ name }) => name === "codex");
-  const mask = sandbox.keys().find(({ name }) => name === "codex")?.mask ?? "";
+  const mask = sandbox.account.keys.find(({ name }) => name === "codex")?.mask ?? "";
   t.match(listed, {
     ref: `id:${id}`,
     group: "coding",
@@ -443,5 +447,5 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
   });
   const account = await again.account();
   t.equal(account.console_version, "sandbox");
-  t.equal(account.balance, microdollars(sandbox.balance));
+  t.equal(account.balance, microdollars(sandbox.account.balance));
 });

@@ -250,6 +250,26 @@ t.test("every error of the real programs has its cause and its detail", async (t
   }
 });
 
+t.test("what a provider says of the operator's balance is not about the key", async (t) => {
+  const words = "You exceeded your current quota, please check your plan and billing details.";
+  // As new-api 2d8e50bf passes it on, on chat and on messages.
+  const relayed = [
+    { error: { message: words, type: "insufficient_quota", param: "", code: "insufficient_quota" } },
+    { error: { type: "insufficient_quota", message: `${words} (request id: 20261117X)` }, type: "error" },
+    { error: { message: "insufficient balance (1008)", type: "invalid_request_error", code: "1008" } },
+  ];
+  const answer = { contentType: "application/json", isNewApi: true, requestId: "20261117X" };
+  for (const body of relayed.map((one) => JSON.stringify(one)))
+    for (const status of [400, 402, 429, 500]) {
+      const cause = causeOf({ ...answer, status, body });
+      t.match(cause, { name: "unknown", detail: null, concernsKey: false }, `${status} ${body}`);
+      t.match(cause?.advice, /not your key/);
+    }
+  // Another gateway says so of its own accounts.
+  const own = causeOf({ status: 429, contentType: "application/json", body: JSON.stringify(relayed[0]) });
+  t.match(own, { name: "balance-or-quota", concernsKey: true });
+});
+
 t.test("a page is a wrong base url, a good answer has no cause", async (t) => {
   const cause = (status: number, contentType: string) =>
     causeOf({ status, contentType, body: "" })?.name ?? null;

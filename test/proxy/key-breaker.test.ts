@@ -132,6 +132,18 @@ t.test("a provider's 401 that the gateway passes on does not count", async (t) =
   for (let n = 0; n < 9; n += 1) t.equal(send(relayed), null);
 });
 
+t.test("where the account is disabled, no new key is advised", async (t) => {
+  const { send } = scene();
+  // sub2api 0.1.135
+  const body = '{"code":"USER_INACTIVE","message":"User account is not active"}';
+  const cause = causeOf({ status: 401, contentType: "application/json", body });
+  const inactive = { ...answered(401), observed: { ...NOTHING_OBSERVED, cause } };
+  for (let n = 0; n < 5; n += 1) t.equal(send(inactive), null);
+  const refusal = send(answered(200));
+  t.match(refusal?.message, /a new key does not help.*the next request is sent in 60 s$/);
+  t.notMatch(refusal?.message, /rotate/);
+});
+
 t.test("another key is tried at once, and so is the same one after a reload", async (t) => {
   const { breaker, send, pause } = scene();
   pause();

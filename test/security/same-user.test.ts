@@ -16,8 +16,8 @@ import {
 import { ask, toolState } from "../doubles/config-journey.ts";
 import { startConnectProxy } from "../doubles/connect-proxy.ts";
 import { canaryKey, freshToken, startUnderTest } from "../doubles/daemon-under-test.ts";
+import { newKey, startSandbox } from "../doubles/sandbox.ts";
 import { until } from "../doubles/until.ts";
-import { newKey, startSandbox } from "../sandbox/sandbox-under-test.ts";
 
 /** What a program of the same user can try without reading keybearer's memory. SECURITY.md says what it can do anyway. */
 

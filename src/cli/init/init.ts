@@ -1,16 +1,6 @@
 import { Command } from "commander";
 import type { init } from "./make.ts";
 
-export interface InitOptions {
-  readonly gateway?: string;
-  readonly tool?: string;
-  readonly keyStdin?: boolean;
-  readonly store?: string;
-  readonly yes?: boolean;
-  readonly probe?: boolean;
-  readonly config?: string;
-}
-
 const AFTER = `
 without a terminal, everything is named, and the key is piped in:
   keybearer init --gateway https://gateway.example.com/v1 --tool codex \\

@@ -13,10 +13,9 @@ import { type Inputs, readInputs } from "../tools/stdin.ts";
 import { tell } from "../tools/tell.ts";
 import { freshToken } from "../tools/token-by-hand.ts";
 import { told } from "../tools/told.ts";
-import type { InitOptions } from "./init.ts";
 import { newConfig } from "./new-config.ts";
 import { tellNext } from "./next.ts";
-import { askAddress, askTool } from "./questions.ts";
+import { askAddress, askTool, type InitOptions } from "./questions.ts";
 import { resume } from "./resume.ts";
 
 export async function init(options: InitOptions): Promise<void> {

@@ -5,6 +5,16 @@ import type { Answers } from "../ask.ts";
 import { tell } from "../tools/tell.ts";
 import { stopped, told } from "../tools/told.ts";
 
+export interface InitOptions {
+  readonly gateway?: string;
+  readonly tool?: string;
+  readonly keyStdin?: boolean;
+  readonly store?: string;
+  readonly yes?: boolean;
+  readonly probe?: boolean;
+  readonly config?: string;
+}
+
 /** The base URL, as it was given or as the person types it. null: told why there is none. */
 export async function askAddress(given: string | undefined, person: Answers | null): Promise<string | null> {
   return answered(

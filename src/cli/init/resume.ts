@@ -14,9 +14,8 @@ import { readInputs } from "../tools/stdin.ts";
 import { tell } from "../tools/tell.ts";
 import { freshToken } from "../tools/token-by-hand.ts";
 import { planTool } from "../tools/tool-settings.ts";
-import type { InitOptions } from "./init.ts";
 import { tellNext } from "./next.ts";
-import { askTool } from "./questions.ts";
+import { askTool, type InitOptions } from "./questions.ts";
 
 /** There is a config.yaml: it is never overwritten, and what it lacks is added. */
 export async function resume(paths: Paths, options: InitOptions): Promise<void> {

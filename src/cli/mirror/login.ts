@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { loadConfig } from "../../config/load.ts";
 import type { ConsoleLogin } from "../../config/shape.ts";
-import { askDaemon, CONSOLE_PATIENCE_MS } from "../../control/client.ts";
+import { askDaemon, CONSOLE_TIMEOUT_MS } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
@@ -50,7 +50,7 @@ export async function login(gateway: string | undefined, options: LoginOptions):
 async function withKind(socket: string, before: MirrorReport): Promise<MirrorReport> {
   const path = `/sync/${encodeURIComponent(before.gateway)}`;
   const begun = await askDaemon<ConsoleStatus>(socket, "POST", path, {});
-  const until = Date.now() + CONSOLE_PATIENCE_MS;
+  const until = Date.now() + CONSOLE_TIMEOUT_MS;
   let report = before;
   while (begun.ok && Date.now() < until) {
     const asked = await askDaemon<MirrorReport[]>(socket, "GET", "/mirror");
@@ -91,7 +91,7 @@ async function send(
       "POST",
       `/login/${encodeURIComponent(gateway)}`,
       account === undefined ? asked : { ...asked, account },
-      CONSOLE_PATIENCE_MS,
+      CONSOLE_TIMEOUT_MS,
     );
   const answer = await ask(credentials);
   if (!answer.ok) return answer.reason;

@@ -1,7 +1,7 @@
 import { amount, dollars, moment } from "../../config/fields/values.ts";
 import type { Read } from "../../config/text/section.ts";
 import { askDaemon } from "../../control/client.ts";
-import type { AskedLift, LiftAnswer } from "../../control/routes.ts";
+import type { AllowanceAnswer, AllowanceRequest } from "../../control/routes.ts";
 import type { LimitStatus } from "../../control/tool-status.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
@@ -31,7 +31,7 @@ export async function lift(name: string, options: LiftOptions): Promise<void> {
       `lift wants a person at a terminal. open one and type: keybearer tools lift ${name} …`,
       EXIT.usage,
     );
-  const answer = await askDaemon<LiftAnswer>(
+  const answer = await askDaemon<AllowanceAnswer>(
     findPaths().socket,
     "POST",
     `/lift/${encodeURIComponent(name)}`,
@@ -52,7 +52,7 @@ function eachWindow(lifted: readonly LimitStatus[]): string {
   return `in ${lifted.map(({ per }) => `each ${per}`).join(" and ")}`;
 }
 
-type Lifting = AskedLift | { readonly fault: string };
+type Lifting = AllowanceRequest | { readonly fault: string };
 
 /** What the options ask for, or what is wrong with them. */
 export function readLift(options: LiftOptions, now: number): Lifting {

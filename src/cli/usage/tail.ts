@@ -1,4 +1,5 @@
-import { type Following, followTail } from "../../control/follow.ts";
+import { once } from "node:events";
+import { followTail, type TailEnd } from "../../control/client.ts";
 import type { TailLine } from "../../control/tail.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
@@ -58,27 +59,15 @@ export async function tail(options: { lines: string; json?: boolean }): Promise<
   }
 }
 
-/** One connection. Lines are taken one after the other; while our output is read slowly, the daemon is not read. */
-function followOnce(
-  socket: string,
-  take: (line: TailLine) => Promise<void>,
-): Promise<{ readonly reason: string; readonly final: boolean }> {
-  return new Promise((resolve) => {
-    let taken: Promise<void> = Promise.resolve();
-    const takeNext = async (line: TailLine) => {
-      await take(line);
-      if (!process.stdout.writableNeedDrain) return;
-      following.pause();
-      process.stdout.once("drain", () => following.resume());
-    };
-    const following: Following = followTail({
-      socket,
-      line(line) {
-        taken = taken.then(() => takeNext(line));
-      },
-      ended: (how) => resolve(taken.then(() => how)),
-    });
-  });
+/** Follows one connection. While our output is not read, the next line is not taken from the daemon. */
+async function followOnce(socket: string, take: (line: TailLine) => Promise<void>): Promise<TailEnd> {
+  const lines = followTail(socket);
+  for (;;) {
+    const next = await lines.next();
+    if (next.done) return next.value;
+    await take(next.value);
+    if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
+  }
 }
 
 interface Printer {

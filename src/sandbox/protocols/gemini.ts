@@ -1,49 +1,62 @@
-import type { Tokens } from "../billing.ts";
-import { isObject } from "../json.ts";
-import { lastUserText, textOf } from "../tokens.ts";
-import { event, type Frame, limitAt, MODEL_REQUIRED, type Protocol, type Reply } from "./protocol.ts";
+import type { Tokens } from "../account.ts";
+import { isObject } from "../http.ts";
+import {
+  lastUserText,
+  type ModelReply,
+  type Protocol,
+  parseRequest,
+  promptText,
+  type StreamEvent,
+  sse,
+} from "./protocol.ts";
 
-/** POST /v1beta/models/M:generateContent and :streamGenerateContent. The model is in the path. */
+/** POST /v1beta/models/<model>:generateContent and :streamGenerateContent */
 export const gemini: Protocol = {
-  shape: "gemini",
-  wants: "text",
-  tellsCacheWrites: false,
+  errorShape: "gemini",
+  produces: "text",
+  reportsCacheWrites: false,
 
-  read(body, address) {
-    if (address.model === null) return MODEL_REQUIRED;
-    const config = body.generationConfig;
-    const maxTokens = isObject(config) ? limitAt(config, "maxOutputTokens") : null;
-    if (maxTokens === "invalid") return "maxOutputTokens must be a whole number of at least 1";
-    return {
-      model: address.model,
-      stream: address.stream,
-      prompt: textOf(body.tools, body.systemInstruction, body.contents),
-      lastUserText: lastUserText(body.contents, "parts"),
-      maxTokens,
-      body,
-    };
+  parse(body, path) {
+    const config = isObject(body.generationConfig) ? body.generationConfig : {};
+    return parseRequest(
+      { ...config, ...path },
+      {
+        limits: ["maxOutputTokens"],
+        prompt: promptText(body.tools, body.systemInstruction, body.contents),
+        lastUserText: lastUserText(body.contents, "parts"),
+      },
+    );
   },
 
-  whole: (_ask, reply) => chunk(reply, reply.text, true),
+  whole: (_request, reply) => lastChunk(reply, reply.text),
 
-  *frames(_ask, reply): Generator<Frame> {
-    for (const words of reply.pieces) yield { bytes: event(chunk(reply, words, false)), words };
-    yield { bytes: event(chunk(reply, "", true)) };
+  *events(_request, reply): Generator<StreamEvent> {
+    for (const delta of reply.deltas) {
+      yield { bytes: sse({ candidates: [candidate(delta)], ...ids(reply) }), delta };
+    }
+    yield { bytes: sse(lastChunk(reply, "")) };
   },
 };
 
-function chunk(reply: Reply, text: string, last: boolean): object {
-  const candidate = { content: { role: "model", parts: [{ text }] }, index: 0 };
+function lastChunk(reply: ModelReply, text: string): object {
+  const finishReason = reply.truncated ? "MAX_TOKENS" : "STOP";
   return {
-    candidates: [last ? { ...candidate, finishReason: reply.truncated ? "MAX_TOKENS" : "STOP" } : candidate],
-    ...(last ? { usageMetadata: usageMetadata(reply.tokens) } : {}),
-    modelVersion: reply.model,
-    responseId: reply.id,
+    candidates: [{ ...candidate(text), finishReason }],
+    usageMetadata: usageOf(reply.tokens),
+    ...ids(reply),
   };
 }
 
-/** promptTokenCount includes the cached ones; thoughts stand beside the candidates, not inside. */
-function usageMetadata(tokens: Tokens): object {
+function candidate(text: string): object {
+  return { content: { role: "model", parts: [{ text }] }, index: 0 };
+}
+
+function ids(reply: ModelReply): object {
+  return { modelVersion: reply.model, responseId: reply.id };
+}
+
+/** promptTokenCount includes the cached tokens; candidatesTokenCount excludes the reasoning tokens. */
+function usageOf(tokens: Tokens): object {
   const prompt = tokens.input + tokens.cacheRead + tokens.cacheWrite;
   return {
     promptTokenCount: prompt,

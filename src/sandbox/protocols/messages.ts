@@ -1,64 +1,58 @@
-import type { Tokens } from "../billing.ts";
-import { textAt } from "../json.ts";
-import { lastUserText, textOf } from "../tokens.ts";
-import { event, type Frame, limitAt, MODEL_REQUIRED, type Protocol, type Reply } from "./protocol.ts";
+import type { Tokens } from "../account.ts";
+import {
+  lastUserText,
+  type ModelReply,
+  type Protocol,
+  parseRequest,
+  promptText,
+  type StreamEvent,
+  sse,
+} from "./protocol.ts";
 
 /** POST /v1/messages */
 export const messages: Protocol = {
-  shape: "anthropic",
-  wants: "text",
-  tellsCacheWrites: true,
+  errorShape: "anthropic",
+  produces: "text",
+  reportsCacheWrites: true,
 
-  read(body) {
-    const model = textAt(body, "model");
-    if (model === null || model === "") return MODEL_REQUIRED;
-    const maxTokens = limitAt(body, "max_tokens");
-    if (maxTokens === "invalid") return "max_tokens: must be a whole number of at least 1";
-    return {
-      model,
-      stream: body.stream === true,
-      prompt: textOf(body.tools, body.system, body.messages),
+  parse: (body) =>
+    parseRequest(body, {
+      limits: ["max_tokens"],
+      prompt: promptText(body.tools, body.system, body.messages),
       lastUserText: lastUserText(body.messages),
-      maxTokens,
-      body,
-    };
-  },
+    }),
 
-  whole(_ask, reply) {
-    return {
-      ...envelope(reply),
-      content: [{ type: "text", text: reply.text }],
-      stop_reason: stopReason(reply),
-      usage: messagesUsage(reply.tokens, reply.tokens.output),
-    };
-  },
+  whole: (_request, reply) => ({
+    ...envelope(reply),
+    content: [{ type: "text", text: reply.text }],
+    stop_reason: stopReason(reply),
+    usage: usageOf(reply.tokens, reply.tokens.output),
+  }),
 
-  *frames(_ask, reply): Generator<Frame> {
-    const named = (type: string, rest: object): Frame => ({ bytes: event({ type, ...rest }, type) });
-    // The count of output at the start is what has been made so far, and the delta at the end replaces it.
-    const opening = {
-      ...envelope(reply),
-      content: [],
-      stop_reason: null,
-      usage: messagesUsage(reply.tokens, 1),
-    };
-    yield named("message_start", { message: opening });
-    yield named("content_block_start", { index: 0, content_block: { type: "text", text: "" } });
-    yield named("ping", {});
-    for (const words of reply.pieces) {
-      const delta = { type: "text_delta", text: words };
-      yield { ...named("content_block_delta", { index: 0, delta }), words };
+  *events(_request, reply): Generator<StreamEvent> {
+    const event = (type: string, fields: object): string => sse({ type, ...fields }, type);
+    // The real service starts with an output of 1, too. The number in message_delta replaces it.
+    const usage = usageOf(reply.tokens, 1);
+    const started = { ...envelope(reply), content: [], stop_reason: null, usage };
+    yield { bytes: event("message_start", { message: started }) };
+    const block = { index: 0, content_block: { type: "text", text: "" } };
+    yield { bytes: event("content_block_start", block) };
+    yield { bytes: event("ping", {}) };
+    for (const text of reply.deltas) {
+      const delta = { type: "text_delta", text };
+      yield { bytes: event("content_block_delta", { index: 0, delta }), delta: text };
     }
-    yield named("content_block_stop", { index: 0 });
-    yield named("message_delta", {
+    yield { bytes: event("content_block_stop", { index: 0 }) };
+    const end = {
       delta: { stop_reason: stopReason(reply), stop_sequence: null },
-      usage: messagesUsage(reply.tokens, reply.tokens.output),
-    });
-    yield named("message_stop", {});
+      usage: usageOf(reply.tokens, reply.tokens.output),
+    };
+    yield { bytes: event("message_delta", end) };
+    yield { bytes: event("message_stop", {}) };
   },
 };
 
-function envelope(reply: Reply): object {
+function envelope(reply: ModelReply): object {
   return {
     id: `msg_${reply.id}`,
     type: "message",
@@ -68,12 +62,12 @@ function envelope(reply: Reply): object {
   };
 }
 
-function stopReason(reply: Reply): string {
+function stopReason(reply: ModelReply): string {
   return reply.truncated ? "max_tokens" : "end_turn";
 }
 
-/** input_tokens leaves the cached ones out. */
-function messagesUsage(tokens: Tokens, output: number): object {
+/** input_tokens excludes the cached tokens. */
+function usageOf(tokens: Tokens, output: number): object {
   return {
     input_tokens: tokens.input,
     cache_creation_input_tokens: tokens.cacheWrite,

@@ -1,76 +1,138 @@
-import type { Tokens } from "../billing.ts";
-import type { JsonObject } from "../json.ts";
-import type { Shape } from "../refusals.ts";
+import type { Tokens } from "../account.ts";
+import { isObject, type JsonObject, textAt } from "../http.ts";
 
-/** What a request wants, whichever protocol it is written in. */
-export interface Ask {
+/** What a client asks of a model, in any protocol. */
+export interface ModelRequest {
   readonly model: string;
   readonly stream: boolean;
   /** All text that the model would read. */
   readonly prompt: string;
   readonly lastUserText: string;
-  /** null: as long as it gets. */
+  /** null: no limit. */
   readonly maxTokens: number | null;
-  /** The body as sent, for what only one protocol knows. */
+  /** The parsed body, for what only one protocol has. */
   readonly body: JsonObject;
 }
 
-/** What the sandbox answers, before a protocol gives it a form. */
-export interface Reply {
-  /** The request's id without its dashes; protocols put their prefix before it. */
+/** What the sandbox answers, before a protocol gives it a shape. */
+export interface ModelReply {
+  /** The request's id without dashes. Protocols put their own prefix in front. */
   readonly id: string;
   readonly model: string;
   /** Seconds since the Unix epoch. */
   readonly created: number;
-  /** Words with the space after them: a stream sends one at a time. */
-  readonly pieces: readonly string[];
+  /** The words of `text`, each with the space behind it. A stream sends one at a time. */
+  readonly deltas: readonly string[];
   readonly text: string;
-  /** Cut off by the caller's own limit. */
+  /** Cut at the client's own limit. */
   readonly truncated: boolean;
   readonly tokens: Tokens;
 }
 
-/** One write of a stream. */
-export interface Frame {
+export interface StreamEvent {
   readonly bytes: string;
-  /** The words in it, where it carries any. They are paced, and billed once sent. */
-  readonly words?: string;
+  /** The part of the text that it carries. Deltas are sent with a delay and billed once sent. */
+  readonly delta?: string;
 }
 
-/** One way of asking for and writing an answer. Pure: it neither reads the clock nor sends. */
-export interface Protocol {
-  readonly shape: Shape;
-  /** Which models can answer. */
-  readonly wants: "text" | "vectors";
-  /** Whether its usage can say what was written to the cache; OpenAI's cannot, so nothing is billed for it. */
-  readonly tellsCacheWrites: boolean;
-  /** The request, or what is wrong with it. */
-  read(body: JsonObject, address: Address): Ask | string;
-  /** The answer in one piece. */
-  whole(ask: Ask, reply: Reply): unknown;
-  frames(ask: Ask, reply: Reply): Iterable<Frame>;
-}
+/** How a protocol wraps an error. */
+export type ErrorShape = "openai" | "anthropic" | "gemini";
 
-/** What a protocol may find in the path instead of the body; Gemini does. */
-export interface Address {
-  readonly model: string | null;
+/** Gemini's requests name the model and the stream in the path instead of the body. */
+export interface PathParams {
+  readonly model: string;
   readonly stream: boolean;
 }
 
-export const MODEL_REQUIRED = "model is required";
+/** One API of the gateway. Pure: it reads no clock and sends nothing. */
+export interface Protocol {
+  readonly errorShape: ErrorShape;
+  /** Which models can answer. */
+  readonly produces: "text" | "vectors";
+  /** Only Anthropic's usage reports what was written to the cache. For the others it counts as input. */
+  readonly reportsCacheWrites: boolean;
+  /** Returns the request, or what is wrong with it. */
+  parse(body: JsonObject, path: PathParams | null): ModelRequest | string;
+  /** The response that is not a stream. */
+  whole(request: ModelRequest, reply: ModelReply): object;
+  events(request: ModelRequest, reply: ModelReply): Iterable<StreamEvent>;
+}
 
-/** A server-sent event: with a name for messages and responses, without for the others. */
-export function event(data: unknown, name?: string): string {
+/** Reads what most protocols have in common. `limits` are the names of the length limit; the first one present counts. */
+export function parseRequest(
+  body: JsonObject,
+  parts: { readonly limits: readonly string[]; readonly prompt: string; readonly lastUserText: string },
+): ModelRequest | string {
+  const model = textAt(body, "model");
+  if (model === null || model === "") return "model is required";
+  const limit = parts.limits.find((name) => body[name] !== undefined && body[name] !== null);
+  const maxTokens = limit === undefined ? null : body[limit];
+  if (maxTokens !== null && !isPositiveInteger(maxTokens)) {
+    return `${limit} must be a whole number of at least 1`;
+  }
+  const { prompt, lastUserText } = parts;
+  return { model, stream: body.stream === true, prompt, lastUserText, maxTokens, body };
+}
+
+export function isPositiveInteger(value: unknown): value is number {
+  return Number.isInteger(value) && Number(value) >= 1;
+}
+
+/** A server-sent event. Messages and responses name theirs, the others do not. */
+export function sse(data: unknown, name?: string): string {
   const text = typeof data === "string" ? data : JSON.stringify(data);
   return name === undefined ? `data: ${text}\n\n` : `event: ${name}\ndata: ${text}\n\n`;
 }
 
-/** A limit on the answer's length: absent, usable, or nonsense. */
-export function limitAt(body: JsonObject, ...names: readonly string[]): number | null | "invalid" {
-  for (const name of names) {
-    const value = body[name];
-    if (value === undefined || value === null) continue;
-    return typeof value === "number" && Number.isInteger(value) && value >= 1 ? value : "invalid";
+/** Members without text that a model reads: images, files, signatures, names and ids. */
+const NOT_PROMPT: readonly string[] = [
+  "data",
+  "image_url",
+  "file_data",
+  "file_url",
+  "url",
+  "signature",
+  "encrypted_content",
+  "type",
+  "role",
+  "id",
+  "tool_use_id",
+  "tool_call_id",
+  "call_id",
+  "cache_control",
+  "mimeType",
+  "media_type",
+];
+
+/** All text in these parts of a body, in reading order. Not recursive: a client chooses how deep its JSON is. */
+export function promptText(...parts: readonly unknown[]): string {
+  const found: string[] = [];
+  const left: unknown[] = parts.toReversed();
+  while (left.length > 0) {
+    const part = left.pop();
+    if (typeof part === "string") found.push(part);
+    else if (Array.isArray(part)) for (const item of part.toReversed()) left.push(item);
+    else if (isObject(part)) {
+      const members = Object.entries(part).filter(([name]) => !NOT_PROMPT.includes(name));
+      for (const [, value] of members.reverse()) left.push(value);
+    }
   }
-  return null;
+  return found.join("\n");
+}
+
+/** The last text part of the last user message. Coding tools put their reminders into the parts before it. */
+export function lastUserText(messages: unknown, contentName: "content" | "parts" = "content"): string {
+  if (typeof messages === "string") return messages;
+  if (!Array.isArray(messages)) return "";
+  const last: unknown = messages.findLast(
+    (message: unknown) =>
+      typeof message === "string" || (isObject(message) && (message.role ?? "user") === "user"),
+  );
+  if (typeof last === "string") return last;
+  const content = isObject(last) ? last[contentName] : undefined;
+  if (typeof content === "string") return content;
+  const part: unknown = Array.isArray(content)
+    ? content.findLast((each: unknown) => isObject(each) && typeof each.text === "string")
+    : undefined;
+  return isObject(part) ? String(part.text) : "";
 }

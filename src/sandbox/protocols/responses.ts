@@ -1,89 +1,86 @@
-import type { Tokens } from "../billing.ts";
-import { textAt } from "../json.ts";
-import { lastUserText, textOf } from "../tokens.ts";
+import type { Tokens } from "../account.ts";
 import {
-  type Ask,
-  event,
-  type Frame,
-  limitAt,
-  MODEL_REQUIRED,
+  lastUserText,
+  type ModelReply,
+  type ModelRequest,
   type Protocol,
-  type Reply,
+  parseRequest,
+  promptText,
+  type StreamEvent,
+  sse,
 } from "./protocol.ts";
 
 /** POST /v1/responses */
 export const responses: Protocol = {
-  shape: "openai",
-  wants: "text",
-  tellsCacheWrites: false,
+  errorShape: "openai",
+  produces: "text",
+  reportsCacheWrites: false,
 
-  read(body) {
-    const model = textAt(body, "model");
-    if (model === null || model === "") return MODEL_REQUIRED;
-    const maxTokens = limitAt(body, "max_output_tokens");
-    if (maxTokens === "invalid") return "max_output_tokens must be a whole number of at least 1";
-    return {
-      model,
-      stream: body.stream === true,
-      prompt: textOf(body.tools, body.instructions, body.input),
+  parse: (body) =>
+    parseRequest(body, {
+      limits: ["max_output_tokens"],
+      prompt: promptText(body.tools, body.instructions, body.input),
       lastUserText: lastUserText(body.input),
-      maxTokens,
-      body,
-    };
-  },
+    }),
 
-  whole: (ask, reply) => finished(ask, reply),
+  whole: finished,
 
-  *frames(ask, reply): Generator<Frame> {
+  *events(request, reply): Generator<StreamEvent> {
     let sequence = 0;
-    const next = (type: string, rest: object): Frame => {
-      const bytes = event({ type, sequence_number: sequence, ...rest }, type);
+    const event = (type: string, fields: object): string => {
+      const bytes = sse({ type, sequence_number: sequence, ...fields }, type);
       sequence += 1;
-      return { bytes };
+      return bytes;
     };
-    const place = { item_id: `msg_${reply.id}`, output_index: 0, content_index: 0 };
-    const begun = { response: envelope(ask, reply, "in_progress", [], null) };
-    yield next("response.created", begun);
-    yield next("response.in_progress", begun);
-    yield next("response.output_item.added", { output_index: 0, item: message(reply, "in_progress", []) });
-    yield next("response.content_part.added", { ...place, part: outputText("") });
-    for (const words of reply.pieces) {
-      yield { ...next("response.output_text.delta", { ...place, delta: words, logprobs: [] }), words };
+    const position = { item_id: `msg_${reply.id}`, output_index: 0, content_index: 0 };
+    const started = { response: responseObject(request, reply, "in_progress", [], null) };
+    yield { bytes: event("response.created", started) };
+    yield { bytes: event("response.in_progress", started) };
+    const emptyItem = { output_index: 0, item: messageItem(reply, "in_progress", []) };
+    yield { bytes: event("response.output_item.added", emptyItem) };
+    yield { bytes: event("response.content_part.added", { ...position, part: textPart("") }) };
+    for (const delta of reply.deltas) {
+      yield { bytes: event("response.output_text.delta", { ...position, delta, logprobs: [] }), delta };
     }
-    yield next("response.output_text.done", { ...place, text: reply.text, logprobs: [] });
-    yield next("response.content_part.done", { ...place, part: outputText(reply.text) });
-    yield next("response.output_item.done", { output_index: 0, item: finishedMessage(reply) });
-    const last = reply.truncated ? "response.incomplete" : "response.completed";
-    yield next(last, { response: finished(ask, reply) });
+    const { text } = reply;
+    yield { bytes: event("response.output_text.done", { ...position, text, logprobs: [] }) };
+    yield { bytes: event("response.content_part.done", { ...position, part: textPart(text) }) };
+    yield { bytes: event("response.output_item.done", { output_index: 0, item: finishedItem(reply) }) };
+    yield { bytes: event(`response.${finalStatus(reply)}`, { response: finished(request, reply) }) };
   },
 };
 
-function finished(ask: Ask, reply: Reply): object {
-  const usage = responsesUsage(reply.tokens);
-  return envelope(ask, reply, reply.truncated ? "incomplete" : "completed", [finishedMessage(reply)], usage);
+type Status = "in_progress" | "completed" | "incomplete";
+
+function finalStatus(reply: ModelReply): Status {
+  return reply.truncated ? "incomplete" : "completed";
 }
 
-function finishedMessage(reply: Reply): object {
-  return message(reply, reply.truncated ? "incomplete" : "completed", [outputText(reply.text)]);
+function finished(request: ModelRequest, reply: ModelReply): object {
+  const output = [finishedItem(reply)];
+  return responseObject(request, reply, finalStatus(reply), output, usageOf(reply.tokens));
 }
 
-function message(reply: Reply, status: string, content: readonly object[]): object {
+function finishedItem(reply: ModelReply): object {
+  return messageItem(reply, finalStatus(reply), [textPart(reply.text)]);
+}
+
+function messageItem(reply: ModelReply, status: Status, content: readonly object[]): object {
   return { id: `msg_${reply.id}`, type: "message", status, role: "assistant", content };
 }
 
-function outputText(text: string): object {
+function textPart(text: string): object {
   return { type: "output_text", text, annotations: [], logprobs: [] };
 }
 
-/** The settings come back as they were sent, with the service's defaults where they were not. */
-function envelope(
-  ask: Ask,
-  reply: Reply,
-  status: "in_progress" | "completed" | "incomplete",
+/** Repeats the settings of the request, with the real service's defaults for those that are absent. */
+function responseObject(
+  { body, maxTokens }: ModelRequest,
+  reply: ModelReply,
+  status: Status,
   output: readonly object[],
   usage: object | null,
 ): object {
-  const { body } = ask;
   return {
     id: `resp_${reply.id}`,
     object: "response",
@@ -93,7 +90,7 @@ function envelope(
     error: null,
     incomplete_details: status === "incomplete" ? { reason: "max_output_tokens" } : null,
     instructions: body.instructions ?? null,
-    max_output_tokens: ask.maxTokens,
+    max_output_tokens: maxTokens,
     model: reply.model,
     output,
     parallel_tool_calls: body.parallel_tool_calls ?? true,
@@ -113,8 +110,8 @@ function envelope(
   };
 }
 
-/** input_tokens includes the cached ones, output_tokens the reasoning ones. */
-function responsesUsage(tokens: Tokens): object {
+/** input_tokens includes the cached tokens, output_tokens the reasoning tokens. */
+function usageOf(tokens: Tokens): object {
   const input = tokens.input + tokens.cacheRead + tokens.cacheWrite;
   return {
     input_tokens: input,

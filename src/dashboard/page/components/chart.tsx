@@ -1,8 +1,8 @@
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
-import { ChartBubble } from "./chart-bubble.tsx";
 import { chartOptions, paintOf } from "./chart-options.ts";
 import { type Layer, raised, sum, tops } from "./chart-stack.ts";
+import { Swatch } from "./chart-swatch.tsx";
 import { useTheme } from "./chart-theme.ts";
 import { rowAfterKey } from "./record-window.ts";
 
@@ -30,7 +30,7 @@ export interface ChartProps {
 }
 
 /** Where the bars lie within the chart, in pixels. */
-export interface Place {
+interface Place {
   readonly left: number;
   readonly top: number;
   readonly width: number;
@@ -195,4 +195,50 @@ function useDrawn(canvas: { readonly current: HTMLDivElement | null }, props: Ch
     return () => plot.destroy();
   }, [canvas, layers, count, tick, amount, least, paint, width, theme]);
   return place;
+}
+
+interface BubbleProps {
+  readonly bar: number;
+  readonly count: number;
+  readonly layers: readonly Layer[];
+  readonly place: Place;
+  readonly words: {
+    readonly title: string;
+    readonly total: string;
+    readonly amount: (value: number) => string;
+    readonly nameOf: (layer: Layer) => string;
+    readonly paint: (layer: Layer) => string;
+  };
+}
+
+/** What one bar is made of, in the order in which it lies there. Only for the eye: the table says the same. */
+function ChartBubble({ bar, count, layers, place, words }: BubbleProps) {
+  const parts = layers.filter(({ values }) => (values[bar] ?? 0) > 0).toReversed();
+  const middle = place.left + ((bar + 0.5) / count) * place.width;
+  const isRight = bar * 2 >= count;
+  const side = isRight
+    ? { right: `calc(100% - ${middle - 14}px)`, left: "auto" }
+    : { left: `${middle + 14}px`, right: "auto" };
+  const all = sum(parts.map(({ values }) => values[bar] ?? 0));
+  return (
+    <div class="chart-bubble" aria-hidden="true" style={{ ...side, top: `${place.top}px` }}>
+      <strong>{words.title}</strong>
+      <table>
+        <tbody>
+          {parts.map((layer) => (
+            <tr key={layer.name ?? ""}>
+              <td>
+                <Swatch paint={words.paint(layer)} /> {words.nameOf(layer)}
+              </td>
+              <td class="num">{words.amount(layer.values[bar] ?? 0)}</td>
+            </tr>
+          ))}
+          <tr class="total">
+            <td>{words.total}</td>
+            <td class="num">{words.amount(all)}</td>
+          </tr>
+        </tbody>
+      </table>
+    </div>
+  );
 }
