@@ -82,7 +82,9 @@ const PURE = [
   "doctor/findings.ts",
 
   "doctor/models.ts",
+  "doctor/known-settings.ts",
   "doctor/probe-failure.ts",
+  "doctor/settings-findings.ts",
   "mirror/console-row.ts",
   "mirror/verdict.ts",
   "mirror/reconcile/",
