@@ -35,7 +35,7 @@ t.test(
       t.strictSame([refused.status, refused.refusal], [status, "rate-limited"], what);
       t.equal(refused.headers.get("retry-after"), retryAfter, what);
       t.equal(refused.headers.get("x-should-retry"), status === 400 ? "false" : null, what);
-      t.equal(gateway.book.length, 1);
+      t.equal(gateway.arrivals.length, 1);
     }
   },
 );
@@ -146,7 +146,7 @@ t.test(
       t.equal((await call({ path: "/v1/models", body: null })).status, 200, "a list of models costs nothing");
       t.equal((await call()).status, 200);
     }
-    t.equal(gateway.book.length, 5);
+    t.equal(gateway.arrivals.length, 5);
   },
 );
 
@@ -168,7 +168,7 @@ t.test("where the body names no model or cannot be read, a limit on money says h
     t.match(refused.text, words);
     t.notMatch(refused.text, /prices:/, "no price in the file would help");
   }
-  t.equal(gateway.book.length, 0);
+  t.equal(gateway.arrivals.length, 0);
   const last = await call({ body: `{"messages":"${"x".repeat(1_300_000)}","model":"penny"}` });
   t.equal(last.status, 200, "a model at the end of a long body is read");
 });
@@ -227,7 +227,7 @@ t.test("a gateway that cannot be reached takes nothing", async (t) => {
   const gateway: PlayGateway = {
     baseUrl,
     origin: baseUrl,
-    book: [],
+    arrivals: [],
     running: () => 0,
     most: () => 0,
     release: () => {},
@@ -247,7 +247,7 @@ t.test("no refusal, header or log line has the key or the token in it", async (t
     "limits: { requests: 1/month, concurrent: 1 }",
   );
   const first = call({ play: "hang" });
-  await until("it is there", () => gateway.book.length === 1);
+  await until("it is there", () => gateway.arrivals.length === 1);
   const atOnce = await call();
   gateway.release();
   await first;
