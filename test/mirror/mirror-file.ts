@@ -21,11 +21,10 @@ import {
   type PriceOf,
   stepsOf,
 } from "../../src/mirror/store/verdicts.ts";
-import { COLUMN_NAMES, recordOfRow } from "../../src/usage/columns.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
 import type { AmendLine } from "../../src/usage/journal/lines.ts";
-import type { UsageRecord } from "../../src/usage/record.ts";
+import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "../doubles/console-row.ts";
 import { makeIndex } from "../doubles/journal.ts";
 import { UNKNOWN_TOKENS } from "../doubles/mirror-day.ts";

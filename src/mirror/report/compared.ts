@@ -1,6 +1,5 @@
 import type Database from "libsql";
-import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
-import type { UsageRecord } from "../../usage/record.ts";
+import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
 import { IN_LIST, queryAll, queryColumn, queryRows } from "../store/query.ts";
 import { gatewaysIn, STORED, type StoredRow, storedRowOf } from "../store/rows.ts";
 import { type OwnNumbers, withoutTheirs } from "../store/verdicts.ts";

@@ -1,10 +1,9 @@
 import type Database from "libsql";
 import type { Counted } from "../../limits/replay.ts";
 import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
-import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
 import { transact } from "../../usage/index/database.ts";
 import { AMENDED, type AmendedFields, type AmendLine } from "../../usage/journal/lines.ts";
-import { NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
+import { COLUMN_NAMES, NOT_CLOSED, recordOfRow, type UsageRecord } from "../../usage/record.ts";
 import { FOREIGN_AFTER_MS } from "../reconcile/context.ts";
 import type { JudgedRecord, JudgedRow, Theirs } from "../verdict.ts";
 import { touchFrom, touchRows } from "./changed-days.ts";
