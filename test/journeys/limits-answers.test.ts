@@ -40,34 +40,37 @@ t.test(
   },
 );
 
-t.test("a refusal says which tool, which limit, how much of it is used, and when room returns", async (t) => {
-  const { call, change } = await startLimited(t, "limits: { requests: [1/hour, 9/day] }", {
-    clock: heldWall(NOON + 10_000),
-  });
-  t.equal((await call()).status, 200);
-  const text = (await call()).text;
-  t.match(
-    text,
-    /keybearer: tool codex is at its limit of 1 request per hour: 1 of 1 used\. room returns in 60 min, at /,
-  );
-  t.match(text, /keybearer tools lift codex --requests 1"/);
-  await change("limits: { tokens: 30/hour }");
-  t.match(
-    (await call()).text,
-    new RegExp(
-      `limit of 30 tokens per hour: ${REPORTED} of 30 used, this request may use ${HELD}\\. room returns in`,
-    ),
-  );
-  await change("limits: { spend: $0.00003/hour }");
-  t.match((await call()).text, /limit of \$0\.00003 per hour: \$0\.000012 of \$0\.00003 used/);
-  await change("quota: $0.00002");
-  const quota = await call();
-  t.strictSame([quota.status, quota.refusal], [400, "quota-exhausted"]);
-  t.match(
-    quota.text,
-    /the quota of tool codex is used up: \$0\.000012 of \$0\.00002 used.*raise tools\.codex\.quota/,
-  );
-});
+t.test(
+  "a refusal says which tool, which limit, how much of it is used, and when capacity returns",
+  async (t) => {
+    const { call, change } = await startLimited(t, "limits: { requests: [1/hour, 9/day] }", {
+      clock: heldWall(NOON + 10_000),
+    });
+    t.equal((await call()).status, 200);
+    const text = (await call()).text;
+    t.match(
+      text,
+      /keybearer: tool codex is at its limit of 1 request per hour: 1 of 1 used\. capacity returns in 60 min, at /,
+    );
+    t.match(text, /keybearer tools lift codex --requests 1"/);
+    await change("limits: { tokens: 30/hour }");
+    t.match(
+      (await call()).text,
+      new RegExp(
+        `limit of 30 tokens per hour: ${REPORTED} of 30 used, this request may use ${HELD}\\. capacity returns in`,
+      ),
+    );
+    await change("limits: { spend: $0.00003/hour }");
+    t.match((await call()).text, /limit of \$0\.00003 per hour: \$0\.000012 of \$0\.00003 used/);
+    await change("quota: $0.00002");
+    const quota = await call();
+    t.strictSame([quota.status, quota.refusal], [400, "quota-exhausted"]);
+    t.match(
+      quota.text,
+      /the quota of tool codex is used up: \$0\.000012 of \$0\.00002 used.*raise tools\.codex\.quota/,
+    );
+  },
+);
 
 t.test("each protocol is refused in its own shape", async (t) => {
   const { call } = await startLimited(t, "limits: { requests: 1/minute }", {

@@ -240,7 +240,7 @@ t.test("one that waited in vain is told so, and its record has the time", async 
   await until("it is there", () => gateway.arrivals.length === 1);
   const refused = await call();
   t.strictSame([refused.status, refused.refusal], [429, "too-many-at-once"]);
-  t.match(refused.text, /1 of 1 calls under way\. it waited \d+ s in vain/);
+  t.match(refused.text, /1 of 1 requests in flight\. it waited \d+ s for capacity/);
   t.match(refused.headers.get("retry-after"), /^\d+$/);
   gateway.release();
   await first;
