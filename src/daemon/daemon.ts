@@ -124,19 +124,6 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   shutdown.add("stop asking about keys", () => keyCheck.stop());
   const onSandbox = () => sandboxSession?.serving() ?? false;
 
-  const onSwap = (from: Snapshot, to: Snapshot) => {
-    log.level = to.config.log.level;
-    // Not after a key was read again and is the same: that happens after each 401.
-    if (from.config !== to.config) keyBreaker.clear();
-    const gateways = Object.values(to.config.gateways);
-    upstream.agents.keepOnly(gateways);
-    gatewayHealth.keepOnly(gateways);
-    services.limiter.change(to.config);
-    if (onSandbox()) endSandbox(sandboxSession, mirror, log);
-    mirror.change(to);
-    background(dashboard.follow(), log, "applying the configuration to the dashboard");
-    if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
-  };
   const begin = {
     loaded,
     snapshot: first,
@@ -144,7 +131,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     settled,
     standing,
   };
-  const reload = new Reload({ paths, clock, ticker, log, keyring, trust, first: begin, onSwap });
+  const reload = new Reload({ paths, clock, ticker, log, keyring, trust, first: begin });
   const config = () => reload.snapshot.config;
   const snapshot = () => reload.snapshot;
   const servicesDeps = { paths, clock, ticker, log, config };
@@ -192,6 +179,20 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
     prober,
     reload,
     sandbox: onSandbox,
+  });
+
+  reload.onChange((from, to) => {
+    log.level = to.config.log.level;
+    // Not after a key was read again and is the same: that happens after each 401.
+    if (from.config !== to.config) keyBreaker.clear();
+    const gateways = Object.values(to.config.gateways);
+    upstream.agents.keepOnly(gateways);
+    gatewayHealth.keepOnly(gateways);
+    services.limiter.change(to.config);
+    if (onSandbox()) endSandbox(sandboxSession, mirror, log);
+    mirror.change(to);
+    background(dashboard.follow(), log, "applying the configuration to the dashboard");
+    if (to.processTools.length > 0) background(processLookup.prepare(), log, "preparing the process lookup");
   });
 
   // From here on the daemon serves, and a stop has requests to wait for.

@@ -40,10 +40,10 @@ function settleBreaker({ id, tool, key }: Call, outcome: Outcome, { keyBreaker }
   if (tool !== null && key !== null) keyBreaker.settle(tool.name, key, id, outcome);
 }
 
-function noteHealth({ tool, key, gateway }: Call, outcome: Outcome, deps: ProxyDeps): void {
+function noteHealth({ tool, key, gateway, metering }: Call, outcome: Outcome, deps: ProxyDeps): void {
   if (gateway !== null) deps.gatewayHealth.note(gateway, outcome);
   if (tool === null || key === null || outcome.end === "refused") return;
-  deps.keyHealth.note(tool.name, key, outcome);
+  deps.keyHealth.note(tool.name, key, outcome, metering === null);
   if (outcome.status === 401) deps.rereadKey(tool.name);
   if (gateway !== null && outcome.observed.cause?.isAmbiguous) deps.checkKey(tool.name, gateway, key);
 }
