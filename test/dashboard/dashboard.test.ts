@@ -130,7 +130,7 @@ function temporaryFolder(t: Test): string {
   return folder;
 }
 
-/** A port that somebody holds until it is let go. */
+/** A port that is taken until it is let go. */
 async function takenPort(t: Test): Promise<{ port: number; letGo(): Promise<unknown> }> {
   const holder = createServer().listen(await freePort(), "127.0.0.1");
   await once(holder, "listening");
@@ -147,7 +147,7 @@ async function unusedOneCloses(t: Test, quietMs: number): Promise<void> {
   const { made, log } = dashboard(t, quietMs, clock);
   await made.open("test");
   clock.move(10_000);
-  await until("one that nobody uses is closed", () => /closed: it was not used for a while/.test(log()));
+  await until("an unused one is closed", () => /closed: it was not used for a while/.test(log()));
 }
 
 t.test("a page that goes leaves the port open for the whole quiet time", async (t) => {
@@ -156,7 +156,7 @@ t.test("a page that goes leaves the port open for the whole quiet time", async (
   const visited = await visitWith(await made.open("test"));
   const followed = await visited.follow();
   await until("it is there", () => followed.last("now") !== undefined);
-  // It looked on for long, and goes right before somebody looks whether the port is used.
+  // It followed for long, and leaves right before the check whether the port is used.
   clock.move(10_000);
   followed.end();
   await unusedOneCloses(t, 500);
@@ -205,7 +205,7 @@ t.test("a session outlives a restart within the quiet time, and nothing else", a
   t.match(third.log(), /could not be opened again: .* is taken/);
   await once(squatter.close(), "close");
   await third.made.open("test");
-  t.equal((await visited.get("/api/now")).status, 401, "whoever sat on the port may have seen the token");
+  t.equal((await visited.get("/api/now")).status, 401, "the program on the port may have seen the token");
   await third.made.stop();
 
   const restored = async (settings: object, later: number) => {
@@ -242,11 +242,11 @@ t.test("where it is to be open always, a taken port is tried again, and status t
   const { made, log } = dashboard(t, 60_000, systemClock, { settings, retryMs: 20 });
   await made.applyConfig();
   t.match(made.status(), { mode: "always", address: null, why: /the dashboard's address, is taken by/ });
-  const told = () => log().match(/could not be opened/g)?.length;
+  const logged = () => log().match(/could not be opened/g)?.length;
   await letGo();
   await until("it is open", () => made.status().address !== null);
   t.same(made.status(), { mode: "always", address: `http://localhost:${port}/`, why: null });
-  t.equal(told(), 1, "said once, however often it was tried");
+  t.equal(logged(), 1, "logged once for all attempts");
 });
 
 t.test("the kernel's list tells whose a connection is", async (t) => {
@@ -259,7 +259,7 @@ t.test("the kernel's list tells whose a connection is", async (t) => {
   const [theirs, ours] = ["0100007F:D2EC", "0100007F:1516"];
   t.equal(userIn(head + row(ours, theirs, 1, 9) + row(theirs, ours, 1000, 8), ends), 1000, "their own end");
   t.equal(userIn(head + row(ours, theirs, 1, 9), ends), null, "not ours");
-  t.equal(userIn(head + row(theirs, ours, 0, 0), ends), null, "nobody holds it: that is not root's");
+  t.equal(userIn(head + row(theirs, ours, 0, 0), ends), null, "no process holds it: that is not root's");
   const mapped = (end: string) => `0000000000000000FFFF0000${end}`;
   t.equal(userIn(row(mapped(theirs), mapped(ours), 7, 8), ends), 7, "an IPv6 socket that calls IPv4");
   const one = "00000000000000000000000001000000";
@@ -270,7 +270,7 @@ t.test("the kernel's list tells whose a connection is", async (t) => {
 
 const cannotBeAnother =
   process.platform !== "linux" || process.getuid?.() !== 0
-    ? "only root of a Linux can be somebody else"
+    ? "only root on Linux can become another user"
     : false;
 
 t.test(
@@ -293,13 +293,13 @@ t.test(
     const stolen = await asOther("/api/session", { method: "POST", headers, body: JSON.stringify({ code }) });
     t.match(stolen, /^403 .*another user of this machine/);
     const visited = await visitWith({ url, code });
-    t.equal((await visited.get("/api/now")).status, 200, "whom it was for is let in");
+    t.equal((await visited.get("/api/now")).status, 200, "the owner is let in");
     t.match(await asOther("/api/now", { headers: { authorization: `Bearer ${visited.token}` } }), /^403 /);
     t.equal(log().match(/another user of this machine was refused/g)?.length, 1, "said once a minute");
   },
 );
 
-t.test("where others read arguments, a page that nobody else reads leads the browser there", async (t) => {
+t.test("where other users can read arguments, a private page redirects the browser", async (t) => {
   t.same(["linux", "darwin"].map(needsFile), [false, true]);
   const folder = temporaryFolder(t);
   const file = await writeRedirect(folder, 'http://localhost:1/#code=kd_x"&<');
@@ -316,7 +316,7 @@ t.test("where others read arguments, a page that nobody else reads leads the bro
   t.equal(readdirSync(folder).length, 0, "nor is one of before left");
 });
 
-t.test("of what happens again and again, the first is told at once and the others as a sum", async (t) => {
+t.test("of repeated events, the first is logged at once and the others as a sum", async (t) => {
   const lines: string[] = [];
   const warn = (line: unknown) => void lines.push(String(line));
   const happened = throttledLog({ warn }, "it happened", 30);
@@ -329,7 +329,7 @@ t.test("of what happens again and again, the first is told at once and the other
   t.match(lines[2], /^it happened: 1 more times/, "the next minute is a sum, too");
 });
 
-t.test("the port closes when nobody uses it, but not under an open page", async (t) => {
+t.test("an unused port closes, but not under an open page", async (t) => {
   const clock = heldClock();
   const { made, log } = dashboard(t, 50, clock);
   const { url, code } = await made.open("test");
@@ -341,7 +341,7 @@ t.test("the port closes when nobody uses it, but not under an open page", async 
   });
   const reader = (await followed).body?.getReader();
   t.match(new TextDecoder().decode((await reader?.read())?.value), /^event: now\n/);
-  // Whoever looks at the clock next finds that nothing was asked for long; but somebody looks on.
+  // Nothing was asked for a long time, but a page follows.
   clock.move(10_000);
   await unusedOneCloses(t, 50);
   t.equal((await say(url, "/")).status, 200);
@@ -355,30 +355,33 @@ t.test("the port closes when nobody uses it, but not under an open page", async 
   t.match((await made.open("test")).url, /^http:\/\/localhost:\d+\/$/, "and opens again");
 });
 
-t.test("a page that reads nothing is told how many records it lost, and none is kept for it", async (t) => {
-  const { made, tail } = dashboard(t, 60_000, heldClock());
-  const visited = await visitWith(await made.open("test"));
-  const slow = await visited.follow();
-  await until("it is there", () => slow.last("now") !== undefined);
-  slow.answer.pause();
-  const many = 20_000;
-  for (let number = 0; number < many; number += 1) {
-    tail.notify(record(number));
-    // What the connection takes by itself is taken.
-    if (number % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
-  }
-  slow.answer.resume();
-  const told = () =>
-    slow.events.map(({ name, data }) => (name === "lost" ? (data as { count: number }).count : 0));
-  const records = () => slow.events.filter(({ name }) => name === "record").length;
-  const lost = () => told().reduce((sum, count) => sum + count, 0);
-  await until("it has heard of each, or how many it has not", () => records() + lost() === many);
-  t.ok(records() > 0, "what there was room for came");
-  t.ok(lost() > many / 4, `and ${lost()} of 20 MB did not wait for it`);
-  slow.end();
-});
+t.test(
+  "a page that reads nothing gets the number of records it lost, and none is buffered for it",
+  async (t) => {
+    const { made, tail } = dashboard(t, 60_000, heldClock());
+    const visited = await visitWith(await made.open("test"));
+    const slow = await visited.follow();
+    await until("it is there", () => slow.last("now") !== undefined);
+    slow.answer.pause();
+    const many = 20_000;
+    for (let number = 0; number < many; number += 1) {
+      tail.notify(record(number));
+      // What the connection takes by itself is taken.
+      if (number % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    slow.answer.resume();
+    const losses = () =>
+      slow.events.map(({ name, data }) => (name === "lost" ? (data as { count: number }).count : 0));
+    const records = () => slow.events.filter(({ name }) => name === "record").length;
+    const lost = () => losses().reduce((sum, count) => sum + count, 0);
+    await until("each record arrived or was counted as lost", () => records() + lost() === many);
+    t.ok(records() > 0, "what there was room for came");
+    t.ok(lost() > many / 4, `and ${lost()} of 20 MB did not wait for it`);
+    slow.end();
+  },
+);
 
-t.test("a page that was behind is told what is so by now, once it reads again", async (t) => {
+t.test("a page that was behind gets the current state once it reads again", async (t) => {
   const state = { pid: 1, asked: 0 };
   const status = async () => {
     state.asked += 1;
@@ -395,7 +398,7 @@ t.test("a page that was behind is told what is so by now, once it reads again", 
   }
   state.pid = 2;
   const { asked } = state;
-  await until("that was to be told", () => state.asked > asked + 2);
+  await until("the status was read again", () => state.asked > asked + 2);
   t.equal(slow.last("now")?.status.pid, 1);
   slow.answer.resume();
   await until("it knows", () => slow.last("now")?.status.pid === 2);

@@ -63,7 +63,7 @@ t.test("a long download waits for its reader many times, and leaves no listener 
 });
 
 t.test(
-  "of three downloads at once the third is refused, and those that nobody takes are cut off",
+  "of three downloads at once the third is refused, and those that are not read are cut off",
   async (t) => {
     const before = sent.length;
     const stalled = [await download(), await download()];
