@@ -9,7 +9,6 @@ import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import type { KeyBreaker } from "../proxy/key-breaker.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
-import type { UnknownCallers } from "../usage/unknown-callers.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { type ToolStatus, toolStatus } from "./tool-status.ts";
 
@@ -144,10 +143,10 @@ export interface StatusDeps {
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state">;
-  readonly strangers: UnknownCallers;
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
   readonly dashboard: DashboardStatus;
   readonly actions: readonly Action[];
+  readonly freeMemory: FreeMemory;
 }
 
 export async function statusOf(deps: StatusDeps): Promise<Status> {
@@ -178,7 +177,7 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
     consoles: deps.mirror.status(),
     dashboard: deps.dashboard,
     actions: deps.actions,
-    machine: await machineStatus(),
+    machine: await machineStatus(deps.freeMemory),
   };
 }
 
@@ -201,7 +200,7 @@ function gatewayStatus(
   };
 }
 
-function usageStatus({ usage, strangers }: StatusDeps): UsageStatus {
+function usageStatus({ usage }: StatusDeps): UsageStatus {
   const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index, incident } =
     usage.state();
   const warnings: string[] = incident === null ? [] : [incident];
@@ -216,7 +215,7 @@ function usageStatus({ usage, strangers }: StatusDeps): UsageStatus {
     bytes,
     waiting,
     lost,
-    refusals_not_recorded: strangers.passedOver + refusalsLost,
+    refusals_not_recorded: refusalsLost,
     warnings,
     index: indexStatus(index),
     maintained_at: maintainedAt,
@@ -233,14 +232,47 @@ export function indexStatus(index: IndexState): UsageIndexStatus {
   };
 }
 
-async function machineStatus(): Promise<Status["machine"]> {
-  // Loaded on first use: it takes 8 MB. An upgrade under a running daemon may have removed it.
-  const memory = await import("systeminformation").then(({ mem }) => mem()).catch(() => null);
+const MEMORY_MAX_AGE_MS = 10_000;
+
+/** The machine's free memory, read at most every ten seconds: an open dashboard asks for the status every second. */
+export class FreeMemory {
+  readonly #clock: Clock;
+  readonly #readNow: () => Promise<number>;
+  #last: Promise<number> | null = null;
+  #readAt = 0;
+
+  constructor(clock: Clock, readNow = readFreeMemory) {
+    this.#clock = clock;
+    this.#readNow = readNow;
+  }
+
+  read(): Promise<number> {
+    const elapsed = this.#clock.elapsed();
+    if (this.#last === null || elapsed - this.#readAt >= MEMORY_MAX_AGE_MS) {
+      this.#readAt = elapsed;
+      this.#last = this.#readNow();
+    }
+    return this.#last;
+  }
+}
+
+/** On macOS, Node's own number leaves out memory that is available at once. */
+async function readFreeMemory(): Promise<number> {
+  try {
+    // Loaded on first use, because it takes 8 MB.
+    const { mem } = await import("systeminformation");
+    return (await mem()).available;
+  } catch {
+    // After an upgrade of a running daemon, the package may be gone.
+    return freemem();
+  }
+}
+
+async function machineStatus(freeMemory: FreeMemory): Promise<Status["machine"]> {
   return {
     node: process.version,
     platform: `${process.platform}-${process.arch}`,
-    // On macOS Node's own number leaves out memory that can be reclaimed at once.
-    memory_free: memory?.available ?? freemem(),
+    memory_free: await freeMemory.read(),
     rss: process.memoryUsage.rss(),
   };
 }

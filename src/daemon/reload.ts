@@ -29,7 +29,6 @@ export interface ReloadDeps {
     /** What is warned of until the next start. */
     readonly standing: readonly Problem[];
   };
-  readonly onSwap: (from: Snapshot, to: Snapshot) => void;
 }
 
 type KeyStates = ReturnType<Keyring["current"]>;
@@ -56,6 +55,7 @@ export class Reload {
   /** No key is used until what is trusted can be written down. */
   #trustHolds: boolean;
   #queue: Promise<void> = Promise.resolve();
+  #onChange: (from: Snapshot, to: Snapshot) => void = () => {};
 
   constructor(deps: ReloadDeps) {
     this.#deps = deps;
@@ -89,6 +89,11 @@ export class Reload {
   /** When the snapshot in force was made. */
   get loadedAt(): number {
     return this.#loadedAt;
+  }
+
+  /** Called after each swap. There is one listener, set before watch(). */
+  onChange(listener: (from: Snapshot, to: Snapshot) => void): void {
+    this.#onChange = listener;
   }
 
   /** Looks at the file; with `force`, reads every key again even if the text is the same. Resolves when applied. */
@@ -193,10 +198,10 @@ export class Reload {
     const to = new Snapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
     this.#loadedAt = clock.now();
-    // onSwap sets the level of the log: told at the more talkative of the two.
+    // The listener sets the log level. The changes are logged at the more verbose of the two levels.
     const quieter = isQuieter(log, from.config.log.level, to.config.log.level);
     if (quieter) tellChanges(from, to, log);
-    this.#deps.onSwap(from, to);
+    this.#onChange(from, to);
     if (!quieter) tellChanges(from, to, log);
   }
 

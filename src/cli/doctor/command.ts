@@ -19,7 +19,7 @@ async function doctor(options: { json?: boolean; config?: string }): Promise<voi
   const { examine } = await import("./examine.ts");
   const { serviceFindings } = await import("./service-findings.ts");
   const { createScene } = await import("../service/scene.ts");
-  const { findElsewhere } = await import("../../doctor/elsewhere/find.ts");
+  const { scanSettings } = await import("../../doctor/settings-scan.ts");
   const paths = findPaths({ config: options.config });
   const scene = await createScene({ config: options.config });
   const findings = await examine({
@@ -32,7 +32,7 @@ async function doctor(options: { json?: boolean; config?: string }): Promise<voi
       findings: () => serviceFindings(scene),
     },
     elsewhere: ({ keys, ports, config }) =>
-      findElsewhere({
+      scanSettings({
         ...{ env, keys, ports, home: paths.home, platform: process.platform },
         cwd: process.cwd(),
         tools: Object.keys(config?.tools ?? {}),

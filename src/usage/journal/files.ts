@@ -3,7 +3,11 @@ import { join } from "node:path";
 import { constants, gunzipSync } from "node:zlib";
 import { hasCode } from "../../core/errors.ts";
 
-/** 2026-11-16: the UTC day that names a file of the journal. */
+/* The journal on disk: one file per UTC day, named 2026-11-16.jsonl, or 2026-11-16.jsonl.gz once it is compressed. */
+
+export const DAY_MS = 86_400_000;
+
+/** The UTC day that names a file: 2026-11-16. */
 export function dayOf(time: number): string {
   return new Date(time).toISOString().slice(0, 10);
 }
@@ -11,6 +15,10 @@ export function dayOf(time: number): string {
 /** When the day begins, milliseconds UTC. */
 export function startOfDay(day: string): number {
   return Date.parse(`${day}T00:00:00.000Z`);
+}
+
+export function endOfDay(day: string): number {
+  return startOfDay(day) + DAY_MS;
 }
 
 export interface JournalFile {
@@ -21,7 +29,7 @@ export interface JournalFile {
 
 const NAME = /^(\d{4}-\d\d-\d\d)\.jsonl(\.gz)?$/;
 
-/** The files of a journal, oldest first. Where a day is there both plain and gzipped, the plain file counts. */
+/** The files of a journal, oldest first. If a day is there both plain and gzipped, the plain file counts. */
 export function journalFiles(folder: string): JournalFile[] {
   const files = new Map<string, JournalFile>();
   for (const name of namesIn(folder)) {
@@ -42,12 +50,17 @@ function namesIn(folder: string): string[] {
   }
 }
 
-/** Tells a file from another one that is put in its place. */
+/** The size of a file, and an identity that a file in its place does not have; null: there is none. */
+export function statOf(path: string): { readonly size: number; readonly identity: string } | null {
+  const found = statSync(path, { throwIfNoEntry: false });
+  return found === undefined ? null : { size: found.size, identity: identityOf(found) };
+}
+
 export function identityOf({ dev, ino }: { readonly dev: number; readonly ino: number }): string {
   return `${dev}:${ino}`;
 }
 
-/** A part of a file: whole lines, and where they end. */
+/** Whole lines of a file, and where they end. */
 export interface Lines {
   readonly texts: readonly string[];
   /** The offset after the last of them, in the plain file. */
@@ -57,12 +70,13 @@ export interface Lines {
 }
 
 /** Bytes read at a time: about a thousand lines. */
-const CHUNK_BYTES = 1024 * 1024;
-const NEWLINE = 0x0a;
+export const CHUNK_BYTES = 1024 * 1024;
+export const NEWLINE = 0x0a;
 
 /**
- * Reads lines from an offset on, a chunk at a time. `finished`: nothing is appended to this file any more, so what stands
- * behind its last line break was cut off, and is returned as a line for the reader to count.
+ * Reads lines from an offset on, a chunk at a time.
+ * @param finished nothing is appended to this file any more. What follows its last line break was cut off, and is returned
+ *   as a line, for the reader to count as damaged.
  */
 export function* readLines(file: JournalFile, offset: number, finished: boolean): Generator<Lines> {
   if (file.gzipped) {
@@ -98,25 +112,6 @@ function* plainLines(descriptor: number, offset: number, finished: boolean): Gen
   }
 }
 
-/** What of a damaged file cannot be unpacked is returned as one line that is none. */
-function gunzip(path: string): Buffer {
-  const packed = readFileSync(path);
-  try {
-    return gunzipSync(packed);
-  } catch {
-    return Buffer.concat([unpackedPart(packed), Buffer.from("\n(damaged)\n")]);
-  }
-}
-
-/** Of a file that is cut off, everything up to there. */
-function unpackedPart(packed: Buffer): Buffer {
-  try {
-    return gunzipSync(packed, { finishFlush: constants.Z_SYNC_FLUSH });
-  } catch {
-    return Buffer.alloc(0);
-  }
-}
-
 function* linesOf(content: Buffer, offset: number): Generator<Lines> {
   let position = offset;
   while (position < content.length) {
@@ -133,8 +128,21 @@ function splitLines(bytes: Buffer): string[] {
   return texts.filter((text) => text !== "");
 }
 
-/** How large a plain file is and whether it is still the one with this identity; null: it is not there. */
-export function statOf(path: string): { readonly size: number; readonly identity: string } | null {
-  const found = statSync(path, { throwIfNoEntry: false });
-  return found === undefined ? null : { size: found.size, identity: identityOf(found) };
+/** The unreadable rest of a damaged file becomes one line that is not JSON, so that it is counted. */
+function gunzip(path: string): Buffer {
+  const packed = readFileSync(path);
+  try {
+    return gunzipSync(packed);
+  } catch {
+    return Buffer.concat([readablePart(packed), Buffer.from("\n(damaged)\n")]);
+  }
+}
+
+function readablePart(packed: Buffer): Buffer {
+  try {
+    return gunzipSync(packed, { finishFlush: constants.Z_SYNC_FLUSH });
+  } catch {
+    // Z_SYNC_FLUSH reads a file that was cut off. One that is damaged elsewhere cannot be read at all.
+    return Buffer.alloc(0);
+  }
 }

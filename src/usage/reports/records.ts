@@ -1,9 +1,91 @@
 import type { Database } from "libsql";
-import { COLUMN_NAMES, EXPORTED, recordOfRow } from "../columns.ts";
-import type { UsageRecord } from "../record.ts";
-import { conditionsOf, type Filter, firstIdAt, idsOf, type Selection } from "./filter.ts";
+import { COLUMN_NAMES, EXPORTED, type RecordEnd, recordOfRow, type UsageRecord } from "../record.ts";
+import type { Series } from "../rollups.ts";
+import type { Period } from "./calendar.ts";
 
-/* Single records: `usage export`, `show` and `tail`, and the dashboard's list. */
+/* Selects and reads single records: for `usage export`, `show` and `tail`, and for the dashboard's list. */
+
+export type SeriesName = keyof Series;
+
+/** Which records a command selects. */
+export interface Filter {
+  readonly period: Period;
+  /** `*` stands for anything, every other character for itself. No names: any. */
+  readonly tools: readonly string[];
+  readonly models: readonly string[];
+}
+
+/** Which records the dashboard selects. */
+export interface Selection {
+  readonly period: Period;
+  /** Exact names; an empty one means records without one. No names: any. */
+  readonly names: Readonly<Record<SelectedName, readonly string[]>>;
+  /** How they ended; none: in any way. */
+  readonly ends: readonly RecordEnd[];
+}
+
+export const SELECTED_NAMES = ["tool", "model", "group", "key"] as const satisfies readonly SeriesName[];
+export type SelectedName = (typeof SELECTED_NAMES)[number];
+
+/** Conditions that follow others in a WHERE clause, and their values. */
+interface Conditions {
+  readonly sql: string;
+  readonly values: readonly string[];
+}
+
+/** Rollups do not know how a record ended, so `ends` counts only for records. */
+export function conditionsOf(filter: Filter | Selection, table: "records" | "rollups"): Conditions {
+  const conditions: string[] = [];
+  const values: string[] = [];
+  const add = (expression: string, operator: "=" | "GLOB", names: readonly string[]) => {
+    if (names.length === 0) return;
+    conditions.push(` AND (${names.map(() => `${expression} ${operator} ?`).join(" OR ")})`);
+    values.push(...names);
+  };
+  const column = (name: SeriesName) => (table === "records" ? RECORD_SERIES[name] : `"${name}"`);
+  if ("names" in filter) {
+    for (const name of SELECTED_NAMES) add(column(name), "=", filter.names[name]);
+    if (table === "records") add('"end"', "=", filter.ends);
+  } else {
+    add(column("tool"), "GLOB", filter.tools.map(sqliteGlob));
+    add(column("model"), "GLOB", filter.models.map(sqliteGlob));
+  }
+  return { sql: conditions.join(""), values };
+}
+
+/** In SQLite's patterns `?` and `[` are special, too. */
+function sqliteGlob(pattern: string): string {
+  return pattern.replace(/[?[]/g, "[$&]");
+}
+
+/** The series a record belongs to, as rollupOf() has it. */
+export const RECORD_SERIES: Readonly<Record<SeriesName, string>> = {
+  tool: "coalesce(tool, '')",
+  gateway: "coalesce(gateway, '')",
+  group: `coalesce("group", '')`,
+  key: "coalesce(key, '')",
+  model: "coalesce(model, model_answered, '')",
+};
+
+/** The ids of all records that began in a period: from the first to before the second. */
+export function idsOf({ since, until }: Period): [from: string, before: string] {
+  // "~" is greater than every id.
+  return [since === null ? "" : firstIdAt(since), until === null ? "~" : firstIdAt(until)];
+}
+
+const CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+const MAX_ID_TIME = 2 ** 48 - 1;
+
+/** How an id of this time begins: no id of this time or later is smaller. Ids are ULIDs of when a record began. */
+export function firstIdAt(time: number): string {
+  let rest = Math.min(MAX_ID_TIME, Math.max(0, Math.ceil(time)));
+  let text = "";
+  for (let digit = 0; digit < 10; digit += 1) {
+    text = CROCKFORD.charAt(rest % 32) + text;
+    rest = Math.floor(rest / 32);
+  }
+  return text;
+}
 
 /** A record without what only the limits need. */
 export type ExportedRecord = Omit<
@@ -21,8 +103,8 @@ export function exportedRecord(record: ExportedRecord): ExportedRecord {
 const PAGE = 2000;
 
 /**
- * Every record, oldest first, page by page. Ends with the record that was the last one at the beginning. Between two pages
- * nothing is locked, so a slow reader does not keep the WAL from being checkpointed.
+ * Every record, oldest first, page by page, up to the record that was the last one at the start. Between two pages nothing
+ * is locked, so a slow reader does not prevent a checkpoint of the WAL.
  */
 export function* pagesOf(db: Database, filter: Filter): Generator<UsageRecord[]> {
   const [from, before] = idsOf(filter.period);
@@ -54,8 +136,8 @@ export function countRecords(db: Database, filter: Filter): number {
 const STEP = 100;
 
 /**
- * Finished records, in steps. Each step reads the next hundred records and returns those that fit, perhaps none. So a
- * filter that finds little in a million records does not block this thread.
+ * Finished records, in steps. Each step reads the next hundred records and returns those that the filter selects, perhaps
+ * none. So a filter that finds little in a million records does not block this thread.
  */
 export function oldestFirst(db: Database, filter: Filter | Selection): Generator<UsageRecord[]> {
   const [from, before] = idsOf(filter.period);
@@ -104,7 +186,7 @@ function* inSteps(
       yield records.all(last, high, ...values).map(recordOfRow);
       high = last;
     } else {
-      // The smallest text behind the last id.
+      // The smallest text after the last id.
       const next = `${last}!`;
       yield records.all(low, next, ...values).map(recordOfRow);
       low = next;
@@ -130,7 +212,7 @@ export function findRecords(db: Database, text: string, max: number): UsageRecor
   return find("WHERE instr(gateway_ids, ?) > 0 ORDER BY id", JSON.stringify(text));
 }
 
-/** The last ones that have ended, oldest first. */
+/** The last records that have ended, oldest first. */
 export function lastEnded(db: Database, max: number): UsageRecord[] {
   const rows = db
     .prepare(`SELECT ${COLUMN_NAMES} FROM records WHERE "end" IS NOT NULL ORDER BY id DESC LIMIT ?`)
@@ -139,17 +221,17 @@ export function lastEnded(db: Database, max: number): UsageRecord[] {
   return rows.map(recordOfRow).reverse();
 }
 
-/** What a follower knew at some time: records that are not in it may have ended since. */
+/** What a follower of the log knew at some time. Other records may have ended since. */
 export interface Mark {
-  /** Those that had begun and not ended. */
+  /** The records that had not ended. */
   readonly inFlight: readonly string[];
   /** Every record with a smaller id was in the index by then. */
   readonly from: string;
-  /** Those from there on that had ended. */
+  /** The records from there on that had ended. */
   readonly ended: ReadonlySet<string>;
 }
 
-/** A record is written when it is sent, not when it began: it may have waited for a limit for some time. */
+/** A record is written when its request is sent. Before that, the request may have waited for a limit this long. */
 const MAX_LATE_MS = 3_600_000;
 
 export function markOf(db: Database): Mark {
@@ -165,15 +247,15 @@ export function markOf(db: Database): Mark {
 
 /** What a follower has not seen. */
 export interface Missed {
-  /** In the order in which they began. */
+  /** Oldest first. */
   readonly records: readonly UsageRecord[];
-  /** How many older ones there are, and when the first of them began; null: none. */
+  /** How many older records were left out, and when the first of them began; null: none. */
   readonly more: { readonly count: number; readonly since: number } | null;
 }
 
 /**
- * What has ended since a mark, except for ids in `seen`: all that were in flight then, of the others the newest `max`, and
- * how many more there are.
+ * The records that have ended since a mark, except those in `seen`: all that were in flight then, and the newest `max` of
+ * the others.
  */
 export function endedSince(
   db: Database,

@@ -1,5 +1,5 @@
 import t from "tap";
-import { parseSince, parseUntil } from "../../../src/usage/reports/period.ts";
+import { parseSince, parseUntil } from "../../../src/usage/reports/calendar.ts";
 
 /** Wednesday, 12:34:56.789 in Berlin. */
 const NOW = Date.parse("2026-11-18T12:34:56.789+01:00");
@@ -112,7 +112,7 @@ t.test("what is no time is said so, with examples and the words as they were typ
     t.equal(until(text), null, text);
   }
   const found = parseSince("Last Tuesday", NOW);
-  t.match(found, { ok: false, reason: /^--since: "Last Tuesday" is no time\. .*7d.*2026-11-01/ });
+  t.match(found, { ok: false, reason: /^--since: "Last Tuesday" is not a time\. .*7d.*2026-11-01/ });
   t.match(parseUntil("x", NOW), { ok: false, reason: /^--until: / });
 });
 

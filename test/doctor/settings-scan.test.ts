@@ -5,12 +5,13 @@ import { dirname, join } from "node:path";
 import t, { type Test } from "tap";
 import { Secret } from "../../src/core/secret.ts";
 import { makeToken } from "../../src/core/token.ts";
-import { type ElsewhereDeps, findElsewhere } from "../../src/doctor/elsewhere/find.ts";
 import type { Finding } from "../../src/doctor/findings.ts";
+import { type ScanDeps, scanSettings } from "../../src/doctor/settings-scan.ts";
 
 const OFFICIAL = "sk-official0Vb7Qx93LmZr8TnKd";
 const OURS = "sk-ours5Hq2WcYt6PeJn1RsAf4Gz";
-const HOST = "https://api.somewhere-else.example";
+// Its last four letters are in no message.
+const HOST = "https://api.example.com.9qxz";
 const TOKEN = makeToken();
 
 async function machine(t: Test, files: Readonly<Record<string, string>>): Promise<string> {
@@ -23,8 +24,8 @@ async function machine(t: Test, files: Readonly<Record<string, string>>): Promis
   return home;
 }
 
-async function look(t: Test, home: string, more: Partial<ElsewhereDeps> = {}): Promise<Finding[]> {
-  const findings = await findElsewhere({
+async function look(t: Test, home: string, more: Partial<ScanDeps> = {}): Promise<Finding[]> {
+  const findings = await scanSettings({
     env: {},
     home,
     cwd: join(home, "project"),
@@ -84,7 +85,7 @@ t.test("an official key is a warning, and a problem where it would be sent besid
       ["warning", "other-provider"],
     ],
   );
-  t.match(alone[0]?.next, /^unset ANTHROPIC_API_KEY if that is not meant/);
+  t.match(alone[0]?.next, /^unset ANTHROPIC_API_KEY if that is not intended/);
   t.match(alone[1]?.what, /^OPENAI_API_KEY in ~\/\.profile:2 is a key of another account/);
 
   await mkdir(join(home, ".claude"));
@@ -94,7 +95,7 @@ t.test("an official key is a warning, and a problem where it would be sent besid
   );
   const both = await look(t, home, { env: { ANTHROPIC_API_KEY: OFFICIAL } });
   t.match(both[0], { level: "problem", id: "two-credentials", next: "unset ANTHROPIC_API_KEY" });
-  t.match(both[0]?.what, /ANTHROPIC_API_KEY in the environment is no token/);
+  t.match(both[0]?.what, /ANTHROPIC_API_KEY in the environment is not a token/);
   t.match(lines(both).join("\n"), /warning: apiKeyHelper in ~\/\.claude\/settings\.json:1 runs a program/);
 });
 
@@ -106,7 +107,7 @@ t.test("a key in a client's file is a problem only beside keybearer's own addres
     ".config/opencode/opencode.json": `{ "a": { "baseURL": "http://localhost:5397/v1", "apiKey": "${TOKEN}" },\n"b": { "apiKey": "${OFFICIAL}" } }`,
   });
   t.match(lines(await look(t, home)), [
-    /^problem: ANTHROPIC_AUTH_TOKEN in ~\/\.claude\/settings\.json:3 is no token/,
+    /^problem: ANTHROPIC_AUTH_TOKEN in ~\/\.claude\/settings\.json:3 is not a token/,
     /^warning: apiKey in ~\/\.config\/opencode\/opencode\.json:2 is a key of another account/,
   ]);
 });
@@ -128,16 +129,16 @@ t.test("a key of ours that lies bare is a problem, wherever it is", async (t) =>
         "own-key",
         "OPENAI_API_KEY in the environment is a key that keybearer holds: every program gets it",
       ],
-      ["problem", "own-key", "a key that keybearer holds also lies in ~/.aider.conf.yml:1"],
-      ["problem", "own-key", "a key that keybearer holds also lies in ~/.codex/auth.json:3"],
-      ["problem", "own-key", "a key that keybearer holds also lies in ~/project/.env:1"],
+      ["problem", "own-key", "a key that keybearer holds is also in ~/.aider.conf.yml:1"],
+      ["problem", "own-key", "a key that keybearer holds is also in ~/.codex/auth.json:3"],
+      ["problem", "own-key", "a key that keybearer holds is also in ~/project/.env:1"],
     ],
   );
-  t.equal(findings[3]?.next, "take it out there, and use a token instead: keybearer use codex --write");
-  t.equal(findings[2]?.next, "take it out there, and use a token instead: keybearer use <tool> --for aider");
+  t.equal(findings[3]?.next, "remove it there, and use a token instead: keybearer use codex --write");
+  t.equal(findings[2]?.next, "remove it there, and use a token instead: keybearer use <tool> --for aider");
 });
 
-t.test("settings of clients are found in each format, and a token that is not whole is told", async (t) => {
+t.test("settings of clients are found in each format, and an incomplete token is reported", async (t) => {
   const home = await machine(t, {
     ".config/opencode/opencode.json": `{"provider":{"x":{"options":{"baseURL":"${HOST}/v1","apiKey":"${OFFICIAL}"}}}}`,
     ".codex/config.toml": `model_provider = "x"\n[model_providers.x]\nbase_url = '${HOST}/v1'\n`,
@@ -155,7 +156,7 @@ t.test("settings of clients are found in each format, and a token that is not wh
     "baseURL in ~/.config/opencode/opencode.json:1 sends",
     "apiKey in ~/.config/opencode/opencode.json:1 is a key",
     "apiBase in ~/.continue/config.yaml:2 sends Continue past",
-    "problem: apiKey in ~/.continue/config.yaml:3 holds a token that is not whole",
+    "problem: apiKey in ~/.continue/config.yaml:3 holds an incomplete token",
   ])
     t.ok(told.includes(place), place);
 });
@@ -169,7 +170,7 @@ t.test("what must not be read is left alone, and that is told", async (t) => {
   execFileSync("mkfifo", [join(home, ".zlogin")]);
   await chmod(join(home, ".zshenv"), 0o000);
   const told = lines(await look(t, home)).at(-1) ?? "";
-  t.match(told, /^warning: not looked at: /);
+  t.match(told, /^warning: not checked: /);
   t.match(told, /~\/\.profile is not a file/);
   t.match(told, /~\/\.bashrc is larger than 1 MB/);
   t.match(told, /~\/\.bash_profile is not a file/);
