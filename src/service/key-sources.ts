@@ -1,6 +1,6 @@
 import { describeSource, type KeySource } from "../config/schema.ts";
 import type { KeyState } from "../config/snapshot.ts";
-import { shellWord } from "../keys/words.ts";
+import { quoteForShell } from "../core/display.ts";
 import type { ServiceSpec } from "./spec.ts";
 
 /** What launchd gives every agent, beside what it was told to. systemd says itself all that it gives. */
@@ -88,10 +88,10 @@ export function startedNotes(tools: readonly StartedTool[], kind: NoteDeps["kind
 type Note = Omit<SourceNote, "whose">;
 
 function noteOf({ source, state, tool }: Tried, deps: NoteDeps): Note | null {
-  const keep = tool === null ? null : `keybearer tools rotate ${shellWord(tool)}`;
+  const keep = tool === null ? null : `keybearer tools rotate ${quoteForShell(tool)}`;
   if (state.state === "needs-trust") {
     const what = `${state.what} waits for your yes: ${state.from} → ${state.to}`;
-    return { what, next: tool === null ? null : `keybearer trust ${shellWord(tool)}`, missing: true };
+    return { what, next: tool === null ? null : `keybearer trust ${quoteForShell(tool)}`, missing: true };
   }
   if (source.kind === "env") return variableNote(source.name, state, { ...deps, tool });
   if (state.state === "ready") return null;
@@ -143,6 +143,6 @@ function variableNote(name: string, state: KeyState, { kind, shell, tool }: Seen
 /** From the variable straight into the store: the key is not typed, and is no argument. */
 function toKeep(tool: string | null, name: string, set: boolean): string | null {
   if (tool === null) return "keybearer mirror login";
-  const rotate = `keybearer tools rotate ${shellWord(tool)}`;
+  const rotate = `keybearer tools rotate ${quoteForShell(tool)}`;
   return set ? `printenv ${name} | ${rotate} --key-stdin` : rotate;
 }

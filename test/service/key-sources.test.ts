@@ -8,7 +8,7 @@ import { createScene } from "../../src/cli/service/scene.ts";
 import { loadConfig } from "../../src/config/load.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { findPaths } from "../../src/core/paths.ts";
-import { createTrust } from "../../src/keys/trust.ts";
+import { Trust } from "../../src/keys/trust.ts";
 import { serviceEnvironment, startedNotes } from "../../src/service/key-sources.ts";
 import { readEnvironment } from "../../src/service/systemd/systemd-answers.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
@@ -79,7 +79,7 @@ t.test("each source is tried as the service will read it, and what it will not h
 t.test("a command that waits for trust is not run", async (t) => {
   const home = await newHome(t);
   const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
-  const trust = createTrust({ file: paths.trust, clock: systemClock });
+  const trust = new Trust({ file: paths.trust, clock: systemClock });
   await trust.load();
   await trust.settle();
   const mark = join(home, "was-run");

@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
+import { quoteForShell } from "../../../core/display.ts";
 import type { Paths } from "../../../core/paths.ts";
-import { shellWord } from "../../../keys/words.ts";
 import { createScene, type Scene, type SceneDeps } from "../scene.ts";
 
 export interface InstallScene {
@@ -45,7 +45,7 @@ function keptInWords(here: Paths, kept: Paths): string[] {
 function lostInWords(config: string, usual: string): string {
   const there = usual !== config && existsSync(usual);
   const other = there
-    ? `keybearer service install --config ${shellWord(usual)}`
+    ? `keybearer service install --config ${quoteForShell(usual)}`
     : "keybearer service install --config <file>";
   return `the installed service goes by ${config}, which is not there any more → put it back, or name another: ${other}`;
 }

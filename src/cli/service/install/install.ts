@@ -1,9 +1,9 @@
 import { existsSync } from "node:fs";
 import type { Config } from "../../../config/schema.ts";
+import { quoteForShell } from "../../../core/display.ts";
 import { EXIT } from "../../../core/errors.ts";
 import { findPaths, prepareFolders } from "../../../core/paths.ts";
 import { version } from "../../../core/version.ts";
-import { shellWord } from "../../../keys/words.ts";
 import { inTheWay } from "../../../service/answer-words.ts";
 import { startedNotes } from "../../../service/key-sources.ts";
 import type { FoundFile, Installed, ServiceManager, ServiceState } from "../../../service/manager.ts";
@@ -79,7 +79,7 @@ async function dryRun(
   const { spec, warnings, tried } = await specHere(scene, config, answer.ok ? manager : null, before.file);
   tell(...warnings);
   if (tried !== null)
-    tell(`to know what the unit may ask for, this was run: ${tried.map(shellWord).join(" ")}`);
+    tell(`to know what the unit may ask for, this was run: ${tried.map(quoteForShell).join(" ")}`);
   const plan = await manager.plan(spec);
   if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${NOTHING}`, EXIT.failed);
   const missing = [scene.paths.state, scene.paths.run].filter((folder) => !existsSync(folder));

@@ -1,4 +1,4 @@
-import { shellWord } from "../../../keys/words.ts";
+import { quoteForShell } from "../../../core/display.ts";
 import type { Step } from "../../../service/manager.ts";
 import { visibleLines } from "../../table.ts";
 
@@ -16,6 +16,6 @@ function stepInWords(step: Step): string {
     case "remove":
       return `would remove ${step.file}`;
     case "run":
-      return `would run ${step.argv.map(shellWord).join(" ")}`;
+      return `would run ${step.argv.map(quoteForShell).join(" ")}`;
   }
 }

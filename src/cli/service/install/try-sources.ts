@@ -1,6 +1,6 @@
 import type { Config, KeySource } from "../../../config/schema.ts";
 import type { KeyState } from "../../../config/snapshot.ts";
-import type { CommandAs } from "../../../keys/sources/command.ts";
+import type { CommandAs } from "../../../keys/sources.ts";
 import {
   type SourceNote,
   serviceEnvironment,

@@ -1,5 +1,5 @@
+import { quoteForShell } from "../../../core/display.ts";
 import { EXIT } from "../../../core/errors.ts";
-import { shellWord } from "../../../keys/words.ts";
 import type { LastExit } from "../../../service/manager.ts";
 import type { Note } from "../../note.ts";
 
@@ -12,7 +12,7 @@ export interface AboutExit {
 
 /** What shows the problems of the service's config.yaml. `usual`: where it is looked for if none is named. */
 export function checkCommand(config: string, usual: string): string {
-  return config === usual ? "keybearer check" : `keybearer check ${shellWord(config)}`;
+  return config === usual ? "keybearer check" : `keybearer check ${quoteForShell(config)}`;
 }
 
 /** How the service's last process ended, and what to do about it. */

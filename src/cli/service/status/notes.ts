@@ -1,4 +1,4 @@
-import { shellWord } from "../../../keys/words.ts";
+import { quoteForShell } from "../../../core/display.ts";
 import { inTheWay } from "../../../service/answer-words.ts";
 import { FORMAT } from "../../../service/spec.ts";
 import { checkCommand, exitInWords } from "./exit-words.ts";
@@ -33,7 +33,7 @@ function startNotes({ state, start, here, config }: ServiceView): ServiceNote[] 
   else if (!start.sameMain)
     notes.push(note("package", false, `it starts another copy, ${unit.main}; this is ${here.main}`, INSTALL));
   if (!start.sameConfig) {
-    const next = `${INSTALL} --config ${shellWord(config)}`;
+    const next = `${INSTALL} --config ${quoteForShell(config)}`;
     notes.push(note("config", false, `it goes by ${unit.config}, and not by ${config}`, next));
   }
   if (!start.sameHome) {

@@ -3,9 +3,9 @@ import { join } from "node:path";
 import { loadConfig } from "../../../config/load.ts";
 import { askDaemon } from "../../../control/client.ts";
 import type { Status } from "../../../control/status.ts";
+import { quoteForShell } from "../../../core/display.ts";
 import { EXIT } from "../../../core/errors.ts";
 import type { Paths } from "../../../core/paths.ts";
-import { shellWord } from "../../../keys/words.ts";
 import { inTheWay } from "../../../service/answer-words.ts";
 import type { ServiceManager } from "../../../service/manager.ts";
 import { atTerminal, saysYes } from "../../ask.ts";
@@ -67,7 +67,7 @@ function purgeThere({ own, state }: Paths, shell: Paths): string {
   const home = state === join(folder, "state") ? folder : "";
   if (state === shell.state)
     return "keybearer service uninstall, then remove by hand what you no longer want";
-  const set = home === "" ? "env -u KEYBEARER_HOME" : `KEYBEARER_HOME=${shellWord(home)}`;
+  const set = home === "" ? "env -u KEYBEARER_HOME" : `KEYBEARER_HOME=${quoteForShell(home)}`;
   return `${set} keybearer service uninstall --purge, for what the service has`;
 }
 
