@@ -139,9 +139,9 @@ export const ROUTES: Readonly<Record<string, Route>> = {
       throw new HttpError(400, "send which one: what (a row, a request id or a record's id)");
     return mirror.compared(body.what);
   },
-  "POST /sync/:name": ({ mirror }, { name, body }) => {
+  "POST /sync/:name": async ({ mirror }, { name, body }) => {
     requireEmpty(body);
-    return mirror.sync(name) ?? NOT_FOUND;
+    return (await mirror.sync(name)) ?? NOT_FOUND;
   },
   "POST /login/:name": async ({ mirror }, { name, body }) => {
     const { account = null, ...credentials } = (body ?? {}) as { readonly account?: unknown };

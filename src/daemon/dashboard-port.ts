@@ -13,7 +13,6 @@ import { readPageFiles } from "../dashboard/page-files.ts";
 import { createSessionFile } from "../dashboard/session-file.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Mirror } from "../mirror/mirror.ts";
-import { openMirrorForReading } from "../mirror/store/database.ts";
 import { authority, type Port } from "../proxy/server.ts";
 import { openIndexForReading } from "../usage/index/database.ts";
 import type { UsageServices } from "./usage-services.ts";
@@ -44,11 +43,6 @@ export function createDashboardPort(deps: DashboardPortDeps): Dashboard {
     files: readPageFiles(),
     reader: createLogReader(
       (patienceMs) => openIndexForReading(paths.index, patienceMs),
-      services.usage,
-      clock,
-    ),
-    mirrorReader: createLogReader(
-      (patienceMs) => openMirrorForReading({ file: paths.mirror, index: paths.index }, patienceMs),
       services.usage,
       clock,
     ),

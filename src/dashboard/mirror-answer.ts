@@ -1,33 +1,25 @@
 import type { Clock } from "../core/clock.ts";
 import type { Mirror } from "../mirror/mirror.ts";
-import { No } from "./answer.ts";
 import type { MirrorAnswer } from "./api.ts";
-import type { LogReader } from "./log-reader.ts";
 
 export interface MirrorDeps {
   readonly clock: Clock;
   readonly mirror: Pick<Mirror, "report" | "diff" | "keys" | "days" | "compared">;
-  /** Reads console rows and verdicts as well. */
-  readonly mirrorReader: LogReader;
 }
 
 const DAYS = 30;
 const MOST_ROWS = 500;
 
-export async function mirrorAnswer(
-  { clock, mirror, mirrorReader }: MirrorDeps,
-  signal: AbortSignal,
-): Promise<MirrorAnswer | No> {
-  const reports = mirror.report();
+export async function mirrorAnswer({ clock, mirror }: MirrorDeps): Promise<MirrorAnswer> {
+  const reports = await mirror.report();
   // Without a console there is nothing to compare, and may be no mirror.db.
   if (reports.length === 0) return { reports, diff: [], keys: [], keys_problems: [], over_time: [] };
   const days = lastDays(clock.now(), DAYS);
   const [{ keys, problems }, diff, over_time] = await Promise.all([
     mirror.keys(),
     mirror.diff(),
-    mirrorReader.read((db) => mirror.days(db, days), signal),
+    mirror.days(days),
   ]);
-  if (over_time instanceof No) return over_time;
   return {
     reports,
     diff: diff.slice(0, MOST_ROWS),

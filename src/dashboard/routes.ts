@@ -69,7 +69,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
     const found = Object.hasOwn(snapshot().config.tools, tool) ? await models(tool) : null;
     return found === null ? new No(404, `there is no tool ${tool}`) : { models: found[0] ?? null };
   },
-  "GET /api/mirror": (deps, { signal }) => mirrorAnswer(deps, signal),
+  "GET /api/mirror": (deps) => mirrorAnswer(deps),
 };
 
 async function usage({ reader, clock }: ApiDeps, { query, signal }: Input): Promise<unknown> {

@@ -6,7 +6,7 @@ import type { Logger } from "../core/log.ts";
 import { microdollars, type Prices } from "../metering/prices.ts";
 import type { Tokens } from "../metering/usage.ts";
 import type { UsageRecord } from "../usage/record.ts";
-import { logAlarms, readAlarms } from "./alarms.ts";
+import { logAlarms } from "./alarms.ts";
 import {
   type AccountFacts,
   type ConsoleAdapter,
@@ -25,8 +25,7 @@ import {
   multiplierHere,
   toolsHolding,
 } from "./held-keys.ts";
-import { blindSpots, whyBlind } from "./report/blind-spots.ts";
-import { NOTHING_STORED, readReport } from "./report/report.ts";
+import { NOTHING_STORED } from "./report/report.ts";
 import type { Alarm, ConsoleStatus, KeysAnswer, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
 import { stateInWords, UNREADABLE } from "./report/words.ts";
 import type { Correction } from "./store/amendments.ts";
@@ -38,6 +37,7 @@ import { queryNumber } from "./store/query.ts";
 import { claimConsole, clearCursor, readCursor, writePage, writeRows } from "./store/rows.ts";
 import { Comparer } from "./sync/comparer.ts";
 import { adapterDeps, type ConnectDeps, type ConsoleGateway, kindOf, openConsole } from "./sync/connect.ts";
+import type { MirrorReader } from "./sync/mirror-thread.ts";
 import { SyncSchedule } from "./sync/schedule.ts";
 import type { TruncationCheck } from "./truncation-check.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "./usage.ts";
@@ -45,7 +45,8 @@ import { askOrFail, catchUp, type MirrorUsage } from "./usage.ts";
 export interface MirrorDeps
   extends Pick<ConnectDeps, "clock" | "snapshot" | "vault" | "agentFor" | "keyCalls"> {
   readonly log: Logger;
-  readonly database: Pick<MirrorDatabase, "ask" | "files">;
+  readonly database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">;
+  readonly reader: Pick<MirrorReader, "ask">;
   readonly usage: MirrorUsage;
   readonly prices: Prices;
   readonly truncationCheck: Pick<TruncationCheck, "gaps">;
@@ -207,7 +208,7 @@ export class GatewayMirror {
     try {
       await this.#syncOnce(isStale);
     } catch (error) {
-      if (!isStale()) this.#fail(error);
+      if (!isStale()) await this.#fail(error);
     }
   }
 
@@ -343,11 +344,11 @@ export class GatewayMirror {
   }
 
   async #compare(adapter: ConsoleAdapter): Promise<void> {
-    const { database, clock } = this.#deps;
+    const { reader, clock } = this.#deps;
     const due = await this.#comparer.compare(adapter, this.skew);
     if (this.#stop.signal.aborted) return;
-    this.#blind = database.ask((db) => whyBlind(db, this.#gateway.name, clock.now()));
-    this.#logAlarms();
+    this.#blind = await reader.ask("whyBlind", this.#gateway.name, clock.now());
+    await this.#logAlarms();
     clearTimeout(this.#recompareTimer);
     if (due === null) return;
     // Timers do not hold long, and the wall clock may be set.
@@ -359,7 +360,7 @@ export class GatewayMirror {
     }, wait).unref();
   }
 
-  #fail(error: unknown): void {
+  async #fail(error: unknown): Promise<void> {
     const { log } = this.#deps;
     const { name } = this.#gateway;
     const before = this.#fault;
@@ -376,11 +377,11 @@ export class GatewayMirror {
     if (fault.kind === "not-a-console" || fault.kind === "other-shape") this.#adapter = null;
     if (before?.kind !== fault.kind || before.message !== fault.message)
       log.warn({ gateway: name, kind: fault.kind }, `the console ${fault.message}`);
-    // Alarms raised before stand, and are logged again in their time.
-    this.#logAlarms();
+    // Earlier alarms stay open, and are logged again when they are due.
+    await this.#logAlarms();
   }
 
-  status(): ConsoleStatus {
+  async status(): Promise<ConsoleStatus> {
     const { name, console } = this.#gateway;
     const condition = {
       isSyncing: this.#running !== null,
@@ -398,26 +399,26 @@ export class GatewayMirror {
       next_sync: this.#schedule.next,
       progress: this.#progress,
       skew: this.#skew.known,
-      alarms: this.#alarms(),
+      alarms: await this.#alarms(),
     };
   }
 
-  report(): MirrorReport {
-    const { database, clock } = this.#deps;
+  async report(): Promise<MirrorReport> {
+    const { reader, clock } = this.#deps;
     const { quietKeys, skew } = this;
+    const { name, groups } = this.#gateway;
     const elsewhere = this.#holders().flatMap(({ tool, key }) =>
       key !== null && quietKeys.has(key.fingerprint) ? [{ tool, key: key.fingerprint }] : [],
     );
-    const { groups } = this.#gateway;
-    const multiplierOf = (group: string | null) => (group === null ? 1 : (groups[group]?.multiplier ?? null));
-    const stored = database.ask((db) =>
-      readReport(db, this.#gateway.name, { now: clock.now(), skew, elsewhere, multiplierOf }),
+    const multipliers = Object.fromEntries(
+      Object.entries(groups).map(([group, { multiplier }]) => [group, multiplier]),
     );
-    const status = this.status();
+    const stored = await reader.ask("report", name, { now: clock.now(), skew, elsewhere, multipliers });
+    const status = await this.status();
     // A sync in progress waits for the index, or says at its end why it cannot be read.
     const isUnreadable = stored === null && status.state !== "syncing";
     const shown = isUnreadable ? { ...status, ...UNREADABLE } : status;
-    const blind = database.ask((db) => blindSpots(db, shown, this.#adapter?.kind ?? null));
+    const blind = await reader.ask("blindSpots", shown, this.#adapter?.kind ?? null);
     return {
       ...shown,
       ...(stored ?? NOTHING_STORED),
@@ -429,7 +430,7 @@ export class GatewayMirror {
   /** The console's keys, each beside the tools that hold it here. Reads them again where that was a while ago. */
   async keys(): Promise<KeysAnswer> {
     await this.#refreshFacts();
-    const { gateway, state, why, next } = this.status();
+    const { gateway, state, why, next } = await this.status();
     const holders = this.#holders();
     const listed = this.#facts?.keys ?? null;
     const listedAt = this.#facts?.asOf ?? null;
@@ -489,13 +490,13 @@ export class GatewayMirror {
     return isExpired && (state === "active" || state === "unknown") ? "expired" : state;
   }
 
-  #alarms(): Alarm[] {
+  async #alarms(): Promise<Alarm[]> {
     const { name } = this.#gateway;
-    return this.#deps.database.ask((db) => readAlarms(db, name, this.skew, this.quietKeys)) ?? [];
+    return (await this.#deps.reader.ask("alarms", name, this.skew, this.quietKeys)) ?? [];
   }
 
-  #logAlarms(): void {
-    logAlarms(this.#gateway.name, this.#alarms(), this.#deps);
+  async #logAlarms(): Promise<void> {
+    logAlarms(this.#gateway.name, await this.#alarms(), this.#deps);
   }
 
   #holders(): Holder[] {

@@ -35,7 +35,11 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     clock: { now: () => AT + HOUR, elapsed: () => 0 },
     log: pino({ level: "silent" }),
     snapshot: () => snapshot,
-    database: { ask: (question) => (isReady() ? database.ask(question) : null), files: database.files },
+    database: {
+      ask: (question) => (isReady() ? database.ask(question) : null),
+      files: database.files,
+      noteDamage: () => {},
+    },
     usage,
     truncationCheck: { gaps: () => [] },
     // Without a console these are not used.

@@ -180,6 +180,11 @@ export class MirrorDatabase {
     }
   }
 
+  /** Another thread could not read one of the files. */
+  noteDamage(): void {
+    if (!this.#closed) this.#recover(new IndexFault("corrupt", "it is damaged"));
+  }
+
   close(): void {
     this.#closed = true;
     this.#disconnect();
