@@ -83,7 +83,7 @@ const PURE = [
   "mirror/console-row.ts",
   "mirror/verdict.ts",
   "mirror/reconcile/",
-  "mirror/report/words.ts",
+  "mirror/report/messages.ts",
   "service/answer-words.ts",
   "service/key-sources.ts",
   "service/launchd/launchd-answers.ts",

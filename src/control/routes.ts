@@ -28,7 +28,10 @@ export interface Controls {
   readonly usage: Pick<UsageLog, "catchUp" | "rebuild">;
   readonly actions: ActionLog;
   readonly tail: Tail;
-  readonly mirror: Pick<Mirror, keyof Mirror>;
+  readonly mirror: Pick<
+    Mirror,
+    "report" | "keys" | "diff" | "compared" | "sync" | "login" | "acknowledge" | "status" | "factsOf"
+  >;
   readonly prober: Pick<Prober, keyof Prober>;
 }
 

@@ -6,6 +6,7 @@ import { GatewayMirror, type MirrorDeps } from "./gateway-mirror.ts";
 import { HeldKeys } from "./held-keys.ts";
 import { ConsoleLogins, consoleSecrets, type LoginAnswer, type LoginRequest } from "./login.ts";
 import { diffOrder, findCompared } from "./report/compared.ts";
+import { removedConsole } from "./report/messages.ts";
 import { type Day, NOTHING_STORED } from "./report/report.ts";
 import type {
   ComparedRow,
@@ -15,12 +16,11 @@ import type {
   ToolConsoleFacts,
   VerdictDay,
 } from "./report/shape.ts";
-import { removedConsole } from "./report/words.ts";
 import { acknowledge, gatewaysIn } from "./store/rows.ts";
 import { hasConsole } from "./sync/connect.ts";
 import { MirrorReader } from "./sync/mirror-thread.ts";
 
-/** An alarm as it was shown to a person. Rows after `last_at` they have not seen. null: all there are. */
+/** An alarm as a person saw it: without rows after `last_at`. null: any. */
 export interface ShownAlarm {
   readonly gateway: string | null;
   readonly key: string | null;
@@ -49,7 +49,7 @@ export class Mirror {
   readonly #entries = new Map<string, Entry>();
 
   constructor(deps: Omit<MirrorDeps, "reader">) {
-    this.#reader = new MirrorReader(deps.database);
+    this.#reader = new MirrorReader(deps.database, deps.log);
     this.#deps = { ...deps, reader: this.#reader };
     this.#heldKeys = new HeldKeys(deps);
     this.#logins = new ConsoleLogins({
@@ -60,7 +60,7 @@ export class Mirror {
     });
   }
 
-  /** A configuration came into force, or keys did. */
+  /** Applies a new configuration, or new keys. */
   change(to: Snapshot): void {
     const { log } = this.#deps;
     if (!this.#heldKeys.record(to))
@@ -85,7 +85,7 @@ export class Mirror {
     }
   }
 
-  /** A gateway of the same name was another one before: nothing that its console said holds any more. */
+  /** Another gateway had this name before: deletes what its console said. */
   forget(gateway: string): void {
     this.#heldKeys.forget(gateway);
   }
@@ -152,7 +152,7 @@ export class Mirror {
     return found.sort(diffOrder);
   }
 
-  /** @param text a console row, a request id or a record's id, or the beginning of one */
+  /** @param text a console row, a request id or a record's id, or a prefix of one */
   compared(text: string): ComparedRow[] {
     const skewOf = (gateway: string) => this.#mirrorOf(gateway)?.skew ?? 0;
     return this.#deps.database.ask((db) => findCompared(db, text, skewOf)) ?? [];
@@ -178,10 +178,10 @@ export class Mirror {
     return answer;
   }
 
-  /** Returns how many rows were acknowledged; null: there are others than those that were shown. */
+  /** Returns how many rows were acknowledged; null: there are other rows than the person saw. */
   acknowledge({ gateway, key, certain, last_at, count: shown }: ShownAlarm, peer: string): number | null {
     const { database, usage, clock, log } = this.#deps;
-    // Shown by our clock, stored by the console's.
+    // The person saw our time; rows have the console's.
     const skew = gateway === null ? 0 : (this.#mirrorOf(gateway)?.skew ?? 0);
     const until = last_at === null ? null : last_at + skew;
     const alarm = { gateway, key, certain, until, count: shown };

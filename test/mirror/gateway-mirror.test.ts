@@ -19,7 +19,7 @@ import { MINUTE, mirrorFile, openMirror } from "./mirror-file.ts";
 
 const KEY = "sk-0123456789abcdef0123456789abcdefa1b2";
 
-interface Scene {
+interface MirrorOptions {
   /** Requests with one key in the minute after the first sync. */
   readonly requests: number;
   /** Without an access token, each key lists its own latest 1,000 rows. */
@@ -27,7 +27,7 @@ interface Scene {
 }
 
 /** The mirror of a new-api console. */
-async function startMirror(t: Test, { requests, accessToken }: Scene) {
+async function startMirror(t: Test, { requests, accessToken }: MirrorOptions) {
   const clock = heldClock();
   const double = await startNewApi(t, { now: clock.now });
   double.addKey({ name: "codex", key: KEY });
@@ -52,7 +52,7 @@ tools: { codex: {} }
       accessToken: new Secret(double.login.accessToken),
       user: double.login.user,
     });
-  const reader = new MirrorReader(database);
+  const reader = new MirrorReader(database, quietLog());
   const agent = new Agent();
   const deps = {
     clock,

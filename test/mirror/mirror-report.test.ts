@@ -15,7 +15,7 @@ const LATER = AT + 5 * MINUTE;
 const NO_KEYS: ReadonlySet<string> = new Set<string>();
 
 /** One matched, one that differs, one that took the console's tokens, one missing, two foreign and one from before. */
-function scene(test: Test) {
+function comparedMirror(test: Test) {
   const mirror = mirrorFile(test, [record(1), record(2), unmetered(3), record(4)]);
   const at = AT + 2333 + SKEW;
   page(mirror.db, [
@@ -31,7 +31,7 @@ function scene(test: Test) {
 }
 
 t.test("an alarm says who, how much, where from and when, by our clock", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   const [alarm, ...more] = readAlarms(db, "main", SKEW, NO_KEYS);
   t.same(more, []);
   t.same(alarm, {
@@ -55,7 +55,7 @@ t.test("an alarm says who, how much, where from and when, by our clock", async (
 });
 
 t.test("suspected rows are an alarm of their own, after the certain ones", async (t) => {
-  const mirror = scene(t);
+  const mirror = comparedMirror(t);
   const { db } = mirror;
   page(db, [
     row(11, { created_at: LATER + 2 * MINUTE + SKEW, billed_microdollars: 5 }),
@@ -90,13 +90,13 @@ t.test("suspected rows are an alarm of their own, after the certain ones", async
 });
 
 t.test("a key that was replaced here, and is used still, says so", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   holdKeys(db, [{ gateway: "main", key: "…new1", tool: "codex" }], AT + MINUTE);
   t.match(readAlarms(db, "main", SKEW, NO_KEYS), [{ key: "…a1b2", tools: ["codex"], replaced: true }]);
 });
 
 t.test("the report counts verdicts, money by tool and factors by model", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   coverFrom(db, "main", AT - 20 * HOUR, AT + 48 * HOUR);
   const report = readReport(db, "main", {
     now: AT + HOUR,
@@ -139,7 +139,7 @@ t.test("the report counts verdicts, money by tool and factors by model", async (
 });
 
 t.test("verdicts are counted by day, by our clock, and days without any are left out", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   const day = (from: number) => ({ from, to: from + HOUR });
   const read = (quietKeys: ReadonlySet<string>) =>
     readDays(db, "main", [day(AT - 31 * HOUR), day(AT - 5 * HOUR), day(AT)], SKEW, quietKeys);
@@ -159,7 +159,7 @@ t.test("verdicts are counted by day, by our clock, and days without any are left
   t.same(read(new Set(["…a1b2"])), [before, { ...today, other: 2 }], "use elsewhere on purpose is no alarm");
 });
 
-t.test("rows that nobody has judged yet are pending, and whose key is unknown are not counted", async (t) => {
+t.test("rows without a verdict are pending, and rows of unknown keys are not counted", async (t) => {
   const mirror = mirrorFile(t);
   const { db } = mirror;
   page(db, [row(1, { key_ref: "id:5" })]);
@@ -273,7 +273,7 @@ t.test("use elsewhere stands beside what is usual", async (t) => {
 });
 
 t.test("what differs, is foreign or missing is listed, the newest first, with both sides", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   const diff = readDiff(db, "main", { max: 10, skew: SKEW, quietKeys: NO_KEYS });
   t.same(
     diff.map(({ row: theirs, record: ours, verdict }) => [theirs?.identity, ours?.id, verdict]),
@@ -347,7 +347,7 @@ t.test("however much else differs, every foreign row is listed, the certain ones
 });
 
 t.test("one is found by its row, its request id or its record, and by how these begin", async (t) => {
-  const { db } = scene(t);
+  const { db } = comparedMirror(t);
   const skewOf = () => SKEW;
   const shown = (what: string) => findCompared(db, what, skewOf).map(({ row: theirs }) => theirs?.identity);
   t.same(shown("row-1"), ["row-1"], "the whole name before those that begin so");

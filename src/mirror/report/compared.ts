@@ -81,22 +81,12 @@ function timeOf({ row, record }: ComparedRow): number {
 }
 
 function foreignRows(db: Database.Database, gateway: string, { max, quietKeys }: DiffOptions): StoredRow[] {
-  // Read from an index alone. Without the keys to look for, SQLite would read every row of the quiet ones.
-  const groups = queryAll<{ readonly certain: 0 | 1; readonly key: string }>(
-    db,
-    `SELECT certain, coalesce(key, '') AS key FROM mirror.console_rows INDEXED BY console_rows_counted
-     WHERE gateway = ? AND verdict = 'foreign' GROUP BY how, certain, key`,
-    gateway,
-  );
-  const loud = groups.filter(({ key }) => !quietKeys.has(key));
-  const condition = `verdict = 'foreign' AND certain = ? AND coalesce(key, '') IN ${IN_LIST}`;
-  const found: StoredRow[] = [];
-  for (const certain of [1, 0]) {
-    const keys = loud.filter((one) => one.certain === certain).map(({ key }) => key);
-    if (keys.length === 0) continue;
-    found.push(...newestRows(db, gateway, condition, [certain, JSON.stringify(keys)], max - found.length));
-  }
-  return found;
+  const loud = `coalesce(key, '') NOT IN ${IN_LIST}`;
+  const quiet = JSON.stringify([...quietKeys]);
+  const certain = newestRows(db, gateway, `verdict = 'foreign' AND certain = 1 AND ${loud}`, [quiet], max);
+  const rest = max - certain.length;
+  const suspected = newestRows(db, gateway, `verdict = 'foreign' AND certain = 0 AND ${loud}`, [quiet], rest);
+  return [...certain, ...suspected];
 }
 
 function newestRows(

@@ -288,7 +288,7 @@ export function readDays(
   return found;
 }
 
-/* The console's prices and multipliers against ours. What a few rows say, or rows that disagree, is no advice. */
+/* The console's prices and multipliers against ours. A few rows, or rows that disagree, show nothing. */
 
 /** Records with one verdict, of one tool, model, group and tier, at the same prices. */
 export interface RecordSum {
@@ -298,7 +298,7 @@ export interface RecordSum {
   readonly group: string | null;
   readonly tier: string | null;
   readonly their_multiplier: number | null;
-  /** Their price against ours; null: not known, or too small to tell. */
+  /** Their price against ours; null: unknown, or the amount is too small. */
   readonly price_factor: number | null;
   readonly requests: number;
   /** Our cost and their bill; null: known of none. */
@@ -306,7 +306,7 @@ export interface RecordSum {
   readonly theirs: number | null;
 }
 
-/** At least this many rows, and this share of all that tell something. */
+/** At least this many rows must agree, and this share of all rows with a value. */
 const MIN_ROWS = 5;
 const MIN_SHARE = 0.75;
 /** Both sides round their prices: factors this close are the same. Multipliers are exact. */
@@ -354,7 +354,7 @@ function priceOfLine(sums: readonly RecordSum[], multipliers: ReportOptions["mul
 }
 
 interface Agreement {
-  /** null: too few rows tell, or too few of them the same. */
+  /** null: too few rows have a value, or too few of them agree. */
   readonly value: number | null;
   /** How many say this. */
   readonly rows: number;

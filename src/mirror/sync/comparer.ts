@@ -45,8 +45,9 @@ export class Comparer {
    * pending row; null: never. Throws a ConsoleFault if a database or the journal cannot be used.
    */
   compare(adapter: ComparedAdapter, skew: number): Promise<number | null> {
-    const compared = this.#running.catch(() => {}).then(() => this.#compare(adapter, skew));
-    this.#running = compared;
+    const compared = this.#running.then(() => this.#compare(adapter, skew));
+    // Its caller gets the failure. It must not end the next comparison.
+    this.#running = compared.catch(() => null);
     return compared;
   }
 
@@ -54,7 +55,7 @@ export class Comparer {
     this.#stopped = true;
     // Whatever it works on is compared again at the next start.
     await this.#thread?.end();
-    await this.#running.catch(() => {});
+    await this.#running;
   }
 
   async #compare(adapter: ComparedAdapter, skew: number): Promise<number | null> {

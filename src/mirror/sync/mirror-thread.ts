@@ -1,6 +1,9 @@
+import { setTimeout as pause } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import type Database from "libsql";
+import { background } from "../../core/background.ts";
 import { errorMessage } from "../../core/errors.ts";
+import type { Logger } from "../../core/log.ts";
 import type { IndexFaultKind } from "../../usage/index/database.ts";
 import type { MirrorDatabase, MirrorFiles } from "../store/database.ts";
 import type { Answer, Question, Questions } from "./mirror-worker.ts";
@@ -67,10 +70,12 @@ export class MirrorThread {
   async end(): Promise<void> {
     this.#worker.ref();
     this.#worker.postMessage("stop");
-    // By then it has read everything, and what it still computes is safe to terminate.
-    const timer = setTimeout(() => void this.#worker.terminate(), READ_LIMIT_MS);
-    await this.#exited;
-    clearTimeout(timer);
+    const wait = new AbortController();
+    const limit = pause(READ_LIMIT_MS, "late", { signal: wait.signal }).catch(() => "in time");
+    const ended = await Promise.race([this.#exited, limit]);
+    wait.abort();
+    // By now it has read everything, and what it still computes is safe to terminate.
+    if (ended === "late") await this.#worker.terminate();
   }
 
   #onAnswer(answer: Answer): void {
@@ -99,12 +104,14 @@ const IDLE_MS = 10_000;
 /** Reads reports on a thread of its own: with a million rows a report takes longer than a request may wait. */
 export class MirrorReader {
   readonly #database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">;
+  readonly #log: Logger;
   #thread: MirrorThread | null = null;
   #idleTimer: NodeJS.Timeout | undefined;
   #stopped = false;
 
-  constructor(database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">) {
+  constructor(database: Pick<MirrorDatabase, "ask" | "files" | "noteDamage">, log: Logger) {
     this.#database = database;
+    this.#log = log;
   }
 
   /** null: the databases cannot be read now. Throws what is a bug. */
@@ -124,7 +131,7 @@ export class MirrorReader {
       throw error;
     } finally {
       clearTimeout(this.#idleTimer);
-      if (!this.#stopped) this.#idleTimer = setTimeout(() => void this.#endThread(), IDLE_MS).unref();
+      if (!this.#stopped) this.#idleTimer = setTimeout(() => this.#onIdle(), IDLE_MS).unref();
     }
   }
 
@@ -132,6 +139,10 @@ export class MirrorReader {
     this.#stopped = true;
     clearTimeout(this.#idleTimer);
     await this.#endThread();
+  }
+
+  #onIdle(): void {
+    background(this.#endThread(), this.#log, "ending the mirror's thread");
   }
 
   async #endThread(): Promise<void> {
