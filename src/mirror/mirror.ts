@@ -1,4 +1,4 @@
-import type { Tool } from "../config/shape.ts";
+import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import { CallHistory } from "./consoles/http.ts";
