@@ -150,7 +150,7 @@ export interface StatusDeps {
   readonly actions: readonly Action[];
 }
 
-export async function statusOf(deps: StatusDeps): Promise<Status> {
+export function statusOf(deps: StatusDeps): Status {
   const { keyHealth, keyBreaker, limiter, clock } = deps;
   const { snapshot, problems, loadedAt } = deps.reload;
   const tools = Object.values(snapshot.config.tools);
@@ -178,7 +178,12 @@ export async function statusOf(deps: StatusDeps): Promise<Status> {
     consoles: deps.mirror.status(),
     dashboard: deps.dashboard,
     actions: deps.actions,
-    machine: await machineStatus(),
+    machine: {
+      node: process.version,
+      platform: `${process.platform}-${process.arch}`,
+      memory_free: freemem(),
+      rss: process.memoryUsage.rss(),
+    },
   };
 }
 
@@ -230,17 +235,5 @@ export function indexStatus(index: IndexState): UsageIndexStatus {
     rebuilding: index.rebuilding,
     waiting_for: index.waitingFor,
     damaged_lines: index.damagedLines,
-  };
-}
-
-async function machineStatus(): Promise<Status["machine"]> {
-  // Loaded on first use: it takes 8 MB. An upgrade under a running daemon may have removed it.
-  const memory = await import("systeminformation").then(({ mem }) => mem()).catch(() => null);
-  return {
-    node: process.version,
-    platform: `${process.platform}-${process.arch}`,
-    // On macOS Node's own number leaves out memory that can be reclaimed at once.
-    memory_free: memory?.available ?? freemem(),
-    rss: process.memoryUsage.rss(),
   };
 }

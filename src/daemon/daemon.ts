@@ -158,7 +158,7 @@ async function start(options: DaemonOptions, clock: Clock, keys: Keys, shutdown:
   if (sandboxSession !== null || !Object.hasOwn(first.config.gateways, SANDBOX)) mirror.forget(SANDBOX);
   const keyHealth = new KeyHealth(clock, (tool) => services.journal.lastUse(tool));
 
-  const status = () =>
+  const status = async () =>
     statusOf({
       version: runningVersion,
       listen: port.addresses,
