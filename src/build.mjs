@@ -1,7 +1,7 @@
 // Builds dist/: `node src/build.mjs`. With --if-changed it builds only if a source is newer than the last build.
 //
-// Only our own code is bundled. Packages stay in node_modules, so that `npm audit` and an update of a package reach what
-// runs. Nothing is minified: it would save 0.3 MB of memory, and people could not read a stack trace.
+// The program contains only our own code. Packages stay in node_modules, so that `npm audit` and an update of a package reach
+// what runs. It is not minified: that would save 0.3 MB of memory, and nobody could read a stack trace.
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -12,10 +12,7 @@ const dist = join(root, "dist");
 /** Written last, so it is missing after a build that failed, and its time is the time of the build. */
 const lastFile = join(dist, "prices.json");
 
-/**
- * A thread's file is in the same folder as the chunks, because the code that starts the thread looks for it beside itself.
- * The names of the other files are their own business, except for cli/main.js, which package.json names.
- */
+/** The two workers are in the same folder as the chunks, because the code that starts a worker looks for it beside itself. */
 async function buildProgram() {
   await build({
     absWorkingDir: root,
@@ -36,7 +33,7 @@ async function buildProgram() {
   });
 }
 
-/** A browser loads the page from one file, so this one contains Preact and uPlot. licenses.txt holds their licences. */
+/** The page contains Preact and uPlot. licenses.txt holds their licences. */
 async function buildPage() {
   await build({
     absWorkingDir: root,
@@ -93,6 +90,6 @@ async function buildAll() {
 if (!process.argv.includes("--if-changed")) {
   await buildAll();
 } else if (!isUpToDate()) {
-  process.stdout.write("the sources changed: building dist/\n");
+  process.stdout.write("building dist/\n");
   await buildAll();
 }

@@ -1,16 +1,13 @@
-// What the programs in build/programs/ run: a few compiled test files in one process, one after the other.
+// Runs a few compiled test files in one process, one after the other. Called by the programs that run.mjs writes.
 import processOnSpawn from "process-on-spawn";
 import t from "tap";
 
-/**
- * Runs test files. Each is loaded when the tests of the one before are over, so that what a file does while it is loaded
- * cannot disturb another file's tests.
- */
+/** Loads each file after the tests of the previous one ended, because loading a file may disturb running tests. */
 export async function runFiles(files) {
   startProgramsWithoutTap();
   const env = { ...process.env };
   for (const file of files) {
-    // tap runs one test after the other, so this waits for those of the file before. It also names the next file.
+    // tap runs tests in order, so this waits for the previous file's tests. It also prints the next file's name.
     await t.test(file, async () => {});
     restore(env);
     await import(new URL(`../build/${file.replace(/\.ts$/, ".js")}`, import.meta.url).href);
@@ -18,15 +15,15 @@ export async function runFiles(files) {
 }
 
 /**
- * tap adds its loaders to the environment of every program that is started here. Each program would need most of a
- * second longer to start, and would not have the environment that the test gives it.
+ * tap adds its loaders to the environment of every program that a test starts. They delay the start by most of a second, and
+ * the program would not have exactly the environment that the test gives it.
  */
 function startProgramsWithoutTap() {
   processOnSpawn.removeAllListeners();
   delete process.env.NODE_OPTIONS;
 }
 
-/** Some files set the time zone and leave it so. */
+/** Some files change the time zone and do not reset it. */
 function restore(env) {
   for (const name of Object.keys(process.env)) {
     if (!(name in env)) delete process.env[name];

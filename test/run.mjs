@@ -1,8 +1,8 @@
 // Runs the compiled tests with tap: `npm run tap` all of them, `npm run tap -- test/core/token.test.ts` one file,
 // `npm run tap -- test/core` a folder. Options of tap may follow.
 //
-// Starting a process and loading tap takes longer than most test files need. So up to sixteen files share one process, which
-// runs them one after the other (run-files.mjs).
+// Starting a process with tap takes longer than most test files run. So up to sixteen files share a process, which runs them
+// one after the other (run-files.mjs).
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join, relative, resolve } from "node:path";
@@ -13,8 +13,8 @@ const FILES_PER_PROCESS = 16;
 const TAP = join(ROOT, "node_modules/.bin/tap");
 
 /**
- * The folders with the longest files come first, so that no long file runs alone at the end. In each of them only its own
- * files share a process; the files of all other folders share processes with each other.
+ * These folders have the longest files. They come first, so that no long file runs alone at the end, and their files share
+ * processes only within the folder.
  */
 const FIRST = [
   "test/cli",
@@ -26,11 +26,11 @@ const FIRST = [
   "test/config",
 ];
 
-/** What a file does to the root test holds for all files in its process, so such a file has a process of its own. */
+/** A change of the root test would affect all files of the process, so such a file has its own process. */
 const CHANGES_ROOT_TEST =
   /^t\.(?:before|beforeEach|after|afterEach|teardown|jobs|setTimeout|plan|bailout)\b/m;
 
-/** These need a process of their own, too. */
+/** These have their own process, too. */
 const ALONE = new Set([
   // Longer than the rest of its folder together.
   "test/dashboard/browser.test.ts",
@@ -48,7 +48,7 @@ function needsOwnProcess(file) {
   return ALONE.has(file) || CHANGES_ROOT_TEST.test(readFileSync(join(ROOT, file), "utf8"));
 }
 
-/** Lists of files that share a process. */
+/** Each group of files shares a process. */
 function groupsOf(files) {
   const groups = [];
   const shared = new Map();
@@ -72,7 +72,7 @@ function position([file]) {
   return at === -1 ? FIRST.length : at;
 }
 
-/** Writes the program that runs a group, named after the group's first file. tap runs programs in the order of names. */
+/** Writes the program that runs a group. tap runs programs in the order of their names. */
 function writeProgram(folder, files, at) {
   const name = relative("test", files[0]).replaceAll("/", "-").replace(/\.ts$/, ".js");
   const program = join(folder, `${String(at + 1).padStart(2, "0")}-${name}`);
@@ -83,8 +83,8 @@ function writeProgram(folder, files, at) {
 }
 
 /**
- * tap comes built with its TypeScript plugin, which package.json switches off. tap would notice and build itself again, but
- * only after it has decided to start this run's processes with that plugin.
+ * npm installs tap with its TypeScript plugin, which package.json switches off. tap rebuilds itself without the plugin, but
+ * only after it decided how to start the processes of the current run. So it is rebuilt here first.
  */
 function buildTap() {
   const { stdout } = spawnSync(TAP, ["node-options"], { cwd: ROOT, encoding: "utf8" });

@@ -9,7 +9,6 @@ import type { ConsoleStatus } from "../mirror/report/shape.ts";
 import type { GatewayCondition, GatewayHealth, KeyHealth } from "../proxy/health.ts";
 import type { KeyBreaker } from "../proxy/key-breaker.ts";
 import type { IndexState } from "../usage/index/indexer.ts";
-import type { UnknownCallers } from "../usage/unknown-callers.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
 import { type ToolStatus, toolStatus } from "./tool-status.ts";
 
@@ -144,7 +143,6 @@ export interface StatusDeps {
   readonly gatewayHealth: GatewayHealth;
   readonly limiter: Pick<Limiter, "levels">;
   readonly usage: Pick<UsageLog, "state">;
-  readonly strangers: UnknownCallers;
   readonly mirror: Pick<Mirror, "status" | "factsOf">;
   readonly dashboard: DashboardStatus;
   readonly actions: readonly Action[];
@@ -206,7 +204,7 @@ function gatewayStatus(
   };
 }
 
-function usageStatus({ usage, strangers }: StatusDeps): UsageStatus {
+function usageStatus({ usage }: StatusDeps): UsageStatus {
   const { trouble, waiting, lost, refusalsLost, folder, bytes, maintainedAt, index, incident } =
     usage.state();
   const warnings: string[] = incident === null ? [] : [incident];
@@ -221,7 +219,7 @@ function usageStatus({ usage, strangers }: StatusDeps): UsageStatus {
     bytes,
     waiting,
     lost,
-    refusals_not_recorded: strangers.passedOver + refusalsLost,
+    refusals_not_recorded: refusalsLost,
     warnings,
     index: indexStatus(index),
     maintained_at: maintainedAt,

@@ -18,7 +18,6 @@ import type { MirrorUsage } from "../mirror/usage.ts";
 import { BodyBudget } from "../proxy/body.ts";
 import { InFlight } from "../proxy/in-flight.ts";
 import type { Journal } from "../usage/journal/journal.ts";
-import { createUnknownCallers, type UnknownCallers } from "../usage/unknown-callers.ts";
 import { UsageLog } from "../usage/usage-log.ts";
 
 /** What is used, what it cost, and what may still be. */
@@ -27,7 +26,6 @@ export interface UsageServices {
   readonly journal: Journal;
   readonly limiter: Limiter;
   readonly prices: Prices;
-  readonly strangers: UnknownCallers;
   readonly inFlight: InFlight;
   readonly bodies: BodyBudget;
   readonly mirrorDatabase: MirrorDatabase;
@@ -60,12 +58,7 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     log,
     sync,
     keep: () => config().usage.keep,
-    limits: {
-      carry: () => limiter.carry(),
-      startReplay: () => limiter.startReplay(),
-      replay: (line) => limiter.replay(line),
-      endReplay: () => limiter.endReplay(),
-    },
+    limiter,
   });
   const { journal } = usage;
   const mirrorDatabase = new MirrorDatabase({ file: paths.mirror, index: paths.index, log });
@@ -85,7 +78,6 @@ export function openUsageServices(deps: UsageServicesDeps): UsageServices {
     journal,
     limiter,
     prices: new Prices(readPriceTable()),
-    strangers: createUnknownCallers(),
     inFlight: new InFlight(),
     bodies: new BodyBudget(),
     mirrorDatabase,

@@ -1,6 +1,6 @@
 import type { RecordEnd } from "../usage/record.ts";
 import type { ChartQuestion } from "../usage/reports/chart.ts";
-import { SELECTED_NAMES, type Selection } from "../usage/reports/filter.ts";
+import { SELECTED_NAMES, type Selection } from "../usage/reports/records.ts";
 import { No } from "./answer.ts";
 import type { Bin, By } from "./api.ts";
 

@@ -1,10 +1,14 @@
 import type { ServerResponse } from "node:http";
-import { EXPORTED } from "../usage/columns.ts";
-import type { UsageRecord } from "../usage/record.ts";
+import { EXPORTED, type UsageRecord } from "../usage/record.ts";
 import { countSelected, everythingIn } from "../usage/reports/chart.ts";
-import type { Selection } from "../usage/reports/filter.ts";
 import { csvLine } from "../usage/reports/format.ts";
-import { exportedRecord, newestFirst, oldestFirst, recordById } from "../usage/reports/records.ts";
+import {
+  exportedRecord,
+  newestFirst,
+  oldestFirst,
+  recordById,
+  type Selection,
+} from "../usage/reports/records.ts";
 import { No, PAGE_HEADERS } from "./answer.ts";
 import type { RecordsPage, ShownRecord } from "./api.ts";
 import type { LogReader, Steps } from "./log-reader.ts";

@@ -2,7 +2,7 @@ import type { Agent } from "node:http";
 import type { Gateway } from "../config/shape.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
-import { type ConsoleResponse, createClient, dateOf } from "../mirror/consoles/http.ts";
+import { type ConsoleResponse, dateOf, HttpClient } from "../mirror/consoles/http.ts";
 import {
   asObject,
   countAt,
@@ -73,7 +73,7 @@ export class KeyCheck {
 
   async #ask(gateway: Gateway, origin: string, key: Secret): Promise<KeyFault | null> {
     const { clock, agentFor } = this.#deps;
-    const client = createClient({
+    const client = new HttpClient({
       url: origin,
       clock,
       agent: () => agentFor(gateway, origin),

@@ -7,7 +7,7 @@ import { type TierFactors, tierFactors } from "./service-tiers.ts";
  * package is a build dependency, like Preact: its prices are in dist, with its version and licence.
  *
  * Why the daemon does not load the package, measured with 0.1.8 on Node 20 (medians):
- * - It takes 10 MB of idle memory. Without it the daemon has 72 MB; the limit is 1.6 times a bare node:http process, 73 MB.
+ * - It takes 10 MB of idle memory. Without it the daemon has 70 MB, and the limit is 71 MB (1.6 times a bare node:http process).
  * - It takes 80 ms of CPU at every start.
  * - Its calcPrice takes 6 to 25 µs. prices.ts takes 0.2 µs, and a request needs up to five prices.
  * Both calculate the same prices; prices.test.ts compares them for every model. The package has no prices for service

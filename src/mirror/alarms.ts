@@ -111,7 +111,7 @@ export function logAlarms(
   { clock, log, database }: LogDeps,
 ): void {
   const now = clock.now();
-  const before = parseLogged(database.ask((db) => readFact(db, gateway, "told")));
+  const before = parseLogged(database.ask((db) => readFact(db, gateway, "logged_alarms")));
   const logged: Record<string, Logged> = {};
   for (const alarm of alarms) {
     const name = alarm.certain ? alarm.key : `${alarm.key} suspected`;
@@ -124,7 +124,7 @@ export function logAlarms(
     logged[name] = { at: now, count: alarm.count };
   }
   const text = JSON.stringify(logged);
-  if (text !== JSON.stringify(before)) database.ask((db) => writeFact(db, gateway, "told", text));
+  if (text !== JSON.stringify(before)) database.ask((db) => writeFact(db, gateway, "logged_alarms", text));
 }
 
 function parseLogged(text: string | null): Readonly<Record<string, Logged>> {

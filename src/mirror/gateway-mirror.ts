@@ -29,13 +29,13 @@ import { blindSpots, whyBlind } from "./report/blind-spots.ts";
 import { NOTHING_STORED, readReport } from "./report/report.ts";
 import type { Alarm, ConsoleStatus, KeysAnswer, MirrorReport, ToolConsoleFacts } from "./report/shape.ts";
 import { stateInWords, UNREADABLE } from "./report/words.ts";
+import type { Correction } from "./store/amendments.ts";
 import { type UnreadKey, writeUnreadKeys } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { coverFrom, readTime, writeFact } from "./store/facts.ts";
 import { linkKeys } from "./store/keys.ts";
 import { queryNumber } from "./store/query.ts";
 import { claimConsole, clearCursor, readCursor, writePage, writeRows } from "./store/rows.ts";
-import type { Correction } from "./store/verdicts.ts";
 import { Comparer } from "./sync/comparer.ts";
 import { adapterDeps, type ConnectDeps, type ConsoleGateway, kindOf, openConsole } from "./sync/connect.ts";
 import { SyncSchedule } from "./sync/schedule.ts";
@@ -329,7 +329,7 @@ export class GatewayMirror {
   #noteRead(adapter: ConsoleAdapter): void {
     const { database, clock } = this.#deps;
     const { name } = this.#gateway;
-    const unread = adapter.unread?.() ?? [];
+    const unread = adapter.skippedKeys?.() ?? [];
     const withoutAccount = keysWithoutAccount(this.#facts?.keys ?? null, this.#holders());
     const unreadKeys = [
       ...unread.map((one): UnreadKey => ({ ...one, why: "not-read" })),

@@ -7,7 +7,7 @@ import type { Logger } from "../core/log.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 import type { Ticker } from "../core/ticker.ts";
 import { transact } from "../usage/index/database.ts";
-import { addLogGap, type CoverageGap, keptFrom, readLogGaps } from "./store/coverage-gaps.ts";
+import { addLogGap, keptFrom, type LogGap, readLogGaps } from "./store/coverage-gaps.ts";
 import type { MirrorDatabase } from "./store/database.ts";
 import { queryNumber, queryValue } from "./store/query.ts";
 import { catchUp, type LastRecord, type MirrorUsage } from "./usage.ts";
@@ -80,7 +80,7 @@ export class TruncationCheck {
    * The log's coverage gaps, with new ones. The index must have caught up.
    * @param newest what catchUp returned.
    */
-  gaps(db: Database.Database, newest: LastRecord | null): readonly CoverageGap[] {
+  gaps(db: Database.Database, newest: LastRecord | null): readonly LogGap[] {
     this.#check(db, newest);
     this.#tick();
     return readLogGaps(db);
@@ -183,7 +183,7 @@ export class TruncationCheck {
     this.#notedLoss = lostAt;
   }
 
-  #addGap(db: Database.Database, gap: CoverageGap | null): void {
+  #addGap(db: Database.Database, gap: LogGap | null): void {
     if (gap === null || !addLogGap(db, gap)) return;
     const fields = { from: new Date(gap.from).toISOString(), to: new Date(gap.to).toISOString() };
     this.#deps.log.warn(
@@ -227,7 +227,7 @@ function lostEnd(
   startedAt: number,
   seenAt: number,
   now: number,
-): CoverageGap | null {
+): LogGap | null {
   if (record === null || startedAt < keptFrom(db)) return null;
   if (queryValue(db, "SELECT 1 FROM usage.records WHERE id = ?", record) !== null) return null;
   // A log that began later, after damage or a deletion, holds every key only since then.
@@ -238,17 +238,13 @@ function lostEnd(
 }
 
 /** kill -9 alone loses nothing: the system has what was written, until a power cut or its own crash. */
-function powerCut(
-  db: Database.Database,
-  { clean, synced, at }: LogEnd,
-  bootedAt: number,
-): CoverageGap | null {
+function powerCut(db: Database.Database, { clean, synced, at }: LogEnd, bootedAt: number): LogGap | null {
   if (clean || synced || bootedAt <= at) return null;
   return watchedPart(db, at - MINUTE_MS, Math.min(bootedAt, at + UNWRITTEN_MS));
 }
 
 /** Without the time before a key was held, or that was pruned: nothing in there is an alarm anyway. */
-function watchedPart(db: Database.Database, from: number, to: number): CoverageGap | null {
+function watchedPart(db: Database.Database, from: number, to: number): LogGap | null {
   const begin = Math.max(from, keptFrom(db), heldSince(db) ?? to);
   return begin < to ? { from: begin, to } : null;
 }

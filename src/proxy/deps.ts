@@ -9,7 +9,6 @@ import type { Limiter } from "../limits/limiter.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { Journal } from "../usage/journal/journal.ts";
 import type { UsageRecord } from "../usage/record.ts";
-import type { UnknownCallers } from "../usage/unknown-callers.ts";
 import type { BodyBudget } from "./body.ts";
 import type { GatewayHealth, KeyHealth } from "./health.ts";
 import type { InFlight } from "./in-flight.ts";
@@ -32,7 +31,6 @@ export interface ProxyDeps {
   readonly upstream: Upstream;
   readonly inFlight: InFlight;
   readonly journal: Journal;
-  readonly strangers: UnknownCallers;
   readonly keyHealth: KeyHealth;
   readonly keyBreaker: KeyBreaker;
   readonly gatewayHealth: GatewayHealth;

@@ -103,16 +103,18 @@ export class KeyHealth {
     this.#usedBefore = usedBefore;
   }
 
-  note(tool: string, key: Secret, { status, observed }: Outcome): void {
+  /** @param isFree the request costs nothing, like one for the list of models */
+  note(tool: string, key: Secret, { status, observed }: Outcome, isFree = false): void {
     const now = this.#clock.now();
     this.#lastUses.set(tool, now);
     if (status === null) return;
     const { cause, errorText } = observed;
     if (cause === null) {
       if (status >= 400) return;
+      this.#accepted.set(tool, key);
+      if (isFree && this.#lacksMoney(tool, key)) return;
       this.#refusals.delete(tool);
       this.#learned.delete(tool);
-      this.#accepted.set(tool, key);
       return;
     }
     // A wrong model or path says nothing about the key.
@@ -129,6 +131,16 @@ export class KeyHealth {
       words: errorText,
       key: key.fingerprint,
     });
+  }
+
+  /**
+   * Gateways list their models to a key without balance (new-api v0.13.2, 2d8e50bf) or in a used-up window (sub2api 0.1.135).
+   * A key that got a 401 is not listed any, so a list shows that it is accepted again.
+   */
+  #lacksMoney(tool: string, key: Secret): boolean {
+    const refusal = this.#refusals.get(tool);
+    if (refusal === undefined || refusal.key !== key.fingerprint) return false;
+    return refusal.cause === "balance-or-quota" && refusal.status !== 401;
   }
 
   /** The gateway was asked what is wrong with a key that it refuses. */

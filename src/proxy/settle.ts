@@ -40,20 +40,19 @@ function settleBreaker({ id, tool, key }: Call, outcome: Outcome, { keyBreaker }
   if (tool !== null && key !== null) keyBreaker.settle(tool.name, key, id, outcome);
 }
 
-function noteHealth({ tool, key, gateway }: Call, outcome: Outcome, deps: ProxyDeps): void {
+function noteHealth({ tool, key, gateway, metering }: Call, outcome: Outcome, deps: ProxyDeps): void {
   if (gateway !== null) deps.gatewayHealth.note(gateway, outcome);
   if (tool === null || key === null || outcome.end === "refused") return;
-  deps.keyHealth.note(tool.name, key, outcome);
+  deps.keyHealth.note(tool.name, key, outcome, metering === null);
   if (outcome.status === 401) deps.rereadKey(tool.name);
   if (gateway !== null && outcome.observed.cause?.isAmbiguous) deps.checkKey(tool.name, gateway, key);
 }
 
 function completeRecord(call: Call, closing: Closing, deps: ProxyDeps): void {
-  const { clock, journal, strangers } = deps;
+  const { journal } = deps;
   const opening = call.opening ?? openingOf(call);
   if (call.opening !== null) journal.close(call.id, closing);
-  // Unknown callers must not be able to fill the log.
-  else if (call.tool !== null || strangers.admit(clock.now())) journal.add(opening, closing);
+  else journal.add(opening, closing);
   if (deps.isFollowed()) deps.notify(wholeRecord(opening, closing));
 }
 

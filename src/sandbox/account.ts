@@ -34,7 +34,7 @@ export interface NewKey {
 export interface SandboxKey {
   readonly id: number;
   name: string;
-  groupId: number;
+  group: Group;
   quota: number | null;
   quotaUsed: number;
   perMinute: number | null;
@@ -75,35 +75,28 @@ interface Cost {
   readonly actual: number;
 }
 
-/** One billed request. Times in milliseconds. */
-export interface UsageRow {
-  /** Goes up by one with each row and is never reused. */
-  readonly id: number;
-  readonly keyId: number;
-  readonly groupId: number;
+/** A request to bill. */
+export interface BilledRequest {
   /** `client:` and the response's X-Client-Request-ID. */
   readonly requestId: string;
-  readonly model: string;
   readonly endpoint: string;
   readonly stream: boolean;
   readonly tokens: Tokens;
-  readonly cost: Cost;
-  readonly multiplier: number;
   readonly durationMs: number;
-  /** null: the response was not a stream, or nothing of it was sent. */
-  readonly firstTokenMs: number | null;
-  readonly userAgent: string | null;
   readonly ipAddress: string | null;
-  /** When the request ended. */
-  readonly createdAt: number;
 }
 
-/** A request to bill. */
-export interface Use
-  extends Omit<UsageRow, "id" | "keyId" | "groupId" | "model" | "cost" | "multiplier" | "createdAt"> {
-  readonly key: SandboxKey;
+/** One row of the usage log. */
+export interface UsageRow extends BilledRequest {
+  /** Goes up by one with each row and is never reused. */
+  readonly id: number;
+  readonly keyId: number;
   readonly group: Group;
-  readonly model: Model;
+  readonly model: string;
+  readonly cost: Cost;
+  readonly multiplier: number;
+  /** When the request ended, in milliseconds UTC. */
+  readonly createdAt: number;
 }
 
 /** A sandbox that runs for weeks must not grow without bound. */
@@ -150,7 +143,7 @@ export class Account {
     const key: SandboxKey = {
       id: this.keys.length + 1,
       name: fields.name,
-      groupId: group.id,
+      group,
       quota: fields.quota ?? null,
       quotaUsed: 0,
       perMinute: fields.perMinute ?? null,
@@ -198,18 +191,19 @@ export class Account {
     return this.#usage;
   }
 
-  bill({ key, group, model, ...use }: Use): void {
-    const cost = costOf(use.tokens, model.price, group.multiplier);
+  bill(key: SandboxKey, model: Model, request: BilledRequest): void {
+    const { group } = key;
+    const cost = costOf(request.tokens, model.price, group.multiplier);
     const now = this.#clock.now();
     this.balance = rounded(this.balance - cost.actual);
     key.quotaUsed = rounded(key.quotaUsed + cost.actual);
     key.lastUsedAt = now;
     this.#lastRowId += 1;
     this.#usage.push({
-      ...use,
+      ...request,
       id: this.#lastRowId,
       keyId: key.id,
-      groupId: group.id,
+      group,
       model: model.id,
       cost,
       multiplier: group.multiplier,

@@ -175,8 +175,8 @@ export class Console {
     if (key === null) return KEY_NOT_FOUND;
     const name = textAt(body, "name") ?? key.name;
     if (name.trim() === "") return failure(400, "name is required");
-    const groupId = numberAt(body, "group_id") ?? key.groupId;
-    if (this.#account.groupWithId(groupId) === null) return failure(400, "group not found");
+    const group = this.#account.groupWithId(numberAt(body, "group_id") ?? key.group.id);
+    if (group === null) return failure(400, "group not found");
     const status = textAt(body, "status");
     if (status !== null && status !== "active" && status !== "inactive") {
       return failure(400, "Invalid status, use active or inactive");
@@ -188,7 +188,7 @@ export class Console {
     if (error !== null) return error;
 
     key.name = name;
-    key.groupId = groupId;
+    key.group = group;
     if (status !== null) key.disabled = status === "inactive";
     key.expiresAt = expiresAt;
     setLimits(key, body);
@@ -232,7 +232,7 @@ export class Console {
       user_id: USER_ID,
       key: key.mask,
       name: key.name,
-      group_id: key.groupId,
+      group_id: key.group.id,
       status: this.#account.statusOf(key),
       last_used_at: timeOrNull(key.lastUsedAt),
       quota: key.quota ?? 0,
@@ -247,7 +247,7 @@ export class Console {
       rate_limit_5h: 0,
       rate_limit_1d: 0,
       rate_limit_7d: 0,
-      group: this.#groupShapeOf(key.groupId),
+      group: groupShape(key.group),
     };
   }
 
@@ -261,7 +261,7 @@ export class Console {
       request_id: row.requestId,
       model: row.model,
       inbound_endpoint: row.endpoint,
-      group_id: row.groupId,
+      group_id: row.group.id,
       input_tokens: tokens.input,
       output_tokens: tokens.output,
       cache_creation_tokens: tokens.cacheWrite,
@@ -274,18 +274,11 @@ export class Console {
       stream: row.stream,
       openai_ws_mode: false,
       duration_ms: row.durationMs,
-      first_token_ms: row.firstTokenMs,
-      user_agent: row.userAgent,
       ip_address: row.ipAddress,
       created_at: time(row.createdAt),
       api_key: key === null ? null : { id: key.id, name: key.name, key: key.mask },
-      group: this.#groupShapeOf(row.groupId),
+      group: groupShape(row.group),
     };
-  }
-
-  #groupShapeOf(id: number): object | null {
-    const group = this.#account.groupWithId(id);
-    return group === null ? null : groupShape(group);
   }
 }
 

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import type { Clock } from "../core/clock.ts";
-import type { Account, Group, SandboxKey, Tokens } from "./account.ts";
+import type { Account, SandboxKey, Tokens } from "./account.ts";
 import {
   bodyTooLarge,
   DISABLED_GROUP,
@@ -102,7 +102,6 @@ interface Call {
   readonly request: ModelRequest;
   readonly model: Model;
   readonly key: SandboxKey;
-  readonly group: Group;
   /** On the monotonic clock. */
   readonly startedAt: number;
 }
@@ -130,38 +129,38 @@ export class Gateway {
     if (text === null) return sendError(exchange, MISSING_KEY);
     const key = this.#account.keyWithText(text);
     if (key === null) return sendError(exchange, UNKNOWN_KEY);
-    const group = this.#account.groupWithId(key.groupId);
-    if (group === null) throw new Error(`key ${key.id} has no group`);
-    const error = this.#checkKey(key, group, exchange.path);
+    const error = this.#checkKey(key, exchange.path);
     if (error !== null) return sendError(exchange, error);
+
+    const { models } = key.group;
 
     switch (route.kind) {
       case "model-list":
-        return exchange.sendJson(200, modelList(group.models));
+        return exchange.sendJson(200, modelList(models));
       case "gemini-model-list":
-        return exchange.sendJson(200, geminiModelList(group.models));
+        return exchange.sendJson(200, geminiModelList(models));
       case "key-usage":
-        return exchange.sendJson(200, this.#keyUsage(key, group));
+        return exchange.sendJson(200, this.#keyUsage(key));
       case "model": {
-        const model = group.models.find(({ id }) => id === route.id);
+        const model = models.find(({ id }) => id === route.id);
         if (model === undefined) return sendError(exchange, unknownModel("openai", route.id));
         return exchange.sendJson(200, modelEntry(model));
       }
       case "model-request": {
         const { errorShape } = route.protocol;
         if (body === "too-large") return sendError(exchange, bodyTooLarge(errorShape, MAX_BODY_BYTES));
-        const parsed = parseModelRequest(route, body, group);
+        const parsed = parseModelRequest(route, body, models);
         if ("error" in parsed) return sendError(exchange, parsed.error);
-        return await this.#serveModel({ exchange, route, key, group, startedAt, ...parsed });
+        return await this.#serveModel({ exchange, route, key, startedAt, ...parsed });
       }
     }
   }
 
   /** In sub2api's order: key, group, expiry, quota, balance. */
-  #checkKey(key: SandboxKey, group: Group, path: string): GatewayError | null {
+  #checkKey(key: SandboxKey, path: string): GatewayError | null {
     const status = this.#account.statusOf(key);
     if (status === "disabled") return DISABLED_KEY;
-    if (!group.enabled) return DISABLED_GROUP;
+    if (!key.group.enabled) return DISABLED_GROUP;
     // A key may always read its own usage: that shows why everything else is refused.
     if (path === "/v1/usage") return null;
     if (status === "expired") return EXPIRED_KEY;
@@ -170,21 +169,12 @@ export class Gateway {
   }
 
   /** GET /v1/usage: what a key may know about itself. */
-  #keyUsage(key: SandboxKey, group: Group): object {
+  #keyUsage(key: SandboxKey): object {
     const status = this.#account.statusOf(key);
     const isValid = status === "active";
     if (key.quota === null) {
       const { balance } = this.#account;
-      const planName = "钱包余额";
-      return {
-        mode: "unrestricted",
-        isValid,
-        status,
-        planName,
-        remaining: balance,
-        balance,
-        group: group.name,
-      };
+      return { mode: "unrestricted", isValid, status, planName: "钱包余额", remaining: balance, balance };
     }
     const remaining = Math.max(0, key.quota - key.quotaUsed);
     const quota = { limit: key.quota, used: key.quotaUsed, remaining, unit: "USD" };
@@ -196,10 +186,8 @@ export class Gateway {
     const { errorShape } = route.protocol;
     if (route.countsOnly) {
       const count = countPromptTokens(request);
-      return exchange.sendJson(
-        200,
-        errorShape === "gemini" ? { totalTokens: count } : { input_tokens: count },
-      );
+      const body = errorShape === "gemini" ? { totalTokens: count } : { input_tokens: count };
+      return exchange.sendJson(200, body);
     }
     const error = this.#checkRateLimit(key, errorShape);
     if (error !== null) return sendError(exchange, error);
@@ -214,7 +202,7 @@ export class Gateway {
       if (request.stream) await this.#stream(call, reply);
       else {
         // Before the response, so that a client that has it also finds the row.
-        this.#bill(call, reply.tokens, null);
+        this.#bill(call, reply.tokens);
         exchange.sendJson(200, route.protocol.whole(request, reply));
       }
     } finally {
@@ -240,7 +228,6 @@ export class Gateway {
   async #stream(call: Call, reply: ModelReply): Promise<void> {
     const { exchange, request, route } = call;
     let sent = "";
-    let firstTokenMs: number | null = null;
     exchange.response.writeHead(200, {
       "Content-Type": "text/event-stream",
       "Cache-Control": "no-cache",
@@ -250,51 +237,38 @@ export class Gateway {
     for (const { bytes, delta } of route.protocol.events(request, reply)) {
       if (delta !== undefined) await exchange.pause(this.wordDelay);
       if (exchange.closed.aborted) break;
-      if (delta !== undefined) {
-        firstTokenMs ??= this.#millisecondsSince(call.startedAt);
-        sent += delta;
-      }
+      sent += delta ?? "";
       await exchange.write(bytes);
     }
     // A client that left pays for what was sent to it.
     const output = reply.tokens.reasoning + countTokens(sent);
-    this.#bill(call, { ...reply.tokens, output }, firstTokenMs);
+    this.#bill(call, { ...reply.tokens, output });
     exchange.response.end();
   }
 
-  #bill(call: Call, tokens: Tokens, firstTokenMs: number | null): void {
-    const { exchange, key, group, model, request, route } = call;
-    this.#account.bill({
-      key,
-      group,
-      model,
-      tokens,
-      firstTokenMs,
+  #bill({ exchange, key, model, request, route, startedAt }: Call, tokens: Tokens): void {
+    this.#account.bill(key, model, {
       requestId: `client:${exchange.id}`,
       endpoint: route.endpoint,
       stream: request.stream,
-      durationMs: this.#millisecondsSince(call.startedAt),
-      userAgent: exchange.request.headers["user-agent"] ?? null,
+      tokens,
+      durationMs: Math.round(this.#clock.elapsed() - startedAt),
       ipAddress: exchange.request.socket.remoteAddress ?? null,
     });
-  }
-
-  #millisecondsSince(startedAt: number): number {
-    return Math.round(this.#clock.elapsed() - startedAt);
   }
 }
 
 function parseModelRequest(
   { protocol, path }: ModelRoute,
   bytes: Buffer,
-  group: Group,
+  models: readonly Model[],
 ): { readonly request: ModelRequest; readonly model: Model } | { readonly error: GatewayError } {
   const { errorShape, produces } = protocol;
   const body = parseObject(bytes);
   if (body === null) return { error: invalidRequest(errorShape, "Failed to parse request body") };
   const request = protocol.parse(body, path);
   if (typeof request === "string") return { error: invalidRequest(errorShape, request) };
-  const model = group.models.find(({ id }) => id === request.model);
+  const model = models.find(({ id }) => id === request.model);
   if (model === undefined) return { error: unknownModel(errorShape, request.model) };
   if (model.produces !== produces) {
     const message = `model ${model.id} produces ${model.produces}, not ${produces}`;

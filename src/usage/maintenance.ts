@@ -7,7 +7,9 @@ import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Logger } from "../core/log.ts";
 import type { Ticker } from "../core/ticker.ts";
-import { journalFiles, startOfDay } from "./journal/files.ts";
+import type { Indexer } from "./index/indexer.ts";
+import { DAY_MS, endOfDay, type JournalFile, journalFiles } from "./journal/files.ts";
+import type { Journal } from "./journal/journal.ts";
 
 export interface MaintenanceDeps {
   readonly folder: string;
@@ -16,18 +18,16 @@ export interface MaintenanceDeps {
   readonly log: Logger;
   /** How long records are kept, milliseconds. */
   readonly keep: () => number;
-  /** The day whose file lines go to now. */
-  readonly currentDay: () => string | null;
-  /** Brings the index up to date, and says whether it has everything of a day. */
-  readonly catchUp: () => Promise<unknown>;
-  readonly hasPassed: (day: string) => boolean;
+  readonly journal: Pick<Journal, "day">;
+  readonly indexer: Pick<Indexer, "catchUp" | "hasPassed">;
 }
 
-const DAY_MS = 86_400_000;
 const FIRST_RUN_MS = 10 * 60_000;
 const CHECK_SECONDS = 60;
-/** A wrong clock must not empty the log: a run deletes no more days than this. */
+/** A run deletes no more days than this, so that a wrong clock cannot empty the log. */
 const MAX_DELETED_DAYS = 2;
+/** How long a run waits for the index. What the index has not read by then is compressed by the next run. */
+const CATCH_UP_MS = 60_000;
 
 /** Once a day: deletes the days that are no longer kept, and compresses those that the index has passed. */
 export class Maintenance {
@@ -46,7 +46,7 @@ export class Maintenance {
     });
   }
 
-  /** Wall time of the last run; null: there was none since the start. */
+  /** When the last run finished; null: none has since the start. */
   get lastRun(): number | null {
     return this.#lastRun;
   }
@@ -68,7 +68,7 @@ export class Maintenance {
     const { clock, log } = this.#deps;
     this.#nextRun = clock.elapsed() + DAY_MS;
     const deleted = await this.#deleteOldDays();
-    await this.#deps.catchUp();
+    await this.#deps.indexer.catchUp(CATCH_UP_MS);
     const compressed = await this.#compress();
     this.#lastRun = clock.now();
     log.info({ deleted, compressed }, "usage maintenance finished");
@@ -76,7 +76,7 @@ export class Maintenance {
 
   async #deleteOldDays(): Promise<number> {
     const oldest = this.#deps.clock.now() - this.#deps.keep();
-    const old = this.#finishedFiles().filter(({ day }) => startOfDay(day) + DAY_MS <= oldest);
+    const old = this.#finishedFiles().filter(({ day }) => endOfDay(day) <= oldest);
     const deleted = old.slice(0, MAX_DELETED_DAYS);
     for (const { day } of deleted) {
       await rm(join(this.#deps.folder, `${day}.jsonl.gz`), { force: true });
@@ -88,24 +88,21 @@ export class Maintenance {
   async #compress(): Promise<number> {
     let count = 0;
     for (const { day, path, gzipped } of this.#finishedFiles()) {
-      if (gzipped || !this.#deps.hasPassed(day)) continue;
+      if (gzipped || !this.#deps.indexer.hasPassed(day)) continue;
       if (!(await compress(path, this.#stop.signal))) break;
       count += 1;
     }
     return count;
   }
 
-  #finishedFiles() {
-    const { folder, currentDay } = this.#deps;
-    const current = currentDay() ?? "";
+  #finishedFiles(): JournalFile[] {
+    const { folder, journal } = this.#deps;
+    const current = journal.day ?? "";
     return journalFiles(folder).filter(({ day }) => day < current);
   }
 }
 
-/**
- * Whenever it is cut off, one whole file is there under one of the two names; if both are, the plain one counts. False: it
- * was stopped.
- */
+/** A crash at any point leaves one whole file; if both names exist, the plain one counts. Returns false if it was stopped. */
 async function compress(path: string, signal: AbortSignal): Promise<boolean> {
   const temporary = `${path}.gz.tmp`;
   try {

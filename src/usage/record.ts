@@ -2,11 +2,11 @@ import type { Protocol } from "../core/refusal.ts";
 import { meteringOf } from "../metering/protocols.ts";
 
 /**
- * One row of the usage log, with the names under which it is stored and exported. Never a body, never a secret.
+ * One request in the usage log, with the names under which it is stored and exported. Never a body, never a secret.
  * Times are milliseconds UTC, money is whole micro-dollars; null is unknown, which is not zero.
  */
 export interface UsageRecord extends Opening, Closing {
-  /** What the gateway's console says it cost. Filled in by the mirror. */
+  /** What the gateway's console charged. The mirror fills it in. */
   readonly billed_microdollars: number | null;
 }
 
@@ -19,7 +19,7 @@ export interface Opening {
   readonly tool: string | null;
   readonly gateway: string | null;
   readonly group: string | null;
-  /** The group's factor on the list price when the request was let in; 1 without a group. */
+  /** The group's factor on the list price when the request was admitted; 1 without a group. */
   readonly multiplier: number;
   /** The key's fingerprint. */
   readonly key: string | null;
@@ -27,16 +27,16 @@ export interface Opening {
   readonly method: string;
   /** The path without query and without a token. */
   readonly endpoint: string;
-  /** The model asked for, where the request's beginning told it. */
+  /** The model asked for; null: the request does not name it, or only after what was read before sending. */
   readonly model: string | null;
-  /** The program that owns the connection, where it was looked for. */
+  /** The program that owns the connection; null: it was not looked up. */
   readonly process: string | null;
-  /** How long it waited for room under a limit. */
+  /** How long it waited for capacity under a limit. */
   readonly waited_ms: number;
   /** What the tool's limits held for it, and what counts if its real use stays unknown. Not exported. */
   readonly held_tokens: number | null;
   readonly held_microdollars: number | null;
-  /** When it was let in under them. Not exported. */
+  /** When the limits admitted it. Not exported. */
   readonly admitted_at: number | null;
 }
 
@@ -45,16 +45,16 @@ export interface Closing {
   readonly first_byte_at: number | null;
   /** null: in flight, or interrupted by a crash. */
   readonly ended_at: number | null;
-  /** The model asked for, where only the rest of the request told it; null leaves the opening's. */
+  /** The model asked for, if only the rest of the request named it; null leaves the opening's. */
   readonly model: string | null;
   readonly model_answered: string | null;
-  /** Whether the answer was an event stream; null where there was none. */
+  /** Whether the response was an event stream; null: there was no response. */
   readonly stream: boolean | null;
   readonly status: number | null;
-  /** null: still running. */
+  /** null: in flight. */
   readonly end: RecordEnd | null;
   readonly cause: string | null;
-  /** More than the cause says, where it is known: see CauseDetail in proxy/cause.ts. */
+  /** More than the cause says: see CauseDetail in proxy/cause.ts. */
   readonly cause_detail: string | null;
   readonly refusal: string | null;
   readonly input_tokens: number | null;
@@ -69,18 +69,18 @@ export interface Closing {
   readonly bytes_in: number;
   readonly bytes_out: number;
   /**
-   * Whether it counts under its tool's limits: not where nothing of it can have reached the gateway. Not exported; null: not
-   * decided yet, and so it does.
+   * Whether it counts under its tool's limits. false: nothing of it can have reached the gateway. null: not decided yet, so
+   * it counts. Not exported.
    */
   readonly counts: boolean | null;
-  /** What it takes from them; null: what was held for it. Not exported. */
+  /** What it takes from the limits; null: what was held for it. Not exported. */
   readonly counted_tokens: number | null;
   readonly counted_microdollars: number | null;
   /** Every id the gateway gave the request: by header name, `body` for the body's own, `error` for an error text's. */
   readonly gateway_ids: Readonly<Record<string, string>>;
 }
 
-/** Of a record that is not closed yet. */
+/** The second half of a record that is not closed yet. */
 export const NOT_CLOSED: Closing = Object.freeze({
   first_byte_at: null,
   ended_at: null,
@@ -109,8 +109,8 @@ export const NOT_CLOSED: Closing = Object.freeze({
 });
 
 /**
- * A record from its two halves. Written out: to spread two objects of so many fields into one takes V8 longer than to
- * write the record to disk.
+ * A record from its two halves. Written out, because V8 turns a spread of this many fields into a dictionary: making it and
+ * writing it as JSON then takes ten times as long.
  */
 export function wholeRecord(opening: Opening, closing: Closing): UsageRecord {
   return {
@@ -160,25 +160,192 @@ export function wholeRecord(opening: Opening, closing: Closing): UsageRecord {
 export type RecordEnd = "complete" | "client-left" | "gateway-failed" | "refused" | "interrupted";
 export type TokensFrom = "reported" | "console" | "estimated" | "none";
 
-/** It asked for something that is billed, and reached a gateway, or may have. */
+/** Whether it asked for something that is billed, and may have reached a gateway. */
 export function mayHaveArrived(record: Costing): boolean {
   const { status, end, refusal } = record;
-  // What a WebSocket carries is not read.
+  // 101: a WebSocket, whose contents are not read.
   const billable = meteringOf(record.method, record.endpoint) !== null || status === 101;
   if (!billable || end === "refused" || refusal === "gateway-unreachable") return false;
   // The client left before anything was sent.
   return end !== "client-left" || record.bytes_in > 0 || record.first_byte_at !== null;
 }
 
-/** The same, and the gateway did not refuse it. */
+/** Whether it may have reached a gateway that did not refuse it. */
 export function mayCost(record: Costing): boolean {
   const { status, refusal } = record;
   // A status beside a refusal of ours is ours: what the gateway did is unknown.
   return mayHaveArrived(record) && (refusal !== null || status === null || status < 400);
 }
 
-/** What tells whether a request may have cost something. */
-export type Costing = Pick<
+/** The fields that decide whether a request may have cost something. */
+type Costing = Pick<
   UsageRecord,
   "method" | "endpoint" | "status" | "end" | "refusal" | "bytes_in" | "first_byte_at"
 >;
+
+/** How a field is stored: its SQL type, and what stands for a value that is missing or of the wrong type. */
+interface Column {
+  readonly name: keyof UsageRecord;
+  readonly type: "text" | "integer" | "real" | "boolean" | "json";
+  /** null: the field may be unknown. */
+  readonly fallback: string | number | null;
+  /** false: only the limits need it, so `usage export` leaves it out. */
+  readonly exported: boolean;
+}
+
+function column(name: Column["name"], type: Column["type"], fallback: Column["fallback"] = null): Column {
+  return { name, type, fallback, exported: true };
+}
+
+function internal(name: Column["name"], type: Column["type"]): Column {
+  return { name, type, fallback: null, exported: false };
+}
+
+/**
+ * The one definition of a record's fields, in the order of an export. The index's table, its statements, reading a row
+ * back, and the export are all made from it.
+ */
+export const COLUMNS: readonly Column[] = [
+  column("id", "text", ""),
+  column("started_at", "integer", 0),
+  column("first_byte_at", "integer"),
+  column("ended_at", "integer"),
+  column("tool", "text"),
+  column("gateway", "text"),
+  column("group", "text"),
+  column("multiplier", "real", 1),
+  column("key", "text"),
+  column("protocol", "text", "openai"),
+  column("method", "text", ""),
+  column("endpoint", "text", ""),
+  column("model", "text"),
+  column("model_answered", "text"),
+  column("stream", "boolean"),
+  column("status", "integer"),
+  column("end", "text"),
+  column("cause", "text"),
+  column("cause_detail", "text"),
+  column("refusal", "text"),
+  column("input_tokens", "integer"),
+  column("cache_read_tokens", "integer"),
+  column("cache_write_tokens", "integer"),
+  column("output_tokens", "integer"),
+  column("reasoning_tokens", "integer"),
+  column("tokens_from", "text", "none"),
+  column("list_microdollars", "integer"),
+  column("cost_microdollars", "integer"),
+  column("billed_microdollars", "integer"),
+  column("bytes_in", "integer", 0),
+  column("bytes_out", "integer", 0),
+  column("waited_ms", "integer", 0),
+  column("process", "text"),
+  column("gateway_ids", "json", "{}"),
+  internal("held_tokens", "integer"),
+  internal("held_microdollars", "integer"),
+  internal("admitted_at", "integer"),
+  internal("counts", "boolean"),
+  internal("counted_tokens", "integer"),
+  internal("counted_microdollars", "integer"),
+];
+
+/** The fields of an `open` line. */
+const OPENING_COLUMNS: readonly Column[] = COLUMNS.filter(
+  ({ name }) => name === "model" || !(name in NOT_CLOSED || name === "billed_microdollars"),
+);
+
+const SQL_TYPES = {
+  text: "TEXT",
+  integer: "INTEGER",
+  real: "REAL",
+  boolean: "INTEGER",
+  json: "TEXT",
+} as const;
+
+/** The columns of `CREATE TABLE records`, without its key. */
+export const COLUMN_DEFINITIONS: string = COLUMNS.map(
+  ({ name, type, fallback }) => `"${name}" ${SQL_TYPES[type]}${fallback === null ? "" : " NOT NULL"}`,
+).join(", ");
+
+/** For a SELECT or INSERT with the rows of recordOfRow() and rowOfRecord(). */
+export const COLUMN_NAMES: string = COLUMNS.map(({ name }) => `"${name}"`).join(", ");
+
+/** The names that `usage export` prints, in its order. */
+export const EXPORTED: readonly Column["name"][] = COLUMNS.filter(({ exported }) => exported).map(
+  ({ name }) => name,
+);
+
+type SqlValue = string | number | null;
+
+/** The fields in the order of COLUMN_NAMES, as SQLite takes them. */
+export function rowOfRecord(record: UsageRecord): SqlValue[] {
+  return COLUMNS.map(({ name, type }) => {
+    const value = record[name];
+    if (type === "json") return JSON.stringify(value);
+    if (typeof value === "boolean") return Number(value);
+    return value as SqlValue;
+  });
+}
+
+export function recordOfRow(row: unknown): UsageRecord {
+  const values = row as readonly unknown[];
+  const record: Record<string, unknown> = {};
+  for (const [at, { name, type }] of COLUMNS.entries()) {
+    const value = values[at] ?? null;
+    if (type === "boolean") record[name] = value === null ? null : value === 1;
+    else record[name] = type === "json" ? parseTexts(String(value)) : value;
+  }
+  return record as unknown as UsageRecord;
+}
+
+/** An edited row must not prevent the others from being read. */
+function parseTexts(json: string): Record<string, string> {
+  try {
+    return textsOf(JSON.parse(json));
+  } catch {
+    return {};
+  }
+}
+
+/**
+ * A record from the fields of a line, whatever they are: an edited line must not break the index. Numbers become whole and
+ * not negative, texts lose their NULs (libsql would cut them there), and what is missing gets its fallback.
+ */
+export function recordOfFields(fields: Readonly<Record<string, unknown>>): UsageRecord {
+  return valuesOf(COLUMNS, fields) as unknown as UsageRecord;
+}
+
+export function openingOfFields(fields: Readonly<Record<string, unknown>>): Opening {
+  return valuesOf(OPENING_COLUMNS, fields) as unknown as Opening;
+}
+
+function valuesOf(columns: readonly Column[], fields: Readonly<Record<string, unknown>>): object {
+  const values: Record<string, unknown> = {};
+  for (const { name, type, fallback } of columns) {
+    const value = fields[name];
+    if (type === "text") values[name] = typeof value === "string" ? withoutNul(value) : fallback;
+    else if (type === "integer") values[name] = wholeNumber(value) ?? fallback;
+    else if (type === "real") values[name] = Number.isFinite(value) ? value : fallback;
+    else if (type === "boolean") values[name] = typeof value === "boolean" ? value : null;
+    else values[name] = textsOf(value);
+  }
+  return values;
+}
+
+/** A million of these still add up exactly in a double. */
+const MAX_NUMBER = 2 ** 33 * 1000;
+
+export function wholeNumber(value: unknown): number | null {
+  if (typeof value !== "number" || !Number.isFinite(value)) return null;
+  return Math.min(Math.max(Math.round(value), 0), MAX_NUMBER);
+}
+
+function withoutNul(text: string): string {
+  return text.includes("\0") ? text.replaceAll("\0", "\uFFFD") : text;
+}
+
+export function textsOf(value: unknown): Record<string, string> {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return {};
+  const texts: Record<string, string> = {};
+  for (const [name, text] of Object.entries(value)) if (typeof text === "string") texts[name] = text;
+  return texts;
+}

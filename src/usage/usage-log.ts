@@ -25,7 +25,7 @@ export interface UsageLogDeps {
   readonly sync: "normal" | "full";
   /** How long records are kept, milliseconds. */
   readonly keep: () => number;
-  readonly limits: Pick<JournalDeps, "carry" | "startReplay" | "replay" | "endReplay">;
+  readonly limiter: JournalDeps["limiter"];
 }
 
 export interface UsageLogState extends JournalState {
@@ -36,6 +36,12 @@ export interface UsageLogState extends JournalState {
   readonly maintainedAt: number | null;
 }
 
+/** How long the main thread, and with it every request, may wait for a lock. */
+const READ_PATIENCE_MS = 20;
+/** How long a reader waits for the index to catch up. */
+const CATCH_UP_MS = 3000;
+const REBUILD_MS = 1000;
+
 /** The usage log: the journal, which is the truth, and the index, which reports read. */
 export class UsageLog {
   readonly journal: Journal;
@@ -45,46 +51,32 @@ export class UsageLog {
 
   constructor(deps: UsageLogDeps) {
     this.#deps = deps;
-    const { folder, index, clock, ticker, log, sync, keep, limits } = deps;
-    this.#indexer = new Indexer({ file: index, folder, log });
-    this.journal = new Journal({
-      folder,
-      clock,
-      ticker,
-      log,
-      sync,
-      ...limits,
-      onAppend: () => this.#indexer.noteAppend(),
-    });
-    this.#maintenance = new Maintenance({
-      folder,
-      clock,
-      ticker,
-      log,
-      keep,
-      currentDay: () => this.journal.day,
-      catchUp: () => this.catchUp(),
-      hasPassed: (day) => this.#indexer.hasPassed(day),
-    });
+    const { folder, index, clock, ticker, log, sync, keep, limiter } = deps;
+    const indexer = new Indexer({ file: index, folder, log });
+    const onAppend = () => indexer.noteAppend();
+    const journal = new Journal({ folder, clock, ticker, log, sync, limiter, onAppend });
+    this.#maintenance = new Maintenance({ folder, clock, ticker, log, keep, journal, indexer });
+    this.#indexer = indexer;
+    this.journal = journal;
   }
 
-  /** Brings the index up to date, and says how far it is if that takes longer. */
+  /** Brings the index up to date. If that takes longer, the result says how far it is. */
   catchUp(patienceMs = CATCH_UP_MS): Promise<IndexState> {
     return this.#indexer.catchUp(patienceMs);
   }
 
-  /** Rebuilds the index; that may go on after this returns. */
+  /** Rebuilds the index. That may continue after this returns. */
   rebuild(): Promise<IndexState> {
     return this.#indexer.rebuild(REBUILD_MS);
   }
 
-  /** Asks the index, once it is up to date. null: it cannot be read now. */
-  async read<T>(question: (db: Database.Database) => T): Promise<T | null> {
+  /** Queries the index, once it is up to date. null: it cannot be read now. */
+  async read<T>(query: (db: Database.Database) => T): Promise<T | null> {
     await this.catchUp();
     let connection: Connection | null = null;
     try {
       connection = openIndexForReading(this.#deps.index, READ_PATIENCE_MS);
-      return question(connection.db);
+      return query(connection.db);
     } catch (error) {
       if (indexFault(error) instanceof IndexFault) return null;
       throw error;
@@ -110,20 +102,14 @@ export class UsageLog {
       for (const { path } of journalFiles(folder)) sum += statOf(path)?.size ?? 0;
       for (const suffix of DATABASE_SUFFIXES) sum += statOf(index + suffix)?.size ?? 0;
     } catch {
-      // A folder that cannot be read: the journal's trouble says so.
+      // The folder cannot be read, which the journal's trouble says.
     }
     return sum;
   }
 
   async stop(): Promise<void> {
     this.journal.stop();
-    await this.#maintenance.stop();
-    await this.#indexer.stop();
+    // Together: maintenance may be waiting for the index.
+    await Promise.all([this.#maintenance.stop(), this.#indexer.stop()]);
   }
 }
-
-/** How long this thread, and with it every request, may wait for a lock. */
-const READ_PATIENCE_MS = 20;
-/** How long a reader waits for the index. */
-const CATCH_UP_MS = 3000;
-const REBUILD_MS = 1000;

@@ -32,6 +32,8 @@ export interface Prepared extends Command {
   readonly basePath?: string;
 }
 
+export const KEYBEARER = join(PROJECT_FOLDER, "dist", "cli", "main.js");
+
 export const PROXIES: readonly Candidate[] = [
   {
     name: "http-proxy-3",
@@ -93,7 +95,7 @@ tools:
   writeFileSync(join(folder, "config.yaml"), config, { mode: 0o600 });
   return {
     file: process.execPath,
-    args: [join(PROJECT_FOLDER, "dist", "cli", "main.js"), "run"],
+    args: [KEYBEARER, "run"],
     env: { KEYBEARER_HOME: folder, HOME: folder },
     headers: { authorization: `Bearer ${token}` },
   };

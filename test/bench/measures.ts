@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Candidate } from "./candidates.ts";
+import { type Candidate, KEYBEARER } from "./candidates.ts";
 import { cpuBetween, readMemory, untilQuiet } from "./footprint.ts";
 import type { Job, LoadResult, RequestsJob, StreamsJob } from "./load.ts";
 import type { Plan, StreamLoad } from "./plan.ts";
@@ -140,9 +140,23 @@ export async function measureStarts(
     for (const { name, startMs, child } of started) {
       results.add("start ms", name, startMs);
       results.add("idle MB", name, readMemory(child.pid) / 1e6);
-      await child.stop();
     }
+    const keybearer = started.find(({ name }) => name === "keybearer");
+    if (keybearer !== undefined) await measureCommands(session, keybearer, results);
+    for (const { child } of started) await child.stop();
   }
+}
+
+/** Commands that people wait for, beside a Node process that does nothing. */
+async function measureCommands(session: Session, { folder }: Running, results: Results): Promise<void> {
+  const env = { KEYBEARER_HOME: folder, HOME: folder };
+  const commands = {
+    "node -e 0 ms": ["-e", "0"],
+    "keybearer --version ms": [KEYBEARER, "--version"],
+    "keybearer status ms": [KEYBEARER, "status"],
+  };
+  for (const [measure, args] of Object.entries(commands))
+    results.add(measure, "keybearer", await session.runToEnd("command", args, env));
 }
 
 const MEMORY_PARTS = 20;

@@ -76,7 +76,7 @@ export const FULL: Plan = {
   streamRounds: 3,
   streams: [ONE_CLIENT, SOME_CLIENTS, MANY_CLIENTS, AT_ONCE, { ...SOME_CLIENTS, protocol: "messages" }],
   delayRounds: 5,
-  startRounds: 5,
+  startRounds: 11,
   memoryRequests: 100_000,
   usageRecords: 1_000_000,
 };

@@ -54,6 +54,19 @@ export class Session {
     return { ...candidate, folder, target, child, startMs: performance.now() - began };
   }
 
+  /** Runs a Node program to its end and returns how many milliseconds that took. */
+  async runToEnd(
+    name: string,
+    args: readonly string[],
+    env: Readonly<Record<string, string>>,
+  ): Promise<number> {
+    const began = performance.now();
+    const child = this.#processes.start(name, { file: process.execPath, args, env });
+    const code = await child.exited;
+    if (code !== 0) throw new Error(`${name} failed: ${child.logEnd()}`);
+    return performance.now() - began;
+  }
+
   /** One job at a time, and one probe beside it. */
   async run(job: Job): Promise<LoadResult> {
     const worker = job.kind === "probe" ? this.#prober : this.#generator;

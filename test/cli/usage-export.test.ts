@@ -11,15 +11,14 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { EXPORTED } from "../../src/usage/columns.ts";
 import { openIndex } from "../../src/usage/index/database.ts";
-import { NOT_CLOSED, type UsageRecord } from "../../src/usage/record.ts";
+import { EXPORTED, NOT_CLOSED, type UsageRecord } from "../../src/usage/record.ts";
 import { exportedRecord } from "../../src/usage/reports/records.ts";
-import { startBookedGateway } from "../doubles/booked-gateway.ts";
 import { command, newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
 import { serveControls } from "../doubles/idle-control.ts";
 import { catchUp, writeJournal } from "../doubles/journal.ts";
+import { startRecordingGateway } from "../doubles/recording-gateway.ts";
 import { plausible, record } from "../doubles/records.ts";
 import { mountSmallDisk } from "../doubles/small-disk.ts";
 import { until } from "../doubles/until.ts";
@@ -75,7 +74,7 @@ t.test("every record is exported whole, under its names, in their order", async 
 });
 
 t.test("after the index is deleted under load, records come back in start order, each once", async (t) => {
-  const gateway = await startBookedGateway(t, { pause: () => wait(2), events: () => 3 });
+  const gateway = await startRecordingGateway(t, { pause: () => wait(2), events: () => 3 });
   const home = await newHome(t);
   const { token, hash } = freshToken();
   await saveConfig(
@@ -104,7 +103,7 @@ t.test("after the index is deleted under load, records come back in start order,
   });
   await until("there is something to lose", async () => (await exported()).length > 100);
   for (const side of ["", "-wal", "-shm"]) rmSync(index + side, { force: true });
-  const before = gateway.book.length;
+  const before = gateway.arrivals.length;
   await until("everything of before is back", async () => {
     const records = await exported();
     t.ok(isInStartOrder(records), `${records.length} records in the order in which they began`);
@@ -118,7 +117,7 @@ t.test("after the index is deleted under load, records come back in start order,
   t.ok(isInStartOrder(records), "in the order in which they began");
   t.same(
     records.map(({ model }) => model).toSorted(),
-    gateway.book.map(({ marker }) => marker).toSorted(),
+    gateway.arrivals.map(({ marker }) => marker).toSorted(),
     "whatever reached the gateway, and each once",
   );
 });

@@ -1,6 +1,5 @@
 import t from "tap";
-import { EXPORTED } from "../../src/usage/columns.ts";
-import type { UsageRecord } from "../../src/usage/record.ts";
+import { EXPORTED, type UsageRecord } from "../../src/usage/record.ts";
 import { command, start } from "../doubles/command.ts";
 import { startUnderTest } from "../doubles/daemon-under-test.ts";
 import { recordFor } from "../doubles/usage-journey.ts";

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { followTail } from "../../src/control/client.ts";
 import { Tail } from "../../src/control/tail.ts";
-import { EXPORTED } from "../../src/usage/columns.ts";
+import { EXPORTED } from "../../src/usage/record.ts";
 import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { freshToken, serveIn } from "../doubles/daemon-under-test.ts";
 import { serveControls } from "../doubles/idle-control.ts";

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import type { Test } from "tap";
-import type { DashboardScene } from "../doubles/dashboard-scene.ts";
+import type { DashboardSetup } from "../doubles/dashboard-setup.ts";
 import { openDashboard, trade, visit } from "../doubles/dashboard-visit.ts";
 import { until } from "../doubles/until.ts";
 import { type Attack, attackScript } from "../security/attacks.ts";
@@ -59,7 +59,7 @@ function attacksWith(session: string, code: string): readonly Attack[] {
   ];
 }
 
-export async function attacked(t: Test, scene: DashboardScene): Promise<void> {
+export async function attacked(t: Test, scene: DashboardSetup): Promise<void> {
   const { socket, config } = scene.under().paths;
   const { token } = await visit(socket);
   const { url, code } = await openDashboard(socket);
@@ -100,7 +100,7 @@ export async function attacked(t: Test, scene: DashboardScene): Promise<void> {
 }
 
 /** The page came from the attacker's address, before its name was turned to 127.0.0.1: all this is same-origin. */
-export async function rebound(t: Test, scene: DashboardScene): Promise<void> {
+export async function rebound(t: Test, scene: DashboardSetup): Promise<void> {
   const { token } = await visit(scene.under().paths.socket);
   const page = await scene.browser.newPage();
   await page.goto(`http://rebind.test:${scene.port}/page`);

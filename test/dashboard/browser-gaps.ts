@@ -1,6 +1,6 @@
 import type { Page } from "playwright-core";
 import type { Test } from "tap";
-import type { DashboardScene } from "../doubles/dashboard-scene.ts";
+import type { DashboardSetup } from "../doubles/dashboard-setup.ts";
 import { until } from "../doubles/until.ts";
 import type { Watch } from "../doubles/watched-page.ts";
 import { live, show, WIDE } from "./browser-visit.ts";
@@ -18,7 +18,7 @@ const BREAKABLE = `{
   };
 }`;
 
-export async function catchesUp(t: Test, scene: DashboardScene, watch: Watch): Promise<void> {
+export async function catchesUp(t: Test, scene: DashboardSetup, watch: Watch): Promise<void> {
   const page = await watch.page({ viewport: WIDE });
   await page.addInitScript(BREAKABLE);
   await page.goto(await scene.address());
@@ -53,7 +53,7 @@ const HASTY = `{
   window.setInterval = (work, ms) => repeated(work, ms === 15000 ? 40 : ms);
 }`;
 
-export async function restsUnseen(t: Test, scene: DashboardScene, watch: Watch): Promise<void> {
+export async function restsUnseen(t: Test, scene: DashboardSetup, watch: Watch): Promise<void> {
   const page = await watch.page({ viewport: WIDE });
   await page.addInitScript(HASTY);
   await page.goto(await scene.address());

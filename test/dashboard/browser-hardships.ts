@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import type { Page } from "playwright-core";
 import type { Test } from "tap";
-import { type DashboardScene, MARKUP, SPELLED, STOLEN } from "../doubles/dashboard-scene.ts";
+import { type DashboardSetup, MARKUP, SPELLED, STOLEN } from "../doubles/dashboard-setup.ts";
 import { until } from "../doubles/until.ts";
 import { type Watch, watchPages } from "../doubles/watched-page.ts";
 import { live, PAGES, show, WIDE } from "./browser-visit.ts";
@@ -11,7 +11,7 @@ import { live, PAGES, show, WIDE } from "./browser-visit.ts";
 
 const NARROW = { width: 390, height: 844 };
 
-export async function staysText(t: Test, scene: DashboardScene, page: Page): Promise<void> {
+export async function staysText(t: Test, scene: DashboardSetup, page: Page): Promise<void> {
   const name = `  "${MARKUP.replaceAll('"', "'")}": { gateway: main, key: k }`;
   await scene.under().save(scene.config.replace("tools:", `tools:\n${name}`));
   await page.getByText("config.yaml cannot be used as it is").waitFor();
@@ -47,7 +47,7 @@ async function faultsOf(page: Page, colours = false): Promise<string[]> {
   return violations.flatMap(({ id, impact, nodes }) => nodes.map(({ html }) => `${impact} ${id} ${html}`));
 }
 
-export async function isAccessible(t: Test, scene: DashboardScene, watch: Watch): Promise<void> {
+export async function isAccessible(t: Test, scene: DashboardSetup, watch: Watch): Promise<void> {
   await Promise.all(["en-US", "zh-CN"].map((locale) => isAccessibleIn(t, scene, watch, locale)));
 }
 
@@ -58,7 +58,7 @@ function schemesFor(locale: string, size: typeof WIDE): readonly ("light" | "dar
   return size === WIDE ? [] : ["light"];
 }
 
-async function isAccessibleIn(t: Test, scene: DashboardScene, watch: Watch, locale: string): Promise<void> {
+async function isAccessibleIn(t: Test, scene: DashboardSetup, watch: Watch, locale: string): Promise<void> {
   const page = await watch.page({ viewport: WIDE, locale });
   await page.goto(await scene.address());
   await live(page);
@@ -95,7 +95,7 @@ async function isAccessibleIn(t: Test, scene: DashboardScene, watch: Watch, loca
 /** Chromium's own lines about answers that are as they should be. */
 const EXPECTED = /^Failed to load resource: (?:net::ERR_|the server responded with a status of 401)/;
 
-export async function survives(t: Test, scene: DashboardScene, watch: Watch, page: Page): Promise<void> {
+export async function survives(t: Test, scene: DashboardSetup, watch: Watch, page: Page): Promise<void> {
   const before = watch.complaints.length;
   await show(page, "usage");
   await page.evaluate("window.stays = true");
@@ -133,7 +133,7 @@ export async function survives(t: Test, scene: DashboardScene, watch: Watch, pag
 
 export async function needsSession(
   t: Test,
-  scene: DashboardScene,
+  scene: DashboardSetup,
   watch: Watch,
   used: string,
 ): Promise<void> {
@@ -162,7 +162,7 @@ export async function needsSession(
 }
 
 /** Were a text taken for markup after all: nothing of it would run, and nothing would be fetched or sent. */
-export async function policyHolds(t: Test, scene: DashboardScene): Promise<void> {
+export async function policyHolds(t: Test, scene: DashboardSetup): Promise<void> {
   const watch = watchPages(scene.browser);
   const page = await watch.page();
   await page.goto(scene.origin);

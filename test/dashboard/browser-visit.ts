@@ -3,7 +3,7 @@ import Anthropic, { APIError as AnthropicError } from "@anthropic-ai/sdk";
 import OpenAI, { APIError } from "openai";
 import type { Page } from "playwright-core";
 import type { Test } from "tap";
-import { type DashboardScene, STOLEN } from "../doubles/dashboard-scene.ts";
+import { type DashboardSetup, STOLEN } from "../doubles/dashboard-setup.ts";
 import { until } from "../doubles/until.ts";
 
 /** What a person does on the dashboard on an ordinary day. */
@@ -27,7 +27,7 @@ export async function show(page: Page, name: PageName): Promise<void> {
 
 export const live = (page: Page) => page.locator(".link[data-state=live]").waitFor();
 
-export function clientsOf({ tools, under }: DashboardScene) {
+export function clientsOf({ tools, under }: DashboardSetup) {
   const base = `http://localhost:${under().daemon.port}`;
   return {
     writer: new OpenAI({ apiKey: tools.writer.token, baseURL: `${base}/v1`, maxRetries: 0 }),
@@ -38,7 +38,7 @@ export function clientsOf({ tools, under }: DashboardScene) {
 
 export type Clients = ReturnType<typeof clientsOf>;
 
-export async function opens(t: Test, scene: DashboardScene, page: Page, address: string): Promise<void> {
+export async function opens(t: Test, scene: DashboardSetup, page: Page, address: string): Promise<void> {
   t.match(address, new RegExp(`^${scene.origin}/#code=kd_[\\w-]{43}$`));
   await page.goto(address);
   await live(page);
@@ -56,7 +56,7 @@ export async function opens(t: Test, scene: DashboardScene, page: Page, address:
 
 export async function arrives(
   t: Test,
-  { paced, tools }: DashboardScene,
+  { paced, tools }: DashboardSetup,
   page: Page,
   sdk: Clients,
 ): Promise<void> {
@@ -156,7 +156,7 @@ export async function opensRecord(t: Test, page: Page): Promise<void> {
   await panel.waitFor({ state: "detached" });
 }
 
-export async function disables(t: Test, scene: DashboardScene, page: Page, sdk: Clients): Promise<void> {
+export async function disables(t: Test, scene: DashboardSetup, page: Page, sdk: Clients): Promise<void> {
   const { config } = scene.under().paths;
   const chat = () =>
     sdk.codex.chat.completions.create({ model: "m", messages: [{ role: "user", content: "x" }] });

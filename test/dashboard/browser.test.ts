@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import t from "tap";
 import { findBrowser } from "../doubles/browser.ts";
-import { startDashboardScene } from "../doubles/dashboard-scene.ts";
+import { startDashboardSetup } from "../doubles/dashboard-setup.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { watchPages } from "../doubles/watched-page.ts";
 import { attacked, rebound } from "./browser-attacks.ts";
@@ -33,7 +33,7 @@ if (browserPath === null)
   );
 
 t.test("the dashboard, as a person sees it", { skip }, async (t) => {
-  const scene = await startDashboardScene(t, browserPath ?? "", (port) => [
+  const scene = await startDashboardSetup(t, browserPath ?? "", (port) => [
     ...["evil.test:80", `rebind.test:${port}`, `127.0.0.1:${port}`],
     ...[`localhost:${port - 1}`, `127.0.0.1:${port - 1}`],
   ]);

@@ -10,7 +10,7 @@ import { No } from "../../src/dashboard/answer.ts";
 import { createLogReader } from "../../src/dashboard/log-reader.ts";
 import { sendCsv } from "../../src/dashboard/records.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
-import type { Selection } from "../../src/usage/reports/filter.ts";
+import type { Selection } from "../../src/usage/reports/records.ts";
 import { makeIndex } from "../doubles/journal.ts";
 import { NO_USAGE } from "../doubles/no-usage.ts";
 import { plausible } from "../doubles/records.ts";

@@ -3,8 +3,13 @@ import { Agent, createServer, type IncomingHttpHeaders } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import { systemClock } from "../../src/core/clock.ts";
-import type { AdapterDeps, ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
-import { CallHistory, type ConsoleClient, createClient } from "../../src/mirror/consoles/http.ts";
+import type { ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
+import {
+  type AdapterDeps,
+  CallHistory,
+  type ConsoleClient,
+  HttpClient,
+} from "../../src/mirror/consoles/http.ts";
 
 export interface ConsoleCall {
   readonly path: string;
@@ -85,7 +90,13 @@ export function startClient(t: Test, url: string): ConsoleClient {
     stop.abort();
     agent.destroy();
   });
-  return createClient({ url, clock: systemClock, agent: () => agent, signal: stop.signal, onSkew: () => {} });
+  return new HttpClient({
+    url,
+    clock: systemClock,
+    agent: () => agent,
+    signal: stop.signal,
+    onSkew: () => {},
+  });
 }
 
 /** The pages of a walk, all or the first `most`. */

@@ -25,11 +25,11 @@ export interface Arrival {
   ended: boolean;
 }
 
-/** A gateway that keeps a book of what reaches it, and does with each request what its header `x-play` says. */
+/** A gateway that records what reaches it, and does with each request what its header `x-play` says. */
 export interface PlayGateway {
   readonly origin: string;
   readonly baseUrl: string;
-  readonly book: readonly Arrival[];
+  readonly arrivals: readonly Arrival[];
   /** Requests it has and has not ended. */
   running(): number;
   /** The most of them there ever were at once. */
@@ -44,13 +44,13 @@ export const REPORTED = 12;
 export const USAGE = { prompt_tokens: 7, completion_tokens: 5, total_tokens: REPORTED };
 
 export async function startPlayGateway(t: Test): Promise<PlayGateway> {
-  const book: Arrival[] = [];
+  const arrivals: Arrival[] = [];
   let most = 0;
-  const running = () => book.filter(({ ended }) => !ended).length;
+  const running = () => arrivals.filter(({ ended }) => !ended).length;
   const server = createServer((req, res) => {
     const play = String(req.headers["x-play"] ?? "finish");
     const arrival = { url: req.url ?? "", headers: req.headers, play, res, body: "", ended: false };
-    book.push(arrival);
+    arrivals.push(arrival);
     most = Math.max(most, running());
     const end = () => {
       arrival.ended = true;
@@ -66,9 +66,9 @@ export async function startPlayGateway(t: Test): Promise<PlayGateway> {
   });
   const { origin } = await listen(t, server);
   const release = () => {
-    for (const { ended, play, res } of book) if (!ended && play === "hang") finish(res);
+    for (const { ended, play, res } of arrivals) if (!ended && play === "hang") finish(res);
   };
-  return { origin, baseUrl: `${origin}/v1`, book, running, most: () => most, release };
+  return { origin, baseUrl: `${origin}/v1`, arrivals, running, most: () => most, release };
 }
 
 const event = (value: unknown) => `data: ${JSON.stringify(value)}\n\n`;
@@ -205,7 +205,7 @@ export function credentials() {
   return { key: canaryKey(), ...freshToken() };
 }
 
-/** A daemon with one tool, codex, before a gateway that keeps a book. `settings` are the tool's, in flow style. */
+/** A daemon with one tool, codex, before a gateway that records its requests. `settings` are the tool's, in flow style. */
 export async function startLimited(
   t: Test,
   settings: string,

@@ -1,12 +1,11 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { recordOfFields } from "../../src/usage/columns.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { journalFiles, readLines } from "../../src/usage/journal/files.ts";
 import { AMENDED, parseLine } from "../../src/usage/journal/lines.ts";
-import type { UsageRecord } from "../../src/usage/record.ts";
+import { recordOfFields, type UsageRecord } from "../../src/usage/record.ts";
 import { parseHistogram } from "../../src/usage/rollups.ts";
 import { until } from "./until.ts";
 

@@ -35,39 +35,42 @@ t.test(
       t.strictSame([refused.status, refused.refusal], [status, "rate-limited"], what);
       t.equal(refused.headers.get("retry-after"), retryAfter, what);
       t.equal(refused.headers.get("x-should-retry"), status === 400 ? "false" : null, what);
-      t.equal(gateway.book.length, 1);
+      t.equal(gateway.arrivals.length, 1);
     }
   },
 );
 
-t.test("a refusal says which tool, which limit, how much of it is used, and when room returns", async (t) => {
-  const { call, change } = await startLimited(t, "limits: { requests: [1/hour, 9/day] }", {
-    clock: heldWall(NOON + 10_000),
-  });
-  t.equal((await call()).status, 200);
-  const text = (await call()).text;
-  t.match(
-    text,
-    /keybearer: tool codex is at its limit of 1 request per hour: 1 of 1 used\. room returns in 60 min, at /,
-  );
-  t.match(text, /keybearer tools lift codex --requests 1"/);
-  await change("limits: { tokens: 30/hour }");
-  t.match(
-    (await call()).text,
-    new RegExp(
-      `limit of 30 tokens per hour: ${REPORTED} of 30 used, this request may use ${HELD}\\. room returns in`,
-    ),
-  );
-  await change("limits: { spend: $0.00003/hour }");
-  t.match((await call()).text, /limit of \$0\.00003 per hour: \$0\.000012 of \$0\.00003 used/);
-  await change("quota: $0.00002");
-  const quota = await call();
-  t.strictSame([quota.status, quota.refusal], [400, "quota-exhausted"]);
-  t.match(
-    quota.text,
-    /the quota of tool codex is used up: \$0\.000012 of \$0\.00002 used.*raise tools\.codex\.quota/,
-  );
-});
+t.test(
+  "a refusal says which tool, which limit, how much of it is used, and when capacity returns",
+  async (t) => {
+    const { call, change } = await startLimited(t, "limits: { requests: [1/hour, 9/day] }", {
+      clock: heldWall(NOON + 10_000),
+    });
+    t.equal((await call()).status, 200);
+    const text = (await call()).text;
+    t.match(
+      text,
+      /keybearer: tool codex is at its limit of 1 request per hour: 1 of 1 used\. capacity returns in 60 min, at /,
+    );
+    t.match(text, /keybearer tools lift codex --requests 1"/);
+    await change("limits: { tokens: 30/hour }");
+    t.match(
+      (await call()).text,
+      new RegExp(
+        `limit of 30 tokens per hour: ${REPORTED} of 30 used, this request may use ${HELD}\\. capacity returns in`,
+      ),
+    );
+    await change("limits: { spend: $0.00003/hour }");
+    t.match((await call()).text, /limit of \$0\.00003 per hour: \$0\.000012 of \$0\.00003 used/);
+    await change("quota: $0.00002");
+    const quota = await call();
+    t.strictSame([quota.status, quota.refusal], [400, "quota-exhausted"]);
+    t.match(
+      quota.text,
+      /the quota of tool codex is used up: \$0\.000012 of \$0\.00002 used.*raise tools\.codex\.quota/,
+    );
+  },
+);
 
 t.test("each protocol is refused in its own shape", async (t) => {
   const { call } = await startLimited(t, "limits: { requests: 1/minute }", {
@@ -146,7 +149,7 @@ t.test(
       t.equal((await call({ path: "/v1/models", body: null })).status, 200, "a list of models costs nothing");
       t.equal((await call()).status, 200);
     }
-    t.equal(gateway.book.length, 5);
+    t.equal(gateway.arrivals.length, 5);
   },
 );
 
@@ -168,7 +171,7 @@ t.test("where the body names no model or cannot be read, a limit on money says h
     t.match(refused.text, words);
     t.notMatch(refused.text, /prices:/, "no price in the file would help");
   }
-  t.equal(gateway.book.length, 0);
+  t.equal(gateway.arrivals.length, 0);
   const last = await call({ body: `{"messages":"${"x".repeat(1_300_000)}","model":"penny"}` });
   t.equal(last.status, 200, "a model at the end of a long body is read");
 });
@@ -227,7 +230,7 @@ t.test("a gateway that cannot be reached takes nothing", async (t) => {
   const gateway: PlayGateway = {
     baseUrl,
     origin: baseUrl,
-    book: [],
+    arrivals: [],
     running: () => 0,
     most: () => 0,
     release: () => {},
@@ -247,7 +250,7 @@ t.test("no refusal, header or log line has the key or the token in it", async (t
     "limits: { requests: 1/month, concurrent: 1 }",
   );
   const first = call({ play: "hang" });
-  await until("it is there", () => gateway.book.length === 1);
+  await until("it is there", () => gateway.arrivals.length === 1);
   const atOnce = await call();
   gateway.release();
   await first;

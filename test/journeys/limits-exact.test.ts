@@ -32,7 +32,7 @@ t.test(
       // In another order every time: some answers come while others are asked for.
       const answers = await many(100, (nth) => call({ play: (nth + round) % 3 === 0 ? "slow" : "finish" }));
       t.strictSame(codes(answers), { 200: 10, "rate-limited": 90 });
-      t.equal(gateway.book.length, 10 * round, "no eleventh reached it");
+      t.equal(gateway.arrivals.length, 10 * round, "no eleventh reached it");
       await quiet();
       t.strictSame(await level("requests", "minute"), [10, 0, 10]);
       t.strictSame(
@@ -62,14 +62,14 @@ t.test("a request that one of several limits refuses takes from none of the othe
     answered += 1;
     return answer;
   });
-  await until("the others were refused", () => gateway.book.length === fit && answered === 30 - fit);
+  await until("the others were refused", () => gateway.arrivals.length === fit && answered === 30 - fit);
   t.strictSame(await level("requests", "minute"), [fit, 0, 50]);
   t.strictSame(await level("tokens", "minute"), [0, fit * holds, 100]);
   t.strictSame(await level("spend", "day"), [0, fit * holds, 1_000_000]);
   gateway.release();
   t.strictSame(codes(await ends), { 200: fit, "tokens-limited": 30 - fit });
   await quiet();
-  t.equal(gateway.book.length, fit);
+  t.equal(gateway.arrivals.length, fit);
   t.strictSame(await level("requests", "minute"), [fit, 0, 50]);
   t.strictSame(await level("tokens", "minute"), [fit * REPORTED, 0, 100]);
 });
@@ -197,7 +197,7 @@ t.test("calls that end in every way over sockets leak no slot and no reservation
   const last = many(7, () => call({ play: "hang" }).catch(() => null));
   await until(
     "six are there",
-    () => gateway.book.filter(({ play, ended }) => play === "hang" && !ended).length === 6,
+    () => gateway.arrivals.filter(({ play, ended }) => play === "hang" && !ended).length === 6,
   );
   await until("the seventh waits", async () => (await codex()).waiting === 1);
   t.equal((await codex()).running, 6);

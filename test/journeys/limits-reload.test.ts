@@ -19,7 +19,7 @@ t.test("a reload that lowers, raises, adds or removes a limit keeps what was use
   t.strictSame(await level("tokens", "month"), [5 * REPORTED, 0, 60], "and a new kind of all of them");
   t.strictSame(await level("quota"), [5 * REPORTED, 0, 60]);
   t.equal((await call()).status, 400);
-  t.equal(gateway.book.length, 5);
+  t.equal(gateway.arrivals.length, 5);
 });
 
 t.test("a limit that is added after a restart counts what was used before it", async (t) => {
@@ -63,7 +63,7 @@ t.test("of two saves in quick succession the later one holds", async (t) => {
     t.equal((await call()).status, 200, "one more each time");
     t.equal((await call()).refusal, "rate-limited");
   }
-  t.equal(gateway.book.length, 5);
+  t.equal(gateway.arrivals.length, 5);
 });
 
 t.test("a save while a tool's very first request is still coming in is not lost on the limits", async (t) => {
@@ -87,7 +87,7 @@ t.test("a save while a tool's very first request is still coming in is not lost 
   t.equal((await slow).status, 200);
   t.equal((await call()).status, 200);
   t.equal((await call()).refusal, "rate-limited");
-  t.equal(gateway.book.length, 2);
+  t.equal(gateway.arrivals.length, 2);
 });
 
 t.test("a log that cannot be read at the start is waited for, not counted as empty", async (t) => {
@@ -110,5 +110,5 @@ t.test("a log that cannot be read at the start is waited for, not counted as emp
   rmSync(usage);
   renameSync(`${usage}.away`, usage);
   await until("the log is there again", async () => (await again.call()).refusal === "rate-limited");
-  t.equal(first.gateway.book.length, 3, "no fourth reached the gateway");
+  t.equal(first.gateway.arrivals.length, 3, "no fourth reached the gateway");
 });

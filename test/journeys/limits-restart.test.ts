@@ -80,14 +80,14 @@ t.test("after kill -9 nothing is fresh: what was under way counts what was held 
   t.strictSame(tally(sent.map(({ end }) => String(end))), { complete: 3, interrupted: 2 });
   const refused = await second.call();
   t.strictSame([refused.status, refused.refusal], [400, "rate-limited"]);
-  t.equal(gateway.book.length, 5);
+  t.equal(gateway.arrivals.length, 5);
   // And again, without anything in between but a refusal.
   second.child.kill("SIGKILL");
   await second.ended;
   const third = await serve();
   t.strictSame(await third.used(), expected);
   t.equal((await third.call()).refusal, "rate-limited");
-  t.equal(gateway.book.length, 5);
+  t.equal(gateway.arrivals.length, 5);
 });
 
 t.test("a stop by SIGTERM keeps what was used, and what waits is not counted", async (t) => {
@@ -115,7 +115,7 @@ t.test("a stop by SIGTERM keeps what was used, and what waits is not counted", a
   t.strictSame((await second.used()).quota, [2 * REPORTED, 0]);
   t.equal((await second.call()).status, 200);
   t.equal((await second.call()).refusal, "rate-limited");
-  t.equal(gateway.book.length, 3);
+  t.equal(gateway.arrivals.length, 3);
 });
 
 t.test("a log that is deleted under it gives no allowance back, now or after kill -9", async (t) => {
@@ -132,7 +132,7 @@ t.test("a log that is deleted under it gives no allowance back, now or after kil
   const second = await serve();
   t.strictSame(await second.used(), spent);
   t.equal((await second.call()).refusal, "rate-limited");
-  t.equal(gateway.book.length, 5);
+  t.equal(gateway.arrivals.length, 5);
 });
 
 const HOUR = 3_600_000;

@@ -11,7 +11,7 @@ t.test(
     const clock = heldWall();
     const { call, change, codex, gateway, save, text } = await startLimited(t, "", { clock });
     const inFlight = call({ play: "hang" });
-    await until("it is there", () => gateway.book.length === 1);
+    await until("it is there", () => gateway.arrivals.length === 1);
     const states: [string, number, string, RegExp][] = [
       ["enabled: false", 400, "tool-disabled", /tool codex is disabled/],
       ["expires: 2026-11-14", 400, "tool-expired", /tool codex expired/],
@@ -41,7 +41,7 @@ t.test(
     t.equal((await call()).refusal, "token-unknown");
     gateway.release();
     t.equal((await inFlight).status, 200, "the call under way finished through all of that");
-    t.equal(gateway.book.length, 5, "no refused call reached the gateway");
+    t.equal(gateway.arrivals.length, 5, "no refused call reached the gateway");
   },
 );
 
@@ -54,7 +54,7 @@ t.test("a group that is disabled refuses its tools on save", async (t) => {
   await change("group: shut");
   const refused = await call();
   t.strictSame([refused.status, refused.refusal], [400, "group-disabled"]);
-  t.equal(gateway.book.length, 1);
+  t.equal(gateway.arrivals.length, 1);
 });
 
 const multipart = (models: readonly string[], before = "") =>
@@ -102,7 +102,7 @@ t.test("a model that is not in the group is refused, however its name is written
         /model claude-opus is not in group coding of tool codex, which has penny, gpt-5\*, \*-mini/,
       );
   }
-  t.equal(gateway.book.length, 0, "none reached the gateway");
+  t.equal(gateway.arrivals.length, 0, "none reached the gateway");
 
   const passed: [string, Asking][] = [
     ["exactly", { body: '{"model":"penny"}' }],
@@ -142,7 +142,7 @@ t.test("a body that names two models is refused: gateways differ in which one th
     const answer = await call(asking);
     t.strictSame([answer.status, answer.refusal], [400, "bad-request"], what);
   }
-  t.equal(gateway.book.length, 0, "none reached the gateway");
+  t.equal(gateway.arrivals.length, 0, "none reached the gateway");
 });
 
 t.test(
@@ -164,7 +164,7 @@ t.test(
     const refused = await send();
     t.equal(refused.status, 400);
     t.match(refused.text, /tool codex has limits that depend on it\. send uncompressed JSON/);
-    t.equal(gateway.book.length, 0);
+    t.equal(gateway.arrivals.length, 0);
     await change("group: all");
     t.equal((await send()).status, 200);
   },
@@ -192,7 +192,7 @@ t.test(
       "/v1/Chat/completions",
     ])
       t.not((await call({ path })).status, 200, path);
-    t.equal(gateway.book.length, 1);
+    t.equal(gateway.arrivals.length, 1);
   },
 );
 
@@ -201,13 +201,13 @@ t.test("a model at the end of a body of megabytes is read too", async (t) => {
   const bodyFor = (model: string) => `{"messages":"${"x".repeat(1_300_000)}","model":"${model}"}`;
   t.equal((await call({ body: bodyFor("claude-opus") })).refusal, "model-not-in-group");
   t.equal((await call({ body: bodyFor("penny") })).status, 200);
-  t.equal(gateway.book[0]?.body, bodyFor("penny"), "byte for byte");
+  t.equal(gateway.arrivals[0]?.body, bodyFor("penny"), "byte for byte");
 });
 
 t.test("a group's models, saved anew, hold for the next request", async (t) => {
   const { call, gateway, save, text } = await startLimited(t, "group: coding", { gatewayLines: GROUPS });
   const inFlight = call({ play: "hang" });
-  await until("it is there", () => gateway.book.length === 1);
+  await until("it is there", () => gateway.arrivals.length === 1);
   await save(text("group: coding").replace('"penny", ', ""));
   await until("it is in force", async () => (await call()).refusal === "model-not-in-group");
   await save(text("group: coding").replace('"penny", "gpt-5*", "*-mini"', '"*"'));
@@ -243,7 +243,7 @@ t.test(
       recordsIn(paths.usage).map(({ end }) => end),
       ["interrupted", "interrupted", "interrupted"],
     );
-    t.equal(gateway.book.length, 2, "the one that waited never went");
+    t.equal(gateway.arrivals.length, 2, "the one that waited never went");
     const sent = recordsIn(paths.usage).filter(({ held_tokens }) => held_tokens !== null);
     t.equal(sent.length, 2);
     const heldFor = sent.reduce((sum, { held_tokens }) => sum + Number(held_tokens), 0);
@@ -279,10 +279,10 @@ t.test("a websocket is not let past limits that cannot be held on it", async (t)
     if (settings !== "limits: { tokens: 5/month }") await change(settings);
     t.equal(await ask(), 426, settings);
   }
-  t.equal(gateway.book.length, 0);
+  t.equal(gateway.arrivals.length, 0);
   await change("limits: { requests: 1/month }");
   await ask();
-  t.equal(gateway.book.length, 1, "one that only counts requests passes, and counts");
+  t.equal(gateway.arrivals.length, 1, "one that only counts requests passes, and counts");
   t.not(await ask(), 101);
-  t.equal(gateway.book.length, 1);
+  t.equal(gateway.arrivals.length, 1);
 });

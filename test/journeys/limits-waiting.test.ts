@@ -26,14 +26,14 @@ t.test("with two at once and a wait, eight parallel calls of the openai package 
   await inQueue(journey, 6);
   await until("all have reached the gateway", () => {
     gateway.release();
-    return gateway.book.length === 8 && gateway.running() === 0;
+    return gateway.arrivals.length === 8 && gateway.running() === 0;
   });
   const answers = await Promise.all(answering);
   t.strictSame(
     answers.map(({ usage }) => usage?.total_tokens),
     Array(8).fill(12),
   );
-  t.equal(gateway.book.length, 8);
+  t.equal(gateway.arrivals.length, 8);
   t.equal(gateway.most(), 2, "never more than two at the gateway");
   await quiet();
   const waited = recordsIn(paths.usage).map(({ waited_ms }) => Number(waited_ms));
@@ -46,7 +46,7 @@ t.test(
     const journey = await startLimited(t, "limits: { requests: 100/month, concurrent: 1, wait: 1h }");
     const { url, token, gateway, call, paths, level, quiet } = journey;
     const first = call({ play: "hang" });
-    await until("it is there", () => gateway.book.length === 1);
+    await until("it is there", () => gateway.arrivals.length === 1);
     const leaving = new AbortController();
     const gone = call({ signal: leaving.signal }).catch(() => "gone");
     await inQueue(journey, 1);
@@ -70,12 +70,12 @@ t.test(
       large.destroy();
       await inQueue(journey, 1);
     }
-    t.equal(gateway.book.length, 1, "no byte of them reached the gateway");
+    t.equal(gateway.arrivals.length, 1, "no byte of them reached the gateway");
     gateway.release();
     t.equal((await first).status, 200);
     t.equal((await stays).status, 200);
     await quiet();
-    t.equal(gateway.book.length, 2, "those that left never went");
+    t.equal(gateway.arrivals.length, 2, "those that left never went");
     t.strictSame(await level("requests", "month"), [2, 0, 100], "and took nothing");
     const ends = recordsIn(paths.usage).map(({ end }) => String(end));
     t.strictSame(tally(ends), { complete: 2, "client-left": 3 });
@@ -90,7 +90,7 @@ t.test("whoever leaves while it waits is heard, however large its body and whate
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
   const { url, token, gateway, call, paths, quiet } = journey;
   const first = call({ play: "hang" });
-  await until("it is there", () => gateway.book.length === 1);
+  await until("it is there", () => gateway.arrivals.length === 1);
   const json = { "content-type": "application/json" };
   const sent: [string, Record<string, string>, string | Buffer][] = [
     ["chat/completions", json, padded(1.5 * MB)],
@@ -120,8 +120,8 @@ t.test("whoever leaves while it waits is heard, however large its body and whate
   gateway.release();
   t.strictSame([(await first).status, (await stays).status], [200, 200]);
   await quiet();
-  t.equal(gateway.book.length, 2, "those that left never went");
-  t.ok(gateway.book[1]?.body === large, "and the one that stayed arrived byte for byte");
+  t.equal(gateway.arrivals.length, 2, "those that left never went");
+  t.ok(gateway.arrivals[1]?.body === large, "and the one that stayed arrived byte for byte");
   const ends = recordsIn(paths.usage).map(({ end }) => String(end));
   t.strictSame(tally(ends), { complete: 2, "client-left": sent.length });
 });
@@ -135,7 +135,7 @@ t.test(
     t.equal((await call({ body })).status, 200, "it need not wait");
     await quiet();
     const first = call({ play: "hang" });
-    await until("it is there", () => gateway.book.length === 2);
+    await until("it is there", () => gateway.arrivals.length === 2);
     const refused = await openRaw(t, daemon.port);
     const host = `host: 127.0.0.1:${daemon.port}\r\n`;
     refused.send(
@@ -148,7 +148,7 @@ t.test(
     t.equal((await codex()).waiting, 0);
     gateway.release();
     t.equal((await first).status, 200);
-    t.equal(gateway.book.length, 2);
+    t.equal(gateway.arrivals.length, 2);
   },
 );
 
@@ -159,7 +159,7 @@ t.test("a client that stops or ends in the middle of its body gets no place in t
   const { daemon, token, gateway, paths, call } = journey;
   // It streams, so that the gateway's own patience is not what ends it.
   const first = call({ play: "stall" }).catch(() => "cut");
-  await until("it is there", () => gateway.book.length === 1);
+  await until("it is there", () => gateway.arrivals.length === 1);
   const half =
     `POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:${daemon.port}\r\nauthorization: Bearer ${token}\r\n` +
     `content-type: application/json\r\ncontent-length: ${PENNY.length + 9}\r\n\r\n${PENNY}`;
@@ -171,7 +171,7 @@ t.test("a client that stops or ends in the middle of its body gets no place in t
   ends.send(half);
   ends.socket.end();
   await until("its record is there", () => recordsIn(paths.usage).some(({ end }) => end === "client-left"));
-  t.equal(gateway.book.length, 1);
+  t.equal(gateway.arrivals.length, 1);
   await daemon.stop(0);
   await first;
 });
@@ -182,7 +182,7 @@ t.test("a client that asks for a websocket and leaves while it waits gives up it
   });
   const { daemon, token, gateway, paths, call } = journey;
   const first = call({ play: "hang" });
-  await until("it is there", () => gateway.book.length === 1);
+  await until("it is there", () => gateway.arrivals.length === 1);
   for (const leave of ["end", "destroy"] as const) {
     const raw = await openRaw(t, daemon.port);
     raw.send(
@@ -196,7 +196,7 @@ t.test("a client that asks for a websocket and leaves while it waits gives up it
   }
   gateway.release();
   await first;
-  t.equal(gateway.book.length, 1);
+  t.equal(gateway.arrivals.length, 1);
   await until("all are complete", () => recordsIn(paths.usage).every(({ end }) => end !== null));
   const ends = recordsIn(paths.usage).map(({ end }) => String(end));
   t.strictSame(tally(ends), { complete: 1, "client-left": 2 });
@@ -206,7 +206,7 @@ t.test("a client that closes only its own side while it waits has left too", asy
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
   const { daemon, token, gateway, call } = journey;
   const first = call({ play: "hang" });
-  await until("it is there", () => gateway.book.length === 1);
+  await until("it is there", () => gateway.arrivals.length === 1);
   const raw = await openRaw(t, daemon.port);
   raw.send(
     `POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:${daemon.port}\r\nauthorization: Bearer ${token}\r\n` +
@@ -217,7 +217,7 @@ t.test("a client that closes only its own side while it waits has left too", asy
   await inQueue(journey, 0);
   gateway.release();
   await first;
-  t.equal(gateway.book.length, 1);
+  t.equal(gateway.arrivals.length, 1);
 });
 
 t.test("a wait that cannot succeed is refused at once", async (t) => {
@@ -230,17 +230,17 @@ t.test("a wait that cannot succeed is refused at once", async (t) => {
   t.strictSame([quota.status, quota.refusal], [400, "quota-exhausted"]);
   await change("limits: { spend: $5/month, wait: 1h }");
   t.equal((await call({ body: '{"model":"nobody-knows"}' })).refusal, "price-unknown");
-  t.equal(gateway.book.length, 1);
+  t.equal(gateway.arrivals.length, 1);
   t.strictSame(new Set(recordsIn(paths.usage).map(({ waited_ms }) => waited_ms)), new Set([0]));
 });
 
 t.test("one that waited in vain is told so, and its record has the time", async (t) => {
   const { call, gateway, paths } = await startLimited(t, "limits: { concurrent: 1, wait: 300ms }");
   const first = call({ play: "hang" });
-  await until("it is there", () => gateway.book.length === 1);
+  await until("it is there", () => gateway.arrivals.length === 1);
   const refused = await call();
   t.strictSame([refused.status, refused.refusal], [429, "too-many-at-once"]);
-  t.match(refused.text, /1 of 1 calls under way\. it waited \d+ s in vain/);
+  t.match(refused.text, /1 of 1 requests in flight\. it waited \d+ s for capacity/);
   t.match(refused.headers.get("retry-after"), /^\d+$/);
   gateway.release();
   await first;
@@ -256,7 +256,7 @@ t.test("those that wait are told when the tool is disabled, is removed, or keybe
   const journey = await startLimited(t, "limits: { concurrent: 1, wait: 1h }");
   const { call, change, save, daemon, gateway, text } = journey;
   const first = call({ play: "hang" });
-  await until("it is there", () => gateway.book.length === 1);
+  await until("it is there", () => gateway.arrivals.length === 1);
 
   const one = call();
   await inQueue(journey, 1);
@@ -281,7 +281,7 @@ t.test("those that wait are told when the tool is disabled, is removed, or keybe
   gateway.release();
   t.equal((await first).status, 200, "the one under way finished through all of that");
   await stopped;
-  t.equal(gateway.book.length, 1);
+  t.equal(gateway.arrivals.length, 1);
 });
 
 t.test("whoever waited is refused for what came to hold meanwhile, and takes nothing", async (t) => {
@@ -294,9 +294,9 @@ t.test("whoever waited is refused for what came to hold meanwhile, and takes not
   });
   const { call, save, change, daemon, gateway, text, quiet, level } = journey;
   const begin = async () => {
-    const count = gateway.book.length;
+    const count = gateway.arrivals.length;
     const first = call({ play: "hang" });
-    await until("it is there", () => gateway.book.length === count + 1);
+    await until("it is there", () => gateway.arrivals.length === count + 1);
     const waits = call();
     await inQueue(journey, 1);
     return async () => {
@@ -321,7 +321,7 @@ t.test("whoever waited is refused for what came to hold meanwhile, and takes not
   const goes = await begin();
   t.equal((await goes()).status, 200, "and goes where nothing does");
   await quiet();
-  t.equal(gateway.book.length, 4);
+  t.equal(gateway.arrivals.length, 4);
   t.strictSame(await level("requests", "month"), [4, 0, 100]);
 });
 
@@ -333,10 +333,10 @@ t.test("those that waited for the next minute count in it, also after a restart"
   const { call, daemon, gateway, quiet } = journey;
   const answered = Promise.all(Array.from({ length: 8 }, () => call()));
   await inQueue(journey, 4);
-  await until("the first four are sent", () => gateway.book.length === 4);
+  await until("the first four are sent", () => gateway.arrivals.length === 4);
   clock.pass(1000);
   t.strictSame(tally((await answered).map(({ status }) => status)), { 200: 8 });
-  t.equal(gateway.book.length, 8);
+  t.equal(gateway.arrivals.length, 8);
   await quiet();
   t.strictSame(await journey.level("requests", "minute"), [4, 0, 4]);
   await daemon.stop(0);

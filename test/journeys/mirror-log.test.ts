@@ -121,7 +121,7 @@ t.test("what goes wrong in comparing is said, and requests go on", async (t) => 
   await journey.daemon.stop(0);
   const { mirror: file, index } = journey.paths;
   const database = new MirrorDatabase({ file, index, log: quietLog([]) });
-  database.ask((db) => writeFact(db, "main", "gaps", "no json"));
+  database.ask((db) => writeFact(db, "main", "console_gaps", "no json"));
   database.close();
   const again = await journey.startAgain();
   t.match(await again.idle(), { state: "failing", why: /could not be compared/ });

@@ -23,7 +23,7 @@ async function start(t: Test, onCall: (call: GatewayCall) => void | Promise<void
     await call.whole;
     await onCall(call);
   });
-  const raw = { origin, baseUrl, book: [], running: () => 0, most: () => 0, release: () => {} };
+  const raw = { origin, baseUrl, arrivals: [], running: () => 0, most: () => 0, release: () => {} };
   return { ...(await startLimited(t, SETTINGS, { gateway: raw })), raw };
 }
 

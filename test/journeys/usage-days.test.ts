@@ -4,7 +4,7 @@ import t, { type Test } from "tap";
 import { exportedRecords, newHome } from "../doubles/command.ts";
 import { startUnderTest, startWithOneTool } from "../doubles/daemon-under-test.ts";
 import { heldWall } from "../doubles/limited-journey.ts";
-import { chat, type LogScene, oneRecordEach, startStreams } from "../doubles/log-scene.ts";
+import { chat, oneRecordEach, type PacedDaemon, startStreams } from "../doubles/paced-daemon.ts";
 import { startPacedGateway } from "../doubles/paced-gateway.ts";
 
 const DAY = 86_400_000;
@@ -13,18 +13,18 @@ const SETTINGS = ["limits: { requests: 100/month }"];
 type Wall = ReturnType<typeof heldWall>;
 
 /** A daemon in a home of its own whose wall clock the test sets. */
-async function startScene(t: Test, clock: Wall, home: string): Promise<LogScene> {
+async function startScene(t: Test, clock: Wall, home: string): Promise<PacedDaemon> {
   const gateway = await startPacedGateway(t);
   const one = await startWithOneTool(t, gateway.origin, { home, clock, tool: SETTINGS });
   return { ...one, gateway, file: one.paths.usage };
 }
 
-async function usedRequests({ daemon }: LogScene): Promise<number | null | undefined> {
+async function usedRequests({ daemon }: PacedDaemon): Promise<number | null | undefined> {
   const { tools } = await daemon.status();
   return tools[0]?.limits.find(({ limit }) => limit === "requests")?.used;
 }
 
-async function ask(it: LogScene, model: string): Promise<void> {
+async function ask(it: PacedDaemon, model: string): Promise<void> {
   const answer = await chat(it, model);
   await answer.text();
   if (answer.status !== 200) throw new Error(`${model}: ${answer.status}`);

@@ -123,7 +123,7 @@ t.test("a request is missing only where the console was read", async (t) => {
   const at = (number: number, started_at: number) => record(number, { started_at, ended_at: started_at + 1 });
   const mirror = mirrorFile(t, [at(1, AT - 10 * HOUR), at(2, AT - 5 * HOUR), at(3, AT - HOUR), at(4, AT)]);
   const { db } = mirror;
-  coverFrom(db, "main", AT - 8 * HOUR);
+  coverFrom(db, "main", AT - 8 * HOUR, AT + 48 * HOUR);
   writePage(db, "main", { rows: [], cursor: "m", gap: { from: AT - 6 * HOUR, to: AT - 4 * HOUR } });
   compareAll(mirror, { synced: AT + 5 * MINUTE });
   const said = () => all(db, "SELECT started_at, verdict FROM mirror.verdicts ORDER BY started_at");
@@ -492,7 +492,7 @@ t.test("a console that is forgotten leaves nothing to be compared", async (t) =>
 t.test("records are compared after the clock was set back", async (t) => {
   const mirror = mirrorFile(t, [record(1)]);
   const { db } = mirror;
-  coverFrom(db, "main", AT - 24 * HOUR);
+  coverFrom(db, "main", AT - 24 * HOUR, AT + 48 * HOUR);
   compareAll(mirror, { now: AT + 1000 * HOUR });
   const { id } = record(2, { started_at: AT + HOUR });
   writeJournal(join(mirror.state, "usage"), [record(2, { started_at: AT + HOUR, ended_at: AT + HOUR })]);
@@ -537,7 +537,7 @@ t.test("after the loss of mirror.db records keep numbers that the console no lon
     ["missing", "missing", "matched"],
   );
   touchFrom(mirror.db, "main", 0);
-  coverFrom(mirror.db, "main", AT + HOUR);
+  coverFrom(mirror.db, "main", AT + HOUR, AT + 48 * HOUR);
   t.same(compareAll(mirror).amendments, []);
   t.same(content(mirror.db)["usage.records"], before);
 });

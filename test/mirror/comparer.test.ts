@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import type { Correction } from "../../src/mirror/store/verdicts.ts";
+import type { Correction } from "../../src/mirror/store/amendments.ts";
 import { Comparer, type ComparerDeps } from "../../src/mirror/sync/comparer.ts";
 import type { AmendLine } from "../../src/usage/journal/lines.ts";
 import type { UsageRecord } from "../../src/usage/record.ts";

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/core/clock.ts";
 import { detectKind } from "../../src/mirror/consoles/detect.ts";
-import { createClient } from "../../src/mirror/consoles/http.ts";
+import { HttpClient } from "../../src/mirror/consoles/http.ts";
 import { startSandbox } from "../doubles/sandbox.ts";
 
 type Serve = (request: IncomingMessage, response: ServerResponse) => void;
@@ -23,7 +23,7 @@ function clientTo(t: Test, url: string) {
   const agent = new Agent();
   t.teardown(() => agent.destroy());
   const { signal } = new AbortController();
-  return createClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
+  return new HttpClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
 }
 
 /** What is not listed is answered with the console's own web page. */

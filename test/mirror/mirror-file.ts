@@ -5,6 +5,7 @@ import type Database from "libsql";
 import pino from "pino";
 import type { Test } from "tap";
 import type { ConsoleRow } from "../../src/mirror/console-row.ts";
+import { type Correction, correctionOf, type PriceOf } from "../../src/mirror/store/amendments.ts";
 import { finishPlan, hasChangedDays, planDays } from "../../src/mirror/store/changed-days.ts";
 import { compareDay } from "../../src/mirror/store/compare-day.ts";
 import { MirrorDatabase } from "../../src/mirror/store/database.ts";
@@ -12,20 +13,11 @@ import { writeFact } from "../../src/mirror/store/facts.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
 import type { CompareOptions } from "../../src/mirror/store/load-day.ts";
 import { writePage } from "../../src/mirror/store/rows.ts";
-import {
-  applyStep,
-  applySummary,
-  type Correction,
-  correctionOf,
-  nextDue,
-  type PriceOf,
-  stepsOf,
-} from "../../src/mirror/store/verdicts.ts";
-import { COLUMN_NAMES, recordOfRow } from "../../src/usage/columns.ts";
+import { applyStep, applySummary, nextDue, stepsOf } from "../../src/mirror/store/verdicts.ts";
 import { UsageIndex } from "../../src/usage/index/usage-index.ts";
 import { dayOf, journalFiles } from "../../src/usage/journal/files.ts";
 import type { AmendLine } from "../../src/usage/journal/lines.ts";
-import type { UsageRecord } from "../../src/usage/record.ts";
+import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../src/usage/record.ts";
 import { consoleRow } from "../doubles/console-row.ts";
 import { makeIndex } from "../doubles/journal.ts";
 import { UNKNOWN_TOKENS } from "../doubles/mirror-day.ts";

@@ -108,7 +108,7 @@ t.test("a key that was replaced here, and is used still, says so", async (t) => 
 
 t.test("the report counts verdicts, money by tool and factors by model", async (t) => {
   const { db } = scene(t);
-  coverFrom(db, "main", AT - 20 * HOUR);
+  coverFrom(db, "main", AT - 20 * HOUR, AT + 48 * HOUR);
   const report = readReport(db, "main", {
     now: AT + HOUR,
     skew: SKEW,

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import t from "tap";
 import { ROW_FIELDS } from "../../src/mirror/console-row.ts";
 import { hasChangedDays, planDays } from "../../src/mirror/store/changed-days.ts";
-import { readConsoleGaps } from "../../src/mirror/store/coverage-gaps.ts";
+import { addLogGap, readConsoleGaps, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
 import { coverFrom, readTime } from "../../src/mirror/store/facts.ts";
 import { heldTimes, holdKeys, keyLinks, learnKeys, linkKeys } from "../../src/mirror/store/keys.ts";
 import {
@@ -187,7 +187,7 @@ t.test("another gateway with the same name starts without history", async (t) =>
   t.same(forgetConsole(db, "main", AT + HOUR, false), [
     { kind: "key-held", gateway: "main", key: "…a1b2", tool: "codex", since: AT + HOUR, until: null },
   ]);
-  coverFrom(db, "main", AT - 30 * HOUR);
+  coverFrom(db, "main", AT - 30 * HOUR, AT + 48 * HOUR);
   t.same(content(db)["mirror.console_rows"], []);
   t.same(content(db)["mirror.verdicts"], []);
   t.equal(readTime(db, "main", "last_sync"), null);
@@ -304,3 +304,16 @@ function appendLines(state: string, lines: readonly object[]): void {
   const newest = journalFiles(join(state, "usage")).at(-1)?.path ?? "";
   appendFileSync(newest, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
 }
+
+t.test(
+  "gaps in the log are bounded: the oldest become one, and nothing that was not covered is now",
+  async (t) => {
+    const { db } = mirrorFile(t);
+    for (let hour = 0; hour < 150; hour += 1)
+      t.ok(addLogGap(db, { from: AT + hour * HOUR, to: AT + hour * HOUR + MINUTE }));
+    const gaps = readLogGaps(db);
+    t.equal(gaps.length, 100);
+    t.same(gaps[0], { from: AT, to: AT + 50 * HOUR + MINUTE });
+    t.same(gaps.at(-1), { from: AT + 149 * HOUR, to: AT + 149 * HOUR + MINUTE });
+  },
+);

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
 import { systemClock } from "../../src/core/clock.ts";
 import { Secret } from "../../src/core/secret.ts";
-import { createClient } from "../../src/mirror/consoles/http.ts";
+import { HttpClient } from "../../src/mirror/consoles/http.ts";
 import { Sub2api } from "../../src/mirror/consoles/sub2api.ts";
 import {
   loginSub2api,
@@ -43,7 +43,7 @@ async function consoleServer(t: Test, serve: Serve) {
   });
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const { signal } = new AbortController();
-  const client = createClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
+  const client = new HttpClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
   return { url, client, calls };
 }
 

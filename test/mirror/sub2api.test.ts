@@ -5,7 +5,7 @@ import t, { type Test } from "tap";
 import { systemClock } from "../../src/core/clock.ts";
 import { Secret } from "../../src/core/secret.ts";
 import type { ConsoleAdapter, Page } from "../../src/mirror/consoles/console.ts";
-import { createClient } from "../../src/mirror/consoles/http.ts";
+import { HttpClient } from "../../src/mirror/consoles/http.ts";
 import { microdollars, Sub2api } from "../../src/mirror/consoles/sub2api.ts";
 import { Sub2apiSession } from "../../src/mirror/consoles/sub2api-session.ts";
 import { startClient } from "../doubles/answering-console.ts";
@@ -384,7 +384,7 @@ t.test("the sandbox's console: rows with the ids of the answers, late rows, keys
   t.teardown(() => agent.destroy());
   const { signal } = new AbortController();
   const url = sandbox.origin;
-  const client = createClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
+  const client = new HttpClient({ url, clock: systemClock, agent: () => agent, signal, onSkew: () => {} });
   const now = () => Date.now();
   const session = new Sub2apiSession({
     client,

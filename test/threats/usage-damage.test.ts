@@ -3,7 +3,7 @@ import { join } from "node:path";
 import t, { type Test } from "tap";
 import { dayOf } from "../../src/usage/journal/files.ts";
 import { exportedRecords, newHome } from "../doubles/command.ts";
-import { chat, oneRecordEach, refusesAll, servesAgain, startLogScene } from "../doubles/log-scene.ts";
+import { chat, oneRecordEach, refusesAll, servesAgain, startPacedDaemon } from "../doubles/paced-daemon.ts";
 import { finishedModel, recordsIn } from "../doubles/usage-file.ts";
 
 const noise = (bytes: number) => Buffer.from(Array.from({ length: bytes }, (_, n) => (n * 7919 + 13) % 251));
@@ -38,7 +38,7 @@ async function homeWith(t: Test, journal: Buffer): Promise<{ readonly home: stri
 t.test(
   "LOG-07 what can be read of a damaged journal counts, the rest is told, and keybearer serves",
   async (t) => {
-    const first = await startLogScene(t);
+    const first = await startPacedDaemon(t);
     const lanes = Array.from({ length: 10 }, async (_, lane) => {
       for (let n = 0; n < 10; n += 1) await (await chat(first, `old-${lane}-${n}`)).text();
     });
@@ -55,7 +55,7 @@ t.test(
         damage(file);
         const readable = recordsIn(join(home, "state", "usage")).length;
         if (/middle|half/.test(what)) t.ok(readable > before / 3, `most can be read (${readable})`);
-        const it = await startLogScene(t, home);
+        const it = await startPacedDaemon(t, home);
         const answer = await chat(it, "new");
         await answer.text();
         t.equal(answer.status, 200, "it serves");
@@ -88,7 +88,7 @@ t.test("what is in the log's place is left alone, and nothing is sent until it i
       const home = await newHome(t);
       mkdirSync(join(home, "state"), { mode: 0o700 });
       const path = put(join(home, "state"));
-      const it = await startLogScene(t, home);
+      const it = await startPacedDaemon(t, home);
       await refusesAll(t, it);
       t.ok(statSync(path), "it is left as it is");
       rmSync(path, { recursive: true });

@@ -6,10 +6,10 @@ import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { UsageRecord } from "../../src/usage/record.ts";
-import { type Booked, startBookedGateway } from "../doubles/booked-gateway.ts";
 import { newHome, type Running, saveConfig, start, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
 import { createRandom } from "../doubles/random.ts";
+import { type Arrival, startRecordingGateway } from "../doubles/recording-gateway.ts";
 import { until } from "../doubles/until.ts";
 import { faultsIn, recordsIn } from "../doubles/usage-file.ts";
 
@@ -92,7 +92,7 @@ function ask(port: number, agent: Agent, token: string, marker: string, one: Ask
 function holds(
   t: Test,
   folder: string,
-  book: readonly Booked[],
+  arrivals: readonly Arrival[],
   before: readonly UsageRecord[],
   state: "dead" | "dead at the start" | "alive" | "ended" = "dead",
 ): UsageRecord[] {
@@ -100,8 +100,8 @@ function holds(
   // Of a client that was gone before it was looked up nothing is known, and nothing was sent.
   const known = records.filter(({ tool }) => tool !== null);
   const byMarker = grouped(known);
-  const wrong = book.filter(({ marker }) => byMarker.get(marker)?.length !== 1);
-  t.strictSame(wrong, [], `each of the ${book.length} requests in the gateway's book has one record`);
+  const wrong = arrivals.filter(({ marker }) => byMarker.get(marker)?.length !== 1);
+  t.strictSame(wrong, [], `each of the ${arrivals.length} requests at the gateway has one record`);
   t.equal(byMarker.size, known.length, "and no other request has two");
   t.equal(new Set(records.map(({ id }) => id)).size, records.length, "no id is there twice");
   t.strictSame(faultsIn(folder), [], "its index is sound, and the rollups are the sums of the records");
@@ -118,7 +118,7 @@ function holds(
     [],
     `the ${before.length} records of before are as they were, the unfinished interrupted`,
   );
-  const told = new Map(book.map((booked) => [booked.marker, booked]));
+  const told = new Map(arrivals.map((arrival) => [arrival.marker, arrival]));
   const misread = records.filter((record) => {
     if (record.end !== "complete" || record.method !== "POST" || markerOf(record).endsWith(HASTY))
       return false;
@@ -155,7 +155,7 @@ t.test(
   "LOG-01 killed at any moment, it has one record of every request that reached the gateway",
   async (t) => {
     const random = createRandom(SEED);
-    const gateway = await startBookedGateway(t, {
+    const gateway = await startRecordingGateway(t, {
       pause: () => wait(2 + random() * 60),
       events: () => 1 + Math.floor(random() * 20),
     });
@@ -169,7 +169,7 @@ t.test(
         // While it starts: the log is read, and what was in flight is closed.
         await wait(random() * 700);
         await kill(running);
-        records = holds(t, folder, gateway.book, records, "dead at the start");
+        records = holds(t, folder, gateway.arrivals, records, "dead at the start");
         continue;
       }
       const [, port] = await running.says(/serves http:\/\/localhost:(\d+)/);
@@ -188,8 +188,8 @@ t.test(
         }
       });
       // Any moment, but not before some came through: how many that is must not depend on how busy this machine is.
-      const enough = gateway.book.length + 20 + Math.floor(random() * 80);
-      await until("enough of them came", () => gateway.book.length >= enough);
+      const enough = gateway.arrivals.length + 20 + Math.floor(random() * 80);
+      await until("enough of them came", () => gateway.arrivals.length >= enough);
       await wait(random() * 60);
       if (round === 1) await until("some came to their end, and some have left", () => haveEnded(folder));
       dying = true;
@@ -197,7 +197,7 @@ t.test(
       await kill(running);
       await Promise.all(lanes);
       agent.destroy();
-      records = holds(t, folder, gateway.book, records);
+      records = holds(t, folder, gateway.arrivals, records);
       const ends = new Map(records.map((record) => [markerOf(record), record.end]));
       const early = [...ended].filter(([, at]) => at < killedAt - COMPLETE_MS);
       const unfinished = early.filter(([marker]) => ends.get(marker) === null);
@@ -205,16 +205,16 @@ t.test(
     }
 
     const last = await startServing(t, home);
-    records = holds(t, folder, gateway.book, records, "alive");
+    records = holds(t, folder, gateway.arrivals, records, "alive");
     t.equal(records.filter(({ end }) => end === null).length, 0, "nothing is left unfinished");
     last.child.kill("SIGTERM");
     t.equal((await last.ended).code, 0);
-    records = holds(t, folder, gateway.book, records, "ended");
+    records = holds(t, folder, gateway.arrivals, records, "ended");
     const ends = new Set(records.map(({ end }) => end));
     for (const end of ["complete", "client-left", "interrupted"] as const)
       t.ok(ends.has(end), `some are ${end}`);
     t.comment(
-      `${ROUNDS} rounds: ${gateway.book.length} requests in the gateway's book, ${records.length} records`,
+      `${ROUNDS} rounds: ${gateway.arrivals.length} requests at the gateway, ${records.length} records`,
     );
   },
 );
@@ -260,7 +260,7 @@ t.test(
   "LOG-03 killed between the gateway's last byte and the record's completion, it has it once",
   async (t) => {
     let held: Promise<void> | null = null;
-    const gateway = await startBookedGateway(t, { pause: () => held ?? wait(5), events: () => 3 });
+    const gateway = await startRecordingGateway(t, { pause: () => held ?? wait(5), events: () => 3 });
     const { home, folder, token } = await scene(t, `${gateway.origin}/v1`);
     const running = await startServing(t, home);
     const ask = async (marker: string) => {
@@ -304,7 +304,7 @@ t.test(
         { model: "in-between", end: "interrupted" },
       ],
     );
-    t.equal(gateway.book.length, 2);
+    t.equal(gateway.arrivals.length, 2);
     t.strictSame(faultsIn(folder), []);
     again.child.kill("SIGTERM");
     t.equal((await again.ended).code, 0);
@@ -315,7 +315,7 @@ t.test(
   "LOG-04 told to stop amid fifty streams, it leaves fifty finished records and exits with 0",
   async (t) => {
     let short = 0;
-    const gateway = await startBookedGateway(t, {
+    const gateway = await startRecordingGateway(t, {
       pause: () => wait(100),
       // Half of them end soon, the others not within the test.
       events: () => {

@@ -15,27 +15,27 @@ import {
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { startBookedGateway } from "../doubles/booked-gateway.ts";
 import { newHome, saveConfig, start, startServing } from "../doubles/command.ts";
 import { canaryKey, freshToken } from "../doubles/daemon-under-test.ts";
 import {
   chat,
-  type LogScene,
   oneRecordEach,
+  type PacedDaemon,
   refusesAll,
   servesAgain,
-  startLogScene,
+  startPacedDaemon,
   startStreams,
-} from "../doubles/log-scene.ts";
+} from "../doubles/paced-daemon.ts";
 import { ROOT } from "../doubles/paths.ts";
 import { openRaw } from "../doubles/raw-client.ts";
+import { startRecordingGateway } from "../doubles/recording-gateway.ts";
 import { mountSmallDisk, type SmallDisk } from "../doubles/small-disk.ts";
 import { post } from "../doubles/stimulus.ts";
 import { until } from "../doubles/until.ts";
 import { faultsIn, finishedModel, indexFaults, recordsIn } from "../doubles/usage-file.ts";
 
 /** Asks until it is refused, which a disk that says no may take a few calls for. */
-async function refusedSoon(it: LogScene, round: string): Promise<Response> {
+async function refusedSoon(it: PacedDaemon, round: string): Promise<Response> {
   let number = 0;
   let refused: Response | null = null;
   await until("a call is refused", async () => {
@@ -50,7 +50,7 @@ async function refusedSoon(it: LogScene, round: string): Promise<Response> {
 }
 
 /** Over one connection, without waiting for an answer before the next one is asked. */
-async function flood(t: Test, it: LogScene, count: number): Promise<void> {
+async function flood(t: Test, it: PacedDaemon, count: number): Promise<void> {
   const client = await openRaw(t, it.port);
   const auth = { Host: it.host, Authorization: `Bearer ${it.token}` };
   client.send(post("POST /v1/chat/completions", auth, '{"model":"flood"}').repeat(count));
@@ -58,9 +58,9 @@ async function flood(t: Test, it: LogScene, count: number): Promise<void> {
   await until("all of them are refused", () => answers() === count);
 }
 
-async function smallDisk(t: Test, megabytes: number): Promise<{ disk: SmallDisk; it: LogScene } | null> {
+async function smallDisk(t: Test, megabytes: number): Promise<{ disk: SmallDisk; it: PacedDaemon } | null> {
   const disk = mountSmallDisk(t, megabytes);
-  return disk === null ? null : { disk, it: await startLogScene(t, disk.folder) };
+  return disk === null ? null : { disk, it: await startPacedDaemon(t, disk.folder) };
 }
 
 t.test(
@@ -106,10 +106,10 @@ t.test(
       if (disk !== null) disk.readOnly(true);
       else if (process.getuid?.() !== 0) chmodSync(state, 0o500);
       else return;
-      await t.rejects(startLogScene(t, home), { message: /cannot lock .*lock\.db/ });
+      await t.rejects(startPacedDaemon(t, home), { message: /cannot lock .*lock\.db/ });
       if (disk !== null) disk.readOnly(false);
       else chmodSync(state, 0o700);
-      const it = await startLogScene(t, home);
+      const it = await startPacedDaemon(t, home);
       await servesAgain(t, it, "again");
       await oneRecordEach(t, it);
     });
@@ -128,7 +128,7 @@ t.test(
     };
     for (const [what, change] of Object.entries(changes)) {
       await t.test(what, async (t) => {
-        const it = await startLogScene(t);
+        const it = await startPacedDaemon(t);
         await (await chat(it, "before")).text();
         await finishedModel(it.file, "before");
         const streams = await startStreams(it, ["a", "b"]);
@@ -143,7 +143,7 @@ t.test(
     }
 
     await t.test("the folder is moved away and comes back", async (t) => {
-      const it = await startLogScene(t);
+      const it = await startPacedDaemon(t);
       await (await chat(it, "before")).text();
       await finishedModel(it.file, "before");
       const streams = await startStreams(it, ["a", "b"]);
@@ -178,7 +178,7 @@ t.test("LOG-13 whatever another program does to the index, no request waits for 
       writeFileSync(file, garbage);
     },
   };
-  const gateway = await startBookedGateway(t, { pause: () => wait(10), events: () => 5 });
+  const gateway = await startRecordingGateway(t, { pause: () => wait(10), events: () => 5 });
   const home = await newHome(t);
   const { token, hash } = freshToken();
   await saveConfig(
@@ -228,7 +228,7 @@ t.test("LOG-13 whatever another program does to the index, no request waits for 
   running.child.kill("SIGTERM");
   t.equal((await running.ended).code, 0);
   const markers = recordsIn(folder).map(({ model, end }) => `${model} ${end}`);
-  t.strictSame(markers.toSorted(), gateway.book.map(({ marker }) => `${marker} complete`).toSorted());
+  t.strictSame(markers.toSorted(), gateway.arrivals.map(({ marker }) => `${marker} complete`).toSorted());
   t.strictSame(faultsIn(folder), []);
 });
 

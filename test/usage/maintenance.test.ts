@@ -7,7 +7,12 @@ import { Maintenance } from "../../src/usage/maintenance.ts";
 import { quietLog } from "../doubles/quiet-log.ts";
 import { DAY, heldTicker, NOON, newFolder, setClock } from "./journal/journal-under-test.ts";
 
-function scene(t: Test, { days, passed = () => true }: { days: number; passed?: (day: string) => boolean }) {
+const CURRENT = { current: true, share: 1, rebuilding: false, waitingFor: null, damagedLines: 0 };
+
+function maintained(
+  t: Test,
+  { days, passed = () => true }: { days: number; passed?: (day: string) => boolean },
+) {
   const folder = join(newFolder(t), "usage");
   mkdirSync(folder);
   const names = Array.from({ length: days }, (_, n) => dayOf(NOON - (days - 1 - n) * DAY));
@@ -19,16 +24,18 @@ function scene(t: Test, { days, passed = () => true }: { days: number; passed?: 
     ticker: heldTicker(),
     log: quietLog(),
     keep: () => 3 * DAY,
-    currentDay: () => names.at(-1) ?? null,
-    catchUp: async () => {},
-    hasPassed: passed,
+    journal: { day: names.at(-1) ?? null },
+    indexer: { catchUp: async () => CURRENT, hasPassed: passed },
   });
   t.teardown(() => maintenance.stop());
   return { folder, names, clock, maintenance };
 }
 
 t.test("days that the index has passed are gzipped, the current one never", async (t) => {
-  const { folder, names, maintenance } = scene(t, { days: 3, passed: (day) => day !== dayOf(NOON - DAY) });
+  const { folder, names, maintenance } = maintained(t, {
+    days: 3,
+    passed: (day) => day !== dayOf(NOON - DAY),
+  });
   const before = readFileSync(join(folder, `${names[0]}.jsonl`));
   await maintenance.run();
   t.strictSame(readdirSync(folder), [`${names[0]}.jsonl.gz`, `${names[1]}.jsonl`, `${names[2]}.jsonl`]);
@@ -36,7 +43,7 @@ t.test("days that the index has passed are gzipped, the current one never", asyn
 });
 
 t.test("a run that was cut off is done again", async (t) => {
-  const { folder, names, maintenance } = scene(t, { days: 2 });
+  const { folder, names, maintenance } = maintained(t, { days: 2 });
   writeFileSync(join(folder, `${names[0]}.jsonl.gz`), "half a file");
   writeFileSync(join(folder, `${names[0]}.jsonl.gz.tmp`), "another half");
   await maintenance.run();
@@ -46,7 +53,7 @@ t.test("a run that was cut off is done again", async (t) => {
 });
 
 t.test("a run deletes two days at most, the oldest first, and never the current one", async (t) => {
-  const { folder, names, clock, maintenance } = scene(t, { days: 8 });
+  const { folder, names, clock, maintenance } = maintained(t, { days: 8 });
   await maintenance.run();
   t.notOk(existsSync(join(folder, `${names[0]}.jsonl.gz`)));
   t.equal(readdirSync(folder).length, 6);
@@ -59,7 +66,7 @@ t.test("a run deletes two days at most, the oldest first, and never the current 
 });
 
 t.test("it touches nothing but the journal's own files", async (t) => {
-  const { folder, maintenance } = scene(t, { days: 8 });
+  const { folder, maintenance } = maintained(t, { days: 8 });
   for (const name of ["notes.txt", "2020-01-01.jsonl.mine", "2020-13-45.jsonl"])
     appendFileSync(join(folder, name), "mine");
   await maintenance.run();

@@ -42,12 +42,7 @@ function scene(t: Test, state: string, keep: number, clock: SetClock): Scene {
     log: quietLog(),
     sync: "normal",
     keep: () => keep,
-    limits: {
-      carry: () => limiter.carry(),
-      replay: (line) => limiter.replay(line),
-      startReplay: () => limiter.startReplay(),
-      endReplay: () => limiter.endReplay(),
-    },
+    limiter,
   });
   // None of its timers keeps a process alive; in the daemon the ports do.
   const alive = setInterval(() => {}, 1000);

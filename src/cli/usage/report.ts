@@ -1,8 +1,8 @@
 import { isDaemonListening } from "../../control/client.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
+import { type Period, parseSince, parseUntil } from "../../usage/reports/calendar.ts";
 import { jsonText } from "../../usage/reports/format.ts";
-import { type Period, parseSince, parseUntil } from "../../usage/reports/period.ts";
 import {
   DIMENSIONS,
   type Dimension,

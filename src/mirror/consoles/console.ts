@@ -1,7 +1,6 @@
 import type { ConsoleKind } from "../../config/shape.ts";
 import type { Secret } from "../../core/secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
-import type { CallHistory, ConsoleClient } from "./http.ts";
 
 /** A gateway's console of any kind. Methods throw only ConsoleFault, and are never called concurrently. */
 export interface ConsoleAdapter {
@@ -20,22 +19,12 @@ export interface ConsoleAdapter {
   walk(cursor: string | null, since: number): AsyncIterable<Page>;
   keys(): Promise<readonly ConsoleKey[]>;
   account(): Promise<AccountFacts>;
-  /** The keys that the last walk skipped; absent where a walk reads everything. */
-  unread?(): readonly UnreadKey[];
+  /** The keys that the last walk skipped. Absent: a walk reads everything. */
+  skippedKeys?(): readonly SkippedKey[];
   /** With several accounts: why one of them could not be read in the last walk. */
   fault?(): ConsoleFault | null;
   /** Set where the console lists only this many rows per key, so that it must be read before there are more. */
   readonly rowsPerKey?: number;
-}
-
-/** What every adapter gets. */
-export interface AdapterDeps {
-  readonly client: ConsoleClient;
-  /** Waits to stay within the console's rate limit. Rejects when the mirror stops. */
-  readonly pause: (milliseconds: number) => Promise<void>;
-  readonly now: () => number;
-  /** Calls to this console so far, by all accounts: some consoles limit per address. */
-  readonly calls: CallHistory;
 }
 
 export interface Page {
@@ -57,8 +46,8 @@ export interface ConsoleGap {
   readonly why?: "many" | "refused";
 }
 
-/** A key that the last walk had no call left for. */
-export interface UnreadKey {
+/** A key that the last walk skipped, because the console's rate limit was used up. */
+export interface SkippedKey {
   /** Fingerprint. */
   readonly key: string;
   /** When it was last read, by our clock; null: never. */
@@ -75,7 +64,7 @@ export interface ConsoleKey {
   readonly shown: ShownKey;
   readonly group: string | null;
   readonly multiplier: number | null;
-  /** Its group is paid by a subscription, not from the account's balance. */
+  /** A subscription pays for its group, not the account's balance. */
   readonly subscription?: boolean;
   readonly state: "active" | "disabled" | "expired" | "deleted" | "quota-exhausted" | "unknown";
   /** Micro-dollars; null: unlimited or unknown. */
@@ -86,7 +75,7 @@ export interface ConsoleKey {
   readonly windows: readonly KeyWindow[];
   readonly expires_at: number | null;
   readonly last_used_at: number | null;
-  /** When the console said this, if not with the list; null: it was not asked about this key yet. */
+  /** When the console was asked about this key, if not with the list; null: not yet. */
   readonly as_of?: number | null;
 }
 

@@ -2,15 +2,14 @@ import type { Secret } from "../../core/secret.ts";
 import { causeOf } from "../../proxy/cause.ts";
 import {
   type AccountFacts,
-  type AdapterDeps,
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleGap,
   type ConsoleKey,
   type Page,
-  type UnreadKey,
+  type SkippedKey,
 } from "./console.ts";
-import { type ConsoleResponse, isDenied, otherShape, readJson, required } from "./http.ts";
+import { type AdapterDeps, type ConsoleResponse, isDenied, otherShape, readJson, required } from "./http.ts";
 import {
   asObject,
   cleanAt,
@@ -27,14 +26,14 @@ import type { KeyCallBudget } from "./key-calls.ts";
 import { PageReader } from "./log-walk.ts";
 import { NEW_API_ID_NAMES, quotaAt, readNewApiRow, readStatus, type SiteStatus } from "./new-api.ts";
 
-interface HeldKey {
+interface OwnKey {
   readonly fingerprint: string;
   readonly key: Secret;
 }
 
 interface NewApiByKeysDeps extends AdapterDeps {
   /** The keys of this gateway that are held here now. */
-  readonly keys: () => readonly HeldKey[];
+  readonly keys: () => readonly OwnKey[];
   readonly keyCalls: KeyCallBudget;
 }
 
@@ -55,11 +54,11 @@ export class NewApiByKeys implements ConsoleAdapter {
   readonly socketRowsHaveIds = true;
   readonly rowsPerKey = MAX_ROWS;
   readonly #deps: AdapterDeps;
-  readonly #heldKeys: () => readonly HeldKey[];
+  readonly #heldKeys: () => readonly OwnKey[];
   readonly #budget: KeyCallBudget;
   /** By fingerprint. */
   readonly #facts = new Map<string, ConsoleKey>();
-  #unread: readonly UnreadKey[] = [];
+  #skipped: readonly SkippedKey[] = [];
 
   constructor(deps: NewApiByKeysDeps) {
     this.#deps = deps;
@@ -67,8 +66,8 @@ export class NewApiByKeys implements ConsoleAdapter {
     this.#budget = deps.keyCalls;
   }
 
-  unread(): readonly UnreadKey[] {
-    return this.#unread;
+  skippedKeys(): readonly SkippedKey[] {
+    return this.#skipped;
   }
 
   async account(): Promise<AccountFacts> {
@@ -79,7 +78,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   async keys(): Promise<ConsoleKey[]> {
     const { now } = this.#deps;
     const held = this.#distinctKeys();
-    const askedAt = ({ fingerprint }: HeldKey) => this.#facts.get(fingerprint)?.as_of ?? 0;
+    const askedAt = ({ fingerprint }: OwnKey) => this.#facts.get(fingerprint)?.as_of ?? 0;
     const due = held
       .filter((one) => now() - askedAt(one) >= FACTS_AGE_MS)
       .toSorted((a, b) => askedAt(a) - askedAt(b))
@@ -112,7 +111,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     const reads = new Map([...stored.reads].filter(([fingerprint]) => fingerprints.includes(fingerprint)));
     const order = [...reads.keys()];
     const sorted = held.toSorted((a, b) => order.indexOf(a.fingerprint) - order.indexOf(b.fingerprint));
-    this.#unread = sorted.slice(left).map(({ fingerprint: key }) => ({
+    this.#skipped = sorted.slice(left).map(({ fingerprint: key }) => ({
       key,
       until: reads.get(key)?.accepted ?? null,
     }));
@@ -153,7 +152,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   }
 
   /** Two tools can have the same key. */
-  #distinctKeys(): HeldKey[] {
+  #distinctKeys(): OwnKey[] {
     const held = this.#heldKeys();
     return held.filter((one, at) => held.findIndex(({ key }) => key.equals(one.key)) === at);
   }
@@ -166,7 +165,7 @@ export class NewApiByKeys implements ConsoleAdapter {
   }
 
   /** The `data` that a path answers to a key. */
-  async #get(path: string, { key }: HeldKey, about: string): Promise<unknown | Denied> {
+  async #get(path: string, { key }: OwnKey, about: string): Promise<unknown | Denied> {
     this.#budget.spend();
     const response = await this.#deps.client.send({ path, bearer: key });
     if (isDenied(response)) return new Denied(deniedState(response));
@@ -187,7 +186,7 @@ export class NewApiByKeys implements ConsoleAdapter {
     return data ?? [];
   }
 
-  async #readFacts(one: HeldKey, quotaPerUnit: number): Promise<ConsoleKey> {
+  async #readFacts(one: OwnKey, quotaPerUnit: number): Promise<ConsoleKey> {
     // With the trailing slash: without it the console answers with a redirect.
     const data = await this.#get("/api/usage/token/", one, FACTS);
     if (data instanceof Denied) return { ...keyWithoutFacts(one), state: data.state };
@@ -227,11 +226,11 @@ function deniedState({ status, text }: ConsoleResponse): ConsoleKey["state"] {
 }
 
 /** Without a login a key is known by its fingerprint, not by the console's number. */
-function refOf({ fingerprint }: HeldKey): string {
+function refOf({ fingerprint }: OwnKey): string {
   return `key:${fingerprint}`;
 }
 
-function keyWithoutFacts(one: HeldKey): ConsoleKey {
+function keyWithoutFacts(one: OwnKey): ConsoleKey {
   return {
     ref: refOf(one),
     name: one.fingerprint,
@@ -250,7 +249,7 @@ function keyWithoutFacts(one: HeldKey): ConsoleKey {
 }
 
 /** The rows of one key, with the times of the oldest and the newest in console time. */
-function readRows(one: HeldKey, items: readonly unknown[], quotaPerUnit: number) {
+function readRows(one: OwnKey, items: readonly unknown[], quotaPerUnit: number) {
   const reader = new PageReader((raw) => {
     const row = readNewApiRow(raw, quotaPerUnit);
     return typeof row === "string" ? row : { ...row, key_ref: refOf(one) };

@@ -1,7 +1,6 @@
 import { Secret } from "../../core/secret.ts";
 import {
   type AccountFacts,
-  type AdapterDeps,
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleKey,
@@ -9,6 +8,7 @@ import {
   type ShownKey,
 } from "./console.ts";
 import {
+  type AdapterDeps,
   type CallLimit,
   type ConsoleClient,
   type ConsoleResponse,
@@ -16,7 +16,7 @@ import {
   errorText,
   isDenied,
   otherShape,
-  pacedClient,
+  PacedClient,
   readJson,
   required,
 } from "./http.ts";
@@ -58,7 +58,7 @@ export class NewApi implements ConsoleAdapter {
 
   constructor(deps: NewApiDeps) {
     this.#now = deps.now;
-    this.#client = pacedClient(deps, () => callLimit(this.#status?.version ?? null));
+    this.#client = new PacedClient(deps, () => callLimit(this.#status?.version ?? null));
     const headers: Record<string, string> = {};
     // Required up to rc.21, ignored by later versions.
     if (deps.user !== null && /^[\x21-\x7e]+$/.test(deps.user)) headers["New-Api-User"] = deps.user;

@@ -3,7 +3,6 @@ import { STANDARD_TIER, serviceTier } from "../../metering/service-tiers.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import {
   type AccountFacts,
-  type AdapterDeps,
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleKey,
@@ -11,7 +10,7 @@ import {
   type Page,
   type ShownKey,
 } from "./console.ts";
-import { CallHistory, type CallLimit, required } from "./http.ts";
+import { type AdapterDeps, CallHistory, type CallLimit, required } from "./http.ts";
 import {
   asObject,
   cleanAt,

@@ -3,7 +3,7 @@ import type { ConsoleKind } from "../../config/shape.ts";
 import { localTime } from "../../usage/reports/calendar.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
 import {
-  type CoverageGap,
+  type LogGap,
   readConsoleGaps,
   readLogGaps,
   readUnreadKeys,
@@ -65,7 +65,7 @@ function unreadKey({ until, why }: UnreadKey, tools: string, gateway: string): s
   return `${tools}: its key ${since}, the console allows 20 questions about keys in 20 minutes`;
 }
 
-function logGap({ from, to }: CoverageGap): string {
+function logGap({ from, to }: LogGap): string {
   const span = from === 0 ? `before ${localTime(to)}` : `between ${localTime(from)} and ${localTime(to)}`;
   return `requests ${span}: the usage log lost its end, so they could not be compared`;
 }

@@ -1,9 +1,8 @@
 import type Database from "libsql";
-import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
-import type { UsageRecord } from "../../usage/record.ts";
+import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
+import { type OwnNumbers, withoutTheirs } from "../store/amendments.ts";
 import { IN_LIST, queryAll, queryColumn, queryRows } from "../store/query.ts";
 import { gatewaysIn, STORED, type StoredRow, storedRowOf } from "../store/rows.ts";
-import { type OwnNumbers, withoutTheirs } from "../store/verdicts.ts";
 import { COMPARED_FIELDS, type ComparedRecord, type ComparedRow } from "./shape.ts";
 
 /* Console rows beside our records: the list of `mirror diff`, and what `mirror show` prints. */
@@ -147,6 +146,15 @@ function findRows(db: Database.Database, gateway: string, from: string, to: stri
   return [...new Map(rows.map((one) => [one.row.identity, one])).values()];
 }
 
+interface FoundVerdict {
+  readonly record: string;
+  readonly verdict: string;
+  readonly reason: string;
+  readonly row: string | null;
+  /** JSON of OwnNumbers. */
+  readonly ours: string | null;
+}
+
 /** A record of ours with its verdict; the last three are null where it has none. */
 interface FoundRecord {
   readonly record: UsageRecord;
@@ -160,7 +168,7 @@ interface FoundRecord {
 /** By id. Those that are no longer in the log are left out. */
 function readRecords(db: Database.Database, ids: readonly string[]): Map<string, FoundRecord> {
   const wanted = JSON.stringify(ids);
-  const verdicts = queryAll<StoredVerdict>(
+  const verdicts = queryAll<FoundVerdict>(
     db,
     `SELECT record, verdict, reason, row, ours FROM mirror.verdicts WHERE record IN ${IN_LIST}`,
     wanted,
@@ -173,15 +181,6 @@ function readRecords(db: Database.Database, ids: readonly string[]): Map<string,
       return [record.id, { record, verdict, reason, row, ours: ours === null ? null : JSON.parse(ours) }];
     }),
   );
-}
-
-interface StoredVerdict {
-  readonly record: string;
-  readonly verdict: string;
-  readonly reason: string;
-  readonly row: string | null;
-  /** JSON of OwnNumbers. */
-  readonly ours: string | null;
 }
 
 function rowBesideRecord(

@@ -4,8 +4,8 @@ import { readFact, readTime, writeFact } from "./facts.ts";
 import { execute, queryColumn, queryNumber, queryValue, type Value } from "./query.ts";
 
 /*
- * Which days must be compared again. Every change gets a number (the column `mark`), so that what changes while a comparison
- * runs is not taken for compared when it ends.
+ * Which days must be compared again. Every change gets a number (the column `mark`), so that a change during a comparison
+ * does not count as compared when it ends.
  */
 
 export const DAY_MS = 86_400_000;
@@ -28,17 +28,17 @@ export function touchRows(db: Database.Database, gateway: string, times: Iterabl
 export function touchFrom(db: Database.Database, gateway: string, from: number): void {
   const before = readTime(db, gateway, "changed_from") ?? Infinity;
   writeFact(db, gateway, "changed_from", String(Math.min(before, from)));
-  writeFact(db, gateway, "changed_from_mark", String(nextChange(db, gateway)));
+  writeFact(db, gateway, "changed_from_number", String(nextChange(db, gateway)));
 }
 
 function nextChange(db: Database.Database, gateway: string): number {
   const change = lastChange(db, gateway) + 1;
-  writeFact(db, gateway, "mark_count", String(change));
+  writeFact(db, gateway, "change_count", String(change));
   return change;
 }
 
 function lastChange(db: Database.Database, gateway: string): number {
-  return readTime(db, gateway, "mark_count") ?? 0;
+  return readTime(db, gateway, "change_count") ?? 0;
 }
 
 export function hasChangedDays(db: Database.Database, gateway: string): boolean {
@@ -95,9 +95,9 @@ export function finishPlan(db: Database.Database, gateway: string, plan: Plan, s
   // The console was forgotten meanwhile, and changes are counted from the beginning again.
   if (change > lastChange(db, gateway)) return;
   execute(db, "DELETE FROM mirror.changed_days WHERE gateway = ? AND mark <= ?", gateway, change);
-  if ((readTime(db, gateway, "changed_from_mark") ?? 0) <= change) {
+  if ((readTime(db, gateway, "changed_from_number") ?? 0) <= change) {
     writeFact(db, gateway, "changed_from", null);
-    writeFact(db, gateway, "changed_from_mark", null);
+    writeFact(db, gateway, "changed_from_number", null);
   }
   writeFact(db, gateway, "compared_at", String(startedAt));
   writeFact(db, gateway, "running_since", String(runningSince ?? startedAt));

@@ -1,6 +1,6 @@
 import type Database from "libsql";
 import type { ConsoleGap } from "../consoles/console.ts";
-import { MISSING_AFTER_MS, type OurRequest, type StartFit } from "../reconcile/context.ts";
+import { MISSING_AFTER_MS, type OurRequest } from "../reconcile/context.ts";
 import { learnStartFit, UNKNOWN_START } from "../reconcile/fit.ts";
 import { reconcile, unlistedIn } from "../reconcile/reconcile.ts";
 import type { JudgedRecord, JudgedRow } from "../verdict.ts";
@@ -16,20 +16,8 @@ import {
   loadDay,
   type StoredRecordVerdict,
 } from "./load-day.ts";
-import { type StoredVerdict, verdictValues } from "./rows.ts";
-import { type NewVerdict, theirsText } from "./verdicts.ts";
-
-/** What the comparison of one day found that is not stored yet. */
-export interface DayChanges {
-  /** If not null, this must be stored first, and the day compared again. */
-  readonly learned: Learned | null;
-  readonly rows: readonly JudgedRow[];
-  readonly records: readonly NewVerdict[];
-  /** Times, by our clock, in other days that must be compared again. */
-  readonly elsewhere: readonly number[];
-  /** null: nothing new was learned about it. */
-  readonly start: StartFit | null;
-}
+import { type StoredRowVerdict, verdictValues } from "./rows.ts";
+import { type DayChanges, type Learned, type NewVerdict, type OwnIds, theirsText } from "./verdicts.ts";
 
 /** Compares one UTC day by our clock. Only reads. */
 export function compareDay(db: Database.Database, day: number, options: CompareOptions): DayChanges {
@@ -139,12 +127,12 @@ function findChangedRecords(
  * was taken out of config.yaml and put back, or because the clock was set back: a program that can edit files could silence
  * it that way.
  */
-function endsAlarm(before: StoredVerdict, next: JudgedRow): boolean {
+function endsAlarm(before: StoredRowVerdict, next: JudgedRow): boolean {
   if (before.verdict !== "foreign" || !before.certain) return false;
   return next.verdict === "before" || next.verdict === "unwatched" || next.verdict === "pending";
 }
 
-function isSameRowVerdict(before: StoredVerdict, next: JudgedRow): boolean {
+function isSameRowVerdict(before: StoredRowVerdict, next: JudgedRow): boolean {
   const values = verdictValues(before);
   return verdictValues(next).every((value, at) => value === values[at]);
 }
@@ -203,21 +191,6 @@ function whereCovered(
   const readUntil = unread === undefined ? lastSync : (unread.until ?? -Infinity);
   if (judged.verdict === "pending" || at + MISSING_AFTER_MS <= readUntil) return judged;
   return { ...judged, verdict: "pending", reason: "the console was not read since it ended" };
-}
-
-/**
- * Which ids are the gateway's own: since when, by the id's name and the kind of response. It depends on the gateway's
- * version: new-api v0.13.2 sends its own ids on streams and errors, and those of the gateway behind it on plain responses.
- */
-export type OwnIds = Readonly<Record<string, number>>;
-
-/** What matches by id teach. */
-export interface Learned {
-  readonly ownIds: OwnIds;
-  /** Since when an id is newly known to be own; null: no id is. */
-  readonly ownFrom: number | null;
-  /** Which keys a console's name for a key stands for. */
-  readonly keys: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
 interface Match {

@@ -27,7 +27,7 @@ const APPLICATION_ID = 0x6b626d72;
 /**
  * console_rows: what the consoles listed, with the verdict on each row.
  * verdicts: the verdicts on our records. `ours` keeps a record's own numbers where it took the console's. Its money is
- * repeated here, so that a report does not have to read every record.
+ * repeated here, so that a report need not read every record.
  * held_keys: from when to when a tool held a key. console_keys: which key a console means by its own name for it.
  * changed_days: what must be compared again. facts: what is remembered per gateway, see facts.ts.
  * The first two do not depend on when or in what order rows arrived: reading the same rows again leaves the same content.
@@ -134,7 +134,9 @@ const SEED = `
     SELECT gateway, key, tool, since, until FROM usage.held_keys WHERE until IS NULL OR until > since;
 `;
 
-const TABLE_COUNT = 6;
+/** The number of tables in the mirror's schema, and in that of the usage index. */
+const MIRROR_TABLES = 6;
+const INDEX_TABLES = 6;
 
 export interface MirrorFiles {
   /** mirror.db */
@@ -143,7 +145,7 @@ export interface MirrorFiles {
   readonly index: string;
 }
 
-/** How long this thread, and with it every request, may wait for a lock. Only another program can hold one. */
+/** How long this thread, and so every request, may wait for a lock. Only another program can hold one. */
 const LOCK_WAIT_MS = 20;
 
 /** The mirror's own database, attached as `mirror`, beside the index of the usage log, attached as `usage`. */
@@ -163,8 +165,8 @@ export class MirrorDatabase {
   }
 
   /**
-   * Asks on this thread, without waiting. null: that is not possible now, because a file is locked, the disk fails, or the
-   * index is not complete or lacks a table. A value that a table refuses is a bug, and is thrown.
+   * Asks on this thread, without waiting. null: not possible now, because a file is locked or damaged, the disk fails, or the
+   * index is not complete. Throws what is a bug: wrong SQL, or a value that a table refuses.
    */
   ask<T>(question: (db: Database.Database) => T): T | null {
     if (this.#closed) return null;
@@ -207,10 +209,10 @@ export class MirrorDatabase {
     this.#connection = null;
   }
 
-  /** Throws what is a bug. After anything else the next question finds the files closed or usable. */
+  /** Throws what is a bug. After anything else, the next question reopens the files or finds them usable. */
   #recover(error: unknown): void {
     const fault = indexFault(error);
-    if (!(fault instanceof IndexFault) || isMistake(error)) throw error;
+    if (!(fault instanceof IndexFault) || this.#isBug(error)) throw error;
     if (fault.kind === "busy") return;
     const damage = fault.kind === "corrupt" ? this.#findDamage() : null;
     if (damage !== null) this.#quarantine(damage);
@@ -220,7 +222,20 @@ export class MirrorDatabase {
     this.#disconnect();
   }
 
-  /** What is wrong with mirror.db itself. null: nothing, so that the index is damaged; its writer rebuilds it. */
+  /** Wrong SQL, or a value that a table refuses. A table is also unknown if one of the files was overwritten: that is no bug. */
+  #isBug(error: unknown): boolean {
+    const code = primaryCode(error);
+    if (code === null) return false;
+    if (code !== SQL_ERROR) return MISUSE.includes(code);
+    try {
+      return this.#connection !== null && hasAllTables(this.#connection.db);
+    } catch {
+      // The tables cannot be read, so a file is damaged.
+      return false;
+    }
+  }
+
+  /** What is wrong with mirror.db itself. null: nothing, so the index is damaged; its writer rebuilds it. */
   #findDamage(): string | null {
     const db = this.#connection?.db;
     if (db === undefined) return null;
@@ -229,14 +244,14 @@ export class MirrorDatabase {
       const damage = findDamage(db, "mirror", this.files.file);
       if (damage !== null) return damage;
       const tables = queryValue(db, "SELECT count(*) FROM mirror.sqlite_schema WHERE type = 'table'");
-      return tables === TABLE_COUNT ? null : "a table is missing";
+      return tables === MIRROR_TABLES ? null : "a table is missing";
     } catch (error) {
       const fault = indexFault(error);
       return fault instanceof IndexFault && fault.kind === "corrupt" ? fault.message : null;
     }
   }
 
-  /** Keeps the file under another name, for a person to look at. The next one begins empty. */
+  /** Keeps the file under another name, for a person to examine. The next one begins empty. */
   #quarantine(why: string): void {
     const { file } = this.files;
     if (this.#connection !== null) detach(this.#connection.db, "mirror");
@@ -310,10 +325,20 @@ function identityOf({ file, index }: MirrorFiles): string {
   return `${statOf(file)?.identity} ${statOf(index)?.identity}`;
 }
 
-/** SQLite's primary result codes for a value that the table refuses, and for a misuse of its interface. */
-const MISTAKES = [18, 19, 20, 21, 25];
+/** SQLite's primary result code for wrong SQL, such as an unknown table. */
+const SQL_ERROR = 1;
+/** Those for a value that a table refuses, and for a misuse of SQLite's interface. */
+const MISUSE = [18, 19, 20, 21, 25];
 
-function isMistake(error: unknown): boolean {
+function primaryCode(error: unknown): number | null {
   const { rawCode } = error as { rawCode?: unknown };
-  return typeof rawCode === "number" && MISTAKES.includes(rawCode & 0xff);
+  return typeof rawCode === "number" ? rawCode & 0xff : null;
+}
+
+function hasAllTables(db: Database.Database): boolean {
+  const count = "SELECT count(*) FROM";
+  return (
+    queryValue(db, `${count} mirror.sqlite_schema WHERE type = 'table'`) === MIRROR_TABLES &&
+    queryValue(db, `${count} usage.sqlite_schema WHERE type = 'table'`) === INDEX_TABLES
+  );
 }

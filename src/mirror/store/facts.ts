@@ -1,37 +1,38 @@
 import type Database from "libsql";
 import { execute, queryValue } from "./query.ts";
 
-/** What the mirror remembers about a gateway. These are the names in the table `facts`. */
-type FactName =
+/** What the mirror remembers about a gateway, and each fact's name in the table `facts`. */
+const STORED_NAMES = {
   /** The origins of the gateway and of its console, see claimConsole. */
-  | "console"
+  console: "console",
   /** Before this time another gateway had this name. */
-  | "begun_at"
-  /** The cursor where the next walk over the console's rows begins. */
-  | "mark"
+  begun_at: "begun_at",
+  /** Where the next walk over the console's rows begins. */
+  cursor: "mark",
   /** The console was read from here … */
-  | "covered_from"
-  /** … to here: when the last complete walk ended, by our clock. Nothing younger can be called missing. */
-  | "last_sync"
+  covered_from: "covered_from",
+  /** … to here: when the last complete walk ended, by our clock. Nothing younger can be missing. */
+  last_sync: "last_sync",
   /** See coverage-gaps.ts. */
-  | "gaps"
-  | "unseen"
-  | "unwatched"
-  /** See truncation-check.ts. */
-  | "log_end"
+  console_gaps: "gaps",
+  unread_keys: "unseen",
+  log_gaps: "unwatched",
   /** See changed-days.ts. */
-  | "changed_from"
-  | "changed_from_mark"
-  | "mark_count"
+  changed_from: "changed_from",
+  changed_from_number: "changed_from_mark",
+  change_count: "mark_count",
   /** When the last comparison began, and since when the oldest request in flight was running at that time. */
-  | "compared_at"
-  | "running_since"
-  /** Which ids are the gateway's own, see OwnIds. */
-  | "own_ids"
+  compared_at: "compared_at",
+  running_since: "running_since",
+  /** See OwnIds. */
+  own_ids: "own_ids",
   /** See StartFit. */
-  | "start_fit"
-  /** Which alarms were logged. */
-  | "told";
+  start_fit: "start_fit",
+  /** See logAlarms. */
+  logged_alarms: "told",
+} as const;
+
+type FactName = keyof typeof STORED_NAMES;
 
 /** @param gateway null: a fact about our own log, which all gateways share. */
 export function readFact(db: Database.Database, gateway: string | null, name: FactName): string | null {
@@ -39,7 +40,7 @@ export function readFact(db: Database.Database, gateway: string | null, name: Fa
   return value === null ? null : String(value);
 }
 
-/** @param value null: the fact is forgotten. */
+/** @param value null: deletes the fact. */
 export function writeFact(
   db: Database.Database,
   gateway: string | null,
@@ -62,12 +63,13 @@ export function deleteFacts(db: Database.Database, gateway: string): void {
 }
 
 function keyOf(gateway: string | null, name: FactName): string {
-  return gateway === null ? `mirror:${name}` : `mirror:${gateway}:${name}`;
+  const stored = STORED_NAMES[name];
+  return gateway === null ? `mirror:${stored}` : `mirror:${gateway}:${stored}`;
 }
 
-/** The console's rows are read from `since` on: records from before it are never missing. */
-export function coverFrom(db: Database.Database, gateway: string, since: number, now = Infinity): void {
-  // A beginning in the future was written before the clock was set back.
+/** The console's rows are read from `since` on. Records from before it are never missing. */
+export function coverFrom(db: Database.Database, gateway: string, since: number, now: number): void {
+  // A time in the future was written before the clock was set back.
   const begunAt = Math.min(readTime(db, gateway, "begun_at") ?? since, now);
   const from = Math.max(since, begunAt);
   const before = readTime(db, gateway, "covered_from");

@@ -5,11 +5,11 @@ import type { HeldTime } from "../reconcile/context.ts";
 import { touchFrom } from "./changed-days.ts";
 import { execute, queryAll, queryNumber } from "./query.ts";
 
-/* Two things about keys: since when tools here held them, and which of them a console means by its own names. */
+/* Since when tools here held which keys, and which of them a console means by its own names. */
 
 export interface HeldKey {
   readonly gateway: string;
-  /** Fingerprint. null: the tool's key cannot be read just now; the tool goes on holding the key it had. */
+  /** Fingerprint. null: the tool's key cannot be read now, and the tool keeps the key it had. */
   readonly key: string | null;
   readonly tool: string;
 }
@@ -17,8 +17,8 @@ export interface HeldKey {
 type StoredKey = Omit<KeyHeldLine, "kind">;
 
 /**
- * Writes which keys are held now, at all gateways. A key that was away starts over, since others may have used it meanwhile.
- * Returns the changes, for the journal.
+ * Writes which keys are held now, at all gateways. A key that was not held for a while starts over, because others may have
+ * used it meanwhile. Returns the changes, for the journal.
  * @param cameAt when keys came that could not be written at that time, by heldKeyName.
  */
 export function holdKeys(
@@ -35,7 +35,7 @@ export function holdKeys(
         gateway === one.gateway && tool === one.tool && (key === null || key === one.key),
     );
     if (!isHeld) changed.push({ ...one, until: now });
-    // The clock was ahead. Until it had caught up, all rows would be from before the key was held.
+    // The clock was ahead when this was written. Until it caught up, all rows would be from before the key was held.
     else if (one.since > now) changed.push({ ...one, since: now });
   }
   const knownNames = new Set(known.map(heldKeyName));
@@ -65,7 +65,7 @@ export function restartHeldKeys(db: Database.Database, gateway: string, now: num
 }
 
 export interface HeldBy extends HeldTime {
-  /** The tools that hold the key. If none does, those that held it. */
+  /** The tools that hold the key, or if none does, those that held it. */
   readonly tools: readonly string[];
 }
 
@@ -88,7 +88,7 @@ export function heldTimes(db: Database.Database, gateway: string): Map<string, H
   return times;
 }
 
-/** When the last time without a break began, whichever tools held the key. */
+/** When the last period without a break began, whichever tools held the key. */
 function lastSince(periods: readonly StoredKey[]): number {
   const latestFirst = periods.toSorted(
     (a, b) => (b.until ?? Infinity) - (a.until ?? Infinity) || a.since - b.since,
@@ -115,25 +115,25 @@ function writeHeldKeys(db: Database.Database, keys: readonly StoredKey[]): void 
   for (const { gateway, key, tool, since, until } of keys) write.run(gateway, key, tool, since, until);
 }
 
-/** Whose key a console means by a name of its own. */
+/** Which key a console means by a name of its own. */
 export interface KeyLink {
   readonly ref: string;
-  /** Fingerprint. null: the key is not ours. That never replaces a known key, since keys are rotated. */
+  /** Fingerprint. null: the key is not ours. That never replaces a known key, because keys are rotated. */
   readonly key: string | null;
 }
 
 /**
- * How a link was learnt. list: from the console's list of keys. row: from a row with the id of one of our requests.
- * unclear: several keys have this name (one-api shows nothing better), so the name says nothing.
+ * How a link became known. list: from the console's list of keys. row: from a row with the id of one of our requests.
+ * unclear: several keys have this name (one-api shows nothing better), so the name identifies none of them.
  */
-type Learnt = "list" | "row" | "unclear";
+type LinkSource = "list" | "row" | "unclear";
 
 interface StoredLink {
   readonly key: string | null;
-  readonly learnt: Learnt;
+  readonly source: LinkSource;
 }
 
-const UNCLEAR: StoredLink = { key: "", learnt: "unclear" };
+const UNCLEAR: StoredLink = { key: "", source: "unclear" };
 
 /**
  * Writes what the console's list of keys says. Returns the refs that were known not to be ours and now are: their rows were
@@ -161,24 +161,24 @@ function linkFromList(before: StoredLink | undefined, keys: readonly (string | n
   if (keys.length > 1) return UNCLEAR;
   if (key === null && before !== undefined) return before;
   // A match by id proves the key; a list shows only its ends.
-  if (before?.learnt === "row" && before.key === key) return before;
-  return { key, learnt: "list" };
+  if (before?.source === "row" && before.key === key) return before;
+  return { key, source: "list" };
 }
 
-/** Writes what rows say that were matched by id. */
+/** Writes what rows that were matched by id show. */
 export function learnKeys(
   db: Database.Database,
   gateway: string,
-  learnt: ReadonlyMap<string, ReadonlySet<string>>,
+  keysByRef: ReadonlyMap<string, ReadonlySet<string>>,
 ): void {
   const known = readLinks(db, gateway);
-  for (const [ref, found] of learnt) {
+  for (const [ref, found] of keysByRef) {
     const before = known.get(ref);
     if (before !== undefined && isDecided(before)) continue;
     const keys = new Set(found);
     if (before !== undefined && before.key !== null) keys.add(before.key);
     const [key = ""] = keys;
-    const next: StoredLink = keys.size === 1 ? { key, learnt: "row" } : UNCLEAR;
+    const next: StoredLink = keys.size === 1 ? { key, source: "row" } : UNCLEAR;
     if (!isSameLink(before, next)) writeLink(db, gateway, ref, next);
   }
 }
@@ -186,7 +186,7 @@ export function learnKeys(
 export interface KeyLinks {
   /** By ref. null: known not to be ours. Absent: not known. */
   readonly keys: ReadonlyMap<string, string | null>;
-  /** Refs about which a row that is matched by id teaches nothing new. */
+  /** Refs that a row matched by id can no longer change. */
   readonly decided: ReadonlySet<string>;
 }
 
@@ -194,38 +194,38 @@ export function keyLinks(db: Database.Database, gateway: string): KeyLinks {
   const keys = new Map<string, string | null>();
   const decided = new Set<string>();
   for (const [ref, link] of readLinks(db, gateway)) {
-    if (link.learnt !== "unclear") keys.set(ref, link.key);
+    if (link.source !== "unclear") keys.set(ref, link.key);
     if (isDecided(link)) decided.add(ref);
   }
   return { keys, decided };
 }
 
-function isDecided({ key, learnt }: StoredLink): boolean {
-  return learnt === "unclear" || (learnt === "list" && key !== null);
+function isDecided({ key, source }: StoredLink): boolean {
+  return source === "unclear" || (source === "list" && key !== null);
 }
 
 function isSameLink(before: StoredLink | undefined, next: StoredLink): boolean {
-  return before?.key === next.key && before.learnt === next.learnt;
+  return before?.key === next.key && before.source === next.source;
 }
 
 function readLinks(db: Database.Database, gateway: string): Map<string, StoredLink> {
   const rows = queryAll<StoredLink & { readonly ref: string }>(
     db,
-    "SELECT ref, key, learnt FROM mirror.console_keys WHERE gateway = ?",
+    "SELECT ref, key, learnt AS source FROM mirror.console_keys WHERE gateway = ?",
     gateway,
   );
-  return new Map(rows.map(({ ref, key, learnt }) => [ref, { key, learnt }]));
+  return new Map(rows.map(({ ref, key, source }) => [ref, { key, source }]));
 }
 
 /** The rows with this name are compared again. */
-function writeLink(db: Database.Database, gateway: string, ref: string, { key, learnt }: StoredLink): void {
+function writeLink(db: Database.Database, gateway: string, ref: string, { key, source }: StoredLink): void {
   execute(
     db,
     "INSERT OR REPLACE INTO mirror.console_keys (gateway, ref, key, learnt) VALUES (?, ?, ?, ?)",
     gateway,
     ref,
     key,
-    learnt,
+    source,
   );
   const first = queryNumber(
     db,

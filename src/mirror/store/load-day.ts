@@ -4,11 +4,11 @@ import { mayHaveArrived, type UsageRecord } from "../../usage/record.ts";
 import { FARTHEST_MS, type OurRequest, type OurTokens, type TheirRow } from "../reconcile/context.ts";
 import type { How, RecordVerdict } from "../verdict.ts";
 import { DAY_MS } from "./changed-days.ts";
-import type { CoverageGap } from "./coverage-gaps.ts";
+import type { LogGap } from "./coverage-gaps.ts";
 import { readTime } from "./facts.ts";
 import { keyLinks } from "./keys.ts";
 import { IN_LIST, namedColumns, queryColumn, queryRows, type Value } from "./query.ts";
-import { booleanOf, STORED, type StoredVerdict, storedRowOf } from "./rows.ts";
+import { booleanOf, STORED, type StoredRowVerdict, storedRowOf } from "./rows.ts";
 
 export interface CompareOptions {
   readonly gateway: string;
@@ -20,13 +20,13 @@ export interface CompareOptions {
   readonly billsFailures: boolean;
   readonly socketRowsHaveIds: boolean;
   /** When requests of ours may not have been recorded, by our clock. */
-  readonly logGaps: readonly CoverageGap[];
+  readonly logGaps: readonly LogGap[];
 }
 
 /** A console row as reconcile needs it, with the verdict that is stored. */
 export interface LoadedRow {
   readonly row: TheirRow;
-  readonly judged: StoredVerdict;
+  readonly judged: StoredRowVerdict;
 }
 
 /** One of our records as reconcile needs it, with the verdict that is stored; null: none. */
@@ -255,10 +255,10 @@ const RECORD_FIELDS = [
   "tokens_from",
   "gateway_ids",
 ] as const;
-const VERDICT_FIELDS = ["verdict", "how", "row", "reason", "theirs", "ours"] as const;
+const RECORD_VERDICT_FIELDS = ["verdict", "how", "row", "reason", "theirs", "ours"] as const;
 const RECORD_COLUMNS = [
   ...RECORD_FIELDS.map((name) => `r."${name}"`),
-  ...VERDICT_FIELDS.map((name) => `v."${name}"`),
+  ...RECORD_VERDICT_FIELDS.map((name) => `v."${name}"`),
 ].join(", ");
 
 type RecordPart = Pick<UsageRecord, (typeof RECORD_FIELDS)[number]>;
@@ -268,7 +268,7 @@ function loadedRecord(columns: readonly unknown[], idNames: readonly string[]): 
   fields.stream = booleanOf(fields.stream);
   fields.gateway_ids = JSON.parse(String(fields.gateway_ids));
   const record = fields as unknown as RecordPart;
-  const { ours, ...judged } = namedColumns(VERDICT_FIELDS, columns.slice(RECORD_FIELDS.length));
+  const { ours, ...judged } = namedColumns(RECORD_VERDICT_FIELDS, columns.slice(RECORD_FIELDS.length));
   // Before it took the console's numbers, if it did.
   const own: RecordPart = typeof ours === "string" ? { ...record, ...JSON.parse(ours) } : record;
   return {

@@ -1,7 +1,7 @@
 import type Database from "libsql";
 import { transact } from "../../usage/index/database.ts";
 import type { AckLine, KeyHeldLine } from "../../usage/journal/lines.ts";
-import { firstIdAt } from "../../usage/reports/filter.ts";
+import { firstIdAt } from "../../usage/reports/records.ts";
 import { type ConsoleRow, ROW_FIELDS } from "../console-row.ts";
 import type { Page } from "../consoles/console.ts";
 import type { JudgedRow } from "../verdict.ts";
@@ -12,25 +12,25 @@ import { keyLinks, restartHeldKeys } from "./keys.ts";
 import { execute, IN_LIST, namedColumns, queryColumn, queryRows, queryValue, type Value } from "./query.ts";
 
 /** The columns of a row's verdict. */
-export const VERDICT_FIELDS = ["verdict", "how", "certain", "record", "key", "reason"] as const;
+export const ROW_VERDICT_FIELDS = ["verdict", "how", "certain", "record", "key", "reason"] as const;
 /** The columns that storedRowOf reads. */
-export const STORED: readonly string[] = [...ROW_FIELDS, ...VERDICT_FIELDS].map((name) => `"${name}"`);
+export const STORED: readonly string[] = [...ROW_FIELDS, ...ROW_VERDICT_FIELDS].map((name) => `"${name}"`);
 
 /** verdict null: the row was not compared yet. */
-export type StoredVerdict = Omit<JudgedRow, "identity" | "verdict" | "reason"> & {
+export type StoredRowVerdict = Omit<JudgedRow, "identity" | "verdict" | "reason"> & {
   readonly verdict: JudgedRow["verdict"] | null;
   readonly reason: string | null;
 };
 
 export interface StoredRow {
   readonly row: ConsoleRow;
-  readonly judged: StoredVerdict;
+  readonly judged: StoredRowVerdict;
 }
 
 export function storedRowOf(values: readonly unknown[]): StoredRow {
   const row = namedColumns(ROW_FIELDS, values);
   row.stream = booleanOf(row.stream);
-  const judged = namedColumns(VERDICT_FIELDS, values.slice(ROW_FIELDS.length));
+  const judged = namedColumns(ROW_VERDICT_FIELDS, values.slice(ROW_FIELDS.length));
   judged.certain = judged.certain === 1;
   return { row, judged } as unknown as StoredRow;
 }
@@ -40,7 +40,7 @@ export function booleanOf(value: unknown): boolean | null {
 }
 
 /** In the order of VERDICT_FIELDS. */
-export function verdictValues({ verdict, how, certain, record, key, reason }: StoredVerdict): Value[] {
+export function verdictValues({ verdict, how, certain, record, key, reason }: StoredRowVerdict): Value[] {
   return [verdict, how, certain ? 1 : 0, record, key, reason];
 }
 
@@ -78,7 +78,7 @@ export function writePage(
   return transact(db, () => {
     const written = putRows(db, gateway, rows);
     if (gap !== null) addConsoleGap(db, gateway, gap);
-    writeFact(db, gateway, "mark", cursor);
+    writeFact(db, gateway, "cursor", cursor);
     return written;
   });
 }
@@ -89,12 +89,12 @@ export function writeRows(db: Database.Database, gateway: string, rows: readonly
 }
 
 export function readCursor(db: Database.Database, gateway: string): string | null {
-  return readFact(db, gateway, "mark");
+  return readFact(db, gateway, "cursor");
 }
 
 /** The next walk begins from the start. Rows that were read stay. */
 export function clearCursor(db: Database.Database, gateway: string): void {
-  writeFact(db, gateway, "mark", null);
+  writeFact(db, gateway, "cursor", null);
 }
 
 const IDENTITY = ROW_FIELDS.indexOf("identity");
@@ -167,8 +167,8 @@ export function gatewaysIn(db: Database.Database): string[] {
   }
 }
 
-/** An alarm as it was shown to a person. null: any. */
-export interface ShownAlarm {
+/** The rows of an alarm that a person saw. null: any. */
+export interface AlarmRows {
   readonly gateway: string | null;
   readonly key: string | null;
   readonly certain: boolean | null;
@@ -178,7 +178,7 @@ export interface ShownAlarm {
 }
 
 /** Returns a line for each acknowledged row. null: there are other rows than were shown, and nothing is changed. */
-export function acknowledge(db: Database.Database, shown: ShownAlarm, now: number): AckLine[] | null {
+export function acknowledge(db: Database.Database, shown: AlarmRows, now: number): AckLine[] | null {
   const { key, until, count } = shown;
   const gateways = shown.gateway === null ? gatewaysIn(db) : [shown.gateway];
   const certain = shown.certain === null ? null : Number(shown.certain);

@@ -1,20 +1,44 @@
 import type Database from "libsql";
-import type { Counted } from "../../limits/replay.ts";
-import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
-import { COLUMN_NAMES, recordOfRow } from "../../usage/columns.ts";
 import { transact } from "../../usage/index/database.ts";
-import { AMENDED, type AmendedFields, type AmendLine } from "../../usage/journal/lines.ts";
-import { NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
-import { FOREIGN_AFTER_MS } from "../reconcile/context.ts";
+import type { AmendLine } from "../../usage/journal/lines.ts";
+import { COLUMN_NAMES, recordOfRow, type UsageRecord } from "../../usage/record.ts";
+import { FOREIGN_AFTER_MS, type StartFit } from "../reconcile/context.ts";
 import type { JudgedRecord, JudgedRow, Theirs } from "../verdict.ts";
+import { amendmentOf, type PriceOf, pick, TAKEN, withoutTheirs, withTheirs } from "./amendments.ts";
 import { touchFrom, touchRows } from "./changed-days.ts";
-import type { DayChanges } from "./compare-day.ts";
 import { writeFact } from "./facts.ts";
 import { learnKeys } from "./keys.ts";
 import { execute, IN_LIST, queryAll, queryNumber, queryRows, type Value } from "./query.ts";
-import { VERDICT_FIELDS, verdictValues } from "./rows.ts";
+import { ROW_VERDICT_FIELDS, verdictValues } from "./rows.ts";
 
 /* Stores what the comparison of a day found, and gives records the console's numbers. */
+
+/** What the comparison of one day found that is not stored yet. */
+export interface DayChanges {
+  /** If not null, this must be stored first, and the day compared again. */
+  readonly learned: Learned | null;
+  readonly rows: readonly JudgedRow[];
+  readonly records: readonly NewVerdict[];
+  /** Times, by our clock, in other days that must be compared again. */
+  readonly elsewhere: readonly number[];
+  /** null: nothing new was learned about it. */
+  readonly start: StartFit | null;
+}
+
+/**
+ * Which ids are the gateway's own: since when, by the id's name and the kind of response. It depends on the gateway's
+ * version: new-api v0.13.2 sends its own ids on streams and errors, and those of the gateway behind it on plain responses.
+ */
+export type OwnIds = Readonly<Record<string, number>>;
+
+/** What matches by id teach. */
+export interface Learned {
+  readonly ownIds: OwnIds;
+  /** Since when an id is newly known to be own; null: no id is. */
+  readonly ownFrom: number | null;
+  /** Which keys a console's name for a key stands for. */
+  readonly keys: ReadonlyMap<string, ReadonlySet<string>>;
+}
 
 /** A record that gets another verdict. */
 export interface NewVerdict {
@@ -25,13 +49,13 @@ export interface NewVerdict {
   readonly hasTokens: boolean;
 }
 
-/** What is stored in one transaction. It takes about 5 ms on the thread that serves requests. */
+/** What is stored in one transaction. It takes about 3 ms on the thread that serves requests. */
 export type Step =
   | { readonly kind: "records"; readonly records: DayChanges["records"] }
   | { readonly kind: "rows"; readonly rows: DayChanges["rows"] };
 
-const RECORDS_PER_STEP = 20;
-const ROWS_PER_STEP = 60;
+const RECORDS_PER_STEP = 15;
+const ROWS_PER_STEP = 40;
 
 export function* stepsOf({ records, rows }: Pick<DayChanges, "records" | "rows">): Generator<Step> {
   for (let at = 0; at < records.length; at += RECORDS_PER_STEP)
@@ -61,7 +85,7 @@ export function applySummary(
       learnKeys(db, gateway, learned.keys);
       if (learned.ownFrom === null) return;
       writeFact(db, gateway, "own_ids", JSON.stringify(learned.ownIds));
-      // What was matched without ids, or only suspected, may be something else now.
+      // Matches without ids, and suspicions, may get another verdict now.
       touchFrom(db, gateway, learned.ownFrom);
       return;
     }
@@ -88,7 +112,7 @@ export function applyStep(db: Database.Database, step: Step, options: ApplyOptio
   });
 }
 
-/** When time alone decides on the next pending row; null: no row waits for that. Pending records wait for a sync. */
+/** When time alone decides the next pending row; null: never. Pending records wait for a sync. */
 export function nextDue(db: Database.Database, gateway: string, now: number, skew: number): number | null {
   const oldest = queryNumber(
     db,
@@ -100,7 +124,7 @@ export function nextDue(db: Database.Database, gateway: string, now: number, ske
 }
 
 function writeRowVerdicts(db: Database.Database, gateway: string, rows: readonly JudgedRow[]): void {
-  const sets = VERDICT_FIELDS.map((name) => `${name} = ?`).join(", ");
+  const sets = ROW_VERDICT_FIELDS.map((name) => `${name} = ?`).join(", ");
   const write = db.prepare(`UPDATE mirror.console_rows SET ${sets} WHERE gateway = ? AND identity = ?`);
   // Acknowledging a suspicion does not acknowledge a certain alarm, also if mirror.db was lost in between.
   const raise = db.prepare(
@@ -149,10 +173,11 @@ function writeRecordVerdicts(
     const { ours = null, theirs: taken = null } = stored.get(id) ?? {};
     const own = withoutTheirs(before, ours === null ? null : JSON.parse(ours));
     const theirs = judged?.theirs ?? null;
-    // A record that took something before mirror.db was lost keeps it, although the console no longer lists it.
+    // A record that took numbers before mirror.db was lost keeps them, although the console no longer lists it.
     let after = taken === null ? before : own;
     if (theirs !== null) after = withTheirs(own, theirs, hasTokens, priceOf);
-    if (AMENDED.some((name) => before[name] !== after[name])) amendments.push(amendLine(before, after));
+    const amendment = amendmentOf(before, after);
+    if (amendment !== null) amendments.push(amendment);
     if (judged === null) execute(db, "DELETE FROM mirror.verdicts WHERE record = ?", id);
     else writeRecordVerdict(db, gateway, judged, own, after);
   }
@@ -213,7 +238,7 @@ export function theirsText({ theirs }: JudgedRecord): string | null {
 /** Makers charge more for larger prompts: Anthropic and Google beyond 200,000 tokens, OpenAI beyond 272,000. */
 const LONG_CONTEXT_TOKENS = 200_000;
 
-/** What a request is priced by besides its model; null: the standard price. */
+/** What a request's price depends on besides its model; null: the standard price. */
 function tierOf(record: UsageRecord, { service_tier }: Theirs): string | null {
   const { input_tokens, cache_read_tokens, cache_write_tokens } = record;
   const input = (input_tokens ?? 0) + (cache_read_tokens ?? 0) + (cache_write_tokens ?? 0);
@@ -222,13 +247,13 @@ function tierOf(record: UsageRecord, { service_tier }: Theirs): string | null {
 }
 
 /**
- * Without a list price, a console bills in whole units of two micro-dollars (new-api, one-api). All other amounts are in whole
- * micro-dollars. An amount of so many units is exact to a quarter of a percent; a smaller one says nothing about a price.
+ * new-api and one-api list no price and bill in units of two micro-dollars. All other amounts are in micro-dollars. From
+ * MIN_UNITS on, an amount is exact to a quarter of a percent; a smaller one shows nothing about a price.
  */
 const BILLING_UNIT = 2;
 const MIN_UNITS = 200;
 
-/** Their price before the multiplier, as a multiple of ours; null: not known, or too small to tell. */
+/** Their price before the multiplier, as a multiple of ours; null: unknown, or the amount is too small. */
 function priceFactor(ours: number | null, theirs: Theirs): number | null {
   if (ours === null || ours < MIN_UNITS) return null;
   const { list_microdollars: list, billed_microdollars: billed, multiplier } = theirs;
@@ -240,104 +265,4 @@ function priceFactor(ours: number | null, theirs: Theirs): number | null {
 /** To three digits, so that rows with the same price are counted together. */
 function rounded(factor: number): number {
   return Number(factor.toPrecision(3));
-}
-
-/** The numbers that a record can take from the console besides its bill. Its own are kept in `ours`. */
-const TAKEN = AMENDED.filter((name) => name !== "billed_microdollars");
-
-export type OwnNumbers = Omit<AmendedFields, "billed_microdollars">;
-
-/** A record whose own numbers were lost with mirror.db has none. */
-const UNKNOWN = pick({ ...NOT_CLOSED, billed_microdollars: null }, TAKEN);
-
-export type PriceOf = (
-  record: UsageRecord,
-  tokens: Tokens,
-) => { readonly list: number; readonly cost: number } | null;
-
-/** The record as it was before it took anything from the console. */
-export function withoutTheirs(record: UsageRecord, ours: OwnNumbers | null): UsageRecord {
-  const own = ours ?? (record.tokens_from === "console" ? UNKNOWN : {});
-  return { ...record, ...own, billed_microdollars: null };
-}
-
-/**
- * The record with the console's money, and with its tokens if its own are not complete.
- * @param hasTokens the row is of a use; the zeroes in the row of a failed attempt say nothing.
- */
-function withTheirs(own: UsageRecord, theirs: Theirs, hasTokens: boolean, priceOf: PriceOf): UsageRecord {
-  const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = theirs;
-  const billed = { ...own, billed_microdollars: theirs.billed_microdollars };
-  if (!hasTokens || isComplete(own) || input_tokens === null || output_tokens === null) return billed;
-  const tokens: Tokens = {
-    ...NO_TOKENS,
-    input: input_tokens,
-    cacheRead: cache_read_tokens ?? 0,
-    cacheWrite: cache_write_tokens ?? 0,
-    output: output_tokens,
-  };
-  const price = priceOf(own, tokens);
-  return {
-    ...billed,
-    input_tokens,
-    cache_read_tokens,
-    cache_write_tokens,
-    output_tokens,
-    reasoning_tokens: null,
-    tokens_from: "console",
-    list_microdollars: price?.list ?? null,
-    cost_microdollars: price?.cost ?? null,
-    counted_tokens: tokens.input + tokens.cacheRead + tokens.cacheWrite + tokens.output,
-    counted_microdollars: price?.cost ?? own.counted_microdollars,
-  };
-}
-
-/** What was reported of an answer that broke off is not complete: the gateway may have gone on. */
-function isComplete({ tokens_from, input_tokens, output_tokens, end }: UsageRecord): boolean {
-  return tokens_from === "reported" && end === "complete" && input_tokens !== null && output_tokens !== null;
-}
-
-function pick<Name extends keyof AmendedFields>(
-  record: AmendedFields,
-  names: readonly Name[],
-): Pick<AmendedFields, Name> {
-  const picked = names.map((name) => [name, record[name]]);
-  return Object.fromEntries(picked);
-}
-
-function amendLine(before: UsageRecord, after: UsageRecord): AmendLine {
-  const { id, tool, counts, admitted_at, started_at } = after;
-  const limits =
-    tool === null || counts === false
-      ? null
-      : { tool, admitted_at: admitted_at ?? started_at, before: countedOf(before), after: countedOf(after) };
-  return { kind: "amend", id, ...pick(after, AMENDED), limits };
-}
-
-/** What a record takes from its tool's limits: what the console says, else what we counted, else what was reserved. */
-function countedOf(record: UsageRecord): Counted {
-  const { billed_microdollars, counted_microdollars, held_microdollars } = record;
-  return {
-    tokens: record.counted_tokens ?? record.held_tokens ?? 0,
-    spend: billed_microdollars ?? counted_microdollars ?? held_microdollars ?? 0,
-  };
-}
-
-/** How much more a record takes from its tool's limits than before; negative if it is less. */
-export interface Correction {
-  readonly tool: string;
-  /** When it was admitted under them. */
-  readonly at: number;
-  readonly tokens: number;
-  /** Micro-dollars. */
-  readonly spend: number;
-}
-
-/** null: nothing changes for the limits. */
-export function correctionOf({ limits }: AmendLine): Correction | null {
-  if (limits === null) return null;
-  const { tool, admitted_at, before, after } = limits;
-  const tokens = after.tokens - before.tokens;
-  const spend = after.spend - before.spend;
-  return tokens === 0 && spend === 0 ? null : { tool, at: admitted_at, tokens, spend };
 }

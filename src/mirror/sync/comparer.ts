@@ -5,20 +5,12 @@ import { errorMessage } from "../../core/errors.ts";
 import type { AmendLine } from "../../usage/journal/lines.ts";
 import type { ConsoleAdapter } from "../consoles/console.ts";
 import { ConsoleFault } from "../consoles/console.ts";
+import { type Correction, correctionOf, type PriceOf } from "../store/amendments.ts";
 import { finishPlan, hasChangedDays, type Plan } from "../store/changed-days.ts";
 import type { MirrorDatabase } from "../store/database.ts";
 import type { CompareOptions } from "../store/load-day.ts";
 import { pruneStep } from "../store/rows.ts";
-import type { PriceOf } from "../store/verdicts.ts";
-import {
-  applyStep,
-  applySummary,
-  type Correction,
-  correctionOf,
-  type DaySummary,
-  nextDue,
-  type Step,
-} from "../store/verdicts.ts";
+import { applyStep, applySummary, type DaySummary, nextDue, type Step } from "../store/verdicts.ts";
 import type { TruncationCheck } from "../truncation-check.ts";
 import { askOrFail, catchUp, type MirrorUsage } from "../usage.ts";
 import type { Answer, Request } from "./compare-worker.ts";

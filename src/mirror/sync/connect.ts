@@ -8,14 +8,13 @@ import type { Secret } from "../../core/secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
 import {
   type AccountFacts,
-  type AdapterDeps,
   type ConsoleAdapter,
   ConsoleFault,
   type ConsoleKey,
   type Page,
 } from "../consoles/console.ts";
 import { detectKind } from "../consoles/detect.ts";
-import { type CallHistory, type ConsoleClient, createClient } from "../consoles/http.ts";
+import { type AdapterDeps, type CallHistory, type ConsoleClient, HttpClient } from "../consoles/http.ts";
 import { asObject, objectAt } from "../consoles/json.ts";
 import type { KeyCallBudgets } from "../consoles/key-calls.ts";
 import { NewApi } from "../consoles/new-api.ts";
@@ -51,7 +50,7 @@ export function adapterDeps(gateway: ConsoleGateway, deps: ConnectDeps): Adapter
   const { url } = gateway.console;
   const agent = () => deps.agentFor(gateway, new URL(url).origin);
   return {
-    client: createClient({ url, agent, clock, signal, onSkew }),
+    client: new HttpClient({ url, agent, clock, signal, onSkew }),
     calls,
     now: () => clock.now(),
     async pause(milliseconds) {

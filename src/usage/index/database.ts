@@ -1,7 +1,7 @@
 import { chmodSync, closeSync, fchmodSync, openSync, rmSync, statSync } from "node:fs";
 import Database from "libsql";
 import { errorMessage } from "../../core/errors.ts";
-import { COLUMN_DEFINITIONS } from "../columns.ts";
+import { COLUMN_DEFINITIONS } from "../record.ts";
 import { SERIES, SUMS } from "../rollups.ts";
 
 /** Of the tables below. An index of another version is rebuilt. */

@@ -2,7 +2,6 @@ import { createHash } from "node:crypto";
 import { closeSync, openSync, readSync, statSync } from "node:fs";
 import { type JournalFile, journalFiles, readLines, startOfDay, statOf } from "../journal/files.ts";
 import { parseLine } from "../journal/lines.ts";
-import { IndexWriter, type Position } from "./apply.ts";
 import {
   type Connection,
   createIndex,
@@ -12,6 +11,7 @@ import {
   openIndex,
   transact,
 } from "./database.ts";
+import { IndexWriter, type Position } from "./writer.ts";
 
 /** How far the index is. */
 export interface Progress {

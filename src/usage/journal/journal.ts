@@ -3,12 +3,10 @@ import type { Clock } from "../../core/clock.ts";
 import { errorCode, hasCode } from "../../core/errors.ts";
 import type { Logger } from "../../core/log.ts";
 import type { Ticker } from "../../core/ticker.ts";
-import type { ToolCarry } from "../../limits/replay.ts";
+import type { Limiter } from "../../limits/limiter.ts";
 import { type Closing, NOT_CLOSED, type Opening, type UsageRecord, wholeRecord } from "../record.ts";
-import { DayFile } from "./day-file.ts";
-import { dayOf, journalFiles } from "./files.ts";
+import { DayFile, dayOf, journalFiles } from "./files.ts";
 import type { AckLine, AmendLine, HeadLine, KeyHeldLine, LiftLine, Line } from "./lines.ts";
-import { PendingLines } from "./pending.ts";
 import { restoreFrom } from "./restore.ts";
 
 export interface JournalDeps {
@@ -18,13 +16,9 @@ export interface JournalDeps {
   readonly log: Logger;
   /** full: a record survives a power cut before its request is sent. */
   readonly sync: "normal" | "full";
-  /** What the limits know now: a new file starts with it. */
-  readonly carry: () => readonly ToolCarry[];
-  /** The limits get the lines of the newest file, in order, when the journal is first opened. */
-  readonly startReplay: () => void;
-  readonly replay: (line: Line) => void;
-  readonly endReplay: () => void;
-  /** Something was appended. Must not throw. */
+  /** Every file begins with what the limits know. When the journal is opened, they get the lines of the newest file. */
+  readonly limiter: Pick<Limiter, "carry" | "startReplay" | "replay" | "endReplay">;
+  /** Called after each append. Must not throw. */
   readonly onAppend: () => void;
 }
 
@@ -33,9 +27,9 @@ export interface JournalState {
   readonly trouble: { readonly message: string; readonly since: number } | null;
   /** Lines that wait in memory until the disk takes them. */
   readonly waiting: number;
-  /** Records of requests that may have reached a gateway, and found no room in memory. */
+  /** Records of requests that may have reached a gateway, and did not fit in memory. */
   readonly lost: number;
-  /** Refusals that found none. */
+  /** Refusals that were not recorded: they did not fit in memory, or unknown callers sent too many. */
   readonly refusalsLost: number;
   /** What last happened to the file while it was open; null: nothing. */
   readonly incident: string | null;
@@ -48,37 +42,45 @@ interface InFlight {
   head: ResponseHead | null;
 }
 
-/** More than this since the last check, and the file is checked at once: it is all written again if the file is gone. */
+/** After this many bytes the file is checked at once. What was appended since the last check is kept, to be repeated. */
 const MAX_RECENT_BYTES = 8 * 1024 * 1024;
 
+/** Unknown callers: more refusals a minute are not recorded. A web page that asks in a loop must not fill the disk. */
+const MAX_UNKNOWN_PER_MINUTE = 120;
+const MINUTE_MS = 60_000;
+
 /**
- * Appends to the usage journal. An append is one write of one line, so it survives a crash of the process. Only the
- * daemon that holds the state lock has one.
+ * Appends to the usage journal. An append is one write of one line, so it survives a crash of the process. Only the daemon
+ * that holds the state lock may append.
  */
 export class Journal {
   readonly #deps: JournalDeps;
-  /** Close lines that the disk refused. They are written once it is back. */
+  /** Close lines that the disk refused. They are written once it accepts them. */
   readonly #pending = new PendingLines();
   readonly #inFlight = new Map<string, InFlight>();
-  /** The requests whose head line is still to be written in this turn of the event loop. */
+  /** Requests whose head line will be written at the end of this turn of the event loop. */
   #newHeads: string[] = [];
   readonly #endTicks: () => void;
   #file: DayFile | null = null;
-  /** The state of earlier runs was read. Until then nothing can be recorded. */
+  /** The lines of earlier runs were read. Until then nothing can be recorded. */
   #restored = false;
   #trouble: JournalState["trouble"] = null;
-  /** Lines since the file was last seen in its place, every second. */
+  /** The lines since the last check of the file. */
   #recent: string[] = [];
   #recentBytes = 0;
-  /** Lines that went into a file that was replaced or cut off. They are written again before anything else. */
-  #again = "";
-  /** The file lacks the lines that a start needs from the files before it. */
+  /** Lines that went into a file that was replaced or cut off. They are repeated before anything else is written. */
+  #repeat = "";
+  /** The file lacks the carry lines, which hold what a start needs from the files before it. */
   #needsCarry = false;
   #last: { readonly id: string; readonly started_at: number } | null = null;
   readonly #lastUses = new Map<string, number>();
   #incident: string | null = null;
   #lostAt: number | null = null;
   #stopped = false;
+  /** The current minute, and how many refusals of unknown callers came in it. */
+  #minute = 0;
+  #unknownInMinute = 0;
+  #unknownSkipped = 0;
 
   constructor(deps: JournalDeps) {
     this.#deps = deps;
@@ -86,12 +88,12 @@ export class Journal {
     this.#endTicks = deps.ticker.every(1, () => this.#everySecond());
   }
 
-  /** Can a request be recorded now? */
+  /** Whether a request can be recorded now. */
   available(): boolean {
     return this.#restored && this.#trouble === null && !this.#stopped;
   }
 
-  /** True once the line is written, with `sync: full` on the disk: only then may the request be sent. */
+  /** True once the line is written, and with `sync: full` on the disk. Only then may the request be sent. */
   async open(opening: Opening): Promise<boolean> {
     if (!this.available() || this.#inFlight.has(opening.id)) return false;
     if (!this.#append(lineOf("open", opening))) return false;
@@ -101,9 +103,9 @@ export class Journal {
   }
 
   /**
-   * The head of the gateway's response arrived. The line for a stream is written at once, before the client sees the head.
-   * Any other response mostly arrives whole, and the close line repeats the head: so its line waits for the end of this turn
-   * of the event loop, and is left out if the request is closed by then.
+   * The head of the gateway's response arrived. For a stream, its line is written at once, before the client sees the head.
+   * Most other responses arrive whole, and their close line repeats the head. So their head line waits for the end of this
+   * turn of the event loop, and is left out if the request is closed by then.
    */
   head(id: string, head: ResponseHead, isStream: boolean): void {
     const request = this.#inFlight.get(id);
@@ -114,7 +116,7 @@ export class Journal {
     else if (this.#newHeads.length === 1) setImmediate(() => this.#writeHeads());
   }
 
-  /** Completes a record; a second time changes nothing. Waits in memory while the disk says no. */
+  /** Completes a record; a second call changes nothing. The line waits in memory while the disk refuses it. */
   close(id: string, closing: Closing): void {
     const request = this.#inFlight.get(id);
     if (request === undefined) return;
@@ -128,38 +130,45 @@ export class Journal {
       this.close(opening.id, closing);
       return;
     }
+    if (opening.tool === null && !this.#mayRecordUnknown()) return;
     const isWritten = this.#appendOrKeep(wholeRecord(opening, closing), closing.end === "refused");
     if (isWritten) this.#noteUse(opening);
   }
 
-  /** All of them in one write. False: none was written. */
+  /** Appends all of them in one write. False: none was written. */
   append(...lines: readonly (AmendLine | LiftLine | AckLine | KeyHeldLine)[]): boolean {
     return this.available() && this.#append(lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
   }
 
-  /** When a tool last sent a request; null: never, or before this was kept. */
+  /** When a tool last sent a request; null: unknown. */
   lastUse(tool: string): number | null {
     return this.#lastUses.get(tool) ?? null;
   }
 
-  /** The newest record that is in the file. */
+  /** The newest record. */
   last(): { readonly id: string; readonly started_at: number } | null {
     return this.#last;
   }
 
-  /** When it was last noticed that the file was deleted, replaced or cut off while it was open; null: never. */
+  /** When it was last noticed that the open file had been replaced or cut off; null: never. */
   lostAt(): number | null {
     return this.#lostAt;
   }
 
-  /** The day of the file that lines go to now; null: none is open. */
+  /** The day of the current file; null: none is open. */
   get day(): string | null {
     return this.#file?.day ?? null;
   }
 
   state(): JournalState {
     const { size, lost, refusalsLost } = this.#pending;
-    return { trouble: this.#trouble, waiting: size, lost, refusalsLost, incident: this.#incident };
+    return {
+      trouble: this.#trouble,
+      waiting: size,
+      lost,
+      refusalsLost: refusalsLost + this.#unknownSkipped,
+      incident: this.#incident,
+    };
   }
 
   stop(): void {
@@ -169,7 +178,7 @@ export class Journal {
     this.#writeHeads();
     this.#stopped = true;
     this.#pending.giveUp();
-    this.#tellLosses();
+    this.#logLosses();
     if (this.#deps.sync === "full") this.#attempt(() => this.#file?.syncNow());
     this.#file?.close();
     this.#file = null;
@@ -180,16 +189,16 @@ export class Journal {
       if (!this.#restored) this.#restore();
       this.#checkFile();
       this.#rollOver();
-      this.#writeAgain();
+      this.#writeRepeat();
       const text = this.#pending.text();
       if (text !== "") this.#write(text);
       this.#pending.clear();
       if (this.#trouble !== null) this.#endTrouble(text !== "");
     });
-    this.#tellLosses();
+    this.#logLosses();
   }
 
-  /** Only a write that succeeds shows that the disk is back. */
+  /** Only a write that succeeds shows that the disk works again. */
   #endTrouble(hasWritten: boolean): void {
     if (!hasWritten) this.#write("\n");
     if (this.#deps.sync === "full") this.#file?.syncNow();
@@ -197,13 +206,13 @@ export class Journal {
     this.#deps.log.info("the usage log can be written again");
   }
 
-  /** Reads what earlier runs left, and completes what they could not. If it fails, the next attempt begins again. */
+  /** Reads the lines of earlier runs, and closes the records that they left open. If it fails, the next attempt starts over. */
   #restore(): void {
-    const { folder, startReplay, replay, endReplay } = this.#deps;
+    const { folder, limiter } = this.#deps;
     this.#openFile();
-    startReplay();
+    limiter.startReplay();
     const { inFlight, carryIsWhole } = restoreFrom(folder, (line) => {
-      replay(line);
+      limiter.replay(line);
       if (line.kind === "open" || line.kind === "close") this.#noteUse(line);
       if (line.kind === "carry" && "tool" in line && line.last_use !== null)
         this.#lastUses.set(line.tool, line.last_use);
@@ -211,18 +220,30 @@ export class Journal {
     for (const one of inFlight) {
       const record = interruptedRecord(one);
       this.#write(lineOf("close", record));
-      replay({ kind: "close", ...record });
+      limiter.replay({ kind: "close", ...record });
     }
-    endReplay();
+    limiter.endReplay();
     this.#restored = true;
     this.#needsCarry ||= !carryIsWhole;
     this.#writeCarry();
   }
 
   #noteUse({ id, started_at, tool }: Pick<Opening, "id" | "started_at" | "tool">): void {
-    // The lines of a request in flight are repeated in a new file.
+    // A new file repeats the lines of older requests that are in flight.
     if (this.#last === null || id > this.#last.id) this.#last = { id, started_at };
     if (tool !== null) this.#lastUses.set(tool, Math.max(started_at, this.#lastUses.get(tool) ?? 0));
+  }
+
+  #mayRecordUnknown(): boolean {
+    const minute = Math.floor(this.#deps.clock.now() / MINUTE_MS);
+    if (minute !== this.#minute) {
+      this.#minute = minute;
+      this.#unknownInMinute = 0;
+    }
+    this.#unknownInMinute += 1;
+    if (this.#unknownInMinute <= MAX_UNKNOWN_PER_MINUTE) return true;
+    this.#unknownSkipped += 1;
+    return false;
   }
 
   #writeHeads(): void {
@@ -253,7 +274,7 @@ export class Journal {
     return false;
   }
 
-  /** Runs what the disk may refuse, and remembers that it did. */
+  /** Runs what the disk may refuse. False: it did, and the trouble is noted. */
   #attempt(work: () => void): boolean {
     try {
       work();
@@ -269,7 +290,7 @@ export class Journal {
     if (this.#trouble?.message !== message)
       this.#deps.log.error(
         { reason: message },
-        "the usage log cannot be written: requests are refused until it can",
+        "the usage log cannot be written; requests are refused until it can be",
       );
     this.#trouble = { message, since: this.#trouble?.since ?? this.#deps.clock.now() };
   }
@@ -284,9 +305,7 @@ export class Journal {
 
   /** Starts the next day's file. A clock that was set back changes nothing: the newest file stays the current one. */
   #rollOver(): void {
-    if (this.#file !== null && this.#deps.clock.now() >= this.#file.ends) {
-      this.#openFile();
-    }
+    if (this.#file !== null && this.#deps.clock.now() >= this.#file.ends) this.#openFile();
     this.#writeCarry();
   }
 
@@ -296,9 +315,8 @@ export class Journal {
     this.#needsCarry = false;
   }
 
-  /** What a start needs to know from the files before this one. */
   #carryText(): string {
-    const carries = this.#deps.carry();
+    const carries = this.#deps.limiter.carry();
     const lines = [lineOf("carry", { tools: carries.length })];
     for (const carry of carries)
       lines.push(lineOf("carry", { ...carry, last_use: this.#lastUses.get(carry.tool) ?? null }));
@@ -309,7 +327,7 @@ export class Journal {
     return lines.join("");
   }
 
-  /** Whether the open file is still the one at its path. */
+  /** Checks that the open file is still the one at its path. If it is not, what was appended since the last check is repeated. */
   #checkFile(): void {
     const file = this.#file;
     const displaced = file?.displaced() ?? null;
@@ -319,7 +337,7 @@ export class Journal {
       this.#incident = incident;
       makeFolder(this.#deps.folder);
       if (displaced === "deleted") file.putBack();
-      else this.#again += this.#recent.join("");
+      else this.#repeat += this.#recent.join("");
       this.#openFile();
       if (displaced !== "deleted") {
         this.#lostAt = this.#deps.clock.now();
@@ -328,13 +346,13 @@ export class Journal {
     }
     this.#recent = [];
     this.#recentBytes = 0;
-    this.#writeAgain();
+    this.#writeRepeat();
   }
 
-  #writeAgain(): void {
-    if (this.#again === "") return;
-    this.#write(this.#again);
-    this.#again = "";
+  #writeRepeat(): void {
+    if (this.#repeat === "") return;
+    this.#write(this.#repeat);
+    this.#repeat = "";
     this.#writeCarry();
   }
 
@@ -351,33 +369,33 @@ export class Journal {
     return file;
   }
 
-  /** False: it is not known to be on the disk, and must not be sent. */
+  /** False: the line may not be on the disk, so the request must not be sent. */
   async #synced(id: string): Promise<boolean> {
     try {
       await this.#file?.sync();
       return true;
     } catch (error) {
       this.#noteTrouble(error);
-      // The system may have dropped what it could not write.
-      this.#again += this.#recent.join("");
+      // After a failed fdatasync, Linux drops what it could not write.
+      this.#repeat += this.#recent.join("");
       this.#inFlight.delete(id);
       return false;
     }
   }
 
-  #tellLosses(): void {
+  #logLosses(): void {
     const { records, refusals } = this.#pending.newLosses();
     if (records > 0) this.#deps.log.error({ records }, "usage records were lost");
     if (refusals > 0) this.#deps.log.warn({ refusals }, "refusals were not recorded");
   }
 }
 
-/** The kind comes first, for people. To copy a record just for that would cost as much as to write it. */
+/** The kind comes first, for people. Copying a record just to put it there would take as long as writing it. */
 function lineOf(kind: Line["kind"], fields: object): string {
   return `{"kind":"${kind}",${JSON.stringify(fields).slice(1)}\n`;
 }
 
-/** Not the folder it lies in: where that is gone, it may come back. */
+/** Not its parents: if those are gone, a disk may be unmounted, and will come back. */
 function makeFolder(folder: string): void {
   try {
     mkdirSync(folder, { mode: 0o700 });
@@ -386,7 +404,7 @@ function makeFolder(folder: string): void {
   }
 }
 
-/** What is known of a request whose process ended before it did. */
+/** The record of a request that was in flight when the daemon was killed. */
 function interruptedRecord({ opening, head }: InFlight): UsageRecord {
   const { first_byte_at, status, gateway_ids } = head ?? NOT_CLOSED;
   return wholeRecord(opening, { ...NOT_CLOSED, end: "interrupted", first_byte_at, status, gateway_ids });
@@ -407,11 +425,79 @@ function diskMessage(error: unknown, folder: string): string {
       return `the folder of ${folder} is gone`;
     case "ENOTDIR":
     case "EISDIR":
-      return `there is something else in the place of ${folder}`;
+      return `${folder} is not a folder`;
     case "unknown":
-      // No error of the system: a bug, which must not hide.
+      // Not an error of the system but a bug, which must not be hidden.
       throw error;
     default:
       return `the system says ${code}`;
+  }
+}
+
+const MAX_PENDING_LINES = 1000;
+const MAX_PENDING_BYTES = 4 * 1024 * 1024;
+
+interface PendingLine {
+  readonly text: string;
+  readonly isRefusal: boolean;
+}
+
+/** Lines that the disk has not accepted yet, in order. If there are too many, refusals are dropped first. */
+class PendingLines {
+  #lines: PendingLine[] = [];
+  #bytes = 0;
+  #lost = 0;
+  #refusalsLost = 0;
+  #reportedLost = 0;
+  #reportedRefusalsLost = 0;
+
+  get size(): number {
+    return this.#lines.length;
+  }
+
+  get lost(): number {
+    return this.#lost;
+  }
+
+  get refusalsLost(): number {
+    return this.#refusalsLost;
+  }
+
+  add(text: string, isRefusal: boolean): void {
+    this.#lines.push({ text, isRefusal });
+    this.#bytes += text.length;
+    while (this.#lines.length > MAX_PENDING_LINES || this.#bytes > MAX_PENDING_BYTES) this.#dropOne();
+  }
+
+  text(): string {
+    return this.#lines.map(({ text }) => text).join("");
+  }
+
+  clear(): void {
+    this.#lines = [];
+    this.#bytes = 0;
+  }
+
+  /** They will never be written. */
+  giveUp(): void {
+    while (this.#lines.length > 0) this.#dropOne();
+  }
+
+  /** What was lost since the last call. */
+  newLosses(): { readonly records: number; readonly refusals: number } {
+    const records = this.#lost - this.#reportedLost;
+    const refusals = this.#refusalsLost - this.#reportedRefusalsLost;
+    this.#reportedLost = this.#lost;
+    this.#reportedRefusalsLost = this.#refusalsLost;
+    return { records, refusals };
+  }
+
+  #dropOne(): void {
+    const refusal = this.#lines.findIndex(({ isRefusal }) => isRefusal);
+    const [dropped] = this.#lines.splice(Math.max(0, refusal), 1);
+    if (dropped === undefined) return;
+    this.#bytes -= dropped.text.length;
+    if (dropped.isRefusal) this.#refusalsLost += 1;
+    else this.#lost += 1;
   }
 }

@@ -2,13 +2,18 @@ import type { Period } from "../../config/shape.ts";
 import type { Allowance, CarriedRequest } from "../../limits/counters.ts";
 import type { AmendedLimits, Counted, ToolCarry } from "../../limits/replay.ts";
 import { type CountedWindow, PERIODS } from "../../limits/windows.ts";
-import { openingOfFields, recordOfFields, textsOf, wholeNumber } from "../columns.ts";
-import type { Opening, UsageRecord } from "../record.ts";
+import {
+  type Opening,
+  openingOfFields,
+  recordOfFields,
+  textsOf,
+  type UsageRecord,
+  wholeNumber,
+} from "../record.ts";
 
 /*
- * The lines of the journal. Each is one JSON object on one line; docs/usage-log.md describes them for other programs.
- * Every line that tells of a record names its id and says how things are, not how they changed. So the same line read twice
- * changes nothing.
+ * The lines of the journal. Each is one JSON object; docs/usage-log.md describes them for other programs. A line about a
+ * record names its id and says how things are, not how they changed. So reading a line twice changes nothing.
  */
 
 /** Written before the request's first byte goes to the gateway. */
@@ -16,7 +21,7 @@ export interface OpenLine extends Opening {
   readonly kind: "open";
 }
 
-/** Written when the head of the gateway's response arrives: after a crash, the ids still name the request. */
+/** Written when the head of the gateway's response arrives. So after a crash, the gateway's ids are known. */
 export interface HeadLine {
   readonly kind: "head";
   readonly id: string;
@@ -30,7 +35,7 @@ export interface CloseLine extends UsageRecord {
   readonly kind: "close";
 }
 
-/** Later corrections: the fields a console knows better, and what that changes for the limits of the tool. */
+/** A later correction: the fields that a console knows better, and what that changes for the tool's limits. */
 export interface AmendLine extends AmendedFields {
   readonly kind: "amend";
   readonly id: string;
@@ -70,23 +75,25 @@ export interface AckLine {
   readonly at: number;
 }
 
-/** From when to when a tool held a key, by its fingerprint; `until` null: it still does. */
+/** From when to when a tool held a key. */
 export interface KeyHeldLine {
   readonly kind: "key-held";
   readonly gateway: string;
+  /** Fingerprint. */
   readonly key: string;
   readonly tool: string;
   readonly since: number;
+  /** null: it still does. */
   readonly until: number | null;
 }
 
-/** Opens a group of carry lines: so many tools follow. A group that is cut off does not count. */
+/** Begins a group of carry lines, one for each of this many tools. An incomplete group does not count. */
 export interface CarryLine {
   readonly kind: "carry";
   readonly tools: number;
 }
 
-/** Everything the limits know of one tool, so that a start reads the newest file only. */
+/** Everything the limits know of one tool. So a start reads only the newest file. */
 export interface ToolCarryLine extends ToolCarry {
   readonly kind: "carry";
   /** When it last sent a request. */
@@ -104,9 +111,11 @@ export type Line =
   | CarryLine
   | ToolCarryLine;
 
-/** null: it is none of ours, or damaged. */
+type Fields = Readonly<Record<string, unknown>>;
+
+/** null: the line is damaged, or of an unknown kind. */
 export function parseLine(text: string): Line | null {
-  let fields: Record<string, unknown>;
+  let fields: Fields;
   try {
     fields = JSON.parse(text);
   } catch {
@@ -115,8 +124,12 @@ export function parseLine(text: string): Line | null {
   if (fields === null || typeof fields !== "object") return null;
   switch (fields.kind) {
     case "open":
-    case "close":
-      return recordLine(fields.kind, fields);
+      return hasRecord(fields) ? Object.assign(openingOfFields(fields), { kind: "open" as const }) : null;
+    case "close": {
+      if (!hasRecord(fields)) return null;
+      const record = recordOfFields(fields);
+      return record.end === null ? null : Object.assign(record, { kind: "close" as const });
+    }
     case "head":
       return headLine(fields);
     case "amend":
@@ -124,15 +137,7 @@ export function parseLine(text: string): Line | null {
     case "lift":
       return liftLine(fields);
     case "ack":
-      return typeof fields.gateway === "string" && typeof fields.row === "string"
-        ? {
-            kind: "ack",
-            gateway: fields.gateway,
-            row: fields.row,
-            certain: fields.certain !== false,
-            at: wholeNumber(fields.at) ?? 0,
-          }
-        : null;
+      return ackLine(fields);
     case "key-held":
       return keyHeldLine(fields);
     case "carry":
@@ -142,14 +147,11 @@ export function parseLine(text: string): Line | null {
   }
 }
 
-function recordLine(kind: "open" | "close", fields: Record<string, unknown>): Line | null {
-  if (typeof fields.id !== "string" || fields.id === "" || typeof fields.started_at !== "number") return null;
-  if (kind === "open") return Object.assign(openingOfFields(fields), { kind });
-  const record = recordOfFields(fields);
-  return record.end === null ? null : Object.assign(record, { kind });
+function hasRecord({ id, started_at }: Fields): boolean {
+  return typeof id === "string" && id !== "" && typeof started_at === "number";
 }
 
-function headLine(fields: Record<string, unknown>): HeadLine | null {
+function headLine(fields: Fields): HeadLine | null {
   const { id } = fields;
   const status = wholeNumber(fields.status);
   if (typeof id !== "string" || id === "" || status === null) return null;
@@ -157,99 +159,79 @@ function headLine(fields: Record<string, unknown>): HeadLine | null {
   return { kind: "head", id, status, first_byte_at, gateway_ids: textsOf(fields.gateway_ids) };
 }
 
-function amendLine(fields: Record<string, unknown>): AmendLine | null {
+function amendLine(fields: Fields): AmendLine | null {
   if (typeof fields.id !== "string" || fields.id === "") return null;
   const record = recordOfFields(fields);
   const amended = Object.fromEntries(AMENDED.map((name) => [name, record[name]])) as unknown as AmendedFields;
-  return { kind: "amend", id: record.id, ...amended, limits: limitsOf(fields.limits) };
+  return { kind: "amend", id: record.id, ...amended, limits: limitsOf(objectOf(fields.limits)) };
 }
 
-function limitsOf(value: unknown): AmendedLimits | null {
-  const { tool, admitted_at, before, after } = objectOf(value);
+function limitsOf({ tool, admitted_at, before, after }: Fields): AmendedLimits | null {
   if (typeof tool !== "string" || typeof admitted_at !== "number") return null;
-  return { tool, admitted_at, before: countedOf(before), after: countedOf(after) };
+  return { tool, admitted_at, before: countedOf(objectOf(before)), after: countedOf(objectOf(after)) };
 }
 
-function countedOf(value: unknown): Counted {
-  const { tokens, spend } = objectOf(value);
-  return { tokens: wholeNumber(tokens) ?? 0, spend: wholeNumber(spend) ?? 0 };
+function countedOf({ tokens, spend }: Fields): Counted {
+  return { tokens: amountOf(tokens), spend: amountOf(spend) };
 }
 
-function allowanceOf(fields: Record<string, unknown>): Allowance | null {
-  const { limit } = fields;
-  if (limit !== "requests" && limit !== "tokens" && limit !== "spend") return null;
-  return {
-    limit,
-    amount: wholeNumber(fields.amount) ?? 0,
-    given_at: wholeNumber(fields.given_at) ?? 0,
-    until: wholeNumber(fields.until),
-  };
-}
-
-function liftLine(fields: Record<string, unknown>): LiftLine | null {
-  const allowance = allowanceOf(fields);
-  if (allowance === null || typeof fields.tool !== "string") return null;
+function liftLine(fields: Fields): LiftLine | null {
+  const [allowance] = allowanceOf(fields);
+  if (allowance === undefined || typeof fields.tool !== "string") return null;
   return { kind: "lift", tool: fields.tool, ...allowance, given_by: String(fields.given_by ?? "") };
 }
 
-function keyHeldLine(fields: Record<string, unknown>): KeyHeldLine | null {
-  const { gateway, key, tool } = fields;
-  if (typeof gateway !== "string" || typeof key !== "string" || typeof tool !== "string") return null;
-  return {
-    kind: "key-held",
-    gateway,
-    key,
-    tool,
-    since: wholeNumber(fields.since) ?? 0,
-    until: wholeNumber(fields.until),
-  };
+function ackLine({ gateway, row, certain, at }: Fields): AckLine | null {
+  if (typeof gateway !== "string" || typeof row !== "string") return null;
+  return { kind: "ack", gateway, row, certain: certain !== false, at: amountOf(at) };
 }
 
-function carryLine(fields: Record<string, unknown>): CarryLine | ToolCarryLine | null {
-  if (typeof fields.tools === "number") return { kind: "carry", tools: wholeNumber(fields.tools) ?? 0 };
-  if (typeof fields.tool !== "string") return null;
+function keyHeldLine({ gateway, key, tool, since, until }: Fields): KeyHeldLine | null {
+  if (typeof gateway !== "string" || typeof key !== "string" || typeof tool !== "string") return null;
+  return { kind: "key-held", gateway, key, tool, since: amountOf(since), until: wholeNumber(until) };
+}
+
+function carryLine(fields: Fields): CarryLine | ToolCarryLine | null {
+  const { tools, tool } = fields;
+  if (typeof tools === "number") return { kind: "carry", tools: amountOf(tools) };
+  if (typeof tool !== "string") return null;
   return {
     kind: "carry",
-    tool: fields.tool,
-    total: wholeNumber(fields.total) ?? 0,
+    tool,
+    total: amountOf(fields.total),
     windows: objectsIn(fields.windows).flatMap(windowOf),
-    allowances: objectsIn(fields.allowances).flatMap((one) => allowanceOf(one) ?? []),
+    allowances: objectsIn(fields.allowances).flatMap(allowanceOf),
     open: objectsIn(fields.open).flatMap(carriedRequest),
     last_use: wholeNumber(fields.last_use),
   };
 }
 
-function windowOf(fields: Record<string, unknown>): CountedWindow[] {
-  const { per, start, end } = fields;
-  if (!isPeriod(per) || typeof start !== "number" || typeof end !== "number") return [];
-  return [
-    {
-      per,
-      start,
-      end,
-      requests: wholeNumber(fields.requests) ?? 0,
-      tokens: wholeNumber(fields.tokens) ?? 0,
-      spend: wholeNumber(fields.spend) ?? 0,
-    },
-  ];
+/* The items of a carry line; empty: the item is damaged. */
+
+function windowOf({ per, start, end, requests, tokens, spend }: Fields): CountedWindow[] {
+  if (!PERIODS.includes(per as Period) || typeof start !== "number" || typeof end !== "number") return [];
+  const counts = { requests: amountOf(requests), tokens: amountOf(tokens), spend: amountOf(spend) };
+  return [{ per: per as Period, start, end, ...counts }];
 }
 
-function isPeriod(value: unknown): value is Period {
-  return PERIODS.includes(value as Period);
+function allowanceOf({ limit, amount, given_at, until }: Fields): Allowance[] {
+  if (limit !== "requests" && limit !== "tokens" && limit !== "spend") return [];
+  return [{ limit, amount: amountOf(amount), given_at: amountOf(given_at), until: wholeNumber(until) }];
 }
 
-function carriedRequest(fields: Record<string, unknown>): CarriedRequest[] {
-  const { id, admitted_at } = fields;
+function carriedRequest({ id, admitted_at, tokens, spend }: Fields): CarriedRequest[] {
   if (typeof id !== "string" || typeof admitted_at !== "number") return [];
-  return [
-    { id, admitted_at, tokens: wholeNumber(fields.tokens) ?? 0, spend: wholeNumber(fields.spend) ?? 0 },
-  ];
+  return [{ id, admitted_at, tokens: amountOf(tokens), spend: amountOf(spend) }];
 }
 
-function objectOf(value: unknown): Record<string, unknown> {
-  return value !== null && typeof value === "object" ? (value as Record<string, unknown>) : {};
+function amountOf(value: unknown): number {
+  return wholeNumber(value) ?? 0;
 }
 
-function objectsIn(value: unknown): Record<string, unknown>[] {
+function objectOf(value: unknown): Fields {
+  return value !== null && typeof value === "object" ? (value as Fields) : {};
+}
+
+function objectsIn(value: unknown): Fields[] {
   return Array.isArray(value) ? value.map(objectOf) : [];
 }

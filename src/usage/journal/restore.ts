@@ -1,29 +1,31 @@
 import type { Opening } from "../record.ts";
 import { type JournalFile, journalFiles, readLines } from "./files.ts";
-import { type HeadLine, type Line, parseLine, type ToolCarryLine } from "./lines.ts";
+import { type HeadLine, type Line, parseLine } from "./lines.ts";
 
 export interface Restored {
   /** Records that were opened and never closed. */
   readonly inFlight: readonly { readonly opening: Opening; readonly head: HeadLine | null }[];
-  /** False: the newest file has no whole group of carry lines, so that the next start would read older files, too. */
+  /** False: the newest file has no whole group of carry lines, so the next start would have to read older files, too. */
   readonly carryIsWhole: boolean;
 }
 
 /**
- * Reads the newest file of the journal and hands its lines to `replay`. A file starts with carry lines, which hold all that
- * is needed of the files before it. Where they are damaged or were never finished, reading starts with an older file.
+ * Reads the newest file of the journal and hands its lines to `onLine`. A file begins with carry lines, which hold what is
+ * needed from the files before it. If they are damaged or incomplete, reading begins with an older file.
  */
-export function restoreFrom(folder: string, replay: (line: Line) => void): Restored {
+export function restoreFrom(folder: string, onLine: (line: Line) => void): Restored {
   const files = journalFiles(folder);
   const whole = files.findLastIndex((file, at) => at === 0 || hasWholeCarry(file));
   const inFlight = new Map<string, { opening: Opening; head: HeadLine | null }>();
   for (const file of files.slice(Math.max(0, whole))) {
     for (const line of withWholeCarries(linesIn(file))) {
-      replay(line);
+      onLine(line);
       if (line.kind === "open") inFlight.set(line.id, { opening: line, head: null });
       if (line.kind === "close") inFlight.delete(line.id);
-      const request = line.kind === "head" ? inFlight.get(line.id) : undefined;
-      if (request !== undefined && line.kind === "head") request.head = line;
+      if (line.kind === "head") {
+        const request = inFlight.get(line.id);
+        if (request !== undefined) request.head = line;
+      }
     }
   }
   return { inFlight: [...inFlight.values()], carryIsWhole: whole >= files.length - 1 };
@@ -43,7 +45,7 @@ function hasWholeCarry(file: JournalFile): boolean {
   return false;
 }
 
-/** Leaves out groups of carry lines that are cut off. */
+/** Leaves out incomplete groups of carry lines. */
 function* withWholeCarries(lines: Iterable<Line>): Generator<Line> {
   let group: Line[] = [];
   let missing = 0;
@@ -56,7 +58,7 @@ function* withWholeCarries(lines: Iterable<Line>): Generator<Line> {
       group = [line];
       missing = line.tools;
     } else if (missing > 0) {
-      group.push(line satisfies ToolCarryLine);
+      group.push(line);
       missing -= 1;
     }
     if (group.length > 0 && missing === 0) {

@@ -1,10 +1,17 @@
 import type { Database } from "libsql";
 import type { RecordEnd } from "../record.ts";
 import { QUARTER_MS, quarterOf, type Sums } from "../rollups.ts";
-import { type Interval, intervalsOf, type Quarters, startOfDay, type Unit } from "./calendar.ts";
-import { SELECTED_NAMES, type SelectedName, type Selection } from "./filter.ts";
-import { ALL_TIME, type Period, rangeOf } from "./period.ts";
-import { addUp, extentOf, hasFewRecords, stepsOf, type Usage, wholeExtent } from "./sums.ts";
+import {
+  ALL_TIME,
+  type Interval,
+  intervalsOf,
+  type Period,
+  type Quarters,
+  startOfDay,
+  type Unit,
+} from "./calendar.ts";
+import { SELECTED_NAMES, type SelectedName, type Selection } from "./records.ts";
+import { addUp, extentOf, hasFewRecords, rangeOf, stepsOf, type Usage, wholeExtent } from "./sums.ts";
 
 /* What the dashboard shows of usage. Everything is read in steps of a few milliseconds: see sums.ts. */
 

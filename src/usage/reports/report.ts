@@ -1,10 +1,9 @@
 import type { Database } from "libsql";
 import { emptySums, SUMS } from "../rollups.ts";
 import { combined, type Interval, intervalsOf, type Quarters } from "./calendar.ts";
-import { conditionsOf, type Filter, type SeriesName } from "./filter.ts";
 import { csvLine } from "./format.ts";
-import { rangeOf } from "./period.ts";
-import { addUp, cacheShare, extentOf, hasFewRecords, type Usage, type UsageRow } from "./sums.ts";
+import { conditionsOf, type Filter, type SeriesName } from "./records.ts";
+import { addUp, cacheShare, extentOf, hasFewRecords, rangeOf, type Usage, type UsageRow } from "./sums.ts";
 
 /* The report of `keybearer usage`. */
 

@@ -5,28 +5,56 @@ import {
   type Histogram,
   millisecondsOf,
   parseHistogram,
+  QUARTER_MS,
   quarterOf,
   rollupOf,
   SUMS,
   type Sums,
 } from "../rollups.ts";
-import { type Interval, intervalAt, type Quarters } from "./calendar.ts";
+import { type Interval, intervalAt, type Period, type Quarters } from "./calendar.ts";
 import {
   conditionsOf,
   type Filter,
   idsOf,
+  oldestFirst,
   RECORD_SERIES,
   type Selection,
   type SeriesName,
-} from "./filter.ts";
-import type { Range } from "./period.ts";
-import { oldestFirst } from "./records.ts";
+} from "./records.ts";
 
 /*
  * Adds up the index's rollups and, at the ends of a period, its records. Reports, charts and today's sums are all made
  * of it. Everything here is a generator that yields after a few milliseconds of work, because the dashboard reads on the
  * daemon's main thread.
  */
+
+/** How a period is read: whole quarter hours from the rollups, the rest from the records. */
+export interface Range {
+  /** Every quarter hour the period touches. */
+  readonly outer: Quarters;
+  /** Those that are in it as a whole. */
+  readonly inner: Quarters;
+  /** What remains at its ends, each less than a quarter hour. */
+  readonly edges: readonly Period[];
+}
+
+const NOTHING: Quarters = { from: 0, to: 0 };
+
+/** `extent` is where there are rollups. A period that begins earlier is cut to it: it may have thousands of empty days. */
+export function rangeOf(extent: Quarters, { since, until }: Period, now: number): Range {
+  // Records may be later than now if the clock was set back.
+  const last = extent.to === 0 ? 0 : Math.max(quarterOf(now) + 1, extent.to);
+  const from = Math.max(extent.from, (since ?? 0) / QUARTER_MS);
+  const to = Math.min(last, (until ?? Number.POSITIVE_INFINITY) / QUARTER_MS);
+  if (from >= to) return { outer: NOTHING, inner: NOTHING, edges: [] };
+  const outer = { from: Math.floor(from), to: Math.ceil(to) };
+  const inner = { from: Math.ceil(from), to: Math.floor(to) };
+  if (inner.from > inner.to) return { outer, inner: NOTHING, edges: [{ since, until }] };
+  const edges: Period[] = [];
+  if (outer.from < inner.from) edges.push({ since, until: inner.from * QUARTER_MS });
+  if (inner.to < outer.to) edges.push({ since: inner.to * QUARTER_MS, until });
+  return { outer, inner, edges };
+}
 
 /** What is to be added up. */
 export interface SumsQuery {

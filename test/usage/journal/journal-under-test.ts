@@ -85,10 +85,12 @@ export function startJournal(t: Test, options: Options = {}): JournalUnderTest {
     ticker,
     log: pino({ level: "debug" }, { write: (line: string) => void lines.push(line) }),
     sync: options.sync ?? "normal",
-    carry: options.carry ?? (() => []),
-    replay: (line) => void replayed.push(line),
-    startReplay: () => void replayed.splice(0),
-    endReplay: () => {},
+    limiter: {
+      carry: () => [...(options.carry?.() ?? [])],
+      replay: (line) => void replayed.push(line as Line),
+      startReplay: () => void replayed.splice(0),
+      endReplay: () => {},
+    },
     onAppend: () => {},
   });
   t.teardown(() => journal.stop());

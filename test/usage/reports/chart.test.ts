@@ -13,8 +13,12 @@ import {
   readChart,
   readToday,
 } from "../../../src/usage/reports/chart.ts";
-import { SELECTED_NAMES, type Selection } from "../../../src/usage/reports/filter.ts";
-import { newestFirst, oldestFirst } from "../../../src/usage/reports/records.ts";
+import {
+  newestFirst,
+  oldestFirst,
+  SELECTED_NAMES,
+  type Selection,
+} from "../../../src/usage/reports/records.ts";
 import { readReport, reportJson } from "../../../src/usage/reports/report.ts";
 import { QUARTER_MS, SUMS } from "../../../src/usage/rollups.ts";
 import { makeIndex } from "../../doubles/journal.ts";

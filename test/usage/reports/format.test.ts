@@ -1,7 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
 import { requestId } from "../../../src/core/ids.ts";
-import { firstIdAt } from "../../../src/usage/reports/filter.ts";
 import {
   count,
   csvLine,
@@ -12,6 +11,7 @@ import {
   percent,
   short,
 } from "../../../src/usage/reports/format.ts";
+import { firstIdAt } from "../../../src/usage/reports/records.ts";
 
 t.test("money has two digits that count, and rounds without a jump", async (t) => {
   const cases: [number, string][] = [

@@ -1,5 +1,5 @@
 import t from "tap";
-import { parseSince, parseUntil } from "../../../src/usage/reports/period.ts";
+import { parseSince, parseUntil } from "../../../src/usage/reports/calendar.ts";
 
 /** Wednesday, 12:34:56.789 in Berlin. */
 const NOW = Date.parse("2026-11-18T12:34:56.789+01:00");

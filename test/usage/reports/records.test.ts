@@ -2,10 +2,9 @@ import { appendFileSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { EXPORTED } from "../../../src/usage/columns.ts";
 import { openIndexForReading } from "../../../src/usage/index/database.ts";
 import { dayOf } from "../../../src/usage/journal/files.ts";
-import type { UsageRecord } from "../../../src/usage/record.ts";
+import { EXPORTED, type UsageRecord } from "../../../src/usage/record.ts";
 import {
   countRecords,
   endedSince,

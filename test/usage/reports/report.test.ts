@@ -5,7 +5,7 @@ import fc from "fast-check";
 import t, { type Test } from "tap";
 import { openIndexForReading } from "../../../src/usage/index/database.ts";
 import type { UsageRecord } from "../../../src/usage/record.ts";
-import type { Period } from "../../../src/usage/reports/period.ts";
+import type { Period } from "../../../src/usage/reports/calendar.ts";
 import { DIMENSIONS, type Dimension, type Question, readReport } from "../../../src/usage/reports/report.ts";
 import { makeIndex } from "../../doubles/journal.ts";
 import { createRandom, runs } from "../../doubles/random.ts";

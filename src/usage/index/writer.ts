@@ -1,7 +1,14 @@
 import type Database from "libsql";
-import { COLUMN_NAMES, COLUMNS, recordOfRow, rowOfRecord } from "../columns.ts";
 import { AMENDED, type AmendLine, type Line, parseLine } from "../journal/lines.ts";
-import { NOT_CLOSED, type UsageRecord, wholeRecord } from "../record.ts";
+import {
+  COLUMN_NAMES,
+  COLUMNS,
+  NOT_CLOSED,
+  recordOfRow,
+  rowOfRecord,
+  type UsageRecord,
+  wholeRecord,
+} from "../record.ts";
 import {
   addRecord,
   addToBucket,

@@ -24,7 +24,7 @@ export const STOLEN = `stolen ${MARKUP}`;
 
 type ToolName = "codex" | "writer" | "broken";
 
-export interface DashboardScene {
+export interface DashboardSetup {
   readonly browser: Browser;
   /** Between the browser and the dashboard: every byte that a page got. */
   readonly tap: WireTap;
@@ -55,11 +55,11 @@ const FOREIGN_PAGE =
  * A browser, and a daemon with three tools: one whose gateway has a console, one whose streams can be stopped, and one
  * whose key is refused in a text full of markup. Every name of `elsewhere` leads to the tap, which serves a page at /page.
  */
-export async function startDashboardScene(
+export async function startDashboardSetup(
   t: Test,
   executablePath: string,
   elsewhere: (port: number) => readonly string[],
-): Promise<DashboardScene> {
+): Promise<DashboardSetup> {
   const clock = lateClock();
   const port = await freePort();
   const home = await newHome(t);

@@ -4,20 +4,20 @@ import { type PacedGateway, startPacedGateway, WHOLE_STREAM } from "./paced-gate
 import { until } from "./until.ts";
 import { faultsIn, recordsIn } from "./usage-file.ts";
 
-export interface LogScene extends OneTool {
+export interface PacedDaemon extends OneTool {
   readonly gateway: PacedGateway;
   readonly file: string;
 }
 
 /** A daemon with one tool before a gateway whose streams stop in the middle. */
-export async function startLogScene(t: Test, home?: string): Promise<LogScene> {
+export async function startPacedDaemon(t: Test, home?: string): Promise<PacedDaemon> {
   const gateway = await startPacedGateway(t);
   const one = await startWithOneTool(t, gateway.origin, home === undefined ? {} : { home });
   return { ...one, gateway, file: one.paths.usage };
 }
 
 export function chat(
-  it: LogScene,
+  it: PacedDaemon,
   model: string,
   stream = false,
   path = "/v1/chat/completions",
@@ -30,7 +30,7 @@ export function chat(
 }
 
 /** Streams under way, each with its first event at the client. */
-export async function startStreams(it: LogScene, models: readonly string[]) {
+export async function startStreams(it: PacedDaemon, models: readonly string[]) {
   const answers: { readonly model: string; readonly text: Promise<string> }[] = [];
   for (const model of models) answers.push({ model, text: (await chat(it, model, true)).text() });
   return {
@@ -43,7 +43,7 @@ export async function startStreams(it: LogScene, models: readonly string[]) {
 }
 
 /** How a refusal looks in each protocol while the log cannot be written. */
-export async function refusesAll(t: Test, it: LogScene): Promise<void> {
+export async function refusesAll(t: Test, it: PacedDaemon): Promise<void> {
   const before = it.gateway.calls.length;
   const shapes = [
     ["/v1/chat/completions", { error: { code: "log-unavailable", type: "keybearer_refusal" } }],
@@ -72,7 +72,7 @@ export async function refusesAll(t: Test, it: LogScene): Promise<void> {
 }
 
 /** It serves again by itself. */
-export async function servesAgain(t: Test, it: LogScene, model: string): Promise<void> {
+export async function servesAgain(t: Test, it: PacedDaemon, model: string): Promise<void> {
   await until("it serves again", async () => {
     const answer = await chat(it, model);
     await answer.text();
@@ -83,7 +83,7 @@ export async function servesAgain(t: Test, it: LogScene, model: string): Promise
 }
 
 /** Every call that reached the gateway since has exactly one finished record. */
-export async function oneRecordEach(t: Test, it: LogScene, since = 0): Promise<void> {
+export async function oneRecordEach(t: Test, it: PacedDaemon, since = 0): Promise<void> {
   const models = it.gateway.calls
     .slice(since)
     .map((call) => JSON.parse(call.body().toString()).model as string);

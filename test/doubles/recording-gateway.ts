@@ -3,20 +3,20 @@ import type { Test } from "tap";
 import { listen } from "./listen.ts";
 
 /** One request that reached the gateway, as the gateway itself remembers it. */
-export interface Booked {
+export interface Arrival {
   /** What the client wrote into x-marker. */
   readonly marker: string;
   readonly input: number;
   readonly output: number;
 }
 
-interface BookedGateway {
+interface RecordingGateway {
   readonly origin: string;
   /** In the order of their heads' arrival. */
-  readonly book: readonly Booked[];
+  readonly arrivals: readonly Arrival[];
 }
 
-interface BookedOptions {
+interface RecordingOptions {
   /** The wait between two events. */
   readonly pause: () => Promise<unknown>;
   /** How many events of text a stream has. */
@@ -24,34 +24,34 @@ interface BookedOptions {
 }
 
 /** Answers every protocol, slowly, and notes each request as soon as its head is there. */
-export async function startBookedGateway(t: Test, options: BookedOptions): Promise<BookedGateway> {
-  const book: Booked[] = [];
+export async function startRecordingGateway(t: Test, options: RecordingOptions): Promise<RecordingGateway> {
+  const arrivals: Arrival[] = [];
   const server = createServer((req, res) => {
     const events = options.events();
-    const booked = { marker: String(req.headers["x-marker"]), input: 7 + events, output: events };
-    book.push(booked);
+    const arrival = { marker: String(req.headers["x-marker"]), input: 7 + events, output: events };
+    arrivals.push(arrival);
     req.on("error", () => {});
     res.on("error", () => {});
     req.resume();
-    void answer(req, res, booked, options.pause);
+    void answer(req, res, arrival, options.pause);
   });
   server.keepAliveTimeout = 60_000;
   const { origin } = await listen(t, server);
-  return { origin, book };
+  return { origin, arrivals };
 }
 
 async function answer(
   req: IncomingMessage,
   res: ServerResponse,
-  booked: Booked,
-  pause: BookedOptions["pause"],
+  arrival: Arrival,
+  pause: RecordingOptions["pause"],
 ) {
-  const parts = partsOf(req.url ?? "", booked);
+  const parts = partsOf(req.url ?? "", arrival);
   const stream = parts.length > 1;
   await pause();
   res.writeHead(200, {
     "content-type": stream ? "text/event-stream" : "application/json",
-    "x-client-request-id": `gateway-${booked.marker}`,
+    "x-client-request-id": `gateway-${arrival.marker}`,
   });
   for (const part of parts) {
     if (res.destroyed) return;
@@ -64,7 +64,7 @@ async function answer(
 const event = (data: object | string, name?: string) =>
   `${name === undefined ? "" : `event: ${name}\n`}data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`;
 
-function partsOf(url: string, { marker, input, output }: Booked): string[] {
+function partsOf(url: string, { marker, input, output }: Arrival): string[] {
   const words = Array.from({ length: output }, (_, n) => `word ${n} `);
   const id = `body-${marker}`;
   if (url.startsWith("/v1/chat/completions")) {

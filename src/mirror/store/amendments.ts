@@ -1,0 +1,114 @@
+import type { Counted } from "../../limits/replay.ts";
+import { NO_TOKENS, type Tokens } from "../../metering/usage.ts";
+import { AMENDED, type AmendedFields, type AmendLine } from "../../usage/journal/lines.ts";
+import { NOT_CLOSED, type UsageRecord } from "../../usage/record.ts";
+import type { Theirs } from "../verdict.ts";
+
+/* Gives records the console's numbers, and takes them back. */
+
+/** The numbers that a record can take from the console besides its bill. Its own are kept in `ours`. */
+export const TAKEN = AMENDED.filter((name) => name !== "billed_microdollars");
+
+export type OwnNumbers = Omit<AmendedFields, "billed_microdollars">;
+
+/** For a record whose own numbers were lost with mirror.db. */
+const UNKNOWN = pick({ ...NOT_CLOSED, billed_microdollars: null }, TAKEN);
+
+export type PriceOf = (
+  record: UsageRecord,
+  tokens: Tokens,
+) => { readonly list: number; readonly cost: number } | null;
+
+/** The record as it was before it took anything from the console. */
+export function withoutTheirs(record: UsageRecord, ours: OwnNumbers | null): UsageRecord {
+  const own = ours ?? (record.tokens_from === "console" ? UNKNOWN : {});
+  return { ...record, ...own, billed_microdollars: null };
+}
+
+/**
+ * The record with the console's money, and with its tokens if its own are not complete.
+ * @param hasTokens the row is a use. The zeroes in the row of a failed attempt mean nothing.
+ */
+export function withTheirs(
+  own: UsageRecord,
+  theirs: Theirs,
+  hasTokens: boolean,
+  priceOf: PriceOf,
+): UsageRecord {
+  const { input_tokens, cache_read_tokens, cache_write_tokens, output_tokens } = theirs;
+  const billed = { ...own, billed_microdollars: theirs.billed_microdollars };
+  if (!hasTokens || isComplete(own) || input_tokens === null || output_tokens === null) return billed;
+  const tokens: Tokens = {
+    ...NO_TOKENS,
+    input: input_tokens,
+    cacheRead: cache_read_tokens ?? 0,
+    cacheWrite: cache_write_tokens ?? 0,
+    output: output_tokens,
+  };
+  const price = priceOf(own, tokens);
+  return {
+    ...billed,
+    input_tokens,
+    cache_read_tokens,
+    cache_write_tokens,
+    output_tokens,
+    reasoning_tokens: null,
+    tokens_from: "console",
+    list_microdollars: price?.list ?? null,
+    cost_microdollars: price?.cost ?? null,
+    counted_tokens: tokens.input + tokens.cacheRead + tokens.cacheWrite + tokens.output,
+    counted_microdollars: price?.cost ?? own.counted_microdollars,
+  };
+}
+
+/** The tokens of an answer that broke off are not complete: the gateway may have continued. */
+function isComplete({ tokens_from, input_tokens, output_tokens, end }: UsageRecord): boolean {
+  return tokens_from === "reported" && end === "complete" && input_tokens !== null && output_tokens !== null;
+}
+
+export function pick<Name extends keyof AmendedFields>(
+  record: AmendedFields,
+  names: readonly Name[],
+): Pick<AmendedFields, Name> {
+  const picked = names.map((name) => [name, record[name]]);
+  return Object.fromEntries(picked);
+}
+
+/** null: nothing changes. */
+export function amendmentOf(before: UsageRecord, after: UsageRecord): AmendLine | null {
+  if (AMENDED.every((name) => before[name] === after[name])) return null;
+  const { id, tool, counts, admitted_at, started_at } = after;
+  const limits =
+    tool === null || counts === false
+      ? null
+      : { tool, admitted_at: admitted_at ?? started_at, before: countedOf(before), after: countedOf(after) };
+  return { kind: "amend", id, ...pick(after, AMENDED), limits };
+}
+
+/** What a record takes from its tool's limits: the console's numbers, else ours, else what was reserved. */
+function countedOf(record: UsageRecord): Counted {
+  const { billed_microdollars, counted_microdollars, held_microdollars } = record;
+  return {
+    tokens: record.counted_tokens ?? record.held_tokens ?? 0,
+    spend: billed_microdollars ?? counted_microdollars ?? held_microdollars ?? 0,
+  };
+}
+
+/** How much more a record takes from its tool's limits than before. Negative: less. */
+export interface Correction {
+  readonly tool: string;
+  /** When the limits admitted it. */
+  readonly at: number;
+  readonly tokens: number;
+  /** Micro-dollars. */
+  readonly spend: number;
+}
+
+/** null: nothing changes for the limits. */
+export function correctionOf({ limits }: AmendLine): Correction | null {
+  if (limits === null) return null;
+  const { tool, admitted_at, before, after } = limits;
+  const tokens = after.tokens - before.tokens;
+  const spend = after.spend - before.spend;
+  return tokens === 0 && spend === 0 ? null : { tool, at: admitted_at, tokens, spend };
+}
