@@ -1,14 +1,12 @@
 import { isDeepStrictEqual } from "node:util";
-import { changesInWords, needsRestart } from "../config/changes.ts";
-import { destinationsOf } from "../config/destinations.ts";
+import { describeChanges, needsRestart } from "../config/changes.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { type Problem, problemInLine, warning } from "../config/problem.ts";
-import type { Config } from "../config/shape.ts";
-import { consoleSecretName, consoleSources, createSnapshot, type Snapshot } from "../config/snapshot.ts";
+import { type Problem, problemInLine, warning } from "../config/problems.ts";
+import type { Config, KeySource } from "../config/schema.ts";
+import { consoleSecretName, consoleSources, destinationsOf, Snapshot } from "../config/snapshot.ts";
 import { FileWatch } from "../config/watch.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
-import type { KeySource } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
@@ -31,7 +29,6 @@ export interface ReloadDeps {
     /** What is warned of until the next start. */
     readonly standing: readonly Problem[];
   };
-  readonly onSwap: (from: Snapshot, to: Snapshot) => void;
 }
 
 type KeyStates = ReturnType<Keyring["current"]>;
@@ -58,6 +55,7 @@ export class Reload {
   /** No key is used until what is trusted can be written down. */
   #trustHolds: boolean;
   #queue: Promise<void> = Promise.resolve();
+  #onChange: (from: Snapshot, to: Snapshot) => void = () => {};
 
   constructor(deps: ReloadDeps) {
     this.#deps = deps;
@@ -91,6 +89,11 @@ export class Reload {
   /** When the snapshot in force was made. */
   get loadedAt(): number {
     return this.#loadedAt;
+  }
+
+  /** Called after each swap. There is one listener, set before watch(). */
+  onChange(listener: (from: Snapshot, to: Snapshot) => void): void {
+    this.#onChange = listener;
   }
 
   /** Looks at the file; with `force`, reads every key again even if the text is the same. Resolves when applied. */
@@ -192,13 +195,13 @@ export class Reload {
     );
     const { standing } = this.#deps.first;
     const warnings = [...standing, ...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
-    const to = createSnapshot(from.revision + 1, config, keys, warnings);
+    const to = new Snapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
     this.#loadedAt = clock.now();
-    // onSwap sets the level of the log: told at the more talkative of the two.
+    // The listener sets the log level. The changes are logged at the more verbose of the two levels.
     const quieter = isQuieter(log, from.config.log.level, to.config.log.level);
     if (quieter) tellChanges(from, to, log);
-    this.#deps.onSwap(from, to);
+    this.#onChange(from, to);
     if (!quieter) tellChanges(from, to, log);
   }
 
@@ -216,7 +219,7 @@ export function usableKeys(keys: KeyStates, { problem, hold }: Settled): KeyStat
 }
 
 function tellChanges(from: Snapshot, to: Snapshot, log: Logger): void {
-  for (const change of changesInWords(from, to)) log.info({ revision: to.revision }, change);
+  for (const change of describeChanges(from, to)) log.info({ revision: to.revision }, change);
   for (const { path, message } of needsRestart(from.config, to.config)) log.warn({ path }, message);
 }
 

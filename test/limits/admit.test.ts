@@ -1,5 +1,5 @@
 import t from "tap";
-import type { KeyState } from "../../src/core/key-source.ts";
+import type { KeyState } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { admit } from "../../src/limits/admit.ts";
 import { configOf, toolOf } from "../doubles/parsed-config.ts";
@@ -56,23 +56,26 @@ for (const [what, lines, state, code, words] of cases) {
   });
 }
 
-t.test("a tool that has expired is told its last day as it was written, or the local time", async (t) => {
-  if (!main) return void t.fail();
-  const local = new Date(2026, 10, 14, 18, 30);
-  const times: [string, string][] = [
-    [
-      "2026-01-01",
-      "expired at the end of 2026-01-01. the owner can change tools.codex.expires in config.yaml",
-    ],
-    ["2026-02-28", "expired at the end of 2026-02-28. "],
-    [local.toISOString(), "expired at 2026-11-14 18:30. "],
-  ];
-  for (const [expires, words] of times) {
-    const result = admit(toolOf(`expires: "${expires}"`), main, ready, NOW);
-    if (result.ok) return void t.fail("it was let in");
-    t.match(result.refusal.message, words, expires);
-  }
-});
+t.test(
+  "the refusal of an expired tool names its last day as it was written, or the local time",
+  async (t) => {
+    if (!main) return void t.fail();
+    const local = new Date(2026, 10, 14, 18, 30);
+    const times: [string, string][] = [
+      [
+        "2026-01-01",
+        "expired at the end of 2026-01-01. the owner can change tools.codex.expires in config.yaml",
+      ],
+      ["2026-02-28", "expired at the end of 2026-02-28. "],
+      [local.toISOString(), "expired at 2026-11-14 18:30. "],
+    ];
+    for (const [expires, words] of times) {
+      const result = admit(toolOf(`expires: "${expires}"`), main, ready, NOW);
+      if (result.ok) return void t.fail("it was let in");
+      t.match(result.refusal.message, words, expires);
+    }
+  },
+);
 
 t.test("a tool is let in until the very moment it expires", async (t) => {
   if (!main) return void t.fail();
