@@ -44,6 +44,13 @@ const PURE = [
   "config/edit-tools.ts",
 
   "limits/admit.ts",
+  "limits/counters.ts",
+  "limits/estimate.ts",
+  "limits/format.ts",
+  "limits/queue.ts",
+  "limits/refusals.ts",
+  "limits/replay.ts",
+  "limits/windows.ts",
   "metering/protocols.ts",
   "metering/decode.ts",
   "metering/json-fields.ts",
