@@ -30,19 +30,17 @@ const MODULES: Readonly<Record<string, string>> = {
 
 /** These files do no I/O and read no clock. Their results depend on their parameters alone. */
 const PURE = [
-  "config/shape.ts",
-  "config/defaults.ts",
-  "config/problem.ts",
+  "config/schema.ts",
+  "config/problems.ts",
+  "config/yaml.ts",
+  "config/section.ts",
+  "config/values.ts",
   "config/parse.ts",
   "config/references.ts",
-  "config/changes.ts",
   "config/snapshot.ts",
-  "config/not-yet.ts",
-  "config/text/",
-  "config/fields/",
+  "config/changes.ts",
   "config/edit.ts",
   "config/edit-tools.ts",
-
   "limits/admit.ts",
   "limits/counters.ts",
   "limits/estimate.ts",

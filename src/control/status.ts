@@ -1,6 +1,6 @@
 import { freemem } from "node:os";
-import type { Problem } from "../config/problem.ts";
-import type { Gateway, Tool } from "../config/shape.ts";
+import type { Problem } from "../config/problems.ts";
+import type { Gateway, Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Limiter } from "../limits/limiter.ts";

@@ -1,9 +1,8 @@
 import type { DestinationStream } from "pino";
-import { SANDBOX } from "../config/defaults.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { type Problem, problemInLine, problemsInWords, warning } from "../config/problem.ts";
-import type { Gateway, Listen } from "../config/shape.ts";
-import { createSnapshot, type Snapshot } from "../config/snapshot.ts";
+import { formatProblems, type Problem, problemInLine, warning } from "../config/problems.ts";
+import { type Gateway, type Listen, SANDBOX } from "../config/schema.ts";
+import { Snapshot } from "../config/snapshot.ts";
 import { isDaemonListening } from "../control/client.ts";
 import { ControlServer } from "../control/server.ts";
 import { ActionLog, FreeMemory, type Status, statusOf } from "../control/status.ts";
@@ -337,7 +336,7 @@ function endSandbox(sandboxSession: SandboxSession | null, mirror: Mirror, log: 
 async function firstLoad(paths: Paths): Promise<Loaded> {
   const loaded = await loadConfig(paths.config, { home: paths.home, strict: true });
   if (loaded.config === null && (loaded.found || paths.explicit)) {
-    throw new StartFailure(EXIT.badConfig, problemsInWords(paths.config, loaded.problems));
+    throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, loaded.problems));
   }
   return loaded;
 }
@@ -403,12 +402,12 @@ async function firstSnapshot(
   keys: Keys,
   standing: readonly Problem[],
 ): Promise<{ readonly first: Snapshot; readonly settled: Settled }> {
-  if (config === null) throw new StartFailure(EXIT.badConfig, problemsInWords(paths.config, problems));
+  if (config === null) throw new StartFailure(EXIT.badConfig, formatProblems(paths.config, problems));
   const states = await keys.keyring.resolve(wantsOf(config, paths), FIRST_KEYS_MS);
   const settled = await keys.trust.settle();
   if (settled.problem !== null) keys.log.error(settled.problem);
   const warnings = [...problems, ...keyWarnings(keys.keyring)];
   for (const problem of warnings) keys.log.warn({ path: problem.path }, problemInLine(problem));
   const usable = usableKeys(states, settled);
-  return { first: createSnapshot(1, config, usable, [...standing, ...warnings]), settled };
+  return { first: new Snapshot(1, config, usable, [...standing, ...warnings]), settled };
 }

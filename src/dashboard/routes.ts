@@ -1,12 +1,12 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { editFile } from "../config/edit-file.ts";
 import { setEnabled } from "../config/edit-tools.ts";
+import { describeSource } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Status } from "../control/status.ts";
 import type { Tail } from "../control/tail.ts";
 import type { Clock } from "../core/clock.ts";
 import { HttpError } from "../core/errors.ts";
-import { describeSource } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { PeerLookup } from "../core/peer-user.ts";

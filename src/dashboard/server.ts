@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
-import type { Listen } from "../config/shape.ts";
+import type { Listen } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import { HttpError } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";

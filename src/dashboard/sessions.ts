@@ -1,6 +1,6 @@
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import type { Listen } from "../config/shape.ts";
+import type { Listen } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { writePrivateFile } from "../core/private-file.ts";
 

@@ -1,5 +1,5 @@
 import type { Agent } from "node:http";
-import type { Gateway } from "../config/shape.ts";
+import type { Gateway } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
 import { type ConsoleResponse, dateOf, HttpClient } from "../mirror/consoles/http.ts";

@@ -1,5 +1,5 @@
-import type { Config, Tool } from "../config/shape.ts";
-import type { KeyState } from "../core/key-source.ts";
+import type { Config, Tool } from "../config/schema.ts";
+import type { KeyState } from "../config/snapshot.ts";
 import { commandInWords, plain, shellWord } from "../keys/words.ts";
 import { durationInWords, endInWords, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";

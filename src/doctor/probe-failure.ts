@@ -1,5 +1,5 @@
-import { baseUrl } from "../config/fields/address.ts";
-import type { Gateway } from "../config/shape.ts";
+import type { Gateway } from "../config/schema.ts";
+import { baseUrl } from "../config/values.ts";
 import type { Secret } from "../core/secret.ts";
 import { momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";

@@ -1,4 +1,5 @@
-import { describeSource, type KeySource, type KeyState } from "../core/key-source.ts";
+import { describeSource, type KeySource } from "../config/schema.ts";
+import type { KeyState } from "../config/snapshot.ts";
 import { shellWord } from "../keys/words.ts";
 import type { ServiceSpec } from "./spec.ts";
 

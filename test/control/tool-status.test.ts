@@ -1,11 +1,11 @@
 import t from "tap";
+import type { KeyState } from "../../src/config/snapshot.ts";
 import {
   limitStatuses,
   type ToolStatusDeps,
   toolStatus,
   toolStatusOffline,
 } from "../../src/control/tool-status.ts";
-import type { KeyState } from "../../src/core/key-source.ts";
 import { Secret } from "../../src/core/secret.ts";
 import type { Level } from "../../src/limits/counters.ts";
 import { NO_MIRROR } from "../doubles/no-mirror.ts";

@@ -1,5 +1,5 @@
 import t from "tap";
-import type { KeySource } from "../../src/core/key-source.ts";
+import type { KeySource } from "../../src/config/schema.ts";
 import { type KeyKnowledge, keyTrouble, missingKey } from "../../src/doctor/key-messages.ts";
 import { readKey } from "../../src/keys/read.ts";
 import type { ToolConsoleFacts } from "../../src/mirror/report/shape.ts";

@@ -1,6 +1,6 @@
 import t from "tap";
+import type { KeyState } from "../../src/config/snapshot.ts";
 import { systemClock } from "../../src/core/clock.ts";
-import type { KeyState } from "../../src/core/key-source.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { gatewayFindings } from "../../src/doctor/findings.ts";
 import { KeyCheck } from "../../src/doctor/key-check.ts";

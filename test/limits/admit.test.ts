@@ -1,5 +1,5 @@
 import t from "tap";
-import type { KeyState } from "../../src/core/key-source.ts";
+import type { KeyState } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { admit } from "../../src/limits/admit.ts";
 import { configOf, toolOf } from "../doubles/parsed-config.ts";

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
-import type { Period } from "../../src/config/shape.ts";
+import type { Period } from "../../src/config/schema.ts";
 import type { Counters, Reservation, Terms } from "../../src/limits/counters.ts";
 import { PERIODS } from "../../src/limits/windows.ts";
 import { runs } from "../doubles/random.ts";
@@ -47,7 +47,7 @@ type Step =
 
 const amount = (most: number) => fc.oneof(fc.constant(0), fc.integer({ min: 1, max: most }));
 const rates = (most: number) =>
-  fc.array(fc.record({ most: fc.integer({ min: 1, max: most }), per: fc.constantFrom(...PERIODS) }), {
+  fc.array(fc.record({ max: fc.integer({ min: 1, max: most }), per: fc.constantFrom(...PERIODS) }), {
     maxLength: 3,
   });
 const someTerms: fc.Arbitrary<Terms> = fc.record({
@@ -104,23 +104,23 @@ class Model {
   /** [most, used, held, need] of every limit. */
   limits(tokens = 0, spend = 0): [most: number, used: number, held: number, need: number][] {
     const { limits, quota } = this.terms;
-    const money = [...limits.spend.map(({ most }) => most), ...(quota === null ? [] : [quota])];
-    const ask = Math.min(tokens, ...limits.tokens.map(({ most }) => most));
+    const money = [...limits.spend.map(({ max }) => max), ...(quota === null ? [] : [quota])];
+    const ask = Math.min(tokens, ...limits.tokens.map(({ max }) => max));
     const cost = Math.min(spend, ...money);
     return [
-      ...limits.requests.map(({ most, per }): [number, number, number, number] => [
-        most,
+      ...limits.requests.map(({ max, per }): [number, number, number, number] => [
+        max,
         this.#here(per).length,
         0,
         1,
       ]),
-      ...limits.tokens.map(({ most, per }): [number, number, number, number] => [
-        most,
+      ...limits.tokens.map(({ max, per }): [number, number, number, number] => [
+        max,
         ...sum("tokens", this.#here(per)),
         ask,
       ]),
-      ...limits.spend.map(({ most, per }): [number, number, number, number] => [
-        most,
+      ...limits.spend.map(({ max, per }): [number, number, number, number] => [
+        max,
         ...sum("spend", this.#here(per)),
         cost,
       ]),

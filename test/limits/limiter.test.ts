@@ -1,5 +1,5 @@
 import t from "tap";
-import type { Config, Tool } from "../../src/config/shape.ts";
+import type { Config, Tool } from "../../src/config/schema.ts";
 import type { Clock } from "../../src/core/clock.ts";
 import type { Used } from "../../src/limits/counters.ts";
 import { type Lease, Limiter, type Taken } from "../../src/limits/limiter.ts";

@@ -1,5 +1,5 @@
 import t, { type Test } from "tap";
-import type { Period } from "../../src/config/shape.ts";
+import type { Period } from "../../src/config/schema.ts";
 import { systemCalendar, windowOf } from "../../src/limits/windows.ts";
 import { at, MINUTE } from "./limits-under-test.ts";
 

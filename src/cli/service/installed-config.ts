@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import type { Config } from "../../config/shape.ts";
+import type { Config } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { InstalledUnit } from "../../service/spec.ts";

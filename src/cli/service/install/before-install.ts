@@ -1,6 +1,6 @@
 import { loadConfig } from "../../../config/load.ts";
-import { problemsInWords } from "../../../config/problem.ts";
-import type { Config } from "../../../config/shape.ts";
+import { formatProblems } from "../../../config/problems.ts";
+import type { Config } from "../../../config/schema.ts";
 import { type Asked, askDaemon } from "../../../control/client.ts";
 import type { Status } from "../../../control/status.ts";
 import { EXIT } from "../../../core/errors.ts";
@@ -15,7 +15,7 @@ export async function usableConfig({ config: file, home }: Paths, nothing: strin
   const { found, config, problems } = await loadConfig(file, { home, strict: true });
   if (config !== null) return config;
   if (!found) return told(`there is no ${file} → keybearer init\n${nothing}`, EXIT.badConfig);
-  return told(`${problemsInWords(file, problems)}\n${nothing}`, EXIT.badConfig);
+  return told(`${formatProblems(file, problems)}\n${nothing}`, EXIT.badConfig);
 }
 
 /** Whether the way is free for the service's own process. false: the person has been told who stands in it. */

@@ -1,5 +1,5 @@
 import { realpathSync } from "node:fs";
-import type { Config } from "../../../config/shape.ts";
+import type { Config } from "../../../config/schema.ts";
 import type { FoundFile, ServiceManager } from "../../../service/manager.ts";
 import { nodePath } from "../../../service/node-path.ts";
 import { packagePath } from "../../../service/package-path.ts";

@@ -1,5 +1,5 @@
-import type { Config } from "../../../config/shape.ts";
-import type { KeySource, KeyState } from "../../../core/key-source.ts";
+import type { Config, KeySource } from "../../../config/schema.ts";
+import type { KeyState } from "../../../config/snapshot.ts";
 import type { CommandAs } from "../../../keys/sources/command.ts";
 import {
   type SourceNote,

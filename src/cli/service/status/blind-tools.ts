@@ -1,4 +1,4 @@
-import type { Config } from "../../../config/shape.ts";
+import type { Config } from "../../../config/schema.ts";
 import type { ServiceState } from "../../../service/manager.ts";
 import type { ServiceNote } from "./service-note.ts";
 

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { WRITABLE } from "../../../clients/settings-files.ts";
-import type { Config } from "../../../config/shape.ts";
+import type { Config } from "../../../config/schema.ts";
 import type { Paths } from "../../../core/paths.ts";
 
 /** A folder that keybearer writes to, and which of the names in it are those that it writes. */

@@ -1,8 +1,7 @@
 import { lstatSync, readdirSync, realpathSync, rmdirSync, rmSync } from "node:fs";
 import { basename, isAbsolute, join, relative, sep } from "node:path";
-import type { Config } from "../../../config/shape.ts";
+import { type Config, describeSource } from "../../../config/schema.ts";
 import { errorMessage } from "../../../core/errors.ts";
-import { describeSource } from "../../../core/key-source.ts";
 import type { Paths } from "../../../core/paths.ts";
 import { type PurgeFolder, purgeFolders } from "./purge-names.ts";
 
