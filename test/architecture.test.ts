@@ -80,7 +80,7 @@ const PURE = [
   "service/node-path.ts",
   "service/package-path.ts",
   "doctor/findings.ts",
-
+  "doctor/key-messages.ts",
   "doctor/models.ts",
   "doctor/known-settings.ts",
   "doctor/probe-failure.ts",
