@@ -7,7 +7,7 @@ import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
 import type { KeyRefusal } from "../proxy/health.ts";
 
-/* Why a tool or its key does not work, and what to do about it. `status`, `tools`, `doctor`, `models` and `rotate` all use these. */
+/* Why a tool or its key does not work, and what to do about it: for `status`, `tools`, `doctor` and `models`. */
 
 export interface Explanation {
   readonly what: string;
