@@ -11,7 +11,7 @@ import { chooseStore, freePlace, type Store, sourceText } from "../tools/key-pla
 import { newKey } from "../tools/new-key.ts";
 import { type Inputs, readInputs } from "../tools/stdin.ts";
 import { tell } from "../tools/tell.ts";
-import { freshToken } from "../tools/token-by-hand.ts";
+import { newToken } from "../tools/token.ts";
 import { told } from "../tools/told.ts";
 import { newConfig } from "./new-config.ts";
 import { tellNext } from "./next.ts";
@@ -66,8 +66,8 @@ async function make(paths: Paths, options: InitOptions, { person, key: given }: 
     }
     const place = await placeOf(found.key);
     const source = sourceText(place, paths);
-    const token = freshToken();
-    const text = newConfig({ baseUrl: reading.value, tool: name, key: source, token: token.hash });
+    const token = newToken(name);
+    const text = newConfig({ baseUrl: reading.value, tool: name, key: source, token: token.entry });
     const done = await keepKey(paths, place, found.key, async () => {
       const made = await createConfig(paths.config, text);
       if (!made.ok) told(made.reason, EXIT.failed);
