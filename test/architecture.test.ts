@@ -70,10 +70,8 @@ const PURE = [
   "proxy/failure.ts",
   "proxy/records.ts",
   "service/spec.ts",
-  "service/systemd/unit.ts",
-  "service/launchd/plist.ts",
-  "service/node-path.ts",
-  "service/package-path.ts",
+  "service/unit.ts",
+  "service/plist.ts",
   "doctor/findings.ts",
 
   "doctor/models.ts",
@@ -84,12 +82,6 @@ const PURE = [
   "mirror/verdict.ts",
   "mirror/reconcile/",
   "mirror/report/words.ts",
-  "service/answer-words.ts",
-  "service/key-sources.ts",
-  "service/launchd/launchd-answers.ts",
-  "service/systemd/systemd-answers.ts",
-  "service/systemd/systemd-steps.ts",
-  "service/systemd/namespaces.ts",
   "core/refusal.ts",
 ];
 
