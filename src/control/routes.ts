@@ -1,7 +1,6 @@
 import type { ServerResponse } from "node:http";
-import { consoleSecretName, consoleSources, type Snapshot } from "../config/snapshot.ts";
+import { consoleSecretName, consoleSources, type KeyState, type Snapshot } from "../config/snapshot.ts";
 import { HttpError } from "../core/errors.ts";
-import type { KeyState } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import type { Prober } from "../doctor/tool-probes.ts";
 import type { Keyring } from "../keys/keyring.ts";

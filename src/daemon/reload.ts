@@ -1,14 +1,12 @@
 import { isDeepStrictEqual } from "node:util";
-import { changesInWords, needsRestart } from "../config/changes.ts";
-import { destinationsOf } from "../config/destinations.ts";
+import { describeChanges, needsRestart } from "../config/changes.ts";
 import { type Loaded, loadConfig } from "../config/load.ts";
-import { type Problem, problemInLine, warning } from "../config/problem.ts";
-import type { Config } from "../config/shape.ts";
-import { consoleSecretName, consoleSources, createSnapshot, type Snapshot } from "../config/snapshot.ts";
+import { type Problem, problemInLine, warning } from "../config/problems.ts";
+import type { Config, KeySource } from "../config/schema.ts";
+import { consoleSecretName, consoleSources, destinationsOf, Snapshot } from "../config/snapshot.ts";
 import { FileWatch } from "../config/watch.ts";
 import { background } from "../core/background.ts";
 import type { Clock } from "../core/clock.ts";
-import type { KeySource } from "../core/key-source.ts";
 import type { Logger } from "../core/log.ts";
 import type { Paths } from "../core/paths.ts";
 import type { Ticker } from "../core/ticker.ts";
@@ -197,7 +195,7 @@ export class Reload {
     );
     const { standing } = this.#deps.first;
     const warnings = [...standing, ...this.#fileWarnings, ...keyWarnings(keyring), ...restart];
-    const to = createSnapshot(from.revision + 1, config, keys, warnings);
+    const to = new Snapshot(from.revision + 1, config, keys, warnings);
     this.#snapshot = to;
     this.#loadedAt = clock.now();
     // The listener sets the log level. The changes are logged at the more verbose of the two levels.
@@ -221,7 +219,7 @@ export function usableKeys(keys: KeyStates, { problem, hold }: Settled): KeyStat
 }
 
 function tellChanges(from: Snapshot, to: Snapshot, log: Logger): void {
-  for (const change of changesInWords(from, to)) log.info({ revision: to.revision }, change);
+  for (const change of describeChanges(from, to)) log.info({ revision: to.revision }, change);
   for (const { path, message } of needsRestart(from.config, to.config)) log.warn({ path }, message);
 }
 

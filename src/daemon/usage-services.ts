@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { uptime } from "node:os";
-import type { Config } from "../config/shape.ts";
+import type { Config } from "../config/schema.ts";
 import type { AllowanceAnswer, AllowanceRequest, CutAnswer } from "../control/routes.ts";
 import { limitStatuses } from "../control/tool-status.ts";
 import type { Clock } from "../core/clock.ts";

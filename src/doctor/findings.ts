@@ -1,5 +1,5 @@
-import type { Problem } from "../config/problem.ts";
-import type { Config, Gateway, Tool } from "../config/shape.ts";
+import type { Problem } from "../config/problems.ts";
+import type { Config, Gateway, Tool } from "../config/schema.ts";
 import { count } from "../usage/reports/format.ts";
 import type { ModelUse } from "./history.ts";
 import {

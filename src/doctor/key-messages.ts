@@ -1,5 +1,5 @@
-import type { Config, Tool } from "../config/shape.ts";
-import type { KeyState } from "../core/key-source.ts";
+import type { Config, Tool } from "../config/schema.ts";
+import type { KeyState } from "../config/snapshot.ts";
 import { commandInWords, plain, shellWord } from "../keys/words.ts";
 import { durationInWords, endInWords, momentInWords } from "../limits/format.ts";
 import { systemCalendar } from "../limits/windows.ts";
@@ -7,7 +7,7 @@ import type { ToolConsoleFacts } from "../mirror/report/shape.ts";
 import { type Cause, type CauseDetail, type CauseName, causeOfFault, type KeyFault } from "../proxy/cause.ts";
 import type { KeyRefusal } from "../proxy/health.ts";
 
-/* Why a tool or its key does not work, and what to do about it. `status`, `tools`, `doctor`, `models` and `rotate` all use these. */
+/* Why a tool or its key does not work, and what to do about it: for `status`, `tools`, `doctor` and `models`. */
 
 export interface Explanation {
   readonly what: string;

@@ -1,6 +1,5 @@
-import type { Config, Tool } from "../config/shape.ts";
-import type { Snapshot } from "../config/snapshot.ts";
-import type { KeyState } from "../core/key-source.ts";
+import type { Config, Tool } from "../config/schema.ts";
+import type { KeyState, Snapshot } from "../config/snapshot.ts";
 import { createGate } from "../keys/gate.ts";
 import type { Prices } from "../metering/prices.ts";
 import type { UsageLog } from "../usage/usage-log.ts";
@@ -124,7 +123,8 @@ export class Prober {
   async #probe(snapshot: Snapshot, tools: readonly Tool[]): Promise<ToolProbe[]> {
     const { clock, agentFor, keyCheck, usage } = this.#deps;
     const worked = (await usage.read(readWorked)) ?? new Set<string>();
-    const { config, keyOf } = snapshot;
+    const { config } = snapshot;
+    const keyOf = (tool: Tool) => snapshot.keyOf(tool);
     return probeTools(tools, { clock, agentFor, keyCheck, config, keyOf, worked });
   }
 }

@@ -1,4 +1,5 @@
-import type { KeySource, KeyState } from "../core/key-source.ts";
+import type { KeySource } from "../config/schema.ts";
+import type { KeyState } from "../config/snapshot.ts";
 import type { Secret } from "../core/secret.ts";
 import type { Held } from "./trust.ts";
 

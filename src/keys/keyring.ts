@@ -1,5 +1,6 @@
+import { describeSource } from "../config/schema.ts";
+import type { KeyState } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
-import { describeSource, type KeyState } from "../core/key-source.ts";
 import type { Secret } from "../core/secret.ts";
 import { type Finding, type Granted, isSameHold, isSameSource, isSameState, unavailable } from "./finding.ts";
 import type { ReadDeps } from "./read.ts";

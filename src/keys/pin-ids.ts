@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import type { KeySource } from "../core/key-source.ts";
+import type { KeySource } from "../config/schema.ts";
 import { Secret } from "../core/secret.ts";
 import { liesIn } from "./sources/file.ts";
 

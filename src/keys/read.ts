@@ -1,4 +1,4 @@
-import { describeSource, type KeySource } from "../core/key-source.ts";
+import { describeSource, type KeySource } from "../config/schema.ts";
 import { keyFault, Secret } from "../core/secret.ts";
 import { type CommandAs, runKeyCommand } from "./sources/command.ts";
 import { readKeyFile, type SourceText } from "./sources/file.ts";

@@ -1,5 +1,5 @@
 import { setMaxListeners } from "node:events";
-import type { KeySource } from "../core/key-source.ts";
+import type { KeySource } from "../config/schema.ts";
 import { createGate } from "./gate.ts";
 import { type ReadDeps, type Reading, readKey } from "./read.ts";
 import { STOPPED } from "./sources/command.ts";

@@ -1,8 +1,8 @@
 import { existsSync } from "node:fs";
 import { resolve } from "node:path";
+import { describeSource, type KeySource } from "../config/schema.ts";
 import type { Clock } from "../core/clock.ts";
 import { errorCode } from "../core/errors.ts";
-import { describeSource, type KeySource } from "../core/key-source.ts";
 import { keepDamagedCopy } from "../core/private-file.ts";
 import type { Secret } from "../core/secret.ts";
 import { originsOf } from "./origins.ts";

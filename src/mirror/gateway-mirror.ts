@@ -1,5 +1,5 @@
 import { setTimeout as pause, setImmediate as turn } from "node:timers/promises";
-import type { ConsoleKind } from "../config/shape.ts";
+import type { ConsoleKind } from "../config/schema.ts";
 import { background } from "../core/background.ts";
 import { errorMessage } from "../core/errors.ts";
 import type { Logger } from "../core/log.ts";

@@ -1,5 +1,5 @@
 import { setTimeout as pause } from "node:timers/promises";
-import type { Config } from "../config/shape.ts";
+import type { Config } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../core/clock.ts";
 import type { Secret } from "../core/secret.ts";
@@ -20,10 +20,10 @@ export interface Holder {
   readonly elsewhere: boolean;
 }
 
-export function holdersOf(gateway: string, { config, keyOf }: Snapshot): Holder[] {
-  const tools = Object.values(config.tools).filter((tool) => tool.gateway === gateway);
+export function holdersOf(gateway: string, snapshot: Snapshot): Holder[] {
+  const tools = Object.values(snapshot.config.tools).filter((tool) => tool.gateway === gateway);
   return tools.map((tool) => {
-    const key = keyOf(tool);
+    const key = snapshot.keyOf(tool);
     return {
       tool: tool.name,
       key: key.state === "ready" ? key.key : null,

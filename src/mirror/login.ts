@@ -1,4 +1,4 @@
-import type { ConsoleKind } from "../config/shape.ts";
+import type { ConsoleKind } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { errorMessage } from "../core/errors.ts";
 import { Secret } from "../core/secret.ts";

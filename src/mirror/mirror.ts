@@ -1,6 +1,6 @@
 import { setImmediate as turn } from "node:timers/promises";
 import type Database from "libsql";
-import type { Tool } from "../config/shape.ts";
+import type { Tool } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { background } from "../core/background.ts";
 import { readAlarms } from "./alarms.ts";

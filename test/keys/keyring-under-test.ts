@@ -1,7 +1,8 @@
 import { realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Test } from "tap";
-import type { KeySource, KeyState } from "../../src/core/key-source.ts";
+import type { KeySource } from "../../src/config/schema.ts";
+import type { KeyState } from "../../src/config/snapshot.ts";
 import { createKeyring, type Keyring, type Want } from "../../src/keys/keyring.ts";
 import { createTrust, type Trust } from "../../src/keys/trust.ts";
 import { heldClock } from "./held-clock.ts";

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import type { KeySource } from "../../src/core/key-source.ts";
+import type { KeySource } from "../../src/config/schema.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { createTrust, type Held, type Subject, type Trust } from "../../src/keys/trust.ts";
 import { heldClock } from "./held-clock.ts";

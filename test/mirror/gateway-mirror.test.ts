@@ -1,7 +1,7 @@
 import { Agent } from "node:http";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { createSnapshot } from "../../src/config/snapshot.ts";
+import { Snapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 import { Prices } from "../../src/metering/prices.ts";
 import { KeyCallBudgets } from "../../src/mirror/consoles/key-calls.ts";
@@ -39,7 +39,7 @@ async function startMirror(t: Test, { requests, accessToken }: Scene) {
 tools: { codex: {} }
 `);
   const key = { state: "ready", key: new Secret(KEY) } as const;
-  const snapshot = createSnapshot(1, config, new Map([["codex", key]]), []);
+  const snapshot = new Snapshot(1, config, new Map([["codex", key]]), []);
   const gateway = Object.values(config.gateways).find(hasConsole);
   if (gateway === undefined) throw new Error("main has no console");
   const vault = new Vault(join(state, "consoles.json"), clock);

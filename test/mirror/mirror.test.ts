@@ -1,6 +1,6 @@
 import pino from "pino";
 import t, { type Test } from "tap";
-import { createSnapshot } from "../../src/config/snapshot.ts";
+import { Snapshot } from "../../src/config/snapshot.ts";
 import { Secret } from "../../src/core/secret.ts";
 import type { MirrorDeps } from "../../src/mirror/gateway-mirror.ts";
 import { Mirror } from "../../src/mirror/mirror.ts";
@@ -30,7 +30,7 @@ function startMirror(t: Test, state: string, isReady: () => boolean, catchUp: ()
     lostAt: () => null,
   };
   const key = { state: "ready", key: new Secret(KEY) } as const;
-  const snapshot = createSnapshot(1, configOf(CONFIG), new Map([["codex", key]]), []);
+  const snapshot = new Snapshot(1, configOf(CONFIG), new Map([["codex", key]]), []);
   const mirror = new Mirror({
     clock: { now: () => AT + HOUR, elapsed: () => 0 },
     log: pino({ level: "silent" }),

@@ -1,6 +1,5 @@
-import { DEFAULT_LISTEN } from "../../config/defaults.ts";
 import { type Loaded, loadConfig } from "../../config/load.ts";
-import type { Config } from "../../config/shape.ts";
+import { type Config, DEFAULT_LISTEN } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import type { Paths } from "../../core/paths.ts";

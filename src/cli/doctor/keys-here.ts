@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
-import type { Config, Tool } from "../../config/shape.ts";
+import type { Config, Tool } from "../../config/schema.ts";
+import type { KeyState } from "../../config/snapshot.ts";
 import { systemClock } from "../../core/clock.ts";
-import type { KeyState } from "../../core/key-source.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { wantsOf } from "../../daemon/reload.ts";

@@ -1,5 +1,5 @@
 import { existsSync, realpathSync } from "node:fs";
-import type { Config } from "../../config/shape.ts";
+import type { Config } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";

@@ -1,5 +1,5 @@
-import type { Config, Tool } from "../../config/shape.ts";
-import { describeSource, type KeySource, type KeyState } from "../../core/key-source.ts";
+import { type Config, describeSource, type KeySource, type Tool } from "../../config/schema.ts";
+import type { KeyState } from "../../config/snapshot.ts";
 import type { CommandAs } from "../../keys/sources/command.ts";
 import { shellWord } from "../../keys/words.ts";
 import type { ServiceSpec } from "../../service/spec.ts";

@@ -1,8 +1,8 @@
 import { existsSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { loadConfig } from "../../config/load.ts";
-import { problemsInWords } from "../../config/problem.ts";
-import type { Config } from "../../config/shape.ts";
+import { formatProblems } from "../../config/problems.ts";
+import type { Config } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { systemClock } from "../../core/clock.ts";
@@ -70,7 +70,7 @@ async function startableConfig(
 export async function usableConfig({ config: file, home }: Paths, kept: string): Promise<Config | null> {
   const { found, config, problems } = await loadConfig(file, { home, strict: true });
   if (config !== null) return config;
-  const message = found ? problemsInWords(file, problems) : `there is no ${file} → keybearer init`;
+  const message = found ? formatProblems(file, problems) : `there is no ${file} → keybearer init`;
   fail(`${message}\n${kept}`, EXIT.badConfig);
   return null;
 }

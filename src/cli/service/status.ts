@@ -1,6 +1,6 @@
 import { existsSync, realpathSync } from "node:fs";
 import { loadConfig } from "../../config/load.ts";
-import type { Config } from "../../config/shape.ts";
+import type { Config } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT } from "../../core/errors.ts";

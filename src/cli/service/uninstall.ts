@@ -2,11 +2,10 @@ import { existsSync, lstatSync, readdirSync, realpathSync, rmdirSync, rmSync } f
 import { dirname, isAbsolute, join, relative, sep } from "node:path";
 import { WRITABLE } from "../../clients/settings-files.ts";
 import { loadConfig } from "../../config/load.ts";
-import type { Config } from "../../config/shape.ts";
+import { type Config, describeSource } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
-import { describeSource } from "../../core/key-source.ts";
 import type { Paths } from "../../core/paths.ts";
 import { shellWord } from "../../keys/words.ts";
 import { atTerminal, saysYes } from "../ask.ts";

@@ -1,6 +1,6 @@
 import { formatScalar } from "../../config/edit.ts";
 import { parseConfig } from "../../config/parse.ts";
-import type { KeySource } from "../../core/key-source.ts";
+import type { KeySource } from "../../config/schema.ts";
 import type { Paths } from "../../core/paths.ts";
 import { type Reading, readKey } from "../../keys/read.ts";
 import { liesIn } from "../../keys/sources/file.ts";

@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto";
-import type { Config } from "../../config/shape.ts";
+import type { Config, KeySource } from "../../config/schema.ts";
 import { systemClock } from "../../core/clock.ts";
-import type { KeySource } from "../../core/key-source.ts";
 import type { Paths } from "../../core/paths.ts";
 import { Secret } from "../../core/secret.ts";
 import { wantsOf } from "../../daemon/reload.ts";

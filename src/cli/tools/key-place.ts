@@ -1,9 +1,8 @@
 import { existsSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import type { Config } from "../../config/shape.ts";
+import type { Config, KeySource } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
-import type { KeySource } from "../../core/key-source.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { readKey } from "../../keys/read.ts";

@@ -1,4 +1,4 @@
-import type { Gateway } from "../../config/shape.ts";
+import type { Gateway } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
 import { keyFault, Secret } from "../../core/secret.ts";
 import { probeKey, withOwnConnections } from "../../doctor/probe.ts";

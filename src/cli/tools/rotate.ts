@@ -1,10 +1,9 @@
 import { setKey } from "../../config/edit-tools.ts";
 import { loadConfig } from "../../config/load.ts";
 import { parseConfig } from "../../config/parse.ts";
-import { problemsInWords } from "../../config/problem.ts";
-import type { Config, Gateway, Tool } from "../../config/shape.ts";
+import { formatProblems } from "../../config/problems.ts";
+import { type Config, describeSource, type Gateway, type KeySource, type Tool } from "../../config/schema.ts";
 import { EXIT } from "../../core/errors.ts";
-import { describeSource, type KeySource } from "../../core/key-source.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import type { Secret } from "../../core/secret.ts";
 import { forgetKey, type KeyPlace } from "../../keys/store.ts";
@@ -61,7 +60,7 @@ async function rotationOf(name: string, options: RotateOptions): Promise<Rotatio
   if (conflict !== null) return told(conflict, EXIT.usage);
   const { config, problems, found } = await loadConfig(paths.config, { home: paths.home, strict: false });
   if (!found) return told(`there is no ${paths.config} → keybearer init`, EXIT.failed);
-  if (config === null) return told(problemsInWords(paths.config, problems), EXIT.badConfig);
+  if (config === null) return told(formatProblems(paths.config, problems), EXIT.badConfig);
   const tool = config.tools[name];
   const gateway = config.gateways[tool?.gateway ?? ""];
   if (tool === undefined || gateway === undefined) {

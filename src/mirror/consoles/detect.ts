@@ -1,4 +1,4 @@
-import type { ConsoleKind } from "../../config/shape.ts";
+import type { ConsoleKind } from "../../config/schema.ts";
 import { ConsoleFault } from "./console.ts";
 import { type ConsoleClient, type ConsoleResponse, readJson } from "./http.ts";
 import { fieldAt, flagAt, objectAt, parseObject } from "./json.ts";

@@ -1,5 +1,5 @@
 import type Database from "libsql";
-import type { ConsoleKind } from "../../config/shape.ts";
+import type { ConsoleKind } from "../../config/schema.ts";
 import { localTime } from "../../usage/reports/calendar.ts";
 import type { ConsoleGap } from "../consoles/console.ts";
 import {

@@ -1,8 +1,7 @@
 import type { Agent } from "node:http";
 import { setTimeout as pause } from "node:timers/promises";
-import { destinationsOf } from "../../config/destinations.ts";
-import type { Console, ConsoleKind, ConsoleLogin, Gateway } from "../../config/shape.ts";
-import type { ConsoleSecret, Snapshot } from "../../config/snapshot.ts";
+import type { Console, ConsoleKind, ConsoleLogin, Gateway } from "../../config/schema.ts";
+import { type ConsoleSecret, destinationsOf, type Snapshot } from "../../config/snapshot.ts";
 import type { Clock } from "../../core/clock.ts";
 import type { Secret } from "../../core/secret.ts";
 import type { ConsoleRow } from "../console-row.ts";
@@ -196,10 +195,10 @@ export class ConsoleAccount {
         "login-needed",
         "is at another origin than its gateway, so no key may be sent to it",
       );
-    const { config, keyOf } = this.#deps.snapshot();
-    return Object.values(config.tools)
+    const snapshot = this.#deps.snapshot();
+    return Object.values(snapshot.config.tools)
       .filter((tool) => tool.gateway === name)
-      .map((tool) => keyOf(tool))
+      .map((tool) => snapshot.keyOf(tool))
       .flatMap((key) => (key.state === "ready" ? [{ fingerprint: key.key.fingerprint, key: key.key }] : []));
   }
 

@@ -1,25 +1,24 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
 import { browserFor, needsFile, startBrowser } from "../../src/cli/browser.ts";
+import { FreeMemory } from "../../src/control/status.ts";
 import { Tail } from "../../src/control/tail.ts";
 import type { Clock } from "../../src/core/clock.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { createLogger } from "../../src/core/log.ts";
 import { type Ends, PeerLookup, userAt, usersIn } from "../../src/core/peer-user.ts";
 import { REFUSALS } from "../../src/core/refusal.ts";
-import { createAccess } from "../../src/dashboard/access.ts";
-import { No } from "../../src/dashboard/answer.ts";
-import { Dashboard, type DashboardDeps } from "../../src/dashboard/dashboard.ts";
-import { createLogReader } from "../../src/dashboard/log-reader.ts";
+import { Dashboard } from "../../src/dashboard/dashboard.ts";
+import { LogReader } from "../../src/dashboard/log-reader.ts";
 import { removeRedirects, writeRedirect } from "../../src/dashboard/redirect-file.ts";
-import { adviceFor } from "../../src/dashboard/refusal-advice.ts";
-import { createSessionFile } from "../../src/dashboard/session-file.ts";
-import { throttledLog } from "../../src/dashboard/sparsely.ts";
+import { adviceFor } from "../../src/dashboard/refusals.ts";
+import { type DashboardDeps, throttledLog } from "../../src/dashboard/routes.ts";
+import { readSessions, Sessions, writeSessions } from "../../src/dashboard/sessions.ts";
 import { InFlight } from "../../src/proxy/in-flight.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
 import { say, trade, visitWith } from "../doubles/dashboard-visit.ts";
@@ -43,29 +42,30 @@ function heldClock(): Clock & { move(ms: number): void } {
 
 t.test("a code is good for a minute, and not a moment longer", (t) => {
   const clock = heldClock();
-  const access = createAccess(clock);
-  const [early, late] = [access.issue(), access.issue()];
+  const sessions = new Sessions(clock, () => {});
+  const early = sessions.issueCode();
+  const late = sessions.issueCode();
   clock.move(59_999);
-  t.equal(access.trade(early.code).ok, true);
+  t.equal(sessions.exchange(early.code).ok, true);
   clock.move(1);
-  t.same(access.trade(late.code), { ok: false, why: "wrong" });
+  t.same(sessions.exchange(late.code), { ok: false, reason: "wrong" });
   t.end();
 });
 
 t.test("of many codes and sessions the oldest give way", (t) => {
-  const access = createAccess(heldClock());
-  const first = access.issue();
-  for (let more = 0; more < 8; more += 1) access.issue();
-  t.equal(access.trade(first.code).ok, false);
+  const sessions = new Sessions(heldClock(), () => {});
+  const first = sessions.issueCode();
+  for (let more = 0; more < 8; more += 1) sessions.issueCode();
+  t.equal(sessions.exchange(first.code).ok, false);
   const tokens = Array.from({ length: 17 }, () => {
-    const traded = access.trade(access.issue().code);
-    return traded.ok ? traded.token : "";
+    const exchanged = sessions.exchange(sessions.issueCode().code);
+    return exchanged.ok ? exchanged.token : "";
   });
   t.equal(new Set(tokens).size, 17);
-  t.equal(access.admits(tokens[0] ?? ""), false);
-  t.ok(tokens.slice(1).every((token) => access.admits(token)));
-  access.forget();
-  t.notOk(tokens.some((token) => access.admits(token)));
+  t.equal(sessions.begin(tokens[0] ?? ""), null);
+  t.ok(tokens.slice(1).every((token) => sessions.begin(token) !== null));
+  sessions.endAll();
+  t.ok(tokens.every((token) => sessions.begin(token) === null));
   t.end();
 });
 
@@ -80,9 +80,19 @@ t.test("every refusal has words, and those that the owner can lift a next step",
   t.end();
 });
 
+const ASKED = { listen: { host: "localhost", port: 0 }, when: "asked" };
+
+interface More {
+  readonly settings?: object;
+  /** The folder of sessions and redirect pages. */
+  readonly run?: string;
+  readonly retryMs?: number;
+  readonly status?: () => Promise<object>;
+}
+
 /** A dashboard whose daemon does nothing. */
-function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
-  const folder = mkdtempSync(join(tmpdir(), "kb-"));
+function dashboard(t: Test, closeAfterMs: number, clock: Clock, more: More = {}) {
+  const { settings = ASKED, run = temporaryFolder(t), retryMs = 10_000, ...others } = more;
   const lines: string[] = [];
   const log = createLogger({
     level: "info",
@@ -95,25 +105,22 @@ function dashboard(t: Test, quietMs: number, clock: Clock, more: object = {}) {
     clock,
     log,
     tail,
-    quietMs,
-    version: "0",
-    files: new Map([["/", { type: "text/html", body: Buffer.from("page") }]]),
+    paths: {
+      run,
+      index: join(run, "index.db"),
+      mirror: join(run, "mirror.db"),
+      config: join(run, "config.yaml"),
+    },
+    snapshot: () => ({ config: { dashboard: settings } }),
     status: async () => ({ tools: [], machine: {}, uptime_s: 0 }),
     mirror: NO_MIRROR,
-    models: () => null,
+    usage: NO_USAGE,
     inFlight: new InFlight(),
-    reader: createLogReader(() => openIndexForReading(join(folder, "index.db")), NO_USAGE, clock),
-    settings: () => ({ listen: { host: "localhost", port: 0 }, when: "asked" }),
     peers: new PeerLookup(),
-    kept: null,
-    run: folder,
-    ...more,
+    ...others,
   } as unknown as DashboardDeps;
-  const made = new Dashboard(deps);
-  t.teardown(async () => {
-    await made.stop();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  const made = new Dashboard(deps, { closeAfterMs, retryMs });
+  t.teardown(() => made.stop());
   return { made, tail, log: () => lines.join("") };
 }
 
@@ -123,7 +130,7 @@ function temporaryFolder(t: Test): string {
   return folder;
 }
 
-/** A port that somebody holds until it is let go. */
+/** A port that is taken until it is let go. */
 async function takenPort(t: Test): Promise<{ port: number; letGo(): Promise<unknown> }> {
   const holder = createServer().listen(await freePort(), "127.0.0.1");
   await once(holder, "listening");
@@ -140,7 +147,7 @@ async function unusedOneCloses(t: Test, quietMs: number): Promise<void> {
   const { made, log } = dashboard(t, quietMs, clock);
   await made.open("test");
   clock.move(10_000);
-  await until("one that nobody uses is closed", () => /closed: it was not used for a while/.test(log()));
+  await until("an unused one is closed", () => /closed: it was not used for a while/.test(log()));
 }
 
 t.test("a page that goes leaves the port open for the whole quiet time", async (t) => {
@@ -149,7 +156,7 @@ t.test("a page that goes leaves the port open for the whole quiet time", async (
   const visited = await visitWith(await made.open("test"));
   const followed = await visited.follow();
   await until("it is there", () => followed.last("now") !== undefined);
-  // It looked on for long, and goes right before somebody looks whether the port is used.
+  // It followed for long, and leaves right before the check whether the port is used.
   clock.move(10_000);
   followed.end();
   await unusedOneCloses(t, 500);
@@ -159,18 +166,15 @@ t.test("a page that goes leaves the port open for the whole quiet time", async (
 
 t.test("a session outlives a restart within the quiet time, and nothing else", async (t) => {
   const folder = temporaryFolder(t);
-  const file = join(folder, "sessions.json");
+  const file = join(folder, "dashboard-sessions.json");
   const { port, letGo } = await takenPort(t);
   await letGo();
   const quietMs = 900_000;
   const clock = heldClock();
   const asked = { listen: { host: "localhost" as const, port }, when: "asked" };
   const begin = async (settings: object = asked) => {
-    const { made, log } = dashboard(t, quietMs, clock, {
-      settings: () => settings,
-      kept: createSessionFile(file),
-    });
-    await made.follow();
+    const { made, log } = dashboard(t, quietMs, clock, { settings, run: folder });
+    await made.applyConfig();
     return { made, log };
   };
   const first = await begin();
@@ -201,18 +205,16 @@ t.test("a session outlives a restart within the quiet time, and nothing else", a
   t.match(third.log(), /could not be opened again: .* is taken/);
   await once(squatter.close(), "close");
   await third.made.open("test");
-  t.equal((await visited.get("/api/now")).status, 401, "whoever sat on the port may have seen the token");
+  t.equal((await visited.get("/api/now")).status, 401, "the program on the port may have seen the token");
   await third.made.stop();
 
   const restored = async (settings: object, later: number) => {
-    const again = createSessionFile(file);
-    const sessions = JSON.parse(kept.toString()).sessions;
-    await again.write(asked.listen, sessions);
+    await writeSessions(file, asked.listen, JSON.parse(kept.toString()).sessions);
     clock.move(later);
     const { made } = await begin(settings);
     const { address } = made.status();
     await made.stop();
-    return { address, left: readdirSync(folder).includes("sessions.json") };
+    return { address, left: readdirSync(folder).includes("dashboard-sessions.json") };
   };
   const closed = { address: null, left: false };
   t.same(await restored({ ...asked, when: "never" }, 0), closed, "never");
@@ -220,21 +222,31 @@ t.test("a session outlives a restart within the quiet time, and nothing else", a
   t.same(await restored(asked, 0), { address: url, left: true });
   t.same(await restored(asked, quietMs), closed, "the quiet time is over");
   t.same(await restored(asked, -2 * quietMs), closed, "from a time to come");
-  const broken = createSessionFile(join(folder, "broken.json"));
-  t.same(await broken.read(asked.listen), [], "no file");
+  t.same(await readSessions(join(folder, "nowhere.json"), asked.listen), [], "no file");
+  for (const text of [
+    "",
+    "{",
+    "null",
+    "[]",
+    '{"listen":1}',
+    `{"listen":"localhost:${port}","sessions":[null,1,{}]}`,
+  ]) {
+    writeFileSync(join(folder, "broken.json"), text);
+    t.same(await readSessions(join(folder, "broken.json"), asked.listen), [], text);
+  }
 });
 
 t.test("where it is to be open always, a taken port is tried again, and status tells why", async (t) => {
   const { port, letGo } = await takenPort(t);
-  const settings = () => ({ listen: { host: "localhost", port }, when: "always" });
+  const settings = { listen: { host: "localhost", port }, when: "always" };
   const { made, log } = dashboard(t, 60_000, systemClock, { settings, retryMs: 20 });
-  await made.follow();
-  t.match(made.status(), { mode: "always", address: null, why: /where the dashboard belongs, is taken by/ });
-  const told = () => log().match(/could not be opened/g)?.length;
+  await made.applyConfig();
+  t.match(made.status(), { mode: "always", address: null, why: /the dashboard's address, is taken by/ });
+  const logged = () => log().match(/could not be opened/g)?.length;
   await letGo();
   await until("it is open", () => made.status().address !== null);
   t.same(made.status(), { mode: "always", address: `http://localhost:${port}/`, why: null });
-  t.equal(told(), 1, "said once, however often it was tried");
+  t.equal(logged(), 1, "logged once for all attempts");
 });
 
 t.test("the kernel's list tells whose a connection is", async (t) => {
@@ -247,7 +259,7 @@ t.test("the kernel's list tells whose a connection is", async (t) => {
   const [theirs, ours] = ["0100007F:D2EC", "0100007F:1516"];
   t.equal(userIn(head + row(ours, theirs, 1, 9) + row(theirs, ours, 1000, 8), ends), 1000, "their own end");
   t.equal(userIn(head + row(ours, theirs, 1, 9), ends), null, "not ours");
-  t.equal(userIn(head + row(theirs, ours, 0, 0), ends), null, "nobody holds it: that is not root's");
+  t.equal(userIn(head + row(theirs, ours, 0, 0), ends), null, "no process holds it: that is not root's");
   const mapped = (end: string) => `0000000000000000FFFF0000${end}`;
   t.equal(userIn(row(mapped(theirs), mapped(ours), 7, 8), ends), 7, "an IPv6 socket that calls IPv4");
   const one = "00000000000000000000000001000000";
@@ -258,7 +270,7 @@ t.test("the kernel's list tells whose a connection is", async (t) => {
 
 const cannotBeAnother =
   process.platform !== "linux" || process.getuid?.() !== 0
-    ? "only root of a Linux can be somebody else"
+    ? "only root on Linux can become another user"
     : false;
 
 t.test(
@@ -281,13 +293,13 @@ t.test(
     const stolen = await asOther("/api/session", { method: "POST", headers, body: JSON.stringify({ code }) });
     t.match(stolen, /^403 .*another user of this machine/);
     const visited = await visitWith({ url, code });
-    t.equal((await visited.get("/api/now")).status, 200, "whom it was for is let in");
+    t.equal((await visited.get("/api/now")).status, 200, "the owner is let in");
     t.match(await asOther("/api/now", { headers: { authorization: `Bearer ${visited.token}` } }), /^403 /);
-    t.equal(log().match(/not this user came to the dashboard/g)?.length, 1, "said once a minute");
+    t.equal(log().match(/another user of this machine was refused/g)?.length, 1, "said once a minute");
   },
 );
 
-t.test("where others read arguments, a page that nobody else reads leads the browser there", async (t) => {
+t.test("where other users can read arguments, a private page redirects the browser", async (t) => {
   t.same(["linux", "darwin"].map(needsFile), [false, true]);
   const folder = temporaryFolder(t);
   const file = await writeRedirect(folder, 'http://localhost:1/#code=kd_x"&<');
@@ -300,23 +312,24 @@ t.test("where others read arguments, a page that nobody else reads leads the bro
   t.equal(readdirSync(folder).length, 0);
   await writeRedirect(folder, "http://localhost:1/#code=kd_y");
   const { made } = dashboard(t, 60_000, systemClock, { run: folder });
-  await made.follow();
+  await made.applyConfig();
   t.equal(readdirSync(folder).length, 0, "nor is one of before left");
 });
 
-t.test("of what happens again and again, the first is told at once and the others as a sum", async (t) => {
-  const told: number[] = [];
-  const tell = throttledLog((more) => void told.push(more), 30);
-  for (let number = 0; number < 100; number += 1) tell();
-  t.same(told, [0]);
-  await until("the sum", () => told.length === 2);
-  t.same(told, [0, 99]);
-  tell();
-  await until("one more", () => told.length === 3);
-  t.same(told, [0, 99, 1], "within the next minute it waits for it as well");
+t.test("of repeated events, the first is logged at once and the others as a sum", async (t) => {
+  const lines: string[] = [];
+  const warn = (line: unknown) => void lines.push(String(line));
+  const happened = throttledLog({ warn }, "it happened", 30);
+  for (let number = 0; number < 100; number += 1) happened();
+  t.same(lines, ["it happened"]);
+  await until("the sum", () => lines.length === 2);
+  t.match(lines[1], /^it happened: 99 more times/);
+  happened();
+  await until("one more", () => lines.length === 3);
+  t.match(lines[2], /^it happened: 1 more times/, "the next minute is a sum, too");
 });
 
-t.test("the port closes when nobody uses it, but not under an open page", async (t) => {
+t.test("an unused port closes, but not under an open page", async (t) => {
   const clock = heldClock();
   const { made, log } = dashboard(t, 50, clock);
   const { url, code } = await made.open("test");
@@ -328,7 +341,7 @@ t.test("the port closes when nobody uses it, but not under an open page", async 
   });
   const reader = (await followed).body?.getReader();
   t.match(new TextDecoder().decode((await reader?.read())?.value), /^event: now\n/);
-  // Whoever looks at the clock next finds that nothing was asked for long; but somebody looks on.
+  // Nothing was asked for a long time, but a page follows.
   clock.move(10_000);
   await unusedOneCloses(t, 50);
   t.equal((await say(url, "/")).status, 200);
@@ -342,30 +355,33 @@ t.test("the port closes when nobody uses it, but not under an open page", async 
   t.match((await made.open("test")).url, /^http:\/\/localhost:\d+\/$/, "and opens again");
 });
 
-t.test("a page that reads nothing is told how many records it lost, and none is kept for it", async (t) => {
-  const { made, tail } = dashboard(t, 60_000, heldClock());
-  const visited = await visitWith(await made.open("test"));
-  const slow = await visited.follow();
-  await until("it is there", () => slow.last("now") !== undefined);
-  slow.answer.pause();
-  const many = 20_000;
-  for (let number = 0; number < many; number += 1) {
-    tail.notify(record(number));
-    // What the connection takes by itself is taken.
-    if (number % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
-  }
-  slow.answer.resume();
-  const told = () =>
-    slow.events.map(({ name, data }) => (name === "lost" ? (data as { count: number }).count : 0));
-  const records = () => slow.events.filter(({ name }) => name === "record").length;
-  const lost = () => told().reduce((sum, count) => sum + count, 0);
-  await until("it has heard of each, or how many it has not", () => records() + lost() === many);
-  t.ok(records() > 0, "what there was room for came");
-  t.ok(lost() > many / 4, `and ${lost()} of 20 MB did not wait for it`);
-  slow.end();
-});
+t.test(
+  "a page that reads nothing gets the number of records it lost, and none is buffered for it",
+  async (t) => {
+    const { made, tail } = dashboard(t, 60_000, heldClock());
+    const visited = await visitWith(await made.open("test"));
+    const slow = await visited.follow();
+    await until("it is there", () => slow.last("now") !== undefined);
+    slow.answer.pause();
+    const many = 20_000;
+    for (let number = 0; number < many; number += 1) {
+      tail.notify(record(number));
+      // What the connection takes by itself is taken.
+      if (number % 50 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    slow.answer.resume();
+    const losses = () =>
+      slow.events.map(({ name, data }) => (name === "lost" ? (data as { count: number }).count : 0));
+    const records = () => slow.events.filter(({ name }) => name === "record").length;
+    const lost = () => losses().reduce((sum, count) => sum + count, 0);
+    await until("each record arrived or was counted as lost", () => records() + lost() === many);
+    t.ok(records() > 0, "what there was room for came");
+    t.ok(lost() > many / 4, `and ${lost()} of 20 MB did not wait for it`);
+    slow.end();
+  },
+);
 
-t.test("a page that was behind is told what is so by now, once it reads again", async (t) => {
+t.test("a page that was behind gets the current state once it reads again", async (t) => {
   const state = { pid: 1, asked: 0 };
   const status = async () => {
     state.asked += 1;
@@ -382,23 +398,42 @@ t.test("a page that was behind is told what is so by now, once it reads again", 
   }
   state.pid = 2;
   const { asked } = state;
-  await until("that was to be told", () => state.asked > asked + 2);
+  await until("the status was read again", () => state.asked > asked + 2);
   t.equal(slow.last("now")?.status.pid, 1);
   slow.answer.resume();
   await until("it knows", () => slow.last("now")?.status.pid === 2);
   slow.end();
 });
 
+t.test(
+  "the machine's memory is read once in ten seconds, however often the status is asked for",
+  async (t) => {
+    const clock = heldClock();
+    let reads = 0;
+    const memory = new FreeMemory(clock, async () => {
+      reads += 1;
+      return reads;
+    });
+    for (let second = 0; second < 10; second += 1) {
+      t.equal(await memory.read(), 1, `after ${second} s`);
+      clock.move(1000);
+    }
+    t.equal(await memory.read(), 2);
+  },
+);
+
 t.test("asked while the log is not there, it says so and goes on", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "kb-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
-  const reader = createLogReader(() => openIndexForReading(join(folder, "none.db")), NO_USAGE, systemClock);
-  const read = await reader.read(function* () {
+  const reader = new LogReader(() => openIndexForReading(join(folder, "none.db")), NO_USAGE, systemClock);
+  const read = reader.read(function* () {
     yield;
     return 1;
   });
-  t.ok(read instanceof No && read.status === 503);
-  t.match(read, { words: /the usage index cannot be read: there is no .*none\.db → keybearer status/ });
+  await t.rejects(read, {
+    status: 503,
+    message: /the usage index cannot be read: there is no .*none\.db → keybearer status/,
+  });
 });
 
 t.test("a browser is started without a shell, where there is one", async (t) => {

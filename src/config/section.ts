@@ -1,12 +1,13 @@
-import { redactCredentials } from "../../core/secret.ts";
-import type { Named } from "../shape.ts";
-import { type Dict, type Entry, joinPath, lastName, type Report, type Tree } from "./tree.ts";
+import { redactCredentials } from "../core/secret.ts";
+import type { Report } from "./problems.ts";
+import type { Named } from "./schema.ts";
+import { type Dict, type Entry, joinPath, lastName, type Tree } from "./yaml.ts";
 
-/** A value read from text, or why it could not be, with what to write instead. */
+/** A value, or what is wrong with its text and what to write instead. */
 export type Reading<T> = { readonly value: T } | { readonly fault: string; readonly hint?: string };
-export type Read<T> = (text: string) => Reading<T>;
+export type Reader<T> = (text: string) => Reading<T>;
 
-/** Reads the settings of one dictionary; each that is asked for is known, the rest are reported at the end. */
+/** Reads the settings of one map. A setting that was asked for is known; finish() reports the others. */
 export class Section {
   readonly path: string;
   readonly at: number;
@@ -34,20 +35,20 @@ export class Section {
     return joinPath(this.path, name);
   }
 
-  /** Where a setting stands, or the section itself when it is not there. */
-  placeOf(name: string): number {
+  /** The offset of a setting, or of the section if it is missing. */
+  offsetOf(name: string): number {
     return this.#entries.get(name)?.value.at ?? this.at;
   }
 
-  /** One scalar, or what stands for it when it is absent or wrong. */
-  scalar<T, D>(name: string, read: Read<T>, otherwise: D): T | D {
+  /** One value, or the default if it is missing or wrong. */
+  scalar<T, D>(name: string, read: Reader<T>, defaultValue: D): T | D {
     const entry = this.entry(name);
-    if (entry === undefined) return otherwise;
-    return readScalar(entry.value, this.pathOf(name), read, this.report) ?? otherwise;
+    if (entry === undefined) return defaultValue;
+    return readScalar(entry.value, this.pathOf(name), read, this.report) ?? defaultValue;
   }
 
-  /** One scalar or a list of them. */
-  scalars<T>(name: string, read: Read<T>): readonly T[] {
+  /** One value or a list of them. */
+  scalars<T>(name: string, read: Reader<T>): readonly T[] {
     const entry = this.entry(name);
     if (entry === undefined) return Object.freeze([]);
     const path = this.pathOf(name);
@@ -61,24 +62,26 @@ export class Section {
     return Object.freeze(values);
   }
 
-  /** A dictionary inside this one. */
+  /** A map inside this one. */
   section(name: string): Section | null {
     const entry = this.entry(name);
     return entry === undefined ? null : asSection(entry.value, this.pathOf(name), this.report);
   }
 
-  /** A dictionary whose names the person chose. */
-  named<T>(name: string, read: (item: Entry, key: string, path: string) => T | null): Named<T> {
+  /** A map of maps whose names the person chose. */
+  named<T>(name: string, read: (inner: Section, key: string) => T | null, isValid = anyName): Named<T> {
     const section = this.section(name);
     const result: Record<string, T> = Object.create(null);
     for (const [key, entry] of section?.entries() ?? []) {
-      const value = read(entry, key, joinPath(section?.path ?? "", key));
+      const path = joinPath(section?.path ?? "", key);
+      const inner = isValid(key, entry, path, this.report) ? asSection(entry.value, path, this.report) : null;
+      const value = inner === null ? null : read(inner, key);
       if (value !== null) result[key] = value;
     }
     return Object.freeze(result);
   }
 
-  /** Reports every setting that nobody asked for. Called last. */
+  /** Reports every unknown setting. Called last. */
   finish(): void {
     for (const [name, entry] of this.#entries) {
       if (this.#known.includes(name)) continue;
@@ -89,11 +92,14 @@ export class Section {
   }
 }
 
+type NameCheck = (name: string, entry: Entry, path: string, report: Report) => boolean;
+const anyName: NameCheck = () => true;
+
 export function asSection(tree: Tree, path: string, report: Report): Section | null {
   if (tree.kind === "dict") return new Section(tree, path, report);
   const last = lastName(path);
   if (tree.kind === "scalar" && tree.text === "") {
-    // A file that was cut off ends like this, so nothing is assumed.
+    // A file that was cut off ends like this, so no default is assumed.
     report.error(
       tree.at,
       path,
@@ -106,13 +112,13 @@ export function asSection(tree: Tree, path: string, report: Report): Section | n
   return null;
 }
 
-function readScalar<T>(tree: Tree, path: string, read: Read<T>, report: Report): T | undefined {
+function readScalar<T>(tree: Tree, path: string, read: Reader<T>, report: Report): T | undefined {
   if (tree.kind !== "scalar") {
     report.error(tree.at, path, `${lastName(path)} must be a single value`);
     return undefined;
   }
   if (tree.text === "" && tree.plain) {
-    report.error(tree.at, path, "nothing is written here", "write a value, or take the line out");
+    report.error(tree.at, path, "nothing is written here", "write a value, or remove the line");
     return undefined;
   }
   const reading = read(tree.text);
@@ -121,7 +127,7 @@ function readScalar<T>(tree: Tree, path: string, read: Read<T>, report: Report):
   return undefined;
 }
 
-/** A value as a message may show it: short, on one line, and no secret. */
+/** A value as a message may show it: short, on one line, without secrets. */
 export function quoted(text: string): string {
   const shown = redactCredentials(text).replace(/\p{Cc}/gu, "?");
   return `"${shown.length > 40 ? `${shown.slice(0, 40)}…` : shown}"`;

@@ -1,13 +1,34 @@
+import type { Database } from "libsql";
 import type { RefusalCode } from "../core/refusal.ts";
+import type { UsageRecord } from "../usage/record.ts";
+import { everythingIn } from "../usage/reports/chart.ts";
 import { refusalInWords } from "../usage/reports/format.ts";
-import type { RefusalWords, RefusedRecord, ShownRecord } from "./api.ts";
+import { exportedRecord, newestFirst } from "../usage/reports/records.ts";
+import type { RefusalAdvice, RefusedRecord, ShownRecord } from "./api.ts";
+
+export const MAX_REFUSALS = 20;
+/** Older records are not searched for refusals. */
+const MAX_SEARCHED_RECORDS = 20_000;
+
+/** The last refusals, newest first. */
+export function* lastRefusals(db: Database): Generator<unknown, RefusedRecord[]> {
+  const found: UsageRecord[] = [];
+  let searched = 0;
+  for (const records of newestFirst(db, everythingIn(), null)) {
+    found.push(...records.filter(({ refusal }) => refusal !== null));
+    searched += records.length;
+    if (found.length >= MAX_REFUSALS || searched >= MAX_SEARCHED_RECORDS) break;
+    yield;
+  }
+  return found.slice(0, MAX_REFUSALS).flatMap((record) => withAdvice(exportedRecord(record)) ?? []);
+}
 
 type Advice = (names: { readonly tool: string; readonly record: ShownRecord }) => string;
 
 const newToken: Advice = ({ tool }) => `keybearer use ${tool} --new-token`;
 const doctor: Advice = () => "keybearer doctor";
 
-/** What to type or change. Those that are not here are for the caller to mend, or pass by themselves. */
+/** What to type or change. The other refusals are the caller's mistake, or end by themselves. */
 const NEXT: Readonly<Partial<Record<RefusalCode, Advice>>> = {
   "token-missing": newToken,
   "token-incomplete": newToken,
@@ -36,14 +57,13 @@ const NEXT: Readonly<Partial<Record<RefusalCode, Advice>>> = {
   "log-unavailable": () => "keybearer status",
 };
 
-/** null: it was not refused. */
-export function adviceFor(record: ShownRecord): RefusalWords | null {
+/** null: the record was not refused. */
+export function adviceFor(record: ShownRecord): RefusalAdvice | null {
   const { refusal, tool } = record;
   if (refusal === null) return null;
   const next = NEXT[refusal as RefusalCode];
   return {
     words: refusalInWords(refusal),
-    // Of a caller that nobody recognised, the person knows which one it was.
     next: next === undefined ? null : next({ tool: tool ?? "<tool>", record }),
   };
 }

@@ -1,8 +1,8 @@
-import type { KeySource } from "../core/key-source.ts";
+import type { Secret } from "../core/secret.ts";
 
 /**
- * config.yaml once read: every setting with its meaning and its default. All of it is frozen.
- * Names are those of the file; durations are milliseconds, money is micro-dollars, times are milliseconds UTC.
+ * config.yaml after parsing: every setting with its meaning and its default. All of it is frozen. Durations are
+ * milliseconds, money is micro-dollars, times are milliseconds UTC.
  */
 export interface Config {
   /** Where tools connect. Loopback only. Default localhost:5397, both 127.0.0.1 and [::1]. */
@@ -18,11 +18,11 @@ export interface Config {
   readonly log: Log;
 }
 
-/** A frozen object without a prototype, so that no name in the file can reach Object.prototype. */
+/** A frozen object without a prototype: no name in the file reaches Object.prototype. */
 export type Named<T> = Readonly<Record<string, T>>;
 
 export interface Listen {
-  /** localhost means 127.0.0.1 and [::1] together; neither is served without the other. */
+  /** localhost means 127.0.0.1 and [::1] together. */
   readonly host: "localhost" | "127.0.0.1" | "::1";
   /** 0 picks a free port. */
   readonly port: number;
@@ -36,25 +36,25 @@ export interface Dashboard {
 }
 
 export interface Gateway {
-  /** As it stands in the file; tools refer to it by this. */
+  /** Tools refer to it by this. */
   readonly name: string;
-  /** The OpenAI-style address, ending in its version segment, without a slash at the end. */
+  /** The OpenAI-style address. It ends in its version segment, without a slash. */
   readonly baseUrl: string;
-  /** The messages-style address, to which /v1/messages is added. Default: base_url less its version segment. */
+  /** The messages-style address, without /v1/messages. Default: base_url without its version segment. */
   readonly messagesUrl: string;
   /**
-   * Which header the key travels in. auto: Bearer for OpenAI style; for messages the caller's own header, Bearer if
+   * The header that carries the key. auto: Bearer for OpenAI style; for messages the caller's own header, Bearer if there is
    * none or both; x-goog-api-key for Gemini. Default auto.
    */
   readonly keyHeader: "auto" | "bearer" | "x-api-key";
-  /** true: pass upgrades through. Default false: answered 426, from which real clients fall back. */
+  /** True: pass upgrades through. Default false: answered 426, from which real clients fall back. */
   readonly websockets: boolean;
   /**
-   * Outbound HTTP proxy, always used as a tunnel. Default none; proxies in the environment are ignored. Before a
-   * gateway that is called by http, only one on this machine.
+   * Outbound HTTP proxy, always used as a tunnel. Default none; proxies in the environment are ignored. For a gateway that
+   * is called by http it must be on this machine.
    */
   readonly proxy: string | null;
-  /** An authority whose certificates are accepted besides those Node brings along. Default none. */
+  /** Its certificates are accepted besides those of Node's own authorities. Default none. */
   readonly authority: CertificateAuthority | null;
   readonly timeouts: Timeouts;
   /** Plan groups as the console shows them. Default none. */
@@ -66,23 +66,23 @@ export interface Gateway {
 export interface CertificateAuthority {
   /** Absolute. */
   readonly file: string;
-  /** What the file holds. Empty until load.ts has read it. */
+  /** The file's content. Empty until load.ts has read it. */
   readonly pem: string;
 }
 
 export interface Timeouts {
-  /** Address look-up, connection and TLS together. Default 10s. */
+  /** Name lookup, connection and TLS together. Default 10s. */
   readonly connect: number;
-  /** From the last byte sent to the first byte of the answer. Default 10m. */
+  /** From the last byte sent to the first byte of the response. Default 10m. */
   readonly firstByte: number;
-  /** The longest silence within an answer. Default 5m. */
+  /** The longest silence within a response. Default 5m. */
   readonly idle: number;
 }
 
 export interface Group {
   /** Factor on the list price. Default 1. */
   readonly multiplier: number;
-  /** Models of the group; `*` stands for any text. Default: all. */
+  /** `*` stands for any text. Default: all models. */
   readonly models: readonly string[];
   /** Default true. */
   readonly enabled: boolean;
@@ -95,69 +95,67 @@ export interface Console {
   readonly kind: ConsoleKind | null;
   /** The console's address. Default: the origin of base_url. */
   readonly url: string;
-  /** The accounts there, at least one. What each kind needs; secrets come from a source, or by `keybearer mirror login`. */
+  /** The accounts, at least one. Secrets come from a key source, or from `keybearer mirror login`. */
   readonly logins: readonly ConsoleLogin[];
-  /** When to synchronise, in cron's five fields. Default every five minutes. */
+  /** When to synchronize, in cron's five fields. Default every five minutes. */
   readonly schedule: string;
 }
 
 export interface ConsoleLogin {
-  /** Of an account in a list of several; null: there is no list. */
+  /** Of an account in a list of several. null: there is no list. */
   readonly name: string | null;
   /** sub2api. */
   readonly email: string | null;
   /** new-api: the numeric user id. */
   readonly user: string | null;
-  /** sub2api: where the password comes from. Default none: `keybearer mirror login` asks for it. */
+  /** sub2api. Default none: `keybearer mirror login` asks for it. */
   readonly password: KeySource | null;
-  /** new-api and one-api: the personal access token. Default none. */
+  /** new-api and one-api. Default none. */
   readonly accessToken: KeySource | null;
-  /** sub2api, where a captcha keeps programs from logging in. Default none. */
+  /** sub2api with a captcha. Default none. */
   readonly refreshToken: KeySource | null;
 }
 
 export interface Tool {
-  /** As it stands in the file, and as commands, log and usage call it. */
   readonly name: string;
-  /** The gateway's name. May be left out where there is one gateway. */
+  /** Default: the only gateway. */
   readonly gateway: string;
-  /** The group's name on that gateway. Default none: no local restriction. */
+  /** A group of that gateway. Default none: no local restriction. */
   readonly group: string | null;
   /** Default keychain:keybearer/<tool>. */
   readonly key: KeySource;
-  /** SHA-256 of each local token, in lower-case hex. Default none: the tool cannot be used yet. */
+  /** SHA-256 of each local token, in lower-case hex. Default none: the tool cannot be used. */
   readonly tokens: readonly string[];
-  /** Also accept the token as /t/<token>/… Default false. */
+  /** Also accept the token in the path, /t/<token>/… Default false. */
   readonly tokenInUrl: boolean;
   /** The program that owns the connection, by absolute path. Default none. */
   readonly process: string | null;
   /** Exact origins of desktop clients that send one. Default none. */
   readonly allowOrigins: readonly string[];
-  /** For the settings that `use` prints. Default none. */
+  /** Used by `keybearer use`. Default none. */
   readonly model: string | null;
   readonly limits: Limits;
   /** Total spend, ever, in micro-dollars. Default unlimited. */
   readonly quota: number | null;
-  /** The moment from which the tool is expired. Default permanent. */
+  /** The first moment at which the tool is expired. Default never. */
   readonly expires: number | null;
   /** Default true. */
   readonly enabled: boolean;
-  /** Ask streams for their usage, and take the extra chunk out again. Default false. */
+  /** Ask streams for their usage, and remove the extra chunk again. Default false. */
   readonly askUsage: boolean;
   /** Estimate tokens where the gateway reports none. Default false. */
   readonly estimate: boolean;
-  /** The key is used on other machines on purpose: no leak alarm. Default false. */
+  /** The key is also used on other machines: no leak alarm. Default false. */
   readonly keysElsewhere: boolean;
-  /** The key is used by something that cannot pass here: console rows only. Default false. */
+  /** The key is used by something that cannot go through keybearer: console rows only. Default false. */
   readonly watchOnly: boolean;
 }
 
 export type Period = "second" | "minute" | "hour" | "day" | "month";
 
 export interface Rate {
-  /** Requests, tokens, or micro-dollars. */
-  readonly most: number;
-  /** The window it is counted in. */
+  /** Requests, tokens or micro-dollars. */
+  readonly max: number;
   readonly per: Period;
 }
 
@@ -168,9 +166,9 @@ export interface Limits {
   readonly tokens: readonly Rate[];
   /** In micro-dollars. Default none. */
   readonly spend: readonly Rate[];
-  /** Calls at once. Default unlimited. */
+  /** Requests at once. Default unlimited. */
   readonly concurrent: number | null;
-  /** How long a request waits for room before it is refused. Default 0. */
+  /** How long a request waits for capacity before it is refused. Default 0. */
   readonly wait: number;
 }
 
@@ -195,3 +193,59 @@ export interface Log {
   /** Default info. */
   readonly level: "trace" | "debug" | "info" | "warn" | "error";
 }
+
+/** Where a secret comes from. */
+export type KeySource =
+  | { readonly kind: "literal"; readonly secret: Secret }
+  | { readonly kind: "env"; readonly name: string }
+  | { readonly kind: "file"; readonly path: string }
+  | { readonly kind: "command"; readonly argv: readonly [string, ...string[]] }
+  | { readonly kind: "keychain"; readonly service: string; readonly account: string };
+
+/** A source for messages, never with the secret. */
+export function describeSource(source: KeySource): string {
+  switch (source.kind) {
+    case "literal":
+      return `the key itself (${source.secret.fingerprint})`;
+    case "env":
+      return `env:${source.name}`;
+    case "file":
+      return `file:${source.path}`;
+    case "command":
+      // Without its arguments, which may hold a secret.
+      return `command ${source.argv[0]}`;
+    case "keychain":
+      return `keychain:${source.service}/${source.account}`;
+  }
+}
+
+/** 5397 spells KEYS on a telephone. */
+export const DEFAULT_LISTEN: Listen = Object.freeze({ host: "localhost", port: 5397 });
+
+export const DEFAULT_DASHBOARD: Dashboard = Object.freeze({
+  listen: Object.freeze({ host: "localhost", port: 5398 }),
+  when: "asked",
+});
+
+export const DEFAULT_TIMEOUTS: Timeouts = Object.freeze({
+  connect: 10_000,
+  firstByte: 600_000,
+  idle: 300_000,
+});
+
+export const DEFAULT_SCHEDULE = "*/5 * * * *";
+
+export const DEFAULT_LIMITS: Limits = Object.freeze({
+  requests: Object.freeze([]),
+  tokens: Object.freeze([]),
+  spend: Object.freeze([]),
+  concurrent: null,
+  wait: 0,
+});
+
+export const DEFAULT_USAGE: Usage = Object.freeze({ keep: 400 * 86_400_000, sync: "normal" });
+
+export const DEFAULT_LOG: Log = Object.freeze({ level: "info" });
+
+/** The name of the sandbox's gateway. */
+export const SANDBOX = "sandbox";

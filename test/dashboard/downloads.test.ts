@@ -6,11 +6,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
 import { systemClock } from "../../src/core/clock.ts";
-import { No } from "../../src/dashboard/answer.ts";
-import { createLogReader } from "../../src/dashboard/log-reader.ts";
-import { sendCsv } from "../../src/dashboard/records.ts";
+import type { HttpError } from "../../src/core/errors.ts";
+import { LogReader } from "../../src/dashboard/log-reader.ts";
+import { sendCsv } from "../../src/dashboard/usage-api.ts";
 import { openIndexForReading } from "../../src/usage/index/database.ts";
-import type { Selection } from "../../src/usage/reports/records.ts";
 import { makeIndex } from "../doubles/journal.ts";
 import { NO_USAGE } from "../doubles/no-usage.ts";
 import { plausible } from "../doubles/records.ts";
@@ -20,20 +19,22 @@ const RECORDS = 20_000;
 const PATIENCE_MS = 300;
 const folder = mkdtempSync(join(tmpdir(), "kb-"));
 const file = makeIndex(folder, plausible(RECORDS, Date.UTC(2026, 9, 1), 30));
-const reader = createLogReader((patience) => openIndexForReading(file, patience), NO_USAGE, systemClock);
-const everything: Selection = {
-  period: { since: null, until: null },
-  names: { tool: [], model: [], group: [], key: [] },
-  ends: [],
-};
+const reader = new LogReader((waitMs) => openIndexForReading(file, waitMs), NO_USAGE, systemClock);
 
 /** What became of each download, in the order in which they began. */
-const sent: { readonly res: ServerResponse; outcome: No | null | undefined }[] = [];
-const server = createServer(async (_req, res) => {
-  const one: (typeof sent)[number] = { res, outcome: undefined };
+const sent: { readonly res: ServerResponse; result: "pending" | "sent" | HttpError }[] = [];
+const server = createServer((_req, res) => {
+  const one: (typeof sent)[number] = { res, result: "pending" };
   sent.push(one);
-  one.outcome = await sendCsv(res, reader, everything, PATIENCE_MS);
-  if (one.outcome instanceof No && !res.headersSent) res.writeHead(one.outcome.status).end();
+  sendCsv(new URLSearchParams(), res, reader, PATIENCE_MS).then(
+    () => {
+      one.result = "sent";
+    },
+    (error: HttpError) => {
+      one.result = error;
+      if (!res.headersSent) res.writeHead(error.status).end();
+    },
+  );
 });
 server.listen(0, "127.0.0.1");
 await once(server, "listening");
@@ -62,7 +63,7 @@ t.test("a long download waits for its reader many times, and leaves no listener 
 });
 
 t.test(
-  "of three downloads at once the third is refused, and those that nobody takes are cut off",
+  "of three downloads at once the third is refused, and those that are not read are cut off",
   async (t) => {
     const before = sent.length;
     const stalled = [await download(), await download()];
@@ -70,8 +71,8 @@ t.test(
     const third = await download();
     t.equal(third.statusCode, 503);
     third.resume();
-    t.match(sent.at(-1)?.outcome, { words: /2 downloads are under way/ });
-    await until("both are over", () => sent.slice(before).every(({ outcome }) => outcome !== undefined));
+    t.match(sent.at(-1)?.result, { message: /2 downloads are running/ });
+    await until("both are over", () => sent.slice(before).every(({ result }) => result !== "pending"));
     for (const answer of stalled) answer.resume();
     t.match(
       await Promise.all(failed),
@@ -81,6 +82,6 @@ t.test(
     const again = await download();
     t.equal(again.statusCode, 200, "and there is room for another");
     again.destroy();
-    await until("it has ended with its reader", () => sent.at(-1)?.outcome !== undefined);
+    await until("it has ended with its reader", () => sent.at(-1)?.result !== "pending");
   },
 );
