@@ -86,7 +86,7 @@ const PURE = [
   "mirror/console-row.ts",
   "mirror/verdict.ts",
   "mirror/reconcile/",
-  "mirror/report/words.ts",
+  "mirror/report/messages.ts",
   "core/refusal.ts",
 ];
 

@@ -8,7 +8,7 @@ import { checkSources, serviceEnvironment, startedNotes } from "../../src/cli/se
 import { loadConfig } from "../../src/config/load.ts";
 import { systemClock } from "../../src/core/clock.ts";
 import { findPaths } from "../../src/core/paths.ts";
-import { createTrust } from "../../src/keys/trust.ts";
+import { Trust } from "../../src/keys/trust.ts";
 import { readEnvironment } from "../../src/service/systemd.ts";
 import { newHome, saveConfig } from "../doubles/command.ts";
 import { LaunchctlRecorder } from "../doubles/launchctl-recorder.ts";
@@ -84,7 +84,7 @@ t.test(
 t.test("a command that waits for trust is not run", async (t) => {
   const home = await newHome(t);
   const paths = findPaths({ env: { KEYBEARER_HOME: home }, home });
-  const trust = createTrust({ file: paths.trust, clock: systemClock });
+  const trust = new Trust({ file: paths.trust, clock: systemClock });
   await trust.load();
   await trust.settle();
   const mark = join(home, "was-run");

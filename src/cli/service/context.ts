@@ -2,10 +2,10 @@ import { existsSync } from "node:fs";
 import { userInfo } from "node:os";
 import { resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths, type Paths } from "../../core/paths.ts";
 import { packageFolder } from "../../core/version.ts";
-import { shellWord } from "../../keys/words.ts";
 import { Launchd } from "../../service/launchd.ts";
 import { commandRunner, type RunCommand } from "../../service/service.ts";
 import type { InstalledService } from "../../service/spec.ts";
@@ -123,7 +123,7 @@ function differences(shell: Paths, service: Paths): string[] {
 }
 
 function missingMessage(config: string, usual: string): string {
-  const other = usual !== config && existsSync(usual) ? shellWord(usual) : "<file>";
+  const other = usual !== config && existsSync(usual) ? quoteForShell(usual) : "<file>";
   return `the installed service uses ${config}, which no longer exists → put it back, or name another: keybearer service install --config ${other}`;
 }
 

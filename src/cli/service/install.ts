@@ -1,9 +1,9 @@
 import { existsSync, realpathSync } from "node:fs";
 import type { Config } from "../../config/schema.ts";
+import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
-import { shellWord } from "../../keys/words.ts";
 import { notifyFault } from "../../service/notify.ts";
 import type { Plan, ServiceFile, Step } from "../../service/service.ts";
 import { createSpec, type ServiceSpec, specFault, stableNode, stablePackage } from "../../service/spec.ts";
@@ -140,7 +140,7 @@ async function printDryRun(
   tried: readonly string[] | null,
 ): Promise<void> {
   if (tried !== null)
-    tell(`to find out what the unit may ask for, this was run: ${tried.map(shellWord).join(" ")}`);
+    tell(`to find out what the unit may ask for, this was run: ${tried.map(quoteForShell).join(" ")}`);
   const plan = await manager.planInstall(spec);
   if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${UNCHANGED}`, EXIT.failed);
   const missing = [paths.state, paths.run].filter((folder) => !existsSync(folder));
@@ -157,7 +157,7 @@ export function printSteps(steps: readonly Step[]): void {
     steps.map((step) => {
       if (step.kind === "write") return `would write ${step.file}:\n\n${step.text.trimEnd()}\n`;
       if (step.kind === "remove") return `would remove ${step.file}`;
-      return `would run ${step.argv.map(shellWord).join(" ")}`;
+      return `would run ${step.argv.map(quoteForShell).join(" ")}`;
     }),
   );
 }

@@ -1,7 +1,7 @@
 import { type Config, describeSource, type KeySource, type Tool } from "../../config/schema.ts";
 import type { KeyState } from "../../config/snapshot.ts";
-import type { CommandAs } from "../../keys/sources/command.ts";
-import { shellWord } from "../../keys/words.ts";
+import { quoteForShell } from "../../core/display.ts";
+import type { CommandAs } from "../../keys/sources.ts";
 import type { ServiceSpec } from "../../service/spec.ts";
 import { readKeysHere } from "../doctor/keys-here.ts";
 import type { ServiceContext, ServiceManager } from "./context.ts";
@@ -129,10 +129,10 @@ interface About {
 /** null: nothing to say about this tool's key. */
 function noteOn({ name, key: source }: Tool, state: KeyState, about: About): SourceNote | null {
   const whose = `tool ${name}`;
-  const rotate = `keybearer tools rotate ${shellWord(name)}`;
+  const rotate = `keybearer tools rotate ${quoteForShell(name)}`;
   if (state.state === "needs-trust") {
     const what = `${state.what} waits for your confirmation: ${state.from} → ${state.to}`;
-    return { whose, what, next: `keybearer trust ${shellWord(name)}`, missing: true };
+    return { whose, what, next: `keybearer trust ${quoteForShell(name)}`, missing: true };
   }
   if (source.kind === "env") return variableNote(whose, source.name, rotate, state, about);
   if (state.state === "ready") return null;

@@ -3,10 +3,10 @@ import { loadConfig } from "../../config/load.ts";
 import type { Config } from "../../config/schema.ts";
 import { type Asked, askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { findPaths } from "../../core/paths.ts";
 import { version } from "../../core/version.ts";
-import { shellWord } from "../../keys/words.ts";
 import { isHealthy } from "../../service/health.ts";
 import type { LastExit, ServiceState } from "../../service/service.ts";
 import { FORMAT, type InstalledService } from "../../service/spec.ts";
@@ -110,7 +110,7 @@ function fileNotes(
     notes.push(note("package", false, `it starts another copy, ${main}; this is ${context.main}`, INSTALL));
   // The file was named at the installation, so only a file that is named now can be a mistake.
   if (config !== paths.config && paths.explicit) {
-    const next = `${INSTALL} --config ${shellWord(paths.config)}`;
+    const next = `${INSTALL} --config ${quoteForShell(paths.config)}`;
     notes.push(note("config", false, `it uses ${config}, and not ${paths.config}`, next));
   }
   if (env.KEYBEARER_HOME && installedPaths(installed, context).socket !== paths.socket) {
@@ -183,7 +183,7 @@ export function usualConfig({ env, paths }: ServiceContext): string {
 
 /** The command that shows the problems of the service's config.yaml. */
 export function checkCommand(config: string, usual: string): string {
-  return config === usual ? "keybearer check" : `keybearer check ${shellWord(config)}`;
+  return config === usual ? "keybearer check" : `keybearer check ${quoteForShell(config)}`;
 }
 
 const NO_NAMESPACES = "the system does not let users create namespaces";

@@ -5,9 +5,9 @@ import { loadConfig } from "../../config/load.ts";
 import { type Config, describeSource } from "../../config/schema.ts";
 import { askDaemon } from "../../control/client.ts";
 import type { Status } from "../../control/status.ts";
+import { quoteForShell } from "../../core/display.ts";
 import { EXIT, errorMessage } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
-import { shellWord } from "../../keys/words.ts";
 import { atTerminal, saysYes } from "../ask.ts";
 import { fail } from "../fail.ts";
 import { say, saySentences } from "../say.ts";
@@ -127,7 +127,7 @@ function otherFiles(paths: Paths, shell: Paths): string | null {
     return `the service has ${paths.config}, and this shell ${shell.config}\n→ keybearer service uninstall, then remove by hand what you no longer want`;
   const home = configFolder(paths);
   const variable =
-    paths.state === join(home, "state") ? `KEYBEARER_HOME=${shellWord(home)}` : "env -u KEYBEARER_HOME";
+    paths.state === join(home, "state") ? `KEYBEARER_HOME=${quoteForShell(home)}` : "env -u KEYBEARER_HOME";
   return `the service has ${paths.config} and ${paths.state}, and this shell ${shell.config} and ${shell.state}\n→ ${variable} keybearer service uninstall --purge, for the service's files`;
 }
 

@@ -14,7 +14,7 @@ export interface Condition {
   readonly blind: string | null;
 }
 
-export function stateInWords(gateway: string, { isSyncing, fault, isSynced, blind }: Condition): State {
+export function stateMessages(gateway: string, { isSyncing, fault, isSynced, blind }: Condition): State {
   if (isSyncing) return { state: "syncing", why: null, next: null };
   if (fault !== null)
     return { state: fault.kind, why: `the console ${fault.message}`, next: nextStep(fault, gateway) };
@@ -78,13 +78,13 @@ export function alarmClaim({ key, tools, certain }: Alarm): string {
 }
 
 /** What to do about an alarm. */
-export function alarmRemedy(alarm: Alarm, timeInWords: (at: number) => string): string {
+export function alarmRemedy(alarm: Alarm, formatTime: (at: number) => string): string {
   const { tools, replaced } = alarm;
   // Every tool that has the key needs a new one.
   const rotate = tools.map((tool) => `keybearer tools rotate ${tool}`).join(" and ");
   if (!alarm.certain) {
-    const first = timeInWords(alarm.first_at);
-    const last = timeInWords(alarm.last_at);
+    const first = formatTime(alarm.first_at);
+    const last = formatTime(alarm.last_at);
     const when = first === last ? `at ${first}` : `between ${first} and ${last}`;
     const otherwise = replaced || rotate === "" ? "delete it in the console" : rotate;
     return `check whether you used this key elsewhere ${when}; if not: ${otherwise}`;
