@@ -144,7 +144,7 @@ t.test(
   "one that runs by hand is not taken over; as the service it is installed and known again",
   onLinux,
   async (t) => {
-    const { systemctl, unit, service, keybearer, putUnit } = await prepare(t);
+    const { systemctl, unit, service, home, keybearer, putUnit } = await prepare(t);
     await startUnderTest(t, CONFIG, { home: keybearer });
     const byHand = await service("install");
     t.match(byHand, {
@@ -171,6 +171,16 @@ t.test(
     const again = await service("install");
     t.match(again, { code: 0, stdout: /is up to date; nothing was written\nit runs as pid/ });
     t.same(systemctl.changes(), [STARTED[1]], "makes sure that it runs, and no more");
+    putUnit(text.replace("TimeoutStopSec=20s", "TimeoutStopSec=5s"));
+    const early = await typed(["doctor", "--json"], {
+      ...systemctl.env,
+      HOME: home,
+      KEYBEARER_HOME: keybearer,
+    });
+    t.match(
+      JSON.parse(early.stdout).findings.find(({ id }: { id: string }) => id === "service-stop-timeout"),
+      { level: "warning", what: /killed 5 s after a stop/, next: "keybearer service install" },
+    );
     putUnit(text.replace("# keybearer unit 1", "# keybearer unit 0"));
     const [older, json] = await Promise.all([service("status"), service("status --json")]);
     t.match(older, {

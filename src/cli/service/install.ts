@@ -1,5 +1,5 @@
 import { existsSync, realpathSync } from "node:fs";
-import type { Config } from "../../config/schema.ts";
+import { type Config, DRAIN_MS } from "../../config/schema.ts";
 import { quoteForShell } from "../../core/display.ts";
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
@@ -114,7 +114,7 @@ export async function specFor(
     }
   }
   return {
-    spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces }),
+    spec: createSpec({ node: node.path, main: main.path, paths, env, namespaces, drainMs: DRAIN_MS }),
     warnings: [node.warning, main.warning, viewWarning].filter((warning) => warning !== null),
     tried,
   };
