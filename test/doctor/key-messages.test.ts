@@ -1,7 +1,7 @@
 import t from "tap";
 import type { KeySource } from "../../src/config/schema.ts";
 import { type KeyKnowledge, keyTrouble, missingKey } from "../../src/doctor/key-messages.ts";
-import { readKey } from "../../src/keys/read.ts";
+import { readKey } from "../../src/keys/sources.ts";
 import type { ToolConsoleFacts } from "../../src/mirror/report/shape.ts";
 import type { KeyRefusal } from "../../src/proxy/health.ts";
 import { newHome } from "../doubles/command.ts";

@@ -104,9 +104,9 @@ async function atGateways(
       const known = sameFile ? asked.value.tools.find((each) => each.name === tool.name) : undefined;
       return toolFindings(tool, { config, probe, known, uses: history.uses, now });
     }),
-    ...[...keys.warnings()].map(
-      ([name, what]): Finding => ({ id: "key", level: "warning", about: `tool ${name}`, what, next: null }),
-    ),
+    ...keys.warnings().map(({ name, message }): Finding => {
+      return { id: "key", level: "warning", about: `tool ${name}`, what: message, next: null };
+    }),
     ...(history.problem === null ? [] : [unreadable(history.problem)]),
   ];
 }
