@@ -1,0 +1,72 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Banners } from "./components/banners.tsx";
+import { Footer } from "./components/footer.tsx";
+import { Header } from "./components/header.tsx";
+import { LinkNotice } from "./components/link-notice.tsx";
+import { type Frame, FrameContext, type PageProps } from "./frame.tsx";
+import { isStopped, type LiveState } from "./live/live.ts";
+import { MirrorPage } from "./pages/mirror.tsx";
+import { NowPage } from "./pages/now.tsx";
+import { ToolsPage } from "./pages/tools.tsx";
+import { UsagePage } from "./pages/usage.tsx";
+import { hrefOf, type PageName, type Route, routeOf } from "./route.ts";
+
+const PAGE_OF = {
+  now: NowPage,
+  usage: UsagePage,
+  tools: ToolsPage,
+  mirror: MirrorPage,
+} as const satisfies Record<PageName, (props: PageProps) => unknown>;
+
+export function App({ frame }: { readonly frame: Frame }) {
+  const state = useLiveState(frame);
+  const [route, setRoute] = useState<Route>(() => routeOf(location.hash));
+  const main = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const read = () => setRoute(routeOf(location.hash));
+    addEventListener("hashchange", read);
+    return () => removeEventListener("hashchange", read);
+  }, []);
+  useTitle(frame, route.page, main);
+  const setQuery: PageProps["setQuery"] = (query, how = "push") => {
+    const href = hrefOf(route.page, query);
+    if (how === "replace") history.replaceState(null, "", href);
+    else history.pushState(null, "", href);
+    setRoute(routeOf(href));
+  };
+  const Page = PAGE_OF[route.page];
+  const { link, now } = state;
+  const shut = link.state === "no-session" || (now === null && isStopped(link));
+  return (
+    <FrameContext.Provider value={frame}>
+      <Header page={route.page} state={state} onSkip={() => main.current?.focus()} />
+      <main id="main" ref={main} tabIndex={-1}>
+        <LinkNotice state={state} />
+        {shut ? null : <Banners now={now} brief={route.page === "usage" || route.page === "tools"} />}
+        {shut ? null : <Page key={route.page} state={state} query={route.query} setQuery={setQuery} />}
+      </main>
+      <Footer now={now} />
+    </FrameContext.Provider>
+  );
+}
+
+function useLiveState({ live }: Frame): LiveState {
+  const [state, setState] = useState(live.state);
+  useEffect(() => {
+    setState(live.state());
+    return live.subscribe(() => setState(live.state()));
+  }, [live]);
+  return state;
+}
+
+/** On another page a screen reader begins at its top; a changed filter leaves the focus alone. */
+function useTitle({ t }: Frame, page: PageName, main: { readonly current: HTMLElement | null }): void {
+  const shown = useRef(page);
+  useEffect(() => {
+    document.title = `${t(`${page}.title`)} · keybearer`;
+    if (shown.current === page) return;
+    shown.current = page;
+    main.current?.focus({ preventScroll: true });
+    scrollTo(0, 0);
+  }, [page, t, main]);
+}
