@@ -96,7 +96,10 @@ t.test("a link stands alone on stdout, and holds a token of the tool", async (t)
   });
   t.notMatch(stderr, TOKEN);
   t.notMatch(readFileSync(file, "utf8"), TOKEN, "the file keeps its hash");
-  t.match(readFileSync(file, "utf8"), /model: claude-sonnet-4-5, token: \[\{ name: claude-code, hash: sha256:[0-9a-f]{64}, created: \S+ \}\] \} {3}# mine\n/);
+  t.match(
+    readFileSync(file, "utf8"),
+    /model: claude-sonnet-4-5, token: \[\{ name: claude-code, hash: sha256:[0-9a-f]{64}, created: \S+ \}\] \} {3}# mine\n/,
+  );
 });
 
 t.test(

@@ -1,4 +1,4 @@
-import { formatScalar } from "../../config/edit.ts";
+import { formatScalar } from "../../config/edit-layout.ts";
 import type { NewToken } from "../../config/edit-tools.ts";
 
 export interface FirstTool {
