@@ -3,7 +3,7 @@ import type { Config } from "../../config/shape.ts";
 import { EXIT } from "../../core/errors.ts";
 import type { Paths } from "../../core/paths.ts";
 import type { InstalledUnit } from "../../service/spec.ts";
-import { told } from "../tools/told.ts";
+import { failNull } from "../ui/messages.ts";
 import { usableConfig } from "./install/before-install.ts";
 
 /** The configuration of the installed service, if it could start anew now. null: told why it could not. */
@@ -15,7 +15,7 @@ export async function installedConfig(
   const kept = running ? "the service was not restarted and goes on as it is" : "the service was not started";
   for (const path of [unit.node, unit.main]) {
     if (!existsSync(path))
-      return told(`there is no ${path} any more → keybearer service install\n${kept}`, EXIT.failed);
+      return failNull(`there is no ${path} any more → keybearer service install\n${kept}`, EXIT.failed);
   }
   return usableConfig(paths, kept);
 }

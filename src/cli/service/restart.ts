@@ -1,9 +1,7 @@
 import { EXIT } from "../../core/errors.ts";
 import { prepareFolders } from "../../core/paths.ts";
 import { inTheWay } from "../../service/answer-words.ts";
-import { fail } from "../fail.ts";
-import { saySentences } from "../say.ts";
-import { tell } from "../tools/tell.ts";
+import { fail, notice, printText } from "../ui/messages.ts";
 import { whenHealthy } from "./healthy.ts";
 import { wayIsFree } from "./install/before-install.ts";
 import { installedConfig } from "./installed-config.ts";
@@ -30,7 +28,7 @@ export async function restart(_options: object, deps: SceneDeps = {}): Promise<v
   const config = await installedConfig(file.unit, paths, before.active === "running");
   if (config === null) return;
   const blind = blindNote(config, before);
-  if (blind !== null) tell(`${blind.what} → ${blind.next}`);
+  if (blind !== null) notice(`${blind.what} → ${blind.next}`);
   if (!(await wayIsFree(paths, config, before))) return;
   // Within the unit's view of the file system it could not make them.
   const faults = prepareFolders(paths);
@@ -42,7 +40,7 @@ export async function restart(_options: object, deps: SceneDeps = {}): Promise<v
   if (!health.ok) return notServing(manager, health, checkCommand(paths.config, shellPlaces.config));
   const first =
     before.active === "running" ? "its requests were let finish, and it was started anew: it" : "it";
-  saySentences(
+  printText(
     `${first} runs as pid ${health.state.pid}, keybearer ${health.status.version}, and answers on ${health.status.listen.join(" and ")}`,
   );
 }

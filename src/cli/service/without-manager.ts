@@ -1,6 +1,6 @@
 import { EXIT } from "../../core/errors.ts";
 import type { ServiceManager } from "../../service/manager.ts";
-import { fail } from "../fail.ts";
+import { fail } from "../ui/messages.ts";
 import type { Scene } from "./scene.ts";
 
 /** The manager, if it answers. null: the person has been told why not, and how it goes without. */

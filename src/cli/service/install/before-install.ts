@@ -8,14 +8,14 @@ import type { Paths } from "../../../core/paths.ts";
 import { portOwner } from "../../../core/process-lookup.ts";
 import type { ServiceState } from "../../../service/manager.ts";
 import { isTaken } from "../../doctor/daemon-findings.ts";
-import { told } from "../../tools/told.ts";
+import { failNull } from "../../ui/messages.ts";
 
 /** The configuration, if a service could start with it. null: the person has been told what is wrong with it. */
 export async function usableConfig({ config: file, home }: Paths, nothing: string): Promise<Config | null> {
   const { found, config, problems } = await loadConfig(file, { home, strict: true });
   if (config !== null) return config;
-  if (!found) return told(`there is no ${file} → keybearer init\n${nothing}`, EXIT.badConfig);
-  return told(`${problemsInWords(file, problems)}\n${nothing}`, EXIT.badConfig);
+  if (!found) return failNull(`there is no ${file} → keybearer init\n${nothing}`, EXIT.badConfig);
+  return failNull(`${problemsInWords(file, problems)}\n${nothing}`, EXIT.badConfig);
 }
 
 /** Whether the way is free for the service's own process. false: the person has been told who stands in it. */
@@ -27,7 +27,10 @@ export async function wayIsFree(paths: Paths, config: Config, state: ServiceStat
     const pid = asked.ok ? asked.value.pid : null;
     const who = pid === null ? "keybearer runs here already" : `keybearer runs here already, as pid ${pid}`;
     const how = pid === null ? "stop it" : `stop it where it was started (Ctrl-C, or kill ${pid})`;
-    told(`${who}, and not as the service → ${how}, then try again\nnothing was changed`, EXIT.alreadyRunning);
+    failNull(
+      `${who}, and not as the service → ${how}, then try again\nnothing was changed`,
+      EXIT.alreadyRunning,
+    );
     return false;
   }
   const { port } = config.listen;
@@ -36,7 +39,7 @@ export async function wayIsFree(paths: Paths, config: Config, state: ServiceStat
   const owner = await portOwner(port);
   if (owner !== null && owner.pid === state.pid) return true;
   const by = owner === null ? "another program" : `${owner.program} (pid ${owner.pid})`;
-  told(
+  failNull(
     `port ${port} is taken by ${by} → stop it, or change listen in config.yaml\nnothing was changed`,
     EXIT.portTaken,
   );

@@ -8,11 +8,9 @@ import { inTheWay } from "../../../service/answer-words.ts";
 import { startedNotes } from "../../../service/key-sources.ts";
 import type { FoundFile, Installed, ServiceManager, ServiceState } from "../../../service/manager.ts";
 import { notifyFault } from "../../../service/systemd/notify.ts";
-import { atTerminal, saysYes } from "../../ask.ts";
-import { fail } from "../../fail.ts";
-import { saySentences } from "../../say.ts";
-import { tell } from "../../tools/tell.ts";
-import { told } from "../../tools/told.ts";
+import { fail, failNull, notice, printText } from "../../ui/messages.ts";
+import { confirm } from "../../ui/prompts.ts";
+import { isInteractive } from "../../ui/terminal.ts";
 import { type Health, whenHealthy } from "../healthy.ts";
 import type { Scene, SceneDeps } from "../scene.ts";
 import { checkCommand } from "../status/exit-words.ts";
@@ -44,20 +42,26 @@ export async function install(options: InstallOptions, deps: SceneDeps = {}): Pr
   const refused = whyNot(manager, before.file);
   if (refused !== null) return fail(`${refused}\n${NOTHING}`, EXIT.failed);
   if (!(await wayIsFree(paths, config, before))) return;
-  tell(...kept);
+  notice(...kept);
   if (options.dryRun) return dryRun(scene, manager, { config, before });
   const faults = prepareFolders(paths);
   if (faults.length > 0) return fail(faults.join("\n"), EXIT.badConfig);
   const { spec, warnings } = await specHere(scene, config, manager, before.file);
-  tell(...warnings);
+  notice(...warnings);
   const running = before.active === "running";
   const sources = await trySources(scene, manager, { config, spec, running });
-  tell(
+  notice(
     ...sources.notes.map(({ whose, what, next }) => `${whose}: ${what}${next === null ? "" : ` → ${next}`}`),
   );
   if (sources.none && !(await goesOn(options))) return;
   const done = await manager.install(spec);
-  await sayOutcome(done, { manager, before, scene, config, told: sources.notes.map(({ whose }) => whose) });
+  await sayOutcome(done, {
+    manager,
+    before,
+    scene,
+    config,
+    told: sources.notes.map(({ whose }) => whose),
+  });
 }
 
 /** What only a person can mend; null: nothing of the kind. */
@@ -77,29 +81,29 @@ async function dryRun(
 ): Promise<void> {
   const answer = await manager.available();
   const { spec, warnings, tried } = await specHere(scene, config, answer.ok ? manager : null, before.file);
-  tell(...warnings);
+  notice(...warnings);
   if (tried !== null)
-    tell(`to know what the unit may ask for, this was run: ${tried.map(shellWord).join(" ")}`);
+    notice(`to know what the unit may ask for, this was run: ${tried.map(shellWord).join(" ")}`);
   const plan = await manager.plan(spec);
   if (!plan.ok) return fail(`${plan.why}\n→ ${plan.next}\n${NOTHING}`, EXIT.failed);
   const missing = [scene.paths.state, scene.paths.run].filter((folder) => !existsSync(folder));
   sayPlan([...missing.map((folder) => ({ kind: "make" as const, folder })), ...plan.steps]);
-  if (!plan.steps.some(({ kind }) => kind === "write")) tell(`${manager.file} is as it should be already`);
-  if (!answer.ok) tell(`as things are, it could not be installed: ${answer.why}`);
+  if (!plan.steps.some(({ kind }) => kind === "write")) notice(`${manager.file} is as it should be already`);
+  if (!answer.ok) notice(`as things are, it could not be installed: ${answer.why}`);
 }
 
 /** A service that can serve no tool is hardly what is wanted. */
 async function goesOn({ yes }: InstallOptions): Promise<boolean> {
   if (yes) return true;
-  if (!atTerminal()) {
-    told(
+  if (!isInteractive()) {
+    failNull(
       `no tool would have a key. if you want it all the same: keybearer service install --yes\n${NOTHING}`,
       EXIT.usage,
     );
     return false;
   }
-  if (await saysYes("no tool would have a key. install it all the same?")) return true;
-  told(`not installed; ${NOTHING}`, EXIT.failed);
+  if (await confirm("no tool would have a key. install it all the same?")) return true;
+  failNull(`not installed; ${NOTHING}`, EXIT.failed);
   return false;
 }
 
@@ -115,14 +119,14 @@ interface Around {
 async function sayOutcome(done: Installed, around: Around): Promise<void> {
   const { manager, before, scene } = around;
   if (!done.ok && done.next !== null) return fail(`${done.why}\n→ ${done.next}`, EXIT.failed);
-  if (done.ok) saySentences(writtenInWords(done, manager.file));
+  if (done.ok) printText(writtenInWords(done, manager.file));
   if (done.ok && before.file.kind === "ours" && before.file.unit.config !== scene.paths.config)
-    saySentences(`it went by ${before.file.unit.config} before, and goes by ${scene.paths.config} now`);
+    printText(`it went by ${before.file.unit.config} before, and goes by ${scene.paths.config} now`);
   const health = done.ok ? await whenHealthy(manager, scene.paths.socket) : await failed(manager, done.why);
   if (!health.ok) return notServing(manager, health, checkCommand(scene.paths.config, usualConfig(scene)));
   sayHealthy(health, around);
   const linger = await manager.lingerHint();
-  if (linger !== null) saySentences(linger);
+  if (linger !== null) printText(linger);
 }
 
 function usualConfig({ env, paths: { home } }: Scene): string {
@@ -144,15 +148,15 @@ function sayHealthy(
   { status, state }: Health & { ok: true },
   { manager, config, told: earlier }: Around,
 ): void {
-  saySentences(`it runs as pid ${state.pid}, and answers on ${status.listen.join(" and ")}`);
+  printText(`it runs as pid ${state.pid}, and answers on ${status.listen.join(" and ")}`);
   if (status.version !== version())
-    tell(
+    notice(
       `the running one is keybearer ${status.version}, this one is ${version()} → keybearer service restart`,
     );
   const without = startedNotes(status.tools, manager.kind);
   for (const { whose, what, next } of without)
-    if (!earlier.includes(whose)) tell(`${whose}: ${what}${next === null ? "" : ` → ${next}`}`);
+    if (!earlier.includes(whose)) notice(`${whose}: ${what}${next === null ? "" : ` → ${next}`}`);
   const wanted = Object.values(config.tools).filter(({ enabled, watchOnly }) => enabled && !watchOnly);
   if (wanted.length > 0 && without.length >= wanted.length)
-    tell("no tool has a key: it runs, and serves none of them");
+    notice("no tool has a key: it runs, and serves none of them");
 }

@@ -1,10 +1,10 @@
 import { shellWord } from "../../../keys/words.ts";
 import type { Step } from "../../../service/manager.ts";
-import { visibleLines } from "../../table.ts";
+import { printableLines } from "../../ui/text.ts";
 
 /** What would be done, in order. The text of a file is printed as it would be written. */
 export function sayPlan(steps: readonly Step[]): void {
-  process.stdout.write(`${visibleLines(steps.map(stepInWords).join("\n"))}\n`);
+  process.stdout.write(`${printableLines(steps.map(stepInWords).join("\n"))}\n`);
 }
 
 function stepInWords(step: Step): string {

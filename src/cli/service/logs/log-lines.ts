@@ -1,10 +1,10 @@
 import { readableLine } from "../../../core/log.ts";
 import type { ServiceManager } from "../../../service/manager.ts";
-import { visible } from "../../table.ts";
+import { printable } from "../../ui/text.ts";
 
 /** A line of the service's log as it would stand in a terminal; what is no JSON is the manager's own word. */
 export function logLine(line: string): string {
-  return visible(line.startsWith("{") ? readableLine(line).trimEnd() : line);
+  return printable(line.startsWith("{") ? readableLine(line).trimEnd() : line);
 }
 
 /** The same for programs, which read each line as JSON: a line of ours as it is, the manager's own word as a message. */

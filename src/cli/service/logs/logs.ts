@@ -1,6 +1,5 @@
 import { EXIT } from "../../../core/errors.ts";
-import { fail } from "../../fail.ts";
-import { endWithOutput } from "../../output.ts";
+import { exitOnClosedOutput, fail } from "../../ui/messages.ts";
 import { installedScene } from "../installed-scene.ts";
 import type { SceneDeps } from "../scene.ts";
 import { reachedManager } from "../without-manager.ts";
@@ -18,7 +17,7 @@ export async function logs(options: LogOptions, deps: SceneDeps = {}): Promise<v
   const scene = await installedScene(deps);
   const manager = await reachedManager(scene);
   if (manager === null) return;
-  endWithOutput();
+  exitOnClosedOutput();
   const stop = new AbortController();
   const onSignal = () => stop.abort();
   process.once("SIGINT", onSignal).once("SIGTERM", onSignal);

@@ -1,7 +1,7 @@
 import { EXIT } from "../../../core/errors.ts";
 import { shellWord } from "../../../keys/words.ts";
 import type { LastExit } from "../../../service/manager.ts";
-import type { Note } from "../../note.ts";
+import type { Note } from "../../ui/messages.ts";
 
 export interface AboutExit {
   /** What to type about a config.yaml: see checkCommand. */

@@ -1,6 +1,6 @@
 import { EXIT } from "../../../core/errors.ts";
 import type { ServiceManager } from "../../../service/manager.ts";
-import { fail } from "../../fail.ts";
+import { fail } from "../../ui/messages.ts";
 import type { Health } from "../healthy.ts";
 import { lastLines } from "../logs/log-lines.ts";
 import { exitInWords } from "./exit-words.ts";

@@ -1,4 +1,4 @@
-import type { Note } from "../../note.ts";
+import type { Note } from "../../ui/messages.ts";
 
 export interface ServiceNote extends Note {
   /** A stable name for programs. */

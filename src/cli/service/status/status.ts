@@ -1,7 +1,8 @@
 import { EXIT } from "../../../core/errors.ts";
-import { screenOf } from "../../columns.ts";
-import { noteInWords } from "../../note.ts";
-import { ago, visible } from "../../table.ts";
+import { formatNote } from "../../ui/messages.ts";
+import { stdoutScreen } from "../../ui/terminal.ts";
+import { printable } from "../../ui/text.ts";
+import { ago } from "../../ui/units.ts";
 import { createScene, type Scene, type SceneDeps } from "../scene.ts";
 import { reachedManager } from "../without-manager.ts";
 import { serviceNotes } from "./notes.ts";
@@ -18,7 +19,7 @@ export async function status(
   if (manager === null) return;
   const view = await viewOf(scene, manager);
   const notes = serviceNotes(view);
-  const { width } = screenOf(process.env, process.stdout.columns);
+  const { width } = stdoutScreen();
   process.stdout.write(
     options.json
       ? `${JSON.stringify(asJson(view, notes), null, 2)}\n`
@@ -49,28 +50,28 @@ function isServing({ state, own, answers }: ServiceView): boolean {
 function inWords(view: ServiceView, notes: readonly ServiceNote[], width: number, now: number): string[] {
   const { state, path, asked, own } = view;
   if (state.file.kind === "none") {
-    const lines = [`not installed: there is no ${visible(path)}`, "→ keybearer service install"];
+    const lines = [`not installed: there is no ${printable(path)}`, "→ keybearer service install"];
     if (!asked.ok) return lines;
     const { pid } = asked.value;
     if (own) return [...lines, `what was started from it still runs, as pid ${pid}`];
     return [...lines, `keybearer runs by hand, as pid ${pid}: stop that one first`];
   }
-  const lines = [`${state.file.kind === "ours" ? "installed" : "not keybearer's"}: ${visible(path)}`];
+  const lines = [`${state.file.kind === "ours" ? "installed" : "not keybearer's"}: ${printable(path)}`];
   if (state.file.kind === "ours") {
     const { node, main, config, home } = state.file.unit;
-    lines.push(`  starts ${visible(`${node} ${main}`)}`, `  with ${visible(config)}`);
-    if (home !== null) lines.push(`  and its files in ${visible(home)}`);
+    lines.push(`  starts ${printable(`${node} ${main}`)}`, `  with ${printable(config)}`);
+    if (home !== null) lines.push(`  and its files in ${printable(home)}`);
     if (hasNamespaces(view) === false) lines.push(`  ${NO_NAMESPACES}`);
   }
   const pid = state.pid === null ? "" : `, pid ${state.pid}`;
   const since = state.since === null ? "" : `, for ${ago(now - state.since)}`;
-  lines.push(`${visible(state.words)}${pid}${since}${startsInWords(view)}`);
+  lines.push(`${printable(state.words)}${pid}${since}${startsInWords(view)}`);
   if (asked.ok && own) {
     const on = asked.value.listen.join(" and ");
-    lines.push(`keybearer ${visible(asked.value.version)}, on ${on}${view.answers ? ", answers" : ""}`);
+    lines.push(`keybearer ${printable(asked.value.version)}, on ${on}${view.answers ? ", answers" : ""}`);
   }
   if (state.enabled) lines.push("starts at your login");
-  return [...lines, ...notes.flatMap((each) => ["", ...noteInWords(each, width).split("\n")])];
+  return [...lines, ...notes.flatMap((each) => ["", ...formatNote(each, width).split("\n")])];
 }
 
 const NO_NAMESPACES =

@@ -8,10 +8,9 @@ import type { Paths } from "../../../core/paths.ts";
 import { shellWord } from "../../../keys/words.ts";
 import { inTheWay } from "../../../service/answer-words.ts";
 import type { ServiceManager } from "../../../service/manager.ts";
-import { atTerminal, saysYes } from "../../ask.ts";
-import { fail } from "../../fail.ts";
-import { say, saySentences } from "../../say.ts";
-import { told } from "../../tools/told.ts";
+import { fail, failNull, print, printText } from "../../ui/messages.ts";
+import { confirm } from "../../ui/prompts.ts";
+import { isInteractive } from "../../ui/terminal.ts";
 import { sayPlan } from "../install/plan.ts";
 import { type InstalledScene, installedScene } from "../installed-scene.ts";
 import type { Scene, SceneDeps } from "../scene.ts";
@@ -31,7 +30,7 @@ export async function uninstall(options: UninstallOptions, deps: SceneDeps = {})
   const scene = await installedScene(deps);
   const { manager } = scene;
   const asks = options.purge === true && !options.yes && !options.dryRun;
-  if (asks && !atTerminal())
+  if (asks && !isInteractive())
     return fail(
       `nobody is here to ask. if you are sure: keybearer service uninstall --purge --yes\n${NOTHING}`,
       EXIT.usage,
@@ -44,7 +43,7 @@ export async function uninstall(options: UninstallOptions, deps: SceneDeps = {})
   // Before the first change.
   if (asks && goes !== undefined && !(await saysPurge(goes))) return;
   if (manager !== null && !(await removeService(scene, manager))) return;
-  if (goes === undefined) return saySentences(`${scene.paths.config} and the usage log stay (--purge)`);
+  if (goes === undefined) return printText(`${scene.paths.config} and the usage log stay (--purge)`);
   await purgeNow(scene, goes);
 }
 
@@ -75,7 +74,7 @@ async function sayWhatWould(manager: ServiceManager | null, goes: PurgePlan | un
   const plan = await manager?.planRemoval();
   if (plan?.ok === false) return fail(`${plan.why}\n→ ${plan.next}\n${NOTHING}`, EXIT.failed);
   if (plan !== undefined && plan.steps.length > 0) sayPlan(plan.steps);
-  else saySentences("the service is not installed");
+  else printText("the service is not installed");
   if (goes !== undefined) sayPurge(goes, "would remove");
 }
 
@@ -84,12 +83,12 @@ async function purgeHere({ paths }: Scene): Promise<PurgePlan | null> {
   const { config } = await loadConfig(paths.config, { home: paths.home, strict: false });
   const plan = purgePlan(paths, config);
   if (typeof plan !== "string") return plan;
-  return told(`--purge takes nothing away here: ${plan}\n${NOTHING}`, EXIT.failed);
+  return failNull(`--purge takes nothing away here: ${plan}\n${NOTHING}`, EXIT.failed);
 }
 
 async function saysPurge(goes: PurgePlan): Promise<boolean> {
   sayPurge(goes, "to be removed:");
-  if (await saysYes("remove the service and all of this, for good?")) return true;
+  if (await confirm("remove the service and all of this, for good?")) return true;
   fail(`not removed; ${NOTHING}`, EXIT.failed);
   return false;
 }
@@ -106,7 +105,7 @@ async function removeService(scene: Scene, manager: ServiceManager): Promise<boo
   // The manager may still run one whose file is gone.
   const loaded = answer.ok && (await manager.state()).active !== "stopped";
   if (file.kind === "none" && !loaded) {
-    saySentences(`the service is not installed: there is no ${manager.file}`);
+    printText(`the service is not installed: there is no ${manager.file}`);
     return true;
   }
   if ((await reachedManager(scene)) === null) return false;
@@ -115,7 +114,7 @@ async function removeService(scene: Scene, manager: ServiceManager): Promise<boo
     fail(`${done.why}\n→ ${done.next ?? "keybearer service status"}`, EXIT.failed);
     return false;
   }
-  saySentences(`the service is stopped, and ${manager.file} is removed`);
+  printText(`the service is stopped, and ${manager.file} is removed`);
   return true;
 }
 
@@ -132,7 +131,7 @@ async function purgeNow({ paths }: Scene, goes: PurgePlan): Promise<void> {
 }
 
 function sayPurge({ removes, leaves }: PurgePlan, word: string): void {
-  say(...removes.map((path) => `${word} ${path}`), ...leaves.map((words) => `stays: ${words}`));
+  print(...removes.map((path) => `${word} ${path}`), ...leaves.map((words) => `stays: ${words}`));
   if (removes.length > 0)
-    saySentences("a key that was kept here still works: delete it in the gateway's console");
+    printText("a key that was kept here still works: delete it in the gateway's console");
 }
